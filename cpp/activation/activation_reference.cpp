@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.activation.reference: the shared maths in a plain loop, any strides, threaded.
+#include "cpp/activation/activation.h"
+#include "cpp/cpu/threads.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
+
+template <class T, Activation mode, bool backward>
+void compute(const ActivationProblem& p, const ActivationArgs& a) {
+  bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
+  cpu::parallel_for(p.out.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    if (dense)
+      for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(a, i, i, i);
+    else
+      for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(p, a, i);
+  });
+}
+
+struct Reference final : Engine<ActivationProblem> {
+  std::string name() const override { return "cpu.activation.reference"; }
+  std::string why_not(const ActivationProblem&, const Device&) const override { return ""; }
+  double estimate_us(const ActivationProblem& p, const Device& d) const override {
+    return roofline_us(activation_flop(p), activation_bytes(p), d, 0.5);
+  }
+  std::unique_ptr<Plan<ActivationProblem>> build(const ActivationProblem& p, const Device&, const Config&) const override {
+    return make_plan<ActivationProblem>([p](const ActivationArgs& a, void*, Stream) {
+      with_floating(p.x.dtype, [&](auto type) {
+        with_activation(p.mode, [&](auto mode) {
+          using T = typename decltype(type)::type;
+          if (p.direction == ActivationDirection::forward) compute<T, mode.value, false>(p, a);
+          else compute<T, mode.value, true>(p, a);
+        });
+      });
+    });
+  }
+};
+
+}  // namespace
+
+const Engines<ActivationProblem>& Family<ActivationProblem>::cpu_engines() {
+  static const Reference reference;
+  static const Engines<ActivationProblem> all{&reference};
+  return all;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// The five errors, Handle, DeviceTensor and the allocator's statistics. Exchange with other libraries: exchange_py.cpp.
+#include "cpp/bindings/casters.h"
+#include "cpp/transform/transform.h"
+
+namespace minidnn {
+
+DType dtype_from_python(py::handle value) {
+  if (py::isinstance<py::str>(value)) return dtype_from(value.cast<std::string>());
+  // torch.float32 prints "torch.float32"; NumPy's and ml_dtypes' types and dtypes have a name.
+  py::object named = py::hasattr(value, "name") ? value.attr("name") : py::getattr(value, "__name__", py::str(value));
+  std::string text = py::str(named);
+  return dtype_from(text.substr(text.rfind('.') + 1));
+}
+
+std::optional<DType> optional_dtype(py::handle value) {
+  if (value.is_none()) return std::nullopt;
+  return dtype_from_python(value);
+}
+
+std::optional<Layout> optional_layout(const std::optional<std::string>& text, int64_t rank) {
+  if (!text) return std::nullopt;
+  return layout_from(*text, rank);
+}
+
+std::optional<Place> optional_place(const std::optional<std::string>& text) {
+  if (!text) return std::nullopt;
+  return place_from(*text);
+}
+
+Stream stream_from_python(py::handle value, Place place) {
+  if (value.is_none()) return nullptr;
+  MINIDNN_CHECK(DeviceError, place.is_cuda, "Handle: stream is given and device is 'cpu', which has none; leave it away");
+  uintptr_t number = 0;
+  if (py::isinstance<py::int_>(value)) number = value.cast<uintptr_t>();
+  else if (py::hasattr(value, "__cuda_stream__")) {
+    py::object answer = value.attr("__cuda_stream__");
+    if (PyCallable_Check(answer.ptr())) answer = answer();
+    number = answer.cast<py::tuple>()[1].cast<uintptr_t>();
+  } else if (py::hasattr(value, "cuda_stream")) number = value.attr("cuda_stream").cast<uintptr_t>();  // torch
+  else if (py::hasattr(value, "ptr")) number = value.attr("ptr").cast<uintptr_t>();                    // CuPy
+  else
+    throw DTypeError(cat("Handle: stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got ",
+                         std::string(py::str(py::type::of(value)))));
+  return number == 1 ? nullptr : reinterpret_cast<Stream>(number);  // 1 is another name of the default stream
+}
+
+uintptr_t stream_number(Stream s) { return s ? reinterpret_cast<uintptr_t>(s) : 1; }
+
+namespace {
+
+void bind_errors(py::module_& m) {
+  auto base = py::register_exception<Error>(m, "Error", PyExc_Exception);
+  auto kind = [&]<class E>(std::type_identity<E>, const char* name, PyObject* python_kind) {
+    py::register_exception<E>(m, name, py::make_tuple(base, py::handle(python_kind)));
+  };
+  kind(std::type_identity<ShapeError>{}, "ShapeError", PyExc_ValueError);
+  kind(std::type_identity<DTypeError>{}, "DTypeError", PyExc_TypeError);
+  kind(std::type_identity<NotSupported>{}, "NotSupported", PyExc_NotImplementedError);
+  kind(std::type_identity<DeviceError>{}, "DeviceError", PyExc_RuntimeError);
+  kind(std::type_identity<OutOfMemory>{}, "OutOfMemory", PyExc_MemoryError);
+}
+
+void bind_handle(py::module_& m) {
+  py::class_<Handle, HandlePtr>(m, "Handle",
+      "Where and how calls run. `with handle:` makes it the current one of this thread for its device.")
+      .def(py::init([](const std::string& device, py::object stream, std::optional<size_t> max_workspace,
+                       bool deterministic, const std::string& math) {
+             HandleOptions options;
+             if (max_workspace) options.max_workspace = *max_workspace;
+             options.deterministic = deterministic;
+             MINIDNN_CHECK(ShapeError, math == "tf32" || math == "ieee", "Handle: math is 'tf32' or 'ieee'; got '", math, "'");
+             options.math = math == "ieee" ? Math::ieee : Math::tf32;
+             Place place = place_from(device);
+             return std::make_shared<Handle>(place, stream_from_python(stream, place), options);
+           }),
+           py::arg("device") = "cpu", py::kw_only(), py::arg("stream") = py::none(), py::arg("max_workspace") = py::none(),
+           py::arg("deterministic") = false, py::arg("math") = "tf32",
+           R"(device         "cpu", "cuda" or "cuda:<index>"
+stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
+max_workspace  bytes a call may use beside its tensors; None: no limit
+deterministic  forbid engines whose results vary from run to run
+math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never does
+
+Raises DeviceError when there is no such device, ShapeError for an unknown math mode.)")
+      .def_property_readonly("device", [](const Handle& h) { return name(h.place()); })
+      .def_property_readonly("stream", [](const Handle& h) { return reinterpret_cast<uintptr_t>(h.stream()); },
+                             "The stream's address; 0 for the default stream and on the CPU.")
+      .def_property_readonly("max_workspace", [](const Handle& h) -> std::optional<size_t> {
+        if (h.options().max_workspace == HandleOptions{}.max_workspace) return std::nullopt;
+        return h.options().max_workspace;
+      })
+      .def_property_readonly("deterministic", [](const Handle& h) { return h.options().deterministic; })
+      .def_property_readonly("math", [](const Handle& h) { return h.options().math == Math::ieee ? "ieee" : "tf32"; })
+      .def_property_readonly("closed", &Handle::closed)
+      .def("close", &Handle::close, "Drops its plans; using it again raises DeviceError.")
+      .def("synchronize", &Handle::synchronize, py::call_guard<py::gil_scoped_release>(),
+           "Waits until all work given to the handle's stream is done.")
+      .def("__enter__", [](HandlePtr h) { return enter(h), h; })
+      .def("__exit__", [](const Handle& h, const py::args&) { leave(h); })
+      .def("__repr__", [](const Handle& h) {
+        return cat("Handle('", name(h.place()), "'", h.closed() ? ", closed" : "", ")");
+      });
+  m.def("entered_handle", &entered_handle, "The innermost handle entered on this thread, or None.");
+}
+
+void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
+  tensor
+      .def(py::init([](const Shape& shape, py::handle dtype, std::optional<std::string> layout, const std::string& device) {
+             Place place = place_from(device);
+             TensorDesc d = dense(dtype_from_python(dtype), shape,
+                                  optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "DeviceTensor:");
+             return empty(d, place, handle_for(nullptr, place, "DeviceTensor", "it").stream(), "DeviceTensor", "memory");
+           }),
+           py::arg("shape"), py::kw_only(), py::arg("dtype") = "float32", py::arg("layout") = py::none(), py::arg("device") = "cpu")
+      .def_property_readonly("shape", [](const Tensor& t) { return py::tuple(py::cast(Shape(t.desc.shape, t.desc.shape + t.desc.rank))); })
+      .def_property_readonly("strides", [](const Tensor& t) { return py::tuple(py::cast(Shape(t.desc.stride, t.desc.stride + t.desc.rank))); },
+                             "Steps in elements, as torch counts them; NumPy's are in bytes.")
+      .def_property_readonly("ndim", [](const Tensor& t) { return t.desc.rank; })
+      .def_property_readonly("size", [](const Tensor& t) { return t.desc.numel(); }, "The number of elements.")
+      .def_property_readonly("dtype", [](const Tensor& t) { return name(t.desc.dtype); })
+      .def_property_readonly("layout", [](const Tensor& t) { return layout_name(t.desc); },
+                             "'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.")
+      .def_property_readonly("device", [](const Tensor& t) { return name(t.place()); })
+      .def_property_readonly("nbytes", &Tensor::nbytes)
+      .def_property_readonly("data_ptr", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); })
+      .def_property_readonly("read_only", [](const Tensor& t) { return t.storage->read_only; })
+      .def("to",
+           [](const Tensor& t, std::optional<std::string> device, py::handle dtype, std::optional<std::string> layout, bool copy) {
+             auto place = optional_place(device);
+             auto type = optional_dtype(dtype);
+             auto order = optional_layout(layout, t.desc.rank);
+             py::gil_scoped_release release;
+             return to(t, place, type, order, copy);
+           },
+           py::kw_only(), py::arg("device") = py::none(), py::arg("dtype") = py::none(), py::arg("layout") = py::none(),
+           py::arg("copy") = false,
+           R"(The tensor on another device, of another dtype or in another layout; itself if it is that already.
+
+copy  a new tensor in any case
+Casts round to nearest even; real to integer truncates and saturates, NaN gives 0; anything to bool is "not zero".
+Data that leaves or enters a GPU is waited for.)")
+      .def("reshape", [](const Tensor& t, const Shape& shape) {
+             TensorDesc view;
+             if (can_view_as(t.desc, shape, &view)) return view_as(t, shape, "reshape");
+             return view_as(to(t, {}, {}, Layout::channels_first, true), shape, "reshape");
+           }, py::arg("shape"), "The same elements in row-major order under another shape: a view where strides allow, else a copy.")
+      .def("permute", [](const Tensor& t, const std::vector<int64_t>& axes) {
+             Tensor v = t;
+             std::vector<bool> seen(size_t(t.desc.rank), false);
+             bool valid = int64_t(axes.size()) == t.desc.rank;
+             for (size_t i = 0; valid && i < axes.size(); ++i) {
+               valid = axes[i] >= 0 && axes[i] < t.desc.rank && !seen[size_t(axes[i])];
+               if (!valid) break;
+               seen[size_t(axes[i])] = true;
+               v.desc.shape[i] = t.desc.shape[axes[i]];
+               v.desc.stride[i] = t.desc.stride[axes[i]];
+             }
+             MINIDNN_CHECK(ShapeError, valid, "permute: axes [", join(axes), "] are not 0 to ", t.desc.rank - 1, ", each once");
+             return v;
+           }, py::arg("axes"), "A view whose dimension i is dimension axes[i] of this tensor.")
+      .def("as_strided", [](const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
+             MINIDNN_CHECK(ShapeError, shape.size() == strides.size(), "as_strided: shape has ", shape.size(), " dimensions, strides ", strides.size());
+             Tensor v = t;
+             v.desc = dense(t.desc.dtype, shape, Layout::channels_first, "as_strided:");
+             std::copy(strides.begin(), strides.end(), v.desc.stride);
+             v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
+             Extent have = extent(t.desc), want = extent(v.desc);
+             MINIDNN_CHECK(ShapeError, v.desc.numel() == 0 || (have.begin <= offset + want.begin && offset + want.end <= have.end),
+                           "as_strided: ", shape_text(shape), " with strides [", join(strides), "] and offset ", offset, " reaches elements ",
+                           offset + want.begin, " to ", offset + want.end, "; the tensor has ", have.begin, " to ", have.end);
+             return v;
+           }, py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
+           "A view of the tensor's memory with any strides, in elements, that stays inside it.")
+      .def("__len__", [](const Tensor& t) {
+        if (t.desc.rank == 0) throw py::type_error("a tensor without dimensions has no length");
+        return t.desc.shape[0];
+      })
+      .def("__repr__", [](const Tensor& t) {
+        return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='", name(t.desc.dtype),
+                   "', layout='", layout_name(t.desc), "', device='", name(t.place()), "')");
+      });
+  m.def("full", [](const Shape& shape, double value, py::handle dtype, std::optional<std::string> layout, const std::string& device) {
+    return full(dense(dtype_from_python(dtype), shape, optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "full:"),
+                place_from(device), value);
+  }, py::arg("shape"), py::arg("value"), py::kw_only(), py::arg("dtype"), py::arg("layout") = py::none(), py::arg("device"));
+}
+
+void bind_allocator(py::module_& m) {
+  m.def("memory_stats", [](const std::string& device) {
+    AllocatorStats s = allocator_of(place_from(device)).stats();
+    py::dict d;
+    d["allocated_bytes"] = s.allocated_bytes;
+    d["peak_allocated_bytes"] = s.peak_allocated_bytes;
+    d["cached_bytes"] = s.cached_bytes;
+    d["allocations"] = s.allocations;
+    d["device_allocations"] = s.device_allocations;
+    return d;
+  }, py::arg("device"));
+  m.def("reset_peak_memory", [](const std::string& device) { allocator_of(place_from(device)).reset_peak(); }, py::arg("device"));
+  m.def("empty_cache", [](const std::string& device) { allocator_of(place_from(device)).release_cached(); }, py::arg("device"));
+}
+
+}  // namespace
+
+void bind_core(py::module_& m) {
+  bind_errors(m);
+  bind_handle(m);
+  py::class_<Tensor> tensor(m, "DeviceTensor", py::buffer_protocol(),
+      R"(An n-dimensional array on the CPU or a GPU, uninitialised when made: DeviceTensor((8, 3, 32, 32), layout="NHWC").
+
+Logical dimensions are N, C, spatial... in every layout; a layout is a stride order. Copies of the object share memory.)");
+  bind_tensor(m, tensor);
+  bind_exchange(m, tensor);
+  bind_allocator(m);
+}
+
+}  // namespace minidnn

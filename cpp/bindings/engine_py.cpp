@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// What dispatch knows and decides, for find(), explain(), engines() and the log.
+#include "cpp/bindings/casters.h"
+#include "cpp/engine/registry.h"
+
+namespace minidnn {
+namespace {
+
+py::list trait_names(unsigned traits) {
+  py::list names;
+  if (traits & kNondeterministic) names.append("nondeterministic");
+  if (traits & kReducedPrecision) names.append("reduced precision");
+  if (traits & kNeedsJit) names.append("needs jit");
+  return names;
+}
+
+}  // namespace
+
+void bind_engine(py::module_& m) {
+  py::class_<EngineReport>(m, "EngineReport", "One engine's answer for one problem.")
+      .def_readonly("name", &EngineReport::name)
+      .def_readonly("revision", &EngineReport::revision)
+      .def_property_readonly("traits", [](const EngineReport& e) { return trait_names(e.traits); })
+      .def_readonly("why_not", &EngineReport::why_not, "Empty when it can run the problem, else one sentence.")
+      .def_readonly("config", &EngineReport::config)
+      .def_readonly("estimate_us", &EngineReport::estimate_us)
+      .def_readonly("measured_us", &EngineReport::measured_us, "0 when it was not measured.")
+      .def_readonly("workspace_bytes", &EngineReport::workspace_bytes);
+  py::class_<Report>(m, "Report", "How one problem would run: every engine, its reason or its cost, and the choice.")
+      .def_readonly("family", &Report::family)
+      .def_readonly("problem", &Report::problem)
+      .def_readonly("device", &Report::device)
+      .def_readonly("engines", &Report::engines)
+      .def_readonly("chosen", &Report::chosen)
+      .def("__str__", [](const Report& r) {
+        std::string text = cat(r.problem, " on ", r.device);
+        for (const EngineReport& e : r.engines) {
+          text += cat("\n", e.name == r.chosen ? "* " : "  ", e.name, ": ");
+          if (!e.why_not.empty()) text += e.why_not;
+          else {
+            text += e.measured_us > 0 ? cat("measured ", e.measured_us, " us") : cat("estimated ", e.estimate_us, " us");
+            if (e.workspace_bytes) text += cat(", workspace ", bytes_text(double(e.workspace_bytes)));
+            if (!e.config.empty()) text += ", " + e.config;
+          }
+        }
+        return text;
+      });
+
+  m.def("survey", [](const py::function& call, bool measure) {
+    Session session(measure);
+    call();
+    return session.reports();
+  }, py::arg("call"), py::arg("measure"), "Reports of every problem the call would run, which it does not run.");
+
+  m.def("families", [] {
+    std::vector<std::string> names;
+    for (const FamilyInfo& f : families()) names.push_back(f.name);
+    return names;
+  });
+  m.def("engines", [](const std::string& family, bool cuda) {
+    py::list all;
+    for (const FamilyInfo& f : families())
+      if (f.name == family)
+        for (const EngineInfo& e : f.engines(cuda)) {
+          py::dict d;
+          d["name"] = e.name;
+          d["revision"] = e.revision;
+          d["traits"] = trait_names(e.traits);
+          all.append(d);
+        }
+    return all;
+  }, py::arg("family"), py::arg("cuda"));
+
+  m.def("set_log_level", [](const std::string& level) {
+    MINIDNN_CHECK(ShapeError, level == "off" || level == "info" || level == "debug",
+                  "set_log_level: level is 'off', 'info' or 'debug'; got '", level, "'");
+    set_log_level(level == "off" ? LogLevel::off : level == "info" ? LogLevel::info : LogLevel::debug);
+  }, py::arg("level"), "'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.");
+}
+
+}  // namespace minidnn

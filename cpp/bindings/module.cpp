@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension module: core first, then one line per family.
+#include "cpp/bindings/casters.h"
+
+namespace minidnn {
+void bind_activation(py::module_&);
+void bind_transform(py::module_&);
+}  // namespace minidnn
+
+PYBIND11_MODULE(_C, m) {
+  using namespace minidnn;
+  m.doc() = "The C++ side of pyminidnn. Use the package: its functions check, convert and document.";
+  bind_core(m);
+  bind_engine(m);
+  bind_runtime(m);
+  bind_activation(m);
+  bind_transform(m);
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tensor as arithmetic sees it: element type, shape and strides, by value. Std-free, so kernels take it as it is.
+// Every field is 64 bits wide: no padding, hence problems made of these hash and compare as bytes.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn {
+
+enum class DType : int64_t { float32, float64, float16, bfloat16, int8, uint8, int32, int64, boolean };
+
+constexpr int kMaxRank = 8;
+
+struct TensorDesc {
+  DType dtype{};
+  int64_t rank = 0;
+  int64_t shape[kMaxRank]{};
+  int64_t stride[kMaxRank]{};  // in elements; zero for a broadcast dimension, negative where an import brings it so
+
+  MINIDNN_HD int64_t numel() const {
+    int64_t n = 1;
+    for (int i = 0; i < rank; ++i) n *= shape[i];
+    return n;
+  }
+
+  // The element offset of the `linear`-th element in row-major order of the shape.
+  MINIDNN_HD int64_t offset_of(int64_t linear) const {
+    int64_t offset = 0;
+    for (int i = int(rank) - 1; i > 0; --i) {
+      offset += linear % shape[i] * stride[i];
+      linear /= shape[i];
+    }
+    return rank ? offset + linear * stride[0] : 0;
+  }
+};
+
+}  // namespace minidnn

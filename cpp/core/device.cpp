@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Places by name, and the CPU as a device.
+#include "cpp/core/device.h"
+
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "cpp/core/memory.h"
+#include "cpp/cpu/threads.h"
+#include "cuda/runtime/device.h"
+
+namespace minidnn {
+
+std::string name(Place p) { return p.is_cuda ? cat("cuda:", p.index) : "cpu"; }
+
+Place place_from(const std::string& text) {
+  if (text == "cpu") return {};
+  if (text == "cuda") return {true, 0};
+  int index = -1;
+  const char* end = text.data() + text.size();
+  if (text.rfind("cuda:", 0) == 0) {
+    auto [stop, error] = std::from_chars(text.data() + 5, end, index);
+    if (error == std::errc() && stop == end && index >= 0) return {true, index};
+  }
+  throw DeviceError(cat("device '", text, "' is not 'cpu', 'cuda' or 'cuda:<index>'"));
+}
+
+namespace {
+
+size_t physical_bytes() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
+
+struct HostMemory final : Memory {
+  static constexpr size_t kAlignment = 64;  // a cache line, and an AVX-512 vector
+  void* allocate(size_t bytes, Stream) override {
+    // malloc promises what the machine cannot back; refuse while it can still be refused.
+    if (bytes > physical_bytes()) return nullptr;
+    return std::aligned_alloc(kAlignment, ceil_to(bytes));
+  }
+  void release(void* p, size_t, Stream) noexcept override { std::free(p); }
+  void copy(void* to, const void* from, size_t bytes, Stream) override { std::memcpy(to, from, bytes); }
+  void fill(void* p, int byte, size_t bytes, Stream) override { std::memset(p, byte, bytes); }
+  void synchronize(Stream) override {}
+  size_t free_bytes() override { return size_t(sysconf(_SC_AVPHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
+  bool reaches(const void* p) override { return p != nullptr; }
+  void order(Stream, Stream) override {}
+
+ private:
+  static size_t ceil_to(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+};
+
+Device host_device() {
+  Device d;
+  d.sm_count = cpu::thread_count();
+  d.model = cat("cpu x ", d.sm_count, " threads");
+  d.memory_bytes = int64_t(physical_bytes());
+  d.copy_gb_s = 10.0 * d.sm_count;     // a core's share; only the order of estimates hangs on it
+  d.fp32_gflop_s = 8.0 * d.sm_count;   // what plain loops reach, not the peak
+  return d;
+}
+
+}  // namespace
+
+const Device& device_at(Place p) {
+  if (p.is_cuda) return cuda::device(p.index);
+  static const Device host = host_device();
+  return host;
+}
+
+Memory& memory_of(Place p) {
+  if (p.is_cuda) return cuda::memory(p.index);
+  static HostMemory host;
+  return host;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/core/dlpack.h"
+
+#include <cstring>
+
+namespace minidnn::dlpack {
+namespace {
+
+struct Code { uint8_t code, bits; };
+constexpr uint8_t kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6;
+constexpr Code kCodes[] = {  // in the order of DType
+    {kFloat, 32}, {kFloat, 64}, {kFloat, 16}, {kBfloat, 16}, {kInt, 8}, {kUint, 8}, {kInt, 32}, {kInt, 64}, {kBool, 8}};
+
+DType dtype_of(DataType t) {
+  for (size_t i = 0; i < std::size(kCodes); ++i)
+    if (t.code == kCodes[i].code && t.bits == kCodes[i].bits && t.lanes == 1) return DType(i);
+  throw DTypeError(cat("from_dlpack: element type (code ", int(t.code), ", ", int(t.bits), " bits, ", t.lanes,
+                       " lanes) is not one this library has; cast before the exchange"));
+}
+
+// What an exported structure points into: it lives as long as the taker keeps the structure.
+template <class M> struct Export {
+  M managed;
+  Tensor tensor;
+  int64_t shape[kMaxRank], strides[kMaxRank];
+};
+
+template <class M> M* make_export(const Tensor& t) {
+  auto* e = new Export<M>{{}, t, {}, {}};
+  const TensorDesc& d = e->tensor.desc;
+  std::memcpy(e->shape, d.shape, sizeof e->shape);
+  std::memcpy(e->strides, d.stride, sizeof e->strides);
+  const Code& code = kCodes[int64_t(d.dtype)];
+  e->managed.tensor = {t.data, device_of(t.place()), int32_t(d.rank), {code.code, code.bits, 1}, e->shape, e->strides, 0};
+  e->managed.context = e;
+  e->managed.deleter = [](M* m) { delete static_cast<Export<M>*>(m->context); };
+  return &e->managed;
+}
+
+template <class M> struct Imported final : Storage {
+  M* managed = nullptr;
+  ~Imported() override {
+    if (managed && managed->deleter) managed->deleter(managed);
+  }
+};
+
+template <class M> Tensor take(M* managed, bool read_only) {
+  const DLTensor& d = managed->tensor;
+  MINIDNN_CHECK(ShapeError, d.ndim >= 0 && d.ndim <= kMaxRank, "from_dlpack: the array has ", d.ndim,
+                " dimensions; 0 to ", kMaxRank, " are supported");
+  MINIDNN_CHECK(ShapeError, d.shape || d.ndim == 0, "from_dlpack: the array has ", d.ndim,
+                " dimensions and a null shape; its exporter is at fault");
+  Tensor t;
+  t.desc = dense(dtype_of(d.dtype), {d.shape, size_t(d.ndim)}, Layout::channels_first, "from_dlpack:");
+  if (d.strides)
+    for (int i = 0; i < d.ndim; ++i) t.desc.stride[i] = d.strides[i];
+  Place place = place_of(d.device);
+  auto size = int64_t(itemsize(t.desc.dtype));
+  int64_t reach = 0, bytes;
+  for (int i = 0; i < d.ndim; ++i) {
+    int64_t step;
+    bool overflow = __builtin_mul_overflow(t.desc.stride[i], std::max<int64_t>(d.shape[i] - 1, 0), &step) ||
+                    __builtin_mul_overflow(step < 0 ? -step : step, size, &bytes) ||
+                    __builtin_add_overflow(reach, bytes, &reach);
+    MINIDNN_CHECK(ShapeError, !overflow, "from_dlpack: stride ", t.desc.stride[i], " over ", d.shape[i],
+                  " elements reaches beyond 2^63 bytes; its exporter is at fault");
+  }
+  t.data = static_cast<char*>(d.data) + (d.data ? d.byte_offset : 0);
+  if (t.desc.numel() > 0) {
+    MINIDNN_CHECK(ShapeError, d.data, "from_dlpack: the array ", shape_text(t.desc),
+                  " has a null data pointer; its exporter is at fault");
+    MINIDNN_CHECK(ShapeError, reinterpret_cast<uintptr_t>(t.data) % uintptr_t(size) == 0, "from_dlpack: the data pointer ",
+                  t.data, " is not aligned to its element size ", size, "; copy the array first");
+    MINIDNN_CHECK(DeviceError, memory_of(place).reaches(t.data), "from_dlpack: the data pointer ", t.data, " is not memory of ",
+                  name(place), ", as the array claims; its exporter is at fault");
+  }
+  auto storage = std::make_shared<Imported<M>>();
+  Extent e = extent(t.desc);
+  storage->data = static_cast<char*>(t.data) + e.begin * size;
+  storage->bytes = size_t(e.end - e.begin) * size_t(size);
+  storage->place = place;
+  storage->read_only = read_only;
+  storage->managed = managed;  // from here on the deleter is ours to call
+  t.storage = std::move(storage);
+  return t;
+}
+
+}  // namespace
+
+DLDevice device_of(Place p) { return {p.is_cuda ? kCuda : kCpu, p.index}; }
+
+Place place_of(DLDevice d) {
+  if (d.type == kCpu || d.type == kCudaHost) return {};
+  MINIDNN_CHECK(DeviceError, d.type == kCuda || d.type == kCudaManaged, "from_dlpack: device type ", d.type,
+                " is neither the CPU (1) nor CUDA (2); copy the array to one of them first");
+  device_at({true, d.id});  // refuses an index that does not exist
+  return {true, d.id};
+}
+
+ManagedVersioned* export_versioned(const Tensor& t, bool copied) {
+  ManagedVersioned* m = make_export<ManagedVersioned>(t);
+  m->version = kVersion;
+  m->flags = (t.storage->read_only ? kReadOnly : 0) | (copied ? kCopied : 0);
+  return m;
+}
+
+Managed* export_legacy(const Tensor& t) { return make_export<Managed>(t); }
+
+Tensor import(ManagedVersioned* m) {
+  MINIDNN_CHECK(DeviceError, m->version.major == kVersion.major, "from_dlpack: the array speaks DLPack ", m->version.major,
+                ".", m->version.minor, "; this library speaks ", kVersion.major, ".x");
+  return take(m, m->flags & kReadOnly);
+}
+
+Tensor import(Managed* m) { return take(m, false); }
+
+}  // namespace minidnn::dlpack

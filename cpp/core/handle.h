@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// A handle: where and how calls run. Its options are fixed at construction, so that a cached plan stays valid for its
+// life. Calls without a handle use the innermost one entered on this thread, else the thread's default for the device.
+#pragma once
+#include <atomic>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "cpp/core/tensor.h"
+
+namespace minidnn {
+
+enum class Math { ieee, tf32 };  // float32 products: true float32, or rounded to TF32 where an engine can use it
+
+struct HandleOptions {
+  size_t max_workspace = std::numeric_limits<size_t>::max();  // bytes one call may use beside its tensors
+  bool deterministic = false;                                 // forbids engines whose results vary from run to run
+  Math math = Math::tf32;
+};
+
+class Handle {
+ public:
+  Handle(Place place, Stream stream, HandleOptions options)
+      : place_(place), device_(&device_at(place)), stream_(stream), options_(options) {}
+
+  Place place() const { return place_; }
+  const Device& device() const { return *device_; }
+  Stream stream() const { return stream_; }
+  const HandleOptions& options() const { return options_; }
+
+  // A closed handle holds no plans; using it again is an error, not a crash.
+  void close();
+  bool closed() const { return closed_; }
+  void synchronize() const;
+
+  // The plan cache of one problem type, made at first use. `Cache` names it: one static slot number per type.
+  template <class Cache> Cache& cache() {
+    static const size_t slot = next_slot++;
+    std::lock_guard lock(mutex_);
+    if (slot >= caches_.size()) caches_.resize(slot + 1);
+    if (!caches_[slot]) caches_[slot] = std::make_shared<Cache>();
+    return *static_cast<Cache*>(caches_[slot].get());
+  }
+
+ private:
+  static inline std::atomic<size_t> next_slot = 0;
+  const Place place_;
+  const Device* device_;
+  const Stream stream_;
+  const HandleOptions options_;
+  std::atomic<bool> closed_ = false;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<void>> caches_;
+};
+
+using HandlePtr = std::shared_ptr<Handle>;
+
+// The handle a call uses: `given` if not null, else the innermost entered one for that place, else the default.
+// Throws DeviceError for a closed handle or one of another place; `call` and `tensor` open the text.
+Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* tensor);
+// The innermost handle entered on this thread, or null.
+HandlePtr entered_handle();
+void enter(HandlePtr);
+void leave(const Handle&);  // the innermost; DeviceError when another one is
+
+}  // namespace minidnn

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What code shared by g++ and NVRTC may rely on: fixed-width integers, MINIDNN_HD, maths functions. Nothing from std.
+// Headers that include only this one and their std-free siblings are compiled into CPU engines and CUDA kernels alike.
+#pragma once
+
+#ifdef __CUDACC_RTC__
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;  // LP64, as on the host side of every machine NVRTC serves here
+typedef unsigned long uint64_t;
+#define INFINITY __int_as_float(0x7f800000)
+#else
+#include <cmath>
+#include <cstdint>
+#endif
+
+#ifdef __CUDACC__
+#define MINIDNN_HD __host__ __device__ __forceinline__
+#else
+#define MINIDNN_HD inline __attribute__((always_inline))
+#endif
+
+namespace minidnn {
+
+template <class T> MINIDNN_HD T min_of(T a, T b) { return b < a ? b : a; }
+template <class T> MINIDNN_HD T max_of(T a, T b) { return a < b ? b : a; }
+template <class T> MINIDNN_HD T ceil_div(T a, T b) { return (a + b - 1) / b; }
+
+}  // namespace minidnn

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementary functions under one name for float and double, for code that g++ and NVRTC share.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn::maths {
+
+MINIDNN_HD float exp(float x) { return ::expf(x); }
+MINIDNN_HD double exp(double x) { return ::exp(x); }
+MINIDNN_HD float expm1(float x) { return ::expm1f(x); }
+MINIDNN_HD double expm1(double x) { return ::expm1(x); }
+MINIDNN_HD float log(float x) { return ::logf(x); }
+MINIDNN_HD double log(double x) { return ::log(x); }
+MINIDNN_HD float log1p(float x) { return ::log1pf(x); }
+MINIDNN_HD double log1p(double x) { return ::log1p(x); }
+MINIDNN_HD float tanh(float x) { return ::tanhf(x); }
+MINIDNN_HD double tanh(double x) { return ::tanh(x); }
+MINIDNN_HD float erf(float x) { return ::erff(x); }
+MINIDNN_HD double erf(double x) { return ::erf(x); }
+MINIDNN_HD float sqrt(float x) { return ::sqrtf(x); }
+MINIDNN_HD double sqrt(double x) { return ::sqrt(x); }
+MINIDNN_HD float abs(float x) { return ::fabsf(x); }
+MINIDNN_HD double abs(double x) { return ::fabs(x); }
+
+}  // namespace minidnn::maths

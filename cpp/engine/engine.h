@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// How pyminidnn chooses an implementation. Every op family uses this file and no other.
+//   Problem  what to compute: shapes, strides, dtypes, attributes. A plain struct of 64-bit fields; equal bytes share a plan.
+//   Engine   one way to compute it: stateless, const, named once in its folder's engine list.
+//   Config   the knobs of one engine as text, "tile=128x64;stages=3", so that a tuning file can hold it.
+//   Plan     an engine and a config made ready (kernels compiled). Immutable: any thread may run it.
+//   Family<P> ties a problem to its engines: specialised once per family, in F.h.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <shared_mutex>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <vector>
+
+#include "cpp/core/handle.h"
+#include "cpp/engine/kernel_spec.h"
+#include "cpp/engine/report.h"
+#include "cpp/engine/timer.h"
+#include "cpp/engine/tuning.h"
+
+namespace minidnn {
+
+using Config = std::string;
+enum Trait : unsigned { kNondeterministic = 1, kReducedPrecision = 2, kNeedsJit = 4 };
+
+// Specialised for each problem P:
+//   using Args                                          the pointers and scalars of one call
+//   static constexpr const char* name                   "softmax"
+//   static std::string text(const P&)                   "softmax forward f32 4x1000 axis=1"
+//   static Args scratch(const P&, Scratch&)             memory to time engines on, so that no caller's tensor is touched
+//   static const Engines<P>& cpu_engines()              defined in cpp/F/
+//   static const Engines<P>& cuda_engines()             defined in cuda/F/engines.cpp
+template <class P> struct Family;
+template <class P> using ArgsOf = typename Family<P>::Args;
+
+template <class P> struct Plan {
+  virtual ~Plan() = default;
+  // Enqueues on `stream` and returns: no allocation, no synchronisation, so a CUDA graph can capture it.
+  virtual void run(const ArgsOf<P>& args, void* workspace, Stream stream) const = 0;
+};
+
+template <class P> struct Engine {
+  virtual ~Engine() = default;
+  virtual std::string name() const = 0;       // "cuda.softmax.generic": public and stable, written to the tuning file
+  virtual int revision() const { return 1; }  // raise it when the kernel changes: old tuning lines stop matching
+  virtual unsigned traits() const { return 0; }
+  // Empty: this engine computes P correctly here. Else one sentence saying why not. Never an opinion on speed.
+  virtual std::string why_not(const P&, const Device&) const = 0;
+  // Expected microseconds: the same unit for every engine. Asked only of problems that why_not() let through.
+  virtual double estimate_us(const P&, const Device&) const = 0;
+  virtual std::vector<Config> configs(const P&, const Device&) const { return {""}; }  // best guess first
+  // Asked of the engine, not the plan, so that a limit is checked before anything is compiled.
+  virtual size_t workspace_bytes(const P&, const Device&, const Config&) const { return 0; }
+  virtual std::unique_ptr<Plan<P>> build(const P&, const Device&, const Config&) const = 0;
+  // Every kernel build() may ask for: what `python -m pyminidnn compile` makes ahead of time.
+  virtual std::vector<KernelSpec> kernels() const { return {}; }
+};
+template <class P> using Engines = std::vector<const Engine<P>*>;
+
+// A plan out of a callable, for engines whose whole run fits a lambda.
+template <class P, class Run> std::unique_ptr<Plan<P>> make_plan(Run run) {
+  struct Callable final : Plan<P> {
+    Run run_;
+    explicit Callable(Run r) : run_(std::move(r)) {}
+    void run(const ArgsOf<P>& args, void* workspace, Stream stream) const override { run_(args, workspace, stream); }
+  };
+  return std::make_unique<Callable>(std::move(run));
+}
+
+template <class P> const Engines<P>& engines(Place place) {
+  return place.is_cuda ? Family<P>::cuda_engines() : Family<P>::cpu_engines();
+}
+
+// An engine and a config made ready, with what a call needs to know of them.
+template <class P> struct Choice {
+  const Engine<P>* engine = nullptr;
+  Config config;
+  double estimate_us = 0;
+  size_t workspace_bytes = 0;
+  std::shared_ptr<const Plan<P>> plan;
+};
+
+// The configs of `engine` whose workspace the handle allows; `why` says so when there is none.
+template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const P& p, const Handle& h, std::string& why) {
+  std::vector<Config> allowed;
+  size_t least = SIZE_MAX;
+  for (Config& c : e.configs(p, h.device())) {
+    size_t bytes = e.workspace_bytes(p, h.device(), c);
+    least = std::min(least, bytes);
+    if (bytes <= h.options().max_workspace) allowed.push_back(std::move(c));
+  }
+  if (allowed.empty())
+    why = cat("needs ", bytes_text(double(least)), " of workspace, Handle.max_workspace allows ",
+              bytes_text(double(h.options().max_workspace)));
+  return allowed;
+}
+
+// Whether `algo` means this engine: empty means all, "cuda.conv.direct" one, "direct" the last part of a name.
+inline bool names_engine(const std::string& algo, const std::string& name) {
+  return algo.empty() || algo == name || name.ends_with("." + algo);
+}
+
+// Every engine with its reason or its estimate, in the order of the registry.
+template <class P> Report survey(const P& p, const Handle& h, const std::string& only) {
+  Report report{Family<P>::name, Family<P>::text(p), name(h.place()), {}, ""};
+  for (const Engine<P>* e : engines<P>(h.place())) {
+    EngineReport line{e->name(), e->revision(), e->traits()};
+    if (!names_engine(only, line.name)) line.why_not = cat("algo='", only, "' asks for another engine");
+    else if (h.options().deterministic && e->traits() & kNondeterministic)
+      line.why_not = "its results vary from run to run, and the handle is deterministic";
+    else line.why_not = e->why_not(p, h.device());
+    if (line.why_not.empty()) {
+      std::vector<Config> configs = allowed_configs(*e, p, h, line.why_not);
+      if (!configs.empty()) {
+        line.config = configs.front();
+        line.estimate_us = e->estimate_us(p, h.device());
+        line.workspace_bytes = e->workspace_bytes(p, h.device(), line.config);
+      }
+    }
+    report.engines.push_back(std::move(line));
+  }
+  return report;
+}
+
+template <class P> Choice<P> make_choice(const P& p, const Handle& h, const Engine<P>* e, const Config& config) {
+  return {e, config, e->estimate_us(p, h.device()), e->workspace_bytes(p, h.device(), config),
+          e->build(p, h.device(), config)};
+}
+
+// Times every config of every engine that can run `p`, on memory of its own, and fills the report with the medians.
+template <class P> void measure(const P& p, Handle& h, Report& report) {
+  Scratch scratch(h.place(), h.stream());
+  ArgsOf<P> args = Family<P>::scratch(p, scratch);
+  for (EngineReport& line : report.engines) {
+    if (!line.why_not.empty()) continue;
+    const auto& list = engines<P>(h.place());
+    const Engine<P>* e = *std::ranges::find(list, line.name, [](auto* x) { return x->name(); });
+    std::string unused;
+    for (const Config& config : allowed_configs(*e, p, h, unused)) {
+      Choice<P> c = make_choice(p, h, e, config);
+      std::shared_ptr<Storage> workspace = scratch.bytes(c.workspace_bytes);
+      double us = median_us(h, [&] { c.plan->run(args, workspace->data, h.stream()); });
+      if (line.measured_us == 0 || us < line.measured_us) line.measured_us = us, line.config = config;
+    }
+  }
+}
+
+// A plan for another engine to own (a convolution's matmul): the cheapest estimate on the device, outside all caches.
+template <class P> Choice<P> plan_on(const Device& d, const P& p) {
+  const Engine<P>* best = nullptr;
+  for (const Engine<P>* e : engines<P>(d.place))
+    if (e->why_not(p, d).empty() && (!best || e->estimate_us(p, d) < best->estimate_us(p, d))) best = e;
+  MINIDNN_CHECK(NotSupported, best, "no engine can run ", Family<P>::text(p), " on ", name(d.place));
+  Config config = best->configs(p, d).front();
+  return {best, config, best->estimate_us(p, d), best->workspace_bytes(p, d, config), best->build(p, d, config)};
+}
+
+template <class P> struct PlanCache {
+  struct Key {
+    P problem;
+    std::string algo;
+  };
+  struct View {
+    const P& problem;
+    std::string_view algo;
+  };
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(const View& k) const {
+      static_assert(std::has_unique_object_representations_v<P>, "a Problem must be free of padding and floats");
+      auto words = reinterpret_cast<const uint64_t*>(&k.problem);
+      uint64_t h = std::hash<std::string_view>{}(k.algo);
+      for (size_t i = 0; i < sizeof(P) / 8; ++i) h = (h ^ words[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+      return h;
+    }
+    size_t operator()(const Key& k) const { return (*this)(View{k.problem, k.algo}); }
+  };
+  struct Equal {
+    using is_transparent = void;
+    bool operator()(const View& a, const View& b) const {
+      return std::memcmp(&a.problem, &b.problem, sizeof(P)) == 0 && a.algo == b.algo;
+    }
+    bool operator()(const Key& a, const Key& b) const { return (*this)(View{a.problem, a.algo}, View{b.problem, b.algo}); }
+    bool operator()(const View& a, const Key& b) const { return (*this)(a, View{b.problem, b.algo}); }
+    bool operator()(const Key& a, const View& b) const { return (*this)(View{a.problem, a.algo}, b); }
+  };
+  std::shared_mutex mutex;
+  std::unordered_map<Key, std::shared_ptr<const Choice<P>>, Hash, Equal> choices;
+};
+
+// The whole of dispatch: plan cache -> tuning file -> cheapest estimate, or measured when find() asks.
+template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P& p, const std::string& algo = "") {
+  auto& cache = h.cache<PlanCache<P>>();
+  typename PlanCache<P>::View key{p, algo};
+  Session* session = Session::current();
+  if (!session) [[likely]] {
+    std::shared_lock lock(cache.mutex);
+    auto it = cache.choices.find(key);
+    if (it != cache.choices.end()) return it->second;
+  }
+
+  Report report = survey(p, h, algo);
+  MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device, report.reasons());
+  bool measured = session && session->measures();
+  if (measured) measure(p, h, report);
+  const EngineReport& best = report.pick(h.device(), measured ? nullptr : &tuning());
+  if (measured) tuning().remember(h.device(), report.problem, best);
+  report.chosen = best.name;
+
+  const auto& list = engines<P>(h.place());
+  const Engine<P>* engine = *std::ranges::find(list, best.name, [](auto* e) { return e->name(); });
+  auto choice = std::make_shared<const Choice<P>>(make_choice(p, h, engine, best.config));
+  if (session) session->add(std::move(report));
+  std::unique_lock lock(cache.mutex);
+  cache.choices[{p, algo}] = choice;
+  return choice;
+}
+
+// Finds a plan and runs it with workspace out of the allocator. What every op ends in.
+template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
+  std::shared_ptr<const Choice<P>> c = find_plan(h, p, algo);
+  if (log_level() != LogLevel::off) [[unlikely]]
+    log_call(survey(p, h, algo), c->engine->name(), c->config);
+  if (Session::current()) [[unlikely]] return;  // explain() and find() choose; they leave the caller's outputs alone
+  std::shared_ptr<Storage> workspace;
+  if (c->workspace_bytes)
+    workspace = allocator_of(h.place()).allocate(c->workspace_bytes, h.stream(),
+                                                 [&] { return cat(c->engine->name(), ": workspace"); });
+  c->plan->run(args, workspace ? workspace->data : nullptr, h.stream());
+}
+
+}  // namespace minidnn

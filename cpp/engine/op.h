@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the functions of every family share: the options of a call, and checks of operands and outputs whose texts name
+// the call. Each check returns or throws; none does work.
+#pragma once
+#include <optional>
+
+#include "cpp/engine/engine.h"
+#include "cpp/engine/roofline.h"
+
+namespace minidnn {
+
+// The last keyword arguments of every public function.
+struct Call {
+  std::string algo;          // one engine's name, or its last part ("direct"); empty: let the library choose
+  std::optional<Tensor> out;  // written instead of a new tensor
+  HandlePtr handle;          // null: the current one
+};
+
+struct Operand {
+  const char* name;
+  const Tensor& tensor;
+};
+
+// The handle the call runs on. Every operand must be on its device and of one floating dtype.
+Handle& check_operands(const char* call, const Call&, std::initializer_list<Operand>);
+void check_rank(const char* call, const Operand&, int64_t least, int64_t most);
+void check_shape(const char* call, const Operand&, std::span<const int64_t> wanted, const char* why);
+
+// call.out if given, after checking it is fit to be written with `want`'s shape and dtype; else a new tensor.
+// It may not touch `inputs` in memory, except that it may be one of `in_place` element for element.
+Tensor output(const char* call, const char* name, const std::optional<Tensor>& out, const TensorDesc& want,
+              const Handle&, std::initializer_list<Operand> inputs, std::initializer_list<Operand> in_place = {});
+
+// " out=4x5:s1,4" when the output's strides are not what the library would choose for `like`; for problem texts.
+std::string out_text(const TensorDesc& out, const TensorDesc& like);
+
+// "forward f32": the words after a family's name in every problem text.
+inline std::string head_text(const char* family, const char* direction, DType dtype) {
+  return cat(family, " ", direction, " ", short_name(dtype));
+}
+
+}  // namespace minidnn

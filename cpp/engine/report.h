@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What dispatch knows about one problem, as data: explain() and find() return it, errors and the log print it.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "cpp/core/device.h"
+
+namespace minidnn {
+
+class Tuning;
+
+struct EngineReport {
+  std::string name;
+  int revision = 1;
+  unsigned traits = 0;
+  std::string why_not{};       // empty when the engine can run the problem
+  std::string config{};
+  double estimate_us = 0;
+  double measured_us = 0;      // 0 when not measured
+  size_t workspace_bytes = 0;
+};
+
+struct Report {
+  std::string family;
+  std::string problem;
+  std::string device;
+  std::vector<EngineReport> engines;
+  std::string chosen;
+
+  bool any() const;
+  std::string reasons() const;  // a line per engine that cannot: "\n  cuda.softmax.warp: needs cols <= 1024; got 4096"
+  // The fastest measured, else the line `tuned` remembers, else the cheapest estimate.
+  const EngineReport& pick(const Device&, const Tuning* tuned);
+};
+
+// While one lives on a thread, ops on that thread report how they would run and touch no output.
+class Session {
+ public:
+  explicit Session(bool measures);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  static Session* current();
+  bool measures() const { return measures_; }
+  void add(Report r) { reports_.push_back(std::move(r)); }
+  const std::vector<Report>& reports() const { return reports_; }
+
+ private:
+  const bool measures_;
+  Session* const outer_;
+  std::vector<Report> reports_;
+};
+
+// PYMINIDNN_LOG=info: a line per call with problem and engine; debug: also why the others were passed over.
+enum class LogLevel { off, info, debug };
+LogLevel log_level();
+void set_log_level(LogLevel);
+void log_call(const Report&, const std::string& engine, const std::string& config);
+
+}  // namespace minidnn

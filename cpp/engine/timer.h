@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timing one plan for find(), and the memory it is timed on.
+#pragma once
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "cpp/core/handle.h"
+
+namespace minidnn {
+
+// Median time of one run in microseconds: warmed up, then sampled for at most about 50 ms. Waits for the stream.
+double median_us(const Handle&, const std::function<void()>& run);
+
+// Tensors that live until the Scratch does, filled with small values: neither zeros, which run faster than data, nor NaN.
+class Scratch {
+ public:
+  Scratch(Place place, Stream stream) : place_(place), stream_(stream) {}
+  void* tensor(const TensorDesc&);  // room for everything the strides reach; null for an empty description
+  std::shared_ptr<Storage> bytes(size_t);
+
+ private:
+  Place place_;
+  Stream stream_;
+  std::vector<std::shared_ptr<Storage>> kept_;
+};
+
+}  // namespace minidnn

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/transform/transform.h"
+
+namespace minidnn {
+namespace {
+
+// x seen through `shape`, NumPy's way: missing dimensions in front, and length one repeats.
+TensorDesc broadcast(const TensorDesc& x, const TensorDesc& shape, const char* call) {
+  TensorDesc b = shape;
+  b.dtype = x.dtype;
+  int64_t missing = shape.rank - x.rank;
+  for (int64_t i = 0; i < shape.rank; ++i) {
+    int64_t from = i - missing;
+    bool repeats = from < 0 || (x.shape[from] == 1 && shape.shape[i] != 1);
+    MINIDNN_CHECK(ShapeError, missing >= 0 && (repeats || x.shape[from] == shape.shape[i]), call, ": x ", shape_text(x),
+                  " does not broadcast to out ", shape_text(shape));
+    b.stride[i] = repeats ? 0 : x.stride[from];
+  }
+  MINIDNN_CHECK(ShapeError, missing >= 0, call, ": x ", shape_text(x), " does not broadcast to out ", shape_text(shape));
+  return b;
+}
+
+TensorDesc result_desc(const TensorDesc& x, std::optional<DType> dtype, std::optional<Layout> layout, const char* call) {
+  DType t = dtype.value_or(x.dtype);
+  return layout ? dense(t, shape_of(x), *layout, call) : dense_like(x, t, call);
+}
+
+}  // namespace
+
+std::string Family<TransformProblem>::text(const TransformProblem& p) {
+  std::string text = cat(head_text("transform", p.reads_y ? "accumulate" : p.scaled ? "scale" : "copy", p.x.dtype), " x=",
+                         problem_text(p.x));
+  if (p.y.dtype != p.x.dtype) text += " to=" + short_name(p.y.dtype);
+  return text + out_text(p.y, dense_like(p.x, p.x.dtype, name));
+}
+
+TransformArgs Family<TransformProblem>::scratch(const TransformProblem& p, Scratch& s) {
+  return {s.tensor(p.x), s.tensor(p.y), 1, p.reads_y ? 0.5 : 0};
+}
+
+Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType> dtype, std::optional<Layout> layout,
+                 const Call& call) {
+  const char* me = "transform";
+  Handle& h = handle_for(call.handle, x.place(), me, "x");
+  MINIDNN_CHECK(ShapeError, call.out || beta == 0, me, ": beta=", beta, " adds to out, and out is not given");
+  TensorDesc want = result_desc(x.desc, dtype, layout, me);
+  if (call.out) {
+    MINIDNN_CHECK(ShapeError, !dtype && !layout, me, ": dtype and layout are out's; leave them away when out is given");
+    want = call.out->desc;
+  }
+  bool scaled = alpha != 1 || beta != 0;
+  MINIDNN_CHECK(DTypeError, !scaled || (is_floating(x.desc.dtype) && is_floating(want.dtype)), me,
+                ": alpha and beta need floating dtypes; x is ", name(x.desc.dtype), ", the result ", name(want.dtype));
+  TransformProblem p{broadcast(x.desc, want, me), want, scaled, beta != 0};
+  Tensor y = output(me, "out", call.out, want, h, {}, {{"x", x}});
+  if (y.desc.numel() == 0) return y;
+  run(h, p, TransformArgs{x.data, y.data, alpha, beta}, call.algo);
+  return y;
+}
+
+Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtype, std::optional<Layout> layout, bool copy) {
+  Place target = place.value_or(x.place());
+  TensorDesc want = result_desc(x.desc, dtype, layout, "to");
+  bool as_asked = want.dtype == x.desc.dtype && (!layout || same_strides(want, x.desc));
+  if (target == x.place()) {
+    if (as_asked && !copy) return x;
+    return transform(x, 1, 0, want.dtype, layout, {});
+  }
+  // Bytes move in one piece: packed first where there are gaps, and cast where the fewest of them travel.
+  bool shrinks = itemsize(want.dtype) < itemsize(x.desc.dtype);
+  if (!is_dense(x.desc) || (!as_asked && shrinks)) return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);
+  device_at(target);
+  Place gpu = target.is_cuda ? target : x.place();
+  Handle& h = handle_for(nullptr, gpu, "to", "x");
+  Handle& there = handle_for(nullptr, target, "to", "x");
+  Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
+  if (x.place().is_cuda && target.is_cuda) memory_of(gpu).order(handle_for(nullptr, x.place(), "to", "x").stream(), h.stream());
+  if (moved.nbytes()) memory_of(gpu).copy(moved.data, x.data, size_t(x.nbytes()), h.stream());
+  return as_asked ? moved : transform(moved, 1, 0, want.dtype, layout, {});
+}
+
+Tensor full(const TensorDesc& desc, Place place, double value) {
+  Handle& h = handle_for(nullptr, place, "full", "the result");
+  Tensor t = empty(desc, place, h.stream(), "full", "result");
+  if (desc.numel() == 0) return t;
+  if (value == 0 && !std::signbit(value)) {
+    memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());
+    return t;
+  }
+  Tensor scalar = empty(dense(DType::float64, {}, Layout::channels_first, "full"), Place{}, nullptr, "full", "value");
+  *static_cast<double*>(scalar.data) = value;
+  transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, nullptr});
+  return t;
+}
+
+double transform_bytes(const TransformProblem& p) {
+  return double(p.y.numel()) * double(itemsize(p.x.dtype) + itemsize(p.y.dtype) * (p.reads_y ? 2 : 1));
+}
+
+}  // namespace minidnn

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// y = alpha * x + beta * y between any strides, and casts between any two dtypes. Shared by CPU and CUDA.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/half.h"
+
+namespace minidnn {
+
+struct TransformProblem {
+  TensorDesc x, y;     // one shape: a broadcast x has strides of zero
+  int64_t scaled = 0;  // 0: a plain copy or cast, any dtypes; 1: alpha and beta count, floating dtypes only
+  int64_t reads_y = 0;  // 1: beta is not zero. With 0, y is written without being read, so a NaN in it does not stay
+};
+
+struct TransformArgs {
+  const void* x = nullptr;
+  void* y = nullptr;
+  double alpha = 1, beta = 0;
+};
+
+namespace detail {
+template <class T> struct Limits;
+template <> struct Limits<int8_t> { static constexpr int8_t low = -128, high = 127; };
+template <> struct Limits<uint8_t> { static constexpr uint8_t low = 0, high = 255; };
+template <> struct Limits<int32_t> { static constexpr int32_t low = -2147483647 - 1, high = 2147483647; };
+template <> struct Limits<int64_t> {
+  static constexpr int64_t low = -9223372036854775807 - 1, high = 9223372036854775807;
+};
+template <class T> struct Tag {};
+template <class T> constexpr bool is_real(Tag<T>) { return false; }
+constexpr bool is_real(Tag<float>) { return true; }
+constexpr bool is_real(Tag<double>) { return true; }
+constexpr bool is_real(Tag<float16>) { return true; }
+constexpr bool is_real(Tag<bfloat16>) { return true; }
+template <class T> constexpr bool is_bool(Tag<T>) { return false; }
+constexpr bool is_bool(Tag<bool>) { return true; }
+}  // namespace detail
+
+// Real to integer truncates towards zero and saturates, NaN gives 0; integer to narrower integer keeps the low bits;
+// anything to bool is "not zero".
+template <class To, class From> MINIDNN_HD To cast(From v) {
+  using namespace detail;
+  if constexpr (is_bool(Tag<To>{})) return is_real(Tag<From>{}) ? Accumulator<From>(v) != 0 : v != From(0);
+  else if constexpr (is_real(Tag<To>{})) return To(Accumulator<To>(v));
+  else if constexpr (is_real(Tag<From>{})) {
+    double d = double(Accumulator<From>(v));
+    if (d != d) return To(0);
+    if (d <= double(Limits<To>::low)) return Limits<To>::low;
+    if (d >= double(Limits<To>::high)) return Limits<To>::high;
+    return To(d);
+  } else return To(v);
+}
+
+template <class From, class To> MINIDNN_HD void transform_element(const TransformProblem& p, const TransformArgs& a,
+                                                                  int64_t x_at, int64_t y_at) {
+  From x = static_cast<const From*>(a.x)[x_at];
+  To& y = static_cast<To*>(a.y)[y_at];
+  if constexpr (detail::is_real(detail::Tag<From>{}) && detail::is_real(detail::Tag<To>{})) {
+    if (p.scaled) {
+      using Acc = Accumulator<To>;
+      Acc v = Acc(a.alpha) * Acc(x);
+      if (p.reads_y) v += Acc(a.beta) * Acc(y);
+      y = To(v);
+      return;
+    }
+  }
+  y = cast<To>(x);
+}
+
+}  // namespace minidnn

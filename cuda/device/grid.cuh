@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a grid covers a range: each thread takes every stride-th item, so that any grid is right and the host picks a fast
+// one. 64-bit throughout: tensors may hold more than 2^31 elements.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn {
+
+template <class Body> __device__ __forceinline__ void grid_stride(int64_t n, Body&& body) {
+  int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) body(i);
+}
+
+}  // namespace minidnn

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening libcuda, once, and the sentences for every way in which that goes wrong.
+// Nothing here is ever destroyed: arrays outlive static destructors, and releasing one then must still find the table.
+#include "cuda/runtime/driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+
+#include "cuda/runtime/device.h"
+
+namespace minidnn::cuda {
+namespace {
+
+struct State {
+  Driver table{};
+  int cuda_version = 0;
+  int devices = 0;
+  std::string why;  // not usable, when not empty
+  std::unique_ptr<std::atomic<CUcontext>[]> contexts;
+};
+
+std::atomic<bool> forked{false};
+constexpr const char* kForked =
+    "CUDA was initialised in the process that this one was forked from, and does not survive a fork; "
+    "start workers with multiprocessing's 'spawn' or 'forkserver'";
+
+std::string version_text(int v) { return cat(v / 1000, '.', v % 1000 / 10); }
+
+std::string init(State& s) {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (!library) return "there is no NVIDIA driver (libcuda.so.1 is not found)";
+  auto get_version = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion"));
+  if (!get_version || get_version(&s.cuda_version) != CUDA_SUCCESS) return "libcuda.so.1 does not tell its version";
+  auto look_up = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
+  s.table = Driver{EntryPoints(look_up)};
+  if (!look_up || s.table.get.missing)
+    return cat("the NVIDIA driver is of CUDA ", version_text(s.cuda_version), " and lacks ",
+               look_up ? s.table.get.missing : "cuGetProcAddress_v2", "; pyminidnn needs CUDA ",
+               version_text(EntryPoints::kCudaVersion), " (driver 525) or later");
+
+  CUresult result = s.table.cuInit(0);
+  if (result == CUDA_SUCCESS) result = s.table.cuDeviceGetCount(&s.devices);
+  if (result == CUDA_ERROR_NOT_INITIALIZED) return kForked;  // by torch or CuPy, say, before this library was used
+  if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && s.devices == 0)) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    return cat("the NVIDIA driver (CUDA ", version_text(s.cuda_version), ") sees no GPU",
+               visible ? cat("; CUDA_VISIBLE_DEVICES is '", visible, "'") : "");
+  }
+  if (result != CUDA_SUCCESS) {
+    const char* name = nullptr;
+    s.table.cuGetErrorName(result, &name);
+    return cat("the NVIDIA driver (CUDA ", version_text(s.cuda_version), ") does not start: ", name ? name : "error ",
+               " (", int(result), ")");
+  }
+  s.contexts = std::make_unique<std::atomic<CUcontext>[]>(size_t(s.devices));
+  pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  return "";
+}
+
+State& state() {
+  static State* const s = [] {
+    auto* fresh = new State;
+    fresh->why = init(*fresh);
+    if (!fresh->why.empty()) fresh->devices = 0;
+    return fresh;
+  }();
+  return *s;
+}
+
+bool usable(const State& s) { return s.why.empty() && !forked.load(std::memory_order_relaxed); }
+
+CUcontext context(int index) {
+  State& s = state();
+  if (index < 0 || index >= s.devices) [[unlikely]] device(index);  // throws
+  std::atomic<CUcontext>& slot = s.contexts[size_t(index)];
+  if (CUcontext found = slot.load(std::memory_order_acquire)) return found;
+  static auto* const mutex = new std::mutex;
+  std::lock_guard lock(*mutex);
+  if (!slot.load()) {
+    CUdevice handle = 0;
+    CUcontext fresh = nullptr;
+    check(s.table.cuDeviceGet(&handle, index), "cuDeviceGet of cuda:", index);
+    check(s.table.cuDevicePrimaryCtxRetain(&fresh, handle), "cuDevicePrimaryCtxRetain of cuda:", index);
+    slot.store(fresh, std::memory_order_release);
+  }
+  return slot.load();
+}
+
+}  // namespace
+
+std::string why_unavailable() {
+  const State& s = state();
+  return forked ? kForked : s.why;
+}
+
+int device_count() {
+  const State& s = state();
+  return usable(s) ? s.devices : 0;
+}
+
+int driver_cuda_version() {
+  const State& s = state();
+  return usable(s) ? s.cuda_version : 0;
+}
+
+const Driver& driver() {
+  const State& s = state();
+  if (!usable(s)) [[unlikely]] throw DeviceError(why_unavailable());
+  return s.table;
+}
+
+void fail(CUresult result, const std::string& what) {
+  const char *name = nullptr, *text = nullptr;
+  const Driver& d = state().table;
+  if (d.cuGetErrorName) d.cuGetErrorName(result, &name);
+  if (d.cuGetErrorString) d.cuGetErrorString(result, &text);
+  std::string message = cat(what, ": ", name ? name : "CUDA error", " (", int(result), ")", text ? ": " : "",
+                            text ? text : "");
+  if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(message);
+  throw DeviceError(message);
+}
+
+CUcontext use(int index) {
+  const Driver& d = driver();
+  CUcontext wanted = context(index), now = nullptr;
+  check(d.cuCtxGetCurrent(&now), "cuCtxGetCurrent");
+  if (now == wanted) return nullptr;
+  check(d.cuCtxSetCurrent(wanted), "cuCtxSetCurrent to cuda:", index);
+  return now;
+}
+
+void Current::restore(CUcontext before) noexcept { state().table.cuCtxSetCurrent(before); }
+
+}  // namespace minidnn::cuda

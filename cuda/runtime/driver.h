@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA driver, opened at first use: its functions, its errors, the contexts. There is no cudart in this library.
+// The table holds the entry points of CUDA 12.0 whatever header it is compiled with, so driver 525 and later will do.
+#pragma once
+#include <cuda.h>
+#include <cudaTypedefs.h>
+
+#include "cpp/core/error.h"
+
+namespace minidnn::cuda {
+
+// Looks functions up: one call converts to whichever type it initialises.
+class EntryPoints {
+ public:
+  static constexpr int kCudaVersion = 12000;
+  explicit EntryPoints(PFN_cuGetProcAddress_v12000 look_up = nullptr) : look_up_(look_up) {}
+
+  struct Entry {
+    void* address;
+    template <class F> operator F*() const { return reinterpret_cast<F*>(address); }
+  };
+  Entry operator()(const char* name) {
+    Entry found = optional(name, kCudaVersion);
+    if (!found.address) missing = name;
+    return found;
+  }
+  Entry optional(const char* name, int cuda_version) {
+    Entry found{};
+    constexpr auto kLegacyStream = CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+    if (look_up_ && look_up_(name, &found.address, cuda_version, kLegacyStream, nullptr) != CUDA_SUCCESS)
+      found.address = nullptr;
+    return found;
+  }
+  const char* missing = nullptr;
+
+ private:
+  PFN_cuGetProcAddress_v12000 look_up_;
+};
+
+struct Driver {
+  EntryPoints get{};
+  PFN_cuInit_v2000 cuInit = get("cuInit");
+  PFN_cuDriverGetVersion_v2020 cuDriverGetVersion = get("cuDriverGetVersion");
+  PFN_cuGetErrorName_v6000 cuGetErrorName = get("cuGetErrorName");
+  PFN_cuGetErrorString_v6000 cuGetErrorString = get("cuGetErrorString");
+  PFN_cuDeviceGet_v2000 cuDeviceGet = get("cuDeviceGet");
+  PFN_cuDeviceGetCount_v2000 cuDeviceGetCount = get("cuDeviceGetCount");
+  PFN_cuDeviceGetName_v2000 cuDeviceGetName = get("cuDeviceGetName");
+  PFN_cuDeviceGetAttribute_v2000 cuDeviceGetAttribute = get("cuDeviceGetAttribute");
+  PFN_cuDeviceTotalMem_v3020 cuDeviceTotalMem = get("cuDeviceTotalMem");
+  PFN_cuDevicePrimaryCtxRetain_v7000 cuDevicePrimaryCtxRetain = get("cuDevicePrimaryCtxRetain");
+  PFN_cuCtxGetCurrent_v4000 cuCtxGetCurrent = get("cuCtxGetCurrent");
+  PFN_cuCtxSetCurrent_v4000 cuCtxSetCurrent = get("cuCtxSetCurrent");
+  PFN_cuCtxSynchronize_v2000 cuCtxSynchronize = get("cuCtxSynchronize");
+  PFN_cuMemGetInfo_v3020 cuMemGetInfo = get("cuMemGetInfo");
+  PFN_cuMemAlloc_v3020 cuMemAlloc = get("cuMemAlloc");
+  PFN_cuMemFree_v3020 cuMemFree = get("cuMemFree");
+  PFN_cuMemPoolCreate_v11020 cuMemPoolCreate = get("cuMemPoolCreate");
+  PFN_cuMemPoolSetAttribute_v11020 cuMemPoolSetAttribute = get("cuMemPoolSetAttribute");
+  PFN_cuMemPoolGetAttribute_v11020 cuMemPoolGetAttribute = get("cuMemPoolGetAttribute");
+  PFN_cuMemPoolTrimTo_v11020 cuMemPoolTrimTo = get("cuMemPoolTrimTo");
+  PFN_cuMemAllocFromPoolAsync_v11020 cuMemAllocFromPoolAsync = get("cuMemAllocFromPoolAsync");
+  PFN_cuMemFreeAsync_v11020 cuMemFreeAsync = get("cuMemFreeAsync");
+  PFN_cuMemcpyAsync_v4000 cuMemcpyAsync = get("cuMemcpyAsync");
+  PFN_cuMemsetD8Async_v3020 cuMemsetD8Async = get("cuMemsetD8Async");
+  PFN_cuPointerGetAttribute_v4000 cuPointerGetAttribute = get("cuPointerGetAttribute");
+  PFN_cuStreamSynchronize_v2000 cuStreamSynchronize = get("cuStreamSynchronize");
+  PFN_cuStreamWaitEvent_v3020 cuStreamWaitEvent = get("cuStreamWaitEvent");
+  PFN_cuEventCreate_v2000 cuEventCreate = get("cuEventCreate");
+  PFN_cuEventDestroy_v4000 cuEventDestroy = get("cuEventDestroy");
+  PFN_cuEventRecord_v2000 cuEventRecord = get("cuEventRecord");
+  PFN_cuEventSynchronize_v2000 cuEventSynchronize = get("cuEventSynchronize");
+  PFN_cuEventElapsedTime_v2000 cuEventElapsedTime = get("cuEventElapsedTime");
+  PFN_cuModuleLoadData_v2000 cuModuleLoadData = get("cuModuleLoadData");
+  PFN_cuModuleGetFunction_v2000 cuModuleGetFunction = get("cuModuleGetFunction");
+  PFN_cuFuncSetAttribute_v9000 cuFuncSetAttribute = get("cuFuncSetAttribute");
+  PFN_cuFuncGetAttribute_v2020 cuFuncGetAttribute = get("cuFuncGetAttribute");
+  PFN_cuFuncGetParamInfo_v12040 cuFuncGetParamInfo = get.optional("cuFuncGetParamInfo", 12040);  // null before 550
+  PFN_cuLaunchKernel_v4000 cuLaunchKernel = get("cuLaunchKernel");
+  PFN_cuLaunchKernelEx_v11060 cuLaunchKernelEx = get("cuLaunchKernelEx");
+  PFN_cuTensorMapEncodeTiled_v12000 cuTensorMapEncodeTiled = get("cuTensorMapEncodeTiled");
+  PFN_cuTensorMapEncodeIm2col_v12000 cuTensorMapEncodeIm2col = get("cuTensorMapEncodeIm2col");
+};
+
+// DeviceError with the sentence of why_unavailable() (device.h) where there is no usable driver or GPU, and in a
+// process forked from one that had initialised it.
+const Driver& driver();
+int driver_cuda_version();  // 13000 for CUDA 13.0; 0 without a usable driver or GPU; never throws
+
+// Throws for anything but CUDA_SUCCESS: OutOfMemory for CUDA_ERROR_OUT_OF_MEMORY, else DeviceError. The parts of
+// `what` ("cuLaunchKernel of ", name) become text only then.
+[[noreturn]] void fail(CUresult, const std::string& what);
+template <class... Parts> void check(CUresult result, const Parts&... what) {
+  if (result != CUDA_SUCCESS) [[unlikely]] fail(result, cat(what...));
+}
+
+// Makes the primary context of a device, the one torch and CuPy use too, current for the calling thread, and returns
+// the one it replaced: null when there was none or it was this one. Retained at first use, for the life of the process.
+// Costs a cuCtxGetCurrent, 20 ns: what others made current since the last call is seen.
+CUcontext use(int device);
+
+// use() for a scope. A library that left its own device current would move torch's current device under its user.
+class Current {
+ public:
+  explicit Current(int device) : before_(use(device)) {}
+  ~Current() {
+    if (before_) restore(before_);
+  }
+  Current(const Current&) = delete;
+
+ private:
+  static void restore(CUcontext) noexcept;
+  CUcontext before_;
+};
+
+}  // namespace minidnn::cuda

@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0
+// The caches of kernel_cache.h. An entry's file is four lines of text, then the cubin:
+//   pyminidnn cubin <format> | the key | the kernel's symbol | SHA-256 of the two and the code, as hex
+// It is written aside, synced and renamed, so a reader sees all of it or nothing; whatever fails to verify is replaced.
+#include "cuda/runtime/kernel_cache.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <mutex>
+#include <unordered_map>
+
+#include "cpp/core/error.h"
+#include "cuda/runtime/nvrtc.h"
+#include "cuda/runtime/sha256.h"
+
+namespace minidnn::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+using Result = std::shared_ptr<const Cubin>;
+
+constexpr int kFormat = 1;  // raise it when the file or the meaning of a key changes
+
+struct State {
+  std::mutex mutex;
+  std::string root;
+  std::unordered_map<std::string, std::shared_future<Result>> cubins;
+  CacheStats stats;
+};
+State& state() {
+  static auto* const all = new State;
+  return *all;
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+void log(const std::string& line) {
+  static const bool wanted = [] {
+    std::string value = environment("PYMINIDNN_LOG");
+    return !value.empty() && value != "0";
+  }();
+  if (wanted) std::fputs(cat("pyminidnn: ", line, "\n").c_str(), stderr);
+}
+
+bool read_file(const fs::path& path, std::string& text) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return false;
+  text.assign(std::istreambuf_iterator<char>(in), {});
+  return !in.bad();
+}
+
+// Follows quoted #includes, all relative to the root. Those that only host code reaches are taken too: harmless.
+void follow(const std::string& text, const std::string& from, const fs::path& root,
+            std::map<std::string, std::string>& headers) {
+  const char* space = " \t";
+  for (size_t line = 0; line < text.size();) {
+    size_t end = std::min(text.find('\n', line), text.size());
+    std::string_view rest(text.data() + line, end - line);
+    line = end + 1;
+    auto skip = [&](std::string_view token) {
+      rest.remove_prefix(std::min(rest.find_first_not_of(space), rest.size()));
+      if (!rest.starts_with(token)) return false;
+      rest.remove_prefix(token.size());
+      return true;
+    };
+    if (!skip("#") || !skip("include") || !skip("\"")) continue;
+    std::string name(rest.substr(0, rest.find('"')));
+    auto [entry, fresh] = headers.try_emplace(name);
+    if (!fresh) continue;
+    MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second), from, " includes \"", name,
+                  "\", and there is no such file in ", root.string());
+    follow(entry->second, name, root, headers);  // references into a map stay valid while it grows
+  }
+}
+
+std::vector<std::string> options_of(const KernelSpec& spec, const std::string& arch) {
+  // No -lineinfo: it makes the cubins of a small kernel half as large again; a profiling build puts it in spec.options.
+  std::vector<std::string> options = {"--std=c++20", "--gpu-architecture=" + arch};
+  options.insert(options.end(), spec.options.begin(), spec.options.end());
+  return options;
+}
+
+// Lengths keep ("ab", "c") and ("a", "bc") apart.
+void append(std::string& all, const std::string& part) { all += cat(part.size(), ':') + part; }
+
+std::string key_of(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
+  std::string all;
+  append(all, cat(kFormat));
+  append(all, sources.program);
+  for (const auto& [name, text] : sources.headers) append(all, name), append(all, text);
+  append(all, spec.kernel);
+  for (const std::string& option : options_of(spec, arch)) append(all, option);
+  return sha256_hex(all);
+}
+
+std::string entry_head(const std::string& key, const std::string& kernel_name, const std::string& code) {
+  std::string digest = sha256_hex(cat(key, '\n', kernel_name, '\n') + code);
+  return cat("pyminidnn cubin ", kFormat, '\n', key, '\n', kernel_name, '\n', digest, '\n');
+}
+
+// Null when there is no such file, or it is not this entry to the last byte.
+std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key) {
+  std::string text;
+  if (!read_file(path, text)) return nullptr;
+  size_t end = 0, start[4]{};
+  for (int i = 0; i < 4 && end != text.npos; ++i) {
+    start[i] = end + (i > 0);
+    end = text.find('\n', start[i]);
+  }
+  if (end != text.npos) {
+    auto cubin = std::make_shared<Cubin>();
+    cubin->kernel_name = text.substr(start[2], start[3] - 1 - start[2]);
+    cubin->code = text.substr(end + 1);
+    if (!cubin->code.empty() && text.starts_with(entry_head(key, cubin->kernel_name, cubin->code))) return cubin;
+  }
+  log(cat(path.string(), " is damaged and will be made again"));
+  return nullptr;
+}
+
+// "" or why the file could not be written.
+std::string write_entry(const fs::path& path, const std::string& key, const Cubin& cubin) {
+  static std::atomic<int> count{0};
+  std::string aside = cat(path.string(), '.', getpid(), '.', count++, ".tmp");
+  std::string bytes = entry_head(key, cubin.kernel_name, cubin.code) + cubin.code;
+  int file = open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  bool good = file >= 0;
+  for (size_t done = 0; good && done < bytes.size();) {
+    ssize_t n = write(file, bytes.data() + done, bytes.size() - done);
+    if (n > 0) done += size_t(n);
+    else good = n < 0 && errno == EINTR;
+  }
+  good = good && fsync(file) == 0;
+  if (file >= 0) good = close(file) == 0 && good;
+  good = good && rename(aside.c_str(), path.c_str()) == 0;
+  if (good) return "";
+  std::string why = cat(path.string(), " can not be written: ", std::strerror(errno));
+  if (file >= 0) unlink(aside.c_str());
+  return why;
+}
+
+bool make_folders(const fs::path& path) {
+  if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return true;
+  if (errno != ENOENT || !path.has_parent_path() || path.parent_path() == path) return false;
+  return make_folders(path.parent_path()) && (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST);
+}
+
+std::string open_cache_folder() {
+  std::string path = environment("PYMINIDNN_CACHE_DIR");
+  if (path.empty() && !environment("XDG_CACHE_HOME").empty()) path = environment("XDG_CACHE_HOME") + "/pyminidnn";
+  if (path.empty() && !environment("HOME").empty()) path = environment("HOME") + "/.cache/pyminidnn";
+  if (path.empty()) return "";
+  std::error_code ignored;
+  std::string why;
+  struct stat info {};
+  if (!make_folders(path) || stat(path.c_str(), &info) != 0) why = std::strerror(errno);
+  else if (!S_ISDIR(info.st_mode)) why = "not a folder";
+  else if (info.st_uid != geteuid()) why = cat("it belongs to user ", info.st_uid, ", this is user ", geteuid());
+  else if (info.st_mode & (S_IWGRP | S_IWOTH)) why = "others may write to it (chmod 700 would do)";
+  if (why.empty()) return path;
+  log(cat("kernels are kept in memory only: ", path, ": ", why));
+  return "";
+}
+
+// Removes what was not used for longest until the rest fits. Only files that look like ours, two levels deep.
+void trim(const fs::path& folder) {
+  struct Entry {
+    fs::file_time_type used;
+    int64_t bytes;
+    fs::path path;
+  };
+  std::vector<Entry> entries;
+  int64_t total = 0;
+  std::error_code error;
+  for (const auto& arch : fs::directory_iterator(folder, error)) {
+    if (!arch.path().filename().string().starts_with("sm_")) continue;
+    for (const auto& file : fs::directory_iterator(arch, error)) {
+      auto extension = file.path().extension();
+      if (extension != ".cubin" && extension != ".tmp") continue;
+      entries.push_back({file.last_write_time(error), int64_t(file.file_size(error)), file.path()});
+      total += entries.back().bytes;
+    }
+  }
+  std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.used < b.used; });
+  for (size_t i = 0; i < entries.size() && total > kCacheBytes; ++i) {
+    fs::remove(entries[i].path, error);
+    total -= entries[i].bytes;
+  }
+}
+
+Result compile(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
+  MINIDNN_CHECK(DeviceError, why_no_nvrtc().empty(), "kernel ", spec.kernel, " for ", arch,
+                " is in no cache and can not be compiled: ", why_no_nvrtc());
+  auto made = std::make_shared<Cubin>();
+  auto begin = std::chrono::steady_clock::now();
+  made->code = compile_cubin("generated:" + spec.file, sources.program, sources.headers, options_of(spec, arch),
+                             spec.kernel, made->kernel_name);
+  made->compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  made->origin = "nvrtc";
+  log(cat("compiled ", spec.kernel, " for ", arch, " in ", made->compile_seconds, " s"));
+  return made;
+}
+
+// Past the memory: packaged, disk, compiler; with `anew` the compiler alone.
+Result obtain(const KernelSpec& spec, const std::string& arch, bool anew) {
+  const Sources sources = sources_of(spec);
+  const std::string key = key_of(sources, spec, arch), file = key + ".cubin";
+  if (!anew) {
+    if (auto packaged = read_entry(fs::path(state().root) / "cubins" / arch / file, key)) {
+      packaged->origin = "packaged";
+      return packaged;
+    }
+  }
+  if (!why_no_nvrtc().empty() || cache_folder().empty()) return compile(sources, spec, arch);
+  const NvrtcInfo& nvrtc = nvrtc_info();
+  const fs::path folder = fs::path(cache_folder()) / cat(arch, "-nvrtc", nvrtc.major, '.', nvrtc.minor);
+  const fs::path path = folder / file;
+  if (!anew) {
+    if (auto stored = read_entry(path, key)) {
+      utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now: trim() goes by this
+      stored->origin = "disk";
+      return stored;
+    }
+  }
+  Result made = compile(sources, spec, arch);
+  make_folders(folder);
+  std::string why = write_entry(path, key, *made);
+  if (why.empty()) trim(cache_folder());
+  else log(why);  // no error: the kernel is there, only not for the next process
+  return made;
+}
+
+void count(const Cubin& cubin) {
+  State& s = state();
+  std::lock_guard lock(s.mutex);
+  if (cubin.origin == "packaged") ++s.stats.packaged;
+  else if (cubin.origin == "disk") ++s.stats.disk;
+  else ++s.stats.nvrtc;
+  s.stats.compile_seconds += cubin.compile_seconds;
+}
+
+// Through the memory. The first caller makes the cubin, those who come meanwhile wait for it; a failure is not kept.
+Result shared(const KernelSpec& spec, const std::string& arch, bool anew) {
+  State& s = state();
+  std::string id = identity(spec);
+  append(id, arch);
+  std::promise<Result> promise;
+  {
+    std::unique_lock lock(s.mutex);
+    auto [entry, fresh] = s.cubins.try_emplace(id);
+    if (!fresh && !anew) {
+      ++s.stats.memory;
+      std::shared_future<Result> made = entry->second;
+      lock.unlock();
+      return made.get();
+    }
+    entry->second = promise.get_future().share();
+  }
+  try {
+    Result made = obtain(spec, arch, anew);
+    count(*made);
+    promise.set_value(made);
+    return made;
+  } catch (...) {
+    {
+      std::lock_guard lock(s.mutex);
+      s.cubins.erase(id);
+    }
+    promise.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+}  // namespace
+
+void set_package_folder(std::string root) { state().root = std::move(root); }
+
+std::string identity(const KernelSpec& spec) {
+  std::string id;
+  for (const std::string* part : {&spec.file, &spec.kernel, &spec.generated}) append(id, *part);
+  for (const std::string& option : spec.options) append(id, option);
+  append(id, cat(spec.min_arch));
+  return id;
+}
+
+Sources sources_of(const KernelSpec& spec) {
+  const std::string& root = state().root;
+  MINIDNN_CHECK(DeviceError, !root.empty(), "kernel ", spec.kernel, ": set_package_folder() has not been called");
+  Sources sources;
+  sources.program = cat("#include \"", spec.file, "\"\n", spec.generated);
+  follow(sources.program, cat("the program of kernel ", spec.kernel), root, sources.headers);
+  return sources;
+}
+
+std::string cache_key(const KernelSpec& spec, const std::string& arch) { return key_of(sources_of(spec), spec, arch); }
+
+Result cubin(const KernelSpec& spec, const std::string& arch) { return shared(spec, arch, false); }
+
+Result recompile(const KernelSpec& spec, const std::string& arch) { return shared(spec, arch, true); }
+
+std::string arch_for(const KernelSpec& spec, int device_arch) {
+  MINIDNN_CHECK(DeviceError, device_arch >= spec.min_arch, "kernel ", spec.kernel, " needs compute capability ",
+                spec.min_arch / 10, '.', spec.min_arch % 10, "; this GPU has ", device_arch / 10, '.',
+                device_arch % 10);
+  int generation = device_arch / 10 * 10;
+  return cat("sm_", std::max(generation, spec.min_arch), generation == 90 ? "a" : "");
+}
+
+void compile_to(const KernelSpec& spec, const std::string& arch, const std::string& folder) {
+  const Sources sources = sources_of(spec);
+  const std::string key = key_of(sources, spec, arch);
+  const fs::path path = fs::path(folder) / arch / (key + ".cubin");
+  if (read_entry(path, key)) return;
+  Result made = compile(sources, spec, arch);
+  count(*made);
+  std::error_code ignored;  // write_entry() tells
+  fs::create_directories(path.parent_path(), ignored);
+  std::string why = write_entry(path, key, *made);
+  MINIDNN_CHECK(DeviceError, why.empty(), why);
+}
+
+std::string cache_folder() {
+  static const auto* const folder = new std::string(open_cache_folder());
+  return *folder;
+}
+
+CacheStats cache_stats() {
+  std::lock_guard lock(state().mutex);
+  return state().stats;
+}
+
+}  // namespace minidnn::cuda

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/runtime/launch.h"
+
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "cuda/runtime/device.h"
+#include "cuda/runtime/kernel_cache.h"
+
+namespace minidnn::cuda {
+namespace {
+
+std::string text(const Dim3& d) { return cat('[', d.x, ", ", d.y, ", ", d.z, ']'); }
+
+CUresult load_module(const Cubin& cubin, CUfunction& function) {
+  CUmodule module = nullptr;
+  CUresult result = driver().cuModuleLoadData(&module, cubin.code.data());
+  if (result != CUDA_SUCCESS) return result;
+  return driver().cuModuleGetFunction(&function, module, cubin.kernel_name.c_str());
+}
+
+CUfunction load(const KernelSpec& spec, const std::string& arch, int device, const Cubin& cubin) {
+  CUfunction function = nullptr;
+  CUresult result = load_module(cubin, function);
+  if (result == CUDA_SUCCESS) return function;
+  auto what = [&](const Cubin& c) {
+    return cat("loading kernel ", spec.kernel, " (", arch, ", ", c.origin, ") on cuda:", device);
+  };
+  // A packaged or stored cubin that verifies and still does not load is of another driver's time: compile it here.
+  if (cubin.origin == "nvrtc" || result == CUDA_ERROR_OUT_OF_MEMORY) fail(result, what(cubin));
+  std::shared_ptr<const Cubin> fresh;
+  try {
+    fresh = recompile(spec, arch);
+  } catch (const Error& e) {
+    throw DeviceError(cat(what(cubin), ": the driver refuses it (error ", int(result), "), and ", e.what()));
+  }
+  check(load_module(*fresh, function), what(*fresh));
+  return function;
+}
+
+void read_parameters(Kernel& kernel) {
+  const Driver& d = driver();
+  if (!d.cuFuncGetParamInfo) return;
+  for (int i = 0; i <= Kernel::kMaxParameters; ++i) {
+    size_t offset = 0, bytes = 0;
+    if (d.cuFuncGetParamInfo(kernel.function, size_t(i), &offset, &bytes) != CUDA_SUCCESS) {
+      kernel.parameter_count = i;
+      return;
+    }
+    if (i < Kernel::kMaxParameters) kernel.parameter_bytes[i] = bytes;
+  }
+}
+
+void allow_smem(const Kernel& kernel, int bytes) {
+  constexpr int kWithoutAsking = 48 << 10;
+  if (bytes <= kernel.smem_limit) return;
+  if (bytes > kWithoutAsking)
+    check(driver().cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes),
+          "allowing kernel ", kernel.name, ' ', bytes, " bytes of dynamic shared memory on cuda:", kernel.device,
+          ", where a block may have ", device(kernel.device).max_smem_bytes);
+  kernel.smem_limit = bytes;
+}
+
+struct Loaded {
+  std::mutex mutex;
+  std::unordered_map<std::string, std::shared_ptr<Kernel>> kernels;
+};
+
+}  // namespace
+
+std::shared_ptr<const Kernel> load_kernel(const KernelSpec& spec, int device_index, int dynamic_smem_bytes) {
+  static auto* const loaded = new Loaded;
+  const std::string arch = arch_for(spec, device(device_index).arch);
+  std::shared_ptr<const Cubin> code = cubin(spec, arch);  // before the lock: different kernels compile in parallel
+  Current current(device_index);
+  std::lock_guard lock(loaded->mutex);
+  std::shared_ptr<Kernel>& slot = loaded->kernels[cat("cuda:", device_index, ' ', identity(spec))];
+  if (!slot) {
+    auto kernel = std::make_shared<Kernel>();
+    kernel->name = spec.kernel;
+    kernel->device = device_index;
+    kernel->function = load(spec, arch, device_index, *code);
+    check(driver().cuFuncGetAttribute(&kernel->registers, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel->function), "kernel ",
+          spec.kernel);
+    read_parameters(*kernel);
+    slot = kernel;
+  }
+  allow_smem(*slot, dynamic_smem_bytes);
+  return slot;
+}
+
+void launch_raw(const Kernel& kernel, const LaunchConfig& c, void** parameters) {
+  if (c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0) return;
+  Current current(kernel.device);
+  const Driver& d = driver();
+  auto stream = static_cast<CUstream>(c.stream);
+  bool clustered = c.cluster.x * c.cluster.y * c.cluster.z > 1;
+  CUresult result;
+  if (!clustered && !c.programmatic) {
+    result = d.cuLaunchKernel(kernel.function, c.grid.x, c.grid.y, c.grid.z, c.block.x, c.block.y, c.block.z,
+                              c.smem_bytes, stream, parameters, nullptr);
+  } else {
+    CUlaunchAttribute attributes[2];
+    CUlaunchConfig config{c.grid.x, c.grid.y, c.grid.z, c.block.x, c.block.y, c.block.z, c.smem_bytes, stream,
+                          attributes, 0};
+    if (clustered) {
+      CUlaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+      a.value.clusterDim.x = c.cluster.x;
+      a.value.clusterDim.y = c.cluster.y;
+      a.value.clusterDim.z = c.cluster.z;
+    }
+    if (c.programmatic) {
+      CUlaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+      a.value.programmaticStreamSerializationAllowed = 1;
+    }
+    result = d.cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
+  }
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    fail(result, cat("launching ", kernel.name, " on cuda:", kernel.device, " with grid ", text(c.grid), ", block ",
+                     text(c.block), ", cluster ", text(c.cluster), ", ", c.smem_bytes,
+                     " bytes of dynamic shared memory (loaded for ", kernel.smem_limit.load(), "), ",
+                     kernel.registers, " registers a thread"));
+}
+
+void fail_parameters(const Kernel& kernel, int count, const size_t* bytes) {
+  std::vector<size_t> found(bytes, bytes + count);
+  std::vector<size_t> wanted(kernel.parameter_bytes, kernel.parameter_bytes + kernel.parameter_count);
+  throw DeviceError(cat("launching ", kernel.name, ": its parameters have [", join(wanted), "] bytes, the arguments [",
+                        join(found), "]"));
+}
+
+}  // namespace minidnn::cuda

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finding and calling NVRTC. Its header comes with the library itself, which a build must not need, so the dozen
+// functions used are declared here; their C interface has not changed since CUDA 8 (cubins: 11.1).
+#include "cuda/runtime/nvrtc.h"
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+
+#include "cpp/core/error.h"
+#include "cuda/runtime/driver.h"
+
+namespace minidnn::cuda {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Program = struct ProgramTag*;
+struct Nvrtc {
+  int (*nvrtcVersion)(int*, int*);
+  const char* (*nvrtcGetErrorString)(int);
+  int (*nvrtcCreateProgram)(Program*, const char* source, const char* name, int headers, const char* const* texts,
+                            const char* const* names);
+  int (*nvrtcDestroyProgram)(Program*);
+  int (*nvrtcAddNameExpression)(Program, const char*);
+  int (*nvrtcCompileProgram)(Program, int options, const char* const*);
+  int (*nvrtcGetProgramLogSize)(Program, size_t*);
+  int (*nvrtcGetProgramLog)(Program, char*);
+  int (*nvrtcGetLoweredName)(Program, const char* expression, const char** lowered);
+  int (*nvrtcGetCUBINSize)(Program, size_t*);
+  int (*nvrtcGetCUBIN)(Program, char*);
+};
+
+struct Found {
+  Nvrtc table{};
+  NvrtcInfo info;
+  std::string why;  // there is none, when not empty
+};
+
+std::vector<std::string>& search_path() {
+  static auto* const folders = new std::vector<std::string>;
+  return *folders;
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value ? value : "";
+}
+
+bool is_nvrtc(const std::string& file) {
+  return file.starts_with("libnvrtc") && file.find(".so") != file.npos && file.find("builtins") == file.npos &&
+         file.find(".alt.") == file.npos;  // an older compiler that wheels carry for old machines
+}
+
+std::vector<std::string> loaded_already() {
+  std::vector<std::string> paths;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    size_t slash = line.find('/');
+    if (slash == line.npos) continue;
+    std::string path = line.substr(slash);
+    if (is_nvrtc(fs::path(path).filename()) && (paths.empty() || paths.back() != path)) paths.push_back(path);
+  }
+  return paths;
+}
+
+// The libraries to try, in order. A bare name is for the system's loader.
+std::vector<std::string> candidates() {
+  std::vector<std::string> paths = loaded_already();
+  auto add = [&](const fs::path& folder, const char* name) {
+    std::error_code ignored;
+    if (fs::exists(folder / name, ignored)) paths.push_back(folder / name);
+  };
+  for (const std::string& folder : search_path()) {
+    add(fs::path(folder) / "nvidia/cu13/lib", "libnvrtc.so.13");
+    add(fs::path(folder) / "nvidia/cuda_nvrtc/lib", "libnvrtc.so.12");
+  }
+  for (fs::path toolkit : {environment("CUDA_HOME"), environment("CUDA_PATH"), std::string("/usr/local/cuda")}) {
+    if (toolkit.empty()) continue;
+    add(toolkit / "lib64", "libnvrtc.so.13");
+    add(toolkit / "lib64", "libnvrtc.so.12");
+  }
+  paths.push_back("libnvrtc.so.13");
+  paths.push_back("libnvrtc.so.12");
+  for (const std::string& folder : search_path()) {
+    std::error_code ignored;
+    for (const auto& entry : fs::directory_iterator(fs::path(folder) / "torch/lib", ignored))
+      if (is_nvrtc(entry.path().filename())) paths.push_back(entry.path());
+  }
+  return paths;
+}
+
+// NVRTC opens its builtins by bare name while it compiles, and no loader path leads into a wheel.
+void open_builtins_beside(const fs::path& library) {
+  if (!library.has_parent_path()) return;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(library.parent_path(), ignored)) {
+    std::string file = entry.path().filename();
+    if (file.starts_with("libnvrtc-builtins") && file.find(".alt.") == file.npos)
+      dlopen(entry.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+}
+
+// "" and `found` filled, or why this one will not do.
+std::string try_library(const std::string& path, Found& found) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) return dlerror();  // begins with the path
+  Nvrtc& n = found.table;
+  bool complete = true;
+  auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    complete = complete && function;
+  };
+  find(n.nvrtcVersion, "nvrtcVersion");
+  find(n.nvrtcGetErrorString, "nvrtcGetErrorString");
+  find(n.nvrtcCreateProgram, "nvrtcCreateProgram");
+  find(n.nvrtcDestroyProgram, "nvrtcDestroyProgram");
+  find(n.nvrtcAddNameExpression, "nvrtcAddNameExpression");
+  find(n.nvrtcCompileProgram, "nvrtcCompileProgram");
+  find(n.nvrtcGetProgramLogSize, "nvrtcGetProgramLogSize");
+  find(n.nvrtcGetProgramLog, "nvrtcGetProgramLog");
+  find(n.nvrtcGetLoweredName, "nvrtcGetLoweredName");
+  find(n.nvrtcGetCUBINSize, "nvrtcGetCUBINSize");
+  find(n.nvrtcGetCUBIN, "nvrtcGetCUBIN");
+  NvrtcInfo info;
+  if (!complete || n.nvrtcVersion(&info.major, &info.minor) != 0) return "lacks functions of NVRTC";
+  if (info.major < 12) return cat("is release ", info.major, '.', info.minor, "; C++20 needs 12.0 or later");
+  int driver_major = driver_cuda_version() / 1000;
+  if (driver_major && info.major > driver_major)
+    return cat("is release ", info.major, '.', info.minor, ", and the driver is of CUDA ", driver_major,
+               ", which loads no code of a later major release; nvidia-cuda-nvrtc-cu", driver_major, " would do");
+  Dl_info where{};
+  info.path = dladdr(reinterpret_cast<void*>(n.nvrtcVersion), &where) && where.dli_fname ? where.dli_fname : path;
+  open_builtins_beside(info.path);
+  found.info = info;
+  return "";
+}
+
+const Found& found() {
+  static const Found* const result = [] {
+    auto* fresh = new Found;
+    const char* install = "; to compile kernels: pip install \"pyminidnn[cuda]\"";
+    std::string chosen = environment("PYMINIDNN_NVRTC");
+    if (chosen == "none") {
+      fresh->why = cat("PYMINIDNN_NVRTC is 'none'", install);
+    } else if (!chosen.empty()) {
+      std::string why = try_library(chosen, *fresh);
+      if (!why.empty()) fresh->why = cat("PYMINIDNN_NVRTC is '", chosen, "', and that fails: ", why, install);
+    } else {
+      std::string tried;
+      for (const std::string& path : candidates()) {
+        std::string why = try_library(path, *fresh);
+        if (why.empty()) return fresh;
+        tried += cat("\n  ", why.starts_with(path) ? "" : path + " ", why);
+      }
+      fresh->why = cat("there is no usable NVRTC; tried", tried, install);
+    }
+    return fresh;
+  }();
+  return *result;
+}
+
+// The first lines of a compiler's log: the errors that cause the rest.
+std::string head(const std::string& log) {
+  constexpr size_t kLines = 40;
+  size_t end = 0;
+  for (size_t line = 0; line < kLines && end != log.npos; ++line) end = log.find('\n', end + (line > 0));
+  return end == log.npos ? log : log.substr(0, end) + "\n...";
+}
+
+}  // namespace
+
+void set_search_path(std::vector<std::string> folders) { search_path() = std::move(folders); }
+
+std::string why_no_nvrtc() { return found().why; }
+
+const NvrtcInfo& nvrtc_info() {
+  const Found& f = found();
+  MINIDNN_CHECK(DeviceError, f.why.empty(), f.why);
+  return f.info;
+}
+
+std::string compile_cubin(const std::string& program_name, const std::string& source,
+                          const std::map<std::string, std::string>& headers, const std::vector<std::string>& options,
+                          const std::string& kernel_expression, std::string& lowered_name) {
+  const NvrtcInfo& info = nvrtc_info();
+  const Nvrtc& n = found().table;
+  std::vector<const char*> names, texts, flags;
+  for (const auto& [name, text] : headers) names.push_back(name.c_str()), texts.push_back(text.c_str());
+  for (const std::string& option : options) flags.push_back(option.c_str());
+
+  struct Owner {
+    const Nvrtc& n;
+    Program program = nullptr;
+    ~Owner() {
+      if (program) n.nvrtcDestroyProgram(&program);
+    }
+  } owner{n};
+  auto must = [&](int result, const char* step) {
+    if (result == 0) return;
+    size_t size = 0;
+    std::string log;
+    if (owner.program && n.nvrtcGetProgramLogSize(owner.program, &size) == 0 && size > 1) {
+      log.resize(size);
+      n.nvrtcGetProgramLog(owner.program, log.data());
+      log.resize(size - 1);
+    }
+    throw DeviceError(cat("compiling ", kernel_expression, " of ", program_name, " with ", join(options, " "), ": ",
+                          step, " of NVRTC ", info.major, '.', info.minor, " (", info.path, ") gives ",
+                          n.nvrtcGetErrorString(result), log.empty() ? "" : "\n", head(log)));
+  };
+  must(n.nvrtcCreateProgram(&owner.program, source.c_str(), program_name.c_str(), int(names.size()), texts.data(),
+                            names.data()),
+       "nvrtcCreateProgram");
+  must(n.nvrtcAddNameExpression(owner.program, kernel_expression.c_str()), "nvrtcAddNameExpression");
+  must(n.nvrtcCompileProgram(owner.program, int(flags.size()), flags.data()), "nvrtcCompileProgram");
+  const char* lowered = nullptr;
+  must(n.nvrtcGetLoweredName(owner.program, kernel_expression.c_str(), &lowered), "nvrtcGetLoweredName");
+  lowered_name = lowered;
+  size_t size = 0;
+  must(n.nvrtcGetCUBINSize(owner.program, &size), "nvrtcGetCUBINSize");
+  std::string code(size, '\0');
+  must(n.nvrtcGetCUBIN(owner.program, code.data()), "nvrtcGetCUBIN");
+  return code;
+}
+
+}  // namespace minidnn::cuda

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plan of an engine that is one kernel taking (Problem, Args): what most engines outside the GEMM need.
+#pragma once
+#include "cpp/engine/engine.h"
+#include "cuda/runtime/launch.h"
+
+namespace minidnn::cuda {
+
+// A grid of 256-thread blocks over `items`, one item a thread at a time, capped where the machine is full.
+inline LaunchConfig elementwise_launch(int64_t items, const Device& d) {
+  constexpr int64_t kThreads = 256, kBlocksPerSm = 32;
+  LaunchConfig config;
+  config.block = {unsigned(kThreads)};
+  config.grid = {unsigned(min_of(ceil_div(items, kThreads), kBlocksPerSm * d.sm_count))};
+  return config;
+}
+
+template <class P> std::unique_ptr<Plan<P>> kernel_plan(const KernelSpec& spec, const P& p, const Device& d,
+                                                        LaunchConfig config) {
+  auto kernel = load_kernel(spec, d.place.index, int(config.smem_bytes));
+  return make_plan<P>([kernel, config, p](const ArgsOf<P>& args, void*, Stream stream) {
+    LaunchConfig now = config;
+    now.stream = stream;
+    launch(*kernel, now, p, args);
+  });
+}
+
+}  // namespace minidnn::cuda

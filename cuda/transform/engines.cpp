@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/transform/engines.h"
+
+namespace minidnn {
+
+const Engines<TransformProblem>& Family<TransformProblem>::cuda_engines() {
+  static const Engines<TransformProblem> all{&transform_dense(), &transform_generic()};
+  return all;
+}
+
+}  // namespace minidnn

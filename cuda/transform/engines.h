@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA engines of the transform family, one accessor each; the list is in engines.cpp.
+#pragma once
+#include "cpp/transform/transform.h"
+
+namespace minidnn {
+
+const Engine<TransformProblem>& transform_dense();
+const Engine<TransformProblem>& transform_generic();
+
+}  // namespace minidnn

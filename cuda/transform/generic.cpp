@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.transform.generic (any strides) and cuda.transform.dense (no index arithmetic).
+#include "cuda/runtime/plan.h"
+#include "cuda/transform/engines.h"
+
+namespace minidnn {
+namespace {
+
+struct OneKernel : Engine<TransformProblem> {
+  const char* const kernel;
+  explicit OneKernel(const char* k) : kernel(k) {}
+  unsigned traits() const override { return kNeedsJit; }
+  KernelSpec spec(DType from, DType to) const {
+    return {"cuda/transform/generic.cu", cat("minidnn::", kernel, "<", cuda_name(from), ", ", cuda_name(to), ">")};
+  }
+  std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d, const Config&) const override {
+    return cuda::kernel_plan(spec(p.x.dtype, p.y.dtype), p, d, cuda::elementwise_launch(p.y.numel(), d));
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType from : kDTypes)
+      for (DType to : kDTypes) all.push_back(spec(from, to));
+    return all;
+  }
+};
+
+struct Generic final : OneKernel {
+  Generic() : OneKernel("transform_generic") {}
+  std::string name() const override { return "cuda.transform.generic"; }
+  std::string why_not(const TransformProblem&, const Device&) const override { return ""; }
+  double estimate_us(const TransformProblem& p, const Device& d) const override {
+    return roofline_us(0, transform_bytes(p), d, 0.1);  // 64-bit divisions per dimension
+  }
+};
+
+struct Dense final : OneKernel {
+  Dense() : OneKernel("transform_dense") {}
+  std::string name() const override { return "cuda.transform.dense"; }
+  std::string why_not(const TransformProblem& p, const Device&) const override {
+    return is_dense(p.x) && same_strides(p.x, p.y) ? "" : "needs tensors without gaps and with equal strides";
+  }
+  double estimate_us(const TransformProblem& p, const Device& d) const override {
+    return roofline_us(0, transform_bytes(p), d, 0.7);
+  }
+};
+
+}  // namespace
+
+const Engine<TransformProblem>& transform_generic() {
+  static const Generic engine;
+  return engine;
+}
+const Engine<TransformProblem>& transform_dense() {
+  static const Dense engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Neural-network primitives in the manner of cuDNN: small, open, torch-free, on CUDA and on the CPU.
+
+    import pyminidnn as dnn
+    y = dnn.activation_forward(x, "relu")   # x: NumPy, torch, CuPy, JAX, or dnn.DeviceTensor
+
+Results are DeviceTensors on the device of the inputs; they go back by DLPack or .numpy().
+"""
+
+import sys as _sys
+from pathlib import Path as _Path
+
+from . import _C
+
+# Kernels are compiled from these sources: the installed copy, or the checkout of an editable install.
+_here = _Path(__file__).resolve().parent
+_C.set_package_folder(str(_here / "sources" if (_here / "sources").is_dir() else _here.parent))
+_C.set_search_path([p for p in _sys.path if p])
+
+from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level
+from .errors import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, ShapeError
+from .ops.activation import activation_backward, activation_forward
+from .ops.transform import transform
+from .tensor import asarray, empty, from_dlpack, full, zeros
+from .tuning import engines, explain, find
+
+__version__ = "0.1.0"

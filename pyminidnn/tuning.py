@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a call would run: which engines there are, which can, which is chosen, and measuring them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import _C
+from ._C import Report
+
+
+def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
+    """What op(*args, **kwargs) would do, without doing it.
+
+    explain(conv_forward, x, w, padding=1) gives a Report for each problem the call consists of, mostly one. A Report has
+    .problem, .device, .chosen and .engines; an engine has .name, .why_not (a sentence, "" if it can), .estimate_us,
+    .workspace_bytes, .config and .traits. print(report) shows all. Raises what the call itself would raise.
+    """
+    return _C.survey(lambda: op(*args, **kwargs), False)
+
+
+def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
+    """Measures every engine and config that can run op(*args, **kwargs), and remembers the fastest (as cudnnFind does).
+
+    Later calls with the same problem use it, in this process and, by tuning.txt in the cache folder, in others. Runs on
+    memory of its own: no argument is written. Reports as explain(), with .measured_us (medians).
+    """
+    return _C.survey(lambda: op(*args, **kwargs), True)
+
+
+def engines(family: str | None = None, device: str = "cpu") -> list[str]:
+    """Names of the engines of one family ("conv"), or of all, for "cpu" or "cuda"; there need not be such a device.
+
+    Raises ShapeError for a family that does not exist.
+    """
+    families = list(dict.fromkeys(_C.families()))
+    if family is not None and family not in families:
+        raise _C.ShapeError(f"engines: family {family!r} is not one of {', '.join(families)}")
+    chosen = families if family is None else [family]
+    return [e["name"] for f in chosen for e in _C.engines(f, device.startswith("cuda"))]

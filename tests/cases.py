@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Case lines: problems in the text form that the library itself prints, read from tests/cases/F.txt.
+
+    softmax {forward,backward} {f32,bf16} x=4x1000 axis=1   # why this case is here
+
+Braces expand as in a shell. A line that the library would print for the same problem reads the same, and
+test_every_engine.py checks that it does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8",
+          "i32": "int32", "i64": "int64", "bool": "bool"}  # fmt: skip
+CHANNELS_LAST = {"nwc", "nhwc", "ndhwc"}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor of a case: "64x3x7x7", "64x3x7x7:nhwc" or, with strides in elements, "4x5:s1,4"."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None  # None: dense in `layout`
+    layout: str = "contiguous"
+
+    @staticmethod
+    def parse(text: str) -> Operand:
+        shape_text, _, order = text.partition(":")
+        shape = () if shape_text == "scalar" else tuple(map(int, shape_text.split("x")))
+        if order.startswith("s"):
+            return Operand(shape, strides=tuple(map(int, order[1:].split(","))))
+        return Operand(shape, layout=order.upper() or "contiguous")
+
+
+@dataclass(frozen=True)
+class Case:
+    text: str  # the expanded line, without its comment
+    family: str
+    direction: str
+    dtype: str  # "float32"
+    words: tuple[str, ...] = ()  # further words without "=", such as an activation's mode
+    operands: dict[str, Operand] = field(default_factory=dict)  # values that look like shapes, by name
+    attributes: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def integers(self, name: str, default: int | tuple[int, ...]) -> int | tuple[int, ...]:
+        """An attribute such as "stride=2" or "stride=2,1"."""
+        if name not in self.attributes:
+            return default
+        values = tuple(map(int, self.attributes[name].split(",")))
+        return values if len(values) > 1 else values[0]
+
+
+OPERAND_NAMES = {"x", "w", "y", "dx", "dy", "dw", "a", "b", "c", "out"}
+
+
+def parse(text: str) -> Case:
+    family, direction, dtype, *rest = text.split()
+    words = tuple(w for w in rest if "=" not in w)
+    pairs = [w.split("=", 1) for w in rest if "=" in w]
+    operands = {k: Operand.parse(v) for k, v in pairs if k in OPERAND_NAMES}
+    attributes = {k: v for k, v in pairs if k not in OPERAND_NAMES}
+    return Case(text, family, direction, DTYPES[dtype], words, operands, attributes)
+
+
+def expand(line: str) -> list[str]:
+    """ "a {b,c} d" -> ["a b d", "a c d"]"""
+    parts = re.split(r"\{([^}]*)\}", line)
+    choices = [p.split(",") if i % 2 else [p] for i, p in enumerate(parts)]
+    return ["".join(c) for c in itertools.product(*choices)]
+
+
+def load(family: str) -> list[Case]:
+    cases = []
+    for line in (Path(__file__).parent / "cases" / f"{family}.txt").read_text().splitlines():
+        line = line.partition("#")[0].strip()
+        cases += [parse(text) for text in expand(line)] if line else []
+    return cases
+
+
+def generator(case: Case) -> np.random.Generator:
+    """Random numbers that are the same for a case in every run and another for each case."""
+    return np.random.default_rng(list(case.text.encode()))

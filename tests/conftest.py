@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device fixture, and the skip that machines without a GPU give to `gpu` tests, with its reason."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+import pytest
+
+# Tests neither read nor write the user's cache: kernels and tuning lines go to a folder of this run, unless CI names one.
+os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-test-"))
+
+import pyminidnn as dnn
+from pyminidnn import _C
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    reason = _C.why_no_cuda() or _C.why_no_nvrtc()
+    if not reason:
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def no_handle_left() -> object:
+    """A test that leaves a handle entered would change every test after it."""
+    yield
+    assert dnn._C.entered_handle() is None

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+// How cuda/runtime uses the driver, against a driver of our own that counts calls and fails on request: contexts left as
+// found, out of memory, copies that wait, launches, refused cubins, fork, shutdown. No GPU, but a C++ compiler: this file
+// is compiled once more, with -DFAKE_DRIVER, into the libcuda.so.1 that the test then runs with.
+//   test_runtime_driver --source-root <repository> [--search-path <site-packages>]
+
+struct Fake {  // shared by the driver and the test: what to do, and what was done
+  unsigned long free_bytes = 1 << 20;
+  int refused_modules = 0;  // so many loads fail
+  int launch_result = 0;
+  int shut_down = 0;
+  int waits = 0, trims = 0, copies = 0, modules = 0, launches = 0, attributes = 0, events = 0;
+  unsigned grid_x = 0, smem_bytes = 0, allowed_smem = 0;
+  void* allocated_in = nullptr;  // the context current then
+};
+
+#ifdef FAKE_DRIVER
+
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstring>
+#include <map>
+
+extern "C" {
+Fake fake;
+}
+static thread_local void* current = nullptr;
+static std::map<char*, unsigned long> blocks;
+static bool is_device(unsigned long long p) { return blocks.count(reinterpret_cast<char*>(p)); }
+static int status() { return fake.shut_down ? 4 : current ? 0 : 201; }  // DEINITIALIZED, INVALID_CONTEXT
+
+extern "C" {
+int cuInit(unsigned) { return 0; }
+int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
+int cuGetErrorName(int e, const char** s) { return *s = e == 4 ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0; }
+int cuGetErrorString(int, const char** s) { return *s = "what the driver says", 0; }
+int cuDeviceGet(int* d, int i) { return *d = i, 0; }
+int cuDeviceGetCount(int* n) { return *n = 2, 0; }
+int cuDeviceGetName(char* s, int n, int) { return std::snprintf(s, n, "Fake H100"), 0; }
+int cuDeviceTotalMem(unsigned long* n, int) { return *n = 80ul << 30, 0; }
+int cuDeviceGetAttribute(int* v, int which, int) {
+  std::map<int, int> h100 = {{75, 9}, {76, 0}, {16, 132}, {97, 232448}, {38, 50 << 20}, {37, 5120}, {36, 2619000},
+                             {13, 1980000}, {115, 1}};
+  return *v = h100.at(which), 0;
+}
+int cuDevicePrimaryCtxRetain(void** c, int d) { return *c = reinterpret_cast<void*>(0x1000l + d), 0; }
+int cuCtxGetCurrent(void** c) { return *c = current, fake.shut_down ? 4 : 0; }
+int cuCtxSetCurrent(void* c) { return current = c, 0; }
+int cuCtxSynchronize() { return status(); }
+int cuMemGetInfo(unsigned long* f, unsigned long* t) { return *f = fake.free_bytes, *t = 80ul << 30, status(); }
+int cuMemAlloc(unsigned long long*, unsigned long) { return 1; }
+int cuMemFree(unsigned long long) { return 1; }
+int cuMemPoolCreate(void** p, const void*) { return *p = &fake, 0; }
+int cuMemPoolSetAttribute(void*, int, void*) { return 0; }
+int cuMemPoolGetAttribute(void*, int which, void* v) { return *static_cast<unsigned long*>(v) = which == 5 ? 4096 : 0, 0; }
+int cuMemPoolTrimTo(void*, unsigned long) { return ++fake.trims, 0; }
+int cuMemAllocFromPoolAsync(unsigned long long* p, unsigned long n, void*, void*) {
+  if (n > fake.free_bytes) return 2;
+  fake.free_bytes -= n, fake.allocated_in = current;
+  char* block = new char[n];
+  blocks[block] = n;
+  return *p = reinterpret_cast<unsigned long long>(block), status();
+}
+int cuMemFreeAsync(unsigned long long p, void*) {
+  if (status()) return status();
+  fake.free_bytes += blocks.at(reinterpret_cast<char*>(p));
+  blocks.erase(reinterpret_cast<char*>(p));
+  return 0;
+}
+int cuMemcpyAsync(unsigned long long to, unsigned long long from, unsigned long n, void*) {
+  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), n);
+  return ++fake.copies, status();
+}
+int cuMemsetD8Async(unsigned long long p, unsigned char byte, unsigned long n, void*) {
+  return std::memset(reinterpret_cast<void*>(p), byte, n), status();
+}
+int cuPointerGetAttribute(void* v, int which, unsigned long long p) {
+  if (!is_device(p)) return 1;
+  return *static_cast<int*>(v) = which == 2 ? 2 : 0, 0;  // device memory, not managed, of device 0
+}
+int cuStreamSynchronize(void*) { return ++fake.waits, status(); }
+int cuStreamWaitEvent(void*, void*, unsigned) { return status(); }
+int cuEventCreate(void** e, unsigned) { return *e = &fake, ++fake.events, status(); }
+int cuEventDestroy(void*) { return 0; }
+int cuEventRecord(void*, void*) { return status(); }
+int cuEventSynchronize(void*) { return status(); }
+int cuEventElapsedTime(float* ms, void*, void*) { return *ms = 0.25f, status(); }
+int cuModuleLoadData(void** m, const void*) {
+  ++fake.modules;
+  return *m = &fake, fake.refused_modules-- > 0 ? 209 : status();
+}
+int cuModuleGetFunction(void** f, void*, const char*) { return *f = &fake, status(); }
+int cuFuncSetAttribute(void*, int, int n) { return fake.allowed_smem = n, n > 232448 ? 1 : status(); }
+int cuFuncGetAttribute(int* v, int, void*) { return *v = 40, status(); }
+int cuFuncGetParamInfo(void*, unsigned long i, unsigned long*, unsigned long* n) {
+  return *n = i ? 4 : 8, i < 2 ? 0 : 1;  // (T*, int)
+}
+int cuLaunchKernel(void*, unsigned x, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned smem, void*, void**,
+                   void**) {
+  ++fake.launches, fake.grid_x = x, fake.smem_bytes = smem, fake.attributes = 0;
+  return fake.launch_result ? fake.launch_result : status();
+}
+int cuLaunchKernelEx(const unsigned* config, void*, void**, void**) {
+  ++fake.launches, fake.grid_x = config[0], fake.smem_bytes = config[6], fake.attributes = int(config[12]);
+  return status();
+}
+int cuTensorMapEncodeTiled(void*) { return status(); }
+int cuTensorMapEncodeIm2col(void*) { return status(); }
+int cuGetProcAddress_v2(const char* name, void** address, int, unsigned long, void*) {
+  *address = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), name);
+  return *address ? 0 : 500;
+}
+}
+
+#else
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+
+#include "cuda/runtime/device.h"
+#include "cuda/runtime/event.h"
+#include "cuda/runtime/kernel_cache.h"
+#include "cuda/runtime/launch.h"
+#include "cuda/runtime/nvrtc.h"
+#include "cuda/runtime/tensor_map.h"
+
+namespace fs = std::filesystem;
+using namespace minidnn;
+using namespace minidnn::cuda;
+
+static int failures = 0;
+#define CHECK(condition, ...)                                                                             \
+  do {                                                                                                    \
+    if (!(condition)) {                                                                                   \
+      ++failures;                                                                                         \
+      std::cout << __FILE__ << ':' << __LINE__ << ": " #condition ": " << cat(__VA_ARGS__) << std::endl; \
+    }                                                                                                     \
+  } while (0)
+
+static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+template <class F> static std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+static Fake* fake = nullptr;
+
+static void test_device() {
+  CHECK(device_count() == 2 && why_unavailable().empty(), device_count(), ' ', why_unavailable());
+  const Device& d = device(1);
+  CHECK(name(d.place) == "cuda:1" && d.model == "Fake H100", name(d.place), ' ', d.model);
+  CHECK(d.arch == 90 && d.sm_count == 132 && d.max_smem_bytes == 232448, d.arch);
+  CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);           // an H100 copies 3.0 TB/s
+  CHECK(d.fp32_gflop_s > 66000 && d.fp32_gflop_s < 67500, d.fp32_gflop_s);  // 66.9 TFLOP/s by its data sheet
+  std::string error = error_of([] { device(2); });
+  CHECK(has(error, "there is no cuda:2; there is cuda:0 to cuda:1"), error);
+  CHECK(error_of([] { use(-1); }) == "there is no cuda:-1; there is cuda:0 to cuda:1", error_of([] { use(-1); }));
+}
+
+static void test_memory() {
+  auto* foreign = reinterpret_cast<CUcontext>(0xbeefl);
+  driver().cuCtxSetCurrent(foreign);  // torch, on another device
+  Memory& m = memory(1);
+  void *a = m.allocate(4096, nullptr), *b = m.allocate(0, nullptr);
+  CHECK(a && b && fake->allocated_in == reinterpret_cast<void*>(0x1001l), fake->allocated_in);
+  CHECK(current_context() == foreign, "the caller's context is back: ", current_context());
+  driver().cuCtxSetCurrent(nullptr);
+  CHECK(m.free_bytes() == (1 << 20) - 4097 + 4096, m.free_bytes());  // 4096 of the pool's are unused
+  CHECK(current_context() == reinterpret_cast<void*>(0x1001l), "a thread without a context gets one");
+
+  CHECK(m.allocate(size_t(1) << 30, nullptr) == nullptr, "more than there is");
+  CHECK(fake->trims == 1, "the pool is trimmed before giving up: ", fake->trims);
+
+  char host[16] = "fifteen letters";
+  m.copy(a, host, sizeof host, nullptr);
+  CHECK(fake->waits == 1, "host memory may be reused: ", fake->waits);
+  m.copy(static_cast<char*>(a), b, 1, nullptr);
+  m.copy(a, b, 0, nullptr);
+  CHECK(fake->waits == 1 && fake->copies == 2, "device to device does not wait: ", fake->waits, ' ', fake->copies);
+  CHECK(!m.reaches(host) && !m.reaches(a) && memory(0).reaches(a), "the fake says that all blocks are of cuda:0");
+
+  auto stream = [](long i) { return reinterpret_cast<Stream>(i); };
+  for (int i = 0; i < 3; ++i) m.order(stream(8), stream(16));
+  m.order(stream(8), stream(8));
+  CHECK(fake->events == 1, "events are used again: ", fake->events);
+  EventTimer timer(1, nullptr);
+  timer.start();
+  CHECK(timer.stop_us() == 250, timer.stop_us());
+  m.release(a, 4096, nullptr);
+  m.release(b, 0, nullptr);
+  CHECK(fake->free_bytes == 1 << 20, fake->free_bytes);
+}
+
+static void test_kernels(const fs::path& scratch) {
+  fs::path root = scratch / "package";
+  fs::create_directories(root / "cuda");
+  std::ofstream(root / "cuda/k.cu") << "template <class T> __global__ void k(T* x, int n) { x[0] = T(n); }\n";
+  set_package_folder(root);
+  KernelSpec spec{"cuda/k.cu", "k<float>", "", {}, 80};
+  if (!why_no_nvrtc().empty()) {
+    std::cout << "skipped, loading and launching: " << why_no_nvrtc() << std::endl;
+    return;
+  }
+  auto kernel = load_kernel(spec, 0, 100000);
+  CHECK(kernel == load_kernel(spec, 0), "loaded once");
+  CHECK(kernel != load_kernel(spec, 1), "for each device");
+  CHECK(fake->allowed_smem == 100000 && kernel->smem_limit == 100000, fake->allowed_smem, ' ', kernel->smem_limit);
+  CHECK(kernel->parameter_count == 2 && kernel->registers == 40, kernel->parameter_count, ' ', kernel->registers);
+  std::string error = error_of([&] { load_kernel(spec, 0, 300000); });
+  CHECK(has(error, "300000 bytes") && has(error, "a block may have 232448"), error);
+
+  float* x = nullptr;
+  int n = 3;
+  launch(*kernel, {.grid = {7}, .block = {128}, .smem_bytes = 64}, x, n);
+  CHECK(fake->launches == 1 && fake->grid_x == 7 && fake->smem_bytes == 64, fake->launches, ' ', fake->grid_x);
+  launch(*kernel, {.grid = {0, 5, 1}, .block = {128}}, x, n);
+  CHECK(fake->launches == 1, "an empty grid launches nothing: ", fake->launches);
+  launch(*kernel, {.grid = {8}, .block = {128}, .cluster = {2}, .programmatic = true}, x, n);
+  CHECK(fake->launches == 2 && fake->attributes == 2 && fake->grid_x == 8, fake->launches, ' ', fake->attributes);
+  error = error_of([&] { launch(*kernel, {}, x, int64_t(n)); });
+  CHECK(error == "launching k<float>: its parameters have [8, 4] bytes, the arguments [8, 8]", error);
+  error = error_of([&] { launch(*kernel, {}, x); });
+  CHECK(has(error, "the arguments [8]"), error);
+  fake->launch_result = 1;
+  error = error_of([&] { launch(*kernel, {.grid = {9, 2}, .block = {64}}, x, n); });
+  CHECK(has(error, "launching k<float> on cuda:0 with grid [9, 2, 1], block [64, 1, 1]"), error);
+  CHECK(has(error, "CUDA_ERROR_OF_A_KIND (1): what the driver says"), error);
+  fake->launch_result = 2;
+  try {
+    launch(*kernel, {}, x, n);
+    CHECK(false, "no error");
+  } catch (const OutOfMemory&) {
+  }
+  fake->launch_result = 0;
+
+  constexpr int kLaunches = 200000;
+  auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < kLaunches; ++i) launch(*kernel, {.grid = {7}, .block = {128}}, x, n);
+  std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
+  std::cout << "launch() costs " << taken.count() / kLaunches << " ns besides the driver's share" << std::endl;
+
+  // A stored cubin that the driver refuses is compiled again; a fresh one that it refuses is an error.
+  spec.kernel = "k<double>";
+  cubin(spec, "sm_90a");
+  KernelSpec stored = spec;
+  stored.options = {"-DSTORED"};
+  compile_to(stored, "sm_90a", root / "cubins");
+  int64_t compiled = cache_stats().nvrtc;
+  fake->refused_modules = 1;
+  CHECK(load_kernel(stored, 0)->function != nullptr && cache_stats().nvrtc == compiled + 1, cache_stats().nvrtc);
+  fake->refused_modules = 1;
+  error = error_of([&] { load_kernel(spec, 0); });
+  CHECK(has(error, "loading kernel k<double> (sm_90a, nvrtc) on cuda:0: CUDA_ERROR_OF_A_KIND (209)"), error);
+}
+
+static void test_fork() {
+  Memory& m = memory(0);
+  void* p = m.allocate(64, nullptr);
+  pid_t child = fork();
+  if (child == 0) {
+    failures = 0;
+    std::string error = error_of([&] { m.allocate(64, nullptr); });
+    CHECK(has(error, "does not survive a fork") && has(error, "'spawn'"), error);
+    CHECK(device_count() == 0 && has(why_unavailable(), "fork"), why_unavailable());
+    m.release(p, 64, nullptr);  // an inherited array dies quietly, and the parent's stays
+    CHECK(fake->free_bytes == (1 << 20) - 64, fake->free_bytes);
+    _exit(failures);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  CHECK(status == 0, "the child ended with ", status);
+  m.release(p, 64, nullptr);
+}
+
+static void test_shutdown() {
+  Memory& m = memory(0);
+  void* p = m.allocate(64, nullptr);
+  fake->shut_down = 1;
+  m.release(p, 64, nullptr);  // at most a leak
+  std::string error = error_of([&] { m.fill(p, 0, 64, nullptr); });
+  CHECK(has(error, "CUDA_ERROR_DEINITIALIZED"), error);
+  fake->shut_down = 0;
+}
+
+static int run(const fs::path& scratch) {
+  std::string why = why_unavailable();
+  CHECK(why.empty(), why);
+  fake = static_cast<Fake*>(dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), "fake"));
+  if (!fake) return std::cout << "the driver in use is not the fake one" << std::endl, 1;
+  test_device();
+  test_memory();
+  test_kernels(scratch);
+  test_fork();
+  test_shutdown();
+  std::cout << (failures ? cat(failures, " checks failed") : "all checks passed") << std::endl;
+  return failures != 0;
+}
+
+int main(int argc, char** argv) {
+  std::string source_root = ".", search_path;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    if (std::string(argv[i]) == "--source-root") source_root = argv[i + 1];
+    if (std::string(argv[i]) == "--search-path") search_path = argv[i + 1];
+  }
+  set_search_path({search_path});
+  if (const char* scratch = std::getenv("MINIDNN_TEST_SCRATCH")) return run(scratch);
+
+  char pattern[] = "/tmp/minidnn_driver_XXXXXX";
+  const fs::path scratch = mkdtemp(pattern);
+  std::string build = cat("c++ -std=c++20 -O1 -shared -fPIC -DFAKE_DRIVER ", source_root,
+                          "/tests/cpp/test_runtime_driver.cpp -o ", scratch.string(), "/libcuda.so.1 -ldl");
+  int status = 0;
+  if (std::system(build.c_str()) != 0) {
+    std::cout << "skipped: no fake driver came of: " << build << std::endl;
+  } else {  // again, with the fake driver where the loader looks first
+    status = std::system(cat("env MINIDNN_TEST_SCRATCH=", scratch.string(), " LD_LIBRARY_PATH=", scratch.string(),
+                             " PYMINIDNN_CACHE_DIR=", (scratch / "cache").string(), ' ',
+                             fs::canonical("/proc/self/exe").string(), " --source-root ", source_root,
+                             search_path.empty() ? "" : " --search-path ", search_path).c_str());
+  }
+  fs::remove_all(scratch);
+  return status != 0;
+}
+
+#endif

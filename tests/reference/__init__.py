@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every operation computes, in float64 NumPy: the oracles of the tests, one file per family.
+
+A function has the name and keywords of the public one, less algo, out and handle; dimensions are N, C, spatial... in
+every layout. Written from definitions, with none of the library's code.
+
+    x = rounded(rng.standard_normal((2, 8, 9, 9)), "float16")    # what the library gets, exactly
+    want = conv_forward(x, w, padding=1)
+    assert abs(got - want).max() <= tolerance("float16", reduction=8 * 3 * 3, scale=abs(want).max())
+"""
+
+import numpy as np
+
+from .activation import DEFAULT_ALPHA, MODES, activation_backward, activation_forward
+from .conv import (
+    conv_backward_bias,
+    conv_backward_data,
+    conv_backward_filter,
+    conv_forward,
+    conv_output_shape,
+    output_size,
+)
+from .matmul import matmul
+from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
+from .pooling import pool_backward, pool_forward, pool_output_shape
+from .softmax import softmax_backward, softmax_forward
+from .transform import cast, rounded, transform
+
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
+
+
+def tolerance(dtype, reduction, scale):
+    """How far a correct result may be from the oracle.
+
+    tolerance = eps(dtype) * scale + eps(accumulator) * sqrt(reduction) * scale
+
+    dtype      of the output in memory; the accumulator is float32, and float64 for float64
+    reduction  the number of products (or terms) that are summed into one output
+    scale      the size of the sums on the way: a number, or an array for a tolerance per element. The largest |output|
+               is enough for random data of mean zero; where terms cancel, take the oracle of |inputs|
+
+    Storing a value v rounds it by at most half an ulp: eps(dtype) / 2 * |v|. Each of the `reduction` additions rounds
+    the partial sum by at most eps(accumulator) / 2 * |sum|; these errors have random signs and grow like a random walk,
+    with a standard deviation below sqrt(reduction) * eps(accumulator) / 2 * scale. The tolerance is twice both.
+    Rounding of the inputs is not in it: the oracle must be given the same, rounded() values. Nor is TF32.
+    """
+    accumulator = "float64" if dtype == "float64" else "float32"
+    return EPS[dtype] * scale + EPS[accumulator] * np.sqrt(reduction) * scale
+
+
+__all__ = [
+    "DEFAULT_ALPHA",
+    "EPS",
+    "MODES",
+    "activation_backward",
+    "activation_forward",
+    "batch_norm_backward",
+    "batch_norm_forward_inference",
+    "batch_norm_forward_training",
+    "cast",
+    "conv_backward_bias",
+    "conv_backward_data",
+    "conv_backward_filter",
+    "conv_forward",
+    "conv_output_shape",
+    "matmul",
+    "output_size",
+    "pool_backward",
+    "pool_forward",
+    "pool_output_shape",
+    "rounded",
+    "softmax_backward",
+    "softmax_forward",
+    "tolerance",
+    "transform",
+]

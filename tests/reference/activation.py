@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations and their derivatives, a line of formula each.
+
+Kinks: at 0 the slope of the negative side, relu' = 0, leaky_relu' = alpha, elu' = alpha; clipped_relu' is 1 strictly
+inside (0, alpha), else 0; hardswish' is 0 at x <= -3 and 1 at x >= 3.
+NaN in x gives NaN in y and dx, for relu too (not in identity's dx). Any finite x gives a finite, accurate result.
+At infinite x the formula decides and 0 * inf is NaN: gelu, gelu_tanh, silu, mish and hardswish of -inf are NaN, as in
+torch; so are the derivatives of gelu, gelu_tanh, silu and mish at both ends.
+"""
+
+import math
+
+import numpy as np
+
+DEFAULT_ALPHA = {"clipped_relu": 6.0, "leaky_relu": 0.01, "elu": 1.0, "softplus": 1.0}  # ceiling, slope, scale, beta
+
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def _sigmoid(x):
+    e = np.exp(-np.abs(x))  # never overflows
+    return np.where(x < 0, e, 1) / (1 + e)
+
+
+def _sech2(x):
+    e = np.exp(-2 * np.abs(x))
+    return 4 * e / (1 + e) ** 2  # 1 - tanh^2 would cancel
+
+
+def _softplus(x):
+    return np.logaddexp(0, x)
+
+
+def _normal_cdf(x):
+    return 0.5 * _erfc(-x / math.sqrt(2))  # 1 + erf(x / sqrt(2)) would cancel for x < 0
+
+
+def _normal_pdf(x):
+    return np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+
+
+# gelu_tanh(x) = x/2 * (1 + tanh(u)) = x * sigmoid(2 u), u = sqrt(2/pi) * (x + 0.044715 x^3). Beyond |x| = 50 the
+# sigmoid is 0 or 1 in float64, so clipping x there changes nothing and keeps x^3 finite.
+def _gelu_tanh_2u(x):
+    x = np.clip(x, -50, 50)
+    return 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+
+
+def _gelu_tanh_2du(x):
+    return 2 * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * np.clip(x, -50, 50) ** 2)
+
+
+def _gelu_tanh_derivative(x):
+    s, one_minus_s = _sigmoid(_gelu_tanh_2u(x)), _sigmoid(-_gelu_tanh_2u(x))
+    return s + x * (s * one_minus_s * _gelu_tanh_2du(x))
+
+
+# mode: (f(x, alpha), f'(x, alpha)); tanh' = sech^2 and 1 - sigmoid(x) = sigmoid(-x), without cancellation.
+_FORMULAS = {
+    "identity": (lambda x, _: x.copy(), lambda x, _: np.ones_like(x)),
+    "relu": (lambda x, _: np.maximum(x, 0), lambda x, _: np.where(x > 0, 1, 0)),
+    "clipped_relu": (lambda x, a: np.clip(x, 0, a), lambda x, a: np.where((x > 0) & (x < a), 1, 0)),
+    "leaky_relu": (lambda x, a: np.where(x > 0, x, a * x), lambda x, a: np.where(x > 0, 1, a)),
+    "elu": (
+        lambda x, a: np.where(x > 0, x, a * np.expm1(np.minimum(x, 0))),
+        lambda x, a: np.where(x > 0, 1, a * np.exp(np.minimum(x, 0))),
+    ),
+    "tanh": (lambda x, _: np.tanh(x), lambda x, _: _sech2(x)),
+    "sigmoid": (lambda x, _: _sigmoid(x), lambda x, _: _sigmoid(x) * _sigmoid(-x)),
+    "softplus": (lambda x, beta: _softplus(beta * x) / beta, lambda x, beta: _sigmoid(beta * x)),
+    "silu": (lambda x, _: x * _sigmoid(x), lambda x, _: _sigmoid(x) * (1 + x * _sigmoid(-x))),
+    "gelu": (lambda x, _: x * _normal_cdf(x), lambda x, _: _normal_cdf(x) + x * _normal_pdf(x)),
+    "gelu_tanh": (lambda x, _: x * _sigmoid(_gelu_tanh_2u(x)), lambda x, _: _gelu_tanh_derivative(x)),
+    "hardswish": (
+        lambda x, _: x * (np.clip(x + 3, 0, 6) / 6),
+        lambda x, _: np.where(x <= -3, 0, np.where(x >= 3, 1, np.clip(x, -3, 3) / 3 + 0.5)),
+    ),
+    "mish": (
+        lambda x, _: x * np.tanh(_softplus(x)),
+        lambda x, _: np.tanh(_softplus(x)) + x * (_sech2(_softplus(x)) * _sigmoid(x)),
+    ),
+}
+MODES = tuple(_FORMULAS)
+
+
+def activation_forward(x, mode, *, alpha=None):
+    """y = f(x). alpha: the ceiling of clipped_relu, slope of leaky_relu, scale of elu, beta of softplus."""
+    x = np.asarray(x, np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return _FORMULAS[mode][0](x, DEFAULT_ALPHA.get(mode) if alpha is None else alpha)
+
+
+def activation_backward(dy, x, y, mode, *, alpha=None):
+    """dx = dy * f'(x), NaN where x or dy is (identity: dx = dy); 0 * inf is NaN.
+
+    y is there because the public function has it; the derivative is that at x.
+    """
+    dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        dx = dy * _FORMULAS[mode][1](x, DEFAULT_ALPHA.get(mode) if alpha is None else alpha)
+    return dx if mode == "identity" else np.where(np.isnan(x), np.nan, dx)

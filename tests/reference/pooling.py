@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pooling over windows of 1, 2 or 3 spatial dimensions; x [N, C, *spatial], window one int per dimension or an int.
+
+max                  the largest element of x in the window: padding never is; NaN if one of them is NaN
+avg                  their sum / the number of positions within before + size + after: padding counts, what ceil_mode
+                     makes a window reach beyond it does not
+avg_exclude_padding  their sum / their number
+A window that sees only padding gives -inf, 0 and 0 (not 0/0), and has no gradient.
+stride=None is the window; padding: int, or per dimension an int or a pair (before, after); sizes: conv.output_size.
+"""
+
+import numpy as np
+
+from .conv import output_size, per_dim, sides, taps
+
+
+def pool_output_shape(x_shape, window, *, stride=None, padding=0, dilation=1, ceil_mode=False):
+    """(N, C, *P); the size rule, ceil_mode included, is conv.output_size."""
+    rank = len(x_shape) - 2
+    stride = window if stride is None else stride
+    attributes = (per_dim(window, rank), per_dim(stride, rank), sides(padding, rank), per_dim(dilation, rank))
+    dims = zip(x_shape[2:], *attributes, strict=True)
+    sizes = (output_size(h, r, stride=s, padding=p, dilation=d, ceil_mode=ceil_mode) for h, r, s, p, d in dims)
+    return (*x_shape[:2], *sizes)
+
+
+def _windows(x_shape, window, stride, padding, dilation, ceil_mode):
+    """The index of each tap in padded x, in row-major window order; the pads; the pads with what ceil_mode adds."""
+    rank = len(x_shape) - 2
+    out = pool_output_shape(x_shape, window, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)[2:]
+    stride = per_dim(window if stride is None else stride, rank)
+    window, dilation, pads = per_dim(window, rank), per_dim(dilation, rank), sides(padding, rank)
+    reach = [(p - 1) * s + d * (r - 1) + 1 for p, s, d, r in zip(out, stride, dilation, window, strict=True)]
+    extended = [(b, max(a, end - b - size)) for (b, a), end, size in zip(pads, reach, x_shape[2:], strict=True)]
+    return [index for _, index in taps(window, out, stride, dilation)], pads, extended
+
+
+def _count(x_shape, indices, pads, extended, mode):
+    """What an average divides by, at every output position [*P]; 1 where it would be 0."""
+    if mode not in ("avg", "avg_exclude_padding"):
+        raise ValueError(f'mode is "max", "avg" or "avg_exclude_padding"; got {mode!r}')
+    counted = np.ones(x_shape[2:])
+    if mode == "avg":
+        counted = np.pad(counted, pads, constant_values=1)
+        extended = [(0, after - a) for (_, after), (_, a) in zip(extended, pads, strict=True)]
+    counted = np.pad(counted, extended)
+    return np.maximum(sum(counted[index] for index in indices), 1)
+
+
+def pool_forward(x, window, *, mode="max", stride=None, padding=0, dilation=1, ceil_mode=False):
+    """y[n, c, p] = max or mean of x[n, c, p * stride - before + r * dilation] over the window elements r."""
+    x = np.asarray(x, np.float64)
+    indices, pads, extended = _windows(x.shape, window, stride, padding, dilation, ceil_mode)
+    padded = np.pad(x, [(0, 0), (0, 0), *extended], constant_values=-np.inf if mode == "max" else 0)
+    seen = np.stack([padded[index] for index in indices])  # [taps, N, C, *P]
+    return seen.max(axis=0) if mode == "max" else seen.sum(axis=0) / _count(x.shape, indices, pads, extended, mode)
+
+
+def pool_backward(dy, x, y, window, *, mode="max", stride=None, padding=0, dilation=1, ceil_mode=False):
+    """Each dy[n, c, p] goes to the elements that made y[n, c, p]; overlapping windows add up.
+
+    max: the first maximum in row-major window order gets the whole of it; a NaN is a maximum, so the first NaN does.
+    averages: each element gets dy / the divisor of its window.
+    y is there because the public function has it; the maxima are found again in x.
+    """
+    dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
+    indices, pads, extended = _windows(x.shape, window, stride, padding, dilation, ceil_mode)
+    padded = np.pad(x, [(0, 0), (0, 0), *extended], constant_values=-np.inf)
+    dx = np.zeros(padded.shape)
+    if mode == "max":
+        real = np.pad(np.ones(x.shape[2:], bool), extended)
+        seen = np.stack([padded[index] for index in indices])
+        in_x = np.stack([real[index] for index in indices])[:, None, None]  # -inf in x is a maximum, in padding not
+        is_maximum = in_x & (np.isnan(seen) | (seen == seen.max(axis=0)))
+        first = np.where(is_maximum.any(axis=0), is_maximum.argmax(axis=0), -1)
+        for tap, index in enumerate(indices):
+            dx[index] += np.where(first == tap, dy, 0)
+    else:
+        share = dy / _count(x.shape, indices, pads, extended, mode)
+        for index in indices:
+            dx[index] += share
+    return dx[(..., *(slice(b, b + size) for (b, _), size in zip(extended, x.shape[2:], strict=True)))]

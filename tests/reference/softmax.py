@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax and log-softmax along one axis. An empty x gives an empty y."""
+
+import numpy as np
+
+
+def softmax_forward(x, *, axis=1, log=False):
+    """y_i = exp(x_i - m) / sum_j exp(x_j - m), m = max_j x_j;   log=True: y_i = x_i - m - log(sum_j exp(x_j - m)).
+
+    A row that holds NaN or +inf, or nothing but -inf, gives NaN all along (+inf - +inf and -inf - -inf are NaN).
+    """
+    x = np.asarray(x, np.float64)
+    if x.size == 0:
+        return x.copy()
+    with np.errstate(invalid="ignore"):
+        shifted = x - x.max(axis=axis, keepdims=True)
+    total = np.exp(shifted).sum(axis=axis, keepdims=True)
+    return shifted - np.log(total) if log else np.exp(shifted) / total
+
+
+def softmax_backward(dy, y, *, axis=1, log=False):
+    """dx_i = y_i * (dy_i - sum_j dy_j * y_j);   log=True: dx_i = dy_i - exp(y_i) * sum_j dy_j."""
+    dy, y = np.asarray(dy, np.float64), np.asarray(y, np.float64)
+    if log:
+        return dy - np.exp(y) * dy.sum(axis=axis, keepdims=True)
+    return y * (dy - (dy * y).sum(axis=axis, keepdims=True))

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of every family share: a Sample (inputs, call, expected results), tensors with given strides, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from cases import Operand
+
+import pyminidnn as dnn
+
+
+@dataclass
+class Result:
+    """One expected output: float64 values and the largest difference that rounding explains, a number or an array."""
+
+    want: np.ndarray
+    tolerance: float | np.ndarray
+
+
+@dataclass
+class Sample:
+    """A case made concrete. `call` runs the public function on tensors of `inputs`, in order, with one engine by name,
+    and returns its outputs as a sequence; `results` is what they must be. A call with one output takes it as `out`."""
+
+    inputs: dict[str, np.ndarray]  # float64, already rounded to the case's dtype
+    call: Callable[..., Sequence[dnn.DeviceTensor]]  # call(tensors: dict[str, DeviceTensor], algo: str, out=None)
+    results: list[Result]
+
+
+def tensor(values: np.ndarray, dtype: str, device: str, operand: Operand | None = None) -> dnn.DeviceTensor:
+    """Values as a tensor with the operand's layout or strides. Gaps between strided elements hold NaN, so that reading
+    one is seen; a broadcast operand (stride 0) must hold equal values along that dimension."""
+    values = np.asarray(values, dtype="float64")
+    if operand is None or operand.strides is None:
+        layout = None if operand is None else operand.layout
+        return dnn.asarray(values, dtype=dtype, layout=layout).to(device=device)
+    reach = sum(abs(s) * max(n - 1, 0) for s, n in zip(operand.strides, operand.shape, strict=True)) + 1
+    is_real = dtype in ("float32", "float64", "float16", "bfloat16")
+    buffer = np.full(reach, np.nan if is_real else 0, dtype="float64")
+    low = sum(min(s, 0) * max(n - 1, 0) for s, n in zip(operand.strides, operand.shape, strict=True))
+    view = np.lib.stride_tricks.as_strided(buffer[-low:], operand.shape, [s * 8 for s in operand.strides])
+    view[...] = values
+    flat = dnn.asarray(buffer, dtype=dtype).to(device=device)
+    return flat.as_strided(operand.shape, operand.strides, -low)
+
+
+MARGIN = 64  # elements on each side of a framed tensor
+
+
+def framed(
+    shape: Sequence[int], strides: Sequence[int], dtype: str, device: str
+) -> tuple[dnn.DeviceTensor, Callable[[], bool]]:
+    """An output full of NaN between margins of NaN, and a check that the margins still are: what an engine does not write
+    stays NaN, and what it writes beside the output does not."""
+    reach = sum(abs(s) * max(n - 1, 0) for s, n in zip(strides, shape, strict=True)) + 1
+    low = sum(min(s, 0) * max(n - 1, 0) for s, n in zip(strides, shape, strict=True))
+    flat = dnn.full((reach + 2 * MARGIN,), float("nan"), dtype=dtype, device=device)
+
+    def margins_untouched() -> bool:
+        edges = values_of(flat)
+        return bool(np.isnan(edges[:MARGIN]).all() and np.isnan(edges[-MARGIN:]).all())
+
+    return flat.as_strided(shape, strides, MARGIN - low), margins_untouched
+
+
+def values_of(t: dnn.DeviceTensor) -> np.ndarray:
+    return t.to(device="cpu", dtype="float64").numpy()
+
+
+def assert_close(got: dnn.DeviceTensor | np.ndarray, result: Result, what: str = "") -> None:
+    """NaN and Inf where they are expected, nowhere else, and the rest within the tolerance."""
+    got = values_of(got) if isinstance(got, dnn.DeviceTensor) else np.asarray(got, "float64")
+    want = np.asarray(result.want, "float64")
+    assert got.shape == want.shape, f"{what}: shape {got.shape}, want {want.shape}"
+    with np.errstate(invalid="ignore"):
+        same = (got == want) | (np.isnan(got) & np.isnan(want))
+        finite = np.isfinite(got) & np.isfinite(want)
+        close = finite & (np.abs(got - want) <= result.tolerance)
+    wrong = ~(same | close)
+    if wrong.any():
+        at = tuple(int(i[0]) for i in np.nonzero(wrong))
+        limit = np.broadcast_to(result.tolerance, want.shape)[at]
+        raise AssertionError(
+            f"{what}: {wrong.sum()} of {want.size} elements are wrong; at {at} got {got[at]!r}, want {want[at]!r}, "
+            f"tolerance {limit:.3g}"
+        )

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations: samples for the case lines, properties, torch's opinion, special values and errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+from cases import Case, generator
+from support import Result, Sample, assert_close, tensor, values_of
+
+import pyminidnn as dnn
+
+MODES = reference.activation.MODES
+
+
+def sample(case: Case) -> Sample:
+    rng = generator(case)
+    (mode,) = case.words
+    x_operand = case.operands["x"]
+    shape = x_operand.shape
+    # Strides of zero repeat a value: draw one per distinct element.
+    distinct = tuple(1 if x_operand.strides and s == 0 else n for n, s in zip(shape, x_operand.strides or shape, strict=True))
+    x = np.broadcast_to(reference.rounded(rng.normal(0, 3, distinct), case.dtype), shape)
+    if case.direction == "forward":
+        want = reference.activation_forward(x, mode)
+        # The input is exact. A float32 function of a few steps, each within 2 ulp and with conditions up to |x| times
+        # its value, then one rounding to the dtype.
+        scale = np.abs(want) + np.abs(x) * np.abs(reference.activation_backward(np.ones(shape), x, want, mode))
+        tolerance = reference.tolerance(case.dtype, 8, scale + 1e-2)
+        call = lambda t, algo, out=None: [dnn.activation_forward(t["x"], mode, algo=algo, out=out)]
+        return Sample({"x": x}, call, [Result(want, tolerance)])
+    dy = reference.rounded(rng.normal(0, 1, shape), case.dtype)
+    want = reference.activation_backward(dy, x, None, mode)
+    tolerance = reference.tolerance(case.dtype, 16, np.abs(dy) * (1 + np.abs(x)))
+    call = lambda t, algo, out=None: [dnn.activation_backward(t["dy"], t["x"], t["x"], mode, algo=algo, out=out)]
+    return Sample({"dy": dy, "x": x}, call, [Result(want, tolerance)])
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_nan_and_infinity(mode: str, dtype: str, device: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 3.0, -3.0, 6.0, 40.0, -40.0, 300.0, -300.0, 3e4, -3e4])
+    with np.errstate(all="ignore"):
+        want = reference.activation_forward(x, mode)
+        slope = reference.activation_backward(np.ones_like(x), x, want, mode)
+    t = tensor(x, dtype, device)
+    scale = np.nan_to_num(np.abs(want), posinf=0) + 1e-2
+    assert_close(dnn.activation_forward(t, mode), Result(want, reference.tolerance(dtype, 8, scale * 4)), mode)
+    got = dnn.activation_backward(tensor(np.ones_like(x), dtype, device), t, t, mode)
+    assert_close(got, Result(slope, reference.tolerance(dtype, 64, 2.0)), f"{mode} backward")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_in_place(mode: str, device: str) -> None:
+    x = np.linspace(-4, 4, 33)
+    t = tensor(x, "float64", device)
+    y = dnn.activation_forward(t, mode)
+    in_place = dnn.activation_forward(t, mode, out=t)
+    assert in_place.data_ptr == t.data_ptr
+    np.testing.assert_array_equal(values_of(t), values_of(y))
+
+
+@pytest.mark.parametrize("mode, alpha", [("clipped_relu", 1.5), ("leaky_relu", 0.3), ("elu", 2.0), ("softplus", 3.0)])
+def test_alpha(mode: str, alpha: float, device: str) -> None:
+    x = np.linspace(-3, 3, 31)
+    t = tensor(x, "float64", device)
+    y = dnn.activation_forward(t, mode, alpha=alpha)
+    assert_close(y, Result(reference.activation_forward(x, mode, alpha=alpha), 1e-14))
+    dx = dnn.activation_backward(t, t, y, mode, alpha=alpha)
+    assert_close(dx, Result(reference.activation_backward(x, x, None, mode, alpha=alpha), 1e-13))
+
+
+def test_empty(device: str) -> None:
+    x = dnn.empty((4, 0, 3), device=device)
+    assert dnn.activation_forward(x, "relu").shape == (4, 0, 3)
+    assert dnn.activation_backward(x, x, x, "relu").shape == (4, 0, 3)
+
+
+@pytest.mark.parametrize(
+    "call, kind, text",
+    [
+        (lambda x: dnn.activation_forward(x, "rely"), dnn.ShapeError, "activation 'rely' is not one of identity, relu"),
+        (lambda x: dnn.activation_forward(x, "softplus", alpha=0), dnn.ShapeError, "softplus needs alpha > 0; got 0"),
+        (lambda x: dnn.activation_forward(x.to(dtype="int32"), "relu"), dnn.DTypeError, "x is int32; this call takes"),
+        (lambda x: dnn.activation_backward(x, x.reshape((6,)), x, "relu"), dnn.ShapeError,
+         "activation_backward: x must be [2, 3] like dy; got [6]"),
+        (lambda x: dnn.activation_backward(x.to(dtype="float64"), x, x, "relu"), dnn.DTypeError,
+         "dy is float64, x is float32; cast one"),
+        (lambda x: dnn.activation_forward(x, "relu", out=dnn.empty((3, 2), device=x.device)), dnn.ShapeError,
+         "out must be [2, 3]; got [3, 2]"),
+        (lambda x: dnn.activation_forward(x, "relu", algo="warp"), dnn.NotSupported, "algo='warp' asks for another engine"),
+    ],
+)  # fmt: skip
+def test_errors(call: object, kind: type[Exception], text: str, device: str) -> None:
+    x = tensor(np.ones((2, 3)), "float32", device)
+    with pytest.raises(kind) as caught:
+        call(x)
+    assert text in str(caught.value)
+    np.testing.assert_array_equal(values_of(x), 1)  # nothing lost

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every engine of the registry on every case line, against float64. A new engine is tested because it is listed.
+
+An engine may decline a case only through why_not, with a sentence; what it accepts it must compute, into a poisoned
+output, without touching what lies around it, and twice with the same bits unless it says it is nondeterministic.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from cases import Case, load
+from support import assert_close, framed, tensor, values_of
+
+import pyminidnn as dnn
+from pyminidnn import _C
+
+FAMILIES = list(dict.fromkeys(_C.families()))
+CASES = [case for family in FAMILIES for case in load(family)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_case(case: Case, device: str) -> None:
+    sample = importlib.import_module(f"test_{case.family}").sample(case)
+    tensors = {name: tensor(v, case.dtype, device, case.operands.get(name)) for name, v in sample.inputs.items()}
+
+    def arguments(algo: str | None) -> tuple[dict[str, object], Callable[[], bool]]:
+        """A fresh poisoned output for each run, if the case names its strides."""
+        if "out" not in case.operands:
+            return {"algo": algo}, lambda: True
+        operand = case.operands["out"]
+        strides = operand.strides or tensor(np.zeros(operand.shape), "int8", "cpu", operand).strides
+        out, margins_untouched = framed(operand.shape, strides, case.dtype, device)
+        return {"algo": algo, "out": out}, margins_untouched
+
+    (report, *_) = dnn.explain(sample.call, tensors, **arguments(None)[0])
+    assert report.problem == case.text, "the line is not in the form that the library prints"
+    able = [e for e in report.engines if not e.why_not]
+    assert able, f"no engine runs {case}"
+    for engine in able:
+        keywords, margins_untouched = arguments(engine.name)
+        outputs = sample.call(tensors, **keywords)
+        assert len(outputs) == len(sample.results)
+        for got, result in zip(outputs, sample.results, strict=True):
+            assert_close(got, result, engine.name)
+        assert margins_untouched(), f"{engine.name} wrote beside its output"
+        for name, value in sample.inputs.items():
+            assert (values_of(tensors[name]) == value).all(), f"{engine.name} changed its input {name}"
+        if len(outputs) == 1:  # into poison: an element that is not written shows
+            out, margins_untouched = framed(outputs[0].shape, outputs[0].strides, outputs[0].dtype, device)
+            again = sample.call(tensors, algo=engine.name, out=out)
+            assert margins_untouched(), f"{engine.name} wrote beside its output"
+        else:
+            again = sample.call(tensors, algo=engine.name)
+        if "nondeterministic" not in engine.traits:
+            for first, second in zip(outputs, again, strict=True):
+                assert bytes(values_of(first)) == bytes(values_of(second)), f"{engine.name} does not repeat itself"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_engines_are_named_after_device_and_family(family: str) -> None:
+    for device in ("cpu", "cuda"):
+        names = dnn.engines(family, device)
+        assert names, f"{family} has no engine on {device}"
+        assert all(n.startswith(f"{device}.{family}.") for n in names)
+        assert len(set(names)) == len(names)

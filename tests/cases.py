@@ -51,6 +51,14 @@ class Case:
     def __str__(self) -> str:
         return self.text
 
+    def operand(self, name: str, shape: tuple[int, ...]) -> Operand:
+        """The operand of that name; one that the line leaves out is dense, in the layout of the first operand."""
+        if name in self.operands:
+            return self.operands[name]
+        first = next(iter(self.operands.values()), Operand(()))
+        alike = first.strides is None and len(first.shape) == len(shape)
+        return Operand(tuple(shape), layout=first.layout if alike else "contiguous")
+
     def integers(self, name: str, default: int | tuple[int, ...]) -> int | tuple[int, ...]:
         """An attribute such as "stride=2" or "stride=2,1"."""
         if name not in self.attributes:

@@ -39,7 +39,7 @@ std::string Family<ActivationProblem>::text(const ActivationProblem& p) {
   bool backward = p.direction == ActivationDirection::backward;
   std::string text = cat(head_text("activation", backward ? "backward" : "forward", p.x.dtype), " ", minidnn::name(p.mode),
                          " x=", problem_text(p.x));
-  if (backward && !same_strides(p.dy, p.x)) text += " dy=" + problem_text(p.dy);
+  if (backward && !same_strides(p.dy, dense_like(p.x, p.x.dtype, name))) text += " dy=" + problem_text(p.dy);
   return text + out_text(p.out, dense_like(p.x, p.x.dtype, name));
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activations and their derivatives, written once: CPU engines, CUDA kernels, epilogues and fusions all call these.
-// T is float or double, whatever the tensor holds. NaN in, NaN out. At a kink the derivative is the left one, except
-// hardswish, whose right kink at 3 has derivative 1.
+// T is float or double, whatever the tensor holds. Every finite x gives a finite result without cancellation; at infinite x
+// the formula decides, and 0 * Inf is NaN. At a kink the derivative is the left one, except hardswish's at 3, which is 1.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -25,64 +25,70 @@ template <class T> MINIDNN_HD T sigmoid(T x) {
 template <class T> MINIDNN_HD T softplus(T x) {  // log(1 + exp x); max(x, 0) written so that NaN stays
   return (x < T(0) ? T(0) : x) + maths::log1p(maths::exp(-maths::abs(x)));
 }
+template <class T> MINIDNN_HD T sech2(T x) {  // 1 - tanh^2 would cancel
+  T e = maths::exp(T(-2) * maths::abs(x));
+  return T(4) * e / ((T(1) + e) * (T(1) + e));
+}
+template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low : x > high ? high : x; }  // NaN stays
 
 constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrt2Pi = 0.39894228040143267794;
-constexpr double kGeluTanhScale = 0.79788456080286535588, kGeluTanhCubic = 0.044715;
+constexpr double kTwoSqrt2OverPi = 1.59576912160573071176, kGeluTanhCubic = 0.044715;
 
-template <class T> MINIDNN_HD T normal_cdf(T x) { return T(0.5) * (T(1) + maths::erf(x * T(kSqrtHalf))); }
-template <class T> MINIDNN_HD T gelu_tanh_inner(T x) { return T(kGeluTanhScale) * (x + T(kGeluTanhCubic) * x * x * x); }
+template <class T> MINIDNN_HD T normal_cdf(T x) { return T(0.5) * maths::erfc(-x * T(kSqrtHalf)); }
+template <class T> MINIDNN_HD T normal_pdf(T x) { return T(kInvSqrt2Pi) * maths::exp(T(-0.5) * x * x); }
+
+// gelu_tanh(x) = x sigmoid(2u), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). Beyond 50 the sigmoid is 0 or 1 in double too, and
+// clipping keeps the cube finite.
+template <class T> MINIDNN_HD T gelu_tanh_2u(T x) {
+  x = clip(x, T(-50), T(50));
+  return T(kTwoSqrt2OverPi) * (x + T(kGeluTanhCubic) * x * x * x);
+}
+template <class T> MINIDNN_HD T gelu_tanh_2u_gradient(T x) {
+  x = clip(x, T(-50), T(50));
+  return T(kTwoSqrt2OverPi) * (T(1) + T(3 * kGeluTanhCubic) * x * x);
+}
 
 }  // namespace detail
 
 template <Activation mode, class T> MINIDNN_HD T activate(T x, T alpha) {
+  using namespace detail;
   if constexpr (mode == Activation::relu) return x < T(0) ? T(0) : x;
-  else if constexpr (mode == Activation::clipped_relu) return x < T(0) ? T(0) : x > alpha ? alpha : x;
+  else if constexpr (mode == Activation::clipped_relu) return clip(x, T(0), alpha);
   else if constexpr (mode == Activation::leaky_relu) return x > T(0) ? x : alpha * x;
   else if constexpr (mode == Activation::tanh) return maths::tanh(x);
-  else if constexpr (mode == Activation::sigmoid) return detail::sigmoid(x);
+  else if constexpr (mode == Activation::sigmoid) return sigmoid(x);
   else if constexpr (mode == Activation::elu) return x > T(0) ? x : alpha * maths::expm1(x);
-  else if constexpr (mode == Activation::gelu) return x * detail::normal_cdf(x);
-  else if constexpr (mode == Activation::gelu_tanh) return T(0.5) * x * (T(1) + maths::tanh(detail::gelu_tanh_inner(x)));
-  else if constexpr (mode == Activation::softplus) return detail::softplus(alpha * x) / alpha;
-  else if constexpr (mode == Activation::silu) return x * detail::sigmoid(x);
-  else if constexpr (mode == Activation::hardswish)
-    return x <= T(-3) ? T(0) : x >= T(3) ? x : x * (x + T(3)) / T(6);
-  else if constexpr (mode == Activation::mish) return x * maths::tanh(detail::softplus(x));
+  else if constexpr (mode == Activation::gelu) return x * normal_cdf(x);
+  else if constexpr (mode == Activation::gelu_tanh) return x * sigmoid(gelu_tanh_2u(x));
+  else if constexpr (mode == Activation::softplus) return softplus(alpha * x) / alpha;
+  else if constexpr (mode == Activation::silu) return x * sigmoid(x);
+  else if constexpr (mode == Activation::hardswish) return x * (clip(x + T(3), T(0), T(6)) / T(6));
+  else if constexpr (mode == Activation::mish) return x * maths::tanh(softplus(x));
   else return x;
 }
 
 // d activate(x) / d x
 template <Activation mode, class T> MINIDNN_HD T activate_gradient(T x, T alpha) {
-  if (x != x) return x;
-  if constexpr (mode == Activation::relu) return x > T(0) ? T(1) : T(0);
+  using namespace detail;
+  if constexpr (mode == Activation::identity) return T(1);
+  else if (x != x) return x;
+  else if constexpr (mode == Activation::relu) return x > T(0) ? T(1) : T(0);
   else if constexpr (mode == Activation::clipped_relu) return x > T(0) && x < alpha ? T(1) : T(0);
   else if constexpr (mode == Activation::leaky_relu) return x > T(0) ? T(1) : alpha;
-  else if constexpr (mode == Activation::tanh) {
-    T y = maths::tanh(x);
-    return T(1) - y * y;
-  } else if constexpr (mode == Activation::sigmoid) {
-    T y = detail::sigmoid(x);
-    return y * detail::sigmoid(-x);
-  } else if constexpr (mode == Activation::elu) return x > T(0) ? T(1) : alpha * maths::exp(x);
-  else if constexpr (mode == Activation::gelu) {
-    // The density vanishes faster than x grows; beyond 40 the product would read Inf * 0 in float.
-    T density = maths::abs(x) > T(40) ? T(0) : x * T(detail::kInvSqrt2Pi) * maths::exp(T(-0.5) * x * x);
-    return detail::normal_cdf(x) + density;
-  } else if constexpr (mode == Activation::gelu_tanh) {
-    T t = maths::tanh(detail::gelu_tanh_inner(x));
-    T slope = T(detail::kGeluTanhScale) * (T(1) + T(3 * detail::kGeluTanhCubic) * x * x);
-    T bend = maths::abs(x) > T(40) ? T(0) : T(0.5) * x * (T(1) - t * t) * slope;
-    return T(0.5) * (T(1) + t) + bend;
-  } else if constexpr (mode == Activation::softplus) return detail::sigmoid(alpha * x);
-  else if constexpr (mode == Activation::silu) {
-    T s = detail::sigmoid(x);
-    return maths::abs(x) > T(1000) ? s : s * (T(1) + x * detail::sigmoid(-x));
-  } else if constexpr (mode == Activation::hardswish)
-    return x <= T(-3) ? T(0) : x >= T(3) ? T(1) : (T(2) * x + T(3)) / T(6);
+  else if constexpr (mode == Activation::tanh) return sech2(x);
+  else if constexpr (mode == Activation::sigmoid) return sigmoid(x) * sigmoid(-x);
+  else if constexpr (mode == Activation::elu) return x > T(0) ? T(1) : alpha * maths::exp(x);
+  else if constexpr (mode == Activation::gelu) return normal_cdf(x) + x * normal_pdf(x);
+  else if constexpr (mode == Activation::gelu_tanh) {
+    T u = gelu_tanh_2u(x), s = sigmoid(u);
+    return s + x * (s * sigmoid(-u) * gelu_tanh_2u_gradient(x));
+  } else if constexpr (mode == Activation::softplus) return sigmoid(alpha * x);
+  else if constexpr (mode == Activation::silu) return sigmoid(x) * (T(1) + x * sigmoid(-x));
+  else if constexpr (mode == Activation::hardswish) return x <= T(-3) ? T(0) : x >= T(3) ? T(1) : x / T(3) + T(0.5);
   else if constexpr (mode == Activation::mish) {
-    T t = maths::tanh(detail::softplus(x)), s = detail::sigmoid(x);
-    return maths::abs(x) > T(1000) ? s : t + x * s * (T(1) - t * t);
-  } else return T(1);
+    T softened = softplus(x);
+    return maths::tanh(softened) + x * (sech2(softened) * sigmoid(x));
+  }
 }
 
 template <Activation mode> struct ActivationMode { static constexpr Activation value = mode; };

@@ -15,8 +15,8 @@ MINIDNN_HD float log1p(float x) { return ::log1pf(x); }
 MINIDNN_HD double log1p(double x) { return ::log1p(x); }
 MINIDNN_HD float tanh(float x) { return ::tanhf(x); }
 MINIDNN_HD double tanh(double x) { return ::tanh(x); }
-MINIDNN_HD float erf(float x) { return ::erff(x); }
-MINIDNN_HD double erf(double x) { return ::erf(x); }
+MINIDNN_HD float erfc(float x) { return ::erfcf(x); }
+MINIDNN_HD double erfc(double x) { return ::erfc(x); }
 MINIDNN_HD float sqrt(float x) { return ::sqrtf(x); }
 MINIDNN_HD double sqrt(double x) { return ::sqrt(x); }
 MINIDNN_HD float abs(float x) { return ::fabsf(x); }

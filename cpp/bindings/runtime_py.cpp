@@ -3,6 +3,7 @@
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 #include "cuda/runtime/device.h"
+#include "cuda/runtime/driver.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/nvrtc.h"
 
@@ -24,6 +25,10 @@ void bind_runtime(py::module_& m) {
     info["units"] = d.sm_count;
     return info;
   }, py::arg("device"), "Model, architecture and rates as estimates use them; units are SMs on a GPU, threads on the CPU.");
+  m.def("driver_version", [] {
+    int v = cuda::driver_cuda_version();
+    return cat(v / 1000, ".", v % 1000 / 10);
+  }, "The CUDA version of the driver; \"0.0\" without one.");
   m.def("why_no_nvrtc", &cuda::why_no_nvrtc);
   m.def("nvrtc_info", [] {
     const cuda::NvrtcInfo& info = cuda::nvrtc_info();

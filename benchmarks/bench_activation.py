@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activations against torch: the host's cost of a tiny call, and the bandwidth of large ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from runner import Row, main
+from torch.nn import functional
+
+import pyminidnn as dnn
+
+MODES = {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu, "tanh": torch.tanh}
+
+
+def rows(device: str) -> Iterator[Row]:
+    tiny = torch.randn(8, 8, 8, 8, device=device)
+    ours = dnn.from_dlpack(tiny)
+    yield Row("host: activation forward f32 relu x=8x8x8x8", lambda: dnn.activation_forward(ours, "relu"),
+              lambda: torch.relu(tiny), host=True)  # fmt: skip
+    shape = (64, 256, 56, 56) if device != "cpu" else (8, 64, 56, 56)
+    for dtype in ("float32", "bfloat16"):
+        for mode, peer in MODES.items():
+            x = torch.randn(shape, device=device).to(getattr(torch, dtype))
+            t = dnn.from_dlpack(x)
+            name = f"activation forward {dtype} {mode} x={'x'.join(map(str, shape))}"
+            yield Row(name, lambda t=t, mode=mode: dnn.activation_forward(t, mode), lambda x=x, peer=peer: peer(x),
+                      bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(rows, __doc__)

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The one entry for a machine with a GPU: build, gpu tests, then what is asked for. Needs no network: pip, scikit-build-core,
+# pybind11, ninja, NumPy, torch, pytest and hypothesis must be there.
+#
+#   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]... [--demo]
+#
+# Without options: all gpu tests. --tests none skips them. Files go to $OUT (default: build/gpu_check).
+set -uo pipefail
+cd "$(dirname "$0")/.."
+out=${OUT:-build/gpu_check}
+mkdir -p "$out" && out=$(realpath "$out")
+export PYTHONUNBUFFERED=1 PYMINIDNN_CACHE_DIR=${PYMINIDNN_CACHE_DIR:-$PWD/build/gpu_cache}
+mkdir -p -m 700 "$PYMINIDNN_CACHE_DIR"
+chmod 700 "$PYMINIDNN_CACHE_DIR"
+tests="-m gpu -q" sanitize="" demo=0 benches=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --tests) tests=$2; shift 2 ;;
+    --sanitize) sanitize=$2; shift 2 ;;
+    --bench) benches+=("$2"); shift 2 ;;
+    --demo) demo=1; shift ;;
+    *) echo "unknown option $1" >&2; exit 2 ;;
+  esac
+done
+failed=0
+step() {  # name, command...: runs it, says how long it took, remembers a failure
+  local name=$1 start=$SECONDS; shift
+  echo "== $name"
+  "$@" 2>&1 | tee "$out/$name.log" | tail -n "${LINES_SHOWN:-15}"
+  local rc=${PIPESTATUS[0]}
+  [ "$rc" = 0 ] || { failed=1; echo "== $name failed with $rc"; }
+  echo "== $name took $((SECONDS - start)) s"
+}
+
+step build python3 -m pip install --quiet --no-build-isolation --no-deps --target "$PWD/build/site" --upgrade .
+export PYTHONPATH="$PWD/build/site"
+cd tests  # where the checkout's own package folder, which has no extension, does not come first
+step info python3 -m pyminidnn info
+[ "$tests" = none ] || step compile python3 -m pyminidnn compile --arch "${ARCH:-sm_90a}"
+# shellcheck disable=SC2086
+[ "$tests" = none ] || step tests python3 -m pytest -c ../pyproject.toml --rootdir .. $tests .
+if [ -n "$sanitize" ]; then
+  for tool in memcheck racecheck; do
+    # shellcheck disable=SC2086
+    step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 --launch-timeout 120 \
+      python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q -x $sanitize .
+  done
+fi
+for bench in "${benches[@]:-}"; do
+  # shellcheck disable=SC2086
+  [ -z "$bench" ] || LINES_SHOWN=80 step "bench_${bench%% *}" python3 ../benchmarks/bench_${bench%% *}.py ${bench#* }
+done
+[ $demo = 0 ] || step demo python3 -m pyminidnn demo --out "$out"
+exit $failed

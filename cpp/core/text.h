@@ -1,24 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
-// Building messages and problem texts out of values.
+// Building messages and problem texts out of values: no streams, hence no locale between a number and its digits.
 #pragma once
+#include <charconv>
+#include <concepts>
 #include <cstdint>
-#include <sstream>
 #include <string>
+#include <string_view>
 
 namespace minidnn {
 
-template <class... Parts> std::string cat(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+inline void append(std::string& text, std::string_view part) { text += part; }
+inline void append(std::string& text, char part) { text += part; }
+template <class T> requires std::integral<T> || std::floating_point<T>
+void append(std::string& text, T value) {
+  if constexpr (std::same_as<T, bool>) {
+    text += value ? '1' : '0';
+  } else {
+    char digits[32];
+    std::to_chars_result end;
+    if constexpr (std::integral<T>) end = std::to_chars(digits, digits + sizeof digits, value);
+    else end = std::to_chars(digits, digits + sizeof digits, double(value), std::chars_format::general, 6);
+    text.append(digits, end.ptr);
+  }
+}
+inline void append(std::string& text, const void* pointer) {
+  char digits[20];
+  text += "0x";
+  text.append(digits, std::to_chars(digits, digits + sizeof digits, reinterpret_cast<uintptr_t>(pointer), 16).ptr);
 }
 
-// "64, 3, 7, 7" or, with separator 'x', "64x3x7x7".
+template <class... Parts> std::string cat(const Parts&... parts) {
+  std::string text;
+  (append(text, parts), ...);
+  return text;
+}
+
+// "64, 3, 7, 7" or, with separator "x", "64x3x7x7".
 template <class Sequence> std::string join(const Sequence& values, const char* separator = ", ") {
-  std::ostringstream out;
+  std::string text;
   const char* before = "";
-  for (const auto& v : values) out << before << v, before = separator;
-  return out.str();
+  for (const auto& v : values) {
+    append(text, before);
+    append(text, v);
+    before = separator;
+  }
+  return text;
 }
 
 // 822083584 -> "822.1 MB"

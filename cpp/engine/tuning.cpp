@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <sstream>
 #include <vector>
 
 #include "cuda/runtime/kernel_cache.h"

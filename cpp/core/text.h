@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace minidnn {
 
@@ -23,7 +24,9 @@ void append(std::string& text, T value) {
     text.append(digits, end.ptr);
   }
 }
-inline void append(std::string& text, const void* pointer) {
+// A template, so that a string literal does not become an address.
+template <class T> requires std::is_void_v<T>
+void append(std::string& text, T* pointer) {
   char digits[20];
   text += "0x";
   text.append(digits, std::to_chars(digits, digits + sizeof digits, reinterpret_cast<uintptr_t>(pointer), 16).ptr);

@@ -26,23 +26,22 @@ template <> struct Limits<int32_t> { static constexpr int32_t low = -2147483647 
 template <> struct Limits<int64_t> {
   static constexpr int64_t low = -9223372036854775807 - 1, high = 9223372036854775807;
 };
-template <class T> struct Tag {};
-template <class T> constexpr bool is_real(Tag<T>) { return false; }
-constexpr bool is_real(Tag<float>) { return true; }
-constexpr bool is_real(Tag<double>) { return true; }
-constexpr bool is_real(Tag<float16>) { return true; }
-constexpr bool is_real(Tag<bfloat16>) { return true; }
-template <class T> constexpr bool is_bool(Tag<T>) { return false; }
-constexpr bool is_bool(Tag<bool>) { return true; }
+template <class T> constexpr bool is_real = false;
+template <> constexpr bool is_real<float> = true;
+template <> constexpr bool is_real<double> = true;
+template <> constexpr bool is_real<float16> = true;
+template <> constexpr bool is_real<bfloat16> = true;
+template <class T> constexpr bool is_bool = false;
+template <> constexpr bool is_bool<bool> = true;
 }  // namespace detail
 
 // Real to integer truncates towards zero and saturates, NaN gives 0; integer to narrower integer keeps the low bits;
 // anything to bool is "not zero".
 template <class To, class From> MINIDNN_HD To cast(From v) {
   using namespace detail;
-  if constexpr (is_bool(Tag<To>{})) return is_real(Tag<From>{}) ? Accumulator<From>(v) != 0 : v != From(0);
-  else if constexpr (is_real(Tag<To>{})) return To(Accumulator<To>(v));
-  else if constexpr (is_real(Tag<From>{})) {
+  if constexpr (is_bool<To>) return is_real<From> ? Accumulator<From>(v) != 0 : v != From(0);
+  else if constexpr (is_real<To>) return To(Accumulator<To>(v));
+  else if constexpr (is_real<From>) {
     double d = double(Accumulator<From>(v));
     if (d != d) return To(0);
     if (d <= double(Limits<To>::low)) return Limits<To>::low;
@@ -55,7 +54,7 @@ template <class From, class To> MINIDNN_HD void transform_element(const Transfor
                                                                   int64_t x_at, int64_t y_at) {
   From x = static_cast<const From*>(a.x)[x_at];
   To& y = static_cast<To*>(a.y)[y_at];
-  if constexpr (detail::is_real(detail::Tag<From>{}) && detail::is_real(detail::Tag<To>{})) {
+  if constexpr (detail::is_real<From> && detail::is_real<To>) {
     if (p.scaled) {
       using Acc = Accumulator<To>;
       Acc v = Acc(a.alpha) * Acc(x);

@@ -10,11 +10,20 @@ Results are DeviceTensors on the device of the inputs; they go back by DLPack or
 import sys as _sys
 from pathlib import Path as _Path
 
-from . import _C
+try:
+    from . import _C
+except ImportError as error:
+    if any(_Path(__file__).parent.glob("_C.*.so")):
+        raise
+    raise ImportError(
+        f"pyminidnn in {_Path(__file__).parent} has no compiled extension: this is its source folder. "
+        "Start Python elsewhere, or build it here: pip install -e ."
+    ) from error
 
-# Kernels are compiled from these sources: the installed copy, or the checkout of an editable install.
+# Kernels are compiled from sources: those of the checkout in an editable install, so that an edit counts at once, else
+# the installed copy.
 _here = _Path(__file__).resolve().parent
-_C.set_package_folder(str(_here / "sources" if (_here / "sources").is_dir() else _here.parent))
+_C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
 _C.set_search_path([p for p in _sys.path if p])
 
 from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The house keeps its order: a family is one stem in every place, includes point one way, and the README's table is true."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import pyminidnn as dnn
+from pyminidnn import _C
+
+ROOT = Path(__file__).resolve().parent.parent
+FAMILIES = list(dict.fromkeys(_C.families()))
+TRACKED = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split()
+SOURCES = [p for p in TRACKED if re.search(r"^(cpp|cuda)/.*\.(h|cpp|cu|cuh)$", p)]
+MEETING_PLACES = ("cpp/core/device.cpp", "cpp/engine/timer.cpp", "cpp/engine/tuning.cpp", "cpp/bindings/")
+
+needs_checkout = pytest.mark.skipif(not TRACKED, reason="needs a git checkout")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_is_one_stem_everywhere(family: str) -> None:
+    for path in (
+        f"cpp/{family}/{family}.h",
+        f"cpp/{family}/{family}.cpp",
+        f"cpp/{family}/{family}_math.h",
+        f"cpp/{family}/{family}_reference.cpp",
+        f"cpp/{family}/{family}_py.cpp",
+        f"cuda/{family}/engines.cpp",
+        f"pyminidnn/ops/{family}.py",
+        f"tests/test_{family}.py",
+        f"tests/reference/{family}.py",
+        f"tests/cases/{family}.txt",
+        f"benchmarks/bench_{family}.py",
+        f"docs/ops/{family}.md",
+    ):
+        assert (ROOT / path).is_file(), f"{family} lacks {path}"
+    assert f"bind_{family}(m);" in (ROOT / "cpp/bindings/module.cpp").read_text()
+    assert f"from .ops.{family} import" in (ROOT / "pyminidnn/__init__.py").read_text()
+
+
+@needs_checkout
+@pytest.mark.parametrize("path", SOURCES)
+def test_includes_point_one_way(path: str) -> None:
+    """cuda/F -> cpp/F -> cpp/engine -> cpp/core, and from one family to another only through its headers F.h, F_math.h."""
+
+    def rank(p: str) -> int:
+        area = p.split("/")[1]
+        if p.startswith("cuda/"):
+            return {"device": 1, "runtime": 2}.get(area, 4)
+        return {"core": 0, "cpu": 1, "engine": 2, "bindings": 5}.get(area, 3)
+
+    for included in re.findall(r'#include "([^"]+)"', (ROOT / path).read_text()):
+        assert (ROOT / included).is_file(), f"{path} includes {included}, which is not there"
+        if path.startswith(MEETING_PLACES) or included.startswith("cpp/bindings/"):
+            continue
+        assert rank(included) <= rank(path), f"{path} includes {included}, which lies above it"
+        family, other = path.split("/")[1], included.split("/")[1]
+        if family != other and other in FAMILIES:
+            assert included in (f"cpp/{other}/{other}.h", f"cpp/{other}/{other}_math.h"), (
+                f"{path} reaches past cpp/{other}/{other}.h to {included}"
+            )
+
+
+@needs_checkout
+@pytest.mark.parametrize("path", [p for p in TRACKED if re.search(r"\.(h|cpp|cu|cuh|py|sh)$", p)])
+def test_files_open_with_their_licence(path: str) -> None:
+    assert "SPDX-License-Identifier: Apache-2.0" in "".join((ROOT / path).read_text().splitlines(True)[:2])
+
+
+def test_readme_table_is_the_registry() -> None:
+    rows = re.findall(r"^\| `(\w+)[^`]*` \| ([^|]*) \| ([^|]*) \| ([^|]*) \|$", (ROOT / "README.md").read_text(), re.M)
+    functions = {name for name in vars(dnn) if name.endswith(("_forward", "_training", "_inference"))}
+    functions |= {"matmul", "transform"}
+    assert {row[0] for row in rows} == functions
+    for function, cpu, cuda, backward in rows:
+        module = getattr(dnn, function).__module__.rsplit(".", 1)[1]
+        for device, cell in (("cpu", cpu), ("cuda", cuda)):
+            names = [n.rsplit(".", 1)[1] for n in dnn.engines(module, device)]
+            assert cell.strip() == ", ".join(names), f"{function} on {device}"
+        for name in re.findall(r"`(\w+)`", backward):
+            assert callable(getattr(dnn, name)), f"{function}: {name} is not a function"

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies against torch: layout changes, casts and accumulation, on tensors far larger than any cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from runner import Row, main
+
+import pyminidnn as dnn
+
+
+def rows(device: str) -> Iterator[Row]:
+    shape = (64, 256, 56, 56) if device != "cpu" else (8, 64, 56, 56)
+    size = "x".join(map(str, shape))
+    for dtype in (torch.float32, torch.bfloat16):
+        x = torch.randn(shape, device=device).to(dtype)
+        t = dnn.from_dlpack(x)
+        short = {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]
+        yield Row(f"transform copy {short} x={size} to nhwc", lambda t=t: t.to(layout="NHWC"),
+                  lambda x=x: x.contiguous(memory_format=torch.channels_last), bytes=2 * x.nbytes)  # fmt: skip
+        y = torch.zeros_like(x)
+        out = dnn.from_dlpack(y)
+        yield Row(f"transform accumulate {short} x={size}",
+                  lambda t=t, out=out: dnn.transform(t, alpha=0.5, beta=1.0, out=out),
+                  lambda x=x, y=y: y.add_(x, alpha=0.5), bytes=3 * x.nbytes)  # fmt: skip
+    x = torch.randn(shape, device=device)
+    t = dnn.from_dlpack(x)
+    yield Row(f"transform copy f32 x={size} to=bf16", lambda: t.to(dtype="bfloat16"), lambda: x.to(torch.bfloat16),
+              bytes=1.5 * x.nbytes)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(rows, __doc__)

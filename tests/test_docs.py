@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples of docs/ops and of the README do what they say."""
+
+from __future__ import annotations
+
+import doctest
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "ops").glob("*.md")), ids=lambda p: p.stem)
+def test_examples(page: Path) -> None:
+    with np.printoptions(precision=4, suppress=True):
+        result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 0, f"{page.name} has no example"
+    assert result.failed == 0
+
+
+def test_readme_example(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    exec(compile(code, "README.md", "exec"), {})
+    assert "conv forward f32 x=8x3x32x32 w=16x3x3x3 pad=1" in capsys.readouterr().out

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More than 2^31 elements: an index held in 32 bits anywhere shows here. Checked against torch on the GPU, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import pyminidnn as dnn
+
+torch = pytest.importorskip("torch")
+pytestmark = [pytest.mark.gpu, pytest.mark.big]
+
+MORE = 2**31 + 1029
+
+
+@pytest.fixture(autouse=True)
+def room() -> Iterator[None]:
+    yield
+    torch.cuda.empty_cache()
+    dnn.empty_cache("cuda:0")
+
+
+def random(*shape: int, dtype: object = None) -> object:
+    return torch.randn(shape, device="cuda", dtype=dtype or torch.bfloat16)
+
+
+def agree(ours: dnn.DeviceTensor, theirs: object, tolerance: float) -> None:
+    ours = torch.from_dlpack(ours)
+    assert ours.shape == theirs.shape
+    for a, b in zip(ours.flatten().split(1 << 28), theirs.flatten().split(1 << 28), strict=True):
+        assert ((a.float() - b.float()).abs() <= tolerance * (1 + b.float().abs())).all()
+
+
+def test_activation() -> None:
+    x = random(MORE)
+    agree(dnn.activation_forward(x, "relu"), torch.relu(x), 0)
+
+
+@pytest.mark.parametrize("engine", ["dense", "generic"])
+def test_transform(engine: str) -> None:
+    x = torch.randint(0, 100, (MORE,), device="cuda", dtype=torch.uint8)
+    agree(dnn.transform(x, algo=engine), x, 0)
+
+
+def test_layout_change() -> None:
+    x = torch.randint(0, 100, (3, 5, 12000, 12000), device="cuda", dtype=torch.uint8)
+    y = torch.from_dlpack(dnn.asarray(x, layout="NHWC"))
+    assert y.stride(1) == 1
+    assert torch.equal(y, x)
+
+
+@pytest.mark.parametrize("axis, shape", [(1, (2**21 + 3, 1024)), (0, (1024, 2**21 + 3))])
+def test_softmax(axis: int, shape: tuple[int, int]) -> None:
+    x = random(*shape)
+    agree(dnn.softmax_forward(x, axis=axis), torch.softmax(x, axis), 2**-7)
+
+
+def test_pooling() -> None:
+    x = random(1, 1, 46342, 46342)
+    agree(dnn.pool_forward(x, (2, 2)), torch.nn.functional.max_pool2d(x, 2), 0)
+
+
+def test_batch_norm() -> None:
+    x = random(3, 2, 20000, 18000)
+    scale, bias, mean, var = (torch.rand(2, device="cuda") + 0.5 for _ in range(4))
+    want = torch.nn.functional.batch_norm(x, mean, var, scale.bfloat16(), bias.bfloat16())
+    ours = dnn.batch_norm_forward_inference(x, scale.bfloat16().float(), bias.bfloat16().float(), mean, var)
+    agree(ours, want, 2**-6)
+    y, saved_mean, _ = dnn.batch_norm_forward_training(x, scale, bias)
+    assert y.size == x.numel()
+    assert abs(saved_mean.numpy()).max() < 1e-3  # a mean of 10^9 normal numbers
+
+
+def test_matmul() -> None:
+    a, b = random(65536, 16), random(16, 32800)
+    agree(dnn.matmul(a, b), a @ b, 2**-6)
+
+
+def test_convolution() -> None:
+    x, w = random(1, 1, 46342, 46342), random(1, 1, 1, 3)
+    want = torch.zeros_like(x, dtype=torch.float32)
+    want[..., 1:] += x[..., :-1].float() * w[0, 0, 0, 0].float()
+    want += x.float() * w[0, 0, 0, 1].float()
+    want[..., :-1] += x[..., 1:].float() * w[0, 0, 0, 2].float()
+    agree(dnn.conv_forward(x, w, padding=(0, 1), algo="direct"), want, 2**-6)
+
+
+def test_every_family_is_here() -> None:
+    tests: dict[str, Callable[..., object]] = {k: v for k, v in globals().items() if k.startswith("test_")}
+    named = {"convolution": "conv", "batch_norm": "norm"}
+    covered = {named.get(k.removeprefix("test_"), k.removeprefix("test_")) for k in tests}
+    assert set(dnn._C.families()) <= covered

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only a GPU shows: streams, graph capture, memory shared with torch in place, and errors that leave all usable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import pyminidnn as dnn
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+
+def test_torch_shares_memory_both_ways() -> None:
+    x = torch.randn(4, 8, 5, 5, device="cuda").to(memory_format=torch.channels_last)
+    t = dnn.asarray(x)
+    assert (t.data_ptr, t.layout, t.device) == (x.data_ptr(), "NHWC", "cuda:0")
+    y = dnn.activation_forward(t, "relu")
+    back = torch.from_dlpack(y)
+    assert back.data_ptr() == y.data_ptr
+    assert back.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(back, torch.relu(x))
+
+
+def test_cuda_array_interface() -> None:
+    x = dnn.asarray(np.arange(6, dtype="float32").reshape(2, 3), device="cuda:0")
+    as_torch = torch.as_tensor(x, device="cuda")  # by __cuda_array_interface__ or DLPack, as torch likes
+    assert as_torch.data_ptr() == x.data_ptr
+
+    class Other:
+        __cuda_array_interface__ = x.__cuda_array_interface__
+
+    assert dnn.asarray(Other()).data_ptr == x.data_ptr
+
+
+def test_streams_are_waited_for() -> None:
+    """A long kernel on the producer's stream must end before another stream reads its result, in both directions."""
+    stream = torch.cuda.Stream()
+    handle = dnn.Handle("cuda:0", stream=stream)
+    big = torch.randn(1 << 26, device="cuda")
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(100_000_000)  # some 50 ms
+        late = big * 2
+    with torch.cuda.stream(stream):
+        y = dnn.activation_forward(late, "identity", handle=handle)
+    with handle:
+        there = torch.from_dlpack(y)  # the current stream waits for the handle's
+    assert torch.equal(there, big * 2)
+
+
+def test_memory_in_use_elsewhere_is_not_reused() -> None:
+    """A tensor given to another stream and dropped: its block may not be overwritten while that stream still reads it."""
+    x = dnn.full((1 << 24,), 1.0, device="cuda:0")
+    pointer = x.data_ptr
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        shared = torch.from_dlpack(x)
+        torch.cuda._sleep(100_000_000)
+        copy = shared + 0
+    del x, shared
+    y = dnn.full((1 << 24,), 2.0, device="cuda:0")
+    assert y.data_ptr == pointer, "the block should come back at once, ordered behind the other stream"
+    torch.cuda.synchronize()
+    assert (copy == 1).all()
+
+
+def test_a_graph_captures_calls() -> None:
+    x = torch.randn(3, 4, 9, 9, device="cuda")
+    w = torch.randn(5, 4, 3, 3, device="cuda")
+    conv = dnn.empty((3, 5, 9, 9), device="cuda:0")
+    out = dnn.empty((3, 5, 9, 9), device="cuda:0")
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    handle = dnn.Handle("cuda:0", stream=stream)
+    tx, tw = dnn.asarray(x), dnn.asarray(w)
+
+    def step() -> None:
+        dnn.conv_forward(tx, tw, padding=1, algo="direct", out=conv, handle=handle)
+        dnn.activation_forward(conv, "relu", out=out, handle=handle)
+
+    step()  # kernels are compiled and loaded outside the capture
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
+        step()
+    x.copy_(torch.randn_like(x))
+    graph.replay()
+    torch.cuda.synchronize()
+    torch.backends.cudnn.allow_tf32 = False
+    want = torch.relu(torch.nn.functional.conv2d(x, w, padding=1))
+    assert torch.allclose(torch.from_dlpack(out), want, atol=1e-4)
+
+
+def test_out_of_memory_leaves_all_usable() -> None:
+    before = dnn.memory_stats("cuda:0")["allocated_bytes"]
+    with pytest.raises(dnn.OutOfMemory, match=r"needs 4\.4 TB on cuda:0, .* are free"):
+        dnn.empty((1 << 40,), device="cuda:0")
+    assert dnn.memory_stats("cuda:0")["allocated_bytes"] == before
+    x = dnn.full((8,), -1.0, device="cuda:0")
+    np.testing.assert_array_equal(dnn.activation_forward(x, "relu").numpy(), 0)
+
+
+def test_devices_that_are_not_there() -> None:
+    count = dnn._C.cuda_device_count()
+    with pytest.raises(dnn.DeviceError, match=f"no cuda:{count}"):
+        dnn.Handle(f"cuda:{count}")
+    x = dnn.full((8,), 1.0, device="cuda:0")
+    with pytest.raises(dnn.DeviceError, match="x is on cuda:0, the handle is for cpu"):
+        dnn.activation_forward(x, "relu", handle=dnn.Handle("cpu"))
+    with pytest.raises(dnn.DeviceError, match="dy is on cuda:0, x is on cpu"):
+        dnn.activation_backward(x, x.to(device="cpu"), x, "relu")
+
+
+def test_numpy_arrays_follow_to_the_gpu() -> None:
+    host = np.array([-1.0, 2.0], "float32")
+    with dnn.Handle("cuda:0"):
+        assert dnn.activation_forward(host, "relu").device == "cuda:0"
+    on_gpu = dnn.asarray(host, device="cuda:0")
+    assert dnn.activation_backward(host, on_gpu, host, "relu").device == "cuda:0"
+
+
+def test_numpy_refuses_a_gpu_tensor() -> None:
+    x = dnn.full((2,), 1.0, device="cuda:0")
+    with pytest.raises(TypeError, match=r"call \.numpy\(\)"):
+        np.asarray(x)
+    np.testing.assert_array_equal(x.numpy(), 1)
+
+
+def test_find_measures_and_remembers() -> None:
+    x = dnn.full((64, 64), 1.0, device="cuda:0")
+    (report,) = dnn.find(dnn.activation_forward, x, "tanh")
+    able = [e for e in report.engines if not e.why_not]
+    assert len(able) == 2
+    assert all(e.measured_us > 0 for e in able)
+    fastest = min(able, key=lambda e: e.measured_us)
+    assert report.chosen == fastest.name
+    assert dnn.explain(dnn.activation_forward, x, "tanh")[0].chosen == fastest.name

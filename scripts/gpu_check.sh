@@ -43,7 +43,8 @@ step info python3 -m pyminidnn info
 if [ -n "$sanitize" ]; then
   for tool in memcheck racecheck; do
     # shellcheck disable=SC2086
-    step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 --launch-timeout 120 \
+    # API errors are not its business: asking for one parameter too many is how a kernel's parameters are counted.
+    step "$tool" compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 --launch-timeout 120 \
       python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q -x $sanitize .
   done
 fi

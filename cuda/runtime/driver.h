@@ -63,7 +63,7 @@ struct Driver {
   PFN_cuMemFreeAsync_v11020 cuMemFreeAsync = get("cuMemFreeAsync");
   PFN_cuMemcpyAsync_v4000 cuMemcpyAsync = get("cuMemcpyAsync");
   PFN_cuMemsetD8Async_v3020 cuMemsetD8Async = get("cuMemsetD8Async");
-  PFN_cuPointerGetAttribute_v4000 cuPointerGetAttribute = get("cuPointerGetAttribute");
+  PFN_cuPointerGetAttributes_v7000 cuPointerGetAttributes = get("cuPointerGetAttributes");
   PFN_cuStreamSynchronize_v2000 cuStreamSynchronize = get("cuStreamSynchronize");
   PFN_cuStreamWaitEvent_v3020 cuStreamWaitEvent = get("cuStreamWaitEvent");
   PFN_cuEventCreate_v2000 cuEventCreate = get("cuEventCreate");

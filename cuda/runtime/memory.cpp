@@ -15,11 +15,21 @@ namespace {
 CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 CUstream queue(Stream s) { return static_cast<CUstream>(s); }
 
-// 0 for memory the driver does not know, such as a plain malloc: the query fails, or says nothing.
-unsigned kind_of(const void* p) {
-  unsigned kind = 0;
-  CUresult result = driver().cuPointerGetAttribute(&kind, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address(p));
-  return result == CUDA_SUCCESS ? kind : 0;
+struct Origin {
+  unsigned kind = 0;  // a CUmemorytype; 0 for memory the driver does not know, such as a plain malloc
+  unsigned managed = 0;
+  int device = -1;
+};
+
+// The plural query: for unknown memory it leaves the values alone, where the singular one is an error.
+Origin origin_of(const void* p) {
+  Origin o;
+  CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                                  CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+  void* values[] = {&o.kind, &o.managed, &o.device};
+  check(driver().cuPointerGetAttributes(3, wanted, values, address(p)), "cuPointerGetAttributes of ",
+        static_cast<const void*>(p));
+  return o;
 }
 
 class GpuMemory final : public Memory {
@@ -57,7 +67,7 @@ class GpuMemory final : public Memory {
     check(driver().cuMemcpyAsync(address(to), address(from), bytes, queue(stream)), "copying ",
           bytes_text(double(bytes)), " on cuda:", device_);
     // Pinned memory too: the caller may write it, or read the result, when this returns.
-    if (kind_of(to) != CU_MEMORYTYPE_DEVICE || kind_of(from) != CU_MEMORYTYPE_DEVICE) synchronize(stream);
+    if (origin_of(to).kind != CU_MEMORYTYPE_DEVICE || origin_of(from).kind != CU_MEMORYTYPE_DEVICE) synchronize(stream);
   }
 
   void fill(void* p, int byte, size_t bytes, Stream stream) override {
@@ -85,11 +95,8 @@ class GpuMemory final : public Memory {
 
   bool reaches(const void* p) override {
     Current current(device_);
-    unsigned kind = kind_of(p), managed = 0;
-    int owner = -1;
-    driver().cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address(p));
-    driver().cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address(p));
-    return kind == CU_MEMORYTYPE_HOST || managed || (kind == CU_MEMORYTYPE_DEVICE && owner == device_);
+    Origin o = origin_of(p);
+    return o.kind == CU_MEMORYTYPE_HOST || o.managed || (o.kind == CU_MEMORYTYPE_DEVICE && o.device == device_);
   }
 
   void order(Stream earlier, Stream later) override {

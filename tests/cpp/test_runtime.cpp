@@ -412,7 +412,7 @@ static void test_packaged() {
   set_package_folder(root);
   for (const char* arch : {"sm_80", "sm_90a", "sm_120"}) compile_to(tiny_spec(), arch, root / "cubins");
   fs::path entry = root / "cubins/sm_90a" / (cache_key(tiny_spec(), "sm_90a") + ".cubin");
-  CHECK(fs::exists(entry), entry);
+  CHECK(fs::exists(entry), entry.string());
   std::string env = cat("PYMINIDNN_CACHE_DIR=", (scratch / "packaged_cache").string());
   for (const char* arch : {"sm_80", "sm_90a", "sm_120"}) {
     std::string text = finish(begin(env + " PYMINIDNN_NVRTC=none", root, arch));

@@ -32,6 +32,7 @@ static int status() { return fake.shut_down ? 4 : current ? 0 : 201; }  // DEINI
 
 extern "C" {
 int cuInit(unsigned) { return 0; }
+int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC asks for one, and takes a no
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
 int cuGetErrorName(int e, const char** s) { return *s = e == 4 ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0; }
 int cuGetErrorString(int, const char** s) { return *s = "what the driver says", 0; }
@@ -75,9 +76,10 @@ int cuMemcpyAsync(unsigned long long to, unsigned long long from, unsigned long 
 int cuMemsetD8Async(unsigned long long p, unsigned char byte, unsigned long n, void*) {
   return std::memset(reinterpret_cast<void*>(p), byte, n), status();
 }
-int cuPointerGetAttribute(void* v, int which, unsigned long long p) {
-  if (!is_device(p)) return 1;
-  return *static_cast<int*>(v) = which == 2 ? 2 : 0, 0;  // device memory, not managed, of device 0
+int cuPointerGetAttributes(unsigned n, const int* which, void** values, unsigned long long p) {
+  for (unsigned i = 0; i < n; ++i)  // device memory, not managed, of device 0; or memory the driver does not know
+    *static_cast<int*>(values[i]) = which[i] == 2 ? (is_device(p) ? 2 : 0) : which[i] == 9 && !is_device(p) ? -2 : 0;
+  return 0;
 }
 int cuStreamSynchronize(void*) { return ++fake.waits, status(); }
 int cuStreamWaitEvent(void*, void*, unsigned) { return status(); }

@@ -66,6 +66,12 @@ class Case:
         values = tuple(map(int, self.attributes[name].split(",")))
         return values if len(values) > 1 else values[0]
 
+    def padding(self, rank: int) -> tuple[tuple[int, int], ...]:
+        """(before, after) of each of `rank` spatial dimensions: "pad=1", "pad=1,0", "pad=1:2", "pad=1:2,0"."""
+        sides = [tuple(map(int, p.split(":"))) for p in self.attributes.get("pad", "0").split(",")]
+        pairs = tuple((s[0], s[-1]) for s in sides)
+        return pairs if len(pairs) == rank else pairs * rank
+
 
 OPERAND_NAMES = {"x", "w", "y", "dx", "dy", "dw", "a", "b", "c", "out"}
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "cpp/engine/op.h"
+#include "cpp/engine/spatial.h"
 
 namespace py = pybind11;
 
@@ -18,6 +19,10 @@ std::optional<Layout> optional_layout(const std::optional<std::string>&, int64_t
 std::optional<Place> optional_place(const std::optional<std::string>&);
 Stream stream_from_python(py::handle, Place);                 // int, __cuda_stream__, torch or CuPy stream; None is default
 uintptr_t stream_number(Stream);                              // as DLPack and __cuda_array_interface__ write it: 1 for default
+
+// An int or a sequence of them; padding also takes pairs (before, after). ShapeError for anything else.
+std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name);
+std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name);
 
 void bind_core(py::module_&);      // errors, Handle, DeviceTensor, allocator
 void bind_exchange(py::module_&, py::class_<Tensor>&);  // DLPack, __cuda_array_interface__, NumPy

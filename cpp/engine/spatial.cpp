@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/engine/spatial.h"
+
+#include <algorithm>
+
+#include "cpp/core/error.h"
+
+namespace minidnn {
+namespace {
+
+std::string sides_text(const Sides& s) { return s.before == s.after ? cat(s.before) : cat(s.before, ":", s.after); }
+
+// Values as texts: one when all are equal.
+std::string collapsed(const std::vector<std::string>& values) {
+  bool equal = std::ranges::all_of(values, [&](auto& v) { return v == values.front(); });
+  return equal ? values.front() : join(values, ",");
+}
+
+}  // namespace
+
+std::vector<int64_t> per_dimension(const char* call, const char* name, const std::vector<int64_t>& values, int64_t rank,
+                                   int64_t least) {
+  MINIDNN_CHECK(ShapeError, values.size() == 1 || int64_t(values.size()) == rank, call, ": ", name,
+                " must be one value or one for each of ", rank, " spatial dimensions; got ", shape_text(values));
+  for (int64_t v : values)
+    MINIDNN_CHECK(ShapeError, least <= v && v <= kMaxAttribute, call, ": ", name, " must be from ", least, " to ",
+                  kMaxAttribute, "; got ", shape_text(values));
+  return values.size() == 1 ? std::vector<int64_t>(size_t(rank), values[0]) : values;
+}
+
+SpatialAttributes spatial_attributes(const char* call, int64_t rank, const std::vector<int64_t>& stride,
+                                     const std::vector<Sides>& padding, const std::vector<int64_t>& dilation) {
+  std::vector<int64_t> before, after;
+  for (const Sides& s : padding) before.push_back(s.before), after.push_back(s.after);
+  SpatialAttributes a;
+  std::ranges::copy(per_dimension(call, "stride", stride, rank, 1), a.stride);
+  std::ranges::copy(per_dimension(call, "padding", before, rank, 0), a.before);
+  std::ranges::copy(per_dimension(call, "padding", after, rank, 0), a.after);
+  std::ranges::copy(per_dimension(call, "dilation", dilation, rank, 1), a.dilation);
+  return a;
+}
+
+Shape output_sizes(const char* call, const SpatialAttributes& a, std::span<const int64_t> sizes,
+                   std::span<const int64_t> window, bool ceil_mode) {
+  Shape counts;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    int64_t padded = a.before[i] + sizes[i] + a.after[i], reach;  // from the window's first element to its last
+    bool fits = !__builtin_mul_overflow(a.dilation[i], window[i] - 1, &reach) && reach < padded;
+    MINIDNN_CHECK(ShapeError, fits, call, ": a window of ", window[i], " with dilation ", a.dilation[i],
+                  " does not fit in spatial dimension ", i, " of x, ", sizes[i], " long and ", padded, " with padding");
+    int64_t room = padded - reach - 1;
+    int64_t count = (ceil_mode ? ceil_div(room, a.stride[i]) : room / a.stride[i]) + 1;
+    if (ceil_mode && (count - 1) * a.stride[i] >= a.before[i] + sizes[i]) --count;
+    counts.push_back(count);
+  }
+  return counts;
+}
+
+std::string attribute_text(std::span<const int64_t> values) {
+  std::vector<std::string> texts;
+  for (int64_t v : values) texts.push_back(cat(v));
+  return collapsed(texts);
+}
+
+std::string spatial_text(const SpatialAttributes& a, int64_t rank, std::span<const int64_t> default_stride) {
+  std::span stride{a.stride, size_t(rank)}, dilation{a.dilation, size_t(rank)};
+  std::vector<std::string> pads;
+  for (int64_t i = 0; i < rank; ++i) pads.push_back(sides_text({a.before[i], a.after[i]}));
+  std::string text;
+  if (!std::ranges::equal(stride, default_stride.first(size_t(rank)))) text += " stride=" + attribute_text(stride);
+  if (std::string pad = collapsed(pads); pad != "0") text += " pad=" + pad;
+  if (std::string d = attribute_text(dilation); d != "1") text += " dilation=" + d;
+  return text;
+}
+
+}  // namespace minidnn

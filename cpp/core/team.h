@@ -11,6 +11,18 @@ namespace minidnn {
 // The larger of two, NaN if either is.
 template <class T> MINIDNN_HD T max_or_nan(T a, T b) { return a < b || b != b ? b : a; }
 
+// A sum that carries the rounding errors of its additions beside it: a million terms lose no more than two do. Inf and NaN
+// are what a plain sum makes of them.
+template <class T> struct CarefulSum {
+  T sum = 0, lost = 0;
+  MINIDNN_HD void add(T v) {
+    T next = sum + v, took = next - sum;
+    lost += (sum - (next - took)) + (v - took);
+    sum = next;
+  }
+  MINIDNN_HD T value() const { return lost == lost ? sum + lost : sum; }  // Inf - Inf has made `lost` a NaN
+};
+
 struct Solo {
   static constexpr int64_t rank() { return 0; }
   static constexpr int64_t size() { return 1; }

@@ -4,6 +4,7 @@
 
 namespace minidnn {
 void bind_activation(py::module_&);
+void bind_softmax(py::module_&);
 void bind_transform(py::module_&);
 }  // namespace minidnn
 
@@ -14,5 +15,6 @@ PYBIND11_MODULE(_C, m) {
   bind_engine(m);
   bind_runtime(m);
   bind_activation(m);
+  bind_softmax(m);
   bind_transform(m);
 }

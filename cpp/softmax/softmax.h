@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax and log-softmax along an axis: the public functions, their checks and their problem. Maths: softmax_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/softmax/softmax_math.h"
+
+namespace minidnn {
+
+template <> struct Family<SoftmaxProblem> {
+  using Args = SoftmaxArgs;
+  static constexpr const char* name = "softmax";
+  static std::string text(const SoftmaxProblem&);
+  static Args scratch(const SoftmaxProblem&, Scratch&);
+  static const Engines<SoftmaxProblem>& cpu_engines();
+  static const Engines<SoftmaxProblem>& cuda_engines();
+};
+
+// `axis` counts from the end when negative. `out` may be x.
+Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, const Call& call);
+// `y` is what softmax_forward returned for the same axis and `log`. `out` may be dy or y.
+Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, const Call& call);
+
+// Bytes and flop for estimates, shared by the engines of both devices.
+double softmax_bytes(const SoftmaxProblem&);
+double softmax_flop(const SoftmaxProblem&);
+
+}  // namespace minidnn

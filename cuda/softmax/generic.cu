@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax over any axis and strides: a row to a block, or to a thread. Both read each input three times (forward) or
+// twice (backward); the repeats come from cache while a block's rows fit there.
+#include "cpp/softmax/softmax_math.h"
+#include "cuda/device/grid.cuh"
+#include "cuda/device/team.cuh"
+
+namespace minidnn {
+
+// Blocks of any number of whole warps.
+template <class T, SoftmaxDirection direction, bool log>
+__global__ void __launch_bounds__(1024) softmax_generic(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
+  BlockTeam team;
+  for (int64_t row = blockIdx.x, rows = p.rows(); row < rows; row += gridDim.x)
+    softmax_row<T, direction, log>(p, a, row, team);
+}
+
+template <class T, SoftmaxDirection direction, bool log>
+__global__ void __launch_bounds__(256) softmax_thread(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
+  Solo team;
+  grid_stride(p.rows(), [&](int64_t row) { softmax_row<T, direction, log>(p, a, row, team); });
+}
+
+}  // namespace minidnn

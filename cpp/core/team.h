@@ -24,10 +24,10 @@ template <class T> struct CarefulSum {
 };
 
 struct Solo {
-  static constexpr int64_t rank() { return 0; }
-  static constexpr int64_t size() { return 1; }
-  template <class T> T sum(T v) { return v; }
-  template <class T> T max(T v) { return v; }
+  MINIDNN_HD static constexpr int64_t rank() { return 0; }
+  MINIDNN_HD static constexpr int64_t size() { return 1; }
+  template <class T> MINIDNN_HD T sum(T v) { return v; }
+  template <class T> MINIDNN_HD T max(T v) { return v; }
 };
 
 }  // namespace minidnn

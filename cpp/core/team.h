@@ -11,16 +11,18 @@ namespace minidnn {
 // The larger of two, NaN if either is.
 template <class T> MINIDNN_HD T max_or_nan(T a, T b) { return a < b || b != b ? b : a; }
 
-// A sum that carries the rounding errors of its additions beside it: a million terms lose no more than two do. Inf and NaN
-// are what a plain sum makes of them.
+// A sum that carries the rounding error of each addition into the next: a million terms lose no more than a few do. Inf and
+// NaN are what a plain sum makes of them.
 template <class T> struct CarefulSum {
   T sum = 0, lost = 0;
   MINIDNN_HD void add(T v) {
+    v += lost;
     T next = sum + v, took = next - sum;
-    lost += (sum - (next - took)) + (v - took);
+    T error = (sum - (next - took)) + (v - took);
+    lost = error == error ? error : T(0);  // Inf - Inf
     sum = next;
   }
-  MINIDNN_HD T value() const { return lost == lost ? sum + lost : sum; }  // Inf - Inf has made `lost` a NaN
+  MINIDNN_HD T value() const { return sum + lost; }
 };
 
 struct Solo {

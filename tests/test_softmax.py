@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax: samples for the case lines, properties, long rows, torch's opinion, special values and errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+from cases import Case, generator
+from support import Result, Sample, assert_close, tensor, values_of
+
+import pyminidnn as dnn
+
+DTYPES = ["float32", "float64", "float16", "bfloat16"]
+SMALLEST = {"float64": 0.0, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}  # a subnormal's spacing
+
+
+def few_roundings(dtype: str, scale: np.ndarray) -> np.ndarray:
+    """Of intermediate results, in the accumulator: exp and log within 2 ulp, differences and products within half of one."""
+    return reference.tolerance("float64" if dtype == "float64" else "float32", 9, scale)
+
+
+def forward_tolerance(x: np.ndarray, want: np.ndarray, dtype: str, axis: int, log: bool) -> np.ndarray:
+    # x - m is rounded before exp takes it, so exp is off by up to |x - m| roundings of its value; the sum by the mean of
+    # that, weighted as the sum is. The logarithm turns relative errors into absolute ones.
+    depth = x.max(axis=axis, keepdims=True) - x
+    share = np.exp(want) if log else want
+    mean_depth = (share * depth).sum(axis=axis, keepdims=True)
+    scale = 1 + depth + mean_depth + np.abs(want) if log else want * (1 + depth + mean_depth)
+    return reference.tolerance(dtype, x.shape[axis], np.abs(want)) + few_roundings(dtype, scale) + 2 * SMALLEST[dtype]
+
+
+def backward_tolerance(dy: np.ndarray, y: np.ndarray, dtype: str, axis: int, log: bool) -> np.ndarray:
+    share = np.exp(y) if log else y
+    terms = np.abs(dy) if log else np.abs(dy * y)
+    scale = (1 if log else share) * np.abs(dy) + share * terms.sum(axis=axis, keepdims=True)
+    return reference.tolerance(dtype, dy.shape[axis], scale) + few_roundings(dtype, scale) + SMALLEST[dtype]
+
+
+def sample(case: Case) -> Sample:
+    rng = generator(case)
+    axis, log = int(case.attributes["axis"]), "log" in case.words
+    shape = next(iter(case.operands.values())).shape
+    x = reference.rounded(rng.normal(0, 3, shape), case.dtype)
+    y = reference.softmax_forward(x, axis=axis, log=log)
+    if case.direction == "forward":
+        call = lambda t, algo, out=None: [dnn.softmax_forward(t["x"], axis=axis, log=log, algo=algo, out=out)]
+        return Sample({"x": x}, call, [Result(y, forward_tolerance(x, y, case.dtype, axis, log))])
+    y = reference.rounded(y, case.dtype)
+    dy = reference.rounded(rng.normal(0, 1, shape), case.dtype)
+    want = reference.softmax_backward(dy, y, axis=axis, log=log)
+    call = lambda t, algo, out=None: [dnn.softmax_backward(t["dy"], t["y"], axis=axis, log=log, algo=algo, out=out)]
+    return Sample({"y": y, "dy": dy}, call, [Result(want, backward_tolerance(dy, y, case.dtype, axis, log))])
+
+
+def engines(device: str) -> list[str]:
+    return dnn.engines("softmax", device.partition(":")[0])
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_properties(axis: int, layout: str, device: str) -> None:
+    x = np.random.default_rng(0).normal(0, 3, (3, 17, 5, 6))
+    t = dnn.asarray(x, layout=layout).to(device=device)
+    y = dnn.softmax_forward(t, axis=axis)
+    assert y.layout == layout
+    np.testing.assert_allclose(values_of(y).sum(axis=axis), 1, rtol=1e-14)
+    shifted = dnn.asarray(x + 1e3, layout=layout).to(device=device)
+    np.testing.assert_allclose(values_of(dnn.softmax_forward(shifted, axis=axis)), values_of(y), rtol=1e-11)
+    log_y = dnn.softmax_forward(t, axis=axis, log=True)
+    np.testing.assert_allclose(np.exp(values_of(log_y)), values_of(y), rtol=1e-13)
+    # The results sum to a constant, so the gradient of that sum is zero; a gradient's own sum is zero too.
+    ones = dnn.full(y.shape, 1, dtype="float64", layout=layout, device=device)
+    assert np.abs(values_of(dnn.softmax_backward(ones, y, axis=axis))).max() < 1e-15
+    dx = dnn.softmax_backward(t, y, axis=axis)
+    assert np.abs(values_of(dx).sum(axis=axis)).max() < 1e-13
+    dx = dnn.softmax_backward(t, log_y, axis=axis, log=True)
+    assert np.abs(values_of(dx).sum(axis=axis)).max() < 1e-12
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_gradient_is_the_limit_of_differences(log: bool, device: str) -> None:
+    rng = np.random.default_rng(1)
+    x, dy, direction = rng.normal(0, 1, (3, 4, 9))
+    h = 1e-5
+    up, down = (
+        values_of(dnn.softmax_forward(tensor(x + s * direction, "float64", device), log=log)) for s in (h, -h)
+    )
+    y = dnn.softmax_forward(tensor(x, "float64", device), log=log)
+    dx = values_of(dnn.softmax_backward(tensor(dy, "float64", device), y, log=log))
+    assert abs((dy * (up - down)).sum() / (2 * h) - (dx * direction).sum()) < 1e-8
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_million_equal_elements(log: bool, device: str) -> None:
+    # Terms that round alike, where a plain float32 sum drifts: 0.7 added a million times loses several percent.
+    n = 1_000_000
+    x = np.full((1, n), np.float32(np.log(0.7)), "float64")
+    x[0, 0] = 0
+    want = reference.softmax_forward(x, log=log)
+    for engine in engines(device):
+        y = dnn.softmax_forward(tensor(x, "float32", device), log=log, algo=engine)
+        assert_close(y, Result(want, few_roundings("float32", np.abs(want) + log)), engine)
+    dy = np.full((1, n), np.float32(0.7), "float64")
+    y = reference.rounded(want, "float32")
+    result = Result(reference.softmax_backward(dy, y, log=log), few_roundings("float32", 0.7 * (1 + log) * np.exp(y * log)))
+    for engine in engines(device):
+        dx = dnn.softmax_backward(tensor(dy, "float32", device), tensor(y, "float32", device), log=log, algo=engine)
+        assert_close(dx, result, engine)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nan_and_infinity(dtype: str, log: bool, device: str) -> None:
+    inf, nan = np.inf, np.nan
+    x = np.array([[1, 2, nan, 3], [-inf] * 4, [0, inf, 1, 2], [inf, inf, 0, 0], [-inf, 1, 1, -inf], [3e4, -3e4, 3e4, 0]])
+    x = reference.rounded(x, dtype)
+    with np.errstate(all="ignore"):
+        want = reference.softmax_forward(x, log=log)
+    assert np.isnan(want[:4]).all() and not np.isnan(want[4:]).any()
+    for engine in engines(device):
+        y = dnn.softmax_forward(tensor(x, dtype, device), log=log, algo=engine)
+        tolerance = reference.tolerance(dtype, 16, np.nan_to_num(np.abs(want), posinf=0) + 1)
+        assert_close(y, Result(want, tolerance), engine)
+        # What NaN touches is NaN in the gradient; rows beside it are not.
+        dy = np.ones_like(x)
+        dy[5, 1] = nan
+        dx = values_of(dnn.softmax_backward(tensor(dy, dtype, device), y, log=log, algo=engine))
+        assert np.isnan(dx[[0, 1, 2, 3, 5]]).all() and np.isfinite(dx[4]).all()
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_in_place(log: bool, device: str) -> None:
+    rng = np.random.default_rng(2)
+    x, dy = rng.normal(0, 1, (2, 5, 300)), rng.normal(0, 1, (2, 5, 300))
+    for engine in engines(device):
+        keywords = {"axis": -1, "log": log, "algo": engine}
+        t = tensor(x, "float32", device)
+        y = dnn.softmax_forward(t, **keywords)
+        assert dnn.softmax_forward(t, **keywords, out=t).data_ptr == t.data_ptr
+        np.testing.assert_array_equal(values_of(t), values_of(y))
+        want = values_of(dnn.softmax_backward(tensor(dy, "float32", device), y, **keywords))
+        for place in ("dy", "y"):
+            tensors = {"dy": tensor(dy, "float32", device), "y": y.to(copy=True)}
+            dnn.softmax_backward(tensors["dy"], tensors["y"], **keywords, out=tensors[place])
+            np.testing.assert_array_equal(values_of(tensors[place]), want)
+
+
+def test_broadcast_inputs(device: str) -> None:
+    row = np.random.default_rng(3).normal(0, 1, 6)
+    x = tensor(row, "float64", device).as_strided((4, 6), (0, 1))  # every row the same
+    y = values_of(dnn.softmax_forward(x))
+    np.testing.assert_allclose(y, reference.softmax_forward(np.tile(row, (4, 1))), rtol=1e-14)
+    x = tensor(row, "float64", device).as_strided((6, 4), (1, 0))  # every column the same
+    np.testing.assert_array_equal(values_of(dnn.softmax_forward(x)), np.full((6, 4), 0.25))
+
+
+def test_empty(device: str) -> None:
+    for shape in ((4, 0), (0, 4), (2, 0, 3)):
+        x = dnn.empty(shape, device=device)
+        assert dnn.softmax_forward(x).shape == shape
+        assert dnn.softmax_backward(x, x).shape == shape
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+def test_agrees_with_torch(axis: int, log: bool) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.randn(4, 17, 5, 6, dtype=torch.float64).to(memory_format=torch.channels_last).requires_grad_()
+    dy = torch.randn(4, 17, 5, 6, dtype=torch.float64)
+    want = (torch.log_softmax if log else torch.softmax)(x, axis)
+    want.backward(dy)
+    y = dnn.softmax_forward(x.detach(), axis=axis, log=log)
+    np.testing.assert_allclose(y.numpy(), want.detach().numpy(), atol=1e-14)
+    dx = dnn.softmax_backward(dy, y, axis=axis, log=log)
+    np.testing.assert_allclose(dx.numpy(), x.grad.numpy(), atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "call, kind, text",
+    [
+        (lambda x: dnn.softmax_forward(x, axis=2), dnn.ShapeError,
+         "softmax_forward: axis must be from -2 to 1 for x [2, 3]; got 2"),
+        (lambda x: dnn.softmax_forward(x, axis=-3), dnn.ShapeError, "axis must be from -2 to 1 for x [2, 3]; got -3"),
+        (lambda x: dnn.softmax_forward(x.reshape((6,))), dnn.ShapeError, "axis must be from -1 to 0 for x [6]; got 1"),
+        (lambda x: dnn.softmax_forward(x.as_strided((), (), 0), axis=0), dnn.ShapeError,
+         "softmax_forward: x must have 1 to 8 dimensions; got []"),
+        (lambda x: dnn.softmax_forward(x.to(dtype="int32")), dnn.DTypeError, "x is int32; this call takes"),
+        (lambda x: dnn.softmax_backward(x, x.reshape((6,))), dnn.ShapeError,
+         "softmax_backward: y must be [2, 3] like dy; got [6]"),
+        (lambda x: dnn.softmax_backward(x.to(dtype="float64"), x), dnn.DTypeError,
+         "dy is float64, y is float32; cast one"),
+        (lambda x: dnn.softmax_forward(x, out=dnn.empty((3, 2), device=x.device)), dnn.ShapeError,
+         "out must be [2, 3]; got [3, 2]"),
+        (lambda x: dnn.softmax_forward(x, out=x.as_strided((2, 3), (1, 2))), dnn.ShapeError,
+         "out overlaps x without being the same elements"),
+        (lambda x: dnn.softmax_forward(x, algo="warp"), dnn.NotSupported, "algo='warp' asks for another engine"),
+    ],
+)  # fmt: skip
+def test_errors(call: object, kind: type[Exception], text: str, device: str) -> None:
+    x = tensor(np.ones((2, 3)), "float32", device)
+    with pytest.raises(kind) as caught:
+        call(x)
+    assert text in str(caught.value)
+    np.testing.assert_array_equal(values_of(x), 1)  # nothing lost

@@ -29,6 +29,7 @@ _C.set_search_path([p for p in _sys.path if p])
 from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level
 from .errors import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, ShapeError
 from .ops.activation import activation_backward, activation_forward
+from .ops.pooling import pool_backward, pool_forward
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.transform import transform
 from .tensor import asarray, empty, from_dlpack, full, zeros

@@ -4,6 +4,7 @@
 
 namespace minidnn {
 void bind_activation(py::module_&);
+void bind_pooling(py::module_&);
 void bind_softmax(py::module_&);
 void bind_transform(py::module_&);
 }  // namespace minidnn
@@ -15,6 +16,7 @@ PYBIND11_MODULE(_C, m) {
   bind_engine(m);
   bind_runtime(m);
   bind_activation(m);
+  bind_pooling(m);
   bind_softmax(m);
   bind_transform(m);
 }

@@ -44,13 +44,15 @@ Shape output_sizes(const char* call, const SpatialAttributes& a, std::span<const
                    std::span<const int64_t> window, bool ceil_mode) {
   Shape counts;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    int64_t padded = a.before[i] + sizes[i] + a.after[i], reach;  // from the window's first element to its last
-    bool fits = !__builtin_mul_overflow(a.dilation[i], window[i] - 1, &reach) && reach < padded;
-    MINIDNN_CHECK(ShapeError, fits, call, ": a window of ", window[i], " with dilation ", a.dilation[i],
+    int64_t padded = a.before[i] + sizes[i] + a.after[i], reach, count = 0;  // from a window's first element to its last
+    if (!__builtin_mul_overflow(a.dilation[i], window[i] - 1, &reach)) {
+      // What the first window leaves; below zero ceil_mode allows it to overhang by less than a stride.
+      int64_t room = padded - reach - 1 + (ceil_mode ? a.stride[i] - 1 : 0);
+      if (room >= 0) count = room / a.stride[i] + 1;
+      if (ceil_mode && (count - 1) * a.stride[i] >= a.before[i] + sizes[i]) --count;
+    }
+    MINIDNN_CHECK(ShapeError, count > 0, call, ": a window of ", window[i], " with dilation ", a.dilation[i],
                   " does not fit in spatial dimension ", i, " of x, ", sizes[i], " long and ", padded, " with padding");
-    int64_t room = padded - reach - 1;
-    int64_t count = (ceil_mode ? ceil_div(room, a.stride[i]) : room / a.stride[i]) + 1;
-    if (ceil_mode && (count - 1) * a.stride[i] >= a.before[i] + sizes[i]) --count;
     counts.push_back(count);
   }
   return counts;

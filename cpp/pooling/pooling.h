@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooling forward and backward: the public functions, their checks and their problem. Maths: pooling_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/engine/spatial.h"
+#include "cpp/pooling/pooling_math.h"
+
+namespace minidnn {
+
+template <> struct Family<PoolingProblem> {
+  using Args = PoolingArgs;
+  static constexpr const char* name = "pooling";
+  static std::string text(const PoolingProblem&);
+  static Args scratch(const PoolingProblem&, Scratch&);
+  static const Engines<PoolingProblem>& cpu_engines();
+  static const Engines<PoolingProblem>& cuda_engines();
+};
+
+std::string name(PoolingMode);                                          // "avg_exclude_padding"
+PoolingMode pooling_mode_from(const std::string& name, const char* call);  // ShapeError lists the modes
+
+struct PoolingAttributes {
+  std::vector<int64_t> window;
+  PoolingMode mode = PoolingMode::max;
+  std::optional<std::vector<int64_t>> stride{};  // empty: the window
+  std::vector<Sides> padding{{0, 0}};
+  std::vector<int64_t> dilation{1};
+  bool ceil_mode = false;
+};
+
+// x [N, C, spatial...] of 3 to 5 dimensions.
+Tensor pool_forward(const Tensor& x, const PoolingAttributes&, const Call& call);
+// y = pool_forward(x) is checked and not read: the maxima are found again in x.
+Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes&, const Call& call);
+
+// Bytes and flop for estimates, shared by the engines of both devices.
+double pooling_bytes(const PoolingProblem&);
+double pooling_flop(const PoolingProblem&);
+
+}  // namespace minidnn

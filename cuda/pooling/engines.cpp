@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/pooling/engines.h"
+
+namespace minidnn {
+
+const Engines<PoolingProblem>& Family<PoolingProblem>::cuda_engines() {
+  static const Engines<PoolingProblem> all{&pooling_generic()};
+  return all;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.pooling.generic: a thread an element.
+#include "cuda/pooling/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+KernelSpec spec(DType dtype, PoolingMode mode, PoolingDirection direction) {
+  const char* kernel = direction == PoolingDirection::forward ? "pooling_forward" : "pooling_backward";
+  return {"cuda/pooling/generic.cu",
+          cat("minidnn::", kernel, "<", cuda_name(dtype), ", (minidnn::PoolingMode)", int64_t(mode), ">")};
+}
+
+struct Generic final : Engine<PoolingProblem> {
+  std::string name() const override { return "cuda.pooling.generic"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const PoolingProblem&, const Device&) const override { return ""; }
+  double estimate_us(const PoolingProblem& p, const Device& d) const override {
+    return roofline_us(pooling_flop(p), pooling_bytes(p), d, 0.2);  // 64-bit index arithmetic for every element
+  }
+  std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
+    return cuda::kernel_plan(spec(p.x.dtype, p.mode, p.direction), p, d, cuda::elementwise_launch(p.out.numel(), d));
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes)
+      for (auto mode : {PoolingMode::max, PoolingMode::avg, PoolingMode::avg_exclude_padding})
+        for (auto direction : {PoolingDirection::forward, PoolingDirection::backward})
+          all.push_back(spec(t, mode, direction));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<PoolingProblem>& pooling_generic() {
+  static const Generic engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooling over any strides, windows and padding: a thread an element of y forward, of dx backward.
+#include "cpp/pooling/pooling_math.h"
+#include "cuda/device/grid.cuh"
+
+namespace minidnn {
+
+template <class T, PoolingMode mode>
+__global__ void __launch_bounds__(256) pooling_forward(const __grid_constant__ PoolingProblem p, PoolingArgs a) {
+  grid_stride(p.out.numel(), [&](int64_t i) { pool_forward_element<T, mode>(p, a, i); });
+}
+
+template <class T, PoolingMode mode>
+__global__ void __launch_bounds__(256) pooling_backward(const __grid_constant__ PoolingProblem p, PoolingArgs a) {
+  grid_stride(p.out.numel(), [&](int64_t i) { pool_backward_element<T, mode>(p, a, i); });
+}
+
+}  // namespace minidnn

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pooling: samples for the case lines, properties, torch's opinion, special values and errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from cases import Case, generator
+from support import Result, Sample, assert_close, tensor, values_of
+
+import pyminidnn as dnn
+
+MODES = ["max", "avg", "avg_exclude_padding"]
+
+
+def sample(case: Case) -> Sample:
+    rng = generator(case)
+    mode, *flags = case.words
+    shape = case.operands["x"].shape
+    window = case.integers("window", 1)
+    keywords: dict[str, Any] = {"mode": mode, "ceil_mode": "ceil" in flags, "dilation": case.integers("dilation", 1)}
+    keywords |= {"stride": case.integers("stride", window), "padding": case.padding(len(shape) - 2)}
+    x = reference.rounded(rng.normal(0, 1, shape), case.dtype)
+    if mode == "max":
+        x = np.round(2 * x) / 2  # many equal maxima
+    y = reference.pool_forward(x, window, **keywords)
+    if case.direction == "forward":
+        # A maximum is one of the inputs. A mean is a sum over the window, then a division within half an ulp.
+        terms = np.prod(np.broadcast_to(window, len(shape) - 2))
+        scale = 0 if mode == "max" else reference.pool_forward(np.abs(x), window, **keywords)
+        call = lambda t, algo, out=None: [dnn.pool_forward(t["x"], window, **keywords, algo=algo, out=out)]
+        return Sample({"x": x}, call, [Result(y, reference.tolerance(case.dtype, terms, scale))])
+    dy = reference.rounded(rng.normal(0, 1, y.shape), case.dtype)
+    y = reference.rounded(y, case.dtype)
+    want = reference.pool_backward(dy, x, y, window, **keywords)
+    # At most every element of dy is a term, each with a division within half an ulp; usually far fewer.
+    terms = np.prod(-(-np.broadcast_to(window, len(shape) - 2) // np.broadcast_to(keywords["stride"], len(shape) - 2)))
+    scale = reference.pool_backward(np.abs(dy), x, y, window, **keywords)
+    call = lambda t, algo, out=None: [
+        dnn.pool_backward(t["dy"], t["x"], t["y"], window, **keywords, algo=algo, out=out)
+    ]
+    return Sample({"x": x, "dy": dy, "y": y}, call, [Result(want, reference.tolerance(case.dtype, terms, scale))])
+
+
+def random_problem(rng: np.random.Generator) -> tuple[tuple[int, ...], list[int], dict[str, Any]]:
+    """A shape, a window and keywords that fit together, of 1 to 3 dimensions."""
+    while True:
+        rank = int(rng.integers(1, 4))
+        shape = (2, 3, *map(int, rng.integers(1, 9, rank)))
+        window = list(map(int, rng.integers(1, 5, rank)))
+        keywords = {
+            "mode": str(rng.choice(MODES)),
+            "stride": list(map(int, rng.integers(1, 5, rank))),
+            "padding": [tuple(map(int, p)) for p in rng.integers(0, 3, (rank, 2))],
+            "dilation": list(map(int, rng.choice([1, 1, 2, 3], rank))),
+            "ceil_mode": bool(rng.integers(2)),
+        }
+        try:
+            reference.pool_forward(np.zeros(shape), window, **keywords)
+        except ValueError:
+            continue
+        return shape, window, keywords
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_random_problems(seed: int, device: str) -> None:
+    rng = np.random.default_rng(seed)
+    shape, window, keywords = random_problem(rng)
+    what = f"{shape} {window} {keywords}"
+    x = np.round(rng.normal(0, 1, shape), 1)
+    t = tensor(x, "float64", device)
+    y = dnn.pool_forward(t, window, **keywords)
+    assert_close(y, Result(reference.pool_forward(x, window, **keywords), 1e-14), what)
+    dy = rng.normal(0, 1, y.shape)
+    dx = dnn.pool_backward(tensor(dy, "float64", device), t, y, window, **keywords)
+    assert_close(dx, Result(reference.pool_backward(dy, x, None, window, **keywords), 1e-13), what)
+    # Averages are linear, and their gradient is the adjoint; a maximum is the sum of what it selects.
+    seen = np.where(np.isfinite(values_of(y)), values_of(y), 0)
+    assert abs((seen * dy).sum() - (x * values_of(dx)).sum()) < 1e-11, what
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_gradient_is_conserved(mode: str, device: str) -> None:
+    x = np.random.default_rng(0).normal(0, 1, (2, 3, 9, 8))
+    t = tensor(x, "float64", device)
+    y = dnn.pool_forward(t, 3, mode=mode, stride=(2, 1))
+    dy = np.random.default_rng(1).normal(0, 1, y.shape)
+    dx = dnn.pool_backward(tensor(dy, "float64", device), t, y, 3, mode=mode, stride=(2, 1))
+    np.testing.assert_allclose(values_of(dx).sum(axis=(2, 3)), dy.sum(axis=(2, 3)), atol=1e-12)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_layout_is_kept(layout: str, device: str) -> None:
+    x = dnn.zeros((2, 3, 8, 6), layout=layout, device=device)
+    y = dnn.pool_forward(x, 2)
+    assert y.shape == (2, 3, 4, 3) and y.layout == layout
+    assert dnn.pool_backward(y, x, y, 2).layout == layout
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_nan_and_infinity(dtype: str, device: str) -> None:
+    inf, nan = np.inf, np.nan
+    x = np.array([[1, 2, nan, 3], [nan, nan, 5, 1], [-inf] * 4, [inf, 1, inf, 2], [-inf, inf, -inf, 1]])[:, None]
+    t = tensor(x, dtype, device)
+    keywords: dict[str, Any] = {"stride": 1, "padding": 1}
+    dy = np.arange(1.0, 26).reshape(5, 1, 5)  # 5 windows of 2 on each row
+    for mode in MODES:
+        with np.errstate(invalid="ignore"):
+            want = reference.pool_forward(x, 2, mode=mode, **keywords)
+        y = dnn.pool_forward(t, 2, mode=mode, **keywords)
+        assert_close(y, Result(want, 0), mode)  # halves of small integers
+        dx = dnn.pool_backward(tensor(dy, dtype, device), t, y, 2, mode=mode, **keywords)
+        assert_close(dx, Result(reference.pool_backward(dy, x, want, 2, mode=mode, **keywords), 0), mode)
+
+
+def test_the_first_maximum_takes_the_gradient(device: str) -> None:
+    x = tensor(np.full((1, 1, 3, 3), 7.0), "float32", device)
+    y = dnn.pool_forward(x, 2, stride=1)
+    dy = tensor(np.array([[[[1.0, 2], [3, 4]]]]), "float32", device)
+    np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], [[1, 2, 0], [3, 4, 0], [0] * 3])
+    # Also where equal values are one element in memory, repeated by a stride of zero.
+    x = tensor(np.full((1, 1, 3, 1), 7.0), "float32", device).as_strided((1, 1, 3, 3), (3, 3, 1, 0))
+    np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], [[1, 2, 0], [3, 4, 0], [0] * 3])
+
+
+def test_sums_of_many_equal_elements(device: str) -> None:
+    # A plain float32 sum of a million terms that round alike drifts by percents.
+    value = float(np.float32(0.7))
+    x = dnn.full((1, 1, 1000, 1000), value, device=device)
+    y = dnn.pool_forward(x, 1000, mode="avg")
+    assert abs(values_of(y).item() - value) <= reference.tolerance("float32", 1, value)
+    ones = dnn.full((1, 1, 1, 1), 1, device=device)
+    dx = values_of(dnn.pool_backward(ones, x, y, 1000, mode="avg"))
+    np.testing.assert_array_equal(dx, values_of(dnn.full(x.shape, 1e-6, device=device)))
+
+
+def test_spellings_of_attributes(device: str) -> None:
+    x = dnn.zeros((2, 3, 9, 8), device=device)
+    two = np.int64(2)
+    for window, padding in [(2, 1), ((2, 2), (1, 1)), ([2, 2], ((1, 1), 1)), (two, [(1, 1), [1, 1]]), (np.array([2, 2]), np.ones((2, 2), int))]:
+        assert dnn.pool_forward(x, window, padding=padding).shape == (2, 3, 5, 5)
+    assert dnn.pool_forward(x, 2, padding=((0, 1), 0)).shape == (2, 3, 5, 4)
+
+
+def test_empty(device: str) -> None:
+    for shape in ((0, 3, 4, 4), (2, 0, 4, 4)):
+        x = dnn.empty(shape, device=device)
+        y = dnn.pool_forward(x, 2)
+        assert y.shape == (*shape[:2], 2, 2)
+        assert dnn.pool_backward(y, x, y, 2).shape == shape
+    x = dnn.empty((2, 3, 0, 4), device=device)  # windows that see padding only
+    y = dnn.pool_forward(x, 2, mode="avg", padding=1)
+    assert y.shape == (2, 3, 1, 3) and not values_of(y).any()
+    assert dnn.pool_backward(y, x, y, 2, mode="avg", padding=1).shape == x.shape
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_agrees_with_torch(seed: int) -> None:
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(seed)
+    shape, window, keywords = random_problem(rng)
+    mode, rank = keywords["mode"], len(window)
+    # What torch has: equal padding on both sides, of half a window at most; dilation for maxima only.
+    keywords["padding"] = [min(p, w // 2) for (p, _), w in zip(keywords["padding"], window, strict=True)]
+    if mode != "max":
+        keywords["dilation"] = 1
+    try:
+        reference.pool_output_shape(shape, window, **{k: v for k, v in keywords.items() if k != "mode"})
+    except ValueError:
+        pytest.skip("the window does not fit without the padding that torch refuses")
+    x = torch.from_numpy(np.round(rng.normal(0, 1, shape), 1)).requires_grad_()
+    common = {"stride": keywords["stride"], "padding": keywords["padding"], "ceil_mode": keywords["ceil_mode"]}
+    if mode == "max":
+        pool = getattr(torch.nn.functional, f"max_pool{rank}d")
+        want = pool(x, window, dilation=keywords["dilation"], **common)
+    else:
+        pool = getattr(torch.nn.functional, f"avg_pool{rank}d")
+        want = pool(x, window, count_include_pad=mode == "avg", **common)
+    y = dnn.pool_forward(x.detach(), window, **keywords)
+    np.testing.assert_allclose(y.numpy(), want.detach().numpy(), atol=1e-14)
+    dy = torch.from_numpy(rng.normal(0, 1, want.shape))
+    want.backward(dy)
+    dx = dnn.pool_backward(dy, x.detach(), y, window, **keywords)
+    np.testing.assert_allclose(dx.numpy(), x.grad.numpy(), atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "call, kind, text",
+    [
+        (lambda x, y: dnn.pool_forward(x.reshape((2, 48)), 2), dnn.ShapeError,
+         "pool_forward: x must have 3 to 5 dimensions; got [2, 48]"),
+        (lambda x, y: dnn.pool_forward(x, 0), dnn.ShapeError, "window must be from 1 to 2147483647; got [0]"),
+        (lambda x, y: dnn.pool_forward(x, (2, 2, 2)), dnn.ShapeError,
+         "window must be one value or one for each of 2 spatial dimensions; got [2, 2, 2]"),
+        (lambda x, y: dnn.pool_forward(x, ()), dnn.ShapeError, "one for each of 2 spatial dimensions; got []"),
+        (lambda x, y: dnn.pool_forward(x, 2.0), dnn.ShapeError,
+         "window must be an int, or an int per spatial dimension; got 2.0"),
+        (lambda x, y: dnn.pool_forward(x, "22"), dnn.ShapeError, "an int per spatial dimension; got '22'"),
+        (lambda x, y: dnn.pool_forward(x, 2, stride=(1, 0)), dnn.ShapeError,
+         "stride must be from 1 to 2147483647; got [1, 0]"),
+        (lambda x, y: dnn.pool_forward(x, 2, stride=10**30), dnn.ShapeError, "stride must be from 1 to 2147483647"),
+        (lambda x, y: dnn.pool_forward(x, 2, padding=-1), dnn.ShapeError,
+         "padding must be from 0 to 2147483647; got [-1]"),
+        (lambda x, y: dnn.pool_forward(x, 2, padding=((0, 1, 2), 1)), dnn.ShapeError,
+         "an int or a pair (before, after); got ((0, 1, 2), 1)"),
+        (lambda x, y: dnn.pool_forward(x, 2, dilation=0), dnn.ShapeError, "dilation must be from 1 to"),
+        (lambda x, y: dnn.pool_forward(x, 2, mode="min"), dnn.ShapeError,
+         "mode 'min' is not one of max, avg, avg_exclude_padding"),
+        (lambda x, y: dnn.pool_forward(x, 5), dnn.ShapeError,
+         "pool_forward: a window of 5 with dilation 1 does not fit in spatial dimension 0 of x, 4 long and 4 with padding"),
+        (lambda x, y: dnn.pool_forward(x, (4, 3), dilation=(1, 2**31 - 1)), dnn.ShapeError,
+         "a window of 3 with dilation 2147483647 does not fit in spatial dimension 1"),
+        (lambda x, y: dnn.pool_forward(x.to(dtype="int32"), 2), dnn.DTypeError, "x is int32; this call takes"),
+        (lambda x, y: dnn.pool_forward(x, 2, out=dnn.empty((2, 3, 4, 4), device=x.device)), dnn.ShapeError,
+         "out must be [2, 3, 2, 2]; got [2, 3, 4, 4]"),
+        (lambda x, y: dnn.pool_forward(x, 1, out=x), dnn.ShapeError, "out shares memory with x"),
+        (lambda x, y: dnn.pool_backward(x, x, y, 2), dnn.ShapeError,
+         "pool_backward: dy must be [2, 3, 2, 2] like pool_forward's result for this x; got [2, 3, 4, 4]"),
+        (lambda x, y: dnn.pool_backward(y, x, x, 2), dnn.ShapeError, "pool_backward: y must be [2, 3, 2, 2]"),
+        (lambda x, y: dnn.pool_backward(y, x, y.to(dtype="float16"), 2), dnn.DTypeError, "y is float16"),
+        (lambda x, y: dnn.pool_forward(x, 2, algo="shared"), dnn.NotSupported, "algo='shared' asks for another engine"),
+    ],
+)  # fmt: skip
+def test_errors(call: object, kind: type[Exception], text: str, device: str) -> None:
+    x, y = (tensor(np.ones(shape), "float32", device) for shape in ((2, 3, 4, 4), (2, 3, 2, 2)))
+    with pytest.raises(kind) as caught:
+        call(x, y)
+    assert text in str(caught.value)
+    for t in (x, y):
+        np.testing.assert_array_equal(values_of(t), 1)  # nothing lost

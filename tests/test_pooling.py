@@ -31,18 +31,22 @@ def sample(case: Case) -> Sample:
         # A maximum is one of the inputs. A mean is a sum over the window, then a division within half an ulp.
         terms = np.prod(np.broadcast_to(window, len(shape) - 2))
         scale = 0 if mode == "max" else reference.pool_forward(np.abs(x), window, **keywords)
-        call = lambda t, algo, out=None: [dnn.pool_forward(t["x"], window, **keywords, algo=algo, out=out)]
-        return Sample({"x": x}, call, [Result(y, reference.tolerance(case.dtype, terms, scale))])
+        return Sample(
+            {"x": x},
+            lambda t, algo, out=None: [dnn.pool_forward(t["x"], window, **keywords, algo=algo, out=out)],
+            [Result(y, reference.tolerance(case.dtype, terms, scale))],
+        )
     dy = reference.rounded(rng.normal(0, 1, y.shape), case.dtype)
     y = reference.rounded(y, case.dtype)
     want = reference.pool_backward(dy, x, y, window, **keywords)
-    # At most every element of dy is a term, each with a division within half an ulp; usually far fewer.
+    # An element's windows are its terms, each divided within half an ulp in the averages.
     terms = np.prod(-(-np.broadcast_to(window, len(shape) - 2) // np.broadcast_to(keywords["stride"], len(shape) - 2)))
     scale = reference.pool_backward(np.abs(dy), x, y, window, **keywords)
-    call = lambda t, algo, out=None: [
-        dnn.pool_backward(t["dy"], t["x"], t["y"], window, **keywords, algo=algo, out=out)
-    ]
-    return Sample({"x": x, "dy": dy, "y": y}, call, [Result(want, reference.tolerance(case.dtype, terms, scale))])
+    return Sample(
+        {"x": x, "dy": dy, "y": y},
+        lambda t, algo, out=None: [dnn.pool_backward(t["dy"], t["x"], t["y"], window, **keywords, algo=algo, out=out)],
+        [Result(want, reference.tolerance(case.dtype, terms, scale))],
+    )
 
 
 def random_problem(rng: np.random.Generator) -> tuple[tuple[int, ...], list[int], dict[str, Any]]:
@@ -120,10 +124,11 @@ def test_the_first_maximum_takes_the_gradient(device: str) -> None:
     x = tensor(np.full((1, 1, 3, 3), 7.0), "float32", device)
     y = dnn.pool_forward(x, 2, stride=1)
     dy = tensor(np.array([[[[1.0, 2], [3, 4]]]]), "float32", device)
-    np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], [[1, 2, 0], [3, 4, 0], [0] * 3])
+    want = [[1, 2, 0], [3, 4, 0], [0, 0, 0]]
+    np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
     # Also where equal values are one element in memory, repeated by a stride of zero.
     x = tensor(np.full((1, 1, 3, 1), 7.0), "float32", device).as_strided((1, 1, 3, 3), (3, 3, 1, 0))
-    np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], [[1, 2, 0], [3, 4, 0], [0] * 3])
+    np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
 
 
 def test_sums_of_many_equal_elements(device: str) -> None:
@@ -140,7 +145,13 @@ def test_sums_of_many_equal_elements(device: str) -> None:
 def test_spellings_of_attributes(device: str) -> None:
     x = dnn.zeros((2, 3, 9, 8), device=device)
     two = np.int64(2)
-    for window, padding in [(2, 1), ((2, 2), (1, 1)), ([2, 2], ((1, 1), 1)), (two, [(1, 1), [1, 1]]), (np.array([2, 2]), np.ones((2, 2), int))]:
+    for window, padding in [
+        (2, 1),
+        ((2, 2), (1, 1)),
+        ([2, 2], ((1, 1), 1)),
+        (two, [(1, 1), [1, 1]]),
+        (np.array([2, 2]), np.ones((2, 2), int)),
+    ]:
         assert dnn.pool_forward(x, window, padding=padding).shape == (2, 3, 5, 5)
     assert dnn.pool_forward(x, 2, padding=((0, 1), 0)).shape == (2, 3, 5, 4)
 
@@ -167,10 +178,10 @@ def test_agrees_with_torch(seed: int) -> None:
     keywords["padding"] = [min(p, w // 2) for (p, _), w in zip(keywords["padding"], window, strict=True)]
     if mode != "max":
         keywords["dilation"] = 1
-    try:
-        reference.pool_output_shape(shape, window, **{k: v for k, v in keywords.items() if k != "mode"})
-    except ValueError:
-        pytest.skip("the window does not fit without the padding that torch refuses")
+    reach = [d * (w - 1) + 1 for d, w in zip(np.broadcast_to(keywords["dilation"], rank), window, strict=True)]
+    room = [0 if mode != "max" and rank == 3 else 2 * p for p in keywords["padding"]]
+    if any(r > size + p for r, size, p in zip(reach, shape[2:], room, strict=True)):
+        pytest.skip("torch refuses a window larger than the padded input, and avg_pool3d one larger than the input")
     x = torch.from_numpy(np.round(rng.normal(0, 1, shape), 1)).requires_grad_()
     common = {"stride": keywords["stride"], "padding": keywords["padding"], "ceil_mode": keywords["ceil_mode"]}
     if mode == "max":
@@ -179,6 +190,8 @@ def test_agrees_with_torch(seed: int) -> None:
     else:
         pool = getattr(torch.nn.functional, f"avg_pool{rank}d")
         want = pool(x, window, count_include_pad=mode == "avg", **common)
+    if want.isinf().any():
+        pytest.skip("a window that sees only padding: torch sends its gradient out of the plane")
     y = dnn.pool_forward(x.detach(), window, **keywords)
     np.testing.assert_allclose(y.numpy(), want.detach().numpy(), atol=1e-14)
     dy = torch.from_numpy(rng.normal(0, 1, want.shape))
@@ -210,7 +223,7 @@ def test_agrees_with_torch(seed: int) -> None:
         (lambda x, y: dnn.pool_forward(x, 2, mode="min"), dnn.ShapeError,
          "mode 'min' is not one of max, avg, avg_exclude_padding"),
         (lambda x, y: dnn.pool_forward(x, 5), dnn.ShapeError,
-         "pool_forward: a window of 5 with dilation 1 does not fit in spatial dimension 0 of x, 4 long and 4 with padding"),
+         "pool_forward: a window of 5 with dilation 1 does not fit in spatial dimension 0 of x, 4 long and 4 with"),
         (lambda x, y: dnn.pool_forward(x, (4, 3), dilation=(1, 2**31 - 1)), dnn.ShapeError,
          "a window of 3 with dilation 2147483647 does not fit in spatial dimension 1"),
         (lambda x, y: dnn.pool_forward(x.to(dtype="int32"), 2), dnn.DTypeError, "x is int32; this call takes"),

@@ -16,13 +16,13 @@ SMALLEST = {"float64": 0.0, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16
 
 
 def few_roundings(dtype: str, scale: np.ndarray) -> np.ndarray:
-    """Of intermediate results, in the accumulator: exp and log within 2 ulp, differences and products within half of one."""
+    """Of intermediate results, in the accumulator: exp and log within 2 ulp, other steps within half of one."""
     return reference.tolerance("float64" if dtype == "float64" else "float32", 9, scale)
 
 
 def forward_tolerance(x: np.ndarray, want: np.ndarray, dtype: str, axis: int, log: bool) -> np.ndarray:
-    # x - m is rounded before exp takes it, so exp is off by up to |x - m| roundings of its value; the sum by the mean of
-    # that, weighted as the sum is. The logarithm turns relative errors into absolute ones.
+    # x - m is rounded before exp takes it, so exp is off by up to |x - m| roundings of its value; the sum by the mean
+    # of that, weighted as the sum is. The logarithm turns relative errors into absolute ones.
     depth = x.max(axis=axis, keepdims=True) - x
     share = np.exp(want) if log else want
     mean_depth = (share * depth).sum(axis=axis, keepdims=True)
@@ -49,13 +49,19 @@ def sample(case: Case) -> Sample:
     x = reference.rounded(rng.normal(0, 3, shape), case.dtype)
     y = reference.softmax_forward(x, axis=axis, log=log)
     if case.direction == "forward":
-        call = lambda t, algo, out=None: [dnn.softmax_forward(t["x"], axis=axis, log=log, algo=algo, out=out)]
-        return Sample({"x": x}, call, [Result(y, forward_tolerance(x, y, case.dtype, axis, log))])
+        return Sample(
+            {"x": x},
+            lambda t, algo, out=None: [dnn.softmax_forward(t["x"], axis=axis, log=log, algo=algo, out=out)],
+            [Result(y, forward_tolerance(x, y, case.dtype, axis, log))],
+        )
     y = reference.rounded(y, case.dtype)
     dy = reference.rounded(rng.normal(0, 1, shape), case.dtype)
     want = reference.softmax_backward(dy, y, axis=axis, log=log)
-    call = lambda t, algo, out=None: [dnn.softmax_backward(t["dy"], t["y"], axis=axis, log=log, algo=algo, out=out)]
-    return Sample({"y": y, "dy": dy}, call, [Result(want, backward_tolerance(dy, y, case.dtype, axis, log))])
+    return Sample(
+        {"y": y, "dy": dy},
+        lambda t, algo, out=None: [dnn.softmax_backward(t["dy"], t["y"], axis=axis, log=log, algo=algo, out=out)],
+        [Result(want, backward_tolerance(dy, y, case.dtype, axis, log))],
+    )
 
 
 def engines(device: str) -> list[str]:
@@ -88,9 +94,7 @@ def test_gradient_is_the_limit_of_differences(log: bool, device: str) -> None:
     rng = np.random.default_rng(1)
     x, dy, direction = rng.normal(0, 1, (3, 4, 9))
     h = 1e-5
-    up, down = (
-        values_of(dnn.softmax_forward(tensor(x + s * direction, "float64", device), log=log)) for s in (h, -h)
-    )
+    up, down = (values_of(dnn.softmax_forward(tensor(x + s * direction, "float64", device), log=log)) for s in (h, -h))
     y = dnn.softmax_forward(tensor(x, "float64", device), log=log)
     dx = values_of(dnn.softmax_backward(tensor(dy, "float64", device), y, log=log))
     assert abs((dy * (up - down)).sum() / (2 * h) - (dx * direction).sum()) < 1e-8
@@ -119,7 +123,9 @@ def test_a_million_equal_elements(log: bool, device: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nan_and_infinity(dtype: str, log: bool, device: str) -> None:
     inf, nan = np.inf, np.nan
-    x = np.array([[1, 2, nan, 3], [-inf] * 4, [0, inf, 1, 2], [inf, inf, 0, 0], [-inf, 1, 1, -inf], [3e4, -3e4, 3e4, 0]])
+    x = np.array(
+        [[1, 2, nan, 3], [-inf] * 4, [0, inf, 1, 2], [inf, inf, 0, 0], [-inf, 1, 1, -inf], [3e4, -3e4, 3e4, 0]]
+    )
     x = reference.rounded(x, dtype)
     with np.errstate(all="ignore"):
         want = reference.softmax_forward(x, log=log)

@@ -29,9 +29,10 @@ def softmax_forward(
     handle  None: the current one for x's device
     returns a tensor like x, on its device and the handle's stream (does not synchronise)
 
-    Computed in float32, float64 for float64; sums keep their rounding errors, so rows of a million elements are as exact
-    as short ones. A row that holds NaN or +inf, or nothing but -inf, gives NaN all along. An empty x gives an empty y.
-    Deterministic. Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
+    Computed in float32, float64 for float64; sums keep their rounding errors, so rows of a million elements are as
+    exact as short ones. A row that holds NaN or +inf, or nothing but -inf, gives NaN all along. An empty x gives an
+    empty y. Deterministic.
+    Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
     (x,) = operands(handle, x)
     return _C.softmax_forward(x, axis, log, algo or "", output(out), handle)

@@ -6,8 +6,12 @@ namespace minidnn {
 namespace {
 
 // NumPy's arrays have __index__ too, so a sequence is never an integer.
-bool is_integer(py::handle v) { return PyIndex_Check(v.ptr()) && !PySequence_Check(v.ptr()); }
-bool is_list(py::handle v) { return PySequence_Check(v.ptr()) && !PyUnicode_Check(v.ptr()) && !PyBytes_Check(v.ptr()); }
+bool is_integer(py::handle v) {
+  return PyIndex_Check(v.ptr()) && !PySequence_Check(v.ptr());
+}
+bool is_list(py::handle v) {
+  return PySequence_Check(v.ptr()) && !PyUnicode_Check(v.ptr()) && !PyBytes_Check(v.ptr());
+}
 
 int64_t integer(py::handle v) {  // what an int64 cannot hold is clipped: no attribute may be that large
   Py_ssize_t n = PyNumber_AsSsize_t(v.ptr(), nullptr);
@@ -19,8 +23,8 @@ int64_t integer(py::handle v) {  // what an int64 cannot hold is clipped: no att
 
 std::vector<int64_t> integers_from_python(py::handle value, const char* call, const char* name) {
   auto fail = [&] {
-    return ShapeError(cat(call, ": ", name, " must be an int, or an int per spatial dimension; got ",
-                          std::string(py::repr(value))));
+    return ShapeError(
+        cat(call, ": ", name, " must be an int, or an int per spatial dimension; got ", std::string(py::repr(value))));
   };
   if (is_integer(value)) return {integer(value)};
   if (!is_list(value)) throw fail();
@@ -34,7 +38,8 @@ std::vector<int64_t> integers_from_python(py::handle value, const char* call, co
 
 std::vector<Sides> sides_from_python(py::handle value, const char* call, const char* name) {
   auto fail = [&] {
-    return ShapeError(cat(call, ": ", name, " must be an int, or per spatial dimension an int or a pair (before, after); got ",
+    return ShapeError(cat(call, ": ", name,
+                          " must be an int, or per spatial dimension an int or a pair (before, after); got ",
                           std::string(py::repr(value))));
   };
   auto both = [](py::handle v) { return Sides{integer(v), integer(v)}; };

@@ -11,8 +11,8 @@ namespace minidnn {
 // The larger of two, NaN if either is.
 template <class T> MINIDNN_HD T max_or_nan(T a, T b) { return a < b || b != b ? b : a; }
 
-// A sum that carries the rounding error of each addition into the next: a million terms lose no more than a few do. Inf and
-// NaN are what a plain sum makes of them.
+// A sum that carries the rounding error of each addition into the next: a million terms lose no more than a few do. Inf
+// and NaN are what a plain sum makes of them.
 template <class T> struct CarefulSum {
   T sum = 0, lost = 0;
   MINIDNN_HD void add(T v) {

@@ -8,7 +8,9 @@
 namespace minidnn {
 namespace {
 
-std::string sides_text(const Sides& s) { return s.before == s.after ? cat(s.before) : cat(s.before, ":", s.after); }
+std::string sides_text(const Sides& s) {
+  return s.before == s.after ? cat(s.before) : cat(s.before, ":", s.after);
+}
 
 // Values as texts: one when all are equal.
 std::string collapsed(const std::vector<std::string>& values) {
@@ -44,7 +46,8 @@ Shape output_sizes(const char* call, const SpatialAttributes& a, std::span<const
                    std::span<const int64_t> window, bool ceil_mode) {
   Shape counts;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    int64_t padded = a.before[i] + sizes[i] + a.after[i], reach, count = 0;  // from a window's first element to its last
+    int64_t padded = a.before[i] + sizes[i] + a.after[i], count = 0;
+    int64_t reach;  // from a window's first element to its last
     if (!__builtin_mul_overflow(a.dilation[i], window[i] - 1, &reach)) {
       // What the first window leaves; below zero ceil_mode allows it to overhang by less than a stride.
       int64_t room = padded - reach - 1 + (ceil_mode ? a.stride[i] - 1 : 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stride, padding and dilation as callers give them: checked, written into problem texts, and the output size they make.
+// Stride, padding and dilation as callers give them: checks, their part of problem texts, the output size they make.
 #pragma once
 #include <span>
 #include <string>
@@ -18,8 +18,9 @@ struct Sides {
 };
 
 // One value for each of `rank` spatial dimensions out of one for all, or out of `rank` values. ShapeError for another
-// count and for a value below `least` or above kMaxAttribute; `call` and `name` ("pool_forward", "window") open its text.
-std::vector<int64_t> per_dimension(const char* call, const char* name, const std::vector<int64_t>&, int64_t rank, int64_t least);
+// count and for a value below `least` or above kMaxAttribute; `call` and `name` ("window") open its text.
+std::vector<int64_t> per_dimension(const char* call, const char* name, const std::vector<int64_t>&, int64_t rank,
+                                   int64_t least);
 
 // Each argument as for per_dimension: strides and dilations from 1, padding from 0.
 SpatialAttributes spatial_attributes(const char* call, int64_t rank, const std::vector<int64_t>& stride,

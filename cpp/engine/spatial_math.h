@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How windows lie over the spatial dimensions of a convolution or a pooling. Std-free: part of problems, read by kernels.
+// How windows lie over the spatial dimensions of a convolution or pooling. Std-free: part of problems, read by kernels.
 #pragma once
 #include "cpp/core/desc.h"
 
@@ -15,11 +15,15 @@ struct SpatialAttributes {
   int64_t after[kMaxSpatial]{};   // and behind the last
   int64_t dilation[kMaxSpatial]{1, 1, 1};
 
-  // The index in x that element `r` of the window at output position `p` falls on; in padding when it is out of bounds.
-  MINIDNN_HD int64_t input_index(int i, int64_t p, int64_t r) const { return p * stride[i] - before[i] + r * dilation[i]; }
+  // The index in x that element `r` of the window at output position `p` falls on; out of bounds it is padding.
+  MINIDNN_HD int64_t input_index(int i, int64_t p, int64_t r) const {
+    return p * stride[i] - before[i] + r * dilation[i];
+  }
 };
 
 // The length of spatial dimension i, 1 past the rank.
-MINIDNN_HD int64_t spatial_size(const TensorDesc& d, int i) { return i + 2 < d.rank ? d.shape[i + 2] : 1; }
+MINIDNN_HD int64_t spatial_size(const TensorDesc& d, int i) {
+  return i + 2 < d.rank ? d.shape[i + 2] : 1;
+}
 
 }  // namespace minidnn

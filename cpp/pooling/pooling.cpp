@@ -29,7 +29,9 @@ Geometry geometry(const char* call, PoolingDirection direction, const Tensor& x,
 
 }  // namespace
 
-std::string name(PoolingMode mode) { return kModes[int64_t(mode)]; }
+std::string name(PoolingMode mode) {
+  return kModes[int64_t(mode)];
+}
 
 PoolingMode pooling_mode_from(const std::string& text, const char* call) {
   for (int i = 0; i < int(std::size(kModes)); ++i)
@@ -87,8 +89,8 @@ double pooling_bytes(const PoolingProblem& p) {
 double pooling_flop(const PoolingProblem& p) {
   bool backward = p.direction == PoolingDirection::backward;
   double taps = double(p.window[0]) * double(p.window[1]) * double(p.window[2]);
-  // A tap costs a few operations on indices. Backward, a window passes on to each of its elements, and the maximum alone
-  // looks at all of them: the others meet a larger one soon.
+  // A tap costs a few operations on indices. Backward, a window passes on to each of its elements, and the maximum
+  // alone looks at all of them: the others meet a larger one soon.
   return double((backward ? p.dy : p.out).numel()) * taps * (backward ? 40 : 10);
 }
 

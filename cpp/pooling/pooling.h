@@ -7,7 +7,8 @@
 
 namespace minidnn {
 
-template <> struct Family<PoolingProblem> {
+template <>
+struct Family<PoolingProblem> {
   using Args = PoolingArgs;
   static constexpr const char* name = "pooling";
   static std::string text(const PoolingProblem&);
@@ -16,7 +17,7 @@ template <> struct Family<PoolingProblem> {
   static const Engines<PoolingProblem>& cuda_engines();
 };
 
-std::string name(PoolingMode);                                          // "avg_exclude_padding"
+std::string name(PoolingMode);                                             // "avg_exclude_padding"
 PoolingMode pooling_mode_from(const std::string& name, const char* call);  // ShapeError lists the modes
 
 struct PoolingAttributes {

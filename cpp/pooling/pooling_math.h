@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over windows of one to three spatial dimensions: one element of y, and one element of dx, written once for CPU
-// and CUDA. Both gather, so there is nothing to add up between threads.
+// Pooling over windows of one to three spatial dimensions: one element of y, and one element of dx, written once for
+// CPU and CUDA. Both gather, so there is nothing to add up between threads.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/core/team.h"
@@ -58,7 +58,7 @@ MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   return p;
 }
 
-// The elements r along dimension i of the window at output position `at` whose index in x is from `low` to below `high`.
+// Of the window at output position `at`: the elements along dimension i whose index in x is from `low` to below `high`.
 MINIDNN_HD Range taps(const PoolingProblem& p, int i, int64_t at, int64_t low, int64_t high) {
   int64_t first = p.spatial.input_index(i, at, 0), step = p.spatial.dilation[i], window = p.window[i];
   Range r{0, window};
@@ -66,11 +66,14 @@ MINIDNN_HD Range taps(const PoolingProblem& p, int i, int64_t at, int64_t low, i
   if (first + (window - 1) * step >= high) r.end = first < high ? ceil_div(high - first, step) : 0;
   return r;
 }
-MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) { return taps(p, i, at, 0, spatial_size(p.x, i)); }
+MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) {
+  return taps(p, i, at, 0, spatial_size(p.x, i));
+}
 
-// Calls visit(offset, number) for the window elements that fall into x, in row-major order, until it returns false:
-// the offset is from the channel's first element, the number counts all elements of the window.
-template <class Visit> MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
+// Calls visit(offset, number) for the window elements that fall into x, in row-major order, until it returns false: the
+// offset is from the channel's first element, the number counts all elements of the window.
+template <class Visit>
+MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
   Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);
   for (int64_t a = r0.begin; a < r0.end; ++a)
     for (int64_t b = r1.begin; b < r1.end; ++b)
@@ -84,7 +87,8 @@ template <class Visit> MINIDNN_HD bool each_tap(const PoolingProblem& p, const i
 }
 
 // What an average over the window divides by; 1 where nothing counts.
-template <PoolingMode mode> MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial]) {
+template <PoolingMode mode>
+MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial]) {
   int64_t count = 1;
   for (int i = 0; i < kMaxSpatial; ++i) {
     bool exclude = mode == PoolingMode::avg_exclude_padding;
@@ -94,10 +98,11 @@ template <PoolingMode mode> MINIDNN_HD int64_t divisor(const PoolingProblem& p, 
   return max_of<int64_t>(count, 1);
 }
 
-// Whether element `own` of the window, with value `v`, is the first maximum: none before it is as large, none after it is
-// larger, and a NaN is larger than all numbers.
-template <class T> MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel,
-                                                    const int64_t (&at)[kMaxSpatial], int64_t own, Accumulator<T> v) {
+// Whether element `own` of the window, with value `v`, is the first maximum: none before it is as large, none after it
+// is larger, and a NaN is larger than all numbers.
+template <class T>
+MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, const int64_t (&at)[kMaxSpatial],
+                                 int64_t own, Accumulator<T> v) {
   using Acc = Accumulator<T>;
   return each_tap(p, at, [&](int64_t offset, int64_t number) {
     Acc u = Acc(channel[offset]);
@@ -108,7 +113,8 @@ template <class T> MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, con
 
 // The output positions along dimension i whose windows reach over index `at` of x; with a dilation they may miss it.
 MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
-  int64_t padded = at + p.spatial.before[i], reach = (p.window[i] - 1) * p.spatial.dilation[i], step = p.spatial.stride[i];
+  int64_t padded = at + p.spatial.before[i], step = p.spatial.stride[i];
+  int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i];
   return {padded > reach ? ceil_div(padded - reach, step) : 0, min_of(padded / step + 1, spatial_size(p.dy, i))};
 }
 // The window element at output position `at` that falls on index `x_at` of x, or -1.
@@ -121,7 +127,8 @@ MINIDNN_HD int64_t tap_on(const PoolingProblem& p, int i, int64_t at, int64_t x_
 }  // namespace detail
 
 // Element i of y, in the order of its memory. A window that sees only padding gives -inf, or an average of 0.
-template <class T, PoolingMode mode> MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
+template <class T, PoolingMode mode>
+MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
   detail::Position y = detail::position_of(p.out, i);
   const T* channel = static_cast<const T*>(a.x) + y.n * p.x.stride[0] + y.c * p.x.stride[1];
@@ -144,7 +151,8 @@ template <class T, PoolingMode mode> MINIDNN_HD void pool_forward_element(const 
 }
 
 // Element i of dx: the sum over the windows above it, in row-major order of y, of what each passes on.
-template <class T, PoolingMode mode> MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
+template <class T, PoolingMode mode>
+MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
   detail::Position x = detail::position_of(p.out, i), y{x.n, x.c, {}};
   const T* channel = static_cast<const T*>(a.x) + x.n * p.x.stride[0] + x.c * p.x.stride[1];

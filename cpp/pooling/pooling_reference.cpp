@@ -8,7 +8,8 @@ namespace {
 
 constexpr double kGrainFlop = 1e5;  // work a thread is worth waking for
 
-template <class T, PoolingMode mode> void compute(const PoolingProblem& p, const PoolingArgs& a) {
+template <class T, PoolingMode mode>
+void compute(const PoolingProblem& p, const PoolingArgs& a) {
   int64_t items = p.out.numel(), grain = int64_t(kGrainFlop / std::max(pooling_flop(p) / double(items), 1.0)) + 1;
   cpu::parallel_for(items, grain, [&](int64_t begin, int64_t end) {
     if (p.direction == PoolingDirection::forward)

@@ -7,8 +7,8 @@ namespace {
 int64_t checked_axis(const char* call, const Operand& o, int64_t axis) {
   check_rank(call, o, 1, kMaxRank);
   int64_t rank = o.tensor.desc.rank;
-  MINIDNN_CHECK(ShapeError, -rank <= axis && axis < rank, call, ": axis must be from ", -rank, " to ", rank - 1, " for ",
-                o.name, " ", shape_text(o.tensor.desc), "; got ", axis);
+  MINIDNN_CHECK(ShapeError, -rank <= axis && axis < rank, call, ": axis must be from ", -rank, " to ", rank - 1,
+                " for ", o.name, " ", shape_text(o.tensor.desc), "; got ", axis);
   return axis < 0 ? axis + rank : axis;
 }
 
@@ -16,8 +16,8 @@ int64_t checked_axis(const char* call, const Operand& o, int64_t axis) {
 
 std::string Family<SoftmaxProblem>::text(const SoftmaxProblem& p) {
   bool backward = p.direction == SoftmaxDirection::backward;
-  std::string text = cat(head_text("softmax", backward ? "backward" : "forward", p.in.dtype), backward ? " y=" : " x=",
-                         problem_text(p.in));
+  std::string text = cat(head_text("softmax", backward ? "backward" : "forward", p.in.dtype),
+                         backward ? " y=" : " x=", problem_text(p.in));
   if (backward && !same_strides(p.dy, p.in)) text += " dy=" + problem_text(p.dy);
   text += cat(" axis=", p.axis, p.log ? " log" : "");
   return text + out_text(p.out, dense_like(p.in, p.in.dtype, name));
@@ -33,8 +33,8 @@ Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, const Call& call
   axis = checked_axis(me, {"x", x}, axis);
   Tensor y = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h, {}, {{"x", x}});
   if (y.desc.numel() == 0) return y;
-  run(h, SoftmaxProblem{SoftmaxDirection::forward, log, axis, x.desc, {}, y.desc},
-      SoftmaxArgs{x.data, nullptr, y.data}, call.algo);
+  run(h, SoftmaxProblem{SoftmaxDirection::forward, log, axis, x.desc, {}, y.desc}, SoftmaxArgs{x.data, nullptr, y.data},
+      call.algo);
   return y;
 }
 
@@ -55,7 +55,7 @@ double softmax_bytes(const SoftmaxProblem& p) {
   return double(p.in.numel()) * double(itemsize(p.in.dtype)) * tensors;
 }
 double softmax_flop(const SoftmaxProblem& p) {
-  return double(p.in.numel()) * (p.direction == SoftmaxDirection::forward ? 50 : 20);  // exp is about 15, and called twice
+  return double(p.in.numel()) * (p.direction == SoftmaxDirection::forward ? 50 : 20);  // exp is about 15, forward twice
 }
 
 }  // namespace minidnn

@@ -6,7 +6,8 @@
 
 namespace minidnn {
 
-template <> struct Family<SoftmaxProblem> {
+template <>
+struct Family<SoftmaxProblem> {
   using Args = SoftmaxArgs;
   static constexpr const char* name = "softmax";
   static std::string text(const SoftmaxProblem&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of one row by a team, forward and backward, written once for CPU and CUDA. A row runs along the axis; rows are
-// numbered in row-major order of the other dimensions.
+// Softmax of one row by a team, forward and backward, written once for CPU and CUDA. A row runs along the axis; rows
+// are numbered in row-major order of the other dimensions.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -13,8 +13,8 @@ enum class SoftmaxDirection : int64_t { forward, backward };
 
 struct SoftmaxProblem {
   SoftmaxDirection direction{};
-  int64_t log = 0;        // 1: log-softmax
-  int64_t axis = 0;       // from 0 to rank - 1
+  int64_t log = 0;         // 1: log-softmax
+  int64_t axis = 0;        // from 0 to rank - 1
   TensorDesc in, dy, out;  // forward: x, none, y; backward: y, dy, dx. One dtype and one shape; any strides
 
   MINIDNN_HD int64_t cols() const { return in.shape[axis]; }
@@ -30,13 +30,15 @@ struct SoftmaxArgs {
 namespace detail {
 
 // The elements of a row, `step` apart.
-template <class T> struct Row {
+template <class T>
+struct Row {
   T* first;
   int64_t step;
   MINIDNN_HD T& operator[](int64_t i) const { return first[i * step]; }
 };
 
-template <class T> MINIDNN_HD Row<T> row_of(T* data, const TensorDesc& d, int64_t axis, int64_t row) {
+template <class T>
+MINIDNN_HD Row<T> row_of(T* data, const TensorDesc& d, int64_t axis, int64_t row) {
   for (int i = int(d.rank) - 1; i >= 0; --i) {
     if (i == axis) continue;
     data += row % d.shape[i] * d.stride[i];
@@ -85,7 +87,8 @@ MINIDNN_HD void softmax_row(const SoftmaxProblem& p, const SoftmaxArgs& a, int64
   auto out = detail::row_of(static_cast<T*>(a.out), p.out, p.axis, row);
   if constexpr (direction == SoftmaxDirection::forward) softmax_forward_row<T, log>(in, out, p.cols(), team);
   else
-    softmax_backward_row<T, log>(in, detail::row_of(static_cast<const T*>(a.dy), p.dy, p.axis, row), out, p.cols(), team);
+    softmax_backward_row<T, log>(in, detail::row_of(static_cast<const T*>(a.dy), p.dy, p.axis, row), out, p.cols(),
+                                 team);
 }
 
 }  // namespace minidnn

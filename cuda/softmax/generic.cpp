@@ -32,9 +32,13 @@ struct OneKernel : Engine<SoftmaxProblem> {
 };
 
 // About four elements a thread.
-int64_t block_threads(int64_t cols) { return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div<int64_t>(cols, 4)))), 32, 1024); }
+int64_t block_threads(int64_t cols) {
+  return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div<int64_t>(cols, 4)))), 32, 1024);
+}
 
-bool axis_is_innermost(const SoftmaxProblem& p) { return std::abs(p.in.stride[p.axis]) == 1; }
+bool axis_is_innermost(const SoftmaxProblem& p) {
+  return std::abs(p.in.stride[p.axis]) == 1;
+}
 
 struct Generic final : OneKernel {
   Generic() : OneKernel("softmax_generic") {}
@@ -64,8 +68,8 @@ struct Thread final : OneKernel {
   cuda::LaunchConfig launch_config(const SoftmaxProblem& p, const Device& d) const override {
     return cuda::elementwise_launch(p.rows(), d);
   }
-  // Guesses: rows that lie side by side are read as whole sectors; rows end to end only while a warp's stay in L1, and a
-  // thread alone waits about half a microsecond for each element of its row.
+  // Guesses: rows that lie side by side are read as whole sectors; rows end to end only while a warp's stay in L1, and
+  // a thread alone waits about half a microsecond for each element of its row.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     double row_bytes = double(p.cols()) * double(itemsize(p.in.dtype));
     double useful = axis_is_innermost(p) ? 0.5 * std::min(1.0, 64 / row_bytes) : 0.5;

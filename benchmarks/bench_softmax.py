@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax against torch: the last axis of matrices, the channels of images in both layouts, and one long row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from runner import Row, main
+
+import pyminidnn as dnn
+
+# A classifier's scores, attention's rows, a vocabulary, short rows, one row.
+MATRICES = ((4096, 1000), (32768, 512), (1024, 50257), (1 << 20, 16), (1, 1 << 20))
+IMAGES = ((16, 64, 112, 112), (64, 21, 56, 56))
+
+
+def rows(device: str) -> Iterator[Row]:
+    for dtype in (torch.float32, torch.bfloat16):
+        for n, *rest in MATRICES + IMAGES:
+            x = torch.randn(n if device != "cpu" else max(n // 16, 1), *rest, device=device).to(dtype)
+            yield from pair(x)
+            if x.ndim == 4:
+                yield from pair(x.to(memory_format=torch.channels_last))
+
+
+def pair(x: torch.Tensor) -> Iterator[Row]:
+    """Forward, and backward with the result as its own gradient."""
+    dtype = str(x.dtype).removeprefix("torch.")
+    last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
+    name = f"{dtype} x={'x'.join(map(str, x.shape))}{':nhwc' if last else ''} axis=1"
+    t, y = dnn.from_dlpack(x), torch.softmax(x, 1)
+    u = dnn.from_dlpack(y)
+    yield Row(f"softmax forward {name}", lambda: dnn.softmax_forward(t), lambda: torch.softmax(x, 1),
+              bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+    yield Row(f"softmax backward {name}", lambda: dnn.softmax_backward(t, u),
+              lambda: torch._softmax_backward_data(x, y, 1, x.dtype), bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(rows, __doc__)

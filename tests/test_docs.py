@@ -7,7 +7,6 @@ import doctest
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,8 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "ops").glob("*.md")), ids=lambda p: p.stem)
 def test_examples(page: Path) -> None:
-    with np.printoptions(precision=4, suppress=True):
-        result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
+    result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0, f"{page.name} has no example"
     assert result.failed == 0
 

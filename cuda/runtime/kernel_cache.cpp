@@ -96,15 +96,15 @@ std::vector<std::string> options_of(const KernelSpec& spec, const std::string& a
 }
 
 // Lengths keep ("ab", "c") and ("a", "bc") apart.
-void append(std::string& all, const std::string& part) { all += cat(part.size(), ':') + part; }
+void append_field(std::string& all, const std::string& part) { all += cat(part.size(), ':') + part; }
 
 std::string key_of(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
   std::string all;
-  append(all, cat(kFormat));
-  append(all, sources.program);
-  for (const auto& [name, text] : sources.headers) append(all, name), append(all, text);
-  append(all, spec.kernel);
-  for (const std::string& option : options_of(spec, arch)) append(all, option);
+  append_field(all, cat(kFormat));
+  append_field(all, sources.program);
+  for (const auto& [name, text] : sources.headers) append_field(all, name), append_field(all, text);
+  append_field(all, spec.kernel);
+  for (const std::string& option : options_of(spec, arch)) append_field(all, option);
   return sha256_hex(all);
 }
 
@@ -257,7 +257,7 @@ void count(const Cubin& cubin) {
 Result shared(const KernelSpec& spec, const std::string& arch, bool anew) {
   State& s = state();
   std::string id = identity(spec);
-  append(id, arch);
+  append_field(id, arch);
   std::promise<Result> promise;
   {
     std::unique_lock lock(s.mutex);
@@ -291,9 +291,9 @@ void set_package_folder(std::string root) { state().root = std::move(root); }
 
 std::string identity(const KernelSpec& spec) {
   std::string id;
-  for (const std::string* part : {&spec.file, &spec.kernel, &spec.generated}) append(id, *part);
-  for (const std::string& option : spec.options) append(id, option);
-  append(id, cat(spec.min_arch));
+  for (const std::string* part : {&spec.file, &spec.kernel, &spec.generated}) append_field(id, *part);
+  for (const std::string& option : spec.options) append_field(id, option);
+  append_field(id, cat(spec.min_arch));
   return id;
 }
 

@@ -97,8 +97,8 @@ static int child(const char* root, const char* arch) {
 // Starts a child and returns a handle; finish() gives all it printed. `env` is arguments of env(1): "-u A B=c".
 static FILE* begin(const std::string& env, const fs::path& root, const std::string& arch = "sm_80") {
   std::string nvrtc = has(env, "PYMINIDNN_NVRTC=") ? "" : "PYMINIDNN_NVRTC=" + found_nvrtc;
-  std::string command = cat("unset PYMINIDNN_CACHE_DIR XDG_CACHE_HOME; env ", env, " PYMINIDNN_LOG=1 ", nvrtc, ' ', self,
-                            " child ", root.string(), ' ', arch, " 2>&1");
+  std::string command = cat("unset PYMINIDNN_CACHE_DIR XDG_CACHE_HOME; env ", env, " PYMINIDNN_LOG=1 ", nvrtc, ' ',
+                            self, " child ", root.string(), ' ', arch, " 2>&1");
   return popen(command.c_str(), "r");
 }
 static std::string finish(FILE* stream) {

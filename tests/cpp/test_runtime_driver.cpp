@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda/runtime uses the driver, against a driver of our own that counts calls and fails on request: contexts left as
-// found, out of memory, copies that wait, launches, refused cubins, fork, shutdown. No GPU, but a C++ compiler: this file
-// is compiled once more, with -DFAKE_DRIVER, into the libcuda.so.1 that the test then runs with.
+// How cuda/runtime uses the driver, against a driver of our own that counts calls and fails on request: contexts left
+// as found, out of memory, copies that wait, launches, refused cubins, fork, shutdown. No GPU, but a C++ compiler: this
+// file is compiled once more, with -DFAKE_DRIVER, into the libcuda.so.1 that the test then runs with.
 //   test_runtime_driver --source-root <repository> [--search-path <site-packages>]
 
 struct Fake {  // shared by the driver and the test: what to do, and what was done
@@ -34,7 +34,9 @@ extern "C" {
 int cuInit(unsigned) { return 0; }
 int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC asks for one, and takes a no
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
-int cuGetErrorName(int e, const char** s) { return *s = e == 4 ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0; }
+int cuGetErrorName(int e, const char** s) {
+  return *s = e == 4 ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0;
+}
 int cuGetErrorString(int, const char** s) { return *s = "what the driver says", 0; }
 int cuDeviceGet(int* d, int i) { return *d = i, 0; }
 int cuDeviceGetCount(int* n) { return *n = 2, 0; }
@@ -54,7 +56,9 @@ int cuMemAlloc(unsigned long long*, unsigned long) { return 1; }
 int cuMemFree(unsigned long long) { return 1; }
 int cuMemPoolCreate(void** p, const void*) { return *p = &fake, 0; }
 int cuMemPoolSetAttribute(void*, int, void*) { return 0; }
-int cuMemPoolGetAttribute(void*, int which, void* v) { return *static_cast<unsigned long*>(v) = which == 5 ? 4096 : 0, 0; }
+int cuMemPoolGetAttribute(void*, int which, void* v) {
+  return *static_cast<unsigned long*>(v) = which == 5 ? 4096 : 0, 0;
+}
 int cuMemPoolTrimTo(void*, unsigned long) { return ++fake.trims, 0; }
 int cuMemAllocFromPoolAsync(unsigned long long* p, unsigned long n, void*, void*) {
   if (n > fake.free_bytes) return 2;

@@ -31,6 +31,7 @@ from .errors import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, S
 from .ops.activation import activation_backward, activation_forward
 from .ops.pooling import pool_backward, pool_forward
 from .ops.softmax import softmax_backward, softmax_forward
+from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .ops.transform import transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
 from .tuning import engines, explain, find

@@ -6,6 +6,7 @@ namespace minidnn {
 void bind_activation(py::module_&);
 void bind_pooling(py::module_&);
 void bind_softmax(py::module_&);
+void bind_norm(py::module_&);
 void bind_transform(py::module_&);
 }  // namespace minidnn
 
@@ -18,5 +19,6 @@ PYBIND11_MODULE(_C, m) {
   bind_activation(m);
   bind_pooling(m);
   bind_softmax(m);
+  bind_norm(m);
   bind_transform(m);
 }

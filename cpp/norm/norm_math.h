@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalization as arithmetic, shared by CPU and CUDA: a team per statistic takes its sums, then every element is mapped
+// by coefficients of its own parameter. Deviations are taken from the mean, never E[x^2] - E[x]^2, and the mean is a sum
+// of x - x[first]: so |mean| >> std costs nothing but the rounding of the mean itself.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/half.h"
+#include "cpp/core/maths.h"
+#include "cpp/core/team.h"
+
+namespace minidnn {
+
+enum class NormDirection : int64_t { training, inference, backward };
+
+// Dimensions [kept_begin, kept_end) of x index statistics and parameters alike; each statistic is taken over the others.
+// Batch norm keeps dimension 1, and all but dimension 0 per activation.
+struct NormProblem {
+  NormDirection direction{};
+  TensorDesc x, dy, out;  // dy only backward; out is y or dx. One dtype and one shape; any strides
+  int64_t kept_begin = 0, kept_end = 0;
+  int64_t running = 0;    // 1: training also updates running_mean and running_var
+};
+
+// Parameters and statistics are Accumulator<T>, row-major. A direction uses the pointers that its formula names.
+struct NormArgs {
+  const void* x = nullptr;
+  const void* dy = nullptr;
+  void* out = nullptr;
+  const void* scale = nullptr;
+  const void* bias = nullptr;
+  void* mean = nullptr;     // training writes these two; backward reads both, inference the mean
+  void* inv_std = nullptr;
+  const void* var = nullptr;     // inference
+  void* running_mean = nullptr;  // null: none
+  void* running_var = nullptr;
+  void* dscale = nullptr;
+  void* dbias = nullptr;
+  double eps = 0, momentum = 0;
+};
+
+// Offsets, or steps, into each tensor of a call, in elements.
+struct NormOffsets {
+  int64_t x = 0, dy = 0, out = 0, parameter = 0;
+  MINIDNN_HD NormOffsets plus(int64_t times, const NormOffsets& step) const {
+    return {x + times * step.x, dy + times * step.dy, out + times * step.out, parameter + times * step.parameter};
+  }
+};
+
+// Some dimensions of a problem as nested loops, outermost first. Ordered by x's strides, and merged where every tensor
+// steps through two as through one: all of a dense NCHW problem is (N, C, HW), of NHWC (NHW, C).
+struct NormSpace {
+  int64_t size = 1;  // elements
+  int64_t rank = 1;  // at least one loop
+  int64_t shape[kMaxRank]{};
+  NormOffsets step[kMaxRank]{};
+
+  MINIDNN_HD int64_t run() const { return shape[rank - 1]; }  // the length of the innermost loop
+  MINIDNN_HD NormOffsets run_step() const { return step[rank - 1]; }
+
+  MINIDNN_HD NormOffsets offsets_of(int64_t linear) const {
+    NormOffsets at;
+#ifdef __CUDACC__
+#pragma unroll 1  // else four divisions at every use: three times the code
+#endif
+    for (int i = int(rank) - 1; i > 0; --i) {
+      at = at.plus(linear % shape[i], step[i]);
+      linear /= shape[i];
+    }
+    return at.plus(linear, step[0]);
+  }
+};
+
+// What engines work on (norm_spaces() in norm.h): a statistic per item of `groups`, over `members` from there; `all` is
+// every element.
+struct NormSpaces {
+  NormSpace groups, members, all;
+};
+
+// One thread, for members that lie beside each other in x and dy: constant steps let compilers vectorise its sums.
+struct PackedSolo : Solo {};
+
+namespace norm {
+
+template <class Acc> struct Sums {
+  Acc first{}, second{};
+  MINIDNN_HD void operator+=(const Sums& o) { first += o.first, second += o.second; }
+};
+
+// A thread keeps this many sums apart: additions need not wait for each other, compilers use SIMD for them, and rounding
+// grows more slowly.
+constexpr int kLanes = 8;
+
+template <class V, class F>
+MINIDNN_HD void add_run(V (&lanes)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t run, const F& f) {
+  int64_t i = 0;
+  for (; i + kLanes <= run; i += kLanes)
+    for (int k = 0; k < kLanes; ++k) lanes[k] += f(at.plus(i + k, step));
+  for (; i < run; ++i) lanes[0] += f(at.plus(i, step));
+}
+
+// The sum of f(offsets) over the members of `s` that fall to this one of the team.
+template <class V, class Team, class F> MINIDNN_HD V partial_sum(const Team& team, const NormSpace& s, const F& f) {
+  V sum{};
+  for (int64_t i = team.rank(); i < s.size; i += team.size()) sum += f(s.offsets_of(i));
+  return sum;
+}
+// Alone, run by run: no division per element.
+template <class V, class F> MINIDNN_HD V sum_of_runs(const NormSpace& s, const NormOffsets& step, const F& f) {
+  V lanes[kLanes]{};
+  for (int64_t i = 0; i < s.size; i += s.run()) add_run(lanes, s.offsets_of(i), step, s.run(), f);
+  for (int k = 1; k < kLanes; ++k) lanes[0] += lanes[k];
+  return lanes[0];
+}
+template <class V, class F> MINIDNN_HD V partial_sum(const Solo&, const NormSpace& s, const F& f) {
+  return sum_of_runs<V>(s, s.run_step(), f);
+}
+template <class V, class F> MINIDNN_HD V partial_sum(const PackedSolo&, const NormSpace& s, const F& f) {
+  return sum_of_runs<V>(s, {1, 1, 0, 0}, f);
+}
+
+template <class Acc> MINIDNN_HD Acc& parameter(void* base, int64_t at) { return static_cast<Acc*>(base)[at]; }
+template <class Acc> MINIDNN_HD Acc parameter(const void* base, int64_t at) {
+  return static_cast<const Acc*>(base)[at];
+}
+template <class Acc> MINIDNN_HD Acc inverse_std(Acc var, double eps) { return Acc(1) / maths::sqrt(var + Acc(eps)); }
+
+}  // namespace norm
+
+// The statistics of one group: mean and 1 / sqrt(var + eps), and the running values. No members give NaN and leave the
+// running values alone.
+template <class T, class Team>
+MINIDNN_HD void norm_training_sums(const NormSpaces& s, const NormArgs& a, Team team, int64_t group) {
+  using Acc = Accumulator<T>;
+  NormOffsets at = s.groups.offsets_of(group);
+  const T* x = static_cast<const T*>(a.x) + at.x;
+  int64_t members = s.members.size;
+  Acc n = Acc(members), first = members ? Acc(x[0]) : Acc(0);
+  Acc from_first = team.sum(norm::partial_sum<Acc>(team, s.members, [&](const NormOffsets& m) {
+    return Acc(x[m.x]) - first;
+  })) / n;
+  // mean is rounded; `rest` is what the rounding took, so that the variance does not count it.
+  Acc mean = first + from_first, rest = from_first - (mean - first);
+  Acc squares = team.sum(norm::partial_sum<Acc>(team, s.members, [&](const NormOffsets& m) {
+    Acc deviation = (Acc(x[m.x]) - mean) - rest;
+    return deviation * deviation;
+  }));
+  if (team.rank() != 0) return;
+  norm::parameter<Acc>(a.mean, at.parameter) = mean;
+  norm::parameter<Acc>(a.inv_std, at.parameter) = norm::inverse_std(squares / n, a.eps);
+  if (!a.running_mean || members == 0) return;
+  Acc momentum = Acc(a.momentum), keep = Acc(1 - a.momentum);
+  Acc& running_mean = norm::parameter<Acc>(a.running_mean, at.parameter);
+  Acc& running_var = norm::parameter<Acc>(a.running_var, at.parameter);
+  running_mean = keep * running_mean + momentum * mean;
+  running_var = keep * running_var + momentum * (squares / max_of(n - Acc(1), Acc(1)));
+}
+
+// The gradients of one group's parameters: dbias = sum(dy), dscale = sum(dy * x_hat).
+template <class T, class Team>
+MINIDNN_HD void norm_backward_sums(const NormSpaces& s, const NormArgs& a, Team team, int64_t group) {
+  using Acc = Accumulator<T>;
+  NormOffsets at = s.groups.offsets_of(group);
+  const T* x = static_cast<const T*>(a.x) + at.x;
+  const T* dy = static_cast<const T*>(a.dy) + at.dy;
+  Acc mean = norm::parameter<Acc>(a.mean, at.parameter);
+  auto sums = norm::partial_sum<norm::Sums<Acc>>(team, s.members, [&](const NormOffsets& m) {
+    Acc g = Acc(dy[m.dy]);
+    return norm::Sums<Acc>{g, g * (Acc(x[m.x]) - mean)};
+  });
+  Acc dbias = team.sum(sums.first), from_mean = team.sum(sums.second);
+  if (team.rank() != 0) return;
+  norm::parameter<Acc>(a.dbias, at.parameter) = dbias;
+  norm::parameter<Acc>(a.dscale, at.parameter) = from_mean * norm::parameter<Acc>(a.inv_std, at.parameter);
+}
+
+template <class T, NormDirection direction, class Team>
+MINIDNN_HD void norm_sums(const NormSpaces& s, const NormArgs& a, Team team, int64_t group) {
+  if constexpr (direction == NormDirection::backward) norm_backward_sums<T>(s, a, team, group);
+  else norm_training_sums<T>(s, a, team, group);
+}
+
+// What all elements of one parameter have in common, ready for norm_element. `a.mean` and `a.inv_std`, and backward
+// `a.dscale` and `a.dbias`, hold what norm_sums wrote.
+template <class Acc> struct NormCoefficients {
+  Acc mean, factor, offset, slope;
+};
+
+template <class T, NormDirection direction>
+MINIDNN_HD NormCoefficients<Accumulator<T>> norm_coefficients(const NormSpaces& s, const NormArgs& a, int64_t at) {
+  using Acc = Accumulator<T>;
+  using norm::parameter, norm::inverse_std;
+  Acc mean = parameter<Acc>(a.mean, at), scale = parameter<Acc>(a.scale, at), inv_std;
+  if constexpr (direction == NormDirection::inference) inv_std = inverse_std(parameter<Acc>(a.var, at), a.eps);
+  else inv_std = parameter<Acc>(a.inv_std, at);
+  if constexpr (direction == NormDirection::backward) {
+    Acc n = Acc(s.members.size);
+    return {mean, scale * inv_std, parameter<Acc>(a.dbias, at) / n, parameter<Acc>(a.dscale, at) / n * inv_std};
+  } else return {mean, scale * inv_std, parameter<Acc>(a.bias, at), Acc(0)};
+}
+
+// y = scale * x_hat + bias;  dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n). Reads before it writes.
+template <class T, NormDirection direction>
+MINIDNN_HD void norm_element(const NormArgs& a, const NormOffsets& at, const NormCoefficients<Accumulator<T>>& c) {
+  using Acc = Accumulator<T>;
+  Acc deviation = Acc(static_cast<const T*>(a.x)[at.x]) - c.mean, result;
+  if constexpr (direction == NormDirection::backward)
+    result = c.factor * (Acc(static_cast<const T*>(a.dy)[at.dy]) - c.offset - deviation * c.slope);
+  else result = deviation * c.factor + c.offset;
+  static_cast<T*>(a.out)[at.out] = T(result);
+}
+
+}  // namespace minidnn

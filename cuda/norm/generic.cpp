@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.norm.generic: any strides. Config "team": who takes the sums of a group, a block or one thread.
+#include "cuda/norm/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kBlockTeam = 1024;  // threads at most
+
+KernelSpec spec(const char* kernel, DType dtype, NormDirection direction) {
+  return {"cuda/norm/generic.cu",
+          cat("minidnn::", kernel, "<", cuda_name(dtype), ", (minidnn::NormDirection)", int64_t(direction), ">")};
+}
+
+cuda::LaunchConfig block_launch(const NormSpaces& s) {
+  constexpr int64_t kMostBlocks = 1 << 20;  // each goes on to further groups
+  cuda::LaunchConfig config;
+  config.block = {unsigned(min_of(ceil_div(max_of(s.members.size, int64_t(1)), int64_t(32)) * 32, kBlockTeam))};
+  config.grid = {unsigned(min_of(s.groups.size, kMostBlocks))};
+  return config;
+}
+
+// Whether a thread per group reads memory faster than a block per group: the threads that run at once, an eighth of them
+// where neighbours read 32-byte sectors of their own instead of one together.
+bool prefers_threads(const NormSpaces& s, const Device& d) {
+  auto rate = [&](int64_t threads, const NormSpace& neighbours) {
+    double running = double(min_of(threads, int64_t(d.sm_count) * 2048));
+    return std::abs(neighbours.run_step().x) <= 1 ? running : running / 8;
+  };
+  return rate(s.groups.size, s.groups) > rate(s.groups.size * min_of(s.members.size, kBlockTeam), s.members);
+}
+
+struct Generic final : Engine<NormProblem> {
+  std::string name() const override { return "cuda.norm.generic"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const NormProblem&, const Device&) const override { return ""; }
+  double estimate_us(const NormProblem& p, const Device& d) const override {
+    return roofline_us(norm_flop(p), norm_bytes(p), d, 0.1);  // x is read twice more for its sums; 64-bit divisions
+  }
+  std::vector<Config> configs(const NormProblem& p, const Device& d) const override {
+    if (p.direction == NormDirection::inference) return {""};
+    if (prefers_threads(norm_spaces(p), d)) return {"team=thread", "team=block"};
+    return {"team=block", "team=thread"};
+  }
+  std::unique_ptr<Plan<NormProblem>> build(const NormProblem& p, const Device& d, const Config& config) const override {
+    NormSpaces s = norm_spaces(p);
+    bool by_thread = config == "team=thread";
+    std::shared_ptr<const cuda::Kernel> sums, map = cuda::load_kernel(spec("norm_map", p.x.dtype, p.direction), d.place.index);
+    if (p.direction != NormDirection::inference)
+      sums = cuda::load_kernel(spec(by_thread ? "norm_thread_sums" : "norm_block_sums", p.x.dtype, p.direction), d.place.index);
+    cuda::LaunchConfig sums_launch = by_thread ? cuda::elementwise_launch(s.groups.size, d) : block_launch(s);
+    cuda::LaunchConfig map_launch = cuda::elementwise_launch(s.all.size, d);
+    return make_plan<NormProblem>([=](const NormArgs& a, void*, Stream stream) {
+      cuda::LaunchConfig first = sums_launch, second = map_launch;
+      first.stream = second.stream = stream;
+      if (sums) cuda::launch(*sums, first, s, a);
+      cuda::launch(*map, second, s, a);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes) {
+      for (const char* sums : {"norm_block_sums", "norm_thread_sums"})
+        for (auto direction : {NormDirection::training, NormDirection::backward}) all.push_back(spec(sums, t, direction));
+      for (auto direction : {NormDirection::training, NormDirection::inference, NormDirection::backward})
+        all.push_back(spec("norm_map", t, direction));
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<NormProblem>& norm_generic() {
+  static const Generic engine;
+  return engine;
+}
+
+}  // namespace minidnn

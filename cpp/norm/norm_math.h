@@ -81,41 +81,54 @@ struct PackedSolo : Solo {};
 
 namespace norm {
 
-template <class Acc> struct Sums {
-  Acc first{}, second{};
-  MINIDNN_HD void operator+=(const Sums& o) { first += o.first, second += o.second; }
-};
-
-// A thread keeps this many sums apart: additions need not wait for each other, compilers use SIMD for them, and rounding
-// grows more slowly.
+// A thread keeps this many partial sums of a kind: additions need not wait for each other, compilers use SIMD for them,
+// and rounding grows more slowly.
 constexpr int kLanes = 8;
 
-template <class V, class F>
-MINIDNN_HD void add_run(V (&lanes)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t run, const F& f) {
+template <class Acc, class F>
+MINIDNN_HD void add_run(Acc (&lanes)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t run, const F& f) {
   int64_t i = 0;
   for (; i + kLanes <= run; i += kLanes)
     for (int k = 0; k < kLanes; ++k) lanes[k] += f(at.plus(i + k, step));
   for (; i < run; ++i) lanes[0] += f(at.plus(i, step));
 }
+// Alone, run by run: no division per element, and a run that the first f has read is in cache for the next.
+template <class Acc, class... F>
+MINIDNN_HD void add_runs(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
+  Acc lanes[sizeof...(F)][kLanes]{};
+  for (int64_t i = 0; i < s.size; i += s.run()) {
+    NormOffsets at = s.offsets_of(i);
+    int c = 0;
+    (add_run(lanes[c++], at, step, s.run(), f), ...);
+  }
+  for (int c = 0; c < int(sizeof...(F)); ++c)
+    for (int k = 0; k < kLanes; ++k) sums[c] += lanes[c][k];
+}
 
-// The sum of f(offsets) over the members of `s` that fall to this one of the team.
-template <class V, class Team, class F> MINIDNN_HD V partial_sum(const Team& team, const NormSpace& s, const F& f) {
-  V sum{};
-  for (int64_t i = team.rank(); i < s.size; i += team.size()) sum += f(s.offsets_of(i));
-  return sum;
+// Adds to each of the sums its f(offsets) for the members of `s` that fall to this one of the team.
+template <class Acc, class Team, class... F>
+MINIDNN_HD void add_members(const Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
+  for (int64_t i = team.rank(); i < s.size; i += team.size()) {
+    NormOffsets at = s.offsets_of(i);
+    int c = 0;
+    ((sums[c++] += f(at)), ...);
+  }
 }
-// Alone, run by run: no division per element.
-template <class V, class F> MINIDNN_HD V sum_of_runs(const NormSpace& s, const NormOffsets& step, const F& f) {
-  V lanes[kLanes]{};
-  for (int64_t i = 0; i < s.size; i += s.run()) add_run(lanes, s.offsets_of(i), step, s.run(), f);
-  for (int k = 1; k < kLanes; ++k) lanes[0] += lanes[k];
-  return lanes[0];
+template <class Acc, class... F>
+MINIDNN_HD void add_members(const Solo&, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
+  add_runs(s, s.run_step(), sums, f...);
 }
-template <class V, class F> MINIDNN_HD V partial_sum(const Solo&, const NormSpace& s, const F& f) {
-  return sum_of_runs<V>(s, s.run_step(), f);
+template <class Acc, class... F>
+MINIDNN_HD void add_members(const PackedSolo&, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
+  add_runs(s, {1, 1, 0, 0}, sums, f...);
 }
-template <class V, class F> MINIDNN_HD V partial_sum(const PackedSolo&, const NormSpace& s, const F& f) {
-  return sum_of_runs<V>(s, {1, 1, 0, 0}, f);
+
+// The whole team's sums of each f(offsets) over all members of `s`.
+template <class Acc, class Team, class... F>
+MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
+  for (Acc& sum : sums) sum = Acc(0);
+  add_members(team, s, sums, f...);
+  for (Acc& sum : sums) sum = team.sum(sum);
 }
 
 template <class Acc> MINIDNN_HD Acc& parameter(void* base, int64_t at) { return static_cast<Acc*>(base)[at]; }
@@ -135,15 +148,16 @@ MINIDNN_HD void norm_training_sums(const NormSpaces& s, const NormArgs& a, Team 
   const T* x = static_cast<const T*>(a.x) + at.x;
   int64_t members = s.members.size;
   Acc n = Acc(members), first = members ? Acc(x[0]) : Acc(0);
-  Acc from_first = team.sum(norm::partial_sum<Acc>(team, s.members, [&](const NormOffsets& m) {
-    return Acc(x[m.x]) - first;
-  })) / n;
+  Acc sum[1];
+  norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) { return Acc(x[m.x]) - first; });
+  Acc from_first = sum[0] / n;
   // mean is rounded; `rest` is what the rounding took, so that the variance does not count it.
   Acc mean = first + from_first, rest = from_first - (mean - first);
-  Acc squares = team.sum(norm::partial_sum<Acc>(team, s.members, [&](const NormOffsets& m) {
+  norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) {
     Acc deviation = (Acc(x[m.x]) - mean) - rest;
     return deviation * deviation;
-  }));
+  });
+  Acc squares = sum[0];
   if (team.rank() != 0) return;
   norm::parameter<Acc>(a.mean, at.parameter) = mean;
   norm::parameter<Acc>(a.inv_std, at.parameter) = norm::inverse_std(squares / n, a.eps);
@@ -163,14 +177,13 @@ MINIDNN_HD void norm_backward_sums(const NormSpaces& s, const NormArgs& a, Team 
   const T* x = static_cast<const T*>(a.x) + at.x;
   const T* dy = static_cast<const T*>(a.dy) + at.dy;
   Acc mean = norm::parameter<Acc>(a.mean, at.parameter);
-  auto sums = norm::partial_sum<norm::Sums<Acc>>(team, s.members, [&](const NormOffsets& m) {
-    Acc g = Acc(dy[m.dy]);
-    return norm::Sums<Acc>{g, g * (Acc(x[m.x]) - mean)};
-  });
-  Acc dbias = team.sum(sums.first), from_mean = team.sum(sums.second);
+  Acc sums[2];
+  norm::sum_members(
+      team, s.members, sums, [&](const NormOffsets& m) { return Acc(dy[m.dy]); },
+      [&](const NormOffsets& m) { return Acc(dy[m.dy]) * (Acc(x[m.x]) - mean); });
   if (team.rank() != 0) return;
-  norm::parameter<Acc>(a.dbias, at.parameter) = dbias;
-  norm::parameter<Acc>(a.dscale, at.parameter) = from_mean * norm::parameter<Acc>(a.inv_std, at.parameter);
+  norm::parameter<Acc>(a.dbias, at.parameter) = sums[0];
+  norm::parameter<Acc>(a.dscale, at.parameter) = sums[1] * norm::parameter<Acc>(a.inv_std, at.parameter);
 }
 
 template <class T, NormDirection direction, class Team>

@@ -10,14 +10,15 @@ constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
 
 template <class T, NormDirection direction>
 void map_run(const NormSpaces& s, const NormArgs& a, const NormOffsets& at, const NormOffsets& step, int64_t run) {
-  if (step.parameter == 0) {
-    auto c = norm_coefficients<T, direction>(s, a, at.parameter);
-    for (int64_t i = 0; i < run; ++i) norm_element<T, direction>(a, at.plus(i, step), c);
-  } else {
-    for (int64_t i = 0; i < run; ++i) {
-      NormOffsets now = at.plus(i, step);
-      norm_element<T, direction>(a, now, norm_coefficients<T, direction>(s, a, now.parameter));
-    }
+  auto c = norm_coefficients<T, direction>(s, a, at.parameter);
+  if (step.parameter == 0 && step.x == 1 && step.dy == 1 && step.out == 1) {  // constants, so that it is vectorised
+    for (int64_t i = 0; i < run; ++i) norm_element<T, direction>(a, at.plus(i, {1, 1, 1, 0}), c);
+    return;
+  }
+  for (int64_t i = 0; i < run; ++i) {
+    NormOffsets now = at.plus(i, step);
+    if (step.parameter != 0) c = norm_coefficients<T, direction>(s, a, now.parameter);
+    norm_element<T, direction>(a, now, c);
   }
 }
 

@@ -92,7 +92,7 @@ def sample(case: Case) -> Sample:
     acc = accumulator(case.dtype)
 
     def draw(name: str, mean: float) -> np.ndarray:
-        operand = case.operands.get(name, case.operands["x"])
+        operand = case.operand(name, case.operands["x"].shape)
         strides = operand.strides or operand.shape
         distinct = tuple(1 if s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
         return np.broadcast_to(reference.rounded(rng.normal(mean, 2, distinct), case.dtype), operand.shape)

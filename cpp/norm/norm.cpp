@@ -95,10 +95,11 @@ NormSpaces norm_spaces(const NormProblem& p) {
 std::string Family<NormProblem>::text(const NormProblem& p) {
   static const char* const directions[] = {"training", "inference", "backward"};
   std::string text = cat(head_text(name, directions[int64_t(p.direction)], p.x.dtype), " x=", problem_text(p.x));
-  if (p.direction == NormDirection::backward && !same_strides(p.dy, p.x)) text += " dy=" + problem_text(p.dy);
+  TensorDesc like = dense_like(p.x, p.x.dtype, name);
+  if (p.direction == NormDirection::backward && !same_strides(p.dy, like)) text += " dy=" + problem_text(p.dy);
   if (p.running) text += " running";
   if (p.kept_end > 2) text += " per_activation";
-  return text + out_text(p.out, dense_like(p.x, p.x.dtype, name));
+  return text + out_text(p.out, like);
 }
 
 NormArgs Family<NormProblem>::scratch(const NormProblem& p, Scratch& s) {

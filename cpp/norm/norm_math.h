@@ -81,54 +81,54 @@ struct PackedSolo : Solo {};
 
 namespace norm {
 
-// A thread keeps this many partial sums of a kind: additions need not wait for each other, compilers use SIMD for them,
-// and rounding grows more slowly.
+template <class Team> constexpr bool kIsPacked = false;
+template <> inline constexpr bool kIsPacked<PackedSolo> = true;
+template <class Team> constexpr bool kIsAlone = kIsPacked<Team>;
+template <> inline constexpr bool kIsAlone<Solo> = true;
+
+// A thread keeps this many partial sums of a kind: additions need not wait for each other, and compilers use SIMD for them.
 constexpr int kLanes = 8;
+// So many terms are summed before they join the total, which would round the hundred-millionth away.
+constexpr int64_t kPiece = 1024;
 
 template <class Acc, class F>
-MINIDNN_HD void add_run(Acc (&lanes)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t run, const F& f) {
+MINIDNN_HD void add_piece(Acc (&total)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t n, const F& f) {
+  Acc lanes[kLanes]{};
   int64_t i = 0;
-  for (; i + kLanes <= run; i += kLanes)
+  for (; i + kLanes <= n; i += kLanes)
     for (int k = 0; k < kLanes; ++k) lanes[k] += f(at.plus(i + k, step));
-  for (; i < run; ++i) lanes[0] += f(at.plus(i, step));
+  for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
+  for (int k = 0; k < kLanes; ++k) total[k] += lanes[k];
 }
-// Alone, run by run: no division per element, and a run that the first f has read is in cache for the next.
+// Alone, run by run: no division per element, and a piece that the first f has read is in cache for the next.
 template <class Acc, class... F>
 MINIDNN_HD void add_runs(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
-  Acc lanes[sizeof...(F)][kLanes]{};
-  for (int64_t i = 0; i < s.size; i += s.run()) {
-    NormOffsets at = s.offsets_of(i);
-    int c = 0;
-    (add_run(lanes[c++], at, step, s.run(), f), ...);
+  Acc total[sizeof...(F)][kLanes]{};
+  for (int64_t begin = 0; begin < s.size; begin += s.run()) {
+    NormOffsets at = s.offsets_of(begin);
+    for (int64_t i = 0; i < s.run(); i += kPiece) {
+      int c = 0;
+      (add_piece(total[c++], at.plus(i, step), step, min_of(kPiece, s.run() - i), f), ...);
+    }
   }
   for (int c = 0; c < int(sizeof...(F)); ++c)
-    for (int k = 0; k < kLanes; ++k) sums[c] += lanes[c][k];
-}
-
-// Adds to each of the sums its f(offsets) for the members of `s` that fall to this one of the team.
-template <class Acc, class Team, class... F>
-MINIDNN_HD void add_members(const Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
-  for (int64_t i = team.rank(); i < s.size; i += team.size()) {
-    NormOffsets at = s.offsets_of(i);
-    int c = 0;
-    ((sums[c++] += f(at)), ...);
-  }
-}
-template <class Acc, class... F>
-MINIDNN_HD void add_members(const Solo&, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
-  add_runs(s, s.run_step(), sums, f...);
-}
-template <class Acc, class... F>
-MINIDNN_HD void add_members(const PackedSolo&, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
-  add_runs(s, {1, 1, 0, 0}, sums, f...);
+    for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k];
 }
 
 // The whole team's sums of each f(offsets) over all members of `s`.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);
-  add_members(team, s, sums, f...);
-  for (Acc& sum : sums) sum = team.sum(sum);
+  if constexpr (kIsAlone<Team>) {
+    add_runs(s, kIsPacked<Team> ? NormOffsets{1, 1, 0, 0} : s.run_step(), sums, f...);
+  } else {
+    for (int64_t i = team.rank(); i < s.size; i += team.size()) {
+      NormOffsets at = s.offsets_of(i);
+      int c = 0;
+      ((sums[c++] += f(at)), ...);
+    }
+    for (Acc& sum : sums) sum = team.sum(sum);
+  }
 }
 
 template <class Acc> MINIDNN_HD Acc& parameter(void* base, int64_t at) { return static_cast<Acc*>(base)[at]; }

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalization: samples for the case lines, properties, running values, torch's opinion, special values, errors."""
+"""Batch norm: samples for the case lines, properties, running values, torch's opinion, special values and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,17 +27,19 @@ def view_of(parameter: np.ndarray, x: np.ndarray, per_activation: bool) -> np.nd
 
 
 def training_results(
-    x: np.ndarray, scale: np.ndarray, bias: np.ndarray, dtype: str, *, per_activation: bool = False, eps: float = EPS,
-    running: Sequence[np.ndarray] | None = None, momentum: float = 0.1,
-) -> list[Result]:
+    x: np.ndarray, scale: np.ndarray, bias: np.ndarray, dtype: str, *, eps: float = EPS, per_activation: bool = False,
+    running: Sequence[np.ndarray] | None = None,
+) -> list[Result]:  # fmt: skip
     """What training must return, and the new running values if `running` gives the old ones."""
+    momentum = 0.1
     old_mean, old_var = running or (None, None)
     y, mean, inv_std, new_mean, new_var = reference.batch_norm_forward_training(
-        x, scale, bias, running_mean=old_mean, running_var=old_var, momentum=momentum, eps=eps, per_activation=per_activation
+        x, scale, bias, running_mean=old_mean, running_var=old_var, momentum=momentum, eps=eps,
+        per_activation=per_activation,
     )  # fmt: skip
     acc = accumulator(dtype)
     unit = reference.EPS[acc]
-    view = lambda p: view_of(p, x, per_activation)
+    view = partial(view_of, x=x, per_activation=per_activation)
     n = x.size // mean.size
     axes = 0 if per_activation else (0, *range(2, x.ndim))
     # The mean is a sum of x - x[first], each no longer than twice the largest deviation, then rounded once.
@@ -62,11 +65,11 @@ def training_results(
 def backward_results(
     dy: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: np.ndarray, inv_std: np.ndarray, dtype: str,
     *, per_activation: bool = False,
-) -> list[Result]:
+) -> list[Result]:  # fmt: skip
     dx, dscale, dbias = reference.batch_norm_backward(dy, x, scale, mean, inv_std, per_activation=per_activation)
     acc = accumulator(dtype)
     unit = reference.EPS[acc]
-    view = lambda p: view_of(p, x, per_activation)
+    view = partial(view_of, x=x, per_activation=per_activation)
     n = x.size // mean.size
     axes = 0 if per_activation else (0, *range(2, x.ndim))
     x_hat = (x - view(mean)) * view(inv_std)
@@ -99,8 +102,11 @@ def sample(case: Case) -> Sample:
 
     x = draw("x", 1)
     scale, bias, mean, var = parameters(rng, x.shape[1:] if per_activation else x.shape[1:2], acc)
-    # Cast by NumPy: explain() takes its report of the call's first operation, which shall not be a cast.
-    on = lambda t, *values: [dnn.asarray(v.astype(acc), device=t["x"].device) for v in values]
+
+    def on(t: dict[str, dnn.DeviceTensor], *values: np.ndarray) -> list[dnn.DeviceTensor]:
+        """Cast by NumPy: the first operation that explain() reports must not be a cast."""
+        return [dnn.asarray(v.astype(acc), device=t["x"].device) for v in values]
+
     if case.direction == "training":
         running = [mean, var] if "running" in case.words else None
 
@@ -116,24 +122,28 @@ def sample(case: Case) -> Sample:
         return Sample({"x": x}, train, results)
     if case.direction == "inference":
         want = reference.batch_norm_forward_inference(x, scale, bias, mean, var, per_activation=per_activation)
-        view = lambda p: view_of(p, x, per_activation)
+        view = partial(view_of, x=x, per_activation=per_activation)
         y_hat = np.abs(view(scale / np.sqrt(var + EPS))) * (np.abs(x) + np.abs(view(mean)))
         tolerance = reference.tolerance(case.dtype, 36, y_hat + np.abs(view(bias)))  # six roundings, all of one sign
-        call = lambda t, algo, out=None: [
-            dnn.batch_norm_forward_inference(
-                t["x"], *on(t, scale, bias, mean, var), per_activation=per_activation, algo=algo, out=out
-            )
-        ]
-        return Sample({"x": x}, call, [Result(want, tolerance)])
+
+        def infer(
+            t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
+        ) -> Sequence[dnn.DeviceTensor]:
+            given = on(t, scale, bias, mean, var)
+            return [dnn.batch_norm_forward_inference(t["x"], *given, per_activation=per_activation, algo=algo, out=out)]
+
+        return Sample({"x": x}, infer, [Result(want, tolerance)])
     dy = draw("dy", 0)
     # The saved values are inputs here: those of the forward oracle, as the library would store them.
     _, mean, inv_std, _, _ = reference.batch_norm_forward_training(x, scale, bias, per_activation=per_activation)
     mean, inv_std = reference.rounded(mean, acc), reference.rounded(inv_std, acc)
-    call = lambda t, algo, out=None: dnn.batch_norm_backward(
-        t["dy"], t["x"], *on(t, scale, mean, inv_std), per_activation=per_activation, algo=algo
-    )
+
+    def back(t: dict[str, dnn.DeviceTensor], algo: str | None, out: None = None) -> Sequence[dnn.DeviceTensor]:
+        given = on(t, scale, mean, inv_std)
+        return dnn.batch_norm_backward(t["dy"], t["x"], *given, per_activation=per_activation, algo=algo)
+
     results = backward_results(dy, x, scale, mean, inv_std, case.dtype, per_activation=per_activation)
-    return Sample({"x": x, "dy": dy}, call, results)
+    return Sample({"x": x, "dy": dy}, back, results)
 
 
 def ones_and_zeros(c: int, dtype: str, device: str) -> list[dnn.DeviceTensor]:
@@ -167,7 +177,8 @@ def test_mean_far_from_zero(dtype: str, mean: float, std: float, device: str) ->
     results = training_results(x, scale, bias, dtype, eps=1e-12, running=running)
     s, b, m, v = (tensor(values, "float32", device) for values in (scale, bias, *running))
     got = dnn.batch_norm_forward_training(tensor(x, dtype, device), s, b, running_mean=m, running_var=v, eps=1e-12)
-    for value, result, name in zip((*got, m, v), results, ("y", "mean", "inv_std", "running mean", "running var"), strict=True):
+    names = ("y", "mean", "inv_std", "running mean", "running var")
+    for value, result, name in zip((*got, m, v), results, names, strict=True):
         assert_close(value, result, name)
 
 
@@ -181,7 +192,8 @@ def test_backward_is_the_derivative(per_activation: bool, device: str) -> None:
 
     def loss(*values: np.ndarray) -> float:
         tensors = [tensor(v, "float64", device) for v in values]
-        return float((values_of(dnn.batch_norm_forward_training(*tensors, per_activation=per_activation)[0]) * dy).sum())
+        y, *_ = dnn.batch_norm_forward_training(*tensors, per_activation=per_activation)
+        return float((values_of(y) * dy).sum())
 
     tensors = [tensor(v, "float64", device) for v in (x, scale, bias)]
     _, mean, inv_std = dnn.batch_norm_forward_training(*tensors, per_activation=per_activation)
@@ -232,12 +244,13 @@ def test_nan_and_infinity_stay_in_their_channel(bad: float, at: int, device: str
     rng = np.random.default_rng(7)
     x, dy = rng.normal(0, 1, (2, 3, 4)), rng.normal(0, 1, (2, 3, 4))
     one, zero = ones_and_zeros(3, "float32", device)
-    clean = dnn.batch_norm_forward_training(tensor(x, "float32", device), one, zero)
-    clean_gradients = dnn.batch_norm_backward(tensor(dy, "float32", device), tensor(x, "float32", device), one, *clean[1:])
+    t, g = (tensor(values, "float32", device) for values in (x, dy))
+    clean = dnn.batch_norm_forward_training(t, one, zero)
+    clean_gradients = dnn.batch_norm_backward(g, t, one, *clean[1:])
     x[at % 2, 1, at // 2] = bad
     t = tensor(x, "float32", device)
     y, mean, inv_std = dnn.batch_norm_forward_training(t, one, zero)
-    gradients = dnn.batch_norm_backward(tensor(dy, "float32", device), t, one, mean, inv_std)
+    gradients = dnn.batch_norm_backward(g, t, one, mean, inv_std)
     assert not np.isfinite(values_of(mean)[1])
     assert np.isnan(values_of(inv_std)[1])
     assert np.isnan(values_of(y)[:, 1]).all()
@@ -311,9 +324,8 @@ def test_explain_and_find_write_nothing(per_activation: bool, device: str) -> No
     x = tensor(np.random.default_rng(9).normal(0, 1, (4, 3, 8)), "float32", device)
     p = [dnn.full((3, 8) if per_activation else (3,), v, device=device) for v in (1.0, 0.0, 5.0, 6.0)]
     for look in (dnn.explain, dnn.find):
-        reports = look(
-            dnn.batch_norm_forward_training, x, *p[:2], running_mean=p[2], running_var=p[3], per_activation=per_activation
-        )
+        running = {"running_mean": p[2], "running_var": p[3]}
+        reports = look(dnn.batch_norm_forward_training, x, *p[:2], **running, per_activation=per_activation)
         assert reports[0].problem == "norm training f32 x=4x3x8 running" + " per_activation" * per_activation
         np.testing.assert_array_equal(values_of(p[2]), 5)
         np.testing.assert_array_equal(values_of(p[3]), 6)
@@ -366,8 +378,9 @@ def test_like_torch_over_several_steps(shape: tuple[int, ...], per_activation: b
         theirs.zero_grad()
         yt = theirs(xt)
         yt.backward(torch.from_numpy(dy))
-        y, mean, inv_std = dnn.batch_norm_forward_training(tensor(x, "float64", device), s, b, **keywords)
-        gradients = dnn.batch_norm_backward(tensor(dy, "float64", device), tensor(x, "float64", device), s, mean, inv_std)
+        ours, g = (tensor(values, "float64", device) for values in (x, dy))
+        y, mean, inv_std = dnn.batch_norm_forward_training(ours, s, b, **keywords)
+        gradients = dnn.batch_norm_backward(g, ours, s, mean, inv_std)
         wanted = (yt.detach(), theirs.running_mean, theirs.running_var, xt.grad, theirs.weight.grad, theirs.bias.grad)
         for got, want in zip((y, running_mean, running_var, *gradients), wanted, strict=True):
             np.testing.assert_allclose(values_of(got), want.numpy(), rtol=1e-11, atol=1e-12)
@@ -388,18 +401,18 @@ def train(x: dnn.DeviceTensor, **keywords: object) -> object:
     return dnn.batch_norm_forward_training(x, **defaults)
 
 
-def f32(*shape: int, device: str = "cpu") -> dnn.DeviceTensor:
-    return dnn.zeros(shape, device=device)
+def p(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.DeviceTensor:
+    return dnn.zeros((n,), dtype=dtype, device=x.device)
 
 
 @pytest.mark.parametrize(
     "call, kind, text",
     [
-        (lambda x: train(x, scale=f32(4, device=x.device)), dnn.ShapeError,
+        (lambda x: train(x, scale=p(x, 4)), dnn.ShapeError,
          "batch_norm_forward_training: scale must be [3] for the channels of x; got [4]"),
         (lambda x: train(x, per_activation=True), dnn.ShapeError,
          "scale must be [3, 4] for the samples of x, per activation; got [3]"),
-        (lambda x: train(x.to(dtype="float16"), bias=f32(3, device=x.device).to(dtype="float16")), dnn.DTypeError,
+        (lambda x: train(x.to(dtype="float16"), bias=p(x, 3, "float16")), dnn.DTypeError,
          "bias must be float32 for x of float16; got float16"),
         (lambda x: train(x.to(dtype="float64")), dnn.DTypeError, "scale must be float64 for x of float64; got float32"),
         (lambda x: train(x.to(dtype="int32")), dnn.DTypeError, "x is int32; this call takes"),
@@ -412,33 +425,34 @@ def f32(*shape: int, device: str = "cpu") -> dnn.DeviceTensor:
         (lambda x: train(x, running_var=None), dnn.ShapeError,
          "running_mean is given without running_var; give both or neither"),
         (lambda x: train(x, running_mean=None), dnn.ShapeError, "running_var is given without running_mean"),
-        (lambda x: train(x, running_mean=f32(2, device=x.device)), dnn.ShapeError, "running_mean must be [3]; got [2]"),
-        (lambda x: train(x, running_var=f32(3, device=x.device).to(dtype="float64")), dnn.DTypeError,
+        (lambda x: train(x, running_mean=p(x, 2)), dnn.ShapeError, "running_mean must be [3]; got [2]"),
+        (lambda x: train(x, running_var=p(x, 3, "float64")), dnn.DTypeError,
          "running_var must be float32; got float64"),
         (lambda x: train(x, running_mean=[0.0, 0.0, 0.0]), dnn.DeviceError, "list has no memory to share"),
-        (lambda x: train(x, running_mean=f32(6, device=x.device).as_strided((3,), (2,))), dnn.ShapeError,
+        (lambda x: train(x, running_mean=p(x, 6).as_strided((3,), (2,))), dnn.ShapeError,
          "running_mean has strides [2]; it is updated in place and must be contiguous"),
-        (lambda x: train(x, running_mean=x.as_strided((3,), (1,))), dnn.ShapeError, "running_mean shares memory with x"),
-        (lambda x: (lambda same: train(x, running_mean=same, running_var=same))(f32(3, device=x.device)), dnn.ShapeError,
+        (lambda x: train(x, running_mean=x.as_strided((3,), (1,))), dnn.ShapeError,
+         "running_mean shares memory with x"),
+        (lambda x: train(x, **dict.fromkeys(("running_mean", "running_var"), p(x))), dnn.ShapeError,
          "running_var shares memory with running_mean"),
         (lambda x: train(x, algo="welford"), dnn.NotSupported, "algo='welford' asks for another engine"),
-        (lambda x: dnn.batch_norm_forward_inference(x, *[f32(3, device=x.device)] * 3, f32(1, device=x.device)), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_forward_inference(x, *[p(x)] * 3, p(x, 1)), dnn.ShapeError,
          "batch_norm_forward_inference: var must be [3] for the channels of x; got [1]"),
-        (lambda x: dnn.batch_norm_forward_inference(x, *[f32(3, device=x.device)] * 4, eps=-1), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_forward_inference(x, *[p(x)] * 4, eps=-1), dnn.ShapeError,
          "eps must be 0 or a positive number; got -1"),
         (lambda x: dnn.batch_norm_forward_inference(
-            x, *[f32(3, device=x.device)] * 4, out=x.as_strided((1, 3, 4), (12, 4, 1))), dnn.ShapeError,
+            x, *[p(x)] * 4, out=x.as_strided((1, 3, 4), (12, 4, 1))), dnn.ShapeError,
          "out must be [2, 3, 4]; got [1, 3, 4]"),
         (lambda x: dnn.batch_norm_forward_inference(
-            x.as_strided((1, 3, 4), (12, 4, 1)), *[f32(3, device=x.device)] * 4,
+            x.as_strided((1, 3, 4), (12, 4, 1)), *[p(x)] * 4,
             out=x.as_strided((1, 3, 4), (12, 4, 1), 4)), dnn.ShapeError,
          "out overlaps x without being the same elements"),
-        (lambda x: dnn.batch_norm_backward(x.reshape((2, 12)), x, *[f32(3, device=x.device)] * 3), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_backward(x.reshape((2, 12)), x, *[p(x)] * 3), dnn.ShapeError,
          "batch_norm_backward: dy must be [2, 3, 4] like x; got [2, 12]"),
-        (lambda x: dnn.batch_norm_backward(x.to(dtype="float16"), x, *[f32(3, device=x.device)] * 3), dnn.DTypeError,
+        (lambda x: dnn.batch_norm_backward(x.to(dtype="float16"), x, *[p(x)] * 3), dnn.DTypeError,
          "x is float32, dy is float16; cast one"),
         (lambda x: dnn.batch_norm_backward(
-            x, x, *[f32(3, device=x.device)] * 2, f32(3, device=x.device).to(dtype="float64")), dnn.DTypeError,
+            x, x, *[p(x)] * 2, p(x, 3, "float64")), dnn.DTypeError,
          "saved_inv_std must be float32 for x of float32; got float64"),
     ],
 )  # fmt: skip
@@ -461,9 +475,9 @@ def test_read_only_running_values_are_refused() -> None:
 
 @pytest.mark.gpu
 def test_devices_must_agree() -> None:
-    x, p = f32(2, 3, device="cuda:0"), f32(3, device="cuda:0")
+    x, one = dnn.zeros((2, 3), device="cuda:0"), dnn.full((3,), 1.0, device="cuda:0")
     with pytest.raises(dnn.DeviceError, match="x is on cuda:0, bias is on cpu"):
-        dnn.batch_norm_forward_training(x, p, f32(3))
+        dnn.batch_norm_forward_training(x, one, dnn.zeros((3,)))
     running = np.zeros(3, "float32")  # an argument that is only read would follow x to the GPU; this one would be lost
     with pytest.raises(dnn.DeviceError, match="the inputs are on cuda:0, running_mean is on cpu"):
-        dnn.batch_norm_forward_training(x, p, p, running_mean=running, running_var=p)
+        dnn.batch_norm_forward_training(x, one, one, running_mean=running, running_var=one)

@@ -21,11 +21,12 @@ NormProblem batch_norm_problem(NormDirection direction, const Tensor& x, bool pe
 }
 
 void check_parameter(const char* call, const Tensor& x, const TensorDesc& want, const Operand& o) {
-  MINIDNN_CHECK(DeviceError, o.tensor.place() == x.place(), call, ": x is on ", name(x.place()), ", ", o.name, " is on ",
-                name(o.tensor.place()), "; move one with .to(device=...)");
+  MINIDNN_CHECK(DeviceError, o.tensor.place() == x.place(), call, ": x is on ", name(x.place()), ", ", o.name,
+                " is on ", name(o.tensor.place()), "; move one with .to(device=...)");
   MINIDNN_CHECK(DTypeError, o.tensor.desc.dtype == want.dtype, call, ": ", o.name, " must be ", name(want.dtype),
                 " for x of ", name(x.desc.dtype), "; got ", name(o.tensor.desc.dtype));
-  check_shape(call, o, shape_of(want), want.rank == 1 ? "for the channels of x" : "for the samples of x, per activation");
+  check_shape(call, o, shape_of(want),
+              want.rank == 1 ? "for the channels of x" : "for the samples of x, per activation");
 }
 
 void check_eps(const char* call, double eps) {
@@ -39,8 +40,8 @@ Tensor packed(const Tensor& parameter, const Call& call) {
 }
 
 // A running statistic as an output: it must be memory that the update can reach.
-Tensor running_output(const char* call, const char* label, const Tensor& running, const TensorDesc& want, const Handle& h,
-                      std::initializer_list<Operand> inputs) {
+Tensor running_output(const char* call, const char* label, const Tensor& running, const TensorDesc& want,
+                      const Handle& h, std::initializer_list<Operand> inputs) {
   Tensor t = output(call, label, running, want, h, inputs);
   MINIDNN_CHECK(ShapeError, is_row_major(t.desc), call, ": ", label, " has strides [", join(strides_of(t.desc)),
                 "]; it is updated in place and must be contiguous");
@@ -125,16 +126,19 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
   check_parameter(me, x, parameter, {"bias", bias});
   check_eps(me, eps);
   MINIDNN_CHECK(ShapeError, 0 <= momentum && momentum <= 1, me, ": momentum must be in [0, 1]; got ", momentum);
-  MINIDNN_CHECK(ShapeError, running_mean.has_value() == running_var.has_value(), me, ": ",
-                running_mean ? "running_mean is given without running_var" : "running_var is given without running_mean",
-                "; give both or neither");
+  MINIDNN_CHECK(
+      ShapeError, running_mean.has_value() == running_var.has_value(), me, ": ",
+      running_mean ? "running_mean is given without running_var" : "running_var is given without running_mean",
+      "; give both or neither");
   NormArgs a{.x = x.data, .eps = eps, .momentum = momentum};
   p.running = running_mean.has_value();
   if (p.running) {
-    a.running_mean = running_output(me, "running_mean", *running_mean, parameter, h,
-                                    {{"x", x}, {"scale", scale}, {"bias", bias}}).data;
+    a.running_mean =
+        running_output(me, "running_mean", *running_mean, parameter, h, {{"x", x}, {"scale", scale}, {"bias", bias}})
+            .data;
     a.running_var = running_output(me, "running_var", *running_var, parameter, h,
-                                   {{"x", x}, {"scale", scale}, {"bias", bias}, {"running_mean", *running_mean}}).data;
+                                   {{"x", x}, {"scale", scale}, {"bias", bias}, {"running_mean", *running_mean}})
+                        .data;
   }
   BatchNormTraining r{output(me, "y", {}, dense_like(x.desc, x.desc.dtype, me), h, {}),
                       output(me, "saved_mean", {}, parameter, h, {}),
@@ -165,8 +169,13 @@ Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const 
   Tensor scale_packed = packed(scale, call), bias_packed = packed(bias, call);
   Tensor mean_packed = packed(mean, call), var_packed = packed(var, call);
   run(h, p,
-      NormArgs{.x = x.data, .out = y.data, .scale = scale_packed.data, .bias = bias_packed.data,
-               .mean = mean_packed.data, .var = var_packed.data, .eps = eps},
+      NormArgs{.x = x.data,
+               .out = y.data,
+               .scale = scale_packed.data,
+               .bias = bias_packed.data,
+               .mean = mean_packed.data,
+               .var = var_packed.data,
+               .eps = eps},
       call.algo);
   return y;
 }
@@ -188,8 +197,14 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
   Tensor scale_packed = packed(scale, call), mean_packed = packed(saved_mean, call);
   Tensor inv_std_packed = packed(saved_inv_std, call);
   run(h, p,
-      NormArgs{.x = x.data, .dy = dy.data, .out = r.dx.data, .scale = scale_packed.data, .mean = mean_packed.data,
-               .inv_std = inv_std_packed.data, .dscale = r.dscale.data, .dbias = r.dbias.data},
+      NormArgs{.x = x.data,
+               .dy = dy.data,
+               .out = r.dx.data,
+               .scale = scale_packed.data,
+               .mean = mean_packed.data,
+               .inv_std = inv_std_packed.data,
+               .dscale = r.dscale.data,
+               .dbias = r.dbias.data},
       call.algo);
   return r;
 }

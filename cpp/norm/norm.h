@@ -7,7 +7,8 @@
 
 namespace minidnn {
 
-template <> struct Family<NormProblem> {
+template <>
+struct Family<NormProblem> {
   using Args = NormArgs;
   static constexpr const char* name = "norm";
   static std::string text(const NormProblem&);
@@ -16,8 +17,8 @@ template <> struct Family<NormProblem> {
   static const Engines<NormProblem>& cuda_engines();
 };
 
-// x [N, C, spatial...], 2 to 5 dimensions. Parameters and statistics are float32 (float64 for float64): [C], taken over N
-// and space, or with per_activation of the shape of one sample, taken over N.
+// x [N, C, spatial...], 2 to 5 dimensions. Parameters and statistics are float32 (float64 for float64): [C], taken over
+// N and space, or with per_activation of the shape of one sample, taken over N.
 struct BatchNormTraining {
   Tensor y, saved_mean, saved_inv_std;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization as arithmetic, shared by CPU and CUDA: a team per statistic takes its sums, then every element is mapped
-// by coefficients of its own parameter. Deviations are taken from the mean, never E[x^2] - E[x]^2, and the mean is a sum
-// of x - x[first]: so |mean| >> std costs nothing but the rounding of the mean itself.
+// Normalization as arithmetic, shared by CPU and CUDA: a team per statistic takes its sums, then every element is
+// mapped by coefficients of its own parameter. Deviations are taken from the mean, never E[x^2] - E[x]^2, and the mean
+// is a sum of x - x[first]: so |mean| >> std costs nothing but the rounding of the mean itself.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -12,13 +12,13 @@ namespace minidnn {
 
 enum class NormDirection : int64_t { training, inference, backward };
 
-// Dimensions [kept_begin, kept_end) of x index statistics and parameters alike; each statistic is taken over the others.
-// Batch norm keeps dimension 1, and all but dimension 0 per activation.
+// Dimensions [kept_begin, kept_end) of x index statistics and parameters alike; each statistic is taken over the
+// others. Batch norm keeps dimension 1, and all but dimension 0 per activation.
 struct NormProblem {
   NormDirection direction{};
   TensorDesc x, dy, out;  // dy only backward; out is y or dx. One dtype and one shape; any strides
   int64_t kept_begin = 0, kept_end = 0;
-  int64_t running = 0;    // 1: training also updates running_mean and running_var
+  int64_t running = 0;  // 1: training also updates running_mean and running_var
 };
 
 // Parameters and statistics are Accumulator<T>, row-major. A direction uses the pointers that its formula names.
@@ -28,7 +28,7 @@ struct NormArgs {
   void* out = nullptr;
   const void* scale = nullptr;
   const void* bias = nullptr;
-  void* mean = nullptr;     // training writes these two; backward reads both, inference the mean
+  void* mean = nullptr;  // training writes these two; backward reads both, inference the mean
   void* inv_std = nullptr;
   const void* var = nullptr;     // inference
   void* running_mean = nullptr;  // null: none
@@ -81,12 +81,17 @@ struct PackedSolo : Solo {};
 
 namespace norm {
 
-template <class Team> constexpr bool kIsPacked = false;
-template <> inline constexpr bool kIsPacked<PackedSolo> = true;
-template <class Team> constexpr bool kIsAlone = kIsPacked<Team>;
-template <> inline constexpr bool kIsAlone<Solo> = true;
+template <class Team>
+constexpr bool kIsPacked = false;
+template <>
+inline constexpr bool kIsPacked<PackedSolo> = true;
+template <class Team>
+constexpr bool kIsAlone = kIsPacked<Team>;
+template <>
+inline constexpr bool kIsAlone<Solo> = true;
 
-// A thread keeps this many partial sums of a kind: additions need not wait for each other, and compilers use SIMD for them.
+// A thread keeps this many partial sums of a kind: additions need not wait for each other, and compilers use SIMD for
+// them.
 constexpr int kLanes = 8;
 // So many terms are summed before they join the total, which would round the hundred-millionth away.
 constexpr int64_t kPiece = 1024;
@@ -131,11 +136,18 @@ MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof..
   }
 }
 
-template <class Acc> MINIDNN_HD Acc& parameter(void* base, int64_t at) { return static_cast<Acc*>(base)[at]; }
-template <class Acc> MINIDNN_HD Acc parameter(const void* base, int64_t at) {
+template <class Acc>
+MINIDNN_HD Acc& parameter(void* base, int64_t at) {
+  return static_cast<Acc*>(base)[at];
+}
+template <class Acc>
+MINIDNN_HD Acc parameter(const void* base, int64_t at) {
   return static_cast<const Acc*>(base)[at];
 }
-template <class Acc> MINIDNN_HD Acc inverse_std(Acc var, double eps) { return Acc(1) / maths::sqrt(var + Acc(eps)); }
+template <class Acc>
+MINIDNN_HD Acc inverse_std(Acc var, double eps) {
+  return Acc(1) / maths::sqrt(var + Acc(eps));
+}
 
 }  // namespace norm
 
@@ -194,7 +206,8 @@ MINIDNN_HD void norm_sums(const NormSpaces& s, const NormArgs& a, Team team, int
 
 // What all elements of one parameter have in common, ready for norm_element. `a.mean` and `a.inv_std`, and backward
 // `a.dscale` and `a.dbias`, hold what norm_sums wrote.
-template <class Acc> struct NormCoefficients {
+template <class Acc>
+struct NormCoefficients {
   Acc mean, factor, offset, slope;
 };
 

@@ -22,7 +22,8 @@ void map_run(const NormSpaces& s, const NormArgs& a, const NormOffsets& at, cons
   }
 }
 
-template <class T, NormDirection direction> void compute(const NormSpaces& s, const NormArgs& a) {
+template <class T, NormDirection direction>
+void compute(const NormSpaces& s, const NormArgs& a) {
   if constexpr (direction != NormDirection::inference) {
     NormOffsets step = s.members.run_step();
     bool packed = step.x == 1 && step.dy == 1;
@@ -51,17 +52,20 @@ struct Reference final : Engine<NormProblem> {
     return roofline_us(norm_flop(p), norm_bytes(p), d, 0.2);
   }
   std::unique_ptr<Plan<NormProblem>> build(const NormProblem& p, const Device&, const Config&) const override {
-    return make_plan<NormProblem>([s = norm_spaces(p), dtype = p.x.dtype, direction = p.direction](
-                                      const NormArgs& a, void*, Stream) {
-      with_floating(dtype, [&](auto type) {
-        using T = typename decltype(type)::type;
-        switch (direction) {
-          case NormDirection::training: return compute<T, NormDirection::training>(s, a);
-          case NormDirection::inference: return compute<T, NormDirection::inference>(s, a);
-          case NormDirection::backward: return compute<T, NormDirection::backward>(s, a);
-        }
-      });
-    });
+    return make_plan<NormProblem>(
+        [s = norm_spaces(p), dtype = p.x.dtype, direction = p.direction](const NormArgs& a, void*, Stream) {
+          with_floating(dtype, [&](auto type) {
+            using T = typename decltype(type)::type;
+            switch (direction) {
+              case NormDirection::training:
+                return compute<T, NormDirection::training>(s, a);
+              case NormDirection::inference:
+                return compute<T, NormDirection::inference>(s, a);
+              case NormDirection::backward:
+                return compute<T, NormDirection::backward>(s, a);
+            }
+          });
+        });
   }
 };
 

@@ -21,8 +21,8 @@ cuda::LaunchConfig block_launch(const NormSpaces& s) {
   return config;
 }
 
-// Whether a thread per group reads memory faster than a block per group: the threads that run at once, an eighth of them
-// where neighbours read 32-byte sectors of their own instead of one together.
+// Whether a thread per group reads memory faster than a block per group: the threads that run at once, an eighth of
+// them where neighbours read 32-byte sectors of their own instead of one together.
 bool prefers_threads(const NormSpaces& s, const Device& d) {
   auto rate = [&](int64_t threads, const NormSpace& neighbours) {
     double running = double(min_of(threads, int64_t(d.sm_count) * 2048));
@@ -46,9 +46,11 @@ struct Generic final : Engine<NormProblem> {
   std::unique_ptr<Plan<NormProblem>> build(const NormProblem& p, const Device& d, const Config& config) const override {
     NormSpaces s = norm_spaces(p);
     bool by_thread = config == "team=thread";
-    std::shared_ptr<const cuda::Kernel> sums, map = cuda::load_kernel(spec("norm_map", p.x.dtype, p.direction), d.place.index);
+    std::shared_ptr<const cuda::Kernel> sums,
+        map = cuda::load_kernel(spec("norm_map", p.x.dtype, p.direction), d.place.index);
     if (p.direction != NormDirection::inference)
-      sums = cuda::load_kernel(spec(by_thread ? "norm_thread_sums" : "norm_block_sums", p.x.dtype, p.direction), d.place.index);
+      sums = cuda::load_kernel(spec(by_thread ? "norm_thread_sums" : "norm_block_sums", p.x.dtype, p.direction),
+                               d.place.index);
     cuda::LaunchConfig sums_launch = by_thread ? cuda::elementwise_launch(s.groups.size, d) : block_launch(s);
     cuda::LaunchConfig map_launch = cuda::elementwise_launch(s.all.size, d);
     return make_plan<NormProblem>([=](const NormArgs& a, void*, Stream stream) {
@@ -62,7 +64,8 @@ struct Generic final : Engine<NormProblem> {
     std::vector<KernelSpec> all;
     for (DType t : kFloatingDTypes) {
       for (const char* sums : {"norm_block_sums", "norm_thread_sums"})
-        for (auto direction : {NormDirection::training, NormDirection::backward}) all.push_back(spec(sums, t, direction));
+        for (auto direction : {NormDirection::training, NormDirection::backward})
+          all.push_back(spec(sums, t, direction));
       for (auto direction : {NormDirection::training, NormDirection::inference, NormDirection::backward})
         all.push_back(spec("norm_map", t, direction));
     }

@@ -27,23 +27,23 @@ def batch_norm_forward_training(
     mean = sum(x) / n,  var = sum((x - mean)^2) / n,  over the n elements of a channel
     running = (1 - momentum) running + momentum batch,  batch being mean, and var n / (n - 1), or var if n is 1
 
-    x               [N, C, spatial...], 2 to 5 dimensions, any strides; float32, float64, float16 or bfloat16; NumPy, DLPack or
-                    DeviceTensor
-    scale, bias     [C]; float32, float64 if x is float64
-    running_mean, running_var  both or neither; like scale, contiguous, on x's device. Updated IN PLACE: a NumPy array is
-                    changed itself, and what could only be copied is refused
+    x               [N, C, spatial...], 2 to 5 dimensions, any strides; float32, float64, float16 or bfloat16; NumPy,
+                    DLPack or DeviceTensor
+    scale, bias     [C]; float32, and float64 if x is float64
+    running_mean, running_var  both or neither; like scale, contiguous, on x's device. Updated IN PLACE: a NumPy array
+                    is changed itself, and one that could only be copied is refused
     momentum        the weight of this batch, in [0, 1], as torch has it
     eps             0 or more; with 0 a constant channel gives NaN
-    per_activation  statistics over N alone, one per element of a sample; everything said to be [C] is x.shape[1:] instead
+    per_activation  statistics over N alone, one per element of a sample: all that is [C] is x.shape[1:] instead
     algo            an engine by name, "cuda.norm.generic" or "generic"; None: the fastest expected
     handle          None: the current one for x's device
-    returns         y like x; mean and inv_std, [C], as batch_norm_backward wants them. On x's device and the handle's stream
+    returns         y like x; mean and inv_std, [C], for batch_norm_backward. On x's device and the handle's stream
                     (does not synchronise)
 
-    Sums are float32, float64 for float64, of deviations, never of squares of x: a mean far from 0 costs only its own
-    rounding, which moves y by at most eps(float32) |mean| inv_std |scale|. NaN or Inf makes its channel NaN and leaves the
-    others alone. An empty batch gives NaN for mean and inv_std and leaves the running values as they are. Deterministic.
-    explain() and find() write nothing.
+    Sums are float32, float64 for float64, and of deviations, never of squares of x: a mean far from 0 costs only its
+    own rounding, which moves y by at most eps(float32) |mean| inv_std |scale|. NaN or Inf makes its channel NaN and
+    leaves the others alone. An empty batch gives NaN for mean and inv_std and leaves the running values as they are.
+    Deterministic. explain() and find() write nothing.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
     """

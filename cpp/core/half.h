@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // float16 and bfloat16 as storage types: converted to float to compute, rounded to nearest even on the way back.
-// The same bits come out of g++ and NVRTC; on a GPU the conversions are single PTX instructions.
+// The same bits come out of g++ and NVRTC, NaN payloads apart; on a GPU the conversions are single PTX instructions.
 #pragma once
 #include "cpp/core/hd.h"
 #ifndef __CUDA_ARCH__
@@ -25,6 +25,11 @@ struct bfloat16 {
 
 #ifdef __CUDA_ARCH__
 
+namespace detail {
+MINIDNN_HD uint32_t bits_of(float v) { return __float_as_uint(v); }
+MINIDNN_HD float float_of(uint32_t u) { return __uint_as_float(u); }
+}  // namespace detail
+
 MINIDNN_HD float16::float16(float v) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v)); }
 MINIDNN_HD float16::operator float() const {
   float v;
@@ -32,7 +37,7 @@ MINIDNN_HD float16::operator float() const {
   return v;
 }
 MINIDNN_HD bfloat16::bfloat16(float v) { asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(v)); }
-MINIDNN_HD bfloat16::operator float() const { return __uint_as_float(uint32_t(bits) << 16); }
+MINIDNN_HD bfloat16::operator float() const { return detail::float_of(uint32_t(bits) << 16); }
 
 #else
 
@@ -74,6 +79,23 @@ inline bfloat16::bfloat16(float v) {
 inline bfloat16::operator float() const { return detail::float_of(uint32_t(bits) << 16); }
 
 #endif
+
+// A float for a 16-bit type to be made of, such that the value is rounded once: what does not fit is cut off and leaves
+// the last bit set ("round to odd"). Through the nearest float, 1 + 2^-11 + 2^-40 would become 1 in float16.
+MINIDNN_HD float to_odd(float v) { return v; }
+MINIDNN_HD float to_odd(double v) {
+  float f = float(v);
+  if (v != v || double(f) == v) return f;
+  uint32_t bits = detail::bits_of(f);
+  if ((v < 0 ? -double(f) : double(f)) > (v < 0 ? -v : v)) --bits;  // towards zero; Inf becomes the largest number
+  return detail::float_of(bits | 1);
+}
+MINIDNN_HD float to_odd(int32_t v) { return to_odd(double(v)); }
+MINIDNN_HD float to_odd(int64_t v) {
+  constexpr int64_t kExact = int64_t(1) << 53, kLowBits = 0x3ff;  // a double holds the other bits of any larger number
+  bool exact = (-kExact <= v && v <= kExact) || (v & kLowBits) == 0;
+  return to_odd(double(exact ? v : (v & ~kLowBits) | (kLowBits + 1)));
+}
 
 // The type sums are kept in: never narrower than float.
 template <class T> struct AccumulatorOf { using type = float; };

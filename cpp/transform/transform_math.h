@@ -33,13 +33,23 @@ template <> constexpr bool is_real<float16> = true;
 template <> constexpr bool is_real<bfloat16> = true;
 template <class T> constexpr bool is_bool = false;
 template <> constexpr bool is_bool<bool> = true;
+template <class A, class B> constexpr bool is_same = false;
+template <class A> constexpr bool is_same<A, A> = true;
+
+// Any byte but zero is true: other libraries' bool may hold more than 0 and 1, and reading that as bool is undefined.
+template <class T> MINIDNN_HD T load(const void* from, int64_t at) {
+  if constexpr (is_bool<T>) return static_cast<const uint8_t*>(from)[at] != 0;
+  else return static_cast<const T*>(from)[at];
+}
 }  // namespace detail
 
-// Real to integer truncates towards zero and saturates, NaN gives 0; integer to narrower integer keeps the low bits;
-// anything to bool is "not zero".
+// One dtype to itself keeps every bit. To real rounds once, to nearest even. Real to integer truncates towards zero and
+// saturates, NaN gives 0; integer to narrower integer keeps the low bits; anything to bool is "not zero".
 template <class To, class From> MINIDNN_HD To cast(From v) {
   using namespace detail;
-  if constexpr (is_bool<To>) return is_real<From> ? Accumulator<From>(v) != 0 : v != From(0);
+  if constexpr (is_same<To, From>) return v;
+  else if constexpr (is_bool<To>) return is_real<From> ? Accumulator<From>(v) != 0 : v != From(0);
+  else if constexpr (is_real<To> && sizeof(To) == 2) return To(to_odd(v));
   else if constexpr (is_real<To>) return To(Accumulator<To>(v));
   else if constexpr (is_real<From>) {
     double d = double(Accumulator<From>(v));
@@ -52,7 +62,7 @@ template <class To, class From> MINIDNN_HD To cast(From v) {
 
 template <class From, class To> MINIDNN_HD void transform_element(const TransformProblem& p, const TransformArgs& a,
                                                                   int64_t x_at, int64_t y_at) {
-  From x = static_cast<const From*>(a.x)[x_at];
+  From x = detail::load<From>(a.x, x_at);
   To& y = static_cast<To*>(a.y)[y_at];
   if constexpr (detail::is_real<From> && detail::is_real<To>) {
     if (p.scaled) {

@@ -10,8 +10,9 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
-#include <vector>
+#include <utility>
 
 namespace minidnn::cpu {
 namespace {
@@ -22,7 +23,10 @@ thread_local bool inside_body = false;
 class Pool {
  public:
   explicit Pool(int workers) {
-    for (int i = 0; i < workers; ++i) std::thread([this] { work(); }).detach();
+    try {
+      for (int i = 0; i < workers; ++i) std::thread([this] { work(); }).detach();
+    } catch (const std::system_error&) {  // the process may have no more threads: those that there are do the work
+    }
   }
 
   bool try_run(int64_t pieces, const std::function<void(int64_t)>& piece) {
@@ -30,7 +34,7 @@ class Pool {
     if (!only_job) return false;
     {
       std::lock_guard lock(mutex_);
-      piece_ = &piece, pieces_ = pieces, next_ = 0, error_ = nullptr;
+      piece_ = &piece, pieces_ = pieces, next_ = 0;
       ++generation_;
     }
     wake_.notify_all();
@@ -38,7 +42,7 @@ class Pool {
     std::unique_lock lock(mutex_);
     pieces_ = 0;  // a worker that wakes only now finds nothing to do
     done_.wait(lock, [this] { return active_ == 0; });
-    if (error_) std::rethrow_exception(error_);
+    if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
     return true;
   }
 
@@ -105,9 +109,10 @@ Pool& pool() {
 }  // namespace
 
 int thread_count() {
+  constexpr int kMost = 1024;
   static const int count = [] {
     if (const char* text = std::getenv("OMP_NUM_THREADS"))
-      if (int n = std::atoi(text); n > 0) return n;
+      if (int n = std::atoi(text); n > 0) return std::min(n, kMost);
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
@@ -119,7 +124,7 @@ int thread_count() {
 void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   if (n <= 0) return;
   // Up to four pieces a thread even out unequal work.
-  int64_t pieces = std::min((n + grain - 1) / std::max<int64_t>(grain, 1), int64_t(thread_count()) * 4);
+  int64_t pieces = std::min(n / std::max<int64_t>(grain, 1), int64_t(thread_count()) * 4);
   auto piece = [&](int64_t i) { body(n * i / pieces, n * (i + 1) / pieces); };
   if (pieces > 1 && thread_count() > 1 && !inside_body && pool().try_run(pieces, piece)) return;
   body(0, n);

@@ -35,13 +35,14 @@ class Handle {
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // The plan cache of one problem type, made at first use. `Cache` names it: one static slot number per type.
-  template <class Cache> Cache& cache() {
+  // The plan cache of one problem type, made at first use. `Cache` names it: one static slot number per type. The caller
+  // shares it, since another thread may close the handle meanwhile.
+  template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);
     if (slot >= caches_.size()) caches_.resize(slot + 1);
     if (!caches_[slot]) caches_[slot] = std::make_shared<Cache>();
-    return *static_cast<Cache*>(caches_[slot].get());
+    return std::static_pointer_cast<Cache>(caches_[slot]);
   }
 
  private:

@@ -193,13 +193,13 @@ template <class P> struct PlanCache {
 
 // The whole of dispatch: plan cache -> tuning file -> cheapest estimate, or measured when find() asks.
 template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P& p, const std::string& algo = "") {
-  auto& cache = h.cache<PlanCache<P>>();
+  const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
   typename PlanCache<P>::View key{p, algo};
   Session* session = Session::current();
   if (!session) [[likely]] {
-    std::shared_lock lock(cache.mutex);
-    auto it = cache.choices.find(key);
-    if (it != cache.choices.end()) return it->second;
+    std::shared_lock lock(cache->mutex);
+    auto it = cache->choices.find(key);
+    if (it != cache->choices.end()) return it->second;
   }
 
   Report report = survey(p, h, algo);
@@ -214,8 +214,8 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
   const Engine<P>* engine = *std::ranges::find(list, best.name, [](auto* e) { return e->name(); });
   auto choice = std::make_shared<const Choice<P>>(make_choice(p, h, engine, best.config));
   if (session) session->add(std::move(report));
-  std::unique_lock lock(cache.mutex);
-  cache.choices[{p, algo}] = choice;
+  std::unique_lock lock(cache->mutex);
+  cache->choices[{p, algo}] = choice;
   return choice;
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/core/allocator.h"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -22,23 +24,35 @@ constexpr int kCachedShare = 8;  // free blocks may hold an eighth of the device
 
 struct AllocatedStorage final : Storage {
   Allocator& allocator;
-  Stream stream;
-  std::vector<Stream> other_streams;
+  const Stream stream;
+  std::vector<Stream> other_streams;  // guarded by the allocator's mutex
 
-  AllocatedStorage(Allocator& a, void* p, size_t n, Stream s) : allocator(a), stream(s) {
-    data = p, bytes = n, place = a.place_;
-  }
+  AllocatedStorage(Allocator& a, size_t n, Stream s) : allocator(a), stream(s) { bytes = n, place = a.place_; }
   ~AllocatedStorage() override {
-    for (Stream other : other_streams) {
-      try {
-        memory_of(place).order(other, stream);
-      } catch (const Error&) {  // the stream is gone, and its work with it
-      }
-    }
+    if (!data) return;  // there was no room
+    for (Stream other : other_streams) order(other, stream);
     allocator.release(data, bytes, stream);
   }
   void used_on(Stream s) override {
-    if (s != stream && std::ranges::find(other_streams, s) == other_streams.end()) other_streams.push_back(s);
+    if (s == stream) return;
+    std::lock_guard lock(allocator.mutex_);
+    if (std::ranges::find(other_streams, s) == other_streams.end()) other_streams.push_back(s);
+  }
+  void settle_before(Stream later) override {
+    order(stream, later);
+    std::unique_lock lock(allocator.mutex_);
+    std::vector<Stream> others = other_streams;
+    lock.unlock();
+    for (Stream other : others) order(other, later);
+  }
+
+ private:
+  void order(Stream earlier, Stream later) const {
+    if (earlier == later) return;
+    try {
+      allocator.memory_.order(earlier, later);
+    } catch (const Error&) {  // the stream is gone, and its work with it
+    }
   }
 };
 
@@ -48,48 +62,53 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
     empty->place = place_;
     return empty;
   }
-  if (bytes > size_t(1) << 62) return nullptr;  // rounding must not wrap
+  if (bytes > size_t(device_bytes_)) return nullptr;  // giving up the cached blocks would not help
   size_t size = rounded(bytes);
-  void* data = nullptr;
-  {
-    std::lock_guard lock(mutex_);
-    ++stats_.allocations;
-    if (auto bin = free_.find({stream, size}); bin != free_.end() && !bin->second.empty()) {
-      data = bin->second.back();
-      bin->second.pop_back();
-      stats_.cached_bytes -= int64_t(size);
-    }
+  // Made before the block is taken, which it owns from then on: nothing that throws can lose one.
+  auto storage = std::make_shared<AllocatedStorage>(*this, size, stream);
+  storage->data = take_cached(size, stream);
+  if (storage->data) return storage;
+  storage->data = memory_.allocate(size, stream);
+  if (!storage->data) {
+    release_cached();
+    storage->data = memory_.allocate(size, stream);
   }
-  if (!data) {
-    Memory& memory = memory_of(place_);
-    data = memory.allocate(size, stream);
-    if (!data) {
-      release_cached();
-      data = memory.allocate(size, stream);
-    }
-    if (!data) return nullptr;
-    std::lock_guard lock(mutex_);
-    ++stats_.device_allocations;
-  }
-  {
-    std::lock_guard lock(mutex_);
-    stats_.allocated_bytes += int64_t(size);
-    stats_.peak_allocated_bytes = std::max(stats_.peak_allocated_bytes, stats_.allocated_bytes);
-  }
-  return std::make_shared<AllocatedStorage>(*this, data, size, stream);
+  if (!storage->data) return nullptr;
+  std::lock_guard lock(mutex_);
+  ++stats_.device_allocations;
+  count(size);
+  return storage;
+}
+
+void* Allocator::take_cached(size_t size, Stream stream) {
+  std::lock_guard lock(mutex_);
+  auto bin = free_.find({stream, size});
+  if (bin == free_.end() || bin->second.empty()) return nullptr;
+  void* data = bin->second.back();
+  bin->second.pop_back();
+  stats_.cached_bytes -= int64_t(size);
+  count(size);
+  return data;
+}
+
+void Allocator::count(size_t size) {
+  ++stats_.allocations;
+  stats_.allocated_bytes += int64_t(size);
+  stats_.peak_allocated_bytes = std::max(stats_.peak_allocated_bytes, stats_.allocated_bytes);
 }
 
 void Allocator::release(void* data, size_t size, Stream stream) noexcept {
   {
     std::lock_guard lock(mutex_);
     stats_.allocated_bytes -= int64_t(size);
-    if (stats_.cached_bytes + int64_t(size) <= device_at(place_).memory_bytes / kCachedShare) {
-      free_[{stream, size}].push_back(data);
-      stats_.cached_bytes += int64_t(size);
-      return;
-    }
+    if (stats_.cached_bytes + int64_t(size) <= device_bytes_ / kCachedShare) try {
+        free_[{stream, size}].push_back(data);
+        stats_.cached_bytes += int64_t(size);
+        return;
+      } catch (const std::bad_alloc&) {  // no room to remember it: give it back
+      }
   }
-  memory_of(place_).release(data, size, stream);
+  memory_.release(data, size, stream);
 }
 
 void Allocator::release_cached() {
@@ -99,16 +118,17 @@ void Allocator::release_cached() {
     blocks.swap(free_);
     stats_.cached_bytes = 0;
   }
-  Memory& memory = memory_of(place_);
   for (auto& [bin, list] : blocks)
-    for (void* p : list) memory.release(p, bin.bytes, bin.stream);
-  // The bytes are free only once the streams have passed these releases.
-  for (auto& [bin, list] : blocks) memory.synchronize(bin.stream);
+    for (void* p : list) memory_.release(p, bin.bytes, bin.stream);
+  for (auto& [bin, list] : blocks) try {
+      memory_.synchronize(bin.stream);  // the bytes are free only once the streams have passed these releases
+    } catch (const Error&) {  // the stream is gone, and its work with it
+    }
 }
 
 void Allocator::throw_out_of_memory(size_t bytes, const std::string& what) const {
   throw OutOfMemory(cat(what, " needs ", bytes_text(double(bytes)), " on ", name(place_), ", ",
-                        bytes_text(double(memory_of(place_).free_bytes())), " are free"));
+                        bytes_text(double(memory_.free_bytes())), " are free"));
 }
 
 AllocatorStats Allocator::stats() const {
@@ -121,18 +141,21 @@ void Allocator::reset_peak() {
   stats_.peak_allocated_bytes = stats_.allocated_bytes;
 }
 
-// Allocators are never destroyed: storages in static or Python globals outlive any order of destruction.
+// Allocators are never destroyed: storages in static or Python globals outlive any order of destruction. A fork waits
+// for the host's mutex, so that a child does not inherit it locked by a thread that it does not have.
 Allocator& allocator_of(Place place) {
+  auto make = [&] { return std::make_unique<Allocator>(place, memory_of(place), device_at(place).memory_bytes); };
   if (!place.is_cuda) {
-    static Allocator& host = *new Allocator(place);
+    static Allocator& host = *make().release();
+    [[maybe_unused]] static const int forks_wait =
+        pthread_atfork([] { host.mutex_.lock(); }, [] { host.mutex_.unlock(); }, [] { host.mutex_.unlock(); });
     return host;
   }
-  device_at(place);  // refuses an index that does not exist
   static std::mutex mutex;
   static auto& all = *new std::map<int, std::unique_ptr<Allocator>>;
   std::lock_guard lock(mutex);
   auto& slot = all[place.index];
-  if (!slot) slot = std::make_unique<Allocator>(place);
+  if (!slot) slot = make();  // throws for an index that does not exist
   return *slot;
 }
 

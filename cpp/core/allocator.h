@@ -18,21 +18,24 @@ struct Storage {
   Place place;
   bool read_only = false;
   virtual ~Storage() = default;
-  // Work on `stream` reads or writes these bytes: they are not reused before it is done.
+  // Work on `stream` reads or writes these bytes: they are not reused before it is done. From any thread.
   virtual void used_on(Stream) {}
+  // Work put on `stream` after this call starts when all work that used these bytes so far is done.
+  virtual void settle_before(Stream) {}
 };
 
 struct AllocatorStats {
   int64_t allocated_bytes = 0;       // in live tensors
   int64_t peak_allocated_bytes = 0;
   int64_t cached_bytes = 0;          // free, kept for reuse
-  int64_t allocations = 0;           // asked for
+  int64_t allocations = 0;           // asked for and given
   int64_t device_allocations = 0;    // of these, passed on to the system or the driver
 };
 
 class Allocator {
  public:
-  explicit Allocator(Place place) : place_(place) {}
+  Allocator(Place place, Memory& memory, int64_t device_bytes)
+      : place_(place), memory_(memory), device_bytes_(device_bytes) {}
   // Never null. `what` ("conv_forward: y [64, 256] float32") opens the OutOfMemory text.
   template <class What> std::shared_ptr<Storage> allocate(size_t bytes, Stream stream, const What& what) {
     std::shared_ptr<Storage> storage = try_allocate(bytes, stream);
@@ -45,6 +48,7 @@ class Allocator {
 
  private:
   friend struct AllocatedStorage;
+  friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
     size_t bytes;
@@ -54,10 +58,14 @@ class Allocator {
     size_t operator()(const Bin& b) const { return (size_t(b.stream) ^ b.bytes) * 0x9e3779b97f4a7c15u; }
   };
   std::shared_ptr<Storage> try_allocate(size_t bytes, Stream);
+  void* take_cached(size_t bytes, Stream);
   void release(void* data, size_t bytes, Stream) noexcept;
+  void count(size_t bytes);
   [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& what) const;
 
   const Place place_;
+  Memory& memory_;           // kept, since a process that is forked or on its way out can no longer ask for it
+  const int64_t device_bytes_;
   mutable std::mutex mutex_;
   std::unordered_map<Bin, std::vector<void*>, BinHash> free_;
   AllocatorStats stats_;

@@ -16,6 +16,7 @@ Handle& check_operands(const char* call, const Call& options, std::initializer_l
                   name(first.tensor.desc.dtype), ", ", o.name, " is ", name(o.tensor.desc.dtype),
                   "; cast one with .to(dtype=...)");
   }
+  for (const Operand& o : operands) o.tensor.storage->used_on(handle.stream());
   return handle;
 }
 
@@ -46,10 +47,12 @@ Tensor output(const char* call, const char* label, const std::optional<Tensor>& 
   for (const Operand& o : inputs)
     MINIDNN_CHECK(ShapeError, !share_memory(*out, o.tensor), call, ": ", label, " shares memory with ", o.name,
                   "; pass another tensor");
-  for (const Operand& o : in_place)
-    MINIDNN_CHECK(ShapeError, !share_memory(*out, o.tensor) || (out->data == o.tensor.data && same_strides(d, o.tensor.desc)),
-                  call, ": ", label, " overlaps ", o.name, " without being the same elements; pass ", o.name,
-                  " itself or another tensor");
+  for (const Operand& o : in_place) {
+    const TensorDesc& x = o.tensor.desc;
+    bool itself = out->data == o.tensor.data && same_strides(d, x) && itemsize(d.dtype) == itemsize(x.dtype);
+    MINIDNN_CHECK(ShapeError, itself || !share_memory(*out, o.tensor), call, ": ", label, " overlaps ", o.name,
+                  " without being the same elements; pass ", o.name, " itself or another tensor");
+  }
   out->storage->used_on(handle.stream());
   return *out;
 }

@@ -54,6 +54,7 @@ Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType
   TransformProblem p{broadcast(x.desc, want, me), want, scaled, beta != 0};
   Tensor y = output(me, "out", call.out, want, h, {}, {{"x", x}});
   if (y.desc.numel() == 0) return y;
+  x.storage->used_on(h.stream());
   run(h, p, TransformArgs{x.data, y.data, alpha, beta}, call.algo);
   return y;
 }
@@ -74,7 +75,10 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
   Handle& h = handle_for(nullptr, gpu, "to", "x");
   Handle& there = handle_for(nullptr, target, "to", "x");
   Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
+  // A move is where streams meet: it waits for all that used the tensor, and the host need not know on which they ran.
   if (x.place().is_cuda && target.is_cuda) memory_of(gpu).order(handle_for(nullptr, x.place(), "to", "x").stream(), h.stream());
+  x.storage->settle_before(h.stream());
+  x.storage->used_on(h.stream());
   if (moved.nbytes()) memory_of(gpu).copy(moved.data, x.data, size_t(x.nbytes()), h.stream());
   return as_asked ? moved : transform(moved, 1, 0, want.dtype, layout, {});
 }

@@ -28,32 +28,45 @@ std::optional<Place> optional_place(const std::optional<std::string>& text) {
   return place_from(*text);
 }
 
-Stream stream_from_python(py::handle value, Place place) {
+Stream stream_from_python(py::handle value, Place place, const char* call) {
   if (value.is_none()) return nullptr;
-  MINIDNN_CHECK(DeviceError, place.is_cuda, "Handle: stream is given and device is 'cpu', which has none; leave it away");
-  uintptr_t number = 0;
-  if (py::isinstance<py::int_>(value)) number = value.cast<uintptr_t>();
-  else if (py::hasattr(value, "__cuda_stream__")) {
+  MINIDNN_CHECK(DeviceError, place.is_cuda, call, ": stream is given and device is 'cpu', which has none; leave it away");
+  py::object address = py::reinterpret_borrow<py::object>(value);
+  if (py::hasattr(value, "__cuda_stream__")) {  // (0, address), by a method; by an attribute in the protocol's first draft
     py::object answer = value.attr("__cuda_stream__");
     if (PyCallable_Check(answer.ptr())) answer = answer();
-    number = answer.cast<py::tuple>()[1].cast<uintptr_t>();
-  } else if (py::hasattr(value, "cuda_stream")) number = value.attr("cuda_stream").cast<uintptr_t>();  // torch
-  else if (py::hasattr(value, "ptr")) number = value.attr("ptr").cast<uintptr_t>();                    // CuPy
-  else
-    throw DTypeError(cat("Handle: stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got ",
-                         std::string(py::str(py::type::of(value)))));
+    MINIDNN_CHECK(DTypeError, py::isinstance<py::tuple>(answer) && py::len(answer) == 2, call,
+                  ": __cuda_stream__ is a pair of version and address; got ", std::string(py::repr(answer)));
+    address = answer[py::int_(1)];
+  } else if (py::hasattr(value, "cuda_stream")) address = value.attr("cuda_stream");  // torch
+  else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                     // CuPy
+  MINIDNN_CHECK(DTypeError, PyLong_Check(address.ptr()), call,
+                ": stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got ",
+                std::string(py::repr(py::type::of(value))));
+  size_t number = PyLong_AsSize_t(address.ptr());
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    throw DeviceError(cat(call, ": stream ", std::string(py::repr(address)), " is no address"));
+  }
   return number == 1 ? nullptr : reinterpret_cast<Stream>(number);  // 1 is another name of the default stream
 }
 
 uintptr_t stream_number(Stream s) { return s ? reinterpret_cast<uintptr_t>(s) : 1; }
+
+py::tuple tuple_of(std::span<const int64_t> values) {
+  py::tuple t(values.size());
+  for (size_t i = 0; i < values.size(); ++i) t[i] = values[i];
+  return t;
+}
 
 namespace {
 
 void bind_errors(py::module_& m) {
   auto base = py::register_exception<Error>(m, "Error", PyExc_Exception);
   auto kind = [&]<class E>(std::type_identity<E>, const char* name, PyObject* python_kind) {
-    py::register_exception<E>(m, name, py::make_tuple(base, py::handle(python_kind)));
+    py::register_exception<E>(m, name, py::make_tuple(base, py::handle(python_kind))).attr("__module__") = "pyminidnn";
   };
+  base.attr("__module__") = "pyminidnn";
   kind(std::type_identity<ShapeError>{}, "ShapeError", PyExc_ValueError);
   kind(std::type_identity<DTypeError>{}, "DTypeError", PyExc_TypeError);
   kind(std::type_identity<NotSupported>{}, "NotSupported", PyExc_NotImplementedError);
@@ -64,16 +77,18 @@ void bind_errors(py::module_& m) {
 void bind_handle(py::module_& m) {
   py::class_<Handle, HandlePtr>(m, "Handle",
       "Where and how calls run. `with handle:` makes it the current one of this thread for its device.")
-      .def(py::init([](const std::string& device, py::object stream, std::optional<size_t> max_workspace,
+      .def(py::init([](const std::string& device, py::object stream, std::optional<int64_t> max_workspace,
                        bool deterministic, const std::string& math) {
              HandleOptions options;
-             if (max_workspace) options.max_workspace = *max_workspace;
+             MINIDNN_CHECK(ShapeError, max_workspace.value_or(0) >= 0, "Handle: max_workspace is a number of bytes; got ", *max_workspace);
+             if (max_workspace) options.max_workspace = size_t(*max_workspace);
              options.deterministic = deterministic;
              MINIDNN_CHECK(ShapeError, math == "tf32" || math == "ieee", "Handle: math is 'tf32' or 'ieee'; got '", math, "'");
              options.math = math == "ieee" ? Math::ieee : Math::tf32;
              Place place = place_from(device);
-             return std::make_shared<Handle>(place, stream_from_python(stream, place), options);
+             return std::make_shared<Handle>(place, stream_from_python(stream, place, "Handle"), options);
            }),
+           py::keep_alive<1, 3>(),  // the stream's owner destroys it
            py::arg("device") = "cpu", py::kw_only(), py::arg("stream") = py::none(), py::arg("max_workspace") = py::none(),
            py::arg("deterministic") = false, py::arg("math") = "tf32",
            R"(device         "cpu", "cuda" or "cuda:<index>"
@@ -113,8 +128,8 @@ void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
              return empty(d, place, handle_for(nullptr, place, "DeviceTensor", "it").stream(), "DeviceTensor", "memory");
            }),
            py::arg("shape"), py::kw_only(), py::arg("dtype") = "float32", py::arg("layout") = py::none(), py::arg("device") = "cpu")
-      .def_property_readonly("shape", [](const Tensor& t) { return py::tuple(py::cast(Shape(t.desc.shape, t.desc.shape + t.desc.rank))); })
-      .def_property_readonly("strides", [](const Tensor& t) { return py::tuple(py::cast(Shape(t.desc.stride, t.desc.stride + t.desc.rank))); },
+      .def_property_readonly("shape", [](const Tensor& t) { return tuple_of(shape_of(t.desc)); })
+      .def_property_readonly("strides", [](const Tensor& t) { return tuple_of(strides_of(t.desc)); },
                              "Steps in elements, as torch counts them; NumPy's are in bytes.")
       .def_property_readonly("ndim", [](const Tensor& t) { return t.desc.rank; })
       .def_property_readonly("size", [](const Tensor& t) { return t.desc.numel(); }, "The number of elements.")
@@ -160,15 +175,16 @@ Data that leaves or enters a GPU is waited for.)")
              return v;
            }, py::arg("axes"), "A view whose dimension i is dimension axes[i] of this tensor.")
       .def("as_strided", [](const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
-             MINIDNN_CHECK(ShapeError, shape.size() == strides.size(), "as_strided: shape has ", shape.size(), " dimensions, strides ", strides.size());
              Tensor v = t;
-             v.desc = dense(t.desc.dtype, shape, Layout::channels_first, "as_strided:");
-             std::copy(strides.begin(), strides.end(), v.desc.stride);
-             v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
+             v.desc = strided(t.desc.dtype, shape, strides, "as_strided:");
+             if (v.desc.numel() == 0) return v;
              Extent have = extent(t.desc), want = extent(v.desc);
-             MINIDNN_CHECK(ShapeError, v.desc.numel() == 0 || (have.begin <= offset + want.begin && offset + want.end <= have.end),
-                           "as_strided: ", shape_text(shape), " with strides [", join(strides), "] and offset ", offset, " reaches elements ",
-                           offset + want.begin, " to ", offset + want.end, "; the tensor has ", have.begin, " to ", have.end);
+             int64_t first, last;
+             bool inside = !__builtin_add_overflow(offset, want.begin, &first) && have.begin <= first &&
+                           !__builtin_add_overflow(offset, want.end, &last) && last <= have.end;
+             MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides [", join(strides), "] reaches elements ",
+                           want.begin, " to ", want.end, " around offset ", offset, "; the tensor has ", have.begin, " to ", have.end);
+             v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
              return v;
            }, py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
            "A view of the tensor's memory with any strides, in elements, that stays inside it.")

@@ -6,6 +6,7 @@
 #include "cpp/bindings/casters.h"
 #include "cpp/core/dlpack.h"
 #include "cpp/transform/transform.h"
+#include "cuda/runtime/device.h"
 
 namespace minidnn {
 namespace {
@@ -17,11 +18,14 @@ template <class M> constexpr const char* kUsedName = "used_dltensor";
 template <> constexpr const char* kUsedName<dlpack::ManagedVersioned> = "used_dltensor_versioned";
 
 template <class M> py::capsule make_capsule(M* managed) {
-  return py::reinterpret_steal<py::capsule>(PyCapsule_New(managed, kName<M>, [](PyObject* capsule) {
-    if (!PyCapsule_IsValid(capsule, kName<M>)) return;  // consumed
-    auto* m = static_cast<M*>(PyCapsule_GetPointer(capsule, kName<M>));
+  auto capsule = py::reinterpret_steal<py::capsule>(PyCapsule_New(managed, kName<M>, [](PyObject* self) {
+    if (!PyCapsule_IsValid(self, kName<M>)) return;  // consumed
+    auto* m = static_cast<M*>(PyCapsule_GetPointer(self, kName<M>));
     m->deleter(m);
   }));
+  if (capsule) return capsule;
+  managed->deleter(managed);
+  throw py::error_already_set();
 }
 
 template <class M> Tensor take_capsule(const py::object& capsule) {
@@ -40,48 +44,72 @@ Tensor from_capsule(const py::object& capsule) {
                         : cat("from_dlpack: __dlpack__ returned ", std::string(py::repr(capsule)), ", which is no DLPack capsule"));
 }
 
-dlpack::DLDevice device_pair(const py::object& pair) {
-  auto t = pair.cast<std::pair<int32_t, int32_t>>();
-  return {t.first, t.second};
+// (1, 0), as the protocol writes devices and versions. `what` opens the text.
+std::pair<int32_t, int32_t> integer_pair(const py::object& pair, const char* what) {
+  try {
+    return pair.cast<std::pair<int32_t, int32_t>>();
+  } catch (const py::cast_error&) {
+    throw DTypeError(cat(what, " is a pair of integers; got ", std::string(py::repr(pair))));
+  }
 }
 
-py::capsule export_tensor(const Tensor& self, py::object stream, py::object max_version, py::object dl_device, py::object copy) {
-  Tensor t = self;
-  Place target = dl_device.is_none() ? self.place() : dlpack::place_of(device_pair(dl_device));
-  bool must_copy = !copy.is_none() && copy.cast<bool>();
-  if (target != self.place()) {
-    if (!copy.is_none() && !must_copy)
-      throw py::buffer_error(cat("__dlpack__: from ", name(self.place()), " to ", name(target), " needs a copy, and copy=False forbids it"));
-    must_copy = true;
-  }
-  if (must_copy) t = to(self, target, {}, {}, true);
-  if (!t.place().is_cuda) {
-    if (!stream.is_none() && self.place() == t.place())
-      throw py::buffer_error("__dlpack__: stream is for CUDA tensors; this one is on the CPU");
-  } else if (intptr_t number = stream.is_none() ? 1 : stream.cast<intptr_t>(); number != -1) {
-    if (number == 0) throw py::value_error("__dlpack__: stream=0 is ambiguous; 1 is the legacy default stream, 2 the per-thread one");
-    Stream consumer = number == 1 ? nullptr : reinterpret_cast<Stream>(number);
-    Stream producer = handle_for(nullptr, t.place(), "__dlpack__", "the tensor").stream();
-    if (consumer != producer) {
-      memory_of(t.place()).order(producer, consumer);
-      t.storage->used_on(consumer);
-    }
-  }
-  bool versioned = !max_version.is_none() && max_version.cast<py::tuple>()[0].cast<uint32_t>() >= dlpack::kVersion.major;
-  if (versioned) return make_capsule(dlpack::export_versioned(t, must_copy));
-  if (t.storage->read_only)
+dlpack::DLDevice device_pair(const py::object& pair, const char* what) {
+  auto [type, id] = integer_pair(pair, what);
+  return {type, id};
+}
+
+// The stream on which the taker will use a CUDA tensor. Empty when it wants no order.
+std::optional<Stream> consumer_stream(const py::object& stream) {
+  if (stream.is_none()) return Stream{};
+  MINIDNN_CHECK(DTypeError, PyLong_Check(stream.ptr()), "__dlpack__: stream is an int; got ", std::string(py::repr(stream)));
+  int64_t number = stream.cast<int64_t>();
+  if (number == -1) return std::nullopt;
+  MINIDNN_CHECK(DeviceError, number > 0, "__dlpack__: stream=", number,
+                " is ambiguous; 1 is the legacy default stream, 2 the per-thread one, -1 asks for no order");
+  return number == 1 ? Stream{} : reinterpret_cast<Stream>(number);
+}
+
+py::capsule export_tensor(const Tensor& self, const py::object& stream, const py::object& max_version,
+                          const py::object& dl_device, std::optional<bool> copy) {
+  bool versioned = !max_version.is_none() && integer_pair(max_version, "__dlpack__: max_version").first >= int32_t(dlpack::kVersion.major);
+  Place target = dl_device.is_none() ? self.place() : dlpack::place_of(device_pair(dl_device, "__dlpack__: dl_device"));
+  bool copies = copy.value_or(target != self.place());
+  if (target != self.place() && !copies)
+    throw py::buffer_error(cat("__dlpack__: from ", name(self.place()), " to ", name(target), " needs a copy, and copy=False forbids it"));
+  if (!self.place().is_cuda && !target.is_cuda && !stream.is_none())
+    throw py::buffer_error("__dlpack__: stream is for CUDA tensors; this one is on the CPU");
+  if (!versioned && !copies && self.storage->read_only)
     throw py::buffer_error("__dlpack__: a read-only tensor needs DLPack 1.0; pass max_version=(1, 0), or copy it");
+  std::optional<Stream> consumer = target.is_cuda ? consumer_stream(stream) : std::nullopt;
+
+  Tensor t = self;
+  if (copies) {
+    py::gil_scoped_release release;
+    t = to(self, target, {}, {}, true);
+  }
+  if (consumer) {
+    Stream current = handle_for(nullptr, target, "__dlpack__", "the tensor").stream();
+    if (current != *consumer) memory_of(target).order(current, *consumer);
+    t.storage->settle_before(*consumer);
+    t.storage->used_on(*consumer);
+  }
+  if (versioned) return make_capsule(dlpack::export_versioned(t, copies));
   return make_capsule(dlpack::export_legacy(t));
 }
 
+Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
+  py::gil_scoped_release release;
+  return to(t, target, {}, {}, copy);
+}
+
 Tensor from_dlpack(const py::object& source, const std::optional<std::string>& device, std::optional<bool> copy) {
-  if (PyCapsule_CheckExact(source.ptr())) return to(from_capsule(source), optional_place(device), {}, {}, copy.value_or(false));
+  std::optional<Place> target = optional_place(device);
+  if (PyCapsule_CheckExact(source.ptr())) return moved(from_capsule(source), target, copy.value_or(false));
   if (!py::hasattr(source, "__dlpack__") || !py::hasattr(source, "__dlpack_device__"))
     throw DTypeError(cat("from_dlpack: ", std::string(py::str(py::type::of(source))), " has no __dlpack__ and __dlpack_device__"));
-  Place place = dlpack::place_of(device_pair(source.attr("__dlpack_device__")()));
-  Place target = optional_place(device).value_or(place);
-  MINIDNN_CHECK(DeviceError, target == place || copy.value_or(true), "from_dlpack: from ", name(place), " to ", name(target),
-                " needs a copy, and copy=False forbids it");
+  Place place = dlpack::place_of(device_pair(source.attr("__dlpack_device__")(), "from_dlpack: __dlpack_device__()"));
+  MINIDNN_CHECK(DeviceError, target.value_or(place) == place || copy.value_or(true), "from_dlpack: from ", name(place), " to ",
+                name(*target), " needs a copy, and copy=False forbids it");
   py::dict wanted;
   if (place.is_cuda) wanted["stream"] = stream_number(handle_for(nullptr, place, "from_dlpack", "the array").stream());
   py::object capsule;
@@ -92,7 +120,7 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
     if (!e.matches(PyExc_TypeError)) throw;  // an exporter of before 1.0 does not know max_version
     capsule = source.attr("__dlpack__")(**wanted);
   }
-  return to(from_capsule(capsule), target, {}, {}, copy.value_or(false));
+  return moved(from_capsule(capsule), target, copy.value_or(false));
 }
 
 // Holds a Python object for as long as a tensor uses its memory.
@@ -108,6 +136,13 @@ struct PythonStorage final : Storage {
   }
 };
 
+Shape byte_strides(const TensorDesc& d) {
+  Shape strides;
+  strides.reserve(kMaxRank);
+  for (int64_t s : strides_of(d)) strides.push_back(s * int64_t(itemsize(d.dtype)));
+  return strides;
+}
+
 DType dtype_of_typestr(const std::string& typestr) {
   static const std::pair<const char*, DType> known[] = {
       {"f4", DType::float32}, {"f8", DType::float64}, {"f2", DType::float16}, {"i1", DType::int8}, {"u1", DType::uint8},
@@ -117,36 +152,58 @@ DType dtype_of_typestr(const std::string& typestr) {
   throw DTypeError(cat("from_cuda_array_interface: typestr '", typestr, "' is not one this library has"));
 }
 
+struct CudaArray {
+  Shape shape;
+  std::optional<Shape> byte_strides;
+  std::string typestr;
+  std::pair<uintptr_t, bool> pointer_and_read_only;
+  py::object stream, mask;
+};
+
+CudaArray parse(const py::object& interface) {
+  auto optional = [&](const char* key) -> py::object { return interface.attr("get")(key); };
+  try {
+    return {interface["shape"].cast<Shape>(), optional("strides").cast<std::optional<Shape>>(),
+            interface["typestr"].cast<std::string>(), interface["data"].cast<std::pair<uintptr_t, bool>>(),
+            optional("stream"), optional("mask")};
+  } catch (const py::cast_error&) {
+  } catch (const py::error_already_set&) {  // no dict, or a key is missing
+  }
+  throw DTypeError(cat("from_cuda_array_interface: ", std::string(py::repr(interface)), " is not as the protocol asks"));
+}
+
+// The interface does not name the device; the driver knows it.
+Place place_of_pointer(const void* p) {
+  for (int i = 0; i < cuda::device_count(); ++i)
+    if (memory_of({true, i}).reaches(p)) return {true, i};
+  return {true, 0};
+}
+
 Tensor from_cuda_array_interface(const py::object& source) {
-  auto facts = source.attr("__cuda_array_interface__").cast<py::dict>();
-  Tensor t;
-  Shape shape = facts["shape"].cast<Shape>();
-  t.desc = dense(dtype_of_typestr(facts["typestr"].cast<std::string>()), shape, Layout::channels_first, "from_cuda_array_interface:");
-  auto size = int64_t(itemsize(t.desc.dtype));
-  if (facts.contains("strides") && !facts["strides"].is_none()) {
-    Shape strides = facts["strides"].cast<Shape>();
-    MINIDNN_CHECK(ShapeError, strides.size() == shape.size(), "from_cuda_array_interface: shape has ", shape.size(),
-                  " dimensions, strides ", strides.size());
-    for (size_t i = 0; i < strides.size(); ++i) {
-      MINIDNN_CHECK(ShapeError, strides[i] % size == 0, "from_cuda_array_interface: stride ", strides[i],
-                    " is no multiple of the element size ", size);
-      t.desc.stride[i] = strides[i] / size;
+  const char* me = "from_cuda_array_interface";
+  CudaArray array = parse(source.attr("__cuda_array_interface__"));
+  MINIDNN_CHECK(DTypeError, array.mask.is_none(), me, ": the array has a mask, and tensors have none; fill it first");
+  DType dtype = dtype_of_typestr(array.typestr);
+  TensorDesc desc = dense(dtype, array.shape, Layout::channels_first, "from_cuda_array_interface:");
+  if (array.byte_strides) {
+    auto size = int64_t(itemsize(dtype));
+    Shape strides = *array.byte_strides;
+    for (int64_t& s : strides) {
+      MINIDNN_CHECK(ShapeError, s % size == 0, me, ": stride ", s, " is no multiple of the element size ", size);
+      s /= size;
     }
+    desc = strided(dtype, array.shape, strides, "from_cuda_array_interface:");
   }
-  auto [pointer, read_only] = facts["data"].cast<std::pair<uintptr_t, bool>>();
-  t.data = reinterpret_cast<void*>(pointer);
-  Handle& h = handle_for(nullptr, {true, 0}, "from_cuda_array_interface", "the array");
-  MINIDNN_CHECK(DeviceError, t.desc.numel() == 0 || memory_of(h.place()).reaches(t.data),
-                "from_cuda_array_interface: the pointer ", t.data, " is not memory of ", name(h.place()));
-  if (facts.contains("stream") && !facts["stream"].is_none()) {
-    Stream theirs = stream_from_python(facts["stream"], h.place());
-    if (theirs != h.stream()) memory_of(h.place()).order(theirs, h.stream());
-  }
+  auto [pointer, read_only] = array.pointer_and_read_only;
+  auto* data = reinterpret_cast<void*>(pointer);
+  Place place = place_of_pointer(data);
+  Handle& h = handle_for(nullptr, place, me, "the array");
   auto storage = std::make_shared<PythonStorage>();
-  storage->owner = source;
-  storage->place = h.place();
   storage->read_only = read_only;
-  t.storage = storage;
+  Tensor t = adopt(desc, data, place, storage, me);
+  Stream theirs = stream_from_python(array.stream, place, me);
+  if (!array.stream.is_none() && theirs != h.stream()) memory_of(place).order(theirs, h.stream());
+  storage->owner = source;
   return t;
 }
 
@@ -155,15 +212,16 @@ py::dict cuda_array_interface(const Tensor& t) {
   static const char* const codes[] = {"<f4", "<f8", "<f2", "", "|i1", "|u1", "<i4", "<i8", "|b1"};
   const char* typestr = codes[int64_t(t.desc.dtype)];
   if (!*typestr) throw py::attribute_error("__cuda_array_interface__: it has no name for bfloat16; use DLPack");
-  Shape shape(t.desc.shape, t.desc.shape + t.desc.rank), strides(t.desc.stride, t.desc.stride + t.desc.rank);
-  for (int64_t& s : strides) s *= int64_t(itemsize(t.desc.dtype));
+  // The stream that the taker waits for: the current one, after all others that used the tensor.
+  Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
+  t.storage->settle_before(current);
   py::dict d;
-  d["shape"] = py::tuple(py::cast(shape));
-  d["strides"] = py::tuple(py::cast(strides));
+  d["shape"] = tuple_of(shape_of(t.desc));
+  d["strides"] = tuple_of(byte_strides(t.desc));
   d["typestr"] = typestr;
   d["data"] = py::make_tuple(reinterpret_cast<uintptr_t>(t.data), t.storage->read_only);
   d["version"] = 3;
-  d["stream"] = stream_number(handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream());
+  d["stream"] = stream_number(current);
   return d;
 }
 
@@ -179,36 +237,32 @@ py::dtype numpy_dtype(DType t) {
 }
 
 py::array to_numpy(const Tensor& self) {
-  Tensor t = to(self, Place{}, {}, {}, false);
-  Shape strides(t.desc.stride, t.desc.stride + t.desc.rank);
-  for (int64_t& s : strides) s *= int64_t(itemsize(t.desc.dtype));
-  py::array a(numpy_dtype(t.desc.dtype), shape_of(t.desc), strides, t.data, py::cast(t));
+  Tensor t = moved(self, Place{}, false);
+  py::array a(numpy_dtype(t.desc.dtype), shape_of(t.desc), byte_strides(t.desc), t.data, py::cast(t));
   if (t.storage->read_only) a.attr("setflags")(py::arg("write") = false);
   return a;
 }
 
-py::object to_array(const Tensor& t, py::object dtype, py::object copy) {
+py::object to_array(const Tensor& t, const py::object& dtype, std::optional<bool> copy) {
   if (t.place().is_cuda)
     throw py::type_error(cat("this tensor is on ", name(t.place()), ", and NumPy reads host memory only; call .numpy() or "
                              ".to(device='cpu') to copy it"));
   py::object a = to_numpy(t);
   bool casts = !dtype.is_none() && !py::object(a.attr("dtype")).equal(py::module_::import("numpy").attr("dtype")(dtype));
   if (casts) {
-    if (!copy.is_none() && !copy.cast<bool>()) throw py::value_error("__array__: another dtype needs a copy, and copy=False forbids it");
+    if (!copy.value_or(true)) throw py::value_error("__array__: another dtype needs a copy, and copy=False forbids it");
     return a.attr("astype")(dtype);
   }
-  return !copy.is_none() && copy.cast<bool>() ? a.attr("copy")() : a;
+  return copy.value_or(false) ? a.attr("copy")() : a;
 }
 
 py::buffer_info to_buffer(const Tensor& t) {
   if (t.place().is_cuda) throw py::type_error(cat("this tensor is on ", name(t.place()), "; call .numpy() to copy it to the host"));
-  static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", "q", "?"};
+  static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", "l", "?"};
   const char* format = formats[int64_t(t.desc.dtype)];
   if (!*format) throw py::type_error("the buffer protocol has no bfloat16; call .numpy(), with ml_dtypes installed");
-  Shape strides(t.desc.stride, t.desc.stride + t.desc.rank);
-  for (int64_t& s : strides) s *= int64_t(itemsize(t.desc.dtype));
   return py::buffer_info(t.data, ssize_t(itemsize(t.desc.dtype)), format, ssize_t(t.desc.rank),
-                         Shape(t.desc.shape, t.desc.shape + t.desc.rank), strides, t.storage->read_only);
+                         Shape(t.desc.shape, t.desc.shape + t.desc.rank), byte_strides(t.desc), t.storage->read_only);
 }
 
 }  // namespace

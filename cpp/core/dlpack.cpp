@@ -50,38 +50,14 @@ template <class M> Tensor take(M* managed, bool read_only) {
                 " dimensions; 0 to ", kMaxRank, " are supported");
   MINIDNN_CHECK(ShapeError, d.shape || d.ndim == 0, "from_dlpack: the array has ", d.ndim,
                 " dimensions and a null shape; its exporter is at fault");
-  Tensor t;
-  t.desc = dense(dtype_of(d.dtype), {d.shape, size_t(d.ndim)}, Layout::channels_first, "from_dlpack:");
-  if (d.strides)
-    for (int i = 0; i < d.ndim; ++i) t.desc.stride[i] = d.strides[i];
-  Place place = place_of(d.device);
-  auto size = int64_t(itemsize(t.desc.dtype));
-  int64_t reach = 0, bytes;
-  for (int i = 0; i < d.ndim; ++i) {
-    int64_t step;
-    bool overflow = __builtin_mul_overflow(t.desc.stride[i], std::max<int64_t>(d.shape[i] - 1, 0), &step) ||
-                    __builtin_mul_overflow(step < 0 ? -step : step, size, &bytes) ||
-                    __builtin_add_overflow(reach, bytes, &reach);
-    MINIDNN_CHECK(ShapeError, !overflow, "from_dlpack: stride ", t.desc.stride[i], " over ", d.shape[i],
-                  " elements reaches beyond 2^63 bytes; its exporter is at fault");
-  }
-  t.data = static_cast<char*>(d.data) + (d.data ? d.byte_offset : 0);
-  if (t.desc.numel() > 0) {
-    MINIDNN_CHECK(ShapeError, d.data, "from_dlpack: the array ", shape_text(t.desc),
-                  " has a null data pointer; its exporter is at fault");
-    MINIDNN_CHECK(ShapeError, reinterpret_cast<uintptr_t>(t.data) % uintptr_t(size) == 0, "from_dlpack: the data pointer ",
-                  t.data, " is not aligned to its element size ", size, "; copy the array first");
-    MINIDNN_CHECK(DeviceError, memory_of(place).reaches(t.data), "from_dlpack: the data pointer ", t.data, " is not memory of ",
-                  name(place), ", as the array claims; its exporter is at fault");
-  }
+  std::span<const int64_t> shape{d.shape, size_t(d.ndim)};
+  TensorDesc desc = d.strides ? strided(dtype_of(d.dtype), shape, {d.strides, shape.size()}, "from_dlpack:")
+                              : dense(dtype_of(d.dtype), shape, Layout::channels_first, "from_dlpack:");
   auto storage = std::make_shared<Imported<M>>();
-  Extent e = extent(t.desc);
-  storage->data = static_cast<char*>(t.data) + e.begin * size;
-  storage->bytes = size_t(e.end - e.begin) * size_t(size);
-  storage->place = place;
   storage->read_only = read_only;
+  void* data = static_cast<char*>(d.data) + (d.data ? d.byte_offset : 0);
+  Tensor t = adopt(desc, data, place_of(d.device), storage, "from_dlpack");
   storage->managed = managed;  // from here on the deleter is ours to call
-  t.storage = std::move(storage);
   return t;
 }
 

@@ -2,43 +2,75 @@
 #include "cpp/core/layout.h"
 
 #include <algorithm>
-#include <numeric>
+#include <cstdlib>
+#include <limits>
 
 #include "cpp/core/error.h"
 
 namespace minidnn {
 namespace {
 
-// Dimension numbers from the outermost to the innermost.
-std::vector<int> order_of(int64_t rank, Layout layout) {
-  std::vector<int> order(size_t(rank), 0);
-  std::iota(order.begin(), order.end(), 0);
-  if (layout == Layout::channels_last && rank > 2) std::rotate(order.begin() + 1, order.begin() + 2, order.end());
+// Dimension numbers in some order. On the stack: every call asks for a few of them.
+struct Dims {
+  int count = 0;
+  int at[kMaxRank];
+  void push(int dim) { at[count++] = dim; }
+  int operator[](int i) const { return at[i]; }
+};
+
+// From the outermost to the innermost.
+Dims order_of(int64_t rank, Layout layout) {
+  Dims order;
+  bool last = layout == Layout::channels_last && rank > 2;
+  for (int i = 0; i < rank; ++i)
+    if (!last || i != 1) order.push(i);
+  if (last) order.push(1);
   return order;
 }
 
-void set_strides(TensorDesc& d, const std::vector<int>& order) {
+void set_strides(TensorDesc& d, const Dims& order) {
   int64_t step = 1;
-  for (size_t i = order.size(); i-- > 0;) {
+  for (int i = order.count; i-- > 0;) {
     d.stride[order[i]] = step;
     step *= std::max<int64_t>(d.shape[order[i]], 1);
   }
 }
 
-bool is_dense_in(const TensorDesc& d, const std::vector<int>& order) {
-  TensorDesc packed = d;
-  set_strides(packed, order);
-  return same_strides(d, packed);
+bool is_dense_in(const TensorDesc& d, const Dims& order) {
+  if (d.numel() == 0) return true;
+  int64_t step = 1;
+  for (int i = order.count; i-- > 0;) {
+    int64_t n = d.shape[order[i]];
+    if (n > 1 && d.stride[order[i]] != step) return false;
+    step *= n;
+  }
+  return true;
 }
 
-// Dimensions longer than one, from the largest stride to the smallest.
-std::vector<int> by_stride(const TensorDesc& d) {
-  std::vector<int> dims;
-  for (int i = 0; i < d.rank; ++i)
-    if (d.shape[i] > 1) dims.push_back(i);
-  std::stable_sort(dims.begin(), dims.end(),
-                   [&](int a, int b) { return std::abs(d.stride[a]) > std::abs(d.stride[b]); });
+// Dimensions longer than one, from the largest stride to the smallest; equal ones keep their order.
+Dims by_stride(const TensorDesc& d) {
+  Dims dims;
+  for (int i = 0; i < d.rank; ++i) {
+    if (d.shape[i] <= 1) continue;
+    int slot = dims.count++;
+    for (; slot > 0 && std::abs(d.stride[dims[slot - 1]]) < std::abs(d.stride[i]); --slot) dims.at[slot] = dims.at[slot - 1];
+    dims.at[slot] = i;
+  }
   return dims;
+}
+
+// Whether sum over k of d_k * stride_k can be `rest`, d_k between 1 - b.shape_k and a.shape_k - 1, over dims[from] and
+// all after it. Each stride steps over what lies inside it, so at most three values of d_k are worth a look.
+bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims, int from) {
+  if (from == dims.count) return rest == 0;
+  int k = dims[from];
+  int64_t step = std::abs(both.stride[k]), inner = 0;
+  for (int i = from + 1; i < dims.count; ++i) inner += std::abs(both.stride[dims[i]]) * (both.shape[dims[i]] - 1);
+  int64_t ahead = a.shape[k] - 1, behind = b.shape[k] - 1;
+  if (both.stride[k] < 0) std::swap(ahead, behind);
+  for (int64_t d = std::max(-behind, (rest - inner) / step - 1); d <= ahead && d * step <= rest + inner; ++d)
+    if (can_sum_to(rest - d * step, a, b, both, dims, from + 1)) return true;
+  return false;
 }
 
 struct Names { const char *first, *last; };
@@ -78,8 +110,10 @@ std::string layout_name(const TensorDesc& d) {
 Layout preferred_layout(const TensorDesc& d) {
   if (!names_of(d.rank) || is_row_major(d)) return Layout::channels_first;
   if (is_dense_in(d, order_of(d.rank, Layout::channels_last))) return Layout::channels_last;
-  std::vector<int> dims = by_stride(d);
-  return !dims.empty() && dims.back() == 1 ? Layout::channels_last : Layout::channels_first;
+  // Repeated dimensions do not tell: a channel broadcast over NCHW has the smallest stride of all.
+  Dims dims = by_stride(d);
+  while (dims.count && d.stride[dims[dims.count - 1]] == 0) --dims.count;
+  return dims.count && dims[dims.count - 1] == 1 ? Layout::channels_last : Layout::channels_first;
 }
 
 TensorDesc dense(DType dtype, std::span<const int64_t> shape, Layout layout, const char* what) {
@@ -104,10 +138,29 @@ TensorDesc dense(DType dtype, std::span<const int64_t> shape, Layout layout, con
 TensorDesc dense_like(const TensorDesc& x, DType dtype, const char* what) {
   TensorDesc d = dense(dtype, shape_of(x), preferred_layout(x), what);
   if (!names_of(x.rank) && is_dense(x) && x.numel() > 0) {
-    std::vector<int> order = by_stride(x);
+    Dims order;
     for (int i = 0; i < x.rank; ++i)
-      if (x.shape[i] <= 1) order.insert(order.begin(), i);
+      if (x.shape[i] == 1) order.push(i);
+    Dims longer = by_stride(x);
+    for (int i = 0; i < longer.count; ++i) order.push(longer[i]);
     set_strides(d, order);
+  }
+  return d;
+}
+
+TensorDesc strided(DType dtype, std::span<const int64_t> shape, std::span<const int64_t> strides, const char* what) {
+  TensorDesc d = dense(dtype, shape, Layout::channels_first, what);
+  MINIDNN_CHECK(ShapeError, strides.size() == shape.size(), what, " shape ", shape_text(shape), " has ", shape.size(),
+                " dimensions, strides [", join(strides), "] have ", strides.size());
+  auto size = int64_t(itemsize(dtype));
+  int64_t reach = size, bytes;  // from the lowest byte to one past the highest
+  for (size_t i = 0; i < strides.size(); ++i) {
+    bool overflow = __builtin_mul_overflow(strides[i], size, &bytes) || bytes == std::numeric_limits<int64_t>::min() ||
+                    __builtin_mul_overflow(std::abs(bytes), std::max<int64_t>(shape[i] - 1, 0), &bytes) ||
+                    __builtin_add_overflow(reach, bytes, &reach);
+    MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype), " with strides [", join(strides),
+                  "] reaches beyond 2^63 bytes");
+    d.stride[i] = strides[i];
   }
   return d;
 }
@@ -116,26 +169,31 @@ bool is_row_major(const TensorDesc& d) { return is_dense_in(d, order_of(d.rank, 
 
 bool is_dense(const TensorDesc& d) {
   if (d.numel() == 0) return true;
-  int64_t step = 1;
-  std::vector<int> dims = by_stride(d);
-  for (size_t i = dims.size(); i-- > 0;) {
-    if (d.stride[dims[i]] != step) return false;
-    step *= d.shape[dims[i]];
-  }
-  return true;
+  return is_dense_in(d, by_stride(d));
 }
 
 // Exact for what views of dense arrays produce: walking inwards, each stride must step over all that lies inside it.
 bool overlaps_itself(const TensorDesc& d) {
   if (d.numel() == 0) return false;
   int64_t reach = 0;  // the furthest offset of the inner dimensions
-  std::vector<int> dims = by_stride(d);
-  for (size_t i = dims.size(); i-- > 0;) {
+  Dims dims = by_stride(d);
+  for (int i = dims.count; i-- > 0;) {
     int64_t step = std::abs(d.stride[dims[i]]);
     if (step <= reach) return true;
     reach += step * (d.shape[dims[i]] - 1);
   }
   return false;
+}
+
+bool may_meet(const TensorDesc& a, const TensorDesc& b, int64_t apart) {
+  if (a.numel() == 0 || b.numel() == 0) return false;
+  if (a.rank != b.rank || overlaps_itself(a) || overlaps_itself(b)) return true;
+  TensorDesc both = a;
+  for (int i = 0; i < a.rank; ++i) {
+    if (a.shape[i] > 1 && b.shape[i] > 1 && a.stride[i] != b.stride[i]) return true;
+    if (b.shape[i] > a.shape[i]) both.shape[i] = b.shape[i], both.stride[i] = b.stride[i];
+  }
+  return overlaps_itself(both) || can_sum_to(apart, a, b, both, by_stride(both), 0);
 }
 
 bool same_shape(const TensorDesc& a, const TensorDesc& b) {

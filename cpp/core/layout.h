@@ -33,10 +33,16 @@ Layout preferred_layout(const TensorDesc&);
 // bytes than an int64 counts.
 TensorDesc dense(DType, std::span<const int64_t> shape, Layout, const char* what);
 TensorDesc dense_like(const TensorDesc&, DType, const char* what);  // keeps the stride order of a dense input
+// A tensor with the strides given, in elements. Beside dense()'s errors: ShapeError when there are too few or too many,
+// or when they reach so far that a byte offset would not fit an int64.
+TensorDesc strided(DType, std::span<const int64_t> shape, std::span<const int64_t> strides, const char* what);
 
 bool is_row_major(const TensorDesc&);
 bool is_dense(const TensorDesc&);      // some permutation of it is row-major: no gaps, no overlap
 bool overlaps_itself(const TensorDesc&);  // two indices may share an element: unfit for an output
+// Whether an element of `a` may be one of `b`, whose first element lies `apart` elements after a's. Exact where the
+// strides agree, as those of slices of one array do, and neither overlaps itself.
+bool may_meet(const TensorDesc& a, const TensorDesc& b, int64_t apart);
 bool same_shape(const TensorDesc&, const TensorDesc&);
 bool same_strides(const TensorDesc&, const TensorDesc&);  // over dimensions longer than one
 

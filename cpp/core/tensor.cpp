@@ -14,6 +14,22 @@ Tensor empty(const TensorDesc& desc, Place place, Stream stream, const char* cal
   return t;
 }
 
+Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<Storage> owner, const char* call) {
+  auto size = int64_t(itemsize(desc.dtype));
+  if (desc.numel() > 0) {
+    MINIDNN_CHECK(ShapeError, data, call, ": the array ", shape_text(desc), " has a null data pointer; its exporter is at fault");
+    MINIDNN_CHECK(ShapeError, reinterpret_cast<uintptr_t>(data) % uintptr_t(size) == 0, call, ": the data pointer ", data,
+                  " is not aligned to its element size ", size, "; copy the array first");
+    MINIDNN_CHECK(DeviceError, memory_of(place).reaches(data), call, ": the data pointer ", data, " is not memory of ",
+                  name(place), ", as the array claims; its exporter is at fault");
+  }
+  Extent e = extent(desc);
+  owner->data = static_cast<char*>(data) + e.begin * size;
+  owner->bytes = size_t(e.end - e.begin) * size_t(size);
+  owner->place = place;
+  return {desc, data, std::move(owner)};
+}
+
 // Walks old and new dimensions from the innermost outwards in groups of equal size. Inside a group the old dimensions
 // must be packed against each other; the new ones are then laid into the same stretch.
 bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, TensorDesc* result) {
@@ -57,16 +73,14 @@ Tensor view_as(const Tensor& t, std::span<const int64_t> shape, const char* what
 }
 
 bool share_memory(const Tensor& a, const Tensor& b) {
-  if (a.place() != b.place() || a.desc.numel() == 0 || b.desc.numel() == 0) return false;
-  auto range = [](const Tensor& t) {
-    Extent e = extent(t.desc);
-    auto base = reinterpret_cast<intptr_t>(t.data);
-    auto size = intptr_t(itemsize(t.desc.dtype));
-    return std::pair{base + e.begin * size, base + e.end * size};
-  };
-  auto [a0, a1] = range(a);
-  auto [b0, b1] = range(b);
-  return a0 < b1 && b0 < a1;
+  const TensorDesc &x = a.desc, &y = b.desc;
+  if (a.place() != b.place() || x.numel() == 0 || y.numel() == 0) return false;
+  auto size = int64_t(itemsize(x.dtype)), y_size = int64_t(itemsize(y.dtype));
+  int64_t apart = reinterpret_cast<intptr_t>(b.data) - reinterpret_cast<intptr_t>(a.data);
+  Extent ex = extent(x), ey = extent(y);
+  if (ex.end * size <= apart + ey.begin * y_size || apart + ey.end * y_size <= ex.begin * size) return false;
+
+  return size != y_size || apart % size != 0 || may_meet(x, y, apart / size);
 }
 
 }  // namespace minidnn

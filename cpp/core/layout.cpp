@@ -207,6 +207,20 @@ bool same_strides(const TensorDesc& a, const TensorDesc& b) {
   return true;
 }
 
+std::optional<TensorDesc> broadcast(const TensorDesc& x, std::span<const int64_t> shape) {
+  TensorDesc b{x.dtype, int64_t(shape.size())};
+  int64_t missing = b.rank - x.rank;
+  if (missing < 0) return std::nullopt;
+  for (int64_t i = 0; i < b.rank; ++i) {
+    int64_t from = i - missing;
+    b.shape[i] = shape[i];
+    if (from < 0 || (x.shape[from] == 1 && shape[i] != 1)) continue;
+    if (x.shape[from] != shape[i]) return std::nullopt;
+    b.stride[i] = x.stride[from];
+  }
+  return b;
+}
+
 Extent extent(const TensorDesc& d) {
   if (d.numel() == 0) return {0, 0};
   Extent e{0, 1};

@@ -3,6 +3,7 @@
 // read off the strides and never stored.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -45,6 +46,10 @@ bool overlaps_itself(const TensorDesc&);  // two indices may share an element: u
 bool may_meet(const TensorDesc& a, const TensorDesc& b, int64_t apart);
 bool same_shape(const TensorDesc&, const TensorDesc&);
 bool same_strides(const TensorDesc&, const TensorDesc&);  // over dimensions longer than one
+
+// x seen through `shape`, NumPy's way: missing dimensions in front, and a length of one repeats with a stride of zero.
+// Empty when that does not fit.
+std::optional<TensorDesc> broadcast(const TensorDesc& x, std::span<const int64_t> shape);
 
 // The elements from the first to one past the last that the tensor touches, relative to its pointer.
 struct Extent { int64_t begin, end; };

@@ -4,22 +4,6 @@
 namespace minidnn {
 namespace {
 
-// x seen through `shape`, NumPy's way: missing dimensions in front, and length one repeats.
-TensorDesc broadcast(const TensorDesc& x, const TensorDesc& shape, const char* call) {
-  TensorDesc b = shape;
-  b.dtype = x.dtype;
-  int64_t missing = shape.rank - x.rank;
-  for (int64_t i = 0; i < shape.rank; ++i) {
-    int64_t from = i - missing;
-    bool repeats = from < 0 || (x.shape[from] == 1 && shape.shape[i] != 1);
-    MINIDNN_CHECK(ShapeError, missing >= 0 && (repeats || x.shape[from] == shape.shape[i]), call, ": x ", shape_text(x),
-                  " does not broadcast to out ", shape_text(shape));
-    b.stride[i] = repeats ? 0 : x.stride[from];
-  }
-  MINIDNN_CHECK(ShapeError, missing >= 0, call, ": x ", shape_text(x), " does not broadcast to out ", shape_text(shape));
-  return b;
-}
-
 TensorDesc result_desc(const TensorDesc& x, std::optional<DType> dtype, std::optional<Layout> layout, const char* call) {
   DType t = dtype.value_or(x.dtype);
   return layout ? dense(t, shape_of(x), *layout, call) : dense_like(x, t, call);
@@ -51,7 +35,9 @@ Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType
   bool scaled = alpha != 1 || beta != 0;
   MINIDNN_CHECK(DTypeError, !scaled || (is_floating(x.desc.dtype) && is_floating(want.dtype)), me,
                 ": alpha and beta need floating dtypes; x is ", name(x.desc.dtype), ", the result ", name(want.dtype));
-  TransformProblem p{broadcast(x.desc, want, me), want, scaled, beta != 0};
+  std::optional<TensorDesc> seen = broadcast(x.desc, shape_of(want));
+  MINIDNN_CHECK(ShapeError, seen, me, ": x ", shape_text(x.desc), " does not broadcast to out ", shape_text(want));
+  TransformProblem p{*seen, want, scaled, beta != 0};
   Tensor y = output(me, "out", call.out, want, h, {}, {{"x", x}});
   if (y.desc.numel() == 0) return y;
   x.storage->used_on(h.stream());

@@ -109,10 +109,10 @@ Pool& pool() {
 }  // namespace
 
 int thread_count() {
-  constexpr int kMost = 1024;
   static const int count = [] {
+    constexpr int kMost = 1024;  // a larger number is a slip
     if (const char* text = std::getenv("OMP_NUM_THREADS"))
-      if (int n = std::atoi(text); n > 0) return std::min(n, kMost);
+      if (int n = std::atoi(text); n > 0) return n < kMost ? n : kMost;
     cpu_set_t set;
     CPU_ZERO(&set);
     if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));

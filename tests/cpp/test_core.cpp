@@ -1,0 +1,645 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host logic of core: 16-bit floats, layouts, views, overlap, the allocator, the thread pool, handles. Definitions
+// are written out here the slow way and compared on many small random problems; a seed makes each run the same.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "cpp/core/dlpack.h"
+#include "cpp/core/handle.h"
+#include "cpp/cpu/threads.h"
+#include "cpp/transform/transform_math.h"
+
+using namespace minidnn;
+
+static std::atomic<int> failures = 0;
+// CHECK(condition, values...): the values are what a reader of a failure wants to see.
+#define CHECK(condition, ...)                                                                                \
+  do {                                                                                                       \
+    if (!(condition) && ++failures < 50)                                                                     \
+      std::cout << __FILE__ << ':' << __LINE__ << ": " #condition ": " << cat(__VA_ARGS__) << std::endl; \
+  } while (0)
+
+static std::mt19937_64 random_bits(20240607);
+static int64_t pick(int64_t low, int64_t high) { return low + int64_t(random_bits() % uint64_t(high - low + 1)); }
+
+template <class Kind, class F> static std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Kind& e) {
+    return e.what();
+  } catch (const std::exception& e) {
+    return cat("another kind of error: ", e.what());
+  }
+  return "no error";
+}
+static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+
+static std::string text_of(const TensorDesc& d) {
+  return cat(shape_text(d), " strides [", join(strides_of(d)), "]");
+}
+
+// ---- 16-bit floats
+
+struct Format {
+  int exponent_bits, mantissa_bits;
+  int bias() const { return (1 << (exponent_bits - 1)) - 1; }
+  uint16_t infinity() const { return uint16_t(((1 << exponent_bits) - 1) << mantissa_bits); }
+  // The value of the bits, by the definition of IEEE 754.
+  double value(uint16_t bits) const {
+    double sign = bits & 0x8000 ? -1 : 1;
+    int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1), mantissa = bits & ((1 << mantissa_bits) - 1);
+    if (exponent == (1 << exponent_bits) - 1) return mantissa ? NAN : sign * INFINITY;
+    double fraction = std::ldexp(double(mantissa), -mantissa_bits) + (exponent ? 1 : 0);
+    return sign * std::ldexp(fraction, std::max(exponent, 1) - bias());
+  }
+  // The nearest value, ties to the even one: what follows the largest number is where infinity begins.
+  uint16_t nearest(long double v) const {
+    uint16_t sign = std::signbit(v) ? 0x8000 : 0;
+    long double magnitude = std::fabs(v);
+    auto at = [&](int bits) {
+      return bits < infinity() ? (long double)value(uint16_t(bits)) : std::ldexp(1.0L, bias() + 1);
+    };
+    int low = 0, high = infinity();  // at(low) <= magnitude
+    if (magnitude >= at(high)) return sign | infinity();
+    while (high - low > 1) {
+      int middle = (low + high) / 2;
+      (at(middle) <= magnitude ? low : high) = middle;
+    }
+    long double below = magnitude - at(low), above = at(high) - magnitude;
+    return sign | uint16_t(below < above || (below == above && low % 2 == 0) ? low : high);
+  }
+};
+constexpr Format kFloat16{5, 10}, kBfloat16{8, 7};
+
+template <class T> static void test_half(const Format& format, const char* name) {
+  for (int bits = 0; bits < 0x10000; ++bits) {  // every value there is, to float and back
+    T h;
+    h.bits = uint16_t(bits);
+    double want = format.value(uint16_t(bits)), got = float(h);
+    CHECK(std::isnan(want) ? std::isnan(got) : want == got && std::signbit(want) == std::signbit(got), name, " ", bits, ": ", got);
+    T back = T(float(h));
+    CHECK(std::isnan(want) ? std::isnan(float(back)) : back.bits == bits, name, " ", bits, " -> ", back.bits);
+  }
+  auto same = [&](float v) {
+    T got = T(v);
+    uint16_t want = format.nearest(v);
+    CHECK(got.bits == want, name, " of ", v, ": ", got.bits, ", want ", want);
+  };
+  // Rounding is a staircase; its steps are where two neighbours meet. Both sides of every one:
+  for (int bits = 0; bits < format.infinity(); ++bits) {
+    double low = format.value(uint16_t(bits));
+    double high = bits + 1 < format.infinity() ? format.value(uint16_t(bits + 1)) : std::ldexp(1.0, format.bias() + 1);
+    auto middle = float((low + high) / 2);
+    for (float v : {middle, std::nextafterf(middle, 0), std::nextafterf(middle, INFINITY)}) same(v), same(-v);
+  }
+  for (float v : {0.f, -0.f, INFINITY, -INFINITY, 3.4e38f, 1e-45f, -1e-45f}) same(v);
+  for (uint32_t nan : {0x7f800001u, 0x7fc00000u, 0xff800001u, 0x7fffffffu}) CHECK(std::isnan(float(T(detail::float_of(nan)))), name, nan);
+  for (int i = 0; i < 1000000; ++i) {
+    float v = detail::float_of(uint32_t(random_bits()));
+    if (!std::isnan(v)) same(v);
+  }
+
+  // From wider types through to_odd(): once, not twice.
+  auto wide = [&](auto v) {
+    T got = cast<T>(v);
+    uint16_t want = format.nearest((long double)v);
+    CHECK(got.bits == want, name, " of ", double(v), " (", sizeof v, " bytes): ", got.bits, ", want ", want);
+  };
+  for (int i = 0; i < 200000; ++i) {
+    int bits = int(pick(0, format.infinity() - 2));
+    double middle = (format.value(uint16_t(bits)) + format.value(uint16_t(bits + 1))) / 2;
+    for (double v : {middle, std::nextafter(middle, 0.0), std::nextafter(middle, 1e300), middle * (1 + 0x1p-30), middle * (1 - 0x1p-30)})
+      wide(v), wide(-v);
+    uint64_t any = random_bits();
+    double d;
+    std::memcpy(&d, &any, sizeof d);
+    if (!std::isnan(d)) wide(d);
+    wide(int32_t(any) >> pick(0, 31));
+    wide(int64_t(any) >> pick(0, 63));
+    // Just beside a tie between two bfloat16: 2^k (1 + odd / 256), and one more or less.
+    auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
+    for (int64_t v : {tie, tie - 1, tie + 1}) wide(v), wide(-v), wide(int32_t(v));
+  }
+  for (int64_t v : {INT64_MIN, INT64_MAX, INT64_MIN + 1, int64_t(0), int64_t(1) << 53, (int64_t(1) << 53) + 1}) wide(v);
+}
+
+// ---- layouts
+
+static TensorDesc desc_of(const Shape& shape, const Shape& strides) { return strided(DType::int8, shape, strides, "test"); }
+
+// Offsets of all elements in row-major order of the shape.
+static std::vector<int64_t> offsets(const TensorDesc& d) {
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < d.numel(); ++i) all.push_back(d.offset_of(i));
+  return all;
+}
+
+static Shape random_shape(int64_t rank, int64_t least, int64_t most) {
+  Shape shape;
+  for (int64_t i = 0; i < rank; ++i) shape.push_back(pick(least, most));
+  return shape;
+}
+
+// What NumPy's slicing and transposing make of a dense array; `at` is the offset of the first element.
+static TensorDesc random_slice(const TensorDesc& whole, int64_t& at) {
+  TensorDesc d = whole;
+  at = 0;
+  for (int i = 0; i < d.rank; ++i) {
+    if (d.shape[i] == 0) continue;
+    int64_t first = pick(0, d.shape[i] - 1), step = pick(1, 2), n = pick(0, (d.shape[i] - 1 - first) / step) + 1;
+    at += d.stride[i] * first;
+    if (pick(0, 3) == 0) at += d.stride[i] * step * (n - 1), step = -step;  // backwards
+    d.shape[i] = n;
+    d.stride[i] *= step;
+  }
+  return d;
+}
+
+static void test_layout_names() {
+  Shape shape{2, 3, 4, 5};
+  TensorDesc first = dense(DType::float32, shape, Layout::channels_first, "test"), last = dense(DType::float32, shape, Layout::channels_last, "test");
+  CHECK(strides_of(first)[1] == 20 && strides_of(last)[1] == 1 && strides_of(last)[3] == 3 && strides_of(last)[0] == 60, text_of(last));
+  CHECK(layout_name(first) == "NCHW" && layout_name(last) == "NHWC", layout_name(first), layout_name(last));
+  CHECK(problem_text(last) == "2x3x4x5:nhwc" && problem_text(first) == "2x3x4x5", problem_text(last));
+  CHECK(layout_name(dense(DType::int8, Shape{2, 3, 4}, Layout::channels_last, "test")) == "NWC");
+  CHECK(layout_name(dense(DType::int8, Shape{2, 3, 4, 5, 6}, Layout::channels_last, "test")) == "NDHWC");
+  CHECK(layout_name(dense(DType::int8, Shape{2, 1, 4, 5}, Layout::channels_last, "test")) == "NCHW", "one channel is dense in both");
+  CHECK(layout_name(dense(DType::int8, Shape{2, 3}, Layout::channels_last, "test")) == "contiguous");
+  CHECK(problem_text(desc_of({4, 5}, {1, 4})) == "4x5:s1,4" && problem_text(desc_of({}, {})) == "scalar");
+  CHECK(layout_from("NWC", 3) == Layout::channels_last && layout_from("contiguous", 2) == Layout::channels_first);
+  CHECK(has(error_of<ShapeError>([] { layout_from("NHWC", 3); }), "use 'NCW', 'NWC' or 'contiguous'"));
+
+  CHECK(preferred_layout(desc_of(shape, {120, 1, 30, 6})) == Layout::channels_last, "channels last with gaps");
+  CHECK(preferred_layout(desc_of(shape, {20, 0, 5, 1})) == Layout::channels_first, "a channel repeated over NCHW");
+  CHECK(preferred_layout(desc_of(shape, {12, 1, 3, 0})) == Layout::channels_last, "a column repeated over NHWC");
+  CHECK(preferred_layout(desc_of(shape, {0, 0, 0, 0})) == Layout::channels_first);
+}
+
+static void test_layout_errors() {
+  auto dense_error = [](const Shape& shape) {
+    return error_of<ShapeError>([&] { dense(DType::float64, shape, Layout::channels_first, "empty:"); });
+  };
+  CHECK(dense_error({2, -1}) == "empty: [2, -1] has a negative size in dimension 1", dense_error({2, -1}));
+  CHECK(has(dense_error(Shape(9, 1)), "has 9 dimensions; at most 8"));
+  CHECK(has(dense_error({int64_t(1) << 31, int64_t(1) << 31}), "is larger than 2^63 bytes"));
+  CHECK(has(dense_error({0, int64_t(1) << 62, 2}), "is larger than 2^63 bytes"), "zero elements do not excuse strides that overflow");
+  auto strided_error = [](const Shape& shape, const Shape& strides, DType t = DType::int8) {
+    return error_of<ShapeError>([&] { strided(t, shape, strides, "as_strided:"); });
+  };
+  CHECK(has(strided_error({2, 3}, {1}), "has 2 dimensions, strides [1] have 1"));
+  for (int64_t stride : {INT64_MIN, INT64_MIN + 1, INT64_MAX, int64_t(1) << 62})
+    CHECK(has(strided_error({5}, {stride}), "reaches beyond 2^63 bytes"), stride, " ", strided_error({5}, {stride}));
+  CHECK(has(strided_error({2}, {int64_t(1) << 61}, DType::float64), "reaches beyond"));
+  CHECK(has(strided_error({2, 2}, {int64_t(3) << 61, int64_t(3) << 61}), "reaches beyond"));
+  CHECK(strided_error({2}, {INT64_MAX - 1}) == "no error", strided_error({2}, {INT64_MAX - 1}));
+}
+
+static void test_layout_by_brute_force() {
+  int exact = 0, meets = 0;
+  for (int round = 0; round < 40000; ++round) {
+    int64_t rank = pick(0, 4);
+    Shape shape = random_shape(rank, round % 7 ? 1 : 0, 4), strides = random_shape(rank, -9, 9);
+    TensorDesc d = desc_of(shape, strides);
+    if (round % 2) {  // a permuted dense array, perhaps with a step, is likelier in life than random strides
+      int64_t at;
+      TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 5), pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
+      d = random_slice(whole, at);
+    }
+    std::vector<int64_t> all = offsets(d);
+    auto [low, high] = std::minmax_element(all.begin(), all.end());
+    Extent e = extent(d);
+    if (all.empty()) CHECK(e.begin == 0 && e.end == 0);
+    else CHECK(e.begin == *low && e.end == *high + 1, text_of(d), " ", e.begin, " ", e.end);
+
+    std::set<int64_t> distinct(all.begin(), all.end());
+    bool packed = all.empty() || (distinct.size() == all.size() && *low == 0 && *high == int64_t(all.size()) - 1);
+    CHECK(is_dense(d) == packed, text_of(d));
+    bool overlaps = distinct.size() != all.size();
+    CHECK(!overlaps || overlaps_itself(d), text_of(d));
+    if (round % 2) CHECK(overlaps_itself(d) == overlaps, "slices are judged exactly: ", text_of(d));
+
+    bool row_major = true;
+    for (size_t i = 0; i < all.size(); ++i) row_major &= all[i] == int64_t(i);
+    CHECK(is_row_major(d) == row_major, text_of(d));
+    TensorDesc like = dense_like(d, DType::float16, "test");
+    CHECK(is_dense(like) && same_shape(like, d) && like.dtype == DType::float16, text_of(like));
+    if (is_row_major(d) || layout_name(d) == "NHWC" || (is_dense(d) && (rank < 3 || rank > 5)))
+      CHECK(same_strides(like, d), text_of(d), " -> ", text_of(like));
+
+    // Two slices of one array, and what random strides give.
+    TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6), Layout::channels_first, "test");
+    int64_t a_at = 0, b_at = pick(-20, 20);
+    TensorDesc a = d, b = desc_of(random_shape(rank, 1, 3), random_shape(rank, -9, 9));
+    bool one_array = round % 4 < 2;
+    if (one_array) a = random_slice(whole, a_at), b = random_slice(whole, b_at);
+    std::vector<int64_t> of_a = offsets(a), of_b = offsets(b);
+    std::set<int64_t> in_a;
+    for (int64_t i : of_a) in_a.insert(i + a_at);
+    bool meet = std::any_of(of_b.begin(), of_b.end(), [&](int64_t i) { return in_a.count(i + b_at); });
+    bool said = may_meet(a, b, b_at - a_at);
+    CHECK(!meet || said, text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
+    CHECK(may_meet(b, a, a_at - b_at) == said, "either way round");
+    bool agree = one_array;
+    for (int i = 0; i < rank; ++i) agree &= a.stride[i] == b.stride[i] || a.shape[i] == 1 || b.shape[i] == 1;
+    if (!agree) continue;
+    CHECK(said == meet, "exact: ", text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
+    ++exact, meets += meet;
+  }
+  CHECK(exact > 5000 && meets > 1000 && exact - meets > 500, exact, " ", meets);
+}
+
+static void test_views() {
+  int views = 0, copies = 0;
+  for (int round = 0; round < 30000; ++round) {
+    int64_t at, rank = pick(0, 4);
+    TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6), pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
+    TensorDesc d = pick(0, 1) ? whole : random_slice(whole, at);
+    // The same elements in other dimensions: split the prime factors of their number at random.
+    Shape shape;
+    for (int64_t n = d.numel(), f = 2; n > 1; ++f)
+      for (; n % f == 0; n /= f) {
+        if (shape.empty() || (pick(0, 1) && shape.size() < 7)) shape.insert(shape.begin() + pick(0, int64_t(shape.size())), f);
+        else shape[size_t(pick(0, int64_t(shape.size()) - 1))] *= f;
+      }
+    if (pick(0, 3) == 0 && shape.size() < 8) shape.insert(shape.begin() + pick(0, int64_t(shape.size())), 1);
+
+    // Strides that would do, if any: from each dimension's second element to the first.
+    std::vector<int64_t> want = offsets(d);
+    Shape strides;
+    for (size_t k = 0; k < shape.size(); ++k) {
+      int64_t inner = 1;
+      for (size_t j = k + 1; j < shape.size(); ++j) inner *= shape[j];
+      strides.push_back(shape[k] > 1 ? want[size_t(inner)] - want[0] : 0);
+    }
+    bool possible = offsets(desc_of(shape, strides)) == want;
+    TensorDesc got;
+    bool said = can_view_as(d, shape, &got);
+    CHECK(said == possible, text_of(d), " as ", shape_text(shape));
+    if (said) CHECK(offsets(got) == want && std::ranges::equal(shape_of(got), shape), text_of(d), " as ", text_of(got));
+    ++(said ? views : copies);
+  }
+  CHECK(views > 1000 && copies > 1000, views, " ", copies);
+  TensorDesc ignored;
+  CHECK(!can_view_as(desc_of({2, 3}, {3, 1}), Shape{7}, &ignored));
+  CHECK(can_view_as(desc_of({2, 0}, {3, 1}), Shape{0, 5}, &ignored));
+  Tensor t = empty(desc_of({2, 3}, {1, 2}), Place{}, nullptr, "test", "t");
+  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape"); }), "cannot be seen as [6] without a copy"));
+  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{5}, "reshape"); }), "which has another number of elements"));
+}
+
+static void test_shared_memory() {
+  Tensor a = empty(dense(DType::int32, Shape{4, 6}, Layout::channels_first, "test"), Place{}, nullptr, "test", "a");
+  Tensor b = a;
+  auto* base = static_cast<int32_t*>(a.data);
+  a.desc = strided(DType::int32, Shape{4, 3}, Shape{6, 1}, "test");
+  b.desc = a.desc, b.data = base + 3;
+  CHECK(!share_memory(a, b), "left and right half of the columns");
+  b.data = base + 2;
+  CHECK(share_memory(a, b), "a column in common");
+  b.data = reinterpret_cast<char*>(base) + 14;
+  CHECK(share_memory(a, b), "bytes in common, if no element");
+  b.desc = strided(DType::int8, Shape{4, 3}, Shape{6, 1}, "test"), b.data = base + 3;
+  CHECK(share_memory(a, b), "elements of two sizes are not compared one by one");
+  b.data = base + 24;
+  CHECK(!share_memory(a, b), "behind it");
+}
+
+// ---- allocator
+
+// A place whose every operation is written down.
+struct FakeMemory final : Memory {
+  size_t capacity = size_t(1) << 30, used = 0;
+  int allocations = 0, releases = 0, synchronisations = 0;
+  std::map<void*, size_t> live;
+  std::vector<std::pair<uintptr_t, uintptr_t>> orders;
+  bool stream_is_gone = false;
+  void* allocate(size_t bytes, Stream) override {
+    if (used + bytes > capacity) return nullptr;
+    void* p = std::malloc(1);
+    live[p] = bytes;
+    used += bytes;
+    ++allocations;
+    return p;
+  }
+  void release(void* p, size_t bytes, Stream) noexcept override {
+    CHECK(live.count(p) && live[p] == bytes, "released once, with its size");
+    live.erase(p);
+    used -= bytes;
+    ++releases;
+    std::free(p);
+  }
+  void copy(void*, const void*, size_t, Stream) override {}
+  void fill(void*, int, size_t, Stream) override {}
+  void synchronize(Stream) override {
+    ++synchronisations;
+    if (stream_is_gone) throw DeviceError("no such stream");
+  }
+  size_t free_bytes() override { return capacity - used; }
+  bool reaches(const void*) override { return true; }
+  void order(Stream a, Stream b) override {
+    if (stream_is_gone) throw DeviceError("no such stream");
+    orders.emplace_back(reinterpret_cast<uintptr_t>(a), reinterpret_cast<uintptr_t>(b));
+  }
+};
+static Stream stream(uintptr_t number) { return reinterpret_cast<Stream>(number); }
+static std::string what() { return "test: memory"; }
+
+static void test_allocator() {
+  FakeMemory memory;
+  Allocator a({}, memory, int64_t(memory.capacity));
+  {
+    auto x = a.allocate(1000, stream(1), what);
+    void* block = x->data;
+    CHECK(x->bytes == 1024 && a.stats().allocated_bytes == 1024, x->bytes, ": an eighth of 512, added up");
+    auto y = a.allocate(961, stream(1), what);
+    CHECK(y->data != block);
+    x.reset();
+    CHECK(a.stats().cached_bytes == 1024 && a.stats().allocated_bytes == 1024);
+    auto z = a.allocate(970, stream(1), what);
+    CHECK(z->data == block && a.stats().cached_bytes == 0, "its block is handed out again");
+    z.reset();
+    auto other = a.allocate(1000, stream(2), what);
+    CHECK(other->data != block, "but not on another stream");
+    CHECK(a.stats().allocations == 4 && a.stats().device_allocations == 3, a.stats().allocations);
+    CHECK(a.stats().peak_allocated_bytes == 2048, a.stats().peak_allocated_bytes);
+    a.reset_peak();
+    auto empty = a.allocate(0, stream(1), what);
+    CHECK(empty->data == nullptr && a.stats().allocations == 4 && a.stats().peak_allocated_bytes == 2048, "no bytes, no block");
+  }
+  CHECK(a.stats().allocated_bytes == 0 && a.stats().cached_bytes == 3072, a.stats().cached_bytes);
+  a.release_cached();
+  CHECK(memory.live.empty() && a.stats().cached_bytes == 0 && memory.synchronisations == 2, memory.synchronisations);
+
+  for (size_t bytes : {1, 511, 512, 513, 576, 577, 1023, 1024, 1025, 65537, 1 << 20}) {
+    auto x = a.allocate(bytes, stream(1), what);
+    CHECK(x->bytes >= bytes && x->bytes <= std::max<size_t>(512, bytes + bytes / 8), bytes, " -> ", x->bytes);
+  }
+}
+
+static void test_allocator_keeps_a_share() {
+  FakeMemory memory;
+  memory.capacity = 64 << 20;
+  Allocator a({}, memory, int64_t(memory.capacity));
+  std::vector<std::shared_ptr<Storage>> blocks;
+  for (int i = 0; i < 32; ++i) blocks.push_back(a.allocate(1 << 20, stream(1), what));
+  blocks.clear();
+  CHECK(a.stats().cached_bytes == 8 << 20 && memory.used == 8 << 20, "an eighth is kept, not ", a.stats().cached_bytes);
+}
+
+static void test_allocator_without_room() {
+  FakeMemory memory;
+  memory.capacity = 100 << 20;
+  Allocator a({}, memory, int64_t(memory.capacity));
+  auto x = a.allocate(96 << 20, stream(1), what);
+  auto kept = a.allocate(1 << 20, stream(1), what);
+  kept.reset();
+  AllocatorStats before = a.stats();
+  auto refused = [&](size_t bytes) { return error_of<OutOfMemory>([&] { a.allocate(bytes, stream(1), what); }); };
+  std::string text = refused(size_t(1) << 50);
+  CHECK(text == "test: memory needs 1125.9 TB on cpu, 3.1 MB are free", text);
+  for (size_t bytes : {size_t(1) << 50, size_t(1) << 63, SIZE_MAX}) refused(bytes);
+  AllocatorStats after = a.stats();
+  CHECK(std::memcmp(&before, &after, sizeof before) == 0, "the impossible leaves no trace: ", after.cached_bytes, " ", after.allocations);
+  auto y = a.allocate(4 << 20, stream(1), what);  // fits once the cached block is given up
+  CHECK(y && a.stats().cached_bytes == 0);
+  CHECK(has(refused(4 << 20), "test: memory needs 4.2 MB"));
+  y.reset();
+  CHECK(a.allocate(4 << 20, stream(1), what)->data, "and it goes on");
+  memory.stream_is_gone = true;
+  a.release_cached();  // of a stream that has been destroyed
+}
+
+static void test_allocator_streams() {
+  FakeMemory memory;
+  Allocator a({}, memory, int64_t(memory.capacity));
+  using Orders = std::vector<std::pair<uintptr_t, uintptr_t>>;
+  auto x = a.allocate(1, stream(1), what);
+  for (int i = 0; i < 3; ++i) x->used_on(stream(1)), x->used_on(stream(2)), x->used_on(stream(3));
+  x->settle_before(stream(2));
+  CHECK((memory.orders == Orders{{1, 2}, {3, 2}}), memory.orders.size(), ": the taker waits for all others");
+  memory.orders.clear();
+  x.reset();
+  CHECK((memory.orders == Orders{{2, 1}, {3, 1}}), memory.orders.size(), ": reuse waits for those that used it");
+  auto y = a.allocate(1, stream(1), what);
+  y->used_on(stream(9));
+  memory.stream_is_gone = true;
+  y->settle_before(stream(1));
+  y.reset();  // neither throws
+
+  memory.stream_is_gone = false;
+  auto shared = a.allocate(1, stream(1), what);
+  std::vector<std::thread> threads;  // as when calls on several handles read the same weights
+  for (uintptr_t t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      for (uintptr_t s = 2; s < 200; ++s) shared->used_on(stream(s * 4 + t));
+    });
+  for (auto& t : threads) t.join();
+  memory.orders.clear();
+  shared.reset();
+  CHECK(memory.orders.size() == 4 * 198, memory.orders.size());
+}
+
+static void test_allocator_on_threads() {
+  Allocator& a = allocator_of({});
+  a.release_cached();
+  AllocatorStats before = a.stats();
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      std::mt19937_64 random{uint64_t(t)};
+      std::vector<std::shared_ptr<Storage>> mine;
+      for (int i = 0; i < 5000; ++i) {
+        size_t bytes = 1 + random() % 5000;
+        mine.push_back(a.allocate(bytes, nullptr, what));
+        std::memset(mine.back()->data, t + 1, bytes);
+        if (mine.size() > 8) {
+          auto& gone = mine[random() % mine.size()];
+          auto* p = static_cast<unsigned char*>(gone->data);
+          CHECK(p[0] == t + 1, "a block is one thread's at a time");
+          gone = mine.back();
+          mine.pop_back();
+        }
+        if (i % 1000 == 0) a.release_cached();
+      }
+    });
+  for (auto& t : threads) t.join();
+  AllocatorStats after = a.stats();
+  CHECK(after.allocated_bytes == before.allocated_bytes && after.allocations == before.allocations + 20000, after.allocated_bytes);
+  CHECK(after.cached_bytes >= 0 && after.device_allocations > before.device_allocations);
+}
+
+// ---- threads
+
+static int64_t sum_to(int64_t n, int64_t grain) {
+  std::vector<std::atomic<int>> visits(static_cast<size_t>(n));
+  std::atomic<int64_t> total = 0;
+  cpu::parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+    CHECK(0 <= begin && begin < end && end <= n && (end - begin >= grain || n < grain), begin, " ", end, " of ", n, " by ", grain);
+    for (int64_t i = begin; i < end; ++i) total += i, ++visits[size_t(i)];
+  });
+  for (auto& v : visits) CHECK(v == 1, "each item once");
+  return total;
+}
+
+static void test_parallel_for() {
+  for (int64_t n : {0, 1, 2, 7, 100, 1000, 4096})
+    for (int64_t grain : {1, 3, 64, 5000}) CHECK(sum_to(n, grain) == n * (n - 1) / 2, n, " ", grain);
+  cpu::parallel_for(5, 0, [](int64_t, int64_t) {});
+  cpu::parallel_for(-5, 1, [](int64_t, int64_t) { CHECK(false, "nothing to do"); });
+  std::atomic<int> inner = 0;
+  cpu::parallel_for(64, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) cpu::parallel_for(10, 1, [&](int64_t b, int64_t e) { inner += int(e - b); });
+  });
+  CHECK(inner == 640, inner.load());
+  for (int round = 0; round < 20000; ++round) {  // short jobs, so that workers wake late and into the next one
+    std::atomic<int> seen = 0;
+    cpu::parallel_for(8, 1, [&](int64_t b, int64_t e) { seen += int(e - b); });
+    CHECK(seen == 8, seen.load());
+  }
+}
+
+static void test_parallel_exceptions() {
+  for (int round = 0; round < 200; ++round) {
+    std::string text = error_of<ShapeError>([] {
+      cpu::parallel_for(1000, 1, [](int64_t begin, int64_t) {
+        if (begin >= 500) throw ShapeError("from a piece");
+      });
+    });
+    CHECK(text == "from a piece", text);
+    CHECK(sum_to(100, 1) == 4950, "the pool works on");
+  }
+  std::string text = error_of<ShapeError>([] {
+    cpu::parallel_for(8, 1, [](int64_t, int64_t) { cpu::parallel_for(8, 1, [](int64_t, int64_t) { throw ShapeError("nested"); }); });
+  });
+  CHECK(text == "nested", text);
+}
+
+static void test_parallel_callers() {
+  std::vector<std::thread> callers;
+  std::atomic<int64_t> total = 0;
+  for (int t = 0; t < 4; ++t)
+    callers.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) total += sum_to(300, 10);
+    });
+  for (auto& t : callers) t.join();
+  CHECK(total == 4 * 500 * (300 * 299 / 2), total.load());
+}
+
+static void test_fork() {
+  CHECK(sum_to(1000, 1) == 499500);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> busy;  // which hold the pool and the allocator while the process forks
+  for (int t = 0; t < 2; ++t)
+    busy.emplace_back([&] {
+      while (!stop) sum_to(64, 1), allocator_of({}).allocate(4096, nullptr, what);
+    });
+  for (int round = 0; round < 20; ++round) {
+    pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // a deadlock ends the child, and the parent sees it
+      bool right = sum_to(1000, 1) == 499500 && allocator_of({}).allocate(4096, nullptr, what)->data;
+      _exit(right && failures == 0 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0, "child ", round, " ended with ", status);
+  }
+  stop = true;
+  for (auto& t : busy) t.join();
+  CHECK(sum_to(1000, 1) == 499500, "the parent's pool works on");
+}
+
+// ---- handles
+
+struct Numbers {
+  std::vector<int> values = std::vector<int>(100, 7);
+};
+
+static void test_handles() {
+  auto h = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
+  auto other = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
+  Handle& fallback = handle_for(nullptr, {}, "test", "x");
+  CHECK(&fallback == &handle_for(nullptr, {}, "test", "x"), "one default for a thread");
+  CHECK(&handle_for(h, {}, "test", "x") == h.get(), "the given one first");
+  enter(h);
+  enter(other);
+  enter(h);
+  CHECK(entered_handle() == h && &handle_for(nullptr, {}, "test", "x") == h.get());
+  CHECK(has(error_of<DeviceError>([&] { leave(*other); }), "not the innermost one"));
+  leave(*h);
+  CHECK(&handle_for(nullptr, {}, "test", "x") == other.get());
+  std::thread([&] {
+    CHECK(!entered_handle() && &handle_for(nullptr, {}, "test", "x") != other.get(), "entering is a thread's own affair");
+    CHECK(&handle_for(nullptr, {}, "test", "x") != &fallback, "a thread has its own default");
+    CHECK(has(error_of<DeviceError>([&] { leave(*other); }), "not the innermost one"));
+  }).join();
+  other->close();
+  CHECK(has(error_of<DeviceError>([&] { handle_for(nullptr, {}, "relu", "x"); }), "relu: the handle for cpu is closed"));
+  CHECK(has(error_of<DeviceError>([&] { enter(other); }), "is closed"));
+  leave(*other);
+  leave(*h);
+  CHECK(has(error_of<DeviceError>([&] { handle_for(h, {true, 0}, "relu", "x"); }), "relu: x is on cuda:0, the handle is for cpu"));
+
+  CHECK(h->cache<Numbers>() == h->cache<Numbers>() && h->cache<Numbers>() != other->cache<Numbers>());
+  for (int round = 0; round < 50; ++round) {
+    auto shared = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
+    std::thread user([&] {
+      for (int i = 0; i < 200; ++i) {
+        auto numbers = shared->cache<Numbers>();
+        CHECK(std::accumulate(numbers->values.begin(), numbers->values.end(), 0) == 700);
+      }
+    });
+    shared->close();  // while the other thread is at it
+    user.join();
+  }
+}
+
+static void test_names() {
+  for (DType t : kDTypes) {
+    CHECK(dtype_from(name(t)) == t && dtype_from(short_name(t)) == t, name(t));
+    CHECK(itemsize(t) >= 1 && itemsize(t) <= 8 && (epsilon(t) > 0) == is_floating(t), name(t));
+  }
+  std::string text = error_of<DTypeError>([] { dtype_from("float128"); });
+  CHECK(text == "dtype 'float128' is not one of float32, float64, float16, bfloat16, int8, uint8, int32, int64, bool", text);
+  CHECK(place_from("cpu") == Place{} && place_from("cuda") == (Place{true, 0}) && place_from("cuda:3") == (Place{true, 3}));
+  for (const char* wrong : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "cpu:0"})
+    CHECK(has(error_of<DeviceError>([&] { place_from(wrong); }), "is not 'cpu', 'cuda' or 'cuda:<index>'"), wrong);
+  CHECK(bytes_text(999) == "999 bytes" && bytes_text(1000) == "1.0 kB" && bytes_text(822083584) == "822.1 MB");
+}
+
+int main() {
+  setenv("OMP_NUM_THREADS", "4", 1);  // also where there is one core: the pool is to be tested
+  test_names();
+  test_half<float16>(kFloat16, "float16");
+  test_half<bfloat16>(kBfloat16, "bfloat16");
+  test_layout_names();
+  test_layout_errors();
+  test_layout_by_brute_force();
+  test_views();
+  test_shared_memory();
+  test_allocator();
+  test_allocator_keeps_a_share();
+  test_allocator_without_room();
+  test_allocator_streams();
+  test_allocator_on_threads();
+  test_parallel_for();
+  test_parallel_exceptions();
+  test_parallel_callers();
+  test_fork();
+  test_handles();
+  std::cout << (failures ? cat(failures.load(), " failures") : "all right") << std::endl;
+  return failures != 0;
+}

@@ -38,14 +38,14 @@ export PYTHONPATH="$PWD/build/site"
 cd tests  # where the checkout's own package folder, which has no extension, does not come first
 step info python3 -m pyminidnn info
 [ "$tests" = none ] || step compile python3 -m pyminidnn compile --arch "${ARCH:-sm_90a}"
-# shellcheck disable=SC2086
-[ "$tests" = none ] || step tests python3 -m pytest -c ../pyproject.toml --rootdir .. $tests .
+# Options are one word each here, and split as a shell would: --tests "-m gpu -k 'conv and not big'"
+eval "test_options=($tests) sanitize_options=($sanitize)"
+[ "$tests" = none ] || step tests python3 -m pytest -c ../pyproject.toml --rootdir .. "${test_options[@]}"
 if [ -n "$sanitize" ]; then
   for tool in memcheck racecheck; do
-    # shellcheck disable=SC2086
     # API errors are not its business: asking for one parameter too many is how a kernel's parameters are counted.
     step "$tool" compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 --launch-timeout 120 \
-      python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q -x $sanitize .
+      python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q -x "${sanitize_options[@]}"
   done
 fi
 for bench in "${benches[@]:-}"; do

@@ -33,8 +33,10 @@ void check_eps(const char* call, double eps) {
   MINIDNN_CHECK(ShapeError, eps >= 0 && std::isfinite(eps), call, ": eps must be 0 or a positive number; got ", eps);
 }
 
-// Engines index parameters by number; others than row-major ones are rare and small.
-Tensor packed(const Tensor& parameter, const Call& call) {
+// A parameter as the engines read it, on the handle's stream. They index it by number; others than row-major ones are
+// rare and small.
+Tensor packed(const Tensor& parameter, const Handle& h, const Call& call) {
+  parameter.storage->used_on(h.stream());
   if (is_row_major(parameter.desc)) return parameter;
   return transform(parameter, 1, 0, {}, Layout::channels_first, {"", {}, call.handle});
 }
@@ -145,7 +147,7 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
                       output(me, "saved_inv_std", {}, parameter, h, {})};
   if (parameter.numel() == 0) return r;  // no batch, on the other hand, has statistics: NaN
   p.out = r.y.desc;
-  Tensor scale_packed = packed(scale, call), bias_packed = packed(bias, call);
+  Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
   a.out = r.y.data, a.mean = r.saved_mean.data, a.inv_std = r.saved_inv_std.data;
   a.scale = scale_packed.data, a.bias = bias_packed.data;
   run(h, p, a, call.algo);
@@ -166,8 +168,8 @@ Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const 
                     {{"scale", scale}, {"bias", bias}, {"mean", mean}, {"var", var}}, {{"x", x}});
   if (y.desc.numel() == 0) return y;
   p.out = y.desc;
-  Tensor scale_packed = packed(scale, call), bias_packed = packed(bias, call);
-  Tensor mean_packed = packed(mean, call), var_packed = packed(var, call);
+  Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
+  Tensor mean_packed = packed(mean, h, call), var_packed = packed(var, h, call);
   run(h, p,
       NormArgs{.x = x.data,
                .out = y.data,
@@ -194,8 +196,8 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                       output(me, "dscale", {}, parameter, h, {}), output(me, "dbias", {}, parameter, h, {})};
   if (parameter.numel() == 0) return r;  // no batch, on the other hand, has gradients: zeros
   p.dy = dy.desc, p.out = r.dx.desc;
-  Tensor scale_packed = packed(scale, call), mean_packed = packed(saved_mean, call);
-  Tensor inv_std_packed = packed(saved_inv_std, call);
+  Tensor scale_packed = packed(scale, h, call), mean_packed = packed(saved_mean, h, call);
+  Tensor inv_std_packed = packed(saved_inv_std, h, call);
   run(h, p,
       NormArgs{.x = x.data,
                .dy = dy.data,

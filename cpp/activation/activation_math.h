@@ -112,8 +112,15 @@ template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
   }
 }
 
+namespace detail {
+template <class T> struct Activate {  // a functor: NVRTC takes a generic lambda for host code
+  T x, alpha;
+  template <class Mode> MINIDNN_HD T operator()(Mode) const { return activate<Mode::value>(x, alpha); }
+};
+}  // namespace detail
+
 template <class T> MINIDNN_HD T activate(Activation mode, T x, T alpha) {
-  return with_activation(mode, [&](auto m) { return activate<decltype(m)::value>(x, alpha); });
+  return with_activation(mode, detail::Activate<T>{x, alpha});
 }
 
 enum class ActivationDirection : int64_t { forward, backward };

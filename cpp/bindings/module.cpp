@@ -7,6 +7,7 @@ void bind_activation(py::module_&);
 void bind_pooling(py::module_&);
 void bind_softmax(py::module_&);
 void bind_norm(py::module_&);
+void bind_matmul(py::module_&);
 void bind_transform(py::module_&);
 }  // namespace minidnn
 
@@ -20,5 +21,6 @@ PYBIND11_MODULE(_C, m) {
   bind_pooling(m);
   bind_softmax(m);
   bind_norm(m);
+  bind_matmul(m);
   bind_transform(m);
 }

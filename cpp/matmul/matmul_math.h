@@ -9,9 +9,9 @@ namespace minidnn {
 // it repeats.
 struct MatmulProblem {
   TensorDesc a;             // [..., M, K]
-  TensorDesc b;             // [..., K, N]
-  TensorDesc c;             // [..., M, N]; rank 0 when there is none. May be y itself
-  TensorDesc y;             // [..., M, N]; its dtype is a's, or float32
+  TensorDesc b;             // [..., K, N]; its dtype is a's
+  TensorDesc c;             // [..., M, N]; rank 0 when there is none. May be y itself; its dtype is y's
+  TensorDesc y;             // [..., M, N]; its dtype is a's, or float32 for 16-bit ones
   int64_t bias_stride = 0;  // of bias [N], in elements; its dtype is a's
   int64_t has_bias = 0;
   int64_t ieee = 0;         // 1: float32 products stay float32; 0: they may be rounded to TF32
@@ -21,10 +21,83 @@ struct MatmulProblem {
 struct MatmulArgs {
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* c = nullptr;
+  const void* c = nullptr;  // not read when beta is 0
   const void* bias = nullptr;
   void* y = nullptr;
   double alpha = 1, beta = 0, activation_alpha = 0;
 };
+
+struct MatmulSizes {
+  int64_t batch, m, n, k;
+};
+
+MINIDNN_HD MatmulSizes sizes_of(const MatmulProblem& p) {
+  int r = int(p.y.rank);
+  MatmulSizes s{1, p.y.shape[r - 2], p.y.shape[r - 1], p.a.shape[r - 1]};
+  for (int i = 0; i < r - 2; ++i) s.batch *= p.y.shape[i];
+  return s;
+}
+
+// One matrix of a batch. Without data, where an optional operand is not there.
+template <class T> struct Matrix {
+  T* data;
+  int64_t row, column;  // strides
+  MINIDNN_HD T* at(int64_t i, int64_t j) const { return data + i * row + j * column; }
+};
+
+// Void is void or const void. `batch` counts the matrices of d, [..., rows, columns], in row-major order.
+template <class T, class Void> MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
+  int64_t offset = 0;
+  for (int i = int(d.rank) - 3; i >= 0; --i) {
+    offset += batch % d.shape[i] * d.stride[i];
+    batch /= d.shape[i];
+  }
+  return {static_cast<T*>(data) + offset, d.stride[d.rank - 2], d.stride[d.rank - 1]};
+}
+
+// What every engine does with its sums: the only place that reads c and bias and writes y. T is the dtype of a, Y of y.
+template <class T, class Y> struct MatmulEpilogue {
+  using Acc = Accumulator<T>;
+  Matrix<Y> y;
+  Matrix<const Y> c;
+  const T* bias;
+  int64_t bias_stride;
+  Acc alpha, beta, activation_alpha;
+
+  MINIDNN_HD MatmulEpilogue(const MatmulProblem& p, const MatmulArgs& a, int64_t batch)
+      : y(matrix<Y>(a.y, p.y, batch)),
+        c(p.c.rank && a.beta != 0 ? matrix<const Y>(a.c, p.c, batch) : Matrix<const Y>{nullptr, 0, 0}),
+        bias(p.has_bias ? static_cast<const T*>(a.bias) : nullptr),
+        bias_stride(p.bias_stride),
+        alpha(Acc(a.alpha)), beta(Acc(a.beta)), activation_alpha(Acc(a.activation_alpha)) {}
+
+  template <Activation mode> MINIDNN_HD void store(Acc sum, int64_t i, int64_t j) const {
+    Acc v = linear(sum, i, j);
+    *y.at(i, j) = Y(activate<mode>(v, activation_alpha));
+  }
+  MINIDNN_HD void store(Activation mode, Acc sum, int64_t i, int64_t j) const {
+    Acc v = linear(sum, i, j);
+    *y.at(i, j) = Y(activate(mode, v, activation_alpha));
+  }
+
+ private:
+  MINIDNN_HD Acc linear(Acc sum, int64_t i, int64_t j) const {
+    Acc v = alpha * sum;
+    if (c.data) v += beta * Acc(*c.at(i, j));
+    if (bias) v += Acc(bias[j * bias_stride]);
+    return v;
+  }
+};
+
+// The i-th element of y in row-major order.
+template <class T, class Y> MINIDNN_HD void matmul_element(const MatmulProblem& p, const MatmulArgs& args, int64_t i) {
+  using Acc = Accumulator<T>;
+  MatmulSizes s = sizes_of(p);
+  int64_t column = i % s.n, row = i / s.n % s.m, batch = i / s.n / s.m;
+  Matrix<const T> a = matrix<const T>(args.a, p.a, batch), b = matrix<const T>(args.b, p.b, batch);
+  Acc sum = 0;
+  for (int64_t k = 0; k < s.k; ++k) sum += Acc(*a.at(row, k)) * Acc(*b.at(k, column));
+  MatmulEpilogue<T, Y>(p, args, batch).store(p.activation, sum, row, column);
+}
 
 }  // namespace minidnn

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products: the public function, its checks and its problem. Maths: matmul_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/matmul/matmul_math.h"
+
+namespace minidnn {
+
+template <> struct Family<MatmulProblem> {
+  using Args = MatmulArgs;
+  static constexpr const char* name = "matmul";
+  static std::string text(const MatmulProblem&);
+  static Args scratch(const MatmulProblem&, Scratch&);
+  static const Engines<MatmulProblem>& cpu_engines();
+  static const Engines<MatmulProblem>& cuda_engines();
+};
+
+struct MatmulOptions {
+  bool transpose_a = false, transpose_b = false;  // the last two dimensions
+  double alpha = 1, beta = 0;
+  std::optional<Tensor> c;     // broadcast to y, not read when beta is 0; empty with beta != 0: what is in `out`
+  std::optional<Tensor> bias;  // [N]
+  Activation activation = Activation::identity;
+};
+
+// activation(alpha * op(a) @ op(b) + beta * c + bias) for a [..., M, K] and b [..., K, N], batch dimensions broadcast. The
+// result is row-major. `out` may be c.
+Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions&, const Call& call);
+
+// For engines. Empty, or why these dtypes are no product.
+std::string matmul_why_not(const MatmulProblem&);
+// Calls f(Type<T>, Type<Y>) for the dtypes of a and of y that matmul_why_not lets through.
+template <class F> void with_matmul_types(const MatmulProblem& p, F&& f) {
+  with_floating(p.a.dtype, [&](auto type) {
+    if constexpr (sizeof(typename decltype(type)::type) == 2) {
+      if (p.y.dtype == DType::float32) return f(type, Type<float>{});
+    }
+    f(type, type);
+  });
+}
+double matmul_bytes(const MatmulProblem&);  // repeated elements count once
+double matmul_flop(const MatmulProblem&);
+const Engine<MatmulProblem>& matmul_blocked();  // matmul_cpu.cpp
+
+}  // namespace minidnn

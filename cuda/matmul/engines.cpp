@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/matmul/engines.h"
+
+namespace minidnn {
+
+const Engines<MatmulProblem>& Family<MatmulProblem>::cuda_engines() {
+  static const Engines<MatmulProblem> all{&matmul_tiled(), &matmul_generic()};
+  return all;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.matmul.generic: the shared maths, a thread an element.
+#include "cuda/matmul/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+struct Generic final : Engine<MatmulProblem> {
+  std::string name() const override { return "cuda.matmul.generic"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
+  double estimate_us(const MatmulProblem& p, const Device& d) const override {
+    // A thread waits for two loads a step, some 0.03 us, and all of them together fetch every operand of every product.
+    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.05) + 0.03 * double(sizes_of(p).k);
+  }
+  std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config&) const override {
+    return cuda::kernel_plan(spec(p.a.dtype, p.y.dtype), p, d, cuda::elementwise_launch(p.y.numel(), d));
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes) {
+      all.push_back(spec(t, t));
+      if (itemsize(t) == 2) all.push_back(spec(t, DType::float32));
+    }
+    return all;
+  }
+
+ private:
+  static KernelSpec spec(DType t, DType y) {
+    return {"cuda/matmul/generic.cu", cat("minidnn::matmul_generic<", cuda_name(t), ", ", cuda_name(y), ">")};
+  }
+};
+
+}  // namespace
+
+const Engine<MatmulProblem>& matmul_generic() {
+  static const Generic engine;
+  return engine;
+}
+
+}  // namespace minidnn

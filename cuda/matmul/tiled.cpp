@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.matmul.tiled: blocks of 128x64 or 64x64 elements of y, products without tensor cores, true float32.
+#include "cuda/matmul/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kThreads = 256, kTileN = 64, kTileK = 16;  // of tiled.cu
+
+KernelSpec spec(DType t, DType y, int64_t tile_m) {
+  return {"cuda/matmul/tiled.cu", cat("minidnn::matmul_tiled<", cuda_name(t), ", ", cuda_name(y), ", ", tile_m, ">")};
+}
+// float64 tiles of 128 rows would need more than 48 KB of shared memory.
+std::vector<int64_t> tiles_of(DType t) { return t == DType::float64 ? std::vector<int64_t>{64} : std::vector<int64_t>{128, 64}; }
+Config config_of(int64_t tile_m) { return cat("tile=", tile_m, "x", kTileN); }
+
+int64_t tile_count(const MatmulProblem& p, int64_t tile_m) {
+  MatmulSizes s = sizes_of(p);
+  return s.batch * ceil_div(s.m, tile_m) * ceil_div(s.n, kTileN);
+}
+
+double tile_us(const MatmulProblem& p, const Device& d, int64_t tile_m) {
+  // An SM takes one tile after another, whole ones, at about half of its rate; less with the smaller one, which reads
+  // shared memory more often. (A guess until it is measured.)
+  double efficiency = tile_m == 128 ? 0.5 : 0.4;
+  double rounds = std::ceil(double(tile_count(p, tile_m)) / d.sm_count);
+  double flop = 2.0 * double(tile_m * kTileN) * double(ceil_div(sizes_of(p).k, kTileK) * kTileK);
+  return std::max(roofline_us(rounds * d.sm_count * flop, 0, d, efficiency), roofline_us(0, matmul_bytes(p), d, 0.7));
+}
+
+struct Tiled final : Engine<MatmulProblem> {
+  std::string name() const override { return "cuda.matmul.tiled"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
+  double estimate_us(const MatmulProblem& p, const Device& d) const override {
+    double best = std::numeric_limits<double>::infinity();
+    for (int64_t tile_m : tiles_of(p.a.dtype)) best = std::min(best, tile_us(p, d, tile_m));
+    return best;
+  }
+  std::vector<Config> configs(const MatmulProblem& p, const Device& d) const override {
+    std::vector<int64_t> tiles = tiles_of(p.a.dtype);
+    std::ranges::stable_sort(tiles, {}, [&](int64_t tile_m) { return tile_us(p, d, tile_m); });
+    std::vector<Config> configs;
+    for (int64_t tile_m : tiles) configs.push_back(config_of(tile_m));
+    return configs;
+  }
+  std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config& config) const override {
+    int64_t tile_m = config == config_of(64) ? 64 : 128;
+    cuda::LaunchConfig launch;
+    launch.block = {unsigned(kThreads)};
+    launch.grid = {unsigned(std::min<int64_t>(tile_count(p, tile_m), std::numeric_limits<int>::max()))};
+    return cuda::kernel_plan(spec(p.a.dtype, p.y.dtype, tile_m), p, d, launch);
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes)
+      for (int64_t tile_m : tiles_of(t)) {
+        all.push_back(spec(t, t, tile_m));
+        if (itemsize(t) == 2) all.push_back(spec(t, DType::float32, tile_m));
+      }
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<MatmulProblem>& matmul_tiled() {
+  static const Tiled engine;
+  return engine;
+}
+
+}  // namespace minidnn

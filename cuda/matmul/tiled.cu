@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// A block of 256 threads computes a kTileM x 64 tile of y, a thread (kTileM / 16) x 4 sums of it in registers. Slices of
+// 16 along K go through two buffers in shared memory: while one is multiplied, the next is on its way in registers.
+// The sums then pass through the same memory, so that c and y are walked along their smaller stride.
+// Any strides and sizes. T is the dtype of a and b, Y of y and c. Shared memory: 33 or 34 KB.
+#include "cpp/matmul/matmul_math.h"
+
+namespace minidnn {
+
+constexpr int kThreads = 256, kTileN = 64, kTileK = 16;
+constexpr int kPad = 4;  // elements: threads that store down a slice meet in fewer banks, and 16 bytes stay aligned
+
+// Brings slices of a matrix, lines x K, to shared memory as [kTileK][kLines + kPad], zeros beyond its edges. Neighbouring
+// threads read along the smaller stride.
+template <class T, int kLines> class SliceLoader {
+ public:
+  static constexpr int kPitch = kLines + kPad;
+
+  // `from` is the first line of the tile at k = 0; `lines` are left from there.
+  __device__ SliceLoader(const T* from, int64_t line_stride, int64_t k_stride, int64_t lines, int64_t k)
+      : k_left_(k), slice_step_(kTileK * k_stride) {
+    int64_t along_line = line_stride < 0 ? -line_stride : line_stride, along_k = k_stride < 0 ? -k_stride : k_stride;
+    bool lines_first = along_line < along_k;
+    line_ = lines_first ? threadIdx.x % kLines : threadIdx.x / kTileK;
+    k_ = lines_first ? threadIdx.x / kLines : threadIdx.x % kTileK;
+    line_step_ = lines_first ? 0 : kThreads / kTileK;
+    k_step_ = lines_first ? kThreads / kLines : 0;
+    lines_left_ = lines - line_;
+    k_left_ -= k_;
+    from_ = from + line_ * line_stride + k_ * k_stride;
+    step_ = line_step_ * line_stride + k_step_ * k_stride;
+  }
+
+  __device__ void load() {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      bool inside = i * line_step_ < lines_left_ && i * k_step_ < k_left_;
+      values_[i] = inside ? from_[i * step_] : T(0.0f);
+    }
+    from_ += slice_step_;
+    k_left_ -= kTileK;
+  }
+  __device__ void store(Accumulator<T>* slice) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      slice[(k_ + i * k_step_) * kPitch + line_ + i * line_step_] = Accumulator<T>(values_[i]);
+  }
+
+ private:
+  static constexpr int kCount = kLines * kTileK / kThreads;
+  const T* from_;
+  int64_t lines_left_, k_left_, step_, slice_step_;
+  int line_, k_, line_step_, k_step_;
+  T values_[kCount];
+};
+
+// n elements from shared memory in 16-byte loads.
+template <int n, class T> __device__ __forceinline__ void load_fragment(T (&to)[n], const T* from) {
+  struct alignas(16) Chunk { T v[16 / sizeof(T)]; };
+#pragma unroll
+  for (int i = 0; i < n; i += 16 / sizeof(T)) {
+    Chunk chunk = *reinterpret_cast<const Chunk*>(from + i);
+#pragma unroll
+    for (int j = 0; j < 16 / int(sizeof(T)); ++j) to[i + j] = chunk.v[j];
+  }
+}
+
+template <class T, class Y, int kTileM>
+__global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__ MatmulProblem p, MatmulArgs args) {
+  using Acc = Accumulator<T>;
+  constexpr int kPerM = kTileM / 16, kPerN = kTileN / 16;
+  constexpr int kSliceA = kTileK * (kTileM + kPad), kSliceB = kTileK * (kTileN + kPad), kSumPitch = kTileN + 1;
+  constexpr int kSlices = 2 * (kSliceA + kSliceB), kSums = kTileM * kSumPitch;
+  alignas(16) __shared__ Acc shared[kSlices > kSums ? kSlices : kSums];
+  Acc *slice_a = shared, *slice_b = shared + 2 * kSliceA;
+
+  const MatmulSizes s = sizes_of(p);
+  const int64_t tiles_m = ceil_div(s.m, int64_t(kTileM)), tiles_n = ceil_div(s.n, int64_t(kTileN));
+  const int thread_m = threadIdx.x / 16 * kPerM, thread_n = threadIdx.x % 16 * kPerN;
+  for (int64_t tile = blockIdx.x; tile < s.batch * tiles_m * tiles_n; tile += gridDim.x) {
+    const int64_t batch = tile / (tiles_m * tiles_n);
+    const int64_t row = tile / tiles_n % tiles_m * kTileM, column = tile % tiles_n * kTileN;
+    const Matrix<const T> a = matrix<const T>(args.a, p.a, batch), b = matrix<const T>(args.b, p.b, batch);
+    SliceLoader<T, kTileM> load_a(a.at(row, 0), a.row, a.column, s.m - row, s.k);
+    SliceLoader<T, kTileN> load_b(b.at(0, column), b.column, b.row, s.n - column, s.k);
+
+    Acc sums[kPerM][kPerN] = {};
+    load_a.load();
+    load_b.load();
+    load_a.store(slice_a);
+    load_b.store(slice_b);
+    __syncthreads();
+    int buffer = 0;
+    for (int64_t k = 0; k < s.k; k += kTileK, buffer ^= 1) {
+      bool more = k + kTileK < s.k;
+      if (more) {
+        load_a.load();
+        load_b.load();
+      }
+      const Acc* at_a = slice_a + buffer * kSliceA + thread_m;
+      const Acc* at_b = slice_b + buffer * kSliceB + thread_n;
+#pragma unroll
+      for (int step = 0; step < kTileK; ++step) {
+        Acc from_a[kPerM], from_b[kPerN];
+        load_fragment(from_a, at_a + step * (kTileM + kPad));
+        load_fragment(from_b, at_b + step * (kTileN + kPad));
+#pragma unroll
+        for (int i = 0; i < kPerM; ++i)
+#pragma unroll
+          for (int j = 0; j < kPerN; ++j) sums[i][j] += from_a[i] * from_b[j];
+      }
+      if (more) {  // the other buffer was last read before the barrier below
+        load_a.store(slice_a + (buffer ^ 1) * kSliceA);
+        load_b.store(slice_b + (buffer ^ 1) * kSliceB);
+      }
+      __syncthreads();
+    }
+
+#pragma unroll
+    for (int i = 0; i < kPerM; ++i)
+#pragma unroll
+      for (int j = 0; j < kPerN; ++j) shared[(thread_m + i) * kSumPitch + thread_n + j] = sums[i][j];
+    __syncthreads();
+    const MatmulEpilogue<T, Y> epilogue(p, args, batch);
+    int64_t down = epilogue.y.row < 0 ? -epilogue.y.row : epilogue.y.row;
+    int64_t across = epilogue.y.column < 0 ? -epilogue.y.column : epilogue.y.column;
+    bool along_rows = across <= down;
+#pragma unroll 1  // thirteen activations are enough code once
+    for (int e = threadIdx.x; e < kTileM * kTileN; e += kThreads) {
+      int i = along_rows ? e / kTileN : e % kTileM, j = along_rows ? e % kTileN : e / kTileM;
+      if (row + i < s.m && column + j < s.n)
+        epilogue.store(p.activation, shared[i * kSumPitch + j], row + i, column + j);
+    }
+    __syncthreads();  // before the next tile's slices
+  }
+}
+
+}  // namespace minidnn

@@ -28,26 +28,24 @@ def matmul(
 
     y = activation(alpha op(a) @ op(b) + beta c + bias),  op(m) = m, or m with its last two dimensions swapped
 
-    a, b         op(a) [..., M, K], op(b) [..., K, N]: 2 to 5 dimensions, those before the last two broadcast as in NumPy;
-                 any strides; float32, float64, float16 or bfloat16; NumPy, DLPack or DeviceTensor
+    a, b         op(a) [..., M, K], op(b) [..., K, N]: 2 to 5 dimensions, those before the last two broadcast as in
+                 NumPy; any strides; float32, float64, float16 or bfloat16; NumPy, DLPack or DeviceTensor
     transpose_a, transpose_b  whether op swaps
-    alpha, beta  factors; with beta = 0 c is not read, so that a NaN in it does not spread
+    alpha, beta  factors; with beta = 0, c is not read, so that a NaN in it does not spread
     c            broadcasts to y's shape; None with beta other than 0: what is in out, which must then be given
     bias         [N], added to every row
     activation   a mode of activation_forward with its default alpha; None: identity
     algo         an engine by name, "cpu.matmul.blocked" or "blocked"; None: the fastest expected
-    out          written instead of a new tensor; y's shape, the dtype and device of a; may be c itself, not a, b or bias
-    handle       None: the current one for a's device. math="ieee" keeps float32 products in float32; "tf32", the default,
-                 allows an engine to round them to TF32
+    out          written instead of a new tensor; shape, dtype and device of y; may be c itself, but not a, b or bias
+    handle       None: the current one for a's device. Its math="ieee" keeps float32 products in float32; "tf32", the
+                 default, allows an engine to round them to TF32
     returns      y [..., M, N], row-major, on a's device and the handle's stream (does not synchronise)
 
     a, b, c and bias have one dtype. Sums and all that follows are in float32, float64 for float64, and rounded once.
-    K = 0 gives activation(beta c + bias). NaN gives NaN, also where it meets a 0. Deterministic, and on the CPU the same
-    whatever the number of threads.
+    K = 0 gives activation(beta c + bias). NaN gives NaN, also where it meets a 0. Deterministic, and on the CPU the
+    same whatever the number of threads.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     Source: Goto & van de Geijn 2008, doi:10.1145/1356052.1356053 (packing and blocking on the CPU).
     """
     a, b, c, bias = operands(handle, a, b, c, bias)
-    return _C.matmul(
-        a, b, transpose_a, transpose_b, alpha, beta, c, bias, activation, algo or "", output(out), handle
-    )  # fmt: skip
+    return _C.matmul(a, b, transpose_a, transpose_b, alpha, beta, c, bias, activation, algo or "", output(out), handle)

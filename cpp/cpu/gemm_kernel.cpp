@@ -19,7 +19,9 @@ const GemmKernels* gemm_kernels(int i) {
   return i == 0 ? &portable : nullptr;
 }
 #else
-const GemmKernels* gemm_kernels(int i) { return i == 0 ? &portable : nullptr; }
+const GemmKernels* gemm_kernels(int i) {
+  return i == 0 ? &portable : nullptr;
+}
 #endif
 
 }  // namespace minidnn::cpu

@@ -6,7 +6,8 @@
 
 namespace minidnn::cpu {
 
-template <class T> struct GemmKernel {
+template <class T>
+struct GemmKernel {
   int64_t rows, columns;  // of the tile that a call computes
   // sums[i * pitch + j] += sum over k of a[k * rows + i] * b[k * columns + j]; k is summed in order.
   void (*multiply)(int64_t k, const T* a, const T* b, T* sums, int64_t pitch);

@@ -8,7 +8,8 @@
 namespace minidnn::cpu {
 namespace {
 
-template <class Vector, class T> inline Vector load(const T* from) {  // aligned or not
+template <class Vector, class T>
+inline Vector load(const T* from) {  // aligned or not
   Vector v;
   __builtin_memcpy(&v, from, sizeof v);
   return v;
@@ -38,10 +39,12 @@ void multiply(int64_t k, const T* a, const T* b, T* sums, int64_t pitch) {
     }
 }
 
-template <class T, int kVectorBytes, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
+template <class T, int kVectorBytes, int kRows, int kVectors>
+constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kVectorBytes / int64_t(sizeof(T)), multiply<T, kVectorBytes, kRows, kVectors>};
 }
-template <int kVectorBytes, int kRows, int kVectors> constexpr GemmKernels kernels(const char* isa) {
+template <int kVectorBytes, int kRows, int kVectors>
+constexpr GemmKernels kernels(const char* isa) {
   return {isa, kernel<float, kVectorBytes, kRows, kVectors>(), kernel<double, kVectorBytes, kRows, kVectors>()};
 }
 

@@ -34,7 +34,9 @@ TensorDesc with_batch(const TensorDesc& d, Shape shape) {
   return *broadcast(d, shape);
 }
 
-TensorDesc bias_desc(const MatmulProblem& p) { return {p.a.dtype, 1, {sizes_of(p).n}, {p.bias_stride}}; }
+TensorDesc bias_desc(const MatmulProblem& p) {
+  return {p.a.dtype, 1, {sizes_of(p).n}, {p.bias_stride}};
+}
 
 }  // namespace
 
@@ -105,8 +107,10 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
   p.ieee = a.desc.dtype == DType::float32 && h.options().math == Math::ieee;
   p.activation = options.activation;
   if (want.numel() == 0) return y;
-  run(h, p, MatmulArgs{a.data, b.data, c.data, options.bias ? options.bias->data : nullptr, y.data, options.alpha,
-                       options.beta, default_alpha(options.activation)}, call.algo);
+  run(h, p,
+      MatmulArgs{a.data, b.data, c.data, options.bias ? options.bias->data : nullptr, y.data, options.alpha,
+                 options.beta, default_alpha(options.activation)},
+      call.algo);
   return y;
 }
 
@@ -114,8 +118,10 @@ std::string matmul_why_not(const MatmulProblem& p) {
   DType t = p.a.dtype;
   if (p.b.dtype != t) return cat("needs a and b of one dtype; they are ", name(t), " and ", name(p.b.dtype));
   if (p.y.dtype != t && (p.y.dtype != DType::float32 || itemsize(t) != 2))
-    return cat("writes y in a's dtype, or in float32 from float16 and bfloat16; y is ", name(p.y.dtype), ", a ", name(t));
-  if (p.c.rank && p.c.dtype != p.y.dtype) return cat("needs c in y's dtype, ", name(p.y.dtype), "; it is ", name(p.c.dtype));
+    return cat("writes y in a's dtype, or in float32 from float16 and bfloat16; y is ", name(p.y.dtype), ", a ",
+               name(t));
+  if (p.c.rank && p.c.dtype != p.y.dtype)
+    return cat("needs c in y's dtype, ", name(p.y.dtype), "; it is ", name(p.c.dtype));
   return "";
 }
 

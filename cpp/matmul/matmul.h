@@ -6,7 +6,8 @@
 
 namespace minidnn {
 
-template <> struct Family<MatmulProblem> {
+template <>
+struct Family<MatmulProblem> {
   using Args = MatmulArgs;
   static constexpr const char* name = "matmul";
   static std::string text(const MatmulProblem&);
@@ -23,14 +24,15 @@ struct MatmulOptions {
   Activation activation = Activation::identity;
 };
 
-// activation(alpha * op(a) @ op(b) + beta * c + bias) for a [..., M, K] and b [..., K, N], batch dimensions broadcast. The
-// result is row-major. `out` may be c.
+// activation(alpha * op(a) @ op(b) + beta * c + bias) for a [..., M, K] and b [..., K, N], batch dimensions broadcast.
+// The result is row-major. `out` may be c.
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions&, const Call& call);
 
 // For engines. Empty, or why these dtypes are no product.
 std::string matmul_why_not(const MatmulProblem&);
 // Calls f(Type<T>, Type<Y>) for the dtypes of a and of y that matmul_why_not lets through.
-template <class F> void with_matmul_types(const MatmulProblem& p, F&& f) {
+template <class F>
+void with_matmul_types(const MatmulProblem& p, F&& f) {
   with_floating(p.a.dtype, [&](auto type) {
     if constexpr (sizeof(typename decltype(type)::type) == 2) {
       if (p.y.dtype == DType::float32) return f(type, Type<float>{});

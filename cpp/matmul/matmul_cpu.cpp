@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.blocked: packed, cache-blocked products of any strides. y is cut into tiles; a tile is computed whole by one
-// thread, with room of its own in the workspace: slices of K are packed into panels that the micro-kernel
-// (cpp/cpu/gemm_kernel.h) walks front to back, zeros beyond the edges, and its sums stay in float32, float64 for float64,
-// until the last slice is in. An element's sum does not depend on the tile it lies in, nor on the number of threads.
+// cpu.matmul.blocked: packed, cache-blocked products of any strides. y is cut into tiles; a tile is computed whole by
+// one thread, with room of its own in the workspace: slices of K are packed into panels that the micro-kernel
+// (cpp/cpu/gemm_kernel.h) walks front to back, zeros beyond the edges, and its sums stay in float32, float64 for
+// float64, until the last slice is in. An element's sum does not depend on the tile it lies in, nor on the number of
+// threads.
 #include <atomic>
 
 #include "cpp/cpu/gemm_kernel.h"
@@ -12,7 +13,8 @@
 namespace minidnn {
 namespace {
 
-template <class Acc> const cpu::GemmKernel<Acc>& micro_kernel() {
+template <class Acc>
+const cpu::GemmKernel<Acc>& micro_kernel() {
   static const cpu::GemmKernels& best = *cpu::gemm_kernels(0);
   if constexpr (sizeof(Acc) == 8) return best.f64;
   else return best.f32;
@@ -20,20 +22,20 @@ template <class Acc> const cpu::GemmKernel<Acc>& micro_kernel() {
 
 // How a product is cut. m and n are multiples of the micro-kernel's rows and columns.
 struct Tiling {
-  int64_t m, n, k;  // a tile of y, and the length of a packed slice
+  int64_t m, n, k;               // a tile of y, and the length of a packed slice
   int64_t rows, columns, count;  // tiles down and across one matrix, and in all
   int64_t threads;
   size_t room_bytes;  // a thread's: packed a and b, and sums
 };
 
-template <class Acc> Tiling tiling(const MatmulProblem& p, const Device& d) {
+template <class Acc>
+Tiling tiling(const MatmulProblem& p, const Device& d) {
   const cpu::GemmKernel<Acc>& kernel = micro_kernel<Acc>();
   MatmulSizes s = sizes_of(p);
-  auto up_to = [](int64_t most, int64_t size, int64_t unit) {
-    return ceil_div(min_of(most, size), unit) * unit;
-  };
-  // Packed a and the sums, 2 x 150 KB, stay in a second-level cache, a panel of b in the first. The length of a slice is
-  // no power of two: with 1024 bytes panels would meet in the same cache sets, and packing one row took 1.5 times as long.
+  auto up_to = [](int64_t most, int64_t size, int64_t unit) { return ceil_div(min_of(most, size), unit) * unit; };
+  // Packed a and the sums, 2 x 150 KB, stay in a second-level cache, a panel of b in the first. The length of a slice
+  // is no power of two: with 1024 bytes panels would meet in the same cache sets, and packing one row took 1.5 times as
+  // long.
   Tiling t{};
   t.m = up_to(144, s.m, kernel.rows);
   t.n = up_to(256, s.n, kernel.columns);
@@ -54,10 +56,12 @@ template <class Acc> Tiling tiling(const MatmulProblem& p, const Device& d) {
   return t;
 }
 
-template <int64_t n> using Constant = std::integral_constant<int64_t, n>;
+template <int64_t n>
+using Constant = std::integral_constant<int64_t, n>;
 
 // Calls f(n), n a compile-time constant where it is one of these.
-template <int64_t... known, class F> void with_constant(int64_t n, F&& f) {
+template <int64_t... known, class F>
+void with_constant(int64_t n, F&& f) {
   bool found = ((n == known && (f(Constant<known>{}), true)) || ...);
   if (!found) f(n);
 }
@@ -67,7 +71,7 @@ template <class T, class Acc>
 void pack(const T* __restrict from, int64_t row, int64_t column, int64_t rows, int64_t length, int64_t width,
           Acc* __restrict to) {
   int64_t whole = rows / width * width;
-  bool along_rows = std::abs(row) <= std::abs(column);  // in memory, where reads should go
+  bool along_rows = std::abs(row) <= std::abs(column);         // in memory, where reads should go
   with_constant<4, 6, 8, 12, 16, 32>(width, [=](auto width) {  // as in cpp/cpu/gemm_kernel_<isa>.cpp
     if (along_rows)
       with_constant<1>(row, [=](auto unit) {

@@ -14,7 +14,7 @@ struct MatmulProblem {
   TensorDesc y;             // [..., M, N]; its dtype is a's, or float32 for 16-bit ones
   int64_t bias_stride = 0;  // of bias [N], in elements; its dtype is a's
   int64_t has_bias = 0;
-  int64_t ieee = 0;         // 1: float32 products stay float32; 0: they may be rounded to TF32
+  int64_t ieee = 0;  // 1: float32 products stay float32; 0: they may be rounded to TF32
   Activation activation{};
 };
 
@@ -39,14 +39,16 @@ MINIDNN_HD MatmulSizes sizes_of(const MatmulProblem& p) {
 }
 
 // One matrix of a batch. Without data, where an optional operand is not there.
-template <class T> struct Matrix {
+template <class T>
+struct Matrix {
   T* data;
   int64_t row, column;  // strides
   MINIDNN_HD T* at(int64_t i, int64_t j) const { return data + i * row + j * column; }
 };
 
 // Void is void or const void. `batch` counts the matrices of d, [..., rows, columns], in row-major order.
-template <class T, class Void> MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
+template <class T, class Void>
+MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
   int64_t offset = 0;
   for (int i = int(d.rank) - 3; i >= 0; --i) {
     offset += batch % d.shape[i] * d.stride[i];
@@ -56,7 +58,8 @@ template <class T, class Void> MINIDNN_HD Matrix<T> matrix(Void* data, const Ten
 }
 
 // What every engine does with its sums: the only place that reads c and bias and writes y. T is the dtype of a, Y of y.
-template <class T, class Y> struct MatmulEpilogue {
+template <class T, class Y>
+struct MatmulEpilogue {
   using Acc = Accumulator<T>;
   Matrix<Y> y;
   Matrix<const Y> c;
@@ -69,9 +72,12 @@ template <class T, class Y> struct MatmulEpilogue {
         c(p.c.rank && a.beta != 0 ? matrix<const Y>(a.c, p.c, batch) : Matrix<const Y>{nullptr, 0, 0}),
         bias(p.has_bias ? static_cast<const T*>(a.bias) : nullptr),
         bias_stride(p.bias_stride),
-        alpha(Acc(a.alpha)), beta(Acc(a.beta)), activation_alpha(Acc(a.activation_alpha)) {}
+        alpha(Acc(a.alpha)),
+        beta(Acc(a.beta)),
+        activation_alpha(Acc(a.activation_alpha)) {}
 
-  template <Activation mode> MINIDNN_HD void store(Acc sum, int64_t i, int64_t j) const {
+  template <Activation mode>
+  MINIDNN_HD void store(Acc sum, int64_t i, int64_t j) const {
     Acc v = linear(sum, i, j);
     *y.at(i, j) = Y(activate<mode>(v, activation_alpha));
   }
@@ -90,7 +96,8 @@ template <class T, class Y> struct MatmulEpilogue {
 };
 
 // The i-th element of y in row-major order.
-template <class T, class Y> MINIDNN_HD void matmul_element(const MatmulProblem& p, const MatmulArgs& args, int64_t i) {
+template <class T, class Y>
+MINIDNN_HD void matmul_element(const MatmulProblem& p, const MatmulArgs& args, int64_t i) {
   using Acc = Accumulator<T>;
   MatmulSizes s = sizes_of(p);
   int64_t column = i % s.n, row = i / s.n % s.m, batch = i / s.n / s.m;

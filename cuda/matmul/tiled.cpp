@@ -12,8 +12,12 @@ KernelSpec spec(DType t, DType y, int64_t tile_m) {
   return {"cuda/matmul/tiled.cu", cat("minidnn::matmul_tiled<", cuda_name(t), ", ", cuda_name(y), ", ", tile_m, ">")};
 }
 // float64 tiles of 128 rows would need more than 48 KB of shared memory.
-std::vector<int64_t> tiles_of(DType t) { return t == DType::float64 ? std::vector<int64_t>{64} : std::vector<int64_t>{128, 64}; }
-Config config_of(int64_t tile_m) { return cat("tile=", tile_m, "x", kTileN); }
+std::vector<int64_t> tiles_of(DType t) {
+  return t == DType::float64 ? std::vector<int64_t>{64} : std::vector<int64_t>{128, 64};
+}
+Config config_of(int64_t tile_m) {
+  return cat("tile=", tile_m, "x", kTileN);
+}
 
 int64_t tile_count(const MatmulProblem& p, int64_t tile_m) {
   MatmulSizes s = sizes_of(p);
@@ -45,7 +49,8 @@ struct Tiled final : Engine<MatmulProblem> {
     for (int64_t tile_m : tiles) configs.push_back(config_of(tile_m));
     return configs;
   }
-  std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config& config) const override {
+  std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d,
+                                             const Config& config) const override {
     int64_t tile_m = config == config_of(64) ? 64 : 128;
     cuda::LaunchConfig launch;
     launch.block = {unsigned(kThreads)};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of 256 threads computes a kTileM x 64 tile of y, a thread (kTileM / 16) x 4 sums of it in registers. Slices of
-// 16 along K go through two buffers in shared memory: while one is multiplied, the next is on its way in registers.
+// A block of 256 threads computes a kTileM x 64 tile of y, a thread (kTileM / 16) x 4 sums of it in registers. Slices
+// of 16 along K go through two buffers in shared memory: while one is multiplied, the next is on its way in registers.
 // The sums then pass through the same memory, so that c and y are walked along their smaller stride.
 // Any strides and sizes. T is the dtype of a and b, Y of y and c. Shared memory: 33 or 34 KB.
 #include "cpp/matmul/matmul_math.h"
@@ -10,9 +10,10 @@ namespace minidnn {
 constexpr int kThreads = 256, kTileN = 64, kTileK = 16;
 constexpr int kPad = 4;  // elements: threads that store down a slice meet in fewer banks, and 16 bytes stay aligned
 
-// Brings slices of a matrix, lines x K, to shared memory as [kTileK][kLines + kPad], zeros beyond its edges. Neighbouring
-// threads read along the smaller stride.
-template <class T, int kLines> class SliceLoader {
+// Brings slices of a matrix, lines x K, to shared memory as [kTileK][kLines + kPad], zeros beyond its edges.
+// Neighbouring threads read along the smaller stride.
+template <class T, int kLines>
+class SliceLoader {
  public:
   static constexpr int kPitch = kLines + kPad;
 
@@ -55,8 +56,11 @@ template <class T, int kLines> class SliceLoader {
 };
 
 // n elements from shared memory in 16-byte loads.
-template <int n, class T> __device__ __forceinline__ void load_fragment(T (&to)[n], const T* from) {
-  struct alignas(16) Chunk { T v[16 / sizeof(T)]; };
+template <int n, class T>
+__device__ __forceinline__ void load_fragment(T (&to)[n], const T* from) {
+  struct alignas(16) Chunk {
+    T v[16 / sizeof(T)];
+  };
 #pragma unroll
   for (int i = 0; i < n; i += 16 / sizeof(T)) {
     Chunk chunk = *reinterpret_cast<const Chunk*>(from + i);

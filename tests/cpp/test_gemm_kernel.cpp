@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every micro-kernel that this machine runs, against plain loops. The engine above uses only the first of them.
+#include <iostream>
+#include <vector>
+
+#include "cpp/cpu/gemm_kernel.h"
+
+using namespace minidnn::cpu;
+
+template <class T>
+static int failures(const GemmKernel<T>& kernel, const char* isa) {
+  int wrong = 0;
+  for (int64_t k : {0, 1, 7, 300}) {
+    const int64_t rows = kernel.rows, columns = kernel.columns, pitch = columns + 3;
+    std::vector<T> a(size_t(rows * k + 1)), b(size_t(columns * k + 1)), sums(size_t(rows * pitch), T(2));
+    // Small integers: every order of summation gives the same.
+    for (size_t i = 0; i < a.size(); ++i) a[i] = T(int(i * 7 % 11) - 5);
+    for (size_t i = 0; i < b.size(); ++i) b[i] = T(int(i * 5 % 13) - 6);
+    kernel.multiply(k, a.data(), b.data(), sums.data(), pitch);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < pitch; ++j) {
+        T want = 2;
+        for (int64_t n = 0; n < k && j < columns; ++n) want += a[size_t(n * rows + i)] * b[size_t(n * columns + j)];
+        wrong += sums[size_t(i * pitch + j)] != want;
+      }
+  }
+  std::cout << isa << ", " << sizeof(T) << " bytes, " << kernel.rows << " x " << kernel.columns << ": " << wrong
+            << " wrong\n";
+  return wrong;
+}
+
+int main() {
+  int wrong = 0, count = 0;
+  for (const GemmKernels* k; (k = gemm_kernels(count)); ++count)
+    wrong += failures(k->f32, k->isa) + failures(k->f64, k->isa);
+  std::cout << (wrong || !count ? "failed" : "all checks passed") << std::endl;
+  return wrong || !count;
+}

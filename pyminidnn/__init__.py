@@ -33,6 +33,7 @@ from .ops.pooling import pool_backward, pool_forward
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .ops.matmul import matmul
+from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
 from .ops.transform import transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
 from .tuning import engines, explain, find

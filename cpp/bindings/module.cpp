@@ -8,6 +8,7 @@ void bind_pooling(py::module_&);
 void bind_softmax(py::module_&);
 void bind_norm(py::module_&);
 void bind_matmul(py::module_&);
+void bind_conv(py::module_&);
 void bind_transform(py::module_&);
 }  // namespace minidnn
 
@@ -22,5 +23,6 @@ PYBIND11_MODULE(_C, m) {
   bind_softmax(m);
   bind_norm(m);
   bind_matmul(m);
+  bind_conv(m);
   bind_transform(m);
 }

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution forward and its three gradients: the public functions, their checks and their problem.
+// Arithmetic of the direct engines: conv_math.h. The lowered form, a matrix product: lowering.h.
+#pragma once
+#include <utility>
+#include <variant>
+
+#include "cpp/activation/activation.h"
+#include "cpp/conv/conv_math.h"
+#include "cpp/engine/op.h"
+
+namespace minidnn {
+
+template <> struct Family<ConvProblem> {
+  using Args = ConvArgs;
+  static constexpr const char* name = "conv";
+  static std::string text(const ConvProblem&);
+  static Args scratch(const ConvProblem&, Scratch&);
+  static const Engines<ConvProblem>& cpu_engines();
+  static const Engines<ConvProblem>& cuda_engines();
+};
+
+// One number for every spatial dimension, or one for each.
+using PerDimension = std::variant<int64_t, std::vector<int64_t>>;
+// Of one dimension: the same on both sides, or (before, after).
+using Sides = std::variant<int64_t, std::pair<int64_t, int64_t>>;
+
+struct ConvAttributes {
+  PerDimension stride = 1;
+  std::variant<int64_t, std::vector<Sides>> padding = 0;
+  PerDimension dilation = 1;
+  int64_t groups = 1;
+  std::string mode = "cross_correlation";  // or "convolution", which flips the window
+};
+
+// y [N, K, ...] in the layout x prefers. `bias` [K] may be absent; the activation has its default alpha.
+Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias, const ConvAttributes&,
+                    Activation, const Call&);
+// dx of that shape, in the layout dy prefers.
+Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvAttributes&, const Call&);
+// dw of that shape, channels last if x prefers that, else row-major.
+Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvAttributes&, const Call&);
+// db [K], the sum of dy over all but its channels.
+Tensor conv_backward_bias(const Tensor& dy, const Call&);
+
+// Bytes and flop for estimates, shared by the engines of both devices. Taps in the padding are counted as if they were not.
+double conv_bytes(const ConvProblem&);
+double conv_flop(const ConvProblem&);
+
+}  // namespace minidnn

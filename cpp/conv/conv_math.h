@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution and its gradients from the definition, in any strides: one output element at a time forward and for dx, one
+// weight or channel by a team for dw and db.
+//   y[n, k, p] = activation(bias[k] + sum_{c, r} w[k, c, r] x[n, c, p * stride - pad + r * dilation])
+// Elements outside x are skipped, never multiplied. p and r run over three dimensions: a 2-D problem has one of size 1.
+#pragma once
+#include "cpp/activation/activation_math.h"
+#include "cpp/core/team.h"
+
+namespace minidnn {
+
+enum class ConvDirection : int64_t { forward, backward_data, backward_filter, backward_bias };
+
+constexpr int kMaxSpatial = 3;
+
+struct ConvProblem {
+  ConvDirection direction{};
+  TensorDesc x;  // [N, C, spatial...]; dx in backward_data; rank 0 in backward_bias
+  TensorDesc w;  // [K, C / groups, window...]; dw in backward_filter; rank 0 in backward_bias
+  TensorDesc y;  // [N, K, spatial...]; dy in the backward directions
+  int64_t stride[kMaxSpatial]{1, 1, 1};  // by spatial dimension of x, the first x.rank - 2 count
+  int64_t pad_before[kMaxSpatial]{};
+  int64_t pad_after[kMaxSpatial]{};
+  int64_t dilation[kMaxSpatial]{1, 1, 1};
+  int64_t groups = 1;
+  int64_t flip = 0;  // 1: a convolution, whose window is read backwards; 0: a cross-correlation
+  int64_t ieee = 0;  // 1: float32 products stay float32; 0: they may be rounded to TF32
+  Activation activation{};
+  int64_t has_bias = 0;     // forward only
+  int64_t bias_stride = 0;  // of the bias [K], in elements: read forward, written in backward_bias
+};
+
+struct ConvArgs {
+  const void* x = nullptr;
+  const void* w = nullptr;
+  const void* bias = nullptr;
+  const void* dy = nullptr;
+  void* out = nullptr;  // y, dx, dw or db by direction
+  double activation_alpha = 0;
+};
+
+// x or y with its three spatial dimensions; strides in elements.
+struct ConvSide {
+  int64_t channels = 1;  // of one group
+  int64_t size[kMaxSpatial]{1, 1, 1};
+  int64_t image = 0, channel = 0, space[kMaxSpatial]{};
+};
+
+// A ConvProblem made ready for arithmetic, once per plan.
+struct ConvGeometry {
+  int64_t images = 0, groups = 1;
+  ConvSide x, y;
+  int64_t window[kMaxSpatial]{1, 1, 1};
+  int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};  // a flipped window has negative strides
+  int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
+  // Window elements that reach one x element through some y element are this far apart, and these y elements that far.
+  int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
+  int64_t backward_data = 0, has_bias = 0, bias_stride = 0;
+  Activation activation{};
+};
+
+namespace detail {
+
+MINIDNN_HD int64_t gcd(int64_t a, int64_t b) {
+  while (b) {
+    int64_t rest = a % b;
+    a = b, b = rest;
+  }
+  return a;
+}
+
+MINIDNN_HD ConvSide conv_side(const TensorDesc& d, int64_t groups) {
+  ConvSide side;
+  side.channels = d.shape[1] / groups;
+  side.image = d.stride[0], side.channel = d.stride[1];
+  for (int i = 2, j = kMaxSpatial + 2 - int(d.rank); i < d.rank; ++i, ++j) {
+    side.size[j] = d.shape[i];
+    side.space[j] = d.shape[i] > 1 ? d.stride[i] : 0;
+  }
+  return side;
+}
+
+}  // namespace detail
+
+MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
+  ConvGeometry g;
+  g.images = p.y.shape[0], g.groups = p.groups;
+  g.y = detail::conv_side(p.y, p.groups);
+  g.bias_stride = p.bias_stride;
+  if (p.direction == ConvDirection::backward_bias) return g;
+  g.x = detail::conv_side(p.x, p.groups);
+  g.w_filter = p.w.stride[0], g.w_channel = p.w.stride[1];
+  for (int i = 0, j = kMaxSpatial + 2 - int(p.x.rank); i < p.x.rank - 2; ++i, ++j) {
+    g.window[j] = p.w.shape[2 + i];
+    g.w_space[j] = p.flip ? -p.w.stride[2 + i] : p.w.stride[2 + i];
+    if (p.flip) g.w_origin += (g.window[j] - 1) * p.w.stride[2 + i];
+    // One output, or one window element, makes the attribute meaningless; without it the arithmetic below is shorter.
+    g.stride[j] = g.y.size[j] == 1 ? 1 : p.stride[i];
+    g.dilation[j] = g.window[j] == 1 ? 1 : p.dilation[i];
+    g.pad[j] = p.pad_before[i];
+    int64_t common = detail::gcd(g.stride[j], g.dilation[j]);
+    g.tap_period[j] = g.stride[j] / common, g.y_period[j] = g.dilation[j] / common;
+  }
+  g.backward_data = p.direction == ConvDirection::backward_data;
+  g.has_bias = p.has_bias;
+  g.activation = p.activation;
+  return g;
+}
+
+// Counts through a box of D sizes, the last one fastest, in steps that are themselves digits: no division on the way.
+template <int D> struct Odometer {
+  int64_t at[D], step[D], size[D];
+
+  MINIDNN_HD Odometer(const int64_t (&sizes)[D], int64_t index, int64_t stride = 1) {
+    for (int d = D - 1; d >= 0; --d) {
+      size[d] = max_of(sizes[d], int64_t(1));  // an empty box is not walked, but may be asked for
+      at[d] = d ? index % size[d] : index;
+      step[d] = d ? stride % size[d] : stride;
+      index /= size[d], stride /= size[d];
+    }
+  }
+  MINIDNN_HD void advance() {
+    int64_t carry = 0;
+    for (int d = D - 1; d > 0; --d) {
+      at[d] += step[d] + carry;
+      carry = at[d] >= size[d];
+      if (carry) at[d] -= size[d];
+    }
+    at[0] += step[0] + carry;
+  }
+};
+
+// The window elements of one dimension that meet data, first to last, and the index each one reads.
+struct ConvTaps {
+  int64_t count, tap, tap_step, at, at_step;
+};
+
+namespace detail {
+
+// The fewest steps of d that reach a; d is mostly 1, and a 64-bit division costs more than a convolution's tap.
+MINIDNN_HD int64_t steps_to(int64_t a, int64_t d) { return a <= 0 ? 0 : d == 1 ? a : (a - 1) / d + 1; }
+
+}  // namespace detail
+
+// What y's index `p` reads of x.
+MINIDNN_HD ConvTaps forward_taps(const ConvGeometry& g, int j, int64_t p) {
+  int64_t first = p * g.stride[j] - g.pad[j];
+  int64_t begin = detail::steps_to(-first, g.dilation[j]);
+  int64_t end = min_of(g.window[j], detail::steps_to(g.x.size[j] - first, g.dilation[j]));
+  return {end - begin, begin, 1, first + begin * g.dilation[j], g.dilation[j]};
+}
+
+// Which of y's elements read x's index `h`: those p with p * stride + r * dilation = h + pad, in the order of r.
+MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
+  int64_t reach = h + g.pad[j], r = 0, end = min_of(g.tap_period[j], g.window[j]);
+  if (g.stride[j] > 1)
+    while (r < end && (reach - r * g.dilation[j]) % g.stride[j] != 0) ++r;
+  if (r == end) return {0, 0, 0, 0, 0};
+  int64_t p = (reach - r * g.dilation[j]) / g.stride[j];
+  int64_t skip = detail::steps_to(p - (g.y.size[j] - 1), g.y_period[j]);
+  r += skip * g.tap_period[j], p -= skip * g.y_period[j];
+  int64_t count = min_of(detail::steps_to(g.window[j] - r, g.tap_period[j]), detail::steps_to(p + 1, g.y_period[j]));
+  return {count, r, g.tap_period[j], p, -g.y_period[j]};
+}
+
+// Calls f(tap offset, data offset) for each combination of taps, with the strides of each.
+template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], const int64_t (&tap_stride)[kMaxSpatial],
+                                            const int64_t (&data_stride)[kMaxSpatial], F&& f) {
+  for (int64_t a = 0; a < t[0].count; ++a)
+    for (int64_t b = 0; b < t[1].count; ++b) {
+      int64_t tap = (t[0].tap + a * t[0].tap_step) * tap_stride[0] + (t[1].tap + b * t[1].tap_step) * tap_stride[1];
+      int64_t data = (t[0].at + a * t[0].at_step) * data_stride[0] + (t[1].at + b * t[1].at_step) * data_stride[1];
+      tap += t[2].tap * tap_stride[2], data += t[2].at * data_stride[2];
+      int64_t tap_step = t[2].tap_step * tap_stride[2], data_step = t[2].at_step * data_stride[2];
+      for (int64_t c = 0; c < t[2].count; ++c, tap += tap_step, data += data_step) f(tap, data);
+    }
+}
+
+// An element of x or y, counted so that neighbours are neighbours in memory where the side is dense.
+struct ConvPoint {
+  Odometer<5> count;
+  bool channels_last;
+
+  MINIDNN_HD static bool last(const ConvSide& s) { return s.channel == 1; }
+  MINIDNN_HD static Odometer<5> counter(const ConvGeometry& g, const ConvSide& s, int64_t index) {
+    int64_t all = s.channels * g.groups;
+    if (last(s)) return {{g.images, s.size[0], s.size[1], s.size[2], all}, index};
+    return {{g.images, all, s.size[0], s.size[1], s.size[2]}, index};
+  }
+  MINIDNN_HD ConvPoint(const ConvGeometry& g, const ConvSide& s, int64_t index)
+      : count(counter(g, s, index)), channels_last(last(s)) {}
+
+  MINIDNN_HD int64_t image() const { return count.at[0]; }
+  MINIDNN_HD int64_t channel() const { return count.at[channels_last ? 4 : 1]; }
+  MINIDNN_HD int64_t space(int j) const { return count.at[(channels_last ? 1 : 2) + j]; }
+  MINIDNN_HD int64_t offset(const ConvSide& s) const {
+    return image() * s.image + channel() * s.channel + space(0) * s.space[0] + space(1) * s.space[1] + space(2) * s.space[2];
+  }
+};
+
+// The side that forward or backward_data writes, and how many elements it has.
+MINIDNN_HD const ConvSide& conv_out(const ConvGeometry& g) { return g.backward_data ? g.x : g.y; }
+MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
+  const ConvSide& s = conv_out(g);
+  return g.images * g.groups * s.channels * s.size[0] * s.size[1] * s.size[2];
+}
+
+// One element of y, or of dx: a sum over the other side's channels in its group and over the taps that meet data. The
+// weights are the same, k and c change places.
+template <class T> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a, const ConvPoint& point) {
+  using Acc = Accumulator<T>;
+  bool backward = g.backward_data;
+  const ConvSide& out = conv_out(g);
+  const ConvSide& in = backward ? g.y : g.x;
+  int64_t channel = point.channel(), group = g.groups == 1 ? 0 : channel / out.channels;
+  const T* data = static_cast<const T*>(backward ? a.dy : a.x) + point.image() * in.image + group * in.channels * in.channel;
+  const T* w = static_cast<const T*>(a.w) + g.w_origin + group * g.y.channels * g.w_filter +
+               (channel - group * out.channels) * (backward ? g.w_channel : g.w_filter);
+  int64_t w_step = backward ? g.w_filter : g.w_channel;
+  ConvTaps taps[kMaxSpatial];
+  for (int j = 0; j < kMaxSpatial; ++j)
+    taps[j] = backward ? backward_taps(g, j, point.space(j)) : forward_taps(g, j, point.space(j));
+
+  Acc sum = 0;
+  for_taps(taps, g.w_space, in.space, [&](int64_t tap, int64_t at) {
+    for (int64_t c = 0; c < in.channels; ++c) sum += Acc(data[at + c * in.channel]) * Acc(w[tap + c * w_step]);
+  });
+  if (!backward) {
+    if (g.has_bias) sum += Acc(static_cast<const T*>(a.bias)[channel * g.bias_stride]);
+    sum = activate(g.activation, sum, Acc(a.activation_alpha));
+  }
+  static_cast<T*>(a.out)[point.offset(out)] = T(sum);
+}
+
+MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
+  return g.groups * g.y.channels * g.x.channels * g.window[0] * g.window[1] * g.window[2];
+}
+
+// One element of dw, by a team: sum over images and positions of dy times the x that this weight met there.
+template <class T, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a, int64_t index,
+                                                                   Team& team) {
+  using Acc = Accumulator<T>;
+  Odometer<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
+  int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
+  int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
+  int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;  // of the first position that meets data
+  int64_t positions[4] = {g.images, 0, 0, 0};
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];  // the x index of position 0
+    int64_t begin = detail::steps_to(-first, g.stride[j]);
+    positions[1 + j] = max_of(min_of(g.y.size[j], detail::steps_to(g.x.size[j] - first, g.stride[j])) - begin, int64_t(0));
+    dw_at += r * g.w_space[j];
+    dy_at += begin * g.y.space[j];
+    x_at += (first + begin * g.stride[j]) * g.x.space[j];
+  }
+  const T* dy = static_cast<const T*>(a.dy) + dy_at;
+  const T* x = static_cast<const T*>(a.x) + x_at;
+  Acc sum = 0;
+  int64_t n = positions[0] * positions[1] * positions[2] * positions[3];
+  Odometer<4> at(positions, team.rank(), team.size());
+  for (int64_t i = team.rank(); i < n; i += team.size(), at.advance()) {
+    int64_t dy_offset = at.at[0] * g.y.image, x_offset = at.at[0] * g.x.image;
+    for (int j = 0; j < kMaxSpatial; ++j) {
+      dy_offset += at.at[1 + j] * g.y.space[j];
+      x_offset += at.at[1 + j] * g.stride[j] * g.x.space[j];
+    }
+    sum += Acc(dy[dy_offset]) * Acc(x[x_offset]);
+  }
+  sum = team.sum(sum);
+  if (team.rank() == 0) static_cast<T*>(a.out)[dw_at] = T(sum);
+}
+
+// One element of db, by a team: sum over images and positions of dy.
+template <class T, class Team> MINIDNN_HD void conv_bias_element(const ConvGeometry& g, const ConvArgs& a, int64_t k,
+                                                                 Team& team) {
+  using Acc = Accumulator<T>;
+  const T* dy = static_cast<const T*>(a.dy) + k * g.y.channel;
+  Acc sum = 0;
+  int64_t n = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
+  Odometer<4> at({g.images, g.y.size[0], g.y.size[1], g.y.size[2]}, team.rank(), team.size());
+  for (int64_t i = team.rank(); i < n; i += team.size(), at.advance())
+    sum += Acc(dy[at.at[0] * g.y.image + at.at[1] * g.y.space[0] + at.at[2] * g.y.space[1] + at.at[3] * g.y.space[2]]);
+  sum = team.sum(sum);
+  if (team.rank() == 0) static_cast<T*>(a.out)[k * g.bias_stride] = T(sum);
+}
+
+}  // namespace minidnn

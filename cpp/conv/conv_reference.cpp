@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.conv.direct: the shared arithmetic in plain loops, any strides, threaded over outputs.
+#include "cpp/conv/conv.h"
+#include "cpp/cpu/threads.h"
+
+namespace minidnn {
+namespace {
+
+constexpr double kGrainFlop = 32768;  // work a thread is worth waking for
+
+template <class T> void compute(const ConvGeometry& g, ConvDirection direction, double flop, const ConvArgs& a) {
+  bool of_points = direction == ConvDirection::forward || direction == ConvDirection::backward_data;
+  int64_t n = of_points                                     ? conv_out_numel(g)
+              : direction == ConvDirection::backward_filter ? conv_weights(g)
+                                                            : g.groups * g.y.channels;
+  int64_t grain = int64_t(kGrainFlop * double(n) / std::max(flop, 1.0)) + 1;
+  cpu::parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+    Solo solo;
+    if (of_points) {
+      ConvPoint point(g, conv_out(g), begin);
+      for (int64_t i = begin; i < end; ++i, point.count.advance()) conv_element<T>(g, a, point);
+    } else if (direction == ConvDirection::backward_filter) {
+      for (int64_t i = begin; i < end; ++i) conv_filter_element<T>(g, a, i, solo);
+    } else {
+      for (int64_t i = begin; i < end; ++i) conv_bias_element<T>(g, a, i, solo);
+    }
+  });
+}
+
+struct Direct final : Engine<ConvProblem> {
+  std::string name() const override { return "cpu.conv.direct"; }
+  std::string why_not(const ConvProblem&, const Device&) const override { return ""; }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    return roofline_us(conv_flop(p), conv_bytes(p), d, 0.1);
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device&, const Config&) const override {
+    return make_plan<ConvProblem>([p, g = conv_geometry(p)](const ConvArgs& a, void*, Stream) {
+      with_floating(p.y.dtype, [&](auto type) { compute<typename decltype(type)::type>(g, p.direction, conv_flop(p), a); });
+    });
+  }
+};
+
+}  // namespace
+
+const Engines<ConvProblem>& Family<ConvProblem>::cpu_engines() {
+  static const Direct direct;
+  static const Engines<ConvProblem> all{&direct};
+  return all;
+}
+
+}  // namespace minidnn

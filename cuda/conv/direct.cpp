@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.direct: the definition, for any strides. One kernel serves y and dx, one dw, one db.
+#include "cuda/conv/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+KernelSpec spec(ConvDirection direction, DType dtype) {
+  const char* kernel = direction == ConvDirection::backward_filter ? "conv_direct_filter"
+                       : direction == ConvDirection::backward_bias ? "conv_direct_bias"
+                                                                   : "conv_direct";
+  return {"cuda/conv/direct.cu", cat("minidnn::", kernel, "<", cuda_name(dtype), ">")};
+}
+
+// A thread an element of y or dx, a block an element of dw or db.
+cuda::LaunchConfig launch_config(ConvDirection direction, const ConvGeometry& g, const Device& d) {
+  if (direction == ConvDirection::forward || direction == ConvDirection::backward_data)
+    return cuda::elementwise_launch(conv_out_numel(g), d);
+  int64_t sums = direction == ConvDirection::backward_filter ? conv_weights(g) : g.groups * g.y.channels;
+  cuda::LaunchConfig config;
+  config.block = {256};
+  config.grid = {unsigned(min_of(sums, int64_t(8) * d.sm_count))};
+  return config;
+}
+
+struct Direct final : Engine<ConvProblem> {
+  std::string name() const override { return "cuda.conv.direct"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const ConvProblem&, const Device&) const override { return ""; }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    return roofline_us(conv_flop(p), conv_bytes(p), d, 0.03);  // two loads and their addresses for each product
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    auto kernel = cuda::load_kernel(spec(p.direction, p.y.dtype), d.place.index);
+    ConvGeometry g = conv_geometry(p);
+    return make_plan<ConvProblem>([kernel, g, config = launch_config(p.direction, g, d)](const ConvArgs& a, void*, Stream stream) {
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
+      cuda::launch(*kernel, now, g, a);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes)
+      for (auto d : {ConvDirection::forward, ConvDirection::backward_filter, ConvDirection::backward_bias})
+        all.push_back(spec(d, t));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_direct() {
+  static const Direct engine;
+  return engine;
+}
+
+}  // namespace minidnn

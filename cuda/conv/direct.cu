@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution from the definition (cpp/conv/conv_math.h). A thread an element of y or dx; a block an element of dw or db.
+#include "cpp/conv/conv_math.h"
+#include "cuda/device/grid.cuh"
+#include "cuda/device/team.cuh"
+
+namespace minidnn {
+
+template <class T>
+__global__ void __launch_bounds__(256) conv_direct(const __grid_constant__ ConvGeometry g, ConvArgs a) {
+  grid_stride(conv_out_numel(g), [&](int64_t i) { conv_element<T>(g, a, ConvPoint(g, conv_out(g), i)); });
+}
+
+template <class T>
+__global__ void __launch_bounds__(256) conv_direct_filter(const __grid_constant__ ConvGeometry g, ConvArgs a) {
+  BlockTeam team;
+  for (int64_t i = blockIdx.x; i < conv_weights(g); i += gridDim.x) conv_filter_element<T>(g, a, i, team);
+}
+
+template <class T>
+__global__ void __launch_bounds__(256) conv_direct_bias(const __grid_constant__ ConvGeometry g, ConvArgs a) {
+  BlockTeam team;
+  for (int64_t k = blockIdx.x; k < g.groups * g.y.channels; k += gridDim.x) conv_bias_element<T>(g, a, k, team);
+}
+
+}  // namespace minidnn

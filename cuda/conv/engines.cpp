@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/conv/engines.h"
+
+namespace minidnn {
+
+const Engines<ConvProblem>& Family<ConvProblem>::cuda_engines() {
+  static const Engines<ConvProblem> all{&conv_direct()};
+  return all;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA engines of the conv family, one accessor each; the list is in engines.cpp.
+#pragma once
+#include "cpp/conv/conv.h"
+
+namespace minidnn {
+
+const Engine<ConvProblem>& conv_direct();
+
+}  // namespace minidnn

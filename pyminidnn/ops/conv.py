@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution, forward and its gradients; 1-D, 2-D or 3-D by the rank of the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from .. import _C
+from .._C import DeviceTensor, Handle
+from ..tensor import ArrayLike, operands, output
+from .activation import Mode as Activation
+
+Mode = Literal["cross_correlation", "convolution"]
+PerDimension: TypeAlias = int | Sequence[int]
+Padding: TypeAlias = int | Sequence[int | tuple[int, int]]
+
+
+def conv_forward(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    *,
+    stride: PerDimension = 1,
+    padding: Padding = 0,
+    dilation: PerDimension = 1,
+    groups: int = 1,
+    activation: Activation | None = None,
+    mode: Mode = "cross_correlation",
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """Slides the filters w over x, adds a bias and applies an activation, in one pass over y.
+
+    y[n, k, p] = activation(bias[k] + sum_{c, r} w[k, c, r] x[n, g C/groups + c, p stride - before + r dilation])
+
+    g = k // (K/groups) is the group of filter k; x counts as zero outside its bounds; p and r run over 1, 2 or 3
+    dimensions. P = floor((before + H + after - dilation (R - 1) - 1) / stride) + 1 in each.
+
+    x           [N, C, spatial...], rank 3 to 5, any strides; float32, float64, float16 or bfloat16
+    w           [K, C/groups, window...], dtype of x, any strides
+    bias        [K], dtype of x; None: no bias
+    stride, dilation  positive: one for all spatial dimensions, or one for each
+    padding     at least 0: one for all, or for each dimension a number or a pair (before, after)
+    groups      divides C and K; groups=C convolves each channel by itself (depthwise)
+    activation  a mode of activation_forward with its default alpha; None: none
+    mode        "convolution" reads the window backwards: w[k, c, R-1-r]
+    algo        an engine by name, "cpu.conv.im2col_gemm" or "im2col_gemm"; None: the fastest expected
+    out         written instead of a new tensor; [N, K, P...], dtype and device of x; shares memory with no input
+    handle      None: the current one for x's device
+    returns     y [N, K, P...] in the layout of x, on its device and the handle's stream (does not synchronise)
+
+    Sums are float32, float64 for float64, and y is rounded once, after the activation. float32 products may be rounded to
+    TF32 on a GPU; Handle(math="ieee") forbids it. Zeros of the padding are skipped by some engines and multiplied by
+    others: an infinite or NaN weight there may make NaN or not. Without channels, y = activation(bias). Deterministic.
+    Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
+    Source: Chellapilla, Puri & Simard 2006 (convolution as a matrix product).
+    """
+    x, w, bias = operands(handle, x, w, bias)
+    return _C.conv_forward(
+        x, w, bias, stride, padding, dilation, groups, activation, mode, algo or "", output(out), handle
+    )
+
+
+def conv_backward_data(
+    dy: ArrayLike,
+    w: ArrayLike,
+    x_shape: Sequence[int],
+    *,
+    stride: PerDimension = 1,
+    padding: Padding = 0,
+    dilation: PerDimension = 1,
+    groups: int = 1,
+    mode: Mode = "cross_correlation",
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """The gradient of conv_forward by x; also a transposed convolution of dy.
+
+    dx[n, c, h] = sum_{k, r, p: p stride - before + r dilation = h} w[k, c, r] dy[n, k, p]
+
+    dy       [N, K, P...], the gradient before the activation, any strides
+    w        [K, C/groups, window...] as in conv_forward
+    x_shape  [N, C, spatial...] of x. With a stride, several sizes lead to one dy; any of them will do
+    out      written instead of a new tensor; x_shape, dtype and device of dy; shares memory with no input
+    stride, padding, dilation, groups, mode, algo, handle  as in conv_forward
+    returns  dx in the layout of dy; zero where no window reaches
+
+    Sums as in conv_forward; terms are never rounded to 16 bits before the last. Deterministic. Raises as conv_forward.
+    """
+    dy, w = operands(handle, dy, w)
+    return _C.conv_backward_data(
+        dy, w, list(x_shape), stride, padding, dilation, groups, mode, algo or "", output(out), handle
+    )
+
+
+def conv_backward_filter(
+    dy: ArrayLike,
+    x: ArrayLike,
+    w_shape: Sequence[int],
+    *,
+    stride: PerDimension = 1,
+    padding: Padding = 0,
+    dilation: PerDimension = 1,
+    groups: int = 1,
+    mode: Mode = "cross_correlation",
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """The gradient of conv_forward by w.
+
+    dw[k, c, r] = sum_{n, p} dy[n, k, p] x[n, g C/groups + c, p stride - before + r dilation]
+
+    dy       [N, K, P...], the gradient before the activation, any strides
+    x        [N, C, spatial...] as in conv_forward
+    w_shape  [K, C/groups, window...] of w
+    out      written instead of a new tensor; w_shape, dtype and device of x; shares memory with no input
+    stride, padding, dilation, groups, mode, algo, handle  as in conv_forward
+    returns  dw, channels last in memory if x is, else row-major
+
+    The sum over all images is kept in float32 (float64) and rounded once; an empty batch gives zeros. An infinite or NaN
+    dy where the window meets padding may make NaN or not, by engine. Deterministic. Raises as conv_forward.
+    """
+    dy, x = operands(handle, dy, x)
+    return _C.conv_backward_filter(
+        dy, x, list(w_shape), stride, padding, dilation, groups, mode, algo or "", output(out), handle
+    )
+
+
+def conv_backward_bias(
+    dy: ArrayLike,
+    *,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """The gradient of conv_forward by its bias.
+
+    db[k] = sum_{n, p} dy[n, k, p]
+
+    dy       [N, K, P...], rank 3 to 5, the gradient before the activation, any strides
+    out      written instead of a new tensor; [K], dtype and device of dy; shares no memory with dy
+    algo, handle  as in conv_forward
+    returns  db [K]
+
+    Sums are float32, float64 for float64; an empty batch gives zeros. Deterministic. Raises as conv_forward.
+    """
+    (dy,) = operands(handle, dy)
+    return _C.conv_backward_bias(dy, algo or "", output(out), handle)

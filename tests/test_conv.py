@@ -27,15 +27,10 @@ def draw(rng: np.random.Generator, operand: Operand, dtype: str) -> np.ndarray:
 
 
 def attributes_of(case: Case) -> dict[str, Any]:
-    def side(text: str) -> int | tuple[int, ...]:
-        values = tuple(map(int, text.split(":")))
-        return values if len(values) > 1 else values[0]
-
-    spatial = len(case.operands["x" if "x" in case.operands else "dy"].shape) - 2
-    padding = tuple(map(side, case.attributes.get("pad", "0").split(",")))
+    spatial = len(case.operands["dy" if "dy" in case.operands else "x"].shape) - 2
     return {
         "stride": case.integers("stride", 1),
-        "padding": padding * spatial if len(padding) == 1 else padding,
+        "padding": case.padding(spatial),
         "dilation": case.integers("dilation", 1),
         "groups": case.integers("groups", 1),
         "mode": case.attributes.get("mode", "cross_correlation"),

@@ -2,12 +2,10 @@
 // Convolution forward and its three gradients: the public functions, their checks and their problem.
 // Arithmetic of the direct engines: conv_math.h. The lowered form, a matrix product: lowering.h.
 #pragma once
-#include <utility>
-#include <variant>
-
 #include "cpp/activation/activation.h"
 #include "cpp/conv/conv_math.h"
 #include "cpp/engine/op.h"
+#include "cpp/engine/spatial.h"
 
 namespace minidnn {
 
@@ -20,18 +18,13 @@ template <> struct Family<ConvProblem> {
   static const Engines<ConvProblem>& cuda_engines();
 };
 
-// One number for every spatial dimension, or one for each.
-using PerDimension = std::variant<int64_t, std::vector<int64_t>>;
-// Of one dimension: the same on both sides, or (before, after).
-using Sides = std::variant<int64_t, std::pair<int64_t, int64_t>>;
-
 struct ConvAttributes {
-  PerDimension stride = 1;
-  std::variant<int64_t, std::vector<Sides>> padding = 0;
-  PerDimension dilation = 1;
+  std::vector<int64_t> stride{1}, dilation{1};  // one for all spatial dimensions, or one for each; so is the padding
+  std::vector<Sides> padding{{0, 0}};
   int64_t groups = 1;
-  std::string mode = "cross_correlation";  // or "convolution", which flips the window
+  bool flip = false;  // mode "convolution"
 };
+bool conv_flips(const std::string& mode, const char* call);  // ShapeError unless "cross_correlation" or "convolution"
 
 // y [N, K, ...] in the layout x prefers. `bias` [K] may be absent; the activation has its default alpha.
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias, const ConvAttributes&,

@@ -6,22 +6,18 @@
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cpp/core/team.h"
+#include "cpp/engine/spatial_math.h"
 
 namespace minidnn {
 
 enum class ConvDirection : int64_t { forward, backward_data, backward_filter, backward_bias };
-
-constexpr int kMaxSpatial = 3;
 
 struct ConvProblem {
   ConvDirection direction{};
   TensorDesc x;  // [N, C, spatial...]; dx in backward_data; rank 0 in backward_bias
   TensorDesc w;  // [K, C / groups, window...]; dw in backward_filter; rank 0 in backward_bias
   TensorDesc y;  // [N, K, spatial...]; dy in the backward directions
-  int64_t stride[kMaxSpatial]{1, 1, 1};  // by spatial dimension of x, the first x.rank - 2 count
-  int64_t pad_before[kMaxSpatial]{};
-  int64_t pad_after[kMaxSpatial]{};
-  int64_t dilation[kMaxSpatial]{1, 1, 1};
+  SpatialAttributes spatial;
   int64_t groups = 1;
   int64_t flip = 0;  // 1: a convolution, whose window is read backwards; 0: a cross-correlation
   int64_t ieee = 0;  // 1: float32 products stay float32; 0: they may be rounded to TF32
@@ -95,9 +91,9 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
     g.w_space[j] = p.flip ? -p.w.stride[2 + i] : p.w.stride[2 + i];
     if (p.flip) g.w_origin += (g.window[j] - 1) * p.w.stride[2 + i];
     // One output, or one window element, makes the attribute meaningless; without it the arithmetic below is shorter.
-    g.stride[j] = g.y.size[j] == 1 ? 1 : p.stride[i];
-    g.dilation[j] = g.window[j] == 1 ? 1 : p.dilation[i];
-    g.pad[j] = p.pad_before[i];
+    g.stride[j] = g.y.size[j] == 1 ? 1 : p.spatial.stride[i];
+    g.dilation[j] = g.window[j] == 1 ? 1 : p.spatial.dilation[i];
+    g.pad[j] = p.spatial.before[i];
     int64_t common = detail::gcd(g.stride[j], g.dilation[j]);
     g.tap_period[j] = g.stride[j] / common, g.y_period[j] = g.dilation[j] / common;
   }
@@ -275,13 +271,13 @@ template <class T, class Team> MINIDNN_HD void conv_bias_element(const ConvGeome
                                                                  Team& team) {
   using Acc = Accumulator<T>;
   const T* dy = static_cast<const T*>(a.dy) + k * g.y.channel;
-  Acc sum = 0;
+  CarefulSum<Acc> sum;
   int64_t n = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
   Odometer<4> at({g.images, g.y.size[0], g.y.size[1], g.y.size[2]}, team.rank(), team.size());
   for (int64_t i = team.rank(); i < n; i += team.size(), at.advance())
-    sum += Acc(dy[at.at[0] * g.y.image + at.at[1] * g.y.space[0] + at.at[2] * g.y.space[1] + at.at[3] * g.y.space[2]]);
-  sum = team.sum(sum);
-  if (team.rank() == 0) static_cast<T*>(a.out)[k * g.bias_stride] = T(sum);
+    sum.add(Acc(dy[at.at[0] * g.y.image + at.at[1] * g.y.space[0] + at.at[2] * g.y.space[1] + at.at[3] * g.y.space[2]]));
+  Acc total = team.sum(sum.value());
+  if (team.rank() == 0) static_cast<T*>(a.out)[k * g.bias_stride] = T(total);
 }
 
 }  // namespace minidnn

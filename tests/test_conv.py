@@ -105,3 +105,271 @@ def sample(case: Case) -> Sample:
 
     inputs = {"x": x, "w": w} | ({} if bias is None else {"bias": bias_memory})
     return Sample(inputs, call, [Result(want, tolerance)])
+
+
+# Shapes and attributes that leave nothing trivial: x, w, attributes.
+SETTINGS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((3, 4, 13), (6, 2, 4), {"stride": 2, "padding": ((3, 1),), "dilation": 2, "groups": 2}),
+    ((2, 6, 9, 8), (9, 2, 3, 2), {"stride": (2, 3), "padding": (1, (0, 2)), "dilation": (2, 1), "groups": 3}),
+    ((2, 3, 5, 6, 4), (4, 3, 2, 3, 3), {"stride": (2, 1, 2), "padding": ((0, 1), 2, (1, 0)), "dilation": (1, 2, 1)}),
+]
+
+
+def engines(call: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
+    (report,) = dnn.explain(call, *args, **kwargs)
+    return [e.name for e in report.engines if not e.why_not]
+
+
+@pytest.mark.parametrize("mode", ["cross_correlation", "convolution"])
+@pytest.mark.parametrize("x_shape, w_shape, attributes", SETTINGS)
+def test_adjoints(x_shape: Any, w_shape: Any, attributes: dict[str, Any], mode: str, device: str) -> None:
+    """<conv(x, w), dy> = <x, backward_data(dy, w)> = <w, backward_filter(dy, x)>, by every engine."""
+    rng = np.random.default_rng(1)
+    x, w = rng.normal(size=x_shape), rng.normal(size=w_shape)
+    dy = rng.normal(size=reference.conv_forward(x, w, **attributes).shape)
+    tx, tw, tdy = (tensor(v, "float64", device) for v in (x, w, dy))
+    attributes = attributes | {"mode": mode}
+    products = []
+    for algo in engines(dnn.conv_forward, tx, tw, **attributes):
+        products.append((values_of(dnn.conv_forward(tx, tw, **attributes, algo=algo)) * dy).sum())
+    for algo in engines(dnn.conv_backward_data, tdy, tw, x_shape, **attributes):
+        dx = values_of(dnn.conv_backward_data(tdy, tw, x_shape, **attributes, algo=algo))
+        products.append((dx * x).sum())
+    for algo in engines(dnn.conv_backward_filter, tdy, tx, w_shape, **attributes):
+        dw = values_of(dnn.conv_backward_filter(tdy, tx, w_shape, **attributes, algo=algo))
+        products.append((dw * w).sum())
+    assert len(products) >= 3
+    # Each is a sum of as many terms as y has products; none is larger than the product of the norms.
+    terms = dy.size * math.prod(w_shape[1:])
+    scale = np.linalg.norm(dy) * np.linalg.norm(x) * np.linalg.norm(w)
+    np.testing.assert_allclose(products, products[0], rtol=0, atol=reference.tolerance("float64", terms, scale))
+
+
+@pytest.mark.parametrize("x_shape, w_shape, attributes", SETTINGS)
+def test_convolution_flips_the_window(x_shape: Any, w_shape: Any, attributes: dict[str, Any], device: str) -> None:
+    rng = np.random.default_rng(2)
+    x, w = rng.normal(size=x_shape), rng.normal(size=w_shape)
+    flipped = np.flip(w, axis=tuple(range(2, w.ndim)))  # of negative strides: taken as it is
+    t = tensor(x, "float64", device)
+    for algo in ("direct", None):
+        convolved = dnn.conv_forward(t, tensor(w, "float64", device), **attributes, mode="convolution", algo=algo)
+        correlated = dnn.conv_forward(t, dnn.asarray(flipped).to(device=device), **attributes, algo=algo)
+        np.testing.assert_allclose(values_of(convolved), values_of(correlated), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("channels", range(1, 18))
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_channels(channels: int, layout: str, device: str) -> None:
+    """Every count of channels and filters around the widths of vectors and tiles, by every engine."""
+    rng = np.random.default_rng(channels)
+    filters = 18 - channels
+    x, w = rng.normal(size=(2, channels, 5, 4)), rng.normal(size=(filters, channels, 3, 2))
+    dy = rng.normal(size=(2, filters, 5, 5))
+    tx, tw, tdy = (tensor(v, "float64", device).to(layout=layout) for v in (x, w, dy))
+    calls = [
+        (dnn.conv_forward, (tx, tw), reference.conv_forward(x, w, padding=1)),
+        (dnn.conv_backward_data, (tdy, tw, x.shape), reference.conv_backward_data(dy, w, x.shape, padding=1)),
+        (dnn.conv_backward_filter, (tdy, tx, w.shape), reference.conv_backward_filter(dy, x, w.shape, padding=1)),
+    ]
+    for call, args, want in calls:
+        for algo in engines(call, *args, padding=1):
+            got = call(*args, padding=1, algo=algo)
+            assert_close(got, Result(want, reference.tolerance("float64", 200, 100.0)), f"{call.__name__} by {algo}")
+
+
+def test_result_layouts(device: str) -> None:
+    x = dnn.zeros((2, 3, 6, 5), device=device)
+    w = dnn.zeros((4, 3, 3, 3), device=device)
+    assert dnn.conv_forward(x, w).layout == "NCHW"
+    assert dnn.conv_forward(x, w.to(layout="NHWC")).layout == "NCHW"
+    last = x.to(layout="NHWC")
+    y = dnn.conv_forward(last, w)
+    assert y.layout == "NHWC"
+    assert dnn.conv_backward_data(y, w, x.shape).layout == "NHWC"
+    assert dnn.conv_backward_filter(y, last, w.shape).layout == "NHWC"
+    assert dnn.conv_backward_filter(y, x, w.shape).layout == "NCHW"
+    assert dnn.conv_forward(dnn.zeros((2, 3, 4, 6, 5), layout="NDHWC", device=device), dnn.zeros((4, 3, 1, 1, 1), device=device)).layout == "NDHWC"  # fmt: skip
+
+
+def test_empty(device: str) -> None:
+    """No images or no filters: nothing to compute. Nothing to sum over: zeros, or the activated bias."""
+    none, some = dnn.zeros((0, 3, 5, 5), device=device), dnn.full((2, 3, 5, 5), 1.0, device=device)
+    w, dy = dnn.full((4, 3, 3, 3), 1.0, device=device), dnn.zeros((2, 4, 3, 3), device=device)
+    bias = tensor(np.array([-1.0, 0.5, 2.0, 0.0]), "float32", device)
+    assert dnn.conv_forward(none, w, bias).shape == (0, 4, 3, 3)
+    assert dnn.conv_forward(some, dnn.zeros((0, 3, 3, 3), device=device)).shape == (2, 0, 3, 3)
+    assert dnn.conv_backward_data(dnn.zeros((0, 4, 3, 3), device=device), w, (0, 3, 5, 5)).shape == (0, 3, 5, 5)
+
+    def check(got: dnn.DeviceTensor, want: np.ndarray) -> None:
+        np.testing.assert_array_equal(values_of(got), want)
+
+    check(dnn.conv_backward_filter(dnn.zeros((0, 4, 3, 3), device=device), none, w.shape), np.zeros(w.shape))
+    check(dnn.conv_backward_bias(dnn.zeros((0, 4, 3, 3), device=device)), np.zeros(4))
+    no_filters = dnn.zeros((2, 0, 3, 3), device=device)
+    check(dnn.conv_backward_data(no_filters, dnn.zeros((0, 3, 3, 3), device=device), some.shape), np.zeros(some.shape))
+    assert dnn.conv_backward_bias(no_filters).shape == (0,)
+    no_channels = dnn.zeros((2, 0, 5, 5), device=device), dnn.zeros((4, 0, 3, 3), device=device)
+    activated = np.maximum(values_of(bias), 0).reshape(1, 4, 1, 1)
+    check(dnn.conv_forward(*no_channels), np.zeros(dy.shape))
+    check(dnn.conv_forward(*no_channels, bias, activation="relu"), np.broadcast_to(activated, dy.shape))
+    assert dnn.conv_backward_data(dy, no_channels[1], (2, 0, 5, 5)).shape == (2, 0, 5, 5)
+    assert dnn.conv_backward_filter(dy, no_channels[0], (4, 0, 3, 3)).shape == (4, 0, 3, 3)
+    # An x of no extent is all padding.
+    flat = dnn.zeros((1, 2, 0), device=device)
+    check(dnn.conv_forward(flat, dnn.full((3, 2, 2), 1.0, device=device), padding=1), np.zeros((1, 3, 1)))
+    check(dnn.conv_backward_filter(dnn.full((1, 3, 1), 1.0, device=device), flat, (3, 2, 2), padding=1), np.zeros((3, 2, 2)))  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_and_infinity_stay_in_their_windows(value: float, device: str) -> None:
+    x, w = np.ones((1, 2, 6, 7)), np.ones((3, 2, 3, 2))
+    x[0, 1, 2, 3] = value
+    tx, tw = tensor(x, "float32", device), tensor(w, "float32", device)
+    for algo in engines(dnn.conv_forward, tx, tw):
+        y = values_of(dnn.conv_forward(tx, tw, algo=algo))
+        touched = np.zeros(y.shape, bool)
+        touched[:, :, 0:3, 2:4] = True
+        assert (np.isfinite(y) == ~touched).all(), algo
+        assert ((y == value) | np.isnan(y))[touched].all(), algo
+    dy = np.ones((1, 3, 4, 6))
+    dy[0, 2, 1, 4] = value
+    tdy = tensor(dy, "float32", device)
+    for algo in engines(dnn.conv_backward_data, tdy, tw, x.shape):
+        dx = values_of(dnn.conv_backward_data(tdy, tw, x.shape, algo=algo))
+        touched = np.zeros(dx.shape, bool)
+        touched[:, :, 1:4, 4:6] = True
+        assert (np.isfinite(dx) == ~touched).all(), algo
+    assert np.isfinite(values_of(dnn.conv_backward_bias(tdy))).tolist() == [True, True, False]
+
+
+def test_every_activation(device: str) -> None:
+    rng = np.random.default_rng(3)
+    x, w, bias = rng.normal(size=(2, 3, 5, 4)), rng.normal(size=(4, 3, 3, 3)), rng.normal(size=4)
+    tx, tw, tb = (tensor(v, "float64", device) for v in (x, w, bias))
+    for mode in reference.activation.MODES:
+        want = reference.conv_forward(x, w, bias, activation=mode)
+        for algo in engines(dnn.conv_forward, tx, tw, tb, activation=mode):
+            got = dnn.conv_forward(tx, tw, tb, activation=mode, algo=algo)
+            assert_close(got, Result(want, reference.tolerance("float64", 64, 60.0)), f"{mode} by {algo}")
+
+
+def test_bias_gradient_of_a_long_sum(device: str) -> None:
+    """A million equal terms: a plain float32 sum would be off by 1e-3 of itself."""
+    dy = dnn.full((4, 1, 512, 512), 0.1, device=device)
+    want = 4 * 512 * 512 * float(np.float32(0.1))
+    assert abs(float(values_of(dnn.conv_backward_bias(dy))[0]) / want - 1) < 4 * reference.EPS["float32"]
+
+
+TORCH_MODES = {3: "conv1d", 4: "conv2d", 5: "conv3d"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("x_shape, w_shape, attributes", SETTINGS)
+def test_agrees_with_torch(
+    x_shape: Any, w_shape: Any, attributes: dict[str, Any], channels_last: bool, dtype: str, device: str
+) -> None:
+    torch = pytest.importorskip("torch")
+    if device != "cpu" and not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA")
+    generator = torch.Generator().manual_seed(4)
+    make = lambda *shape: torch.randn(shape, generator=generator, dtype=torch.float64).to(getattr(torch, dtype))
+    x, w, bias = make(*x_shape), make(*w_shape), make(w_shape[0])
+    if channels_last and x.ndim > 3:
+        order = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
+        x, w = x.to(memory_format=order), w.to(memory_format=order)
+    # torch pads both sides alike, so its x is padded beforehand; its gradient is cut accordingly.
+    rank = x.ndim - 2
+    sides = reference.conv.sides(attributes["padding"], rank)
+    padded = torch.nn.functional.pad(x.double(), [s for pair in reversed(sides) for s in pair]).requires_grad_()
+    w64, b64 = (t.double().clone().requires_grad_() for t in (w, bias))
+    keywords = {k: attributes.get(k, 1) for k in ("stride", "dilation", "groups")}
+    y = getattr(torch.nn.functional, TORCH_MODES[x.ndim])(padded, w64, b64, **keywords)
+    dy = make(*y.shape)
+    y.backward(dy.double())
+    cut = tuple(slice(before, before + n) for (before, _), n in zip(sides, x_shape[2:], strict=True))
+
+    handle = dnn.Handle(device=device, math="ieee")
+    tx, tw, tb, tdy = (dnn.from_dlpack(t.to(device)) for t in (x, w, bias, dy))
+    results = {
+        "y": (dnn.conv_forward(tx, tw, tb, **attributes, handle=handle), y),
+        "dx": (dnn.conv_backward_data(tdy, tw, x_shape, **attributes, handle=handle), padded.grad[(..., *cut)]),
+        "dw": (dnn.conv_backward_filter(tdy, tx, w_shape, **attributes, handle=handle), w64.grad),
+        "db": (dnn.conv_backward_bias(tdy, handle=handle), b64.grad),
+    }
+    for name, (got, want) in results.items():
+        want = want.detach().numpy()
+        # The longest sum here has some 200 terms of variance one, and stays below six standard deviations.
+        assert_close(got, Result(want, reference.tolerance(dtype, 200, 6 * math.sqrt(200))), name)
+
+
+def test_takes_what_arrays_people_have(device: str) -> None:
+    x, w = np.ones((1, 2, 4, 4), "float32"), np.ones((3, 2, 3, 3), "float32")
+    y = dnn.conv_forward(x, w, stride=np.int64(1), padding=np.array([1, 1]))
+    assert y.device == "cpu"
+    assert y.shape == (1, 3, 4, 4)
+    on_device = dnn.conv_forward(dnn.asarray(x).to(device=device), w, padding=[(1, 1), 1])
+    assert on_device.device == device
+    np.testing.assert_array_equal(values_of(y), values_of(on_device))
+
+
+Call = Callable[[dnn.DeviceTensor, dnn.DeviceTensor, dnn.DeviceTensor], object]
+ERRORS: list[tuple[Call, type[Exception], str]] = [
+    (lambda x, w, dy: dnn.conv_forward(x.reshape((2, 4, 30)), w), dnn.ShapeError,
+     "conv_forward: x has 4 channels and groups=1, so w must be [K, 4, S]; got [6, 4, 3, 3]"),
+    (lambda x, w, dy: dnn.conv_forward(x.reshape((8, 30)), w), dnn.ShapeError, "x must have 3 to 5 dimensions; got [8, 30]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, groups=2), dnn.ShapeError,
+     "conv_forward: x has 4 channels and groups=2, so w must be [K, 2, R, S]; got [6, 4, 3, 3]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, groups=3), dnn.ShapeError, "groups=3 must divide the 4 channels of x [2, 4, 6, 5]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w.reshape((9, 1, 4, 6)), groups=4), dnn.ShapeError,
+     "groups=4 must divide the 9 filters of w [9, 1, 4, 6]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, groups=0), dnn.ShapeError, "groups must be positive; got 0"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, stride=0), dnn.ShapeError, "stride must be from 1 to 2147483647; got [0]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, dilation=(1, -2)), dnn.ShapeError, "dilation must be from 1 to 2147483647; got [1, -2]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, padding=((0, -1), 0)), dnn.ShapeError, "padding must be from 0 to 2147483647"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, stride=(1, 1, 1)), dnn.ShapeError,
+     "stride must be one value or one for each of 2 spatial dimensions; got [1, 1, 1]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, padding="same"), dnn.ShapeError, "padding must be an int, or per spatial dimension"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, stride=1.5), dnn.ShapeError, "stride must be an int, or an int per spatial dimension; got 1.5"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, dilation=3), dnn.ShapeError,
+     "a window of 3 with dilation 3 does not fit in spatial dimension 0 of x, 6 long and 6 with padding"),
+    (lambda x, w, dy: dnn.conv_forward(x, dnn.empty((6, 4, 0, 3), device=x.device)), dnn.ShapeError, "w [6, 4, 0, 3] has an empty window"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, x.reshape((240,))), dnn.ShapeError,
+     "conv_forward: bias must be [6] for the filters of w; got [240]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, mode="correlation"), dnn.ShapeError,
+     "mode 'correlation' is not 'cross_correlation' or 'convolution'"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, activation="rely"), dnn.ShapeError, "activation 'rely' is not one of"),
+    (lambda x, w, dy: dnn.conv_forward(x, w.to(dtype="float16")), dnn.DTypeError, "x is float32, w is float16; cast one"),
+    (lambda x, w, dy: dnn.conv_forward(x.to(dtype="int8"), w), dnn.DTypeError, "x is int8; this call takes"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, out=x), dnn.ShapeError, "out must be [2, 6, 4, 3]; got [2, 4, 6, 5]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, out=w.as_strided((2, 6, 4, 3), (72, 12, 3, 1), 0)), dnn.ShapeError, "out shares memory with w"),
+    (lambda x, w, dy: dnn.conv_forward(x.as_strided((2, 4, 2**40, 2**40), (0, 0, 0, 0), 0), w), dnn.ShapeError,
+     "is larger than 2^63 bytes"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, padding=2**70), dnn.ShapeError, "padding must be from 0 to 2147483647"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, algo="winograd"), dnn.NotSupported, "algo='winograd' asks for another engine"),
+    (lambda x, w, dy: dnn.conv_backward_data(dy, w, (2, 4, 6)), dnn.ShapeError,
+     "dy is [2, 6, 4, 3], so x_shape must be 4 sizes; got [2, 4, 6]"),
+    (lambda x, w, dy: dnn.conv_backward_data(dy, w, (2, 3, 6, 5)), dnn.ShapeError,
+     "conv_backward_data: x_shape has 3 channels and groups=1, so w must be [K, 3, R, S]; got [6, 4, 3, 3]"),
+    (lambda x, w, dy: dnn.conv_backward_data(dy, w, (1, 4, 6, 5)), dnn.ShapeError, "so dy must be [1, 6, ...]; got [2, 6, 4, 3]"),
+    (lambda x, w, dy: dnn.conv_backward_data(dy, w, (2, 4, 6, 6)), dnn.ShapeError,
+     "conv_backward_data: dy [2, 6, 4, 3] with a window of 3, stride 1, padding 0 + 0 and dilation 1 in dimension 3 comes from "
+     "an x of 5 there; x_shape is [2, 4, 6, 6]"),
+    (lambda x, w, dy: dnn.conv_backward_data(dy, w, (2, 4, 6, 5), stride=2, padding=1), dnn.ShapeError, "an x of 7 to 8 there"),
+    (lambda x, w, dy: dnn.conv_backward_data(dy, w, (2, 4, 0, 0), padding=9), dnn.ShapeError, "comes from no x"),
+    (lambda x, w, dy: dnn.conv_backward_filter(dy, x, (6, 4, 3)), dnn.ShapeError, "so w_shape must be [K, 4, R, S]; got [6, 4, 3]"),
+    (lambda x, w, dy: dnn.conv_backward_filter(dy, x, (6, 4, 2, 3)), dnn.ShapeError,
+     "conv_backward_filter: dy must be [2, 6, 5, 3] for x [2, 4, 6, 5] and w_shape [6, 4, 2, 3]; got [2, 6, 4, 3]"),
+    (lambda x, w, dy: dnn.conv_backward_bias(dy.reshape((12, 12))), dnn.ShapeError, "dy must have 3 to 5 dimensions; got [12, 12]"),
+    (lambda x, w, dy: dnn.conv_backward_bias(dy, out=dnn.empty((3,), device=dy.device)), dnn.ShapeError, "out must be [6]; got [3]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("call, kind, text", ERRORS)
+def test_errors(call: Call, kind: type[Exception], text: str, device: str) -> None:
+    x, w, dy = (tensor(np.ones(shape), "float32", device) for shape in ((2, 4, 6, 5), (6, 4, 3, 3), (2, 6, 4, 3)))
+    with pytest.raises(kind) as caught:
+        call(x, w, dy)
+    assert text in str(caught.value)
+    for t in (x, w, dy):
+        np.testing.assert_array_equal(values_of(t), 1)  # nothing lost

@@ -172,25 +172,38 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     }
 }
 
-// An element of x or y, counted so that neighbours are neighbours in memory where the side is dense.
+// An image, a channel and a spatial position, counted with the channel or the position fastest: neighbours in the count are
+// neighbours in memory where it is dense.
 struct ConvPoint {
   Odometer<5> count;
-  bool channels_last;
+  int first_space;
 
-  MINIDNN_HD static bool last(const ConvSide& s) { return s.channel == 1; }
-  MINIDNN_HD static Odometer<5> counter(const ConvGeometry& g, const ConvSide& s, int64_t index) {
-    int64_t all = s.channels * g.groups;
-    if (last(s)) return {{g.images, s.size[0], s.size[1], s.size[2], all}, index};
-    return {{g.images, all, s.size[0], s.size[1], s.size[2]}, index};
-  }
+  MINIDNN_HD ConvPoint(int64_t images, int64_t channels, const int64_t (&size)[kMaxSpatial], bool channels_last, int64_t index)
+      : count(channels_last ? Odometer<5>({images, size[0], size[1], size[2], channels}, index)
+                            : Odometer<5>({images, channels, size[0], size[1], size[2]}, index)),
+        first_space(channels_last ? 1 : 2) {}
   MINIDNN_HD ConvPoint(const ConvGeometry& g, const ConvSide& s, int64_t index)
-      : count(counter(g, s, index)), channels_last(last(s)) {}
+      : ConvPoint(g.images, g.groups * s.channels, s.size, s.channel == 1, index) {}
 
   MINIDNN_HD int64_t image() const { return count.at[0]; }
-  MINIDNN_HD int64_t channel() const { return count.at[channels_last ? 4 : 1]; }
-  MINIDNN_HD int64_t space(int j) const { return count.at[(channels_last ? 1 : 2) + j]; }
+  MINIDNN_HD int64_t channel() const { return first_space == 1 ? count.at[4] : count.at[1]; }
+  MINIDNN_HD int64_t space(int j) const { return first_space == 1 ? count.at[1 + j] : count.at[2 + j]; }
   MINIDNN_HD int64_t offset(const ConvSide& s) const {
     return image() * s.image + channel() * s.channel + space(0) * s.space[0] + space(1) * s.space[1] + space(2) * s.space[2];
+  }
+};
+
+// The taps of a point, found anew only in the dimensions that a move has changed.
+struct ConvWindow {
+  ConvTaps taps[kMaxSpatial];
+  int64_t at[kMaxSpatial]{-1, -1, -1};
+
+  MINIDNN_HD void move_to(const ConvGeometry& g, const ConvPoint& point) {
+    for (int j = 0; j < kMaxSpatial; ++j)
+      if (int64_t i = point.space(j); at[j] != i) {
+        taps[j] = g.backward_data ? backward_taps(g, j, i) : forward_taps(g, j, i);
+        at[j] = i;
+      }
   }
 };
 
@@ -202,8 +215,9 @@ MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
 }
 
 // One element of y, or of dx: a sum over the other side's channels in its group and over the taps that meet data. The
-// weights are the same, k and c change places.
-template <class T> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a, const ConvPoint& point) {
+// weights are the same, k and c change places. `window` was moved to `point`.
+template <class T> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a, const ConvPoint& point,
+                                                const ConvWindow& window) {
   using Acc = Accumulator<T>;
   bool backward = g.backward_data;
   const ConvSide& out = conv_out(g);
@@ -213,12 +227,8 @@ template <class T> MINIDNN_HD void conv_element(const ConvGeometry& g, const Con
   const T* w = static_cast<const T*>(a.w) + g.w_origin + group * g.y.channels * g.w_filter +
                (channel - group * out.channels) * (backward ? g.w_channel : g.w_filter);
   int64_t w_step = backward ? g.w_filter : g.w_channel;
-  ConvTaps taps[kMaxSpatial];
-  for (int j = 0; j < kMaxSpatial; ++j)
-    taps[j] = backward ? backward_taps(g, j, point.space(j)) : forward_taps(g, j, point.space(j));
-
   Acc sum = 0;
-  for_taps(taps, g.w_space, in.space, [&](int64_t tap, int64_t at) {
+  for_taps(window.taps, g.w_space, in.space, [&](int64_t tap, int64_t at) {
     for (int64_t c = 0; c < in.channels; ++c) sum += Acc(data[at + c * in.channel]) * Acc(w[tap + c * w_step]);
   });
   if (!backward) {

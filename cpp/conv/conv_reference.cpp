@@ -18,7 +18,11 @@ template <class T> void compute(const ConvGeometry& g, ConvDirection direction, 
     Solo solo;
     if (of_points) {
       ConvPoint point(g, conv_out(g), begin);
-      for (int64_t i = begin; i < end; ++i, point.count.advance()) conv_element<T>(g, a, point);
+      ConvWindow window;
+      for (int64_t i = begin; i < end; ++i, point.count.advance()) {
+        window.move_to(g, point);
+        conv_element<T>(g, a, point, window);
+      }
     } else if (direction == ConvDirection::backward_filter) {
       for (int64_t i = begin; i < end; ++i) conv_filter_element<T>(g, a, i, solo);
     } else {

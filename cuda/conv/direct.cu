@@ -8,7 +8,12 @@ namespace minidnn {
 
 template <class T>
 __global__ void __launch_bounds__(256) conv_direct(const __grid_constant__ ConvGeometry g, ConvArgs a) {
-  grid_stride(conv_out_numel(g), [&](int64_t i) { conv_element<T>(g, a, ConvPoint(g, conv_out(g), i)); });
+  grid_stride(conv_out_numel(g), [&](int64_t i) {
+    ConvPoint point(g, conv_out(g), i);
+    ConvWindow window;
+    window.move_to(g, point);
+    conv_element<T>(g, a, point, window);
+  });
 }
 
 template <class T>

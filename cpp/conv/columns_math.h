@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The columns of a convolution: a matrix whose row (n, p) holds, for each group, what the windows at position p of image n
+// see: channels x taps elements of x, zeros in the padding. Written from x (im2col), or summed back into dx (col2im).
+#pragma once
+#include "cpp/conv/conv_math.h"
+
+namespace minidnn {
+
+struct ConvColumns {
+  ConvGeometry g;  // of the images at hand; reads x, the window and y's sizes
+  int64_t channels_last = 0;  // a row's elements are neighbours; 0: an element's rows are
+  int64_t image = 0, position[kMaxSpatial]{};             // strides of the rows
+  int64_t group = 0, channel = 0, tap[kMaxSpatial]{};     // and of the elements in a row
+  int64_t origin = 0;  // of tap 0: a flipped window's taps lie backwards
+};
+
+// im2col counts points of y's size and of x's channels, and writes all taps of one.
+MINIDNN_HD int64_t columns_points(const ConvColumns& m) {
+  return m.g.images * m.g.groups * m.g.x.channels * m.g.y.size[0] * m.g.y.size[1] * m.g.y.size[2];
+}
+MINIDNN_HD ConvPoint columns_point(const ConvColumns& m, int64_t index) {
+  return ConvPoint(m.g.images, m.g.groups * m.g.x.channels, m.g.y.size, m.channels_last, index);
+}
+
+// Where a point's elements begin in the matrix, without its position.
+MINIDNN_HD int64_t columns_start(const ConvColumns& m, const ConvPoint& point) {
+  int64_t channel = point.channel(), group = m.g.groups == 1 ? 0 : channel / m.g.x.channels;
+  return m.origin + point.image() * m.image + group * m.group + (channel - group * m.g.x.channels) * m.channel;
+}
+
+template <class T> MINIDNN_HD void columns_gather(const ConvColumns& m, const T* x, T* columns, const ConvPoint& point) {
+  const ConvGeometry& g = m.g;
+  const T* from = x + point.image() * g.x.image + point.channel() * g.x.channel;
+  T* to = columns + columns_start(m, point);
+  int64_t first[kMaxSpatial];
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    first[j] = point.space(j) * g.stride[j] - g.pad[j];
+    to += point.space(j) * m.position[j];
+  }
+  auto inside = [&](int j, int64_t i) { return uint64_t(i) < uint64_t(g.x.size[j]); };
+  for (int64_t a = 0, i = first[0]; a < g.window[0]; ++a, i += g.dilation[0])
+    for (int64_t b = 0, k = first[1]; b < g.window[1]; ++b, k += g.dilation[1]) {
+      bool line = inside(0, i) && inside(1, k);
+      const T* data = from + i * g.x.space[0] + k * g.x.space[1];
+      T* tap = to + a * m.tap[0] + b * m.tap[1];
+      for (int64_t c = 0, l = first[2]; c < g.window[2]; ++c, l += g.dilation[2])
+        tap[c * m.tap[2]] = line && inside(2, l) ? data[l * g.x.space[2]] : T(0);
+    }
+}
+
+// One element of dx: the sum of all that im2col would have read from it. The matrix is not rounded to 16 bits.
+template <class T> MINIDNN_HD void columns_sum(const ConvColumns& m, const Accumulator<T>* columns, T* dx,
+                                               const ConvPoint& point, const ConvWindow& window) {
+  const Accumulator<T>* from = columns + columns_start(m, point);
+  Accumulator<T> sum = 0;
+  for_taps(window.taps, m.tap, m.position, [&](int64_t tap, int64_t at) { sum += from[tap + at]; });
+  dx[point.offset(m.g.x)] = T(sum);
+}
+
+}  // namespace minidnn

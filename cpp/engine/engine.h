@@ -148,14 +148,24 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
   }
 }
 
-// A plan for another engine to own (a convolution's matmul): the cheapest estimate on the device, outside all caches.
+// For an engine that owns plans of another family (a convolution's matmul): the cheapest estimate on the device, outside all
+// caches; deterministic, so that its owner need not say otherwise. choose_on() leaves the plan to be built.
+template <class P> Choice<P> choose_on(const Device& d, const P& p) {
+  Choice<P> best;
+  for (const Engine<P>* e : engines<P>(d.place)) {
+    if (e->traits() & kNondeterministic || !e->why_not(p, d).empty()) continue;
+    double us = e->estimate_us(p, d);
+    if (!best.engine || us < best.estimate_us) best.engine = e, best.estimate_us = us;
+  }
+  MINIDNN_CHECK(NotSupported, best.engine, "no engine can run ", Family<P>::text(p), " on ", name(d.place));
+  best.config = best.engine->configs(p, d).front();
+  best.workspace_bytes = best.engine->workspace_bytes(p, d, best.config);
+  return best;
+}
 template <class P> Choice<P> plan_on(const Device& d, const P& p) {
-  const Engine<P>* best = nullptr;
-  for (const Engine<P>* e : engines<P>(d.place))
-    if (e->why_not(p, d).empty() && (!best || e->estimate_us(p, d) < best->estimate_us(p, d))) best = e;
-  MINIDNN_CHECK(NotSupported, best, "no engine can run ", Family<P>::text(p), " on ", name(d.place));
-  Config config = best->configs(p, d).front();
-  return {best, config, best->estimate_us(p, d), best->workspace_bytes(p, d, config), best->build(p, d, config)};
+  Choice<P> choice = choose_on(d, p);
+  choice.plan = choice.engine->build(p, d, choice.config);
+  return choice;
 }
 
 template <class P> struct PlanCache {

@@ -41,10 +41,10 @@ template <class T> MINIDNN_HD void columns_gather(const ConvColumns& m, const T*
   for (int64_t a = 0, i = first[0]; a < g.window[0]; ++a, i += g.dilation[0])
     for (int64_t b = 0, k = first[1]; b < g.window[1]; ++b, k += g.dilation[1]) {
       bool line = inside(0, i) && inside(1, k);
-      const T* data = from + i * g.x.space[0] + k * g.x.space[1];
+      int64_t at = i * g.x.space[0] + k * g.x.space[1];
       T* tap = to + a * m.tap[0] + b * m.tap[1];
       for (int64_t c = 0, l = first[2]; c < g.window[2]; ++c, l += g.dilation[2])
-        tap[c * m.tap[2]] = line && inside(2, l) ? data[l * g.x.space[2]] : T(0);
+        tap[c * m.tap[2]] = line && inside(2, l) ? from[at + l * g.x.space[2]] : T(0);
     }
 }
 

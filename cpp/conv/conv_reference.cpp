@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.direct: the shared arithmetic in plain loops, any strides, threaded over outputs.
-#include "cpp/conv/conv.h"
+#include "cpp/conv/lowering.h"
 #include "cpp/cpu/threads.h"
 
 namespace minidnn {
@@ -48,7 +48,7 @@ struct Direct final : Engine<ConvProblem> {
 
 const Engines<ConvProblem>& Family<ConvProblem>::cpu_engines() {
   static const Direct direct;
-  static const Engines<ConvProblem> all{&direct};
+  static const Engines<ConvProblem> all{&conv_im2col_gemm_cpu(), &direct};
   return all;
 }
 

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Convolution as a matrix product (im2col), written once for both devices. The batch is cut into chunks of images; for each
+//   forward          y       = columns(x) @ w^T    with bias and activation in the product's epilogue
+//   backward_data    columns = dy @ w              summed back into dx, in float32 (float64)
+//   backward_filter  dw      = dy^T @ columns(x)   over all images of the chunk; chunks add up in float32 (float64)
+// The columns live in the workspace; a pointwise convolution reads x, or writes dx, in their place. A device brings the two
+// loops that move data into columns and out of them.
+#pragma once
+#include "cpp/conv/columns_math.h"
+#include "cpp/conv/conv.h"
+#include "cpp/matmul/matmul.h"
+
+namespace minidnn {
+
+struct ColumnsMover {
+  virtual ~ColumnsMover() = default;
+  virtual void gather(const ConvColumns&, const void* x, void* columns, Stream) const = 0;  // columns of x's dtype
+  virtual void sum(const ConvColumns&, const void* columns, void* dx, Stream) const = 0;    // columns of dx's accumulator
+};
+
+struct Im2colGemm : Engine<ConvProblem> {
+  std::string why_not(const ConvProblem&, const Device&) const override;
+  double estimate_us(const ConvProblem&, const Device&) const override;
+  std::vector<Config> configs(const ConvProblem&, const Device&) const override;  // "images=16", then halves
+  size_t workspace_bytes(const ConvProblem&, const Device&, const Config&) const override;
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem&, const Device&, const Config&) const override;
+
+ protected:
+  virtual std::shared_ptr<const ColumnsMover> mover(DType, const Device&) const = 0;
+};
+
+const Engine<ConvProblem>& conv_im2col_gemm_cpu();  // conv_cpu.cpp
+
+}  // namespace minidnn

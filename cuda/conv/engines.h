@@ -6,5 +6,6 @@
 namespace minidnn {
 
 const Engine<ConvProblem>& conv_direct();
+const Engine<ConvProblem>& conv_im2col_gemm();
 
 }  // namespace minidnn

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.im2col_gemm: lowering.h with two kernels that move data into columns and out of them.
+#include "cpp/conv/lowering.h"
+#include "cuda/conv/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+KernelSpec spec(const char* kernel, DType dtype) {
+  return {"cuda/conv/im2col_gemm.cu", cat("minidnn::", kernel, "<", cuda_name(dtype), ">")};
+}
+
+struct Mover final : ColumnsMover {
+  const Device& device;
+  const std::shared_ptr<const cuda::Kernel> gather_kernel, sum_kernel;
+  Mover(DType t, const Device& d)
+      : device(d),
+        gather_kernel(cuda::load_kernel(spec("conv_columns_gather", t), d.place.index)),
+        sum_kernel(cuda::load_kernel(spec("conv_columns_sum", t), d.place.index)) {}
+
+  void gather(const ConvColumns& m, const void* x, void* columns, Stream stream) const override {
+    cuda::LaunchConfig config = cuda::elementwise_launch(columns_points(m), device);
+    config.stream = stream;
+    cuda::launch(*gather_kernel, config, m, x, columns);
+  }
+  void sum(const ConvColumns& m, const void* columns, void* dx, Stream stream) const override {
+    cuda::LaunchConfig config = cuda::elementwise_launch(conv_out_numel(m.g), device);
+    config.stream = stream;
+    cuda::launch(*sum_kernel, config, m, columns, dx);
+  }
+};
+
+struct CudaIm2colGemm final : Im2colGemm {
+  std::string name() const override { return "cuda.conv.im2col_gemm"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::shared_ptr<const ColumnsMover> mover(DType t, const Device& d) const override { return std::make_shared<Mover>(t, d); }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes)
+      for (const char* kernel : {"conv_columns_gather", "conv_columns_sum"}) all.push_back(spec(kernel, t));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_im2col_gemm() {
+  static const CudaIm2colGemm engine;
+  return engine;
+}
+
+}  // namespace minidnn

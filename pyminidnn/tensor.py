@@ -15,27 +15,31 @@ from ._C import DeviceTensor, Handle
 ArrayLike: TypeAlias = Any
 
 
+Size: TypeAlias = "int | Sequence[int]"
+
+
 def empty(
-    shape: Sequence[int], *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+    shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
 ) -> DeviceTensor:
     """A tensor of that shape, uninitialised.
 
+    shape   sizes of the dimensions N, C, spatial..., 8 at most; a number n is (n,)
     layout  "NCHW", "NHWC" (rank 4), "NCW", "NWC" (3), "NCDHW", "NDHWC" (5), "contiguous" (any); None: channels first
     device  "cpu" or "cuda:<index>"; None: that of the handle entered last, else the CPU
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
-    return DeviceTensor(list(shape), dtype=dtype, layout=layout, device=device or _current_device())
+    return DeviceTensor(_sizes(shape), dtype=dtype, layout=layout, device=device or _current_device())
 
 
 def full(
-    shape: Sequence[int], value: float, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+    shape: Size, value: float, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
 ) -> DeviceTensor:
-    """A tensor of that shape holding `value` everywhere. Arguments and errors as in empty()."""
-    return _C.full(list(shape), value, dtype=dtype, layout=layout, device=device or _current_device())
+    """A tensor of that shape holding `value` everywhere, cast as by transform(). Arguments and errors as in empty()."""
+    return _C.full(_sizes(shape), value, dtype=dtype, layout=layout, device=device or _current_device())
 
 
 def zeros(
-    shape: Sequence[int], *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+    shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
 ) -> DeviceTensor:
     """A tensor of that shape holding zeros. Arguments and errors as in empty()."""
     return full(shape, 0.0, dtype=dtype, layout=layout, device=device)
@@ -46,8 +50,10 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
 
     device  where the tensor shall be; None: where the array is
     copy    None: only if another device asks for it; True: always; False: never, DeviceError where it would be needed
+    The other library's work on its current stream is waited for, on the device. Its own rules say when the memory may be
+    written or reused: keep the array until work on another stream has read it.
     Raises DTypeError for an object without __dlpack__ or an element type unknown here, ShapeError and DeviceError for a
-    capsule that does not describe memory.
+    capsule that does not describe memory; what the array's own __dlpack__() raises comes through.
     """
     return _C.from_dlpack(x, device=device, copy=copy)
 
@@ -59,14 +65,14 @@ def asarray(
 
     obj     a DeviceTensor, NumPy array, object with __dlpack__ or __cuda_array_interface__, buffer, number or nested list
     copy    None: only if needed; True: always; False: never, DeviceError where it would be needed
-    Raises DTypeError, ShapeError, DeviceError.
+    A buffer is anything memoryview() takes. Integers, lists of them and the like get NumPy's dtype, int64.
+    Raises DTypeError, ShapeError, DeviceError; what the object's own __dlpack__() or __array__() raises comes through.
     """
     tensor = _shared(obj)
     if tensor is None:
         if copy is False:
-            raise _C.DeviceError(f"asarray: {type(obj).__name__} has no memory to share, and copy=False forbids a copy")
-        tensor = _shared(np.array(obj, order="C"))
-        assert tensor is not None
+            raise _C.DeviceError(f"asarray: {type(obj).__name__} has no memory that a tensor can share, and copy=False forbids a copy")
+        tensor = _from_numpy(_plain(obj))
         copy = None  # made just now
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=bool(copy))
     if copy is False and result.data_ptr != tensor.data_ptr:
@@ -89,7 +95,7 @@ def output(out: ArrayLike | None) -> DeviceTensor | None:
 
 def _converted(handle: Handle | None, arrays: Sequence[ArrayLike]) -> list[DeviceTensor | None]:
     tensors = [None if a is None else asarray(a) for a in arrays]
-    on_host = [not (type(a) is DeviceTensor or hasattr(a, "__cuda_array_interface__")) for a in arrays]
+    on_host = [t is not None and type(a) is not DeviceTensor and t.device == "cpu" for a, t in zip(arrays, tensors, strict=True)]
     handle = handle or _C.entered_handle()
     devices = [t.device for t, host in zip(tensors, on_host, strict=True) if t is not None and not host]
     target = devices[0] if devices else handle.device if handle else "cpu"
@@ -101,24 +107,45 @@ def _shared(obj: ArrayLike) -> DeviceTensor | None:
     if type(obj) is DeviceTensor:
         return obj
     if isinstance(obj, np.ndarray):
-        return _from_numpy(obj)
+        return _from_numpy(obj) if _is_plain(obj) else None
     if hasattr(obj, "__dlpack__"):
         return _C.from_dlpack(obj)
     if hasattr(obj, "__cuda_array_interface__"):
         return _C.from_cuda_array_interface(obj)
-    return None
+    if isinstance(obj, np.generic):  # a number, if one with a buffer
+        return None
+    try:
+        array = np.asarray(memoryview(obj))
+    except (TypeError, ValueError, BufferError):
+        return None
+    return _from_numpy(array) if _is_plain(array) else None
 
 
-def _from_numpy(array: np.ndarray[Any, Any]) -> DeviceTensor | None:
-    if not array.flags.aligned or not array.dtype.isnative:
-        return None
-    if any(stride % array.itemsize for stride in array.strides):  # a field of a record, say
-        return None
-    if array.dtype.name == "bfloat16":  # ml_dtypes': DLPack does not export it
-        return _C.reinterpret(_C.from_dlpack(array.view(np.uint16)), "bfloat16")
-    if array.dtype.kind not in "fiub":
+def _is_plain(array: np.ndarray[Any, Any]) -> bool:
+    """Whether a tensor can describe it: not byte-swapped, misaligned, or with strides between elements (record fields)."""
+    if array.dtype.name not in _C.dtypes:
         raise _C.DTypeError(f"asarray: NumPy arrays of {array.dtype} have no dtype here; cast with .astype() first")
+    return array.flags.aligned and array.dtype.isnative and not any(s % array.itemsize for s in array.strides)
+
+
+def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
+    """A copy of `obj` that is plain."""
+    try:
+        array = np.array(obj, order="C")
+    except ValueError as error:  # lists of unequal length
+        raise _C.ShapeError(f"asarray: {error}") from error
+    _is_plain(array)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _from_numpy(array: np.ndarray[Any, Any]) -> DeviceTensor:
+    if array.dtype.name == "bfloat16":  # ml_dtypes': DLPack does not export it
+        return _C.reinterpret(_C.from_dlpack(array.view(np.float16)), "bfloat16")
     return _C.from_dlpack(array)
+
+
+def _sizes(shape: Size) -> Sequence[int]:
+    return [shape] if isinstance(shape, (int, np.integer)) else shape
 
 
 def _current_device() -> str:

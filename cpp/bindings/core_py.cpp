@@ -155,11 +155,9 @@ void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
 copy  a new tensor in any case
 Casts round to nearest even; real to integer truncates and saturates, NaN gives 0; anything to bool is "not zero".
 Data that leaves or enters a GPU is waited for.)")
-      .def("reshape", [](const Tensor& t, const Shape& shape) {
-             TensorDesc view;
-             if (can_view_as(t.desc, shape, &view)) return view_as(t, shape, "reshape");
-             return view_as(to(t, {}, {}, Layout::channels_first, true), shape, "reshape");
-           }, py::arg("shape"), "The same elements in row-major order under another shape: a view where strides allow, else a copy.")
+      .def("reshape", &reshape, py::arg("shape"), py::call_guard<py::gil_scoped_release>(),
+           "The same elements in row-major order under another shape: a view where strides allow, else a copy. One size may be\n"
+           "-1: what the others leave.")
       .def("permute", [](const Tensor& t, const std::vector<int64_t>& axes) {
              Tensor v = t;
              std::vector<bool> seen(size_t(t.desc.rank), false);
@@ -196,9 +194,18 @@ Data that leaves or enters a GPU is waited for.)")
         return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='", name(t.desc.dtype),
                    "', layout='", layout_name(t.desc), "', device='", name(t.place()), "')");
       });
-  m.def("full", [](const Shape& shape, double value, py::handle dtype, std::optional<std::string> layout, const std::string& device) {
-    return full(dense(dtype_from_python(dtype), shape, optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "full:"),
-                place_from(device), value);
+  m.def("full", [](const Shape& shape, const py::object& value, py::handle dtype, std::optional<std::string> layout, const std::string& device) {
+    Place place = place_from(device);
+    TensorDesc d = dense(dtype_from_python(dtype), shape, optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "full:");
+    Tensor scalar;
+    try {
+      if (d.dtype == DType::int64 && PyLong_Check(value.ptr())) scalar = scalar_of(value.cast<int64_t>());
+      else scalar = scalar_of(value.cast<double>());
+    } catch (const py::cast_error&) {
+      throw DTypeError(cat("full: value is a number; got ", std::string(py::repr(value))));
+    }
+    py::gil_scoped_release release;
+    return full(d, place, scalar);
   }, py::arg("shape"), py::arg("value"), py::kw_only(), py::arg("dtype"), py::arg("layout") = py::none(), py::arg("device"));
 }
 
@@ -220,6 +227,9 @@ void bind_allocator(py::module_& m) {
 }  // namespace
 
 void bind_core(py::module_& m) {
+  py::list dtypes;
+  for (DType t : kDTypes) dtypes.append(name(t));
+  m.attr("dtypes") = py::tuple(dtypes);
   bind_errors(m);
   bind_handle(m);
   py::class_<Tensor> tensor(m, "DeviceTensor", py::buffer_protocol(),

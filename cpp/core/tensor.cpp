@@ -32,8 +32,8 @@ Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<St
 
 // Walks old and new dimensions from the innermost outwards in groups of equal size. Inside a group the old dimensions
 // must be packed against each other; the new ones are then laid into the same stretch.
-bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, TensorDesc* result) {
-  TensorDesc r = dense(d.dtype, shape, Layout::channels_first, "view");
+bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, const char* what, TensorDesc* result) {
+  TensorDesc r = dense(d.dtype, shape, Layout::channels_first, what);
   if (r.numel() != d.numel()) return false;
   if (d.numel() > 0) {
     int to = int(r.rank) - 1;
@@ -64,7 +64,7 @@ bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, TensorDesc
 
 Tensor view_as(const Tensor& t, std::span<const int64_t> shape, const char* what) {
   Tensor v = t;
-  MINIDNN_CHECK(ShapeError, can_view_as(t.desc, shape, &v.desc), what, ": ", t.text(), " with strides [",
+  MINIDNN_CHECK(ShapeError, can_view_as(t.desc, shape, what, &v.desc), what, " ", t.text(), " with strides [",
                 join(strides_of(t.desc)), "] cannot be seen as ", shape_text(shape),
                 std::accumulate(shape.begin(), shape.end(), int64_t(1), std::multiplies<>()) == t.desc.numel()
                     ? " without a copy"

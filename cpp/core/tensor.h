@@ -25,7 +25,7 @@ Tensor adopt(const TensorDesc&, void* data, Place, std::shared_ptr<Storage> owne
 
 // The same memory seen through another shape; throws ShapeError when strides cannot express it (`what` opens the text).
 Tensor view_as(const Tensor&, std::span<const int64_t> shape, const char* what);
-bool can_view_as(const TensorDesc&, std::span<const int64_t> shape, TensorDesc* result);
+bool can_view_as(const TensorDesc&, std::span<const int64_t> shape, const char* what, TensorDesc* result);
 
 // Whether an element of one may lie on an element of the other. Exact for views of one array with its strides, such as
 // two slices of channels; where strides differ, true as soon as their byte ranges meet.

@@ -69,17 +69,37 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
   return as_asked ? moved : transform(moved, 1, 0, want.dtype, layout, {});
 }
 
-Tensor full(const TensorDesc& desc, Place place, double value) {
+Tensor reshape(const Tensor& x, Shape shape) {
+  const char* me = "reshape:";
+  auto elements = [&] { return dense(x.desc.dtype, shape, Layout::channels_first, me).numel(); };
+  if (auto open = std::ranges::find(shape, -1); open != shape.end()) {
+    *open = 1;
+    *open = x.desc.numel() / std::max<int64_t>(elements(), 1);
+  }
+  TensorDesc view;
+  bool copies = elements() == x.desc.numel() && !can_view_as(x.desc, shape, me, &view);
+  return view_as(copies ? to(x, {}, {}, Layout::channels_first, true) : x, shape, me);
+}
+
+namespace {
+template <class T> Tensor host_scalar(DType dtype, T value) {
+  Tensor t = empty(dense(dtype, {}, Layout::channels_first, "scalar"), Place{}, nullptr, "scalar", "value");
+  *static_cast<T*>(t.data) = value;
+  return t;
+}
+}  // namespace
+
+Tensor scalar_of(double value) { return host_scalar(DType::float64, value); }
+Tensor scalar_of(int64_t value) { return host_scalar(DType::int64, value); }
+
+Tensor full(const TensorDesc& desc, Place place, const Tensor& scalar) {
   Handle& h = handle_for(nullptr, place, "full", "the result");
   Tensor t = empty(desc, place, h.stream(), "full", "result");
   if (desc.numel() == 0) return t;
-  if (value == 0 && !std::signbit(value)) {
-    memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());
-    return t;
-  }
-  Tensor scalar = empty(dense(DType::float64, {}, Layout::channels_first, "full"), Place{}, nullptr, "full", "value");
-  *static_cast<double*>(scalar.data) = value;
-  transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, nullptr});
+  uint64_t bits;
+  std::memcpy(&bits, scalar.data, sizeof bits);
+  if (bits == 0) memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());  // zero has no bits set in any dtype
+  else transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, nullptr});
   return t;
 }
 

@@ -24,7 +24,13 @@ Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType
 // leaves a GPU for host memory or comes from it.
 Tensor to(const Tensor& x, std::optional<Place>, std::optional<DType>, std::optional<Layout>, bool copy);
 
-Tensor full(const TensorDesc&, Place, double value);  // in the current handle's stream order
+// x's elements in row-major order under another shape: a view where strides allow, else a copy. One size may be -1.
+Tensor reshape(const Tensor& x, Shape shape);
+
+Tensor scalar_of(double);  // float64 and int64 without dimensions, on the CPU
+Tensor scalar_of(int64_t);
+// Every element a cast of `scalar`, in the current handle's stream order.
+Tensor full(const TensorDesc&, Place, const Tensor& scalar);
 
 double transform_bytes(const TransformProblem&);
 

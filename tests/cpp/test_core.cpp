@@ -286,18 +286,18 @@ static void test_views() {
     }
     bool possible = offsets(desc_of(shape, strides)) == want;
     TensorDesc got;
-    bool said = can_view_as(d, shape, &got);
+    bool said = can_view_as(d, shape, "view:", &got);
     CHECK(said == possible, text_of(d), " as ", shape_text(shape));
     if (said) CHECK(offsets(got) == want && std::ranges::equal(shape_of(got), shape), text_of(d), " as ", text_of(got));
     ++(said ? views : copies);
   }
   CHECK(views > 1000 && copies > 1000, views, " ", copies);
   TensorDesc ignored;
-  CHECK(!can_view_as(desc_of({2, 3}, {3, 1}), Shape{7}, &ignored));
-  CHECK(can_view_as(desc_of({2, 0}, {3, 1}), Shape{0, 5}, &ignored));
+  CHECK(!can_view_as(desc_of({2, 3}, {3, 1}), Shape{7}, "view:", &ignored));
+  CHECK(can_view_as(desc_of({2, 0}, {3, 1}), Shape{0, 5}, "view:", &ignored));
   Tensor t = empty(desc_of({2, 3}, {1, 2}), Place{}, nullptr, "test", "t");
-  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape"); }), "cannot be seen as [6] without a copy"));
-  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{5}, "reshape"); }), "which has another number of elements"));
+  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape:"); }), "cannot be seen as [6] without a copy"));
+  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{5}, "reshape:"); }), "which has another number of elements"));
 }
 
 static void test_shared_memory() {
@@ -326,6 +326,9 @@ struct FakeMemory final : Memory {
   std::map<void*, size_t> live;
   std::vector<std::pair<uintptr_t, uintptr_t>> orders;
   bool stream_is_gone = false;
+  ~FakeMemory() override {  // what the allocator has cached
+    for (auto& [p, bytes] : live) std::free(p);
+  }
   void* allocate(size_t bytes, Stream) override {
     if (used + bytes > capacity) return nullptr;
     void* p = std::malloc(1);

@@ -10,7 +10,7 @@ void bind_activation(py::module_& m) {
   m.def("activation_forward",
         [](const Tensor& x, const std::string& mode, std::optional<double> alpha, std::string algo, std::optional<Tensor> out,
            HandlePtr handle) {
-          py::gil_scoped_release release;
+          ReleaseGil release;
           return activation_forward(x, activation_from(mode, "activation_forward"), alpha,
                                     {std::move(algo), std::move(out), std::move(handle)});
         },
@@ -18,7 +18,7 @@ void bind_activation(py::module_& m) {
   m.def("activation_backward",
         [](const Tensor& dy, const Tensor& x, const Tensor& y, const std::string& mode, std::optional<double> alpha,
            std::string algo, std::optional<Tensor> out, HandlePtr handle) {
-          py::gil_scoped_release release;
+          ReleaseGil release;
           return activation_backward(dy, x, y, activation_from(mode, "activation_backward"), alpha,
                                      {std::move(algo), std::move(out), std::move(handle)});
         },

@@ -3,6 +3,7 @@
 #pragma once
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <optional>
 #include <span>
@@ -14,6 +15,25 @@
 namespace py = pybind11;
 
 namespace minidnn {
+
+// Releases the GIL for a scope. Taking it back in a daemon thread while the interpreter shuts down ends the thread by
+// unwinding it, which pybind11's class turns into std::terminate; here it sleeps until the process is gone, as in Python
+// 3.14 and later.
+class ReleaseGil {
+ public:
+  ReleaseGil() : state_(PyEval_SaveThread()) {}
+  ~ReleaseGil() {
+    try {
+      PyEval_RestoreThread(state_);
+    } catch (...) {
+      for (;;) pause();
+    }
+  }
+  ReleaseGil(const ReleaseGil&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
 
 DType dtype_from_python(py::handle);                          // "float32", numpy.float32, dtype('float32'), torch.float32
 std::optional<DType> optional_dtype(py::handle);              // None stays empty

@@ -109,7 +109,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
       .def_property_readonly("math", [](const Handle& h) { return h.options().math == Math::ieee ? "ieee" : "tf32"; })
       .def_property_readonly("closed", &Handle::closed)
       .def("close", &Handle::close, "Drops its plans; using it again raises DeviceError.")
-      .def("synchronize", &Handle::synchronize, py::call_guard<py::gil_scoped_release>(),
+      .def("synchronize", &Handle::synchronize, py::call_guard<ReleaseGil>(),
            "Waits until all work given to the handle's stream is done.")
       .def("__enter__", [](HandlePtr h) { return enter(h), h; })
       .def("__exit__", [](const Handle& h, const py::args&) { leave(h); })
@@ -145,7 +145,7 @@ void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
              auto place = optional_place(device);
              auto type = optional_dtype(dtype);
              auto order = optional_layout(layout, t.desc.rank);
-             py::gil_scoped_release release;
+             ReleaseGil release;
              return to(t, place, type, order, copy);
            },
            py::kw_only(), py::arg("device") = py::none(), py::arg("dtype") = py::none(), py::arg("layout") = py::none(),
@@ -155,7 +155,7 @@ void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
 copy  a new tensor in any case
 Casts round to nearest even; real to integer truncates and saturates, NaN gives 0; anything to bool is "not zero".
 Data that leaves or enters a GPU is waited for.)")
-      .def("reshape", &reshape, py::arg("shape"), py::call_guard<py::gil_scoped_release>(),
+      .def("reshape", &reshape, py::arg("shape"), py::call_guard<ReleaseGil>(),
            "The same elements in row-major order under another shape: a view where strides allow, else a copy. One size may be\n"
            "-1: what the others leave.")
       .def("permute", [](const Tensor& t, const std::vector<int64_t>& axes) {
@@ -204,7 +204,7 @@ Data that leaves or enters a GPU is waited for.)")
     } catch (const py::cast_error&) {
       throw DTypeError(cat("full: value is a number; got ", std::string(py::repr(value))));
     }
-    py::gil_scoped_release release;
+    ReleaseGil release;
     return full(d, place, scalar);
   }, py::arg("shape"), py::arg("value"), py::kw_only(), py::arg("dtype"), py::arg("layout") = py::none(), py::arg("device"));
 }

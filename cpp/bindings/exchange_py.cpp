@@ -84,7 +84,7 @@ py::capsule export_tensor(const Tensor& self, const py::object& stream, const py
 
   Tensor t = self;
   if (copies) {
-    py::gil_scoped_release release;
+    ReleaseGil release;
     t = to(self, target, {}, {}, true);
   }
   if (consumer) {
@@ -98,7 +98,7 @@ py::capsule export_tensor(const Tensor& self, const py::object& stream, const py
 }
 
 Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
-  py::gil_scoped_release release;
+  ReleaseGil release;
   return to(t, target, {}, {}, copy);
 }
 

@@ -60,7 +60,7 @@ void bind_runtime(py::module_& m) {
   m.def("compile_kernel", [](const KernelSpec& spec, const std::string& arch, const std::optional<std::string>& folder) {
     if (folder) cuda::compile_to(spec, arch, *folder);
     else cuda::cubin(spec, arch);
-  }, py::arg("spec"), py::arg("arch"), py::arg("folder"), py::call_guard<py::gil_scoped_release>(),
+  }, py::arg("spec"), py::arg("arch"), py::arg("folder"), py::call_guard<ReleaseGil>(),
      "Compiles into `folder` as packaged cubins lie, or into the user's cache when it is None.");
 }
 

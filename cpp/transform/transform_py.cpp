@@ -12,7 +12,7 @@ void bind_transform(py::module_& m) {
            std::optional<Tensor> out, HandlePtr handle) {
           auto type = optional_dtype(dtype);
           auto order = optional_layout(layout, x.desc.rank);
-          py::gil_scoped_release release;
+          ReleaseGil release;
           return transform(x, alpha, beta, type, order, {std::move(algo), std::move(out), std::move(handle)});
         },
         py::arg("x"), py::arg("alpha"), py::arg("beta"), py::arg("dtype"), py::arg("layout"), py::arg("algo"), py::arg("out"), py::arg("handle"));

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DLPack's C side in ctypes: capsules as another library would make them, right ones and wrong ones, and a look into ours.
+
+A Foreign array counts how often its deleter is called, by whoever calls it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32
+from ctypes import c_uint64, c_void_p, py_object  # fmt: skip
+from typing import Any
+
+import numpy as np
+
+
+class DLDevice(Structure):
+    _fields_ = (("type", c_int32), ("id", c_int32))
+
+
+class DLDataType(Structure):
+    _fields_ = (("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16))
+
+
+class DLTensor(Structure):
+    _fields_ = (("data", c_void_p), ("device", DLDevice), ("ndim", c_int32), ("dtype", DLDataType),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("byte_offset", c_uint64))  # fmt: skip
+
+
+Deleter = CFUNCTYPE(None, c_void_p)
+
+
+class Managed(Structure):  # before 1.0
+    _fields_ = (("tensor", DLTensor), ("context", c_void_p), ("deleter", Deleter))
+
+
+class ManagedVersioned(Structure):  # 1.x
+    _fields_ = (("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", Deleter), ("flags", c_uint64),
+                ("tensor", DLTensor))  # fmt: skip
+
+
+READ_ONLY, COPIED = 1, 2
+NAMES = {Managed: b"dltensor", ManagedVersioned: b"dltensor_versioned"}
+
+Destructor = CFUNCTYPE(None, c_void_p)
+_new = PYFUNCTYPE(py_object, c_void_p, c_char_p, Destructor)(("PyCapsule_New", ctypes.pythonapi))
+# A capsule in its destructor must not be given a reference: it is passed as an address.
+_is_valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
+_pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+_rename = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
+
+
+@Destructor
+def _destroy(capsule: int) -> None:
+    """What the protocol asks of an exporter's capsule: nobody took the structure, so it goes with the capsule."""
+    for kind, name in NAMES.items():
+        if _is_valid(capsule, name):
+            managed = kind.from_address(_pointer(capsule, name))
+            if managed.deleter:
+                managed.deleter(ctypes.addressof(managed))
+
+
+def look_into(capsule: object) -> Managed | ManagedVersioned | None:
+    """The structure in a capsule that nobody has consumed."""
+    for kind, name in NAMES.items():
+        if _is_valid(id(capsule), name):
+            return kind.from_address(_pointer(id(capsule), name))
+    return None
+
+
+def consume(capsule: object) -> Managed | ManagedVersioned:
+    """Takes the structure over, as a library written in C would: the caller owes it a call of its deleter."""
+    managed = look_into(capsule)
+    assert managed is not None
+    _rename(id(capsule), b"used_" + NAMES[type(managed)])
+    return managed
+
+
+class Foreign:
+    """An array of another library with __dlpack__. Keywords replace fields of the structure: data, ndim, shape, strides,
+    byte_offset, code, bits, lanes, device, version, flags, deleter=False for none."""
+
+    def __init__(self, array: np.ndarray, *, versioned: bool = True, claims: tuple[int, int] | None = None, **fields: Any):
+        self.array, self.deleted = array, 0
+        shape, strides = fields.pop("shape", array.shape), fields.pop("strides", [s // array.itemsize for s in array.strides])
+        kind = {"f": 2, "i": 0, "u": 1, "b": 6}[array.dtype.kind]
+        self._keep = [None if v is None else (c_int64 * max(len(v), 1))(*v) for v in (shape, strides)]
+        as_pointer = [POINTER(c_int64)() if v is None else ctypes.cast(v, POINTER(c_int64)) for v in self._keep]
+        self.managed = ManagedVersioned() if versioned else Managed()
+        if versioned:
+            self.managed.major, self.managed.minor = fields.pop("version", (1, 0))
+            self.managed.flags = fields.pop("flags", 0)
+        t = self.managed.tensor
+        t.data = fields.pop("data", array.ctypes.data)
+        t.ndim = fields.pop("ndim", len(shape) if shape is not None else array.ndim)
+        t.dtype = DLDataType(fields.pop("code", kind), fields.pop("bits", array.itemsize * 8), fields.pop("lanes", 1))
+        t.device = DLDevice(*fields.pop("device", (1, 0)))
+        t.shape, t.strides = as_pointer
+        t.byte_offset = fields.pop("byte_offset", 0)
+        self.claims = claims or (1, 0)  # what __dlpack_device__ says
+
+        def delete(address: int) -> None:
+            assert address == ctypes.addressof(self.managed)
+            self.deleted += 1
+
+        self._delete = Deleter(delete)
+        if fields.pop("deleter", True):
+            self.managed.deleter = self._delete
+        assert not fields, f"no such field: {fields}"
+
+    def capsule(self) -> object:
+        return _new(ctypes.addressof(self.managed), NAMES[type(self.managed)], _destroy)
+
+    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> object:
+        return self.capsule()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.claims

@@ -68,7 +68,7 @@ def asarray(
     A buffer is anything memoryview() takes. Integers, lists of them and the like get NumPy's dtype, int64.
     Raises DTypeError, ShapeError, DeviceError; what the object's own __dlpack__() or __array__() raises comes through.
     """
-    tensor = _shared(obj)
+    tensor = _shared(obj, None)
     if tensor is None:
         if copy is False:
             raise _C.DeviceError(f"asarray: {type(obj).__name__} has no memory that a tensor can share, and copy=False forbids a copy")
@@ -88,13 +88,17 @@ def operands(handle: Handle | None, *arrays: ArrayLike) -> Sequence[Any]:
     return arrays
 
 
-def output(out: ArrayLike | None) -> DeviceTensor | None:
-    """`out` as a tensor that shares its memory."""
-    return out if out is None or type(out) is DeviceTensor else asarray(out, copy=False)
+def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor | None:
+    """`out` as a tensor that shares its memory, ordered for the handle's stream."""
+    if out is None or type(out) is DeviceTensor:
+        return out
+    shared = _shared(out, handle)
+    return asarray(out, copy=False) if shared is None else shared  # the former says what is lacking
 
 
 def _converted(handle: Handle | None, arrays: Sequence[ArrayLike]) -> list[DeviceTensor | None]:
-    tensors = [None if a is None else asarray(a) for a in arrays]
+    shared = [None if a is None else _shared(a, handle) for a in arrays]
+    tensors = [asarray(a) if t is None and a is not None else t for a, t in zip(arrays, shared, strict=True)]
     on_host = [t is not None and type(a) is not DeviceTensor and t.device == "cpu" for a, t in zip(arrays, tensors, strict=True)]
     handle = handle or _C.entered_handle()
     devices = [t.device for t, host in zip(tensors, on_host, strict=True) if t is not None and not host]
@@ -102,16 +106,19 @@ def _converted(handle: Handle | None, arrays: Sequence[ArrayLike]) -> list[Devic
     return [t.to(device=target) if t is not None and host else t for t, host in zip(tensors, on_host, strict=True)]
 
 
-def _shared(obj: ArrayLike) -> DeviceTensor | None:
-    """`obj` without a copy, or None if it has no memory of its own that a tensor can use."""
+def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
+    """`obj` without a copy, or None if it has no memory of its own that a tensor can use.
+
+    The stream of `handle`, or of the current one, waits for the work that makes a GPU array.
+    """
     if type(obj) is DeviceTensor:
         return obj
     if isinstance(obj, np.ndarray):
         return _from_numpy(obj) if _is_plain(obj) else None
     if hasattr(obj, "__dlpack__"):
-        return _C.from_dlpack(obj)
+        return _C.from_dlpack(obj, handle=handle)
     if hasattr(obj, "__cuda_array_interface__"):
-        return _C.from_cuda_array_interface(obj)
+        return _C.from_cuda_array_interface(obj, handle)
     if isinstance(obj, np.generic):  # a number, if one with a buffer
         return None
     try:

@@ -104,6 +104,9 @@ def test_looks() -> None:
     assert len(dnn.empty((4, 2))) == 4
     with pytest.raises(TypeError, match="has no length"):
         len(dnn.empty(()))
+    for t in (dnn.empty(0), dnn.empty(3), dnn.empty(())):
+        with pytest.raises(TypeError, match="neither true nor false"):
+            bool(t)
     t = dnn.empty(1)
     assert weakref.ref(t)() is t and hash(t) == hash(t) and t == t and t != dnn.empty(1)
 
@@ -380,6 +383,8 @@ def test_operands_meet_on_one_device(device: str) -> None:
         assert dnn.activation_forward(x, "relu").device == device  # or the handle
         assert dnn.empty(2).device == device and dnn.zeros(2).device == device
     assert dnn.activation_forward(x, "relu", handle=dnn.Handle(device)).device == device
+    for empty in (np.zeros((0, 3)), [], np.float32(1)):
+        assert dnn.transform(empty, handle=dnn.Handle(device)).device == device
 
 
 # ---- memory

@@ -190,6 +190,9 @@ Data that leaves or enters a GPU is waited for.)")
         if (t.desc.rank == 0) throw py::type_error("a tensor without dimensions has no length");
         return t.desc.shape[0];
       })
+      .def("__bool__", [](const Tensor&) -> bool {  // Python would ask __len__: an empty tensor would be like None
+        throw py::type_error("a tensor is neither true nor false; compare it with None, or look at its size or elements");
+      })
       .def("__repr__", [](const Tensor& t) {
         return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='", name(t.desc.dtype),
                    "', layout='", layout_name(t.desc), "', device='", name(t.place()), "')");

@@ -102,7 +102,13 @@ Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
   return to(t, target, {}, {}, copy);
 }
 
-Tensor from_dlpack(const py::object& source, const std::optional<std::string>& device, std::optional<bool> copy) {
+// The stream that will use an array of this place: that of the call's handle, if it is one for the place, else the current.
+Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
+  return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "the array").stream();
+}
+
+Tensor from_dlpack(const py::object& source, const std::optional<std::string>& device, std::optional<bool> copy,
+                   const HandlePtr& handle) {
   std::optional<Place> target = optional_place(device);
   if (PyCapsule_CheckExact(source.ptr())) return moved(from_capsule(source), target, copy.value_or(false));
   if (!py::hasattr(source, "__dlpack__") || !py::hasattr(source, "__dlpack_device__"))
@@ -111,7 +117,7 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
   MINIDNN_CHECK(DeviceError, target.value_or(place) == place || copy.value_or(true), "from_dlpack: from ", name(place), " to ",
                 name(*target), " needs a copy, and copy=False forbids it");
   py::dict wanted;
-  if (place.is_cuda) wanted["stream"] = stream_number(handle_for(nullptr, place, "from_dlpack", "the array").stream());
+  if (place.is_cuda) wanted["stream"] = stream_number(stream_for(handle, place, "from_dlpack"));
   py::object capsule;
   try {
     py::dict modern(**wanted, py::arg("max_version") = py::make_tuple(dlpack::kVersion.major, dlpack::kVersion.minor));
@@ -179,7 +185,7 @@ Place place_of_pointer(const void* p) {
   return {true, 0};
 }
 
-Tensor from_cuda_array_interface(const py::object& source) {
+Tensor from_cuda_array_interface(const py::object& source, const HandlePtr& handle) {
   const char* me = "from_cuda_array_interface";
   CudaArray array = parse(source.attr("__cuda_array_interface__"));
   MINIDNN_CHECK(DTypeError, array.mask.is_none(), me, ": the array has a mask, and tensors have none; fill it first");
@@ -197,12 +203,12 @@ Tensor from_cuda_array_interface(const py::object& source) {
   auto [pointer, read_only] = array.pointer_and_read_only;
   auto* data = reinterpret_cast<void*>(pointer);
   Place place = place_of_pointer(data);
-  Handle& h = handle_for(nullptr, place, me, "the array");
+  Stream ours = stream_for(handle, place, me);
   auto storage = std::make_shared<PythonStorage>();
   storage->read_only = read_only;
   Tensor t = adopt(desc, data, place, storage, me);
   Stream theirs = stream_from_python(array.stream, place, me);
-  if (!array.stream.is_none() && theirs != h.stream()) memory_of(place).order(theirs, h.stream());
+  if (!array.stream.is_none() && theirs != ours) memory_of(place).order(theirs, ours);
   storage->owner = source;
   return t;
 }
@@ -279,8 +285,9 @@ void bind_exchange(py::module_& m, py::class_<Tensor>& tensor) {
       .def("numpy", &to_numpy, "A NumPy array: a view of a CPU tensor, a copy of a GPU tensor (waits for its stream).")
       .def("__array__", &to_array, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def_buffer(&to_buffer);
-  m.def("from_dlpack", &from_dlpack, py::arg("x"), py::kw_only(), py::arg("device") = py::none(), py::arg("copy") = py::none());
-  m.def("from_cuda_array_interface", &from_cuda_array_interface, py::arg("x"));
+  m.def("from_dlpack", &from_dlpack, py::arg("x"), py::kw_only(), py::arg("device") = py::none(), py::arg("copy") = py::none(),
+        py::arg("handle") = py::none());
+  m.def("from_cuda_array_interface", &from_cuda_array_interface, py::arg("x"), py::arg("handle"));
   m.def("reinterpret", [](const Tensor& t, py::handle dtype) {
     Tensor r = t;
     r.desc.dtype = dtype_from_python(dtype);

@@ -45,7 +45,7 @@ def activation_forward(
     Misra 2019, arXiv:1908.08681 (mish); Clevert et al. 2015, arXiv:1511.07289 (elu).
     """
     (x,) = operands(handle, x)
-    return _C.activation_forward(x, mode, alpha, algo or "", output(out), handle)
+    return _C.activation_forward(x, mode, alpha, algo or "", output(out, handle), handle)
 
 
 def activation_backward(
@@ -71,4 +71,4 @@ def activation_backward(
     gives NaN. Deterministic. Raises as activation_forward.
     """
     dy, x, y = operands(handle, dy, x, y)
-    return _C.activation_backward(dy, x, y, mode, alpha, algo or "", output(out), handle)
+    return _C.activation_backward(dy, x, y, mode, alpha, algo or "", output(out, handle), handle)

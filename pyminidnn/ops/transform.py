@@ -36,4 +36,4 @@ def transform(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     (x,) = operands(handle, x)
-    return _C.transform(x, alpha, beta, dtype, layout, algo or "", output(out), handle)
+    return _C.transform(x, alpha, beta, dtype, layout, algo or "", output(out, handle), handle)

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handle: which one a call uses, its options and their limits, streams by any spelling, closing."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import pyminidnn as dnn
+from pyminidnn import _C
+
+
+def test_options_and_looks(device: str) -> None:
+    h = dnn.Handle(device)
+    assert (h.device, h.stream, h.max_workspace, h.deterministic, h.math, h.closed) == (device, 0, None, False, "tf32", False)
+    assert repr(h) == f"Handle('{device}')"
+    h = dnn.Handle(device, max_workspace=1 << 20, deterministic=True, math="ieee")
+    assert (h.max_workspace, h.deterministic, h.math) == (1 << 20, True, "ieee")
+    assert dnn.Handle(device, max_workspace=0).max_workspace == 0
+    assert dnn.Handle().device == "cpu"
+    with pytest.raises(AttributeError):
+        h.math = "tf32"  # a cached plan stays valid for the life of its handle
+
+
+def test_the_current_handle(device: str) -> None:
+    assert _C.entered_handle() is None
+    with dnn.Handle(device) as outer:
+        assert _C.entered_handle() is outer
+        with dnn.Handle(device) as inner, outer:  # a handle may be entered again
+            assert _C.entered_handle() is outer
+        with inner:
+            assert _C.entered_handle() is inner
+            assert dnn.zeros(3).device == device
+        assert _C.entered_handle() is outer
+    assert _C.entered_handle() is None
+    with pytest.raises(ZeroDivisionError), dnn.Handle(device):
+        raise ZeroDivisionError
+    assert _C.entered_handle() is None
+
+
+def test_entering_is_a_threads_own_affair(device: str) -> None:
+    seen = []
+    with dnn.Handle(device):
+        thread = threading.Thread(target=lambda: seen.append(_C.entered_handle()))
+        thread.start()
+        thread.join()
+    assert seen == [None]
+
+
+def test_leaving_out_of_order() -> None:
+    a, b = dnn.Handle(), dnn.Handle()
+    with a, b:
+        with pytest.raises(dnn.DeviceError, match="not the innermost one entered on this thread"):
+            a.__exit__(None, None, None)
+        failed = []
+
+        def leave() -> None:
+            try:
+                b.__exit__(None, None, None)
+            except dnn.DeviceError:
+                failed.append(True)
+
+        thread = threading.Thread(target=leave)
+        thread.start()
+        thread.join()
+        assert failed
+    assert _C.entered_handle() is None
+
+
+def test_a_closed_handle(device: str) -> None:
+    h = dnn.Handle(device)
+    x = dnn.zeros(3, device=device)
+    assert dnn.activation_forward(x, "relu", handle=h).shape == (3,)
+    h.close()
+    h.close()
+    assert h.closed and repr(h) == f"Handle('{device}', closed)"
+    for call in (lambda: dnn.activation_forward(x, "relu", handle=h), lambda: dnn.activation_forward(x.to(device="cpu"), "relu", handle=h)):
+        with pytest.raises(dnn.DeviceError, match=f"activation_forward: the handle for {device} is closed; make a new Handle"):
+            call()
+    with pytest.raises(dnn.DeviceError, match="is closed; make a new one"), h:
+        pass
+    with dnn.Handle(device) as entered:
+        entered.close()
+        with pytest.raises(dnn.DeviceError, match="is closed"):
+            dnn.activation_forward(x, "relu")
+    assert dnn.activation_forward(x, "relu").shape == (3,)  # the default goes on
+
+
+def test_closing_while_another_thread_works(device: str) -> None:
+    wrong = []
+
+    def work(h: dnn.Handle) -> None:
+        try:
+            for n in range(1, 200):
+                dnn.activation_forward(dnn.zeros(n, device=device), "relu", handle=h)
+        except dnn.DeviceError as error:
+            if "is closed" not in str(error):
+                wrong.append(error)
+
+    for _ in range(20):
+        h = dnn.Handle(device)
+        thread = threading.Thread(target=work, args=(h,))
+        thread.start()
+        h.close()
+        thread.join()
+    assert not wrong
+
+
+def test_a_handle_of_another_device() -> None:
+    x = dnn.zeros(3)
+    if _C.why_no_cuda():
+        with pytest.raises(dnn.DeviceError) as caught:
+            dnn.Handle("cuda:0")
+        assert str(caught.value) == _C.why_no_cuda()
+        return
+    with pytest.raises(dnn.DeviceError, match="activation_forward: x is on cpu, the handle is for cuda:0; move one"):
+        dnn.activation_forward(x, "relu", handle=dnn.Handle("cuda:0"))
+    with dnn.Handle("cuda:0"):  # an entered one of another device is passed over
+        assert dnn.activation_forward(x, "relu").device == "cpu"
+
+
+@pytest.mark.parametrize(
+    "arguments, kind, text",
+    [
+        ({"device": "gpu"}, dnn.DeviceError, "device 'gpu' is not 'cpu', 'cuda' or 'cuda:<index>'"),
+        ({"device": "cuda:-1"}, dnn.DeviceError, "device 'cuda:-1' is not"),
+        ({"device": "cuda:99"}, dnn.DeviceError, _C.why_no_cuda() or "there is no cuda:99"),
+        ({"stream": 5}, dnn.DeviceError, "Handle: stream is given and device is 'cpu', which has none; leave it away"),
+        ({"max_workspace": -1}, dnn.ShapeError, "Handle: max_workspace is a number of bytes; got -1"),
+        ({"max_workspace": 2**70}, dnn.ShapeError, "an argument is an integer of 71 bits; 63 is the most that fits"),
+        ({"math": "fp8"}, dnn.ShapeError, "Handle: math is 'tf32' or 'ieee'; got 'fp8'"),
+        ({"device": 0}, TypeError, "incompatible constructor arguments"),
+    ],
+)
+def test_errors(arguments: dict, kind: type[Exception], text: str) -> None:
+    with pytest.raises(kind) as caught:
+        dnn.Handle(**arguments)
+    assert text in str(caught.value)
+
+
+# ---- streams: objects as other libraries make them
+
+
+class ByMethod:
+    def __init__(self, address: object):
+        self.address = address
+
+    def __cuda_stream__(self) -> object:
+        return (0, self.address)
+
+
+class ByAttribute:
+    def __init__(self, address: int):
+        self.__cuda_stream__ = (0, address)
+
+
+class LikeTorch:
+    def __init__(self, address: int):
+        self.cuda_stream = address
+
+
+class LikeCuPy:
+    def __init__(self, address: int):
+        self.ptr = address
+
+
+KINDS = (int, ByMethod, ByAttribute, LikeTorch, LikeCuPy)
+
+
+def stream_error(stream: object) -> Exception:
+    """Without a GPU a stream is still read and judged before the device is asked for."""
+    with pytest.raises(dnn.Error) as caught:
+        dnn.Handle("cuda:0", stream=stream)
+    return caught.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streams_by_any_spelling(kind: type) -> None:
+    if _C.why_no_cuda():
+        assert str(stream_error(kind(0x1000))) == _C.why_no_cuda()  # the stream itself was fine
+        return
+    assert dnn.Handle("cuda:0", stream=kind(0x1000)).stream == 0x1000  # an address is only kept until work is put on it
+    assert dnn.Handle("cuda:0", stream=kind(0)).stream == 0
+    assert dnn.Handle("cuda:0", stream=kind(1)).stream == 0  # another name of the default stream
+    assert dnn.Handle("cuda:0", stream=kind(2)).stream == 2  # the per-thread one
+
+
+@pytest.mark.parametrize(
+    "stream, kind, text",
+    [
+        (-5, dnn.DeviceError, "Handle: stream -5 is no address"),
+        (2**64, dnn.DeviceError, "Handle: stream 18446744073709551616 is no address"),
+        (ByMethod(-1), dnn.DeviceError, "Handle: stream -1 is no address"),
+        ("0", dnn.DTypeError, "Handle: stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got <class 'str'>"),
+        (1.5, dnn.DTypeError, "got <class 'float'>"),
+        (ByMethod("x"), dnn.DTypeError, "got <class 'test_handle.ByMethod'>"),
+        (type("OneOfThree", (), {"__cuda_stream__": (0, 1, 2)})(), dnn.DTypeError,
+         "__cuda_stream__ is a pair of version and address; got (0, 1, 2)"),
+        (type("NoPair", (), {"__cuda_stream__": 7})(), dnn.DTypeError, "__cuda_stream__ is a pair of version and address; got 7"),
+    ],
+)  # fmt: skip
+def test_streams_that_are_none(stream: object, kind: type[Exception], text: str) -> None:
+    error = stream_error(stream)
+    assert type(error) is kind and text in str(error)
+
+
+def test_what_a_stream_raises_comes_through() -> None:
+    class Gone:
+        def __cuda_stream__(self) -> object:
+            raise LookupError("the stream is gone")
+
+    with pytest.raises(LookupError, match="the stream is gone"):
+        dnn.Handle("cuda:0", stream=Gone())
+
+
+@pytest.mark.gpu
+def test_a_handle_keeps_its_stream_alive() -> None:
+    stream = ByMethod(0)
+    count = sys.getrefcount(stream)
+    h = dnn.Handle("cuda:0", stream=stream)
+    assert sys.getrefcount(stream) == count + 1
+    del h
+    gc.collect()
+    assert sys.getrefcount(stream) == count
+
+
+@pytest.mark.gpu
+def test_torch_streams() -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA here")
+    stream = torch.cuda.Stream()
+    x = torch.randn(1 << 20, device="cuda")
+    with dnn.Handle("cuda:0", stream=stream) as h:
+        assert h.stream == stream.cuda_stream
+        for _ in range(20):  # results leave for torch's current stream, which must wait for this one
+            y = dnn.activation_forward(x, "relu")
+            assert torch.equal(torch.from_dlpack(y), x.relu())
+    z = dnn.activation_forward(x, "relu", handle=h)  # not the current one: the copy to the host waits for it all the same
+    assert np.array_equal(z.numpy(), x.relu().cpu().numpy())

@@ -11,8 +11,8 @@ struct Generic final : Engine<MatmulProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    // A thread waits for two loads a step, some 0.03 us, and all of them together fetch every operand of every product.
-    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.05) + 0.03 * double(sizes_of(p).k);
+    // A thread waits for two loads a step, some 0.04 us, and all of them together fetch every operand of every product.
+    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.05) + 0.04 * double(sizes_of(p).k);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config&) const override {
     return cuda::kernel_plan(spec(p.a.dtype, p.y.dtype), p, d, cuda::elementwise_launch(p.y.numel(), d));

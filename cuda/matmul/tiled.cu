@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of 256 threads computes a kTileM x 64 tile of y, a thread (kTileM / 16) x 4 sums of it in registers. Slices
-// of 16 along K go through two buffers in shared memory: while one is multiplied, the next is on its way in registers.
-// The sums then pass through the same memory, so that c and y are walked along their smaller stride.
-// Any strides and sizes. T is the dtype of a and b, Y of y and c. Shared memory: 33 or 34 KB.
+// A block of 256 threads computes a kTileM x kTileN tile of y, a thread 1/16 of its rows by 1/16 of its columns, sums
+// in registers. Slices of 16 along K go through two buffers in shared memory: while one is multiplied, the next is on
+// its way in registers. The sums then pass through the same memory, so that c and y are walked along their smaller
+// stride. Any strides and sizes. T is the dtype of a and b, Y of y and c. Shared memory of 128 x 64: 33 KB.
 #include "cpp/matmul/matmul_math.h"
 
 namespace minidnn {
 
-constexpr int kThreads = 256, kTileN = 64, kTileK = 16;
+constexpr int kThreads = 256, kTileK = 16;
 constexpr int kPad = 4;  // elements: threads that store down a slice meet in fewer banks, and 16 bytes stay aligned
 
 // Brings slices of a matrix, lines x K, to shared memory as [kTileK][kLines + kPad], zeros beyond its edges.
@@ -69,11 +69,13 @@ __device__ __forceinline__ void load_fragment(T (&to)[n], const T* from) {
   }
 }
 
-template <class T, class Y, int kTileM>
+template <class T, class Y, int kTileM, int kTileN>
 __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__ MatmulProblem p, MatmulArgs args) {
   using Acc = Accumulator<T>;
   constexpr int kPerM = kTileM / 16, kPerN = kTileN / 16;
-  constexpr int kSliceA = kTileK * (kTileM + kPad), kSliceB = kTileK * (kTileN + kPad), kSumPitch = kTileN + 1;
+  using LoaderA = SliceLoader<T, kTileM>;
+  using LoaderB = SliceLoader<T, kTileN>;
+  constexpr int kSliceA = kTileK * LoaderA::kPitch, kSliceB = kTileK * LoaderB::kPitch, kSumPitch = kTileN + 1;
   constexpr int kSlices = 2 * (kSliceA + kSliceB), kSums = kTileM * kSumPitch;
   alignas(16) __shared__ Acc shared[kSlices > kSums ? kSlices : kSums];
   Acc *slice_a = shared, *slice_b = shared + 2 * kSliceA;
@@ -85,8 +87,8 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
     const int64_t batch = tile / (tiles_m * tiles_n);
     const int64_t row = tile / tiles_n % tiles_m * kTileM, column = tile % tiles_n * kTileN;
     const Matrix<const T> a = matrix<const T>(args.a, p.a, batch), b = matrix<const T>(args.b, p.b, batch);
-    SliceLoader<T, kTileM> load_a(a.at(row, 0), a.row, a.column, s.m - row, s.k);
-    SliceLoader<T, kTileN> load_b(b.at(0, column), b.column, b.row, s.n - column, s.k);
+    LoaderA load_a(a.at(row, 0), a.row, a.column, s.m - row, s.k);
+    LoaderB load_b(b.at(0, column), b.column, b.row, s.n - column, s.k);
 
     Acc sums[kPerM][kPerN] = {};
     load_a.load();
@@ -106,8 +108,8 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
 #pragma unroll
       for (int step = 0; step < kTileK; ++step) {
         Acc from_a[kPerM], from_b[kPerN];
-        load_fragment(from_a, at_a + step * (kTileM + kPad));
-        load_fragment(from_b, at_b + step * (kTileN + kPad));
+        load_fragment(from_a, at_a + step * LoaderA::kPitch);
+        load_fragment(from_b, at_b + step * LoaderB::kPitch);
 #pragma unroll
         for (int i = 0; i < kPerM; ++i)
 #pragma unroll

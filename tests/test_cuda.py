@@ -60,9 +60,30 @@ def test_memory_in_use_elsewhere_is_not_reused() -> None:
         copy = shared + 0
     del x, shared
     y = dnn.full((1 << 24,), 2.0, device="cuda:0")
-    assert y.data_ptr == pointer, "the block should come back at once, ordered behind the other stream"
+    assert y.data_ptr != pointer, "the block is set aside until the device has been waited for"
     torch.cuda.synchronize()
     assert (copy == 1).all()
+    before = dnn.memory_stats("cuda:0")["cached_bytes"]
+    assert before >= 1 << 26
+    dnn.empty_cache("cuda:0")
+    assert dnn.memory_stats("cuda:0")["cached_bytes"] == 0
+
+
+def test_a_stream_may_go_before_what_was_made_on_it() -> None:
+    """Freed blocks wait for reuse on their stream: it must live as long, or the driver would be asked about a dead one."""
+    cupy = pytest.importorskip("cupy")
+    handle = dnn.Handle("cuda:0", stream=cupy.cuda.Stream(non_blocking=True))
+    kept = dnn.activation_forward(dnn.full((1 << 20,), -1.0, device="cuda:0"), "relu", handle=handle)
+    dropped = dnn.activation_forward(kept, "relu", handle=handle)
+    other = cupy.cuda.Stream(non_blocking=True)
+    with other:
+        there = cupy.from_dlpack(kept)
+    del dropped, handle, other
+    dnn.empty_cache("cuda:0")
+    np.testing.assert_array_equal(kept.numpy(), 0)
+    del there, kept
+    dnn.empty_cache("cuda:0")
+    assert dnn.memory_stats("cuda:0")["cached_bytes"] == 0
 
 
 def test_a_graph_captures_calls() -> None:

@@ -61,6 +61,15 @@ py::tuple tuple_of(std::span<const int64_t> values) {
 
 namespace {
 
+// A Python object for code that knows no Python: let go of under the GIL, and not at all once the interpreter is gone.
+std::shared_ptr<void> shared_object(const py::object& object) {
+  return {object.inc_ref().ptr(), [](void* p) {
+            if (!Py_IsInitialized()) return;
+            py::gil_scoped_acquire gil;
+            py::handle(static_cast<PyObject*>(p)).dec_ref();
+          }};
+}
+
 void bind_errors(py::module_& m) {
   auto base = py::register_exception<Error>(m, "Error", PyExc_Exception);
   auto kind = [&]<class E>(std::type_identity<E>, const char* name, PyObject* python_kind) {
@@ -86,9 +95,11 @@ void bind_handle(py::module_& m) {
              MINIDNN_CHECK(ShapeError, math == "tf32" || math == "ieee", "Handle: math is 'tf32' or 'ieee'; got '", math, "'");
              options.math = math == "ieee" ? Math::ieee : Math::tf32;
              Place place = place_from(device);
-             return std::make_shared<Handle>(place, stream_from_python(stream, place, "Handle"), options);
+             Stream address = stream_from_python(stream, place, "Handle");
+             std::shared_ptr<void> owner;
+             if (!py::isinstance<py::int_>(stream) && !stream.is_none()) own_stream(address, owner = shared_object(stream));
+             return std::make_shared<Handle>(place, address, options, std::move(owner));
            }),
-           py::keep_alive<1, 3>(),  // the stream's owner destroys it
            py::arg("device") = "cpu", py::kw_only(), py::arg("stream") = py::none(), py::arg("max_workspace") = py::none(),
            py::arg("deterministic") = false, py::arg("math") = "tf32",
            R"(device         "cpu", "cuda" or "cuda:<index>"

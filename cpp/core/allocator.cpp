@@ -18,32 +18,43 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-constexpr int kCachedShare = 8;  // free blocks may hold an eighth of the device's memory; more is given back at once
+constexpr int kCachedShare = 8;     // free blocks may hold an eighth of the device's memory; more is given back at once
+constexpr int kSetAsideShare = 32;  // and those set aside a 32nd, before the device is waited for
 
 }  // namespace
 
 struct AllocatedStorage final : Storage {
+  struct User {
+    Stream stream;
+    std::shared_ptr<void> owner;
+  };
   Allocator& allocator;
   const Stream stream;
-  std::vector<Stream> other_streams;  // guarded by the allocator's mutex
+  const std::shared_ptr<void> owner;
+  std::vector<User> others;          // guarded by the allocator's mutex, like the next one
+  bool used_on_unknown = false;      // by a stream that has no owner here
 
-  AllocatedStorage(Allocator& a, size_t n, Stream s) : allocator(a), stream(s) { bytes = n, place = a.place_; }
+  AllocatedStorage(Allocator& a, size_t n, Stream s) : allocator(a), stream(s), owner(owner_of(s)) {
+    bytes = n, place = a.place_;
+  }
   ~AllocatedStorage() override {
     if (!data) return;  // there was no room
-    for (Stream other : other_streams) order(other, stream);
-    allocator.release(data, bytes, stream);
+    for (const User& other : others) order(other.stream, stream);
+    allocator.release(data, bytes, stream, owner, used_on_unknown);
   }
   void used_on(Stream s) override {
     if (s == stream) return;
+    std::shared_ptr<void> its_owner = owner_of(s);
     std::lock_guard lock(allocator.mutex_);
-    if (std::ranges::find(other_streams, s) == other_streams.end()) other_streams.push_back(s);
+    if (s && !its_owner) used_on_unknown = true;
+    else if (std::ranges::find(others, s, &User::stream) == others.end()) others.push_back({s, its_owner});
   }
   void settle_before(Stream later) override {
     order(stream, later);
     std::unique_lock lock(allocator.mutex_);
-    std::vector<Stream> others = other_streams;
+    std::vector<User> now = others;
     lock.unlock();
-    for (Stream other : others) order(other, later);
+    for (const User& other : now) order(other.stream, later);
   }
 
  private:
@@ -51,7 +62,7 @@ struct AllocatedStorage final : Storage {
     if (earlier == later) return;
     try {
       allocator.memory_.order(earlier, later);
-    } catch (const Error&) {  // the stream is gone, and its work with it
+    } catch (const Error&) {  // the process is on its way out
     }
   }
 };
@@ -83,9 +94,9 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
 void* Allocator::take_cached(size_t size, Stream stream) {
   std::lock_guard lock(mutex_);
   auto bin = free_.find({stream, size});
-  if (bin == free_.end() || bin->second.empty()) return nullptr;
-  void* data = bin->second.back();
-  bin->second.pop_back();
+  if (bin == free_.end() || bin->second.blocks.empty()) return nullptr;
+  void* data = bin->second.blocks.back();
+  bin->second.blocks.pop_back();
   stats_.cached_bytes -= int64_t(size);
   count(size);
   return data;
@@ -97,33 +108,65 @@ void Allocator::count(size_t size) {
   stats_.peak_allocated_bytes = std::max(stats_.peak_allocated_bytes, stats_.allocated_bytes);
 }
 
-void Allocator::release(void* data, size_t size, Stream stream) noexcept {
+void Allocator::release(void* data, size_t size, Stream stream, const std::shared_ptr<void>& owner,
+                        bool set_aside) noexcept {
+  bool kept = false, wait = false;
   {
     std::lock_guard lock(mutex_);
     stats_.allocated_bytes -= int64_t(size);
     if (stats_.cached_bytes + int64_t(size) <= device_bytes_ / kCachedShare) try {
-        free_[{stream, size}].push_back(data);
+        FreeBlocks& bin = (set_aside ? set_aside_ : free_)[{stream, size}];
+        bin.blocks.push_back(data);
+        if (!bin.owner) bin.owner = owner;
         stats_.cached_bytes += int64_t(size);
-        return;
+        if (set_aside) set_aside_bytes_ += int64_t(size);
+        wait = set_aside_bytes_ > device_bytes_ / kSetAsideShare;
+        kept = true;
       } catch (const std::bad_alloc&) {  // no room to remember it: give it back
       }
   }
-  memory_.release(data, size, stream);
+  if (wait) bring_back_set_aside();
+  if (kept) return;
+  if (!set_aside && (!stream || owner)) return memory_.release(data, size, stream);
+  try {
+    memory_.synchronize_all();
+  } catch (const Error&) {  // the process is on its way out
+  }
+  memory_.release_idle(data, size);
+}
+
+void Allocator::bring_back_set_aside() noexcept {
+  Bins idle;
+  {
+    std::lock_guard lock(mutex_);
+    idle.swap(set_aside_);
+    set_aside_bytes_ = 0;
+  }
+  try {
+    memory_.synchronize_all();
+  } catch (const Error&) {  // the process is on its way out
+  }
+  std::lock_guard lock(mutex_);
+  for (auto& [bin, list] : idle) try {
+      FreeBlocks& home = free_[bin];
+      home.blocks.insert(home.blocks.end(), list.blocks.begin(), list.blocks.end());
+      if (!home.owner) home.owner = list.owner;
+    } catch (const std::bad_alloc&) {  // no room to remember them: give them back
+      for (void* p : list.blocks) memory_.release_idle(p, bin.bytes);
+      stats_.cached_bytes -= int64_t(bin.bytes * list.blocks.size());
+    }
 }
 
 void Allocator::release_cached() {
-  decltype(free_) blocks;
+  bring_back_set_aside();  // waits for the device: then no stream need be asked, whether it lives or not
+  Bins blocks;
   {
     std::lock_guard lock(mutex_);
     blocks.swap(free_);
-    stats_.cached_bytes = 0;
+    stats_.cached_bytes = set_aside_bytes_;
   }
   for (auto& [bin, list] : blocks)
-    for (void* p : list) memory_.release(p, bin.bytes, bin.stream);
-  for (auto& [bin, list] : blocks) try {
-      memory_.synchronize(bin.stream);  // the bytes are free only once the streams have passed these releases
-    } catch (const Error&) {  // the stream is gone, and its work with it
-    }
+    for (void* p : list.blocks) memory_.release_idle(p, bin.bytes);
 }
 
 void Allocator::throw_out_of_memory(size_t bytes, const std::string& what) const {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The stream-ordered caching allocator: one per place. A block that is freed goes back to the stream it was asked for on
-// and is handed out there again at once; other streams that used it are waited for, on the device, at that moment.
+// and is handed out there again at once; other streams that used it are waited for, on the device, at that moment. A stream
+// that is known by its address alone (a DLPack consumer's) may be gone by then: a block it used is set aside until the whole
+// device has been waited for.
 #pragma once
 #include <memory>
 #include <mutex>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "cpp/core/memory.h"
+#include "cpp/core/stream.h"
 
 namespace minidnn {
 
@@ -57,9 +60,16 @@ class Allocator {
   struct BinHash {
     size_t operator()(const Bin& b) const { return (size_t(b.stream) ^ b.bytes) * 0x9e3779b97f4a7c15u; }
   };
+  struct FreeBlocks {
+    std::vector<void*> blocks;
+    std::shared_ptr<void> owner;  // of the stream
+  };
+  using Bins = std::unordered_map<Bin, FreeBlocks, BinHash>;
   std::shared_ptr<Storage> try_allocate(size_t bytes, Stream);
   void* take_cached(size_t bytes, Stream);
-  void release(void* data, size_t bytes, Stream) noexcept;
+  // `set_aside`: a stream that may be gone used the block.
+  void release(void* data, size_t bytes, Stream, const std::shared_ptr<void>& owner, bool set_aside) noexcept;
+  void bring_back_set_aside() noexcept;
   void count(size_t bytes);
   [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& what) const;
 
@@ -67,7 +77,8 @@ class Allocator {
   Memory& memory_;           // kept, since a process that is forked or on its way out can no longer ask for it
   const int64_t device_bytes_;
   mutable std::mutex mutex_;
-  std::unordered_map<Bin, std::vector<void*>, BinHash> free_;
+  Bins free_, set_aside_;
+  int64_t set_aside_bytes_ = 0;  // part of stats_.cached_bytes
   AllocatorStats stats_;
 };
 

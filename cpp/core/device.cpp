@@ -40,9 +40,11 @@ struct HostMemory final : Memory {
     return std::aligned_alloc(kAlignment, ceil_to(bytes));
   }
   void release(void* p, size_t, Stream) noexcept override { std::free(p); }
+  void release_idle(void* p, size_t) noexcept override { std::free(p); }
   void copy(void* to, const void* from, size_t bytes, Stream) override { std::memcpy(to, from, bytes); }
   void fill(void* p, int byte, size_t bytes, Stream) override { std::memset(p, byte, bytes); }
   void synchronize(Stream) override {}
+  void synchronize_all() override {}
   size_t free_bytes() override { return size_t(sysconf(_SC_AVPHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
   bool reaches(const void* p) override { return p != nullptr; }
   void order(Stream, Stream) override {}

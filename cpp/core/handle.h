@@ -22,8 +22,13 @@ struct HandleOptions {
 
 class Handle {
  public:
-  Handle(Place place, Stream stream, HandleOptions options)
-      : place_(place), device_(&device_at(place)), stream_(stream), options_(options) {}
+  // `stream_owner`: whatever keeps the stream alive; null where its maker promises to.
+  Handle(Place place, Stream stream, HandleOptions options, std::shared_ptr<void> stream_owner = nullptr)
+      : place_(place),
+        device_(&device_at(place)),
+        stream_(stream),
+        stream_owner_(std::move(stream_owner)),
+        options_(options) {}
 
   Place place() const { return place_; }
   const Device& device() const { return *device_; }
@@ -50,6 +55,7 @@ class Handle {
   const Place place_;
   const Device* device_;
   const Stream stream_;
+  const std::shared_ptr<void> stream_owner_;
   const HandleOptions options_;
   std::atomic<bool> closed_ = false;
   std::mutex mutex_;

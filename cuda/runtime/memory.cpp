@@ -61,6 +61,14 @@ class GpuMemory final : public Memory {
     }
   }
 
+  void release_idle(void* p, size_t) noexcept override {
+    try {
+      Current current(device_);
+      driver().cuMemFree(address(p));  // takes memory of a pool too, and waits for nothing then
+    } catch (const Error&) {
+    }
+  }
+
   void copy(void* to, const void* from, size_t bytes, Stream stream) override {
     if (bytes == 0) return;
     Current current(device_);
@@ -80,6 +88,11 @@ class GpuMemory final : public Memory {
   void synchronize(Stream stream) override {
     Current current(device_);
     check(driver().cuStreamSynchronize(queue(stream)), "waiting for a stream of cuda:", device_);
+  }
+
+  void synchronize_all() override {
+    Current current(device_);
+    check(driver().cuCtxSynchronize(), "waiting for cuda:", device_);
   }
 
   size_t free_bytes() override {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way benchmarks are run: ours and the peer's in the same process, alternating, random data, cold cache, medians.
+"""The one way benchmarks are run: ours and the peer's in one process, alternating, random data, cold cache, medians.
 
     python benchmarks/bench_activation.py [--device cuda:0] [--out results.jsonl] [words to select cases]
 
-A row prints the time, the floor (bytes over the copy rate or FLOP over the peak, both measured in this run), time/floor,
-and the peer's time over ours. Each bench_F.py only lists its rows.
+A row prints the time, the floor (bytes over the copy rate or FLOP over the peak, both measured in this run),
+time/floor, and the peer's time over ours. Each bench_F.py only lists its rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Row:
 
 
 class Clock:
-    """Times calls on one device. On a GPU by CUDA events around a call, after a pass over a buffer larger than its L2."""
+    """Times calls on one device. On a GPU by CUDA events around a call, after a pass over more than its L2."""
 
     def __init__(self, device: str) -> None:
         import torch
@@ -135,4 +135,7 @@ def main(rows: Callable[[str], Iterable[Row]], description: str) -> None:
             record = {"case": row.name, "us": ours, "floor_us": floor, "torch_us": peer, "device": model}
             print(json.dumps(record), file=options.out, flush=True)
     if ratios:
-        print(f"{len(ratios)} rows, geometric mean of torch/ours {statistics.geometric_mean(ratios):.2f}, worst {min(ratios):.2f}")
+        print(
+            f"{len(ratios)} rows, geometric mean of torch/ours {statistics.geometric_mean(ratios):.2f}, "
+            f"worst {min(ratios):.2f}"
+        )

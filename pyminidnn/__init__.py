@@ -29,13 +29,51 @@ _C.set_search_path([p for p in _sys.path if p])
 from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level
 from .errors import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, ShapeError
 from .ops.activation import activation_backward, activation_forward
+from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
+from .ops.matmul import matmul
+from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .ops.pooling import pool_backward, pool_forward
 from .ops.softmax import softmax_backward, softmax_forward
-from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
-from .ops.matmul import matmul
-from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
 from .ops.transform import transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
 from .tuning import engines, explain, find
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "DTypeError",
+    "DeviceError",
+    "DeviceTensor",
+    "Error",
+    "Handle",
+    "NotSupported",
+    "OutOfMemory",
+    "ShapeError",
+    "activation_backward",
+    "activation_forward",
+    "asarray",
+    "batch_norm_backward",
+    "batch_norm_forward_inference",
+    "batch_norm_forward_training",
+    "conv_backward_bias",
+    "conv_backward_data",
+    "conv_backward_filter",
+    "conv_forward",
+    "empty",
+    "empty_cache",
+    "engines",
+    "explain",
+    "find",
+    "from_dlpack",
+    "full",
+    "matmul",
+    "memory_stats",
+    "pool_backward",
+    "pool_forward",
+    "reset_peak_memory",
+    "set_log_level",
+    "softmax_backward",
+    "softmax_forward",
+    "transform",
+    "zeros",
+]

@@ -21,7 +21,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("info", help="devices, driver, NVRTC, caches and engines of this machine")
     selftest = commands.add_parser("selftest", help="every function once on each device, against NumPy")
     demo = commands.add_parser("demo", help="train a small network on handwritten digits")
-    demo.add_argument("--epochs", type=int, default=12, metavar="N")
+    demo.add_argument("--epochs", type=int, default=20, metavar="N")
     demo.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="folder for the pictures")
     for command in (selftest, demo):
         command.add_argument("--device", default=None, help="cpu or cuda:<index>; default: a GPU if there is one")
@@ -94,8 +94,8 @@ def _compile(archs: list[str], out: Path | None) -> int:
             done = time.perf_counter()
             errors = [e for e in pool.map(build, wanted) if e]
             failures += len(errors)
-            for error in errors:
-                print(error, file=sys.stderr)
+            for line in errors:
+                print(line, file=sys.stderr)
             print(f"{arch}: {len(wanted) - len(errors)} of {len(wanted)} kernels in {time.perf_counter() - done:.1f} s")
     print(f"{time.perf_counter() - start:.1f} s in all, into {out or _C.cache_folder()}")
     return 1 if failures else 0

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small convolutional network learns 1,797 handwritten digits (8x8, scikit-learn's load_digits) with this library alone.
+"""A small convolutional network learns handwritten digits (8x8, scikit-learn's load_digits) with this library alone.
 
-conv 3x3 -> batch norm -> relu -> max pool, twice, then a matrix product and a log-softmax; trained by stochastic gradient
-descent with momentum. Every forward and backward step is a call that a reader can look up.
+conv 3x3 -> batch norm -> relu -> max pool, twice, then a matrix product and a log-softmax; trained by stochastic
+gradient descent with momentum. Every forward and backward step is a call that a reader can look up.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Network:
     def __init__(self, device: str) -> None:
         rng = np.random.default_rng(0)
         self.device = device
-        self.blocks = [Block(rng, 1, 16, device), Block(rng, 16, 32, device)]
-        self.w = Parameter(rng.normal(0, (1 / 128) ** 0.5, (128, 10)), device)
+        self.blocks = [Block(rng, 1, 32, device), Block(rng, 32, 64, device)]
+        self.w = Parameter(rng.normal(0, (1 / 256) ** 0.5, (256, 10)), device)
         self.b = Parameter(np.zeros(10), device)
         self.parameters = [p for block in self.blocks for p in block.parameters] + [self.w, self.b]
 
@@ -88,7 +88,7 @@ class Network:
         for block in self.blocks:
             x = block.forward(x, training)
         self.pooled = x.shape
-        self.features = x.reshape((x.shape[0], 128))
+        self.features = x.reshape((x.shape[0], 256))
         self.log_p = dnn.softmax_forward(dnn.matmul(self.features, self.w.values, bias=self.b.values), log=True)
         return self.log_p
 
@@ -160,7 +160,9 @@ def _print_engines(network: Network, x: np.ndarray[Any, Any], y: np.ndarray[Any,
         print(f"engine    {report[1]:<28} {report[0]}")
 
 
-def _draw(losses: list[float], log_p: np.ndarray[Any, Any], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], out: Path) -> str:
+def _draw(
+    losses: list[float], log_p: np.ndarray[Any, Any], x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], out: Path
+) -> str:
     """The loss of each batch, and the held-out digits that the network finds least likely."""
     import matplotlib
 

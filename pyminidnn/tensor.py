@@ -18,9 +18,7 @@ ArrayLike: TypeAlias = Any
 Size: TypeAlias = "int | Sequence[int]"
 
 
-def empty(
-    shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
-) -> DeviceTensor:
+def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
     """A tensor of that shape, uninitialised.
 
     shape   sizes of the dimensions N, C, spatial..., 8 at most; a number n is (n,)
@@ -38,9 +36,7 @@ def full(
     return _C.full(_sizes(shape), value, dtype=dtype, layout=layout, device=device or _current_device())
 
 
-def zeros(
-    shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
-) -> DeviceTensor:
+def zeros(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
     """A tensor of that shape holding zeros. Arguments and errors as in empty()."""
     return full(shape, 0.0, dtype=dtype, layout=layout, device=device)
 
@@ -50,8 +46,8 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
 
     device  where the tensor shall be; None: where the array is
     copy    None: only if another device asks for it; True: always; False: never, DeviceError where it would be needed
-    The other library's work on its current stream is waited for, on the device. Its own rules say when the memory may be
-    written or reused: keep the array until work on another stream has read it.
+    The other library's work on its current stream is waited for, on the device. Its own rules say when the memory may
+    be written or reused: keep the array until work on another stream has read it.
     Raises DTypeError for an object without __dlpack__ or an element type unknown here, ShapeError and DeviceError for a
     capsule that does not describe memory; what the array's own __dlpack__() raises comes through.
     """
@@ -63,7 +59,8 @@ def asarray(
 ) -> DeviceTensor:
     """A tensor with the elements of `obj`, sharing its memory unless dtype, layout, device or `copy` ask otherwise.
 
-    obj     a DeviceTensor, NumPy array, object with __dlpack__ or __cuda_array_interface__, buffer, number or nested list
+    obj     a DeviceTensor, NumPy array, object with __dlpack__ or __cuda_array_interface__, buffer, number or nested
+            list
     copy    None: only if needed; True: always; False: never, DeviceError where it would be needed
     A buffer is anything memoryview() takes. Integers, lists of them and the like get NumPy's dtype, int64.
     Raises DTypeError, ShapeError, DeviceError; what the object's own __dlpack__() or __array__() raises comes through.
@@ -71,7 +68,9 @@ def asarray(
     tensor = _shared(obj, None)
     if tensor is None:
         if copy is False:
-            raise _C.DeviceError(f"asarray: {type(obj).__name__} has no memory that a tensor can share, and copy=False forbids a copy")
+            raise _C.DeviceError(
+                f"asarray: {type(obj).__name__} has no memory that a tensor can share, and copy=False forbids a copy"
+            )
         tensor = _from_numpy(_plain(obj))
         copy = None  # made just now
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=bool(copy))
@@ -99,7 +98,10 @@ def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor 
 def _converted(handle: Handle | None, arrays: Sequence[ArrayLike]) -> list[DeviceTensor | None]:
     shared = [None if a is None else _shared(a, handle) for a in arrays]
     tensors = [asarray(a) if t is None and a is not None else t for a, t in zip(arrays, shared, strict=True)]
-    on_host = [t is not None and type(a) is not DeviceTensor and t.device == "cpu" for a, t in zip(arrays, tensors, strict=True)]
+    on_host = [
+        t is not None and type(a) is not DeviceTensor and t.device == "cpu"
+        for a, t in zip(arrays, tensors, strict=True)
+    ]
     handle = handle or _C.entered_handle()
     devices = [t.device for t, host in zip(tensors, on_host, strict=True) if t is not None and not host]
     target = devices[0] if devices else handle.device if handle else "cpu"
@@ -129,7 +131,7 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
 
 
 def _is_plain(array: np.ndarray[Any, Any]) -> bool:
-    """Whether a tensor can describe it: not byte-swapped, misaligned, or with strides between elements (record fields)."""
+    """Whether a tensor can describe it: not byte-swapped, misaligned, or strided between elements (record fields)."""
     if array.dtype.name not in _C.dtypes:
         raise _C.DTypeError(f"asarray: NumPy arrays of {array.dtype} have no dtype here; cast with .astype() first")
     return array.flags.aligned and array.dtype.isnative and not any(s % array.itemsize for s in array.strides)

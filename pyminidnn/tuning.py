@@ -13,8 +13,8 @@ from ._C import Report
 def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
     """What op(*args, **kwargs) would do, without doing it.
 
-    explain(conv_forward, x, w, padding=1) gives a Report for each problem the call consists of, mostly one. A Report has
-    .problem, .device, .chosen and .engines; an engine has .name, .why_not (a sentence, "" if it can), .estimate_us,
+    explain(conv_forward, x, w, padding=1) gives a Report for each problem the call consists of, mostly one. A Report
+    has .problem, .device, .chosen and .engines; an engine has .name, .why_not (a sentence, "" if it can), .estimate_us,
     .workspace_bytes, .config and .traits. print(report) shows all. Raises what the call itself would raise.
     """
     return _C.survey(lambda: op(*args, **kwargs), False)

@@ -7,8 +7,22 @@ A Foreign array counts how often its deleter is called, by whoever calls it.
 from __future__ import annotations
 
 import ctypes
-from ctypes import CFUNCTYPE, POINTER, PYFUNCTYPE, Structure, c_char_p, c_int, c_int32, c_int64, c_uint8, c_uint16, c_uint32
-from ctypes import c_uint64, c_void_p, py_object  # fmt: skip
+from ctypes import (  # fmt: skip
+    CFUNCTYPE,
+    POINTER,
+    PYFUNCTYPE,
+    Structure,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_int64,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+    py_object,
+)
 from typing import Any
 
 import numpy as np
@@ -80,9 +94,14 @@ class Foreign:
     """An array of another library with __dlpack__. Keywords replace fields of the structure: data, ndim, shape, strides,
     byte_offset, code, bits, lanes, device, version, flags, deleter=False for none."""
 
-    def __init__(self, array: np.ndarray, *, versioned: bool = True, claims: tuple[int, int] | None = None, **fields: Any):
+    def __init__(
+        self, array: np.ndarray, *, versioned: bool = True, claims: tuple[int, int] | None = None, **fields: Any
+    ):
         self.array, self.deleted = array, 0
-        shape, strides = fields.pop("shape", array.shape), fields.pop("strides", [s // array.itemsize for s in array.strides])
+        shape, strides = (
+            fields.pop("shape", array.shape),
+            fields.pop("strides", [s // array.itemsize for s in array.strides]),
+        )
         kind = {"f": 2, "i": 0, "u": 1, "b": 6}[array.dtype.kind]
         self._keep = [None if v is None else (c_int64 * max(len(v), 1))(*v) for v in (shape, strides)]
         as_pointer = [POINTER(c_int64)() if v is None else ctypes.cast(v, POINTER(c_int64)) for v in self._keep]
@@ -111,7 +130,9 @@ class Foreign:
     def capsule(self) -> object:
         return _new(ctypes.addressof(self.managed), NAMES[type(self.managed)], _destroy)
 
-    def __dlpack__(self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None) -> object:
+    def __dlpack__(
+        self, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: Any = None
+    ) -> object:
         return self.capsule()
 
     def __dlpack_device__(self) -> tuple[int, int]:

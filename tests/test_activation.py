@@ -22,7 +22,9 @@ def sample(case: Case) -> Sample:
     x_operand = case.operands["x"]
     shape = x_operand.shape
     # Strides of zero repeat a value: draw one per distinct element.
-    distinct = tuple(1 if x_operand.strides and s == 0 else n for n, s in zip(shape, x_operand.strides or shape, strict=True))
+    distinct = tuple(
+        1 if x_operand.strides and s == 0 else n for n, s in zip(shape, x_operand.strides or shape, strict=True)
+    )
     x = np.broadcast_to(reference.rounded(rng.normal(0, 3, distinct), case.dtype), shape)
     if case.direction == "forward":
         want = reference.activation_forward(x, mode)

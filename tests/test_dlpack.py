@@ -228,7 +228,9 @@ def test_a_capsule_is_consumed_once() -> None:
     for capsule in (Foreign(ramp(3)).capsule(), dnn.zeros(3).__dlpack__(), dnn.zeros(3).__dlpack__(max_version=(1, 0))):
         t = dnn.from_dlpack(capsule)
         for _ in range(2):
-            with pytest.raises(dnn.ShapeError, match="this capsule has been consumed already; ask its tensor for another"):
+            with pytest.raises(
+                dnn.ShapeError, match="this capsule has been consumed already; ask its tensor for another"
+            ):
                 dnn.from_dlpack(capsule)
         assert t.shape == (3,)
 
@@ -464,7 +466,13 @@ def test_a_host_pointer_is_no_gpu_memory() -> None:
 
 class Interface:
     def __init__(self, **facts: object):
-        self.__cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (0x1000, False), "version": 3, **facts}
+        self.__cuda_array_interface__ = {
+            "shape": (3,),
+            "typestr": "<f4",
+            "data": (0x1000, False),
+            "version": 3,
+            **facts,
+        }
 
 
 def test_cuda_array_interface_errors() -> None:

@@ -16,7 +16,14 @@ from pyminidnn import _C
 
 def test_options_and_looks(device: str) -> None:
     h = dnn.Handle(device)
-    assert (h.device, h.stream, h.max_workspace, h.deterministic, h.math, h.closed) == (device, 0, None, False, "tf32", False)
+    assert (h.device, h.stream, h.max_workspace, h.deterministic, h.math, h.closed) == (
+        device,
+        0,
+        None,
+        False,
+        "tf32",
+        False,
+    )
     assert repr(h) == f"Handle('{device}')"
     h = dnn.Handle(device, max_workspace=1 << 20, deterministic=True, math="ieee")
     assert (h.max_workspace, h.deterministic, h.math) == (1 << 20, True, "ieee")
@@ -78,8 +85,13 @@ def test_a_closed_handle(device: str) -> None:
     h.close()
     h.close()
     assert h.closed and repr(h) == f"Handle('{device}', closed)"
-    for call in (lambda: dnn.activation_forward(x, "relu", handle=h), lambda: dnn.activation_forward(x.to(device="cpu"), "relu", handle=h)):
-        with pytest.raises(dnn.DeviceError, match=f"activation_forward: the handle for {device} is closed; make a new Handle"):
+    for call in (
+        lambda: dnn.activation_forward(x, "relu", handle=h),
+        lambda: dnn.activation_forward(x.to(device="cpu"), "relu", handle=h),
+    ):
+        with pytest.raises(
+            dnn.DeviceError, match=f"activation_forward: the handle for {device} is closed; make a new Handle"
+        ):
             call()
     with pytest.raises(dnn.DeviceError, match="is closed; make a new one"), h:
         pass
@@ -240,5 +252,7 @@ def test_torch_streams() -> None:
         for _ in range(20):  # results leave for torch's current stream, which must wait for this one
             y = dnn.activation_forward(x, "relu")
             assert torch.equal(torch.from_dlpack(y), x.relu())
-    z = dnn.activation_forward(x, "relu", handle=h)  # not the current one: the copy to the host waits for it all the same
+    z = dnn.activation_forward(
+        x, "relu", handle=h
+    )  # not the current one: the copy to the host waits for it all the same
     assert np.array_equal(z.numpy(), x.relu().cpu().numpy())

@@ -38,13 +38,17 @@ def ramp(*shape: int, dtype: str = "float32") -> np.ndarray:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(), (0,), (7,), (2, 3), (4, 0, 3), (2, 3, 5), (2, 3, 4, 5), (2, 3, 2, 2, 2), (1,) * 8])
+@pytest.mark.parametrize(
+    "shape", [(), (0,), (7,), (2, 3), (4, 0, 3), (2, 3, 5), (2, 3, 4, 5), (2, 3, 2, 2, 2), (1,) * 8]
+)
 def test_new_tensor(shape: tuple[int, ...], dtype: str, device: str) -> None:
     t = dnn.empty(shape, dtype=dtype, device=device)
     count = int(np.prod(shape))
     assert (t.shape, t.ndim, t.size, t.dtype, t.device) == (shape, len(shape), count, dtype, device)
     assert t.nbytes == count * ITEMSIZE[dtype]
-    assert t.strides == tuple(s // ITEMSIZE[dtype] for s in np.empty(shape, f"V{ITEMSIZE[dtype]}").strides) or count == 0
+    assert (
+        t.strides == tuple(s // ITEMSIZE[dtype] for s in np.empty(shape, f"V{ITEMSIZE[dtype]}").strides) or count == 0
+    )
     assert t.layout == (LAYOUTS[len(shape)][0] if len(shape) in LAYOUTS else "contiguous")
     assert not t.read_only
     assert t.data_ptr % 64 == 0 and (t.data_ptr != 0) == (count > 0)
@@ -399,7 +403,11 @@ def test_memory_statistics(device: str) -> None:
     t = dnn.empty(1000, device=device)
     during = dnn.memory_stats(device)
     assert 4000 <= during["allocated_bytes"] - before["allocated_bytes"] <= 4500
-    assert during["allocations"] == before["allocations"] + 1 == during["device_allocations"] - before["device_allocations"] + before["allocations"]
+    assert (
+        during["allocations"]
+        == before["allocations"] + 1
+        == during["device_allocations"] - before["device_allocations"] + before["allocations"]
+    )
     data = t.data_ptr
     del t
     after = dnn.memory_stats(device)
@@ -439,7 +447,9 @@ def test_out_of_memory(device: str) -> None:
     x = dnn.zeros((1,), device=device).as_strided((2**46,), (0,))
     with pytest.raises(dnn.OutOfMemory, match=r"activation_forward: out \[70368744177664\] float32 needs 281.5 TB"):
         dnn.activation_forward(x, "relu", handle=h)
-    assert dnn.activation_forward(dnn.zeros(3, device=device), "relu", handle=h).shape == (3,)  # the handle is none the worse
+    assert dnn.activation_forward(dnn.zeros(3, device=device), "relu", handle=h).shape == (
+        3,
+    )  # the handle is none the worse
     del x
     gc.collect()
     after = dnn.memory_stats(device)
@@ -540,4 +550,6 @@ c = Cycle(); c.me = c; c.t = dnn.asarray(x); c.capsule = t.__dlpack__(); c.view 
 threading.Thread(target=lambda: dnn.activation_forward(x, "relu"), daemon=True).start()
 """
     for _ in range(3):
-        subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+        subprocess.run(
+            [sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        )

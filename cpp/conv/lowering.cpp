@@ -32,7 +32,6 @@ struct Matrix4 {
 bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
   return images == 1 || rows == 1 || m.image == m.row * rows;
 }
-int64_t joined_row(const Matrix4& m, int64_t rows) { return rows == 1 ? m.image : m.row; }
 
 // x or y seen as [groups, images, positions, channels], positions `step` apart; empty when they are at no one stride.
 std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvSide& s, const int64_t (&step)[kMaxSpatial]) {

@@ -61,14 +61,14 @@ def activation_backward(
 ) -> DeviceTensor:
     """The gradient of activation_forward: dx = dy f'(x).
 
-    dy, x, y  one shape, dtype and device, any strides; y is the forward result. It is checked and not read: every mode is
-              differentiated from x, so x must not have been overwritten
+    dy, x, y  one shape, dtype and device, any strides; y is the forward result. It is checked and not read: every mode
+              is differentiated from x, so x must not have been overwritten
     mode, alpha, algo, handle  as in activation_forward
     out       written instead of a new tensor; may be dy or x itself
     returns   dx, in x's layout
 
-    At a kink the derivative is the left one: 0 at 0 for relu, alpha for leaky_relu; hardswish has 1 at 3. NaN in x or dy
-    gives NaN. Deterministic. Raises as activation_forward.
+    At a kink the derivative is the left one: 0 at 0 for relu, alpha for leaky_relu; hardswish has 1 at 3. NaN in x or
+    dy gives NaN. Deterministic. Raises as activation_forward.
     """
     dy, x, y = operands(handle, dy, x, y)
     return _C.activation_backward(dy, x, y, mode, alpha, algo or "", output(out, handle), handle)

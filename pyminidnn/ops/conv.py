@@ -51,8 +51,8 @@ def conv_forward(
     handle      None: the current one for x's device
     returns     y [N, K, P...] in the layout of x, on its device and the handle's stream (does not synchronise)
 
-    Sums are float32, float64 for float64, and y is rounded once, after the activation. float32 products may be rounded to
-    TF32 on a GPU; Handle(math="ieee") forbids it. Zeros of the padding are skipped by some engines and multiplied by
+    Sums are float32, float64 for float64, and y is rounded once, after the activation. float32 products may be rounded
+    to TF32 on a GPU; Handle(math="ieee") forbids it. Zeros of the padding are skipped by some engines and multiplied by
     others: an infinite or NaN weight there may make NaN or not. Without channels, y = activation(bias). Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     Source: Chellapilla, Puri & Simard 2006 (convolution as a matrix product).
@@ -121,8 +121,8 @@ def conv_backward_filter(
     stride, padding, dilation, groups, mode, algo, handle  as in conv_forward
     returns  dw, channels last in memory if x is, else row-major
 
-    The sum over all images is kept in float32 (float64) and rounded once; an empty batch gives zeros. An infinite or NaN
-    dy where the window meets padding may make NaN or not, by engine. Deterministic. Raises as conv_forward.
+    The sum over all images is kept in float32 (float64) and rounded once; an empty batch gives zeros. An infinite or
+    NaN dy where the window meets padding may make NaN or not, by engine. Deterministic. Raises as conv_forward.
     """
     dy, x = operands(handle, dy, x)
     return _C.conv_backward_filter(

@@ -1,0 +1,313 @@
+"""
+The C++ side of pyminidnn. Use the package: its functions check, convert and document.
+"""
+from __future__ import annotations
+import collections.abc
+import typing
+import typing_extensions
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+class Error(Exception):
+    pass
+class ShapeError(Error, ValueError):
+    pass
+class DTypeError(Error, TypeError):
+    pass
+class NotSupported(Error, NotImplementedError):
+    pass
+class DeviceError(Error, RuntimeError):
+    pass
+class OutOfMemory(Error, MemoryError):
+    pass
+class Handle:
+    """
+    Where and how calls run. `with handle:` makes it the current one of this thread for its device.
+    """
+    def __enter__(self) -> Handle:
+        ...
+    def __exit__(self, *args) -> None:
+        ...
+    def __init__(self, device: str = 'cpu', *, stream: typing.Any = None, max_workspace: int | None = None, deterministic: bool = False, math: str = 'tf32') -> None:
+        """
+        device         "cpu", "cuda" or "cuda:<index>"
+        stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
+        max_workspace  bytes a call may use beside its tensors; None: no limit
+        deterministic  forbid engines whose results vary from run to run
+        math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never does
+
+        Raises DeviceError when there is no such device, ShapeError for an unknown math mode.
+        """
+    def __repr__(self) -> str:
+        ...
+    def close(self) -> None:
+        """
+        Drops its plans; using it again raises DeviceError.
+        """
+    def synchronize(self) -> None:
+        """
+        Waits until all work given to the handle's stream is done.
+        """
+    @property
+    def closed(self) -> bool:
+        ...
+    @property
+    def deterministic(self) -> bool:
+        ...
+    @property
+    def device(self) -> str:
+        ...
+    @property
+    def math(self) -> str:
+        ...
+    @property
+    def max_workspace(self) -> int | None:
+        ...
+    @property
+    def stream(self) -> int:
+        """
+        The stream's address; 0 for the default stream and on the CPU.
+        """
+class DeviceTensor:
+    """
+    An n-dimensional array on the CPU or a GPU, uninitialised when made: DeviceTensor((8, 3, 32, 32), layout="NHWC").
+
+    Logical dimensions are N, C, spatial... in every layout; a layout is a stride order. Copies of the object share memory.
+    """
+    def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> typing.Any:
+        ...
+    def __bool__(self) -> bool:
+        ...
+    def __dlpack__(self, *, stream: typing.Any = None, max_version: typing.Any = None, dl_device: typing.Any = None, copy: bool | None = None) -> typing_extensions.CapsuleType:
+        ...
+    def __dlpack_device__(self) -> tuple[int, int]:
+        ...
+    def __init__(self, shape: collections.abc.Sequence[int], *, dtype: typing.Any = 'float32', layout: str | None = None, device: str = 'cpu') -> None:
+        ...
+    def __len__(self) -> int:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def as_strided(self, shape: collections.abc.Sequence[int], strides: collections.abc.Sequence[int], offset: int = 0) -> DeviceTensor:
+        """
+        A view of the tensor's memory with any strides, in elements, that stays inside it.
+        """
+    def numpy(self) -> numpy.ndarray:
+        """
+        A NumPy array: a view of a CPU tensor, a copy of a GPU tensor (waits for its stream).
+        """
+    def permute(self, axes: collections.abc.Sequence[int]) -> DeviceTensor:
+        """
+        A view whose dimension i is dimension axes[i] of this tensor.
+        """
+    def reshape(self, shape: collections.abc.Sequence[int]) -> DeviceTensor:
+        """
+        The same elements in row-major order under another shape: a view where strides allow, else a copy. One size may be
+        -1: what the others leave.
+        """
+    def to(self, *, device: str | None = None, dtype: typing.Any = None, layout: str | None = None, copy: bool = False) -> DeviceTensor:
+        """
+        The tensor on another device, of another dtype or in another layout; itself if it is that already.
+
+        copy  a new tensor in any case
+        Casts round to nearest even; real to integer truncates and saturates, NaN gives 0; anything to bool is "not zero".
+        Data that leaves or enters a GPU is waited for.
+        """
+    @property
+    def __cuda_array_interface__(self) -> dict:
+        ...
+    @property
+    def data_ptr(self) -> int:
+        ...
+    @property
+    def device(self) -> str:
+        ...
+    @property
+    def dtype(self) -> str:
+        ...
+    @property
+    def layout(self) -> str:
+        """
+        'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.
+        """
+    @property
+    def nbytes(self) -> int:
+        ...
+    @property
+    def ndim(self) -> int:
+        ...
+    @property
+    def read_only(self) -> bool:
+        ...
+    @property
+    def shape(self) -> tuple:
+        ...
+    @property
+    def size(self) -> int:
+        """
+        The number of elements.
+        """
+    @property
+    def strides(self) -> tuple:
+        """
+        Steps in elements, as torch counts them; NumPy's are in bytes.
+        """
+class EngineReport:
+    """
+    One engine's answer for one problem.
+    """
+    @property
+    def config(self) -> str:
+        ...
+    @property
+    def estimate_us(self) -> float:
+        ...
+    @property
+    def measured_us(self) -> float:
+        """
+        0 when it was not measured.
+        """
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def revision(self) -> int:
+        ...
+    @property
+    def traits(self) -> list:
+        ...
+    @property
+    def why_not(self) -> str:
+        """
+        Empty when it can run the problem, else one sentence.
+        """
+    @property
+    def workspace_bytes(self) -> int:
+        ...
+class Report:
+    """
+    How one problem would run: every engine, its reason or its cost, and the choice.
+    """
+    def __str__(self) -> str:
+        ...
+    @property
+    def chosen(self) -> str:
+        ...
+    @property
+    def device(self) -> str:
+        ...
+    @property
+    def engines(self) -> list[EngineReport]:
+        ...
+    @property
+    def family(self) -> str:
+        ...
+    @property
+    def problem(self) -> str:
+        ...
+class KernelSpec:
+    """
+    One kernel instantiation of the manifest.
+    """
+    @property
+    def file(self) -> str:
+        ...
+    @property
+    def kernel(self) -> str:
+        ...
+    @property
+    def min_arch(self) -> int:
+        ...
+def activation_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def activation_forward(x: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def batch_norm_backward(dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor, saved_mean: DeviceTensor, saved_inv_std: DeviceTensor, per_activation: bool, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    ...
+def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, mean: DeviceTensor, var: DeviceTensor, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def batch_norm_forward_training(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, running_mean: DeviceTensor | None, running_var: DeviceTensor | None, momentum: typing.SupportsFloat | typing.SupportsIndex, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    ...
+def cache_folder() -> str:
+    ...
+def cache_stats() -> dict:
+    ...
+def compile_kernel(spec: KernelSpec, arch: str, folder: str | None) -> None:
+    """
+    Compiles into `folder` as packaged cubins lie, or into the user's cache when it is None.
+    """
+def conv_backward_bias(dy: DeviceTensor, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def conv_backward_data(dy: DeviceTensor, w: DeviceTensor, x_shape: collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def conv_backward_filter(dy: DeviceTensor, x: DeviceTensor, w_shape: collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def conv_forward(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: str | None, mode: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def cuda_device_count() -> int:
+    ...
+def device_info(device: str) -> dict:
+    """
+    Model, architecture and rates as estimates use them; units are SMs on a GPU, threads on the CPU.
+    """
+def driver_version() -> str:
+    """
+    The CUDA version of the driver; "0.0" without one.
+    """
+def empty_cache(device: str) -> None:
+    ...
+def engines(family: str, cuda: bool) -> list:
+    ...
+def entered_handle() -> Handle:
+    """
+    The innermost handle entered on this thread, or None.
+    """
+def families() -> list[str]:
+    ...
+def from_cuda_array_interface(x: typing.Any, handle: Handle | None) -> DeviceTensor:
+    ...
+def from_dlpack(x: typing.Any, *, device: str | None = None, copy: bool | None = None, handle: Handle | None = None) -> DeviceTensor:
+    ...
+def full(shape: collections.abc.Sequence[int], value: typing.Any, *, dtype: typing.Any, layout: str | None = None, device: str) -> DeviceTensor:
+    ...
+def manifest() -> list[KernelSpec]:
+    """
+    Every kernel that the engines' plans may ask for.
+    """
+def matmul(a: DeviceTensor, b: DeviceTensor, transpose_a: bool, transpose_b: bool, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, c: DeviceTensor | None, bias: DeviceTensor | None, activation: str | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def memory_stats(device: str) -> dict:
+    ...
+def nvrtc_info() -> tuple[str, int, int]:
+    ...
+def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def pool_forward(x: DeviceTensor, window: typing.Any, mode: str, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def reinterpret(x: DeviceTensor, dtype: typing.Any) -> DeviceTensor:
+    """
+    The same bytes under another dtype of the same size.
+    """
+def reset_peak_memory(device: str) -> None:
+    ...
+def set_log_level(level: str) -> None:
+    """
+    'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.
+    """
+def set_package_folder(folder: str) -> None:
+    ...
+def set_search_path(folders: collections.abc.Sequence[str]) -> None:
+    ...
+def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def softmax_forward(x: DeviceTensor, axis: int, log: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def survey(call: collections.abc.Callable, measure: bool) -> list[Report]:
+    """
+    Reports of every problem the call would run, which it does not run.
+    """
+def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: typing.Any, layout: str | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def why_no_cuda() -> str:
+    ...
+def why_no_nvrtc() -> str:
+    ...
+dtypes: tuple = ('float32', 'float64', 'float16', 'bfloat16', 'int8', 'uint8', 'int32', 'int64', 'bool')

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes _C.pyi from the installed extension into a folder: python scripts/make_stubs.py [pyminidnn]
+
+tests/test_stubs.py says when it is due.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from pybind11_stubgen import main
+
+from pyminidnn import _C
+
+
+def make_stubs(folder: Path) -> None:
+    # Error messages show the errors under their public name; the stub must define them where they are.
+    for kind in (_C.Error, *_C.Error.__subclasses__()):
+        kind.__module__ = "pyminidnn._C"
+    with tempfile.TemporaryDirectory() as made:
+        main(["pyminidnn._C", "--output-dir", made])
+        text = (Path(made) / "pyminidnn" / "_C.pyi").read_text()
+    text = text.replace(
+        "handle: Handle", "handle: Handle | None"
+    )  # pybind11 does not say that a shared pointer may be null
+    (folder / "_C.pyi").write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
+
+
+if __name__ == "__main__":
+    make_stubs(Path(sys.argv[1] if len(sys.argv) > 1 else "pyminidnn"))

@@ -68,9 +68,7 @@ def asarray(
     tensor = _shared(obj, None)
     if tensor is None:
         if copy is False:
-            raise _C.DeviceError(
-                f"asarray: {type(obj).__name__} has no memory that a tensor can share, and copy=False forbids a copy"
-            )
+            raise _C.DeviceError(f"asarray: {type(obj).__name__} has no memory to share, and copy=False forbids a copy")
         tensor = _from_numpy(_plain(obj))
         copy = None  # made just now
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=bool(copy))

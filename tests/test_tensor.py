@@ -308,7 +308,7 @@ def test_asarray_copies_what_it_cannot_share(source: object) -> None:
     want = np.asarray(source)
     assert t.shape == want.shape and t.dtype == want.dtype.name and not t.read_only
     np.testing.assert_array_equal(t.numpy(), want)
-    with pytest.raises(dnn.DeviceError, match="has no memory that a tensor can share, and copy=False forbids a copy"):
+    with pytest.raises(dnn.DeviceError, match="has no memory to share, and copy=False forbids a copy"):
         dnn.asarray(source, copy=False)
 
 

@@ -59,6 +59,11 @@ class Case:
         alike = first.strides is None and len(first.shape) == len(shape)
         return Operand(tuple(shape), layout=first.layout if alike else "contiguous")
 
+    @property
+    def out_dtype(self) -> str:
+        """The operands' dtype, unless the case casts: "to=i8"."""
+        return DTYPES[self.attributes["to"]] if "to" in self.attributes else self.dtype
+
     def integers(self, name: str, default: int | tuple[int, ...]) -> int | tuple[int, ...]:
         """An attribute such as "stride=2" or "stride=2,1"."""
         if name not in self.attributes:

@@ -38,8 +38,7 @@ def tensor(values: np.ndarray, dtype: str, device: str, operand: Operand | None 
         layout = None if operand is None else operand.layout
         return dnn.asarray(values, dtype=dtype, layout=layout).to(device=device)
     reach = sum(abs(s) * max(n - 1, 0) for s, n in zip(operand.strides, operand.shape, strict=True)) + 1
-    is_real = dtype in ("float32", "float64", "float16", "bfloat16")
-    buffer = np.full(reach, np.nan if is_real else 0, dtype="float64")
+    buffer = np.full(reach, np.nan if dtype in REAL else 0, dtype="float64")
     low = sum(min(s, 0) * max(n - 1, 0) for s, n in zip(operand.strides, operand.shape, strict=True))
     view = np.lib.stride_tricks.as_strided(buffer[-low:], operand.shape, [s * 8 for s in operand.strides])
     view[...] = values
@@ -47,21 +46,24 @@ def tensor(values: np.ndarray, dtype: str, device: str, operand: Operand | None 
     return flat.as_strided(operand.shape, operand.strides, -low)
 
 
+REAL = ("float32", "float64", "float16", "bfloat16")
 MARGIN = 64  # elements on each side of a framed tensor
 
 
 def framed(
     shape: Sequence[int], strides: Sequence[int], dtype: str, device: str
 ) -> tuple[dnn.DeviceTensor, Callable[[], bool]]:
-    """An output full of NaN between margins of NaN, and a check that the margins still are: what an engine does not write
-    stays NaN, and what it writes beside the output does not."""
+    """An output full of poison (NaN, or 85 in integers) between margins of it, and a check that these still are: what an
+    engine does not write stays poison, and what it writes beside the output does not."""
+    poison = float("nan") if dtype in REAL else 1.0 if dtype == "bool" else 85.0
     reach = sum(abs(s) * max(n - 1, 0) for s, n in zip(strides, shape, strict=True)) + 1
     low = sum(min(s, 0) * max(n - 1, 0) for s, n in zip(strides, shape, strict=True))
-    flat = dnn.full((reach + 2 * MARGIN,), float("nan"), dtype=dtype, device=device)
+    flat = dnn.full((reach + 2 * MARGIN,), poison, dtype=dtype, device=device)
 
     def margins_untouched() -> bool:
-        edges = values_of(flat)
-        return bool(np.isnan(edges[:MARGIN]).all() and np.isnan(edges[-MARGIN:]).all())
+        values = values_of(flat)
+        edges = np.concatenate([values[:MARGIN], values[-MARGIN:]])
+        return np.array_equal(edges, np.full(2 * MARGIN, poison), equal_nan=True)
 
     return flat.as_strided(shape, strides, MARGIN - low), margins_untouched
 

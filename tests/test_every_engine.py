@@ -33,7 +33,7 @@ def test_case(case: Case, device: str) -> None:
             return {"algo": algo}, lambda: True
         operand = case.operands["out"]
         strides = operand.strides or tensor(np.zeros(operand.shape), "int8", "cpu", operand).strides
-        out, margins_untouched = framed(operand.shape, strides, case.dtype, device)
+        out, margins_untouched = framed(operand.shape, strides, case.out_dtype, device)
         return {"algo": algo, "out": out}, margins_untouched
 
     (report, *_) = dnn.explain(sample.call, tensors, **arguments(None)[0])

@@ -428,7 +428,7 @@ def p(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.DeviceTens
         (lambda x: train(x, running_mean=p(x, 2)), dnn.ShapeError, "running_mean must be [3]; got [2]"),
         (lambda x: train(x, running_var=p(x, 3, "float64")), dnn.DTypeError,
          "running_var must be float32; got float64"),
-        (lambda x: train(x, running_mean=[0.0, 0.0, 0.0]), dnn.DeviceError, "list has no memory that a tensor can share"),
+        (lambda x: train(x, running_mean=[0.0, 0.0, 0.0]), dnn.DeviceError, "list has no memory to share"),
         (lambda x: train(x, running_mean=p(x, 6).as_strided((3,), (2,))), dnn.ShapeError,
          "running_mean has strides [2]; it is updated in place and must be contiguous"),
         (lambda x: train(x, running_mean=x.as_strided((3,), (1,))), dnn.ShapeError,

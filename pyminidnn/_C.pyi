@@ -3,6 +3,7 @@ The C++ side of pyminidnn. Use the package: its functions check, convert and doc
 """
 from __future__ import annotations
 import collections.abc
+import numpy
 import typing
 import typing_extensions
 __all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
@@ -24,7 +25,7 @@ class Handle:
     """
     def __enter__(self) -> Handle:
         ...
-    def __exit__(self, *args) -> None:
+    def __exit__(self, *args: typing.Any) -> None:
         ...
     def __init__(self, device: str = 'cpu', *, stream: typing.Any = None, max_workspace: int | None = None, deterministic: bool = False, math: str = 'tf32') -> None:
         """

@@ -141,11 +141,11 @@ def train(device: str, epochs: int, out: Path) -> int:
                 bar.update()
             seconds.append(time.perf_counter() - start)
             bar.set_postfix(loss=f"{np.mean(losses[-batches:]):.4f}")
-    log_p = network.forward(test_x, training=False).numpy()
-    accuracy = float((log_p.argmax(1) == test_y).mean())
+    answers = network.forward(test_x, training=False).numpy()
+    accuracy = float((answers.argmax(1) == test_y).mean())
     print(f"time      {np.median(seconds):.3f} s an epoch, {sum(seconds):.1f} s in all")
     print(f"accuracy  {accuracy:.2%} of {held_out} digits it has not seen")
-    print(f"pictures  {_draw(losses, log_p, test_x, test_y, out)}")
+    print(f"pictures  {_draw(losses, answers, test_x, test_y, out)}")
     return 0 if accuracy >= 0.98 else 1
 
 

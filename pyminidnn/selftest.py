@@ -88,9 +88,12 @@ def _checks() -> Iterator[Check]:
         lambda p: dnn.batch_norm_forward_training(on(p, x), on(p, scale), on(p, bias))[0],
         y_norm,
     )
-    yield ("batch_norm_forward_inference",
-           lambda p: dnn.batch_norm_forward_inference(on(p, x), on(p, scale), on(p, bias), on(p, mean.astype("f4")), on(p, var.astype("f4"))),
-           y_norm)  # fmt: skip
+
+    def norm_inference(p: str) -> dnn.DeviceTensor:
+        statistics = on(p, mean.astype("float32")), on(p, var.astype("float32"))
+        return dnn.batch_norm_forward_inference(on(p, x), on(p, scale), on(p, bias), *statistics)
+
+    yield "batch_norm_forward_inference", norm_inference, y_norm
 
     def norm_backward(p: str) -> dnn.DeviceTensor:
         image, factor, shift = on(p, x), on(p, scale), on(p, bias)

@@ -14,6 +14,12 @@ from pybind11_stubgen import main
 
 from pyminidnn import _C
 
+CORRECTIONS = (
+    ("handle: Handle", "handle: Handle | None"),  # pybind11 does not say that a shared pointer may be null
+    ("*args)", "*args: typing.Any)"),
+    ("import typing\n", "import numpy\nimport typing\n"),
+)
+
 
 def make_stubs(folder: Path) -> None:
     # Error messages show the errors under their public name; the stub must define them where they are.
@@ -22,9 +28,8 @@ def make_stubs(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as made:
         main(["pyminidnn._C", "--output-dir", made])
         text = (Path(made) / "pyminidnn" / "_C.pyi").read_text()
-    text = text.replace(
-        "handle: Handle", "handle: Handle | None"
-    )  # pybind11 does not say that a shared pointer may be null
+    for made_so, should_be in CORRECTIONS:
+        text = text.replace(made_so, should_be)
     (folder / "_C.pyi").write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 

@@ -53,7 +53,9 @@ def test_without_a_gpu_every_way_to_one_says_why() -> None:
 
 @pytest.mark.parametrize("index", [99, 2**31 - 1])
 def test_a_device_there_is_not(index: int) -> None:
-    with pytest.raises(dnn.DeviceError, match=_C.why_no_cuda().replace("(", r"\(").replace(")", r"\)") or f"there is no cuda:{index}; "):
+    with pytest.raises(
+        dnn.DeviceError, match=_C.why_no_cuda().replace("(", r"\(").replace(")", r"\)") or f"there is no cuda:{index}; "
+    ):
         dnn.empty(3, device=f"cuda:{index}")
 
 

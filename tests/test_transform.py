@@ -15,9 +15,19 @@ import pyminidnn as dnn
 from pyminidnn import _C
 
 DTYPES = _C.dtypes
-INTEGERS = {"int8": (-(2**7), 2**7 - 1), "uint8": (0, 2**8 - 1), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+INTEGERS = {
+    "int8": (-(2**7), 2**7 - 1),
+    "uint8": (0, 2**8 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
 # Significant bits, and the exponents of the smallest step and of the first number beyond the largest.
-FORMATS = {"float16": (11, -24, 16), "bfloat16": (8, -133, 128), "float32": (24, -149, 128), "float64": (53, -1074, 1024)}
+FORMATS = {
+    "float16": (11, -24, 16),
+    "bfloat16": (8, -133, 128),
+    "float32": (24, -149, 128),
+    "float64": (53, -1074, 1024),
+}
 ALPHA, BETA = 0.75, -1.5
 
 
@@ -32,7 +42,9 @@ def to_real(v: float | int, dtype: str) -> float:
         exponent += 1
     step = Fraction(2) ** max(exponent, smallest)
     rounded = round(exact / step) * step  # Python rounds halves to even
-    return float(np.copysign(np.inf, v)) if abs(rounded) >= Fraction(2) ** limit else float(np.copysign(float(rounded), v))
+    return (
+        float(np.copysign(np.inf, v)) if abs(rounded) >= Fraction(2) ** limit else float(np.copysign(float(rounded), v))
+    )
 
 
 def documented(v: float | int, source: str, to: str) -> float | int:
@@ -73,7 +85,9 @@ def sample(case: Case) -> Sample:
     operand = case.operands["x"]
     shape, to = operand.shape, case.out_dtype
     # Strides of zero repeat a value: draw one per distinct element.
-    distinct = tuple(1 if operand.strides and s == 0 else n for n, s in zip(shape, operand.strides or shape, strict=True))
+    distinct = tuple(
+        1 if operand.strides and s == 0 else n for n, s in zip(shape, operand.strides or shape, strict=True)
+    )
     if case.dtype in REAL:
         x = reference.rounded(rng.normal(0, 100, distinct), case.dtype)  # beyond int8 and uint8, of both signs
     else:
@@ -85,14 +99,18 @@ def sample(case: Case) -> Sample:
         numbers = [int(v) if case.dtype not in REAL else v for v in x.ravel().tolist()]
         want = np.array([float(documented(v, case.dtype, to)) for v in numbers]).reshape(shape)
 
-        def copy(t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None) -> list[dnn.DeviceTensor]:
+        def copy(
+            t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
+        ) -> list[dnn.DeviceTensor]:
             return [dnn.transform(t["x"], dtype=None if out is not None else to, algo=algo, out=out)]
 
         return Sample({"x": x}, copy, [Result(want, 0)])
 
     if case.direction == "scale":
 
-        def scale(t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None) -> list[dnn.DeviceTensor]:
+        def scale(
+            t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
+        ) -> list[dnn.DeviceTensor]:
             return [dnn.transform(t["x"], alpha=ALPHA, dtype=None if out is not None else to, algo=algo, out=out)]
 
         # One product, rounded, after x was rounded to the accumulator.
@@ -100,7 +118,9 @@ def sample(case: Case) -> Sample:
 
     y = reference.rounded(rng.normal(0, 100, shape), to)
 
-    def accumulate(t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None) -> list[dnn.DeviceTensor]:
+    def accumulate(
+        t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
+    ) -> list[dnn.DeviceTensor]:
         # Always into a copy of y, made without an engine: poison added to would stay poison.
         x = t["x"]
         fresh = exactly(array_of(y.ravel().tolist(), to).reshape(shape), to, x.device)
@@ -140,7 +160,11 @@ def test_every_cast_by_the_documented_rules(source: str, to: str, device: str) -
         values = [v for v in INTEGRAL if low <= v <= high]
     want = [v if to == source else documented(v, source, to) for v in values]
     x = exactly(array_of(values, source), source, device)
-    for got in (x.to(dtype=to, copy=True), dnn.transform(x, dtype=to), dnn.transform(x, out=dnn.empty(len(values), dtype=to, device=device))):
+    for got in (
+        x.to(dtype=to, copy=True),
+        dnn.transform(x, dtype=to),
+        dnn.transform(x, out=dnn.empty(len(values), dtype=to, device=device)),
+    ):
         assert got.dtype == to
         for value, g, w in zip(values, contents(got), want, strict=True):
             same = g == w and np.signbit(g) == np.signbit(w) if to in REAL else g == w
@@ -190,7 +214,10 @@ def test_accumulate_between_dtypes_strides_and_layouts(source: str, to: str, dev
     rng = np.random.default_rng(7)
     shape = (2, 3, 4, 5)
     x, y = reference.rounded(rng.normal(size=shape), source), reference.rounded(rng.normal(size=shape), to)
-    want = Result(reference.transform(x, alpha=ALPHA, beta=BETA, y=y), reference.tolerance(to, 3, ALPHA * np.abs(x) + 1.5 * np.abs(y)))
+    want = Result(
+        reference.transform(x, alpha=ALPHA, beta=BETA, y=y),
+        reference.tolerance(to, 3, ALPHA * np.abs(x) + 1.5 * np.abs(y)),
+    )
     for x_layout in ("NCHW", "NHWC"):
         for strides in ((60, 20, 5, 1), (60, 1, 15, 3), (400, 100, 12, 2), (-60, -20, -5, -1)):
             out, untouched = framed(shape, strides, to, device)

@@ -8,7 +8,8 @@ struct Mode {
   const char* name;
   double alpha;  // default; 0 where it means nothing
 };
-constexpr Mode kModes[kActivations] = {  // in the order of the enum
+constexpr Mode kModes[kActivations] = {
+    // in the order of the enum
     {"identity", 0}, {"relu", 0},      {"clipped_relu", 6}, {"leaky_relu", 0.01}, {"tanh", 0},
     {"sigmoid", 0},  {"elu", 1},       {"gelu", 0},         {"gelu_tanh", 0},     {"softplus", 1},
     {"silu", 0},     {"hardswish", 0}, {"mish", 0},
@@ -17,7 +18,8 @@ constexpr Mode kModes[kActivations] = {  // in the order of the enum
 double alpha_of(const char* call, Activation mode, std::optional<double> alpha) {
   double a = alpha.value_or(default_alpha(mode));
   MINIDNN_CHECK(ShapeError, mode != Activation::softplus || a > 0, call, ": softplus needs alpha > 0; got ", a);
-  MINIDNN_CHECK(ShapeError, mode != Activation::clipped_relu || a >= 0, call, ": clipped_relu needs alpha >= 0; got ", a);
+  MINIDNN_CHECK(ShapeError, mode != Activation::clipped_relu || a >= 0, call, ": clipped_relu needs alpha >= 0; got ",
+                a);
   return a;
 }
 
@@ -37,8 +39,8 @@ Activation activation_from(const std::string& text, const char* call) {
 
 std::string Family<ActivationProblem>::text(const ActivationProblem& p) {
   bool backward = p.direction == ActivationDirection::backward;
-  std::string text = cat(head_text("activation", backward ? "backward" : "forward", p.x.dtype), " ", minidnn::name(p.mode),
-                         " x=", problem_text(p.x));
+  std::string text = cat(head_text("activation", backward ? "backward" : "forward", p.x.dtype), " ",
+                         minidnn::name(p.mode), " x=", problem_text(p.x));
   if (backward && !same_strides(p.dy, dense_like(p.x, p.x.dtype, name))) text += " dy=" + problem_text(p.dy);
   return text + out_text(p.out, dense_like(p.x, p.x.dtype, name));
 }

@@ -15,7 +15,7 @@ template <> struct Family<ActivationProblem> {
   static const Engines<ActivationProblem>& cuda_engines();
 };
 
-std::string name(Activation);                     // "clipped_relu"
+std::string name(Activation);                                           // "clipped_relu"
 Activation activation_from(const std::string& name, const char* call);  // ShapeError lists the modes
 double default_alpha(Activation);
 

@@ -11,7 +11,19 @@ namespace minidnn {
 
 // alpha is clipped_relu's ceiling, leaky_relu's and elu's negative side, softplus's sharpness; others ignore it.
 enum class Activation : int64_t {
-  identity, relu, clipped_relu, leaky_relu, tanh, sigmoid, elu, gelu, gelu_tanh, softplus, silu, hardswish, mish
+  identity,
+  relu,
+  clipped_relu,
+  leaky_relu,
+  tanh,
+  sigmoid,
+  elu,
+  gelu,
+  gelu_tanh,
+  softplus,
+  silu,
+  hardswish,
+  mish
 };
 constexpr int kActivations = 13;
 
@@ -91,24 +103,39 @@ template <Activation mode, class T> MINIDNN_HD T activate_gradient(T x, T alpha)
   }
 }
 
-template <Activation mode> struct ActivationMode { static constexpr Activation value = mode; };
+template <Activation mode> struct ActivationMode {
+  static constexpr Activation value = mode;
+};
 
 // Calls f(ActivationMode<mode>{}): a run-time mode where the compile-time one is not worth a kernel of its own.
 template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
   switch (mode) {
-    case Activation::relu: return f(ActivationMode<Activation::relu>{});
-    case Activation::clipped_relu: return f(ActivationMode<Activation::clipped_relu>{});
-    case Activation::leaky_relu: return f(ActivationMode<Activation::leaky_relu>{});
-    case Activation::tanh: return f(ActivationMode<Activation::tanh>{});
-    case Activation::sigmoid: return f(ActivationMode<Activation::sigmoid>{});
-    case Activation::elu: return f(ActivationMode<Activation::elu>{});
-    case Activation::gelu: return f(ActivationMode<Activation::gelu>{});
-    case Activation::gelu_tanh: return f(ActivationMode<Activation::gelu_tanh>{});
-    case Activation::softplus: return f(ActivationMode<Activation::softplus>{});
-    case Activation::silu: return f(ActivationMode<Activation::silu>{});
-    case Activation::hardswish: return f(ActivationMode<Activation::hardswish>{});
-    case Activation::mish: return f(ActivationMode<Activation::mish>{});
-    default: return f(ActivationMode<Activation::identity>{});
+    case Activation::relu:
+      return f(ActivationMode<Activation::relu>{});
+    case Activation::clipped_relu:
+      return f(ActivationMode<Activation::clipped_relu>{});
+    case Activation::leaky_relu:
+      return f(ActivationMode<Activation::leaky_relu>{});
+    case Activation::tanh:
+      return f(ActivationMode<Activation::tanh>{});
+    case Activation::sigmoid:
+      return f(ActivationMode<Activation::sigmoid>{});
+    case Activation::elu:
+      return f(ActivationMode<Activation::elu>{});
+    case Activation::gelu:
+      return f(ActivationMode<Activation::gelu>{});
+    case Activation::gelu_tanh:
+      return f(ActivationMode<Activation::gelu_tanh>{});
+    case Activation::softplus:
+      return f(ActivationMode<Activation::softplus>{});
+    case Activation::silu:
+      return f(ActivationMode<Activation::silu>{});
+    case Activation::hardswish:
+      return f(ActivationMode<Activation::hardswish>{});
+    case Activation::mish:
+      return f(ActivationMode<Activation::mish>{});
+    default:
+      return f(ActivationMode<Activation::identity>{});
   }
 }
 

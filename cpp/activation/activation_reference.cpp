@@ -25,7 +25,8 @@ struct Reference final : Engine<ActivationProblem> {
   double estimate_us(const ActivationProblem& p, const Device& d) const override {
     return roofline_us(activation_flop(p), activation_bytes(p), d, 0.5);
   }
-  std::unique_ptr<Plan<ActivationProblem>> build(const ActivationProblem& p, const Device&, const Config&) const override {
+  std::unique_ptr<Plan<ActivationProblem>> build(const ActivationProblem& p, const Device&,
+                                                 const Config&) const override {
     return make_plan<ActivationProblem>([p](const ActivationArgs& a, void*, Stream) {
       with_floating(p.x.dtype, [&](auto type) {
         with_activation(p.mode, [&](auto mode) {

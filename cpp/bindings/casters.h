@@ -35,23 +35,23 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-DType dtype_from_python(py::handle);                          // "float32", numpy.float32, dtype('float32'), torch.float32
-std::optional<DType> optional_dtype(py::handle);              // None stays empty
+DType dtype_from_python(py::handle);              // "float32", numpy.float32, dtype('float32'), torch.float32
+std::optional<DType> optional_dtype(py::handle);  // None stays empty
 std::optional<Layout> optional_layout(const std::optional<std::string>&, int64_t rank);
 std::optional<Place> optional_place(const std::optional<std::string>&);
 // An int, an object with __cuda_stream__, a torch or CuPy stream; None is the default stream. `call` opens the texts.
 Stream stream_from_python(py::handle, Place, const char* call);
-uintptr_t stream_number(Stream);                              // as DLPack and __cuda_array_interface__ write it: 1 for default
+uintptr_t stream_number(Stream);  // as DLPack and __cuda_array_interface__ write it: 1 for default
 py::tuple tuple_of(std::span<const int64_t>);
 
 // An int or a sequence of them; padding also takes pairs (before, after). ShapeError for anything else.
 std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name);
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name);
 
-void bind_core(py::module_&);      // errors, Handle, DeviceTensor, allocator
+void bind_core(py::module_&);                           // errors, Handle, DeviceTensor, allocator
 void bind_exchange(py::module_&, py::class_<Tensor>&);  // DLPack, __cuda_array_interface__, NumPy
-void bind_engine(py::module_&);    // find, explain, engines, kernels, log
-void bind_runtime(py::module_&);   // what this machine has: GPUs, NVRTC, caches
+void bind_engine(py::module_&);                         // find, explain, engines, kernels, log
+void bind_runtime(py::module_&);                        // what this machine has: GPUs, NVRTC, caches
 
 }  // namespace minidnn
 
@@ -71,7 +71,8 @@ template <> struct type_caster<int64_t> {
     if (!plain.load(source, convert)) {
       if (!PyLong_Check(source.ptr())) return false;
       throw minidnn::ShapeError(minidnn::cat("an argument is an integer of ",
-                                             source.attr("bit_length")().cast<long long>(), " bits; 63 is the most that fits"));
+                                             source.attr("bit_length")().cast<long long>(),
+                                             " bits; 63 is the most that fits"));
     }
     value = static_cast<long long>(plain);
     return true;

@@ -30,16 +30,18 @@ std::optional<Place> optional_place(const std::optional<std::string>& text) {
 
 Stream stream_from_python(py::handle value, Place place, const char* call) {
   if (value.is_none()) return nullptr;
-  MINIDNN_CHECK(DeviceError, place.is_cuda, call, ": stream is given and device is 'cpu', which has none; leave it away");
+  MINIDNN_CHECK(DeviceError, place.is_cuda, call,
+                ": stream is given and device is 'cpu', which has none; leave it away");
   py::object address = py::reinterpret_borrow<py::object>(value);
-  if (py::hasattr(value, "__cuda_stream__")) {  // (0, address), by a method; by an attribute in the protocol's first draft
+  if (py::hasattr(value,
+                  "__cuda_stream__")) {  // (0, address), by a method; by an attribute in the protocol's first draft
     py::object answer = value.attr("__cuda_stream__");
     if (PyCallable_Check(answer.ptr())) answer = answer();
     MINIDNN_CHECK(DTypeError, py::isinstance<py::tuple>(answer) && py::len(answer) == 2, call,
                   ": __cuda_stream__ is a pair of version and address; got ", std::string(py::repr(answer)));
     address = answer[py::int_(1)];
   } else if (py::hasattr(value, "cuda_stream")) address = value.attr("cuda_stream");  // torch
-  else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                     // CuPy
+  else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                    // CuPy
   MINIDNN_CHECK(DTypeError, PyLong_Check(address.ptr()), call,
                 ": stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got ",
                 std::string(py::repr(py::type::of(value))));
@@ -84,24 +86,27 @@ void bind_errors(py::module_& m) {
 }
 
 void bind_handle(py::module_& m) {
-  py::class_<Handle, HandlePtr>(m, "Handle",
-      "Where and how calls run. `with handle:` makes it the current one of this thread for its device.")
+  py::class_<Handle, HandlePtr>(
+      m, "Handle", "Where and how calls run. `with handle:` makes it the current one of this thread for its device.")
       .def(py::init([](const std::string& device, py::object stream, std::optional<int64_t> max_workspace,
                        bool deterministic, const std::string& math) {
              HandleOptions options;
-             MINIDNN_CHECK(ShapeError, max_workspace.value_or(0) >= 0, "Handle: max_workspace is a number of bytes; got ", *max_workspace);
+             MINIDNN_CHECK(ShapeError, max_workspace.value_or(0) >= 0,
+                           "Handle: max_workspace is a number of bytes; got ", *max_workspace);
              if (max_workspace) options.max_workspace = size_t(*max_workspace);
              options.deterministic = deterministic;
-             MINIDNN_CHECK(ShapeError, math == "tf32" || math == "ieee", "Handle: math is 'tf32' or 'ieee'; got '", math, "'");
+             MINIDNN_CHECK(ShapeError, math == "tf32" || math == "ieee", "Handle: math is 'tf32' or 'ieee'; got '",
+                           math, "'");
              options.math = math == "ieee" ? Math::ieee : Math::tf32;
              Place place = place_from(device);
              Stream address = stream_from_python(stream, place, "Handle");
              std::shared_ptr<void> owner;
-             if (!py::isinstance<py::int_>(stream) && !stream.is_none()) own_stream(address, owner = shared_object(stream));
+             if (!py::isinstance<py::int_>(stream) && !stream.is_none())
+               own_stream(address, owner = shared_object(stream));
              return std::make_shared<Handle>(place, address, options, std::move(owner));
            }),
-           py::arg("device") = "cpu", py::kw_only(), py::arg("stream") = py::none(), py::arg("max_workspace") = py::none(),
-           py::arg("deterministic") = false, py::arg("math") = "tf32",
+           py::arg("device") = "cpu", py::kw_only(), py::arg("stream") = py::none(),
+           py::arg("max_workspace") = py::none(), py::arg("deterministic") = false, py::arg("math") = "tf32",
            R"(device         "cpu", "cuda" or "cuda:<index>"
 stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
 max_workspace  bytes a call may use beside its tensors; None: no limit
@@ -110,12 +115,14 @@ math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never 
 
 Raises DeviceError when there is no such device, ShapeError for an unknown math mode.)")
       .def_property_readonly("device", [](const Handle& h) { return name(h.place()); })
-      .def_property_readonly("stream", [](const Handle& h) { return reinterpret_cast<uintptr_t>(h.stream()); },
-                             "The stream's address; 0 for the default stream and on the CPU.")
-      .def_property_readonly("max_workspace", [](const Handle& h) -> std::optional<size_t> {
-        if (h.options().max_workspace == HandleOptions{}.max_workspace) return std::nullopt;
-        return h.options().max_workspace;
-      })
+      .def_property_readonly(
+          "stream", [](const Handle& h) { return reinterpret_cast<uintptr_t>(h.stream()); },
+          "The stream's address; 0 for the default stream and on the CPU.")
+      .def_property_readonly("max_workspace",
+                             [](const Handle& h) -> std::optional<size_t> {
+                               if (h.options().max_workspace == HandleOptions{}.max_workspace) return std::nullopt;
+                               return h.options().max_workspace;
+                             })
       .def_property_readonly("deterministic", [](const Handle& h) { return h.options().deterministic; })
       .def_property_readonly("math", [](const Handle& h) { return h.options().math == Math::ieee ? "ieee" : "tf32"; })
       .def_property_readonly("closed", &Handle::closed)
@@ -124,118 +131,151 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
            "Waits until all work given to the handle's stream is done.")
       .def("__enter__", [](HandlePtr h) { return enter(h), h; })
       .def("__exit__", [](const Handle& h, const py::args&) { leave(h); })
-      .def("__repr__", [](const Handle& h) {
-        return cat("Handle('", name(h.place()), "'", h.closed() ? ", closed" : "", ")");
-      });
+      .def("__repr__",
+           [](const Handle& h) { return cat("Handle('", name(h.place()), "'", h.closed() ? ", closed" : "", ")"); });
   m.def("entered_handle", &entered_handle, "The innermost handle entered on this thread, or None.");
 }
 
 void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
   tensor
-      .def(py::init([](const Shape& shape, py::handle dtype, std::optional<std::string> layout, const std::string& device) {
-             Place place = place_from(device);
-             TensorDesc d = dense(dtype_from_python(dtype), shape,
-                                  optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "DeviceTensor:");
-             return empty(d, place, handle_for(nullptr, place, "DeviceTensor", "it").stream(), "DeviceTensor", "memory");
-           }),
-           py::arg("shape"), py::kw_only(), py::arg("dtype") = "float32", py::arg("layout") = py::none(), py::arg("device") = "cpu")
+      .def(
+          py::init([](const Shape& shape, py::handle dtype, std::optional<std::string> layout,
+                      const std::string& device) {
+            Place place = place_from(device);
+            TensorDesc d =
+                dense(dtype_from_python(dtype), shape,
+                      optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "DeviceTensor:");
+            return empty(d, place, handle_for(nullptr, place, "DeviceTensor", "it").stream(), "DeviceTensor", "memory");
+          }),
+          py::arg("shape"), py::kw_only(), py::arg("dtype") = "float32", py::arg("layout") = py::none(),
+          py::arg("device") = "cpu")
       .def_property_readonly("shape", [](const Tensor& t) { return tuple_of(shape_of(t.desc)); })
-      .def_property_readonly("strides", [](const Tensor& t) { return tuple_of(strides_of(t.desc)); },
-                             "Steps in elements, as torch counts them; NumPy's are in bytes.")
+      .def_property_readonly(
+          "strides", [](const Tensor& t) { return tuple_of(strides_of(t.desc)); },
+          "Steps in elements, as torch counts them; NumPy's are in bytes.")
       .def_property_readonly("ndim", [](const Tensor& t) { return t.desc.rank; })
-      .def_property_readonly("size", [](const Tensor& t) { return t.desc.numel(); }, "The number of elements.")
+      .def_property_readonly(
+          "size", [](const Tensor& t) { return t.desc.numel(); }, "The number of elements.")
       .def_property_readonly("dtype", [](const Tensor& t) { return name(t.desc.dtype); })
-      .def_property_readonly("layout", [](const Tensor& t) { return layout_name(t.desc); },
-                             "'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.")
+      .def_property_readonly(
+          "layout", [](const Tensor& t) { return layout_name(t.desc); },
+          "'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.")
       .def_property_readonly("device", [](const Tensor& t) { return name(t.place()); })
       .def_property_readonly("nbytes", &Tensor::nbytes)
       .def_property_readonly("data_ptr", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); })
       .def_property_readonly("read_only", [](const Tensor& t) { return t.storage->read_only; })
-      .def("to",
-           [](const Tensor& t, std::optional<std::string> device, py::handle dtype, std::optional<std::string> layout, bool copy) {
-             auto place = optional_place(device);
-             auto type = optional_dtype(dtype);
-             auto order = optional_layout(layout, t.desc.rank);
-             ReleaseGil release;
-             return to(t, place, type, order, copy);
-           },
-           py::kw_only(), py::arg("device") = py::none(), py::arg("dtype") = py::none(), py::arg("layout") = py::none(),
-           py::arg("copy") = false,
-           R"(The tensor on another device, of another dtype or in another layout; itself if it is that already.
+      .def(
+          "to",
+          [](const Tensor& t, std::optional<std::string> device, py::handle dtype, std::optional<std::string> layout,
+             bool copy) {
+            auto place = optional_place(device);
+            auto type = optional_dtype(dtype);
+            auto order = optional_layout(layout, t.desc.rank);
+            ReleaseGil release;
+            return to(t, place, type, order, copy);
+          },
+          py::kw_only(), py::arg("device") = py::none(), py::arg("dtype") = py::none(), py::arg("layout") = py::none(),
+          py::arg("copy") = false,
+          R"(The tensor on another device, of another dtype or in another layout; itself if it is that already.
 
 copy  a new tensor in any case
 Casts round to nearest even; real to integer truncates and saturates, NaN gives 0; anything to bool is "not zero".
 Data that leaves or enters a GPU is waited for.)")
       .def("reshape", &reshape, py::arg("shape"), py::call_guard<ReleaseGil>(),
-           "The same elements in row-major order under another shape: a view where strides allow, else a copy. One size may be\n"
+           "The same elements in row-major order under another shape: a view where strides allow, else a copy. One "
+           "size may be\n"
            "-1: what the others leave.")
-      .def("permute", [](const Tensor& t, const std::vector<int64_t>& axes) {
-             Tensor v = t;
-             std::vector<bool> seen(size_t(t.desc.rank), false);
-             bool valid = int64_t(axes.size()) == t.desc.rank;
-             for (size_t i = 0; valid && i < axes.size(); ++i) {
-               valid = axes[i] >= 0 && axes[i] < t.desc.rank && !seen[size_t(axes[i])];
-               if (!valid) break;
-               seen[size_t(axes[i])] = true;
-               v.desc.shape[i] = t.desc.shape[axes[i]];
-               v.desc.stride[i] = t.desc.stride[axes[i]];
-             }
-             MINIDNN_CHECK(ShapeError, valid, "permute: axes [", join(axes), "] are not 0 to ", t.desc.rank - 1, ", each once");
-             return v;
-           }, py::arg("axes"), "A view whose dimension i is dimension axes[i] of this tensor.")
-      .def("as_strided", [](const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
-             Tensor v = t;
-             v.desc = strided(t.desc.dtype, shape, strides, "as_strided:");
-             if (v.desc.numel() == 0) return v;
-             Extent have = extent(t.desc), want = extent(v.desc);
-             int64_t first, last;
-             bool inside = !__builtin_add_overflow(offset, want.begin, &first) && have.begin <= first &&
-                           !__builtin_add_overflow(offset, want.end, &last) && last <= have.end;
-             MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides [", join(strides), "] reaches elements ",
-                           want.begin, " to ", want.end, " around offset ", offset, "; the tensor has ", have.begin, " to ", have.end);
-             v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
-             return v;
-           }, py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
-           "A view of the tensor's memory with any strides, in elements, that stays inside it.")
-      .def("__len__", [](const Tensor& t) {
-        if (t.desc.rank == 0) throw py::type_error("a tensor without dimensions has no length");
-        return t.desc.shape[0];
-      })
-      .def("__bool__", [](const Tensor&) -> bool {  // Python would ask __len__: an empty tensor would be like None
-        throw py::type_error("a tensor is neither true nor false; compare it with None, or look at its size or elements");
-      })
+      .def(
+          "permute",
+          [](const Tensor& t, const std::vector<int64_t>& axes) {
+            Tensor v = t;
+            std::vector<bool> seen(size_t(t.desc.rank), false);
+            bool valid = int64_t(axes.size()) == t.desc.rank;
+            for (size_t i = 0; valid && i < axes.size(); ++i) {
+              valid = axes[i] >= 0 && axes[i] < t.desc.rank && !seen[size_t(axes[i])];
+              if (!valid) break;
+              seen[size_t(axes[i])] = true;
+              v.desc.shape[i] = t.desc.shape[axes[i]];
+              v.desc.stride[i] = t.desc.stride[axes[i]];
+            }
+            MINIDNN_CHECK(ShapeError, valid, "permute: axes [", join(axes), "] are not 0 to ", t.desc.rank - 1,
+                          ", each once");
+            return v;
+          },
+          py::arg("axes"), "A view whose dimension i is dimension axes[i] of this tensor.")
+      .def(
+          "as_strided",
+          [](const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
+            Tensor v = t;
+            v.desc = strided(t.desc.dtype, shape, strides, "as_strided:");
+            if (v.desc.numel() == 0) return v;
+            Extent have = extent(t.desc), want = extent(v.desc);
+            int64_t first, last;
+            bool inside = !__builtin_add_overflow(offset, want.begin, &first) && have.begin <= first &&
+                          !__builtin_add_overflow(offset, want.end, &last) && last <= have.end;
+            MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides [", join(strides),
+                          "] reaches elements ", want.begin, " to ", want.end, " around offset ", offset,
+                          "; the tensor has ", have.begin, " to ", have.end);
+            v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
+            return v;
+          },
+          py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
+          "A view of the tensor's memory with any strides, in elements, that stays inside it.")
+      .def("__len__",
+           [](const Tensor& t) {
+             if (t.desc.rank == 0) throw py::type_error("a tensor without dimensions has no length");
+             return t.desc.shape[0];
+           })
+      .def("__bool__",
+           [](const Tensor&) -> bool {  // Python would ask __len__: an empty tensor would be like None
+             throw py::type_error(
+                 "a tensor is neither true nor false; compare it with None, or look at its size or elements");
+           })
       .def("__repr__", [](const Tensor& t) {
-        return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='", name(t.desc.dtype),
-                   "', layout='", layout_name(t.desc), "', device='", name(t.place()), "')");
+        return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='",
+                   name(t.desc.dtype), "', layout='", layout_name(t.desc), "', device='", name(t.place()), "')");
       });
-  m.def("full", [](const Shape& shape, const py::object& value, py::handle dtype, std::optional<std::string> layout, const std::string& device) {
-    Place place = place_from(device);
-    TensorDesc d = dense(dtype_from_python(dtype), shape, optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "full:");
-    Tensor scalar;
-    try {
-      if (d.dtype == DType::int64 && PyLong_Check(value.ptr())) scalar = scalar_of(value.cast<int64_t>());
-      else scalar = scalar_of(value.cast<double>());
-    } catch (const py::cast_error&) {
-      throw DTypeError(cat("full: value is a number; got ", std::string(py::repr(value))));
-    }
-    ReleaseGil release;
-    return full(d, place, scalar);
-  }, py::arg("shape"), py::arg("value"), py::kw_only(), py::arg("dtype"), py::arg("layout") = py::none(), py::arg("device"));
+  m.def(
+      "full",
+      [](const Shape& shape, const py::object& value, py::handle dtype, std::optional<std::string> layout,
+         const std::string& device) {
+        Place place = place_from(device);
+        TensorDesc d = dense(dtype_from_python(dtype), shape,
+                             optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "full:");
+        Tensor scalar;
+        try {
+          if (d.dtype == DType::int64 && PyLong_Check(value.ptr())) scalar = scalar_of(value.cast<int64_t>());
+          else scalar = scalar_of(value.cast<double>());
+        } catch (const py::cast_error&) {
+          throw DTypeError(cat("full: value is a number; got ", std::string(py::repr(value))));
+        }
+        ReleaseGil release;
+        return full(d, place, scalar);
+      },
+      py::arg("shape"), py::arg("value"), py::kw_only(), py::arg("dtype"), py::arg("layout") = py::none(),
+      py::arg("device"));
 }
 
 void bind_allocator(py::module_& m) {
-  m.def("memory_stats", [](const std::string& device) {
-    AllocatorStats s = allocator_of(place_from(device)).stats();
-    py::dict d;
-    d["allocated_bytes"] = s.allocated_bytes;
-    d["peak_allocated_bytes"] = s.peak_allocated_bytes;
-    d["cached_bytes"] = s.cached_bytes;
-    d["allocations"] = s.allocations;
-    d["device_allocations"] = s.device_allocations;
-    return d;
-  }, py::arg("device"));
-  m.def("reset_peak_memory", [](const std::string& device) { allocator_of(place_from(device)).reset_peak(); }, py::arg("device"));
-  m.def("empty_cache", [](const std::string& device) { allocator_of(place_from(device)).release_cached(); }, py::arg("device"));
+  m.def(
+      "memory_stats",
+      [](const std::string& device) {
+        AllocatorStats s = allocator_of(place_from(device)).stats();
+        py::dict d;
+        d["allocated_bytes"] = s.allocated_bytes;
+        d["peak_allocated_bytes"] = s.peak_allocated_bytes;
+        d["cached_bytes"] = s.cached_bytes;
+        d["allocations"] = s.allocations;
+        d["device_allocations"] = s.device_allocations;
+        return d;
+      },
+      py::arg("device"));
+  m.def(
+      "reset_peak_memory", [](const std::string& device) { allocator_of(place_from(device)).reset_peak(); },
+      py::arg("device"));
+  m.def(
+      "empty_cache", [](const std::string& device) { allocator_of(place_from(device)).release_cached(); },
+      py::arg("device"));
 }
 
 }  // namespace
@@ -246,7 +286,8 @@ void bind_core(py::module_& m) {
   m.attr("dtypes") = py::tuple(dtypes);
   bind_errors(m);
   bind_handle(m);
-  py::class_<Tensor> tensor(m, "DeviceTensor", py::buffer_protocol(),
+  py::class_<Tensor> tensor(
+      m, "DeviceTensor", py::buffer_protocol(),
       R"(An n-dimensional array on the CPU or a GPU, uninitialised when made: DeviceTensor((8, 3, 32, 32), layout="NHWC").
 
 Logical dimensions are N, C, spatial... in every layout; a layout is a stride order. Copies of the object share memory.)");

@@ -38,7 +38,8 @@ void bind_engine(py::module_& m) {
           text += cat("\n", e.name == r.chosen ? "* " : "  ", e.name, ": ");
           if (!e.why_not.empty()) text += e.why_not;
           else {
-            text += e.measured_us > 0 ? cat("measured ", e.measured_us, " us") : cat("estimated ", e.estimate_us, " us");
+            text +=
+                e.measured_us > 0 ? cat("measured ", e.measured_us, " us") : cat("estimated ", e.estimate_us, " us");
             if (e.workspace_bytes) text += cat(", workspace ", bytes_text(double(e.workspace_bytes)));
             if (!e.config.empty()) text += ", " + e.config;
           }
@@ -46,36 +47,45 @@ void bind_engine(py::module_& m) {
         return text;
       });
 
-  m.def("survey", [](const py::function& call, bool measure) {
-    Session session(measure);
-    call();
-    return session.reports();
-  }, py::arg("call"), py::arg("measure"), "Reports of every problem the call would run, which it does not run.");
+  m.def(
+      "survey",
+      [](const py::function& call, bool measure) {
+        Session session(measure);
+        call();
+        return session.reports();
+      },
+      py::arg("call"), py::arg("measure"), "Reports of every problem the call would run, which it does not run.");
 
   m.def("families", [] {
     std::vector<std::string> names;
     for (const FamilyInfo& f : families()) names.push_back(f.name);
     return names;
   });
-  m.def("engines", [](const std::string& family, bool cuda) {
-    py::list all;
-    for (const FamilyInfo& f : families())
-      if (f.name == family)
-        for (const EngineInfo& e : f.engines(cuda)) {
-          py::dict d;
-          d["name"] = e.name;
-          d["revision"] = e.revision;
-          d["traits"] = trait_names(e.traits);
-          all.append(d);
-        }
-    return all;
-  }, py::arg("family"), py::arg("cuda"));
+  m.def(
+      "engines",
+      [](const std::string& family, bool cuda) {
+        py::list all;
+        for (const FamilyInfo& f : families())
+          if (f.name == family)
+            for (const EngineInfo& e : f.engines(cuda)) {
+              py::dict d;
+              d["name"] = e.name;
+              d["revision"] = e.revision;
+              d["traits"] = trait_names(e.traits);
+              all.append(d);
+            }
+        return all;
+      },
+      py::arg("family"), py::arg("cuda"));
 
-  m.def("set_log_level", [](const std::string& level) {
-    MINIDNN_CHECK(ShapeError, level == "off" || level == "info" || level == "debug",
-                  "set_log_level: level is 'off', 'info' or 'debug'; got '", level, "'");
-    set_log_level(level == "off" ? LogLevel::off : level == "info" ? LogLevel::info : LogLevel::debug);
-  }, py::arg("level"), "'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.");
+  m.def(
+      "set_log_level",
+      [](const std::string& level) {
+        MINIDNN_CHECK(ShapeError, level == "off" || level == "info" || level == "debug",
+                      "set_log_level: level is 'off', 'info' or 'debug'; got '", level, "'");
+        set_log_level(level == "off" ? LogLevel::off : level == "info" ? LogLevel::info : LogLevel::debug);
+      },
+      py::arg("level"), "'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.");
 }
 
 }  // namespace minidnn

@@ -36,12 +36,14 @@ template <class M> Tensor take_capsule(const py::object& capsule) {
 }
 
 Tensor from_capsule(const py::object& capsule) {
-  if (PyCapsule_IsValid(capsule.ptr(), kName<dlpack::ManagedVersioned>)) return take_capsule<dlpack::ManagedVersioned>(capsule);
+  if (PyCapsule_IsValid(capsule.ptr(), kName<dlpack::ManagedVersioned>))
+    return take_capsule<dlpack::ManagedVersioned>(capsule);
   if (PyCapsule_IsValid(capsule.ptr(), kName<dlpack::Managed>)) return take_capsule<dlpack::Managed>(capsule);
   bool used = PyCapsule_IsValid(capsule.ptr(), kUsedName<dlpack::ManagedVersioned>) ||
               PyCapsule_IsValid(capsule.ptr(), kUsedName<dlpack::Managed>);
-  throw ShapeError(used ? "from_dlpack: this capsule has been consumed already; ask its tensor for another"
-                        : cat("from_dlpack: __dlpack__ returned ", std::string(py::repr(capsule)), ", which is no DLPack capsule"));
+  throw ShapeError(
+      used ? "from_dlpack: this capsule has been consumed already; ask its tensor for another"
+           : cat("from_dlpack: __dlpack__ returned ", std::string(py::repr(capsule)), ", which is no DLPack capsule"));
 }
 
 // (1, 0), as the protocol writes devices and versions. `what` opens the text.
@@ -61,7 +63,8 @@ dlpack::DLDevice device_pair(const py::object& pair, const char* what) {
 // The stream on which the taker will use a CUDA tensor. Empty when it wants no order.
 std::optional<Stream> consumer_stream(const py::object& stream) {
   if (stream.is_none()) return Stream{};
-  MINIDNN_CHECK(DTypeError, PyLong_Check(stream.ptr()), "__dlpack__: stream is an int; got ", std::string(py::repr(stream)));
+  MINIDNN_CHECK(DTypeError, PyLong_Check(stream.ptr()), "__dlpack__: stream is an int; got ",
+                std::string(py::repr(stream)));
   int64_t number = stream.cast<int64_t>();
   if (number == -1) return std::nullopt;
   MINIDNN_CHECK(DeviceError, number > 0, "__dlpack__: stream=", number,
@@ -71,11 +74,13 @@ std::optional<Stream> consumer_stream(const py::object& stream) {
 
 py::capsule export_tensor(const Tensor& self, const py::object& stream, const py::object& max_version,
                           const py::object& dl_device, std::optional<bool> copy) {
-  bool versioned = !max_version.is_none() && integer_pair(max_version, "__dlpack__: max_version").first >= int32_t(dlpack::kVersion.major);
+  bool versioned = !max_version.is_none() &&
+                   integer_pair(max_version, "__dlpack__: max_version").first >= int32_t(dlpack::kVersion.major);
   Place target = dl_device.is_none() ? self.place() : dlpack::place_of(device_pair(dl_device, "__dlpack__: dl_device"));
   bool copies = copy.value_or(target != self.place());
   if (target != self.place() && !copies)
-    throw py::buffer_error(cat("__dlpack__: from ", name(self.place()), " to ", name(target), " needs a copy, and copy=False forbids it"));
+    throw py::buffer_error(
+        cat("__dlpack__: from ", name(self.place()), " to ", name(target), " needs a copy, and copy=False forbids it"));
   if (!self.place().is_cuda && !target.is_cuda && !stream.is_none())
     throw py::buffer_error("__dlpack__: stream is for CUDA tensors; this one is on the CPU");
   if (!versioned && !copies && self.storage->read_only)
@@ -112,10 +117,11 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
   std::optional<Place> target = optional_place(device);
   if (PyCapsule_CheckExact(source.ptr())) return moved(from_capsule(source), target, copy.value_or(false));
   if (!py::hasattr(source, "__dlpack__") || !py::hasattr(source, "__dlpack_device__"))
-    throw DTypeError(cat("from_dlpack: ", std::string(py::str(py::type::of(source))), " has no __dlpack__ and __dlpack_device__"));
+    throw DTypeError(
+        cat("from_dlpack: ", std::string(py::str(py::type::of(source))), " has no __dlpack__ and __dlpack_device__"));
   Place place = dlpack::place_of(device_pair(source.attr("__dlpack_device__")(), "from_dlpack: __dlpack_device__()"));
-  MINIDNN_CHECK(DeviceError, target.value_or(place) == place || copy.value_or(true), "from_dlpack: from ", name(place), " to ",
-                name(*target), " needs a copy, and copy=False forbids it");
+  MINIDNN_CHECK(DeviceError, target.value_or(place) == place || copy.value_or(true), "from_dlpack: from ", name(place),
+                " to ", name(*target), " needs a copy, and copy=False forbids it");
   py::dict wanted;
   if (place.is_cuda) wanted["stream"] = stream_number(stream_for(handle, place, "from_dlpack"));
   py::object capsule;
@@ -151,8 +157,8 @@ Shape byte_strides(const TensorDesc& d) {
 
 DType dtype_of_typestr(const std::string& typestr) {
   static const std::pair<const char*, DType> known[] = {
-      {"f4", DType::float32}, {"f8", DType::float64}, {"f2", DType::float16}, {"i1", DType::int8}, {"u1", DType::uint8},
-      {"i4", DType::int32},   {"i8", DType::int64},   {"b1", DType::boolean}};
+      {"f4", DType::float32}, {"f8", DType::float64}, {"f2", DType::float16}, {"i1", DType::int8},
+      {"u1", DType::uint8},   {"i4", DType::int32},   {"i8", DType::int64},   {"b1", DType::boolean}};
   for (auto& [code, dtype] : known)
     if (typestr.size() == 3 && typestr.substr(1) == code && typestr[0] != '>') return dtype;
   throw DTypeError(cat("from_cuda_array_interface: typestr '", typestr, "' is not one this library has"));
@@ -169,13 +175,17 @@ struct CudaArray {
 CudaArray parse(const py::object& interface) {
   auto optional = [&](const char* key) -> py::object { return interface.attr("get")(key); };
   try {
-    return {interface["shape"].cast<Shape>(), optional("strides").cast<std::optional<Shape>>(),
-            interface["typestr"].cast<std::string>(), interface["data"].cast<std::pair<uintptr_t, bool>>(),
-            optional("stream"), optional("mask")};
+    return {interface["shape"].cast<Shape>(),
+            optional("strides").cast<std::optional<Shape>>(),
+            interface["typestr"].cast<std::string>(),
+            interface["data"].cast<std::pair<uintptr_t, bool>>(),
+            optional("stream"),
+            optional("mask")};
   } catch (const py::cast_error&) {
   } catch (const py::error_already_set&) {  // no dict, or a key is missing
   }
-  throw DTypeError(cat("from_cuda_array_interface: ", std::string(py::repr(interface)), " is not as the protocol asks"));
+  throw DTypeError(
+      cat("from_cuda_array_interface: ", std::string(py::repr(interface)), " is not as the protocol asks"));
 }
 
 // The interface does not name the device; the driver knows it.
@@ -238,7 +248,8 @@ py::dtype numpy_dtype(DType t) {
     return py::dtype::from_args(py::module_::import("ml_dtypes").attr("bfloat16"));
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_ImportError)) throw;
-    throw DTypeError("numpy: NumPy has no bfloat16 of its own; pip install ml_dtypes, or call .to(dtype='float32') first");
+    throw DTypeError(
+        "numpy: NumPy has no bfloat16 of its own; pip install ml_dtypes, or call .to(dtype='float32') first");
   }
 }
 
@@ -251,10 +262,12 @@ py::array to_numpy(const Tensor& self) {
 
 py::object to_array(const Tensor& t, const py::object& dtype, std::optional<bool> copy) {
   if (t.place().is_cuda)
-    throw py::type_error(cat("this tensor is on ", name(t.place()), ", and NumPy reads host memory only; call .numpy() or "
+    throw py::type_error(cat("this tensor is on ", name(t.place()),
+                             ", and NumPy reads host memory only; call .numpy() or "
                              ".to(device='cpu') to copy it"));
   py::object a = to_numpy(t);
-  bool casts = !dtype.is_none() && !py::object(a.attr("dtype")).equal(py::module_::import("numpy").attr("dtype")(dtype));
+  bool casts =
+      !dtype.is_none() && !py::object(a.attr("dtype")).equal(py::module_::import("numpy").attr("dtype")(dtype));
   if (casts) {
     if (!copy.value_or(true)) throw py::value_error("__array__: another dtype needs a copy, and copy=False forbids it");
     return a.attr("astype")(dtype);
@@ -263,7 +276,8 @@ py::object to_array(const Tensor& t, const py::object& dtype, std::optional<bool
 }
 
 py::buffer_info to_buffer(const Tensor& t) {
-  if (t.place().is_cuda) throw py::type_error(cat("this tensor is on ", name(t.place()), "; call .numpy() to copy it to the host"));
+  if (t.place().is_cuda)
+    throw py::type_error(cat("this tensor is on ", name(t.place()), "; call .numpy() to copy it to the host"));
   static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", "l", "?"};
   const char* format = formats[int64_t(t.desc.dtype)];
   if (!*format) throw py::type_error("the buffer protocol has no bfloat16; call .numpy(), with ml_dtypes installed");
@@ -275,26 +289,30 @@ py::buffer_info to_buffer(const Tensor& t) {
 
 void bind_exchange(py::module_& m, py::class_<Tensor>& tensor) {
   tensor
-      .def("__dlpack__", &export_tensor, py::kw_only(), py::arg("stream") = py::none(), py::arg("max_version") = py::none(),
-           py::arg("dl_device") = py::none(), py::arg("copy") = py::none())
-      .def("__dlpack_device__", [](const Tensor& t) {
-        dlpack::DLDevice d = dlpack::device_of(t.place());
-        return py::make_tuple(d.type, d.id);
-      })
+      .def("__dlpack__", &export_tensor, py::kw_only(), py::arg("stream") = py::none(),
+           py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(), py::arg("copy") = py::none())
+      .def("__dlpack_device__",
+           [](const Tensor& t) {
+             dlpack::DLDevice d = dlpack::device_of(t.place());
+             return py::make_tuple(d.type, d.id);
+           })
       .def_property_readonly("__cuda_array_interface__", &cuda_array_interface)
       .def("numpy", &to_numpy, "A NumPy array: a view of a CPU tensor, a copy of a GPU tensor (waits for its stream).")
       .def("__array__", &to_array, py::arg("dtype") = py::none(), py::arg("copy") = py::none())
       .def_buffer(&to_buffer);
-  m.def("from_dlpack", &from_dlpack, py::arg("x"), py::kw_only(), py::arg("device") = py::none(), py::arg("copy") = py::none(),
-        py::arg("handle") = py::none());
+  m.def("from_dlpack", &from_dlpack, py::arg("x"), py::kw_only(), py::arg("device") = py::none(),
+        py::arg("copy") = py::none(), py::arg("handle") = py::none());
   m.def("from_cuda_array_interface", &from_cuda_array_interface, py::arg("x"), py::arg("handle"));
-  m.def("reinterpret", [](const Tensor& t, py::handle dtype) {
-    Tensor r = t;
-    r.desc.dtype = dtype_from_python(dtype);
-    MINIDNN_CHECK(DTypeError, itemsize(r.desc.dtype) == itemsize(t.desc.dtype), "reinterpret: ", name(t.desc.dtype), " and ",
-                  name(r.desc.dtype), " differ in size");
-    return r;
-  }, py::arg("x"), py::arg("dtype"), "The same bytes under another dtype of the same size.");
+  m.def(
+      "reinterpret",
+      [](const Tensor& t, py::handle dtype) {
+        Tensor r = t;
+        r.desc.dtype = dtype_from_python(dtype);
+        MINIDNN_CHECK(DTypeError, itemsize(r.desc.dtype) == itemsize(t.desc.dtype), "reinterpret: ", name(t.desc.dtype),
+                      " and ", name(r.desc.dtype), " differ in size");
+        return r;
+      },
+      py::arg("x"), py::arg("dtype"), "The same bytes under another dtype of the same size.");
 }
 
 }  // namespace minidnn

@@ -14,21 +14,28 @@ void bind_runtime(py::module_& m) {
   m.def("set_search_path", &cuda::set_search_path, py::arg("folders"));
   m.def("cuda_device_count", &cuda::device_count);
   m.def("why_no_cuda", &cuda::why_unavailable);
-  m.def("device_info", [](const std::string& device) {
-    const Device& d = device_at(place_from(device));
-    py::dict info;
-    info["model"] = d.model;
-    info["arch"] = d.arch;
-    info["memory_bytes"] = d.memory_bytes;
-    info["copy_gb_s"] = d.copy_gb_s;
-    info["fp32_gflop_s"] = d.fp32_gflop_s;
-    info["units"] = d.sm_count;
-    return info;
-  }, py::arg("device"), "Model, architecture and rates as estimates use them; units are SMs on a GPU, threads on the CPU.");
-  m.def("driver_version", [] {
-    int v = cuda::driver_cuda_version();
-    return cat(v / 1000, ".", v % 1000 / 10);
-  }, "The CUDA version of the driver; \"0.0\" without one.");
+  m.def(
+      "device_info",
+      [](const std::string& device) {
+        const Device& d = device_at(place_from(device));
+        py::dict info;
+        info["model"] = d.model;
+        info["arch"] = d.arch;
+        info["memory_bytes"] = d.memory_bytes;
+        info["copy_gb_s"] = d.copy_gb_s;
+        info["fp32_gflop_s"] = d.fp32_gflop_s;
+        info["units"] = d.sm_count;
+        return info;
+      },
+      py::arg("device"),
+      "Model, architecture and rates as estimates use them; units are SMs on a GPU, threads on the CPU.");
+  m.def(
+      "driver_version",
+      [] {
+        int v = cuda::driver_cuda_version();
+        return cat(v / 1000, ".", v % 1000 / 10);
+      },
+      "The CUDA version of the driver; \"0.0\" without one.");
   m.def("why_no_nvrtc", &cuda::why_no_nvrtc);
   m.def("nvrtc_info", [] {
     const cuda::NvrtcInfo& info = cuda::nvrtc_info();
@@ -50,18 +57,24 @@ void bind_runtime(py::module_& m) {
       .def_readonly("file", &KernelSpec::file)
       .def_readonly("kernel", &KernelSpec::kernel)
       .def_readonly("min_arch", &KernelSpec::min_arch);
-  m.def("manifest", [] {
-    std::vector<KernelSpec> all;
-    for (const FamilyInfo& f : families())
-      for (KernelSpec& s : f.kernels())
-        if (std::ranges::find(all, s) == all.end()) all.push_back(std::move(s));
-    return all;
-  }, "Every kernel that the engines' plans may ask for.");
-  m.def("compile_kernel", [](const KernelSpec& spec, const std::string& arch, const std::optional<std::string>& folder) {
-    if (folder) cuda::compile_to(spec, arch, *folder);
-    else cuda::cubin(spec, arch);
-  }, py::arg("spec"), py::arg("arch"), py::arg("folder"), py::call_guard<ReleaseGil>(),
-     "Compiles into `folder` as packaged cubins lie, or into the user's cache when it is None.");
+  m.def(
+      "manifest",
+      [] {
+        std::vector<KernelSpec> all;
+        for (const FamilyInfo& f : families())
+          for (KernelSpec& s : f.kernels())
+            if (std::ranges::find(all, s) == all.end()) all.push_back(std::move(s));
+        return all;
+      },
+      "Every kernel that the engines' plans may ask for.");
+  m.def(
+      "compile_kernel",
+      [](const KernelSpec& spec, const std::string& arch, const std::optional<std::string>& folder) {
+        if (folder) cuda::compile_to(spec, arch, *folder);
+        else cuda::cubin(spec, arch);
+      },
+      py::arg("spec"), py::arg("arch"), py::arg("folder"), py::call_guard<ReleaseGil>(),
+      "Compiles into `folder` as packaged cubins lie, or into the user's cache when it is None.");
 }
 
 }  // namespace minidnn

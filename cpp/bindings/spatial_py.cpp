@@ -6,12 +6,8 @@ namespace minidnn {
 namespace {
 
 // NumPy's arrays have __index__ too, so a sequence is never an integer.
-bool is_integer(py::handle v) {
-  return PyIndex_Check(v.ptr()) && !PySequence_Check(v.ptr());
-}
-bool is_list(py::handle v) {
-  return PySequence_Check(v.ptr()) && !PyUnicode_Check(v.ptr()) && !PyBytes_Check(v.ptr());
-}
+bool is_integer(py::handle v) { return PyIndex_Check(v.ptr()) && !PySequence_Check(v.ptr()); }
+bool is_list(py::handle v) { return PySequence_Check(v.ptr()) && !PyUnicode_Check(v.ptr()) && !PyBytes_Check(v.ptr()); }
 
 int64_t integer(py::handle v) {  // what an int64 cannot hold is clipped: no attribute may be that large
   Py_ssize_t n = PyNumber_AsSsize_t(v.ptr(), nullptr);

@@ -7,11 +7,11 @@
 namespace minidnn {
 
 struct ConvColumns {
-  ConvGeometry g;  // of the images at hand; reads x, the window and y's sizes
-  int64_t channels_last = 0;  // a row's elements are neighbours; 0: an element's rows are
-  int64_t image = 0, position[kMaxSpatial]{};             // strides of the rows
-  int64_t group = 0, channel = 0, tap[kMaxSpatial]{};     // and of the elements in a row
-  int64_t origin = 0;  // of tap 0: a flipped window's taps lie backwards
+  ConvGeometry g;                                      // of the images at hand; reads x, the window and y's sizes
+  int64_t channels_last = 0;                           // a row's elements are neighbours; 0: an element's rows are
+  int64_t image = 0, position[kMaxSpatial]{};          // strides of the rows
+  int64_t group = 0, channel = 0, tap[kMaxSpatial]{};  // and of the elements in a row
+  int64_t origin = 0;                                  // of tap 0: a flipped window's taps lie backwards
 };
 
 // im2col counts points of y's size and of x's channels, and writes all taps of one.
@@ -28,7 +28,8 @@ MINIDNN_HD int64_t columns_start(const ConvColumns& m, const ConvPoint& point) {
   return m.origin + point.image() * m.image + group * m.group + (channel - group * m.g.x.channels) * m.channel;
 }
 
-template <class T> MINIDNN_HD void columns_gather(const ConvColumns& m, const T* x, T* columns, const ConvPoint& point) {
+template <class T> MINIDNN_HD void columns_gather(const ConvColumns& m, const T* x, T* columns,
+                                                  const ConvPoint& point) {
   const ConvGeometry& g = m.g;
   const T* from = x + point.image() * g.x.image + point.channel() * g.x.channel;
   T* to = columns + columns_start(m, point);

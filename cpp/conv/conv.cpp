@@ -17,10 +17,14 @@ TensorDesc bias_desc(const ConvProblem& p) {
 
 TensorDesc out_desc(const ConvProblem& p) {
   switch (p.direction) {
-    case ConvDirection::forward: return p.y;
-    case ConvDirection::backward_data: return p.x;
-    case ConvDirection::backward_filter: return p.w;
-    default: return bias_desc(p);
+    case ConvDirection::forward:
+      return p.y;
+    case ConvDirection::backward_data:
+      return p.x;
+    case ConvDirection::backward_filter:
+      return p.w;
+    default:
+      return bias_desc(p);
   }
 }
 
@@ -52,8 +56,8 @@ void check_filter(const char* call, int64_t groups, const char* x_name, std::spa
   MINIDNN_CHECK(ShapeError, w.size() == x.size() && w[1] == x[1] / groups, call, ": ", x_name, " has ", x[1],
                 " channels and groups=", groups, ", so ", w_name, " must be [K, ", x[1] / groups, ", ",
                 kWindow[x.size() - 3], "]; got ", shape_text(w));
-  MINIDNN_CHECK(ShapeError, w[0] % groups == 0, call, ": groups=", groups, " must divide the ", w[0], " filters of ", w_name,
-                " ", shape_text(w));
+  MINIDNN_CHECK(ShapeError, w[0] % groups == 0, call, ": groups=", groups, " must divide the ", w[0], " filters of ",
+                w_name, " ", shape_text(w));
   for (int64_t size : w.subspan(2))
     MINIDNN_CHECK(ShapeError, size > 0, call, ": ", w_name, " ", shape_text(w), " has an empty window");
 }
@@ -66,8 +70,8 @@ Shape y_shape(const char* call, const ConvProblem& p, std::span<const int64_t> x
 
 // That dy's spatial sizes are what x's give. Sizes of x whose windows start at the same positions give one dy; the least
 // has its last window end where the padding does.
-void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy, std::span<const int64_t> w,
-                   std::span<const int64_t> x) {
+void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy,
+                   std::span<const int64_t> w, std::span<const int64_t> x) {
   for (size_t i = 0; i + 2 < x.size(); ++i) {
     int64_t last = 0, reach = 0, least = 0, most = 0;  // where the last window starts, how far it reaches
     bool fits = dy[2 + i] > 0 && !__builtin_mul_overflow(dy[2 + i] - 1, s.stride[i], &last) &&
@@ -76,7 +80,8 @@ void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const
                 !__builtin_add_overflow(least, s.stride[i] - 1, &most) && most >= 0;
     auto found = [&] {
       return cat(call, ": dy ", shape_text(dy), " with a window of ", w[2 + i], ", stride ", s.stride[i], ", padding ",
-                 s.before[i], " + ", s.after[i], " and dilation ", s.dilation[i], " in dimension ", 2 + i, " comes from ");
+                 s.before[i], " + ", s.after[i], " and dilation ", s.dilation[i], " in dimension ", 2 + i,
+                 " comes from ");
     };
     MINIDNN_CHECK(ShapeError, fits, found(), "no x");
     least = max_of<int64_t>(least, 0);
@@ -126,8 +131,8 @@ ConvArgs Family<ConvProblem>::scratch(const ConvProblem& p, Scratch& s) {
   return a;
 }
 
-Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias, const ConvAttributes& attributes,
-                    Activation activation, const Call& call) {
+Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                    const ConvAttributes& attributes, Activation activation, const Call& call) {
   const char* me = "conv_forward";
   const Tensor& b = bias ? *bias : w;  // where no bias is given, w is looked at a second time
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
@@ -136,7 +141,8 @@ Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor
   check_filter(me, p.groups, "x", shape_of(x.desc), "w", shape_of(w.desc));
   if (bias) check_shape(me, {"bias", b}, shape_of(w.desc).first(1), "for the filters of w");
   p.x = x.desc, p.w = w.desc;
-  p.y = dense(x.desc.dtype, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first, "conv_forward: y");
+  p.y = dense(x.desc.dtype, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first,
+              "conv_forward: y");
   Tensor y = output(me, "out", call.out, default_out(p, "conv_forward: y"), h, {{"x", x}, {"w", w}, {"bias", b}});
   if (y.desc.numel() == 0) return y;
   p.y = y.desc;

@@ -32,7 +32,8 @@ Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor
 // dx of that shape, in the layout dy prefers.
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvAttributes&, const Call&);
 // dw of that shape, channels last if x prefers that, else row-major.
-Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvAttributes&, const Call&);
+Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvAttributes&,
+                            const Call&);
 // db [K], the sum of dy over all but its channels.
 Tensor conv_backward_bias(const Tensor& dy, const Call&);
 

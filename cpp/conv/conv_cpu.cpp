@@ -24,7 +24,8 @@ template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) 
       for (Odometer<3> tap(g.window, 0); tap.at[0] < window[0]; tap.advance()) {
         int64_t first[kMaxSpatial];
         for (int j = 0; j < kMaxSpatial; ++j) first[j] = tap.at[j] * g.dilation[j] - g.pad[j];
-        int64_t low = std::clamp<int64_t>(-first[2], 0, size[2]), high = std::clamp(g.x.size[2] - first[2], low, size[2]);
+        int64_t low = std::clamp<int64_t>(-first[2], 0, size[2]),
+                high = std::clamp(g.x.size[2] - first[2], low, size[2]);
         T* matrix = to + tap.at[0] * m.tap[0] + tap.at[1] * m.tap[1] + tap.at[2] * m.tap[2];
         for (int64_t a = 0; a < size[0]; ++a)
           for (int64_t b = 0; b < size[1]; ++b) {
@@ -118,7 +119,9 @@ struct Mover final : ColumnsMover {
 
 struct CpuIm2colGemm final : Im2colGemm {
   std::string name() const override { return "cpu.conv.im2col_gemm"; }
-  std::shared_ptr<const ColumnsMover> mover(DType t, const Device&) const override { return std::make_shared<Mover>(t); }
+  std::shared_ptr<const ColumnsMover> mover(DType t, const Device&) const override {
+    return std::make_shared<Mover>(t);
+  }
 };
 
 }  // namespace

@@ -178,7 +178,8 @@ struct ConvPoint {
   Odometer<5> count;
   int first_space;
 
-  MINIDNN_HD ConvPoint(int64_t images, int64_t channels, const int64_t (&size)[kMaxSpatial], bool channels_last, int64_t index)
+  MINIDNN_HD ConvPoint(int64_t images, int64_t channels, const int64_t (&size)[kMaxSpatial], bool channels_last,
+                       int64_t index)
       : count(channels_last ? Odometer<5>({images, size[0], size[1], size[2], channels}, index)
                             : Odometer<5>({images, channels, size[0], size[1], size[2]}, index)),
         first_space(channels_last ? 1 : 2) {}
@@ -189,7 +190,8 @@ struct ConvPoint {
   MINIDNN_HD int64_t channel() const { return first_space == 1 ? count.at[4] : count.at[1]; }
   MINIDNN_HD int64_t space(int j) const { return first_space == 1 ? count.at[1 + j] : count.at[2 + j]; }
   MINIDNN_HD int64_t offset(const ConvSide& s) const {
-    return image() * s.image + channel() * s.channel + space(0) * s.space[0] + space(1) * s.space[1] + space(2) * s.space[2];
+    return image() * s.image + channel() * s.channel + space(0) * s.space[0] + space(1) * s.space[1] +
+           space(2) * s.space[2];
   }
 };
 
@@ -223,7 +225,8 @@ template <class T> MINIDNN_HD void conv_element(const ConvGeometry& g, const Con
   const ConvSide& out = conv_out(g);
   const ConvSide& in = backward ? g.y : g.x;
   int64_t channel = point.channel(), group = g.groups == 1 ? 0 : channel / out.channels;
-  const T* data = static_cast<const T*>(backward ? a.dy : a.x) + point.image() * in.image + group * in.channels * in.channel;
+  const T* data =
+      static_cast<const T*>(backward ? a.dy : a.x) + point.image() * in.image + group * in.channels * in.channel;
   const T* w = static_cast<const T*>(a.w) + g.w_origin + group * g.y.channels * g.w_filter +
                (channel - group * out.channels) * (backward ? g.w_channel : g.w_filter);
   int64_t w_step = backward ? g.w_filter : g.w_channel;
@@ -243,8 +246,8 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
 }
 
 // One element of dw, by a team: sum over images and positions of dy times the x that this weight met there.
-template <class T, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a, int64_t index,
-                                                                   Team& team) {
+template <class T, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
+                                                                   int64_t index, Team& team) {
   using Acc = Accumulator<T>;
   Odometer<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
@@ -254,7 +257,8 @@ template <class T, class Team> MINIDNN_HD void conv_filter_element(const ConvGeo
   for (int j = 0; j < kMaxSpatial; ++j) {
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];  // the x index of position 0
     int64_t begin = detail::steps_to(-first, g.stride[j]);
-    positions[1 + j] = max_of(min_of(g.y.size[j], detail::steps_to(g.x.size[j] - first, g.stride[j])) - begin, int64_t(0));
+    positions[1 + j] =
+        max_of(min_of(g.y.size[j], detail::steps_to(g.x.size[j] - first, g.stride[j])) - begin, int64_t(0));
     dw_at += r * g.w_space[j];
     dy_at += begin * g.y.space[j];
     x_at += (first + begin * g.stride[j]) * g.x.space[j];
@@ -285,7 +289,8 @@ template <class T, class Team> MINIDNN_HD void conv_bias_element(const ConvGeome
   int64_t n = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
   Odometer<4> at({g.images, g.y.size[0], g.y.size[1], g.y.size[2]}, team.rank(), team.size());
   for (int64_t i = team.rank(); i < n; i += team.size(), at.advance())
-    sum.add(Acc(dy[at.at[0] * g.y.image + at.at[1] * g.y.space[0] + at.at[2] * g.y.space[1] + at.at[3] * g.y.space[2]]));
+    sum.add(
+        Acc(dy[at.at[0] * g.y.image + at.at[1] * g.y.space[0] + at.at[2] * g.y.space[1] + at.at[3] * g.y.space[2]]));
   Acc total = team.sum(sum.value());
   if (team.rank() == 0) static_cast<T*>(a.out)[k * g.bias_stride] = T(total);
 }

@@ -39,7 +39,8 @@ struct Direct final : Engine<ConvProblem> {
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device&, const Config&) const override {
     return make_plan<ConvProblem>([p, g = conv_geometry(p)](const ConvArgs& a, void*, Stream) {
-      with_floating(p.y.dtype, [&](auto type) { compute<typename decltype(type)::type>(g, p.direction, conv_flop(p), a); });
+      with_floating(p.y.dtype,
+                    [&](auto type) { compute<typename decltype(type)::type>(g, p.direction, conv_flop(p), a); });
     });
   }
 };

@@ -36,7 +36,8 @@ bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
 // x or y seen as [groups, images, positions, channels], positions `step` apart; empty when they are at no one stride.
 std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvSide& s, const int64_t (&step)[kMaxSpatial]) {
   const int64_t* size = g.y.size;
-  auto row = collapsed({{size[0], s.space[0] * step[0]}, {size[1], s.space[1] * step[1]}, {size[2], s.space[2] * step[2]}});
+  auto row =
+      collapsed({{size[0], s.space[0] * step[0]}, {size[1], s.space[1] * step[1]}, {size[2], s.space[2] * step[2]}});
   if (!row) return std::nullopt;
   return Matrix4{s.channels * s.channel, s.image, *row, s.channel};
 }
@@ -60,11 +61,14 @@ struct Filters {
 std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
   int64_t tap[kMaxSpatial]{};
   for (int i = 2, j = kMaxSpatial + 2 - int(p.w.rank); i < p.w.rank; ++i, ++j) tap[j] = p.w.stride[i];
-  auto taps_last = collapsed({{g.x.channels, g.w_channel}, {g.window[0], tap[0]}, {g.window[1], tap[1]}, {g.window[2], tap[2]}});
-  auto channels_last = collapsed({{g.window[0], tap[0]}, {g.window[1], tap[1]}, {g.window[2], tap[2]}, {g.x.channels, g.w_channel}});
+  auto taps_last =
+      collapsed({{g.x.channels, g.w_channel}, {g.window[0], tap[0]}, {g.window[1], tap[1]}, {g.window[2], tap[2]}});
+  auto channels_last =
+      collapsed({{g.window[0], tap[0]}, {g.window[1], tap[1]}, {g.window[2], tap[2]}, {g.x.channels, g.w_channel}});
   if (!taps_last && !channels_last) return std::nullopt;
   bool prefer_channels = channels_last && (!taps_last || g.x.channel == 1);
-  return Filters{{g.y.channels * g.w_filter, 0, g.w_filter, prefer_channels ? *channels_last : *taps_last}, !prefer_channels};
+  return Filters{{g.y.channels * g.w_filter, 0, g.w_filter, prefer_channels ? *channels_last : *taps_last},
+                 !prefer_channels};
 }
 
 int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
@@ -164,7 +168,8 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
     m.y = matrices(t, *y, g.groups, batch, rows, k);
     m.activation = p.activation;
     // The product's own bias is one for all its matrices; that of groups is added as c, repeated over the rows.
-    if (p.has_bias && g.groups > 1) m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
+    if (p.has_bias && g.groups > 1)
+      m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
     else if (p.has_bias) m.has_bias = 1, m.bias_stride = p.bias_stride;
   } else if (p.direction == ConvDirection::backward_data) {
     m.a = matrices(t, *y, g.groups, batch, rows, k);
@@ -227,7 +232,8 @@ struct Lowering {
       if (needed) bytes += ceil_div<size_t>(size_t(elements) * itemsize(dtype), 256) * 256;
       return at;
     };
-    columns_at = reserve(whole.gathers_x || whole.sums_dx, columns_elements(whole.x.g), whole.sums_dx ? sum_dtype(t) : t);
+    columns_at =
+        reserve(whole.gathers_x || whole.sums_dx, columns_elements(whole.x.g), whole.sums_dx ? sum_dtype(t) : t);
     dy_at = reserve(whole.gathers_dy, columns_elements(whole.dy.g), t);
     sums_at = reserve(accumulates, double(p.w.numel()), sum_dtype(t));
     inner_at = bytes;
@@ -270,7 +276,9 @@ struct LoweredPlan final : Plan<ConvProblem> {
     int64_t size = int64_t(itemsize(p.y.dtype));
     for (int64_t first = 0; first < g.images; first += low.images) {
       const Chunk& c = first + low.images <= g.images ? low.whole : low.rest;
-      auto in = [&](const void* base, const ConvSide& s) { return static_cast<const char*>(base) + first * s.image * size; };
+      auto in = [&](const void* base, const ConvSide& s) {
+        return static_cast<const char*>(base) + first * s.image * size;
+      };
       auto out = [&](const ConvSide& s) { return static_cast<char*>(args.out) + first * s.image * size; };
       const void *x = nullptr, *dy = nullptr;
       if (!g.backward_data) x = in(args.x, g.x);
@@ -333,7 +341,8 @@ std::vector<Config> Im2colGemm::configs(const ConvProblem& p, const Device& d) c
   int64_t images = p.y.shape[0];
   Chunk one = lower(p, 1, false);
   if (one.gathers_x || one.gathers_dy || one.sums_dx)
-    images = std::clamp(int64_t(enough / (columns_elements(one.x.g) * double(itemsize(p.y.dtype)))), int64_t(1), images);
+    images =
+        std::clamp(int64_t(enough / (columns_elements(one.x.g) * double(itemsize(p.y.dtype)))), int64_t(1), images);
   std::vector<Config> all;
   for (; images > 0; images /= 2) all.push_back(cat("images=", images));
   return all;
@@ -343,7 +352,8 @@ size_t Im2colGemm::workspace_bytes(const ConvProblem& p, const Device& d, const 
   return Lowering(p, d, images_of(config)).bytes;
 }
 
-std::unique_ptr<Plan<ConvProblem>> Im2colGemm::build(const ConvProblem& p, const Device& d, const Config& config) const {
+std::unique_ptr<Plan<ConvProblem>> Im2colGemm::build(const ConvProblem& p, const Device& d,
+                                                     const Config& config) const {
   return std::make_unique<LoweredPlan>(p, d, images_of(config), mover(p.y.dtype, d));
 }
 

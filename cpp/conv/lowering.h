@@ -15,7 +15,7 @@ namespace minidnn {
 struct ColumnsMover {
   virtual ~ColumnsMover() = default;
   virtual void gather(const ConvColumns&, const void* x, void* columns, Stream) const = 0;  // columns of x's dtype
-  virtual void sum(const ConvColumns&, const void* columns, void* dx, Stream) const = 0;    // columns of dx's accumulator
+  virtual void sum(const ConvColumns&, const void* columns, void* dx, Stream) const = 0;  // columns of dx's accumulator
 };
 
 struct Im2colGemm : Engine<ConvProblem> {

@@ -31,8 +31,8 @@ struct AllocatedStorage final : Storage {
   Allocator& allocator;
   const Stream stream;
   const std::shared_ptr<void> owner;
-  std::vector<User> others;          // guarded by the allocator's mutex, like the next one
-  bool used_on_unknown = false;      // by a stream that has no owner here
+  std::vector<User> others;      // guarded by the allocator's mutex, like the next one
+  bool used_on_unknown = false;  // by a stream that has no owner here
 
   AllocatedStorage(Allocator& a, size_t n, Stream s) : allocator(a), stream(s), owner(owner_of(s)) {
     bytes = n, place = a.place_;

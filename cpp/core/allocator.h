@@ -28,11 +28,11 @@ struct Storage {
 };
 
 struct AllocatorStats {
-  int64_t allocated_bytes = 0;       // in live tensors
+  int64_t allocated_bytes = 0;  // in live tensors
   int64_t peak_allocated_bytes = 0;
-  int64_t cached_bytes = 0;          // free, kept for reuse
-  int64_t allocations = 0;           // asked for and given
-  int64_t device_allocations = 0;    // of these, passed on to the system or the driver
+  int64_t cached_bytes = 0;        // free, kept for reuse
+  int64_t allocations = 0;         // asked for and given
+  int64_t device_allocations = 0;  // of these, passed on to the system or the driver
 };
 
 class Allocator {
@@ -42,7 +42,8 @@ class Allocator {
   // Never null. `what` ("conv_forward: y [64, 256] float32") opens the OutOfMemory text.
   template <class What> std::shared_ptr<Storage> allocate(size_t bytes, Stream stream, const What& what) {
     std::shared_ptr<Storage> storage = try_allocate(bytes, stream);
-    if (!storage) [[unlikely]] throw_out_of_memory(bytes, what());
+    if (!storage) [[unlikely]]
+      throw_out_of_memory(bytes, what());
     return storage;
   }
   AllocatorStats stats() const;
@@ -74,7 +75,7 @@ class Allocator {
   [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& what) const;
 
   const Place place_;
-  Memory& memory_;           // kept, since a process that is forked or on its way out can no longer ask for it
+  Memory& memory_;  // kept, since a process that is forked or on its way out can no longer ask for it
   const int64_t device_bytes_;
   mutable std::mutex mutex_;
   Bins free_, set_aside_;

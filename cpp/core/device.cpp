@@ -58,8 +58,8 @@ Device host_device() {
   d.sm_count = cpu::thread_count();
   d.model = cat("cpu x ", d.sm_count, " threads");
   d.memory_bytes = int64_t(physical_bytes());
-  d.copy_gb_s = 10.0 * d.sm_count;     // a core's share; only the order of estimates hangs on it
-  d.fp32_gflop_s = 8.0 * d.sm_count;   // what plain loops reach, not the peak
+  d.copy_gb_s = 10.0 * d.sm_count;    // a core's share; only the order of estimates hangs on it
+  d.fp32_gflop_s = 8.0 * d.sm_count;  // what plain loops reach, not the peak
   return d;
 }
 

@@ -19,14 +19,14 @@ Place place_from(const std::string& name);  // "cpu", "cuda" (index 0), "cuda:1"
 // A place with the properties that engines decide by. Rates feed estimates (engine/roofline.h), not results.
 struct Device {
   Place place;
-  std::string model;            // "NVIDIA H100 80GB HBM3", "cpu x 2 threads"; part of a tuning line
-  int arch = 0;                 // 90 for compute capability 9.0; 0 on the CPU
-  int sm_count = 0;             // threads, on the CPU
-  int max_smem_bytes = 0;       // a block's opt-in limit
+  std::string model;       // "NVIDIA H100 80GB HBM3", "cpu x 2 threads"; part of a tuning line
+  int arch = 0;            // 90 for compute capability 9.0; 0 on the CPU
+  int sm_count = 0;        // threads, on the CPU
+  int max_smem_bytes = 0;  // a block's opt-in limit
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
-  double copy_gb_s = 0;         // bytes read plus bytes written
-  double fp32_gflop_s = 0;      // without tensor cores
+  double copy_gb_s = 0;     // bytes read plus bytes written
+  double fp32_gflop_s = 0;  // without tensor cores
 };
 const Device& device_at(Place);  // DeviceError when there is no such device; cached, never invalidated
 

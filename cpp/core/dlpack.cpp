@@ -6,7 +6,9 @@
 namespace minidnn::dlpack {
 namespace {
 
-struct Code { uint8_t code, bits; };
+struct Code {
+  uint8_t code, bits;
+};
 constexpr uint8_t kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6;
 constexpr Code kCodes[] = {  // in the order of DType
     {kFloat, 32}, {kFloat, 64}, {kFloat, 16}, {kBfloat, 16}, {kInt, 8}, {kUint, 8}, {kInt, 32}, {kInt, 64}, {kBool, 8}};
@@ -31,7 +33,8 @@ template <class M> M* make_export(const Tensor& t) {
   std::memcpy(e->shape, d.shape, sizeof e->shape);
   std::memcpy(e->strides, d.stride, sizeof e->strides);
   const Code& code = kCodes[int64_t(d.dtype)];
-  e->managed.tensor = {t.data, device_of(t.place()), int32_t(d.rank), {code.code, code.bits, 1}, e->shape, e->strides, 0};
+  e->managed.tensor = {t.data, device_of(t.place()), int32_t(d.rank), {code.code, code.bits, 1}, e->shape, e->strides,
+                       0};
   e->managed.context = e;
   e->managed.deleter = [](M* m) { delete static_cast<Export<M>*>(m->context); };
   return &e->managed;
@@ -83,8 +86,8 @@ ManagedVersioned* export_versioned(const Tensor& t, bool copied) {
 Managed* export_legacy(const Tensor& t) { return make_export<Managed>(t); }
 
 Tensor import(ManagedVersioned* m) {
-  MINIDNN_CHECK(DeviceError, m->version.major == kVersion.major, "from_dlpack: the array speaks DLPack ", m->version.major,
-                ".", m->version.minor, "; this library speaks ", kVersion.major, ".x");
+  MINIDNN_CHECK(DeviceError, m->version.major == kVersion.major, "from_dlpack: the array speaks DLPack ",
+                m->version.major, ".", m->version.minor, "; this library speaks ", kVersion.major, ".x");
   return take(m, m->flags & kReadOnly);
 }
 

@@ -7,9 +7,16 @@
 namespace minidnn::dlpack {
 
 // The structures as the specification lays them out; names follow it.
-struct Version { uint32_t major, minor; };
-struct DataType { uint8_t code, bits; uint16_t lanes; };
-struct DLDevice { int32_t type, id; };
+struct Version {
+  uint32_t major, minor;
+};
+struct DataType {
+  uint8_t code, bits;
+  uint16_t lanes;
+};
+struct DLDevice {
+  int32_t type, id;
+};
 struct DLTensor {
   void* data;
   DLDevice device;

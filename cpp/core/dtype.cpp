@@ -13,7 +13,8 @@ struct Row {
   size_t itemsize;
   double epsilon;
 };
-constexpr Row kRows[] = {  // in the order of the enum
+constexpr Row kRows[] = {
+    // in the order of the enum
     {"float32", "f32", "float", 4, 0x1p-23},
     {"float64", "f64", "double", 8, 0x1p-52},
     {"float16", "f16", "minidnn::float16", 2, 0x1p-10},

@@ -9,36 +9,48 @@
 
 namespace minidnn {
 
-std::string name(DType);                     // "float32"
-std::string short_name(DType);               // "f32", as problem texts write it
-std::string cuda_name(DType);                // "float", "minidnn::float16", as kernel template arguments
-DType dtype_from(const std::string& name);   // either name; DTypeError lists the known ones
+std::string name(DType);                    // "float32"
+std::string short_name(DType);              // "f32", as problem texts write it
+std::string cuda_name(DType);               // "float", "minidnn::float16", as kernel template arguments
+DType dtype_from(const std::string& name);  // either name; DTypeError lists the known ones
 size_t itemsize(DType);
-double epsilon(DType);                       // spacing at 1; 0 for integers
+double epsilon(DType);  // spacing at 1; 0 for integers
 constexpr bool is_floating(DType t) { return t <= DType::bfloat16; }
 constexpr DType kFloatingDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16};
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int8,
-                              DType::uint8,   DType::int32,   DType::int64,   DType::boolean};
+                             DType::uint8,   DType::int32,   DType::int64,   DType::boolean};
 
-template <class T> struct Type { using type = T; };
+template <class T> struct Type {
+  using type = T;
+};
 
 // Calls f(Type<T>{}) for the C++ type of a floating dtype. Problem checks keep other dtypes away.
 template <class F> decltype(auto) with_floating(DType t, F&& f) {
   switch (t) {
-    case DType::float64: return f(Type<double>{});
-    case DType::float16: return f(Type<float16>{});
-    case DType::bfloat16: return f(Type<bfloat16>{});
-    default: return f(Type<float>{});
+    case DType::float64:
+      return f(Type<double>{});
+    case DType::float16:
+      return f(Type<float16>{});
+    case DType::bfloat16:
+      return f(Type<bfloat16>{});
+    default:
+      return f(Type<float>{});
   }
 }
 template <class F> decltype(auto) with_any(DType t, F&& f) {
   switch (t) {
-    case DType::int8: return f(Type<int8_t>{});
-    case DType::uint8: return f(Type<uint8_t>{});
-    case DType::int32: return f(Type<int32_t>{});
-    case DType::int64: return f(Type<int64_t>{});
-    case DType::boolean: return f(Type<bool>{});
-    default: return with_floating(t, std::forward<F>(f));
+    case DType::int8:
+      return f(Type<int8_t>{});
+    case DType::uint8:
+      return f(Type<uint8_t>{});
+    case DType::int32:
+      return f(Type<int32_t>{});
+    case DType::int64:
+      return f(Type<int64_t>{});
+    case DType::boolean:
+      return f(Type<bool>{});
+    default:
+      return with_floating(t, std::forward<F>(f));
   }
 }
 

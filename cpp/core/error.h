@@ -8,18 +8,30 @@
 
 namespace minidnn {
 
-struct Error : std::runtime_error { using std::runtime_error::runtime_error; };
-struct ShapeError : Error { using Error::Error; };    // ValueError: shapes, strides, sizes, attributes
-struct DTypeError : Error { using Error::Error; };    // TypeError: element types
-struct NotSupported : Error { using Error::Error; };  // NotImplementedError: no engine fits; lists each reason
-struct DeviceError : Error { using Error::Error; };   // RuntimeError: devices, driver, NVRTC, streams
-struct OutOfMemory : Error { using Error::Error; };   // MemoryError
+struct Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+struct ShapeError : Error {
+  using Error::Error;
+};  // ValueError: shapes, strides, sizes, attributes
+struct DTypeError : Error {
+  using Error::Error;
+};  // TypeError: element types
+struct NotSupported : Error {
+  using Error::Error;
+};  // NotImplementedError: no engine fits; lists each reason
+struct DeviceError : Error {
+  using Error::Error;
+};  // RuntimeError: devices, driver, NVRTC, streams
+struct OutOfMemory : Error {
+  using Error::Error;
+};  // MemoryError
 
 // MINIDNN_CHECK(ShapeError, window > 0, "pool_forward: window must be positive; got ", window)
 // The text is built only when the condition fails.
-#define MINIDNN_CHECK(Kind, condition, ...) \
-  do {                                      \
-    if (!(condition)) [[unlikely]]          \
+#define MINIDNN_CHECK(Kind, condition, ...)    \
+  do {                                         \
+    if (!(condition)) [[unlikely]]             \
       throw Kind(::minidnn::cat(__VA_ARGS__)); \
   } while (0)
 

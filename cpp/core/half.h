@@ -98,8 +98,12 @@ MINIDNN_HD float to_odd(int64_t v) {
 }
 
 // The type sums are kept in: never narrower than float.
-template <class T> struct AccumulatorOf { using type = float; };
-template <> struct AccumulatorOf<double> { using type = double; };
+template <class T> struct AccumulatorOf {
+  using type = float;
+};
+template <> struct AccumulatorOf<double> {
+  using type = double;
+};
 template <class T> using Accumulator = typename AccumulatorOf<T>::type;
 
 }  // namespace minidnn

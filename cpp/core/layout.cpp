@@ -53,7 +53,8 @@ Dims by_stride(const TensorDesc& d) {
   for (int i = 0; i < d.rank; ++i) {
     if (d.shape[i] <= 1) continue;
     int slot = dims.count++;
-    for (; slot > 0 && std::abs(d.stride[dims[slot - 1]]) < std::abs(d.stride[i]); --slot) dims.at[slot] = dims.at[slot - 1];
+    for (; slot > 0 && std::abs(d.stride[dims[slot - 1]]) < std::abs(d.stride[i]); --slot)
+      dims.at[slot] = dims.at[slot - 1];
     dims.at[slot] = i;
   }
   return dims;
@@ -61,7 +62,8 @@ Dims by_stride(const TensorDesc& d) {
 
 // Whether sum over k of d_k * stride_k can be `rest`, d_k between 1 - b.shape_k and a.shape_k - 1, over dims[from] and
 // all after it. Each stride steps over what lies inside it, so at most three values of d_k are worth a look.
-bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims, int from) {
+bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims,
+                int from) {
   if (from == dims.count) return rest == 0;
   int k = dims[from];
   int64_t step = std::abs(both.stride[k]), inner = 0;
@@ -73,7 +75,9 @@ bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const Te
   return false;
 }
 
-struct Names { const char *first, *last; };
+struct Names {
+  const char *first, *last;
+};
 constexpr Names kNames[] = {{"NCW", "NWC"}, {"NCHW", "NHWC"}, {"NCDHW", "NDHWC"}};
 const Names* names_of(int64_t rank) { return rank >= 3 && rank <= 5 ? &kNames[rank - 3] : nullptr; }
 
@@ -97,7 +101,8 @@ Layout layout_from(const std::string& text, int64_t rank) {
   if (names && text == names->last) return Layout::channels_last;
   if (text == "contiguous") return Layout::channels_first;
   std::string known = names ? cat("'", names->first, "', '", names->last, "' or ") : "";
-  throw ShapeError(cat("layout '", text, "' does not name an order of ", rank, " dimensions; use ", known, "'contiguous'"));
+  throw ShapeError(
+      cat("layout '", text, "' does not name an order of ", rank, " dimensions; use ", known, "'contiguous'"));
 }
 
 std::string layout_name(const TensorDesc& d) {
@@ -128,8 +133,7 @@ TensorDesc dense(DType dtype, std::span<const int64_t> shape, Layout layout, con
     d.shape[i] = shape[i];
     // An empty dimension must not hide an overflow in the strides of the others.
     bool overflow = __builtin_mul_overflow(bytes, std::max<int64_t>(shape[i], 1), &bytes);
-    MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype),
-                  " is larger than 2^63 bytes");
+    MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype), " is larger than 2^63 bytes");
   }
   set_strides(d, order_of(d.rank, layout));
   return d;
@@ -158,8 +162,8 @@ TensorDesc strided(DType dtype, std::span<const int64_t> shape, std::span<const 
     bool overflow = __builtin_mul_overflow(strides[i], size, &bytes) || bytes == std::numeric_limits<int64_t>::min() ||
                     __builtin_mul_overflow(std::abs(bytes), std::max<int64_t>(shape[i] - 1, 0), &bytes) ||
                     __builtin_add_overflow(reach, bytes, &reach);
-    MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype), " with strides [", join(strides),
-                  "] reaches beyond 2^63 bytes");
+    MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype), " with strides [",
+                  join(strides), "] reaches beyond 2^63 bytes");
     d.stride[i] = strides[i];
   }
   return d;
@@ -196,9 +200,7 @@ bool may_meet(const TensorDesc& a, const TensorDesc& b, int64_t apart) {
   return overlaps_itself(both) || can_sum_to(apart, a, b, both, by_stride(both), 0);
 }
 
-bool same_shape(const TensorDesc& a, const TensorDesc& b) {
-  return std::ranges::equal(shape_of(a), shape_of(b));
-}
+bool same_shape(const TensorDesc& a, const TensorDesc& b) { return std::ranges::equal(shape_of(a), shape_of(b)); }
 
 bool same_strides(const TensorDesc& a, const TensorDesc& b) {
   if (!same_shape(a, b)) return false;

@@ -18,9 +18,9 @@ using Shape = std::vector<int64_t>;
 
 inline std::span<const int64_t> shape_of(const TensorDesc& d) { return {d.shape, size_t(d.rank)}; }
 inline std::span<const int64_t> strides_of(const TensorDesc& d) { return {d.stride, size_t(d.rank)}; }
-std::string shape_text(const TensorDesc&);               // "[64, 3, 224, 224]"
+std::string shape_text(const TensorDesc&);  // "[64, 3, 224, 224]"
 std::string shape_text(std::span<const int64_t>);
-std::string problem_text(const TensorDesc&);             // "64x3x224x224:nhwc"; without a suffix: row-major
+std::string problem_text(const TensorDesc&);  // "64x3x224x224:nhwc"; without a suffix: row-major
 
 // "NCHW" for rank 4, "NWC" for rank 3 ...; ShapeError when the name is unknown or of another rank.
 Layout layout_from(const std::string& name, int64_t rank);
@@ -39,7 +39,7 @@ TensorDesc dense_like(const TensorDesc&, DType, const char* what);  // keeps the
 TensorDesc strided(DType, std::span<const int64_t> shape, std::span<const int64_t> strides, const char* what);
 
 bool is_row_major(const TensorDesc&);
-bool is_dense(const TensorDesc&);      // some permutation of it is row-major: no gaps, no overlap
+bool is_dense(const TensorDesc&);         // some permutation of it is row-major: no gaps, no overlap
 bool overlaps_itself(const TensorDesc&);  // two indices may share an element: unfit for an output
 // Whether an element of `a` may be one of `b`, whose first element lies `apart` elements after a's. Exact where the
 // strides agree, as those of slices of one array do, and neither overlaps itself.
@@ -52,7 +52,9 @@ bool same_strides(const TensorDesc&, const TensorDesc&);  // over dimensions lon
 std::optional<TensorDesc> broadcast(const TensorDesc& x, std::span<const int64_t> shape);
 
 // The elements from the first to one past the last that the tensor touches, relative to its pointer.
-struct Extent { int64_t begin, end; };
+struct Extent {
+  int64_t begin, end;
+};
 Extent extent(const TensorDesc&);
 
 }  // namespace minidnn

@@ -10,11 +10,11 @@ namespace minidnn {
 
 struct Memory {
   virtual ~Memory() = default;
-  virtual void* allocate(size_t bytes, Stream) = 0;              // null when there is no room
+  virtual void* allocate(size_t bytes, Stream) = 0;                // null when there is no room
   virtual void release(void*, size_t bytes, Stream) noexcept = 0;  // never throws: a process on its way out may call it
   virtual void release_idle(void*, size_t bytes) noexcept = 0;     // of memory that no work uses any more; on no stream
-  virtual void copy(void* to, const void* from, size_t bytes, Stream) = 0;     // either side may be host memory; returns
-                                                                               // when host memory may be reused
+  virtual void copy(void* to, const void* from, size_t bytes, Stream) = 0;  // either side may be host memory; returns
+                                                                            // when host memory may be reused
   virtual void fill(void*, int byte, size_t bytes, Stream) = 0;
   virtual void synchronize(Stream) = 0;
   virtual void synchronize_all() = 0;  // every stream of the place

@@ -17,9 +17,10 @@ Tensor empty(const TensorDesc& desc, Place place, Stream stream, const char* cal
 Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<Storage> owner, const char* call) {
   auto size = int64_t(itemsize(desc.dtype));
   if (desc.numel() > 0) {
-    MINIDNN_CHECK(ShapeError, data, call, ": the array ", shape_text(desc), " has a null data pointer; its exporter is at fault");
-    MINIDNN_CHECK(ShapeError, reinterpret_cast<uintptr_t>(data) % uintptr_t(size) == 0, call, ": the data pointer ", data,
-                  " is not aligned to its element size ", size, "; copy the array first");
+    MINIDNN_CHECK(ShapeError, data, call, ": the array ", shape_text(desc),
+                  " has a null data pointer; its exporter is at fault");
+    MINIDNN_CHECK(ShapeError, reinterpret_cast<uintptr_t>(data) % uintptr_t(size) == 0, call, ": the data pointer ",
+                  data, " is not aligned to its element size ", size, "; copy the array first");
     MINIDNN_CHECK(DeviceError, memory_of(place).reaches(data), call, ": the data pointer ", data, " is not memory of ",
                   name(place), ", as the array claims; its exporter is at fault");
   }

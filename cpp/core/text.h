@@ -12,7 +12,8 @@ namespace minidnn {
 
 inline void append(std::string& text, std::string_view part) { text += part; }
 inline void append(std::string& text, char part) { text += part; }
-template <class T> requires std::integral<T> || std::floating_point<T>
+template <class T>
+  requires std::integral<T> || std::floating_point<T>
 void append(std::string& text, T value) {
   if constexpr (std::same_as<T, bool>) {
     text += value ? '1' : '0';
@@ -25,7 +26,8 @@ void append(std::string& text, T value) {
   }
 }
 // A template, so that a string literal does not become an address.
-template <class T> requires std::is_void_v<T>
+template <class T>
+  requires std::is_void_v<T>
 void append(std::string& text, T* pointer) {
   char digits[20];
   text += "0x";

@@ -19,9 +19,7 @@ const GemmKernels* gemm_kernels(int i) {
   return i == 0 ? &portable : nullptr;
 }
 #else
-const GemmKernels* gemm_kernels(int i) {
-  return i == 0 ? &portable : nullptr;
-}
+const GemmKernels* gemm_kernels(int i) { return i == 0 ? &portable : nullptr; }
 #endif
 
 }  // namespace minidnn::cpu

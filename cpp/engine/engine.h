@@ -84,7 +84,8 @@ template <class P> struct Choice {
 };
 
 // The configs of `engine` whose workspace the handle allows; `why` says so when there is none.
-template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const P& p, const Handle& h, std::string& why) {
+template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const P& p, const Handle& h,
+                                                       std::string& why) {
   std::vector<Config> allowed;
   size_t least = SIZE_MAX;
   for (Config& c : e.configs(p, h.device())) {
@@ -193,7 +194,9 @@ template <class P> struct PlanCache {
     bool operator()(const View& a, const View& b) const {
       return std::memcmp(&a.problem, &b.problem, sizeof(P)) == 0 && a.algo == b.algo;
     }
-    bool operator()(const Key& a, const Key& b) const { return (*this)(View{a.problem, a.algo}, View{b.problem, b.algo}); }
+    bool operator()(const Key& a, const Key& b) const {
+      return (*this)(View{a.problem, a.algo}, View{b.problem, b.algo});
+    }
     bool operator()(const View& a, const Key& b) const { return (*this)(a, View{b.problem, b.algo}); }
     bool operator()(const Key& a, const View& b) const { return (*this)(View{a.problem, a.algo}, b); }
   };
@@ -213,7 +216,8 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
   }
 
   Report report = survey(p, h, algo);
-  MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device, report.reasons());
+  MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device,
+                report.reasons());
   bool measured = session && session->measures();
   if (measured) measure(p, h, report);
   const EngineReport& best = report.pick(h.device(), measured ? nullptr : &tuning());
@@ -234,7 +238,8 @@ template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const 
   std::shared_ptr<const Choice<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(survey(p, h, algo), c->engine->name(), c->config);
-  if (Session::current()) [[unlikely]] return;  // explain() and find() choose; they leave the caller's outputs alone
+  if (Session::current()) [[unlikely]]
+    return;  // explain() and find() choose; they leave the caller's outputs alone
   std::shared_ptr<Storage> workspace;
   if (c->workspace_bytes)
     workspace = allocator_of(h.place()).allocate(c->workspace_bytes, h.stream(),

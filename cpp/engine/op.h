@@ -11,9 +11,9 @@ namespace minidnn {
 
 // The last keyword arguments of every public function.
 struct Call {
-  std::string algo;          // one engine's name, or its last part ("direct"); empty: let the library choose
+  std::string algo;           // one engine's name, or its last part ("direct"); empty: let the library choose
   std::optional<Tensor> out;  // written instead of a new tensor
-  HandlePtr handle;          // null: the current one
+  HandlePtr handle;           // null: the current one
 };
 
 struct Operand {

@@ -14,10 +14,10 @@ struct EngineReport {
   std::string name;
   int revision = 1;
   unsigned traits = 0;
-  std::string why_not{};       // empty when the engine can run the problem
+  std::string why_not{};  // empty when the engine can run the problem
   std::string config{};
   double estimate_us = 0;
-  double measured_us = 0;      // 0 when not measured
+  double measured_us = 0;  // 0 when not measured
   size_t workspace_bytes = 0;
 };
 

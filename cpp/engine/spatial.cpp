@@ -8,9 +8,7 @@
 namespace minidnn {
 namespace {
 
-std::string sides_text(const Sides& s) {
-  return s.before == s.after ? cat(s.before) : cat(s.before, ":", s.after);
-}
+std::string sides_text(const Sides& s) { return s.before == s.after ? cat(s.before) : cat(s.before, ":", s.after); }
 
 // Values as texts: one when all are equal.
 std::string collapsed(const std::vector<std::string>& values) {

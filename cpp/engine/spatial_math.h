@@ -22,8 +22,6 @@ struct SpatialAttributes {
 };
 
 // The length of spatial dimension i, 1 past the rank.
-MINIDNN_HD int64_t spatial_size(const TensorDesc& d, int i) {
-  return i + 2 < d.rank ? d.shape[i + 2] : 1;
-}
+MINIDNN_HD int64_t spatial_size(const TensorDesc& d, int i) { return i + 2 < d.rank ? d.shape[i + 2] : 1; }
 
 }  // namespace minidnn

@@ -34,9 +34,7 @@ TensorDesc with_batch(const TensorDesc& d, Shape shape) {
   return *broadcast(d, shape);
 }
 
-TensorDesc bias_desc(const MatmulProblem& p) {
-  return {p.a.dtype, 1, {sizes_of(p).n}, {p.bias_stride}};
-}
+TensorDesc bias_desc(const MatmulProblem& p) { return {p.a.dtype, 1, {sizes_of(p).n}, {p.bias_stride}}; }
 
 }  // namespace
 

@@ -29,9 +29,7 @@ Geometry geometry(const char* call, PoolingDirection direction, const Tensor& x,
 
 }  // namespace
 
-std::string name(PoolingMode mode) {
-  return kModes[int64_t(mode)];
-}
+std::string name(PoolingMode mode) { return kModes[int64_t(mode)]; }
 
 PoolingMode pooling_mode_from(const std::string& text, const char* call) {
   for (int i = 0; i < int(std::size(kModes)); ++i)

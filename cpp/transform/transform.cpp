@@ -4,7 +4,8 @@
 namespace minidnn {
 namespace {
 
-TensorDesc result_desc(const TensorDesc& x, std::optional<DType> dtype, std::optional<Layout> layout, const char* call) {
+TensorDesc result_desc(const TensorDesc& x, std::optional<DType> dtype, std::optional<Layout> layout,
+                       const char* call) {
   DType t = dtype.value_or(x.dtype);
   return layout ? dense(t, shape_of(x), *layout, call) : dense_like(x, t, call);
 }
@@ -12,8 +13,12 @@ TensorDesc result_desc(const TensorDesc& x, std::optional<DType> dtype, std::opt
 }  // namespace
 
 std::string Family<TransformProblem>::text(const TransformProblem& p) {
-  std::string text = cat(head_text("transform", p.reads_y ? "accumulate" : p.scaled ? "scale" : "copy", p.x.dtype), " x=",
-                         problem_text(p.x));
+  std::string text = cat(head_text("transform",
+                                   p.reads_y  ? "accumulate"
+                                   : p.scaled ? "scale"
+                                              : "copy",
+                                   p.x.dtype),
+                         " x=", problem_text(p.x));
   if (p.y.dtype != p.x.dtype) text += " to=" + short_name(p.y.dtype);
   return text + out_text(p.y, dense_like(p.x, p.x.dtype, name));
 }
@@ -45,7 +50,8 @@ Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType
   return y;
 }
 
-Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtype, std::optional<Layout> layout, bool copy) {
+Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtype, std::optional<Layout> layout,
+          bool copy) {
   Place target = place.value_or(x.place());
   TensorDesc want = result_desc(x.desc, dtype, layout, "to");
   bool as_asked = want.dtype == x.desc.dtype && (!layout || same_strides(want, x.desc));
@@ -55,14 +61,16 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
   }
   // Bytes move in one piece: packed first where there are gaps, and cast where the fewest of them travel.
   bool shrinks = itemsize(want.dtype) < itemsize(x.desc.dtype);
-  if (!is_dense(x.desc) || (!as_asked && shrinks)) return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);
+  if (!is_dense(x.desc) || (!as_asked && shrinks))
+    return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);
   device_at(target);
   Place gpu = target.is_cuda ? target : x.place();
   Handle& h = handle_for(nullptr, gpu, "to", "x");
   Handle& there = handle_for(nullptr, target, "to", "x");
   Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
   // A move is where streams meet: it waits for all that used the tensor, and the host need not know on which they ran.
-  if (x.place().is_cuda && target.is_cuda) memory_of(gpu).order(handle_for(nullptr, x.place(), "to", "x").stream(), h.stream());
+  if (x.place().is_cuda && target.is_cuda)
+    memory_of(gpu).order(handle_for(nullptr, x.place(), "to", "x").stream(), h.stream());
   x.storage->settle_before(h.stream());
   x.storage->used_on(h.stream());
   if (moved.nbytes()) memory_of(gpu).copy(moved.data, x.data, size_t(x.nbytes()), h.stream());

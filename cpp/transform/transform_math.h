@@ -7,8 +7,8 @@
 namespace minidnn {
 
 struct TransformProblem {
-  TensorDesc x, y;     // one shape: a broadcast x has strides of zero
-  int64_t scaled = 0;  // 0: a plain copy or cast, any dtypes; 1: alpha and beta count, floating dtypes only
+  TensorDesc x, y;      // one shape: a broadcast x has strides of zero
+  int64_t scaled = 0;   // 0: a plain copy or cast, any dtypes; 1: alpha and beta count, floating dtypes only
   int64_t reads_y = 0;  // 1: beta is not zero. With 0, y is written without being read, so a NaN in it does not stay
 };
 
@@ -20,9 +20,15 @@ struct TransformArgs {
 
 namespace detail {
 template <class T> struct Limits;
-template <> struct Limits<int8_t> { static constexpr int8_t low = -128, high = 127; };
-template <> struct Limits<uint8_t> { static constexpr uint8_t low = 0, high = 255; };
-template <> struct Limits<int32_t> { static constexpr int32_t low = -2147483647 - 1, high = 2147483647; };
+template <> struct Limits<int8_t> {
+  static constexpr int8_t low = -128, high = 127;
+};
+template <> struct Limits<uint8_t> {
+  static constexpr uint8_t low = 0, high = 255;
+};
+template <> struct Limits<int32_t> {
+  static constexpr int32_t low = -2147483647 - 1, high = 2147483647;
+};
 template <> struct Limits<int64_t> {
   static constexpr int64_t low = -9223372036854775807 - 1, high = 9223372036854775807;
 };

@@ -22,12 +22,12 @@ struct Reference final : Engine<TransformProblem> {
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     return roofline_us(0, transform_bytes(p), d, 0.3);
   }
-  std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device&, const Config&) const override {
+  std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device&,
+                                                const Config&) const override {
     return make_plan<TransformProblem>([p](const TransformArgs& a, void*, Stream) {
       with_any(p.x.dtype, [&](auto from) {
-        with_any(p.y.dtype, [&](auto to) {
-          compute<typename decltype(from)::type, typename decltype(to)::type>(p, a);
-        });
+        with_any(p.y.dtype,
+                 [&](auto to) { compute<typename decltype(from)::type, typename decltype(to)::type>(p, a); });
       });
     });
   }

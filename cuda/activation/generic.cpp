@@ -15,7 +15,8 @@ struct OneKernel : Engine<ActivationProblem> {
   const char* const kernel;
   explicit OneKernel(const char* k) : kernel(k) {}
   unsigned traits() const override { return kNeedsJit; }
-  std::unique_ptr<Plan<ActivationProblem>> build(const ActivationProblem& p, const Device& d, const Config&) const override {
+  std::unique_ptr<Plan<ActivationProblem>> build(const ActivationProblem& p, const Device& d,
+                                                 const Config&) const override {
     return cuda::kernel_plan(spec(kernel, p.x.dtype, p.mode, p.direction), p, d,
                              cuda::elementwise_launch(p.out.numel(), d));
   }

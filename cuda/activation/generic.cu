@@ -6,7 +6,8 @@
 namespace minidnn {
 
 template <class T, Activation mode, bool backward>
-__global__ void __launch_bounds__(256) activation_generic(const __grid_constant__ ActivationProblem p, ActivationArgs a) {
+__global__ void __launch_bounds__(256)
+    activation_generic(const __grid_constant__ ActivationProblem p, ActivationArgs a) {
   grid_stride(p.out.numel(), [&](int64_t i) { activation_element<T, mode, backward>(p, a, i); });
 }
 

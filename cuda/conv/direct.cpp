@@ -34,11 +34,12 @@ struct Direct final : Engine<ConvProblem> {
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
     auto kernel = cuda::load_kernel(spec(p.direction, p.y.dtype), d.place.index);
     ConvGeometry g = conv_geometry(p);
-    return make_plan<ConvProblem>([kernel, g, config = launch_config(p.direction, g, d)](const ConvArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*kernel, now, g, a);
-    });
+    return make_plan<ConvProblem>(
+        [kernel, g, config = launch_config(p.direction, g, d)](const ConvArgs& a, void*, Stream stream) {
+          cuda::LaunchConfig now = config;
+          now.stream = stream;
+          cuda::launch(*kernel, now, g, a);
+        });
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;

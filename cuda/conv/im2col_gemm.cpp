@@ -34,7 +34,9 @@ struct Mover final : ColumnsMover {
 struct CudaIm2colGemm final : Im2colGemm {
   std::string name() const override { return "cuda.conv.im2col_gemm"; }
   unsigned traits() const override { return kNeedsJit; }
-  std::shared_ptr<const ColumnsMover> mover(DType t, const Device& d) const override { return std::make_shared<Mover>(t, d); }
+  std::shared_ptr<const ColumnsMover> mover(DType t, const Device& d) const override {
+    return std::make_shared<Mover>(t, d);
+  }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     for (DType t : kFloatingDTypes)

@@ -7,13 +7,14 @@
 namespace minidnn {
 
 template <class T>
-__global__ void __launch_bounds__(256) conv_columns_gather(const __grid_constant__ ConvColumns m, const T* x, T* columns) {
+__global__ void __launch_bounds__(256)
+    conv_columns_gather(const __grid_constant__ ConvColumns m, const T* x, T* columns) {
   grid_stride(columns_points(m), [&](int64_t i) { columns_gather(m, x, columns, columns_point(m, i)); });
 }
 
 template <class T>
 __global__ void __launch_bounds__(256)
-conv_columns_sum(const __grid_constant__ ConvColumns m, const Accumulator<T>* columns, T* dx) {
+    conv_columns_sum(const __grid_constant__ ConvColumns m, const Accumulator<T>* columns, T* dx) {
   grid_stride(conv_out_numel(m.g), [&](int64_t i) {
     ConvPoint point(m.g, m.g.x, i);
     ConvWindow window;

@@ -16,9 +16,7 @@ KernelSpec spec(DType t, DType y, int64_t tile_m) {
 std::vector<int64_t> tiles_of(DType t) {
   return t == DType::float64 ? std::vector<int64_t>{64} : std::vector<int64_t>{128, 64};
 }
-Config config_of(int64_t tile_m) {
-  return cat("tile=", tile_m, "x", kTileN);
-}
+Config config_of(int64_t tile_m) { return cat("tile=", tile_m, "x", kTileN); }
 
 int64_t tile_count(const MatmulProblem& p, int64_t tile_m) {
   MatmulSizes s = sizes_of(p);

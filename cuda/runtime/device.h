@@ -6,10 +6,10 @@
 
 namespace minidnn::cuda {
 
-int device_count();                // 0 without a driver or a GPU; never throws
-std::string why_unavailable();     // "" when a GPU can be used, else one sentence
-const Device& device(int index);   // DeviceError with why_unavailable(), or naming the indices there are
-Memory& memory(int index);         // likewise
-void* current_context();           // for tests: the calling thread's CUcontext
+int device_count();               // 0 without a driver or a GPU; never throws
+std::string why_unavailable();    // "" when a GPU can be used, else one sentence
+const Device& device(int index);  // DeviceError with why_unavailable(), or naming the indices there are
+Memory& memory(int index);        // likewise
+void* current_context();          // for tests: the calling thread's CUcontext
 
 }  // namespace minidnn::cuda

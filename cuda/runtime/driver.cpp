@@ -76,7 +76,8 @@ bool usable(const State& s) { return s.why.empty() && !forked.load(std::memory_o
 
 CUcontext context(int index) {
   State& s = state();
-  if (index < 0 || index >= s.devices) [[unlikely]] device(index);  // throws
+  if (index < 0 || index >= s.devices) [[unlikely]]
+    device(index);  // throws
   std::atomic<CUcontext>& slot = s.contexts[size_t(index)];
   if (CUcontext found = slot.load(std::memory_order_acquire)) return found;
   static auto* const mutex = new std::mutex;
@@ -110,7 +111,8 @@ int driver_cuda_version() {
 
 const Driver& driver() {
   const State& s = state();
-  if (!usable(s)) [[unlikely]] throw DeviceError(why_unavailable());
+  if (!usable(s)) [[unlikely]]
+    throw DeviceError(why_unavailable());
   return s.table;
 }
 
@@ -119,8 +121,8 @@ void fail(CUresult result, const std::string& what) {
   const Driver& d = state().table;
   if (d.cuGetErrorName) d.cuGetErrorName(result, &name);
   if (d.cuGetErrorString) d.cuGetErrorString(result, &text);
-  std::string message = cat(what, ": ", name ? name : "CUDA error", " (", int(result), ")", text ? ": " : "",
-                            text ? text : "");
+  std::string message =
+      cat(what, ": ", name ? name : "CUDA error", " (", int(result), ")", text ? ": " : "", text ? text : "");
   if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(message);
   throw DeviceError(message);
 }

@@ -91,7 +91,8 @@ int driver_cuda_version();  // 13000 for CUDA 13.0; 0 without a usable driver or
 // `what` ("cuLaunchKernel of ", name) become text only then.
 [[noreturn]] void fail(CUresult, const std::string& what);
 template <class... Parts> void check(CUresult result, const Parts&... what) {
-  if (result != CUDA_SUCCESS) [[unlikely]] fail(result, cat(what...));
+  if (result != CUDA_SUCCESS) [[unlikely]]
+    fail(result, cat(what...));
 }
 
 // Makes the primary context of a device, the one torch and CuPy use too, current for the calling thread, and returns

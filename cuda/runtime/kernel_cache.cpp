@@ -166,7 +166,7 @@ std::string open_cache_folder() {
   if (path.empty()) return "";
   std::error_code ignored;
   std::string why;
-  struct stat info {};
+  struct stat info{};
   if (!make_folders(path) || stat(path.c_str(), &info) != 0) why = std::strerror(errno);
   else if (!S_ISDIR(info.st_mode)) why = "not a folder";
   else if (info.st_uid != geteuid()) why = cat("it belongs to user ", info.st_uid, ", this is user ", geteuid());

@@ -102,8 +102,8 @@ void launch_raw(const Kernel& kernel, const LaunchConfig& c, void** parameters) 
                               c.smem_bytes, stream, parameters, nullptr);
   } else {
     CUlaunchAttribute attributes[2];
-    CUlaunchConfig config{c.grid.x, c.grid.y, c.grid.z, c.block.x, c.block.y, c.block.z, c.smem_bytes, stream,
-                          attributes, 0};
+    CUlaunchConfig config{c.grid.x,  c.grid.y,     c.grid.z, c.block.x,  c.block.y,
+                          c.block.z, c.smem_bytes, stream,   attributes, 0};
     if (clustered) {
       CUlaunchAttribute& a = attributes[config.numAttrs++];
       a.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
@@ -121,8 +121,8 @@ void launch_raw(const Kernel& kernel, const LaunchConfig& c, void** parameters) 
   if (result != CUDA_SUCCESS) [[unlikely]]
     fail(result, cat("launching ", kernel.name, " on cuda:", kernel.device, " with grid ", text(c.grid), ", block ",
                      text(c.block), ", cluster ", text(c.cluster), ", ", c.smem_bytes,
-                     " bytes of dynamic shared memory (loaded for ", kernel.smem_limit.load(), "), ",
-                     kernel.registers, " registers a thread"));
+                     " bytes of dynamic shared memory (loaded for ", kernel.smem_limit.load(), "), ", kernel.registers,
+                     " registers a thread"));
 }
 
 void fail_parameters(const Kernel& kernel, int count, const size_t* bytes) {

@@ -18,7 +18,7 @@ struct Kernel {
   std::string name;  // the spec's expression
   int device = 0;
   CUfunction function = nullptr;
-  int registers = 0;  // a thread's
+  int registers = 0;                       // a thread's
   mutable std::atomic<int> smem_limit{0};  // dynamic shared memory allowed so far; only load_kernel() raises it
 
   static constexpr int kMaxParameters = 16;
@@ -35,10 +35,10 @@ struct Dim3 {
 };
 struct LaunchConfig {
   Dim3 grid{}, block{};
-  Dim3 cluster{};              // blocks of a thread-block cluster
-  unsigned smem_bytes = 0;     // dynamic
+  Dim3 cluster{};           // blocks of a thread-block cluster
+  unsigned smem_bytes = 0;  // dynamic
   Stream stream = nullptr;
-  bool programmatic = false;   // may start before its predecessor ends; the kernel calls griddepcontrol.wait
+  bool programmatic = false;  // may start before its predecessor ends; the kernel calls griddepcontrol.wait
 };
 
 void launch_raw(const Kernel&, const LaunchConfig&, void** parameters);
@@ -54,7 +54,8 @@ template <class... Args> void launch(const Kernel& kernel, const LaunchConfig& c
   if (kernel.parameter_count >= 0) {
     bool same = kernel.parameter_count == count;
     for (int i = 0; same && i < count; ++i) same = kernel.parameter_bytes[i] == bytes[i];
-    if (!same) [[unlikely]] fail_parameters(kernel, count, bytes);
+    if (!same) [[unlikely]]
+      fail_parameters(kernel, count, bytes);
   }
   launch_raw(kernel, config, parameters);
 }

@@ -57,16 +57,14 @@ class GpuMemory final : public Memory {
       Current current(device_);
       if (pool()) driver().cuMemFreeAsync(address(p), queue(stream));
       else driver().cuMemFree(address(p));
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
   }
 
   void release_idle(void* p, size_t) noexcept override {
     try {
       Current current(device_);
       driver().cuMemFree(address(p));  // takes memory of a pool too, and waits for nothing then
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
   }
 
   void copy(void* to, const void* from, size_t bytes, Stream stream) override {

@@ -33,8 +33,7 @@ void compress(uint32_t (&h)[8], const unsigned char* block) {
   for (int i = 0; i < 64; ++i) {
     uint32_t choice = (v[4] & v[5]) ^ (~v[4] & v[6]);
     uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-    uint32_t t1 =
-        v[7] + (std::rotr(v[4], 6) ^ std::rotr(v[4], 11) ^ std::rotr(v[4], 25)) + choice + kRound[i] + w[i];
+    uint32_t t1 = v[7] + (std::rotr(v[4], 6) ^ std::rotr(v[4], 11) ^ std::rotr(v[4], 25)) + choice + kRound[i] + w[i];
     uint32_t t2 = (std::rotr(v[0], 2) ^ std::rotr(v[0], 13) ^ std::rotr(v[0], 22)) + majority;
     for (int j = 7; j > 0; --j) v[j] = v[j - 1];
     v[4] += t1;

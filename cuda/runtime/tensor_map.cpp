@@ -11,31 +11,46 @@ namespace {
 
 CUtensorMapDataType type_of(const MapTensor& t) {
   switch (t.dtype) {
-    case DType::float64: return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
-    case DType::float16: return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    case DType::bfloat16: return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case DType::int32: return CU_TENSOR_MAP_DATA_TYPE_INT32;
-    case DType::int64: return CU_TENSOR_MAP_DATA_TYPE_INT64;
-    case DType::float32: return t.tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    default: return CU_TENSOR_MAP_DATA_TYPE_UINT8;
+    case DType::float64:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
+    case DType::float16:
+      return CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    case DType::bfloat16:
+      return CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    case DType::int32:
+      return CU_TENSOR_MAP_DATA_TYPE_INT32;
+    case DType::int64:
+      return CU_TENSOR_MAP_DATA_TYPE_INT64;
+    case DType::float32:
+      return t.tf32 ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+    default:
+      return CU_TENSOR_MAP_DATA_TYPE_UINT8;
   }
 }
 
 CUtensorMapSwizzle swizzle_of(const MapTensor& t) {
   switch (t.swizzle_bytes) {
-    case 32: return CU_TENSOR_MAP_SWIZZLE_32B;
-    case 64: return CU_TENSOR_MAP_SWIZZLE_64B;
-    case 128: return CU_TENSOR_MAP_SWIZZLE_128B;
-    default: return CU_TENSOR_MAP_SWIZZLE_NONE;
+    case 32:
+      return CU_TENSOR_MAP_SWIZZLE_32B;
+    case 64:
+      return CU_TENSOR_MAP_SWIZZLE_64B;
+    case 128:
+      return CU_TENSOR_MAP_SWIZZLE_128B;
+    default:
+      return CU_TENSOR_MAP_SWIZZLE_NONE;
   }
 }
 
 CUtensorMapL2promotion promotion_of(const MapTensor& t) {
   switch (t.l2_promotion_bytes) {
-    case 64: return CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
-    case 128: return CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
-    case 256: return CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
-    default: return CU_TENSOR_MAP_L2_PROMOTION_NONE;
+    case 64:
+      return CU_TENSOR_MAP_L2_PROMOTION_L2_64B;
+    case 128:
+      return CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
+    case 256:
+      return CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+    default:
+      return CU_TENSOR_MAP_L2_PROMOTION_NONE;
   }
 }
 
@@ -51,8 +66,7 @@ std::string why_not_common(const MapTensor& t, int min_rank, uint64_t inner, con
   if (t.tf32 && t.dtype != DType::float32) return cat("tf32 rounds float32 only; the dtype is ", name(t.dtype));
   if (t.nan_fill && !is_floating(t.dtype)) return cat("nan_fill needs a floating dtype; got ", name(t.dtype));
   for (int i = 0; i < t.rank; ++i) {
-    if (t.dims[i] == 0 || t.dims[i] > uint64_t(1) << 31)
-      return cat("dims[", i, "] must be 1 to 2^31; got ", t.dims[i]);
+    if (t.dims[i] == 0 || t.dims[i] > uint64_t(1) << 31) return cat("dims[", i, "] must be 1 to 2^31; got ", t.dims[i]);
     if (t.element_strides[i] < 1 || t.element_strides[i] > 8)
       return cat("element_strides[", i, "] must be 1 to 8; got ", t.element_strides[i]);
   }
@@ -92,8 +106,8 @@ std::string why_not(const Im2colMap& t) {
         return cat(which, '[', i, "] must be ", limit, " to ", -limit - 1, " at rank ", t.rank, "; got ", corner);
     int64_t positions = int64_t(t.dims[i + 1]) + t.upper[i] - t.lower[i];
     if (positions < 1)
-      return cat("dims[", i + 1, "] = ", t.dims[i + 1], " with lower[", i, "] = ", t.lower[i], " and upper[", i, "] = ",
-                 t.upper[i], " leaves no position");
+      return cat("dims[", i + 1, "] = ", t.dims[i + 1], " with lower[", i, "] = ", t.lower[i], " and upper[", i,
+                 "] = ", t.upper[i], " leaves no position");
   }
   if (t.channels < 1 || t.channels > 256) return cat("channels must be 1 to 256; got ", t.channels);
   if (t.pixels < 1 || t.pixels > 1024) return cat("pixels must be 1 to 1024; got ", t.pixels);

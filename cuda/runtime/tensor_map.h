@@ -14,14 +14,14 @@ namespace minidnn::cuda {
 struct MapTensor {
   const void* address = nullptr;
   DType dtype{};
-  bool tf32 = false;         // float32 is rounded to TF32 on its way in; without it wgmma truncates, twice the error
-  int rank = 0;              // 1..5 tiled, 3..5 im2col
-  uint64_t dims[5]{};        // elements
-  uint64_t strides[4]{};     // bytes; strides[i] belongs to dims[i + 1]
+  bool tf32 = false;      // float32 is rounded to TF32 on its way in; without it wgmma truncates, twice the error
+  int rank = 0;           // 1..5 tiled, 3..5 im2col
+  uint64_t dims[5]{};     // elements
+  uint64_t strides[4]{};  // bytes; strides[i] belongs to dims[i + 1]
   uint32_t element_strides[5]{1, 1, 1, 1, 1};  // steps of the walk, 1..8; a convolution's stride goes here
-  int swizzle_bytes = 0;     // of shared memory: 0, 32, 64 or 128
-  int l2_promotion_bytes = 128;  // 0, 64, 128 or 256
-  bool nan_fill = false;     // out-of-bounds elements read as NaN, not zero
+  int swizzle_bytes = 0;                       // of shared memory: 0, 32, 64 or 128
+  int l2_promotion_bytes = 128;                // 0, 64, 128 or 256
+  bool nan_fill = false;                       // out-of-bounds elements read as NaN, not zero
 };
 
 // A box of `box` elements around a coordinate.
@@ -38,7 +38,7 @@ struct Im2colMap : MapTensor {
   uint32_t pixels = 0;
 };
 
-std::string why_not(const TiledMap&);   // "" or the rule that is broken, with the values
+std::string why_not(const TiledMap&);  // "" or the rule that is broken, with the values
 std::string why_not(const Im2colMap&);
 
 // NotSupported with why_not(). The map holds the raw address; `device` gives the calling thread a context, which

@@ -36,9 +36,7 @@ int64_t block_threads(int64_t cols) {
   return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div<int64_t>(cols, 4)))), 32, 1024);
 }
 
-bool axis_is_innermost(const SoftmaxProblem& p) {
-  return std::abs(p.in.stride[p.axis]) == 1;
-}
+bool axis_is_innermost(const SoftmaxProblem& p) { return std::abs(p.in.stride[p.axis]) == 1; }
 
 struct Generic final : OneKernel {
   Generic() : OneKernel("softmax_generic") {}

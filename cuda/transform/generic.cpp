@@ -13,7 +13,8 @@ struct OneKernel : Engine<TransformProblem> {
   KernelSpec spec(DType from, DType to) const {
     return {"cuda/transform/generic.cu", cat("minidnn::", kernel, "<", cuda_name(from), ", ", cuda_name(to), ">")};
   }
-  std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d, const Config&) const override {
+  std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
+                                                const Config&) const override {
     return cuda::kernel_plan(spec(p.x.dtype, p.y.dtype), p, d, cuda::elementwise_launch(p.y.numel(), d));
   }
   std::vector<KernelSpec> kernels() const override {

@@ -26,9 +26,9 @@ using namespace minidnn;
 
 static std::atomic<int> failures = 0;
 // CHECK(condition, values...): the values are what a reader of a failure wants to see.
-#define CHECK(condition, ...)                                                                                \
-  do {                                                                                                       \
-    if (!(condition) && ++failures < 50)                                                                     \
+#define CHECK(condition, ...)                                                                            \
+  do {                                                                                                   \
+    if (!(condition) && ++failures < 50)                                                                 \
       std::cout << __FILE__ << ':' << __LINE__ << ": " #condition ": " << cat(__VA_ARGS__) << std::endl; \
   } while (0)
 
@@ -47,9 +47,7 @@ template <class Kind, class F> static std::string error_of(F&& f) {
 }
 static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
 
-static std::string text_of(const TensorDesc& d) {
-  return cat(shape_text(d), " strides [", join(strides_of(d)), "]");
-}
+static std::string text_of(const TensorDesc& d) { return cat(shape_text(d), " strides [", join(strides_of(d)), "]"); }
 
 // ---- 16-bit floats
 
@@ -89,7 +87,8 @@ template <class T> static void test_half(const Format& format, const char* name)
     T h;
     h.bits = uint16_t(bits);
     double want = format.value(uint16_t(bits)), got = float(h);
-    CHECK(std::isnan(want) ? std::isnan(got) : want == got && std::signbit(want) == std::signbit(got), name, " ", bits, ": ", got);
+    CHECK(std::isnan(want) ? std::isnan(got) : want == got && std::signbit(want) == std::signbit(got), name, " ", bits,
+          ": ", got);
     T back = T(float(h));
     CHECK(std::isnan(want) ? std::isnan(float(back)) : back.bits == bits, name, " ", bits, " -> ", back.bits);
   }
@@ -106,7 +105,8 @@ template <class T> static void test_half(const Format& format, const char* name)
     for (float v : {middle, std::nextafterf(middle, 0), std::nextafterf(middle, INFINITY)}) same(v), same(-v);
   }
   for (float v : {0.f, -0.f, INFINITY, -INFINITY, 3.4e38f, 1e-45f, -1e-45f}) same(v);
-  for (uint32_t nan : {0x7f800001u, 0x7fc00000u, 0xff800001u, 0x7fffffffu}) CHECK(std::isnan(float(T(detail::float_of(nan)))), name, nan);
+  for (uint32_t nan : {0x7f800001u, 0x7fc00000u, 0xff800001u, 0x7fffffffu})
+    CHECK(std::isnan(float(T(detail::float_of(nan)))), name, nan);
   for (int i = 0; i < 1000000; ++i) {
     float v = detail::float_of(uint32_t(random_bits()));
     if (!std::isnan(v)) same(v);
@@ -121,7 +121,8 @@ template <class T> static void test_half(const Format& format, const char* name)
   for (int i = 0; i < 200000; ++i) {
     int bits = int(pick(0, format.infinity() - 2));
     double middle = (format.value(uint16_t(bits)) + format.value(uint16_t(bits + 1))) / 2;
-    for (double v : {middle, std::nextafter(middle, 0.0), std::nextafter(middle, 1e300), middle * (1 + 0x1p-30), middle * (1 - 0x1p-30)})
+    for (double v : {middle, std::nextafter(middle, 0.0), std::nextafter(middle, 1e300), middle * (1 + 0x1p-30),
+                     middle * (1 - 0x1p-30)})
       wide(v), wide(-v);
     uint64_t any = random_bits();
     double d;
@@ -138,7 +139,9 @@ template <class T> static void test_half(const Format& format, const char* name)
 
 // ---- layouts
 
-static TensorDesc desc_of(const Shape& shape, const Shape& strides) { return strided(DType::int8, shape, strides, "test"); }
+static TensorDesc desc_of(const Shape& shape, const Shape& strides) {
+  return strided(DType::int8, shape, strides, "test");
+}
 
 // Offsets of all elements in row-major order of the shape.
 static std::vector<int64_t> offsets(const TensorDesc& d) {
@@ -170,13 +173,16 @@ static TensorDesc random_slice(const TensorDesc& whole, int64_t& at) {
 
 static void test_layout_names() {
   Shape shape{2, 3, 4, 5};
-  TensorDesc first = dense(DType::float32, shape, Layout::channels_first, "test"), last = dense(DType::float32, shape, Layout::channels_last, "test");
-  CHECK(strides_of(first)[1] == 20 && strides_of(last)[1] == 1 && strides_of(last)[3] == 3 && strides_of(last)[0] == 60, text_of(last));
+  TensorDesc first = dense(DType::float32, shape, Layout::channels_first, "test"),
+             last = dense(DType::float32, shape, Layout::channels_last, "test");
+  CHECK(strides_of(first)[1] == 20 && strides_of(last)[1] == 1 && strides_of(last)[3] == 3 && strides_of(last)[0] == 60,
+        text_of(last));
   CHECK(layout_name(first) == "NCHW" && layout_name(last) == "NHWC", layout_name(first), layout_name(last));
   CHECK(problem_text(last) == "2x3x4x5:nhwc" && problem_text(first) == "2x3x4x5", problem_text(last));
   CHECK(layout_name(dense(DType::int8, Shape{2, 3, 4}, Layout::channels_last, "test")) == "NWC");
   CHECK(layout_name(dense(DType::int8, Shape{2, 3, 4, 5, 6}, Layout::channels_last, "test")) == "NDHWC");
-  CHECK(layout_name(dense(DType::int8, Shape{2, 1, 4, 5}, Layout::channels_last, "test")) == "NCHW", "one channel is dense in both");
+  CHECK(layout_name(dense(DType::int8, Shape{2, 1, 4, 5}, Layout::channels_last, "test")) == "NCHW",
+        "one channel is dense in both");
   CHECK(layout_name(dense(DType::int8, Shape{2, 3}, Layout::channels_last, "test")) == "contiguous");
   CHECK(problem_text(desc_of({4, 5}, {1, 4})) == "4x5:s1,4" && problem_text(desc_of({}, {})) == "scalar");
   CHECK(layout_from("NWC", 3) == Layout::channels_last && layout_from("contiguous", 2) == Layout::channels_first);
@@ -195,7 +201,8 @@ static void test_layout_errors() {
   CHECK(dense_error({2, -1}) == "empty: [2, -1] has a negative size in dimension 1", dense_error({2, -1}));
   CHECK(has(dense_error(Shape(9, 1)), "has 9 dimensions; at most 8"));
   CHECK(has(dense_error({int64_t(1) << 31, int64_t(1) << 31}), "is larger than 2^63 bytes"));
-  CHECK(has(dense_error({0, int64_t(1) << 62, 2}), "is larger than 2^63 bytes"), "zero elements do not excuse strides that overflow");
+  CHECK(has(dense_error({0, int64_t(1) << 62, 2}), "is larger than 2^63 bytes"),
+        "zero elements do not excuse strides that overflow");
   auto strided_error = [](const Shape& shape, const Shape& strides, DType t = DType::int8) {
     return error_of<ShapeError>([&] { strided(t, shape, strides, "as_strided:"); });
   };
@@ -215,7 +222,8 @@ static void test_layout_by_brute_force() {
     TensorDesc d = desc_of(shape, strides);
     if (round % 2) {  // a permuted dense array, perhaps with a step, is likelier in life than random strides
       int64_t at;
-      TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 5), pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
+      TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 5),
+                               pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
       d = random_slice(whole, at);
     }
     std::vector<int64_t> all = offsets(d);
@@ -265,13 +273,15 @@ static void test_views() {
   int views = 0, copies = 0;
   for (int round = 0; round < 30000; ++round) {
     int64_t at, rank = pick(0, 4);
-    TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6), pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
+    TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6),
+                             pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
     TensorDesc d = pick(0, 1) ? whole : random_slice(whole, at);
     // The same elements in other dimensions: split the prime factors of their number at random.
     Shape shape;
     for (int64_t n = d.numel(), f = 2; n > 1; ++f)
       for (; n % f == 0; n /= f) {
-        if (shape.empty() || (pick(0, 1) && shape.size() < 7)) shape.insert(shape.begin() + pick(0, int64_t(shape.size())), f);
+        if (shape.empty() || (pick(0, 1) && shape.size() < 7))
+          shape.insert(shape.begin() + pick(0, int64_t(shape.size())), f);
         else shape[size_t(pick(0, int64_t(shape.size()) - 1))] *= f;
       }
     if (pick(0, 3) == 0 && shape.size() < 8) shape.insert(shape.begin() + pick(0, int64_t(shape.size())), 1);
@@ -380,7 +390,8 @@ static void test_allocator() {
     CHECK(a.stats().peak_allocated_bytes == 2048, a.stats().peak_allocated_bytes);
     a.reset_peak();
     auto empty = a.allocate(0, stream(1), what);
-    CHECK(empty->data == nullptr && a.stats().allocations == 4 && a.stats().peak_allocated_bytes == 2048, "no bytes, no block");
+    CHECK(empty->data == nullptr && a.stats().allocations == 4 && a.stats().peak_allocated_bytes == 2048,
+          "no bytes, no block");
   }
   CHECK(a.stats().allocated_bytes == 0 && a.stats().cached_bytes == 3072, a.stats().cached_bytes);
   a.release_cached();
@@ -416,7 +427,8 @@ static void test_allocator_without_room() {
   CHECK(text == "test: memory needs 1125.9 TB on cpu, 3.1 MB are free", text);
   for (size_t bytes : {size_t(1) << 50, size_t(1) << 63, SIZE_MAX}) refused(bytes);
   AllocatorStats after = a.stats();
-  CHECK(std::memcmp(&before, &after, sizeof before) == 0, "the impossible leaves no trace: ", after.cached_bytes, " ", after.allocations);
+  CHECK(std::memcmp(&before, &after, sizeof before) == 0, "the impossible leaves no trace: ", after.cached_bytes, " ",
+        after.allocations);
   auto y = a.allocate(4 << 20, stream(1), what);  // fits once the cached block is given up
   CHECK(y && a.stats().cached_bytes == 0);
   CHECK(has(refused(4 << 20), "test: memory needs 4.2 MB"));
@@ -507,7 +519,8 @@ static void test_allocator_on_threads() {
     });
   for (auto& t : threads) t.join();
   AllocatorStats after = a.stats();
-  CHECK(after.allocated_bytes == before.allocated_bytes && after.allocations == before.allocations + 20000, after.allocated_bytes);
+  CHECK(after.allocated_bytes == before.allocated_bytes && after.allocations == before.allocations + 20000,
+        after.allocated_bytes);
   CHECK(after.cached_bytes >= 0 && after.device_allocations > before.device_allocations);
 }
 
@@ -517,7 +530,8 @@ static int64_t sum_to(int64_t n, int64_t grain) {
   std::vector<std::atomic<int>> visits(static_cast<size_t>(n));
   std::atomic<int64_t> total = 0;
   cpu::parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-    CHECK(0 <= begin && begin < end && end <= n && (end - begin >= grain || n < grain), begin, " ", end, " of ", n, " by ", grain);
+    CHECK(0 <= begin && begin < end && end <= n && (end - begin >= grain || n < grain), begin, " ", end, " of ", n,
+          " by ", grain);
     for (int64_t i = begin; i < end; ++i) total += i, ++visits[size_t(i)];
   });
   for (auto& v : visits) CHECK(v == 1, "each item once");
@@ -552,7 +566,8 @@ static void test_parallel_exceptions() {
     CHECK(sum_to(100, 1) == 4950, "the pool works on");
   }
   std::string text = error_of<ShapeError>([] {
-    cpu::parallel_for(8, 1, [](int64_t, int64_t) { cpu::parallel_for(8, 1, [](int64_t, int64_t) { throw ShapeError("nested"); }); });
+    cpu::parallel_for(
+        8, 1, [](int64_t, int64_t) { cpu::parallel_for(8, 1, [](int64_t, int64_t) { throw ShapeError("nested"); }); });
   });
   CHECK(text == "nested", text);
 }
@@ -612,16 +627,19 @@ static void test_handles() {
   leave(*h);
   CHECK(&handle_for(nullptr, {}, "test", "x") == other.get());
   std::thread([&] {
-    CHECK(!entered_handle() && &handle_for(nullptr, {}, "test", "x") != other.get(), "entering is a thread's own affair");
+    CHECK(!entered_handle() && &handle_for(nullptr, {}, "test", "x") != other.get(),
+          "entering is a thread's own affair");
     CHECK(&handle_for(nullptr, {}, "test", "x") != &fallback, "a thread has its own default");
     CHECK(has(error_of<DeviceError>([&] { leave(*other); }), "not the innermost one"));
   }).join();
   other->close();
-  CHECK(has(error_of<DeviceError>([&] { handle_for(nullptr, {}, "relu", "x"); }), "relu: the handle for cpu is closed"));
+  CHECK(
+      has(error_of<DeviceError>([&] { handle_for(nullptr, {}, "relu", "x"); }), "relu: the handle for cpu is closed"));
   CHECK(has(error_of<DeviceError>([&] { enter(other); }), "is closed"));
   leave(*other);
   leave(*h);
-  CHECK(has(error_of<DeviceError>([&] { handle_for(h, {true, 0}, "relu", "x"); }), "relu: x is on cuda:0, the handle is for cpu"));
+  CHECK(has(error_of<DeviceError>([&] { handle_for(h, {true, 0}, "relu", "x"); }),
+            "relu: x is on cuda:0, the handle is for cpu"));
 
   CHECK(h->cache<Numbers>() == h->cache<Numbers>() && h->cache<Numbers>() != other->cache<Numbers>());
   for (int round = 0; round < 50; ++round) {
@@ -643,8 +661,10 @@ static void test_names() {
     CHECK(itemsize(t) >= 1 && itemsize(t) <= 8 && (epsilon(t) > 0) == is_floating(t), name(t));
   }
   std::string text = error_of<DTypeError>([] { dtype_from("float128"); });
-  CHECK(text == "dtype 'float128' is not one of float32, float64, float16, bfloat16, int8, uint8, int32, int64, bool", text);
-  CHECK(place_from("cpu") == Place{} && place_from("cuda") == (Place{true, 0}) && place_from("cuda:3") == (Place{true, 3}));
+  CHECK(text == "dtype 'float128' is not one of float32, float64, float16, bfloat16, int8, uint8, int32, int64, bool",
+        text);
+  CHECK(place_from("cpu") == Place{} && place_from("cuda") == (Place{true, 0}) &&
+        place_from("cuda:3") == (Place{true, 3}));
   for (const char* wrong : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "cpu:0"})
     CHECK(has(error_of<DeviceError>([&] { place_from(wrong); }), "is not 'cpu', 'cuda' or 'cuda:<index>'"), wrong);
   CHECK(bytes_text(999) == "999 bytes" && bytes_text(1000) == "1.0 kB" && bytes_text(822083584) == "822.1 MB");

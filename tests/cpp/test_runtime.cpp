@@ -30,12 +30,12 @@ using namespace minidnn::cuda;
 
 static int failures = 0;
 // CHECK(condition, values...): the values are what a reader of a failure wants to see.
-#define CHECK(condition, ...)                                                                             \
-  do {                                                                                                    \
-    if (!(condition)) {                                                                                   \
-      ++failures;                                                                                         \
+#define CHECK(condition, ...)                                                                            \
+  do {                                                                                                   \
+    if (!(condition)) {                                                                                  \
+      ++failures;                                                                                        \
       std::cout << __FILE__ << ':' << __LINE__ << ": " #condition ": " << cat(__VA_ARGS__) << std::endl; \
-    }                                                                                                     \
+    }                                                                                                    \
   } while (0)
 
 static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
@@ -64,8 +64,8 @@ static std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-static fs::path scratch;      // removed at the end
-static std::string self;      // this program
+static fs::path scratch;  // removed at the end
+static std::string self;  // this program
 static std::string found_nvrtc;
 
 static KernelSpec tiny_spec() { return {"cuda/tiny/scale.cu", "tiny::scale<float>", "", {}, 80}; }
@@ -77,8 +77,10 @@ static fs::path make_package(const std::string& name, const std::string& factor 
         "#pragma once\n#include \"cuda/tiny/factor.h\"\n#ifndef __CUDACC_RTC__\n#include <vector>\n#endif\n"
         "namespace tiny {\ntemplate <class T> __global__ void scale(T* x, int n) {\n"
         "  int i = blockIdx.x * blockDim.x + threadIdx.x;\n  if (i < n) x[i] *= kFactor;\n}\n}\n");
-  write(root / "cuda/tiny/factor.h", "#pragma once\n  #  include \"cuda/tiny/scale.cu\"\n// #include \"not/this.h\"\n"
-                                     "namespace tiny {\nconstexpr int kFactor = " + factor + ";\n}\n");
+  write(root / "cuda/tiny/factor.h",
+        "#pragma once\n  #  include \"cuda/tiny/scale.cu\"\n// #include \"not/this.h\"\n"
+        "namespace tiny {\nconstexpr int kFactor = " +
+            factor + ";\n}\n");
   return root;
 }
 
@@ -291,7 +293,7 @@ static void test_untrusted_folders() {
   fs::create_directories(home);
   text = text_of(cat("HOME=", home.string()));
   CHECK(has(text, cat("\nfolder=", (home / ".cache/pyminidnn").string(), "\n")), text);
-  struct stat info {};
+  struct stat info{};
   stat((home / ".cache/pyminidnn").c_str(), &info);
   CHECK((info.st_mode & 0777) == 0700, info.st_mode & 0777);
   text = text_of(cat("XDG_CACHE_HOME=", (home / "xdg").string()));
@@ -303,7 +305,10 @@ static void test_compile(const std::string& source_root) {
   for (const char* arch : {"sm_80", "sm_90a", "sm_120"}) {
     std::string code = compile_cubin("tiny.cu", "template <class T> __global__ void k(T* x) { *x = T(1); }", {},
                                      {"--std=c++20", cat("--gpu-architecture=", arch)}, "k<float>", name);
-    CHECK(code.starts_with("\x7f" "ELF") && name == "_Z1kIfEvPT_", arch, ": ", code.size(), " bytes, name ", name);
+    CHECK(code.starts_with("\x7f"
+                           "ELF") &&
+              name == "_Z1kIfEvPT_",
+          arch, ": ", code.size(), " bytes, name ", name);
   }
   std::string error = error_of([&] {
     compile_cubin("broken.cu", "#include \"h.h\"\n__global__ void k() { undeclared(); }", {{"h.h", "\n"}},
@@ -314,15 +319,18 @@ static void test_compile(const std::string& source_root) {
   CHECK(has(error, "broken.cu(2): error: identifier \"undeclared\" is undefined"), error);
   error = error_of([&] { compile_cubin("k.cu", "", {}, {"--gpu-architecture=sm_1"}, "k", name); });
   CHECK(has(error, "sm_1"), error);
-  error = error_of([&] {
-    compile_cubin("k.cu", "__global__ void k() {}", {}, {"--gpu-architecture=sm_80"}, "m<float>", name);
-  });
+  error = error_of(
+      [&] { compile_cubin("k.cu", "__global__ void k() {}", {}, {"--gpu-architecture=sm_80"}, "m<float>", name); });
   CHECK(has(error, "m<float>"), error);
 
   // The library's own device headers, through the cache's way.
   set_package_folder(source_root);
-  KernelSpec spec{"cpp/core/half.h", "convert<minidnn::bfloat16>", "template <class T> __global__ void convert(T* x, "
-                  "const float* y) { x[threadIdx.x] = T(y[threadIdx.x]); }\n", {}, 80};
+  KernelSpec spec{"cpp/core/half.h",
+                  "convert<minidnn::bfloat16>",
+                  "template <class T> __global__ void convert(T* x, "
+                  "const float* y) { x[threadIdx.x] = T(y[threadIdx.x]); }\n",
+                  {},
+                  80};
   for (const char* arch : {"sm_80", "sm_90a", "sm_120"}) {
     auto made = recompile(spec, arch);
     CHECK(made->origin == "nvrtc" && made->code.size() > 1000, arch, ' ', made->origin, ' ', made->code.size());

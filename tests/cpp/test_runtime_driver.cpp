@@ -43,8 +43,8 @@ int cuDeviceGetCount(int* n) { return *n = 2, 0; }
 int cuDeviceGetName(char* s, int n, int) { return std::snprintf(s, n, "Fake H100"), 0; }
 int cuDeviceTotalMem(unsigned long* n, int) { return *n = 80ul << 30, 0; }
 int cuDeviceGetAttribute(int* v, int which, int) {
-  std::map<int, int> h100 = {{75, 9}, {76, 0}, {16, 132}, {97, 232448}, {38, 50 << 20}, {37, 5120}, {36, 2619000},
-                             {13, 1980000}, {115, 1}};
+  std::map<int, int> h100 = {{75, 9},    {76, 0},       {16, 132},     {97, 232448}, {38, 50 << 20},
+                             {37, 5120}, {36, 2619000}, {13, 1980000}, {115, 1}};
   return *v = h100.at(which), 0;
 }
 int cuDevicePrimaryCtxRetain(void** c, int d) { return *c = reinterpret_cast<void*>(0x1000l + d), 0; }
@@ -143,12 +143,12 @@ using namespace minidnn;
 using namespace minidnn::cuda;
 
 static int failures = 0;
-#define CHECK(condition, ...)                                                                             \
-  do {                                                                                                    \
-    if (!(condition)) {                                                                                   \
-      ++failures;                                                                                         \
+#define CHECK(condition, ...)                                                                            \
+  do {                                                                                                   \
+    if (!(condition)) {                                                                                  \
+      ++failures;                                                                                        \
       std::cout << __FILE__ << ':' << __LINE__ << ": " #condition ": " << cat(__VA_ARGS__) << std::endl; \
-    }                                                                                                     \
+    }                                                                                                    \
   } while (0)
 
 static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
@@ -169,7 +169,7 @@ static void test_device() {
   const Device& d = device(1);
   CHECK(name(d.place) == "cuda:1" && d.model == "Fake H100", name(d.place), ' ', d.model);
   CHECK(d.arch == 90 && d.sm_count == 132 && d.max_smem_bytes == 232448, d.arch);
-  CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);           // an H100 copies 3.0 TB/s
+  CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);             // an H100 copies 3.0 TB/s
   CHECK(d.fp32_gflop_s > 66000 && d.fp32_gflop_s < 67500, d.fp32_gflop_s);  // 66.9 TFLOP/s by its data sheet
   std::string error = error_of([] { device(2); });
   CHECK(has(error, "there is no cuda:2; there is cuda:0 to cuda:1"), error);
@@ -248,8 +248,7 @@ static void test_kernels(const fs::path& scratch) {
   try {
     launch(*kernel, {}, x, n);
     CHECK(false, "no error");
-  } catch (const OutOfMemory&) {
-  }
+  } catch (const OutOfMemory&) {}
   fake->launch_result = 0;
 
   constexpr int kLaunches = 200000;
@@ -335,7 +334,8 @@ int main(int argc, char** argv) {
     status = std::system(cat("env MINIDNN_TEST_SCRATCH=", scratch.string(), " LD_LIBRARY_PATH=", scratch.string(),
                              " PYMINIDNN_CACHE_DIR=", (scratch / "cache").string(), ' ',
                              fs::canonical("/proc/self/exe").string(), " --source-root ", source_root,
-                             search_path.empty() ? "" : " --search-path ", search_path).c_str());
+                             search_path.empty() ? "" : " --search-path ", search_path)
+                             .c_str());
   }
   fs::remove_all(scratch);
   return status != 0;

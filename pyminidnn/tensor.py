@@ -94,6 +94,8 @@ def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor 
 
 
 def _converted(handle: Handle | None, arrays: Sequence[ArrayLike]) -> list[DeviceTensor | None]:
+    if handle is not None and not isinstance(handle, Handle):
+        raise TypeError(f"handle must be a pyminidnn.Handle or None; got {handle!r}")
     shared = [None if a is None else _shared(a, handle) for a in arrays]
     tensors = [asarray(a) if t is None and a is not None else t for a, t in zip(arrays, shared, strict=True)]
     on_host = [

@@ -64,8 +64,11 @@ METHODS = {f"DeviceTensor.{n}": getattr(dnn.DeviceTensor, n) for n in dir(dnn.De
            if (not n.startswith("_") or n == "__dlpack__") and callable(getattr(dnn.DeviceTensor, n))}  # fmt: skip
 CONSTRUCTORS = {
     "DeviceTensor": [Parameter("shape"), *(Parameter(n, "set", True) for n in ("dtype", "layout", "device"))],
-    "Handle": [Parameter("device", "cpu"), *(Parameter(n, None, True) for n in ("stream", "max_workspace")),
-               *(Parameter(n, "set", True) for n in ("deterministic", "math"))],
+    "Handle": [
+        Parameter("device", "cpu"),
+        *(Parameter(n, None, True) for n in ("stream", "max_workspace")),
+        *(Parameter(n, "set", True) for n in ("deterministic", "math")),
+    ],
 }
 
 
@@ -82,7 +85,23 @@ def wrong(*values: Any) -> st.SearchStrategy[Value]:
     return st.sampled_from(values).map(lambda v: (v, True))
 
 
-ANYTHING = (object(), "text", b"bytes", 1j, {}, {1}, 2.5, -1, None, True, [[1], [2, 3]], ("a",), np.zeros(3, "c8"), range(3), print)
+ANYTHING = (
+    object(),
+    "text",
+    b"bytes",
+    1j,
+    {},
+    {1},
+    2.5,
+    -1,
+    None,
+    True,
+    [[1], [2, 3]],
+    ("a",),
+    np.zeros(3, "c8"),
+    range(3),
+    print,
+)
 # Nothing between: a size that neither fits the machine nor is refused would take its time.
 HUGE = (2**31, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**31), -(2**63), -(2**63) - 1)
 SMALL = st.one_of(st.integers(0, 3), st.integers(-3, 9))
@@ -153,9 +172,21 @@ class Context:
         draw, name = self.draw, p.name
         if p.default is None and draw(st.booleans()):
             return None, False
-        if name in ("x", "y", "dy", "w", "a", "b", "c", "bias", "scale", "mean", "var", "out", "obj") or name.startswith(
-            ("saved_", "running_")
-        ):
+        if name in (
+            "x",
+            "y",
+            "dy",
+            "w",
+            "a",
+            "b",
+            "c",
+            "bias",
+            "scale",
+            "mean",
+            "var",
+            "out",
+            "obj",
+        ) or name.startswith(("saved_", "running_")):
             return self.array(name)
         if name == "mode":
             return draw(st.one_of(fits(st.sampled_from(WORDS[:10]), TEXT), wrong(5, None, [], b"relu")))
@@ -168,10 +199,20 @@ class Context:
                                        st.text(max_size=4)), wrong(*ANYTHING)))  # fmt: skip
         if name in ("shape", "x_shape", "w_shape", "axes", "strides"):
             usual = {"x_shape": self.image, "w_shape": self.weights}.get(name, self.image)
-            return draw(st.one_of(fits(st.just(usual), st.just(usual), SIZES, st.just(np.array(usual))), wrong("23", None, 5, (1.5,), object(), {})))
+            return draw(
+                st.one_of(
+                    fits(st.just(usual), st.just(usual), SIZES, st.just(np.array(usual))),
+                    wrong("23", None, 5, (1.5,), object(), {}),
+                )
+            )
         if name in ("stride", "padding", "dilation", "window"):
             per_dimension = st.lists(st.one_of(INTEGER, st.tuples(SMALL, SMALL)), max_size=4)
-            return draw(st.one_of(fits(st.integers(0, 3), st.integers(1, 2), INTEGER, per_dimension), wrong("2", None, 2.5, object(), [[1, 2, 3]], (None,))))
+            return draw(
+                st.one_of(
+                    fits(st.integers(0, 3), st.integers(1, 2), INTEGER, per_dimension),
+                    wrong("2", None, 2.5, object(), [[1, 2, 3]], (None,)),
+                )
+            )
         if name in ("axis", "groups", "offset", "max_workspace"):
             return draw(st.one_of(fits(st.integers(0, 2), INTEGER), wrong("1", 2.5, [], object())))
         if name in ("alpha", "beta", "eps", "momentum", "value"):
@@ -182,12 +223,19 @@ class Context:
         if name == "handle":
             closed = dnn.Handle()
             closed.close()
-            return draw(st.one_of(fits(st.sampled_from([dnn.Handle(), dnn.Handle(max_workspace=0, deterministic=True), closed])), wrong(5, "cpu")))
+            return draw(
+                st.one_of(
+                    fits(st.sampled_from([dnn.Handle(), dnn.Handle(max_workspace=0, deterministic=True), closed])),
+                    wrong(5, "cpu"),
+                )
+            )
         if name in ("max_version", "dl_device"):
             return draw(st.one_of(fits(st.tuples(INTEGER, INTEGER)), wrong("1", (1,), [], (None, 1), 5)))
         if name == "stream":
             return draw(st.one_of(fits(st.none(), INTEGER), wrong("1", 2.5, [], object())))
-        return draw(wrong(*ANYTHING, *HUGE))  # a parameter this test does not know: anything, and TypeErrors are in order
+        return draw(
+            wrong(*ANYTHING, *HUGE)
+        )  # a parameter this test does not know: anything, and TypeErrors are in order
 
 
 def arguments(context: Context, wanted: list[Parameter]) -> tuple[list[Any], dict[str, Any], bool]:
@@ -218,10 +266,16 @@ def look_at(result: Any) -> None:
 
 
 def written(keywords: dict[str, Any]) -> list[np.ndarray]:
-    return [np.asarray(v) for k, v in keywords.items() if (k == "out" or k.startswith("running_")) and isinstance(v, np.ndarray)]
+    return [
+        np.asarray(v)
+        for k, v in keywords.items()
+        if (k == "out" or k.startswith("running_")) and isinstance(v, np.ndarray)
+    ]
 
 
-def throw_at(f: Callable[..., Any], wanted: list[Parameter], draw: Callable[[st.SearchStrategy[Any]], Any], on: list[Any]) -> None:
+def throw_at(
+    f: Callable[..., Any], wanted: list[Parameter], draw: Callable[[st.SearchStrategy[Any]], Any], on: list[Any]
+) -> None:
     context = Context(draw)
     if any(p.variadic for p in wanted):  # explain() and find(): of another function
         inner = draw(st.sampled_from([dnn.activation_forward, dnn.transform, dnn.asarray]))
@@ -229,7 +283,11 @@ def throw_at(f: Callable[..., Any], wanted: list[Parameter], draw: Callable[[st.
     positional, keywords, any_wrong = arguments(context, wanted)
     note(f"{f.__name__}(*{on + positional}, **{keywords})")
     outputs = written(keywords)
-    inputs = [a for a in (*positional, *keywords.values()) if isinstance(a, np.ndarray) and not any(np.may_share_memory(a, o) for o in outputs)]
+    inputs = [
+        a
+        for a in (*positional, *keywords.values())
+        if isinstance(a, np.ndarray) and not any(np.may_share_memory(a, o) for o in outputs)
+    ]
     before = [a.tobytes() for a in inputs]
     try:
         look_at(f(*on, *positional, **keywords))
@@ -237,7 +295,9 @@ def throw_at(f: Callable[..., Any], wanted: list[Parameter], draw: Callable[[st.
         assert str(error)
     except TypeError as error:
         assert any_wrong, f"TypeError without a value of a wrong type: {error}"
-    except BufferError:  # what the DLPack protocol asks of __dlpack__: ours, or NumPy's when it is asked for a byte-swapped array
+    except (
+        BufferError
+    ):  # what the DLPack protocol asks of __dlpack__: ours, or NumPy's when it is asked for a byte-swapped array
         assert f.__name__ in ("__dlpack__", "from_dlpack")
     for a, b in zip(inputs, before, strict=True):
         assert a.tobytes() == b, "an input was changed"

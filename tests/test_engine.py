@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How engines are chosen, and what a user can see of it: explain, find, the tuning file, algo, limits and the log."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyminidnn as dnn
+from pyminidnn import _C
+
+X = np.random.default_rng(0).normal(size=(4, 8, 9, 9)).astype("float32")
+W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
+PARAMETERS = np.ones(8, "float32")
+
+CALLS: dict[str, Callable[[dnn.DeviceTensor], object]] = {
+    "conv": lambda x: dnn.conv_forward(x, W, padding=1),
+    "matmul": lambda x: dnn.matmul(x, x),
+    "pooling": lambda x: dnn.pool_forward(x, 3),
+    "softmax": lambda x: dnn.softmax_forward(x),
+    "norm": lambda x: dnn.batch_norm_forward_training(x, PARAMETERS, PARAMETERS),
+    "activation": lambda x: dnn.activation_forward(x, "relu"),
+    "transform": lambda x: dnn.transform(x, layout="NHWC"),
+}
+
+
+def on(device: str, values: np.ndarray = X) -> dnn.DeviceTensor:
+    return dnn.asarray(values, device=device)
+
+
+def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Another process, with another environment; it sees the same packages."""
+    paths = os.pathsep.join(p for p in sys.path if p)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_explain_speaks_for_every_family(device: str) -> None:
+    assert set(CALLS) == set(_C.families())
+    for family, call in CALLS.items():
+        (report,) = dnn.explain(call, on(device))
+        assert report.family == family
+        assert report.device == device
+        assert report.chosen in [e.name for e in report.engines if not e.why_not]
+        assert [e.name for e in report.engines] == dnn.engines(family, device)
+        text = str(report)
+        assert f"* {report.chosen}: estimated" in text
+        for engine in report.engines:
+            assert engine.name in text
+            assert bool(engine.why_not) != (engine.estimate_us > 0)
+
+
+def test_explain_and_find_run_nothing(device: str) -> None:
+    out = dnn.full(X.shape, 7.0, device=device)
+    mean, var = dnn.zeros((8,), device=device), dnn.full((8,), 1.0, device=device)
+    for look in (dnn.explain, dnn.find):
+        look(dnn.activation_forward, on(device), "relu", out=out)
+        look(dnn.batch_norm_forward_training, on(device), PARAMETERS, PARAMETERS, running_mean=mean, running_var=var)
+    assert (out.numpy() == 7).all()
+    assert (mean.numpy() == 0).all()
+    assert (var.numpy() == 1).all()
+
+
+def test_find_measures_all_and_chooses_the_fastest(device: str) -> None:
+    (report,) = dnn.find(CALLS["conv"], on(device))
+    able = [e for e in report.engines if not e.why_not]
+    assert len(able) >= 2
+    assert report.chosen == min(able, key=lambda e: e.measured_us).name
+    (again,) = dnn.explain(CALLS["conv"], on(device))
+    assert again.chosen == report.chosen
+    assert "measured" in str(again)
+
+
+FIND = """
+import numpy as np, pyminidnn as dnn
+(report,) = dnn.{how}(dnn.softmax_forward, np.ones((3, 5), "float32"))
+print(report.chosen, [e.measured_us > 0 for e in report.engines])
+"""
+
+
+def test_the_tuning_file_serves_the_next_process(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    folder = {"PYMINIDNN_CACHE_DIR": str(tmp_path)}
+    assert run_python(FIND.format(how="find"), **folder).stdout == "cpu.softmax.reference [True]\n"
+    (line,) = (tmp_path / "tuning.txt").read_text().splitlines()
+    assert line.split("\t")[1:4] == ["softmax forward f32 x=3x5 axis=1", "cpu.softmax.reference", "1"]
+    assert run_python(FIND.format(how="explain"), **folder).stdout == "cpu.softmax.reference [True]\n"
+    # A torn line, one of another format and one of another revision are passed over.
+    (tmp_path / "tuning.txt").write_text("torn\t\n" + line.replace("\t1\t", "\t99\t") + "\n\x00\xff\n")
+    assert run_python(FIND.format(how="explain"), **folder).stdout == "cpu.softmax.reference [False]\n"
+
+
+@pytest.mark.parametrize("algo", ["direct", "im2col_gemm"])
+def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
+    full = f"{device.partition(':')[0]}.conv.{algo}"
+    for name in (algo, full):
+        (report,) = dnn.explain(dnn.conv_forward, on(device), W, algo=name)
+        assert report.chosen == full
+    default = dnn.conv_forward(on(device), W)
+    np.testing.assert_allclose(dnn.conv_forward(on(device), W, algo=algo).numpy(), default.numpy(), atol=1e-4)
+
+
+def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
+    with pytest.raises(dnn.NotSupported) as caught:
+        dnn.conv_forward(on(device), W, algo="winograd")
+    for name in dnn.engines("conv", device):
+        assert f"{name}: algo='winograd' asks for another engine" in str(caught.value)
+
+
+def test_max_workspace_is_obeyed(device: str) -> None:
+    def workspace(limit: int | None) -> tuple[str, int]:
+        handle = dnn.Handle(device, max_workspace=limit)
+        (report,) = dnn.explain(dnn.conv_forward, on(device), W, algo="im2col_gemm", handle=handle)
+        (chosen,) = [e for e in report.engines if e.name == report.chosen]
+        return chosen.config, chosen.workspace_bytes
+
+    whole, most = workspace(None)
+    smaller, less = workspace(most - 1)
+    assert less < most
+    assert smaller != whole
+    tight = dnn.Handle(device, max_workspace=16)
+    with pytest.raises(
+        dnn.NotSupported, match=r"im2col_gemm: needs .* of workspace, Handle\.max_workspace allows 16 bytes"
+    ):
+        dnn.conv_forward(on(device), W, algo="im2col_gemm", handle=tight)
+    want = dnn.conv_forward(on(device), W)
+    got = dnn.conv_forward(on(device), W, handle=dnn.Handle(device, max_workspace=less))
+    np.testing.assert_allclose(got.numpy(), want.numpy(), atol=1e-4)
+
+
+def test_engines_by_family_and_device() -> None:
+    assert "cuda.conv.direct" in dnn.engines("conv", "cuda")
+    assert set(dnn.engines("conv", "cpu")) < set(dnn.engines(None, "cpu"))
+    with pytest.raises(dnn.ShapeError, match="family 'convolution' is not one of activation, "):
+        dnn.engines("convolution")
+
+
+LOG = "import numpy as np, pyminidnn as dnn; dnn.conv_forward(np.ones((1, 1, 3, 3)), np.ones((1, 1, 2, 2)), algo='direct')"
+
+
+def test_the_log_says_what_ran_and_why_not_the_others() -> None:
+    assert run_python(LOG).stderr == ""
+    line = "pyminidnn: conv forward f64 x=1x1x3x3 w=1x1x2x2 on cpu -> cpu.conv.direct\n"
+    assert run_python(LOG, PYMINIDNN_LOG="info").stderr == line
+    debug = run_python(LOG, PYMINIDNN_LOG="debug").stderr
+    assert debug == line + "pyminidnn:   not cpu.conv.im2col_gemm: algo='direct' asks for another engine\n"
+
+
+def test_set_log_level(capfd: pytest.CaptureFixture[str]) -> None:
+    dnn.set_log_level("info")
+    dnn.activation_forward(X, "relu")
+    dnn.set_log_level("off")
+    dnn.activation_forward(X, "relu")
+    assert (
+        capfd.readouterr().err
+        == "pyminidnn: activation forward f32 relu x=4x8x9x9 on cpu -> cpu.activation.reference\n"
+    )
+    with pytest.raises(dnn.ShapeError, match="level is 'off', 'info' or 'debug'; got 'loud'"):
+        dnn.set_log_level("loud")
+
+
+def test_without_nvrtc_the_error_says_what_to_install() -> None:
+    code = "from pyminidnn import _C; s = _C.manifest()[0]; _C.compile_kernel(s, 'sm_90a', None)"
+    told = run_python(code, PYMINIDNN_NVRTC="none", PYMINIDNN_CACHE_DIR="/nonexistent").stderr
+    assert 'pip install "pyminidnn[cuda]"' in told

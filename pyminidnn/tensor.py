@@ -77,11 +77,11 @@ def asarray(
     return result
 
 
-def operands(handle: Handle | None, *arrays: ArrayLike) -> Sequence[Any]:
-    """The arrays as tensors; None stays None. Host arrays follow the tensors beside them, or the handle, to a GPU."""
+def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
+    """The arrays as tensors; None stays None. Host arrays follow the tensors beside them, out or the handle to a GPU."""
     for array in arrays:
         if type(array) is not DeviceTensor and array is not None:
-            return _converted(handle, arrays)
+            return _converted(handle, arrays, out)
     return arrays
 
 
@@ -93,7 +93,7 @@ def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor 
     return asarray(out, copy=False) if shared is None else shared  # the former says what is lacking
 
 
-def _converted(handle: Handle | None, arrays: Sequence[ArrayLike]) -> list[DeviceTensor | None]:
+def _converted(handle: Handle | None, arrays: Sequence[ArrayLike], out: ArrayLike | None) -> list[DeviceTensor | None]:
     if handle is not None and not isinstance(handle, Handle):
         raise TypeError(f"handle must be a pyminidnn.Handle or None; got {handle!r}")
     shared = [None if a is None else _shared(a, handle) for a in arrays]
@@ -104,6 +104,9 @@ def _converted(handle: Handle | None, arrays: Sequence[ArrayLike]) -> list[Devic
     ]
     handle = handle or _C.entered_handle()
     devices = [t.device for t, host in zip(tensors, on_host, strict=True) if t is not None and not host]
+    if not devices and out is not None and not isinstance(out, np.ndarray):
+        written = output(out, handle)
+        devices = [written.device] if written is not None else []
     target = devices[0] if devices else handle.device if handle else "cpu"
     return [t.to(device=target) if t is not None and host else t for t, host in zip(tensors, on_host, strict=True)]
 

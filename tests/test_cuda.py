@@ -137,6 +137,9 @@ def test_numpy_arrays_follow_to_the_gpu() -> None:
         assert dnn.activation_forward(host, "relu").device == "cuda:0"
     on_gpu = dnn.asarray(host, device="cuda:0")
     assert dnn.activation_backward(host, on_gpu, host, "relu").device == "cuda:0"
+    assert dnn.activation_forward(host, "relu", out=on_gpu).data_ptr == on_gpu.data_ptr
+    with pytest.raises(dnn.DeviceError, match="the inputs are on cuda:0, out is on cpu"):
+        dnn.activation_forward(on_gpu, "relu", out=host)
 
 
 def test_numpy_refuses_a_gpu_tensor() -> None:

@@ -44,7 +44,7 @@ def activation_forward(
     Source: Hendrycks & Gimpel 2016, arXiv:1606.08415 (gelu); Howard et al. 2019, arXiv:1905.02244 (hardswish);
     Misra 2019, arXiv:1908.08681 (mish); Clevert et al. 2015, arXiv:1511.07289 (elu).
     """
-    (x,) = operands(handle, x)
+    (x,) = operands(handle, x, out=out)
     return _C.activation_forward(x, mode, alpha, algo or "", output(out, handle), handle)
 
 
@@ -70,5 +70,5 @@ def activation_backward(
     At a kink the derivative is the left one: 0 at 0 for relu, alpha for leaky_relu; hardswish has 1 at 3. NaN in x or
     dy gives NaN. Deterministic. Raises as activation_forward.
     """
-    dy, x, y = operands(handle, dy, x, y)
+    dy, x, y = operands(handle, dy, x, y, out=out)
     return _C.activation_backward(dy, x, y, mode, alpha, algo or "", output(out, handle), handle)

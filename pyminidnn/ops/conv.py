@@ -57,7 +57,7 @@ def conv_forward(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     Source: Chellapilla, Puri & Simard 2006 (convolution as a matrix product).
     """
-    x, w, bias = operands(handle, x, w, bias)
+    x, w, bias = operands(handle, x, w, bias, out=out)
     return _C.conv_forward(
         x, w, bias, stride, padding, dilation, groups, activation, mode, algo or "", output(out), handle
     )
@@ -90,7 +90,7 @@ def conv_backward_data(
 
     Sums as in conv_forward; terms are never rounded to 16 bits before the last. Deterministic. Raises as conv_forward.
     """
-    dy, w = operands(handle, dy, w)
+    dy, w = operands(handle, dy, w, out=out)
     return _C.conv_backward_data(
         dy, w, list(x_shape), stride, padding, dilation, groups, mode, algo or "", output(out), handle
     )
@@ -124,7 +124,7 @@ def conv_backward_filter(
     The sum over all images is kept in float32 (float64) and rounded once; an empty batch gives zeros. An infinite or
     NaN dy where the window meets padding may make NaN or not, by engine. Deterministic. Raises as conv_forward.
     """
-    dy, x = operands(handle, dy, x)
+    dy, x = operands(handle, dy, x, out=out)
     return _C.conv_backward_filter(
         dy, x, list(w_shape), stride, padding, dilation, groups, mode, algo or "", output(out), handle
     )
@@ -148,5 +148,5 @@ def conv_backward_bias(
 
     Sums are float32, float64 for float64; an empty batch gives zeros. Deterministic. Raises as conv_forward.
     """
-    (dy,) = operands(handle, dy)
+    (dy,) = operands(handle, dy, out=out)
     return _C.conv_backward_bias(dy, algo or "", output(out), handle)

@@ -78,7 +78,7 @@ def batch_norm_forward_inference(
 
     Computed in float32, float64 for float64, then rounded once. Deterministic. Raises as batch_norm_forward_training.
     """
-    x, scale, bias, mean, var = operands(handle, x, scale, bias, mean, var)
+    x, scale, bias, mean, var = operands(handle, x, scale, bias, mean, var, out=out)
     return _C.batch_norm_forward_inference(
         x, scale, bias, mean, var, eps, per_activation, algo or "", output(out), handle
     )

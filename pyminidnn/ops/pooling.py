@@ -48,7 +48,7 @@ def pool_forward(
     float32, float64 for float64, and keep their rounding errors. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
-    (x,) = operands(handle, x)
+    (x,) = operands(handle, x, out=out)
     return _C.pool_forward(x, window, mode, stride, padding, dilation, ceil_mode, algo or "", output(out), handle)
 
 
@@ -81,7 +81,7 @@ def pool_backward(
     Every dx is summed by one thread in row-major order of dy: no atomics, deterministic. A window that saw only padding
     has no gradient. Raises as pool_forward.
     """
-    dy, x, y = operands(handle, dy, x, y)
+    dy, x, y = operands(handle, dy, x, y, out=out)
     return _C.pool_backward(
         dy, x, y, window, mode, stride, padding, dilation, ceil_mode, algo or "", output(out), handle
     )

@@ -34,7 +34,7 @@ def softmax_forward(
     empty y. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
-    (x,) = operands(handle, x)
+    (x,) = operands(handle, x, out=out)
     return _C.softmax_forward(x, axis, log, algo or "", output(out), handle)
 
 
@@ -59,5 +59,5 @@ def softmax_backward(
 
     Numerics and errors as in softmax_forward.
     """
-    dy, y = operands(handle, dy, y)
+    dy, y = operands(handle, dy, y, out=out)
     return _C.softmax_backward(dy, y, axis, log, algo or "", output(out), handle)

@@ -35,5 +35,5 @@ def transform(
     Scaling is computed in float32, float64 for a float64 result. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
-    (x,) = operands(handle, x)
+    (x,) = operands(handle, x, out=out)
     return _C.transform(x, alpha, beta, dtype, layout, algo or "", output(out, handle), handle)

@@ -78,7 +78,7 @@ def asarray(
 
 
 def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
-    """The arrays as tensors; None stays None. Host arrays follow the tensors beside them, out or the handle to a GPU."""
+    """The arrays as tensors; None stays None. Host arrays follow tensors beside them, out or the handle to a GPU."""
     for array in arrays:
         if type(array) is not DeviceTensor and array is not None:
             return _converted(handle, arrays, out)

@@ -32,8 +32,10 @@ def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
 def engines(family: str | None = None, device: str = "cpu") -> list[str]:
     """Names of the engines of one family ("conv"), or of all, for "cpu" or "cuda"; there need not be such a device.
 
-    Raises ShapeError for a family that does not exist.
+    Raises ShapeError for a family that does not exist, DeviceError for another device.
     """
+    if str(device).partition(":")[0] not in ("cpu", "cuda"):
+        raise _C.DeviceError(f"engines: device {device!r} is neither 'cpu' nor 'cuda'")
     families = list(dict.fromkeys(_C.families()))
     if family is not None and family not in families:
         raise _C.ShapeError(f"engines: family {family!r} is not one of {', '.join(families)}")

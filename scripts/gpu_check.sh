@@ -46,7 +46,7 @@ if [ -n "$sanitize" ]; then
   for tool in memcheck racecheck; do
     # API errors are not its business: asking for one parameter too many is how a kernel's parameters are counted.
     step "$tool" compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 --launch-timeout 120 \
-      python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q -x "${sanitize_options[@]}"
+      python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q "${sanitize_options[@]}"
   done
 fi
 for bench in "${benches[@]:-}"; do

@@ -127,122 +127,127 @@ STRIDED = {
 
 
 class Context:
-    """What the arrays of one call have in common, mostly: a dtype, and shapes that fit each other."""
+    """What the arguments of one call have in common: a dtype, shapes that fit each other, and how much of it is nonsense."""
 
-    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]):
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any], function: str = ""):
         self.draw = draw
+        self.nonsense = draw(st.sampled_from([0, 0, 0, 1, 2, 4, 10]))  # of 20 arguments
         self.dtype = draw(st.sampled_from(REALS))
-        n, c, h, w, k = (draw(st.integers(low, high)) for low, high in ((0, 3), (1, 5), (1, 6), (1, 6), (1, 4)))
-        rank = draw(st.sampled_from([4, 4, 4, 3, 5, 2]))
-        self.image = (n, c, h, w, 2)[:rank]
-        self.weights = (k, c, 3, 2, 1)[:rank]
-        self.channels = c
-        self.matrices = (h, w), (w, k)
+        n, c, h, w, k = (draw(st.integers(low, high)) for low, high in ((0, 3), (1, 5), (3, 7), (2, 7), (1, 4)))
+        rank = draw(st.sampled_from([4, 4, 4, 3, 5]))
+        self.image, self.weights = (n, c, h, w, 2)[:rank], (k, c, 3, 2, 1)[:rank]
+        self.result = {
+            "conv": (n, k, h - 2, w - 1, 2)[:rank],
+            "pool": (n, c, *(v // 2 for v in (h, w, 2)[: rank - 2])),
+        }.get(function.split("_")[0], self.image)
+        self.channels, self.matrices = c, ((h, w), (w, k), (h, k))
+        self.out = {"conv_forward": self.result, "conv_backward_filter": self.weights, "conv_backward_bias": (k,),
+                    "pool_forward": self.result, "matmul": (h, k)}.get(function, self.image)  # fmt: skip
+
+    def odd(self) -> bool:
+        return self.draw(st.integers(1, 20)) <= self.nonsense
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        usual = {"w": self.weights, "w_shape": self.weights, "a": self.matrices[0], "b": self.matrices[1], "c": self.matrices[2],
+                 "dy": self.result, "y": self.result, "out": self.out}.get(name, self.image)  # fmt: skip
+        if name in ("scale", "mean", "var", "bias") or name.startswith(("saved", "running")):
+            usual = (self.channels,)
+        others = st.one_of(
+            st.just(self.image), st.just((self.channels,)), st.lists(st.integers(0, 5), max_size=5).map(tuple)
+        )
+        return self.draw(others) if self.odd() else usual
 
     def array(self, name: str) -> Value:
         draw = self.draw
-        if draw(st.integers(0, 19)) == 0:
+        if self.odd() and draw(st.booleans()):
             return draw(wrong(*ANYTHING))
-        small = st.lists(st.integers(0, 5), max_size=5).map(tuple)
-        usual = {"w": self.weights, "a": self.matrices[0], "b": self.matrices[1]}.get(name, self.image)
-        if name in ("scale", "mean", "var", "bias") or name.startswith(("saved", "running")):
-            usual = (self.channels,)
-        shape = draw(st.one_of(*[st.just(usual)] * 5, st.just(self.image), st.just((self.channels,)), small))
-        dtype = draw(st.sampled_from([self.dtype] * 9 + list(_C.dtypes) + ["uint16", "complex64"]))
+        shape, dtype = self.shape(name), self.dtype
+        if self.odd():
+            dtype = draw(st.sampled_from([*_C.dtypes, "uint16", "complex64"]))
         values = np.resize(np.array([0.5, -1.0, 2.0, 0.0, 3.0, 1.5, -0.25, 100.0, np.nan, np.inf]), shape)
-        values = values if draw(st.booleans()) else np.nan_to_num(values, posinf=7.0)
         with np.errstate(all="ignore"):
             array = values.astype("float32" if dtype == "bfloat16" else dtype)
-        kind = draw(st.sampled_from(["numpy", "tensor", "tensor", "channels last", "view", "list"]))
-        if kind == "list":
-            return array.tolist(), False
         array = np.asarray(STRIDED[draw(st.sampled_from(list(STRIDED)))](array))
-        if kind == "numpy" or dtype in ("uint16", "complex64"):
-            if draw(st.integers(0, 9)) == 0:
+        kind = draw(st.sampled_from(["numpy", "tensor", "tensor", "channels last", "view", "list"]))
+        if dtype in ("uint16", "complex64") or (kind == "numpy" and dtype != "bfloat16"):
+            if self.odd():
                 array.flags.writeable = False
             return array, False
+        if kind == "list" and dtype == "float64":
+            return array.tolist(), False
         t = dnn.asarray(array, dtype=dtype)
         if kind == "channels last" and 3 <= t.ndim <= 5:
             t = t.to(layout=("NWC", "NHWC", "NDHWC")[t.ndim - 3])
-        if kind == "view":
-            t = t.permute(tuple(reversed(range(t.ndim))))
+        if kind == "view" and t.ndim > 1:  # columns beside each other
+            t = (
+                t.permute((1, 0, *range(2, t.ndim)))
+                .to(layout="contiguous", copy=True)
+                .permute((1, 0, *range(2, t.ndim)))
+            )
         return t, False
 
     def value(self, p: Parameter) -> Value:
-        draw, name = self.draw, p.name
-        if p.default is None and draw(st.booleans()):
-            return None, False
-        if name in (
-            "x",
-            "y",
-            "dy",
-            "w",
-            "a",
-            "b",
-            "c",
-            "bias",
-            "scale",
-            "mean",
-            "var",
-            "out",
-            "obj",
-        ) or name.startswith(("saved_", "running_")):
-            return self.array(name)
-        if name == "mode":
-            return draw(st.one_of(fits(st.sampled_from(WORDS[:10]), TEXT), wrong(5, None, [], b"relu")))
-        if name in ("activation", "layout", "algo", "family", "level", "math"):
-            return draw(st.one_of(fits(TEXT), wrong(5, [], b"relu")))
+        usual, odd = self.strategies(p)
+        return self.draw(odd if self.odd() else usual)
+
+    def strategies(self, p: Parameter) -> tuple[st.SearchStrategy[Value], st.SearchStrategy[Value]]:
+        """What a parameter of that name is given, and what else it may be given."""
+        name = p.name
+        if name in ("mode", "activation", "layout", "algo", "family", "level", "math"):
+            return fits(st.sampled_from(USUAL_WORDS[name])), st.one_of(fits(TEXT), wrong(5, [], b"relu", None))
         if name == "device":
-            return draw(st.one_of(fits(st.sampled_from(DEVICES), st.text(max_size=4)), wrong(0, [], b"cpu")))
-        if name == "dtype":
-            return draw(st.one_of(fits(st.sampled_from([*_C.dtypes, "f32", "bf16", "uint16", np.float32, np.dtype(">f8"), bool, int]),
-                                       st.text(max_size=4)), wrong(*ANYTHING)))  # fmt: skip
-        if name in ("shape", "x_shape", "w_shape", "axes", "strides"):
-            usual = {"x_shape": self.image, "w_shape": self.weights}.get(name, self.image)
-            return draw(
-                st.one_of(
-                    fits(st.just(usual), st.just(usual), SIZES, st.just(np.array(usual))),
-                    wrong("23", None, 5, (1.5,), object(), {}),
-                )
+            return fits(st.just("cpu")), st.one_of(
+                fits(st.sampled_from(DEVICES), st.text(max_size=4)), wrong(0, [], b"cpu", None)
             )
-        if name in ("stride", "padding", "dilation", "window"):
-            per_dimension = st.lists(st.one_of(INTEGER, st.tuples(SMALL, SMALL)), max_size=4)
-            return draw(
-                st.one_of(
-                    fits(st.integers(0, 3), st.integers(1, 2), INTEGER, per_dimension),
-                    wrong("2", None, 2.5, object(), [[1, 2, 3]], (None,)),
-                )
+        if name == "dtype":
+            odd = fits(st.sampled_from(["uint16", np.float32, np.dtype(">f8"), bool, int, "f32"]), st.text(max_size=4))
+            return fits(st.sampled_from([*_C.dtypes, "bf16"])), st.one_of(odd, wrong(*ANYTHING))
+        if name in ("shape", "x_shape", "w_shape", "axes", "strides"):
+            usual = self.shape(name)
+            return fits(st.sampled_from([usual, list(usual), np.array(usual)])), st.one_of(
+                fits(SIZES), wrong("23", None, 5, (1.5,), object(), {})
+            )
+        if name in ("stride", "padding", "dilation"):
+            odd = fits(INTEGER, st.lists(st.one_of(INTEGER, st.tuples(SMALL, SMALL)), max_size=4))
+            return fits(st.integers(1, 2)), st.one_of(odd, wrong("2", None, 2.5, object(), [[1, 2, 3]], (None,)))
+        if name == "window":
+            return fits(st.just(2)), st.one_of(
+                fits(INTEGER, st.lists(INTEGER, max_size=4)), wrong("2", None, 2.5, object())
             )
         if name in ("axis", "groups", "offset", "max_workspace"):
-            return draw(st.one_of(fits(st.integers(0, 2), INTEGER), wrong("1", 2.5, [], object())))
+            return fits(st.just(1)), st.one_of(fits(INTEGER), wrong("1", 2.5, [], object()))
         if name in ("alpha", "beta", "eps", "momentum", "value"):
-            return draw(st.one_of(fits(st.floats(), st.floats(0, 1), SMALL, st.sampled_from([np.float32(0.5), True, *HUGE])),
-                                  wrong("1", [], 1j, object())))  # fmt: skip
+            return fits(st.floats(0, 1)), st.one_of(fits(st.floats(), SMALL, st.sampled_from([np.float32(0.5), True, *HUGE])),
+                                                    wrong("1", [], 1j, object()))  # fmt: skip
         if name in ("log", "ceil_mode", "per_activation", "transpose_a", "transpose_b", "copy", "deterministic"):
-            return draw(st.one_of(fits(st.booleans()), wrong("yes", [], 2, object())))
+            return fits(st.booleans()), wrong("yes", [], 2, object())
         if name == "handle":
             closed = dnn.Handle()
             closed.close()
-            return draw(
-                st.one_of(
-                    fits(st.sampled_from([dnn.Handle(), dnn.Handle(max_workspace=0, deterministic=True), closed])),
-                    wrong(5, "cpu"),
-                )
-            )
+            handles = [None, dnn.Handle(), dnn.Handle(max_workspace=0, deterministic=True)]
+            return fits(st.sampled_from(handles)), st.one_of(fits(st.just(closed)), wrong(5, "cpu"))
         if name in ("max_version", "dl_device"):
-            return draw(st.one_of(fits(st.tuples(INTEGER, INTEGER)), wrong("1", (1,), [], (None, 1), 5)))
+            return fits(st.just((1, 0))), st.one_of(
+                fits(st.tuples(INTEGER, INTEGER)), wrong("1", (1,), [], (None, 1), 5)
+            )
         if name == "stream":
-            return draw(st.one_of(fits(st.none(), INTEGER), wrong("1", 2.5, [], object())))
-        return draw(
-            wrong(*ANYTHING, *HUGE)
-        )  # a parameter this test does not know: anything, and TypeErrors are in order
+            return fits(st.none()), st.one_of(fits(INTEGER), wrong("1", 2.5, [], object()))
+        if name in ARRAYS or name.startswith(("saved_", "running_")):
+            return st.just(name).map(self.array), st.just(name).map(self.array)
+        anything = wrong(*ANYTHING, *HUGE)  # a parameter this test does not know: TypeErrors are in order
+        return anything, anything
+
+
+ARRAYS = ("x", "y", "dy", "w", "a", "b", "c", "bias", "scale", "mean", "var", "out", "obj")
+USUAL_WORDS = {"mode": ("relu", "tanh", "gelu", "max", "avg", "cross_correlation"), "activation": ("relu", None), "math": ("ieee",),
+               "layout": ("NCHW", "NHWC", None), "algo": (None, "reference"), "family": ("transform", None), "level": ("off",)}  # fmt: skip
 
 
 def arguments(context: Context, wanted: list[Parameter]) -> tuple[list[Any], dict[str, Any], bool]:
     """Positional and keyword arguments, and whether one is plainly of a wrong type."""
     positional, keywords, any_wrong = [], {}, False
     for p in wanted:
-        if p.variadic or (p.default is not NO_DEFAULT and context.draw(st.booleans())):
+        if p.variadic or (p.default is not NO_DEFAULT and context.draw(st.integers(0, 2))):
             continue
         value, is_wrong = context.value(p)
         any_wrong |= is_wrong
@@ -276,10 +281,10 @@ def written(keywords: dict[str, Any]) -> list[np.ndarray]:
 def throw_at(
     f: Callable[..., Any], wanted: list[Parameter], draw: Callable[[st.SearchStrategy[Any]], Any], on: list[Any]
 ) -> None:
-    context = Context(draw)
     if any(p.variadic for p in wanted):  # explain() and find(): of another function
-        inner = draw(st.sampled_from([dnn.activation_forward, dnn.transform, dnn.asarray]))
+        inner = draw(st.sampled_from([dnn.activation_forward, dnn.transform, dnn.conv_forward]))
         on, wanted = [inner], parameters(inner)
+    context = Context(draw, (on[0] if on and callable(on[0]) else f).__name__)
     positional, keywords, any_wrong = arguments(context, wanted)
     note(f"{f.__name__}(*{on + positional}, **{keywords})")
     outputs = written(keywords)

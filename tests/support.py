@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from cases import Operand
+from cases import Case, Operand
 
 import pyminidnn as dnn
 
@@ -28,6 +29,7 @@ class Sample:
     inputs: dict[str, np.ndarray]  # float64, already rounded to the case's dtype
     call: Callable[..., Sequence[dnn.DeviceTensor]]  # call(tensors: dict[str, DeviceTensor], algo: str, out=None)
     results: list[Result]
+    dtypes: dict[str, str] = field(default_factory=dict)  # of inputs that are not of the case's dtype
 
 
 def tensor(values: np.ndarray, dtype: str, device: str, operand: Operand | None = None) -> dnn.DeviceTensor:
@@ -44,6 +46,13 @@ def tensor(values: np.ndarray, dtype: str, device: str, operand: Operand | None 
     view[...] = values
     flat = dnn.asarray(buffer, dtype=dtype).to(device=device)
     return flat.as_strided(operand.shape, operand.strides, -low)
+
+
+def out_for(case: Case, out: dnn.DeviceTensor | None, shape: Sequence[int], like: dnn.DeviceTensor) -> Any:
+    """`out`, or where a case asks for another dtype than its operands' and gives none, a new one in the layout of one."""
+    if out is not None or case.out_dtype == case.dtype:
+        return out
+    return dnn.empty(tuple(shape), dtype=case.out_dtype, layout=like.layout, device=like.device)
 
 
 REAL = ("float32", "float64", "float16", "bfloat16")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import reference
 from cases import Case, Operand, generator
-from support import Result, Sample, assert_close, tensor, values_of
+from support import Result, Sample, assert_close, out_for, tensor, values_of
 
 import pyminidnn as dnn
 
@@ -42,8 +42,8 @@ def handle_of(t: dnn.DeviceTensor, case: Case) -> dnn.Handle | None:
 
 
 def sum_tolerance(case: Case, terms: float, scale: np.ndarray) -> np.ndarray:
-    """For sums of `terms` products whose sizes add up to `scale`, stored in the case's dtype."""
-    tolerance = reference.tolerance(case.dtype, terms, scale)
+    """For sums of `terms` products whose sizes add up to `scale`."""
+    tolerance = reference.tolerance(case.out_dtype, terms, scale)
     if case.dtype == "float32" and case.attributes.get("math") != "ieee":
         tolerance = tolerance + TF32 * scale
     return tolerance
@@ -66,7 +66,13 @@ def sample(case: Case) -> Sample:
         terms = w.size / w.shape[1] / attributes["groups"]
         call = lambda t, algo, out=None: [
             dnn.conv_backward_data(
-                t["dy"], t["w"], shape, **attributes, algo=algo, out=out, handle=handle_of(t["dy"], case)
+                t["dy"],
+                t["w"],
+                shape,
+                **attributes,
+                algo=algo,
+                out=out_for(case, out, shape, t["dy"]),
+                handle=handle_of(t["dy"], case),
             )
         ]
         return Sample({"dy": dy, "w": w}, call, [Result(want, sum_tolerance(case, terms, scale))])
@@ -77,7 +83,13 @@ def sample(case: Case) -> Sample:
         scale = reference.conv_backward_filter(np.abs(dy), np.abs(x), shape, **attributes)
         call = lambda t, algo, out=None: [
             dnn.conv_backward_filter(
-                t["dy"], t["x"], shape, **attributes, algo=algo, out=out, handle=handle_of(t["dy"], case)
+                t["dy"],
+                t["x"],
+                shape,
+                **attributes,
+                algo=algo,
+                out=out_for(case, out, shape, t["x"]),
+                handle=handle_of(t["dy"], case),
             )
         ]
         return Sample({"dy": dy, "x": x}, call, [Result(want, sum_tolerance(case, dy.size / dy.shape[1], scale))])
@@ -88,23 +100,36 @@ def sample(case: Case) -> Sample:
     bias_memory = reference.rounded(rng.normal(0, 1, (filters - 1) * step + 1), case.dtype)
     if "bias" in case.words:
         bias = np.lib.stride_tricks.as_strided(bias_memory, (filters,), (8 * step,))
-    before = reference.conv_forward(x, w, bias, **attributes)
+    residual = draw(rng, case.operands["residual"], case.out_dtype) if "residual" in case.operands else None
+    before = reference.conv_forward(x, w, bias, residual, **attributes)
     want = reference.activation_forward(before, activation or "identity")
-    scale = reference.conv_forward(np.abs(x), np.abs(w), None if bias is None else np.abs(bias), **attributes)
+    sizes = (None if v is None else np.abs(v) for v in (x, w, bias, residual))
+    scale = reference.conv_forward(*sizes, **attributes)
     # The activations used here are steeper than 1.13 nowhere; their own few steps round values below 1 + |before|.
-    tolerance = 1.13 * sum_tolerance(case, w.size / w.shape[0] + 1, scale)
+    tolerance = 1.13 * sum_tolerance(case, w.size / w.shape[0] + 2, scale)
     if activation:
-        tolerance = tolerance + reference.tolerance(case.dtype, 8, np.abs(want)) + reference.EPS[case.dtype] / 64
+        tolerance = (
+            tolerance + reference.tolerance(case.out_dtype, 8, np.abs(want)) + reference.EPS[case.out_dtype] / 64
+        )
 
     def call(t: dict[str, dnn.DeviceTensor], algo: str | None, out: Any = None) -> list[dnn.DeviceTensor]:
         b = None if bias is None else t["bias"].as_strided((filters,), (step,), 0)
         y = dnn.conv_forward(
-            t["x"], t["w"], b, **attributes, activation=activation, algo=algo, out=out, handle=handle_of(t["x"], case)
+            t["x"],
+            t["w"],
+            b,
+            t.get("residual"),
+            **attributes,
+            activation=activation,
+            algo=algo,
+            out=out_for(case, out, want.shape, t["x"]),
+            handle=handle_of(t["x"], case),
         )
         return [y]
 
     inputs = {"x": x, "w": w} | ({} if bias is None else {"bias": bias_memory})
-    return Sample(inputs, call, [Result(want, tolerance)])
+    inputs |= {} if residual is None else {"residual": residual}
+    return Sample(inputs, call, [Result(want, tolerance)], {"residual": case.out_dtype})
 
 
 # Shapes and attributes that leave nothing trivial: x, w, attributes.
@@ -212,6 +237,7 @@ def test_empty(device: str) -> None:
     activated = np.maximum(values_of(bias), 0).reshape(1, 4, 1, 1)
     check(dnn.conv_forward(*no_channels), np.zeros(dy.shape))
     check(dnn.conv_forward(*no_channels, bias, activation="relu"), np.broadcast_to(activated, dy.shape))
+    check(dnn.conv_forward(*no_channels, None, dnn.full(dy.shape, 2.5, device=device)), np.full(dy.shape, 2.5))
     assert dnn.conv_backward_data(dy, no_channels[1], (2, 0, 5, 5)).shape == (2, 0, 5, 5)
     assert dnn.conv_backward_filter(dy, no_channels[0], (4, 0, 3, 3)).shape == (4, 0, 3, 3)
     # An x of no extent is all padding.
@@ -251,6 +277,63 @@ def test_every_activation(device: str) -> None:
         for algo in engines(dnn.conv_forward, tx, tw, tb, activation=mode):
             got = dnn.conv_forward(tx, tw, tb, activation=mode, algo=algo)
             assert_close(got, Result(want, reference.tolerance("float64", 64, 60.0)), f"{mode} by {algo}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("x_shape, w_shape, attributes", SETTINGS)
+def test_adds_to_out(x_shape: Any, w_shape: Any, attributes: dict[str, Any], dtype: str, device: str) -> None:
+    """The residual may be the output itself: y = conv(x, w) + y, by every engine."""
+    rng = np.random.default_rng(5)
+    x, w = (reference.rounded(rng.normal(size=s), dtype) for s in (x_shape, w_shape))
+    plain = reference.conv_forward(x, w, **attributes)
+    y = reference.rounded(rng.normal(size=plain.shape), dtype)
+    scale = reference.conv_forward(np.abs(x), np.abs(w), None, np.abs(y), **attributes)
+    tolerance = reference.tolerance(dtype, w[0].size + 1, scale)
+    handle = dnn.Handle(device, math="ieee")
+    tx, tw = tensor(x, dtype, device), tensor(w, dtype, device)
+    for algo in engines(dnn.conv_forward, tx, tw, None, tensor(y, dtype, device), **attributes, handle=handle):
+        ty = tensor(y.copy(), dtype, device)
+        got = dnn.conv_forward(tx, tw, None, ty, **attributes, out=ty, algo=algo, handle=handle)
+        assert got.data_ptr == ty.data_ptr
+        assert_close(ty, Result(plain + y, tolerance), algo)
+
+
+def test_residual_of_a_batch_in_chunks(device: str) -> None:
+    """A workspace too small for five images: each chunk has its part of the residual and of y, whose elements are not x's."""
+    rng = np.random.default_rng(6)
+    x, w, r = rng.normal(size=(5, 3, 6, 7)), rng.normal(size=(4, 3, 3, 2)), rng.normal(size=(5, 4, 4, 6))
+    x, w = reference.rounded(x, "float16"), reference.rounded(w, "float16")
+    tx, tw, tr = tensor(x, "float16", device), tensor(w, "float16", device), tensor(r, "float32", device)
+    y = dnn.empty(r.shape, device=device)
+    (report,) = dnn.explain(dnn.conv_forward, tx, tw, None, tr, algo="im2col_gemm", out=y)
+    (engine,) = (e for e in report.engines if not e.why_not)
+    handle = dnn.Handle(device, max_workspace=engine.workspace_bytes - 1)
+    (report,) = dnn.explain(dnn.conv_forward, tx, tw, None, tr, algo="im2col_gemm", out=y, handle=handle)
+    assert [e.config for e in report.engines if not e.why_not] != [engine.config] == ["images=5"]
+    dnn.conv_forward(tx, tw, None, tr, algo="im2col_gemm", out=y, handle=handle)
+    r = reference.rounded(r, "float32")
+    scale = reference.conv_forward(np.abs(x), np.abs(w), None, np.abs(r))
+    assert_close(y, Result(reference.conv_forward(x, w, None, r), reference.tolerance("float32", 19, scale)))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_float32_results_are_not_rounded(dtype: str, device: str) -> None:
+    """4097 needs 13 bits; float16 has 11 and bfloat16 8."""
+    x = dnn.full((1, 4097, 2, 2), 1.0, dtype=dtype, device=device)
+    w = dnn.full((3, 4097, 1, 1), 1.0, dtype=dtype, device=device)
+    y = dnn.empty((1, 3, 2, 2), device=device)
+    for algo in engines(dnn.conv_forward, x, w, out=y):
+        np.testing.assert_array_equal(values_of(dnn.conv_forward(x, w, out=y, algo=algo)), 4097)
+    dy = dnn.full((1, 4097, 1, 1), 1.0, dtype=dtype, device=device)
+    v = dnn.full((4097, 2, 1, 1), 1.0, dtype=dtype, device=device)
+    dx = dnn.empty((1, 2, 1, 1), device=device)
+    for algo in engines(dnn.conv_backward_data, dy, v, dx.shape, out=dx):
+        np.testing.assert_array_equal(values_of(dnn.conv_backward_data(dy, v, dx.shape, out=dx, algo=algo)), 4097)
+    rows = dnn.full((4097, 1, 1, 1), 1.0, dtype=dtype, device=device)
+    dw = dnn.empty((1, 1, 1, 1), device=device)
+    for algo in engines(dnn.conv_backward_filter, rows, rows, dw.shape, out=dw):
+        got = dnn.conv_backward_filter(rows, rows, dw.shape, out=dw, algo=algo)
+        np.testing.assert_array_equal(values_of(got), 4097)
 
 
 def test_bias_gradient_of_a_long_sum(device: str) -> None:
@@ -336,6 +419,17 @@ ERRORS: list[tuple[Call, type[Exception], str]] = [
     (lambda x, w, dy: dnn.conv_forward(x, dnn.empty((6, 4, 0, 3), device=x.device)), dnn.ShapeError, "w [6, 4, 0, 3] has an empty window"),
     (lambda x, w, dy: dnn.conv_forward(x, w, x.reshape((240,))), dnn.ShapeError,
      "conv_forward: bias must be [6] for the filters of w; got [240]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, None, x), dnn.ShapeError,
+     "conv_forward: residual must be [2, 6, 4, 3] to be added to y; got [2, 4, 6, 5]"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, residual=dy.to(dtype="float16")), dnn.DTypeError, "x is float32, residual is float16; cast one"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, residual=dy, out=dy.as_strided((2, 6, 4, 3), (1, 2, 36, 12), 0)), dnn.ShapeError,
+     "conv_forward: out overlaps residual without being the same elements"),
+    (lambda x, w, dy: dnn.conv_forward(x.to(dtype="float16"), w.to(dtype="float16"), residual=dy.to(dtype="float16"), out=dnn.empty(dy.shape, device=x.device)),
+     dnn.DTypeError, "conv_forward: out is float32, residual is float16; cast one"),
+    (lambda x, w, dy: dnn.conv_forward(x, w, out=dnn.empty(dy.shape, dtype="float16", device=x.device)), dnn.DTypeError,
+     "conv_forward: out must be float32; got float16"),
+    (lambda x, w, dy: dnn.conv_backward_data(dy, w, x.shape, out=dnn.empty(x.shape, dtype="float64", device=x.device)), dnn.DTypeError,
+     "conv_backward_data: out must be float32; got float64"),
     (lambda x, w, dy: dnn.conv_forward(x, w, mode="correlation"), dnn.ShapeError,
      "mode 'correlation' is not 'cross_correlation' or 'convolution'"),
     (lambda x, w, dy: dnn.conv_forward(x, w, activation="rely"), dnn.ShapeError, "activation 'rely' is not one of"),

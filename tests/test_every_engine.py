@@ -25,7 +25,10 @@ CASES = [case for family in FAMILIES for case in load(family)]
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, device: str) -> None:
     sample = importlib.import_module(f"test_{case.family}").sample(case)
-    tensors = {name: tensor(v, case.dtype, device, case.operand(name, v.shape)) for name, v in sample.inputs.items()}
+    tensors = {
+        name: tensor(v, sample.dtypes.get(name, case.dtype), device, case.operand(name, v.shape))
+        for name, v in sample.inputs.items()
+    }
 
     def arguments(algo: str | None) -> tuple[dict[str, object], Callable[[], bool]]:
         """A fresh poisoned output for each run, if the case names its strides."""

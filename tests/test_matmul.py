@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import reference
 from cases import Case, generator
-from support import Result, Sample, assert_close, tensor, values_of
+from support import Result, Sample, assert_close, out_for, tensor, values_of
 
 import pyminidnn as dnn
 
@@ -48,13 +48,14 @@ def sample(case: Case) -> Sample:
     def call(t: dict[str, dnn.DeviceTensor], algo: str, out: dnn.DeviceTensor | None = None) -> list[dnn.DeviceTensor]:
         given = t["bias"].as_strided((b.shape[-1],), (step,), 0) if "bias" in t else None
         handle = dnn.Handle(device=t["a"].device, math="ieee") if ieee else None
+        out = out_for(case, out, want.shape, t["a"])
         return [dnn.matmul(t["a"], t["b"], alpha=alpha, beta=beta, c=t.get("c"), bias=given, activation=activation,
                            algo=algo, out=out, handle=handle)]  # fmt: skip
 
     want = reference.matmul(a, b, alpha=alpha, beta=beta, c=c, bias=bias, activation=activation)
     rest = 0 if c is None else np.abs(beta * c)
     rest = rest if bias is None else rest + np.abs(bias)
-    return Sample(inputs, call, [Result(want, tolerance(case.dtype, alpha * a, b, rest))])
+    return Sample(inputs, call, [Result(want, tolerance(case.out_dtype, alpha * a, b, rest))], {"c": case.out_dtype})
 
 
 # For tests of what a case line can not say: they take an engine and its device.
@@ -307,6 +308,10 @@ ERRORS: list[Error] = [
      "matmul: out must be [3, 5]; got [5, 3]"),
     (lambda a, b: dnn.matmul(a, b, out=dnn.empty((3, 5), dtype="float64", device=a.device)), dnn.DTypeError,
      "out must be float32; got float64"),
+    (lambda a, b: dnn.matmul(a.to(dtype="float16"), b.to(dtype="float16"), c=dnn.zeros((5,), dtype="float16", device=a.device),
+                             out=dnn.empty((3, 5), device=a.device)), dnn.DTypeError, "matmul: out is float32, c is float16"),
+    (lambda a, b: dnn.matmul(a.to(dtype="float16"), b.to(dtype="float16"), out=dnn.empty((3, 5), dtype="bfloat16", device=a.device)),
+     dnn.DTypeError, "out must be float16; got bfloat16"),
     (lambda a, b: dnn.matmul(a, b, out=b.as_strided((3, 5), (5, 1), 5)), dnn.ShapeError,
      "matmul: out shares memory with b; pass another tensor"),
     (lambda a, b: dnn.matmul(b, a, transpose_a=True, transpose_b=True, out=b.as_strided((5, 3), (3, 1), 0)),

@@ -149,7 +149,7 @@ class Context:
 
     def shape(self, name: str) -> tuple[int, ...]:
         usual = {"w": self.weights, "w_shape": self.weights, "a": self.matrices[0], "b": self.matrices[1], "c": self.matrices[2],
-                 "dy": self.result, "y": self.result, "out": self.out}.get(name, self.image)  # fmt: skip
+                 "dy": self.result, "y": self.result, "residual": self.result, "out": self.out}.get(name, self.image)  # fmt: skip
         if name in ("scale", "mean", "var", "bias") or name.startswith(("saved", "running")):
             usual = (self.channels,)
         others = st.one_of(
@@ -238,7 +238,7 @@ class Context:
         return anything, anything
 
 
-ARRAYS = ("x", "y", "dy", "w", "a", "b", "c", "bias", "scale", "mean", "var", "out", "obj")
+ARRAYS = ("x", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj")
 USUAL_WORDS = {"mode": ("relu", "tanh", "gelu", "max", "avg", "cross_correlation"), "activation": ("relu", None), "math": ("ieee",),
                "layout": ("NCHW", "NHWC", None), "algo": (None, "reference"), "family": ("transform", None), "level": ("off",)}  # fmt: skip
 

@@ -10,7 +10,7 @@ const char* word(ConvDirection d) {
 }
 
 TensorDesc bias_desc(const ConvProblem& p) {
-  TensorDesc d = dense(p.y.dtype, {{p.y.shape[1]}}, Layout::channels_first, "conv: bias");
+  TensorDesc d = dense(operand_dtype(p), {{p.y.shape[1]}}, Layout::channels_first, "conv: bias");
   d.stride[0] = p.bias_stride;
   return d;
 }
@@ -33,7 +33,7 @@ TensorDesc default_out(const ConvProblem& p, const char* what) {
   Layout layout = p.direction == ConvDirection::backward_bias   ? Layout::channels_first
                   : p.direction == ConvDirection::backward_data ? preferred_layout(p.y)
                                                                 : preferred_layout(p.x);
-  return dense(p.y.dtype, shape_of(out_desc(p)), layout, what);
+  return dense(out_dtype(p), shape_of(out_desc(p)), layout, what);
 }
 
 // A problem with checked attributes and nothing else.
@@ -101,12 +101,13 @@ bool conv_flips(const std::string& mode, const char* call) {
 }
 
 std::string Family<ConvProblem>::text(const ConvProblem& p) {
-  std::string text = head_text(name, word(p.direction), p.y.dtype);
+  std::string text = head_text(name, word(p.direction), operand_dtype(p));
   auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };  // its strides are told by out=
   bool forward = p.direction == ConvDirection::forward;
   if (!forward) text += " dy=" + problem_text(p.y);
   if (forward || p.direction == ConvDirection::backward_filter) text += " x=" + problem_text(p.x);
   if (forward || p.direction == ConvDirection::backward_data) text += " w=" + problem_text(p.w);
+  if (p.residual.rank) text += " residual=" + problem_text(p.residual);
   if (p.direction == ConvDirection::backward_data) text += " dx=" + shape_only(p.x);
   if (p.direction == ConvDirection::backward_filter) text += " dw=" + shape_only(p.w);
   constexpr int64_t kOnes[] = {1, 1, 1};
@@ -116,6 +117,7 @@ std::string Family<ConvProblem>::text(const ConvProblem& p) {
   if (p.activation != Activation::identity) text += " activation=" + minidnn::name(p.activation);
   if (p.flip) text += " mode=convolution";
   if (p.ieee) text += " math=ieee";
+  if (out_dtype(p) != operand_dtype(p)) text += " to=" + short_name(out_dtype(p));
   return text + out_text(out_desc(p), default_out(p, name));
 }
 
@@ -125,6 +127,7 @@ ConvArgs Family<ConvProblem>::scratch(const ConvProblem& p, Scratch& s) {
   if (forward || p.direction == ConvDirection::backward_filter) a.x = s.tensor(p.x);
   if (forward || p.direction == ConvDirection::backward_data) a.w = s.tensor(p.w);
   if (p.has_bias) a.bias = s.tensor(bias_desc(p));
+  if (p.residual.rank) a.residual = s.tensor(p.residual);
   if (!forward) a.dy = s.tensor(p.y);
   a.out = s.tensor(out_desc(p));
   a.activation_alpha = default_alpha(p.activation);
@@ -132,25 +135,35 @@ ConvArgs Family<ConvProblem>::scratch(const ConvProblem& p, Scratch& s) {
 }
 
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
-                    const ConvAttributes& attributes, Activation activation, const Call& call) {
+                    const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
+                    const Call& call) {
   const char* me = "conv_forward";
   const Tensor& b = bias ? *bias : w;  // where no bias is given, w is looked at a second time
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
+  DType to = product_dtype(x.desc.dtype, call.out);
+  Operand of_result = to == x.desc.dtype ? Operand{"x", x} : Operand{"out", *call.out};
+  if (residual) check_operands(me, call, {of_result, {"residual", *residual}});
   check_rank(me, {"x", x}, 3, 2 + kMaxSpatial);
   ConvProblem p = problem(me, ConvDirection::forward, attributes, x.desc.rank);
   check_filter(me, p.groups, "x", shape_of(x.desc), "w", shape_of(w.desc));
   if (bias) check_shape(me, {"bias", b}, shape_of(w.desc).first(1), "for the filters of w");
   p.x = x.desc, p.w = w.desc;
-  p.y = dense(x.desc.dtype, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first,
-              "conv_forward: y");
-  Tensor y = output(me, "out", call.out, default_out(p, "conv_forward: y"), h, {{"x", x}, {"w", w}, {"bias", b}});
+  p.y = dense(to, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first, "conv_forward: y");
+  if (residual) check_shape(me, {"residual", *residual}, shape_of(p.y), "to be added to y");
+  const Tensor& r = residual ? *residual : x;
+  Tensor y = output(me, "out", call.out, default_out(p, "conv_forward: y"), h, {{"x", x}, {"w", w}, {"bias", b}},
+                    {{"residual", r}});
   if (y.desc.numel() == 0) return y;
   p.y = y.desc;
   p.activation = activation;
   p.has_bias = bias.has_value();
   p.bias_stride = bias ? b.desc.stride[0] : 0;
+  if (residual) p.residual = r.desc;
   p.ieee = ieee(h, x.desc.dtype);
-  run(h, p, ConvArgs{x.data, w.data, bias ? b.data : nullptr, nullptr, y.data, default_alpha(activation)}, call.algo);
+  run(h, p,
+      ConvArgs{x.data, w.data, bias ? b.data : nullptr, residual ? r.data : nullptr, nullptr, y.data,
+               default_alpha(activation)},
+      call.algo);
   return y;
 }
 
@@ -168,12 +181,12 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shap
                 w.desc.shape[0], ", ...]; got ", shape_text(dy.desc));
   check_x_shape(me, p.spatial, shape_of(dy.desc), shape_of(w.desc), x_shape);
   p.w = w.desc, p.y = dy.desc;
-  p.x = dense(dy.desc.dtype, x_shape, Layout::channels_first, "conv_backward_data: dx");
+  p.x = dense(product_dtype(dy.desc.dtype, call.out), x_shape, Layout::channels_first, "conv_backward_data: dx");
   Tensor dx = output(me, "out", call.out, default_out(p, "conv_backward_data: dx"), h, {{"dy", dy}, {"w", w}});
   if (dx.desc.numel() == 0) return dx;
   p.x = dx.desc;
   p.ieee = ieee(h, dy.desc.dtype);
-  run(h, p, ConvArgs{nullptr, w.data, nullptr, dy.data, dx.data, 0}, call.algo);
+  run(h, p, ConvArgs{nullptr, w.data, nullptr, nullptr, dy.data, dx.data, 0}, call.algo);
   return dx;
 }
 
@@ -185,14 +198,14 @@ Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_sh
   ConvProblem p = problem(me, ConvDirection::backward_filter, attributes, x.desc.rank);
   check_filter(me, p.groups, "x", shape_of(x.desc), "w_shape", w_shape);
   p.x = x.desc, p.y = dy.desc;
-  p.w = dense(x.desc.dtype, w_shape, Layout::channels_first, "conv_backward_filter: dw");
+  p.w = dense(product_dtype(x.desc.dtype, call.out), w_shape, Layout::channels_first, "conv_backward_filter: dw");
   check_shape(me, {"dy", dy}, y_shape(me, p, shape_of(x.desc), w_shape),
               cat("for x ", shape_text(x.desc), " and w_shape ", shape_text(w_shape)).c_str());
   Tensor dw = output(me, "out", call.out, default_out(p, "conv_backward_filter: dw"), h, {{"dy", dy}, {"x", x}});
   if (dw.desc.numel() == 0) return dw;
   p.w = dw.desc;
   p.ieee = ieee(h, x.desc.dtype);
-  run(h, p, ConvArgs{x.data, nullptr, nullptr, dy.data, dw.data, 0}, call.algo);
+  run(h, p, ConvArgs{x.data, nullptr, nullptr, nullptr, dy.data, dw.data, 0}, call.algo);
   return dw;
 }
 
@@ -206,13 +219,20 @@ Tensor conv_backward_bias(const Tensor& dy, const Call& call) {
   Tensor db = output(me, "out", call.out, default_out(p, "conv_backward_bias: db"), h, {{"dy", dy}});
   if (db.desc.numel() == 0) return db;
   p.bias_stride = db.desc.stride[0];
-  run(h, p, ConvArgs{nullptr, nullptr, nullptr, dy.data, db.data, 0}, call.algo);
+  run(h, p, ConvArgs{nullptr, nullptr, nullptr, nullptr, dy.data, db.data, 0}, call.algo);
   return db;
 }
 
+DType operand_dtype(const ConvProblem& p) { return p.direction == ConvDirection::forward ? p.x.dtype : p.y.dtype; }
+DType out_dtype(const ConvProblem& p) {
+  return p.direction == ConvDirection::backward_data     ? p.x.dtype
+         : p.direction == ConvDirection::backward_filter ? p.w.dtype
+                                                         : p.y.dtype;
+}
+
 double conv_bytes(const ConvProblem& p) {
-  auto count = [](const TensorDesc& d) { return d.rank ? double(d.numel()) : 0; };
-  return (count(p.x) + count(p.w) + count(p.y)) * double(itemsize(p.y.dtype));
+  auto bytes = [](const TensorDesc& d) { return d.rank ? double(d.numel()) * double(itemsize(d.dtype)) : 0; };
+  return bytes(p.x) + bytes(p.w) + bytes(p.y) + bytes(p.residual);
 }
 double conv_flop(const ConvProblem& p) {
   double products = p.w.rank && p.w.shape[0] ? double(p.w.numel()) / double(p.w.shape[0]) : 1;

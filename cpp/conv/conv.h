@@ -26,9 +26,10 @@ struct ConvAttributes {
 };
 bool conv_flips(const std::string& mode, const char* call);  // ShapeError unless "cross_correlation" or "convolution"
 
-// y [N, K, ...] in the layout x prefers. `bias` [K] may be absent; the activation has its default alpha.
-Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias, const ConvAttributes&,
-                    Activation, const Call&);
+// y [N, K, ...] in the layout x prefers. `bias` [K] and `residual`, of y's shape, may be absent, and `out` may be the
+// residual; the activation has its default alpha.
+Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                    const std::optional<Tensor>& residual, const ConvAttributes&, Activation, const Call&);
 // dx of that shape, in the layout dy prefers.
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvAttributes&, const Call&);
 // dw of that shape, channels last if x prefers that, else row-major.
@@ -36,6 +37,14 @@ Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_sh
                             const Call&);
 // db [K], the sum of dy over all but its channels.
 Tensor conv_backward_bias(const Tensor& dy, const Call&);
+
+// For engines: the dtype of what is read, bias included, and of what is written, y's residual included.
+DType operand_dtype(const ConvProblem&);
+DType out_dtype(const ConvProblem&);
+// Calls f(Type<T>, Type<Y>) for these two.
+template <class F> void with_conv_types(const ConvProblem& p, F&& f) {
+  with_product_types(operand_dtype(p), out_dtype(p), std::forward<F>(f));
+}
 
 // Bytes and flop for estimates, shared by the engines of both devices. Taps in the padding are counted as if they were not.
 double conv_bytes(const ConvProblem&);

@@ -101,26 +101,26 @@ template <class T> void sum(const ConvColumns& m, const Accumulator<T>* columns,
 }
 
 struct Mover final : ColumnsMover {
-  const DType dtype;
-  explicit Mover(DType t) : dtype(t) {}
+  const DType operands, dx;
+  Mover(DType t, DType result) : operands(t), dx(result) {}
   void gather(const ConvColumns& m, const void* x, void* columns, Stream) const override {
-    with_floating(dtype, [&](auto type) {
+    with_floating(operands, [&](auto type) {
       using T = typename decltype(type)::type;
       minidnn::gather(m, static_cast<const T*>(x), static_cast<T*>(columns));
     });
   }
-  void sum(const ConvColumns& m, const void* columns, void* dx, Stream) const override {
-    with_floating(dtype, [&](auto type) {
+  void sum(const ConvColumns& m, const void* columns, void* to, Stream) const override {
+    with_floating(dx, [&](auto type) {
       using T = typename decltype(type)::type;
-      minidnn::sum<T>(m, static_cast<const Accumulator<T>*>(columns), static_cast<T*>(dx));
+      minidnn::sum<T>(m, static_cast<const Accumulator<T>*>(columns), static_cast<T*>(to));
     });
   }
 };
 
 struct CpuIm2colGemm final : Im2colGemm {
   std::string name() const override { return "cpu.conv.im2col_gemm"; }
-  std::shared_ptr<const ColumnsMover> mover(DType t, const Device&) const override {
-    return std::make_shared<Mover>(t);
+  std::shared_ptr<const ColumnsMover> mover(DType operands, DType dx, const Device&) const override {
+    return std::make_shared<Mover>(operands, dx);
   }
 };
 

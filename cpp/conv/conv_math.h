@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution and its gradients from the definition, in any strides: one output element at a time forward and for dx, one
 // weight or channel by a team for dw and db.
-//   y[n, k, p] = activation(bias[k] + sum_{c, r} w[k, c, r] x[n, c, p * stride - pad + r * dilation])
+//   y[n, k, p] = activation(sum_{c, r} w[k, c, r] x[n, c, p * stride - pad + r * dilation] + bias[k] + residual[n, k, p])
 // Elements outside x are skipped, never multiplied. p and r run over three dimensions: a 2-D problem has one of size 1.
 #pragma once
 #include "cpp/activation/activation_math.h"
@@ -12,11 +12,13 @@ namespace minidnn {
 
 enum class ConvDirection : int64_t { forward, backward_data, backward_filter, backward_bias };
 
+// Operands have one dtype, the bias too. What is written has it as well, or is float32 where they are 16-bit.
 struct ConvProblem {
   ConvDirection direction{};
-  TensorDesc x;  // [N, C, spatial...]; dx in backward_data; rank 0 in backward_bias
-  TensorDesc w;  // [K, C / groups, window...]; dw in backward_filter; rank 0 in backward_bias
-  TensorDesc y;  // [N, K, spatial...]; dy in the backward directions
+  TensorDesc x;         // [N, C, spatial...]; dx in backward_data; rank 0 in backward_bias
+  TensorDesc w;         // [K, C / groups, window...]; dw in backward_filter; rank 0 in backward_bias
+  TensorDesc y;         // [N, K, spatial...]; dy in the backward directions
+  TensorDesc residual;  // of y's shape and dtype, forward only; rank 0 when there is none. May be y itself
   SpatialAttributes spatial;
   int64_t groups = 1;
   int64_t flip = 0;  // 1: a convolution, whose window is read backwards; 0: a cross-correlation
@@ -30,6 +32,7 @@ struct ConvArgs {
   const void* x = nullptr;
   const void* w = nullptr;
   const void* bias = nullptr;
+  const void* residual = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;  // y, dx, dw or db by direction
   double activation_alpha = 0;
@@ -45,13 +48,13 @@ struct ConvSide {
 // A ConvProblem made ready for arithmetic, once per plan.
 struct ConvGeometry {
   int64_t images = 0, groups = 1;
-  ConvSide x, y;
+  ConvSide x, y, residual;
   int64_t window[kMaxSpatial]{1, 1, 1};
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};  // a flipped window has negative strides
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
   // Window elements that reach one x element through some y element are this far apart, and these y elements that far.
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
-  int64_t backward_data = 0, has_bias = 0, bias_stride = 0;
+  int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};
 };
 
@@ -99,6 +102,8 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
   }
   g.backward_data = p.direction == ConvDirection::backward_data;
   g.has_bias = p.has_bias;
+  g.has_residual = p.residual.rank != 0;
+  if (g.has_residual) g.residual = detail::conv_side(p.residual, p.groups);
   g.activation = p.activation;
   return g;
 }
@@ -217,9 +222,9 @@ MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
 }
 
 // One element of y, or of dx: a sum over the other side's channels in its group and over the taps that meet data. The
-// weights are the same, k and c change places. `window` was moved to `point`.
-template <class T> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a, const ConvPoint& point,
-                                                const ConvWindow& window) {
+// weights are the same, k and c change places. `window` was moved to `point`. Y is the dtype of out and residual.
+template <class T, class Y> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a,
+                                                         const ConvPoint& point, const ConvWindow& window) {
   using Acc = Accumulator<T>;
   bool backward = g.backward_data;
   const ConvSide& out = conv_out(g);
@@ -236,9 +241,10 @@ template <class T> MINIDNN_HD void conv_element(const ConvGeometry& g, const Con
   });
   if (!backward) {
     if (g.has_bias) sum += Acc(static_cast<const T*>(a.bias)[channel * g.bias_stride]);
+    if (g.has_residual) sum += Acc(static_cast<const Y*>(a.residual)[point.offset(g.residual)]);
     sum = activate(g.activation, sum, Acc(a.activation_alpha));
   }
-  static_cast<T*>(a.out)[point.offset(out)] = T(sum);
+  static_cast<Y*>(a.out)[point.offset(out)] = Y(sum);
 }
 
 MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
@@ -246,8 +252,8 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
 }
 
 // One element of dw, by a team: sum over images and positions of dy times the x that this weight met there.
-template <class T, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
-                                                                   int64_t index, Team& team) {
+template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
+                                                                            int64_t index, Team& team) {
   using Acc = Accumulator<T>;
   Odometer<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
@@ -277,7 +283,7 @@ template <class T, class Team> MINIDNN_HD void conv_filter_element(const ConvGeo
     sum += Acc(dy[dy_offset]) * Acc(x[x_offset]);
   }
   sum = team.sum(sum);
-  if (team.rank() == 0) static_cast<T*>(a.out)[dw_at] = T(sum);
+  if (team.rank() == 0) static_cast<Y*>(a.out)[dw_at] = Y(sum);
 }
 
 // One element of db, by a team: sum over images and positions of dy.

@@ -8,7 +8,8 @@ namespace {
 
 constexpr double kGrainFlop = 32768;  // work a thread is worth waking for
 
-template <class T> void compute(const ConvGeometry& g, ConvDirection direction, double flop, const ConvArgs& a) {
+template <class T, class Y> void compute(const ConvGeometry& g, ConvDirection direction, double flop,
+                                         const ConvArgs& a) {
   bool of_points = direction == ConvDirection::forward || direction == ConvDirection::backward_data;
   int64_t n = of_points                                     ? conv_out_numel(g)
               : direction == ConvDirection::backward_filter ? conv_weights(g)
@@ -21,10 +22,10 @@ template <class T> void compute(const ConvGeometry& g, ConvDirection direction, 
       ConvWindow window;
       for (int64_t i = begin; i < end; ++i, point.count.advance()) {
         window.move_to(g, point);
-        conv_element<T>(g, a, point, window);
+        conv_element<T, Y>(g, a, point, window);
       }
     } else if (direction == ConvDirection::backward_filter) {
-      for (int64_t i = begin; i < end; ++i) conv_filter_element<T>(g, a, i, solo);
+      for (int64_t i = begin; i < end; ++i) conv_filter_element<T, Y>(g, a, i, solo);
     } else {
       for (int64_t i = begin; i < end; ++i) conv_bias_element<T>(g, a, i, solo);
     }
@@ -39,8 +40,9 @@ struct Direct final : Engine<ConvProblem> {
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device&, const Config&) const override {
     return make_plan<ConvProblem>([p, g = conv_geometry(p)](const ConvArgs& a, void*, Stream) {
-      with_floating(p.y.dtype,
-                    [&](auto type) { compute<typename decltype(type)::type>(g, p.direction, conv_flop(p), a); });
+      with_conv_types(p, [&](auto from, auto to) {
+        compute<typename decltype(from)::type, typename decltype(to)::type>(g, p.direction, conv_flop(p), a);
+      });
     });
   }
 };

@@ -132,10 +132,11 @@ struct Chunk {
 Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
   ConvGeometry g = conv_geometry(p);
   g.images = images;
-  DType t = p.y.dtype, sum = sum_dtype(t);
+  DType t = operand_dtype(p), to = out_dtype(p), sum = sum_dtype(t);
   int64_t positions = volume(g.y.size), channels = g.x.channels * volume(g.window), k = g.y.channels;
   std::optional<Filters> f = filters(p, g);
-  std::optional<Matrix4> x = x_as_columns(g), y = pixels(g, g.y, kUnitSteps);
+  std::optional<Matrix4> x = x_as_columns(g), y = pixels(g, g.y, kUnitSteps), residual;
+  if (g.has_residual) residual = pixels(g, g.residual, kUnitSteps);
   bool filter = p.direction == ConvDirection::backward_filter;
   if (filter) {  // images and positions are summed over, so they must be one dimension
     if (x && !rows_join(*x, images, positions)) x = {};
@@ -156,16 +157,21 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
     c.gathers_dy = true;
   }
   // Where all operands allow it images and positions are one dimension, else images count as a batch.
-  bool join = filter || (rows_join(*x, images, positions) && rows_join(*y, images, positions));
+  bool join = filter || (rows_join(*x, images, positions) && rows_join(*y, images, positions) &&
+                         (!residual || rows_join(*residual, images, positions)));
   int64_t batch = join ? 1 : images, rows = join ? images * positions : positions;
-  if (join && positions == 1) x->row = x->image, y->row = y->image;
+  if (join && positions == 1) {
+    x->row = x->image, y->row = y->image;
+    if (residual) residual->row = residual->image;
+  }
 
   MatmulProblem& m = c.product;
   m.ieee = p.ieee;
   if (p.direction == ConvDirection::forward) {
     m.a = matrices(t, *x, g.groups, batch, rows, channels);
     m.b = matrices(t, f->matrix.transposed(), g.groups, batch, channels, k);
-    m.y = matrices(t, *y, g.groups, batch, rows, k);
+    m.y = matrices(to, *y, g.groups, batch, rows, k);
+    if (residual) m.c = matrices(to, *residual, g.groups, batch, rows, k);
     m.activation = p.activation;
     // The product's own bias is one for all its matrices; that of groups is added as c, repeated over the rows.
     if (p.has_bias && g.groups > 1)
@@ -174,12 +180,12 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
   } else if (p.direction == ConvDirection::backward_data) {
     m.a = matrices(t, *y, g.groups, batch, rows, k);
     m.b = matrices(t, f->matrix, g.groups, batch, k, channels);
-    m.y = matrices(c.sums_dx ? sum : t, *x, g.groups, batch, rows, channels);
+    m.y = matrices(c.sums_dx ? sum : to, *x, g.groups, batch, rows, channels);
   } else {
     m.a = matrices(t, y->transposed(), g.groups, 1, k, rows);
     m.b = matrices(t, *x, g.groups, 1, rows, channels);
     Matrix4 packed{k * channels, 0, channels, 1};
-    m.y = matrices(accumulates ? sum : t, accumulates ? packed : f->matrix, g.groups, 1, k, channels);
+    m.y = matrices(accumulates ? sum : to, accumulates ? packed : f->matrix, g.groups, 1, k, channels);
     if (accumulates) m.c = m.y;
   }
   return c;
@@ -210,7 +216,7 @@ struct Lowering {
 
   Lowering(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
     ConvGeometry g = conv_geometry(p);
-    DType t = p.y.dtype;
+    DType t = operand_dtype(p);
     accumulates = p.direction == ConvDirection::backward_filter && (images < g.images || !filters(p, g));
     size_t inner = 0;
     auto choose = [&](const auto& problem, auto& choice) {
@@ -273,13 +279,13 @@ struct LoweredPlan final : Plan<ConvProblem> {
 
   void run(const ConvArgs& args, void* workspace, Stream stream) const override {
     auto room = [&](size_t at) { return static_cast<char*>(workspace) + at; };
-    int64_t size = int64_t(itemsize(p.y.dtype));
+    int64_t size = int64_t(itemsize(operand_dtype(p))), out_size = int64_t(itemsize(out_dtype(p)));
     for (int64_t first = 0; first < g.images; first += low.images) {
       const Chunk& c = first + low.images <= g.images ? low.whole : low.rest;
       auto in = [&](const void* base, const ConvSide& s) {
         return static_cast<const char*>(base) + first * s.image * size;
       };
-      auto out = [&](const ConvSide& s) { return static_cast<char*>(args.out) + first * s.image * size; };
+      auto out = [&](const ConvSide& s) { return static_cast<char*>(args.out) + first * s.image * out_size; };
       const void *x = nullptr, *dy = nullptr;
       if (!g.backward_data) x = in(args.x, g.x);
       if (p.direction != ConvDirection::forward) dy = in(args.dy, g.y);
@@ -297,6 +303,8 @@ struct LoweredPlan final : Plan<ConvProblem> {
         m.activation_alpha = args.activation_alpha;
         if (c.product.has_bias) m.bias = args.bias;
         else if (p.has_bias) m.c = args.bias, m.beta = 1;
+        if (p.residual.rank)
+          m.c = static_cast<const char*>(args.residual) + first * g.residual.image * out_size, m.beta = 1;
       } else if (p.direction == ConvDirection::backward_data) {
         m.a = dy, m.b = args.w, m.y = c.sums_dx ? room(low.columns_at) : out(g.x);
       } else {
@@ -318,10 +326,14 @@ std::string Im2colGemm::why_not(const ConvProblem& p, const Device& d) const {
   ConvGeometry g = conv_geometry(p);
   if (p.direction == ConvDirection::forward && !pixels(g, g.y, kUnitSteps))
     return "writes y as a matrix, so one stride must lead through all its positions";
+  if (g.has_residual && !pixels(g, g.residual, kUnitSteps))
+    return "adds the residual as a matrix, so one stride must lead through all its positions";
+  if (g.groups > 1 && p.has_bias && (g.has_residual || out_dtype(p) != operand_dtype(p)))
+    return "adds the bias of groups in the residual's place and as y's dtype, so one of the three must go";
   if (p.direction != ConvDirection::backward_filter && !filters(p, g))
     return "reads w as a matrix, so one stride must lead through its channels and window, either of them first";
   g.images = 1;
-  double bytes = columns_elements(g) * double(itemsize(sum_dtype(p.y.dtype)));
+  double bytes = columns_elements(g) * double(itemsize(sum_dtype(operand_dtype(p))));
   if (bytes > double(d.memory_bytes))
     return cat("the columns of one image take up to ", bytes_text(bytes), ", more than the device's ",
                bytes_text(double(d.memory_bytes)));
@@ -331,7 +343,7 @@ std::string Im2colGemm::why_not(const ConvProblem& p, const Device& d) const {
 double Im2colGemm::estimate_us(const ConvProblem& p, const Device& d) const {
   Lowering low(p, d, images_of(configs(p, d).front()));
   double chunks = double(ceil_div(p.y.shape[0], low.images));
-  double moving = low.moves() ? roofline_us(0, low.moved_bytes(p.y.dtype), d, 0.5) : 0;
+  double moving = low.moves() ? roofline_us(0, low.moved_bytes(operand_dtype(p)), d, 0.5) : 0;
   return chunks * (low.whole.choice.estimate_us + moving) + low.to_dw_choice.estimate_us;
 }
 
@@ -341,8 +353,8 @@ std::vector<Config> Im2colGemm::configs(const ConvProblem& p, const Device& d) c
   int64_t images = p.y.shape[0];
   Chunk one = lower(p, 1, false);
   if (one.gathers_x || one.gathers_dy || one.sums_dx)
-    images =
-        std::clamp(int64_t(enough / (columns_elements(one.x.g) * double(itemsize(p.y.dtype)))), int64_t(1), images);
+    images = std::clamp(int64_t(enough / (columns_elements(one.x.g) * double(itemsize(operand_dtype(p))))), int64_t(1),
+                        images);
   std::vector<Config> all;
   for (; images > 0; images /= 2) all.push_back(cat("images=", images));
   return all;
@@ -354,7 +366,7 @@ size_t Im2colGemm::workspace_bytes(const ConvProblem& p, const Device& d, const 
 
 std::unique_ptr<Plan<ConvProblem>> Im2colGemm::build(const ConvProblem& p, const Device& d,
                                                      const Config& config) const {
-  return std::make_unique<LoweredPlan>(p, d, images_of(config), mover(p.y.dtype, d));
+  return std::make_unique<LoweredPlan>(p, d, images_of(config), mover(operand_dtype(p), out_dtype(p), d));
 }
 
 }  // namespace minidnn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution as a matrix product (im2col), written once for both devices. The batch is cut into chunks of images; for each
-//   forward          y       = columns(x) @ w^T    with bias and activation in the product's epilogue
+//   forward          y       = columns(x) @ w^T    with bias, residual and activation in the product's epilogue
 //   backward_data    columns = dy @ w              summed back into dx, in float32 (float64)
 //   backward_filter  dw      = dy^T @ columns(x)   over all images of the chunk; chunks add up in float32 (float64)
 // The columns live in the workspace; a pointwise convolution reads x, or writes dx, in their place. A device brings the two
@@ -26,7 +26,7 @@ struct Im2colGemm : Engine<ConvProblem> {
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem&, const Device&, const Config&) const override;
 
  protected:
-  virtual std::shared_ptr<const ColumnsMover> mover(DType, const Device&) const = 0;
+  virtual std::shared_ptr<const ColumnsMover> mover(DType operands, DType dx, const Device&) const = 0;
 };
 
 const Engine<ConvProblem>& conv_im2col_gemm_cpu();  // conv_cpu.cpp

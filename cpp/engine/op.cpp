@@ -57,6 +57,11 @@ Tensor output(const char* call, const char* label, const std::optional<Tensor>& 
   return *out;
 }
 
+DType product_dtype(DType operands, const std::optional<Tensor>& out) {
+  bool wider = out && out->desc.dtype == DType::float32 && itemsize(operands) == 2;
+  return wider ? DType::float32 : operands;
+}
+
 std::string out_text(const TensorDesc& out, const TensorDesc& like) {
   return same_strides(out, like) ? "" : " out=" + problem_text(out);
 }

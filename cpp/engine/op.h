@@ -31,6 +31,18 @@ void check_shape(const char* call, const Operand&, std::span<const int64_t> want
 Tensor output(const char* call, const char* name, const std::optional<Tensor>& out, const TensorDesc& want,
               const Handle&, std::initializer_list<Operand> inputs, std::initializer_list<Operand> in_place = {});
 
+// What a product of 16-bit operands may be written in instead: float32, if `out` is. Else their dtype.
+DType product_dtype(DType operands, const std::optional<Tensor>& out);
+// Calls f(Type<T>, Type<Y>) for the dtypes of operands and of a product of theirs.
+template <class F> void with_product_types(DType operands, DType result, F&& f) {
+  with_floating(operands, [&](auto type) {
+    if constexpr (sizeof(typename decltype(type)::type) == 2) {
+      if (result == DType::float32) return f(type, Type<float>{});
+    }
+    f(type, type);
+  });
+}
+
 // " out=4x5:s1,4" when the output's strides are not what the library would choose for `like`; for problem texts.
 std::string out_text(const TensorDesc& out, const TensorDesc& like);
 

@@ -61,7 +61,9 @@ MatmulArgs Family<MatmulProblem>::scratch(const MatmulProblem& p, Scratch& s) {
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, const Call& call) {
   const char* me = "matmul";
   Handle& h = check_operands(me, call, {{"a", a}, {"b", b}});
-  if (options.c) check_operands(me, call, {{"a", a}, {"c", *options.c}});
+  DType to = product_dtype(a.desc.dtype, call.out);
+  Operand of_result = to == a.desc.dtype ? Operand{"a", a} : Operand{"out", *call.out};
+  if (options.c) check_operands(me, call, {of_result, {"c", *options.c}});
   if (options.bias) check_operands(me, call, {{"a", a}, {"bias", *options.bias}});
   check_rank(me, {"a", a}, 2, 5);
   check_rank(me, {"b", b}, 2, 5);
@@ -80,7 +82,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
   MatmulProblem p{with_batch(a_desc, *shape), with_batch(b_desc, *shape)};
   shape->end()[-2] = m;
   shape->end()[-1] = n;
-  TensorDesc want = dense(a.desc.dtype, *shape, Layout::channels_first, "matmul: the result");
+  TensorDesc want = dense(to, *shape, Layout::channels_first, "matmul: the result");
 
   MINIDNN_CHECK(ShapeError, options.beta == 0 || options.c || call.out, me, ": beta=", options.beta,
                 " scales c, and neither c nor an out to add to is given");

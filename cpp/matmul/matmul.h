@@ -25,7 +25,7 @@ struct MatmulOptions {
 };
 
 // activation(alpha * op(a) @ op(b) + beta * c + bias) for a [..., M, K] and b [..., K, N], batch dimensions broadcast.
-// The result is row-major. `out` may be c.
+// The result is row-major. `out` may be c; it may be float32 where a is of 16 bits, and then so is c.
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions&, const Call& call);
 
 // For engines. Empty, or why these dtypes are no product.
@@ -33,12 +33,7 @@ std::string matmul_why_not(const MatmulProblem&);
 // Calls f(Type<T>, Type<Y>) for the dtypes of a and of y that matmul_why_not lets through.
 template <class F>
 void with_matmul_types(const MatmulProblem& p, F&& f) {
-  with_floating(p.a.dtype, [&](auto type) {
-    if constexpr (sizeof(typename decltype(type)::type) == 2) {
-      if (p.y.dtype == DType::float32) return f(type, Type<float>{});
-    }
-    f(type, type);
-  });
+  with_product_types(p.a.dtype, p.y.dtype, std::forward<F>(f));
 }
 double matmul_bytes(const MatmulProblem&);  // repeated elements count once
 double matmul_flop(const MatmulProblem&);

@@ -6,11 +6,13 @@
 namespace minidnn {
 namespace {
 
-KernelSpec spec(ConvDirection direction, DType dtype) {
+KernelSpec spec(ConvDirection direction, DType t, DType y) {
+  std::string types = cuda_name(t);
+  if (direction != ConvDirection::backward_bias) types += ", " + cuda_name(y);
   const char* kernel = direction == ConvDirection::backward_filter ? "conv_direct_filter"
                        : direction == ConvDirection::backward_bias ? "conv_direct_bias"
                                                                    : "conv_direct";
-  return {"cuda/conv/direct.cu", cat("minidnn::", kernel, "<", cuda_name(dtype), ">")};
+  return {"cuda/conv/direct.cu", cat("minidnn::", kernel, "<", types, ">")};
 }
 
 // A thread an element of y or dx, a block an element of dw or db.
@@ -32,7 +34,7 @@ struct Direct final : Engine<ConvProblem> {
     return roofline_us(conv_flop(p), conv_bytes(p), d, 0.03);  // two loads and their addresses for each product
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    auto kernel = cuda::load_kernel(spec(p.direction, p.y.dtype), d.place.index);
+    auto kernel = cuda::load_kernel(spec(p.direction, operand_dtype(p), out_dtype(p)), d.place.index);
     ConvGeometry g = conv_geometry(p);
     return make_plan<ConvProblem>(
         [kernel, g, config = launch_config(p.direction, g, d)](const ConvArgs& a, void*, Stream stream) {
@@ -43,9 +45,13 @@ struct Direct final : Engine<ConvProblem> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (DType t : kFloatingDTypes)
-      for (auto d : {ConvDirection::forward, ConvDirection::backward_filter, ConvDirection::backward_bias})
-        all.push_back(spec(d, t));
+    for (DType t : kFloatingDTypes) {
+      for (auto d : {ConvDirection::forward, ConvDirection::backward_filter}) {
+        all.push_back(spec(d, t, t));
+        if (itemsize(t) == 2) all.push_back(spec(d, t, DType::float32));
+      }
+      all.push_back(spec(ConvDirection::backward_bias, t, t));
+    }
     return all;
   }
 };

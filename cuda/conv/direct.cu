@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution from the definition (cpp/conv/conv_math.h). A thread an element of y or dx; a block an element of dw or db.
+// T is the dtype of what is read, Y of what is written.
 #include "cpp/conv/conv_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/team.cuh"
 
 namespace minidnn {
 
-template <class T>
+template <class T, class Y>
 __global__ void __launch_bounds__(256) conv_direct(const __grid_constant__ ConvGeometry g, ConvArgs a) {
   grid_stride(conv_out_numel(g), [&](int64_t i) {
     ConvPoint point(g, conv_out(g), i);
     ConvWindow window;
     window.move_to(g, point);
-    conv_element<T>(g, a, point, window);
+    conv_element<T, Y>(g, a, point, window);
   });
 }
 
-template <class T>
+template <class T, class Y>
 __global__ void __launch_bounds__(256) conv_direct_filter(const __grid_constant__ ConvGeometry g, ConvArgs a) {
   BlockTeam team;
-  for (int64_t i = blockIdx.x; i < conv_weights(g); i += gridDim.x) conv_filter_element<T>(g, a, i, team);
+  for (int64_t i = blockIdx.x; i < conv_weights(g); i += gridDim.x) conv_filter_element<T, Y>(g, a, i, team);
 }
 
 template <class T>

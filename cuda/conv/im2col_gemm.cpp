@@ -14,10 +14,10 @@ KernelSpec spec(const char* kernel, DType dtype) {
 struct Mover final : ColumnsMover {
   const Device& device;
   const std::shared_ptr<const cuda::Kernel> gather_kernel, sum_kernel;
-  Mover(DType t, const Device& d)
+  Mover(DType operands, DType dx, const Device& d)
       : device(d),
-        gather_kernel(cuda::load_kernel(spec("conv_columns_gather", t), d.place.index)),
-        sum_kernel(cuda::load_kernel(spec("conv_columns_sum", t), d.place.index)) {}
+        gather_kernel(cuda::load_kernel(spec("conv_columns_gather", operands), d.place.index)),
+        sum_kernel(cuda::load_kernel(spec("conv_columns_sum", dx), d.place.index)) {}
 
   void gather(const ConvColumns& m, const void* x, void* columns, Stream stream) const override {
     cuda::LaunchConfig config = cuda::elementwise_launch(columns_points(m), device);
@@ -34,8 +34,8 @@ struct Mover final : ColumnsMover {
 struct CudaIm2colGemm final : Im2colGemm {
   std::string name() const override { return "cuda.conv.im2col_gemm"; }
   unsigned traits() const override { return kNeedsJit; }
-  std::shared_ptr<const ColumnsMover> mover(DType t, const Device& d) const override {
-    return std::make_shared<Mover>(t, d);
+  std::shared_ptr<const ColumnsMover> mover(DType operands, DType dx, const Device& d) const override {
+    return std::make_shared<Mover>(operands, dx, d);
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;

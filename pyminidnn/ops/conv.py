@@ -20,6 +20,7 @@ def conv_forward(
     x: ArrayLike,
     w: ArrayLike,
     bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
     *,
     stride: PerDimension = 1,
     padding: Padding = 0,
@@ -31,9 +32,10 @@ def conv_forward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """Slides the filters w over x, adds a bias and applies an activation, in one pass over y.
+    """Slides the filters w over x, adds a bias and a tensor, and applies an activation, in one pass over y.
 
-    y[n, k, p] = activation(bias[k] + sum_{c, r} w[k, c, r] x[n, g C/groups + c, p stride - before + r dilation])
+    y[n, k, p] = activation(sum_{c, r} w[k, c, r] x[n, g C/groups + c, p stride - before + r dilation] + bias[k]
+                            + residual[n, k, p])
 
     g = k // (K/groups) is the group of filter k; x counts as zero outside its bounds; p and r run over 1, 2 or 3
     dimensions. P = floor((before + H + after - dilation (R - 1) - 1) / stride) + 1 in each.
@@ -41,25 +43,28 @@ def conv_forward(
     x           [N, C, spatial...], rank 3 to 5, any strides; float32, float64, float16 or bfloat16
     w           [K, C/groups, window...], dtype of x, any strides
     bias        [K], dtype of x; None: no bias
+    residual    [N, K, P...], dtype of y, any strides; None: nothing is added
     stride, dilation  positive: one for all spatial dimensions, or one for each
     padding     at least 0: one for all, or for each dimension a number or a pair (before, after)
     groups      divides C and K; groups=C convolves each channel by itself (depthwise)
     activation  a mode of activation_forward with its default alpha; None: none
     mode        "convolution" reads the window backwards: w[k, c, R-1-r]
     algo        an engine by name, "cpu.conv.im2col_gemm" or "im2col_gemm"; None: the fastest expected
-    out         written instead of a new tensor; [N, K, P...], dtype and device of x; shares memory with no input
+    out         written instead of a new tensor; [N, K, P...] on x's device, of x's dtype, or float32 for 16-bit ones;
+                may be residual itself, and shares memory with no other input
     handle      None: the current one for x's device
     returns     y [N, K, P...] in the layout of x, on its device and the handle's stream (does not synchronise)
 
     Sums are float32, float64 for float64, and y is rounded once, after the activation. float32 products may be rounded
     to TF32 on a GPU; Handle(math="ieee") forbids it. Zeros of the padding are skipped by some engines and multiplied by
-    others: an infinite or NaN weight there may make NaN or not. Without channels, y = activation(bias). Deterministic.
+    others: an infinite or NaN weight there may make NaN or not. Without channels, y = activation(bias + residual).
+    Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     Source: Chellapilla, Puri & Simard 2006 (convolution as a matrix product).
     """
-    x, w, bias = operands(handle, x, w, bias, out=out)
+    x, w, bias, residual = operands(handle, x, w, bias, residual, out=out)
     return _C.conv_forward(
-        x, w, bias, stride, padding, dilation, groups, activation, mode, algo or "", output(out), handle
+        x, w, bias, residual, stride, padding, dilation, groups, activation, mode, algo or "", output(out), handle
     )
 
 
@@ -84,7 +89,8 @@ def conv_backward_data(
     dy       [N, K, P...], the gradient before the activation, any strides
     w        [K, C/groups, window...] as in conv_forward
     x_shape  [N, C, spatial...] of x. With a stride, several sizes lead to one dy; any of them will do
-    out      written instead of a new tensor; x_shape, dtype and device of dy; shares memory with no input
+    out      written instead of a new tensor; x_shape on dy's device, of dy's dtype, or float32 for 16-bit ones; shares
+             memory with no input
     stride, padding, dilation, groups, mode, algo, handle  as in conv_forward
     returns  dx in the layout of dy; zero where no window reaches
 
@@ -117,7 +123,8 @@ def conv_backward_filter(
     dy       [N, K, P...], the gradient before the activation, any strides
     x        [N, C, spatial...] as in conv_forward
     w_shape  [K, C/groups, window...] of w
-    out      written instead of a new tensor; w_shape, dtype and device of x; shares memory with no input
+    out      written instead of a new tensor; w_shape on x's device, of x's dtype, or float32 for 16-bit ones; shares
+             memory with no input
     stride, padding, dilation, groups, mode, algo, handle  as in conv_forward
     returns  dw, channels last in memory if x is, else row-major
 

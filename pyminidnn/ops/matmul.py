@@ -36,14 +36,15 @@ def matmul(
     bias         [N], added to every row
     activation   a mode of activation_forward with its default alpha; None: identity
     algo         an engine by name, "cpu.matmul.blocked" or "blocked"; None: the fastest expected
-    out          written instead of a new tensor; shape, dtype and device of y; may be c itself, but not a, b or bias
+    out          written instead of a new tensor; shape and device of y, dtype of a, or float32 for 16-bit ones; may be
+                 c itself, but not a, b or bias
     handle       None: the current one for a's device. Its math="ieee" keeps float32 products in float32; "tf32", the
                  default, allows an engine to round them to TF32
     returns      y [..., M, N], row-major, on a's device and the handle's stream (does not synchronise)
 
-    a, b, c and bias have one dtype. Sums and all that follows are in float32, float64 for float64, and rounded once.
-    K = 0 gives activation(beta c + bias). NaN gives NaN, also where it meets a 0. Deterministic, and on the CPU the
-    same whatever the number of threads.
+    a, b and bias have one dtype, and c that of y. Sums and all that follows are in float32, float64 for float64, and
+    rounded once. K = 0 gives activation(beta c + bias). NaN gives NaN, also where it meets a 0. Deterministic, and on
+    the CPU the same whatever the number of threads.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     Source: Goto & van de Geijn 2008, doi:10.1145/1356052.1356053 (packing and blocking on the CPU).
     """

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolution from its definition, one window element ("tap") at a time; and the window geometry that pooling shares.
 
-y[n, k, p] = activation(bias[k] + sum_{c, r} w[k, c, r] * x[n, g * C/groups + c, p * stride - before + r * dilation])
+y[n, k, p] = activation(sum_{c, r} w[k, c, r] * x[n, g * C/groups + c, p * stride - before + r * dilation] + bias[k]
+                        + residual[n, k, p])
 
 g is the group of k; x is zero outside its bounds. These zeros are multiplied: an infinite w makes NaN at the border.
 mode="convolution" reads w[k, c, R-1-r] instead. p and r run over 1, 2 or 3 spatial dimensions, by rank.
@@ -71,9 +72,19 @@ def _flipped_if_convolution(w, mode):
 
 
 def conv_forward(
-    x, w, bias=None, *, stride=1, padding=0, dilation=1, groups=1, activation=None, mode="cross_correlation"
+    x,
+    w,
+    bias=None,
+    residual=None,
+    *,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    activation=None,
+    mode="cross_correlation",
 ):
-    """The formula above. x [N, C, *spatial], w [K, C/groups, *window], bias [K]."""
+    """The formula above. x [N, C, *spatial], w [K, C/groups, *window], bias [K], residual as y."""
     x, w = np.asarray(x, np.float64), _flipped_if_convolution(np.asarray(w, np.float64), mode)
     (n, c), (k, c_group) = x.shape[:2], w.shape[:2]
     if c != c_group * groups or k % groups:
@@ -88,6 +99,8 @@ def conv_forward(
     y = y.reshape(y_shape)
     if bias is not None:
         y += np.asarray(bias, np.float64).reshape(k, *(1,) * (x.ndim - 2))
+    if residual is not None:
+        y += np.asarray(residual, np.float64)
     return activation_forward(y, activation or "identity")
 
 

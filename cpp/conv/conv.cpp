@@ -117,6 +117,7 @@ std::string Family<ConvProblem>::text(const ConvProblem& p) {
   if (p.activation != Activation::identity) text += " activation=" + minidnn::name(p.activation);
   if (p.flip) text += " mode=convolution";
   if (p.ieee) text += " math=ieee";
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
   if (out_dtype(p) != operand_dtype(p)) text += " to=" + short_name(out_dtype(p));
   return text + out_text(out_desc(p), default_out(p, name));
 }
@@ -160,6 +161,7 @@ Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor
   p.bias_stride = bias ? b.desc.stride[0] : 0;
   if (residual) p.residual = r.desc;
   p.ieee = ieee(h, x.desc.dtype);
+  p.alignment = alignment_of(h, {x.data, w.data, r.data, y.data});
   run(h, p,
       ConvArgs{x.data, w.data, bias ? b.data : nullptr, residual ? r.data : nullptr, nullptr, y.data,
                default_alpha(activation)},
@@ -186,6 +188,7 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shap
   if (dx.desc.numel() == 0) return dx;
   p.x = dx.desc;
   p.ieee = ieee(h, dy.desc.dtype);
+  p.alignment = alignment_of(h, {dy.data, w.data, dx.data});
   run(h, p, ConvArgs{nullptr, w.data, nullptr, nullptr, dy.data, dx.data, 0}, call.algo);
   return dx;
 }
@@ -205,6 +208,7 @@ Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_sh
   if (dw.desc.numel() == 0) return dw;
   p.w = dw.desc;
   p.ieee = ieee(h, x.desc.dtype);
+  p.alignment = alignment_of(h, {dy.data, x.data, dw.data});
   run(h, p, ConvArgs{x.data, nullptr, nullptr, nullptr, dy.data, dw.data, 0}, call.algo);
   return dw;
 }

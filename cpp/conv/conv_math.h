@@ -23,6 +23,7 @@ struct ConvProblem {
   int64_t groups = 1;
   int64_t flip = 0;  // 1: a convolution, whose window is read backwards; 0: a cross-correlation
   int64_t ieee = 0;  // 1: float32 products stay float32; 0: they may be rounded to TF32
+  int64_t alignment = 16;  // of all tensors in memory, in bytes: at most 16, and less only on a GPU
   Activation activation{};
   int64_t has_bias = 0;     // forward only
   int64_t bias_stride = 0;  // of the bias [K], in elements: read forward, written in backward_bias

@@ -57,6 +57,13 @@ Tensor output(const char* call, const char* label, const std::optional<Tensor>& 
   return *out;
 }
 
+int64_t alignment_of(const Handle& h, std::initializer_list<const void*> addresses) {
+  uintptr_t bits = 16;
+  if (h.place().is_cuda)
+    for (const void* a : addresses) bits |= reinterpret_cast<uintptr_t>(a);
+  return int64_t(bits & -bits);
+}
+
 DType product_dtype(DType operands, const std::optional<Tensor>& out) {
   bool wider = out && out->desc.dtype == DType::float32 && itemsize(operands) == 2;
   return wider ? DType::float32 : operands;

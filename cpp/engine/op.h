@@ -33,6 +33,8 @@ Tensor output(const char* call, const char* name, const std::optional<Tensor>& o
 
 // What a product of 16-bit operands may be written in instead: float32, if `out` is. Else their dtype.
 DType product_dtype(DType operands, const std::optional<Tensor>& out);
+// What divides all these addresses, in bytes: 16 at most, and always on the CPU, whose engines do not ask.
+int64_t alignment_of(const Handle&, std::initializer_list<const void*>);
 // Calls f(Type<T>, Type<Y>) for the dtypes of operands and of a product of theirs.
 template <class F> void with_product_types(DType operands, DType result, F&& f) {
   with_floating(operands, [&](auto type) {

@@ -45,6 +45,7 @@ std::string Family<MatmulProblem>::text(const MatmulProblem& p) {
   if (p.has_bias && !is_row_major(bias_desc(p))) text += cat(" bias_stride=", p.bias_stride);
   if (p.activation != Activation::identity) text += " activation=" + minidnn::name(p.activation);
   if (p.ieee) text += " math=ieee";
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
   if (p.y.dtype != p.a.dtype) text += " to=" + short_name(p.y.dtype);
   return text + out_text(p.y, dense(p.y.dtype, shape_of(p.y), Layout::channels_first, name));
 }
@@ -105,6 +106,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
   if (options.beta != 0 && !options.c) p.c = y.desc;
   p.y = y.desc;
   p.ieee = a.desc.dtype == DType::float32 && h.options().math == Math::ieee;
+  p.alignment = alignment_of(h, {a.data, b.data, c.data, y.data});
   p.activation = options.activation;
   if (want.numel() == 0) return y;
   run(h, p,

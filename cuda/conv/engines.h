@@ -5,6 +5,7 @@
 
 namespace minidnn {
 
+const Engine<ConvProblem>& conv_wgmma();
 const Engine<ConvProblem>& conv_direct();
 const Engine<ConvProblem>& conv_im2col_gemm();
 

@@ -34,6 +34,7 @@ GemmWindow window_of(const ConvSide& s) {
   GemmWindow w;
   w.on = 1;
   std::ranges::copy(s.size, w.size);
+  std::ranges::copy(s.space, w.stride);
   return w;
 }
 
@@ -74,6 +75,11 @@ GemmView forward(const ConvProblem& p, const ConvGeometry& g) {
   v.y_m = position_strides(g.y), v.y_n = strides_of({g.y.channel}),
   v.y_batch = strides_of({g.y.channels * g.y.channel});
   v.bias_n = strides_of({p.bias_stride}), v.bias_batch = strides_of({g.y.channels * p.bias_stride});
+  if (p.residual.rank) {
+    const ConvSide residual = detail::conv_side(p.residual, p.groups);
+    v.c_m = position_strides(residual), v.c_n = strides_of({residual.channel});
+    v.c_batch = strides_of({residual.channels * residual.channel});
+  }
   return v;
 }
 
@@ -137,6 +143,62 @@ GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
 
 }  // namespace
 
+void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
+  int64_t to = kDigits - 1;  // where the next digit goes, from the back
+  bool any = false;
+  GemmIndex joined;
+  joined.size = index.size;
+  std::vector<GemmStrides> strides(walkers.size());
+  for (int64_t j = kDigits - 1; j >= 0; --j) {
+    if (index.digit[j] == 1) continue;
+    bool joins = any;
+    size_t i = 0;
+    for (GemmStrides* w : walkers) {
+      const GemmStrides& s = strides[i++];
+      joins = joins && w->of[j] == s.of[to] * joined.digit[to];
+    }
+    if (joins) {
+      joined.digit[to] *= index.digit[j];
+      continue;
+    }
+    if (any) --to;
+    any = true;
+    joined.digit[to] = index.digit[j];
+    i = 0;
+    for (GemmStrides* w : walkers) strides[i++].of[to] = w->of[j];
+  }
+  joined.first = to;
+  index = joined;
+  size_t i = 0;
+  for (GemmStrides* w : walkers) *w = strides[i++];
+}
+
+GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit) {
+  GemmOutput o;
+  o.m = v.m, o.n = v.n, o.batch = v.batch, o.y_offset = v.y_offset;
+  o.y_m = v.y_m, o.y_n = v.y_n, o.y_batch = v.y_batch;
+  if (has_c) o.c_m = v.c_m, o.c_n = v.c_n, o.c_batch = v.c_batch;
+  if (has_bias) {
+    o.bias_by_row = std::ranges::any_of(v.bias_m.of, [](int64_t s) { return s != 0; });
+    o.bias = o.bias_by_row ? v.bias_m : v.bias_n, o.bias_batch = v.bias_batch;
+  }
+  GemmStrides none;
+  join(o.m, {&o.y_m, &o.c_m, o.bias_by_row ? &o.bias : &none});
+  join(o.n, {&o.y_n, &o.c_n, o.bias_by_row ? &none : &o.bias});
+  o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
+  // `count` neighbours from a multiple of `count`, wherever the other digits stand.
+  auto neighbours = [&](int64_t count, const GemmStrides& n, const GemmStrides& m, const GemmStrides& b, int64_t offset) {
+    bool all = n.of[kDigits - 1] == 1 && o.n.digit[kDigits - 1] % count == 0 && o.n_limit % count == 0 && offset % count == 0;
+    for (int j = 0; j < kDigits; ++j)
+      all = all && m.of[j] % count == 0 && b.of[j] % count == 0 && (j == kDigits - 1 || n.of[j] % count == 0);
+    return all;
+  };
+  const int64_t item = int64_t(itemsize(y));
+  o.y_vectors = alignment >= min_of(8 * item, int64_t(16)) && neighbours(8, o.y_n, o.y_m, o.y_batch, o.y_offset);
+  o.c_pairs = has_c && alignment >= 2 * item && neighbours(2, o.c_n, o.c_m, o.c_batch, 0);
+  return o;
+}
+
 GemmView gemm_view(const MatmulProblem& p) {
   const int r = int(p.y.rank);
   GemmView v;
@@ -145,7 +207,7 @@ GemmView gemm_view(const MatmulProblem& p) {
     for (int i = 0; i < r - 2 && d.rank; ++i) s.of[kDigits - (r - 2) + i] = d.stride[i];
     return s;
   };
-  for (int i = 0; i < r - 2; ++i) v.batch.size *= v.batch.digit[kDigits - (r - 2) + i] = p.y.shape[i];
+  v.batch = index_of({r > 4 ? p.y.shape[r - 5] : 1, r > 3 ? p.y.shape[r - 4] : 1, r > 2 ? p.y.shape[r - 3] : 1});
   const MatmulSizes s = sizes_of(p);
   v.m = index_of({s.m}), v.n = index_of({s.n}), v.k = index_of({s.k});
   v.a.row = strides_of({p.a.stride[r - 2]}), v.a.k = strides_of({p.a.stride[r - 1]}), v.a.batch = batch(p.a);
@@ -177,6 +239,7 @@ GemmArgs gemm_args(const MatmulArgs& a) {
 GemmArgs gemm_args(const ConvProblem& p, const ConvArgs& a) {
   GemmArgs g;
   g.y = a.out, g.bias = a.bias, g.activation_alpha = float(a.activation_alpha);
+  g.c = a.residual, g.beta = a.residual ? 1 : 0;
   switch (p.direction) {
     case ConvDirection::backward_data:
       g.a = a.dy, g.b = a.w;

@@ -23,6 +23,7 @@ constexpr int kDigits = 4;
 struct GemmIndex {
   int64_t size = 1;
   int64_t digit[kDigits]{1, 1, 1, 1};
+  int64_t first = kDigits - 1;  // those before it are 1
 };
 
 struct GemmStrides {
@@ -35,7 +36,7 @@ struct GemmWindow {
   int64_t on = 0;
   int64_t row_digit = 0, k_digit = 0;
   int64_t start[3]{}, row_step[3]{}, k_step[3]{};
-  int64_t size[3]{1, 1, 1};
+  int64_t size[3]{1, 1, 1}, stride[3]{};  // of the tensor, in elements
 };
 
 struct GemmOperand {
@@ -67,11 +68,10 @@ struct GemmDigits {
 };
 MINIDNN_HD GemmDigits digits_of(const GemmIndex& index, int64_t i) {
   GemmDigits d;
-  for (int j = kDigits - 1; j > 0; --j) {
-    if (index.digit[j] == 1) d.at[j] = 0;
-    else d.at[j] = i % index.digit[j], i /= index.digit[j];
+  for (int j = kDigits - 1; j >= 0; --j) {
+    if (j > index.first) d.at[j] = i % index.digit[j], i /= index.digit[j];
+    else d.at[j] = i, i = 0;
   }
-  d.at[0] = i;
   return d;
 }
 MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmDigits& d) {
@@ -90,6 +90,17 @@ MINIDNN_HD bool inside(const GemmWindow& w, const GemmDigits& row, const GemmDig
   }
   return in;
 }
+
+// Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are one.
+struct GemmOutput {
+  GemmIndex m, n, batch;
+  int64_t n_limit = 0;  // elements of n's last digit that exist; the digit itself may be rounded up
+  int64_t y_offset = 0;
+  GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;
+  int64_t bias_by_row = 0;  // whether the bias goes with m
+  // Eight columns from a multiple of eight exist or not as one and are neighbours in y, aligned as a whole; so are two in c.
+  int64_t y_vectors = 0, c_pairs = 0;
+};
 
 // The same product with a and b exchanged: y's rows become its columns.
 MINIDNN_HD GemmView transposed(const GemmView& v) {

@@ -5,6 +5,7 @@
 
 namespace minidnn {
 
+const Engine<MatmulProblem>& matmul_wgmma();
 const Engine<MatmulProblem>& matmul_tiled();
 const Engine<MatmulProblem>& matmul_generic();
 

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensor-core main loop of sm_90a: TMA brings tiles of both operands into a ring of stages in shared memory, one
+// thread issuing; two warpgroups multiply them by wgmma with sums in registers and store through GemmEpilogue.
+// Blocks are persistent. kPingPong: each warpgroup has tiles of its own, so that one stores while the other multiplies;
+// otherwise the two halve a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares what it
+// loads of b, each loading its part for all.
+//
+// A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where the
+// operand is contiguous along k, else columns of 64 rows. Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
+#pragma once
+#include "cuda/device/wgmma.cuh"
+#include "cuda/gemm/epilogue.cuh"
+#include "cuda/gemm/sm90.h"
+
+namespace minidnn {
+
+template <int kRegisters> __device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters> __device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// One output tile's share of k.
+struct Sm90Tile {
+  const Sm90Phase* phase;
+  int batch, split, m, n;  // m and n count tiles
+  int k_begin, k_end;      // blocks of k, over all taps
+};
+
+template <int kCluster, int kPhases>
+__device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem<kPhases>& p, int index) {
+  Sm90Tile t;
+  t.phase = p.phases;
+  if constexpr (kPhases > 1)
+    for (int i = 1; i < p.phase_count; ++i)
+      if (index >= p.phases[i].first_tile) t.phase = p.phases + i;
+  index -= t.phase->first_tile;
+  const int per_matrix = t.phase->m_tiles * t.phase->n_tiles;
+  const int matrix = index / per_matrix;
+  index -= matrix * per_matrix;
+  t.batch = matrix / p.splits, t.split = matrix - t.batch * p.splits;
+  const int per_group = p.group_m * t.phase->n_tiles, group = index / per_group, first = group * p.group_m;
+  const int rows = min_of(p.group_m, t.phase->m_tiles - first);
+  index -= group * per_group;
+  t.n = index / rows;
+  t.m = (first + index - t.n * rows) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
+  const int blocks = t.phase->taps[0] * t.phase->taps[1] * t.phase->taps[2] * t.phase->k_blocks;
+  t.k_begin = int(int64_t(blocks) * t.split / p.splits), t.k_end = int(int64_t(blocks) * (t.split + 1) / p.splits);
+  return t;
+}
+
+// Digits of a pixel's index.
+__device__ __forceinline__ void sm90_position(const int32_t (&size)[3], uint32_t index, int& image, int (&at)[3]) {
+#pragma unroll
+  for (int j = 2; j >= 0; --j) {
+    if (size[j] == 1) at[j] = 0;
+    else {
+      uint32_t rest = index / uint32_t(size[j]);
+      at[j] = int(index - rest * uint32_t(size[j])), index = rest;
+    }
+  }
+  image = int(index);
+}
+
+// The place in k of one stage.
+struct Sm90Step {
+  int tap[3], block;
+};
+
+template <int kSpatial>
+__device__ __forceinline__ void sm90_pixels(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
+                                            const Sm90Operand& o, int channel, int image, const int (&position)[3],
+                                            const int (&tap)[3]) {
+  int at[kSpatial], offset[kSpatial];
+#pragma unroll
+  for (int j = 0; j < kSpatial; ++j) {
+    const int d = j + 3 - kSpatial;
+    at[j] = o.corner[d] + position[d] * o.position_step[d];
+    offset[j] = o.offset_first[d] + tap[d] * o.offset_step[d];
+  }
+  load_pixels(to, map, barrier, blocks, channel, at, image, offset);
+}
+
+// Brings kRows rows of an operand from `row` on, or this block's 1 / kShare of them for all blocks of the cluster.
+template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> struct Sm90Loader {
+  static constexpr int kK = 128 / sizeof(T);
+  static constexpr bool kAlongRows = kSource == Sm90Source::tile_along_rows || kSource == Sm90Source::pixels_along_rows;
+  static constexpr uint16_t kBlocks = kShare > 1 ? (1 << kShare) - 1 : 0;
+  static constexpr int kPart = kRows / kShare;  // rows that this block loads
+
+  const TensorMap* map;
+  const Sm90Phase& phase;
+  const Sm90Operand& o;
+  int row, batch, part;
+  int image, position[3];                                    // pixels_along_k: of the first row
+  int chunk_channel[kPart / 64 + 1], chunk_tap[kPart / 64 + 1][3];  // pixels_along_rows: of each 64 rows
+
+  __device__ Sm90Loader(const TensorMap* m, const Sm90Phase& p, const Sm90Operand& operand, int first_row, int b)
+      : map(m), phase(p), o(operand), row(first_row), batch(b), part(kShare > 1 ? int(cluster_rank()) * kPart : 0) {
+    if constexpr (kSource == Sm90Source::pixels_along_k) sm90_position(p.positions, uint32_t(row + part), image, position);
+    if constexpr (kSource == Sm90Source::pixels_along_rows)
+#pragma unroll
+      for (int i = 0; i < kPart / 64; ++i) {
+        uint32_t chunk = uint32_t(row + part) / 64 + i, tap = chunk / uint32_t(p.channel_blocks);
+        chunk_channel[i] = int(chunk - tap * uint32_t(p.channel_blocks)) * 64 + batch * o.channels_of_batch;
+        int beyond;
+        sm90_position(p.window, tap, beyond, chunk_tap[i]);
+        if (beyond) chunk_channel[i] = 1 << 30;  // past the last tap: out of bounds, zeros
+      }
+  }
+
+  __device__ int inner_tap(const Sm90Step& k) const { return o.tap_first[0] + k.tap[2] * o.tap_step[0]; }
+  __device__ int outer_tap(const Sm90Step& k) const {
+    return o.tap_first[1] + (k.tap[0] * phase.taps[1] + k.tap[1]) * o.tap_step[1];
+  }
+
+  // `stage` is the operand's part of a stage.
+  __device__ __forceinline__ void load(uint32_t stage, uint32_t barrier, const Sm90Step& k) const {
+    if constexpr (kSource == Sm90Source::tile_along_k) {
+      const int at[5] = {k.block * kK, inner_tap(k), outer_tap(k), row + part, batch * o.batch_step};
+      load_box(stage + part * 128, map, barrier, kBlocks, at);
+    } else if constexpr (kSource == Sm90Source::tile_along_rows) {
+#pragma unroll
+      for (int i = 0; i < kPart / 64; ++i) {
+        const int at[5] = {row + part + i * 64, inner_tap(k), outer_tap(k), k.block * kK, batch * o.batch_step};
+        load_box(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, at);
+      }
+    } else if constexpr (kSource == Sm90Source::pixels_along_k) {
+      sm90_pixels<kSpatial>(stage + part * 128, map, barrier, kBlocks, o, k.block * kK + batch * o.channels_of_batch, image,
+                            position, k.tap);
+    } else {
+      int first_image, first[3];
+      sm90_position(phase.positions, uint32_t(k.block * kK), first_image, first);
+#pragma unroll
+      for (int i = 0; i < kPart / 64; ++i)
+        sm90_pixels<kSpatial>(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, o, chunk_channel[i], first_image,
+                              first, chunk_tap[i]);
+    }
+  }
+};
+
+// Of a matrix in a stage, from `address` on. Along rows: 64 of them side by side, the next 64 after kK lines of 128 bytes.
+__device__ __forceinline__ uint64_t sm90_descriptor(uint32_t address, bool along_rows, int k_lines) {
+  const uint64_t groups = 1024 >> 4, columns = along_rows ? uint64_t(k_lines * 128) >> 4 : 1, swizzle_128 = 1;
+  return uint64_t((address & 0x3ffff) >> 4) | columns << 16 | groups << 32 | swizzle_128 << 62;
+}
+
+template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, Sm90Source kSourceA,
+          Sm90Source kSourceB, int kSpatial, int kPhases, Activation kActivation>
+__global__ void __launch_bounds__(384, 1)
+    gemm_sm90(const __grid_constant__ Sm90Problem<kPhases> p, const __grid_constant__ GemmArgs args) {
+  constexpr int kK = 128 / sizeof(T), kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
+  constexpr int kRows = kPingPong ? kTileM : kTileM / 2;  // of a warpgroup
+  constexpr int kBlocksM = kRows / 64;
+  using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
+  using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
+
+  extern __shared__ uint8_t shared[];
+  __shared__ uint64_t barriers[2 * kStages];
+  const uint32_t stages = (shared_address(shared) + 1023) & ~1023u;
+  const uint32_t full = shared_address(barriers), empty = full + 8 * kStages;
+  const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      barrier_init(full + 8 * i, 1);
+      barrier_init(empty + 8 * i, kCluster * (kPingPong ? 4 : 8));  // a warp of each block whose loads end here
+    }
+    barrier_init_fence();
+    for (int i = 0; i < p.phase_count; ++i) prefetch_map(&p.phases[i].map_a), prefetch_map(&p.phases[i].map_b);
+  }
+  if constexpr (kCluster > 1) cluster_sync();
+  else __syncthreads();
+
+  const int first = int(blockIdx.x) / kCluster, step = int(gridDim.x) / kCluster;
+  int stage = 0;
+  uint32_t parity = 0;
+  auto advance = [&](int blocks) {
+    stage += blocks;
+    while (stage >= kStages) stage -= kStages, parity ^= 1;
+  };
+
+  if (group == 0) {
+    give_registers<40>();
+    if (threadIdx.x == 0) {
+      for (int index = first; index < p.tiles; index += step) {
+        const Sm90Tile t = sm90_tile<kCluster>(p, index);
+        const Sm90Phase& phase = *t.phase;
+        LoaderA a(&phase.map_a, phase, phase.a, t.m * kTileM, t.batch);
+        LoaderB b(&phase.map_b, phase, phase.b, t.n * kTileN, t.batch);
+        Sm90Step k;
+        int tap = t.k_begin / max_of(phase.k_blocks, 1);
+        k.block = t.k_begin - tap * phase.k_blocks;
+        int none;
+        sm90_position(phase.taps, uint32_t(tap), none, k.tap);
+        for (int i = t.k_begin; i < t.k_end; ++i, advance(1)) {
+          barrier_wait(empty + 8 * stage, parity ^ 1);
+          barrier_expect(full + 8 * stage, kStageBytes);
+          a.load(stages + stage * kStageBytes, full + 8 * stage, k);
+          b.load(stages + stage * kStageBytes + kBytesA, full + 8 * stage, k);
+          if (++k.block == phase.k_blocks) {
+            k.block = 0;
+            for (int j = 2; j >= 0; --j) {
+              if (++k.tap[j] < phase.taps[j]) break;
+              k.tap[j] = 0;
+            }
+          }
+        }
+      }
+    }
+  } else {
+    take_registers<232>();
+    const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4;
+    int turn = 0;
+    float sums[kBlocksM][kTileN / 2];
+    auto release = [&](int s) {
+      if (threadIdx.x % 32 < kCluster) {
+        if constexpr (kCluster > 1) barrier_arrive_at(empty + 8 * s, threadIdx.x % 32);
+        else barrier_arrive(empty + 8 * s);
+      }
+    };
+    for (int index = first; index < p.tiles; index += step, turn ^= 1) {
+      const Sm90Tile t = sm90_tile<kCluster>(p, index);
+      if (kPingPong && turn != mine) {
+        advance(t.k_end - t.k_begin);
+        continue;
+      }
+      if (t.k_begin == t.k_end)
+#pragma unroll
+        for (int i = 0; i < kBlocksM; ++i)
+#pragma unroll
+          for (int j = 0; j < kTileN / 2; ++j) sums[i][j] = 0;
+      int before = 0;
+      for (int i = t.k_begin; i < t.k_end; ++i) {
+        barrier_wait(full + 8 * stage, parity);
+        const uint32_t at_a = stages + stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128), at_b = stages + stage * kStageBytes + kBytesA;
+        uint64_t a = sm90_descriptor(at_a, LoaderA::kAlongRows, kK), b = sm90_descriptor(at_b, LoaderB::kAlongRows, kK);
+        // 32 bytes along k are 32 bytes of a row, or as many lines of 128 bytes.
+        constexpr int kStepA = LoaderA::kAlongRows ? kK / 4 * 128 >> 4 : 2, kStepB = LoaderB::kAlongRows ? kK / 4 * 128 >> 4 : 2;
+#pragma unroll
+        for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
+        wgmma_fence();
+#pragma unroll
+        for (int s = 0; s < 4; ++s)
+#pragma unroll
+          for (int j = 0; j < kBlocksM; ++j)
+            Wgmma<T, kTileN>::template run<LoaderA::kAlongRows, LoaderB::kAlongRows>(
+                sums[j], a + s * kStepA + j * (64 * 128 >> 4), b + s * kStepB, i > t.k_begin || s > 0);
+        wgmma_commit();
+        if (i > t.k_begin) {
+          wgmma_wait<1>();
+          release(before);
+        }
+        before = stage;
+        advance(1);
+      }
+      if (t.k_begin < t.k_end) {
+        wgmma_wait<0>();
+        release(before);
+      }
+#pragma unroll
+      for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
+      GemmArgs to = args;
+      to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
+      const GemmEpilogue<T, Y, kActivation> epilogue(t.phase->y, to, t.batch);
+#pragma unroll
+      for (int j = 0; j < kBlocksM; ++j)
+        epilogue.store(sums[j], uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows) + j * 64 + warp * 16),
+                       uint32_t(t.n * kTileN));
+    }
+  }
+  if constexpr (kCluster > 1) cluster_sync();  // a block may not end while others arrive at its barriers
+}
+
+}  // namespace minidnn

@@ -9,7 +9,8 @@
 namespace minidnn {
 namespace {
 
-double once_us(const Handle& h, const std::function<void()>& run) {
+double once_us(const Handle& h, const std::function<void()>& before, const std::function<void()>& run) {
+  before();
   if (h.place().is_cuda) {
     cuda::EventTimer timer(h.place().index, h.stream());
     timer.start();
@@ -23,15 +24,15 @@ double once_us(const Handle& h, const std::function<void()>& run) {
 
 }  // namespace
 
-double median_us(const Handle& h, const std::function<void()>& run) {
+double median_us(const Handle& h, const std::function<void()>& before, const std::function<void()>& run) {
   constexpr double kBudgetUs = 50e3;
   constexpr size_t kMostSamples = 21;
-  double first = once_us(h, run);
+  double first = once_us(h, before, run);
   if (first > kBudgetUs) return first;  // so slow that one sample decides
   std::vector<double> samples;
   for (double spent = 0; samples.size() < 3 || (spent < kBudgetUs && samples.size() < kMostSamples);
        spent += samples.back())
-    samples.push_back(once_us(h, run));
+    samples.push_back(once_us(h, before, run));
   std::ranges::nth_element(samples, samples.begin() + samples.size() / 2);
   return samples[samples.size() / 2];
 }

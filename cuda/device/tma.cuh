@@ -4,12 +4,9 @@
 // multicasts: data and completion go to the same addresses in each of these blocks of the cluster.
 #pragma once
 #include "cuda/device/mbarrier.cuh"
+#include "cuda/device/tensor_map.cuh"
 
 namespace minidnn {
-
-struct alignas(64) TensorMap {  // a CUtensorMap
-  uint64_t words[16];
-};
 
 __device__ __forceinline__ void prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");

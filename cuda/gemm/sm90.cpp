@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -355,11 +356,11 @@ template <int kPhases> struct Plan90 final : Sm90Plan {
       if (o.windowed()) {
         cuda::Im2colMap m = o.pixels;
         m.address = address, m.pixels = uint32_t(o.along_rows() ? 128 / item : rows);
-        return cuda::encode(m, device);
+        return std::bit_cast<TensorMap>(cuda::encode(m, device));
       }
       cuda::TiledMap m = o.tile;
       m.address = address, m.box[0] = uint32_t(128 / item), m.box[3] = uint32_t(o.along_rows() ? 128 / item : rows);
-      return cuda::encode(m, device);
+      return std::bit_cast<TensorMap>(cuda::encode(m, device));
     };
     to.map_a = encoded(p.a, args.a, tile.m);
     to.map_b = encoded(p.b, args.b, tile.n / tile.cluster);

@@ -8,6 +8,7 @@
 // A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where the
 // operand is contiguous along k, else columns of 64 rows. Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
 #pragma once
+#include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
 #include "cuda/gemm/sm90.h"

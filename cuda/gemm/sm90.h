@@ -6,15 +6,8 @@
 //   pixels  the windows of a convolution, an im2col map
 // k runs through taps, and in each through blocks of 128 bytes of channels (or, along_m and along_n, of as many k).
 #pragma once
+#include "cuda/device/tensor_map.cuh"
 #include "cuda/gemm/view.h"
-#ifdef __CUDACC_RTC__
-#include "cuda/device/tma.cuh"
-#else
-#include "cuda/runtime/driver.h"
-namespace minidnn {
-using TensorMap = CUtensorMap;
-}
-#endif
 
 namespace minidnn {
 

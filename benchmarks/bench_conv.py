@@ -1,56 +1,218 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions against torch (cuDNN on a GPU, benchmark mode, TF32 off): the host's cost of a tiny call, and the three
-passes of layers from a ResNet-50."""
+"""Convolutions against torch (cuDNN on a GPU, in benchmark mode): the host's cost of a tiny call, the three passes of
+ResNet-50's layers in every arithmetic, and what is hard for an implicit product. Lists: resnet {bf16,fp16,tf32} nhwc,
+resnet ieee nchw, fp16 nchw, depthwise, large, one-channel, three-channel."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
 
 import torch
-from runner import Row, main
+from report import Target
+from runner import ARITHMETIC, Arithmetic, Row, main
 
 import pyminidnn as dnn
 
-# channels in and out, image size, window, stride
-LAYERS = [(3, 64, 224, 7, 2), (64, 64, 56, 3, 1), (64, 256, 56, 1, 1), (128, 128, 28, 3, 1), (512, 512, 7, 3, 1)]
+PASSES = ("forward", "backward_data", "backward_filter")
+
+
+@dataclass(frozen=True)
+class Layer:
+    channels: int
+    size: int | tuple[int, int]
+    filters: int
+    window: int
+    stride: int = 1
+    dilation: int = 1
+    groups: int = 1
+    batch: int = 64
+
+    @property
+    def padding(self) -> int:
+        return self.window // 2 * self.dilation
+
+    @property
+    def x(self) -> tuple[int, int, int, int]:
+        height, width = self.size if isinstance(self.size, tuple) else (self.size, self.size)
+        return self.batch, self.channels, height, width
+
+    @property
+    def w(self) -> tuple[int, int, int, int]:
+        return self.filters, self.channels // self.groups, self.window, self.window
+
+    @property
+    def y(self) -> tuple[int, int, int, int]:
+        height, width = ((n + 2 * self.padding - self.dilation * (self.window - 1) - 1) // self.stride + 1
+                         for n in self.x[2:])  # fmt: skip
+        return self.batch, self.filters, height, width
+
+    @property
+    def label(self) -> str:
+        size = "x".join(map(str, self.x[2:])) if isinstance(self.size, tuple) else self.size
+        label = f"{self.channels}>{self.filters} {self.window}x{self.window} {size}"
+        more = {"s": self.stride, "d": self.dilation, "g": self.groups}
+        return label + "".join(f" {name}{value}" for name, value in more.items() if value != 1)
+
+
+RESNET = [
+    Layer(3, 224, 64, 7, stride=2),
+    Layer(64, 56, 64, 1),
+    Layer(64, 56, 64, 3),
+    Layer(64, 56, 256, 1),
+    Layer(256, 56, 64, 1),
+    Layer(256, 56, 128, 1),
+    Layer(128, 56, 128, 3, stride=2),
+    Layer(128, 28, 512, 1),
+    Layer(256, 56, 512, 1, stride=2),
+    Layer(512, 28, 128, 1),
+    Layer(128, 28, 128, 3),
+    Layer(512, 28, 256, 1),
+    Layer(256, 28, 256, 3, stride=2),
+    Layer(256, 14, 1024, 1),
+    Layer(512, 28, 1024, 1, stride=2),
+    Layer(1024, 14, 256, 1),
+    Layer(256, 14, 256, 3),
+    Layer(1024, 14, 512, 1),
+    Layer(512, 14, 512, 3, stride=2),
+    Layer(512, 7, 2048, 1),
+    Layer(1024, 14, 2048, 1, stride=2),
+    Layer(2048, 7, 512, 1),
+    Layer(512, 7, 512, 3),
+]
+FIRST = RESNET[0]  # no gradient of the image
+FOUR = [Layer(64, 56, 64, 3), Layer(128, 28, 128, 3), Layer(256, 14, 256, 3), Layer(1024, 14, 256, 1)]
+DEPTHWISE = [Layer(144, 56, 144, 3, groups=144), Layer(384, 14, 384, 7, groups=384), Layer(128, 56, 128, 3, groups=32)]
+LARGE = [Layer(256, 64, 256, 3, dilation=2, batch=16), Layer(64, 512, 64, 3, batch=4), Layer(320, 64, 320, 5, batch=8)]
+PLANE = Layer(1, (1024, 2048), 1, 3, batch=1)
+PIXELS = Layer(3, 224, 64, 3, batch=32)
+
+TARGETS = {
+    "resnet bf16 nhwc": Target(1.1, 0.85),
+    "resnet fp16 nhwc": Target(1.1, 0.85),
+    "resnet tf32 nhwc": Target(1.1, 0.85),
+    "resnet ieee nchw": Target(1.1, 0.8),
+    "fp16 nchw": Target(1.3, 1.0),
+    "depthwise": Target(1.5, 1.0),
+    "large": Target(1.0, 0.9),
+    "one-channel": Target(3.0),
+    "three-channel": Target(1.5),
+}
+
+
+@dataclass
+class Case:
+    """A layer in one arithmetic and layout, and its tensors, which are made when a row first needs them."""
+
+    layer: Layer
+    arithmetic: Arithmetic
+    nhwc: bool
+    device: str
+
+    @cached_property
+    def theirs(self) -> SimpleNamespace:
+        order = torch.channels_last if self.nhwc else torch.contiguous_format
+        made = {
+            name: torch.randn(getattr(self.layer, shape), device=self.device)
+            .to(getattr(torch, self.arithmetic.dtype))
+            .contiguous(memory_format=order)
+            for name, shape in {"x": "x", "w": "w", "dy": "y"}.items()
+        }
+        return SimpleNamespace(**made)
+
+    @cached_property
+    def ours(self) -> SimpleNamespace:
+        return SimpleNamespace(**{name: dnn.from_dlpack(t) for name, t in vars(self.theirs).items()})
+
+    @cached_property
+    def attributes(self) -> dict[str, object]:
+        a = self.layer
+        handle = dnn.Handle(self.device, math=self.arithmetic.math)
+        return {"stride": a.stride, "padding": a.padding, "dilation": a.dilation, "groups": a.groups, "handle": handle}
+
+    def run_ours(self, direction: str) -> dnn.DeviceTensor:
+        t = self.ours
+        if direction == "forward":
+            return dnn.conv_forward(t.x, t.w, **self.attributes)
+        if direction == "backward_data":
+            return dnn.conv_backward_data(t.dy, t.w, self.layer.x, **self.attributes)
+        return dnn.conv_backward_filter(t.dy, t.x, self.layer.w, **self.attributes)
+
+    def run_torch(self, direction: str) -> torch.Tensor:
+        t, a = self.theirs, self.layer
+        if direction == "forward":
+            return torch.conv2d(t.x, t.w, None, a.stride, a.padding, a.dilation, a.groups)
+        pair = [a.stride] * 2, [a.padding] * 2, [a.dilation] * 2
+        wanted = [direction == "backward_data", direction == "backward_filter", False]
+        made = torch.ops.aten.convolution_backward(t.dy, t.x, t.w, None, *pair, False, [0, 0], a.groups, wanted)
+        return made[wanted.index(True)]
+
+    def name(self, direction: str) -> str:
+        """As the library prints the problem."""
+
+        def operand(name: str, shape: tuple[int, ...]) -> str:
+            # An order is only named where it differs from rows.
+            last = self.nhwc and shape[1] > 1 and math.prod(shape[2:]) > 1
+            return plain(name, shape) + (":nhwc" if last else "")
+
+        def plain(name: str, shape: tuple[int, ...]) -> str:
+            return f" {name}={'x'.join(map(str, shape))}"
+
+        a = self.layer
+        operands = {
+            "forward": operand("x", a.x) + operand("w", a.w),
+            "backward_data": operand("dy", a.y) + operand("w", a.w) + plain("dx", a.x),
+            "backward_filter": operand("dy", a.y) + operand("x", a.x) + plain("dw", a.w),
+        }
+        more = {"stride": (a.stride, 1), "pad": (a.padding, 0), "dilation": (a.dilation, 1), "groups": (a.groups, 1)}
+        attributes = "".join(f" {name}={value}" for name, (value, default) in more.items() if value != default)
+        return f"conv {direction} {self.arithmetic.short}{operands[direction]}{attributes}{self.arithmetic.suffix}"
+
+    def bytes(self, direction: str) -> float:
+        a = self.layer
+        # Of x only what a window meets is read, but all of dx is written. In rows of pixels a stride skips no memory.
+        height, width = (min(n, p * a.window) for n, p in zip(a.x[2:], a.y[2:], strict=True))
+        met = a.x[0] * a.x[1] * height * (width if self.nhwc else a.x[3])
+        x = math.prod(a.x) if direction == "backward_data" else met
+        return (x + math.prod(a.w) + math.prod(a.y)) * getattr(torch, self.arithmetic.dtype).itemsize
+
+    def rows(self, name: str, passes: tuple[str, ...] = PASSES) -> Iterator[Row]:
+        for d in passes:
+            yield Row(self.name(d), lambda d=d: self.run_ours(d), lambda d=d: self.run_torch(d), self.bytes(d),
+                      2.0 * math.prod(self.layer.y) * math.prod(self.layer.w[1:]),
+                      self.arithmetic.ceiling, tolerance=self.arithmetic.tolerance, list=name,
+                      label=self.layer.label)  # fmt: skip
 
 
 def rows(device: str) -> Iterator[Row]:
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = False
-    convolution = torch.nn.functional.conv2d
     x, w = torch.randn(2, 4, 8, 8, device=device), torch.randn(4, 4, 3, 3, device=device)
     tx, tw = dnn.from_dlpack(x), dnn.from_dlpack(w)
     yield Row("host: conv forward f32 x=2x4x8x8 w=4x4x3x3 pad=1", lambda: dnn.conv_forward(tx, tw, padding=1),
-              lambda: convolution(x, w, padding=1), host=True)  # fmt: skip
-    batch = 32 if device != "cpu" else 2
-    for c, k, size, window, stride in LAYERS:
-        x = torch.randn(batch, c, size, size, device=device)
-        w = torch.randn(k, c, window, window, device=device)
-        attributes = {"stride": stride, "padding": window // 2}
-        y = convolution(x, w, **attributes)
-        dy = torch.randn_like(y)
-        tx, tw, tdy = dnn.from_dlpack(x), dnn.from_dlpack(w), dnn.from_dlpack(dy)
-        flop = 2.0 * y.numel() * c * window * window
-        moved = x.nbytes + w.nbytes + y.nbytes
-        tail = f"x={batch}x{c}x{size}x{size} w={k}x{c}x{window}x{window} stride={stride}"
-        calls = {
-            "forward": (
-                lambda tx=tx, tw=tw, a=attributes: dnn.conv_forward(tx, tw, **a),
-                lambda x=x, w=w, a=attributes: convolution(x, w, **a),
-            ),
-            "backward_data": (
-                lambda tdy=tdy, tw=tw, s=x.shape, a=attributes: dnn.conv_backward_data(tdy, tw, s, **a),
-                lambda s=x.shape, w=w, dy=dy, a=attributes: torch.nn.grad.conv2d_input(s, w, dy, **a),
-            ),
-            "backward_filter": (
-                lambda tdy=tdy, tx=tx, s=w.shape, a=attributes: dnn.conv_backward_filter(tdy, tx, s, **a),
-                lambda x=x, s=w.shape, dy=dy, a=attributes: torch.nn.grad.conv2d_weight(x, s, dy, **a),
-            ),
-        }
-        for direction, (ours, peer) in calls.items():
-            yield Row(f"conv {direction} f32 {tail}", ours, peer, bytes=moved, flop=flop)
+              lambda: torch.conv2d(x, w, padding=1), host=True)  # fmt: skip
+
+    def case(layer: Layer, arithmetic: str, nhwc: bool) -> Case:
+        if device == "cpu":
+            layer = Layer(**{**vars(layer), "batch": 1})
+        return Case(layer, ARITHMETIC[arithmetic], nhwc, device)
+
+    for arithmetic, order in (("bf16", "nhwc"), ("fp16", "nhwc"), ("tf32", "nhwc"), ("ieee", "nchw")):
+        for layer in RESNET:
+            passes = tuple(p for p in PASSES if layer is not FIRST or p != "backward_data")
+            yield from case(layer, arithmetic, order == "nhwc").rows(f"resnet {arithmetic} {order}", passes)
+    for layer in FOUR:
+        yield from case(layer, "fp16", False).rows("fp16 nchw")
+    for arithmetic in ("bf16", "ieee"):
+        for layer in DEPTHWISE:
+            yield from case(layer, arithmetic, arithmetic == "bf16").rows("depthwise")
+    for layer in LARGE:
+        yield from case(layer, "bf16", True).rows("large")
+    yield from case(PLANE, "ieee", False).rows("one-channel", ("forward",))
+    yield from case(PIXELS, "ieee", False).rows("three-channel")
 
 
 if __name__ == "__main__":
-    main(rows, __doc__)
+    main(rows, __doc__, TARGETS)

@@ -1,48 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products against torch: the host's cost of a tiny call, squares, flat ones, rows, batches. True float32."""
+"""Matrix products against torch (cuBLAS on a GPU): the host's cost of a tiny call, nine shapes in every arithmetic, and
+some that are no plain product. Lists: matmul {bf16,fp16,tf32,ieee}, others."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from functools import cache
 
 import torch
-from runner import Row, main
+from report import Target
+from runner import ARITHMETIC, Row, main
 
 import pyminidnn as dnn
 
-SHORT = {"float32": "f32", "float64": "f64", "bfloat16": "bf16"}
+SHAPES = [  # M, N, K
+    (512, 512, 512),
+    (1024, 1024, 1024),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (64, 4096, 4096),
+    (16, 8192, 8192),
+    (2048, 8192, 512),
+    (512, 512, 65536),
+    (4096, 14336, 4096),
+]
+TARGETS = {
+    "matmul bf16": Target(1.0, 0.85),
+    "matmul fp16": Target(1.0, 0.85),
+    "matmul tf32": Target(1.0, 0.8),
+    "matmul ieee": Target(0.9, 0.8),
+}
+
+
+def product(
+    name: str, arithmetic: str, a: tuple[int, ...], b: tuple[int, ...], device: str, transpose: bool = False
+) -> Row:
+    """a @ b, b's columns contiguous if `transpose`. Its tensors are made when they are first needed."""
+    how = ARITHMETIC[arithmetic]
+    dtype = getattr(torch, how.dtype)
+    if device == "cpu":
+        a, b = (tuple(min(n, 512) for n in shape) for shape in (a, b))
+    handle = dnn.Handle(device, math=how.math)
+
+    @cache
+    def tensors() -> tuple[torch.Tensor, torch.Tensor, dnn.DeviceTensor, dnn.DeviceTensor]:
+        x, y = (torch.randn(shape, device=device).to(dtype) for shape in (a, b))
+        y = y.mT.contiguous().mT if transpose else y
+        return x, y, dnn.from_dlpack(x), dnn.from_dlpack(y)
+
+    result = (*a[:-1], b[-1])
+    line = f"matmul forward {how.short} a={'x'.join(map(str, a))} b={'x'.join(map(str, b))}"
+    line += f":s1,{b[-2]}" if transpose else ""
+    return Row(line + how.suffix, lambda: dnn.matmul(*tensors()[2:], handle=handle),
+               lambda: torch.matmul(*tensors()[:2]), sum(map(math.prod, (a, b, result))) * dtype.itemsize,
+               2.0 * math.prod(result) * a[-1], how.ceiling, tolerance=how.tolerance, list=name,
+               label="x".join(map(str, (*result, a[-1]))))  # fmt: skip
 
 
 def rows(device: str) -> Iterator[Row]:
-    handle = dnn.Handle(device=device, math="ieee")
     tiny = torch.randn(8, 8, device=device)
     ours = dnn.from_dlpack(tiny)
     yield Row("host: matmul forward f32 a=8x8 b=8x8", lambda: dnn.matmul(ours, ours), lambda: tiny @ tiny, host=True)
-
-    large = device != "cpu"
-    n = 4096 if large else 1024
-    shapes = [
-        ((n, n), (n, n), False),
-        ((n, n), (n, n), True),
-        ((512, 512), (512, 512), False),
-        ((n * 4, 64), (64, 64), False),  # short sums
-        ((64, n * 4), (n * 4, 64), False),  # long ones
-        ((1, n), (n, n), False),  # a row: as fast as b can be read
-        ((256, 64, 64), (256, 64, 64), False),
-        ((n + 1, n - 1), (n - 1, n + 1), False),  # no multiple of anything
-    ]
-    # torch takes seconds for bfloat16 on a CPU without instructions for it.
-    for dtype in ("float32", "float64", "bfloat16") if large else ("float32", "float64"):
-        for a_shape, b_shape, transpose in shapes:
-            a, b = (torch.randn(s, device=device).to(getattr(torch, dtype)) for s in (a_shape, b_shape))
-            b = b.mT.contiguous().mT if transpose else b
-            ta, tb = dnn.from_dlpack(a), dnn.from_dlpack(b)
-            y = a @ b
-            line = f"matmul forward {SHORT[dtype]} a={'x'.join(map(str, a_shape))} b={'x'.join(map(str, b_shape))}"
-            yield Row(line + (f":s1,{b_shape[-2]}" if transpose else ""),
-                      lambda a=ta, b=tb: dnn.matmul(a, b, handle=handle), lambda a=a, b=b: a @ b,
-                      bytes=a.nbytes + b.nbytes + y.nbytes, flop=2 * y.numel() * a_shape[-1], dtype=dtype)  # fmt: skip
+    for arithmetic in ("bf16", "fp16", "tf32", "ieee"):
+        for m, n, k in SHAPES:
+            yield product(f"matmul {arithmetic}", arithmetic, (m, k), (k, n), device)
+    for arithmetic in ("bf16", "ieee"):
+        yield product("others", arithmetic, (4096, 4096), (4096, 4096), device, transpose=True)
+        yield product("others", arithmetic, (1, 4096), (4096, 4096), device)  # as fast as b can be read
+        yield product("others", arithmetic, (16384, 64), (64, 64), device)
+        yield product("others", arithmetic, (256, 64, 64), (256, 64, 64), device)
+        yield product("others", arithmetic, (4097, 4095), (4095, 4097), device)  # no multiple of anything
+    yield product("others", "f64", (4096, 4096), (4096, 4096), device)
 
 
 if __name__ == "__main__":
-    main(rows, __doc__)
+    main(rows, __doc__, TARGETS)

@@ -1,48 +1,89 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one way benchmarks are run: ours and the peer's in one process, alternating, random data, cold cache, medians.
 
-    python benchmarks/bench_activation.py [--device cuda:0] [--out results.jsonl] [words to select cases]
+    python benchmarks/bench_conv.py [--device cuda:0] [--out FOLDER] [--seconds 0.15] [words to select rows]
 
-A row prints the time, the floor (bytes over the copy rate or FLOP over the peak, both measured in this run),
-time/floor, and the peer's time over ours. Each bench_F.py only lists its rows.
+A row prints the time, the floor (bytes over the copy rate or FLOP over the peak, both measured in this run), its share
+in the time, the peer's time over ours, and the engine that ours chose. Rows may belong to a list, which ends in a mean
+and a worst case beside their targets. --out writes tables and, of lists, a picture (report.py). Each bench_F.py only
+lists its rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import platform
+import shlex
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from report import Machine, Record, Target, summaries, write_report
 
 import pyminidnn as dnn
 
-Run = Callable[[], object]
+Run = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How products are computed."""
+
+    dtype: str  # of operands
+    short: str  # in case lines
+    tolerance: float  # of a row; rounding explains a third or less
+    math: str = "tf32"  # of a handle
+    suffix: str = ""  # of case lines
+
+    @property
+    def ceiling(self) -> str:
+        """A row's dtype."""
+        return "tf32" if self.dtype == "float32" and self.math == "tf32" else self.dtype
+
+
+ARITHMETIC = {
+    "bf16": Arithmetic("bfloat16", "bf16", 2e-2),
+    "fp16": Arithmetic("float16", "f16", 3e-3),
+    "tf32": Arithmetic("float32", "f32", 3e-3),
+    "ieee": Arithmetic("float32", "f32", 1e-4, "ieee", " math=ieee"),
+    "f64": Arithmetic("float64", "f64", 1e-4),
+}
 
 
 @dataclass
 class Row:
     name: str  # the case line, or its like
-    ours: Run
+    ours: Run  # what has not been made until its first call costs nothing where the row is not wanted
     peer: Run
     bytes: float = 0  # each input read once, each output written once
     flop: float = 0
-    dtype: str = "float32"
+    dtype: str = "float32"  # "tf32" lets the peer round float32 products
     host: bool = False  # time the host's part of a call instead of the device's
+    tolerance: float = 0  # of |ours - peer| / |peer|, Euclidean; 0: results are not compared
+    list: str = ""
+    label: str = ""  # a name short enough for a picture
 
 
 class Clock:
     """Times calls on one device. On a GPU by CUDA events around a call, after a pass over more than its L2."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, seconds: float) -> None:
         import torch
 
         self.torch = torch
         self.cuda = device.startswith("cuda")
         self.device = device
+        self.seconds = seconds
+        self.peaks: dict[str, float] = {}
+        # Some 0.1 ms on an H100, in which the host enqueues all that is timed: launch gaps do not count.
         self.flush = torch.empty(256 << 20 if self.cuda else 64 << 20, dtype=torch.uint8, device=device)
+        if self.cuda:
+            self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample_us(self, run: Run) -> float:
         self.flush.fill_(1)
@@ -50,22 +91,23 @@ class Clock:
             start = time.perf_counter()
             run()
             return (time.perf_counter() - start) * 1e6
-        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
-        # A kernel of some 20 us keeps the stream busy while the host enqueues, so that launch gaps do not count.
-        self.torch.cuda._sleep(40_000)
-        begin.record()
+        self.torch.cuda._sleep(40_000)  # another 20 us
+        self.begin.record()
         run()
-        end.record()
-        end.synchronize()
-        return begin.elapsed_time(end) * 1e3
+        self.end.record()
+        self.end.synchronize()
+        return self.begin.elapsed_time(self.end) * 1e3
 
-    def pair_us(self, ours: Run, peer: Run, seconds: float = 0.4) -> tuple[float, float]:
-        """Medians, samples alternating so that drift of the machine meets both."""
-        for _ in range(3):
+    def pair_us(self, ours: Run, peer: Run) -> tuple[float, float]:
+        """Medians, samples alternating so that drift of the machine meets both. Two calls before them do not count: in
+        these kernels are compiled and cuDNN looks for its fastest algorithm."""
+        for _ in range(2):
             ours(), peer()
+        self.synchronize()
         samples: tuple[list[float], list[float]] = ([], [])
-        stop = time.perf_counter() + seconds
-        while len(samples[0]) < 5 or (time.perf_counter() < stop and len(samples[0]) < 200):
+        least = 5 if self.cuda else 2
+        stop = time.perf_counter() + self.seconds
+        while len(samples[0]) < least or (time.perf_counter() < stop and len(samples[0]) < 200):
             samples[0].append(self.sample_us(ours))
             samples[1].append(self.sample_us(peer))
         return statistics.median(samples[0]), statistics.median(samples[1])
@@ -86,6 +128,9 @@ class Clock:
         if self.cuda:
             self.torch.cuda.synchronize()
 
+    def allow_tf32(self, allowed: bool) -> None:
+        self.torch.backends.cuda.matmul.allow_tf32 = self.torch.backends.cudnn.allow_tf32 = allowed
+
     def copy_gb_s(self) -> float:
         """What a large copy moves here, bytes read plus bytes written."""
         x = self.torch.randn(1 << (28 if self.cuda else 24), device=self.device)
@@ -94,48 +139,109 @@ class Clock:
         return 2 * x.nbytes / us / 1e3
 
     def peak_gflop_s(self, dtype: str) -> float:
-        """What a large product reaches here without TF32."""
-        n = 8192 if self.cuda else 2048
-        a, b = (self.torch.randn(n, n, device=self.device).to(getattr(self.torch, dtype)) for _ in range(2))
-        us, _ = self.pair_us(lambda: a @ b, lambda: None)
-        return 2 * n**3 / us / 1e3
+        """What a large product of the peer reaches here."""
+        if dtype not in self.peaks:
+            self.allow_tf32(dtype == "tf32")
+            n = 8192 if self.cuda else 1024
+            kind = getattr(self.torch, "float32" if dtype == "tf32" else dtype)
+            a, b = (self.torch.randn(n, n, device=self.device).to(kind) for _ in range(2))
+            us, _ = self.pair_us(lambda: a @ b, lambda: None)
+            self.peaks[dtype] = 2 * n**3 / us / 1e3
+        return self.peaks[dtype]
+
+    def compare(self, row: Row) -> None:
+        norm = self.torch.linalg.vector_norm
+        ours, peer = self.torch.from_dlpack(row.ours()).float(), row.peer().float()
+        error = (norm(ours - peer) / norm(peer)).item()
+        if not error <= row.tolerance:
+            raise ArithmeticError(
+                f"differs from torch's result by {error:.2g} of its norm, more than {row.tolerance:g}"
+            )
+
+    def measure(self, row: Row, copy_gb_s: float) -> Record:
+        floor = row.bytes / copy_gb_s / 1e3
+        if row.flop:
+            floor = max(floor, row.flop / self.peak_gflop_s(row.dtype) / 1e3)
+        self.allow_tf32(row.dtype == "tf32")
+        engine = ", ".join(engine_text(report) for report in dnn.explain(row.ours))
+        if row.tolerance:
+            self.compare(row)
+        if row.host:
+            us, peer_us = self.host_us(row.ours), self.host_us(row.peer)
+        else:
+            us, peer_us = self.pair_us(row.ours, row.peer)
+        label = row.label or row.name
+        return Record(row.list, row.name, label, row.dtype, row.bytes, row.flop, us, peer_us, floor, engine)
 
 
-def main(rows: Callable[[str], Iterable[Row]], description: str) -> None:
-    """Runs what `rows(device)` gives, prints the table, and appends JSON lines to --out."""
+def engine_text(report: dnn.Report) -> str:
+    """The engine that was chosen, without device and family, and its config."""
+    (config,) = (e.config for e in report.engines if e.name == report.chosen)
+    return f"{report.chosen.rpartition('.')[2]} {config}".strip()
+
+
+def driver_text() -> str:
+    """What nvidia-smi knows and torch does not."""
+    command = ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm", "--format=csv,noheader", "--id=0"]
+    try:
+        version, clock = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip().split(", ")
+    except (OSError, ValueError):
+        return "driver unknown"
+    return f"driver {version}, SM clock up to {clock}"
+
+
+def machine(clock: Clock) -> Machine:
+    torch = clock.torch
+    model = torch.cuda.get_device_name(clock.device) if clock.cuda else platform.processor() or platform.machine()
+    versions = f"torch {torch.__version__}"
+    if clock.cuda:
+        versions = f"{driver_text()}, {versions}, cuDNN {torch.backends.cudnn.version()}"
+    return Machine(model, time.strftime("%Y-%m-%d"), versions, clock.copy_gb_s(), clock.peaks)
+
+
+def main(
+    rows: Callable[[str], Iterable[Row]], description: str | None, targets: dict[str, Target] | None = None
+) -> None:
+    """Runs what `rows(device)` gives and prints the table; `targets` are of lists."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--device", default="cuda:0" if dnn._C.cuda_device_count() else "cpu")
-    parser.add_argument("--out", type=argparse.FileType("a"), default=None)
-    parser.add_argument("words", nargs="*", help="only rows whose names hold all of these")
+    parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
+    parser.add_argument("--seconds", type=float, default=0.15, help="of samples for a row, at least 5 of them on a GPU")
+    parser.add_argument("words", nargs="*", help="only rows whose list and name hold all of these")
     options = parser.parse_args()
-    import torch
 
-    clock = Clock(options.device)
-    model = torch.cuda.get_device_name() if clock.cuda else platform.processor() or platform.machine()
-    copy = clock.copy_gb_s()
-    peaks: dict[str, float] = {}
-    print(f"{model}, {time.strftime('%Y-%m-%d')}, torch {torch.__version__}, copy {copy:.0f} GB/s")
-    print(f"{'case':<72}{'us':>10}{'floor':>10}{'x floor':>9}{'torch us':>10}{'torch/ours':>11}")
-    ratios = []
+    start = time.perf_counter()
+    clock = Clock(options.device, options.seconds)
+    here = machine(clock)
+    print(f"{here.model}, {here.date}, {here.versions}, copy {here.copy_gb_s:.0f} GB/s")
+    columns = f"{'us':>10}{'floor':>10}{'of floor':>9}{'TFLOP/s':>8}{'torch us':>10}{'torch/ours':>11}  engine"
+    print(f"{'case':<100}{columns}")
+    records: list[Record] = []
+    failures = 0
     for row in rows(options.device):
-        if not all(word in row.name for word in options.words):
+        if not all(word in f"{row.list} {row.name}" for word in options.words):
             continue
-        if row.host:
-            ours, peer = clock.host_us(row.ours), clock.host_us(row.peer)
-        else:
-            ours, peer = clock.pair_us(row.ours, row.peer)
-        floor = row.bytes / copy / 1e3
-        if row.flop:
-            peak = peaks.get(row.dtype) or peaks.setdefault(row.dtype, clock.peak_gflop_s(row.dtype))
-            floor = max(floor, row.flop / peak / 1e3)
-        ratios.append(peer / ours)
-        share = f"{ours / floor:9.2f}" if floor else f"{'':>9}"
-        print(f"{row.name:<72}{ours:>10.2f}{floor:>10.2f}{share}{peer:>10.2f}{peer / ours:>11.2f}", flush=True)
-        if options.out:
-            record = {"case": row.name, "us": ours, "floor_us": floor, "torch_us": peer, "device": model}
-            print(json.dumps(record), file=options.out, flush=True)
-    if ratios:
+        if row.list and row.list not in (r.list for r in records):
+            print(row.list)
+        try:
+            r = clock.measure(row, here.copy_gb_s)
+        except Exception as error:  # one row does not take the others with it
+            print(f"{row.name}: {type(error).__name__}: {error}", flush=True)
+            failures += 1
+            continue
+        records.append(r)
+        share = f"{r.share:9.2f}" if r.floor_us else f"{'':>9}"
+        rate = f"{r.tflop_s:8.1f}" if r.flop else f"{'':>8}"
         print(
-            f"{len(ratios)} rows, geometric mean of torch/ours {statistics.geometric_mean(ratios):.2f}, "
-            f"worst {min(ratios):.2f}"
+            f"{r.name:<100}{r.us:>10.2f}{r.floor_us:>10.2f}{share}{rate}{r.peer_us:>10.2f}{r.ratio:>11.2f}  {r.engine}",
+            flush=True,
         )
+    for summary in summaries(records, targets or {}):
+        print(summary.line())
+    print(f"{len(records)} rows in {time.perf_counter() - start:.0f} s")
+    if options.out and records:
+        what = Path(sys.argv[0]).stem.removeprefix("bench_")
+        command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+        write_report(options.out, what, command, here, records, targets or {})
+    if failures:
+        sys.exit(f"{failures} rows failed")

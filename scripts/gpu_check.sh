@@ -6,7 +6,7 @@
 #   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]... [--demo]
 #
 # Without options: all gpu tests. --tests none skips them. All output goes to log.txt in $OUT (default: build/gpu_check),
-# its ends and what failed to the terminal.
+# its ends and what failed to the terminal. So do tables and pictures of benchmarks: at most two files from each.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-build/gpu_check}
@@ -51,7 +51,7 @@ if [ -n "$sanitize" ]; then
 fi
 for bench in "${benches[@]:-}"; do
   # shellcheck disable=SC2086
-  [ -z "$bench" ] || LINES_SHOWN=80 step "bench_${bench%% *}" python3 ../benchmarks/bench_${bench%% *}.py ${bench#* }
+  [ -z "$bench" ] || LINES_SHOWN=80 step "bench_${bench%% *}" python3 ../benchmarks/bench_${bench%% *}.py --out "$out" ${bench#* }
 done
 [ $demo = 0 ] || step demo python3 -m pyminidnn demo --out "$out"
 echo "== failed:${failed:- nothing}"

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a benchmark leaves behind: WHAT_GPU.md, a table of each list, and WHAT_GPU.png, bars of each and a roofline."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass
+class Machine:
+    model: str
+    date: str
+    versions: str
+    copy_gb_s: float
+    peaks_gflop_s: dict[str, float]  # by dtype, as far as they were measured
+
+
+@dataclass
+class Target:
+    """For the peer's times over ours."""
+
+    mean: float  # geometric
+    worst: float | None = None
+
+
+@dataclass
+class Record:
+    list: str
+    name: str
+    label: str
+    dtype: str
+    bytes: float
+    flop: float
+    us: float
+    peer_us: float
+    floor_us: float
+    engine: str
+
+    @property
+    def ratio(self) -> float:
+        return self.peer_us / self.us
+
+    @property
+    def share(self) -> float:
+        return self.floor_us / self.us
+
+    @property
+    def tflop_s(self) -> float:
+        return self.flop / self.us / 1e6
+
+    @property
+    def direction(self) -> str:
+        """The second word of a case line."""
+        return [*self.name.split(), "", ""][1]
+
+
+@dataclass
+class Summary:
+    list: str
+    records: list[Record]
+    target: Target | None
+
+    @property
+    def mean(self) -> float:
+        return mean_ratio(self.records)
+
+    @property
+    def worst(self) -> Record:
+        return min(self.records, key=lambda r: r.ratio)
+
+    def mean_text(self) -> str:
+        return f"{self.mean:.2f}{verdict(self.mean, self.target.mean if self.target else None)}"
+
+    def worst_text(self) -> str:
+        return f"{self.worst.ratio:.2f}{verdict(self.worst.ratio, self.target.worst if self.target else None)}"
+
+    def directions(self) -> str:
+        """The mean of each, where there are several."""
+        each = by(self.records, lambda r: r.direction)
+        return ", ".join(f"{name} {mean_ratio(some):.2f}" for name, some in each) if len(each) > 1 else ""
+
+    def line(self) -> str:
+        directions = f" ({self.directions()})" if self.directions() else ""
+        return (
+            f"{self.list or 'rows'}: {len(self.records)}, geometric mean of torch/ours {self.mean_text()}{directions}, "
+            f"worst {self.worst_text()} at {self.worst.name}"
+        )
+
+
+def verdict(value: float, target: float | None) -> str:
+    return "" if target is None else f" (target {target:g}: {'met' if value >= target else 'missed'})"
+
+
+def mean_ratio(records: list[Record]) -> float:
+    return statistics.geometric_mean(r.ratio for r in records)
+
+
+def by(records: Iterable[Record], key: Callable[[Record], str]) -> list[tuple[str, list[Record]]]:
+    """Groups, in the order in which they begin."""
+    groups: dict[str, list[Record]] = {}
+    for r in records:
+        groups.setdefault(key(r), []).append(r)
+    return list(groups.items())
+
+
+def summaries(records: list[Record], targets: dict[str, Target]) -> list[Summary]:
+    return [Summary(name, some, targets.get(name)) for name, some in by(records, lambda r: r.list)]
+
+
+def write_report(
+    folder: Path, what: str, command: str, machine: Machine, records: list[Record], targets: dict[str, Target]
+) -> None:
+    gpu = re.sub(r"[^a-z0-9]+", "_", machine.model.lower().removeprefix("nvidia ")).strip("_")
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{what}_{gpu}"
+    lists = summaries(records, targets)
+    picture = any(s.list for s in lists)
+    peaks = "".join(f", {dtype} {rate / 1e3:.1f} TFLOP/s" for dtype, rate in machine.peaks_gflop_s.items())
+    lines = [
+        f"# {what} on {machine.model}",
+        "",
+        f"{machine.date}, {machine.versions}. Measured ceilings: copy {machine.copy_gb_s:.0f} GB/s{peaks}.",
+        "",
+        f"    {command}",
+        "",
+        "Medians; samples alternate between ours and torch's, on random data, L2 overwritten before each. The floor is",
+        "bytes over the copy rate or FLOP over the rate of a large product, whichever takes longer.",
+        "",
+        *([f"![times and roofline]({stem}.png)", ""] if picture else []),
+        "| list | rows | mean of torch/ours | by direction | worst | at |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {s.list} | {len(s.records)} | {s.mean_text()} | {s.directions()} | {s.worst_text()} | {s.worst.name} |"
+            for s in lists
+        ),
+    ]
+    for s in lists:
+        lines += [
+            "",
+            f"## {s.list or 'rows'}",
+            "",
+            "| case | us | floor us | of floor | TFLOP/s | torch us | torch/ours | engine |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for r in s.records:
+            share = f"{r.share:.2f}" if r.floor_us else ""
+            rate = f"{r.tflop_s:.1f}" if r.flop else ""
+            times = f"{r.us:.2f} | {r.floor_us:.2f} | {share} | {rate} | {r.peer_us:.2f} | {r.ratio:.2f}"
+            lines.append(f"| {r.name} | {times} | {r.engine} |")
+    (folder / f"{stem}.md").write_text("\n".join(lines) + "\n")
+    if picture:
+        draw(folder / f"{stem}.png", f"{what} on {machine.model}, {machine.date}", machine, lists)
+
+
+COLOURS = {"ours": "#1f77b4", "torch": "#ff9f40", "floor": "#555555"}
+
+
+def draw(path: Path, title: str, machine: Machine, lists: list[Summary]) -> None:
+    """Bars for each direction of each list, and below them all its rows with FLOP between the measured ceilings."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot, ticker
+
+    groups = []
+    for s in lists:
+        if s.list:
+            each = by(s.records, lambda r: r.direction)
+            small = len(s.records) <= 24  # fits one axis whole
+            groups += [(s.list, s.records)] if small else [(f"{s.list}, {name}", some) for name, some in each]
+    heights = [2.4] * len(groups) + [5.0]
+    figure, axes = pyplot.subplots(
+        len(heights), 1, figsize=(13, sum(heights) + 1), height_ratios=heights, layout="constrained"
+    )
+    figure.suptitle(title)
+    for axis, (name, records) in zip(axes, groups, strict=False):
+        bars(axis, name, records)
+        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axis.yaxis.set_major_formatter("{x:g}")
+        axis.yaxis.set_minor_locator(ticker.NullLocator())
+    roofline(axes[-1], machine, [r for s in lists if s.list for r in s.records if r.flop])
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)
+
+
+def bars(axis: Any, name: str, records: list[Record]) -> None:
+    several = len({r.direction for r in records}) > 1
+    labels = [f"{r.label} {r.direction.removeprefix('backward_') if several else ''}".strip() for r in records]
+    at = range(len(records))
+    axis.bar([i - 0.2 for i in at], [r.us for r in records], 0.4, label="ours", color=COLOURS["ours"])
+    axis.bar([i + 0.2 for i in at], [r.peer_us for r in records], 0.4, label="torch", color=COLOURS["torch"])
+    floors = [r.floor_us for r in records]
+    axis.hlines(floors, [i - 0.4 for i in at], [i + 0.4 for i in at], label="floor", color=COLOURS["floor"], lw=2)
+    axis.set_yscale("log")
+    axis.set_ylabel("us")
+    axis.set_ylim(min(r.floor_us for r in records) / 2)
+    axis.set_xticks(at, labels, rotation=40, ha="right", fontsize=7)
+    axis.set_xlim(-0.6, max(len(records), 8) - 0.4)
+    axis.set_title(f"{name}: torch/ours {mean_ratio(records):.2f}", loc="left", fontsize=9)
+    axis.legend(fontsize=7, ncols=3, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, frameon=False)
+
+
+def roofline(axis: Any, machine: Machine, records: list[Record]) -> None:
+    intensities = [r.flop / r.bytes for r in records]
+    low, high = min(intensities) / 1.5, max(intensities) * 1.5
+    dtypes = [name for name, _ in by(records, lambda r: r.dtype)]
+    for i, dtype in enumerate(dtypes):
+        some = [r for r in records if r.dtype == dtype]
+        peak = machine.peaks_gflop_s[dtype] / 1e3
+        ridge = min(max(peak * 1e3 / machine.copy_gb_s, low), high)
+        roof = [min(x * machine.copy_gb_s / 1e3, peak) for x in (low, ridge, high)]
+        axis.plot([low, ridge, high], roof, color=f"C{i}", lw=1)
+        x = [r.flop / r.bytes for r in some]
+        axis.scatter(x, [r.tflop_s for r in some], 14, color=f"C{i}", label=f"{dtype}, peak {peak:.3g} TFLOP/s")
+        rates = [r.flop / r.peer_us / 1e6 for r in some]
+        axis.scatter(x, rates, 14, facecolors="none", edgecolors=f"C{i}", lw=0.7)
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("FLOP/byte")
+    axis.set_ylabel("TFLOP/s")
+    axis.set_title(f"filled: ours, hollow: torch; copy {machine.copy_gb_s:.0f} GB/s", loc="left", fontsize=9)
+    axis.legend(fontsize=7, loc="lower right")

@@ -8,6 +8,7 @@ output, without touching what lies around it, and twice with the same bits unles
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Callable
 
 import numpy as np

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,13 +20,19 @@ import pyminidnn as dnn
 
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
 STEEPEST = 1.5  # the largest slope of an activation, hardswish's at 3
+TF32 = 2.0**-10  # two operands, each rounded by at most 2^-11 of itself
 
 
-def tolerance(dtype: str, a: np.ndarray, b: np.ndarray, rest: float | np.ndarray = 0.0) -> np.ndarray:
+def tolerance(
+    dtype: str, a: np.ndarray, b: np.ndarray, rest: float | np.ndarray = 0.0, tf32: bool = False
+) -> np.ndarray:
     """`rest` is the absolute value of what is added to a @ b; alpha is in a. A sum of K products and up to four further
     operations; then an activation, which passes the error on and adds some ulp of its own, of at most 1 + |v|."""
     scale = np.abs(a) @ np.abs(b) + rest
-    return reference.tolerance(dtype, a.shape[-1] + 4, STEEPEST * scale) + reference.tolerance(dtype, 16, 1 + scale)
+    rounding = STEEPEST * TF32 * (scale - rest) if tf32 else 0
+    return rounding + (
+        reference.tolerance(dtype, a.shape[-1] + 4, STEEPEST * scale) + reference.tolerance(dtype, 16, 1 + scale)
+    )
 
 
 def sample(case: Case) -> Sample:
@@ -44,6 +52,7 @@ def sample(case: Case) -> Sample:
         inputs["bias"] = reference.rounded(rng.normal(0, 1, b.shape[-1] * step), case.dtype)
         bias = inputs["bias"][::step]
     activation, ieee = case.attributes.get("activation"), case.attributes.get("math") == "ieee"
+    tf32 = case.dtype == "float32" and not ieee
 
     def call(t: dict[str, dnn.DeviceTensor], algo: str, out: dnn.DeviceTensor | None = None) -> list[dnn.DeviceTensor]:
         given = t["bias"].as_strided((b.shape[-1],), (step,), 0) if "bias" in t else None
@@ -55,15 +64,36 @@ def sample(case: Case) -> Sample:
     want = reference.matmul(a, b, alpha=alpha, beta=beta, c=c, bias=bias, activation=activation)
     rest = 0 if c is None else np.abs(beta * c)
     rest = rest if bias is None else rest + np.abs(bias)
-    return Sample(inputs, call, [Result(want, tolerance(case.out_dtype, alpha * a, b, rest))], {"c": case.out_dtype})
+    return Sample(
+        inputs, call, [Result(want, tolerance(case.out_dtype, alpha * a, b, rest, tf32))], {"c": case.out_dtype}
+    )
 
 
-# For tests of what a case line can not say: they take an engine and its device.
-every_engine = pytest.mark.parametrize(
-    "engine, device",
-    [(name, "cpu") for name in dnn.engines("matmul", "cpu")]
-    + [pytest.param(name, "cuda:0", marks=pytest.mark.gpu) for name in dnn.engines("matmul", "cuda")],
-)
+def every_engine(test: Callable[..., None]) -> Callable[..., None]:
+    """For what a case line can not say: the test takes an engine and its device, and float32 means just that. Engines that
+    decline the problem, as why_not has it, are skipped with their sentence."""
+
+    @functools.wraps(test)
+    def run(*, engine: str, device: str, **others: Any) -> None:
+        with dnn.Handle(device=device, math="ieee"):
+            try:
+                test(engine=engine, device=device, **others)
+            except dnn.NotSupported as declined:
+                pytest.skip(str(declined))
+
+    engines = [(name, "cpu") for name in dnn.engines("matmul", "cpu")]
+    on_gpu = [pytest.param(name, "cuda:0", marks=pytest.mark.gpu) for name in dnn.engines("matmul", "cuda")]
+    return pytest.mark.parametrize("engine, device", engines + on_gpu)(run)
+
+
+@pytest.fixture(autouse=True)
+def true_float32(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests that name no engine, too."""
+    if "engine" in request.fixturenames or "device" not in request.fixturenames:
+        yield
+        return
+    with dnn.Handle(device=request.getfixturevalue("device"), math="ieee"):
+        yield
 
 
 def normal(*shape: int, dtype: str = "float32") -> np.ndarray:

@@ -47,10 +47,11 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
 
 template <class T, class Y, Activation kActivation> class GemmEpilogue {
  public:
-  __device__ GemmEpilogue(const GemmOutput& o, const GemmArgs& args, int64_t batch)
-      : o_(o), alpha_(args.alpha), beta_(args.beta), activation_alpha_(args.activation_alpha) {
+  // `part` stands for o's own.
+  __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, int64_t batch)
+      : o_(o), part_(part), alpha_(args.alpha), beta_(args.beta), activation_alpha_(args.activation_alpha) {
     const GemmDigits at = digits_of_small(o.batch, uint32_t(batch));
-    y_ = static_cast<Y*>(args.y) + o.y_offset + offset_of(o.y_batch, at);
+    y_ = static_cast<Y*>(args.y) + part.y_offset + offset_of(o.y_batch, at);
     c_ = args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
     bias_ = args.bias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }
@@ -71,7 +72,10 @@ template <class T, class Y, Activation kActivation> class GemmEpilogue {
   };
   __device__ __forceinline__ Row row(uint32_t m) const {
     const GemmDigits at = digits_of_small(o_.m, m);
-    Row r{m < o_.m.size, offset_of(o_.y_m, at), offset_of(o_.c_m, at), 0};
+    bool exists = true;
+#pragma unroll
+    for (int j = 0; j < kDigits; ++j) exists = exists && at.at[j] < part_.limit[j];
+    Row r{exists, offset_of(o_.y_m, at), offset_of(o_.c_m, at), 0};
     if (bias_ && o_.bias_by_row && r.exists) r.bias = float(bias_[offset_of(o_.bias, at)]);
     return r;
   }
@@ -163,6 +167,7 @@ template <class T, class Y, Activation kActivation> class GemmEpilogue {
   }
 
   const GemmOutput& o_;
+  const GemmPart& part_;
   const float alpha_, beta_, activation_alpha_;
   Y* y_;
   const Y* c_;

@@ -20,13 +20,10 @@ GemmStrides strides_of(std::initializer_list<int64_t> strides) {
 GemmIndex positions(int64_t images, const int64_t (&size)[3]) { return index_of({images, size[0], size[1], size[2]}); }
 GemmStrides position_strides(const ConvSide& s) { return strides_of({s.image, s.space[0], s.space[1], s.space[2]}); }
 
-struct Taps {  // those of one phase, or all: the first, their number, the step to the next
-  int64_t first[3]{}, count[3]{}, step[3]{1, 1, 1};
-};
-GemmIndex tap_index(const Taps& t, int64_t channels) {
+GemmIndex tap_index(const GemmTaps& t, int64_t channels) {
   return index_of({t.count[0], t.count[1], t.count[2], channels});
 }
-GemmStrides tap_strides(const ConvGeometry& g, const Taps& t, int64_t channel) {
+GemmStrides tap_strides(const ConvGeometry& g, const GemmTaps& t, int64_t channel) {
   return strides_of({g.w_space[0] * t.step[0], g.w_space[1] * t.step[1], g.w_space[2] * t.step[2], channel});
 }
 
@@ -38,8 +35,9 @@ GemmWindow window_of(const ConvSide& s) {
   return w;
 }
 
-Taps all_taps(const ConvGeometry& g) {
-  Taps t;
+GemmTaps all_taps(const ConvGeometry& g) {
+  GemmTaps t;
+  std::ranges::copy(g.window, t.window);
   std::ranges::copy(g.window, t.count);
   return t;
 }
@@ -63,14 +61,15 @@ GemmOperand windows_of_x(const ConvGeometry& g) {
 
 GemmView forward(const ConvProblem& p, const ConvGeometry& g) {
   GemmView v;
+  v.taps = all_taps(g);
   v.m = positions(g.images, g.y.size);
   v.n = index_of({g.y.channels});
-  v.k = tap_index(all_taps(g), g.x.channels);
+  v.k = tap_index(v.taps, g.x.channels);
   v.batch = index_of({g.groups});
   v.a = windows_of_x(g);
   v.b.offset = g.w_origin;
   v.b.row = strides_of({g.w_filter});
-  v.b.k = tap_strides(g, all_taps(g), g.w_channel);
+  v.b.k = tap_strides(g, v.taps, g.w_channel);
   v.b.batch = strides_of({g.y.channels * g.w_filter});
   v.y_m = position_strides(g.y), v.y_n = strides_of({g.y.channel}),
   v.y_batch = strides_of({g.y.channels * g.y.channel});
@@ -85,8 +84,9 @@ GemmView forward(const ConvProblem& p, const ConvGeometry& g) {
 
 GemmView backward_filter(const ConvGeometry& g) {
   GemmView v;
+  v.taps = all_taps(g);
   v.m = index_of({g.y.channels});
-  v.n = tap_index(all_taps(g), g.x.channels);
+  v.n = tap_index(v.taps, g.x.channels);
   v.k = positions(g.images, g.y.size);
   v.batch = index_of({g.groups});
   v.a.row = strides_of({g.y.channel}), v.a.k = position_strides(g.y);
@@ -96,7 +96,7 @@ GemmView backward_filter(const ConvGeometry& g) {
   std::swap(v.b.window.row_digit, v.b.window.k_digit);
   std::swap(v.b.window.row_step, v.b.window.k_step);
   v.y_offset = g.w_origin;
-  v.y_m = strides_of({g.w_filter}), v.y_n = tap_strides(g, all_taps(g), g.w_channel);
+  v.y_m = strides_of({g.w_filter}), v.y_n = tap_strides(g, v.taps, g.w_channel);
   v.y_batch = strides_of({g.y.channels * g.w_filter});
   return v;
 }
@@ -105,7 +105,7 @@ GemmView backward_filter(const ConvGeometry& g) {
 // (h + pad - r * dilation) divisible by the stride, in dy's row p = (h + pad - r * dilation) / stride.
 GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
   GemmView v;
-  Taps taps;
+  GemmTaps& taps = v.taps = all_taps(g);
   int64_t count[3];
   v.a.window = window_of(g.y);
   v.a.window.row_digit = 1;
@@ -175,7 +175,7 @@ void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
 
 GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit) {
   GemmOutput o;
-  o.m = v.m, o.n = v.n, o.batch = v.batch, o.y_offset = v.y_offset;
+  o.m = v.m, o.n = v.n, o.batch = v.batch, o.part.y_offset = v.y_offset;
   o.y_m = v.y_m, o.y_n = v.y_n, o.y_batch = v.y_batch;
   if (has_c) o.c_m = v.c_m, o.c_n = v.c_n, o.c_batch = v.c_batch;
   if (has_bias) {
@@ -185,6 +185,7 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   GemmStrides none;
   join(o.m, {&o.y_m, &o.c_m, o.bias_by_row ? &o.bias : &none});
   join(o.n, {&o.y_n, &o.c_n, o.bias_by_row ? &none : &o.bias});
+  std::ranges::copy(o.m.digit, o.part.limit);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
   // `count` neighbours from a multiple of `count`, wherever the other digits stand.
   auto neighbours = [&](int64_t count, const GemmStrides& n, const GemmStrides& m, const GemmStrides& b, int64_t offset) {
@@ -194,7 +195,7 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
     return all;
   };
   const int64_t item = int64_t(itemsize(y));
-  o.y_vectors = alignment >= min_of(8 * item, int64_t(16)) && neighbours(8, o.y_n, o.y_m, o.y_batch, o.y_offset);
+  o.y_vectors = alignment >= min_of(8 * item, int64_t(16)) && neighbours(8, o.y_n, o.y_m, o.y_batch, o.part.y_offset);
   o.c_pairs = has_c && alignment >= 2 * item && neighbours(2, o.c_n, o.c_m, o.c_batch, 0);
   return o;
 }

@@ -32,7 +32,7 @@ std::string text(const Tile& t, int splits) {
   return s;
 }
 
-// One operand of a view, ready but for its address and the size of its boxes.
+// One operand, ready but for its address and the size of its boxes.
 struct TmaOperand {
   Sm90Source source{};
   int64_t offset = 0;  // of the map's origin in the tensor, in elements
@@ -45,32 +45,40 @@ struct TmaOperand {
   bool along_rows() const { return source == Sm90Source::tile_along_rows || source == Sm90Source::pixels_along_rows; }
 };
 
-struct Phase {
-  GemmView view;  // its n rounded up where taps lie in it
-  TmaOperand a, b;
-  Sm90Phase device;  // but for maps, tiles and first_tile
+// A task in the terms of the main loop.
+struct Lowering {
+  std::string why;  // why it can not be
+  GemmView view;    // the first, with room for the positions of all, and its n rounded up where taps lie in it
   int64_t n_limit = 0;
-};
+  TmaOperand a, b;
+  int spatial = 2;
+  int64_t k_blocks = 0;  // in each tap
+  int32_t positions[3]{1, 1, 1}, window[3]{1, 1, 1};
+  int64_t channel_blocks = 0;
+  std::vector<Sm90Phase> phases;  // those with most taps first, so that the last tiles of all are short
 
-bool is_point(const GemmIndex& index) { return index.size == 1; }
+  int64_t tap_count() const {
+    int64_t count = 0;
+    for (const Sm90Phase& p : phases) count += p.taps[0] * p.taps[1] * p.taps[2];
+    return count;
+  }
+};
 
 // One stride for the whole index, or none.
 std::optional<int64_t> single_stride(GemmIndex index, GemmStrides strides) {
   join(index, {&strides});
   if (index.first < kDigits - 1) return std::nullopt;
-  return is_point(index) ? 0 : strides.of[kDigits - 1];
+  return index.size == 1 ? 0 : strides.of[kDigits - 1];
 }
 
-// A window that moves over nothing: no tap leaves the tensor, and positions lie evenly.
-bool window_is_idle(const GemmView& v, const GemmOperand& o, const GemmIndex& rows) {
+// A window that moves over nothing: its one tap stays in the tensor, and positions lie evenly.
+bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex& k) {
   const GemmWindow& w = o.window;
   if (!w.on) return true;
-  const GemmIndex& positions = w.row_digit ? rows : v.k;
-  const GemmIndex& taps = w.row_digit ? v.k : rows;
+  const GemmIndex &positions = w.row_digit ? rows : k, &taps = w.row_digit ? k : rows;
   for (int j = 0; j < 3; ++j) {
-    if (taps.digit[j] != 1 || w.start[j] < 0) return false;
-    int64_t step = w.row_digit ? w.row_step[j] : w.k_step[j];
-    if (w.start[j] + (positions.digit[1 + j] - 1) * step >= w.size[j]) return false;
+    const int64_t step = w.row_digit ? w.row_step[j] : w.k_step[j];
+    if (taps.digit[j] != 1 || w.start[j] < 0 || w.start[j] + (positions.digit[1 + j] - 1) * step >= w.size[j]) return false;
   }
   return single_stride(positions, w.row_digit ? o.row : o.k).has_value();
 }
@@ -82,37 +90,44 @@ template <class Map> Map map_of(DType type) {
   return m;
 }
 
-// (contiguous, tap, tap, other, batch)
-TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& rows, const GemmIndex& k,
-                     const GemmStrides& k_strides, DType type, const char* name) {
+// (contiguous, tap, tap, other, batch). `k` counts channels, whose stride in this operand is `channel`.
+TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& rows, int64_t k, int64_t channel,
+                        bool with_taps, DType type, const char* name) {
   TmaOperand out;
   out.offset = o.offset;
   const int64_t item = int64_t(itemsize(type));
-  std::optional<int64_t> row = single_stride(rows, o.row), batch = single_stride(v.batch, o.batch);
+  const std::optional<int64_t> row = single_stride(rows, o.row), batch = single_stride(v.batch, o.batch);
   if (!row) out.why = cat("TMA needs rows of ", name, " that lie evenly");
   else if (!batch) out.why = cat("TMA needs matrices of ", name, " that lie evenly");
   if (!out.why.empty()) return out;
-  const int64_t channel = k.digit[3] == 1 ? 0 : k_strides.of[3];
-  const bool along_k = channel == 1 || (k.digit[3] == 1 && *row != 1);
+  const bool along_k = k == 1 ? *row != 1 : channel == 1;
   if (!along_k && *row != 1) out.why = cat("TMA needs ", name, " contiguous along one of its dimensions");
   out.source = along_k ? Sm90Source::tile_along_k : Sm90Source::tile_along_rows;
-  // Taps: digit 2, and digits 0 and 1 as one.
-  int64_t tap_count[2] = {k.digit[2], k.digit[0] * k.digit[1]}, tap_stride[2] = {k_strides.of[2], k_strides.of[1]};
-  if (k.digit[1] == 1) tap_stride[1] = k_strides.of[0];
-  else if (k.digit[0] > 1 && k_strides.of[0] != k_strides.of[1] * k.digit[1])
-    out.why = cat("TMA needs the taps of ", name, " to lie evenly");
-  for (int i = 0; i < 2; ++i) {
-    out.device.tap_step[i] = 1;
-    if (tap_count[i] > 1 && tap_stride[i] < 0) {
-      out.offset += tap_stride[i] * (tap_count[i] - 1);
-      tap_stride[i] = -tap_stride[i];
-      out.device.tap_first[i] = int32_t(tap_count[i] - 1), out.device.tap_step[i] = -1;
+  int64_t tap_count[2] = {1, 1}, tap_stride[2]{};  // the map's dimensions 1 and 2
+  if (with_taps) {
+    const GemmTaps& t = v.taps;
+    int64_t unit[3];
+    for (int j = 0; j < 3; ++j) {
+      unit[j] = o.k.of[j] / t.step[j];
+      out.offset -= t.first[j] * unit[j];
     }
+    if (t.window[0] > 1 && t.window[1] > 1 && unit[0] != unit[1] * t.window[1])
+      out.why = cat("TMA needs the taps of ", name, " to lie evenly");
+    tap_count[0] = t.window[2], tap_count[1] = t.window[0] * t.window[1];
+    tap_stride[0] = unit[2], tap_stride[1] = t.window[1] > 1 ? unit[1] : unit[0];
+    const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
+    for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
+    for (int i = 0; i < 2; ++i)
+      if (tap_count[i] > 1 && tap_stride[i] < 0) {  // a map has no negative strides: its taps run the other way
+        out.offset += tap_stride[i] * (tap_count[i] - 1);
+        tap_stride[i] = -tap_stride[i];
+        for (int j = i == 0 ? 2 : 0; j < (i == 0 ? 3 : 2); ++j) out.device.tap_step[j] *= -1;
+      }
   }
   out.device.batch_step = *batch != 0;
   cuda::TiledMap& m = out.tile = map_of<cuda::TiledMap>(type);
   m.rank = 5;
-  const int64_t dims[] = {along_k ? k.digit[3] : rows.size, tap_count[0], tap_count[1], along_k ? rows.size : k.digit[3],
+  const int64_t dims[] = {along_k ? k : rows.size, tap_count[0], tap_count[1], along_k ? rows.size : k,
                           *batch ? v.batch.size : 1};
   const int64_t strides[] = {tap_stride[0], tap_stride[1], along_k ? *row : channel, *batch};
   for (int i = 0; i < 5; ++i) {
@@ -123,17 +138,27 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
       out.why = cat("TMA needs strides of ", name, " that are multiples of 16 bytes and positive");
     else m.strides[i - 1] = uint64_t(strides[i - 1] * item);
   }
+  if (out.offset * item % 16) out.why = cat("TMA needs ", name, " to begin at a multiple of 16 bytes");
   return out;
 }
 
-// An im2col map, whose dimensions are (channels of all groups, W, H[, D], N).
-TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& rows, DType type, int spatial,
-                       const char* name) {
+// The first tap's coordinates in a tile map.
+void first_tap(const TmaOperand& o, const GemmTaps& t, int32_t (&at)[2]) {
+  at[0] = int32_t(o.device.tap_step[2] < 0 ? t.window[2] - 1 - t.first[2] : t.first[2]);
+  const int64_t outer = t.first[0] * t.window[1] + t.first[1];
+  at[1] = int32_t(o.device.tap_step[1] < 0 ? t.window[0] * t.window[1] - 1 - outer : outer);
+}
+
+// What one tap adds to a coordinate, for the dimension j.
+int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j] : w.row_step[j]; }
+
+// An im2col map, whose dimensions are (channels of all groups, W, H[, D], N). `lower`: the least coordinate of a position.
+TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& positions, int64_t channels,
+                          const int64_t (&lower)[3], DType type, int spatial, const char* name) {
   const GemmWindow& w = o.window;
   const bool along_k = w.row_digit == 1;  // a row is a position
-  const GemmIndex &positions = along_k ? rows : v.k, &taps = along_k ? v.k : rows;
   const GemmStrides &at_position = along_k ? o.row : o.k, &at_tap = along_k ? o.k : o.row;
-  const int64_t item = int64_t(itemsize(type)), channels = taps.digit[3];
+  const int64_t item = int64_t(itemsize(type));
   TmaOperand out;
   out.source = along_k ? Sm90Source::pixels_along_k : Sm90Source::pixels_along_rows;
   out.offset = o.offset;
@@ -150,121 +175,124 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   };
   for (int j = 0; j < 3; ++j) {
     const int64_t count = positions.digit[1 + j], step = along_k ? w.row_step[j] : w.k_step[j];
-    const int64_t reach = (along_k ? w.k_step[j] : w.row_step[j]) * (taps.digit[j] - 1);
-    const int64_t lower = w.start[j] + min_of(reach, int64_t(0)), upper = lower + (count - 1) * step + 1 - w.size[j];
     out.offset -= w.start[j] * w.stride[j];
-    out.device.corner[j] = int32_t(lower), out.device.position_step[j] = int32_t(step);
-    out.device.offset_first[j] = int32_t(max_of(-reach, int64_t(0)));
-    out.device.offset_step[j] = int32_t(along_k ? w.k_step[j] : w.row_step[j]);
+    out.device.corner[j] = int32_t(lower[j]), out.device.position_step[j] = int32_t(step);
+    out.device.offset_step[j] = int32_t(tap_reach(w, j));
     const int dim = 3 - j;  // W is 1
     if (dim > spatial) continue;
     m.dims[dim] = uint64_t(w.size[j]);
     m.strides[dim - 1] = stride(w.stride[j], m.dims[dim]);
     m.element_strides[dim] = uint32_t(step);
-    m.lower[dim - 1] = int(lower), m.upper[dim - 1] = int(upper);
-    const int64_t most = spatial == 2 ? 255 : 31;
-    if (std::abs(reach) > most) out.why = cat("TMA windows reach at most ", most, " elements; these reach ", std::abs(reach));
+    m.lower[dim - 1] = int(lower[j]), m.upper[dim - 1] = int(lower[j] + (count - 1) * step + 1 - w.size[j]);
   }
   m.dims[spatial + 1] = uint64_t(positions.digit[0]);
   m.strides[spatial] = stride(at_position.of[0], m.dims[spatial + 1]);
   m.channels = uint32_t(128 / item), m.pixels = 64;
   out.device.channels_of_batch = int32_t(v.batch.size > 1 ? channels : 0);
   if (out.why.empty()) {
-    m.address = reinterpret_cast<const void*>(uintptr_t(16));  // any; rules about the others are checked
+    m.address = reinterpret_cast<const void*>(uintptr_t(16));  // any; the rules about the rest are checked
     out.why = cuda::why_not(m);
   }
   return out;
 }
 
-// Whether the first spatial dimension does nothing.
-bool is_flat(const GemmView& v) {
-  for (const auto& [o, rows] : {std::pair(&v.a, &v.m), std::pair(&v.b, &v.n)}) {
-    const GemmWindow& w = o->window;
-    if (!w.on) continue;
-    const GemmIndex &positions = w.row_digit ? *rows : v.k, &taps = w.row_digit ? v.k : *rows;
-    if (w.size[0] != 1 || positions.digit[1] != 1 || taps.digit[0] != 1 || w.start[0] != 0) return false;
-  }
-  return true;
-}
+Lowering lowered(const Sm90Task& task) {
+  Lowering low;
+  GemmView& v = low.view = task.views.front();
+  const int64_t k_of_block = 128 / int64_t(itemsize(task.type));
+  const bool many = task.views.size() > 1;
+  if (many)
+    for (const GemmView& phase : task.views)
+      for (int j = 1; j < kDigits; ++j) v.m.digit[j] = max_of(v.m.digit[j], phase.m.digit[j]);
+  if (many) v.m.size = v.m.digit[0] * v.m.digit[1] * v.m.digit[2] * v.m.digit[3], v.m.first = 0;
+  const bool a_moves = v.a.window.on && (many || !window_is_idle(v.a, v.m, v.k));
+  const bool b_moves = v.b.window.on && !window_is_idle(v.b, v.n, v.k);
+  const GemmOperand* moving = a_moves ? &v.a : b_moves ? &v.b : nullptr;
+  const bool taps_in_k = moving && moving->window.row_digit;  // else k is pixels, or plain
 
-Phase phase_of(const GemmView& from, DType type) {
-  Phase p;
-  p.view = from;
-  GemmView& v = p.view;
-  const int64_t k_of_block = 128 / int64_t(itemsize(type));
-  bool a_moves = !window_is_idle(v, v.a, v.m), b_moves = !window_is_idle(v, v.b, v.n);
-  const int spatial = is_flat(v) ? 2 : 3;
-
-  // k as taps and channels. A window whose rows are positions says which; otherwise positions are one long row of k.
-  GemmIndex k = v.k;
-  GemmStrides a_k = v.a.k, b_k = v.b.k;
-  const bool rows_are_positions = (a_moves && v.a.window.row_digit) || (b_moves && v.b.window.row_digit);
-  if (!rows_are_positions) {
-    if (a_moves || b_moves) join(k, {a_moves ? &b_k : &a_k});
-    else join(k, {&a_k, &b_k});
-    if ((a_moves || b_moves) && k.first < kDigits - 1) p.a.why = "TMA needs pixels of dy that lie evenly";
+  // The channels of k, and their stride in each operand.
+  int64_t k = v.k.digit[3], a_channel = v.a.k.of[3], b_channel = v.b.k.of[3];
+  if (!taps_in_k) {
+    GemmIndex joined = v.k;
+    GemmStrides a_k = v.a.k, b_k = v.b.k;
+    if (b_moves) join(joined, {&a_k});
+    else join(joined, {&a_k, &b_k});
+    if (joined.first < kDigits - 1) low.why = "TMA needs a sum that runs evenly through memory";
+    k = joined.digit[3], a_channel = a_k.of[3], b_channel = b_k.of[3];
   }
-  if (b_moves && !v.b.window.row_digit) {
-    p.n_limit = v.n.digit[3];
-    v.n.digit[3] = ceil_div(p.n_limit, int64_t(64)) * 64;
+  low.k_blocks = ceil_div(k, k_of_block);
+
+  int64_t lower[3]{};  // of the window's coordinates, over all taps and phases
+  if (moving) {
+    const GemmWindow& first = moving->window;
+    const GemmIndex& positions = taps_in_k ? v.m : v.k;
+    bool flat = first.size[0] == 1 && positions.digit[1] == 1 && v.taps.window[0] == 1;
+    for (int j = 0; j < 3; ++j) {
+      bool any = false;
+      for (const GemmView& phase : task.views) {
+        const GemmWindow& w = (a_moves ? phase.a : phase.b).window;
+        if (phase.taps.count[j] == 0) continue;
+        const int64_t reach = tap_reach(w, j) * (phase.taps.count[j] - 1), least = w.start[j] + min_of(reach, int64_t(0));
+        lower[j] = any ? min_of(lower[j], least) : least;
+        any = true;
+      }
+      low.positions[j] = int32_t(positions.digit[1 + j]);
+      low.window[j] = int32_t(v.taps.count[j]);
+    }
+    low.spatial = flat && lower[0] == 0 ? 2 : 3;
+    low.channel_blocks = ceil_div(v.n.digit[3], int64_t(64));
+    if (taps_in_k && v.batch.size > 1 && k % k_of_block)
+      low.why = cat("a block of k would reach into the next group: it needs a multiple of ", k_of_block,
+                    " channels in each; got ", k);
+  }
+  const GemmIndex n = v.n;
+  if (b_moves) {
+    low.n_limit = n.digit[3];
+    v.n.digit[3] = low.channel_blocks * 64;
     v.n.size = v.n.digit[0] * v.n.digit[1] * v.n.digit[2] * v.n.digit[3];
   }
-  TmaOperand a = a_moves ? pixels_operand(v, v.a, v.m, type, spatial, "a") : tile_operand(v, v.a, v.m, k, a_k, type, "a");
-  GemmIndex taps_of_b = v.n;
-  if (p.n_limit) taps_of_b.digit[3] = p.n_limit;
-  TmaOperand b = b_moves ? pixels_operand(v, v.b, taps_of_b, type, spatial, "b")
-                      : tile_operand(v, v.b, v.n, k, b_k, type, "b");
-  if (!p.a.why.empty()) a.why = p.a.why;
-  p.a = std::move(a), p.b = std::move(b);
-
-  Sm90Phase& d = p.device;
-  d.k_blocks = int32_t(ceil_div(k.digit[3], k_of_block));
-  for (int j = 0; j < 3; ++j) d.taps[j] = int32_t(k.digit[j]);
-  for (const auto& [o, rows, moves] : {std::tuple(&v.a, &v.m, a_moves), std::tuple(&v.b, &v.n, b_moves)}) {
-    if (!moves) continue;
-    const GemmIndex &positions = o->window.row_digit ? *rows : v.k, &taps = o->window.row_digit ? v.k : *rows;
+  low.a = a_moves ? pixels_operand(v, v.a, v.m, k, lower, task.type, low.spatial, "a")
+                  : tile_operand(v, v.a, v.m, k, a_channel, false, task.type, "a");
+  low.b = b_moves ? pixels_operand(v, v.b, v.k, n.digit[3], lower, task.type, low.spatial, "b")
+                  : tile_operand(v, v.b, n, k, b_channel, taps_in_k, task.type, "b");
+  for (const GemmView& phase : task.views) {
+    Sm90Phase& to = low.phases.emplace_back();
+    to.part.y_offset = phase.y_offset;
+    std::ranges::copy(phase.m.digit, to.part.limit);
     for (int j = 0; j < 3; ++j) {
-      d.positions[j] = int32_t(positions.digit[1 + j]);
-      d.window[j] = int32_t(taps.digit[j]);
+      to.taps[j] = taps_in_k ? int32_t(phase.taps.count[j]) : 1;
+      if (!moving || phase.taps.count[j] == 0) continue;
+      const int64_t offset = (a_moves ? phase.a : phase.b).window.start[j] - lower[j];
+      (a_moves ? to.a_offset : to.b_offset)[j] = int32_t(offset);
+      const int64_t most = low.spatial == 2 ? 255 : 31;
+      const int64_t last = offset + tap_reach(moving->window, j) * (phase.taps.count[j] - 1);
+      if (max_of(offset, last) > most) low.why = cat("TMA windows reach at most ", most, " elements; got ", max_of(offset, last));
     }
-    d.channel_blocks = int32_t(ceil_div(taps.digit[3], int64_t(64)));
-    if (v.batch.size > 1 && rows_are_positions && k.digit[3] % k_of_block)
-      p.a.why = cat("a block of k would reach into the next group: it needs a multiple of ", k_of_block,
-                    " channels in each; got ", k.digit[3]);
+    if (taps_in_k) first_tap(low.b, phase.taps, to.b_tap);
   }
-  return p;
+  std::ranges::stable_sort(low.phases, std::ranges::greater{}, [](const Sm90Phase& p) { return p.taps[0] * p.taps[1] * p.taps[2]; });
+  for (const TmaOperand* o : {&low.a, &low.b})
+    if (low.why.empty()) low.why = o->why;
+  return low;
 }
 
-std::vector<Phase> phases_of(const Sm90Task& t) {
-  std::vector<Phase> phases;
-  for (const GemmView& v : t.views) phases.push_back(phase_of(v, t.type));
-  return phases;
-}
-
-struct Shape {  // what estimates need
-  int64_t m = 0, n = 0, batch = 1, k_blocks = 0;  // of the largest phase
-  size_t phases = 1;
+struct Extents {  // what estimates need
+  int64_t m = 0, n = 0, batch = 1, k_blocks = 0;  // over all phases, whose k_blocks are averaged
+  bool phased = false;
 };
 
-Shape shape_of(const Sm90Task& t) {
-  Shape s;
-  int64_t work = 0;
-  for (const GemmView& v : t.views) {
-    Phase p = phase_of(v, t.type);
-    s.m += p.view.m.size, s.n = p.view.n.size, s.batch = v.batch.size;
-    work += p.view.m.size * p.device.taps[0] * p.device.taps[1] * p.device.taps[2] * p.device.k_blocks;
-  }
-  s.k_blocks = ceil_div(work, s.m);
-  s.phases = t.views.size();
-  return s;
+Extents shape_of(const Lowering& low) {
+  const int64_t phases = int64_t(low.phases.size());
+  return {low.view.m.size * phases, low.view.n.size, low.view.batch.size,
+          max_of(ceil_div(low.tap_count() * low.k_blocks, phases), int64_t(1)), phases > 1};
 }
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster.
-bool fits(const Tile& t, const Phase& p) { return t.n / t.cluster >= 64 || !p.b.along_rows(); }
+bool fits(const Tile& t, const Lowering& low) { return t.n / t.cluster >= 64 || !low.b.along_rows(); }
 
 // Microseconds on the device for one tile shape. Clocks by the rates in docs/measured_facts.md: tensor cores 4096 FLOP a
 // clock and SM in 16 bits (a block of 128 bytes of k takes m n / 32 clocks in any type), 46 bytes a clock and SM from L2.
-double tile_us(const Sm90Task& task, const Shape& s, const Device& d, const Tile& t, int64_t splits) {
+double tile_us(const Sm90Task& task, const Extents& s, const Device& d, const Tile& t, int64_t splits) {
   const double clock_ghz = 1.7;
   const double block = max_of(double(t.m) * t.n / 32, (t.m + double(t.n) / t.cluster) * 128 / 46);
   const int64_t tiles_m = ceil_div(s.m, int64_t(t.m) * t.cluster) * t.cluster, tiles_n = ceil_div(s.n, int64_t(t.n));
@@ -287,13 +315,13 @@ struct Choice90 {
 };
 
 std::vector<Choice90> choices_of(const Sm90Task& task, const Device& d) {
-  const Shape s = shape_of(task);
-  const Phase p = phase_of(task.views.front(), task.type);
+  const Lowering low = lowered(task);
+  const Extents s = shape_of(low);
   std::vector<Choice90> all;
   for (const Tile& t : kTiles) {
-    if (!fits(t, p)) continue;
+    if (!fits(t, low)) continue;
     const int64_t tiles = ceil_div(s.m, int64_t(t.m)) * ceil_div(s.n, int64_t(t.n)) * s.batch;
-    const int64_t most = s.phases > 1 ? 1 : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
+    const int64_t most = s.phased ? 1 : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
     Choice90 best{t, 1, tile_us(task, s, d, t, 1)};
     for (int64_t splits = 2; splits <= most; ++splits)
       if (double us = tile_us(task, s, d, t, splits); us < best.us) best = {t, int(splits), us};
@@ -308,12 +336,12 @@ const char* source_text(Sm90Source s) {
   return names[int(s)];
 }
 
-KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Source b, int spatial, int phases,
+KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Source b, int spatial,
                        Activation activation) {
   KernelSpec spec{"cuda/gemm/sm90.cu",
                   cat("minidnn::gemm_sm90<", cuda_name(type), ", ", cuda_name(y), ", ", t.m, ", ", t.n, ", ", t.stages, ", ",
                       t.ping_pong ? "true" : "false", ", ", t.cluster, ", minidnn::Sm90Source::", source_text(a),
-                      ", minidnn::Sm90Source::", source_text(b), ", ", spatial, ", ", phases,
+                      ", minidnn::Sm90Source::", source_text(b), ", ", spatial,
                       ", minidnn::Activation::", name(activation), ">")};
   spec.min_arch = 90;
   return spec;
@@ -323,8 +351,6 @@ KernelSpec add_parts_spec(DType type, DType y, Activation activation) {
                                       ", minidnn::Activation::", name(activation), ">")};
 }
 unsigned smem_bytes(const Tile& t) { return unsigned(t.stages * (t.m + t.n) * 128 + 1024); }
-
-constexpr int kMaxPhases = 8;
 
 int64_t columns_of_parts(const GemmView& v) { return ceil_div(v.n.size, int64_t(8)) * 8; }
 
@@ -337,33 +363,27 @@ GemmOutput output_of_parts(const GemmView& v) {
   return output_of(parts, DType::float32, 16, false, false);
 }
 
-template <int kPhases> struct Plan90 final : Sm90Plan {
-  Sm90Task task;
+struct Plan90 final : Sm90Plan {
+  DType type;
   Tile tile;
-  int splits;
-  int device;
-  std::vector<Phase> phases;
-  std::vector<Sm90Problem<kPhases>> problems;  // one for each launch
+  int splits, device;
+  TmaOperand a, b;
+  std::vector<Sm90Problem> problems;  // one for each launch, but for the maps
   std::shared_ptr<const cuda::Kernel> kernel, add_parts;
   GemmOutput output;  // of the whole, when k is split
-  int64_t columns = 0;
   cuda::LaunchConfig config, add_config;
 
-  void place_maps(Sm90Phase& to, const Phase& p, const GemmArgs& args) const {
-    const size_t item = itemsize(task.type);
-    auto encoded = [&](const TmaOperand& o, const void* base, int rows) {
-      const char* address = static_cast<const char*>(base) + o.offset * int64_t(item);
-      if (o.windowed()) {
-        cuda::Im2colMap m = o.pixels;
-        m.address = address, m.pixels = uint32_t(o.along_rows() ? 128 / item : rows);
-        return std::bit_cast<TensorMap>(cuda::encode(m, device));
-      }
-      cuda::TiledMap m = o.tile;
-      m.address = address, m.box[0] = uint32_t(128 / item), m.box[3] = uint32_t(o.along_rows() ? 128 / item : rows);
+  TensorMap map_of(const TmaOperand& o, const void* base, int rows) const {
+    const uint32_t item = uint32_t(itemsize(type)), lines = 128 / item;
+    const char* address = static_cast<const char*>(base) + o.offset * int64_t(item);
+    if (o.windowed()) {
+      cuda::Im2colMap m = o.pixels;
+      m.address = address, m.pixels = o.along_rows() ? lines : uint32_t(rows);
       return std::bit_cast<TensorMap>(cuda::encode(m, device));
-    };
-    to.map_a = encoded(p.a, args.a, tile.m);
-    to.map_b = encoded(p.b, args.b, tile.n / tile.cluster);
+    }
+    cuda::TiledMap m = o.tile;
+    m.address = address, m.box[0] = 128 / item, m.box[3] = o.along_rows() ? lines : uint32_t(rows);
+    return std::bit_cast<TensorMap>(cuda::encode(m, device));
   }
 
   void run(const GemmArgs& args, void* workspace, Stream stream) const override {
@@ -371,68 +391,21 @@ template <int kPhases> struct Plan90 final : Sm90Plan {
     if (splits > 1) now = {args.a, args.b, nullptr, nullptr, workspace};
     cuda::LaunchConfig launch = config;
     launch.stream = stream;
-    size_t next = 0;
-    for (Sm90Problem<kPhases> problem : problems) {
-      for (int i = 0; i < problem.phase_count; ++i) place_maps(problem.phases[i], phases[next++], args);
-      const int blocks = problem.tiles * tile.cluster;
-      launch.grid = {unsigned(min_of(blocks, int(config.grid.x)))};
+    const TensorMap map_a = map_of(a, args.a, tile.m), map_b = map_of(b, args.b, tile.n / tile.cluster);
+    for (Sm90Problem problem : problems) {
+      problem.map_a = map_a, problem.map_b = map_b;
+      launch.grid = {unsigned(min_of(problem.tiles * tile.cluster, int(config.grid.x)))};
       cuda::launch(*kernel, launch, problem, now);
     }
     if (splits > 1) {
       launch = add_config;
       launch.stream = stream;
-      const SplitSums sums{static_cast<const float*>(workspace), columns, problems.front().split_stride, splits};
+      const SplitSums sums{static_cast<const float*>(workspace), problems.front().y.n.size,
+                           problems.front().split_stride, splits};
       cuda::launch(*add_parts, launch, output, args, sums);
     }
   }
 };
-
-template <int kPhases>
-std::unique_ptr<Sm90Plan> plan_with(const Sm90Task& task, const Device& d, const Tile& tile, int splits) {
-  auto plan = std::make_unique<Plan90<kPhases>>();
-  plan->task = task, plan->tile = tile, plan->splits = splits, plan->device = d.place.index;
-  plan->phases = phases_of(task);
-  const Phase& one = plan->phases.front();
-  const DType y = splits > 1 ? DType::float32 : task.y;
-  for (size_t i = 0; i < plan->phases.size(); i += kPhases) {
-    Sm90Problem<kPhases>& problem = plan->problems.emplace_back();
-    problem.splits = splits;
-    for (size_t j = i; j < std::min(plan->phases.size(), i + kPhases); ++j) {
-      const Phase& p = plan->phases[j];
-      Sm90Phase& to = problem.phases[problem.phase_count++] = p.device;
-      to.a = p.a.device, to.b = p.b.device;
-      to.m_tiles = int32_t(ceil_div(p.view.m.size, int64_t(tile.m) * tile.cluster));
-      to.n_tiles = int32_t(ceil_div(p.view.n.size, int64_t(tile.n)));
-      to.first_tile = problem.tiles;
-      problem.batches = int32_t(p.view.batch.size);
-      problem.tiles += to.m_tiles * to.n_tiles * problem.batches * splits;
-      to.y = output_of(p.view, task.y, task.alignment, task.has_c, task.has_bias, p.n_limit);
-      if (splits > 1) {
-        plan->output = to.y;
-        plan->columns = columns_of_parts(p.view);
-        to.y = output_of_parts(p.view);
-        problem.split_stride = plan->columns * p.view.m.size * p.view.batch.size;
-      }
-    }
-  }
-  const int spatial = is_flat(task.views.front()) ? 2 : 3;
-  plan->kernel = cuda::load_kernel(
-      kernel_spec(task.type, y, tile, one.a.source, one.b.source, spatial, kPhases,
-                  splits > 1 ? Activation::identity : task.activation),
-      plan->device, int(smem_bytes(tile)));
-  plan->config.block = {384};
-  plan->config.cluster = {unsigned(tile.cluster)};
-  plan->config.smem_bytes = smem_bytes(tile);
-  plan->config.grid = {unsigned(d.sm_count / tile.cluster * tile.cluster)};
-  if (splits > 1) {
-    plan->add_parts = cuda::load_kernel(add_parts_spec(task.type, task.y, task.activation), plan->device);
-    const int64_t rows = plan->output.m.size * plan->output.batch.size;
-    plan->add_config.block = {32, 8};
-    plan->add_config.grid = {unsigned(ceil_div(plan->columns, int64_t(128))), unsigned(min_of(rows, int64_t(65535))),
-                             unsigned(ceil_div(rows, int64_t(65535)))};
-  }
-  return plan;
-}
 
 }  // namespace
 
@@ -440,18 +413,16 @@ std::string sm90_why_not(const Sm90Task& t, const Device& d) {
   if (d.arch / 10 != 9) return cat("wgmma is sm_90's; the device is sm_", d.arch);
   if (t.type == DType::float64) return "tensor cores multiply float64 in no engine of ours";
   if (t.alignment < 16) return cat("TMA needs pointers that are multiples of 16 bytes; one is a multiple of ", t.alignment);
-  for (const GemmView& v : t.views) {
+  for (const GemmView& v : t.views)
     for (int64_t size : {v.m.size, v.n.size, v.k.size, v.batch.size})
       if (size >= int64_t(1) << 30) return cat("counts in 32 bits; a side of the product has ", size);
-    Phase p = phase_of(v, t.type);
-    for (const TmaOperand* o : {&p.a, &p.b}) {
-      if (!o->why.empty()) return o->why;
-      if (t.type == DType::float32 && o->along_rows())
-        return "TF32 operands must be contiguous along the sum, and one lies along the other dimension";
-    }
-    if (p.view.m.size * p.view.batch.size / 64 * ceil_div(p.view.n.size, int64_t(64)) >= int64_t(1) << 30)
-      return "counts tiles in 32 bits; there are too many";
-  }
+  const Lowering low = lowered(t);
+  if (!low.why.empty()) return low.why;
+  if (t.type == DType::float32 && (low.a.along_rows() || low.b.along_rows()))
+    return "TF32 operands must be contiguous along the sum, and one lies along the other dimension";
+  const Extents s = shape_of(low);
+  if (ceil_div(s.m, int64_t(64)) * ceil_div(s.n, int64_t(64)) * s.batch >= int64_t(1) << 24)
+    return "counts tiles in 32 bits; there are too many";
   return "";
 }
 
@@ -478,14 +449,57 @@ std::pair<Tile, int> parsed(const std::string& config) {
 size_t sm90_workspace_bytes(const Sm90Task& t, const std::string& config) {
   int splits = parsed(config).second;
   if (splits == 1) return 0;
-  Phase p = phase_of(t.views.front(), t.type);
-  return size_t(splits) * size_t(p.view.batch.size * p.view.m.size * columns_of_parts(p.view)) * 4;
+  const GemmView view = lowered(t).view;
+  return size_t(splits) * size_t(view.batch.size * view.m.size * columns_of_parts(view)) * 4;
 }
 
-std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& t, const Device& d, const std::string& config) {
-  auto [tile, splits] = parsed(config);
-  if (t.views.size() == 1) return plan_with<1>(t, d, tile, splits);
-  return plan_with<kMaxPhases>(t, d, tile, splits);
+std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const std::string& config) {
+  const auto [tile, splits] = parsed(config);
+  const Lowering low = lowered(task);
+  const GemmView& v = low.view;
+  auto plan = std::make_unique<Plan90>();
+  plan->type = task.type, plan->tile = tile, plan->splits = splits, plan->device = d.place.index;
+  plan->a = low.a, plan->b = low.b;
+
+  Sm90Problem problem{};
+  problem.a = low.a.device, problem.b = low.b.device;
+  problem.y = output_of(v, task.y, task.alignment, task.has_c, task.has_bias, low.n_limit);
+  if (low.phases.size() > 1) problem.y.m = v.m, problem.y.y_m = v.y_m;  // not joined: phases limit each digit
+  if (splits > 1) {
+    plan->output = problem.y;
+    problem.y = output_of_parts(v);
+    problem.split_stride = problem.y.n.size * v.m.size * v.batch.size;
+  }
+  problem.m_tiles = int32_t(ceil_div(v.m.size, int64_t(tile.m) * tile.cluster));
+  problem.n_tiles = int32_t(ceil_div(v.n.size, int64_t(tile.n)));
+  problem.batches = int32_t(v.batch.size), problem.splits = splits;
+  problem.k_blocks = int32_t(low.k_blocks), problem.channel_blocks = int32_t(low.channel_blocks);
+  std::ranges::copy(low.positions, problem.positions);
+  std::ranges::copy(low.window, problem.window);
+  for (size_t first = 0; first < low.phases.size(); first += kSm90Phases) {
+    const size_t count = std::min(low.phases.size() - first, size_t(kSm90Phases));
+    std::copy_n(low.phases.begin() + std::ptrdiff_t(first), count, problem.phases);
+    if (low.phases.size() == 1) problem.phases[0].part = problem.y.part;
+    problem.tiles = problem.m_tiles * problem.n_tiles * problem.batches * splits * int32_t(count);
+    plan->problems.push_back(problem);
+  }
+
+  const bool split = splits > 1;
+  plan->kernel = cuda::load_kernel(kernel_spec(task.type, split ? DType::float32 : task.y, tile, low.a.source, low.b.source,
+                                               low.spatial, split ? Activation::identity : task.activation),
+                                   plan->device, int(smem_bytes(tile)));
+  plan->config.block = {384};
+  plan->config.cluster = {unsigned(tile.cluster)};
+  plan->config.smem_bytes = smem_bytes(tile);
+  plan->config.grid = {unsigned(d.sm_count / tile.cluster * tile.cluster)};
+  if (split) {
+    plan->add_parts = cuda::load_kernel(add_parts_spec(task.type, task.y, task.activation), plan->device);
+    const int64_t rows = v.m.size * v.batch.size;
+    plan->add_config.block = {32, 8};
+    plan->add_config.grid = {unsigned(ceil_div(problem.y.n.size, int64_t(128))), unsigned(min_of(rows, int64_t(65535))),
+                             unsigned(ceil_div(rows, int64_t(65535)))};
+  }
+  return plan;
 }
 
 std::vector<KernelSpec> sm90_kernels(bool convolutions) {
@@ -493,20 +507,19 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
   std::vector<KernelSpec> all;
   for (DType type : {DType::float16, DType::bfloat16, DType::float32})
     for (const Tile& t : kTiles) {
-      auto add = [&](Sm90Source a, Sm90Source b, int phases, Activation activation = Activation::identity) {
-        bool along_rows = a == tile_along_rows || b == tile_along_rows || b == pixels_along_rows;
-        if (type == DType::float32 && along_rows) return;
-        if (t.n / t.cluster < 64 && (b == tile_along_rows || b == pixels_along_rows)) return;
-        all.push_back(kernel_spec(type, type, t, a, b, 2, phases, activation));
+      auto add = [&](Sm90Source a, Sm90Source b) {
+        const bool b_along_rows = b == tile_along_rows || b == pixels_along_rows;
+        if (type == DType::float32 && (a == tile_along_rows || b_along_rows)) return;
+        if (t.n / t.cluster < 64 && b_along_rows) return;
+        all.push_back(kernel_spec(type, type, t, a, b, 2, Activation::identity));
       };
       if (convolutions) {
-        add(pixels_along_k, tile_along_k, 1);
-        add(pixels_along_k, tile_along_rows, 1);
-        add(pixels_along_k, tile_along_rows, kMaxPhases);
-        add(tile_along_rows, pixels_along_rows, 1);
+        add(pixels_along_k, tile_along_k);
+        add(pixels_along_k, tile_along_rows);
+        add(tile_along_rows, pixels_along_rows);
       } else {
-        add(tile_along_k, tile_along_k, 1);
-        add(tile_along_k, tile_along_rows, 1);
+        add(tile_along_k, tile_along_k);
+        add(tile_along_k, tile_along_rows);
       }
     }
   return all;

@@ -22,31 +22,30 @@ template <int kRegisters> __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// Named barriers between the two consuming warpgroups: one arrives and goes on, the other waits for it.
+__device__ __forceinline__ void hand_over(int barrier) { asm volatile("bar.arrive %0, 256;" ::"r"(barrier) : "memory"); }
+__device__ __forceinline__ void take_over(int barrier) { asm volatile("bar.sync %0, 256;" ::"r"(barrier) : "memory"); }
+
 // One output tile's share of k.
 struct Sm90Tile {
-  const Sm90Phase* phase;
-  int batch, split, m, n;  // m and n count tiles
-  int k_begin, k_end;      // blocks of k, over all taps
+  int phase, batch, split, m, n;  // m and n count tiles
+  int k_begin, k_end;             // blocks of k, over all taps
 };
 
-template <int kCluster, int kPhases>
-__device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem<kPhases>& p, int index) {
+template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   Sm90Tile t;
-  t.phase = p.phases;
-  if constexpr (kPhases > 1)
-    for (int i = 1; i < p.phase_count; ++i)
-      if (index >= p.phases[i].first_tile) t.phase = p.phases + i;
-  index -= t.phase->first_tile;
-  const int per_matrix = t.phase->m_tiles * t.phase->n_tiles;
-  const int matrix = index / per_matrix;
+  const int per_matrix = p.m_tiles * p.n_tiles;
+  int matrix = index / per_matrix;
   index -= matrix * per_matrix;
-  t.batch = matrix / p.splits, t.split = matrix - t.batch * p.splits;
-  const int per_group = p.group_m * t.phase->n_tiles, group = index / per_group, first = group * p.group_m;
-  const int rows = min_of(p.group_m, t.phase->m_tiles - first);
+  t.split = matrix % p.splits, matrix /= p.splits;
+  t.batch = matrix % p.batches, t.phase = matrix / p.batches;
+  const int per_group = p.group_m * p.n_tiles, group = index / per_group, first = group * p.group_m;
+  const int rows = min_of(p.group_m, p.m_tiles - first);
   index -= group * per_group;
   t.n = index / rows;
   t.m = (first + index - t.n * rows) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
-  const int blocks = t.phase->taps[0] * t.phase->taps[1] * t.phase->taps[2] * t.phase->k_blocks;
+  const Sm90Phase& phase = p.phases[t.phase];
+  const int blocks = phase.taps[0] * phase.taps[1] * phase.taps[2] * p.k_blocks;
   t.k_begin = int(int64_t(blocks) * t.split / p.splits), t.k_end = int(int64_t(blocks) * (t.split + 1) / p.splits);
   return t;
 }
@@ -71,14 +70,14 @@ struct Sm90Step {
 
 template <int kSpatial>
 __device__ __forceinline__ void sm90_pixels(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
-                                            const Sm90Operand& o, int channel, int image, const int (&position)[3],
-                                            const int (&tap)[3]) {
+                                            const Sm90Operand& o, const int32_t (&first_offset)[3], int channel, int image,
+                                            const int (&position)[3], const int (&tap)[3]) {
   int at[kSpatial], offset[kSpatial];
 #pragma unroll
   for (int j = 0; j < kSpatial; ++j) {
     const int d = j + 3 - kSpatial;
     at[j] = o.corner[d] + position[d] * o.position_step[d];
-    offset[j] = o.offset_first[d] + tap[d] * o.offset_step[d];
+    offset[j] = first_offset[d] + tap[d] * o.offset_step[d];
   }
   load_pixels(to, map, barrier, blocks, channel, at, image, offset);
 }
@@ -91,52 +90,58 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
   static constexpr int kPart = kRows / kShare;  // rows that this block loads
 
   const TensorMap* map;
-  const Sm90Phase& phase;
+  const Sm90Problem& p;
   const Sm90Operand& o;
+  const int32_t (&first_tap)[2], (&first_offset)[3];
   int row, batch, part;
-  int image, position[3];                                    // pixels_along_k: of the first row
+  int image, position[3];                                           // pixels_along_k: of the first row
   int chunk_channel[kPart / 64 + 1], chunk_tap[kPart / 64 + 1][3];  // pixels_along_rows: of each 64 rows
 
-  __device__ Sm90Loader(const TensorMap* m, const Sm90Phase& p, const Sm90Operand& operand, int first_row, int b)
-      : map(m), phase(p), o(operand), row(first_row), batch(b), part(kShare > 1 ? int(cluster_rank()) * kPart : 0) {
-    if constexpr (kSource == Sm90Source::pixels_along_k) sm90_position(p.positions, uint32_t(row + part), image, position);
+  __device__ Sm90Loader(const TensorMap* m, const Sm90Problem& problem, const Sm90Operand& operand,
+                        const int32_t (&tap)[2], const int32_t (&offset)[3], int first_row, int b)
+      : map(m),
+        p(problem),
+        o(operand),
+        first_tap(tap),
+        first_offset(offset),
+        row(first_row + (kShare > 1 ? int(cluster_rank()) * kPart : 0)),
+        batch(b),
+        part(kShare > 1 ? int(cluster_rank()) * kPart : 0) {
+    if constexpr (kSource == Sm90Source::pixels_along_k) sm90_position(p.positions, uint32_t(row), image, position);
     if constexpr (kSource == Sm90Source::pixels_along_rows)
 #pragma unroll
       for (int i = 0; i < kPart / 64; ++i) {
-        uint32_t chunk = uint32_t(row + part) / 64 + i, tap = chunk / uint32_t(p.channel_blocks);
-        chunk_channel[i] = int(chunk - tap * uint32_t(p.channel_blocks)) * 64 + batch * o.channels_of_batch;
+        uint32_t chunk = uint32_t(row) / 64 + i, t = chunk / uint32_t(p.channel_blocks);
+        chunk_channel[i] = int(chunk - t * uint32_t(p.channel_blocks)) * 64 + batch * o.channels_of_batch;
         int beyond;
-        sm90_position(p.window, tap, beyond, chunk_tap[i]);
+        sm90_position(p.window, t, beyond, chunk_tap[i]);
         if (beyond) chunk_channel[i] = 1 << 30;  // past the last tap: out of bounds, zeros
       }
   }
 
-  __device__ int inner_tap(const Sm90Step& k) const { return o.tap_first[0] + k.tap[2] * o.tap_step[0]; }
-  __device__ int outer_tap(const Sm90Step& k) const {
-    return o.tap_first[1] + (k.tap[0] * phase.taps[1] + k.tap[1]) * o.tap_step[1];
-  }
-
   // `stage` is the operand's part of a stage.
   __device__ __forceinline__ void load(uint32_t stage, uint32_t barrier, const Sm90Step& k) const {
+    const int inner_tap = first_tap[0] + k.tap[2] * o.tap_step[2];
+    const int outer_tap = first_tap[1] + k.tap[0] * o.tap_step[0] + k.tap[1] * o.tap_step[1];
     if constexpr (kSource == Sm90Source::tile_along_k) {
-      const int at[5] = {k.block * kK, inner_tap(k), outer_tap(k), row + part, batch * o.batch_step};
+      const int at[5] = {k.block * kK, inner_tap, outer_tap, row, batch * o.batch_step};
       load_box(stage + part * 128, map, barrier, kBlocks, at);
     } else if constexpr (kSource == Sm90Source::tile_along_rows) {
 #pragma unroll
       for (int i = 0; i < kPart / 64; ++i) {
-        const int at[5] = {row + part + i * 64, inner_tap(k), outer_tap(k), k.block * kK, batch * o.batch_step};
+        const int at[5] = {row + i * 64, inner_tap, outer_tap, k.block * kK, batch * o.batch_step};
         load_box(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, at);
       }
     } else if constexpr (kSource == Sm90Source::pixels_along_k) {
-      sm90_pixels<kSpatial>(stage + part * 128, map, barrier, kBlocks, o, k.block * kK + batch * o.channels_of_batch, image,
-                            position, k.tap);
+      sm90_pixels<kSpatial>(stage + part * 128, map, barrier, kBlocks, o, first_offset,
+                            k.block * kK + batch * o.channels_of_batch, image, position, k.tap);
     } else {
       int first_image, first[3];
-      sm90_position(phase.positions, uint32_t(k.block * kK), first_image, first);
+      sm90_position(p.positions, uint32_t(k.block * kK), first_image, first);
 #pragma unroll
       for (int i = 0; i < kPart / 64; ++i)
-        sm90_pixels<kSpatial>(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, o, chunk_channel[i], first_image,
-                              first, chunk_tap[i]);
+        sm90_pixels<kSpatial>(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, o, first_offset,
+                              chunk_channel[i], first_image, first, chunk_tap[i]);
     }
   }
 };
@@ -148,9 +153,9 @@ __device__ __forceinline__ uint64_t sm90_descriptor(uint32_t address, bool along
 }
 
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, Sm90Source kSourceA,
-          Sm90Source kSourceB, int kSpatial, int kPhases, Activation kActivation>
+          Sm90Source kSourceB, int kSpatial, Activation kActivation>
 __global__ void __launch_bounds__(384, 1)
-    gemm_sm90(const __grid_constant__ Sm90Problem<kPhases> p, const __grid_constant__ GemmArgs args) {
+    gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
   constexpr int kK = 128 / sizeof(T), kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
   constexpr int kRows = kPingPong ? kTileM : kTileM / 2;  // of a warpgroup
   constexpr int kBlocksM = kRows / 64;
@@ -169,7 +174,8 @@ __global__ void __launch_bounds__(384, 1)
       barrier_init(empty + 8 * i, kCluster * (kPingPong ? 4 : 8));  // a warp of each block whose loads end here
     }
     barrier_init_fence();
-    for (int i = 0; i < p.phase_count; ++i) prefetch_map(&p.phases[i].map_a), prefetch_map(&p.phases[i].map_b);
+    prefetch_map(&p.map_a);
+    prefetch_map(&p.map_b);
   }
   if constexpr (kCluster > 1) cluster_sync();
   else __syncthreads();
@@ -187,12 +193,12 @@ __global__ void __launch_bounds__(384, 1)
     if (threadIdx.x == 0) {
       for (int index = first; index < p.tiles; index += step) {
         const Sm90Tile t = sm90_tile<kCluster>(p, index);
-        const Sm90Phase& phase = *t.phase;
-        LoaderA a(&phase.map_a, phase, phase.a, t.m * kTileM, t.batch);
-        LoaderB b(&phase.map_b, phase, phase.b, t.n * kTileN, t.batch);
+        const Sm90Phase& phase = p.phases[t.phase];
+        const LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * kTileM, t.batch);
+        const LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * kTileN, t.batch);
         Sm90Step k;
-        int tap = t.k_begin / max_of(phase.k_blocks, 1);
-        k.block = t.k_begin - tap * phase.k_blocks;
+        int tap = t.k_begin / p.k_blocks;
+        k.block = t.k_begin - tap * p.k_blocks;
         int none;
         sm90_position(phase.taps, uint32_t(tap), none, k.tap);
         for (int i = t.k_begin; i < t.k_end; ++i, advance(1)) {
@@ -200,7 +206,7 @@ __global__ void __launch_bounds__(384, 1)
           barrier_expect(full + 8 * stage, kStageBytes);
           a.load(stages + stage * kStageBytes, full + 8 * stage, k);
           b.load(stages + stage * kStageBytes + kBytesA, full + 8 * stage, k);
-          if (++k.block == phase.k_blocks) {
+          if (++k.block == p.k_blocks) {
             k.block = 0;
             for (int j = 2; j >= 0; --j) {
               if (++k.tap[j] < phase.taps[j]) break;
@@ -214,6 +220,9 @@ __global__ void __launch_bounds__(384, 1)
     take_registers<232>();
     const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4;
     int turn = 0;
+    // A barrier's parity tells two neighbouring phases apart, no more: a warpgroup may look at the ring only when the
+    // other has taken all its stages. Named barriers 1 and 2 hand the ring over.
+    if (kPingPong && mine == 1) hand_over(1);
     float sums[kBlocksM][kTileN / 2];
     auto release = [&](int s) {
       if (threadIdx.x % 32 < kCluster) {
@@ -227,6 +236,7 @@ __global__ void __launch_bounds__(384, 1)
         advance(t.k_end - t.k_begin);
         continue;
       }
+      if (kPingPong) take_over(1 + mine);
       if (t.k_begin == t.k_end)
 #pragma unroll
         for (int i = 0; i < kBlocksM; ++i)
@@ -256,6 +266,7 @@ __global__ void __launch_bounds__(384, 1)
         before = stage;
         advance(1);
       }
+      if (kPingPong) hand_over(2 - mine);
       if (t.k_begin < t.k_end) {
         wgmma_wait<0>();
         release(before);
@@ -264,7 +275,7 @@ __global__ void __launch_bounds__(384, 1)
       for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
       GemmArgs to = args;
       to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
-      const GemmEpilogue<T, Y, kActivation> epilogue(t.phase->y, to, t.batch);
+      const GemmEpilogue<T, Y, kActivation> epilogue(p.y, p.phases[t.phase].part, to, t.batch);
 #pragma unroll
       for (int j = 0; j < kBlocksM; ++j)
         epilogue.store(sums[j], uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows) + j * 64 + warp * 16),

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(256)
   }
   const GemmDigits at_batch = digits_of(o.batch, batch), at_m = digits_of(o.m, m);
   const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
-  const int64_t y_row = o.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);
+  const int64_t y_row = o.part.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);
   const int64_t c_row = offset_of(o.c_batch, at_batch) + offset_of(o.c_m, at_m);
   for (int i = 0; i < 4; ++i) {
     const GemmDigits at_n = digits_of(o.n, n + i);

@@ -45,10 +45,16 @@ struct GemmOperand {
   GemmWindow window;
 };
 
+// Which taps of a window a view meets: `count` of them are the leading digits of k, or of n.
+struct GemmTaps {
+  int64_t window[3]{1, 1, 1}, first[3]{}, step[3]{1, 1, 1}, count[3]{1, 1, 1};
+};
+
 struct GemmView {
   GemmIndex m, n, k, batch;
-  GemmOperand a, b;                                  // rows are m for a, n for b
-  int64_t y_offset = 0;                              // and c's
+  GemmOperand a, b;  // rows are m for a, n for b
+  GemmTaps taps;
+  int64_t y_offset = 0;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch;  // c: what beta scales, a residual
   GemmStrides bias_m, bias_n, bias_batch;            // one of m and n is all zeros
 };
@@ -91,11 +97,17 @@ MINIDNN_HD bool inside(const GemmWindow& w, const GemmDigits& row, const GemmDig
   return in;
 }
 
+// What one view writes: where it begins in y, and how many of each of m's digits exist, where the digits are rounded up.
+struct GemmPart {
+  int64_t y_offset = 0;
+  int64_t limit[kDigits]{1, 1, 1, 1};
+};
+
 // Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are one.
 struct GemmOutput {
   GemmIndex m, n, batch;
   int64_t n_limit = 0;  // elements of n's last digit that exist; the digit itself may be rounded up
-  int64_t y_offset = 0;
+  GemmPart part;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;
   int64_t bias_by_row = 0;  // whether the bias goes with m
   // Eight columns from a multiple of eight exist or not as one and are neighbours in y, aligned as a whole; so are two in c.

@@ -8,19 +8,29 @@
 
 namespace minidnn {
 
-// digits_of() for indices below 2^31: a 64-bit division costs several times as much.
-__device__ __forceinline__ GemmDigits digits_of_small(const GemmIndex& index, uint32_t i) {
-  GemmDigits d;
+struct GemmSmallDigits {
+  uint32_t at[kDigits];
+};
+// digits_of() for indices below 2^31.
+__device__ __forceinline__ GemmSmallDigits digits_of(const GemmIndex& index, const GemmDivisor (&divisors)[kDigits],
+                                                     uint32_t i) {
+  GemmSmallDigits d;
 #pragma unroll
   for (int j = kDigits - 1; j >= 0; --j) {
     if (j > index.first) {
-      uint32_t size = uint32_t(index.digit[j]), rest = i / size;
-      d.at[j] = i - rest * size, i = rest;
+      const uint32_t rest = divisors[j].quotient(i);
+      d.at[j] = i - rest * divisors[j].by, i = rest;
     } else {
       d.at[j] = i, i = 0;
     }
   }
   return d;
+}
+__device__ __forceinline__ int64_t offset_of(const GemmStrides& s, const GemmSmallDigits& d) {
+  int64_t offset = 0;
+#pragma unroll
+  for (int j = 0; j < kDigits; ++j) offset += int64_t(d.at[j]) * s.of[j];
+  return offset;
 }
 
 __device__ __forceinline__ uint32_t pack(float16, float low, float high) {
@@ -50,7 +60,7 @@ template <class T, class Y, Activation kActivation> class GemmEpilogue {
   // `part` stands for o's own.
   __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, int64_t batch)
       : o_(o), part_(part), alpha_(args.alpha), beta_(args.beta), activation_alpha_(args.activation_alpha) {
-    const GemmDigits at = digits_of_small(o.batch, uint32_t(batch));
+    const GemmDigits at = digits_of(o.batch, batch);
     y_ = static_cast<Y*>(args.y) + part.y_offset + offset_of(o.y_batch, at);
     c_ = args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
     bias_ = args.bias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
@@ -71,11 +81,11 @@ template <class T, class Y, Activation kActivation> class GemmEpilogue {
     float bias;
   };
   __device__ __forceinline__ Row row(uint32_t m) const {
-    const GemmDigits at = digits_of_small(o_.m, m);
+    const GemmSmallDigits at = digits_of(o_.m, o_.m_divisor, m);
     bool exists = true;
 #pragma unroll
     for (int j = 0; j < kDigits; ++j) exists = exists && at.at[j] < part_.limit[j];
-    Row r{exists, offset_of(o_.y_m, at), offset_of(o_.c_m, at), 0};
+    Row r{exists, offset_of(o_.y_m, at), c_ ? offset_of(o_.c_m, at) : 0, 0};
     if (bias_ && o_.bias_by_row && r.exists) r.bias = float(bias_[offset_of(o_.bias, at)]);
     return r;
   }
@@ -151,7 +161,7 @@ template <class T, class Y, Activation kActivation> class GemmEpilogue {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const uint32_t column = n + threadIdx.x % 4 * 2 + i;
-        const GemmDigits at = digits_of_small(o_.n, column);
+        const GemmSmallDigits at = digits_of(o_.n, o_.n_divisor, column);
         if (column >= o_.n.size || at.at[kDigits - 1] >= o_.n_limit) continue;
         const float bias = bias_ && !o_.bias_by_row ? float(bias_[offset_of(o_.bias, at)]) : 0;
         const int64_t y = offset_of(o_.y_n, at), c = offset_of(o_.c_n, at);

@@ -173,6 +173,11 @@ void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
   for (GemmStrides* w : walkers) *w = strides[i++];
 }
 
+void divide(GemmOutput& o) {
+  for (int j = 0; j < kDigits; ++j)
+    o.m_divisor[j] = GemmDivisor(max_of(o.m.digit[j], int64_t(1))), o.n_divisor[j] = GemmDivisor(max_of(o.n.digit[j], int64_t(1)));
+}
+
 GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit) {
   GemmOutput o;
   o.m = v.m, o.n = v.n, o.batch = v.batch, o.part.y_offset = v.y_offset;
@@ -186,6 +191,7 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   join(o.m, {&o.y_m, &o.c_m, o.bias_by_row ? &o.bias : &none});
   join(o.n, {&o.y_n, &o.c_n, o.bias_by_row ? &none : &o.bias});
   std::ranges::copy(o.m.digit, o.part.limit);
+  divide(o);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
   // `count` neighbours from a multiple of `count`, wherever the other digits stand.
   auto neighbours = [&](int64_t count, const GemmStrides& n, const GemmStrides& m, const GemmStrides& b, int64_t offset) {

@@ -20,6 +20,9 @@ void join(GemmIndex&, std::initializer_list<GemmStrides*>);
 // rounded up.
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
+// Fills in the divisors; for who changes m or n afterwards.
+void divide(GemmOutput&);
+
 GemmArgs gemm_args(const MatmulArgs&);
 GemmArgs gemm_args(const ConvProblem&, const ConvArgs&);
 

@@ -59,7 +59,7 @@ struct Lowering {
 
   int64_t tap_count() const {
     int64_t count = 0;
-    for (const Sm90Phase& p : phases) count += p.taps[0] * p.taps[1] * p.taps[2];
+    for (const Sm90Phase& p : phases) count += p.tap_count;
     return count;
   }
 };
@@ -261,6 +261,7 @@ Lowering lowered(const Sm90Task& task) {
     std::ranges::copy(phase.m.digit, to.part.limit);
     for (int j = 0; j < 3; ++j) {
       to.taps[j] = taps_in_k ? int32_t(phase.taps.count[j]) : 1;
+      to.tap_count *= to.taps[j];
       if (!moving || phase.taps.count[j] == 0) continue;
       const int64_t offset = (a_moves ? phase.a : phase.b).window.start[j] - lower[j];
       (a_moves ? to.a_offset : to.b_offset)[j] = int32_t(offset);
@@ -270,7 +271,7 @@ Lowering lowered(const Sm90Task& task) {
     }
     if (taps_in_k) first_tap(low.b, phase.taps, to.b_tap);
   }
-  std::ranges::stable_sort(low.phases, std::ranges::greater{}, [](const Sm90Phase& p) { return p.taps[0] * p.taps[1] * p.taps[2]; });
+  std::ranges::stable_sort(low.phases, std::ranges::greater{}, &Sm90Phase::tap_count);
   for (const TmaOperand* o : {&low.a, &low.b})
     if (low.why.empty()) low.why = o->why;
   return low;
@@ -464,23 +465,33 @@ std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const
   Sm90Problem problem{};
   problem.a = low.a.device, problem.b = low.b.device;
   problem.y = output_of(v, task.y, task.alignment, task.has_c, task.has_bias, low.n_limit);
-  if (low.phases.size() > 1) problem.y.m = v.m, problem.y.y_m = v.y_m;  // not joined: phases limit each digit
+  if (low.phases.size() > 1) {  // not joined: phases limit each digit
+    problem.y.m = v.m, problem.y.y_m = v.y_m;
+    divide(problem.y);
+  }
   if (splits > 1) {
     plan->output = problem.y;
     problem.y = output_of_parts(v);
     problem.split_stride = problem.y.n.size * v.m.size * v.batch.size;
   }
-  problem.m_tiles = int32_t(ceil_div(v.m.size, int64_t(tile.m) * tile.cluster));
-  problem.n_tiles = int32_t(ceil_div(v.n.size, int64_t(tile.n)));
-  problem.batches = int32_t(v.batch.size), problem.splits = splits;
-  problem.k_blocks = int32_t(low.k_blocks), problem.channel_blocks = int32_t(low.channel_blocks);
-  std::ranges::copy(low.positions, problem.positions);
-  std::ranges::copy(low.window, problem.window);
+  const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster), n_tiles = ceil_div(v.n.size, int64_t(tile.n));
+  const int64_t group_m = min_of(m_tiles, int64_t(8)), last = m_tiles % group_m;
+  problem.m_tiles = int32_t(m_tiles);
+  problem.per_matrix = GemmDivisor(m_tiles * n_tiles);
+  problem.splits = GemmDivisor(splits), problem.batches = GemmDivisor(v.batch.size);
+  problem.per_group = GemmDivisor(group_m * n_tiles), problem.group_m = GemmDivisor(group_m);
+  problem.last_group_m = GemmDivisor(last ? last : group_m);
+  problem.k_blocks = GemmDivisor(low.k_blocks);
+  const int64_t blocks = low.tap_count() * low.k_blocks;
+  problem.k_each = int32_t(blocks / splits), problem.k_more = int32_t(blocks % splits);
+  for (int j = 0; j < 3; ++j)
+    problem.positions[j] = GemmDivisor(low.positions[j]), problem.window[j] = GemmDivisor(low.window[j]);
+  problem.channel_blocks = GemmDivisor(max_of(low.channel_blocks, int64_t(1)));
   for (size_t first = 0; first < low.phases.size(); first += kSm90Phases) {
     const size_t count = std::min(low.phases.size() - first, size_t(kSm90Phases));
     std::copy_n(low.phases.begin() + std::ptrdiff_t(first), count, problem.phases);
     if (low.phases.size() == 1) problem.phases[0].part = problem.y.part;
-    problem.tiles = problem.m_tiles * problem.n_tiles * problem.batches * splits * int32_t(count);
+    problem.tiles = int32_t(m_tiles * n_tiles * v.batch.size * splits * int64_t(count));
     plan->problems.push_back(problem);
   }
 
@@ -489,6 +500,7 @@ std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const
                                                low.spatial, split ? Activation::identity : task.activation),
                                    plan->device, int(smem_bytes(tile)));
   plan->config.block = {384};
+  plan->config.programmatic = true;
   plan->config.cluster = {unsigned(tile.cluster)};
   plan->config.smem_bytes = smem_bytes(tile);
   plan->config.grid = {unsigned(d.sm_count / tile.cluster * tile.cluster)};

@@ -34,33 +34,34 @@ struct Sm90Tile {
 
 template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   Sm90Tile t;
-  const int per_matrix = p.m_tiles * p.n_tiles;
-  int matrix = index / per_matrix;
-  index -= matrix * per_matrix;
-  t.split = matrix % p.splits, matrix /= p.splits;
-  t.batch = matrix % p.batches, t.phase = matrix / p.batches;
-  const int per_group = p.group_m * p.n_tiles, group = index / per_group, first = group * p.group_m;
-  const int rows = min_of(p.group_m, p.m_tiles - first);
-  index -= group * per_group;
-  t.n = index / rows;
-  t.m = (first + index - t.n * rows) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
-  const Sm90Phase& phase = p.phases[t.phase];
-  const int blocks = phase.taps[0] * phase.taps[1] * phase.taps[2] * p.k_blocks;
-  t.k_begin = int(int64_t(blocks) * t.split / p.splits), t.k_end = int(int64_t(blocks) * (t.split + 1) / p.splits);
+  int matrix = int(p.per_matrix.quotient(uint32_t(index)));
+  index -= matrix * int(p.per_matrix.by);
+  int rest = int(p.splits.quotient(uint32_t(matrix)));
+  t.split = matrix - rest * int(p.splits.by), matrix = rest;
+  t.phase = int(p.batches.quotient(uint32_t(matrix)));
+  t.batch = matrix - t.phase * int(p.batches.by);
+  const int group = int(p.per_group.quotient(uint32_t(index))), first = group * int(p.group_m.by);
+  index -= group * int(p.per_group.by);
+  const GemmDivisor& rows = p.m_tiles - first < int(p.group_m.by) ? p.last_group_m : p.group_m;
+  t.n = int(rows.quotient(uint32_t(index)));
+  t.m = (first + index - t.n * int(rows.by)) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
+  if (p.splits.by == 1) {
+    t.k_begin = 0, t.k_end = p.phases[t.phase].tap_count * int(p.k_blocks.by);
+  } else {
+    t.k_begin = t.split * p.k_each + min_of(t.split, p.k_more);
+    t.k_end = t.k_begin + p.k_each + (t.split < p.k_more);
+  }
   return t;
 }
 
-// Digits of a pixel's index.
-__device__ __forceinline__ void sm90_position(const int32_t (&size)[3], uint32_t index, int& image, int (&at)[3]) {
+// Digits of a pixel or a tap, and what is left of its index.
+__device__ __forceinline__ void sm90_digits(const GemmDivisor (&size)[3], uint32_t index, int& rest, int (&at)[3]) {
 #pragma unroll
   for (int j = 2; j >= 0; --j) {
-    if (size[j] == 1) at[j] = 0;
-    else {
-      uint32_t rest = index / uint32_t(size[j]);
-      at[j] = int(index - rest * uint32_t(size[j])), index = rest;
-    }
+    const uint32_t next = size[j].quotient(index);
+    at[j] = int(index - next * size[j].by), index = next;
   }
-  image = int(index);
+  rest = int(index);
 }
 
 // The place in k of one stage.
@@ -107,14 +108,14 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
         row(first_row + (kShare > 1 ? int(cluster_rank()) * kPart : 0)),
         batch(b),
         part(kShare > 1 ? int(cluster_rank()) * kPart : 0) {
-    if constexpr (kSource == Sm90Source::pixels_along_k) sm90_position(p.positions, uint32_t(row), image, position);
+    if constexpr (kSource == Sm90Source::pixels_along_k) sm90_digits(p.positions, uint32_t(row), image, position);
     if constexpr (kSource == Sm90Source::pixels_along_rows)
 #pragma unroll
       for (int i = 0; i < kPart / 64; ++i) {
-        uint32_t chunk = uint32_t(row) / 64 + i, t = chunk / uint32_t(p.channel_blocks);
-        chunk_channel[i] = int(chunk - t * uint32_t(p.channel_blocks)) * 64 + batch * o.channels_of_batch;
+        uint32_t chunk = uint32_t(row) / 64 + i, t = p.channel_blocks.quotient(chunk);
+        chunk_channel[i] = int(chunk - t * p.channel_blocks.by) * 64 + batch * o.channels_of_batch;
         int beyond;
-        sm90_position(p.window, t, beyond, chunk_tap[i]);
+        sm90_digits(p.window, t, beyond, chunk_tap[i]);
         if (beyond) chunk_channel[i] = 1 << 30;  // past the last tap: out of bounds, zeros
       }
   }
@@ -137,7 +138,7 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
                             k.block * kK + batch * o.channels_of_batch, image, position, k.tap);
     } else {
       int first_image, first[3];
-      sm90_position(p.positions, uint32_t(k.block * kK), first_image, first);
+      sm90_digits(p.positions, uint32_t(k.block * kK), first_image, first);
 #pragma unroll
       for (int i = 0; i < kPart / 64; ++i)
         sm90_pixels<kSpatial>(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, o, first_offset,
@@ -179,6 +180,7 @@ __global__ void __launch_bounds__(384, 1)
   }
   if constexpr (kCluster > 1) cluster_sync();
   else __syncthreads();
+  asm volatile("griddepcontrol.wait;" ::: "memory");  // what the kernel before writes is there from here on
 
   const int first = int(blockIdx.x) / kCluster, step = int(gridDim.x) / kCluster;
   int stage = 0;
@@ -197,16 +199,17 @@ __global__ void __launch_bounds__(384, 1)
         const LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * kTileM, t.batch);
         const LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * kTileN, t.batch);
         Sm90Step k;
-        int tap = t.k_begin / p.k_blocks;
-        k.block = t.k_begin - tap * p.k_blocks;
+        // Only one phase can be split, and its taps are the window's.
+        const uint32_t tap = p.k_blocks.quotient(uint32_t(t.k_begin));
+        k.block = t.k_begin - int(tap * p.k_blocks.by);
         int none;
-        sm90_position(phase.taps, uint32_t(tap), none, k.tap);
+        sm90_digits(p.window, tap, none, k.tap);
         for (int i = t.k_begin; i < t.k_end; ++i, advance(1)) {
           barrier_wait(empty + 8 * stage, parity ^ 1);
           barrier_expect(full + 8 * stage, kStageBytes);
           a.load(stages + stage * kStageBytes, full + 8 * stage, k);
           b.load(stages + stage * kStageBytes + kBytesA, full + 8 * stage, k);
-          if (++k.block == p.k_blocks) {
+          if (++k.block == int(p.k_blocks.by)) {
             k.block = 0;
             for (int j = 2; j >= 0; --j) {
               if (++k.tap[j] < phase.taps[j]) break;

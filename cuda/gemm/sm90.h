@@ -25,7 +25,7 @@ struct Sm90Operand {
 // What differs between the views of one problem: the taps, where they begin, and what is written.
 struct Sm90Phase {
   GemmPart part;
-  int32_t taps[3]{1, 1, 1};
+  int32_t taps[3]{1, 1, 1}, tap_count = 1;
   int32_t a_tap[2]{}, b_tap[2]{};        // tile: the first tap's coordinates
   int32_t a_offset[3]{}, b_offset[3]{};  // pixels: the first tap's offset
 };
@@ -38,13 +38,16 @@ struct Sm90Problem {
   GemmOutput y;
   int64_t split_stride = 0;  // of y, in elements: each split has its own
   Sm90Phase phases[kSm90Phases];
-  int32_t tiles = 0, m_tiles = 0, n_tiles = 0;  // in all; in one matrix, m_tiles counted in clusters
-  int32_t batches = 1, splits = 1;
-  int32_t group_m = 8;            // tiles of m that are walked together over all tiles of n: they share operands in the L2
-  int32_t k_blocks = 0;           // in each tap
-  int32_t positions[3]{1, 1, 1};  // digits of the pixels that pixels_* walk
-  int32_t window[3]{1, 1, 1};     // pixels_along_rows: digits of the taps in the rows
-  int32_t channel_blocks = 0;     // and blocks of 64 channels in each
+  // Tiles are counted by phase, batch, split and within a matrix; there, group_m tiles of m are walked together over all
+  // tiles of n, since they share operands in the L2. m_tiles counts clusters.
+  int32_t tiles = 0, m_tiles = 0;
+  GemmDivisor per_matrix, splits, batches;
+  GemmDivisor per_group, group_m, last_group_m;
+  GemmDivisor k_blocks;            // in each tap
+  int32_t k_each = 0, k_more = 0;  // blocks of k of each split, and how many splits have one more
+  GemmDivisor positions[3];        // digits of the pixels that pixels_* walk
+  GemmDivisor window[3];           // pixels_along_rows: digits of the taps in the rows
+  GemmDivisor channel_blocks;      // and blocks of 64 channels in each
 };
 
 }  // namespace minidnn

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a warp's sums to y: activation(alpha * sum + beta * c + bias), for accumulators as mma.sync and wgmma leave them:
-// acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. Any strides. Where eight columns are neighbours
-// in y, the four lanes of a row exchange 16-bit results so that each stores 16 bytes; nothing passes shared memory.
+// acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. Any strides. Where rows of y are lines in
+// memory, a row's four lanes fill whole sectors of 32 bytes; nothing passes shared memory. Instructions count here: the
+// two warpgroups of sm90.cuh spend as many on a tile's end as on a dozen blocks of k.
 // T is the dtype of the bias, Y of y and c.
 #pragma once
 #include "cuda/gemm/view.h"
@@ -44,18 +45,15 @@ __device__ __forceinline__ uint32_t pack(bfloat16, float low, float high) {
   return r;
 }
 
-// A 4 x 4 transpose among the four lanes of a row: lane t gets word t of each, in the order of the lanes.
-__device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
-  const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-  uint32_t a = __shfl_xor_sync(0xffffffff, odd ? w[0] : w[1], 1), b = __shfl_xor_sync(0xffffffff, odd ? w[2] : w[3], 1);
-  if (odd) w[0] = a, w[2] = b;
-  else w[1] = a, w[3] = b;
-  a = __shfl_xor_sync(0xffffffff, high ? w[0] : w[2], 2), b = __shfl_xor_sync(0xffffffff, high ? w[1] : w[3], 2);
-  if (high) w[0] = a, w[1] = b;
-  else w[2] = a, w[3] = b;
+// Neighbouring lanes exchange words, so that the even one holds the first block of both and the odd one the second.
+__device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) {
+  const bool odd = threadIdx.x & 1;
+  const uint32_t other = __shfl_xor_sync(0xffffffff, odd ? first : second, 1);
+  return odd ? make_uint2(other, second) : make_uint2(first, other);
 }
 
-template <class T, class Y, Activation kActivation> class GemmEpilogue {
+// Without kBias or kC, args.bias or args.c is not looked at.
+template <class T, class Y, Activation kActivation, bool kBias, bool kC> class GemmEpilogue {
  public:
   // `part` stands for o's own.
   __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, int64_t batch)
@@ -63,78 +61,74 @@ template <class T, class Y, Activation kActivation> class GemmEpilogue {
     const GemmDigits at = digits_of(o.batch, batch);
     y_ = static_cast<Y*>(args.y) + part.y_offset + offset_of(o.y_batch, at);
     c_ = args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
-    bias_ = args.bias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
+    bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }
 
   // A warp's 16 rows from m and 2 * kCount columns from n, a multiple of 8. Leaves `acc` in disorder.
   template <int kCount> __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t m, uint32_t n) const {
     const uint32_t lane = threadIdx.x % 32;
     const Row rows[2] = {row(m + lane / 4), row(m + lane / 4 + 8)};
-    if (o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_pairs)) store_lines(acc, rows, n);
-    else store_elements(acc, rows, n);
+    if (!o_.y_vectors || o_.n.first < kDigits - 1 || (kC && !o_.c_pairs)) store_elements(acc, rows, n);
+    else store_lines(acc, rows, n);
   }
 
  private:
   struct Row {
     bool exists;
-    int64_t y, c;
-    float bias;
+    int64_t y, c, bias;  // offsets; 0 for a bias that goes with columns
   };
   __device__ __forceinline__ Row row(uint32_t m) const {
+    if (o_.m.first == kDigits - 1)
+      return {int64_t(m) < part_.limit[3], int64_t(m) * o_.y_m.of[3], kC ? int64_t(m) * o_.c_m.of[3] : 0,
+              kBias && o_.bias_by_row ? int64_t(m) * o_.bias.of[3] : 0};
     const GemmSmallDigits at = digits_of(o_.m, o_.m_divisor, m);
     bool exists = true;
 #pragma unroll
     for (int j = 0; j < kDigits; ++j) exists = exists && at.at[j] < part_.limit[j];
-    Row r{exists, offset_of(o_.y_m, at), c_ ? offset_of(o_.c_m, at) : 0, 0};
-    if (bias_ && o_.bias_by_row && r.exists) r.bias = float(bias_[offset_of(o_.bias, at)]);
-    return r;
+    return {exists, offset_of(o_.y_m, at), kC ? offset_of(o_.c_m, at) : 0, kBias && o_.bias_by_row ? offset_of(o_.bias, at) : 0};
   }
-  __device__ float result(float sum, float c, float bias) const {
-    return activate<kActivation>(alpha_ * sum + beta_ * c + bias, activation_alpha_);
-  }
-
-  // Rows of y are lines in memory: 32 columns at a time, 16 bytes a store, c one step ahead.
+  // Rows of y are lines in memory. Sixteen columns at a time; c is loaded one step ahead.
   template <int kCount>
   __device__ __forceinline__ void store_lines(const float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
-    constexpr int kGroup = kCount % 16 == 0 ? 4 : 1, kGroups = kCount / (4 * kGroup);  // blocks of eight columns
+    constexpr int kGroup = kCount % 8 == 0 ? 2 : 1, kGroups = kCount / (4 * kGroup);  // blocks of eight columns
     const uint32_t lane = threadIdx.x % 4, columns = uint32_t(o_.n_limit);
+    uint32_t column = n + 2 * lane;
+    Y* const y[2] = {y_ + rows[0].y, y_ + rows[1].y};
     float c[2][2 * kGroup] = {}, c_next[2][2 * kGroup] = {};
-    if (c_) load_c<kGroup>(c, rows, n + 2 * lane);
+    if (kC) load_c<kGroup>(c, rows, column);
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g, n += 8 * kGroup) {
-      if (c_ && g + 1 < kGroups) load_c<kGroup>(c_next, rows, n + 8 * kGroup + 2 * lane);
-      uint32_t words[2][kGroup];
+    for (int g = 0; g < kGroups; ++g, column += 8 * kGroup) {
+      if (kC && g + 1 < kGroups) load_c<kGroup>(c_next, rows, column + 8 * kGroup);
+      float v[2][2 * kGroup];
 #pragma unroll
-      for (int j = 0; j < kGroup; ++j) {
-        const uint32_t column = n + 8 * j + 2 * lane;
-        float bias[2] = {};
-        if (bias_ && !o_.bias_by_row && column < columns)
-          bias[0] = float(bias_[column * o_.bias.of[3]]), bias[1] = float(bias_[(column + 1) * o_.bias.of[3]]);
+      for (int r = 0; r < 2; ++r)
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          const float* sums = acc + 4 * (g * kGroup + j) + 2 * r;
-          const float low = result(sums[0], c[r][2 * j], bias[0] + rows[r].bias);
-          const float high = result(sums[1], c[r][2 * j + 1], bias[1] + rows[r].bias);
-          if constexpr (sizeof(Y) == 2) words[r][j] = pack(Y(), low, high);
-          else if (rows[r].exists && column < columns)
-            *reinterpret_cast<float2*>(y_ + rows[r].y + column) = make_float2(low, high);
+        for (int i = 0; i < 2 * kGroup; ++i) {
+          v[r][i] = alpha_ * acc[4 * (g * kGroup + i / 2) + 2 * r + i % 2];
+          if (kC) v[r][i] += beta_ * c[r][i];
+        }
+      if (kBias) add_bias<kGroup>(v, rows, column);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int i = 0; i < 2 * kGroup; ++i) v[r][i] = activate<kActivation>(v[r][i], activation_alpha_);
+        if constexpr (sizeof(Y) == 4) {
+#pragma unroll
+          for (int j = 0; j < kGroup; ++j)
+            if (rows[r].exists && column + 8 * j < columns)
+              *reinterpret_cast<float2*>(y[r] + column + 8 * j) = make_float2(v[r][2 * j], v[r][2 * j + 1]);
+        } else if constexpr (kGroup == 2) {
+          const uint2 words = exchange_pair(pack(Y(), v[r][0], v[r][1]), pack(Y(), v[r][2], v[r][3]));
+          // The even lane of a pair has four columns of the first block, the odd one of the second.
+          const uint32_t at = column + (lane & 1 ? 6 : 0);
+          if (rows[r].exists && at < columns) *reinterpret_cast<uint2*>(y[r] + at) = words;
+        } else if (rows[r].exists && column < columns) {
+          *reinterpret_cast<uint32_t*>(y[r] + column) = pack(Y(), v[r][0], v[r][1]);
         }
       }
-      if constexpr (sizeof(Y) == 2) {
+      if (kC)
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-          if constexpr (kGroup == 4) {
-            transpose_quad(words[r]);
-            if (rows[r].exists && n + 8 * lane < columns)
-              *reinterpret_cast<uint4*>(y_ + rows[r].y + n + 8 * lane) =
-                  make_uint4(words[r][0], words[r][1], words[r][2], words[r][3]);
-          } else if (rows[r].exists && n + 2 * lane < columns) {
-            *reinterpret_cast<uint32_t*>(y_ + rows[r].y + n + 2 * lane) = words[r][0];
-          }
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < 2 * kGroup; ++i) c[0][i] = c_next[0][i], c[1][i] = c_next[1][i];
+        for (int i = 0; i < 2 * kGroup; ++i) c[0][i] = c_next[0][i], c[1][i] = c_next[1][i];
     }
   }
 
@@ -153,6 +147,27 @@ template <class T, class Y, Activation kActivation> class GemmEpilogue {
         }
   }
 
+  template <int kGroup>
+  __device__ __forceinline__ void add_bias(float (&v)[2][2 * kGroup], const Row (&rows)[2], uint32_t column) const {
+    if (o_.bias_by_row) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (!rows[r].exists) continue;
+        const float bias = float(bias_[rows[r].bias]);
+#pragma unroll
+        for (int i = 0; i < 2 * kGroup; ++i) v[r][i] += bias;
+      }
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < 2 * kGroup; ++i) {
+      const uint32_t at = column + 8 * (i / 2) + i % 2;
+      if (at >= o_.n_limit) continue;
+      const float bias = float(bias_[at * o_.bias.of[3]]);
+      v[0][i] += bias, v[1][i] += bias;
+    }
+  }
+
   // Any strides, an element at a time. The loop is kept small: it looks at eight columns of `acc`, then moves the rest up.
   template <int kCount>
   __device__ __forceinline__ void store_elements(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
@@ -163,13 +178,16 @@ template <class T, class Y, Activation kActivation> class GemmEpilogue {
         const uint32_t column = n + threadIdx.x % 4 * 2 + i;
         const GemmSmallDigits at = digits_of(o_.n, o_.n_divisor, column);
         if (column >= o_.n.size || at.at[kDigits - 1] >= o_.n_limit) continue;
-        const float bias = bias_ && !o_.bias_by_row ? float(bias_[offset_of(o_.bias, at)]) : 0;
-        const int64_t y = offset_of(o_.y_n, at), c = offset_of(o_.c_n, at);
+        const int64_t y = offset_of(o_.y_n, at), c = kC ? offset_of(o_.c_n, at) : 0;
+        const int64_t bias = kBias && !o_.bias_by_row ? offset_of(o_.bias, at) : 0;
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
-          if (rows[r].exists)
-            y_[rows[r].y + y] =
-                Y(result(acc[2 * r + i], c_ ? float(c_[rows[r].c + c]) : 0, bias + rows[r].bias));
+        for (int r = 0; r < 2; ++r) {
+          if (!rows[r].exists) continue;
+          float v = alpha_ * acc[2 * r + i];
+          if (kC) v += beta_ * float(c_[rows[r].c + c]);
+          if (kBias) v += float(bias_[rows[r].bias + bias]);
+          y_[rows[r].y + y] = Y(activate<kActivation>(v, activation_alpha_));
+        }
       }
 #pragma unroll
       for (int i = 0; i + 4 < kCount; ++i) acc[i] = acc[i + 4];

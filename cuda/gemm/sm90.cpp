@@ -338,12 +338,12 @@ const char* source_text(Sm90Source s) {
 }
 
 KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Source b, int spatial,
-                       Activation activation) {
+                       Activation activation, bool bias, bool c) {
   KernelSpec spec{"cuda/gemm/sm90.cu",
                   cat("minidnn::gemm_sm90<", cuda_name(type), ", ", cuda_name(y), ", ", t.m, ", ", t.n, ", ", t.stages, ", ",
                       t.ping_pong ? "true" : "false", ", ", t.cluster, ", minidnn::Sm90Source::", source_text(a),
                       ", minidnn::Sm90Source::", source_text(b), ", ", spatial,
-                      ", minidnn::Activation::", name(activation), ">")};
+                      ", minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true>" : ", false>")};
   spec.min_arch = 90;
   return spec;
 }
@@ -484,6 +484,7 @@ std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const
   problem.k_blocks = GemmDivisor(low.k_blocks);
   const int64_t blocks = low.tap_count() * low.k_blocks;
   problem.k_each = int32_t(blocks / splits), problem.k_more = int32_t(blocks % splits);
+  if (low.phases.size() == 1 && problem.k_more == 0) problem.k_of_tile = problem.k_each;
   for (int j = 0; j < 3; ++j)
     problem.positions[j] = GemmDivisor(low.positions[j]), problem.window[j] = GemmDivisor(low.window[j]);
   problem.channel_blocks = GemmDivisor(max_of(low.channel_blocks, int64_t(1)));
@@ -497,7 +498,8 @@ std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const
 
   const bool split = splits > 1;
   plan->kernel = cuda::load_kernel(kernel_spec(task.type, split ? DType::float32 : task.y, tile, low.a.source, low.b.source,
-                                               low.spatial, split ? Activation::identity : task.activation),
+                                               low.spatial, split ? Activation::identity : task.activation,
+                                               !split && task.has_bias, !split && task.has_c),
                                    plan->device, int(smem_bytes(tile)));
   plan->config.block = {384};
   plan->config.programmatic = true;
@@ -523,7 +525,7 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
         const bool b_along_rows = b == tile_along_rows || b == pixels_along_rows;
         if (type == DType::float32 && (a == tile_along_rows || b_along_rows)) return;
         if (t.n / t.cluster < 64 && b_along_rows) return;
-        all.push_back(kernel_spec(type, type, t, a, b, 2, Activation::identity));
+        all.push_back(kernel_spec(type, type, t, a, b, 2, Activation::identity, false, false));
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);

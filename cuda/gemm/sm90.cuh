@@ -154,7 +154,7 @@ __device__ __forceinline__ uint64_t sm90_descriptor(uint32_t address, bool along
 }
 
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, Sm90Source kSourceA,
-          Sm90Source kSourceB, int kSpatial, Activation kActivation>
+          Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC>
 __global__ void __launch_bounds__(384, 1)
     gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
   constexpr int kK = 128 / sizeof(T), kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
@@ -185,9 +185,12 @@ __global__ void __launch_bounds__(384, 1)
   const int first = int(blockIdx.x) / kCluster, step = int(gridDim.x) / kCluster;
   int stage = 0;
   uint32_t parity = 0;
-  auto advance = [&](int blocks) {
-    stage += blocks;
-    while (stage >= kStages) stage -= kStages, parity ^= 1;
+  auto next = [&] {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  };
+  auto skip = [&](int blocks) {
+    const int rounds = (stage + blocks) / kStages;
+    stage += blocks - rounds * kStages, parity ^= rounds & 1;
   };
 
   if (group == 0) {
@@ -204,7 +207,8 @@ __global__ void __launch_bounds__(384, 1)
         k.block = t.k_begin - int(tap * p.k_blocks.by);
         int none;
         sm90_digits(p.window, tap, none, k.tap);
-        for (int i = t.k_begin; i < t.k_end; ++i, advance(1)) {
+#pragma unroll 1
+        for (int i = t.k_begin; i < t.k_end; ++i, next()) {
           barrier_wait(empty + 8 * stage, parity ^ 1);
           barrier_expect(full + 8 * stage, kStageBytes);
           a.load(stages + stage * kStageBytes, full + 8 * stage, k);
@@ -234,9 +238,13 @@ __global__ void __launch_bounds__(384, 1)
       }
     };
     for (int index = first; index < p.tiles; index += step, turn ^= 1) {
+      if (kPingPong && turn != mine && p.k_of_tile) {
+        skip(p.k_of_tile);
+        continue;
+      }
       const Sm90Tile t = sm90_tile<kCluster>(p, index);
       if (kPingPong && turn != mine) {
-        advance(t.k_end - t.k_begin);
+        skip(t.k_end - t.k_begin);
         continue;
       }
       if (kPingPong) take_over(1 + mine);
@@ -246,6 +254,7 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll
           for (int j = 0; j < kTileN / 2; ++j) sums[i][j] = 0;
       int before = 0;
+#pragma unroll 1
       for (int i = t.k_begin; i < t.k_end; ++i) {
         barrier_wait(full + 8 * stage, parity);
         const uint32_t at_a = stages + stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128), at_b = stages + stage * kStageBytes + kBytesA;
@@ -267,7 +276,7 @@ __global__ void __launch_bounds__(384, 1)
           release(before);
         }
         before = stage;
-        advance(1);
+        next();
       }
       if (kPingPong) hand_over(2 - mine);
       if (t.k_begin < t.k_end) {
@@ -278,7 +287,7 @@ __global__ void __launch_bounds__(384, 1)
       for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
       GemmArgs to = args;
       to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
-      const GemmEpilogue<T, Y, kActivation> epilogue(p.y, p.phases[t.phase].part, to, t.batch);
+      const GemmEpilogue<T, Y, kActivation, kBias, kC> epilogue(p.y, p.phases[t.phase].part, to, t.batch);
 #pragma unroll
       for (int j = 0; j < kBlocksM; ++j)
         epilogue.store(sums[j], uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows) + j * 64 + warp * 16),

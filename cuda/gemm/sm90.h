@@ -45,6 +45,7 @@ struct Sm90Problem {
   GemmDivisor per_group, group_m, last_group_m;
   GemmDivisor k_blocks;            // in each tap
   int32_t k_each = 0, k_more = 0;  // blocks of k of each split, and how many splits have one more
+  int32_t k_of_tile = 0;           // blocks of k of every tile, 0 where they differ
   GemmDivisor positions[3];        // digits of the pixels that pixels_* walk
   GemmDivisor window[3];           // pixels_along_rows: digits of the taps in the rows
   GemmDivisor channel_blocks;      // and blocks of 64 channels in each

@@ -305,7 +305,7 @@ double tile_us(const Sm90Task& task, const Extents& s, const Device& d, const Ti
   double us = (rounds * each + min_of(main, end) + 1500) / (clock_ghz * 1e3);
   us = max_of(us, task.bytes / (0.9 * d.copy_gb_s * 1e3));
   // The parts mostly stay in the L2, which moves about twice what memory does.
-  if (splits > 1) us += 3 + double(splits) * double(s.m) * double(s.n) * double(s.batch) * 8 / (2 * d.copy_gb_s * 1e3);
+  if (splits > 1) us += 2.5 + double(splits) * double(s.m) * double(s.n) * double(s.batch) * 8 / (2 * d.copy_gb_s * 1e3);
   return us + 3;
 }
 
@@ -322,7 +322,8 @@ std::vector<Choice90> choices_of(const Sm90Task& task, const Device& d) {
   for (const Tile& t : kTiles) {
     if (!fits(t, low)) continue;
     const int64_t tiles = ceil_div(s.m, int64_t(t.m)) * ceil_div(s.n, int64_t(t.n)) * s.batch;
-    const int64_t most = s.phased ? 1 : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
+    const int64_t outputs = s.m * s.n * s.batch;
+    const int64_t most = s.phased || outputs >= int64_t(1) << 31 ? 1 : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
     Choice90 best{t, 1, tile_us(task, s, d, t, 1)};
     for (int64_t splits = 2; splits <= most; ++splits)
       if (double us = tile_us(task, s, d, t, splits); us < best.us) best = {t, int(splits), us};
@@ -347,9 +348,13 @@ KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Sou
   spec.min_arch = 90;
   return spec;
 }
-KernelSpec add_parts_spec(DType type, DType y, Activation activation) {
+KernelSpec add_parts_spec(DType type, DType y, Activation activation, int share) {
   return {"cuda/gemm/split_k.cu", cat("minidnn::gemm_add_parts<", cuda_name(type), ", ", cuda_name(y),
-                                      ", minidnn::Activation::", name(activation), ">")};
+                                      ", minidnn::Activation::", name(activation), ", ", share, ">")};
+}
+// Threads that share the parts of one place: several where there are too few places to fill the machine.
+int share_of(const SplitSums& s, const Device& d) {
+  return s.count >= 16 && s.part_stride < int64_t(512) * d.sm_count ? 8 : 1;
 }
 unsigned smem_bytes(const Tile& t) { return unsigned(t.stages * (t.m + t.n) * 128 + 1024); }
 
@@ -372,6 +377,7 @@ struct Plan90 final : Sm90Plan {
   std::vector<Sm90Problem> problems;  // one for each launch, but for the maps
   std::shared_ptr<const cuda::Kernel> kernel, add_parts;
   GemmOutput output;  // of the whole, when k is split
+  SplitSums sums;     // but for the address
   cuda::LaunchConfig config, add_config;
 
   TensorMap map_of(const TmaOperand& o, const void* base, int rows) const {
@@ -401,9 +407,9 @@ struct Plan90 final : Sm90Plan {
     if (splits > 1) {
       launch = add_config;
       launch.stream = stream;
-      const SplitSums sums{static_cast<const float*>(workspace), problems.front().y.n.size,
-                           problems.front().split_stride, splits};
-      cuda::launch(*add_parts, launch, output, args, sums);
+      SplitSums now_sums = sums;
+      now_sums.parts = static_cast<const float*>(workspace);
+      cuda::launch(*add_parts, launch, output, args, now_sums);
     }
   }
 };
@@ -507,11 +513,15 @@ std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const
   plan->config.smem_bytes = smem_bytes(tile);
   plan->config.grid = {unsigned(d.sm_count / tile.cluster * tile.cluster)};
   if (split) {
-    plan->add_parts = cuda::load_kernel(add_parts_spec(task.type, task.y, task.activation), plan->device);
-    const int64_t rows = v.m.size * v.batch.size;
-    plan->add_config.block = {32, 8};
-    plan->add_config.grid = {unsigned(ceil_div(problem.y.n.size, int64_t(128))), unsigned(min_of(rows, int64_t(65535))),
-                             unsigned(ceil_div(rows, int64_t(65535)))};
+    SplitSums& sums = plan->sums;
+    sums.count = splits, sums.part_stride = problem.split_stride / 4;
+    sums.places = uint32_t(sums.part_stride);
+    sums.columns = GemmDivisor(problem.y.n.size / 4), sums.rows = GemmDivisor(v.m.size);
+    const int share = share_of(sums, d);
+    plan->add_parts = cuda::load_kernel(add_parts_spec(task.type, task.y, task.activation, share), plan->device);
+    plan->add_config.block = {256};
+    plan->add_config.grid = {unsigned(ceil_div(sums.part_stride, int64_t(256 / share)))};
+    plan->add_config.programmatic = true;
   }
   return plan;
 }
@@ -536,6 +546,9 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
         add(tile_along_k, tile_along_rows);
       }
     }
+  if (!convolutions)
+    for (DType type : {DType::float16, DType::bfloat16, DType::float32})
+      for (int share : {1, 8}) all.push_back(add_parts_spec(type, type, Activation::identity, share));
   return all;
 }
 

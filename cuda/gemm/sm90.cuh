@@ -222,6 +222,7 @@ __global__ void __launch_bounds__(384, 1)
           }
         }
       }
+      asm volatile("griddepcontrol.launch_dependents;");
     }
   } else {
     take_registers<232>();

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parts of a product whose k was split, as split_k.cu adds them. Std-free.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cuda/gemm/view.h"
 
 namespace minidnn {
 
 struct SplitSums {
-  const float* parts = nullptr;  // [count, batch, m, columns]
-  int64_t columns = 0;           // n rounded up to a multiple of 4
-  int64_t part_stride = 0;       // elements
+  const float* parts = nullptr;  // [count, batch, m, 4 * columns]
+  int64_t part_stride = 0;       // in fours of elements
   int64_t count = 0;
+  uint32_t places = 0;    // fours of a part
+  GemmDivisor columns;    // fours of a row
+  GemmDivisor rows;       // m
 };
 
 }  // namespace minidnn

@@ -87,27 +87,32 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
     for (int j = 0; j < kDigits; ++j) exists = exists && at.at[j] < part_.limit[j];
     return {exists, offset_of(o_.y_m, at), kC ? offset_of(o_.c_m, at) : 0, kBias && o_.bias_by_row ? offset_of(o_.bias, at) : 0};
   }
-  // Rows of y are lines in memory. Sixteen columns at a time; c is loaded one step ahead.
+  // Rows of y are lines in memory. Sixteen columns at a time; c is loaded one step ahead. Addresses are a pointer for each
+  // row and a constant.
   template <int kCount>
-  __device__ __forceinline__ void store_lines(const float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
+  __device__ __forceinline__ void store_lines(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
     constexpr int kGroup = kCount % 8 == 0 ? 2 : 1, kGroups = kCount / (4 * kGroup);  // blocks of eight columns
-    const uint32_t lane = threadIdx.x % 4, columns = uint32_t(o_.n_limit);
-    uint32_t column = n + 2 * lane;
-    Y* const y[2] = {y_ + rows[0].y, y_ + rows[1].y};
+    constexpr bool kExchange = sizeof(Y) == 2 && kGroup == 2;
+    const uint32_t column = n + threadIdx.x % 4 * 2;
+    // After an exchange the even lane of a pair has four columns of the first block, the odd one of the second.
+    const uint32_t first = column + (kExchange && threadIdx.x & 1 ? 6 : 0);
+    Y* const y[2] = {y_ + (rows[0].y + first), y_ + (rows[1].y + first)};
+    const int left = int(o_.n_limit) - int(first), rows_left[2] = {rows[0].exists ? left : 0, rows[1].exists ? left : 0};
+    if (alpha_ != 1) scale(acc);
     float c[2][2 * kGroup] = {}, c_next[2][2 * kGroup] = {};
     if (kC) load_c<kGroup>(c, rows, column);
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g, column += 8 * kGroup) {
-      if (kC && g + 1 < kGroups) load_c<kGroup>(c_next, rows, column + 8 * kGroup);
+    for (int g = 0; g < kGroups; ++g) {
+      if (kC && g + 1 < kGroups) load_c<kGroup>(c_next, rows, column + 8 * kGroup * (g + 1));
       float v[2][2 * kGroup];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
 #pragma unroll
         for (int i = 0; i < 2 * kGroup; ++i) {
-          v[r][i] = alpha_ * acc[4 * (g * kGroup + i / 2) + 2 * r + i % 2];
+          v[r][i] = acc[4 * (g * kGroup + i / 2) + 2 * r + i % 2];
           if (kC) v[r][i] += beta_ * c[r][i];
         }
-      if (kBias) add_bias<kGroup>(v, rows, column);
+      if (kBias) add_bias<kGroup>(v, rows, column + 8 * kGroup * g);
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -115,21 +120,25 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
         if constexpr (sizeof(Y) == 4) {
 #pragma unroll
           for (int j = 0; j < kGroup; ++j)
-            if (rows[r].exists && column + 8 * j < columns)
-              *reinterpret_cast<float2*>(y[r] + column + 8 * j) = make_float2(v[r][2 * j], v[r][2 * j + 1]);
-        } else if constexpr (kGroup == 2) {
+            if (8 * (g * kGroup + j) < rows_left[r])
+              *reinterpret_cast<float2*>(y[r] + 8 * (g * kGroup + j)) = make_float2(v[r][2 * j], v[r][2 * j + 1]);
+        } else if constexpr (kExchange) {
           const uint2 words = exchange_pair(pack(Y(), v[r][0], v[r][1]), pack(Y(), v[r][2], v[r][3]));
-          // The even lane of a pair has four columns of the first block, the odd one of the second.
-          const uint32_t at = column + (lane & 1 ? 6 : 0);
-          if (rows[r].exists && at < columns) *reinterpret_cast<uint2*>(y[r] + at) = words;
-        } else if (rows[r].exists && column < columns) {
-          *reinterpret_cast<uint32_t*>(y[r] + column) = pack(Y(), v[r][0], v[r][1]);
+          if (16 * g < rows_left[r]) *reinterpret_cast<uint2*>(y[r] + 16 * g) = words;
+        } else {
+          if (8 * g < rows_left[r]) *reinterpret_cast<uint32_t*>(y[r] + 8 * g) = pack(Y(), v[r][0], v[r][1]);
         }
       }
       if (kC)
 #pragma unroll
         for (int i = 0; i < 2 * kGroup; ++i) c[0][i] = c_next[0][i], c[1][i] = c_next[1][i];
     }
+  }
+
+  template <int kCount> __device__ __forceinline__ void scale(float (&acc)[kCount]) const {
+    asm volatile("");  // so that this stays a branch, not a selection for each sum
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) acc[i] *= alpha_;
   }
 
   template <int kGroup>

@@ -249,11 +249,13 @@ __global__ void __launch_bounds__(384, 1)
         continue;
       }
       if (kPingPong) take_over(1 + mine);
-      if (t.k_begin == t.k_end)
+      if (t.k_begin == t.k_end) {
+        asm volatile("");  // so that this stays a branch, not a selection for each sum
 #pragma unroll
         for (int i = 0; i < kBlocksM; ++i)
 #pragma unroll
           for (int j = 0; j < kTileN / 2; ++j) sums[i][j] = 0;
+      }
       int before = 0;
 #pragma unroll 1
       for (int i = t.k_begin; i < t.k_end; ++i) {

@@ -159,12 +159,22 @@ class EngineReport:
     def config(self) -> str:
         ...
     @property
+    def configs(self) -> list[str]:
+        """
+        All that it offers, best guess first.
+        """
+    @property
     def estimate_us(self) -> float:
         ...
     @property
     def measured_us(self) -> float:
         """
         0 when it was not measured.
+        """
+    @property
+    def measurements(self) -> list[tuple[str, float]]:
+        """
+        Every config that was measured, with its microseconds.
         """
     @property
     def name(self) -> str:

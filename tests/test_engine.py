@@ -112,9 +112,23 @@ def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
 
 def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
     with pytest.raises(dnn.NotSupported) as caught:
-        dnn.conv_forward(on(device), W, algo="winograd")
+        dnn.conv_forward(on(device), W, algo="fft")
     for name in dnn.engines("conv", device):
-        assert f"{name}: algo='winograd' asks for another engine" in str(caught.value)
+        assert f"{name}: algo='fft' asks for another engine" in str(caught.value)
+
+
+def test_algo_may_name_a_config(device: str) -> None:
+    (report,) = dnn.explain(dnn.conv_forward, on(device), W, algo="im2col_gemm")
+    (engine,) = (e for e in report.engines if not e.why_not)
+    assert engine.config == engine.configs[0]
+    for config in engine.configs:
+        (report,) = dnn.explain(dnn.conv_forward, on(device), W, algo=f"im2col_gemm:{config}")
+        assert [e.config for e in report.engines if not e.why_not] == [config]
+        dnn.conv_forward(on(device), W, algo=f"{engine.name}:{config}")
+    with pytest.raises(
+        dnn.NotSupported, match=r"im2col_gemm: has no config 'tile=1' for this problem; there are 'images="
+    ):
+        dnn.conv_forward(on(device), W, algo="im2col_gemm:tile=1")
 
 
 def test_max_workspace_is_obeyed(device: str) -> None:

@@ -23,6 +23,7 @@ void bind_engine(py::module_& m) {
       .def_property_readonly("traits", [](const EngineReport& e) { return trait_names(e.traits); })
       .def_readonly("why_not", &EngineReport::why_not, "Empty when it can run the problem, else one sentence.")
       .def_readonly("config", &EngineReport::config)
+      .def_readonly("configs", &EngineReport::configs, "All that it offers, best guess first.")
       .def_readonly("estimate_us", &EngineReport::estimate_us)
       .def_readonly("measured_us", &EngineReport::measured_us, "0 when it was not measured.")
       .def_readonly("measurements", &EngineReport::measurements, "Every config that was measured, with its microseconds.")

@@ -83,12 +83,29 @@ template <class P> struct Choice {
   std::shared_ptr<const Plan<P>> plan;
 };
 
-// The configs of `engine` whose workspace the handle allows; `why` says so when there is none.
+// What `algo` asks for: empty means all engines, "cuda.conv.direct" one, "direct" the last part of a name. A config may
+// follow: "simt:tile=64x64;split=2".
+inline std::string engine_of(const std::string& algo) { return algo.substr(0, algo.find(':')); }
+inline bool names_config(const std::string& algo) { return algo.find(':') != std::string::npos; }
+inline bool names_engine(const std::string& algo, const std::string& name) {
+  const std::string engine = engine_of(algo);
+  return engine.empty() || engine == name || name.ends_with("." + engine);
+}
+
+// The configs of `engine` whose workspace the handle allows, or the one that `algo` names; `why` says so when there is none.
 template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const P& p, const Handle& h,
-                                                       std::string& why) {
-  std::vector<Config> allowed;
+                                                       const std::string& algo, std::string& why) {
+  std::vector<Config> allowed, all = e.configs(p, h.device());
+  if (names_config(algo)) {
+    const Config named = algo.substr(algo.find(':') + 1);
+    if (std::ranges::find(all, named) == all.end()) {
+      why = cat("has no config '", named, "' for this problem; there are '", join(all, "', '"), "'");
+      return {};
+    }
+    all = {named};
+  }
   size_t least = SIZE_MAX;
-  for (Config& c : e.configs(p, h.device())) {
+  for (Config& c : all) {
     size_t bytes = e.workspace_bytes(p, h.device(), c);
     least = std::min(least, bytes);
     if (bytes <= h.options().max_workspace) allowed.push_back(std::move(c));
@@ -97,11 +114,6 @@ template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const
     why = cat("needs ", bytes_text(double(least)), " of workspace, Handle.max_workspace allows ",
               bytes_text(double(h.options().max_workspace)));
   return allowed;
-}
-
-// Whether `algo` means this engine: empty means all, "cuda.conv.direct" one, "direct" the last part of a name.
-inline bool names_engine(const std::string& algo, const std::string& name) {
-  return algo.empty() || algo == name || name.ends_with("." + algo);
 }
 
 // Every engine with its reason or its estimate, in the order of the registry.
@@ -114,9 +126,9 @@ template <class P> Report survey(const P& p, const Handle& h, const std::string&
       line.why_not = "its results vary from run to run, and the handle is deterministic";
     else line.why_not = e->why_not(p, h.device());
     if (line.why_not.empty()) {
-      std::vector<Config> configs = allowed_configs(*e, p, h, line.why_not);
-      if (!configs.empty()) {
-        line.config = configs.front();
+      line.configs = allowed_configs(*e, p, h, only, line.why_not);
+      if (!line.configs.empty()) {
+        line.config = line.configs.front();
         line.estimate_us = e->estimate_us(p, h.device());
         line.workspace_bytes = e->workspace_bytes(p, h.device(), line.config);
       }
@@ -142,8 +154,7 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
     if (!line.why_not.empty()) continue;
     const auto& list = engines<P>(h.place());
     const Engine<P>* e = *std::ranges::find(list, line.name, [](auto* x) { return x->name(); });
-    std::string unused;
-    for (const Config& config : allowed_configs(*e, p, h, unused)) {
+    for (const Config& config : line.configs) {
       Choice<P> c = make_choice(p, h, e, config);
       std::shared_ptr<Storage> workspace = scratch.bytes(c.workspace_bytes);
       double us = median_us(h, flush, [&] { c.plan->run(args, workspace->data, h.stream()); });
@@ -224,7 +235,7 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
                 report.reasons());
   bool measured = session && session->measures();
   if (measured) measure(p, h, report);
-  const EngineReport& best = report.pick(h.device(), measured ? nullptr : &tuning());
+  const EngineReport& best = report.pick(h.device(), measured || names_config(algo) ? nullptr : &tuning());
   if (measured) tuning().remember(h.device(), report.problem, best);
   report.chosen = best.name;
 

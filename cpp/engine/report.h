@@ -16,6 +16,7 @@ struct EngineReport {
   unsigned traits = 0;
   std::string why_not{};  // empty when the engine can run the problem
   std::string config{};
+  std::vector<std::string> configs{};  // all that may be chosen, best guess first
   double estimate_us = 0;
   double measured_us = 0;  // 0 when not measured
   std::vector<std::pair<std::string, double>> measurements{};  // of every config, microseconds

@@ -49,7 +49,8 @@ def conv_forward(
     groups      divides C and K; groups=C convolves each channel by itself (depthwise)
     activation  a mode of activation_forward with its default alpha; None: none
     mode        "convolution" reads the window backwards: w[k, c, R-1-r]
-    algo        an engine by name, "cpu.conv.im2col_gemm" or "im2col_gemm"; None: the fastest expected
+    algo        an engine by name, "cpu.conv.im2col_gemm" or "im2col_gemm"; None: the fastest expected.
+                A config may follow: "im2col_gemm:images=2"
     out         written instead of a new tensor; [N, K, P...] on x's device, of x's dtype, or float32 for 16-bit ones;
                 may be residual itself, and shares memory with no other input
     handle      None: the current one for x's device

@@ -4,7 +4,7 @@
 namespace minidnn {
 
 const Engines<ConvProblem>& Family<ConvProblem>::cuda_engines() {
-  static const Engines<ConvProblem> all{&conv_wgmma(), &conv_im2col_gemm(), &conv_direct()};
+  static const Engines<ConvProblem> all{&conv_wgmma(), &conv_simt(), &conv_im2col_gemm(), &conv_direct()};
   return all;
 }
 

@@ -6,6 +6,7 @@
 namespace minidnn {
 
 const Engine<ConvProblem>& conv_wgmma();
+const Engine<ConvProblem>& conv_simt();
 const Engine<ConvProblem>& conv_direct();
 const Engine<ConvProblem>& conv_im2col_gemm();
 

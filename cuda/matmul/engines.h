@@ -6,6 +6,7 @@
 namespace minidnn {
 
 const Engine<MatmulProblem>& matmul_wgmma();
+const Engine<MatmulProblem>& matmul_simt();
 const Engine<MatmulProblem>& matmul_tiled();
 const Engine<MatmulProblem>& matmul_generic();
 

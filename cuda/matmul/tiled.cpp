@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.tiled: blocks of 128x64 or 64x64 elements of y, products without tensor cores, true float32.
+// cuda.matmul.tiled: blocks of 128x64 or 64x64 elements of y, products without tensor cores; for all but float32, which
+// cuda.matmul.simt computes.
 #include "cuda/matmul/engines.h"
 #include "cuda/runtime/plan.h"
 
@@ -35,7 +36,10 @@ double tile_us(const MatmulProblem& p, const Device& d, int64_t tile_m) {
 struct Tiled final : Engine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.tiled"; }
   unsigned traits() const override { return kNeedsJit; }
-  std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
+  std::string why_not(const MatmulProblem& p, const Device&) const override {
+    if (p.a.dtype == DType::float32) return "has kernels for float64, float16 and bfloat16; a is float32";
+    return matmul_why_not(p);
+  }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
     double best = std::numeric_limits<double>::infinity();
     for (int64_t tile_m : tiles_of(p.a.dtype)) best = std::min(best, tile_us(p, d, tile_m));
@@ -58,7 +62,7 @@ struct Tiled final : Engine<MatmulProblem> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (DType t : kFloatingDTypes)
+    for (DType t : {DType::float64, DType::float16, DType::bfloat16})
       for (int64_t tile_m : tiles_of(t)) {
         all.push_back(spec(t, t, tile_m));
         if (itemsize(t) == 2) all.push_back(spec(t, DType::float32, tile_m));

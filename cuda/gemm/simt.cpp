@@ -1,0 +1,490 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/gemm/simt.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+#include "cpp/core/dtype.h"
+#include "cpp/engine/roofline.h"
+#include "cuda/gemm/split_k.h"
+
+namespace minidnn {
+namespace {
+
+template <int M, int N> constexpr SimtTileSize size_of() {
+  return {M, N, SimtTile<M, N>::kThreads, int(sizeof(SimtShared<M, N>))};
+}
+constexpr SimtTileSize kTiles[] = {size_of<128, 128>(), size_of<128, 64>(), size_of<64, 64>(), size_of<128, 32>(),
+                                   size_of<128, 16>()};
+constexpr int64_t kItem = sizeof(float);
+constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // what is counted in 32 bits
+
+// A digit of an index with all that depends on it: strides in elements, for each tensor that walks the index, and what it
+// adds to the coordinates and the tap numbers of a window.
+constexpr int kWalkers = 5;
+struct Digit {
+  int64_t size = 1;
+  std::array<int64_t, kWalkers> stride{};
+  std::array<int64_t, 3> position{}, tap{};
+
+  bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
+};
+using Axis = std::vector<Digit>;  // the last digit fastest
+enum { kOperand, kY, kC, kBias };                   // walkers of rows and columns
+enum { kA, kB };                                    // of k
+enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // of the batch
+
+Axis axis_of(const GemmIndex& index, std::initializer_list<const GemmStrides*> walkers) {
+  Axis axis(kDigits);
+  for (int j = 0; j < kDigits; ++j) {
+    axis[j].size = index.digit[j];
+    int w = 0;
+    for (const GemmStrides* s : walkers) axis[j].stride[w++] = s->of[j];
+  }
+  return axis;
+}
+
+int64_t size_of(const Axis& axis) {
+  int64_t size = 1;
+  for (const Digit& d : axis) size *= d.size;
+  return size;
+}
+
+// How well 8 threads read along an axis: neighbours in memory, or less by the distance between them.
+double neighbourhood(Axis axis, int walker) {
+  std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
+  if (axis.empty()) return 0;
+  auto step = [&](const Digit& d) { return std::abs(d.stride[walker]); };
+  std::ranges::stable_sort(axis, {}, step);
+  int64_t least = step(axis.front()), run = 1;
+  for (const Digit& d : axis)
+    if (step(d) == least * run) run *= d.size;
+  return double(std::min<int64_t>(run, 8)) / double(std::max<int64_t>(least, 1));
+}
+
+// Digits by falling stride of a walker, those of one dropped, neighbours that all walk as one joined.
+void arrange(Axis& axis, int walker) {
+  std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
+  std::ranges::stable_sort(axis, [&](const Digit& a, const Digit& b) {
+    return std::abs(a.stride[walker]) > std::abs(b.stride[walker]);
+  });
+  for (size_t j = axis.size(); j-- > 1;) {
+    Digit &slow = axis[j - 1], &fast = axis[j];
+    bool joins = !slow.moves_window() && !fast.moves_window();
+    for (int w = 0; w < kWalkers; ++w) joins = joins && slow.stride[w] == fast.stride[w] * fast.size;
+    if (!joins) continue;
+    slow.size *= fast.size, slow.stride = fast.stride;
+    axis.erase(axis.begin() + int64_t(j));
+  }
+}
+
+struct Product {
+  Axis m, n, k, batch;
+  int64_t a_offset, b_offset, y_offset;
+  SimtWindow window;
+  bool windowed = false;  // a is read through a window with an outside
+  int tap_bits = 0;
+  bool a_along_k = false, b_along_k = false;
+};
+
+// The dimensions of a's window in which it reaches outside, and the digits that move it.
+void add_window(Product& p, const GemmView& v) {
+  const GemmWindow& w = v.a.window;
+  if (!w.on || v.k.size == 0) return;
+  const bool taps_in_k = w.row_digit == 1;
+  Axis &taps = taps_in_k ? p.k : p.m, &positions = taps_in_k ? p.m : p.k;
+  p.window.taps_in_k = taps_in_k;
+  for (int j = 0; j < 3; ++j) {
+    const int64_t tap_step = taps_in_k ? w.k_step[j] : w.row_step[j];
+    const int64_t position_step = taps_in_k ? w.row_step[j] : w.k_step[j];
+    const int64_t tap_reach = (taps[j].size - 1) * tap_step;
+    const int64_t position_reach = (positions[1 + j].size - 1) * position_step;
+    const int64_t low = w.start[j] + min_of(tap_reach, int64_t(0)) + min_of(position_reach, int64_t(0));
+    const int64_t high = w.start[j] + max_of(tap_reach, int64_t(0)) + max_of(position_reach, int64_t(0));
+    if (low >= 0 && high < w.size[j]) continue;
+    p.windowed = true;
+    p.window.taps[j] = uint32_t(taps[j].size), p.window.first_bit[j] = uint32_t(p.tap_bits);
+    p.window.size[j] = uint32_t(w.size[j]), p.window.start[j] = int32_t(w.start[j]);
+    p.window.tap_step[j] = int32_t(tap_step);
+    p.tap_bits += int(min_of(taps[j].size, int64_t(1) << 20));
+    taps[j].tap[j] = 1, positions[1 + j].position[j] = position_step;
+  }
+}
+
+Product product_of(const GemmView& v) {
+  Product p;
+  p.m = axis_of(v.m, {&v.a.row, &v.y_m, &v.c_m, &v.bias_m});
+  p.n = axis_of(v.n, {&v.b.row, &v.y_n, &v.c_n, &v.bias_n});
+  p.k = axis_of(v.k, {&v.a.k, &v.b.k});
+  p.batch = axis_of(v.batch, {&v.a.batch, &v.b.batch, &v.y_batch, &v.c_batch, &v.bias_batch});
+  p.a_offset = v.a.offset, p.b_offset = v.b.offset, p.y_offset = v.y_offset;
+  add_window(p, v);
+  p.a_along_k = neighbourhood(p.k, kA) > neighbourhood(p.m, kOperand);
+  p.b_along_k = neighbourhood(p.k, kB) > neighbourhood(p.n, kOperand);
+  arrange(p.m, p.a_along_k ? kY : kOperand);
+  arrange(p.n, p.b_along_k ? kY : kOperand);
+  arrange(p.k, !p.a_along_k && p.b_along_k ? kB : kA);
+  arrange(p.batch, kBatchY);
+  return p;
+}
+
+// Which operand is a, the windowed one if a window reaches outside in any phase; else either may be.
+enum class Sides { as_they_are, exchanged, free };
+Sides sides_of(const GemmTask& t) {
+  for (const GemmView& v : t.views) {
+    if (v.a.window.on && product_of(v).windowed) return Sides::as_they_are;
+    if (v.b.window.on && product_of(transposed(v)).windowed) return Sides::exchanged;
+  }
+  return Sides::free;
+}
+
+// How many tiles cover a view; a free one lies the way that takes fewer.
+int64_t tiles_over(const GemmView& v, Sides sides, int64_t tile_m, int64_t tile_n) {
+  const int64_t as_they_are = ceil_div(v.m.size, tile_m) * ceil_div(v.n.size, tile_n) * v.batch.size;
+  const int64_t exchanged = ceil_div(v.n.size, tile_m) * ceil_div(v.m.size, tile_n) * v.batch.size;
+  return sides == Sides::as_they_are ? as_they_are : sides == Sides::exchanged ? exchanged : min_of(as_they_are, exchanged);
+}
+
+// The views as a tile of m x n takes them. The sums of an element do not depend on which operand is a: a product and its
+// transpose have the same bits.
+struct Products {
+  std::vector<Product> phases;
+  bool exchanged = false;
+};
+Products products_of(const GemmTask& t, int64_t tile_m, int64_t tile_n) {
+  Products all;
+  Sides sides = sides_of(t);
+  if (sides == Sides::free) {
+    const GemmView& v = t.views.front();
+    const int64_t as_they_are = tiles_over(v, Sides::as_they_are, tile_m, tile_n);
+    const int64_t exchanged = tiles_over(v, Sides::exchanged, tile_m, tile_n);
+    const Product p = product_of(v);
+    const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);  // neighbouring lanes hold neighbouring rows
+    sides = (as_they_are != exchanged ? as_they_are < exchanged : along_m) ? Sides::as_they_are : Sides::exchanged;
+  }
+  all.exchanged = sides == Sides::exchanged;
+  for (const GemmView& v : t.views) all.phases.push_back(product_of(all.exchanged ? transposed(v) : v));
+  return all;
+}
+
+// Four neighbours from a multiple of four along the axis' last digit are 16 aligned bytes of a tensor, wherever its other
+// digits stand.
+bool in_vectors(const Axis& axis, int walker, bool through_window, int64_t alignment, int64_t offset,
+                std::initializer_list<std::pair<const Axis*, int>> others) {
+  if (alignment < 16 || axis.empty() || offset % 4) return false;
+  const Digit& last = axis.back();
+  if (last.stride[walker] != 1 || last.size % 4 || (through_window && last.moves_window())) return false;
+  auto even = [](const Digit& d, int w) { return d.stride[w] % 4 == 0; };
+  bool all = std::all_of(axis.begin(), axis.end() - 1, [&](const Digit& d) { return even(d, walker); });
+  for (auto [other, w] : others) all = all && std::ranges::all_of(*other, [&, w = w](const Digit& d) { return even(d, w); });
+  return all;
+}
+
+GatherIndex index_of(const Axis& axis) {
+  GatherIndex index;
+  index.size = uint32_t(size_of(axis));
+  for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
+    index.by[kDigits - 1 - back] = Divisor(uint32_t(axis[axis.size() - back].size));
+  return index;
+}
+GemmStrides bytes_of(const Axis& axis, int walker) {
+  GemmStrides s;
+  for (size_t back = 1; back <= axis.size(); ++back)
+    s.of[kDigits - back] = axis[axis.size() - back].stride[walker] * kItem;
+  return s;
+}
+
+// Into [m, columns], or [columns, m] if m is to lie along memory: what a walker of both axes would see.
+void lay_out(Axis& slow, Axis& fast, int64_t columns) {
+  int64_t step = 1;
+  for (size_t j = fast.size(); j-- > 0; step *= fast[j].size) fast[j].stride[kY] = step;
+  step = columns;
+  for (size_t j = slow.size(); j-- > 0; step *= slow[j].size) slow[j].stride[kY] = step;
+}
+
+void fill(const Axis& axis, GemmIndex& index, std::initializer_list<std::pair<int, GemmStrides*>> walkers) {
+  index.first = kDigits - int64_t(std::max<size_t>(axis.size(), 1));
+  for (size_t back = 1; back <= axis.size(); ++back) {
+    const Digit& d = axis[axis.size() - back];
+    index.size *= index.digit[kDigits - back] = d.size;
+    for (auto [w, strides] : walkers) strides->of[kDigits - back] = d.stride[w];
+  }
+}
+
+// What adds up the parts of a split sees: y and what goes into it, with its neighbours in memory as columns if any are.
+GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
+  GemmView v;
+  fill(rows, v.m, {{kY, &v.y_m}, {kC, &v.c_m}, {kBias, &v.bias_m}});
+  fill(columns, v.n, {{kY, &v.y_n}, {kC, &v.c_n}, {kBias, &v.bias_n}});
+  fill(p.batch, v.batch, {{kBatchY, &v.y_batch}, {kBatchC, &v.c_batch}, {kBatchBias, &v.bias_batch}});
+  v.y_offset = p.y_offset;
+  return v;
+}
+
+bool is_simple(Activation a) { return a == Activation::identity || a == Activation::relu; }
+
+KernelSpec kernel_spec(const SimtTileSize& t, bool vectors_a, bool vectors_b) {
+  return {"cuda/gemm/simt.cu", cat("minidnn::simt_gemm<", t.m, ", ", t.n, ", ", vectors_a ? 4 : 1, ", ",
+                                   vectors_b ? 4 : 1, ">")};
+}
+KernelSpec add_parts_spec(Activation activation) {
+  return {"cuda/gemm/split_k.cu",
+          cat("minidnn::gemm_add_parts<float, float, minidnn::Activation::", name(activation), ">")};
+}
+
+// What estimates look at: sizes alone, so that a product and its transpose split k alike and have the same bits.
+struct Sizes {
+  double tiles = 0, slices = 0;  // of all phases; of k in each tile, on average
+};
+Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
+  Sizes s;
+  double work = 0;
+  const Sides sides = sides_of(t);
+  for (const GemmView& v : t.views) {
+    const double tiles = double(tiles_over(v, sides, tile.m, tile.n));
+    s.tiles += tiles;
+    work += tiles * double(ceil_div(v.k.size, int64_t(kSimtTileK)));
+  }
+  s.slices = work / std::max(s.tiles, 1.0);
+  return s;
+}
+
+// An SM's share of its peak with so many warps at work: few warps leave issue slots empty, registers' banks conflict.
+// (A guess until it is measured.)
+double busy(double warps) { return 0.93 * std::min(1.0, warps / 4) * warps / (warps + 1.3); }
+
+double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, int splits) {
+  const Sizes s = sizes_of(t, tile);
+  const double blocks = std::ceil(s.tiles * splits / d.sm_count);  // of the SM that has most
+  const double at_once = std::min(512 / tile.threads, 227 * 1024 / (tile.smem_bytes + 1024));
+  const double slices = std::ceil(s.slices / splits) + 2;  // two are waited for, or spent on the epilogue
+  // A slice costs a thread 1024 multiply-adds, 76 instructions about them and some five for each element it fetches.
+  const double issued = 1100 + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads;
+  const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * issued / 1024;
+  const double sm_rate = d.fp32_gflop_s * 1e3 / d.sm_count;
+  const double full = std::floor(blocks / at_once) * at_once, rest = blocks - full, warps = tile.threads / 32;
+  double us = full * flop / (sm_rate * busy(at_once * warps));
+  if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps));
+  us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 4;
+  if (splits > 1 || !is_simple(t.activation)) {
+    double elements = 0;
+    for (const GemmView& v : t.views) elements += double(v.m.size) * double(v.n.size) * double(v.batch.size);
+    us += 3 + 2 * splits * elements * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
+  }
+  return us;
+}
+
+struct Candidate {
+  SimtTileSize tile;
+  int splits;
+  double us;
+};
+// Each tile, whole and with its best split. Where k is too short to split, and for the phases of a backward_data, whole only.
+std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
+  std::vector<Candidate> all;
+  for (const SimtTileSize& tile : kTiles) {
+    const Sizes s = sizes_of(t, tile);
+    const double most = t.views.size() > 1 ? 1 : std::min(s.slices / 2, std::ceil(8.0 * d.sm_count / s.tiles));
+    all.push_back({tile, 1, config_us(t, d, tile, 1)});
+    if (most < 2) continue;
+    Candidate best{tile, 2, config_us(t, d, tile, 2)};
+    for (int splits = 3; splits <= most; splits += splits < 8 ? 1 : splits / 4)
+      if (double us = config_us(t, d, tile, splits); us < best.us) best = {tile, splits, us};
+    all.push_back(best);
+  }
+  std::ranges::stable_sort(all, {}, &Candidate::us);
+  return all;
+}
+
+struct Launcher final : SimtPlan {
+  SimtLaunches launches;
+  std::shared_ptr<const cuda::Kernel> kernel, add_parts;
+  cuda::LaunchConfig config, add_config;
+  int splits = 1;
+
+  void run(const GemmArgs& args, void* workspace, Stream stream) const override {
+    GemmArgs now = args;
+    if (launches.parts) now = {args.a, args.b, nullptr, nullptr, workspace};
+    if (launches.exchanged) std::swap(now.a, now.b);
+    cuda::LaunchConfig launch = config;
+    launch.stream = stream;
+    for (size_t i = 0; i < launches.params.size(); ++i) {
+      SimtParams params = launches.params[i];
+      params.args = now;
+      launch.grid = {launches.blocks[i]};
+      cuda::launch(*kernel, launch, params);
+    }
+    if (launches.parts) {
+      launch = add_config;
+      launch.stream = stream;
+      cuda::launch(*add_parts, launch, launches.output, args,
+                   SplitSums{static_cast<const float*>(workspace), launches.columns, launches.part_stride, splits});
+    }
+  }
+};
+
+}  // namespace
+
+std::string simt_why_not(const GemmTask& t) {
+  if (t.type != DType::float32) return cat("multiplies float32; the operands are ", name(t.type));
+  for (const GemmView& v : t.views) {
+    for (int64_t size : {v.m.size, v.n.size, v.k.size, v.batch.size})
+      if (size > kMost / 2) return cat("counts in 31 bits; a side of the product has ", size);
+    const GemmWindow& w = v.b.window.on ? v.b.window : v.a.window;
+    for (int j = 0; j < 3 && w.on; ++j) {
+      const GemmIndex& rows = v.b.window.on ? v.n : v.m;
+      const double reach = std::abs(double(w.start[j])) +
+                           double(rows.digit[w.row_digit + j]) * std::abs(double(w.row_step[j])) +
+                           double(v.k.digit[w.k_digit + j]) * std::abs(double(w.k_step[j]));
+      if (reach > double(kMost / 2) || w.size[j] > kMost / 2)
+        return cat("counts in 31 bits; a window moves over ", std::max(reach, double(w.size[j])), " elements");
+    }
+    const int tap_bits = product_of(v.b.window.on ? transposed(v) : v).tap_bits;
+    if (tap_bits > int(kMaxTapBits))
+      return cat("keeps a bit for each tap of a dimension that has padding, ", kMaxTapBits, " at most; these are ", tap_bits);
+    const double across = double(max_of(v.m.size, v.n.size)) / 16 + 1, down = double(min_of(v.m.size, v.n.size)) / 128 + 1;
+    if (across * down * double(v.batch.size) * kSimtPhases > double(kMost))
+      return "counts blocks in 31 bits, and there are too many";
+  }
+  return "";
+}
+
+double simt_estimate_us(const GemmTask& t, const Device& d) { return choices_of(t, d).front().us; }
+
+std::vector<Config> simt_configs(const GemmTask& t, const Device& d) {
+  std::vector<Config> configs;
+  for (const Candidate& c : choices_of(t, d)) {
+    configs.push_back(cat("tile=", c.tile.m, "x", c.tile.n));
+    if (c.splits > 1) configs.back() += cat(";split=", c.splits);
+  }
+  return configs;
+}
+
+SimtConfig simt_config(const Config& config) {
+  const size_t at = config.find(";split=");
+  const int splits = at == std::string::npos ? 1 : std::stoi(config.substr(at + 7));
+  for (const SimtTileSize& t : kTiles)
+    if (config.substr(0, at) == cat("tile=", t.m, "x", t.n)) return {t, splits};
+  throw NotSupported(cat("simt: unknown config '", config, "'"));
+}
+
+SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
+  SimtLaunches all;
+  all.parts = c.splits > 1 || !is_simple(t.activation);
+  const int64_t tile_m = c.tile.m, tile_n = c.tile.n;
+  auto [products, exchanged] = products_of(t, tile_m, tile_n);
+  all.exchanged = exchanged;
+  // Phases differ in sizes and in windows; all of a launch go by one way of reading and writing.
+  const Product& first = products.front();
+  bool a_along_k = first.a_along_k, b_along_k = first.b_along_k, store_m = true, store_n = true;
+  all.vectors_a = !a_along_k, all.vectors_b = !b_along_k;
+  if (all.parts) {
+    Product& p = products.front();
+    const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
+    Axis &slow = along_m ? p.n : p.m, &fast = along_m ? p.m : p.n;
+    all.output = minidnn::output_of(view_of_y(p, slow, fast), t.y, t.alignment, t.has_c, t.has_bias);
+    all.columns = ceil_div(size_of(fast), int64_t(4)) * 4;
+    lay_out(slow, fast, all.columns);
+    const int64_t matrix = all.columns * size_of(slow);
+    int64_t step = matrix;
+    for (size_t j = p.batch.size(); j-- > 0; step *= p.batch[j].size) p.batch[j].stride[kBatchY] = step;
+    all.part_stride = step;
+    p.y_offset = 0;
+  }
+  for (const Product& p : products) {
+    all.vectors_a = all.vectors_a && in_vectors(p.m, kOperand, p.windowed, t.alignment, p.a_offset,
+                                                {{&p.k, kA}, {&p.batch, kBatchA}});
+    all.vectors_b = all.vectors_b && in_vectors(p.n, kOperand, false, t.alignment, p.b_offset,
+                                                {{&p.k, kB}, {&p.batch, kBatchB}});
+    const int64_t alignment = all.parts ? 16 : t.alignment;
+    store_m = store_m && in_vectors(p.m, kY, false, alignment, p.y_offset, {{&p.n, kY}, {&p.batch, kBatchY}});
+    store_n = store_n && in_vectors(p.n, kY, false, alignment, p.y_offset, {{&p.m, kY}, {&p.batch, kBatchY}});
+  }
+  for (size_t i = 0; i < products.size(); i += kSimtPhases) {
+    SimtParams& params = all.params.emplace_back();
+    const size_t end = std::min(products.size(), i + kSimtPhases);
+    uint32_t most_tiles = 0;
+    int64_t most_m = 0, most_n = 0;
+    for (size_t j = i; j < end; ++j) {
+      const Product& p = products[j];
+      SimtPhase& phase = params.phase[j - i];
+      phase.m = index_of(p.m), phase.n = index_of(p.n), phase.k = index_of(p.k);
+      phase.a_row = bytes_of(p.m, kOperand), phase.b_row = bytes_of(p.n, kOperand);
+      phase.a_k = bytes_of(p.k, kA), phase.b_k = bytes_of(p.k, kB);
+      phase.y_m = bytes_of(p.m, kY), phase.y_n = bytes_of(p.n, kY);
+      phase.a_offset = p.a_offset * kItem, phase.b_offset = p.b_offset * kItem, phase.y_offset = p.y_offset * kItem;
+      phase.window = p.window;
+      const Axis &positions = p.window.taps_in_k ? p.m : p.k, &taps = p.window.taps_in_k ? p.k : p.m;
+      for (int w = 0; w < 3; ++w) {
+        for (size_t back = 1; back <= positions.size(); ++back)
+          phase.window.position_of[w][kDigits - back] = int32_t(positions[positions.size() - back].position[w]);
+        for (size_t back = 1; back <= taps.size(); ++back)
+          phase.window.tap_of[w][kDigits - back] = int32_t(taps[taps.size() - back].tap[w]);
+      }
+      const int64_t tiles_m = ceil_div(int64_t(phase.m.size), tile_m), tiles_n = ceil_div(int64_t(phase.n.size), tile_n);
+      phase.tiles = uint32_t(tiles_m * tiles_n);
+      most_tiles = std::max(most_tiles, phase.tiles);
+      most_m = std::max(most_m, tiles_m), most_n = std::max(most_n, tiles_n);
+    }
+    // Blocks that run at the same time share as much as they can: all of the shorter side first.
+    const bool fast_m = most_m <= most_n;
+    for (size_t j = i; j < end; ++j) {
+      SimtPhase& phase = params.phase[j - i];
+      phase.fast = Divisor(fast_m ? ceil_div(phase.m.size, uint32_t(tile_m)) : ceil_div(phase.n.size, uint32_t(tile_n)));
+    }
+    const Product& p = products[i];
+    params.batch = index_of(p.batch);
+    params.a_batch = bytes_of(p.batch, kBatchA), params.b_batch = bytes_of(p.batch, kBatchB);
+    params.y_batch = bytes_of(p.batch, kBatchY);
+    params.c_batch = bytes_of(p.batch, kBatchC), params.bias_batch = bytes_of(p.batch, kBatchBias);
+    params.c_m = bytes_of(p.m, kC), params.c_n = bytes_of(p.n, kC);
+    params.bias_m = bytes_of(p.m, kBias), params.bias_n = bytes_of(p.n, kBias);
+    params.y_split = all.part_stride * kItem;
+    params.phases = Divisor(uint32_t(end - i)), params.tiles = Divisor(most_tiles), params.splits = Divisor(uint32_t(c.splits));
+    uint32_t longest_k = 0;
+    for (size_t j = 0; j < end - i; ++j) longest_k = std::max(longest_k, params.phase[j].k.size);
+    params.k_per_split = ceil_div(ceil_div(longest_k, uint32_t(c.splits)), uint32_t(kSimtTileK)) * kSimtTileK;
+    params.flags = (a_along_k ? kSimtAAlongK : 0u) | (b_along_k ? kSimtBAlongK : 0u) | (fast_m ? kSimtFastM : 0u) |
+                   (store_m ? kSimtStoreM : 0u) | (store_n && !store_m ? kSimtStoreN : 0u) |
+                   (t.activation == Activation::relu && !all.parts ? kSimtRelu : 0u);
+    all.blocks.push_back(uint32_t(size_of(p.batch)) * uint32_t(c.splits) * most_tiles * uint32_t(end - i));
+  }
+  return all;
+}
+
+size_t simt_workspace_bytes(const GemmTask& t, const Config& config) {
+  const SimtLaunches l = simt_launches(t, simt_config(config));
+  return l.parts ? size_t(simt_config(config).splits) * size_t(l.part_stride) * sizeof(float) : 0;
+}
+
+std::unique_ptr<SimtPlan> simt_plan(const GemmTask& t, const Device& d, const Config& config) {
+  const SimtConfig c = simt_config(config);
+  auto plan = std::make_unique<Launcher>();
+  plan->launches = simt_launches(t, c);
+  plan->splits = c.splits;
+  plan->kernel = cuda::load_kernel(kernel_spec(c.tile, plan->launches.vectors_a, plan->launches.vectors_b), d.place.index,
+                                   c.tile.smem_bytes);
+  plan->config.block = {unsigned(c.tile.threads)};
+  plan->config.smem_bytes = unsigned(c.tile.smem_bytes);
+  if (plan->launches.parts) {
+    plan->add_parts = cuda::load_kernel(add_parts_spec(t.activation), d.place.index);
+    const int64_t rows = plan->launches.output.m.size * plan->launches.output.batch.size;
+    plan->add_config.block = {32, 8};
+    plan->add_config.grid = {unsigned(ceil_div(plan->launches.columns, int64_t(128))),
+                             unsigned(min_of(rows, int64_t(65535))), unsigned(ceil_div(rows, int64_t(65535)))};
+  }
+  return plan;
+}
+
+std::vector<KernelSpec> simt_kernels() {
+  std::vector<KernelSpec> all;
+  for (const SimtTileSize& t : kTiles)
+    for (bool a : {false, true})
+      for (bool b : {false, true}) all.push_back(kernel_spec(t, a, b));
+  for (int a = 0; a < kActivations; ++a) all.push_back(add_parts_spec(Activation(a)));
+  return all;
+}
+
+}  // namespace minidnn

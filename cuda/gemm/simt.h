@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engines cuda.matmul.simt and cuda.conv.simt but for their problems: from views to the parameters of simt.cu, tiles,
+// splits of k and launches.
+#pragma once
+#include "cuda/gemm/simt_math.h"
+#include "cuda/gemm/sm90_host.h"
+
+namespace minidnn {
+
+using GemmTask = Sm90Task;  // what a family asks of a main loop
+
+struct SimtTileSize {
+  int m, n, threads, smem_bytes;
+};
+struct SimtConfig {
+  SimtTileSize tile;
+  int splits;  // of k
+};
+
+std::string simt_why_not(const GemmTask&);
+double simt_estimate_us(const GemmTask&, const Device&);
+std::vector<Config> simt_configs(const GemmTask&, const Device&);  // best first
+size_t simt_workspace_bytes(const GemmTask&, const Config&);
+std::vector<KernelSpec> simt_kernels();
+
+// A config made ready: what each launch gets, but for pointers.
+struct SimtLaunches {
+  std::vector<SimtParams> params;  // four phases of backward_data in each
+  std::vector<uint32_t> blocks;
+  bool vectors_a = false, vectors_b = false, exchanged = false;  // exchanged: a and b have changed places
+  bool parts = false;                    // sums go to the workspace, and the epilogue is applied to them
+  GemmOutput output;                     // then: y
+  int64_t columns = 0, part_stride = 0;  // then: SplitSums'
+};
+SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
+SimtConfig simt_config(const Config&);
+
+// Enqueues the product; immutable.
+struct SimtPlan {
+  virtual ~SimtPlan() = default;
+  virtual void run(const GemmArgs&, void* workspace, Stream) const = 0;
+};
+std::unique_ptr<SimtPlan> simt_plan(const GemmTask&, const Device&, const Config&);
+
+}  // namespace minidnn

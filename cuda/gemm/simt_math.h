@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cuda/gemm/simt.cu runs: views (view.h) made ready by simt.cpp. Digits are merged and put in the order that is best
+// for memory, so none has a fixed meaning here: strides and window steps stand for each of them. Strides are bytes.
+// a is the windowed operand, if one is. Std-free: simt.cpp computes on the host what the kernel asks for.
+#pragma once
+#include "cuda/gemm/gather.h"
+
+namespace minidnn {
+
+constexpr int kSimtTileK = 16, kSimtStages = 3;
+
+// A block computes a tile of y with 8 x 8 sums a thread. In each dimension a thread has two runs of four positions, a
+// group apart, so that the lanes of a warp read shared memory 16 bytes beside each other.
+template <int M, int N> struct SimtTile {
+  static constexpr int kM = M, kN = N;
+  static constexpr int kThreads = M * N / 64;
+  static constexpr int kLanesN = N >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;  // of a warp
+  static constexpr int kGroupM = 4 * kLanesM, kGroupN = 4 * kLanesN;
+  static constexpr int kWarpsM = M / (2 * kGroupM);
+  static constexpr int kPad = 4;  // floats: eight slices of k, four lines of each, are in 32 different banks
+  static constexpr int kBlocksPerSm = 512 / kThreads;  // 128 registers a thread
+};
+
+// One side's part of an element: row and k entries of an element add up to its address, and it is there where their masks
+// have no bit in common. In each dimension of a window a tap has its own bit, a position those of the taps outside.
+struct alignas(16) SimtEntry {
+  int64_t offset;
+  uint32_t mask;
+  uint32_t unused;
+};
+
+template <int M, int N> struct SimtShared {
+  using Tile = SimtTile<M, N>;
+  alignas(16) float a[kSimtStages][kSimtTileK][M + Tile::kPad];
+  alignas(16) float b[kSimtStages][kSimtTileK][N + Tile::kPad];
+  SimtEntry a_row[M], b_row[N];
+  SimtEntry a_k[2][kSimtTileK], b_k[2][kSimtTileK];  // of the slice being fetched and of the next
+};
+
+// The dimensions of a window in which an element may lie outside; where none does there are no taps. A tap's number and
+// a position's coordinate are sums over the digits of k and of the row, or the other way round.
+struct SimtWindow {
+  uint32_t taps_in_k = 0;
+  uint32_t taps[3]{}, first_bit[3]{}, size[3]{};
+  int32_t start[3]{}, tap_step[3]{};
+  int32_t tap_of[3][kDigits]{}, position_of[3][kDigits]{};
+};
+
+MINIDNN_HD int32_t sum_of(const int32_t (&of)[kDigits], const Digits& d) {
+  int32_t sum = 0;
+  for (int j = 0; j < kDigits; ++j) sum += int32_t(d.at[j]) * of[j];
+  return sum;
+}
+MINIDNN_HD uint32_t tap_bits(const SimtWindow& w, const Digits& d) {
+  uint32_t bits = 0;
+  for (int j = 0; j < 3; ++j)
+    if (w.taps[j]) bits |= 1u << (w.first_bit[j] + uint32_t(sum_of(w.tap_of[j], d)));
+  return bits;
+}
+MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const Digits& d) {
+  uint32_t bits = 0;
+  for (int j = 0; j < 3; ++j) {
+    if (!w.taps[j]) continue;
+    int32_t at = w.start[j] + sum_of(w.position_of[j], d);
+    for (uint32_t t = 0; t < w.taps[j]; ++t, at += w.tap_step[j])
+      bits |= uint32_t(uint32_t(at) >= w.size[j]) << (w.first_bit[j] + t);
+  }
+  return bits;
+}
+
+struct SimtPhase {
+  GatherIndex m, n, k;
+  GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
+  int64_t a_offset = 0, b_offset = 0, y_offset = 0;
+  SimtWindow window;  // of a
+  Divisor fast;       // tiles along the dimension of y that blocks walk first
+  uint32_t tiles = 0;
+};
+
+// Bits of SimtParams::flags.
+enum SimtFlag : uint32_t {
+  kSimtAAlongK = 1,  // neighbouring threads read along k, else along rows
+  kSimtBAlongK = 2,
+  kSimtFastM = 4,    // blocks walk y's rows first
+  kSimtStoreM = 8,   // four neighbouring rows of y are 16 aligned bytes
+  kSimtStoreN = 16,  // four neighbouring columns are
+  kSimtRelu = 32
+};
+
+constexpr int kSimtPhases = 4;
+struct SimtParams {
+  SimtPhase phase[kSimtPhases];  // of one backward_data
+  GatherIndex batch;
+  GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
+  int64_t y_split = 0;  // between the sums of one split of k and the next
+  Divisor phases, tiles, splits;
+  uint32_t k_per_split = 0;  // a multiple of kSimtTileK
+  uint32_t flags = 0;
+  GemmArgs args;
+};
+
+// Which row of the tile a position holds. Positions are rows where four neighbouring rows are one access; else each run
+// of a group's lanes holds neighbouring rows, and a warp that accesses single elements covers whole sectors.
+template <int kGroup> MINIDNN_HD int row_of_position(int position, bool in_order) {
+  int in_group = position % kGroup;
+  return in_order ? position : position - in_group + in_group % 4 * (kGroup / 4) + in_group / 4;
+}
+
+}  // namespace minidnn

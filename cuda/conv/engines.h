@@ -8,6 +8,9 @@ namespace minidnn {
 const Engine<ConvProblem>& conv_wgmma();
 const Engine<ConvProblem>& conv_simt();
 const Engine<ConvProblem>& conv_direct();
+const Engine<ConvProblem>& conv_depthwise();
+const Engine<ConvProblem>& conv_grouped();
 const Engine<ConvProblem>& conv_im2col_gemm();
+const Engine<ConvProblem>& conv_planes();
 
 }  // namespace minidnn

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.depthwise: every channel is a group, with one filter or several. Channels that are neighbours in memory go
+// through pixels.cu, others through planes.cu.
+#include "cuda/conv/engines.h"
+#include "cuda/conv/stencil_host.h"
+
+namespace minidnn {
+namespace {
+
+bool channels_are_neighbours(const ConvProblem& p) {
+  return p.x.stride[1] == 1 && p.y.stride[1] == 1 && p.x.shape[1] == p.y.shape[1] && p.x.shape[1] >= 8;
+}
+
+StencilKind kind_of(const ConvProblem& p, const Device& d) {
+  const bool pixels = channels_are_neighbours(p) && stencil_why_not(p, StencilKind::pixels, 1, d).empty();
+  return pixels ? StencilKind::pixels : StencilKind::planes;
+}
+
+struct Depthwise final : Engine<ConvProblem> {
+  std::string name() const override { return "cuda.conv.depthwise"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const ConvProblem& p, const Device& d) const override {
+    if (p.direction == ConvDirection::backward_bias) return "db is a sum, without a window";
+    if (operand_dtype(p) == DType::float64) return "sums are float32, which is too little for float64";
+    if (p.groups != p.x.shape[1])
+      return cat("each channel must be a group: x has ", p.x.shape[1], " channels, groups is ", p.groups);
+    return stencil_why_not(p, kind_of(p, d), 1, d);
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    return stencil_estimate_us(p, kind_of(p, d), 1, d);
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
+    return stencil_workspace_bytes(p, kind_of(p, d), 1, d);
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    return build_stencil(p, kind_of(p, d), 1, d);
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (StencilKind kind : {StencilKind::pixels, StencilKind::planes})
+      for (KernelSpec& s : stencil_kernels(kind, 1, {DType::float32, DType::float16, DType::bfloat16}))
+        all.push_back(std::move(s));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_depthwise() {
+  static const Depthwise engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the parts of dw that planes.cu and pixels.cu leave become dw. Std-free: a kernel parameter.
+#pragma once
+#include "cpp/conv/conv_math.h"
+
+namespace minidnn {
+
+struct FilterSum {
+  int64_t count = 0;                              // elements of dw, and of each part
+  int64_t size[2 + kMaxSpatial]{1, 1, 1, 1, 1};   // [filter][channel][window], the order of a part
+  int64_t stride[2 + kMaxSpatial]{}, origin = 0;  // of dw
+  int32_t parts = 0;
+};
+
+}  // namespace minidnn

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.grouped: groups of a few channels, as in ResNeXt. Channels that are neighbours in memory go through pixels.cu
+// where a group is 4, 8 or 16 of them, all others through planes.cu.
+#include "cuda/conv/engines.h"
+#include "cuda/conv/pixels.h"
+#include "cuda/conv/stencil_host.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int kFilters = 4;  // that a thread of planes.cu computes at once, or channels that it meets for dw
+
+StencilKind kind_of(const ConvProblem& p, const Device& d) {
+  const int64_t channels = p.x.shape[1] / p.groups, slice = kPixelBytes / int64_t(itemsize(operand_dtype(p)));
+  const bool pixels = p.x.stride[1] == 1 && p.y.stride[1] == 1 && p.x.shape[1] == p.y.shape[1] && channels % 4 == 0 &&
+                      slice % channels == 0 && stencil_why_not(p, StencilKind::pixel_groups, kFilters, d).empty();
+  return pixels ? StencilKind::pixel_groups : StencilKind::planes;
+}
+
+struct Grouped final : Engine<ConvProblem> {
+  std::string name() const override { return "cuda.conv.grouped"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const ConvProblem& p, const Device& d) const override {
+    if (p.direction == ConvDirection::backward_bias) return "db is a sum, without a window";
+    if (operand_dtype(p) == DType::float64) return "sums are float32, which is too little for float64";
+    if (p.groups == 1) return "there is one group";
+    if (p.x.shape[1] == 0 || p.y.shape[1] == 0) return "x or y has no channels";
+    return stencil_why_not(p, kind_of(p, d), kFilters, d);
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    return stencil_estimate_us(p, kind_of(p, d), kFilters, d);
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
+    return stencil_workspace_bytes(p, kind_of(p, d), kFilters, d);
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    return build_stencil(p, kind_of(p, d), kFilters, d);
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (StencilKind kind : {StencilKind::pixel_groups, StencilKind::planes})
+      for (KernelSpec& s : stencil_kernels(kind, kFilters, {DType::float32, DType::float16, DType::bfloat16}))
+        all.push_back(std::move(s));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_grouped() {
+  static const Grouped engine;
+  return engine;
+}
+
+}  // namespace minidnn

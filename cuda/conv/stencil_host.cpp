@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/conv/stencil_host.h"
+
+#include "cuda/conv/filter_sum.h"
+#include "cuda/conv/pixels.h"
+#include "cuda/conv/planes.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kIndexLimit = int64_t(1) << 31;
+constexpr int64_t kMaxThreads = 256, kTileThreads = 224;
+constexpr int64_t kWishedSmem = 56 << 10;  // bytes: four blocks of an SM then fit side by side
+constexpr int64_t kMaxSlabs = 512;         // parts of dw, which have to be added up again
+
+struct Launch {
+  Stencil p;
+  StencilTiles tiles;
+  PlaneBlock planes;
+  PixelBlock pixels;
+  int64_t threads = 0, smem_bytes = 0, bundles = 0, most_walkers = 0;
+  int columns = 0, hop = 0;  // template arguments kS and kHop
+  std::string why_not;
+};
+
+int64_t span_of(const ConvSide& s) {
+  int64_t reach = 64 * std::abs(s.channel);
+  for (int j = 1; j < kMaxSpatial; ++j) reach += (s.size[j] - 1) * std::abs(s.space[j]);
+  return reach;
+}
+
+// The limits of 32-bit offsets, and of there being anything to compute.
+std::string index_why_not(const ConvProblem& p) {
+  if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "x, w or y is empty";
+  const ConvGeometry g = conv_geometry(p);
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    const int64_t stride = g.backward_data ? 1 : g.stride[j], out = g.backward_data ? g.x.size[j] : g.y.size[j];
+    // A tile may reach 64 outputs beyond the last.
+    const double reach = (double(out) + 64.0 * double(g.dilation[j]) + 64) * double(stride) +
+                         2.0 * double(g.window[j]) * double(g.dilation[j]) + double(g.pad[j]) + double(g.x.size[j]) +
+                         double(g.y.size[j]) * double(g.stride[j]);
+    if (reach >= double(kIndexLimit))
+      return cat("indices of padded data are 32 bits: a dimension may reach over 2^31 elements at most, here ", reach);
+  }
+  for (const ConvSide* s : {&g.x, &g.y, &g.residual})
+    if (int64_t span = span_of(*s); span >= kIndexLimit)
+      return cat("offsets in a plane are 32 bits: a plane may span 2^31 elements at most, here ", span);
+  int64_t w_span = 0;
+  for (int i = 0; i < p.w.rank; ++i) w_span += (p.w.shape[i] - 1) * std::abs(p.w.stride[i]);
+  if (w_span >= kIndexLimit) return cat("offsets in w are 32 bits: it may span 2^31 elements at most, here ", w_span);
+  const double outputs = double(g.images) * double(g.groups) * double(std::max(g.x.channels, g.y.channels)) *
+                         double(std::max(g.x.size[0], g.y.size[0]));
+  if (outputs >= double(kIndexLimit)) return cat("planes are counted in 32 bits; here there are ", outputs);
+  return "";
+}
+
+StencilSide side_of(const ConvSide& s, int64_t images) {
+  StencilSide side;
+  side.image = images > 1 ? s.image : 0;
+  side.channel = s.channel;
+  side.depth = s.space[0];
+  side.row = int32_t(s.space[1]), side.column = int32_t(s.space[2]);
+  return side;
+}
+
+Stencil stencil_of(const ConvProblem& problem) {
+  const ConvGeometry g = conv_geometry(problem);
+  const bool backward = g.backward_data;
+  Stencil p;
+  p.groups = int32_t(g.groups);
+  p.in_channels = int32_t(backward ? g.y.channels : g.x.channels);
+  p.out_channels = int32_t(backward ? g.x.channels : g.y.channels);
+  p.in = side_of(backward ? g.y : g.x, g.images);
+  p.out = side_of(backward ? g.x : g.y, g.images);
+  p.w_origin = int32_t(g.w_origin);
+  p.w_group = int32_t(g.groups > 1 ? g.y.channels * g.w_filter : 0);
+  p.w_out = int32_t(backward ? g.w_channel : g.w_filter);
+  p.w_in = int32_t(backward ? g.w_filter : g.w_channel);
+  StencilDim* const dims[] = {&p.depth, &p.height, &p.width};
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    StencilDim& d = *dims[j];
+    d.in = int32_t(backward ? g.y.size[j] : g.x.size[j]);
+    d.out = int32_t(backward ? g.x.size[j] : g.y.size[j]);
+    d.taps = int32_t(g.window[j]);
+    d.step = int32_t(g.dilation[j]);
+    d.stride = int32_t(backward ? 1 : g.stride[j]);
+    d.up = int32_t(backward ? g.stride[j] : 1);
+    const int64_t reach = (g.window[j] - 1) * g.dilation[j];
+    d.pad = int32_t(backward ? reach - g.pad[j] : g.pad[j]);
+    const int64_t common = detail::gcd(d.stride, d.step);
+    d.spread = int32_t(d.step / common), d.hop = int32_t(d.stride / common);
+    d.phases = std::min(d.spread, d.out);
+    p.w_tap[j] = int32_t(g.w_space[j]);
+    if (backward) {
+      p.w_origin += int32_t((g.window[j] - 1) * g.w_space[j]);
+      p.w_tap[j] = -p.w_tap[j];
+    }
+  }
+  p.has_bias = int32_t(g.has_bias), p.bias_stride = g.bias_stride;
+  p.has_residual = int32_t(g.has_residual);
+  if (g.has_residual) p.residual = side_of(g.residual, g.images);
+  p.activation = g.activation;
+  p.wide = itemsize(operand_dtype(problem)) == 2 && out_dtype(problem) == DType::float32;
+  return p;
+}
+
+// A length cut into equal parts of at most `most`: how long one is.
+int64_t equal_part(int64_t length, int64_t most) { return ceil_div(length, ceil_div(length, most)); }
+int64_t outputs_of_phase(const StencilDim& d) { return ceil_div(d.out, d.spread); }
+int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
+
+// Which compiled window a problem takes. Others than these take kS = kHop = 0.
+struct Window {
+  int columns, hop;
+};
+std::vector<Window> windows_of(StencilKind kind, int filters, bool dw, bool narrow) {
+  if (kind == StencilKind::pixels) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
+  if (kind == StencilKind::pixel_groups) return {{3, 1}};
+  if (narrow) return filters == 1 ? std::vector<Window>{{3, 1}} : std::vector<Window>{};  // of 16 bits
+  if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
+  if (filters == 4) return dw ? std::vector<Window>{{3, 1}, {3, 2}} : std::vector<Window>{{3, 1}, {3, 2}, {7, 2}};
+  return {{3, 1}, {3, 2}};
+}
+bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
+
+// How many blocks an SM holds at once. Before a kernel is loaded its registers are not known, and count as few.
+int64_t resident_blocks(const Launch& l, int64_t registers) {
+  constexpr int64_t kSmem = 227 << 10, kReserved = 1 << 10, kRegisters = 64 << 10, kThreads = 2048;
+  int64_t of_smem = kSmem / (l.smem_bytes + kReserved);
+  int64_t of_registers = kRegisters / (l.threads * round_up(std::max<int64_t>(registers, 32), 8));
+  return std::max<int64_t>(1, std::min({of_smem, of_registers, kThreads / l.threads}));
+}
+
+// Shares the tiles out: blocks that are all there at once take equal numbers of them; where there are more bundles than a
+// few for each place, several rounds of blocks even out.
+void share_tiles(Launch& l, const Device& d, int64_t registers) {
+  const int64_t places = resident_blocks(l, registers) * d.sm_count;
+  const int64_t walkers = l.bundles * 4 <= places ? places / l.bundles : ceil_div(6 * places, l.bundles);
+  l.tiles.walkers = uint32_t(std::min({walkers, l.most_walkers, int64_t(l.tiles.count)}));
+}
+
+void count_tiles(Launch& l, int64_t images, int64_t bundles, int64_t most_walkers, const Device& d) {
+  const Stencil& p = l.p;
+  l.bundles = bundles, l.most_walkers = most_walkers;
+  l.tiles.depth = Divisor(p.depth.out);
+  l.tiles.height = Divisor(p.height.tiles());
+  l.tiles.width = Divisor(p.width.tiles());
+  const double count = double(images) * p.depth.out * double(p.height.tiles()) * double(p.width.tiles());
+  if (count * double(bundles) >= double(kIndexLimit)) {
+    l.why_not = cat("tiles are counted in 32 bits; here there are ", count * double(bundles));
+    return;
+  }
+  l.tiles.count = uint32_t(count);
+  l.tiles.bundles = Divisor(bundles);
+  share_tiles(l, d, 0);
+}
+
+std::string too_much_smem(int64_t bytes, const Device& d) {
+  return cat("w and a tile of what it meets must fit in shared memory: ", bytes, " bytes, of which ",
+             d.model.empty() ? "the device" : d.model, " has ", d.max_smem_bytes);
+}
+
+// ---- planes.cu
+
+Launch planes_launch(const ConvProblem& problem, int filters, const Device& device) {
+  Launch l;
+  l.p = stencil_of(problem);
+  Stencil& p = l.p;
+  PlaneBlock& b = l.planes;
+  const bool dw = is_dw(problem);
+  for (Window w : windows_of(StencilKind::planes, filters, dw, itemsize(operand_dtype(problem)) == 2))
+    if (p.width.taps == w.columns && p.width.hop == w.hop) l.columns = w.columns, l.hop = w.hop;
+
+  b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
+  b.in_channels = Divisor(p.in_channels);
+  const int64_t per_group = dw ? p.out_channels : ceil_div<int64_t>(p.out_channels, filters);
+  b.units_of_group = Divisor(per_group);
+  const int64_t all_units = per_group * p.groups;
+  const int64_t rows = outputs_of_phase(p.height), quads_of_row = ceil_div<int64_t>(outputs_of_phase(p.width), 4);
+  const int64_t jobs = l.columns ? p.height.taps : int64_t(p.height.taps) * p.width.taps;
+  const int64_t weight_pitch = round_up((l.columns ? l.columns : p.width.taps) * filters, 4);
+
+  // The largest tile that fits where four blocks of an SM do, else where one does.
+  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
+    for (int64_t most_quads : {filters == 8 ? 8 : 16, 4, 1})
+      for (int64_t most_rows : {32, 16, 8, 4, 2}) {
+        const int64_t quads = equal_part(quads_of_row, most_quads);
+        int64_t units, threads;
+        if (dw) {
+          p.height.tile = int32_t(equal_part(rows, most_rows));
+          const int64_t positions = quads * p.height.tile, jobs_at_once = std::min<int64_t>(jobs, 64);
+          int64_t walkers = 1;
+          while (walkers * 16 < positions && walkers * 2 * jobs_at_once <= kMaxThreads) walkers *= 2;
+          b.jobs = Divisor(jobs_at_once), b.walkers = Divisor(walkers);
+          units = kMaxThreads / (jobs_at_once * walkers);
+          threads = jobs_at_once * walkers;
+        } else {
+          const int64_t share = filters == 8 ? std::min<int64_t>(per_group, 8) : 1;
+          const int64_t strips = equal_part(ceil_div<int64_t>(rows, 2),
+                                            std::max<int64_t>(1, std::min(most_rows / 2, kMaxThreads / share / quads)));
+          p.height.tile = int32_t(2 * strips);
+          b.strips = Divisor(strips);
+          units = kMaxThreads / (quads * strips);
+          threads = quads * strips;
+        }
+        b.quads = Divisor(quads);
+        p.width.tile = int32_t(4 * quads);
+        // A bundle is of one group, or of as many as it has units.
+        units = std::min(units, per_group > 1 ? per_group : all_units);
+        if (per_group > 1) {
+          while (per_group % units) --units;
+        } else {
+          units = equal_part(all_units, units);
+        }
+        const auto fits = [&] {
+          b.units = int32_t(units);
+          b.groups = int32_t(per_group > 1 ? 1 : units);
+          b.in_rows = p.height.in_tile(), b.in_columns = p.width.in_tile();
+          b.pitch = int32_t(round_up(b.in_columns, 4)), b.plane = b.in_rows * b.pitch;
+          b.out_pitch = p.width.tile, b.out_plane = p.height.tile * b.out_pitch;
+          b.lanes = 8;
+          while (b.lanes * kColumnsOfLane < b.in_columns) b.lanes *= 2;
+          if (b.lanes > kMaxThreads) return false;
+          l.threads = round_up(std::max<int64_t>(units * threads, b.lanes), 32);
+          b.weights = dw ? 0 : int32_t(units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch);
+          const int64_t least = dw ? filters : 1;
+          for (int64_t chunk = dw ? filters : p.in_channels; chunk >= least;
+               chunk = chunk > least ? std::max(chunk / 2, least) : 0) {
+            b.chunk = int32_t(chunk), b.chunk_digit = Divisor(chunk);
+            const int64_t buffer = b.groups * chunk * b.plane + (dw ? units * b.out_plane : 0);
+            const int64_t sums = dw ? l.threads * filters * std::max(l.columns, 1) : 0;
+            if (buffer >= kIndexLimit / 16) continue;
+            b.buffer = int32_t(buffer);
+            l.smem_bytes = 4 * (b.weights + std::max(2 * buffer, sums));
+            if (l.smem_bytes <= budget) return true;
+          }
+          return false;
+        };
+        bool good = fits();
+        while (!good && units > 1) {
+          if (per_group > 1) {
+            for (--units; per_group % units;) --units;
+          } else {
+            units = equal_part(all_units, units - 1);
+          }
+          good = fits();
+        }
+        if (!good) continue;
+        if (dw) {
+          b.channel_blocks = ceil_div(p.in_channels, filters);
+          b.job_groups = int32_t(ceil_div<int64_t>(jobs, b.jobs.divisor));
+          const int64_t bundles =
+              ceil_div<int64_t>(all_units, b.units) * b.channel_blocks * p.depth.taps * b.job_groups;
+          count_tiles(l, problem.y.shape[0], bundles, kMaxSlabs, device);
+        } else {
+          count_tiles(l, problem.y.shape[0], ceil_div<int64_t>(all_units, b.units), kIndexLimit, device);
+        }
+        return l;
+      }
+  l.why_not = too_much_smem(l.smem_bytes, device);
+  return l;
+}
+
+// ---- pixels.cu
+
+Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& device) {
+  Launch l;
+  l.p = stencil_of(problem);
+  Stencil& p = l.p;
+  PixelBlock& b = l.pixels;
+  const bool dw = is_dw(problem);
+  for (Window w : windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, dw, false))
+    if (p.width.taps == w.columns && p.width.hop == w.hop) l.columns = w.columns, l.hop = w.hop;
+
+  const int64_t item = int64_t(itemsize(operand_dtype(problem))), slice = kPixelBytes / item, quads = slice / 4;
+  b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
+  b.in_channels = Divisor(p.in_channels);
+  b.slices = int32_t(ceil_div<int64_t>(int64_t(p.groups) * p.out_channels, slice));
+  const int64_t rows = outputs_of_phase(p.height), columns = outputs_of_phase(p.width);
+  const int64_t runs = ceil_div<int64_t>(equal_part(columns, 2 * kRun), kRun);
+  p.width.tile = int32_t(runs * kRun);
+  b.runs = Divisor(runs);
+  const int64_t jobs =
+      (l.columns ? p.height.taps : int64_t(p.height.taps) * p.width.taps) * (grouped ? p.in_channels / 4 : 1);
+
+  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
+    for (int64_t most_rows : {14, 7, 4, 2, 1}) {
+      p.height.tile = int32_t(equal_part(rows, std::min(most_rows, kTileThreads / (quads * runs))));
+      b.rows = Divisor(p.height.tile);
+      b.in_rows = p.height.in_tile(), b.pitch = p.width.in_tile() | 1, b.out_pitch = p.width.tile | 1;
+      b.in_columns = Divisor(p.width.in_tile()), b.out_columns = Divisor(p.width.tile);
+      const int64_t weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
+      const int64_t buffer = (int64_t(b.in_rows) * b.pitch + (dw ? p.height.tile * b.out_pitch : 0)) * kPixelBytes;
+      int64_t sums = 0;
+      l.threads = round_up(quads * runs * p.height.tile, 32);
+      if (dw) {
+        const int64_t at_once = std::min(jobs, kMaxThreads / quads / 2), positions = runs * p.height.tile;
+        int64_t walkers = std::min(kMaxThreads / (quads * at_once), positions);
+        walkers = ceil_div(positions, ceil_div(positions, walkers));  // as many as have the same to do
+        b.jobs = Divisor(at_once), b.walkers = Divisor(walkers);
+        b.job_groups = int32_t(ceil_div(jobs, at_once));
+        l.threads = round_up(quads * at_once * walkers, 32);
+        sums = l.threads * std::max(l.columns, 1) * (grouped ? 16 : 4) * 4;
+      }
+      l.smem_bytes = weights + std::max(2 * buffer, sums);
+      if (l.smem_bytes > budget) continue;
+      b.weights = int32_t(weights), b.buffer = int32_t(buffer);
+      if (dw) count_tiles(l, problem.y.shape[0], int64_t(b.slices) * p.depth.taps * b.job_groups, kMaxSlabs, device);
+      else count_tiles(l, problem.y.shape[0], b.slices, kIndexLimit, device);
+      return l;
+    }
+  l.why_not = too_much_smem(l.smem_bytes, device);
+  return l;
+}
+
+Launch launch_of(const ConvProblem& p, StencilKind kind, int filters, const Device& d) {
+  return kind == StencilKind::planes ? planes_launch(p, filters, d)
+                                     : pixels_launch(p, kind == StencilKind::pixel_groups, d);
+}
+
+KernelSpec spec(StencilKind kind, int filters, bool dw, DType t, Window w) {
+  const std::string suffix = dw ? "_filter<" : "<", window = cat(", ", w.columns, ", ", w.hop);
+  if (kind == StencilKind::planes)
+    return {"cuda/conv/planes.cu", cat("minidnn::conv_planes", suffix, cuda_name(t), ", ", filters, window, ">")};
+  return {"cuda/conv/pixels.cu", cat("minidnn::conv_pixels", suffix, cuda_name(t), window, ", ",
+                                     kind == StencilKind::pixel_groups ? "true" : "false", ">")};
+}
+KernelSpec sum_spec(DType t) {
+  return {"cuda/conv/filter_sum.cu", cat("minidnn::conv_filter_sum<", cuda_name(t), ">")};
+}
+
+FilterSum filter_sum_of(const ConvProblem& p, const Launch& l) {
+  const ConvGeometry g = conv_geometry(p);
+  FilterSum f;
+  f.size[0] = g.groups * g.y.channels, f.size[1] = g.x.channels;
+  f.stride[0] = g.w_filter, f.stride[1] = g.w_channel, f.origin = g.w_origin;
+  for (int j = 0; j < kMaxSpatial; ++j) f.size[2 + j] = g.window[j], f.stride[2 + j] = g.w_space[j];
+  f.count = 1;
+  for (int64_t size : f.size) f.count *= size;
+  f.parts = int32_t(l.tiles.walkers);
+  return f;
+}
+
+// Whether all that is added to the address of a tensor's first element is a multiple of `elements`.
+bool steps_by(const StencilSide& s, int64_t elements, bool columns_apart) {
+  return s.image % elements == 0 && s.depth % elements == 0 && s.row % elements == 0 &&
+         (columns_apart ? s.column : s.channel) % elements == 0;
+}
+bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
+
+}  // namespace
+
+std::string stencil_why_not(const ConvProblem& p, StencilKind kind, int filters, const Device& d) {
+  std::string why = index_why_not(p);
+  return why.empty() ? launch_of(p, kind, filters, d).why_not : why;
+}
+
+double stencil_estimate_us(const ConvProblem& problem, StencilKind kind, int filters, const Device& d) {
+  const Launch l = launch_of(problem, kind, filters, d);
+  const Stencil& p = l.p;
+  const bool planes = kind == StencilKind::planes, dw = is_dw(problem);
+  // Products, those of outputs beyond the edges of a tile included. Efficiencies are counts of instructions, see the
+  // kernels' heads; a window that is not compiled in loads from shared memory for every few products.
+  double filters_of_tile =
+      planes ? double(l.planes.units) * filters : kPixelBytes / double(itemsize(operand_dtype(problem)));
+  double bundles = double(l.bundles);
+  if (dw)
+    filters_of_tile = planes ? double(l.planes.units) : filters_of_tile,
+    bundles /=
+        planes ? l.planes.channel_blocks * l.planes.job_groups * p.depth.taps : l.pixels.job_groups * p.depth.taps;
+  const double flop =
+      2 * bundles * l.tiles.count * filters_of_tile * p.height.tile * p.width.tile * p.in_channels * p.taps();
+  const double compute = l.columns == 0                                      ? 0.15
+                         : planes && filters == 8                            ? 0.7
+                         : filters == 4 || kind == StencilKind::pixel_groups ? 0.6
+                                                                             : 0.45;
+  // Memory: near the copy rate where neighbours in memory are neighbours in a warp, and four of them one access.
+  const int64_t part = 16 / int64_t(itemsize(operand_dtype(problem)));
+  const bool reads = planes ? p.in.column == 1 : steps_by(p.in, part, true),
+             writes = dw       ? reads
+                      : planes ? steps_by(p.out, 4, p.out.column != 1)
+                               : steps_by(p.out, 4, true);
+  const bool scattered = planes && (p.in.column != 1 || (p.out.column != 1 && (dw || filters == 1)));
+  const double memory = scattered ? 0.15 : reads && writes ? 0.8 : 0.5;
+  // Each bundle of filters reads x anew, mostly from L2.
+  const double again = planes && p.out_channels > filters
+                           ? double(ceil_div(p.out_channels, l.planes.units * (dw ? 1 : filters)) - 1) * 0.3 *
+                                 conv_bytes(problem) * p.in_channels / (p.in_channels + p.out_channels)
+                           : 0;
+  return std::max(roofline_us(flop, 0, d, compute), roofline_us(0, conv_bytes(problem) + again, d, memory)) +
+         (dw ? 4 : 0);
+}
+
+size_t stencil_workspace_bytes(const ConvProblem& p, StencilKind kind, int filters, const Device& d) {
+  if (!is_dw(p)) return 0;
+  return launch_of(p, kind, filters, d).tiles.walkers * size_t(p.w.numel()) * sizeof(float);
+}
+
+std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, StencilKind kind, int filters,
+                                                 const Device& d) {
+  Launch l = launch_of(problem, kind, filters, d);
+  const DType t = operand_dtype(problem);
+  const int64_t item = int64_t(itemsize(t)), out_item = l.p.wide ? 4 : item;
+  auto kernel =
+      cuda::load_kernel(spec(kind, filters, is_dw(problem), t, {l.columns, l.hop}), d.place.index, int(l.smem_bytes));
+  share_tiles(l, d, kernel->registers);
+  cuda::LaunchConfig config;
+  config.grid = {unsigned(l.bundles * l.tiles.walkers)};
+  config.block = {unsigned(l.threads)};
+  config.smem_bytes = unsigned(l.smem_bytes);
+  const bool planes = kind == StencilKind::planes;
+  const int64_t channels = int64_t(l.p.groups) * l.p.in_channels, part = 16 / item;
+  const bool neighbours_in = l.p.in.channel == 1 && channels % part == 0 && steps_by(l.p.in, part, true);
+
+  if (is_dw(problem)) {
+    const FilterSum sum = filter_sum_of(problem, l);
+    auto adder = cuda::load_kernel(sum_spec(out_dtype(problem)), d.place.index);
+    cuda::LaunchConfig add;
+    add.block = {32, 8};
+    add.grid = {unsigned(ceil_div<int64_t>(sum.count, 32))};
+    const bool vectors = neighbours_in && l.p.out.channel == 1 && steps_by(l.p.out, part, true);
+    return make_plan<ConvProblem>([=](const ConvArgs& a, void* workspace, Stream stream) {
+      cuda::LaunchConfig now = config, then = add;
+      now.stream = then.stream = stream;
+      if (planes) {
+        cuda::launch(*kernel, now, l.p, l.tiles, l.planes, a.x, a.dy, workspace);
+      } else {
+        const int32_t aligned = vectors && is_aligned(a.x, 16) && is_aligned(a.dy, 16);
+        cuda::launch(*kernel, now, l.p, l.tiles, l.pixels, a.x, a.dy, workspace, aligned);
+      }
+      cuda::launch(*adder, then, sum, workspace, a.out);
+    });
+  }
+  const bool backward = problem.direction == ConvDirection::backward_data;
+  const bool along_channels = l.p.out.channel == 1 && steps_by(l.p.out, 4, true);
+  const bool along_row = l.p.out.column == 1 && l.p.width.spread == 1 && steps_by(l.p.out, 4, false);
+  return make_plan<ConvProblem>([=](const ConvArgs& a, void*, Stream stream) {
+    cuda::LaunchConfig now = config;
+    now.stream = stream;
+    const void* in = backward ? a.dy : a.x;
+    const float alpha = float(a.activation_alpha);
+    const bool aligned = is_aligned(a.out, 4 * out_item);
+    if (planes) {
+      const int32_t vectors = !aligned         ? kNoVectors
+                              : along_row      ? kVectorsOfColumns
+                              : along_channels ? kVectorsOfFilters
+                                               : kNoVectors;
+      cuda::launch(*kernel, now, l.p, l.tiles, l.planes, in, a.w, a.bias, a.residual, a.out, alpha, vectors);
+    } else {
+      const int32_t vectors_in = neighbours_in && is_aligned(in, 16), vectors_out = aligned && along_channels;
+      cuda::launch(*kernel, now, l.p, l.tiles, l.pixels, in, a.w, a.bias, a.residual, a.out, alpha, vectors_in,
+                   vectors_out);
+    }
+  });
+}
+
+std::vector<KernelSpec> stencil_kernels(StencilKind kind, int filters, std::initializer_list<DType> dtypes) {
+  std::vector<KernelSpec> all;
+  for (DType t : dtypes) {
+    for (bool dw : {false, true}) {
+      if (dw && filters == 8) continue;  // for dw, `filters` are channels that a sum of four columns or one meets
+      all.push_back(spec(kind, filters, dw, t, {0, 0}));
+      for (Window w : windows_of(kind, filters, dw, itemsize(t) == 2)) all.push_back(spec(kind, filters, dw, t, w));
+    }
+    all.push_back(sum_spec(t));
+  }
+  return all;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Four neighbouring elements as one access, computed with as float. The address is a multiple of their size.
+#pragma once
+#include "cpp/core/half.h"
+
+namespace minidnn {
+
+__device__ __forceinline__ void read_quad(float (&v)[4], const float* from) {
+  const float4 four = *reinterpret_cast<const float4*>(from);
+  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+}
+__device__ __forceinline__ void read_quad(float (&v)[4], const bfloat16* from) {
+  const uint2 four = *reinterpret_cast<const uint2*>(from);
+  v[0] = __uint_as_float(four.x << 16), v[1] = __uint_as_float(four.x & 0xffff0000);
+  v[2] = __uint_as_float(four.y << 16), v[3] = __uint_as_float(four.y & 0xffff0000);
+}
+__device__ __forceinline__ void read_quad(float (&v)[4], const float16* from) {
+  const uint2 four = *reinterpret_cast<const uint2*>(from);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    float16 one;
+    one.bits = uint16_t((i < 2 ? four.x : four.y) >> (i % 2 * 16));
+    v[i] = float(one);
+  }
+}
+
+__device__ __forceinline__ void write_quad(float* to, const float (&v)[4]) {
+  *reinterpret_cast<float4*>(to) = {v[0], v[1], v[2], v[3]};
+}
+__device__ __forceinline__ uint32_t pack(bfloat16, float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+__device__ __forceinline__ uint32_t pack(float16, float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+template <class T> __device__ __forceinline__ void write_quad(T* to, const float (&v)[4]) {
+  *reinterpret_cast<uint2*>(to) = {pack(T(), v[0], v[1]), pack(T(), v[2], v[3])};
+}
+
+}  // namespace minidnn

@@ -52,7 +52,7 @@ __device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) 
   return odd ? make_uint2(other, second) : make_uint2(first, other);
 }
 
-// Without kBias or kC, args.bias or args.c is not looked at.
+// Without kBias or kC, args.bias or args.c is not looked at; with kC there may still be none.
 template <class T, class Y, Activation kActivation, bool kBias, bool kC> class GemmEpilogue {
  public:
   // `part` stands for o's own.
@@ -60,7 +60,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
       : o_(o), part_(part), alpha_(args.alpha), beta_(args.beta), activation_alpha_(args.activation_alpha) {
     const GemmDigits at = digits_of(o.batch, batch);
     y_ = static_cast<Y*>(args.y) + part.y_offset + offset_of(o.y_batch, at);
-    c_ = args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
+    c_ = kC && args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
     bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }
 
@@ -100,10 +100,10 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
     const int left = int(o_.n_limit) - int(first), rows_left[2] = {rows[0].exists ? left : 0, rows[1].exists ? left : 0};
     if (alpha_ != 1) scale(acc);
     float c[2][2 * kGroup] = {}, c_next[2][2 * kGroup] = {};
-    if (kC) load_c<kGroup>(c, rows, column);
+    if (kC && c_) load_c<kGroup>(c, rows, column);
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      if (kC && g + 1 < kGroups) load_c<kGroup>(c_next, rows, column + 8 * kGroup * (g + 1));
+      if (kC && c_ && g + 1 < kGroups) load_c<kGroup>(c_next, rows, column + 8 * kGroup * (g + 1));
       float v[2][2 * kGroup];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
@@ -193,7 +193,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
         for (int r = 0; r < 2; ++r) {
           if (!rows[r].exists) continue;
           float v = alpha_ * acc[2 * r + i];
-          if (kC) v += beta_ * float(c_[rows[r].c + c]);
+          if (kC && c_) v += beta_ * float(c_[rows[r].c + c]);
           if (kBias) v += float(bias_[rows[r].bias + bias]);
           y_[rows[r].y + y] = Y(activate<kActivation>(v, activation_alpha_));
         }

@@ -57,9 +57,9 @@ struct Lowering {
   int64_t channel_blocks = 0;
   std::vector<Sm90Phase> phases;  // those with most taps first, so that the last tiles of all are short
 
-  int64_t tap_count() const {
+  int64_t all_blocks() const {
     int64_t count = 0;
-    for (const Sm90Phase& p : phases) count += p.tap_count;
+    for (const Sm90Phase& p : phases) count += p.blocks;
     return count;
   }
 };
@@ -261,7 +261,6 @@ Lowering lowered(const Sm90Task& task) {
     std::ranges::copy(phase.m.digit, to.part.limit);
     for (int j = 0; j < 3; ++j) {
       to.taps[j] = taps_in_k ? int32_t(phase.taps.count[j]) : 1;
-      to.tap_count *= to.taps[j];
       if (!moving || phase.taps.count[j] == 0) continue;
       const int64_t offset = (a_moves ? phase.a : phase.b).window.start[j] - lower[j];
       (a_moves ? to.a_offset : to.b_offset)[j] = int32_t(offset);
@@ -270,8 +269,10 @@ Lowering lowered(const Sm90Task& task) {
       if (max_of(offset, last) > most) low.why = cat("TMA windows reach at most ", most, " elements; got ", max_of(offset, last));
     }
     if (taps_in_k) first_tap(low.b, phase.taps, to.b_tap);
+    to.blocks = int32_t(to.taps[0] * to.taps[1] * to.taps[2] * low.k_blocks);
+    if (to.blocks == 0) to.blocks = 1, to.k_shift = 1 << 30;
   }
-  std::ranges::stable_sort(low.phases, std::ranges::greater{}, &Sm90Phase::tap_count);
+  std::ranges::stable_sort(low.phases, std::ranges::greater{}, &Sm90Phase::blocks);
   for (const TmaOperand* o : {&low.a, &low.b})
     if (low.why.empty()) low.why = o->why;
   return low;
@@ -285,7 +286,7 @@ struct Extents {  // what estimates need
 Extents shape_of(const Lowering& low) {
   const int64_t phases = int64_t(low.phases.size());
   return {low.view.m.size * phases, low.view.n.size, low.view.batch.size,
-          max_of(ceil_div(low.tap_count() * low.k_blocks, phases), int64_t(1)), phases > 1};
+          ceil_div(low.all_blocks(), phases), phases > 1};
 }
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster.
@@ -488,7 +489,7 @@ std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const
   problem.per_group = GemmDivisor(group_m * n_tiles), problem.group_m = GemmDivisor(group_m);
   problem.last_group_m = GemmDivisor(last ? last : group_m);
   problem.k_blocks = GemmDivisor(low.k_blocks);
-  const int64_t blocks = low.tap_count() * low.k_blocks;
+  const int64_t blocks = low.all_blocks();
   problem.k_each = int32_t(blocks / splits), problem.k_more = int32_t(blocks % splits);
   if (low.phases.size() == 1 && problem.k_more == 0) problem.k_of_tile = problem.k_each;
   for (int j = 0; j < 3; ++j)

@@ -46,7 +46,7 @@ template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90
   t.n = int(rows.quotient(uint32_t(index)));
   t.m = (first + index - t.n * int(rows.by)) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
   if (p.splits.by == 1) {
-    t.k_begin = 0, t.k_end = p.phases[t.phase].tap_count * int(p.k_blocks.by);
+    t.k_begin = 0, t.k_end = p.phases[t.phase].blocks;
   } else {
     t.k_begin = t.split * p.k_each + min_of(t.split, p.k_more);
     t.k_end = t.k_begin + p.k_each + (t.split < p.k_more);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void sm90_digits(const GemmDivisor (&size)[3], uint32
 
 // The place in k of one stage.
 struct Sm90Step {
-  int tap[3], block;
+  int tap[3], block, channel;
 };
 
 template <int kSpatial>
@@ -125,20 +125,20 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
     const int inner_tap = first_tap[0] + k.tap[2] * o.tap_step[2];
     const int outer_tap = first_tap[1] + k.tap[0] * o.tap_step[0] + k.tap[1] * o.tap_step[1];
     if constexpr (kSource == Sm90Source::tile_along_k) {
-      const int at[5] = {k.block * kK, inner_tap, outer_tap, row, batch * o.batch_step};
+      const int at[5] = {k.channel, inner_tap, outer_tap, row, batch * o.batch_step};
       load_box(stage + part * 128, map, barrier, kBlocks, at);
     } else if constexpr (kSource == Sm90Source::tile_along_rows) {
 #pragma unroll
       for (int i = 0; i < kPart / 64; ++i) {
-        const int at[5] = {row + i * 64, inner_tap, outer_tap, k.block * kK, batch * o.batch_step};
+        const int at[5] = {row + i * 64, inner_tap, outer_tap, k.channel, batch * o.batch_step};
         load_box(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, at);
       }
     } else if constexpr (kSource == Sm90Source::pixels_along_k) {
       sm90_pixels<kSpatial>(stage + part * 128, map, barrier, kBlocks, o, first_offset,
-                            k.block * kK + batch * o.channels_of_batch, image, position, k.tap);
+                            k.channel + batch * o.channels_of_batch, image, position, k.tap);
     } else {
       int first_image, first[3];
-      sm90_digits(p.positions, uint32_t(k.block * kK), first_image, first);
+      sm90_digits(p.positions, uint32_t(k.channel), first_image, first);
 #pragma unroll
       for (int i = 0; i < kPart / 64; ++i)
         sm90_pixels<kSpatial>(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, o, first_offset,
@@ -209,6 +209,7 @@ __global__ void __launch_bounds__(384, 1)
         sm90_digits(p.window, tap, none, k.tap);
 #pragma unroll 1
         for (int i = t.k_begin; i < t.k_end; ++i, next()) {
+          k.channel = k.block * kK + phase.k_shift;
           barrier_wait(empty + 8 * stage, parity ^ 1);
           barrier_expect(full + 8 * stage, kStageBytes);
           a.load(stages + stage * kStageBytes, full + 8 * stage, k);
@@ -249,13 +250,6 @@ __global__ void __launch_bounds__(384, 1)
         continue;
       }
       if (kPingPong) take_over(1 + mine);
-      if (t.k_begin == t.k_end) {
-        asm volatile("");  // so that this stays a branch, not a selection for each sum
-#pragma unroll
-        for (int i = 0; i < kBlocksM; ++i)
-#pragma unroll
-          for (int j = 0; j < kTileN / 2; ++j) sums[i][j] = 0;
-      }
       int before = 0;
 #pragma unroll 1
       for (int i = t.k_begin; i < t.k_end; ++i) {
@@ -282,10 +276,8 @@ __global__ void __launch_bounds__(384, 1)
         next();
       }
       if (kPingPong) hand_over(2 - mine);
-      if (t.k_begin < t.k_end) {
-        wgmma_wait<0>();
-        release(before);
-      }
+      wgmma_wait<0>();
+      release(before);
 #pragma unroll
       for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
       GemmArgs to = args;

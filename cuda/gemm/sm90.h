@@ -25,7 +25,9 @@ struct Sm90Operand {
 // What differs between the views of one problem: the taps, where they begin, and what is written.
 struct Sm90Phase {
   GemmPart part;
-  int32_t taps[3]{1, 1, 1}, tap_count = 1;
+  int32_t taps[3]{1, 1, 1};
+  int32_t blocks = 0;   // of k, over all taps
+  int32_t k_shift = 0;  // added to channels; a phase without taps has one block of k, out of every bound: zeros
   int32_t a_tap[2]{}, b_tap[2]{};        // tile: the first tap's coordinates
   int32_t a_offset[3]{}, b_offset[3]{};  // pixels: the first tap's offset
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The instructions of sm_80 and later behind a tensor-core loop: asynchronous copies into shared memory, matrices out of
-// it, products. A warp's product is 16 x 8 over 32 bytes of k: 16 elements of 16 bits, 8 of TF32.
+// The instructions of sm_80 and later behind a tensor-core loop: asynchronous copies into shared memory, matrices out
+// of it, products. A warp's product is 16 x 8 over 32 bytes of k: 16 elements of 16 bits, 8 of TF32.
 //
-// A fragment is four words of each lane that hold 16 rows by 32 bytes of k, as ldmatrix brings them: word 0 has rows 0-7
-// and the first 16 bytes, word 1 rows 8-15, words 2 and 3 the other 16 bytes; lane l has bytes 4 (l % 4) of row l / 4. It
-// serves as the a of a product, and as the b of two: columns 0-7 in words 0 and 2, columns 8-15 in words 1 and 3.
+// A fragment is four words of each lane that hold 16 rows by 32 bytes of k: rows 0-7 or 8-15, the first 16 bytes or the
+// other, bytes 4 (l % 4) of row l / 4 in lane l. As a product's a, words 0 and 1 have the first 16 bytes; as the b of
+// two products, words 0 and 1 have rows 0-7.
 #pragma once
 #include "cpp/core/half.h"
 
@@ -19,18 +19,71 @@ __device__ __forceinline__ char* dynamic_shared() {
 }
 __device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// Copies `bytes` of kBytes and fills up with zeros; with 0 of them `from` is not read. 4, 8 or 16.
-template <int kBytes> __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t bytes) {
+// Copies 4, 8 or 16 bytes; zeros, and `from` is not read, where `nothing` is not 0.
+template <int kBytes> __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t nothing) {
   if constexpr (kBytes == 16)  // past L1, and whole lines into L2
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
+        "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, p;\n\t}" ::"r"(to),
+        "l"(from), "r"(nothing)
+        : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes), "r"(bytes)
-                 : "memory");
+    asm volatile(
+        "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
+        "cp.async.ca.shared.global [%0], [%1], %3, p;\n\t}" ::"r"(to),
+        "l"(from), "r"(nothing), "n"(kBytes)
+        : "memory");
 }
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Until all but the latest kGroups of this thread's groups have arrived.
 template <int kGroups> __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+}
+
+__device__ __forceinline__ void ldmatrix(uint32_t (&f)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ void ldmatrix_transposed(uint32_t (&f)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+               : "r"(address)
+               : "memory");
+}
+__device__ __forceinline__ uint32_t load_shared(uint32_t address) {
+  uint32_t v;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
+  return v;
+}
+__device__ __forceinline__ void store_shared(uint32_t address, uint16_t v) {
+  asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(v) : "memory");
+}
+
+// sums += a b, of operands of type T; float means TF32 and takes what to_tf32() gives. The four sums are float32: rows
+// l / 4 and l / 4 + 8 of lane l, columns 2 (l % 4) and the next, row by row.
+template <class T> constexpr bool kIsFloat16 = false;
+template <> constexpr bool kIsFloat16<float16> = true;
+template <class T>
+__device__ __forceinline__ void mma(float* sums, const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+#define MINIDNN_MMA(shape, type)                                   \
+  asm("mma.sync.aligned." shape ".row.col.f32." type "." type      \
+      ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "        \
+      "{%0, %1, %2, %3};"                                          \
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3]) \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+  if constexpr (sizeof(T) == 4) MINIDNN_MMA("m16n8k8", "tf32");
+  else if constexpr (kIsFloat16<T>) MINIDNN_MMA("m16n8k16", "f16");
+  else MINIDNN_MMA("m16n8k16", "bf16");
+#undef MINIDNN_MMA
+}
+
+// The nearest TF32 value, ties away from zero; NaN stays.
+__device__ __forceinline__ uint32_t to_tf32(float v) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
+  return bits;
 }
 
 }  // namespace minidnn

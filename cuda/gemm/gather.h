@@ -1,27 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The index arithmetic of gathering operands by the element or by vectors of up to 16 bytes, from any strides and windows.
-// Rows and k are counted in 32 bits, offsets are in 64. An element's address is the sum of what its row and its k
-// say, and so is whether it exists: each side has a mask, and an element is there where the two have no bit in common. A
-// tap has its own bit in each dimension, a position the bits of the taps that fall outside. Std-free.
+// The index arithmetic of gathering operands by the element or by vectors of up to 16 bytes, from any strides and
+// windows. Rows and k are counted in 32 bits, offsets are bytes in 64. An element's address is the sum of what its row
+// and its k say, and so is whether it exists: each side has a mask, and an element is there where the two have no bit
+// in common. A tap has its own bit in each dimension, a position the bits of the taps that fall outside. Std-free;
+// gather.cpp checks and prepares, mma_gather.cu runs.
 #pragma once
 #include "cuda/gemm/view.h"
 
 namespace minidnn {
-
-// Division by a constant below 2^31 of numbers below 2^31.
-struct Divisor {
-  uint32_t divisor = 1, multiplier = 0, shift = 0;
-
-  Divisor() = default;
-  MINIDNN_HD explicit Divisor(uint32_t d) : divisor(d) {
-    while (shift < 31 && uint32_t(1) << shift < d) ++shift;
-    if (d > 1) multiplier = uint32_t(((uint64_t(1) << (31 + shift)) + d - 1) / d), --shift;
-  }
-  MINIDNN_HD uint32_t divide(uint32_t n) const {
-    uint32_t high = uint32_t(uint64_t(n) * multiplier >> 32) >> shift;
-    return divisor == 1 ? n : high;
-  }
-};
 
 struct Digits {
   uint32_t at[kDigits];
@@ -29,13 +15,13 @@ struct Digits {
 
 struct GatherIndex {
   uint32_t size = 0;
-  Divisor by[kDigits - 1];  // digits 1, 2 and 3
+  GemmDivisor by[kDigits - 1];  // digits 1, 2 and 3
 
   MINIDNN_HD Digits digits(uint32_t i) const {
     Digits d;
     for (int j = kDigits - 1; j > 0; --j) {
-      uint32_t rest = by[j - 1].divide(i);
-      d.at[j] = i - rest * by[j - 1].divisor;
+      uint32_t rest = by[j - 1].quotient(i);
+      d.at[j] = i - rest * by[j - 1].by;
       i = rest;
     }
     d.at[0] = i;
@@ -49,7 +35,107 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const Digits& d) {
   return offset;
 }
 
+// A window's dimensions; one where no element is ever outside has no taps here. Tap t of a position p is at
+// start + p position_step + t tap_step. Coordinates are mirrored where taps would run backwards.
+struct GatherWindow {
+  uint32_t on = 0;         // 0: no element is ever outside
+  uint32_t taps_in_k = 0;  // 1: k's digits 0-2 are taps and a row's 1-3 positions; 0: the other way round
+  uint32_t taps[3]{}, first_bit[3]{};
+  int32_t size[3]{}, start[3]{}, position_step[3]{};
+  GemmDivisor tap_step[3];
+};
+
+struct GatherOperand {
+  int64_t offset = 0;  // this and the strides in elements
+  GemmStrides row, k, batch;
+  GatherWindow window;
+  uint32_t along_k = 0;  // vectors lie along k; else along rows
+  uint32_t width = 0;    // bytes of a vector: 16, 8, 4 or 2, never less than an element
+};
+
 constexpr uint32_t kMaxTapBits = 30;
 constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;  // kNothing meets each of the two
+
+// What follows has no branches: it runs in the main loop, by a few warps that others wait for.
+MINIDNN_HD uint32_t tap_bits(const GatherWindow& w, const Digits& d) {
+  uint32_t bits = 0;
+  for (int j = 0; j < 3; ++j) bits |= uint32_t(w.taps[j] != 0) << ((w.first_bit[j] + d.at[j]) & 31);
+  return bits;
+}
+MINIDNN_HD uint32_t bits_below(int32_t n) { return (1u << n) - 1; }
+MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const Digits& d) {
+  uint32_t bits = 0;
+  for (int j = 0; j < 3; ++j) {
+    // Taps before `first` have not yet reached the tensor, those from `end` on are past it.
+    const int32_t at = w.start[j] + int32_t(d.at[1 + j]) * w.position_step[j], step = int32_t(w.tap_step[j].by);
+    const int32_t taps = int32_t(w.taps[j]);
+    const int32_t first = int32_t(w.tap_step[j].quotient(uint32_t(max_of(step - 1 - at, 0))));
+    const int32_t end = int32_t(w.tap_step[j].quotient(uint32_t(max_of(w.size[j] - 1 - at + step, 0))));
+    const uint32_t inside = bits_below(min_of(end, taps)) & ~bits_below(min_of(first, taps));
+    bits |= (bits_below(taps) & ~inside) << w.first_bit[j];
+  }
+  return bits;
+}
+
+// One side's part of an element: how many bytes further it starts, and its mask.
+struct alignas(16) GatherEntry {
+  int64_t offset;
+  uint32_t mask;
+};
+MINIDNN_HD GatherEntry gather_entry(const GatherIndex& index, const GemmStrides& strides, const GatherWindow& w,
+                                    bool taps, uint32_t exists, uint32_t element, uint32_t i) {
+  if (i >= index.size) return {0, kNothing};
+  Digits d = index.digits(i);
+  uint32_t bits = 0;
+  if (w.on) bits = taps ? tap_bits(w, d) : outside_bits(w, d);
+  return {offset_of(strides, d) * element, exists | bits};
+}
+MINIDNN_HD GatherEntry row_entry(const GatherIndex& rows, const GatherOperand& o, uint32_t element, uint32_t i) {
+  return gather_entry(rows, o.row, o.window, !o.window.taps_in_k, kRowExists, element, i);
+}
+MINIDNN_HD GatherEntry k_entry(const GatherIndex& k, const GatherOperand& o, uint32_t element, uint32_t i) {
+  return gather_entry(k, o.k, o.window, o.window.taps_in_k, kKExists, element, i);
+}
+
+// A slice of an operand in shared memory: 64 bytes along k of each row.
+constexpr int kSliceBytes = 64;
+
+// Entries of k are looked up for a group of slices at once, an entry a thread, a's and b's in different warps. A slice
+// has one for each of its k, or, where all vectors lie along k and have 16 bytes, one for each of these.
+struct KGroup {
+  int a = 0, b = 0;  // entries of a slice
+  int slices = 1;    // a power of two
+  int first_b = 0;   // thread
+
+  MINIDNN_HD static constexpr int whole_warps(int threads) { return (threads + 31) / 32 * 32; }
+  MINIDNN_HD constexpr KGroup(bool a_along_k, bool b_along_k, bool wide, int element, int threads) {
+    const int k = kSliceBytes / element;
+    a = a_along_k && wide ? kSliceBytes / 16 : k, b = b_along_k && wide ? kSliceBytes / 16 : k;
+    while (whole_warps(2 * slices * a) + whole_warps(2 * slices * b) <= threads) slices *= 2;
+    first_b = whole_warps(slices * a);
+  }
+  MINIDNN_HD constexpr int bytes() const {
+    return 2 * slices * (a + b) * int(sizeof(GatherEntry));
+  }  // two groups are kept
+};
+
+// A view made ready, and the blocks that work on it.
+struct MmaPhase {
+  GatherIndex m, n, k, batch;
+  GatherOperand a, b;
+  GemmOutput y;
+  uint32_t tiles_m = 0, tiles_n = 0, first_block = 0;
+};
+
+// What mma_gather takes: a view, or several phases of one backward_data.
+constexpr int kMaxPhases = 4;
+struct MmaParams {
+  MmaPhase phase[kMaxPhases];
+  uint32_t phases = 0;
+  uint32_t slices_per_split = 0;  // of k; splits are the slowest index of blocks
+  int64_t part_stride = 0;        // each split has its own y, so many elements after the one before
+  uint32_t y_is_float32 = 0;
+  Activation activation{};
+};
 
 }  // namespace minidnn

@@ -6,7 +6,8 @@ namespace {
 
 GemmIndex index_of(std::initializer_list<int64_t> digits) {
   GemmIndex index;
-  int64_t* to = index.digit + kDigits - int64_t(digits.size());
+  index.first = kDigits - int64_t(digits.size());
+  int64_t* to = index.digit + index.first;
   for (int64_t d : digits) index.size *= * to++ = d;
   return index;
 }

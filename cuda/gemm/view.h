@@ -79,11 +79,9 @@ struct GemmDivisor {
     multiplier = uint32_t(((uint64_t(1) << (31 + shift)) + uint64_t(d) - 1) / uint64_t(d));
     if (shift) --shift;
   }
-#ifdef __CUDACC__
-  __device__ __forceinline__ uint32_t quotient(uint32_t i) const {
-    return by == 1 ? i : __umulhi(i, multiplier) >> shift;
+  MINIDNN_HD uint32_t quotient(uint32_t i) const {
+    return by == 1 ? i : uint32_t(uint64_t(i) * multiplier >> 32) >> shift;
   }
-#endif
 };
 
 struct GemmDigits {

@@ -70,17 +70,17 @@ static void check_conv() {
                              : p.direction == ConvDirection::backward_data ? of_x
                                                                            : of_w;
   std::vector<double> got(out.size()), want(out.size());
-  ConvArgs args{of_x.data(), of_w.data(), nullptr, of_y.data(), want.data()};
+  ConvArgs args{of_x.data(), of_w.data(), nullptr, nullptr, of_y.data(), want.data()};
   ConvGeometry g = conv_geometry(p);
   if (p.direction == ConvDirection::backward_filter) {
     Solo solo;
-    for (int64_t i = 0; i < conv_weights(g); ++i) conv_filter_element<double>(g, args, i, solo);
+    for (int64_t i = 0; i < conv_weights(g); ++i) conv_filter_element<double, double>(g, args, i, solo);
   } else {
     for (int64_t i = 0; i < conv_out_numel(g); ++i) {
       ConvPoint point(g, conv_out(g), i);
       ConvWindow window;
       window.move_to(g, point);
-      conv_element<double>(g, args, point, window);
+      conv_element<double, double>(g, args, point, window);
     }
   }
   GemmArgs gemm = gemm_args(p, args);

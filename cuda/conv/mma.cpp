@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.mma: implicit matrix products by the tensor-core main loop of sm_80 and later (cuda/gemm/mma_gather.cu),
+// any strides and layouts; cuda.conv.mma_3xtf32 takes three TF32 products for each of float32.
+#include "cuda/conv/engines.h"
+#include "cuda/gemm/mma_host.h"
+
+namespace minidnn {
+namespace {
+
+struct Mma final : Engine<ConvProblem> {
+  MmaProducts products;
+  explicit Mma(MmaProducts p) : products(p) {}
+
+  std::string name() const override {
+    return products == MmaProducts::three ? "cuda.conv.mma_3xtf32" : "cuda.conv.mma";
+  }
+  unsigned traits() const override { return kNeedsJit | kReducedPrecision; }
+  std::string why_not(const ConvProblem& p, const Device& d) const override {
+    if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
+    if (p.ieee) return mma_why_not_ieee(products);
+    return mma_why_not(gemm_task(p), d, products);
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    return mma_estimate_us(gemm_task(p), d, products);
+  }
+  std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
+    return mma_configs(gemm_task(p), d, products);
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device&, const Config& config) const override {
+    return mma_workspace_bytes(gemm_task(p), products, config);
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
+    return make_plan<ConvProblem>(
+        [p, plan = std::shared_ptr(mma_plan(gemm_task(p), d, products, config))](
+            const ConvArgs& a, void* workspace, Stream stream) { plan->run(gemm_args(p, a), workspace, stream); });
+  }
+  std::vector<KernelSpec> kernels() const override { return mma_kernels(products); }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_mma() {
+  static const Mma engine(MmaProducts::one);
+  return engine;
+}
+const Engine<ConvProblem>& conv_mma_3xtf32() {
+  static const Mma engine(MmaProducts::three);
+  return engine;
+}
+
+}  // namespace minidnn

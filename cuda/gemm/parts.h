@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products whose k is split: every split writes float32 sums to the workspace, [splits, batch, m, columns], and a
+// second kernel adds them in their order and does the rest (split_k.cu). Host only.
+#pragma once
+#include "cuda/gemm/split_k.h"
+#include "cuda/gemm/task.h"
+#include "cuda/runtime/launch.h"
+
+namespace minidnn {
+
+// Where the splits of a view's product write, each `part_stride` elements after the one before.
+struct Parts {
+  GemmOutput output;
+  int64_t columns = 0, part_stride = 0;
+  explicit Parts(const GemmView&);
+  size_t bytes(int64_t splits) const { return size_t(splits * part_stride) * sizeof(float); }
+};
+
+class AddParts {
+ public:
+  AddParts(const GemmTask&, const GemmView&, int64_t splits, const Device&);
+  void run(const GemmArgs&, const void* workspace, Stream) const;
+
+ private:
+  std::shared_ptr<const cuda::Kernel> kernel_;
+  GemmOutput output_;
+  SplitSums sums_;
+  cuda::LaunchConfig launch_;
+};
+
+std::vector<KernelSpec> add_parts_kernels();
+
+}  // namespace minidnn

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// What mma_gather.cu is given: on random problems, every element by its row's and k's entries against the view, and every
+// vector against the rules of cp.async. And which tiles and splits the estimates choose on an H100.
+#include <iostream>
+#include <random>
+#include <vector>
+
+#include "cuda/gemm/mma_host.h"
+
+using namespace minidnn;
+
+static int failures = 0;
+static std::mt19937_64 random_bits(20261123);
+static int64_t pick(int64_t low, int64_t high) { return low + int64_t(random_bits() % uint64_t(high - low + 1)); }
+static void fail(const std::string& text) {
+  if (++failures < 20) std::cout << text << std::endl;
+}
+
+static TensorDesc described(DType t, Shape shape, bool channels_last) {
+  return dense(t, shape, channels_last ? Layout::channels_last : Layout::channels_first, "test");
+}
+
+static void check_operand(const std::string& text, const GemmView& v, const GemmOperand& o, const GemmIndex& rows,
+                          const GatherIndex& gather_rows, const MmaPhase& p, const GatherOperand& g, int64_t element,
+                          int64_t alignment) {
+  const uint32_t size = uint32_t(element);
+  auto address = [&](int64_t row, int64_t k) {
+    return o.offset + offset_of(o.row, digits_of(rows, row)) + offset_of(o.k, digits_of(v.k, k));
+  };
+  const int64_t count = g.width / element;
+  for (int64_t row = 0; row < rows.size; ++row) {
+    const GatherEntry at_row = row_entry(gather_rows, g, size, uint32_t(row));
+    for (int64_t k = 0; k < v.k.size; ++k) {
+      const GatherEntry at_k = k_entry(p.k, g, size, uint32_t(k));
+      const bool there = inside(o.window, digits_of(rows, row), digits_of(v.k, k));
+      if (((at_row.mask & at_k.mask) == 0) != there)
+        fail(cat(text, ": row ", row, ", k ", k, " is ", there ? "inside" : "outside"));
+      if (at_row.offset + at_k.offset + g.offset * element != address(row, k) * element)
+        fail(cat(text, ": row ", row, ", k ", k, " is elsewhere"));
+      // The first of a vector speaks for all of it.
+      const int64_t along = g.along_k ? k : row, first = along / count * count;
+      const int64_t first_row = g.along_k ? row : first, first_k = g.along_k ? first : k;
+      if (inside(o.window, digits_of(rows, first_row), digits_of(v.k, first_k)) != there ||
+          address(row, k) != address(first_row, first_k) + along - first ||
+          address(first_row, first_k) * element % g.width || alignment % g.width ||
+          (g.along_k ? v.k.size : rows.size) % count)
+        fail(cat(text, ": a vector of ", g.width, " bytes at row ", row, ", k ", k));
+    }
+    if ((at_row.mask & k_entry(p.k, g, size, uint32_t(v.k.size)).mask) == 0) fail(cat(text, ": k has no end"));
+  }
+  if (v.k.size && (row_entry(gather_rows, g, size, uint32_t(rows.size)).mask & k_entry(p.k, g, size, 0).mask) == 0)
+    fail(cat(text, ": rows have no end"));
+}
+
+static void check(const std::string& text, const GemmTask& t) {
+  const MmaViews all(t);
+  if (!all.why.empty()) return;
+  for (size_t i = 0; i < all.views.size(); ++i) {
+    const GemmView& v = all.views[i];
+    const MmaPhase& p = all.phases[i];
+    check_operand(text + " a", v, v.a, v.m, p.m, p, p.a, all.element, t.alignment);
+    check_operand(text + " b", v, v.b, v.n, p.n, p, p.b, all.element, t.alignment);
+  }
+}
+
+static void check_conv() {
+  const int64_t spatial = pick(1, 3), groups = pick(1, 2), channels = groups * pick(1, 16),
+                filters = groups * pick(1, 16);
+  const DType t = pick(0, 1) ? DType::float16 : DType::float32;
+  ConvProblem p;
+  Shape x{pick(1, 2), channels}, w{filters, channels / groups}, y{x[0], filters};
+  for (int64_t j = 0; j < spatial; ++j) {
+    int64_t stride = pick(1, 3), dilation = pick(1, 3), window = pick(1, 3), reach = dilation * (window - 1) + 1;
+    int64_t before = pick(0, 3), after = pick(0, 3), size = std::max<int64_t>(pick(1, 8), reach - before - after);
+    p.spatial.stride[j] = stride, p.spatial.dilation[j] = dilation;
+    p.spatial.before[j] = before, p.spatial.after[j] = after;
+    x.push_back(size), w.push_back(window), y.push_back((before + size + after - reach) / stride + 1);
+  }
+  p.groups = groups, p.flip = pick(0, 1), p.direction = ConvDirection(pick(0, 2));
+  p.alignment = int64_t(itemsize(t)) << pick(0, 2);
+  p.x = described(t, x, pick(0, 1)), p.w = described(t, w, pick(0, 1)), p.y = described(t, y, pick(0, 1));
+  if (p.x.numel() * p.y.numel() < 1000000) check(Family<ConvProblem>::text(p), gemm_task(p));
+}
+
+static MatmulProblem matmul(DType t, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
+  MatmulProblem p{described(t, {m, k}, false), described(t, {k, n}, false)};
+  if (a_transposed) p.a.stride[0] = 1, p.a.stride[1] = m;
+  if (b_transposed) p.b.stride[0] = 1, p.b.stride[1] = k;
+  p.y = described(t, {m, n}, false);
+  return p;
+}
+
+static Device h100() {
+  Device d;
+  d.place = {true, 0}, d.arch = 90, d.sm_count = 132, d.max_smem_bytes = 232448;
+  d.copy_gb_s = 3000, d.fp32_gflop_s = 51000, d.l2_bytes = 50 << 20;
+  return d;
+}
+static void expect(const std::string& what, const std::string& got, const std::string& want) {
+  if (!got.starts_with(want)) fail(cat(what, ": chose ", got, ", should be ", want));
+}
+static std::string chosen(const GemmTask& t) { return mma_configs(t, h100(), MmaProducts::one).front(); }
+
+static ConvProblem resnet(ConvDirection direction, int64_t c, int64_t size, int64_t k, int64_t window, int64_t stride) {
+  ConvProblem p;
+  const int64_t pad = window / 2, out = (size + 2 * pad - window) / stride + 1;
+  p.direction = direction;
+  p.x = described(DType::float32, {64, c, size, size}, true), p.w = described(DType::float32, {k, c, window, window}, true);
+  p.y = described(DType::float32, {64, k, out, out}, true);
+  for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = pad;
+  return p;
+}
+
+static void check_choices() {
+  const std::string large = chosen(gemm_task(matmul(DType::bfloat16, 8192, 8192, 8192, false, false)));
+  if (large != "tile=256x128" && large != "tile=128x128") fail("a large product takes " + large);
+  expect("64 filters", chosen(gemm_task(resnet(ConvDirection::forward, 64, 56, 64, 3, 1))), "tile=128x64");
+  const std::string long_sum = chosen(gemm_task(resnet(ConvDirection::backward_filter, 64, 56, 64, 3, 1)));
+  if (long_sum.find(";split=") == std::string::npos) fail("few tiles of a long sum are not split: " + long_sum);
+  expect("a small product", chosen(gemm_task(matmul(DType::float16, 150, 70, 400, false, false))), "tile=64x64");
+  // An element is the same sum in a product and in the transposed one.
+  for (int i = 0; i < 300; ++i) {
+    const int64_t m = pick(1, 700), n = pick(1, 700), k = pick(1, 3000);
+    auto splits = [&](const MatmulProblem& p) {
+      return mma_launches(gemm_task(p), MmaProducts::one, chosen(gemm_task(p))).splits;
+    };
+    const int64_t straight = splits(matmul(DType::float16, m, n, k, false, false));
+    const int64_t turned = splits(matmul(DType::float16, n, m, k, true, true));
+    if (straight != turned) fail(cat(m, "x", n, "x", k, " is split in ", straight, ", its transpose in ", turned));
+  }
+}
+
+int main() {
+  for (int i = 0; i < 400; ++i) check_conv();
+  for (int i = 0; i < 100; ++i) {
+    const MatmulProblem p = matmul(pick(0, 1) ? DType::float16 : DType::float32, pick(1, 40), pick(1, 40), pick(0, 40),
+                                   pick(0, 1), pick(0, 1));
+    check(Family<MatmulProblem>::text(p), gemm_task(p));
+  }
+  check_choices();
+  std::cout << (failures ? "FAILED" : "ok") << std::endl;
+  return failures != 0;
+}

@@ -2,15 +2,15 @@
 // cuda.conv.simt: implicit matrix products in true float32, without tensor cores (cuda/gemm/simt.cu). Any strides, layouts,
 // groups and dilations; a backward_data with strides is one launch of up to four phases. Few channels in a group fill
 // little of a tile.
-#include "cuda/conv/engines.h"
 #include "cuda/gemm/simt.h"
+#include "cuda/conv/engines.h"
 
 namespace minidnn {
 namespace {
 
 GemmTask task_of(const ConvProblem& p) {
-  return {gemm_views(p),        operand_dtype(p), out_dtype(p), p.activation, p.has_bias != 0,
-          p.residual.rank != 0, p.alignment,      conv_bytes(p)};
+  return {gemm_views(p),   operand_dtype(p),     out_dtype(p), p.activation,
+          p.has_bias != 0, p.residual.rank != 0, p.alignment,  conv_bytes(p)};
 }
 
 struct Simt final : Engine<ConvProblem> {
@@ -28,10 +28,9 @@ struct Simt final : Engine<ConvProblem> {
     return simt_workspace_bytes(task_of(p), config);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
-    return make_plan<ConvProblem>([p, plan = std::shared_ptr(simt_plan(task_of(p), d, config))](
-                                      const ConvArgs& a, void* workspace, Stream stream) {
-      plan->run(gemm_args(p, a), workspace, stream);
-    });
+    return make_plan<ConvProblem>(
+        [p, plan = std::shared_ptr(simt_plan(task_of(p), d, config))](
+            const ConvArgs& a, void* workspace, Stream stream) { plan->run(gemm_args(p, a), workspace, stream); });
   }
   std::vector<KernelSpec> kernels() const override { return simt_kernels(); }
 };

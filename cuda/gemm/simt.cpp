@@ -31,9 +31,9 @@ struct Digit {
 
   bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
 };
-using Axis = std::vector<Digit>;  // the last digit fastest
-enum { kOperand, kY, kC, kBias };                   // walkers of rows and columns
-enum { kA, kB };                                    // of k
+using Axis = std::vector<Digit>;                          // the last digit fastest
+enum { kOperand, kY, kC, kBias };                         // walkers of rows and columns
+enum { kA, kB };                                          // of k
 enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // of the batch
 
 Axis axis_of(const GemmIndex& index, std::initializer_list<const GemmStrides*> walkers) {
@@ -67,9 +67,8 @@ double neighbourhood(Axis axis, int walker) {
 // Digits by falling stride of a walker, those of one dropped, neighbours that all walk as one joined.
 void arrange(Axis& axis, int walker) {
   std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
-  std::ranges::stable_sort(axis, [&](const Digit& a, const Digit& b) {
-    return std::abs(a.stride[walker]) > std::abs(b.stride[walker]);
-  });
+  std::ranges::stable_sort(
+      axis, [&](const Digit& a, const Digit& b) { return std::abs(a.stride[walker]) > std::abs(b.stride[walker]); });
   for (size_t j = axis.size(); j-- > 1;) {
     Digit &slow = axis[j - 1], &fast = axis[j];
     bool joins = !slow.moves_window() && !fast.moves_window();
@@ -144,7 +143,9 @@ Sides sides_of(const GemmTask& t) {
 int64_t tiles_over(const GemmView& v, Sides sides, int64_t tile_m, int64_t tile_n) {
   const int64_t as_they_are = ceil_div(v.m.size, tile_m) * ceil_div(v.n.size, tile_n) * v.batch.size;
   const int64_t exchanged = ceil_div(v.n.size, tile_m) * ceil_div(v.m.size, tile_n) * v.batch.size;
-  return sides == Sides::as_they_are ? as_they_are : sides == Sides::exchanged ? exchanged : min_of(as_they_are, exchanged);
+  return sides == Sides::as_they_are ? as_they_are
+         : sides == Sides::exchanged ? exchanged
+                                     : min_of(as_they_are, exchanged);
 }
 
 // The views as a tile of m x n takes them. The sums of an element do not depend on which operand is a: a product and its
@@ -161,7 +162,7 @@ Products products_of(const GemmTask& t, int64_t tile_m, int64_t tile_n) {
     const int64_t as_they_are = tiles_over(v, Sides::as_they_are, tile_m, tile_n);
     const int64_t exchanged = tiles_over(v, Sides::exchanged, tile_m, tile_n);
     const Product p = product_of(v);
-    const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);  // neighbouring lanes hold neighbouring rows
+    const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
     sides = (as_they_are != exchanged ? as_they_are < exchanged : along_m) ? Sides::as_they_are : Sides::exchanged;
   }
   all.exchanged = sides == Sides::exchanged;
@@ -178,7 +179,8 @@ bool in_vectors(const Axis& axis, int walker, bool through_window, int64_t align
   if (last.stride[walker] != 1 || last.size % 4 || (through_window && last.moves_window())) return false;
   auto even = [](const Digit& d, int w) { return d.stride[w] % 4 == 0; };
   bool all = std::all_of(axis.begin(), axis.end() - 1, [&](const Digit& d) { return even(d, walker); });
-  for (auto [other, w] : others) all = all && std::ranges::all_of(*other, [&, w = w](const Digit& d) { return even(d, w); });
+  for (auto [other, w] : others)
+    all = all && std::ranges::all_of(*other, [&, w = w](const Digit& d) { return even(d, w); });
   return all;
 }
 
@@ -226,8 +228,8 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
 bool is_simple(Activation a) { return a == Activation::identity || a == Activation::relu; }
 
 KernelSpec kernel_spec(const SimtTileSize& t, bool vectors_a, bool vectors_b) {
-  return {"cuda/gemm/simt.cu", cat("minidnn::simt_gemm<", t.m, ", ", t.n, ", ", vectors_a ? 4 : 1, ", ",
-                                   vectors_b ? 4 : 1, ">")};
+  return {"cuda/gemm/simt.cu",
+          cat("minidnn::simt_gemm<", t.m, ", ", t.n, ", ", vectors_a ? 4 : 1, ", ", vectors_b ? 4 : 1, ">")};
 }
 KernelSpec add_parts_spec(Activation activation) {
   return {"cuda/gemm/split_k.cu",
@@ -343,8 +345,10 @@ std::string simt_why_not(const GemmTask& t) {
     }
     const int tap_bits = product_of(v.b.window.on ? transposed(v) : v).tap_bits;
     if (tap_bits > int(kMaxTapBits))
-      return cat("keeps a bit for each tap of a dimension that has padding, ", kMaxTapBits, " at most; these are ", tap_bits);
-    const double across = double(max_of(v.m.size, v.n.size)) / 16 + 1, down = double(min_of(v.m.size, v.n.size)) / 128 + 1;
+      return cat("keeps a bit for each tap of a dimension that has padding, ", kMaxTapBits, " at most; these are ",
+                 tap_bits);
+    const double across = double(max_of(v.m.size, v.n.size)) / 16 + 1,
+                 down = double(min_of(v.m.size, v.n.size)) / 128 + 1;
     if (across * down * double(v.batch.size) * kSimtPhases > double(kMost))
       return "counts blocks in 31 bits, and there are too many";
   }
@@ -378,7 +382,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   all.exchanged = exchanged;
   // Phases differ in sizes and in windows; all of a launch go by one way of reading and writing.
   const Product& first = products.front();
-  bool a_along_k = first.a_along_k, b_along_k = first.b_along_k, store_m = true, store_n = true;
+  bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
   all.vectors_a = !a_along_k, all.vectors_b = !b_along_k;
   if (all.parts) {
     Product& p = products.front();
@@ -393,14 +397,16 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     all.part_stride = step;
     p.y_offset = 0;
   }
+  const bool along_m = neighbourhood(first.m, kY) >= neighbourhood(first.n, kY);
+  bool vectors_y = true;
   for (const Product& p : products) {
-    all.vectors_a = all.vectors_a && in_vectors(p.m, kOperand, p.windowed, t.alignment, p.a_offset,
-                                                {{&p.k, kA}, {&p.batch, kBatchA}});
-    all.vectors_b = all.vectors_b && in_vectors(p.n, kOperand, false, t.alignment, p.b_offset,
-                                                {{&p.k, kB}, {&p.batch, kBatchB}});
+    all.vectors_a = all.vectors_a &&
+                    in_vectors(p.m, kOperand, p.windowed, t.alignment, p.a_offset, {{&p.k, kA}, {&p.batch, kBatchA}});
+    all.vectors_b =
+        all.vectors_b && in_vectors(p.n, kOperand, false, t.alignment, p.b_offset, {{&p.k, kB}, {&p.batch, kBatchB}});
     const int64_t alignment = all.parts ? 16 : t.alignment;
-    store_m = store_m && in_vectors(p.m, kY, false, alignment, p.y_offset, {{&p.n, kY}, {&p.batch, kBatchY}});
-    store_n = store_n && in_vectors(p.n, kY, false, alignment, p.y_offset, {{&p.m, kY}, {&p.batch, kBatchY}});
+    const Axis &along = along_m ? p.m : p.n, &across = along_m ? p.n : p.m;
+    vectors_y = vectors_y && in_vectors(along, kY, false, alignment, p.y_offset, {{&across, kY}, {&p.batch, kBatchY}});
   }
   for (size_t i = 0; i < products.size(); i += kSimtPhases) {
     SimtParams& params = all.params.emplace_back();
@@ -423,7 +429,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
         for (size_t back = 1; back <= taps.size(); ++back)
           phase.window.tap_of[w][kDigits - back] = int32_t(taps[taps.size() - back].tap[w]);
       }
-      const int64_t tiles_m = ceil_div(int64_t(phase.m.size), tile_m), tiles_n = ceil_div(int64_t(phase.n.size), tile_n);
+      const int64_t tiles_m = ceil_div(int64_t(phase.m.size), tile_m),
+                    tiles_n = ceil_div(int64_t(phase.n.size), tile_n);
       phase.tiles = uint32_t(tiles_m * tiles_n);
       most_tiles = std::max(most_tiles, phase.tiles);
       most_m = std::max(most_m, tiles_m), most_n = std::max(most_n, tiles_n);
@@ -432,7 +439,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     const bool fast_m = most_m <= most_n;
     for (size_t j = i; j < end; ++j) {
       SimtPhase& phase = params.phase[j - i];
-      phase.fast = Divisor(fast_m ? ceil_div(phase.m.size, uint32_t(tile_m)) : ceil_div(phase.n.size, uint32_t(tile_n)));
+      phase.fast =
+          Divisor(fast_m ? ceil_div(phase.m.size, uint32_t(tile_m)) : ceil_div(phase.n.size, uint32_t(tile_n)));
     }
     const Product& p = products[i];
     params.batch = index_of(p.batch);
@@ -442,12 +450,13 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     params.c_m = bytes_of(p.m, kC), params.c_n = bytes_of(p.n, kC);
     params.bias_m = bytes_of(p.m, kBias), params.bias_n = bytes_of(p.n, kBias);
     params.y_split = all.part_stride * kItem;
-    params.phases = Divisor(uint32_t(end - i)), params.tiles = Divisor(most_tiles), params.splits = Divisor(uint32_t(c.splits));
+    params.phases = Divisor(uint32_t(end - i)), params.tiles = Divisor(most_tiles),
+    params.splits = Divisor(uint32_t(c.splits));
     uint32_t longest_k = 0;
     for (size_t j = 0; j < end - i; ++j) longest_k = std::max(longest_k, params.phase[j].k.size);
     params.k_per_split = ceil_div(ceil_div(longest_k, uint32_t(c.splits)), uint32_t(kSimtTileK)) * kSimtTileK;
     params.flags = (a_along_k ? kSimtAAlongK : 0u) | (b_along_k ? kSimtBAlongK : 0u) | (fast_m ? kSimtFastM : 0u) |
-                   (store_m ? kSimtStoreM : 0u) | (store_n && !store_m ? kSimtStoreN : 0u) |
+                   (along_m ? kSimtAlongM : 0u) | (vectors_y ? kSimtVectors : 0u) |
                    (t.activation == Activation::relu && !all.parts ? kSimtRelu : 0u);
     all.blocks.push_back(uint32_t(size_of(p.batch)) * uint32_t(c.splits) * most_tiles * uint32_t(end - i));
   }
@@ -464,8 +473,8 @@ std::unique_ptr<SimtPlan> simt_plan(const GemmTask& t, const Device& d, const Co
   auto plan = std::make_unique<Launcher>();
   plan->launches = simt_launches(t, c);
   plan->splits = c.splits;
-  plan->kernel = cuda::load_kernel(kernel_spec(c.tile, plan->launches.vectors_a, plan->launches.vectors_b), d.place.index,
-                                   c.tile.smem_bytes);
+  plan->kernel = cuda::load_kernel(kernel_spec(c.tile, plan->launches.vectors_a, plan->launches.vectors_b),
+                                   d.place.index, c.tile.smem_bytes);
   plan->config.block = {unsigned(c.tile.threads)};
   plan->config.smem_bytes = unsigned(c.tile.smem_bytes);
   if (plan->launches.parts) {

@@ -20,32 +20,36 @@ __device__ __forceinline__ SimtEntry load(const SimtEntry& entry) {  // 16 bytes
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
+// Copies some rows by some of k. Entries are all read before the first copy: a copy after a read of shared memory costs three
+// further instructions on sm_90.
+template <int kVector, int kRows, int kKs, int kPitch>
+__device__ __forceinline__ void copy(float (&slice)[kSimtTileK][kPitch], const SimtEntry* rows, const SimtEntry* ks,
+                                     int line, int line_step, int k, int k_step) {
+  SimtEntry row[kRows], at_k[kKs];
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) row[i] = load(rows[line + i * line_step]);
+#pragma unroll
+  for (int j = 0; j < kKs; ++j) at_k[j] = load(ks[k + j * k_step]);
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+#pragma unroll
+    for (int j = 0; j < kKs; ++j)
+      cp_async<4 * kVector>(shared_address(&slice[k + j * k_step][line + i * line_step]),
+                            reinterpret_cast<const char*>(row[i].offset + at_k[j].offset),
+                            row[i].mask & at_k[j].mask ? 0 : 4 * kVector);
+}
+
 // One slice of an operand. Neighbouring threads read along rows, four rows at a time where they are 16 aligned bytes, or
-// along k, eight of it. Rows come by position. Entries are read some at a time before the copies that need them: a copy
-// right after a read of shared memory costs three further instructions on sm_90.
+// along k, eight of it.
 template <int kLines, int kVector, int kThreads, int kPitch>
 __device__ __forceinline__ void fetch(float (&slice)[kSimtTileK][kPitch], const SimtEntry* rows, const SimtEntry* ks,
                                       bool along_k) {
-  auto copies = [&]<int kRows, int kKs>(int line, int line_step, int k, int k_step) {
-    SimtEntry row[kRows], at_k[kKs];
-#pragma unroll
-    for (int i = 0; i < kRows; ++i) row[i] = load(rows[line + i * line_step]);
-#pragma unroll
-    for (int j = 0; j < kKs; ++j) at_k[j] = load(ks[k + j * k_step]);
-#pragma unroll
-    for (int i = 0; i < kRows; ++i)
-#pragma unroll
-      for (int j = 0; j < kKs; ++j)
-        cp_async<4 * kVector>(shared_address(&slice[k + j * k_step][line + i * line_step]),
-                              reinterpret_cast<const char*>(row[i].offset + at_k[j].offset),
-                              row[i].mask & at_k[j].mask ? 0 : 4 * kVector);
-  };
   if (kVector == 1 && along_k) {
     constexpr int kAcross = 8, kDown = kThreads / kAcross, kRows = kLines / kDown < 4 ? kLines / kDown : 4;
     const int k = threadIdx.x % kAcross, first = threadIdx.x / kAcross;
 #pragma unroll
     for (int line = 0; line < kLines; line += kRows * kDown)
-      copies.template operator()<kRows, kSimtTileK / kAcross>(first + line, kDown, k, kAcross);
+      copy<kVector, kRows, kSimtTileK / kAcross>(slice, rows, ks, first + line, kDown, k, kAcross);
   } else {
     constexpr int kRuns = kLines / kVector, kAcross = kRuns < kThreads ? kRuns : kThreads, kDown = kThreads / kAcross;
     constexpr int kKs = kSimtTileK / kDown < 8 ? kSimtTileK / kDown : 8;
@@ -54,11 +58,11 @@ __device__ __forceinline__ void fetch(float (&slice)[kSimtTileK][kPitch], const 
     for (int line = 0; line < kLines; line += kAcross * kVector)
 #pragma unroll
       for (int j = 0; j < kSimtTileK; j += kKs * kDown)
-        copies.template operator()<1, kKs>(first + line, 0, k + j, kDown);
+        copy<kVector, 1, kKs>(slice, rows, ks, first + line, 0, k + j, kDown);
   }
 }
 
-// sums += a b over a slice; a and b point at the thread's first position.
+// sums += a b over a slice; a and b point at the thread's first row and column.
 template <class Tile>
 __device__ __forceinline__ void multiply(float (&sums)[8][8], const float* a, const float* b) {
   constexpr int kPitchA = Tile::kM + Tile::kPad, kPitchB = Tile::kN + Tile::kPad;
@@ -81,26 +85,51 @@ __device__ __forceinline__ void multiply(float (&sums)[8][8], const float* a, co
   }
 }
 
-// Where the rows and columns of the tile are in y, c and bias, in the memory of the slices.
-template <int M, int N> struct SimtOut {
-  int64_t y_m[M], c_m[M], bias_m[M];
-  int64_t y_n[N], c_n[N], bias_n[N];
+// Where the rows or the columns of a tile lie, and how many exist.
+struct SimtOutSide {
+  const int64_t *y, *c, *bias;
+  int left;
 };
+
+// Sums, times alpha, to y, c and bias added: kVector neighbours in memory at a time, neighbouring threads side by side. `sums` is
+// [across][along + pad].
+template <int kVector, int kThreads, int kAlong, int kAcross>
+__device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
+                                      const SimtOutSide& at_along, const SimtOutSide& at_across) {
+  constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
+#pragma unroll 2
+  for (int e = threadIdx.x; e < kRuns * kAcross; e += kThreads) {
+    const int along = e % kRuns * kVector, across = e / kRuns;
+    if (along >= at_along.left || across >= at_across.left) continue;
+    Four v;
+    if constexpr (kVector == 4) v = *reinterpret_cast<const Four*>(sums + across * kPitch + along);
+    else v.v[0] = sums[across * kPitch + along];
+#pragma unroll
+    for (int i = 0; i < kVector; ++i) {
+      if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
+      if (bias) v.v[i] += *reinterpret_cast<const float*>(bias + at_along.bias[along + i] + at_across.bias[across]);
+      if (p.flags & kSimtRelu) v.v[i] = activate<Activation::relu>(v.v[i], 0.0f);
+    }
+    char* to = y + at_along.y[along] + at_across.y[across];
+    if constexpr (kVector == 4) *reinterpret_cast<Four*>(to) = v;
+    else *reinterpret_cast<float*>(to) = v.v[0];
+  }
+}
 
 template <int kTileM, int kTileN, int kVectorA, int kVectorB>
 __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm)
     simt_gemm(const __grid_constant__ SimtParams p) {
   using Tile = SimtTile<kTileM, kTileN>;
   using Shared = SimtShared<kTileM, kTileN>;
-  using Out = SimtOut<kTileM, kTileN>;
+  using Out = SimtSharedOut<kTileM, kTileN>;
   constexpr int kThreads = Tile::kThreads, kGroupM = Tile::kGroupM, kGroupN = Tile::kGroupN;
-  static_assert(sizeof(Out) <= sizeof(Shared::a) + sizeof(Shared::b));
+  static_assert(sizeof(Out) <= sizeof(Shared) - sizeof(SimtPlace));
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared());
 
   // Blocks count phases first, since neighbouring elements of dx are of different ones, then tiles, splits and batches.
-  const uint32_t among_phases = p.phases.divide(blockIdx.x), split_tile = among_phases;
-  const SimtPhase& phase = p.phase[blockIdx.x - among_phases * p.phases.divisor];
-  const uint32_t split_batch = p.tiles.divide(split_tile), tile = split_tile - split_batch * p.tiles.divisor;
+  const uint32_t among_phases = p.phases.divide(blockIdx.x), phase_index = blockIdx.x - among_phases * p.phases.divisor;
+  const SimtPhase& phase = p.phase[phase_index];
+  const uint32_t split_batch = p.tiles.divide(among_phases), tile = among_phases - split_batch * p.tiles.divisor;
   if (tile >= phase.tiles) return;
   const uint32_t batch_index = p.splits.divide(split_batch), split = split_batch - batch_index * p.splits.divisor;
   const uint32_t slow = phase.fast.divide(tile), fast = tile - slow * phase.fast.divisor;
@@ -110,18 +139,24 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const uint32_t length_k = left_k < p.k_per_split ? left_k : p.k_per_split;
   const int slices = int((length_k + kSimtTileK - 1) / kSimtTileK);
   const Digits batch = p.batch.digits(batch_index);
-  const bool in_order_m = kVectorA == 4 || p.flags & kSimtStoreM, in_order_n = kVectorB == 4 || p.flags & kSimtStoreN;
+  if (threadIdx.x == 0)
+    shared.place = {phase_index,
+                    first_m,
+                    first_n,
+                    phase.y_offset + offset_of(p.y_batch, batch) + split * p.y_split,
+                    offset_of(p.c_batch, batch),
+                    offset_of(p.bias_batch, batch)};
 
-  // Rows, by position: absolute addresses, but for k.
+  // Rows: absolute addresses, but for k.
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    uint32_t row = first_m + row_of_position<kGroupM>(i, in_order_m);
+    uint32_t row = first_m + i;
     Digits d = phase.m.digits(row);
     int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
     uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
     shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kRowExists : kNothing, 0};
   }
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    uint32_t row = first_n + row_of_position<kGroupN>(i, in_order_n);
+    uint32_t row = first_n + i;
     int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
     shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.digits(row)), row < phase.n.size ? kRowExists : kNothing, 0};
   }
@@ -162,69 +197,56 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   }
 
   __syncthreads();
+  const SimtPlace place = shared.place;
+  const SimtPhase& of = p.phase[place.phase];
   Out& out = *reinterpret_cast<Out*>(&shared);
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    Digits d = phase.m.digits(first_m + row_of_position<kGroupM>(i, in_order_m));
-    out.y_m[i] = offset_of(phase.y_m, d), out.c_m[i] = offset_of(p.c_m, d), out.bias_m[i] = offset_of(p.bias_m, d);
+    Digits d = of.m.digits(place.first_m + i);
+    out.y_m[i] = offset_of(of.y_m, d), out.c_m[i] = offset_of(p.c_m, d), out.bias_m[i] = offset_of(p.bias_m, d);
   }
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    Digits d = phase.n.digits(first_n + row_of_position<kGroupN>(i, in_order_n));
-    out.y_n[i] = offset_of(phase.y_n, d), out.c_n[i] = offset_of(p.c_n, d), out.bias_n[i] = offset_of(p.bias_n, d);
+    Digits d = of.n.digits(place.first_n + i);
+    out.y_n[i] = offset_of(of.y_n, d), out.c_n[i] = offset_of(p.c_n, d), out.bias_n[i] = offset_of(p.bias_n, d);
   }
-  __syncthreads();
-
-  auto position_m = [&](int i) { return at_m + i / 4 * kGroupM + i % 4; };
-  auto position_n = [&](int j) { return at_n + j / 4 * kGroupN + j % 4; };
-  auto has_m = [&](int i) {
-    return first_m + row_of_position<kGroupM>(position_m(i), in_order_m) < phase.m.size;
-  };
-  auto has_n = [&](int j) {
-    return first_n + row_of_position<kGroupN>(position_n(j), in_order_n) < phase.n.size;
-  };
-  auto at = [](const void* base, int64_t offset) { return reinterpret_cast<const float*>(static_cast<const char*>(base) + offset); };
-  const GemmArgs& args = p.args;
-  if (args.alpha != 1 || args.c || args.bias || p.flags & kSimtRelu) {
-    const int64_t c_batch = offset_of(p.c_batch, batch), bias_batch = offset_of(p.bias_batch, batch);
-#pragma unroll
-    for (int i = 0; i < 8; ++i)
-#pragma unroll
-      for (int j = 0; j < 8; ++j) {
-        if (!has_m(i) || !has_n(j)) continue;
-        float v = args.alpha * sums[i][j];
-        if (args.c) v += args.beta * *at(args.c, c_batch + out.c_m[position_m(i)] + out.c_n[position_n(j)]);
-        if (args.bias) v += *at(args.bias, bias_batch + out.bias_m[position_m(i)] + out.bias_n[position_n(j)]);
-        sums[i][j] = p.flags & kSimtRelu ? activate<Activation::relu>(v, 0.0f) : v;
-      }
-  }
-  char* y = static_cast<char*>(args.y) + phase.y_offset + offset_of(p.y_batch, batch) + split * p.y_split;
-  if (p.flags & kSimtStoreM) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      if (!has_n(j)) continue;
+  const bool along_m = p.flags & kSimtAlongM;
+  const float alpha = p.args.alpha;  // multiplying here frees the sums from having to be neighbours in registers
+  char* y = static_cast<char*>(p.args.y) + place.y;
+  const char* c = p.args.c ? static_cast<const char*>(p.args.c) + place.c : nullptr;
+  const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + place.bias : nullptr;
+  constexpr int kColumns = Out::kColumns, kPitchM = kTileM + Tile::kPad, kPitchN = kColumns + Tile::kPad;
+  const int left_m = int(of.m.size - place.first_m);
+#pragma unroll 1
+  for (int pass = 0; pass < Out::kPasses; ++pass) {
+    if (pass) __syncthreads();
+    if (warp_n / kColumns == pass) {
+      const int column = at_n - pass * kColumns;
 #pragma unroll
       for (int i = 0; i < 8; i += 4)
-        if (has_m(i))
-          *reinterpret_cast<Four*>(y + out.y_m[position_m(i)] + out.y_n[position_n(j)]) = {
-              sums[i][j], sums[i + 1][j], sums[i + 2][j], sums[i + 3][j]};
+#pragma unroll
+        for (int j = 0; j < 8; j += 4) {
+          if (along_m) {
+            float* at = out.sums + (column + j / 4 * kGroupN) * kPitchM + at_m + i / 4 * kGroupM;
+#pragma unroll
+            for (int l = 0; l < 4; ++l)
+              *reinterpret_cast<Four*>(at + l * kPitchM) = {alpha * sums[i][j + l], alpha * sums[i + 1][j + l],
+                                                            alpha * sums[i + 2][j + l], alpha * sums[i + 3][j + l]};
+          } else {
+            float* at = out.sums + (at_m + i / 4 * kGroupM) * kPitchN + column + j / 4 * kGroupN;
+#pragma unroll
+            for (int l = 0; l < 4; ++l)
+              *reinterpret_cast<Four*>(at + l * kPitchN) = {alpha * sums[i + l][j], alpha * sums[i + l][j + 1],
+                                                            alpha * sums[i + l][j + 2], alpha * sums[i + l][j + 3]};
+          }
+        }
     }
-  } else if (p.flags & kSimtStoreN) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (!has_m(i)) continue;
-#pragma unroll
-      for (int j = 0; j < 8; j += 4)
-        if (has_n(j))
-          *reinterpret_cast<Four*>(y + out.y_m[position_m(i)] + out.y_n[position_n(j)]) = {
-              sums[i][j], sums[i][j + 1], sums[i][j + 2], sums[i][j + 3]};
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      if (!has_m(i)) continue;
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-        if (has_n(j)) *reinterpret_cast<float*>(y + out.y_m[position_m(i)] + out.y_n[position_n(j)]) = sums[i][j];
-    }
+    __syncthreads();
+    const int first = pass * kColumns, left_n = int(of.n.size - place.first_n) - first;
+    const SimtOutSide m{out.y_m, out.c_m, out.bias_m, left_m};
+    const SimtOutSide n{out.y_n + first, out.c_n + first, out.bias_n + first, left_n};
+    if (along_m && p.flags & kSimtVectors) store<4, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n);
+    else if (along_m) store<1, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n);
+    else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m);
+    else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m);
   }
 }
 

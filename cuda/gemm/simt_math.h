@@ -9,8 +9,8 @@ namespace minidnn {
 
 constexpr int kSimtTileK = 16, kSimtStages = 3;
 
-// A block computes a tile of y with 8 x 8 sums a thread. In each dimension a thread has two runs of four positions, a
-// group apart, so that the lanes of a warp read shared memory 16 bytes beside each other.
+// A block computes a tile of y with 8 x 8 sums a thread. In each dimension a thread has two runs of four, a group apart, so
+// that the lanes of a warp read shared memory 16 bytes beside each other.
 template <int M, int N> struct SimtTile {
   static constexpr int kM = M, kN = N;
   static constexpr int kThreads = M * N / 64;
@@ -29,12 +29,30 @@ struct alignas(16) SimtEntry {
   uint32_t unused;
 };
 
+// Which tile a block has, and where y, c and bias of its batch begin, in bytes. Kept in shared memory over the main loop,
+// which has no registers to spare.
+struct SimtPlace {
+  uint32_t phase, first_m, first_n;
+  int64_t y, c, bias;
+};
+
 template <int M, int N> struct SimtShared {
-  using Tile = SimtTile<M, N>;
-  alignas(16) float a[kSimtStages][kSimtTileK][M + Tile::kPad];
-  alignas(16) float b[kSimtStages][kSimtTileK][N + Tile::kPad];
+  static constexpr int kPad = SimtTile<M, N>::kPad;
+  alignas(16) float a[kSimtStages][kSimtTileK][M + kPad];
+  alignas(16) float b[kSimtStages][kSimtTileK][N + kPad];
   SimtEntry a_row[M], b_row[N];
   SimtEntry a_k[2][kSimtTileK], b_k[2][kSimtTileK];  // of the slice being fetched and of the next
+  SimtPlace place;
+};
+
+// Then, in the same memory, sums on their way to y, along memory, and where y, c and bias have rows and columns.
+template <int M, int N> struct SimtSharedOut {
+  static constexpr int kColumns = N < 64 ? N : 64, kPasses = N / kColumns;  // as many columns as there is room for
+  static constexpr int kPad = SimtTile<M, N>::kPad;
+  static constexpr int kAlongM = kColumns * (M + kPad), kAlongN = M * (kColumns + kPad);
+  alignas(16) float sums[kAlongM > kAlongN ? kAlongM : kAlongN];
+  int64_t y_m[M], c_m[M], bias_m[M];
+  int64_t y_n[N], c_n[N], bias_n[N];
 };
 
 // The dimensions of a window in which an element may lie outside; where none does there are no taps. A tap's number and
@@ -62,6 +80,7 @@ MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const Digits& d) {
   for (int j = 0; j < 3; ++j) {
     if (!w.taps[j]) continue;
     int32_t at = w.start[j] + sum_of(w.position_of[j], d);
+#pragma unroll 1
     for (uint32_t t = 0; t < w.taps[j]; ++t, at += w.tap_step[j])
       bits |= uint32_t(uint32_t(at) >= w.size[j]) << (w.first_bit[j] + t);
   }
@@ -81,9 +100,9 @@ struct SimtPhase {
 enum SimtFlag : uint32_t {
   kSimtAAlongK = 1,  // neighbouring threads read along k, else along rows
   kSimtBAlongK = 2,
-  kSimtFastM = 4,    // blocks walk y's rows first
-  kSimtStoreM = 8,   // four neighbouring rows of y are 16 aligned bytes
-  kSimtStoreN = 16,  // four neighbouring columns are
+  kSimtFastM = 4,     // blocks walk y's rows first
+  kSimtAlongM = 8,    // neighbouring rows of y lie closer in memory than neighbouring columns
+  kSimtVectors = 16,  // four of them are 16 aligned bytes
   kSimtRelu = 32
 };
 
@@ -98,12 +117,5 @@ struct SimtParams {
   uint32_t flags = 0;
   GemmArgs args;
 };
-
-// Which row of the tile a position holds. Positions are rows where four neighbouring rows are one access; else each run
-// of a group's lanes holds neighbouring rows, and a warp that accesses single elements covers whole sectors.
-template <int kGroup> MINIDNN_HD int row_of_position(int position, bool in_order) {
-  int in_group = position % kGroup;
-  return in_order ? position : position - in_group + in_group % 4 * (kGroup / 4) + in_group / 4;
-}
 
 }  // namespace minidnn

@@ -7,8 +7,8 @@ namespace minidnn {
 namespace {
 
 GemmTask task_of(const MatmulProblem& p) {
-  return {{gemm_view(p)}, p.a.dtype,   p.y.dtype,      p.activation, p.has_bias != 0,
-          p.c.rank != 0,  p.alignment, matmul_bytes(p)};
+  return {{gemm_view(p)},  p.a.dtype,     p.y.dtype,   p.activation,
+          p.has_bias != 0, p.c.rank != 0, p.alignment, matmul_bytes(p)};
 }
 
 struct Simt final : Engine<MatmulProblem> {
@@ -28,9 +28,8 @@ struct Simt final : Engine<MatmulProblem> {
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d,
                                              const Config& config) const override {
     return make_plan<MatmulProblem>(
-        [plan = std::shared_ptr(simt_plan(task_of(p), d, config))](const MatmulArgs& a, void* workspace, Stream stream) {
-          plan->run(gemm_args(a), workspace, stream);
-        });
+        [plan = std::shared_ptr(simt_plan(task_of(p), d, config))](
+            const MatmulArgs& a, void* workspace, Stream stream) { plan->run(gemm_args(a), workspace, stream); });
   }
   std::vector<KernelSpec> kernels() const override { return simt_kernels(); }
 };

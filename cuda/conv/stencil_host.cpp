@@ -433,7 +433,9 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
     });
   }
   const bool backward = problem.direction == ConvDirection::backward_data;
-  const bool along_channels = l.p.out.channel == 1 && steps_by(l.p.out, 4, true);
+  // Filters go by fours from the first of a group.
+  const bool by_fours = l.p.groups == 1 || l.p.out_channels % 4 == 0 || !planes;
+  const bool along_channels = l.p.out.channel == 1 && by_fours && steps_by(l.p.out, 4, true);
   const bool along_row = l.p.out.column == 1 && l.p.width.spread == 1 && steps_by(l.p.out, 4, false);
   return make_plan<ConvProblem>([=](const ConvArgs& a, void*, Stream stream) {
     cuda::LaunchConfig now = config;

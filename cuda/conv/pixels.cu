@@ -6,9 +6,8 @@
 // Depthwise 3x3 in bfloat16 is bound by memory, at 14 x 14 outputs a tile, which reads 1.3 of x from L2 and 1 from memory;
 // 7x7 and groups of 4 are bound by products, 4 or 14 of them for a load from shared memory.
 #include "cuda/conv/pixels.h"
+#include "cuda/conv/stencil.cuh"
 #include "cuda/device/activate.cuh"
-#include "cuda/device/async_copy.cuh"
-#include "cuda/device/quad.cuh"
 
 namespace minidnn {
 
@@ -38,9 +37,21 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
       const bool exists = x >= 0 && channel < channels;
       if (exists) source += channel;
       uint32_t shared = shared_address(target);
-      for (int32_t row = first_row; row < rows; row += rows_at_once, shared += rows_at_once * pitch * kPixelBytes) {
-        const int32_t y = height.index(row);
-        copy_async<16>(shared, source + max_of(y, 0) * side.row, exists && y >= 0);
+      const int32_t shared_step = rows_at_once * pitch * kPixelBytes;
+      if (height.up == 1) {
+        const int32_t step = rows_at_once * height.step;
+        int32_t y = height.first + first_row * height.step;
+        const T* line = source + int64_t(y) * side.row;
+#pragma unroll 2
+        for (int32_t row = first_row; row < rows; row += rows_at_once) {
+          copy_async<16>(shared, line, exists && uint32_t(y) < uint32_t(height.size));
+          y += step, line += int64_t(step) * side.row, shared += shared_step;
+        }
+      } else {
+        for (int32_t row = first_row; row < rows; row += rows_at_once, shared += shared_step) {
+          const int32_t y = height.index(row);
+          copy_async<16>(shared, source + max_of(y, 0) * side.row, exists && y >= 0);
+        }
       }
     } else {
       for (int32_t row = first_row; row < rows; row += rows_at_once, target += rows_at_once * pitch * kSlice<T>) {
@@ -112,19 +123,6 @@ __device__ __forceinline__ void add_products(float (&sums)[kRun][4], const T* li
   }
 }
 
-template <class T> __device__ __forceinline__ void store_quad(const Stencil& p, void* out, int64_t at,
-                                                              const float (&v)[4]) {
-  if (p.wide) write_quad(static_cast<float*>(out) + at, v);
-  else write_quad(static_cast<T*>(out) + at, v);
-}
-template <class T> __device__ __forceinline__ void store(const Stencil& p, void* out, int64_t at, float v) {
-  if (p.wide) static_cast<float*>(out)[at] = v;
-  else static_cast<T*>(out)[at] = T(v);
-}
-template <class T> __device__ __forceinline__ float load_residual(const Stencil& p, const void* residual, int64_t at) {
-  return p.wide ? static_cast<const float*>(residual)[at] : float(static_cast<const T*>(residual)[at]);
-}
-
 // The window has kS columns and starts kHop pixels further for the next output of a run; 0: any of both.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
@@ -144,104 +142,88 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   const int32_t column = b.runs.digit(rest) * kRun, row = rest;
   const bool active = row < p.height.tile;
 
-  const auto depth_of = [&](uint32_t position, int32_t z) {
-    return p.depth.in_line(StencilTile(p, tiles, position).depth).index(z);
+  const auto place = [&](const StencilSide& s) {
+    return (first_channel + channel) * s.channel + row * p.height.spread * int64_t(s.row) +
+           column * p.width.spread * int64_t(s.column);
   };
-  const auto load = [&](uint32_t position, int32_t z, int32_t buffer) {
-    const int32_t depth = depth_of(position, z);
-    if (depth < 0) return;
-    const StencilTile tile(p, tiles, position);
-    const T* from = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
+  const auto next = [&](const StencilStep& s) -> StencilStep {
+    if (s.z + 1 < p.depth.taps) return {p, tiles, s.position, s.z + 1, 0};
+    return {p, tiles, s.position + tiles.walkers, 0, 0};
+  };
+  const auto load = [&](const StencilStep& s, int buffer) {
+    const T* from = in + s.tile.image * p.in.image + s.depth * p.in.depth + first_channel * p.in.channel;
     load_pixels(reinterpret_cast<T*>(buffers + buffer * b.buffer), b.pitch, b.in_rows, b.in_columns, from, channels,
-                p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), vectors_in);
+                p.in, p.height.in_line(s.tile.row), p.width.in_line(s.tile.column), vectors_in);
   };
 
-  uint32_t position = walker;
-  int32_t z = 0, buffer = 0;
-  load(position, z, 0);
-  commit_copies();
   float sums[kRun][4] = {};
-  while (position < tiles.count) {
-    const bool last = z + 1 == p.depth.taps;
-    const uint32_t next = last ? position + tiles.walkers : position;
-    const int32_t next_z = last ? 0 : z + 1;
-    if (next < tiles.count) load(next, next_z, buffer ^ 1);
-    commit_copies();
-    wait_copies<1>();
-    __syncthreads();
-
-    if (active && depth_of(position, z) >= 0) {
-      const int32_t hop = kHop ? kHop : p.width.hop, column_pitch = p.in_channels * kWeightPitch<T>;
-      const T* line = reinterpret_cast<const T*>(buffers + buffer * b.buffer) +
-                      (row * p.height.hop * b.pitch + column * hop) * kSlice<T>;
-      const float* window = weights + z * p.height.taps * p.width.taps * column_pitch + channel;
-      // The channels that meet: this thread's own, or four after four of their group.
-      const int32_t meets = kGrouped ? int32_t(b.in_channels.quotient(channel)) * p.in_channels : channel;
-      const int32_t met = kGrouped ? p.in_channels : 4;
+  const auto compute = [&](const StencilStep& step, int buffer) {
+    if (!active) return;
+    const int32_t hop = kHop ? kHop : p.width.hop, column_pitch = p.in_channels * kWeightPitch<T>;
+    const T* line = reinterpret_cast<const T*>(buffers + buffer * b.buffer) +
+                    (row * p.height.hop * b.pitch + column * hop) * kSlice<T>;
+    const float* window = weights + step.z * p.height.taps * p.width.taps * column_pitch + channel;
+    // The channels that meet: this thread's own, or four after four of their group.
+    const int32_t meets = kGrouped ? int32_t(b.in_channels.quotient(channel)) * p.in_channels : channel;
+    const int32_t met = kGrouped ? p.in_channels : 4;
 #pragma unroll 1
-      for (int32_t r = 0; r < p.height.taps; ++r) {
+    for (int32_t r = 0; r < p.height.taps; ++r) {
 #pragma unroll 1
-        for (int32_t c = 0; c < met; c += 4) {
-          const T* from = line + meets + c;
-          const float* at = window + (kGrouped ? c * kWeightPitch<T> : 0);
-          if constexpr (kS > 0) {
-            add_products<T, kS, kHop, kGrouped ? 4 : 1>(sums, from, at, column_pitch, hop);
-          } else {
+      for (int32_t c = 0; c < met; c += 4) {
+        const T* from = line + meets + c;
+        const float* at = window + (kGrouped ? c * kWeightPitch<T> : 0);
+        if constexpr (kS > 0) {
+          add_products<T, kS, kHop, kGrouped ? 4 : 1>(sums, from, at, column_pitch, hop);
+        } else {
 #pragma unroll 1
-            for (int32_t s = 0; s < p.width.taps; ++s)
-              add_products<T, 1, 0, kGrouped ? 4 : 1>(sums, from + s * kSlice<T>, at + s * column_pitch, 0, hop);
-          }
+          for (int32_t s = 0; s < p.width.taps; ++s)
+            add_products<T, 1, 0, kGrouped ? 4 : 1>(sums, from + s * kSlice<T>, at + s * column_pitch, 0, hop);
         }
-        line += b.pitch * kSlice<T>;
-        window += p.width.taps * column_pitch;
       }
+      line += b.pitch * kSlice<T>;
+      window += p.width.taps * column_pitch;
     }
-    __syncthreads();  // before the next but one tile comes into this buffer
-
-    if (active && last) {
-      const StencilTile tile(p, tiles, position);
-      const int32_t out_row = tile.row + row * p.height.spread, out_column = tile.column + column * p.width.spread;
-      const int32_t columns = out_row < p.height.out ? ceil_div(p.width.out - out_column, p.width.spread) : 0;
-      const int32_t first = first_channel + channel, left = channels - channel;
-      const auto place = [&](const StencilSide& s) {
-        return tile.offset(s) + first * s.channel + row * p.height.spread * int64_t(s.row) +
-               column * p.width.spread * int64_t(s.column);
-      };
-      float v[kRun * 4], shift[4] = {};
-      if (p.has_bias) {
+  };
+  const auto finish = [&](const StencilStep& step) {
+    if (!active) return;
+    const int32_t out_row = step.tile.row + row * p.height.spread;
+    const int32_t out_column = step.tile.column + column * p.width.spread;
+    const int32_t columns = out_row < p.height.out ? ceil_div(p.width.out - out_column, p.width.spread) : 0;
+    const int32_t first = first_channel + channel, left = channels - channel;
+    float v[kRun * 4], shift[4] = {};
+    if (p.has_bias) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (i < left) shift[i] = float(bias[(first + i) * p.bias_stride]);
+    }
+#pragma unroll
+    for (int i = 0; i < kRun * 4; ++i) {
+      v[i] = sums[i / 4][i % 4] + shift[i % 4];
+      sums[i / 4][i % 4] = 0;
+    }
+    if (p.has_residual) {
+      const int64_t at = step.tile.offset(p.residual) + place(p.residual),
+                    across = p.width.spread * int64_t(p.residual.column);
+#pragma unroll
+      for (int i = 0; i < kRun * 4; ++i)
+        if (i / 4 < columns && i % 4 < left)
+          v[i] += load_residual<T>(p, residual, at + i / 4 * across + i % 4 * p.residual.channel);
+    }
+    activate_all(p.activation, v, alpha);
+    int64_t at = step.tile.offset(p.out) + place(p.out);
+#pragma unroll
+    for (int u = 0; u < kRun; ++u, at += p.width.spread * int64_t(p.out.column)) {
+      if (u >= columns) break;
+      if (vectors_out && left >= 4) {
+        store_quad<T>(p, out, at, {v[u * 4], v[u * 4 + 1], v[u * 4 + 2], v[u * 4 + 3]});
+      } else {
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          if (i < left) shift[i] = float(bias[(first + i) * p.bias_stride]);
-      }
-#pragma unroll
-      for (int i = 0; i < kRun * 4; ++i) {
-        v[i] = sums[i / 4][i % 4] + shift[i % 4];
-        sums[i / 4][i % 4] = 0;
-      }
-      if (p.has_residual) {
-        const int64_t at = place(p.residual), across = p.width.spread * int64_t(p.residual.column);
-#pragma unroll
-        for (int i = 0; i < kRun * 4; ++i)
-          if (i / 4 < columns && i % 4 < left)
-            v[i] += load_residual<T>(p, residual, at + i / 4 * across + i % 4 * p.residual.channel);
-      }
-      activate_all(p.activation, v, alpha);
-      int64_t at = place(p.out);
-#pragma unroll
-      for (int u = 0; u < kRun; ++u, at += p.width.spread * int64_t(p.out.column)) {
-        if (u >= columns) break;
-        if (vectors_out && left >= 4) {
-          store_quad<T>(p, out, at, {v[u * 4], v[u * 4 + 1], v[u * 4 + 2], v[u * 4 + 3]});
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (i < left) store<T>(p, out, at + i * p.out.channel, v[u * 4 + i]);
-        }
+          if (i < left) store<T>(p, out, at + i * p.out.channel, v[u * 4 + i]);
       }
     }
-    position = next, z = next_z;
-    buffer ^= 1;
-  }
+  };
+  go_through({p, tiles, walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
 // Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window for four
@@ -271,77 +253,65 @@ __global__ void __launch_bounds__(kMaxThreads)
 
   char* const buffers = reinterpret_cast<char*>(shared);
   const int32_t dy_offset = b.in_rows * b.pitch * kSlice<T>;
-  const auto load = [&](uint32_t position, int32_t buffer) {
-    const StencilTile tile(p, tiles, position);
-    const int32_t depth = p.depth.in_line(tile.depth).index(z);
-    if (depth < 0) return;
+  const auto next = [&](const StencilStep& s) -> StencilStep { return {p, tiles, s.position + tiles.walkers, s.z, 0}; };
+  const auto load = [&](const StencilStep& s, int buffer) {
     T* const to = reinterpret_cast<T*>(buffers + buffer * b.buffer);
-    const T* x = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
-    load_pixels(to, b.pitch, b.in_rows, b.in_columns, x, channels, p.in, p.height.in_line(tile.row),
-                p.width.in_line(tile.column), vectors);
-    const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_channel * p.out.channel;
+    const T* x = in + s.tile.image * p.in.image + s.depth * p.in.depth + first_channel * p.in.channel;
+    load_pixels(to, b.pitch, b.in_rows, b.in_columns, x, channels, p.in, p.height.in_line(s.tile.row),
+                p.width.in_line(s.tile.column), vectors);
+    const T* dy = gradient + s.tile.image * p.out.image + s.tile.depth * p.out.depth + first_channel * p.out.channel;
     load_pixels(to + dy_offset, b.out_pitch, p.height.tile, b.out_columns, dy, channels, p.out,
-                p.height.out_line(tile.row), p.width.out_line(tile.column), vectors);
+                p.height.out_line(s.tile.row), p.width.out_line(s.tile.column), vectors);
   };
 
-  int32_t buffer = 0;
-  load(slab, 0);
-  commit_copies();
   float sums[kColumns][kIn][4] = {};
+  const auto compute = [&](const StencilStep&, int buffer) {
+    if (!active) return;
+    const int32_t hop = kHop ? kHop : p.width.hop;
+    const T* x = reinterpret_cast<const T*>(buffers + buffer * b.buffer);
+    const T* dy = x + dy_offset + channel;
+    x += (r * b.pitch + s) * kSlice<T> + meets;
+    const int32_t all = b.runs.divisor * p.height.tile;
 #pragma unroll 1
-  for (uint32_t position = slab; position < tiles.count; position += tiles.walkers) {
-    if (position + tiles.walkers < tiles.count) load(position + tiles.walkers, buffer ^ 1);
-    commit_copies();
-    wait_copies<1>();
-    __syncthreads();
-    if (active && p.depth.in_line(StencilTile(p, tiles, position).depth).index(z) >= 0) {
-      const int32_t hop = kHop ? kHop : p.width.hop;
-      const T* x = reinterpret_cast<const T*>(buffers + buffer * b.buffer);
-      const T* dy = x + dy_offset + channel;
-      x += (r * b.pitch + s) * kSlice<T> + meets;
-      const int32_t all = b.runs.divisor * p.height.tile;
-#pragma unroll 1
-      for (int32_t i = walker; i < all; i += b.walkers.divisor) {
-        uint32_t row = i;
-        const int32_t column = b.runs.digit(row) * kRun;
-        const T* dy_line = dy + (row * b.out_pitch + column) * kSlice<T>;
-        const T* x_line = x + (row * p.height.hop * b.pitch + column * hop) * kSlice<T>;
-        float g[kRun][4];
+    for (int32_t i = walker; i < all; i += b.walkers.divisor) {
+      uint32_t row = i;
+      const int32_t column = b.runs.digit(row) * kRun;
+      const T* dy_line = dy + (row * b.out_pitch + column) * kSlice<T>;
+      const T* x_line = x + (row * p.height.hop * b.pitch + column * hop) * kSlice<T>;
+      float g[kRun][4];
 #pragma unroll
-        for (int u = 0; u < kRun; ++u) read_quad(g[u], dy_line + u * kSlice<T>);
-        const auto add = [&](int u, int k, const float(&v)[4]) {
-          if constexpr (kGrouped) {
+      for (int u = 0; u < kRun; ++u) read_quad(g[u], dy_line + u * kSlice<T>);
+      const auto add = [&](int u, int k, const float(&v)[4]) {
+        if constexpr (kGrouped) {
 #pragma unroll
-            for (int c = 0; c < 4; ++c)
+          for (int c = 0; c < 4; ++c)
 #pragma unroll
-              for (int f = 0; f < 4; ++f) sums[k][c][f] += g[u][f] * v[c];
-          } else {
-#pragma unroll
-            for (int f = 0; f < 4; ++f) sums[k][0][f] += g[u][f] * v[f];
-          }
-        };
-        if constexpr (kS > 0) {
-#pragma unroll
-          for (int at = 0; at < (kRun - 1) * kHop + kS; ++at) {
-            float v[4];
-            read_quad(v, x_line + at * kSlice<T>);
-#pragma unroll
-            for (int k = 0; k < kS; ++k)
-              if (at >= k && (at - k) % kHop == 0 && (at - k) / kHop < kRun) add((at - k) / kHop, k, v);
-          }
+            for (int f = 0; f < 4; ++f) sums[k][c][f] += g[u][f] * v[c];
         } else {
 #pragma unroll
-          for (int u = 0; u < kRun; ++u) {
-            float v[4];
-            read_quad(v, x_line + u * hop * kSlice<T>);
-            add(u, 0, v);
-          }
+          for (int f = 0; f < 4; ++f) sums[k][0][f] += g[u][f] * v[f];
+        }
+      };
+      if constexpr (kS > 0) {
+#pragma unroll
+        for (int at = 0; at < (kRun - 1) * kHop + kS; ++at) {
+          float v[4];
+          read_quad(v, x_line + at * kSlice<T>);
+#pragma unroll
+          for (int k = 0; k < kS; ++k)
+            if (at >= k && (at - k) % kHop == 0 && (at - k) / kHop < kRun) add((at - k) / kHop, k, v);
+        }
+      } else {
+#pragma unroll
+        for (int u = 0; u < kRun; ++u) {
+          float v[4];
+          read_quad(v, x_line + u * hop * kSlice<T>);
+          add(u, 0, v);
         }
       }
     }
-    __syncthreads();
-    buffer ^= 1;
-  }
+  };
+  go_through({p, tiles, slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
 
   // A sum's walkers are kQuads threads apart.
   float* const all_sums = reinterpret_cast<float*>(shared);

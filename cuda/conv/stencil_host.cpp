@@ -126,10 +126,10 @@ bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward
 
 // How many blocks an SM holds at once. Before a kernel is loaded its registers are not known, and count as few.
 int64_t resident_blocks(const Launch& l, int64_t registers) {
-  constexpr int64_t kSmem = 227 << 10, kReserved = 1 << 10, kRegisters = 64 << 10, kThreads = 2048;
-  int64_t of_smem = kSmem / (l.smem_bytes + kReserved);
-  int64_t of_registers = kRegisters / (l.threads * round_up(std::max<int64_t>(registers, 32), 8));
-  return std::max<int64_t>(1, std::min({of_smem, of_registers, kThreads / l.threads}));
+  constexpr int64_t kSmem = 227 << 10, kReserved = 1 << 10, kWarps = 64;
+  const int64_t warps = l.threads / 32, quarter = 512;  // registers of a thread, for one warp on each quarter of an SM
+  const int64_t of_registers = 4 * (quarter / round_up(std::max<int64_t>(registers, 32), 8));
+  return std::max<int64_t>(1, std::min(kSmem / (l.smem_bytes + kReserved), std::min(of_registers, kWarps) / warps));
 }
 
 // Shares the tiles out: blocks that are all there at once take equal numbers of them; where there are more bundles than a
@@ -174,6 +174,7 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
 
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
   b.in_channels = Divisor(p.in_channels);
+  const int64_t rows_of_thread = filters == 1 ? kRowsOfThread<1> : kRowsOfThread<4>;
   const int64_t per_group = dw ? p.out_channels : ceil_div<int64_t>(p.out_channels, filters);
   b.units_of_group = Divisor(per_group);
   const int64_t all_units = per_group * p.groups;
@@ -184,7 +185,7 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
   // The largest tile that fits where four blocks of an SM do, else where one does.
   for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
     for (int64_t most_quads : {filters == 8 ? 8 : 16, 4, 1})
-      for (int64_t most_rows : {32, 16, 8, 4, 2}) {
+      for (int64_t most_rows : {64, 32, 16, 8, 4, 2}) {
         const int64_t quads = equal_part(quads_of_row, most_quads);
         int64_t units, threads;
         if (dw) {
@@ -197,9 +198,9 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
           threads = jobs_at_once * walkers;
         } else {
           const int64_t share = filters == 8 ? std::min<int64_t>(per_group, 8) : 1;
-          const int64_t strips = equal_part(ceil_div<int64_t>(rows, 2),
-                                            std::max<int64_t>(1, std::min(most_rows / 2, kMaxThreads / share / quads)));
-          p.height.tile = int32_t(2 * strips);
+          const int64_t most_strips = std::min(most_rows / rows_of_thread, kMaxThreads / share / quads);
+          const int64_t strips = equal_part(ceil_div(rows, rows_of_thread), std::max<int64_t>(most_strips, 1));
+          p.height.tile = int32_t(rows_of_thread * strips);
           b.strips = Divisor(strips);
           units = kMaxThreads / (quads * strips);
           threads = quads * strips;
@@ -219,10 +220,7 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
           b.in_rows = p.height.in_tile(), b.in_columns = p.width.in_tile();
           b.pitch = int32_t(round_up(b.in_columns, 4)), b.plane = b.in_rows * b.pitch;
           b.out_pitch = p.width.tile, b.out_plane = p.height.tile * b.out_pitch;
-          b.lanes = 8;
-          while (b.lanes * kColumnsOfLane < b.in_columns) b.lanes *= 2;
-          if (b.lanes > kMaxThreads) return false;
-          l.threads = round_up(std::max<int64_t>(units * threads, b.lanes), 32);
+          l.threads = round_up(units * threads, 32);
           b.weights = dw ? 0 : int32_t(units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch);
           const int64_t least = dw ? filters : 1;
           for (int64_t chunk = dw ? filters : p.in_channels; chunk >= least;

@@ -6,24 +6,30 @@
 
 namespace minidnn {
 
-// Shared memory by its own 32-bit addresses: a generic pointer's would be computed anew for every copy.
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+// Shared memory by its own 32-bit addresses. volatile: else the compiler finds the address anew for every copy.
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  uint32_t address;
+  asm volatile("{\n.reg .u64 shared;\ncvta.to.shared.u64 shared, %1;\ncvt.u32.u64 %0, shared;\n}"
+               : "=r"(address)
+               : "l"(p));
+  return address;
+}
 
-// `bytes` is 4, 8 or 16, and both addresses are multiples of it. Zeros are written where nothing `exists`; `from` is not
-// read then, but must be an address. Nothing is written unless `wanted`.
+// `bytes` is 4, 8 or 16, and both addresses are multiples of it. Zeros are written where `exists` is 0, and `from` is not
+// read then. Nothing is written where `wanted` is 0.
 template <int bytes>
-__device__ __forceinline__ void copy_async(uint32_t to, const void* from, bool exists, bool wanted = true) {
+__device__ __forceinline__ void copy_async(uint32_t to, const void* from, uint32_t exists, uint32_t wanted = 1) {
   if constexpr (bytes == 16)
     asm volatile(
-        "{\n.reg .pred zero, wanted;\nsetp.eq.b32 zero, %2, 0;\nsetp.ne.b32 wanted, %3, 0;\n"
+        "{\n.reg .pred zero, wanted;\nsetp.eq.u32 zero, %2, 0;\nsetp.ne.u32 wanted, %3, 0;\n"
         "@wanted cp.async.cg.shared.global [%0], [%1], 16, zero;\n}" ::"r"(to),
-        "l"(from), "r"(int(exists)), "r"(int(wanted))
+        "l"(from), "r"(exists), "r"(wanted)
         : "memory");
   else
     asm volatile(
-        "{\n.reg .pred zero, wanted;\nsetp.eq.b32 zero, %2, 0;\nsetp.ne.b32 wanted, %3, 0;\n"
+        "{\n.reg .pred zero, wanted;\nsetp.eq.u32 zero, %2, 0;\nsetp.ne.u32 wanted, %3, 0;\n"
         "@wanted cp.async.ca.shared.global [%0], [%1], %4, zero;\n}" ::"r"(to),
-        "l"(from), "r"(int(exists)), "r"(int(wanted)), "n"(bytes)
+        "l"(from), "r"(exists), "r"(wanted), "n"(bytes)
         : "memory");
 }
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }

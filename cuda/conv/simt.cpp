@@ -8,28 +8,23 @@
 namespace minidnn {
 namespace {
 
-GemmTask task_of(const ConvProblem& p) {
-  return {gemm_views(p),   operand_dtype(p),     out_dtype(p), p.activation,
-          p.has_bias != 0, p.residual.rank != 0, p.alignment,  conv_bytes(p)};
-}
-
 struct Simt final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.simt"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
-    return simt_why_not(task_of(p));
+    return simt_why_not(gemm_task(p));
   }
-  double estimate_us(const ConvProblem& p, const Device& d) const override { return simt_estimate_us(task_of(p), d); }
+  double estimate_us(const ConvProblem& p, const Device& d) const override { return simt_estimate_us(gemm_task(p), d); }
   std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
-    return simt_configs(task_of(p), d);
+    return simt_configs(gemm_task(p), d);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device&, const Config& config) const override {
-    return simt_workspace_bytes(task_of(p), config);
+    return simt_workspace_bytes(gemm_task(p), config);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
     return make_plan<ConvProblem>(
-        [p, plan = std::shared_ptr(simt_plan(task_of(p), d, config))](
+        [p, plan = std::shared_ptr(simt_plan(gemm_task(p), d, config))](
             const ConvArgs& a, void* workspace, Stream stream) { plan->run(gemm_args(p, a), workspace, stream); });
   }
   std::vector<KernelSpec> kernels() const override { return simt_kernels(); }

@@ -7,11 +7,6 @@
 namespace minidnn {
 namespace {
 
-Sm90Task task_of(const ConvProblem& p) {
-  return {gemm_views(p),        operand_dtype(p), out_dtype(p), p.activation, p.has_bias != 0,
-          p.residual.rank != 0, p.alignment,      conv_bytes(p)};
-}
-
 struct Wgmma final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.wgmma"; }
   unsigned traits() const override { return kNeedsJit; }
@@ -19,17 +14,17 @@ struct Wgmma final : Engine<ConvProblem> {
     if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
     if (p.ieee) return "multiplies float32 as TF32, and math='ieee' forbids it";
     if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
-    return sm90_why_not(task_of(p), d);
+    return sm90_why_not(gemm_task(p), d);
   }
-  double estimate_us(const ConvProblem& p, const Device& d) const override { return sm90_estimate_us(task_of(p), d); }
+  double estimate_us(const ConvProblem& p, const Device& d) const override { return sm90_estimate_us(gemm_task(p), d); }
   std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
-    return sm90_configs(task_of(p), d);
+    return sm90_configs(gemm_task(p), d);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device&, const Config& config) const override {
-    return sm90_workspace_bytes(task_of(p), config);
+    return sm90_workspace_bytes(gemm_task(p), config);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
-    return make_plan<ConvProblem>([p, plan = std::shared_ptr(sm90_plan(task_of(p), d, config))](
+    return make_plan<ConvProblem>([p, plan = std::shared_ptr(sm90_plan(gemm_task(p), d, config))](
                                       const ConvArgs& a, void* workspace, Stream stream) {
       plan->run(gemm_args(p, a), workspace, stream);
     });

@@ -13,14 +13,14 @@ struct GemmSmallDigits {
   uint32_t at[kDigits];
 };
 // digits_of() for indices below 2^31.
-__device__ __forceinline__ GemmSmallDigits digits_of(const GemmIndex& index, const GemmDivisor (&divisors)[kDigits],
+__device__ __forceinline__ GemmSmallDigits digits_of(const GemmIndex& index, const Divisor (&divisors)[kDigits],
                                                      uint32_t i) {
   GemmSmallDigits d;
 #pragma unroll
   for (int j = kDigits - 1; j >= 0; --j) {
     if (j > index.first) {
       const uint32_t rest = divisors[j].quotient(i);
-      d.at[j] = i - rest * divisors[j].by, i = rest;
+      d.at[j] = i - rest * divisors[j].divisor, i = rest;
     } else {
       d.at[j] = i, i = 0;
     }

@@ -15,13 +15,13 @@ struct Digits {
 
 struct GatherIndex {
   uint32_t size = 0;
-  GemmDivisor by[kDigits - 1];  // digits 1, 2 and 3
+  Divisor by[kDigits - 1];  // digits 1, 2 and 3
 
   MINIDNN_HD Digits digits(uint32_t i) const {
     Digits d;
     for (int j = kDigits - 1; j > 0; --j) {
       uint32_t rest = by[j - 1].quotient(i);
-      d.at[j] = i - rest * by[j - 1].by;
+      d.at[j] = i - rest * by[j - 1].divisor;
       i = rest;
     }
     d.at[0] = i;
@@ -42,7 +42,7 @@ struct GatherWindow {
   uint32_t taps_in_k = 0;  // 1: k's digits 0-2 are taps and a row's 1-3 positions; 0: the other way round
   uint32_t taps[3]{}, first_bit[3]{};
   int32_t size[3]{}, start[3]{}, position_step[3]{};
-  GemmDivisor tap_step[3];
+  Divisor tap_step[3];
 };
 
 struct GatherOperand {
@@ -67,7 +67,7 @@ MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const Digits& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) {
     // Taps before `first` have not yet reached the tensor, those from `end` on are past it.
-    const int32_t at = w.start[j] + int32_t(d.at[1 + j]) * w.position_step[j], step = int32_t(w.tap_step[j].by);
+    const int32_t at = w.start[j] + int32_t(d.at[1 + j]) * w.position_step[j], step = int32_t(w.tap_step[j].divisor);
     const int32_t taps = int32_t(w.taps[j]);
     const int32_t first = int32_t(w.tap_step[j].quotient(uint32_t(max_of(step - 1 - at, 0))));
     const int32_t end = int32_t(w.tap_step[j].quotient(uint32_t(max_of(w.size[j] - 1 - at + step, 0))));

@@ -176,7 +176,7 @@ void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
 
 void divide(GemmOutput& o) {
   for (int j = 0; j < kDigits; ++j)
-    o.m_divisor[j] = GemmDivisor(max_of(o.m.digit[j], int64_t(1))), o.n_divisor[j] = GemmDivisor(max_of(o.n.digit[j], int64_t(1)));
+    o.m_divisor[j] = Divisor(max_of(o.m.digit[j], int64_t(1))), o.n_divisor[j] = Divisor(max_of(o.n.digit[j], int64_t(1)));
 }
 
 GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit) {

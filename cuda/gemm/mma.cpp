@@ -242,7 +242,8 @@ std::unique_ptr<GemmPlan> mma_plan(const GemmTask& t, const Device& d, MmaProduc
   auto plan = std::make_unique<MmaPlan>();
   plan->exchanged = launches.exchanged;
   plan->kernel = cuda::load_kernel(launches.kernel, d.place.index, int(launches.all.front().config.smem_bytes));
-  if (launches.splits > 1) plan->add_parts.emplace(t, launches.view, launches.splits, d);
+  if (launches.splits > 1) plan->add_parts.emplace(t, output_of(launches.view, t.y, t.alignment, t.has_c, t.has_bias),
+                                                Parts(launches.view).columns, launches.splits, d);
   plan->launches = std::move(launches.all);
   return plan;
 }

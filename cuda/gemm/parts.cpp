@@ -6,9 +6,14 @@
 namespace minidnn {
 namespace {
 
-KernelSpec spec(DType type, DType y, Activation activation) {
+KernelSpec spec(DType type, DType y, Activation activation, int share) {
   return {"cuda/gemm/split_k.cu", cat("minidnn::gemm_add_parts<", cuda_name(type), ", ", cuda_name(y),
-                                      ", minidnn::Activation::", name(activation), ">")};
+                                      ", minidnn::Activation::", name(activation), ", ", share, ">")};
+}
+
+// Threads that share the parts of one place: several where there are too few places to fill the machine.
+int share_of(const SplitSums& s, const Device& d) {
+  return s.count >= 16 && s.part_stride < int64_t(512) * d.sm_count ? 8 : 1;
 }
 
 }  // namespace
@@ -22,16 +27,16 @@ Parts::Parts(const GemmView& v) : columns(ceil_div(v.n.size, int64_t(8)) * 8) { 
   output = output_of(parts, DType::float32, 16, false, false);
 }
 
-AddParts::AddParts(const GemmTask& t, const GemmView& v, int64_t splits, const Device& d)
-    : kernel_(cuda::load_kernel(spec(t.type, t.y, t.activation), d.place.index)),
-      output_(output_of(v, t.y, t.alignment, t.has_c, t.has_bias)) {
-  const Parts parts(v);
-  sums_.columns = parts.columns, sums_.part_stride = parts.part_stride, sums_.count = splits;
-  constexpr int64_t kMostBlocks = 65535;  // along y
-  const int64_t rows = v.m.size * v.batch.size;
-  launch_.block = {32, 8};
-  launch_.grid = {unsigned(ceil_div(parts.columns, int64_t(128))), unsigned(min_of(rows, kMostBlocks)),
-                  unsigned(ceil_div(rows, kMostBlocks))};
+AddParts::AddParts(const GemmTask& t, const GemmOutput& whole, int64_t columns, int64_t splits, const Device& d)
+    : output_(whole) {
+  sums_.columns = Divisor(columns / 4), sums_.rows = Divisor(whole.m.size), sums_.count = splits;
+  sums_.part_stride = columns / 4 * whole.m.size * whole.batch.size;
+  sums_.places = uint32_t(sums_.part_stride);
+  const int share = share_of(sums_, d);
+  kernel_ = cuda::load_kernel(spec(t.type, t.y, t.activation, share), d.place.index);
+  launch_.block = {256};
+  launch_.grid = {unsigned(ceil_div(sums_.part_stride, int64_t(256 / share)))};
+  launch_.programmatic = true;
 }
 
 void AddParts::run(const GemmArgs& args, const void* workspace, Stream stream) const {
@@ -45,10 +50,8 @@ void AddParts::run(const GemmArgs& args, const void* workspace, Stream stream) c
 std::vector<KernelSpec> add_parts_kernels() {
   std::vector<KernelSpec> all;
   for (DType type : {DType::float32, DType::float16, DType::bfloat16})
-    for (Activation a : {Activation::identity, Activation::relu}) {
-      all.push_back(spec(type, type, a));
-      if (type != DType::float32) all.push_back(spec(type, DType::float32, a));
-    }
+    for (Activation a : {Activation::identity, Activation::relu})
+      for (int share : {1, 8}) all.push_back(spec(type, type, a, share));
   return all;
 }
 

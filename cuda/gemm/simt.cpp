@@ -8,7 +8,7 @@
 
 #include "cpp/core/dtype.h"
 #include "cpp/engine/roofline.h"
-#include "cuda/gemm/split_k.h"
+#include "cuda/gemm/parts.h"
 
 namespace minidnn {
 namespace {
@@ -231,11 +231,6 @@ KernelSpec kernel_spec(const SimtTileSize& t, bool vectors_a, bool vectors_b) {
   return {"cuda/gemm/simt.cu",
           cat("minidnn::simt_gemm<", t.m, ", ", t.n, ", ", vectors_a ? 4 : 1, ", ", vectors_b ? 4 : 1, ">")};
 }
-KernelSpec add_parts_spec(Activation activation) {
-  return {"cuda/gemm/split_k.cu",
-          cat("minidnn::gemm_add_parts<float, float, minidnn::Activation::", name(activation), ">")};
-}
-
 // What estimates look at: sizes alone, so that a product and its transpose split k alike and have the same bits.
 struct Sizes {
   double tiles = 0, slices = 0;  // of all phases; of k in each tile, on average
@@ -300,11 +295,11 @@ std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
   return all;
 }
 
-struct Launcher final : SimtPlan {
+struct Launcher final : GemmPlan {
   SimtLaunches launches;
-  std::shared_ptr<const cuda::Kernel> kernel, add_parts;
-  cuda::LaunchConfig config, add_config;
-  int splits = 1;
+  std::shared_ptr<const cuda::Kernel> kernel;
+  std::optional<AddParts> add_parts;
+  cuda::LaunchConfig config;
 
   void run(const GemmArgs& args, void* workspace, Stream stream) const override {
     GemmArgs now = args;
@@ -318,12 +313,7 @@ struct Launcher final : SimtPlan {
       launch.grid = {launches.blocks[i]};
       cuda::launch(*kernel, launch, params);
     }
-    if (launches.parts) {
-      launch = add_config;
-      launch.stream = stream;
-      cuda::launch(*add_parts, launch, launches.output, args,
-                   SplitSums{static_cast<const float*>(workspace), launches.columns, launches.part_stride, splits});
-    }
+    if (add_parts) add_parts->run(args, workspace, stream);
   }
 };
 
@@ -468,22 +458,16 @@ size_t simt_workspace_bytes(const GemmTask& t, const Config& config) {
   return l.parts ? size_t(simt_config(config).splits) * size_t(l.part_stride) * sizeof(float) : 0;
 }
 
-std::unique_ptr<SimtPlan> simt_plan(const GemmTask& t, const Device& d, const Config& config) {
+std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Config& config) {
   const SimtConfig c = simt_config(config);
   auto plan = std::make_unique<Launcher>();
   plan->launches = simt_launches(t, c);
-  plan->splits = c.splits;
   plan->kernel = cuda::load_kernel(kernel_spec(c.tile, plan->launches.vectors_a, plan->launches.vectors_b),
                                    d.place.index, c.tile.smem_bytes);
   plan->config.block = {unsigned(c.tile.threads)};
   plan->config.smem_bytes = unsigned(c.tile.smem_bytes);
-  if (plan->launches.parts) {
-    plan->add_parts = cuda::load_kernel(add_parts_spec(t.activation), d.place.index);
-    const int64_t rows = plan->launches.output.m.size * plan->launches.output.batch.size;
-    plan->add_config.block = {32, 8};
-    plan->add_config.grid = {unsigned(ceil_div(plan->launches.columns, int64_t(128))),
-                             unsigned(min_of(rows, int64_t(65535))), unsigned(ceil_div(rows, int64_t(65535)))};
-  }
+  if (plan->launches.parts)
+    plan->add_parts.emplace(t, plan->launches.output, plan->launches.columns, c.splits, d);
   return plan;
 }
 
@@ -492,7 +476,6 @@ std::vector<KernelSpec> simt_kernels() {
   for (const SimtTileSize& t : kTiles)
     for (bool a : {false, true})
       for (bool b : {false, true}) all.push_back(kernel_spec(t, a, b));
-  for (int a = 0; a < kActivations; ++a) all.push_back(add_parts_spec(Activation(a)));
   return all;
 }
 

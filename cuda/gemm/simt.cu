@@ -127,12 +127,12 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared());
 
   // Blocks count phases first, since neighbouring elements of dx are of different ones, then tiles, splits and batches.
-  const uint32_t among_phases = p.phases.divide(blockIdx.x), phase_index = blockIdx.x - among_phases * p.phases.divisor;
+  const uint32_t among_phases = p.phases.quotient(blockIdx.x), phase_index = blockIdx.x - among_phases * p.phases.divisor;
   const SimtPhase& phase = p.phase[phase_index];
-  const uint32_t split_batch = p.tiles.divide(among_phases), tile = among_phases - split_batch * p.tiles.divisor;
+  const uint32_t split_batch = p.tiles.quotient(among_phases), tile = among_phases - split_batch * p.tiles.divisor;
   if (tile >= phase.tiles) return;
-  const uint32_t batch_index = p.splits.divide(split_batch), split = split_batch - batch_index * p.splits.divisor;
-  const uint32_t slow = phase.fast.divide(tile), fast = tile - slow * phase.fast.divisor;
+  const uint32_t batch_index = p.splits.quotient(split_batch), split = split_batch - batch_index * p.splits.divisor;
+  const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
   const uint32_t first_n = (p.flags & kSimtFastM ? slow : fast) * kTileN;
   const uint32_t first_k = split * p.k_per_split, left_k = phase.k.size > first_k ? phase.k.size - first_k : 0;

@@ -3,11 +3,9 @@
 // splits of k and launches.
 #pragma once
 #include "cuda/gemm/simt_math.h"
-#include "cuda/gemm/sm90_host.h"
+#include "cuda/gemm/task.h"
 
 namespace minidnn {
-
-using GemmTask = Sm90Task;  // what a family asks of a main loop
 
 struct SimtTileSize {
   int m, n, threads, smem_bytes;
@@ -35,11 +33,6 @@ struct SimtLaunches {
 SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
 SimtConfig simt_config(const Config&);
 
-// Enqueues the product; immutable.
-struct SimtPlan {
-  virtual ~SimtPlan() = default;
-  virtual void run(const GemmArgs&, void* workspace, Stream) const = 0;
-};
-std::unique_ptr<SimtPlan> simt_plan(const GemmTask&, const Device&, const Config&);
+std::unique_ptr<GemmPlan> simt_plan(const GemmTask&, const Device&, const Config&);
 
 }  // namespace minidnn

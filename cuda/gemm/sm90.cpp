@@ -7,7 +7,7 @@
 #include "cpp/core/dtype.h"
 #include "cuda/gemm/sm90.h"
 #include "cuda/gemm/sm90_host.h"
-#include "cuda/gemm/split_k.h"
+#include "cuda/gemm/parts.h"
 #include "cuda/runtime/tensor_map.h"
 
 namespace minidnn {
@@ -196,7 +196,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   return out;
 }
 
-Lowering lowered(const Sm90Task& task) {
+Lowering lowered(const GemmTask& task) {
   Lowering low;
   GemmView& v = low.view = task.views.front();
   const int64_t k_of_block = 128 / int64_t(itemsize(task.type));
@@ -295,7 +295,7 @@ bool fits(const Tile& t, const Lowering& low) { return t.n / t.cluster >= 64 || 
 // Microseconds for one tile shape, fitted to 550 timings of matmuls and ResNet-50's convolutions in bfloat16 on an H100
 // (docs/measured_facts.md): 8 % off in the mean, and what it picks is 0.7 % slower than the best. Tensor cores do
 // 4096 FLOP a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too.
-double tile_us(const Sm90Task& task, const Extents& s, const Device& d, const Tile& t, int64_t splits) {
+double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, int64_t splits) {
   const double clocks_per_us = 1700, l2_bytes_per_clock = 63;  // of each SM
   const double elements = double(t.m) * t.n;
   const double block = max_of(1.09 * elements / 32 + 103, (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock);
@@ -320,7 +320,7 @@ struct Choice90 {
   double us;
 };
 
-std::vector<Choice90> choices_of(const Sm90Task& task, const Device& d) {
+std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
   const Lowering low = lowered(task);
   const Extents s = shape_of(low);
   std::vector<Choice90> all;
@@ -353,37 +353,17 @@ KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Sou
   spec.min_arch = 90;
   return spec;
 }
-KernelSpec add_parts_spec(DType type, DType y, Activation activation, int share) {
-  return {"cuda/gemm/split_k.cu", cat("minidnn::gemm_add_parts<", cuda_name(type), ", ", cuda_name(y),
-                                      ", minidnn::Activation::", name(activation), ", ", share, ">")};
-}
-// Threads that share the parts of one place: several where there are too few places to fill the machine.
-int share_of(const SplitSums& s, const Device& d) {
-  return s.count >= 16 && s.part_stride < int64_t(512) * d.sm_count ? 8 : 1;
-}
 unsigned smem_bytes(const Tile& t) { return unsigned(t.stages * (t.m + t.n) * 128 + 1024); }
 
-int64_t columns_of_parts(const GemmView& v) { return ceil_div(v.n.size, int64_t(8)) * 8; }
-
-// [batch, m, columns] of float32 sums.
-GemmOutput output_of_parts(const GemmView& v) {
-  GemmView parts;
-  parts.m.size = parts.m.digit[3] = v.m.size, parts.n.size = parts.n.digit[3] = columns_of_parts(v);
-  parts.batch.size = parts.batch.digit[3] = v.batch.size;
-  parts.y_m.of[3] = parts.n.size, parts.y_n.of[3] = 1, parts.y_batch.of[3] = parts.n.size * v.m.size;
-  return output_of(parts, DType::float32, 16, false, false);
-}
-
-struct Plan90 final : Sm90Plan {
+struct Plan90 final : GemmPlan {
   DType type;
   Tile tile;
   int splits, device;
   TmaOperand a, b;
   std::vector<Sm90Problem> problems;  // one for each launch, but for the maps
-  std::shared_ptr<const cuda::Kernel> kernel, add_parts;
-  GemmOutput output;  // of the whole, when k is split
-  SplitSums sums;     // but for the address
-  cuda::LaunchConfig config, add_config;
+  std::shared_ptr<const cuda::Kernel> kernel;
+  std::optional<AddParts> add_parts;  // where k is split
+  cuda::LaunchConfig config;
 
   TensorMap map_of(const TmaOperand& o, const void* base, int rows) const {
     const uint32_t item = uint32_t(itemsize(type)), lines = 128 / item;
@@ -409,19 +389,13 @@ struct Plan90 final : Sm90Plan {
       launch.grid = {unsigned(min_of(problem.tiles * tile.cluster, int(config.grid.x)))};
       cuda::launch(*kernel, launch, problem, now);
     }
-    if (splits > 1) {
-      launch = add_config;
-      launch.stream = stream;
-      SplitSums now_sums = sums;
-      now_sums.parts = static_cast<const float*>(workspace);
-      cuda::launch(*add_parts, launch, output, args, now_sums);
-    }
+    if (add_parts) add_parts->run(args, workspace, stream);
   }
 };
 
 }  // namespace
 
-std::string sm90_why_not(const Sm90Task& t, const Device& d) {
+std::string sm90_why_not(const GemmTask& t, const Device& d) {
   if (d.arch / 10 != 9) return cat("wgmma is sm_90's; the device is sm_", d.arch);
   if (t.type == DType::float64) return "tensor cores multiply float64 in no engine of ours";
   if (t.alignment < 16) return cat("TMA needs pointers that are multiples of 16 bytes; one is a multiple of ", t.alignment);
@@ -438,9 +412,9 @@ std::string sm90_why_not(const Sm90Task& t, const Device& d) {
   return "";
 }
 
-double sm90_estimate_us(const Sm90Task& t, const Device& d) { return choices_of(t, d).front().us; }
+double sm90_estimate_us(const GemmTask& t, const Device& d) { return choices_of(t, d).front().us; }
 
-std::vector<std::string> sm90_configs(const Sm90Task& t, const Device& d) {
+std::vector<std::string> sm90_configs(const GemmTask& t, const Device& d) {
   std::vector<std::string> configs;
   for (const Choice90& c : choices_of(t, d)) configs.push_back(text(c.tile, c.splits));
   return configs;
@@ -458,14 +432,14 @@ std::pair<Tile, int> parsed(const std::string& config) {
 
 }  // namespace
 
-size_t sm90_workspace_bytes(const Sm90Task& t, const std::string& config) {
+size_t sm90_workspace_bytes(const GemmTask& t, const std::string& config) {
   int splits = parsed(config).second;
   if (splits == 1) return 0;
   const GemmView view = lowered(t).view;
-  return size_t(splits) * size_t(view.batch.size * view.m.size * columns_of_parts(view)) * 4;
+  return Parts(view).bytes(splits);
 }
 
-std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const std::string& config) {
+std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const std::string& config) {
   const auto [tile, splits] = parsed(config);
   const Lowering low = lowered(task);
   const GemmView& v = low.view;
@@ -481,24 +455,24 @@ std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const
     divide(problem.y);
   }
   if (splits > 1) {
-    plan->output = problem.y;
-    problem.y = output_of_parts(v);
-    problem.split_stride = problem.y.n.size * v.m.size * v.batch.size;
+    const Parts parts(v);
+    plan->add_parts.emplace(task, problem.y, parts.columns, splits, d);
+    problem.y = parts.output, problem.split_stride = parts.part_stride;
   }
   const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster), n_tiles = ceil_div(v.n.size, int64_t(tile.n));
   const int64_t group_m = min_of(m_tiles, int64_t(8)), last = m_tiles % group_m;
   problem.m_tiles = int32_t(m_tiles);
-  problem.per_matrix = GemmDivisor(m_tiles * n_tiles);
-  problem.splits = GemmDivisor(splits), problem.batches = GemmDivisor(v.batch.size);
-  problem.per_group = GemmDivisor(group_m * n_tiles), problem.group_m = GemmDivisor(group_m);
-  problem.last_group_m = GemmDivisor(last ? last : group_m);
-  problem.k_blocks = GemmDivisor(low.k_blocks);
+  problem.per_matrix = Divisor(m_tiles * n_tiles);
+  problem.splits = Divisor(splits), problem.batches = Divisor(v.batch.size);
+  problem.per_group = Divisor(group_m * n_tiles), problem.group_m = Divisor(group_m);
+  problem.last_group_m = Divisor(last ? last : group_m);
+  problem.k_blocks = Divisor(low.k_blocks);
   const int64_t blocks = low.all_blocks();
   problem.k_each = int32_t(blocks / splits), problem.k_more = int32_t(blocks % splits);
   if (low.phases.size() == 1 && problem.k_more == 0) problem.k_of_tile = problem.k_each;
   for (int j = 0; j < 3; ++j)
-    problem.positions[j] = GemmDivisor(low.positions[j]), problem.window[j] = GemmDivisor(low.window[j]);
-  problem.channel_blocks = GemmDivisor(max_of(low.channel_blocks, int64_t(1)));
+    problem.positions[j] = Divisor(low.positions[j]), problem.window[j] = Divisor(low.window[j]);
+  problem.channel_blocks = Divisor(max_of(low.channel_blocks, int64_t(1)));
   for (size_t first = 0; first < low.phases.size(); first += kSm90Phases) {
     const size_t count = std::min(low.phases.size() - first, size_t(kSm90Phases));
     std::copy_n(low.phases.begin() + std::ptrdiff_t(first), count, problem.phases);
@@ -517,17 +491,6 @@ std::unique_ptr<Sm90Plan> sm90_plan(const Sm90Task& task, const Device& d, const
   plan->config.cluster = {unsigned(tile.cluster)};
   plan->config.smem_bytes = smem_bytes(tile);
   plan->config.grid = {unsigned(d.sm_count / tile.cluster * tile.cluster)};
-  if (split) {
-    SplitSums& sums = plan->sums;
-    sums.count = splits, sums.part_stride = problem.split_stride / 4;
-    sums.places = uint32_t(sums.part_stride);
-    sums.columns = GemmDivisor(problem.y.n.size / 4), sums.rows = GemmDivisor(v.m.size);
-    const int share = share_of(sums, d);
-    plan->add_parts = cuda::load_kernel(add_parts_spec(task.type, task.y, task.activation, share), plan->device);
-    plan->add_config.block = {256};
-    plan->add_config.grid = {unsigned(ceil_div(sums.part_stride, int64_t(256 / share)))};
-    plan->add_config.programmatic = true;
-  }
   return plan;
 }
 
@@ -551,9 +514,7 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
         add(tile_along_k, tile_along_rows);
       }
     }
-  if (!convolutions)
-    for (DType type : {DType::float16, DType::bfloat16, DType::float32})
-      for (int share : {1, 8}) all.push_back(add_parts_spec(type, type, Activation::identity, share));
+  if (!convolutions) std::ranges::copy(add_parts_kernels(), std::back_inserter(all));
   return all;
 }
 

@@ -35,17 +35,17 @@ struct Sm90Tile {
 template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   Sm90Tile t;
   int matrix = int(p.per_matrix.quotient(uint32_t(index)));
-  index -= matrix * int(p.per_matrix.by);
+  index -= matrix * int(p.per_matrix.divisor);
   int rest = int(p.splits.quotient(uint32_t(matrix)));
-  t.split = matrix - rest * int(p.splits.by), matrix = rest;
+  t.split = matrix - rest * int(p.splits.divisor), matrix = rest;
   t.phase = int(p.batches.quotient(uint32_t(matrix)));
-  t.batch = matrix - t.phase * int(p.batches.by);
-  const int group = int(p.per_group.quotient(uint32_t(index))), first = group * int(p.group_m.by);
-  index -= group * int(p.per_group.by);
-  const GemmDivisor& rows = p.m_tiles - first < int(p.group_m.by) ? p.last_group_m : p.group_m;
+  t.batch = matrix - t.phase * int(p.batches.divisor);
+  const int group = int(p.per_group.quotient(uint32_t(index))), first = group * int(p.group_m.divisor);
+  index -= group * int(p.per_group.divisor);
+  const Divisor& rows = p.m_tiles - first < int(p.group_m.divisor) ? p.last_group_m : p.group_m;
   t.n = int(rows.quotient(uint32_t(index)));
-  t.m = (first + index - t.n * int(rows.by)) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
-  if (p.splits.by == 1) {
+  t.m = (first + index - t.n * int(rows.divisor)) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
+  if (p.splits.divisor == 1) {
     t.k_begin = 0, t.k_end = p.phases[t.phase].blocks;
   } else {
     t.k_begin = t.split * p.k_each + min_of(t.split, p.k_more);
@@ -55,11 +55,11 @@ template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90
 }
 
 // Digits of a pixel or a tap, and what is left of its index.
-__device__ __forceinline__ void sm90_digits(const GemmDivisor (&size)[3], uint32_t index, int& rest, int (&at)[3]) {
+__device__ __forceinline__ void sm90_digits(const Divisor (&size)[3], uint32_t index, int& rest, int (&at)[3]) {
 #pragma unroll
   for (int j = 2; j >= 0; --j) {
     const uint32_t next = size[j].quotient(index);
-    at[j] = int(index - next * size[j].by), index = next;
+    at[j] = int(index - next * size[j].divisor), index = next;
   }
   rest = int(index);
 }
@@ -113,7 +113,7 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
 #pragma unroll
       for (int i = 0; i < kPart / 64; ++i) {
         uint32_t chunk = uint32_t(row) / 64 + i, t = p.channel_blocks.quotient(chunk);
-        chunk_channel[i] = int(chunk - t * p.channel_blocks.by) * 64 + batch * o.channels_of_batch;
+        chunk_channel[i] = int(chunk - t * p.channel_blocks.divisor) * 64 + batch * o.channels_of_batch;
         int beyond;
         sm90_digits(p.window, t, beyond, chunk_tap[i]);
         if (beyond) chunk_channel[i] = 1 << 30;  // past the last tap: out of bounds, zeros
@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(384, 1)
         Sm90Step k;
         // Only one phase can be split, and its taps are the window's.
         const uint32_t tap = p.k_blocks.quotient(uint32_t(t.k_begin));
-        k.block = t.k_begin - int(tap * p.k_blocks.by);
+        k.block = t.k_begin - int(tap * p.k_blocks.divisor);
         int none;
         sm90_digits(p.window, tap, none, k.tap);
 #pragma unroll 1
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(384, 1)
           barrier_expect(full + 8 * stage, kStageBytes);
           a.load(stages + stage * kStageBytes, full + 8 * stage, k);
           b.load(stages + stage * kStageBytes + kBytesA, full + 8 * stage, k);
-          if (++k.block == int(p.k_blocks.by)) {
+          if (++k.block == int(p.k_blocks.divisor)) {
             k.block = 0;
             for (int j = 2; j >= 0; --j) {
               if (++k.tap[j] < phase.taps[j]) break;

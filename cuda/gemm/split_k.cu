@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(256)
   __shared__ float4 shared[kShare > 1 ? 256 : 1];
   asm volatile("griddepcontrol.wait;" ::: "memory");
   const int place = threadIdx.x % kPlaces, share = threadIdx.x / kPlaces;
-  const uint32_t i = blockIdx.x * kPlaces + place, row = s.columns.quotient(i), n = (i - row * s.columns.by) * 4;
+  const uint32_t i = blockIdx.x * kPlaces + place, row = s.columns.quotient(i), n = (i - row * s.columns.divisor) * 4;
   const bool exists = i < s.places;
   float4 sum = {0, 0, 0, 0};
   if (exists) {
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(256)
     }
   }
   if (!exists) return;
-  const uint32_t batch = s.rows.quotient(row), m = row - batch * s.rows.by;
+  const uint32_t batch = s.rows.quotient(row), m = row - batch * s.rows.divisor;
   const GemmDigits at_batch = digits_of(o.batch, batch);
   const GemmSmallDigits at_m = digits_of(o.m, o.m_divisor, m);
   const int64_t y_row = o.part.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);

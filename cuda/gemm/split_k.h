@@ -10,8 +10,8 @@ struct SplitSums {
   int64_t part_stride = 0;       // in fours of elements
   int64_t count = 0;
   uint32_t places = 0;    // fours of a part
-  GemmDivisor columns;    // fours of a row
-  GemmDivisor rows;       // m
+  Divisor columns;    // fours of a row
+  Divisor rows;       // m
 };
 
 }  // namespace minidnn

@@ -64,13 +64,13 @@ template <class T, int kColumns> class StagedEpilogue {
     uint32_t of[2 * sizeof(T)];
   };
 
-  __device__ __forceinline__ Digits digits(const GemmIndex& index, const GemmDivisor (&by)[kDigits], uint32_t i) const {
+  __device__ __forceinline__ Digits digits(const GemmIndex& index, const Divisor (&by)[kDigits], uint32_t i) const {
     Digits d{{0, 0, 0, i}};
     if (index.first < kDigits - 1)
 #pragma unroll
       for (int j = kDigits - 1; j > 0; --j) {
         const uint32_t rest = by[j].quotient(i);
-        d.at[j] = i - rest * by[j].by, d.at[j - 1] = i = rest;
+        d.at[j] = i - rest * by[j].divisor, d.at[j - 1] = i = rest;
       }
     return d;
   }

@@ -13,7 +13,7 @@
 // backward_data with a stride falls into phases, positions of dx that meet the same taps: a view each. Std-free.
 #pragma once
 #include "cpp/activation/activation_math.h"
-#include "cpp/core/hd.h"
+#include "cpp/core/divisor.h"
 
 namespace minidnn {
 
@@ -69,21 +69,6 @@ struct GemmArgs {
   float alpha = 1, beta = 0, activation_alpha = 0;
 };
 
-// Division of indices below 2^31 by a number known beforehand: a multiplication and a shift instead of some 40 instructions.
-struct GemmDivisor {
-  uint32_t by = 1, multiplier = 0, shift = 0;
-  GemmDivisor() = default;
-  MINIDNN_HD explicit GemmDivisor(int64_t d) : by(uint32_t(d)) {
-    // multiplier = ceil(2^(31 + s) / d) with 2^s the first power of two from d on: exact below 2^31.
-    while ((uint64_t(1) << shift) < uint64_t(d)) ++shift;
-    multiplier = uint32_t(((uint64_t(1) << (31 + shift)) + uint64_t(d) - 1) / uint64_t(d));
-    if (shift) --shift;
-  }
-  MINIDNN_HD uint32_t quotient(uint32_t i) const {
-    return by == 1 ? i : uint32_t(uint64_t(i) * multiplier >> 32) >> shift;
-  }
-};
-
 struct GemmDigits {
   int64_t at[kDigits];
 };
@@ -121,7 +106,7 @@ struct GemmPart {
 // Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are one.
 struct GemmOutput {
   GemmIndex m, n, batch;
-  GemmDivisor m_divisor[kDigits], n_divisor[kDigits];
+  Divisor m_divisor[kDigits], n_divisor[kDigits];
   int64_t n_limit = 0;  // elements of n's last digit that exist; the digit itself may be rounded up
   GemmPart part;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;

@@ -6,11 +6,6 @@
 namespace minidnn {
 namespace {
 
-Sm90Task task_of(const MatmulProblem& p) {
-  return {{gemm_view(p)}, p.a.dtype,   p.y.dtype,      p.activation, p.has_bias != 0,
-          p.c.rank != 0,  p.alignment, matmul_bytes(p)};
-}
-
 struct Wgmma final : Engine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.wgmma"; }
   unsigned traits() const override { return kNeedsJit; }
@@ -18,19 +13,19 @@ struct Wgmma final : Engine<MatmulProblem> {
     if (std::string why = matmul_why_not(p); !why.empty()) return why;
     if (p.ieee) return "multiplies float32 as TF32, and math='ieee' forbids it";
     if (sizes_of(p).k == 0) return "needs something to sum; K is 0";
-    return sm90_why_not(task_of(p), d);
+    return sm90_why_not(gemm_task(p), d);
   }
-  double estimate_us(const MatmulProblem& p, const Device& d) const override { return sm90_estimate_us(task_of(p), d); }
+  double estimate_us(const MatmulProblem& p, const Device& d) const override { return sm90_estimate_us(gemm_task(p), d); }
   std::vector<Config> configs(const MatmulProblem& p, const Device& d) const override {
-    return sm90_configs(task_of(p), d);
+    return sm90_configs(gemm_task(p), d);
   }
   size_t workspace_bytes(const MatmulProblem& p, const Device&, const Config& config) const override {
-    return sm90_workspace_bytes(task_of(p), config);
+    return sm90_workspace_bytes(gemm_task(p), config);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d,
                                              const Config& config) const override {
     return make_plan<MatmulProblem>(
-        [plan = std::shared_ptr(sm90_plan(task_of(p), d, config))](const MatmulArgs& a, void* workspace, Stream stream) {
+        [plan = std::shared_ptr(sm90_plan(gemm_task(p), d, config))](const MatmulArgs& a, void* workspace, Stream stream) {
           plan->run(gemm_args(a), workspace, stream);
         });
   }

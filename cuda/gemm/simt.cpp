@@ -8,7 +8,6 @@
 
 #include "cpp/core/dtype.h"
 #include "cpp/engine/roofline.h"
-#include "cuda/gemm/parts.h"
 
 namespace minidnn {
 namespace {
@@ -184,11 +183,11 @@ bool in_vectors(const Axis& axis, int walker, bool through_window, int64_t align
   return all;
 }
 
-GatherIndex index_of(const Axis& axis) {
-  GatherIndex index;
+SimtIndex index_of(const Axis& axis) {
+  SimtIndex index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
-    index.by[kDigits - 1 - back] = Divisor(uint32_t(axis[axis.size() - back].size));
+    index.by[kDigits - 1 - back] = Divisor(max_of(axis[axis.size() - back].size, int64_t(1)));
   return index;
 }
 GemmStrides bytes_of(const Axis& axis, int walker) {
@@ -298,8 +297,8 @@ std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
 struct Launcher final : GemmPlan {
   SimtLaunches launches;
   std::shared_ptr<const cuda::Kernel> kernel;
-  std::optional<AddParts> add_parts;
   cuda::LaunchConfig config;
+  std::unique_ptr<AddParts> add_parts;
 
   void run(const GemmArgs& args, void* workspace, Stream stream) const override {
     GemmArgs now = args;
@@ -334,8 +333,8 @@ std::string simt_why_not(const GemmTask& t) {
         return cat("counts in 31 bits; a window moves over ", std::max(reach, double(w.size[j])), " elements");
     }
     const int tap_bits = product_of(v.b.window.on ? transposed(v) : v).tap_bits;
-    if (tap_bits > int(kMaxTapBits))
-      return cat("keeps a bit for each tap of a dimension that has padding, ", kMaxTapBits, " at most; these are ",
+    if (tap_bits > kSimtTapBits)
+      return cat("keeps a bit for each tap of a dimension that has padding, ", kSimtTapBits, " at most; these are ",
                  tap_bits);
     const double across = double(max_of(v.m.size, v.n.size)) / 16 + 1,
                  down = double(min_of(v.m.size, v.n.size)) / 128 + 1;
@@ -368,6 +367,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   SimtLaunches all;
   all.parts = c.splits > 1 || !is_simple(t.activation);
   const int64_t tile_m = c.tile.m, tile_n = c.tile.n;
+  int64_t part_stride = 0;
   auto [products, exchanged] = products_of(t, tile_m, tile_n);
   all.exchanged = exchanged;
   // Phases differ in sizes and in windows; all of a launch go by one way of reading and writing.
@@ -378,13 +378,12 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     Product& p = products.front();
     const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
     Axis &slow = along_m ? p.n : p.m, &fast = along_m ? p.m : p.n;
-    all.output = minidnn::output_of(view_of_y(p, slow, fast), t.y, t.alignment, t.has_c, t.has_bias);
-    all.columns = ceil_div(size_of(fast), int64_t(4)) * 4;
-    lay_out(slow, fast, all.columns);
-    const int64_t matrix = all.columns * size_of(slow);
-    int64_t step = matrix;
+    all.of_parts = view_of_y(p, slow, fast);
+    const Parts parts(all.of_parts);
+    lay_out(slow, fast, parts.columns);
+    int64_t step = parts.columns * size_of(slow);
     for (size_t j = p.batch.size(); j-- > 0; step *= p.batch[j].size) p.batch[j].stride[kBatchY] = step;
-    all.part_stride = step;
+    part_stride = parts.part_stride;
     p.y_offset = 0;
   }
   const bool along_m = neighbourhood(first.m, kY) >= neighbourhood(first.n, kY);
@@ -439,7 +438,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     params.c_batch = bytes_of(p.batch, kBatchC), params.bias_batch = bytes_of(p.batch, kBatchBias);
     params.c_m = bytes_of(p.m, kC), params.c_n = bytes_of(p.n, kC);
     params.bias_m = bytes_of(p.m, kBias), params.bias_n = bytes_of(p.n, kBias);
-    params.y_split = all.part_stride * kItem;
+    params.y_split = part_stride * kItem;
     params.phases = Divisor(uint32_t(end - i)), params.tiles = Divisor(most_tiles),
     params.splits = Divisor(uint32_t(c.splits));
     uint32_t longest_k = 0;
@@ -454,8 +453,9 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
 }
 
 size_t simt_workspace_bytes(const GemmTask& t, const Config& config) {
-  const SimtLaunches l = simt_launches(t, simt_config(config));
-  return l.parts ? size_t(simt_config(config).splits) * size_t(l.part_stride) * sizeof(float) : 0;
+  const SimtConfig c = simt_config(config);
+  const SimtLaunches l = simt_launches(t, c);
+  return l.parts ? Parts(l.of_parts).bytes(c.splits) : 0;
 }
 
 std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Config& config) {
@@ -466,8 +466,7 @@ std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Co
                                    d.place.index, c.tile.smem_bytes);
   plan->config.block = {unsigned(c.tile.threads)};
   plan->config.smem_bytes = unsigned(c.tile.smem_bytes);
-  if (plan->launches.parts)
-    plan->add_parts.emplace(t, plan->launches.output, plan->launches.columns, c.splits, d);
+  if (plan->launches.parts) plan->add_parts = std::make_unique<AddParts>(t, plan->launches.of_parts, c.splits, d);
   return plan;
 }
 
@@ -476,6 +475,7 @@ std::vector<KernelSpec> simt_kernels() {
   for (const SimtTileSize& t : kTiles)
     for (bool a : {false, true})
       for (bool b : {false, true}) all.push_back(kernel_spec(t, a, b));
+  for (KernelSpec& s : add_parts_kernels()) all.push_back(std::move(s));
   return all;
 }
 

@@ -300,8 +300,9 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   const double clocks_per_us = 1700, l2_bytes_per_clock = 59;  // of each SM
   const double elements = double(t.m) * t.n;
   const double multiply = elements / 32 * (t.ping_pong ? 1.29 : 1.03) + 31;
-  const double block = max_of(multiply, (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock);
-  const double main = double(ceil_div(s.k_blocks, splits)) * block + 583;
+  const double load = (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock;
+  const double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
+  const double main = double(ceil_div(s.k_blocks, splits)) * block + (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
   const double end = 91 + elements * (splits > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
   const double each = t.ping_pong ? max_of(main, (main + end) / 2) : main + end;
   const int64_t tiles_m = ceil_div(s.m, int64_t(t.m) * t.cluster) * t.cluster, tiles_n = ceil_div(s.n, int64_t(t.n));

@@ -44,10 +44,10 @@ int64_t blocks_of(const Tile& t, const GemmView& v) {
 }
 
 // Clocks that a block takes of an SM for a slice: the longest of what tensor cores, shared memory, L2 and the threads
-// that fetch vectors need. Measured on an H100 (docs/measured_facts.md): 135 TFLOP/s in TF32 at 4096 cubed, that is m n / 9.4
-// clocks for a slice of m x n. L2 gives an SM 46 bytes a clock.
+// that fetch vectors need. Measured on an H100 (docs/measured_facts.md): 135 TFLOP/s in TF32 at 4096 cubed by tiles of 128 x 128,
+// that is m n / 9.4 clocks for a slice of m x n, and 115 at 8192 by tiles of 128 x 64. L2 gives an SM 46 bytes a clock.
 double slice_clocks(const Tile& t, const MmaViews& v, const Device& d, MmaProducts products) {
-  double multiply = double(t.m) * t.n / 9.4;
+  double multiply = double(t.m) * t.n / (t.m * t.n >= 128 * 128 ? 9.4 : 8);
   if (products == MmaProducts::three) multiply *= 3;
   const double warp_rows = double(t.m) / t.warps_m + double(t.n) / t.warps_n, warps = t.threads() / 32;
   const double shared = (warps * warp_rows + t.m + t.n) * kSliceBytes / 128;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -19,6 +18,32 @@ namespace {
 
 thread_local bool inside_body = false;
 
+void relax() {
+#ifdef __x86_64__
+  __builtin_ia32_pause();
+#endif
+}
+
+// Some 20 us of asking before a thread lies down: waking one that did costs as much, and calls tend to follow each other.
+constexpr int kSpins = 500;
+
+// Returns what `value` holds once that is no longer `old`.
+template <class T> T changed(const std::atomic<T>& value, T old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (T now = value.load(std::memory_order_acquire); now != old) return now;
+    relax();
+  }
+  value.wait(old, std::memory_order_acquire);
+  return value.load(std::memory_order_acquire);
+}
+
+struct Job {
+  int64_t n, pieces;
+  void (*call)(void*, int64_t, int64_t);
+  void* body;
+  void run(int64_t i) const { call(body, n * i / pieces, n * (i + 1) / pieces); }
+};
+
 // One job at a time; a caller that finds the pool busy (another Python thread) works alone rather than waiting.
 class Pool {
  public:
@@ -29,59 +54,49 @@ class Pool {
     }
   }
 
-  bool try_run(int64_t pieces, const std::function<void(int64_t)>& piece) {
-    std::unique_lock only_job(job_mutex_, std::try_to_lock);
+  bool try_run(const Job& job) {
+    std::unique_lock only_job(busy_, std::try_to_lock);
     if (!only_job) return false;
-    {
-      std::lock_guard lock(mutex_);
-      piece_ = &piece, pieces_ = pieces, next_ = 0;
-      ++generation_;
-    }
-    wake_.notify_all();
+    job_ = job, next_ = 0;
+    open_ = true;
+    ++generation_;
+    generation_.notify_all();
     take_pieces();
-    std::unique_lock lock(mutex_);
-    pieces_ = 0;  // a worker that wakes only now finds nothing to do
-    done_.wait(lock, [this] { return active_ == 0; });
+    // All pieces are claimed. A worker that claimed one is inside; one that enters from now on finds the job closed.
+    open_ = false;
+    for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
     return true;
   }
 
  private:
   void work() {
-    uint64_t seen = 0;
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      wake_.wait(lock, [&] { return generation_ != seen; });
-      seen = generation_;
-      if (next_ >= pieces_) continue;
-      ++active_;
-      lock.unlock();
-      take_pieces();
-      lock.lock();
-      if (--active_ == 0) done_.notify_one();
+    for (uint32_t seen = 0;;) {
+      seen = changed(generation_, seen);
+      ++inside_;  // before it looks whether the job is open: the caller waits for all that are inside
+      if (open_) take_pieces();
+      if (--inside_ == 0) inside_.notify_one();
     }
   }
 
   void take_pieces() {
     inside_body = true;
-    for (int64_t i; (i = next_.fetch_add(1)) < pieces_;) {
-      try {
-        (*piece_)(i);
+    for (int64_t i; (i = next_++) < job_.pieces;) try {
+        job_.run(i);
       } catch (...) {
-        std::lock_guard lock(mutex_);
+        std::lock_guard lock(error_mutex_);
         if (!error_) error_ = std::current_exception();
       }
-    }
     inside_body = false;
   }
 
-  std::mutex job_mutex_, mutex_;
-  std::condition_variable wake_, done_;
-  const std::function<void(int64_t)>* piece_ = nullptr;
-  std::atomic<int64_t> pieces_ = 0, next_ = 0;
+  std::mutex busy_, error_mutex_;
+  Job job_{};  // written while no worker is inside an open job
+  std::atomic<int64_t> next_ = 0;
+  std::atomic<bool> open_ = false;
+  std::atomic<uint32_t> generation_ = 0;
+  std::atomic<int> inside_ = 0;
   std::exception_ptr error_;
-  uint64_t generation_ = 0;
-  int active_ = 0;
 };
 
 // The pool is leaked on purpose: its threads may outlive static destructors. A forked child has none of them, so it
@@ -121,13 +136,16 @@ int thread_count() {
   return count;
 }
 
-void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
-  if (n <= 0) return;
-  // Up to four pieces a thread even out unequal work.
-  int64_t pieces = std::min(n / std::max<int64_t>(grain, 1), int64_t(thread_count()) * 4);
-  auto piece = [&](int64_t i) { body(n * i / pieces, n * (i + 1) / pieces); };
-  if (pieces > 1 && thread_count() > 1 && !inside_body && pool().try_run(pieces, piece)) return;
-  body(0, n);
+namespace detail {
+
+int64_t pieces_of(int64_t n, int64_t grain) {
+  if (thread_count() == 1 || inside_body) return 1;
+  return std::min(n / std::max<int64_t>(grain, 1), int64_t(thread_count()) * 4);  // up to four a thread even out
 }
 
+void run_pieces(int64_t n, int64_t pieces, void (*call)(void*, int64_t, int64_t), void* body) {
+  if (!pool().try_run({n, pieces, call, body})) call(body, 0, n);
+}
+
+}  // namespace detail
 }  // namespace minidnn::cpu

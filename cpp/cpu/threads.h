@@ -3,15 +3,27 @@
 // computed whole by one thread, so results do not depend on how many there are.
 #pragma once
 #include <cstdint>
-#include <functional>
+#include <type_traits>
 
 namespace minidnn::cpu {
 
 // OMP_NUM_THREADS if set, else the cores this process may run on.
 int thread_count();
 
+namespace detail {
+void run_pieces(int64_t n, int64_t pieces, void (*call)(void*, int64_t, int64_t), void* body);
+int64_t pieces_of(int64_t n, int64_t grain);  // 1 where threads would not pay, or are not to be had
+}  // namespace detail
+
 // Calls body(begin, end) on pieces of [0, n) of at least `grain` items each; returns when all are done. The caller works
 // too. Runs inline when there is one piece, or when called from inside a body. The first exception is rethrown.
-void parallel_for(int64_t n, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
+  if (n <= 0) return;
+  const int64_t pieces = detail::pieces_of(n, grain);
+  if (pieces <= 1) return body(int64_t(0), n);
+  using B = std::remove_reference_t<Body>;
+  auto call = [](void* b, int64_t begin, int64_t end) { (*static_cast<B*>(b))(begin, end); };
+  detail::run_pieces(n, pieces, call, const_cast<void*>(static_cast<const void*>(&body)));
+}
 
 }  // namespace minidnn::cpu

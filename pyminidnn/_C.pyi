@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -253,6 +253,14 @@ def conv_backward_filter(dy: DeviceTensor, x: DeviceTensor, w_shape: collections
     ...
 def conv_forward(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: str | None, mode: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
+def cpu_isa() -> str:
+    """
+    The one that CPU engines use: the best, or what PYMINIDNN_CPU_ISA names.
+    """
+def cpu_isas() -> list:
+    """
+    The instruction sets of this machine that CPU engines are compiled for, the best first.
+    """
 def cuda_device_count() -> int:
     ...
 def device_info(device: str) -> dict:

@@ -54,7 +54,7 @@ def default_device() -> str:
 def _info() -> int:
     print(f"pyminidnn {dnn.__version__} in {Path(dnn.__file__).parent}")
     cpu = _C.device_info("cpu")
-    print(f"cpu         {cpu['units']} threads, {cpu['memory_bytes'] / 1e9:.0f} GB")
+    print(f"cpu         {cpu['units']} threads, {_C.cpu_isa()}, {cpu['memory_bytes'] / 1e9:.0f} GB")
     for i in range(_C.cuda_device_count()):
         gpu = _C.device_info(f"cuda:{i}")
         print(

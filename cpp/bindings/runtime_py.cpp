@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this machine has: devices, NVRTC, kernel caches; and the manifest for compiling ahead of time.
 #include "cpp/bindings/casters.h"
+#include "cpp/cpu/isa.h"
 #include "cpp/engine/registry.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/driver.h"
@@ -29,6 +30,18 @@ void bind_runtime(py::module_& m) {
       },
       py::arg("device"),
       "Model, architecture and rates as estimates use them; units are SMs on a GPU, threads on the CPU.");
+  m.def(
+      "cpu_isas",
+      [] {
+        py::list all;
+        for (cpu::Isa i : {cpu::Isa::v4, cpu::Isa::v3, cpu::Isa::v2, cpu::Isa::native})
+          if (cpu::has(i)) all.append(name(i));
+        return all;
+      },
+      "The instruction sets of this machine that CPU engines are compiled for, the best first.");
+  m.def(
+      "cpu_isa", [] { return name(cpu::isa()); },
+      "The one that CPU engines use: the best, or what PYMINIDNN_CPU_ISA names.");
   m.def(
       "driver_version",
       [] {

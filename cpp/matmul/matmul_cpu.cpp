@@ -14,10 +14,9 @@ namespace minidnn {
 namespace {
 
 template <class Acc>
-const cpu::GemmKernel<Acc>& micro_kernel() {
-  static const cpu::GemmKernels& best = *cpu::gemm_kernels(0);
-  if constexpr (sizeof(Acc) == 8) return best.f64;
-  else return best.f32;
+const GemmKernel<Acc>& micro_kernel() {
+  if constexpr (sizeof(Acc) == 8) return gemm_kernels().f64;
+  else return gemm_kernels().f32;
 }
 
 // How a product is cut. m and n are multiples of the micro-kernel's rows and columns.
@@ -30,7 +29,7 @@ struct Tiling {
 
 template <class Acc>
 Tiling tiling(const MatmulProblem& p, const Device& d) {
-  const cpu::GemmKernel<Acc>& kernel = micro_kernel<Acc>();
+  const GemmKernel<Acc>& kernel = micro_kernel<Acc>();
   MatmulSizes s = sizes_of(p);
   auto up_to = [](int64_t most, int64_t size, int64_t unit) { return ceil_div(min_of(most, size), unit) * unit; };
   // Packed a and the sums, 2 x 150 KB, stay in a second-level cache, a panel of b in the first. The length of a slice
@@ -72,7 +71,7 @@ void pack(const T* __restrict from, int64_t row, int64_t column, int64_t rows, i
           Acc* __restrict to) {
   int64_t whole = rows / width * width;
   bool along_rows = std::abs(row) <= std::abs(column);         // in memory, where reads should go
-  with_constant<4, 6, 8, 12, 16, 32>(width, [=](auto width) {  // as in cpp/cpu/gemm_kernel_<isa>.cpp
+  with_constant<4, 6, 8, 12, 16, 32>(width, [=](auto width) {  // as in cpp/cpu/gemm_kernel_isa.cpp
     if (along_rows)
       with_constant<1>(row, [=](auto unit) {
         for (int64_t k = 0; k < length; ++k)
@@ -96,7 +95,7 @@ void pack(const T* __restrict from, int64_t row, int64_t column, int64_t rows, i
 template <class T, class Y>
 void compute_tile(const MatmulProblem& p, const MatmulArgs& args, const Tiling& t, int64_t tile, void* room) {
   using Acc = Accumulator<T>;
-  const cpu::GemmKernel<Acc>& kernel = micro_kernel<Acc>();
+  const GemmKernel<Acc>& kernel = micro_kernel<Acc>();
   MatmulSizes s = sizes_of(p);
   int64_t batch = tile / (t.rows * t.columns), row = tile / t.columns % t.rows * t.m, column = tile % t.columns * t.n;
   int64_t rows = min_of(t.m, s.m - row), columns = min_of(t.n, s.n - column);

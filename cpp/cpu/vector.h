@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// GCC's and Clang's vector types, as wide as the instruction set that a file is compiled for. For X_isa.cpp files alone.
+#pragma once
+#include <cstdint>
+
+#ifndef MINIDNN_ISA
+#error "compiled once per instruction set: name the file X_isa.cpp"
+#endif
+
+namespace minidnn::MINIDNN_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kVectorBytes = 64;
+constexpr int kVectorRegisters = 32;
+#elif defined(__AVX__)
+constexpr int kVectorBytes = 32;
+constexpr int kVectorRegisters = 16;
+#elif defined(__aarch64__)
+constexpr int kVectorBytes = 16;
+constexpr int kVectorRegisters = 32;
+#else
+constexpr int kVectorBytes = 16;
+constexpr int kVectorRegisters = 16;
+#endif
+
+template <class T> struct VectorOf {
+  typedef T type __attribute__((vector_size(kVectorBytes)));
+};
+template <class T> using Vector = typename VectorOf<T>::type;
+template <class T> constexpr int kLanes = kVectorBytes / int(sizeof(T));
+
+// Aligned or not.
+template <class T> inline __attribute__((always_inline)) Vector<T> load(const T* from) {
+  Vector<T> v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+template <class T> inline __attribute__((always_inline)) void store(T* to, Vector<T> v) {
+  __builtin_memcpy(to, &v, sizeof v);
+}
+
+}  // namespace minidnn::MINIDNN_ISA

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CPU engines on every instruction set that this machine has: the other tests use the best."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyminidnn import _C
+
+HERE = Path(__file__).parent
+
+
+def run(isa: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYMINIDNN_CPU_ISA": isa}
+    return subprocess.run([sys.executable, *arguments], env=environment, cwd=HERE, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("isa", [i for i in _C.cpu_isas() if i != _C.cpu_isa()])
+def test_every_engine_on(isa: str) -> None:
+    done = run(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "cpu", "test_every_engine.py")
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert " passed" in done.stdout
+
+
+def test_the_best_is_chosen() -> None:
+    assert run("", "-c", "from pyminidnn import _C; print(_C.cpu_isa())").stdout.strip() == _C.cpu_isas()[0]
+
+
+def test_an_unknown_one_is_refused() -> None:
+    done = run("sse17", "-c", "from pyminidnn import _C; _C.cpu_isa()")
+    assert f"PYMINIDNN_CPU_ISA is 'sse17'; this machine has {', '.join(_C.cpu_isas())}" in done.stderr

@@ -6,28 +6,126 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
+template <class T> const T* at_byte(const T* p, int64_t bytes) {
+  return reinterpret_cast<const T*>(reinterpret_cast<const char*>(p) + bytes);
+}
+
 // kRows x kVectors sums stay in registers; each step loads kVectors vectors of b and broadcasts kRows elements of a.
-template <class T, int kRows, int kVectors> void multiply(int64_t k, const T* a, const T* b, T* sums, int64_t pitch) {
+template <class T, int kRows, int kVectors>
+void multiply(const GemmSegment* segment, int64_t segments, int64_t run, const T* a, int64_t a_step, const T* b,
+              int64_t b_step, T* to, int64_t pitch, bool add) {
   Vector<T> tile[kRows][kVectors] = {};
-  for (; k > 0; --k, a += kRows, b += kVectors * kLanes<T>) {
-    Vector<T> row[kVectors];
-    for (int j = 0; j < kVectors; ++j) row[j] = load(b + j * kLanes<T>);
+  for (; segments > 0; --segments, ++segment) {
+    const T *row[kRows], *column = at_byte(b, segment->b);
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i)
+    for (int i = 0; i < kRows; ++i) row[i] = at_byte(a, segment->a[i]);
 #pragma GCC unroll 4
-      for (int j = 0; j < kVectors; ++j) tile[i][j] += a[i] * row[j];
+    for (int64_t k = run, at = 0; k > 0; --k, at += a_step, column += b_step) {
+      Vector<T> v[kVectors];
+#pragma GCC unroll 4
+      for (int j = 0; j < kVectors; ++j) v[j] = load(column + j * kLanes<T>);
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+        for (int j = 0; j < kVectors; ++j) tile[i][j] += row[i][at] * v[j];
+    }
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < kVectors; ++j) {
-      T* at = sums + i * pitch + j * kLanes<T>;
-      store(at, load(at) + tile[i][j]);
+      T* out = to + i * pitch + j * kLanes<T>;
+      store(out, add ? load(out) + tile[i][j] : tile[i][j]);
     }
 }
 
+// The rows of a square block become its columns: log2 times, rows of the upper half alternate with those of the lower.
+template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
+  constexpr int n = kLanes<T>;
+  typedef decltype(Vector<T>{} < Vector<T>{}) Mask;
+  Mask low, high;
+  for (int i = 0; i < n; ++i) low[i] = i / 2 + i % 2 * n, high[i] = low[i] + n / 2;
+#pragma GCC unroll 4
+  for (int stage = 1; stage < n; stage *= 2) {
+    Vector<T> next[n];
+#pragma GCC unroll 16
+    for (int i = 0; i < n / 2; ++i) {
+      next[2 * i] = __builtin_shuffle(v[i], v[i + n / 2], low);
+      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + n / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n; ++i) v[i] = next[i];
+  }
+}
+
+template <class T>
+void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
+  constexpr int n = kLanes<T>;
+  const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
+  for (int64_t i = 0; i < whole_rows; i += n) {
+    for (int64_t j = 0; j < whole_columns; j += n) {
+      Vector<T> block[n];
+#pragma GCC unroll 16
+      for (int r = 0; r < n; ++r) block[r] = load(from + (i + r) * pitch + j);
+      transpose_block<T>(block);
+#pragma GCC unroll 16
+      for (int c = 0; c < n; ++c) store(to + (j + c) * to_pitch + i, block[c]);
+    }
+    for (int64_t j = whole_columns; j < columns; ++j)
+      for (int r = 0; r < n; ++r) to[j * to_pitch + i + r] = from[(i + r) * pitch + j];
+  }
+  for (int64_t i = whole_rows; i < rows; ++i)
+    for (int64_t j = 0; j < columns; ++j) to[j * to_pitch + i] = from[i * pitch + j];
+}
+
+template <class T, int kColumns>
+void pack(const T* from, int64_t column, int64_t step, int64_t count, int64_t length, T* to) {
+  if (column == 1 && count == kColumns)
+    for (int64_t k = 0; k < length; ++k)
+      for (int j = 0; j < kColumns; ++j) to[k * kColumns + j] = from[k * step + j];
+  else if (step == 1 && count == kColumns) transpose(from, column, kColumns, length, to, kColumns);
+  else
+    for (int64_t k = 0; k < length; ++k)
+      for (int j = 0; j < kColumns; ++j) to[k * kColumns + j] = j < count ? from[j * column + k * step] : T(0);
+}
+
+template <Activation mode> void activate_row(float* v, int64_t n, float alpha) {
+  for (int64_t j = 0; j < n; ++j) v[j] = activate<mode>(v[j], alpha);
+}
+
+template <class T, class Y>
+void finish(const GemmFinish& f, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
+            const int64_t* y_rows, const void* c, const int64_t* c_rows, const void* bias) {
+  for (int64_t i = 0; i < rows; ++i) {
+    float* v = sums + i * pitch;
+    if (f.alpha != 1)
+      for (int64_t j = 0; j < columns; ++j) v[j] *= f.alpha;
+    if (c) {
+      const Y* from = static_cast<const Y*>(c) + c_rows[i];
+      if (f.c_column == 1)
+        for (int64_t j = 0; j < columns; ++j) v[j] += f.beta * float(from[j]);
+      else
+        for (int64_t j = 0; j < columns; ++j) v[j] += f.beta * float(from[j * f.c_column]);
+    }
+    if (bias) {
+      const T* from = static_cast<const T*>(bias) + i * f.bias_row;
+      if (f.bias_column == 1)
+        for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j]);
+      else
+        for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j * f.bias_column]);
+    }
+    if (f.activation != Activation::identity)
+      with_activation(f.activation, [&](auto mode) { activate_row<mode.value>(v, columns, f.activation_alpha); });
+    Y* to = static_cast<Y*>(y) + y_rows[i];
+    if (f.y_column == 1)
+      for (int64_t j = 0; j < columns; ++j) to[j] = Y(v[j]);
+    else
+      for (int64_t j = 0; j < columns; ++j) to[j * f.y_column] = Y(v[j]);
+  }
+}
+
 template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
-  return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>};
+  return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>};
 }
 // All but a few registers hold sums: a row of b takes 2, an element of a 1, or none where the instruction that uses it
 // broadcasts it. Without a fused multiply-add each product needs one more.
@@ -36,6 +134,12 @@ constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 }  // namespace
 
 extern const GemmKernels gemm_kernels;
-const GemmKernels gemm_kernels = {kernel<float, kRows, 2>(), kernel<double, kRows, 2>()};
+const GemmKernels gemm_kernels = {
+    kernel<float, kRows, 2>(),
+    kernel<double, kRows, 2>(),
+    transpose<float>,
+    {finish<float, float>, finish<float16, float16>, finish<bfloat16, bfloat16>, finish<float16, float>,
+     finish<bfloat16, float>},
+};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -2,6 +2,7 @@
 // The CPU engines' threads: a pool made at first use, remade in a forked child. An item of a range is
 // computed whole by one thread, so results do not depend on how many there are.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <type_traits>
 
@@ -24,6 +25,16 @@ template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
   using B = std::remove_reference_t<Body>;
   auto call = [](void* b, int64_t begin, int64_t end) { (*static_cast<B*>(b))(begin, end); };
   detail::run_pieces(n, pieces, call, const_cast<void*>(static_cast<const void*>(&body)));
+}
+
+// Calls body(item, room) for each item of [0, n), in whatever order threads come to them. No two calls at a time have one
+// room, of which there are thread_count().
+template <class Body> void parallel_items(int64_t n, Body&& body) {
+  std::atomic<int64_t> next = 0;
+  parallel_for(n < thread_count() ? n : thread_count(), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t room = begin; room < end; ++room)
+      for (int64_t item; (item = next++) < n;) body(item, room);
+  });
 }
 
 }  // namespace minidnn::cpu

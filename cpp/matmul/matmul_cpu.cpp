@@ -109,9 +109,12 @@ void compute_tile(const MatmulProblem& p, const MatmulArgs& args, const Tiling& 
     int64_t length = min_of(t.k, s.k - k);
     pack(a.at(row, k), a.row, a.column, rows, length, kernel.rows, packed_a);
     pack(b.at(k, column), b.column, b.row, columns, length, kernel.columns, packed_b);
+    GemmSegment packed{};
+    for (int64_t i = 0; i < kernel.rows; ++i) packed.a[i] = i * int64_t(sizeof(Acc));
     for (int64_t j = 0; j < columns; j += kernel.columns)
       for (int64_t i = 0; i < rows; i += kernel.rows)
-        kernel.multiply(length, packed_a + i * length, packed_b + j * length, sums + i * t.n + j, t.n);
+        kernel.multiply(&packed, 1, length, packed_a + i * length, kernel.rows, packed_b + j * length, kernel.columns,
+                        sums + i * t.n + j, t.n, true);
   }
 
   MatmulEpilogue<T, Y> epilogue(p, args, batch);

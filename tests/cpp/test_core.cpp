@@ -577,8 +577,7 @@ static void test_parallel_for() {
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {
-    while (!stop) {
-    }
+    while (!stop) {}
   });
   for (auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5); std::chrono::steady_clock::now() < end;)
     for (int round = 0; round < 1000; ++round) {

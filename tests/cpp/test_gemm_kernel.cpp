@@ -16,7 +16,9 @@ static int failures(const GemmKernel<T>& kernel, const char* isa) {
     // Small integers: every order of summation gives the same.
     for (size_t i = 0; i < a.size(); ++i) a[i] = T(int(i * 7 % 11) - 5);
     for (size_t i = 0; i < b.size(); ++i) b[i] = T(int(i * 5 % 13) - 6);
-    kernel.multiply(k, a.data(), b.data(), sums.data(), pitch);
+    GemmSegment packed{};
+    for (int64_t i = 0; i < rows; ++i) packed.a[i] = i * int64_t(sizeof(T));
+    kernel.multiply(&packed, 1, k, a.data(), rows, b.data(), columns, sums.data(), pitch, true);
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < pitch; ++j) {
         T want = 2;

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.conv.tiles: forward and backward_data as products whose operands stay where they are. A tile's rows are pixels of
+// the result, its columns 16 or so channels, and a run of k the input channels under one tap: where that tap meets
+// padding, the row reads zeros instead. Nothing is unrolled into columns; the weights alone are packed, once per call.
+// A strided backward_data falls into phases, pixels that meet the same taps, each a convolution of its own.
+// What the kernel can not read is first copied to float32 channels-last: NCHW, 16-bit types, and a first layer's few
+// channels, there with the padding, so that a run goes over all taps of a line.
+#include <algorithm>
+#include <cstring>
+
+#include "cpp/conv/conv.h"
+#include "cpp/cpu/gemm_kernel.h"
+#include "cpp/cpu/threads.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kBlockTiles = 16;  // whose input stays in the first cache levels while the weights go by
+
+int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
+
+struct Tap {
+  int64_t w, shift[kMaxSpatial];  // its element of the weights, and of the input: pixel t reads t * step + shift
+};
+// The pixels first + t * step of the result, t < count, and the taps they all meet.
+struct Phase {
+  int64_t first[kMaxSpatial], count[kMaxSpatial];
+  std::vector<Tap> taps;
+  int64_t weights_at = 0;  // packed, of the first group and panel
+};
+
+// One item of work: some rows by some panels.
+struct Block {
+  int64_t phase, group, row, rows, panel, panels;
+};
+
+struct TilesPlan final : Plan<ConvProblem> {
+  ConvProblem p;
+  ConvGeometry g;
+  bool backward;
+  int64_t threads, merged = 1;             // taps that make one run
+  ConvSide in, out;                        // as read and written; `in` is the copy where there is one
+  ConvSide source;                         // what the copy is made of
+  int64_t border[kMaxSpatial]{};           // zeros around a copy
+  bool copies = false, last = false;       // last: the result's channels are neighbours
+  int64_t channels, columns, panels;       // of a group: input's, result's, and panels of these
+  int64_t w_in, w_out, step[kMaxSpatial];  // strides of the weights; of the result's pixels in a phase
+  int64_t in_step[kMaxSpatial];            // of the input's
+  std::vector<Phase> phases;
+  std::vector<Block> blocks;
+  size_t weights_at = 0, copy_at = 0, zeros_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
+  size_t sums_at = 0, lines_at = 0;  // in a room, behind the segments
+  const GemmKernels& kernels = gemm_kernels();
+  const GemmKernel<float>& kernel = kernels.f32;
+
+  TilesPlan(const ConvProblem& problem, const Device& d)
+      : p(problem), g(conv_geometry(problem)), backward(g.backward_data), threads(d.sm_count) {
+    in = source = backward ? g.y : g.x;
+    out = conv_out(g);
+    channels = in.channels, columns = out.channels, panels = ceil_div(columns, kernel.columns);
+    w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
+    last = out.channel == 1 || columns * g.groups == 1;
+    make_phases();
+    make_copy();
+    make_blocks();
+    auto reserve = [&](size_t size) {
+      size_t at = bytes;
+      bytes += ceil_div<size_t>(size, 4096) * 4096;
+      return at;
+    };
+    int64_t taps = 0;
+    for (Phase& phase : phases) {
+      phase.weights_at = taps * channels * g.groups * panels * kernel.columns;
+      taps += int64_t(phase.taps.size());
+    }
+    weights_at = reserve(size_t(taps * channels * g.groups * panels * kernel.columns) * 4);
+    if (copies) copy_at = reserve(size_t(g.images * in.image + 16) * 4);
+    zeros_at = reserve(size_t(channels * merged) * 4);
+    size_t segments = 0;
+    for (const Phase& phase : phases) segments = std::max(segments, phase.taps.size() / size_t(merged));
+    const int64_t rows = kBlockTiles * kernel.rows;
+    sums_at = ceil_div<size_t>(segments * kBlockTiles * sizeof(GemmSegment), 64) * 64;
+    lines_at = sums_at + size_t(rows * kernel.columns) * 4;
+    room_bytes = lines_at + (last ? 0 : size_t(rows * kernel.columns) * 4);
+    rooms_at = reserve(room_bytes * size_t(threads));
+  }
+
+  void make_phases() {
+    int64_t number[kMaxSpatial];
+    for (int j = 0; j < kMaxSpatial; ++j) {
+      number[j] = backward ? std::min(g.stride[j], out.size[j]) : 1;
+      step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
+    }
+    Odometer<3> at(number, 0);
+    for (int64_t i = 0; i < volume(number); ++i, at.advance()) {
+      Phase phase;
+      for (int j = 0; j < kMaxSpatial; ++j) {
+        phase.first[j] = at.at[j];
+        phase.count[j] = ceil_div(out.size[j] - at.at[j], step[j]);
+      }
+      Odometer<3> r(g.window, 0);
+      for (int64_t n = 0; n < volume(g.window); ++n, r.advance()) {
+        Tap tap{g.w_origin, {}};
+        bool meets = true;
+        for (int j = 0; j < kMaxSpatial; ++j) {
+          int64_t reach = backward ? at.at[j] + g.pad[j] - r.at[j] * g.dilation[j] : r.at[j] * g.dilation[j] - g.pad[j];
+          if (backward) meets = meets && reach % g.stride[j] == 0;
+          tap.shift[j] = backward ? reach / g.stride[j] : reach;
+          tap.w += r.at[j] * g.w_space[j];
+        }
+        if (meets) phase.taps.push_back(tap);
+      }
+      phases.push_back(std::move(phase));
+    }
+  }
+
+  void make_copy() {
+    const bool few = channels < kernel.columns && !backward && g.groups == 1 && g.dilation[2] == 1 && g.window[2] > 1;
+    copies = operand_dtype(p) != DType::float32 || (in.channel != 1 && channels * g.groups > 1) || few;
+    if (!copies) return;
+    if (few) {
+      merged = g.window[2];
+      for (int j = 0; j < kMaxSpatial; ++j) {
+        // As far as the windows reach, to either side.
+        border[j] = std::max(
+            g.pad[j], (g.y.size[j] - 1) * g.stride[j] + (g.window[j] - 1) * g.dilation[j] + 1 - g.pad[j] - g.x.size[j]);
+        border[j] = std::max<int64_t>(border[j], 0);
+        in.size[j] += 2 * border[j];
+        for (Tap& tap : phases[0].taps) tap.shift[j] += border[j];
+      }
+    }
+    in.channel = 1;
+    in.space[2] = channels * g.groups;
+    in.space[1] = in.space[2] * in.size[2];
+    in.space[0] = in.space[1] * in.size[1];
+    in.image = in.space[0] * in.size[0];
+  }
+
+  void make_blocks() {
+    const int64_t most = kBlockTiles * kernel.rows;
+    int64_t all = 0;
+    for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
+    // Some four items a thread even out.
+    int64_t share = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4));
+    share = std::min(share, panels);
+    for (int64_t i = 0; i < int64_t(phases.size()); ++i) {
+      const int64_t rows = g.images * volume(phases[size_t(i)].count);
+      if (rows == 0) continue;
+      // Blocks of one length, but for the last: no rest of one tile.
+      const int64_t number = ceil_div(rows, most), length = ceil_div(ceil_div(rows, number), kernel.rows) * kernel.rows;
+      for (int64_t group = 0; group < g.groups; ++group)
+        for (int64_t row = 0; row < rows; row += length)
+          for (int64_t panel = 0; panel < panels; panel += share)
+            blocks.push_back({i, group, row, std::min(length, rows - row), panel, std::min(share, panels - panel)});
+    }
+  }
+
+  template <class T> void pack_weights(const T* w, float* to) const {
+    const int64_t size = channels * kernel.columns;  // of a tap's panel
+    for (const Phase& phase : phases) {
+      const int64_t taps = int64_t(phase.taps.size());
+      cpu::parallel_for(g.groups * panels * taps, 65536 / size + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t tap = i % taps, panel = i / taps % panels, group = i / taps / panels;
+          const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
+          const T* from = w + phase.taps[size_t(tap)].w + group * g.y.channels * g.w_filter + first * w_out;
+          float* at = to + phase.weights_at + i * size;
+          if constexpr (sizeof(T) == 4) kernel.pack(from, w_out, w_in, count, channels, at);
+          else
+            for (int64_t k = 0; k < channels; ++k)
+              for (int64_t j = 0; j < kernel.columns; ++j)
+                at[k * kernel.columns + j] = j < count ? float(from[j * w_out + k * w_in]) : 0;
+        }
+      });
+    }
+  }
+
+  // A line of pixels is one item.
+  template <class T> void copy_input(const T* x, float* to) const {
+    const int64_t all = channels * g.groups;
+    const int64_t lines[] = {g.images, in.size[0], in.size[1]};
+    cpu::parallel_for(lines[0] * lines[1] * lines[2], 16384 / (in.size[2] * all) + 1, [&](int64_t begin, int64_t end) {
+      Odometer<3> line(lines, begin);
+      for (int64_t i = begin; i < end; ++i, line.advance()) {
+        float* at = to + line.at[0] * in.image + line.at[1] * in.space[0] + line.at[2] * in.space[1];
+        const int64_t a = line.at[1] - border[0], b = line.at[2] - border[1], edge = border[2] * all;
+        if (a < 0 || a >= source.size[0] || b < 0 || b >= source.size[1]) {
+          std::fill_n(at, in.space[1], 0.0f);
+          continue;
+        }
+        const T* from = x + line.at[0] * source.image + a * source.space[0] + b * source.space[1];
+        std::fill_n(at, edge, 0.0f);
+        std::fill_n(at + in.space[1] - edge, edge, 0.0f);
+        at += edge;
+        if (sizeof(T) == 4 && source.space[2] == 1)
+          kernels.transpose(reinterpret_cast<const float*>(from), source.channel, all, source.size[2], at, all);
+        else if (source.channel == 1)
+          for (int64_t w = 0; w < source.size[2]; ++w)
+            for (int64_t c = 0; c < all; ++c) at[w * all + c] = float(from[w * source.space[2] + c]);
+        else
+          for (int64_t c = 0; c < all; ++c)
+            for (int64_t w = 0; w < source.size[2]; ++w)
+              at[w * all + c] = float(from[w * source.space[2] + c * source.channel]);
+      }
+    });
+  }
+
+  template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
+    float* weights = reinterpret_cast<float*>(workspace + weights_at);
+    float* zeros = reinterpret_cast<float*>(workspace + zeros_at);
+    std::fill_n(zeros, channels * merged, 0.0f);
+    pack_weights(static_cast<const T*>(args.w), weights);
+    const void* given = backward ? args.dy : args.x;
+    if (copies) copy_input(static_cast<const T*>(given), reinterpret_cast<float*>(workspace + copy_at));
+    const float* x = copies ? reinterpret_cast<const float*>(workspace + copy_at) : static_cast<const float*>(given);
+    cpu::parallel_items(int64_t(blocks.size()), [&](int64_t i, int64_t room) {
+      compute_block<T, Y>(blocks[size_t(i)], args, x, weights, zeros, workspace + rooms_at + size_t(room) * room_bytes);
+    });
+  }
+
+  template <class T, class Y> void compute_block(const Block& block, const ConvArgs& args, const float* x,
+                                                 const float* weights, const float* zeros, char* room) const {
+    const Phase& phase = phases[size_t(block.phase)];
+    const int64_t runs = int64_t(phase.taps.size()) / merged, tiles = ceil_div(block.rows, kernel.rows);
+    GemmSegment* segments = reinterpret_cast<GemmSegment*>(room);
+    float* sums = reinterpret_cast<float*>(room + sums_at);
+    float* lines = reinterpret_cast<float*>(room + lines_at);
+    int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];
+
+    x += block.group * channels;
+    const int64_t nowhere = (zeros - x) * int64_t(sizeof(float));  // a row of zeros, as seen from x
+    const int64_t sizes[] = {g.images, phase.count[0], phase.count[1], phase.count[2]};
+    Odometer<4> pixel(sizes, block.row);
+    for (int64_t row = 0; row < tiles * kernel.rows; ++row) {
+      GemmSegment* tile = segments + row / kernel.rows * runs;
+      const int64_t lane = row % kernel.rows;
+      if (row >= block.rows) {  // computed, and not used
+        for (int64_t s = 0; s < runs; ++s) tile[s].a[lane] = nowhere;
+        continue;
+      }
+      int64_t origin = pixel.at[0] * in.image, place[kMaxSpatial];
+      y_rows[row] = pixel.at[0] * out.image, c_rows[row] = pixel.at[0] * g.residual.image;
+      for (int j = 0; j < kMaxSpatial; ++j) {
+        place[j] = pixel.at[1 + j] * in_step[j];
+        origin += place[j] * in.space[j];
+        const int64_t at = phase.first[j] + pixel.at[1 + j] * step[j];
+        y_rows[row] += at * out.space[j], c_rows[row] += at * g.residual.space[j];
+      }
+      for (int64_t s = 0; s < runs; ++s) {
+        const Tap& tap = phase.taps[size_t(s * merged)];
+        int64_t at = origin;
+        bool inside = true;
+        for (int j = 0; j < kMaxSpatial; ++j) {
+          inside = inside && uint64_t(place[j] + tap.shift[j]) < uint64_t(in.size[j]);
+          at += tap.shift[j] * in.space[j];
+        }
+        tile[s].a[lane] = inside ? at * int64_t(sizeof(float)) : nowhere;
+      }
+      pixel.advance();
+    }
+    const int64_t run = channels * merged, panel_size = int64_t(phase.taps.size()) * channels * kernel.columns;
+    for (int64_t t = 0; t < tiles; ++t)
+      for (int64_t s = 0; s < runs; ++s) segments[t * runs + s].b = s * run * kernel.columns * int64_t(sizeof(float));
+
+    GemmFinish finish;
+    finish.activation = g.activation, finish.activation_alpha = float(args.activation_alpha);
+    finish.beta = 1;
+    const int64_t size = int64_t(sizeof(Y));
+    const void* bias = g.has_bias ? args.bias : nullptr;
+    const int which = sizeof(T) == 4               ? 0
+                      : std::is_same_v<T, float16> ? (sizeof(Y) == 4 ? 3 : 1)
+                      : sizeof(Y) == 4             ? 4
+                                                   : 2;
+    const bool straight = last && sizeof(Y) == 4 && !bias && !args.residual && finish.plain();
+    for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
+      const float* b = weights + phase.weights_at + (block.group * panels + panel) * panel_size;
+      const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
+      const int64_t channel = block.group * columns + first;
+      char* y = static_cast<char*>(args.out) + channel * out.channel * size;
+      const char* c =
+          args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
+      const char* bias_at =
+          bias ? static_cast<const char*>(bias) + channel * g.bias_stride * int64_t(sizeof(T)) : nullptr;
+      for (int64_t t = 0; t < tiles; ++t) {
+        const int64_t row = t * kernel.rows;
+        float* to = sums + row * kernel.columns;
+        int64_t pitch = kernel.columns;
+        const bool whole = straight && count == kernel.columns && row + kernel.rows <= block.rows;
+        if (whole && evenly_spaced(y_rows + row, kernel.rows))
+          to = reinterpret_cast<float*>(y) + y_rows[row], pitch = y_rows[row + 1] - y_rows[row];
+        kernel.multiply(segments + t * runs, runs, run, x, 1, b, kernel.columns, to, pitch, false);
+        if (last && pitch == kernel.columns && to == sums + row * kernel.columns) {
+          finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
+          kernels.finish[which](finish, to, pitch, std::min(kernel.rows, block.rows - row), count, y, y_rows + row, c,
+                                c_rows + row, bias_at);
+        }
+      }
+      if (last) continue;
+      // Pixels become columns; those at one step in the result, and in the residual, go together.
+      const int64_t line = tiles * kernel.rows;
+      kernels.transpose(sums, kernel.columns, block.rows, count, lines, line);
+      finish.bias_row = g.bias_stride;
+      int64_t y_channels[64], c_channels[64];
+      for (int64_t row = 0, end; row < block.rows; row = end) {
+        for (end = row + 1; end < block.rows && y_rows[end] - y_rows[end - 1] == y_rows[row + 1] - y_rows[row] &&
+                            (!c || c_rows[end] - c_rows[end - 1] == c_rows[row + 1] - c_rows[row]);)
+          ++end;
+        finish.y_column = end > row + 1 ? y_rows[row + 1] - y_rows[row] : 1;
+        finish.c_column = end > row + 1 ? c_rows[row + 1] - c_rows[row] : 1;
+        for (int64_t j = 0; j < count; ++j)
+          y_channels[j] = y_rows[row] + j * out.channel, c_channels[j] = c_rows[row] + j * g.residual.channel;
+        kernels.finish[which](finish, lines + row, line, count, end - row, y, y_channels, c, c_channels, bias_at);
+      }
+    }
+  }
+
+  static bool evenly_spaced(const int64_t* at, int64_t n) {
+    for (int64_t i = 2; i < n; ++i)
+      if (at[i] - at[i - 1] != at[1] - at[0]) return false;
+    return true;
+  }
+
+  void run(const ConvArgs& args, void* workspace, Stream) const override {
+    with_conv_types(p, [&](auto from, auto to) {
+      using T = typename decltype(from)::type;
+      using Y = typename decltype(to)::type;
+      if constexpr (sizeof(T) != 8) compute<T, Y>(args, static_cast<char*>(workspace));
+    });
+  }
+};
+
+struct Tiles final : Engine<ConvProblem> {
+  std::string name() const override { return "cpu.conv.tiles"; }
+  std::string why_not(const ConvProblem& p, const Device&) const override {
+    if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";
+    if (p.direction != ConvDirection::forward && p.direction != ConvDirection::backward_data)
+      return "computes results that have pixels: forward and backward_data";
+    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0)
+      return "needs at least one image, channel and filter to multiply";
+    return "";
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    ConvGeometry g = conv_geometry(p);
+    // Panels of few columns are as dear as whole ones, and so are runs of few channels as longer ones.
+    const ConvSide& out = conv_out(g);
+    const ConvSide& in = g.backward_data ? g.y : g.x;
+    double columns = double(gemm_kernels().f32.columns), used = double(out.channels);
+    double waste = std::ceil(used / columns) * columns / used * (1 + 4 / double(in.channels));
+    return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
+    return TilesPlan(p, d).bytes;
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    return std::make_unique<TilesPlan>(p, d);
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_tiles() {
+  static const Tiles engine;
+  return engine;
+}
+
+}  // namespace minidnn

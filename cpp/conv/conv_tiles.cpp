@@ -3,11 +3,11 @@
 // the result, its columns 16 or so channels, and a run of k the input channels under one tap: where that tap meets
 // padding, the row reads zeros instead. Nothing is unrolled into columns; the weights alone are packed, once per call.
 // A strided backward_data falls into phases, pixels that meet the same taps, each a convolution of its own.
-// What the kernel can not read is first copied to float32 channels-last: NCHW, 16-bit types, and a first layer's few
-// channels, there with the padding, so that a run goes over all taps of a line.
+// What the kernel can not read is copied first (channels_last.h).
 #include <algorithm>
 #include <cstring>
 
+#include "cpp/conv/channels_last.h"
 #include "cpp/conv/conv.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
@@ -38,14 +38,15 @@ struct TilesPlan final : Plan<ConvProblem> {
   ConvProblem p;
   ConvGeometry g;
   bool backward;
-  int64_t threads, merged = 1;             // taps that make one run
-  ConvSide in, out;                        // as read and written; `in` is the copy where there is one
-  ConvSide source;                         // what the copy is made of
-  int64_t border[kMaxSpatial]{};           // zeros around a copy
-  bool copies = false, last = false;       // last: the result's channels are neighbours
+  int64_t threads, merged = 1;  // taps that make one run
+  ChannelsLast input_;
+  ConvSide in, out;                        // as read and written
+  bool last = false;                       // the result's channels are neighbours
   int64_t channels, columns, panels;       // of a group: input's, result's, and panels of these
   int64_t w_in, w_out, step[kMaxSpatial];  // strides of the weights; of the result's pixels in a phase
   int64_t in_step[kMaxSpatial];            // of the input's
+  bool lines = false;                      // a filter's taps are neighbours, from this one on
+  int64_t lowest_tap = 0;
   std::vector<Phase> phases;
   std::vector<Block> blocks;
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
@@ -54,14 +55,26 @@ struct TilesPlan final : Plan<ConvProblem> {
   const GemmKernel<float>& kernel = kernels.f32;
 
   TilesPlan(const ConvProblem& problem, const Device& d)
-      : p(problem), g(conv_geometry(problem)), backward(g.backward_data), threads(d.sm_count) {
-    in = source = backward ? g.y : g.x;
-    out = conv_out(g);
+      : p(problem), g(conv_geometry(problem)), backward(g.backward_data), threads(d.sm_count), input_(input(p, g)) {
+    in = input_.side, out = conv_out(g);
     channels = in.channels, columns = out.channels, panels = ceil_div(columns, kernel.columns);
     w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
+    lowest_tap = g.w_origin;
+    int64_t dense = 1;
+    lines = volume(g.window) > 1 && volume(g.window) <= 256 && kernel.columns <= 32;
+    for (int j = kMaxSpatial - 1; j >= 0; --j) {
+      if (g.window[j] == 1) continue;
+      lines = lines && std::abs(g.w_space[j]) == dense;
+      lowest_tap += std::min<int64_t>(0, g.w_space[j] * (g.window[j] - 1));
+      dense *= g.window[j];
+    }
     last = out.channel == 1 || columns * g.groups == 1;
     make_phases();
-    make_copy();
+    if (merges(g)) {
+      merged = g.window[2];
+      for (Tap& tap : phases[0].taps)
+        for (int j = 0; j < kMaxSpatial; ++j) tap.shift[j] += input_.border[j];
+    }
     make_blocks();
     auto reserve = [&](size_t size) {
       size_t at = bytes;
@@ -74,7 +87,7 @@ struct TilesPlan final : Plan<ConvProblem> {
       taps += int64_t(phase.taps.size());
     }
     weights_at = reserve(size_t(taps * channels * g.groups * panels * kernel.columns) * 4);
-    if (copies) copy_at = reserve(size_t(g.images * in.image + 16) * 4);
+    copy_at = reserve(input_.bytes());
     zeros_at = reserve(size_t(channels * merged) * 4);
     size_t segments = 0;
     for (const Phase& phase : phases) segments = std::max(segments, phase.taps.size() / size_t(merged));
@@ -114,26 +127,19 @@ struct TilesPlan final : Plan<ConvProblem> {
     }
   }
 
-  void make_copy() {
-    const bool few = channels < kernel.columns && !backward && g.groups == 1 && g.dilation[2] == 1 && g.window[2] > 1;
-    copies = operand_dtype(p) != DType::float32 || (in.channel != 1 && channels * g.groups > 1) || few;
-    if (!copies) return;
-    if (few) {
-      merged = g.window[2];
-      for (int j = 0; j < kMaxSpatial; ++j) {
-        // As far as the windows reach, to either side.
-        border[j] = std::max(
-            g.pad[j], (g.y.size[j] - 1) * g.stride[j] + (g.window[j] - 1) * g.dilation[j] + 1 - g.pad[j] - g.x.size[j]);
-        border[j] = std::max<int64_t>(border[j], 0);
-        in.size[j] += 2 * border[j];
-        for (Tap& tap : phases[0].taps) tap.shift[j] += border[j];
-      }
+  // A first layer's few channels are copied with their padding: then a run goes over all taps of a line.
+  static ChannelsLast input(const ConvProblem& p, const ConvGeometry& g) {
+    int64_t border[kMaxSpatial]{};
+    const bool few = merges(g);
+    for (int j = 0; few && j < kMaxSpatial; ++j) {  // as far as the windows reach, to either side
+      const int64_t reach = (g.y.size[j] - 1) * g.stride[j] + (g.window[j] - 1) * g.dilation[j] + 1;
+      border[j] = std::max({int64_t(0), g.pad[j], reach - g.pad[j] - g.x.size[j]});
     }
-    in.channel = 1;
-    in.space[2] = channels * g.groups;
-    in.space[1] = in.space[2] * in.size[2];
-    in.space[0] = in.space[1] * in.size[1];
-    in.image = in.space[0] * in.size[0];
+    return {g.backward_data ? g.y : g.x, operand_dtype(p), g.images, g.groups, few, border};
+  }
+  static bool merges(const ConvGeometry& g) {
+    return g.x.channels < gemm_kernels().f32.columns && !g.backward_data && g.groups == 1 && g.dilation[2] == 1 &&
+           g.window[2] > 1;
   }
 
   void make_blocks() {
@@ -155,54 +161,51 @@ struct TilesPlan final : Plan<ConvProblem> {
     }
   }
 
+  // [panel, tap, channel, column], each phase by itself. Memory is read in the order it lies in: an item is a panel, or
+  // some channels of all panels where a channel's weights lie together.
   template <class T> void pack_weights(const T* w, float* to) const {
-    const int64_t size = channels * kernel.columns;  // of a tap's panel
-    for (const Phase& phase : phases) {
-      const int64_t taps = int64_t(phase.taps.size());
-      cpu::parallel_for(g.groups * panels * taps, 65536 / size + 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t tap = i % taps, panel = i / taps % panels, group = i / taps / panels;
+    const bool by_panel = w_in < w_out;
+    const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
+    const int64_t parts = by_panel ? panels : ceil_div(channels, some);
+    const int64_t grain = 32768 * parts / (taps * channels * panels * kernel.columns) + 1;
+    cpu::parallel_for(g.groups * parts, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t group = i / parts, part = i % parts, k = by_panel ? 0 : part * some;
+        for (int64_t panel = by_panel ? part : 0; panel < (by_panel ? part + 1 : panels); ++panel) {
           const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
-          const T* from = w + phase.taps[size_t(tap)].w + group * g.y.channels * g.w_filter + first * w_out;
-          float* at = to + phase.weights_at + i * size;
-          if constexpr (sizeof(T) == 4) kernel.pack(from, w_out, w_in, count, channels, at);
-          else
-            for (int64_t k = 0; k < channels; ++k)
-              for (int64_t j = 0; j < kernel.columns; ++j)
-                at[k * kernel.columns + j] = j < count ? float(from[j * w_out + k * w_in]) : 0;
+          const T* from = w + group * g.y.channels * g.w_filter + first * w_out;
+          const int64_t several = lines ? std::max<int64_t>(1, 256 / taps) : channels;
+          for (int64_t n = k, stop = std::min(k + some, channels); n < stop; n += several)
+            pack_part(from + n * w_in, std::min(several, stop - n), count, to + n * kernel.columns,
+                      group * panels + panel);
         }
-      });
-    }
-  }
-
-  // A line of pixels is one item.
-  template <class T> void copy_input(const T* x, float* to) const {
-    const int64_t all = channels * g.groups;
-    const int64_t lines[] = {g.images, in.size[0], in.size[1]};
-    cpu::parallel_for(lines[0] * lines[1] * lines[2], 16384 / (in.size[2] * all) + 1, [&](int64_t begin, int64_t end) {
-      Odometer<3> line(lines, begin);
-      for (int64_t i = begin; i < end; ++i, line.advance()) {
-        float* at = to + line.at[0] * in.image + line.at[1] * in.space[0] + line.at[2] * in.space[1];
-        const int64_t a = line.at[1] - border[0], b = line.at[2] - border[1], edge = border[2] * all;
-        if (a < 0 || a >= source.size[0] || b < 0 || b >= source.size[1]) {
-          std::fill_n(at, in.space[1], 0.0f);
-          continue;
-        }
-        const T* from = x + line.at[0] * source.image + a * source.space[0] + b * source.space[1];
-        std::fill_n(at, edge, 0.0f);
-        std::fill_n(at + in.space[1] - edge, edge, 0.0f);
-        at += edge;
-        if (sizeof(T) == 4 && source.space[2] == 1)
-          kernels.transpose(reinterpret_cast<const float*>(from), source.channel, all, source.size[2], at, all);
-        else if (source.channel == 1)
-          for (int64_t w = 0; w < source.size[2]; ++w)
-            for (int64_t c = 0; c < all; ++c) at[w * all + c] = float(from[w * source.space[2] + c]);
-        else
-          for (int64_t c = 0; c < all; ++c)
-            for (int64_t w = 0; w < source.size[2]; ++w)
-              at[w * all + c] = float(from[w * source.space[2] + c * source.channel]);
       }
     });
+  }
+  template <class T> void pack_part(const T* from, int64_t length, int64_t count, float* to, int64_t panel) const {
+    constexpr int64_t kMost = 256 * 32;
+    float rows[kMost];
+    const int64_t taps = volume(g.window), width = kernel.columns;
+    // Weights whose taps are neighbours: lines of them are transposed, and their rows go to where each tap's are.
+    const bool together = w_in == taps, by_lines = sizeof(T) == 4 && lines && length * taps * width <= kMost;
+    if (by_lines)
+      for (int64_t n = 0; n < (together ? 1 : length); ++n)
+        kernels.transpose(reinterpret_cast<const float*>(from) + lowest_tap + n * w_in, w_out, count,
+                          together ? length * taps : taps, rows + n * taps * width, width);
+    for (const Phase& phase : phases) {
+      float* at = to + phase.weights_at + panel * int64_t(phase.taps.size()) * channels * width;
+      for (const Tap& tap : phase.taps) {
+        if (by_lines)
+          for (int64_t n = 0; n < length; ++n)
+            std::memcpy(at + n * width, rows + (n * taps + tap.w - lowest_tap) * width, size_t(width) * sizeof(float));
+        else if constexpr (sizeof(T) == 4) kernel.pack(from + tap.w, w_out, w_in, count, length, at);
+        else
+          for (int64_t n = 0; n < length; ++n)
+            for (int64_t j = 0; j < width; ++j)
+              at[n * width + j] = j < count ? float(from[tap.w + j * w_out + n * w_in]) : 0;
+        at += channels * width;
+      }
+    }
   }
 
   template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
@@ -210,9 +213,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     float* zeros = reinterpret_cast<float*>(workspace + zeros_at);
     std::fill_n(zeros, channels * merged, 0.0f);
     pack_weights(static_cast<const T*>(args.w), weights);
-    const void* given = backward ? args.dy : args.x;
-    if (copies) copy_input(static_cast<const T*>(given), reinterpret_cast<float*>(workspace + copy_at));
-    const float* x = copies ? reinterpret_cast<const float*>(workspace + copy_at) : static_cast<const float*>(given);
+    const float* x = input_.read(backward ? args.dy : args.x, workspace + copy_at);
     cpu::parallel_items(int64_t(blocks.size()), [&](int64_t i, int64_t room) {
       compute_block<T, Y>(blocks[size_t(i)], args, x, weights, zeros, workspace + rooms_at + size_t(room) * room_bytes);
     });
@@ -224,7 +225,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     const int64_t runs = int64_t(phase.taps.size()) / merged, tiles = ceil_div(block.rows, kernel.rows);
     GemmSegment* segments = reinterpret_cast<GemmSegment*>(room);
     float* sums = reinterpret_cast<float*>(room + sums_at);
-    float* lines = reinterpret_cast<float*>(room + lines_at);
+    float* turned = reinterpret_cast<float*>(room + lines_at);
     int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];
 
     x += block.group * channels;
@@ -298,7 +299,7 @@ struct TilesPlan final : Plan<ConvProblem> {
       if (last) continue;
       // Pixels become columns; those at one step in the result, and in the residual, go together.
       const int64_t line = tiles * kernel.rows;
-      kernels.transpose(sums, kernel.columns, block.rows, count, lines, line);
+      kernels.transpose(sums, kernel.columns, block.rows, count, turned, line);
       finish.bias_row = g.bias_stride;
       int64_t y_channels[64], c_channels[64];
       for (int64_t row = 0, end; row < block.rows; row = end) {
@@ -309,7 +310,7 @@ struct TilesPlan final : Plan<ConvProblem> {
         finish.c_column = end > row + 1 ? c_rows[row + 1] - c_rows[row] : 1;
         for (int64_t j = 0; j < count; ++j)
           y_channels[j] = y_rows[row] + j * out.channel, c_channels[j] = c_rows[row] + j * g.residual.channel;
-        kernels.finish[which](finish, lines + row, line, count, end - row, y, y_channels, c, c_channels, bias_at);
+        kernels.finish[which](finish, turned + row, line, count, end - row, y, y_channels, c, c_channels, bias_at);
       }
     }
   }

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/conv/channels_last.h"
+
+#include <algorithm>
+
+#include "cpp/cpu/gemm_kernel.h"
+#include "cpp/cpu/threads.h"
+#include "cpp/engine/op.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
+
+// A line of pixels is one item.
+template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
+  const int64_t all = m.source.channels * m.groups, length = m.side.space[1];
+  const int64_t lines[] = {m.images, m.side.size[0], m.side.size[1]};
+  cpu::parallel_for(lines[0] * lines[1] * lines[2], kGrain / length + 1, [&](int64_t begin, int64_t end) {
+    Odometer<3> line(lines, begin);
+    for (int64_t i = begin; i < end; ++i, line.advance()) {
+      float* at = to + i * length;
+      const int64_t a = line.at[1] - m.border[0], b = line.at[2] - m.border[1], edge = m.border[2] * all;
+      if (a < 0 || a >= m.source.size[0] || b < 0 || b >= m.source.size[1]) {
+        std::fill_n(at, length, 0.0f);
+        continue;
+      }
+      std::fill_n(at, edge, 0.0f);
+      std::fill_n(at + length - edge, edge, 0.0f);
+      at += edge;
+      const T* from = x + line.at[0] * m.source.image + a * m.source.space[0] + b * m.source.space[1];
+      const int64_t size = m.source.size[2], step = m.source.space[2], channel = m.source.channel;
+      if constexpr (sizeof(T) == 4) {
+        if (step == 1 || size == 1) {
+          gemm_kernels().transpose(from, channel, all, size, at, all);
+          continue;
+        }
+      }
+      if (channel == 1)
+        for (int64_t w = 0; w < size; ++w)
+          for (int64_t c = 0; c < all; ++c) at[w * all + c] = float(from[w * step + c]);
+      else
+        for (int64_t c = 0; c < all; ++c)
+          for (int64_t w = 0; w < size; ++w) at[w * all + c] = float(from[w * step + c * channel]);
+    }
+  });
+}
+
+}  // namespace
+
+ChannelsLast::ChannelsLast(const ConvSide& tensor, DType t, int64_t n, int64_t number, bool always,
+                           const int64_t (&zeros)[kMaxSpatial])
+    : side(tensor), dtype(t), source(tensor), images(n), groups(number) {
+  const int64_t all = tensor.channels * groups;
+  copied = always || dtype != DType::float32 || (tensor.channel != 1 && all > 1);
+  if (!copied) return;
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    border[j] = zeros[j];
+    side.size[j] += 2 * zeros[j];
+  }
+  side.channel = 1;
+  side.space[2] = all;
+  side.space[1] = side.space[2] * side.size[2];
+  side.space[0] = side.space[1] * side.size[1];
+  side.image = side.space[0] * side.size[0];
+}
+
+const float* ChannelsLast::read(const void* tensor, void* room) const {
+  if (!copied) return static_cast<const float*>(tensor);
+  with_floating(dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    if constexpr (sizeof(T) != 8) copy(*this, static_cast<const T*>(tensor), static_cast<float*>(room));
+  });
+  return static_cast<const float*>(room);
+}
+
+}  // namespace minidnn

@@ -12,8 +12,31 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
 
+// Where lines follow each other in tensor and copy, an image is one line: cut into pieces that fit vectors.
+template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
+  constexpr int64_t kPiece = 64;
+  const int64_t all = m.source.channels * m.groups, step = m.source.space[2];
+  const int64_t pixels = m.source.size[0] * m.source.size[1] * m.source.size[2], parts = ceil_div(pixels, kPiece);
+  cpu::parallel_for(m.images * parts, kGrain / (kPiece * all) + 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t first = i % parts * kPiece, count = std::min(kPiece, pixels - first);
+      const T* from = x + i / parts * m.source.image + first * step;
+      float* at = to + (i / parts * pixels + first) * all;
+      if constexpr (sizeof(T) == 4) gemm_kernels().transpose(from, m.source.channel, all, count, at, all);
+      else
+        for (int64_t c = 0; c < all; ++c)
+          for (int64_t w = 0; w < count; ++w) at[w * all + c] = float(from[w + c * m.source.channel]);
+    }
+  });
+}
+
 // A line of pixels is one item.
 template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
+  const int64_t* size = m.source.size;
+  const int64_t* space = m.source.space;
+  const bool flat = m.border[0] + m.border[1] + m.border[2] == 0 && space[2] == 1 &&
+                    (size[1] == 1 || space[1] == size[2]) && (size[0] == 1 || space[0] == size[1] * size[2]);
+  if (flat) return copy_images(m, x, to);
   const int64_t all = m.source.channels * m.groups, length = m.side.space[1];
   const int64_t lines[] = {m.images, m.side.size[0], m.side.size[1]};
   cpu::parallel_for(lines[0] * lines[1] * lines[2], kGrain / length + 1, [&](int64_t begin, int64_t end) {
@@ -21,27 +44,27 @@ template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
     for (int64_t i = begin; i < end; ++i, line.advance()) {
       float* at = to + i * length;
       const int64_t a = line.at[1] - m.border[0], b = line.at[2] - m.border[1], edge = m.border[2] * all;
-      if (a < 0 || a >= m.source.size[0] || b < 0 || b >= m.source.size[1]) {
+      if (a < 0 || a >= size[0] || b < 0 || b >= size[1]) {
         std::fill_n(at, length, 0.0f);
         continue;
       }
       std::fill_n(at, edge, 0.0f);
       std::fill_n(at + length - edge, edge, 0.0f);
       at += edge;
-      const T* from = x + line.at[0] * m.source.image + a * m.source.space[0] + b * m.source.space[1];
-      const int64_t size = m.source.size[2], step = m.source.space[2], channel = m.source.channel;
+      const T* from = x + line.at[0] * m.source.image + a * space[0] + b * space[1];
+      const int64_t pixels = size[2], step = space[2], channel = m.source.channel;
       if constexpr (sizeof(T) == 4) {
-        if (step == 1 || size == 1) {
-          gemm_kernels().transpose(from, channel, all, size, at, all);
+        if (step == 1 || pixels == 1) {
+          gemm_kernels().transpose(from, channel, all, pixels, at, all);
           continue;
         }
       }
       if (channel == 1)
-        for (int64_t w = 0; w < size; ++w)
+        for (int64_t w = 0; w < pixels; ++w)
           for (int64_t c = 0; c < all; ++c) at[w * all + c] = float(from[w * step + c]);
       else
         for (int64_t c = 0; c < all; ++c)
-          for (int64_t w = 0; w < size; ++w) at[w * all + c] = float(from[w * step + c * channel]);
+          for (int64_t w = 0; w < pixels; ++w) at[w * all + c] = float(from[w * step + c * channel]);
     }
   });
 }

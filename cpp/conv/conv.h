@@ -49,6 +49,7 @@ template <class F> void with_conv_types(const ConvProblem& p, F&& f) {
 // Bytes and flop for estimates, shared by the engines of both devices. Taps in the padding are counted as if they were not.
 double conv_bytes(const ConvProblem&);
 double conv_flop(const ConvProblem&);
-const Engine<ConvProblem>& conv_tiles();  // conv_tiles.cpp
+const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp
+const Engine<ConvProblem>& conv_filter_tiles();  // conv_filter_tiles.cpp
 
 }  // namespace minidnn

@@ -23,6 +23,8 @@ template <class T> struct GemmKernel {
                    int64_t b_step, T* to, int64_t pitch, bool add);
   // to[k * columns + j] = from[j * column + k * step] for j < count and zeros behind, k < length.
   void (*pack)(const T* from, int64_t column, int64_t step, int64_t count, int64_t length, T* to);
+  // to[k * rows + i] = from[i * row + k * step], likewise.
+  void (*pack_rows)(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to);
 };
 
 // What becomes of a block of sums: y = activation(alpha * sum + beta * c + bias), rounded once.

@@ -58,12 +58,13 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   }
 }
 
+// Reads a few columns of all rows, then the next few: what is written goes on where it stopped.
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
   const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
-  for (int64_t i = 0; i < whole_rows; i += n) {
-    for (int64_t j = 0; j < whole_columns; j += n) {
+  for (int64_t j = 0; j < whole_columns; j += n) {
+    for (int64_t i = 0; i < whole_rows; i += n) {
       Vector<T> block[n];
 #pragma GCC unroll 16
       for (int r = 0; r < n; ++r) block[r] = load(from + (i + r) * pitch + j);
@@ -71,11 +72,11 @@ void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* t
 #pragma GCC unroll 16
       for (int c = 0; c < n; ++c) store(to + (j + c) * to_pitch + i, block[c]);
     }
-    for (int64_t j = whole_columns; j < columns; ++j)
-      for (int r = 0; r < n; ++r) to[j * to_pitch + i + r] = from[(i + r) * pitch + j];
+    for (int64_t i = whole_rows; i < rows; ++i)
+      for (int c = 0; c < n; ++c) to[(j + c) * to_pitch + i] = from[i * pitch + j + c];
   }
-  for (int64_t i = whole_rows; i < rows; ++i)
-    for (int64_t j = 0; j < columns; ++j) to[j * to_pitch + i] = from[i * pitch + j];
+  for (int64_t j = whole_columns; j < columns; ++j)
+    for (int64_t i = 0; i < rows; ++i) to[j * to_pitch + i] = from[i * pitch + j];
 }
 
 template <class T, int kColumns>
@@ -87,6 +88,26 @@ void pack(const T* from, int64_t column, int64_t step, int64_t count, int64_t le
   else
     for (int64_t k = 0; k < length; ++k)
       for (int j = 0; j < kColumns; ++j) to[k * kColumns + j] = j < count ? from[j * column + k * step] : T(0);
+}
+
+// A vector holds more than a row of `to`: what it writes beyond is written again by those that follow.
+template <class T, int kRows>
+void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to) {
+  constexpr int n = kLanes<T>;
+  int64_t k = 0;
+  if (kRows <= n && count == kRows && row == 1 && step >= n)
+    for (; k < length - 1; ++k) store(to + k * kRows, load(from + k * step));
+  else if (kRows <= n && count == kRows && step == 1)
+    for (; k < length - n; k += n) {
+      Vector<T> block[n] = {};
+#pragma GCC unroll 16
+      for (int i = 0; i < kRows && i < n; ++i) block[i] = load(from + i * row + k);
+      transpose_block<T>(block);
+#pragma GCC unroll 16
+      for (int j = 0; j < n; ++j) store(to + (k + j) * kRows, block[j]);
+    }
+  for (; k < length; ++k)
+    for (int i = 0; i < kRows; ++i) to[k * kRows + i] = i < count ? from[i * row + k * step] : T(0);
 }
 
 template <Activation mode> void activate_row(float* v, int64_t n, float alpha) {
@@ -125,7 +146,8 @@ void finish(const GemmFinish& f, float* sums, int64_t pitch, int64_t rows, int64
 }
 
 template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
-  return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>};
+  return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
+          pack_rows<T, kRows>};
 }
 // All but a few registers hold sums: a row of b takes 2, an element of a 1, or none where the instruction that uses it
 // broadcasts it. Without a fused multiply-add each product needs one more.

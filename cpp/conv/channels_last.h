@@ -13,6 +13,8 @@ struct ChannelsLast {
   int64_t images = 0, groups = 1;
   int64_t border[kMaxSpatial]{};  // zeros around each image of the copy
 
+  // Float32 in any order, read in place.
+  ChannelsLast(const ConvSide& tensor, int64_t n) : side(tensor), source(tensor), images(n) {}
   // Reads the tensor in place if it can be, unless `always`.
   ChannelsLast(const ConvSide& tensor, DType, int64_t images, int64_t groups, bool always,
                const int64_t (&border)[kMaxSpatial]);

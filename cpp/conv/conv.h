@@ -51,5 +51,6 @@ double conv_bytes(const ConvProblem&);
 double conv_flop(const ConvProblem&);
 const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp
 const Engine<ConvProblem>& conv_filter_tiles();  // conv_filter_tiles.cpp
+const Engine<ConvProblem>& conv_groups();        // conv_groups.cpp
 
 }  // namespace minidnn

@@ -9,6 +9,7 @@
 
 #include "cpp/conv/channels_last.h"
 #include "cpp/conv/conv.h"
+#include "cpp/conv/phases.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
 
@@ -17,15 +18,7 @@ namespace {
 
 constexpr int64_t kBlockTiles = 16;  // whose input stays in the first cache levels while the weights go by
 
-int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
-
-struct Tap {
-  int64_t w, shift[kMaxSpatial];  // its element of the weights, and of the input: pixel t reads t * step + shift
-};
-// The pixels first + t * step of the result, t < count, and the taps they all meet.
-struct Phase {
-  int64_t first[kMaxSpatial], count[kMaxSpatial];
-  std::vector<Tap> taps;
+struct Phase : ConvPhase {
   int64_t weights_at = 0;  // packed, of the first group and panel
 };
 
@@ -50,7 +43,9 @@ struct TilesPlan final : Plan<ConvProblem> {
   std::vector<Phase> phases;
   std::vector<Block> blocks;
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
-  size_t sums_at = 0, lines_at = 0;  // in a room, behind the segments
+  bool local = false;  // a block turns its pixels into its room
+  int64_t block_rows;
+  size_t sums_at = 0, lines_at = 0, local_at = 0;  // in a room, behind the segments
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
 
@@ -69,12 +64,17 @@ struct TilesPlan final : Plan<ConvProblem> {
       dense *= g.window[j];
     }
     last = out.channel == 1 || columns * g.groups == 1;
-    make_phases();
+    for (ConvPhase& phase : conv_phases(g)) phases.push_back({std::move(phase)});
+    for (int j = 0; j < kMaxSpatial; ++j) step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
     if (merges(g)) {
       merged = g.window[2];
-      for (Tap& tap : phases[0].taps)
+      for (ConvTap& tap : phases[0].taps)
         for (int j = 0; j < kMaxSpatial; ++j) tap.shift[j] += input_.border[j];
     }
+    local = !merges(g) && turns(p, g);
+    // Local pixels take no more than half a second-level cache.
+    const int64_t fit = 65536 / (channels * kernel.rows);
+    block_rows = kernel.rows * (local ? std::clamp<int64_t>(fit, 1, kBlockTiles) : kBlockTiles);
     make_blocks();
     auto reserve = [&](size_t size) {
       size_t at = bytes;
@@ -91,40 +91,12 @@ struct TilesPlan final : Plan<ConvProblem> {
     zeros_at = reserve(size_t(channels * merged) * 4);
     size_t segments = 0;
     for (const Phase& phase : phases) segments = std::max(segments, phase.taps.size() / size_t(merged));
-    const int64_t rows = kBlockTiles * kernel.rows;
+    const int64_t rows = block_rows;
     sums_at = ceil_div<size_t>(segments * kBlockTiles * sizeof(GemmSegment), 64) * 64;
     lines_at = sums_at + size_t(rows * kernel.columns) * 4;
-    room_bytes = lines_at + (last ? 0 : size_t(rows * kernel.columns) * 4);
+    local_at = lines_at + (last ? 0 : size_t(rows * kernel.columns) * 4);
+    room_bytes = local_at + (local ? size_t(rows * channels) * 4 : 0);
     rooms_at = reserve(room_bytes * size_t(threads));
-  }
-
-  void make_phases() {
-    int64_t number[kMaxSpatial];
-    for (int j = 0; j < kMaxSpatial; ++j) {
-      number[j] = backward ? std::min(g.stride[j], out.size[j]) : 1;
-      step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
-    }
-    Odometer<3> at(number, 0);
-    for (int64_t i = 0; i < volume(number); ++i, at.advance()) {
-      Phase phase;
-      for (int j = 0; j < kMaxSpatial; ++j) {
-        phase.first[j] = at.at[j];
-        phase.count[j] = ceil_div(out.size[j] - at.at[j], step[j]);
-      }
-      Odometer<3> r(g.window, 0);
-      for (int64_t n = 0; n < volume(g.window); ++n, r.advance()) {
-        Tap tap{g.w_origin, {}};
-        bool meets = true;
-        for (int j = 0; j < kMaxSpatial; ++j) {
-          int64_t reach = backward ? at.at[j] + g.pad[j] - r.at[j] * g.dilation[j] : r.at[j] * g.dilation[j] - g.pad[j];
-          if (backward) meets = meets && reach % g.stride[j] == 0;
-          tap.shift[j] = backward ? reach / g.stride[j] : reach;
-          tap.w += r.at[j] * g.w_space[j];
-        }
-        if (meets) phase.taps.push_back(tap);
-      }
-      phases.push_back(std::move(phase));
-    }
   }
 
   // A first layer's few channels are copied with their padding: then a run goes over all taps of a line.
@@ -135,7 +107,21 @@ struct TilesPlan final : Plan<ConvProblem> {
       const int64_t reach = (g.y.size[j] - 1) * g.stride[j] + (g.window[j] - 1) * g.dilation[j] + 1;
       border[j] = std::max({int64_t(0), g.pad[j], reach - g.pad[j] - g.x.size[j]});
     }
-    return {g.backward_data ? g.y : g.x, operand_dtype(p), g.images, g.groups, few, border};
+    const ConvSide& side = g.backward_data ? g.y : g.x;
+    if (turns(p, g)) return {side, g.images};
+    return {side, operand_dtype(p), g.images, g.groups, few, border};
+  }
+  // A pointwise convolution of float32 planes: each block turns its own pixels.
+  static bool turns(const ConvProblem& p, const ConvGeometry& g) {
+    const ConvSide& in = g.backward_data ? g.y : g.x;
+    if (operand_dtype(p) != DType::float32 || in.channel == 1 || in.space[2] != 1) return false;
+    int64_t dense = 1;
+    for (int j = kMaxSpatial - 1; j >= 0; --j) {
+      if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return false;
+      if (in.size[j] > 1 && in.space[j] != dense) return false;
+      dense *= in.size[j];
+    }
+    return true;
   }
   static bool merges(const ConvGeometry& g) {
     return g.x.channels < gemm_kernels().f32.columns && !g.backward_data && g.groups == 1 && g.dilation[2] == 1 &&
@@ -143,7 +129,7 @@ struct TilesPlan final : Plan<ConvProblem> {
   }
 
   void make_blocks() {
-    const int64_t most = kBlockTiles * kernel.rows;
+    const int64_t most = block_rows;
     int64_t all = 0;
     for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
     // Some four items a thread even out.
@@ -194,7 +180,7 @@ struct TilesPlan final : Plan<ConvProblem> {
                           together ? length * taps : taps, rows + n * taps * width, width);
     for (const Phase& phase : phases) {
       float* at = to + phase.weights_at + panel * int64_t(phase.taps.size()) * channels * width;
-      for (const Tap& tap : phase.taps) {
+      for (const ConvTap& tap : phase.taps) {
         if (by_lines)
           for (int64_t n = 0; n < length; ++n)
             std::memcpy(at + n * width, rows + (n * taps + tap.w - lowest_tap) * width, size_t(width) * sizeof(float));
@@ -228,7 +214,8 @@ struct TilesPlan final : Plan<ConvProblem> {
     float* turned = reinterpret_cast<float*>(room + lines_at);
     int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];
 
-    x += block.group * channels;
+    if (local) x = turn_pixels(block, x, reinterpret_cast<float*>(room + local_at));
+    else x += block.group * channels;
     const int64_t nowhere = (zeros - x) * int64_t(sizeof(float));  // a row of zeros, as seen from x
     const int64_t sizes[] = {g.images, phase.count[0], phase.count[1], phase.count[2]};
     Odometer<4> pixel(sizes, block.row);
@@ -247,8 +234,13 @@ struct TilesPlan final : Plan<ConvProblem> {
         const int64_t at = phase.first[j] + pixel.at[1 + j] * step[j];
         y_rows[row] += at * out.space[j], c_rows[row] += at * g.residual.space[j];
       }
+      if (local) {
+        tile->a[lane] = row * channels * int64_t(sizeof(float));
+        pixel.advance();
+        continue;
+      }
       for (int64_t s = 0; s < runs; ++s) {
-        const Tap& tap = phase.taps[size_t(s * merged)];
+        const ConvTap& tap = phase.taps[size_t(s * merged)];
         int64_t at = origin;
         bool inside = true;
         for (int j = 0; j < kMaxSpatial; ++j) {
@@ -313,6 +305,17 @@ struct TilesPlan final : Plan<ConvProblem> {
         kernels.finish[which](finish, turned + row, line, count, end - row, y, y_channels, c, c_channels, bias_at);
       }
     }
+  }
+
+  // [pixel, channel] of a block out of planes.
+  const float* turn_pixels(const Block& block, const float* x, float* to) const {
+    const int64_t plane = volume(in.size);
+    for (int64_t row = block.row, next; row < block.row + block.rows; row = next) {
+      next = std::min(block.row + block.rows, (row / plane + 1) * plane);
+      const float* from = x + row / plane * in.image + block.group * channels * in.channel + row % plane;
+      kernels.transpose(from, in.channel, channels, next - row, to + (row - block.row) * channels, channels);
+    }
+    return to;
   }
 
   static bool evenly_spaced(const int64_t* at, int64_t n) {

@@ -58,13 +58,20 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   }
 }
 
-// Reads a few columns of all rows, then the next few: what is written goes on where it stopped.
+// Reads a few columns of all rows, then the next few: what is written goes on where it stopped. The last block of a row
+// or column may cover some of the one before it again.
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
-  const int64_t whole_rows = rows / n * n, whole_columns = columns / n * n;
-  for (int64_t j = 0; j < whole_columns; j += n) {
-    for (int64_t i = 0; i < whole_rows; i += n) {
+  if (rows < n || columns < n) {
+    for (int64_t j = 0; j < columns; ++j)
+      for (int64_t i = 0; i < rows; ++i) to[j * to_pitch + i] = from[i * pitch + j];
+    return;
+  }
+  for (int64_t next_j = 0; next_j < columns; next_j += n) {
+    const int64_t j = min_of(next_j, columns - n);
+    for (int64_t next_i = 0; next_i < rows; next_i += n) {
+      const int64_t i = min_of(next_i, rows - n);
       Vector<T> block[n];
 #pragma GCC unroll 16
       for (int r = 0; r < n; ++r) block[r] = load(from + (i + r) * pitch + j);
@@ -72,11 +79,7 @@ void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* t
 #pragma GCC unroll 16
       for (int c = 0; c < n; ++c) store(to + (j + c) * to_pitch + i, block[c]);
     }
-    for (int64_t i = whole_rows; i < rows; ++i)
-      for (int c = 0; c < n; ++c) to[(j + c) * to_pitch + i] = from[i * pitch + j + c];
   }
-  for (int64_t j = whole_columns; j < columns; ++j)
-    for (int64_t i = 0; i < rows; ++i) to[j * to_pitch + i] = from[i * pitch + j];
 }
 
 template <class T, int kColumns>

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.conv.groups: all passes of depthwise convolutions and of groups of 2, 4 or 8 channels on both sides. A vector holds
+// neighbouring channels of one pixel, those of several groups; a line of pixels is cut where the taps that meet data change.
+// What is not float32 channels-last is copied first, and a result in another order turned line by line.
+#include <algorithm>
+
+#include "cpp/conv/channels_last.h"
+#include "cpp/conv/conv.h"
+#include "cpp/conv/groups_kernel.h"
+#include "cpp/conv/phases.h"
+#include "cpp/cpu/gemm_kernel.h"
+#include "cpp/cpu/threads.h"
+
+namespace minidnn {
+namespace {
+
+// Pixels begin to end of a line meet these taps, as far as the last dimension goes.
+struct Zone {
+  int64_t begin, end;
+  std::vector<int64_t> taps;
+};
+struct Phase : ConvPhase {
+  std::vector<Zone> zones;
+  int64_t weights_at = 0;
+};
+
+struct GroupsPlan final : Plan<ConvProblem> {
+  ConvProblem p;
+  ConvGeometry g;
+  const GroupsKernels& kernels = groups_kernels();
+  ChannelsLast in, dy;  // dy: of a filter gradient
+  ConvSide out;
+  bool backward, filter, last;
+  int64_t size, channels, threads;  // of a group; in all
+  int64_t step[kMaxSpatial], in_step[kMaxSpatial];
+  std::vector<Phase> phases;
+  int64_t longest = 0;  // line of a result
+  size_t in_at = 0, dy_at = 0, weights_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
+
+  static ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvSide& side) {
+    return {side, operand_dtype(p), g.images, g.groups, false, {}};
+  }
+
+  GroupsPlan(const ConvProblem& problem, const Device& d)
+      : p(problem),
+        g(conv_geometry(problem)),
+        in(read(p, g, g.backward_data ? g.y : g.x)),
+        dy(read(p, g, g.y)),
+        out(conv_out(g)),
+        backward(g.backward_data),
+        filter(p.direction == ConvDirection::backward_filter),
+        last(out.channel == 1),
+        size(g.x.channels),
+        channels(g.groups * size),
+        threads(d.sm_count) {
+    int64_t taps = 0;
+    for (int j = 0; j < kMaxSpatial; ++j) step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
+    for (ConvPhase& phase : conv_phases(g)) {
+      phases.push_back({std::move(phase)});
+      phases.back().weights_at = taps * size * channels;
+      taps += int64_t(phases.back().taps.size());
+      longest = std::max(longest, phases.back().count[2]);
+      find_zones(phases.back());
+    }
+    auto reserve = [&](size_t n) {
+      size_t at = bytes;
+      bytes += ceil_div<size_t>(n, 4096) * 4096;
+      return at;
+    };
+    in_at = reserve(in.bytes());
+    if (filter) dy_at = reserve(dy.bytes());
+    else weights_at = reserve(size_t(taps * size * channels) * sizeof(float));
+    if (filter) room_bytes = size_t(kVectors * taps * size * kernels.lanes) * sizeof(float);
+    else
+      room_bytes = size_t(longest * channels) * (last ? 1 : 2) * sizeof(float) +
+                   2 * size_t(std::max(longest, channels)) * sizeof(int64_t);
+    room_bytes = ceil_div<size_t>(room_bytes, 4096) * 4096;
+    rooms_at = reserve(room_bytes * size_t(threads));
+  }
+
+  void find_zones(Phase& phase) const {
+    std::vector<int64_t> low, high, cuts{0, phase.count[2]};
+    for (const ConvTap& tap : phase.taps) {
+      const int64_t shift = tap.shift[2], over = in.side.size[2] - 1 - shift;
+      low.push_back(shift < 0 ? ceil_div(-shift, in_step[2]) : 0);
+      high.push_back(over < 0 ? 0 : over / in_step[2] + 1);
+      for (int64_t cut : {low.back(), high.back()}) cuts.push_back(std::clamp<int64_t>(cut, 0, phase.count[2]));
+    }
+    std::ranges::sort(cuts);
+    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
+      if (cuts[i] == cuts[i + 1]) continue;
+      Zone zone{cuts[i], cuts[i + 1], {}};
+      for (size_t t = 0; t < phase.taps.size(); ++t)
+        if (low[t] <= zone.begin && zone.end <= high[t]) zone.taps.push_back(int64_t(t));
+      phase.zones.push_back(std::move(zone));
+    }
+  }
+
+  // Calls f(zone, taps that this line meets, where each reads for its first pixel).
+  template <class F> void for_zones(const Phase& phase, int64_t image, int64_t a, int64_t b, F&& f) const {
+    std::vector<int64_t> taps, at;
+    for (const Zone& zone : phase.zones) {
+      taps.clear(), at.clear();
+      for (int64_t t : zone.taps) {
+        const ConvTap& tap = phase.taps[size_t(t)];
+        const int64_t h = a * in_step[0] + tap.shift[0], w = b * in_step[1] + tap.shift[1];
+        if (uint64_t(h) >= uint64_t(in.side.size[0]) || uint64_t(w) >= uint64_t(in.side.size[1])) continue;
+        taps.push_back(t);
+        at.push_back(image * in.side.image + h * in.side.space[0] + w * in.side.space[1] +
+                     (zone.begin * in_step[2] + tap.shift[2]) * in.side.space[2]);
+      }
+      f(zone, taps, at);
+    }
+  }
+
+  // [tap, channel of the group, channel of the result], each phase by itself.
+  template <class T> void pack_weights(const T* w, float* to) const {
+    const int64_t w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
+    for (const Phase& phase : phases) {
+      float* at = to + phase.weights_at;
+      for (const ConvTap& tap : phase.taps)
+        for (int64_t i = 0; i < size; ++i)
+          for (int64_t group = 0; group < g.groups; ++group)
+            for (int64_t j = 0; j < size; ++j)
+              *at++ = float(w[tap.w + group * size * g.w_filter + i * w_in + j * w_out]);
+    }
+  }
+
+  template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
+    const float* x = in.read(backward ? args.dy : args.x, workspace + in_at);
+    if (filter) return compute_filters<T, Y>(args, x, workspace);
+    float* weights = reinterpret_cast<float*>(workspace + weights_at);
+    pack_weights(static_cast<const T*>(args.w), weights);
+    for (const Phase& phase : phases) {
+      const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
+      const int64_t work = phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
+      const int64_t all = lines[0] * lines[1] * lines[2], grain = std::max<int64_t>(1, 65536 / work);
+      cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
+        Odometer<3> line(lines, item * grain);
+        for (int64_t i = item * grain; i < std::min(all, (item + 1) * grain); ++i, line.advance())
+          compute_line<T, Y>(phase, line.at[0], line.at[1], line.at[2], args, x, weights + phase.weights_at,
+                             workspace + rooms_at + size_t(room) * room_bytes);
+      });
+    }
+  }
+
+  template <class T, class Y> void compute_line(const Phase& phase, int64_t image, int64_t a, int64_t b,
+                                                const ConvArgs& args, const float* x, const float* weights,
+                                                char* room) const {
+    const int64_t pixels = phase.count[2];
+    auto start = [&](const ConvSide& s) {
+      return image * s.image + (phase.first[0] + a * step[0]) * s.space[0] +
+             (phase.first[1] + b * step[1]) * s.space[1] + phase.first[2] * s.space[2];
+    };
+    GemmFinish finish;
+    finish.activation = g.activation, finish.activation_alpha = float(args.activation_alpha), finish.beta = 1;
+    const bool straight = last && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
+    const int64_t y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
+    float* sums = reinterpret_cast<float*>(room);
+    int64_t pitch = channels;
+    if (straight) sums = static_cast<float*>(args.out) + start(out), pitch = y_pixel;
+    struct Part {
+      const Zone* zone;
+      std::vector<int64_t> at, w_at;
+    };
+    std::vector<Part> parts;
+    for_zones(phase, image, a, b, [&](const Zone& zone, const std::vector<int64_t>& taps, std::vector<int64_t>& at) {
+      parts.push_back({&zone, at, taps});
+      for (int64_t& t : parts.back().w_at) t *= size * channels;
+    });
+    // The weights of some channels stay in the first-level cache for the whole line.
+    constexpr int64_t kSome = 64;
+    for (int64_t c = 0; c < channels; c += kSome)
+      for (const Part& part : parts)
+        kernels.pixels(size, part.at.data(), part.w_at.data(), int64_t(part.at.size()), x + c,
+                       in_step[2] * in.side.space[2], weights + c, channels, sums + part.zone->begin * pitch + c, pitch,
+                       part.zone->end - part.zone->begin, std::min(kSome, channels - c));
+    if (straight) return;
+    const int which = sizeof(T) == 4               ? 0
+                      : std::is_same_v<T, float16> ? (sizeof(Y) == 4 ? 3 : 1)
+                      : sizeof(Y) == 4             ? 4
+                                                   : 2;
+    Y* y = static_cast<Y*>(args.out) + start(out);
+    const Y* c = args.residual ? static_cast<const Y*>(args.residual) + start(g.residual) : nullptr;
+    const void* bias = g.has_bias ? args.bias : nullptr;
+    int64_t* y_rows = reinterpret_cast<int64_t*>(sums + longest * channels * (last ? 1 : 2));
+    int64_t* c_rows = y_rows + std::max(longest, channels);
+    if (last) {
+      for (int64_t i = 0; i < pixels; ++i) y_rows[i] = i * y_pixel, c_rows[i] = i * c_pixel;
+      finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
+      gemm_kernels().finish[which](finish, sums, channels, pixels, channels, y, y_rows, c, c_rows, bias);
+    } else {
+      float* turned = sums + longest * channels;
+      gemm_kernels().transpose(sums, channels, pixels, channels, turned, pixels);
+      for (int64_t i = 0; i < channels; ++i) y_rows[i] = i * out.channel, c_rows[i] = i * g.residual.channel;
+      finish.y_column = y_pixel, finish.c_column = c_pixel, finish.bias_row = g.bias_stride;
+      gemm_kernels().finish[which](finish, turned, pixels, channels, pixels, y, y_rows, c, c_rows, bias);
+    }
+  }
+
+  // Some vectors of channels are one item: all pixels pass by, line by line.
+  static constexpr int64_t kVectors = 4;
+  template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
+    const float* gradient = dy.read(args.dy, workspace + dy_at);
+    const Phase& phase = phases.front();
+    const int64_t lanes = kernels.lanes, vectors = channels / lanes, taps = int64_t(phase.taps.size());
+    const int64_t some = std::clamp<int64_t>(ceil_div(vectors, threads * 2), 1, kVectors);
+    cpu::parallel_items(ceil_div(vectors, some), [&](int64_t item, int64_t room) {
+      float* sums = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
+      const int64_t begin = item * some, end = std::min(begin + some, vectors), of_vector = taps * size * lanes;
+      std::fill_n(sums, (end - begin) * of_vector, 0.0f);
+      const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
+      Odometer<3> line(lines, 0);
+      for (int64_t i = 0; i < lines[0] * lines[1] * lines[2]; ++i, line.advance())
+        for_zones(phase, line.at[0], line.at[1], line.at[2],
+                  [&](const Zone& zone, const std::vector<int64_t>& list, const std::vector<int64_t>& at) {
+                    const float* from = gradient + line.at[0] * dy.side.image + line.at[1] * dy.side.space[0] +
+                                        line.at[2] * dy.side.space[1] + zone.begin * dy.side.space[2];
+                    // Runs of taps that follow each other.
+                    for (size_t first = 0, stop; first < list.size(); first = stop) {
+                      for (stop = first + 1; stop < list.size() && list[stop] == list[stop - 1] + 1;) ++stop;
+                      for (int64_t v = begin; v < end; ++v)
+                        kernels.filters(size, at.data() + first, int64_t(stop - first), x + v * lanes,
+                                        in_step[2] * in.side.space[2], from + v * lanes, dy.side.space[2],
+                                        zone.end - zone.begin,
+                                        sums + (v - begin) * of_vector + list[first] * size * lanes);
+                    }
+                  });
+      Y* dw = static_cast<Y*>(args.out);
+      for (int64_t v = begin; v < end; ++v)
+        for (int64_t t = 0; t < taps; ++t)
+          for (int64_t i = 0; i < size; ++i)
+            for (int64_t k = 0; k < lanes; ++k)
+              dw[phase.taps[size_t(t)].w + (v * lanes + k) * g.w_filter + i * g.w_channel] =
+                  Y(sums[(v - begin) * of_vector + (t * size + i) * lanes + k]);
+    });
+  }
+
+  void run(const ConvArgs& args, void* workspace, Stream) const override {
+    with_conv_types(p, [&](auto from, auto to) {
+      using T = typename decltype(from)::type;
+      using Y = typename decltype(to)::type;
+      if constexpr (sizeof(T) != 8) compute<T, Y>(args, static_cast<char*>(workspace));
+    });
+  }
+};
+
+struct Groups final : Engine<ConvProblem> {
+  std::string name() const override { return "cpu.conv.groups"; }
+  std::string why_not(const ConvProblem& p, const Device&) const override {
+    if (p.direction == ConvDirection::backward_bias) return "multiplies; a bias gradient is a sum";
+    if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";
+    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0)
+      return "needs at least one image, channel and filter to multiply";
+    const int64_t size = p.w.shape[1], lanes = groups_kernels().lanes, channels = p.x.shape[1];
+    if (p.w.shape[0] != channels || (size != 1 && size != 2 && size != 4 && size != 8) || size > lanes)
+      return cat("needs groups of 1, 2, 4 or 8 channels, no more than the ", lanes, " of a vector, on both sides");
+    if (channels % lanes) return cat("reads vectors of ", lanes, " channels, which does not divide the ", channels);
+    return "";
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    return roofline_us(conv_flop(p) / 4, conv_bytes(p), d, 0.8);
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
+    return GroupsPlan(p, d).bytes;
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    return std::make_unique<GroupsPlan>(p, d);
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_groups() {
+  static const Groups engine;
+  return engine;
+}
+
+}  // namespace minidnn

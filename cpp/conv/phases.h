@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward and backward_data as one thing: each pixel of the result sums the input under some taps. A strided
+// backward_data falls into phases, pixels that meet the same taps; all of a forward result is one.
+#pragma once
+#include <vector>
+
+#include "cpp/conv/conv_math.h"
+
+namespace minidnn {
+
+inline int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
+
+struct ConvTap {
+  int64_t w, shift[kMaxSpatial];  // its element of the weights, and of the input: pixel t reads t * step + shift
+};
+// The pixels first + t * step of the result, t < count, and the taps they all meet. The result's step is the stride in
+// backward_data and one forward, the input's the other way round.
+struct ConvPhase {
+  int64_t first[kMaxSpatial], count[kMaxSpatial];
+  std::vector<ConvTap> taps;
+};
+std::vector<ConvPhase> conv_phases(const ConvGeometry&);
+
+}  // namespace minidnn

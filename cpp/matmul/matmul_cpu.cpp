@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.blocked: packed, cache-blocked products of any strides. y is cut into tiles; a tile is computed whole by
-// one thread, with room of its own in the workspace: slices of K are packed into panels that the micro-kernel
-// (cpp/cpu/gemm_kernel.h) walks front to back, zeros beyond the edges, and its sums stay in float32, float64 for
-// float64, until the last slice is in. An element's sum does not depend on the tile it lies in, nor on the number of
-// threads.
-#include <atomic>
+// cpu.matmul.tiles: products of any strides. y is cut into blocks, each computed whole by one thread, slice by slice of K:
+// some panels of b are packed for the micro-kernel (cpp/cpu/gemm_kernel.h) and stay in the second-level cache while the
+// rows of a go by, which are read as they lie where they can be. Sums stay in float32, float64 for float64, until the last
+// slice is in. An element's sum does not depend on the block it lies in, nor on the number of threads.
+#include <algorithm>
 
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
@@ -13,152 +12,220 @@
 namespace minidnn {
 namespace {
 
-template <class Acc>
-const GemmKernel<Acc>& micro_kernel() {
+constexpr int64_t kBlockTiles = 32;  // at most
+constexpr int64_t kRun = 256;        // of K, whose sums are added to those before: one order for every blocking
+// Slices of K, of whole runs, and panels of b in a block: a packed slice of b is 200 KB. Where a must be packed as well, wider and shorter, so
+// that each packing serves more columns.
+constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
+constexpr int64_t kFewTiles = 2;  // b is not worth packing for so few rows
+
+template <class Acc> const GemmKernel<Acc>& micro_kernel() {
   if constexpr (sizeof(Acc) == 8) return gemm_kernels().f64;
   else return gemm_kernels().f32;
 }
 
-// How a product is cut. m and n are multiples of the micro-kernel's rows and columns.
-struct Tiling {
-  int64_t m, n, k;               // a tile of y, and the length of a packed slice
-  int64_t rows, columns, count;  // tiles down and across one matrix, and in all
-  int64_t threads;
-  size_t room_bytes;  // a thread's: packed a and b, and sums
+// How a product is cut, in tiles and panels of the kernel.
+struct Blocking {
+  int64_t tiles, panels;              // of one matrix
+  int64_t block_tiles, block_panels;  // of a block
+  int64_t down, across, count;        // blocks of one matrix, and of all
+  int64_t slice;                      // of K
+  bool a_lies, b_lies;                // read as it lies
+  size_t b_at, sums_at, room_bytes, bytes;
 };
 
-template <class Acc>
-Tiling tiling(const MatmulProblem& p, const Device& d) {
-  const GemmKernel<Acc>& kernel = micro_kernel<Acc>();
-  MatmulSizes s = sizes_of(p);
-  auto up_to = [](int64_t most, int64_t size, int64_t unit) { return ceil_div(min_of(most, size), unit) * unit; };
-  // Packed a and the sums, 2 x 150 KB, stay in a second-level cache, a panel of b in the first. The length of a slice
-  // is no power of two: with 1024 bytes panels would meet in the same cache sets, and packing one row took 1.5 times as
-  // long.
-  Tiling t{};
-  t.m = up_to(144, s.m, kernel.rows);
-  t.n = up_to(256, s.n, kernel.columns);
-  t.k = min_of<int64_t>(1216 / sizeof(Acc), s.k);
-  auto count = [&] {
-    t.rows = ceil_div(s.m, t.m);
-    t.columns = ceil_div(s.n, t.n);
-    return t.count = s.batch * t.rows * t.columns;
-  };
-  // Smaller tiles give every thread a share, at the price of packing more often.
-  while (d.sm_count > 1 && count() < 2 * d.sm_count && (t.m > 4 * kernel.rows || t.n > 4 * kernel.columns)) {
-    if (t.m >= t.n || t.n <= 4 * kernel.columns) t.m = up_to(t.m / 2, s.m, kernel.rows);
-    else t.n = up_to(t.n / 2, s.n, kernel.columns);
-  }
-  t.threads = min_of<int64_t>(d.sm_count, count());
-  t.room_bytes = size_t(t.m * t.k + t.k * t.n + t.m * t.n) * sizeof(Acc);
-  t.room_bytes = ceil_div<size_t>(t.room_bytes, 64) * 64;  // no two threads write to one cache line
-  return t;
-}
-
-template <int64_t n>
-using Constant = std::integral_constant<int64_t, n>;
-
-// Calls f(n), n a compile-time constant where it is one of these.
-template <int64_t... known, class F>
-void with_constant(int64_t n, F&& f) {
-  bool found = ((n == known && (f(Constant<known>{}), true)) || ...);
-  if (!found) f(n);
-}
-
-// `length` columns of `rows` rows, as panels of `width` rows laid out [length][width], zeros below the last row.
-template <class T, class Acc>
-void pack(const T* __restrict from, int64_t row, int64_t column, int64_t rows, int64_t length, int64_t width,
-          Acc* __restrict to) {
-  int64_t whole = rows / width * width;
-  bool along_rows = std::abs(row) <= std::abs(column);         // in memory, where reads should go
-  with_constant<4, 6, 8, 12, 16, 32>(width, [=](auto width) {  // as in cpp/cpu/gemm_kernel_isa.cpp
-    if (along_rows)
-      with_constant<1>(row, [=](auto unit) {
-        for (int64_t k = 0; k < length; ++k)
-          for (int64_t i = 0; i < whole; i += width)
-            for (int64_t r = 0; r < width; ++r) to[i * length + k * width + r] = Acc(from[k * column + (i + r) * unit]);
-      });
-    else
-      with_constant<1>(column, [=](auto unit) {
-        for (int64_t i = 0; i < whole; i += width)
-          for (int64_t r = 0; r < width; ++r)
-            for (int64_t k = 0; k < length; ++k) to[i * length + k * width + r] = Acc(from[(i + r) * row + k * unit]);
-      });
-  });
-  if (whole == rows) return;
-  from += whole * row, to += whole * length;
-  std::fill_n(to, width * length, Acc(0));
-  for (int64_t r = 0; r < rows - whole; ++r)
-    for (int64_t k = 0; k < length; ++k) to[k * width + r] = Acc(from[r * row + k * column]);
-}
-
-template <class T, class Y>
-void compute_tile(const MatmulProblem& p, const MatmulArgs& args, const Tiling& t, int64_t tile, void* room) {
+template <class T> Blocking blocking(const MatmulProblem& p, const Device& d) {
   using Acc = Accumulator<T>;
   const GemmKernel<Acc>& kernel = micro_kernel<Acc>();
-  MatmulSizes s = sizes_of(p);
-  int64_t batch = tile / (t.rows * t.columns), row = tile / t.columns % t.rows * t.m, column = tile % t.columns * t.n;
-  int64_t rows = min_of(t.m, s.m - row), columns = min_of(t.n, s.n - column);
-  Matrix<const T> a = matrix<const T>(args.a, p.a, batch), b = matrix<const T>(args.b, p.b, batch);
-  Acc* packed_a = static_cast<Acc*>(room);
-  Acc* packed_b = packed_a + t.m * t.k;
-  Acc* sums = packed_b + t.k * t.n;
-
-  std::fill_n(sums, t.m * t.n, Acc(0));
-  for (int64_t k = 0; k < s.k; k += t.k) {
-    int64_t length = min_of(t.k, s.k - k);
-    pack(a.at(row, k), a.row, a.column, rows, length, kernel.rows, packed_a);
-    pack(b.at(k, column), b.column, b.row, columns, length, kernel.columns, packed_b);
-    GemmSegment packed{};
-    for (int64_t i = 0; i < kernel.rows; ++i) packed.a[i] = i * int64_t(sizeof(Acc));
-    for (int64_t j = 0; j < columns; j += kernel.columns)
-      for (int64_t i = 0; i < rows; i += kernel.rows)
-        kernel.multiply(&packed, 1, length, packed_a + i * length, kernel.rows, packed_b + j * length, kernel.columns,
-                        sums + i * t.n + j, t.n, true);
-  }
-
-  MatmulEpilogue<T, Y> epilogue(p, args, batch);
-  with_activation(p.activation, [&](auto mode) {
-    for (int64_t i = 0; i < rows; ++i)
-      for (int64_t j = 0; j < columns; ++j) epilogue.template store<mode.value>(sums[i * t.n + j], row + i, column + j);
-  });
+  const MatmulSizes s = sizes_of(p);
+  Blocking k{};
+  k.tiles = ceil_div(s.m, kernel.rows), k.panels = ceil_div(s.n, kernel.columns);
+  const bool same = sizeof(T) == sizeof(Acc);
+  k.a_lies = same && p.a.stride[p.a.rank - 1] == 1 && s.k > 1;
+  k.slice = std::min(k.a_lies ? kSlice : kPackedSlice, s.k);
+  k.block_tiles = std::min(kBlockTiles, k.tiles);
+  k.block_panels = std::min(k.a_lies ? kBlockPanels : kPackedPanels, k.panels);
+  auto count = [&] {
+    k.down = ceil_div(k.tiles, k.block_tiles), k.across = ceil_div(k.panels, k.block_panels);
+    return k.count = s.batch * k.down * k.across;
+  };
+  // Smaller blocks give every thread a share.
+  while (d.sm_count > 1 && count() < 2 * d.sm_count && (k.block_tiles > 4 || k.block_panels > 1))
+    if (k.block_tiles > 4) k.block_tiles = ceil_div<int64_t>(k.block_tiles, 2);
+    else k.block_panels = ceil_div<int64_t>(k.block_panels, 2);
+  k.block_tiles = ceil_div(k.tiles, k.down), k.block_panels = ceil_div(k.panels, k.across);  // of one size
+  count();
+  k.b_lies = same && p.b.stride[p.b.rank - 1] == 1 && s.n > 1 && k.block_tiles <= kFewTiles;
+  auto align = [](size_t n) { return ceil_div<size_t>(n, 64) * 64; };
+  k.b_at = k.a_lies ? 0 : align(size_t(k.block_tiles * kernel.rows * k.slice) * sizeof(Acc));
+  k.sums_at = k.b_at + align(size_t(k.block_panels * kernel.columns * k.slice) * sizeof(Acc));
+  k.room_bytes = k.sums_at + align(size_t(k.block_tiles * kernel.rows * k.block_panels * kernel.columns) * sizeof(Acc));
+  k.bytes = k.room_bytes * size_t(std::min<int64_t>(d.sm_count, k.count));
+  return k;
 }
 
-struct Blocked final : Engine<MatmulProblem> {
-  std::string name() const override { return "cpu.matmul.blocked"; }
+template <class T, class Y> struct Product {
+  using Acc = Accumulator<T>;
+  const MatmulProblem& p;
+  const MatmulArgs& args;
+  const Blocking& k;
+  const GemmKernel<Acc>& kernel = micro_kernel<Acc>();
+  const MatmulSizes s = sizes_of(p);
+
+  void block(int64_t index, char* room) const {
+    const int64_t batch = index / (k.down * k.across);
+    const int64_t tile = index / k.across % k.down * k.block_tiles, panel = index % k.across * k.block_panels;
+    const int64_t tiles = std::min(k.block_tiles, k.tiles - tile), panels = std::min(k.block_panels, k.panels - panel);
+    const int64_t row = tile * kernel.rows, column = panel * kernel.columns;
+    const int64_t rows = std::min(tiles * kernel.rows, s.m - row),
+                  columns = std::min(panels * kernel.columns, s.n - column);
+    if (rows <= 0 || columns <= 0) return;
+    const Matrix<const T> a = matrix<const T>(args.a, p.a, batch), b = matrix<const T>(args.b, p.b, batch);
+    const Matrix<Y> y = matrix<Y>(args.y, p.y, batch);
+    Acc *packed_a = reinterpret_cast<Acc*>(room), *packed_b = reinterpret_cast<Acc*>(room + k.b_at);
+    Acc* sums = reinterpret_cast<Acc*>(room + k.sums_at);
+    const int64_t pitch = panels * kernel.columns;
+    // Whole tiles of a result that is nothing but sums are summed in y.
+    const bool straight = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
+
+    for (int64_t from = 0; from == 0 || from < s.k; from += std::max<int64_t>(k.slice, 1)) {
+      const int64_t length = std::min(k.slice, s.k - from);
+      if (!k.a_lies)
+        in_strips(length, a.column == 1, [&](int64_t n, int64_t some) {
+          for (int64_t t = 0; t < tiles; ++t)
+            pack<true>(a.at(row + t * kernel.rows, from + n), a.row, a.column,
+                       std::min(kernel.rows, rows - t * kernel.rows), some, packed_a + (t * length + n) * kernel.rows);
+        });
+      in_strips(length, b.row == 1, [&](int64_t n, int64_t some) {
+        for (int64_t j = 0; j < panels; ++j) {
+          const int64_t width = std::min(kernel.columns, columns - j * kernel.columns);
+          if (!k.b_lies || width < kernel.columns)
+            pack<false>(b.at(from + n, column + j * kernel.columns), b.column, b.row, width, some,
+                        packed_b + (j * length + n) * kernel.columns);
+        }
+      });
+      for (int64_t j = 0; j < panels; ++j) {
+        const bool whole = columns - j * kernel.columns >= kernel.columns, lies = k.b_lies && whole;
+        const Acc* panel_b =
+            lies ? same(b.at(from, column + j * kernel.columns)) : packed_b + j * kernel.columns * length;
+        for (int64_t t = 0; t < tiles; ++t) {
+          const int64_t used = std::min(kernel.rows, rows - t * kernel.rows);
+          GemmSegment segment{};
+          const Acc* tile_a = packed_a + t * kernel.rows * length;
+          if (k.a_lies) tile_a = same(a.at(row + t * kernel.rows, from));
+          for (int64_t i = 0; i < kernel.rows; ++i)  // beyond the last row the first is read again
+            segment.a[i] = (k.a_lies ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
+          Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
+          int64_t to_pitch = pitch;
+          if (straight && whole && used == kernel.rows) {
+            to = reinterpret_cast<Acc*>(y.at(row + t * kernel.rows, column + j * kernel.columns));
+            to_pitch = y.row;
+          }
+          const int64_t b_step = lies ? b.row : kernel.columns, a_step = k.a_lies ? 1 : kernel.rows;
+          for (int64_t n = 0; n == 0 || n < length; n += kRun)
+            kernel.multiply(&segment, 1, std::min(kRun, length - n), tile_a + n * a_step, a_step, panel_b + n * b_step,
+                            b_step, to, to_pitch, from + n > 0);
+        }
+      }
+    }
+    // What is not in y yet: all, or the edges.
+    const int64_t done_rows = straight ? rows / kernel.rows * kernel.rows : 0;
+    const int64_t done_columns = straight ? columns / kernel.columns * kernel.columns : 0;
+    if (done_columns < columns)
+      finish(batch, row, column + done_columns, rows, columns - done_columns, sums + done_columns, pitch);
+    if (done_rows < rows && done_columns)
+      finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
+  }
+
+  // Where a step of k is a line of memory, all tiles or panels take their part of a few lines before the next are read.
+  template <class F> static void in_strips(int64_t length, bool k_lies, F&& f) {
+    const int64_t some = k_lies ? length : 16;
+    for (int64_t n = 0; n < length; n += some) f(n, std::min(some, length - n));
+  }
+  bool plain() const {
+    return args.alpha == 1 && !(p.c.rank && args.beta != 0) && !p.has_bias && p.activation == Activation::identity;
+  }
+  static const Acc* same(const T* from) { return reinterpret_cast<const Acc*>(from); }
+
+  // A tile of a's rows, or a panel of b's columns, whose elements are `unit` apart.
+  template <bool rows> void pack(const T* from, int64_t unit, int64_t step, int64_t count, int64_t length,
+                                 Acc* to) const {
+    if constexpr (sizeof(T) == sizeof(Acc))
+      (rows ? kernel.pack_rows : kernel.pack)(from, unit, step, count, length, to);
+    else {
+      const int64_t width = rows ? kernel.rows : kernel.columns;
+      for (int64_t n = 0; n < length; ++n)
+        for (int64_t i = 0; i < width; ++i) to[n * width + i] = i < count ? Acc(from[i * unit + n * step]) : Acc(0);
+    }
+  }
+
+  void finish(int64_t batch, int64_t row, int64_t column, int64_t rows, int64_t columns, Acc* sums,
+              int64_t pitch) const {
+    if constexpr (sizeof(Acc) == 8) {
+      MatmulEpilogue<T, Y> epilogue(p, args, batch);
+      with_activation(p.activation, [&](auto mode) {
+        for (int64_t i = 0; i < rows; ++i)
+          for (int64_t j = 0; j < columns; ++j)
+            epilogue.template store<mode.value>(sums[i * pitch + j], row + i, column + j);
+      });
+    } else {
+      const Matrix<Y> y = matrix<Y>(args.y, p.y, batch);
+      const bool reads_c = p.c.rank && args.beta != 0;
+      const Matrix<const Y> c = reads_c ? matrix<const Y>(args.c, p.c, batch) : Matrix<const Y>{nullptr, 0, 0};
+      GemmFinish f;
+      f.activation = p.activation, f.activation_alpha = float(args.activation_alpha);
+      f.alpha = float(args.alpha), f.beta = float(args.beta);
+      f.y_column = y.column, f.c_column = c.column, f.bias_column = p.bias_stride;
+      int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];
+      for (int64_t i = 0; i < rows; ++i) y_rows[i] = i * y.row, c_rows[i] = i * c.row;
+      const T* bias = p.has_bias ? static_cast<const T*>(args.bias) + column * p.bias_stride : nullptr;
+      const int which = sizeof(T) == 4               ? 0
+                        : std::is_same_v<T, float16> ? (sizeof(Y) == 4 ? 3 : 1)
+                        : sizeof(Y) == 4             ? 4
+                                                     : 2;
+      gemm_kernels().finish[which](f, sums, pitch, rows, columns, y.at(row, column), y_rows,
+                                   reads_c ? c.at(row, column) : nullptr, c_rows, bias);
+    }
+  }
+};
+
+struct Tiles final : Engine<MatmulProblem> {
+  std::string name() const override { return "cpu.matmul.tiles"; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    return roofline_us(matmul_flop(p) / 8, matmul_bytes(p), d, 0.8);
+    return roofline_us(matmul_flop(p) / 10, matmul_bytes(p), d, 0.8);
   }
   size_t workspace_bytes(const MatmulProblem& p, const Device& d, const Config&) const override {
-    Tiling t = tiling_of(p, d);
-    return size_t(t.threads) * t.room_bytes;
+    return blocking_of(p, d).bytes;
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config&) const override {
-    return make_plan<MatmulProblem>([p, t = tiling_of(p, d)](const MatmulArgs& args, void* workspace, Stream) {
+    return make_plan<MatmulProblem>([p, k = blocking_of(p, d)](const MatmulArgs& args, void* workspace, Stream) {
       with_matmul_types(p, [&](auto from, auto to) {
-        using T = typename decltype(from)::type;
-        using Y = typename decltype(to)::type;
-        std::atomic<int64_t> next = 0;
-        cpu::parallel_for(t.threads, 1, [&](int64_t begin, int64_t end) {
-          for (int64_t thread = begin; thread < end; ++thread)
-            for (int64_t tile; (tile = next++) < t.count;)
-              compute_tile<T, Y>(p, args, t, tile, static_cast<char*>(workspace) + size_t(thread) * t.room_bytes);
-        });
+        const Product<typename decltype(from)::type, typename decltype(to)::type> product{p, args, k};
+        // A few microseconds of work are done sooner than another thread is woken.
+        const bool small = matmul_flop(p) < 4e5;
+        auto block = [&](int64_t i, int64_t room) {
+          product.block(i, static_cast<char*>(workspace) + size_t(room) * k.room_bytes);
+        };
+        if (small)
+          for (int64_t i = 0; i < k.count; ++i) block(i, 0);
+        else cpu::parallel_items(k.count, block);
       });
     });
   }
 
  private:
-  static Tiling tiling_of(const MatmulProblem& p, const Device& d) {
-    return p.a.dtype == DType::float64 ? tiling<double>(p, d) : tiling<float>(p, d);
+  static Blocking blocking_of(const MatmulProblem& p, const Device& d) {
+    Blocking k{};
+    with_floating(p.a.dtype, [&](auto type) { k = blocking<typename decltype(type)::type>(p, d); });
+    return k;
   }
 };
 
 }  // namespace
 
-const Engine<MatmulProblem>& matmul_blocked() {
-  static const Blocked engine;
+const Engine<MatmulProblem>& matmul_tiles() {
+  static const Tiles engine;
   return engine;
 }
 

@@ -31,7 +31,7 @@ struct Reference final : Engine<MatmulProblem> {
 
 const Engines<MatmulProblem>& Family<MatmulProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<MatmulProblem> all{&matmul_blocked(), &reference};
+  static const Engines<MatmulProblem> all{&matmul_tiles(), &reference};
   return all;
 }
 

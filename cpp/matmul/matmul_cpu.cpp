@@ -50,7 +50,7 @@ template <class T> Blocking blocking(const MatmulProblem& p, const Device& d) {
     return k.count = s.batch * k.down * k.across;
   };
   // Smaller blocks give every thread a share.
-  while (d.sm_count > 1 && count() < 2 * d.sm_count && (k.block_tiles > 4 || k.block_panels > 1))
+  while (count() < 2 * d.sm_count && d.sm_count > 1 && (k.block_tiles > 4 || k.block_panels > 1))
     if (k.block_tiles > 4) k.block_tiles = ceil_div<int64_t>(k.block_tiles, 2);
     else k.block_panels = ceil_div<int64_t>(k.block_panels, 2);
   k.block_tiles = ceil_div(k.tiles, k.down), k.block_panels = ceil_div(k.panels, k.across);  // of one size

@@ -36,9 +36,18 @@ struct GemmFinish {
   bool plain() const { return activation == Activation::identity && alpha == 1 && y_column == 1; }
 };
 
+// Of one row there is only a vector to multiply with: what counts is how b streams in.
+template <class T> struct GemmRow {
+  GemmKernel<T> wide;  // one row by as many columns as there are registers: rows of b that lie together
+  // to[j] = sum over k of a[k] * b[j * column + k]: columns of b that lie together.
+  void (*dots)(const T* a, const T* b, int64_t column, int64_t columns, int64_t length, T* to);
+};
+
 struct GemmKernels {
   GemmKernel<float> f32;
   GemmKernel<double> f64;
+  GemmRow<float> row_f32;
+  GemmRow<double> row_f64;
   // [rows, columns] at `pitch` -> [columns, rows] at `to_pitch`; of floats, of 16-bit types into floats.
   void (*transpose)(const float* from, int64_t pitch, int64_t rows, int64_t columns, float* to, int64_t to_pitch);
   // Sums are overwritten. Row i goes to y + y_rows[i] elements, with c + c_rows[i]; bias and c may be null.

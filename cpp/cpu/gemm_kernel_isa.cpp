@@ -22,17 +22,17 @@ void multiply(const GemmSegment* segment, int64_t segments, int64_t run, const T
 #pragma GCC unroll 4
     for (int64_t k = run, at = 0; k > 0; --k, at += a_step, column += b_step) {
       Vector<T> v[kVectors];
-#pragma GCC unroll 4
+#pragma GCC unroll 32
       for (int j = 0; j < kVectors; ++j) v[j] = load(column + j * kLanes<T>);
 #pragma GCC unroll 16
       for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 4
+#pragma GCC unroll 32
         for (int j = 0; j < kVectors; ++j) tile[i][j] += row[i][at] * v[j];
     }
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
-#pragma GCC unroll 4
+#pragma GCC unroll 32
     for (int j = 0; j < kVectors; ++j) {
       T* out = to + i * pitch + j * kLanes<T>;
       store(out, add ? load(out) + tile[i][j] : tile[i][j]);
@@ -148,6 +148,32 @@ void finish(const GemmFinish& f, float* sums, int64_t pitch, int64_t rows, int64
   }
 }
 
+// Lanes are summed one after the other, at the end.
+template <class T, int kColumns>
+void some_dots(const T* a, const T* b, int64_t column, int64_t length, T* to) {
+  constexpr int n = kLanes<T>;
+  Vector<T> sums[kColumns][2] = {};
+  int64_t k = 0;
+  for (; k + 2 * n <= length; k += 2 * n)
+#pragma GCC unroll 4
+    for (int j = 0; j < kColumns; ++j) {
+      sums[j][0] += load(a + k) * load(b + j * column + k);
+      sums[j][1] += load(a + k + n) * load(b + j * column + k + n);
+    }
+  for (int j = 0; j < kColumns; ++j) {
+    const Vector<T> both = sums[j][0] + sums[j][1];
+    T sum = 0;
+    for (int i = 0; i < n; ++i) sum += both[i];
+    for (int64_t rest = k; rest < length; ++rest) sum += a[rest] * b[j * column + rest];
+    to[j] = sum;
+  }
+}
+template <class T> void dots(const T* a, const T* b, int64_t column, int64_t columns, int64_t length, T* to) {
+  int64_t j = 0;
+  for (; j + 4 <= columns; j += 4) some_dots<T, 4>(a, b + j * column, column, length, to + j);
+  for (; j < columns; ++j) some_dots<T, 1>(a, b + j * column, column, length, to + j);
+}
+
 template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
@@ -162,6 +188,8 @@ extern const GemmKernels gemm_kernels;
 const GemmKernels gemm_kernels = {
     kernel<float, kRows, 2>(),
     kernel<double, kRows, 2>(),
+    {kernel<float, 1, kVectorRegisters * 3 / 4>(), dots<float>},
+    {kernel<double, 1, kVectorRegisters * 3 / 4>(), dots<double>},
     transpose<float>,
     {finish<float, float>, finish<float16, float16>, finish<bfloat16, bfloat16>, finish<float16, float>,
      finish<bfloat16, float>},

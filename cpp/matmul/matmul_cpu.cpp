@@ -23,6 +23,23 @@ template <class Acc> const GemmKernel<Acc>& micro_kernel() {
   if constexpr (sizeof(Acc) == 8) return gemm_kernels().f64;
   else return gemm_kernels().f32;
 }
+template <class Acc> const GemmRow<Acc>& row_kernels() {
+  if constexpr (sizeof(Acc) == 8) return gemm_kernels().row_f64;
+  else return gemm_kernels().row_f32;
+}
+
+// One row, by how b lies.
+enum class Row { no, wide, dots };
+template <class T> Row row_of(const MatmulProblem& p) {
+  const MatmulSizes s = sizes_of(p);
+  if (sizeof(T) != sizeof(Accumulator<T>) || s.m != 1 || s.k < 2 || s.n < 2) return Row::no;
+  if (p.b.stride[p.b.rank - 1] == 1) return Row::wide;
+  return p.b.stride[p.b.rank - 2] == 1 && p.a.stride[p.a.rank - 1] == 1 ? Row::dots : Row::no;
+}
+template <class T> const GemmKernel<Accumulator<T>>& kernel_of(const MatmulProblem& p) {
+  using Acc = Accumulator<T>;
+  return row_of<T>(p) == Row::wide ? row_kernels<Acc>().wide : micro_kernel<Acc>();
+}
 
 // How a product is cut, in tiles and panels of the kernel.
 struct Blocking {
@@ -36,7 +53,7 @@ struct Blocking {
 
 template <class T> Blocking blocking(const MatmulProblem& p, const Device& d) {
   using Acc = Accumulator<T>;
-  const GemmKernel<Acc>& kernel = micro_kernel<Acc>();
+  const GemmKernel<Acc>& kernel = kernel_of<T>(p);
   const MatmulSizes s = sizes_of(p);
   Blocking k{};
   k.tiles = ceil_div(s.m, kernel.rows), k.panels = ceil_div(s.n, kernel.columns);
@@ -69,7 +86,7 @@ template <class T, class Y> struct Product {
   const MatmulProblem& p;
   const MatmulArgs& args;
   const Blocking& k;
-  const GemmKernel<Acc>& kernel = micro_kernel<Acc>();
+  const GemmKernel<Acc>& kernel = kernel_of<T>(p);
   const MatmulSizes s = sizes_of(p);
 
   void block(int64_t index, char* room) const {
@@ -85,6 +102,11 @@ template <class T, class Y> struct Product {
     Acc *packed_a = reinterpret_cast<Acc*>(room), *packed_b = reinterpret_cast<Acc*>(room + k.b_at);
     Acc* sums = reinterpret_cast<Acc*>(room + k.sums_at);
     const int64_t pitch = panels * kernel.columns;
+    if constexpr (sizeof(T) == sizeof(Acc))
+      if (row_of<T>(p) == Row::dots) {
+        row_kernels<Acc>().dots(a.at(row, 0), b.at(0, column), b.column, columns, s.k, sums);
+        return finish(batch, row, column, 1, columns, sums, pitch);
+      }
     // Whole tiles of a result that is nothing but sums are summed in y.
     const bool straight = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
 
@@ -203,7 +225,7 @@ struct Tiles final : Engine<MatmulProblem> {
       with_matmul_types(p, [&](auto from, auto to) {
         const Product<typename decltype(from)::type, typename decltype(to)::type> product{p, args, k};
         // A few microseconds of work are done sooner than another thread is woken.
-        const bool small = matmul_flop(p) < 4e5;
+        const bool small = matmul_flop(p) < 1e6;
         auto block = [&](int64_t i, int64_t room) {
           product.block(i, static_cast<char*>(workspace) + size_t(room) * k.room_bytes);
         };

@@ -16,6 +16,7 @@ class Machine:
     model: str
     date: str
     versions: str
+    method: str  # of timing
     copy_gb_s: float
     peaks_gflop_s: dict[str, float]  # by dtype, as far as they were measured
 
@@ -128,8 +129,8 @@ def write_report(
         "",
         f"    {command}",
         "",
-        "Medians; samples alternate between ours and torch's, on random data, L2 overwritten before each. The floor is",
-        "bytes over the copy rate or FLOP over the rate of a large product, whichever takes longer.",
+        f"Medians; {machine.method}.",
+        "The floor is bytes over the copy rate or FLOP over the ceiling, whichever takes longer.",
         "",
         *([f"![times and roofline]({stem}.png)", ""] if picture else []),
         "| list | rows | mean of torch/ours | by direction | worst | at |",
@@ -144,12 +145,12 @@ def write_report(
             "",
             f"## {s.list or 'rows'}",
             "",
-            "| case | us | floor us | of floor | TFLOP/s | torch us | torch/ours | engine |",
+            "| case | us | floor us | of floor | GFLOP/s | torch us | torch/ours | engine |",
             "|---|---|---|---|---|---|---|---|",
         ]
         for r in s.records:
             share = f"{r.share:.2f}" if r.floor_us else ""
-            rate = f"{r.tflop_s:.1f}" if r.flop else ""
+            rate = f"{r.tflop_s * 1e3:.0f}" if r.flop else ""
             times = f"{r.us:.2f} | {r.floor_us:.2f} | {share} | {rate} | {r.peer_us:.2f} | {r.ratio:.2f}"
             lines.append(f"| {r.name} | {times} | {r.engine} |")
     (folder / f"{stem}.md").write_text("\n".join(lines) + "\n")

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this machine has: devices, NVRTC, kernel caches; and the manifest for compiling ahead of time.
+#include <atomic>
+#include <chrono>
+
 #include "cpp/bindings/casters.h"
-#include "cpp/cpu/isa.h"
+#include "cpp/cpu/gemm_kernel.h"
+#include "cpp/cpu/threads.h"
 #include "cpp/engine/registry.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/driver.h"
@@ -42,6 +46,23 @@ void bind_runtime(py::module_& m) {
   m.def(
       "cpu_isa", [] { return name(cpu::isa()); },
       "The one that CPU engines use: the best, or what PYMINIDNN_CPU_ISA names.");
+  m.def(
+      "cpu_peak_gflop_s",
+      [] {
+        double best = 0;
+        for (int round = 0; round < 5; ++round) {
+          std::atomic<int64_t> flop = 0;
+          const auto begin = std::chrono::steady_clock::now();
+          cpu::parallel_items(cpu::thread_count() * 4, [&](int64_t, int64_t) {
+            float sink[64] = {};
+            flop += gemm_kernels().fma(2'000'000, sink);
+          });
+          const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+          best = std::max(best, double(flop) / seconds.count() / 1e9);
+        }
+        return best;
+      },
+      "What multiply-adds in registers reach on all threads, in float32: the peak of these cores, measured now.");
   m.def(
       "driver_version",
       [] {

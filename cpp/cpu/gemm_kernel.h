@@ -46,6 +46,7 @@ template <class T> struct GemmRow {
 struct GemmKernels {
   GemmKernel<float> f32;
   GemmKernel<double> f64;
+  int64_t (*fma)(int64_t n, float* sink);  // the FLOP of n rounds of independent multiply-adds in registers, now done
   GemmRow<float> row_f32;
   GemmRow<double> row_f64;
   // [rows, columns] at `pitch` -> [columns, rows] at `to_pitch`; of floats, of 16-bit types into floats.

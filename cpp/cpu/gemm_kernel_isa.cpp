@@ -174,6 +174,18 @@ template <class T> void dots(const T* a, const T* b, int64_t column, int64_t col
   for (; j < columns; ++j) some_dots<T, 1>(a, b + j * column, column, length, to + j);
 }
 
+int64_t fma(int64_t n, float* sink) {
+  constexpr int kChains = 12;  // more than the units times their latency
+  Vector<float> sums[kChains] = {};
+  const Vector<float> a = load(sink), b = a + 1.0f;
+  for (int64_t i = 0; i < n; ++i)
+#pragma GCC unroll 16
+    for (int j = 0; j < kChains; ++j) sums[j] = sums[j] * a + b;
+  for (int j = 1; j < kChains; ++j) sums[0] += sums[j];
+  store(sink, sums[0]);
+  return n * kChains * kLanes<float> * 2;
+}
+
 template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
@@ -188,6 +200,7 @@ extern const GemmKernels gemm_kernels;
 const GemmKernels gemm_kernels = {
     kernel<float, kRows, 2>(),
     kernel<double, kRows, 2>(),
+    fma,
     {kernel<float, 1, kVectorRegisters * 3 / 4>(), dots<float>},
     {kernel<double, 1, kVectorRegisters * 3 / 4>(), dots<double>},
     transpose<float>,

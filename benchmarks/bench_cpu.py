@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU engines against torch on the same cores: convolutions, products, what moves memory, what is fused, and calls
+on tiny tensors. Lists: conv {nchw,nhwc} batch {1,8}, depthwise, matmul, memory {1,16,256} MB, fused, tiny."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+from bench_conv import DEPTHWISE, FIRST, PASSES, RESNET, Case
+from report import Target
+from runner import ARITHMETIC, Row, main
+from torch.nn import functional
+
+import pyminidnn as dnn
+
+CONVOLUTION, MEMORY = Target(1.1, 0.8), Target(1.3, 0.95)
+TARGETS = {
+    **{f"conv {order} batch {n}": CONVOLUTION for n in (1, 8) for order in ("nchw", "nhwc")},
+    "depthwise": Target(1.5, 1.0),
+    "matmul": Target(1.0, 0.85),
+    **{f"memory {mb} MB": MEMORY for mb in (1, 16, 256)},
+    "fused": Target(1.3),
+    "tiny": Target(1.5),
+}
+ORDERS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
+aten: Any = torch.ops.aten
+
+
+def convolutions() -> Iterator[Row]:
+    for n in (1, 8):
+        for order in ORDERS:
+            for layer in RESNET:
+                passes = tuple(p for p in PASSES if layer is not FIRST or p != "backward_data")
+                case = Case(replace(layer, batch=n), ARITHMETIC["ieee"], order == "nhwc", "cpu")
+                yield from case.rows(f"conv {order} batch {n}", passes)
+    for order in ORDERS:
+        for layer in DEPTHWISE:
+            yield from Case(replace(layer, batch=8), ARITHMETIC["ieee"], order == "nhwc", "cpu").rows("depthwise")
+
+
+def products() -> Iterator[Row]:
+    handle = dnn.Handle("cpu", math="ieee")
+    cubes = [(n, n, n) for n in (64, 128, 256, 512, 1024, 2048)]
+    skinny = [(1, 2048, 2048), (8, 2048, 2048), (64, 2048, 2048), (2048, 64, 2048), (2048, 2048, 64), (100, 1000, 333)]
+    shapes: list[tuple[tuple[int, ...], int, int, int]] = [((), *shape) for shape in cubes + skinny]
+    shapes += [((64,), 64, 64, 64), ((12,), 512, 512, 64)]
+    for batch, m, n, k in shapes:
+        for how in ("nn", "nt", "tn") if not batch else ("nn",):
+
+            @cache
+            def operands(batch=batch, m=m, n=n, k=k, how=how) -> Any:  # type: ignore[no-untyped-def]
+                a = torch.randn(*batch, k, m).mT if how[0] == "t" else torch.randn(*batch, m, k)
+                b = torch.randn(*batch, n, k).mT if how[1] == "t" else torch.randn(*batch, k, n)
+                return a, b, dnn.from_dlpack(a), dnn.from_dlpack(b)
+
+            size = "x".join(map(str, (*batch, m, n, k)))
+            elements = math.prod(batch) * (m * k + k * n + m * n)
+            yield Row(
+                f"matmul forward f32 {size} {how}",
+                lambda o=operands: dnn.matmul(*o()[2:], handle=handle),
+                lambda o=operands: torch.matmul(*o()[:2]),
+                bytes=4 * elements,
+                flop=2.0 * math.prod(batch) * m * n * k,
+                tolerance=1e-4,
+                list="matmul",
+                label=f"{size} {how}",
+            )
+
+
+def memory(mb: int) -> Iterator[Row]:
+    """What reads and writes each element once or twice."""
+    for dtype in (torch.float32, torch.bfloat16):
+        short = {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]
+        n = mb * (1 << 20) // dtype.itemsize // (64 * 64 * 64)
+        image = torch.randn(max(n, 1), 64, 64, 64 if n else 32).to(dtype)
+
+        def row(name: str, ours: Any, peer: Any, moved: float, dtype: torch.dtype = dtype, short: str = short) -> Row:
+            return Row(
+                f"{name} {short}",
+                ours,
+                peer,
+                bytes=moved,
+                dtype=str(dtype).removeprefix("torch."),
+                list=f"memory {mb} MB",
+                label=f"{name} {short}",
+            )
+
+        x, dy = image.flatten(), torch.randn(image.numel()).to(dtype)
+        t, u = dnn.from_dlpack(x), dnn.from_dlpack(dy)
+        size = x.nbytes
+        for mode, forward, backward in (
+            ("relu", torch.relu, lambda x, dy: aten.threshold_backward(dy, x, 0)),
+            ("gelu", functional.gelu, lambda x, dy: aten.gelu_backward(dy, x)),
+            ("silu", functional.silu, lambda x, dy: aten.silu_backward(dy, x)),
+        ):
+            yield row(
+                f"activation forward {mode}", partial(dnn.activation_forward, t, mode), partial(forward, x), 2 * size
+            )
+            yield row(
+                f"activation backward {mode}",
+                partial(dnn.activation_backward, u, t, dnn.activation_forward(t, mode), mode),
+                partial(backward, x, dy),
+                3 * size,
+            )
+        scores, gradient = x.view(-1, 1024), dy.view(-1, 1024)
+        s, g, y = dnn.from_dlpack(scores), dnn.from_dlpack(gradient), torch.softmax(scores, 1)
+        yield row(
+            "softmax forward rows of 1024", partial(dnn.softmax_forward, s), partial(torch.softmax, scores, 1), 2 * size
+        )
+        yield row(
+            "softmax backward rows of 1024",
+            partial(dnn.softmax_backward, g, dnn.from_dlpack(y)),
+            partial(aten._softmax_backward_data, gradient, y, 1, dtype),
+            3 * size,
+        )
+        scale, bias, mean, var = (torch.rand(64) + 0.5 for _ in range(4))
+        p = [dnn.from_dlpack(v) for v in (scale, bias, mean, var)]
+        for order, layout in ORDERS.items():
+            i = image.contiguous(memory_format=layout)
+            d = dy.view_as(image).contiguous(memory_format=layout)
+            ti, td = dnn.from_dlpack(i), dnn.from_dlpack(d)
+            yield row(
+                f"softmax forward channels {order}",
+                partial(dnn.softmax_forward, ti),
+                partial(torch.softmax, i, 1),
+                2 * size,
+            )
+            yield row(
+                f"norm training {order}",
+                partial(dnn.batch_norm_forward_training, ti, *p[:2]),
+                partial(functional.batch_norm, i, None, None, scale, bias, training=True),
+                2 * size,
+            )
+            yield row(
+                f"norm inference {order}",
+                partial(dnn.batch_norm_forward_inference, ti, *p),
+                partial(functional.batch_norm, i, mean, var, scale, bias),
+                2 * size,
+            )
+            saved = dnn.batch_norm_forward_training(ti, *p[:2])[1:]
+            theirs = [torch.from_dlpack(v) for v in saved]
+            yield row(
+                f"norm backward {order}",
+                partial(dnn.batch_norm_backward, td, ti, p[0], *saved),
+                partial(aten.native_batch_norm_backward, d, i, scale, None, None, *theirs, True, 1e-5, [True] * 3),
+                3 * size,
+            )
+            for mode, pool, window, stride, pad in (
+                ("max", functional.max_pool2d, 3, 2, 1),
+                ("avg", functional.avg_pool2d, 2, 2, 0),
+            ):
+                keywords: dict[str, Any] = {"stride": stride, "padding": pad}
+                yield row(
+                    f"pooling forward {mode} {window} {order}",
+                    partial(dnn.pool_forward, ti, window, mode=mode, **keywords),
+                    partial(pool, i, window, **keywords),
+                    1.25 * size,
+                )
+                leaf = i.detach().requires_grad_()
+                q = pool(leaf, window, **keywords)
+                dq = torch.randn_like(q)
+                yield row(
+                    f"pooling backward {mode} {window} {order}",
+                    partial(
+                        dnn.pool_backward,
+                        dnn.from_dlpack(dq),
+                        ti,
+                        dnn.from_dlpack(q.detach()),
+                        window,
+                        mode=mode,
+                        **keywords,
+                    ),
+                    partial(torch.autograd.grad, q, leaf, dq, retain_graph=True),
+                    2.25 * size,
+                )
+            other = "NHWC" if order == "nchw" else "NCHW"
+            yield row(
+                f"transform {order} to {other.lower()}",
+                lambda ti=ti, other=other: ti.to(layout=other),
+                partial(i.contiguous, memory_format=ORDERS[other.lower()]),
+                2 * size,
+            )
+        to, wanted = (torch.bfloat16, "bfloat16") if dtype == torch.float32 else (torch.float32, "float32")
+        yield row(f"transform to {wanted}", partial(t.to, dtype=wanted), partial(x.to, to), x.numel() * 6)
+
+
+def fused() -> Iterator[Row]:
+    """One call of ours, several of eager torch."""
+    for n in (1, 8):
+        for order in ORDERS:
+            for layer in (RESNET[2], RESNET[3], RESNET[16], RESNET[15]):
+                case = Case(replace(layer, batch=n), ARITHMETIC["ieee"], order == "nhwc", "cpu")
+                bias = torch.randn(layer.filters)
+                ours = dnn.from_dlpack(bias)
+
+                def run(case: Case = case, ours: Any = ours) -> Any:
+                    t = case.ours
+                    return dnn.conv_forward(t.x, t.w, ours, activation="relu", **case.attributes)
+
+                def peer(case: Case = case, bias: Any = bias) -> Any:
+                    t, a = case.theirs, case.layer
+                    return torch.relu(torch.conv2d(t.x, t.w, bias, a.stride, a.padding))
+
+                yield Row(
+                    f"{case.name('forward')} bias activation=relu",
+                    run,
+                    peer,
+                    case.bytes("forward"),
+                    2.0 * math.prod(case.layer.y) * math.prod(case.layer.w[1:]),
+                    tolerance=1e-4,
+                    list="fused",
+                    label=f"{layer.label} {order} {n}",
+                )
+
+
+def tiny() -> Iterator[Row]:
+    x, w, m = torch.randn(8, 8, 8, 8), torch.randn(8, 8, 3, 3), torch.randn(8, 8)
+    scale, bias, var = torch.rand(8), torch.rand(8), torch.rand(8)
+    t, tw, tm, ts, tb, tv = (dnn.from_dlpack(v) for v in (x, w, m, scale, bias, var))
+    for name, ours, peer in (
+        ("activation relu", lambda: dnn.activation_forward(t, "relu"), lambda: torch.relu(x)),
+        ("activation gelu", lambda: dnn.activation_forward(t, "gelu"), lambda: functional.gelu(x)),
+        ("softmax channels", lambda: dnn.softmax_forward(t), lambda: torch.softmax(x, 1)),
+        (
+            "norm inference",
+            lambda: dnn.batch_norm_forward_inference(t, ts, tb, tb, tv),
+            lambda: functional.batch_norm(x, bias, var, scale, bias),
+        ),
+        ("pooling max 2", lambda: dnn.pool_forward(t, 2), lambda: functional.max_pool2d(x, 2)),
+        ("conv 3x3", lambda: dnn.conv_forward(t, tw, tb, padding=1), lambda: torch.conv2d(x, w, bias, padding=1)),
+        ("matmul 8x8", lambda: dnn.matmul(tm, tm), lambda: m @ m),
+        ("transform to nhwc", lambda: t.to(layout="NHWC"), lambda: x.contiguous(memory_format=torch.channels_last)),
+    ):
+        yield Row(f"host: {name} of 8x8x8x8", ours, peer, host=True, list="tiny", label=name)
+
+
+def rows(device: str) -> Iterator[Row]:
+    yield from convolutions()
+    yield from products()
+    for mb in (1, 16, 256):
+        yield from memory(mb)
+    yield from fused()
+    yield from tiny()
+
+
+if __name__ == "__main__":
+    main(rows, __doc__, TARGETS)

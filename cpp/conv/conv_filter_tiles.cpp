@@ -8,6 +8,7 @@
 
 #include "cpp/conv/channels_last.h"
 #include "cpp/conv/conv.h"
+#include "cpp/conv/phases.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
 
@@ -62,8 +63,8 @@ struct FilterPlan final : Plan<ConvProblem> {
 
   FilterPlan(const ConvProblem& problem, const Device& d)
       : p(problem),
-        swap(swaps(problem, conv_geometry(problem))),
-        g(joined(swap ? swapped(conv_geometry(problem)) : conv_geometry(problem))),
+        swap(swaps(problem, without_gaps(conv_geometry(problem)))),
+        g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
         merged(merges(g)),
         x(input(p, g)),
         threads(d.sm_count) {
@@ -92,19 +93,14 @@ struct FilterPlan final : Plan<ConvProblem> {
   // A pointwise convolution is as much one of y with x for a gradient: the side of fewer channels is the one copied, be it
   // packed, or made channels-last where planes are read as they lie.
   static bool swaps(const ConvProblem& p, const ConvGeometry& g) {
-    for (int j = 0; j < kMaxSpatial; ++j)
-      if (g.window[j] != 1 || g.pad[j] != 0 || (g.y.size[j] - 1) * g.stride[j] >= g.x.size[j]) return false;
+    if (!is_pointwise(g)) return false;
     // What is packed less against weights that are written twice.
     const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
     const bool lines = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
-    const int64_t saved = (g.y.channels - g.x.channels) * (lines && g.stride[2] == 1 ? -1 : 1);
+    const int64_t saved = (g.y.channels - g.x.channels) * (lines ? -1 : 1);
     return g.groups == 1 && g.x.channels >= gemm_kernels().f32.rows && pixels * saved > 2 * g.y.channels * g.x.channels;
   }
   static ConvGeometry swapped(ConvGeometry g) {
-    for (int j = 0; j < kMaxSpatial; ++j) {
-      g.x.size[j] = g.y.size[j], g.x.space[j] *= g.stride[j];
-      g.stride[j] = 1;
-    }
     std::swap(g.x, g.y);
     std::swap(g.w_filter, g.w_channel);
     return g;

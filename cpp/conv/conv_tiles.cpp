@@ -50,7 +50,11 @@ struct TilesPlan final : Plan<ConvProblem> {
   const GemmKernel<float>& kernel = kernels.f32;
 
   TilesPlan(const ConvProblem& problem, const Device& d)
-      : p(problem), g(conv_geometry(problem)), backward(g.backward_data), threads(d.sm_count), input_(input(p, g)) {
+      : p(problem),
+        g(without_gaps(conv_geometry(problem))),
+        backward(g.backward_data),
+        threads(d.sm_count),
+        input_(input(p, g)) {
     in = input_.side, out = conv_out(g);
     channels = in.channels, columns = out.channels, panels = ceil_div(columns, kernel.columns);
     w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
@@ -344,12 +348,12 @@ struct Tiles final : Engine<ConvProblem> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    ConvGeometry g = conv_geometry(p);
-    // Panels of few columns are as dear as whole ones, and so are runs of few channels as longer ones.
+    const ConvGeometry g = conv_geometry(p);
     const ConvSide& out = conv_out(g);
     const ConvSide& in = g.backward_data ? g.y : g.x;
-    double columns = double(gemm_kernels().f32.columns), used = double(out.channels);
-    double waste = std::ceil(used / columns) * columns / used * (1 + 4 / double(in.channels));
+    // Panels of few columns are as dear as whole ones, and so are runs of few channels as longer ones.
+    const int64_t width = gemm_kernels().f32.columns, run = in.channels * (TilesPlan::merges(g) ? g.window[2] : 1);
+    const double waste = double(ceil_div(out.channels, width) * width) / double(out.channels) * (1 + 4 / double(run));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {

@@ -21,4 +21,18 @@ struct ConvPhase {
 };
 std::vector<ConvPhase> conv_phases(const ConvGeometry&);
 
+// Where windows are one element and meet data everywhere, of an x that is read: the pixels between strides do not exist.
+inline bool is_pointwise(const ConvGeometry& g) {
+  for (int j = 0; j < kMaxSpatial; ++j)
+    if (g.window[j] != 1 || g.pad[j] != 0 || (g.y.size[j] - 1) * g.stride[j] >= g.x.size[j]) return false;
+  return !g.backward_data;
+}
+inline ConvGeometry without_gaps(ConvGeometry g) {
+  for (int j = 0; is_pointwise(g) && j < kMaxSpatial; ++j) {
+    g.x.size[j] = g.y.size[j], g.x.space[j] *= g.stride[j];
+    g.stride[j] = 1;
+  }
+  return g;
+}
+
 }  // namespace minidnn

@@ -176,8 +176,9 @@ template <class T> void dots(const T* a, const T* b, int64_t column, int64_t col
 
 int64_t fma(int64_t n, float* sink) {
   constexpr int kChains = 12;  // more than the units times their latency
-  Vector<float> sums[kChains] = {};
   const Vector<float> a = load(sink), b = a + 1.0f;
+  Vector<float> sums[kChains];
+  for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);  // all different, or one would do for all
   for (int64_t i = 0; i < n; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < kChains; ++j) sums[j] = sums[j] * a + b;

@@ -43,7 +43,7 @@ struct Reference final : Engine<ActivationProblem> {
 
 const Engines<ActivationProblem>& Family<ActivationProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<ActivationProblem> all{&reference};
+  static const Engines<ActivationProblem> all{&activation_dense_cpu(), &reference};
   return all;
 }
 

@@ -42,12 +42,12 @@ MINIDNN_HD bfloat16::operator float() const { return detail::float_of(uint32_t(b
 #else
 
 namespace detail {
-inline uint32_t bits_of(float v) {
+MINIDNN_HD uint32_t bits_of(float v) {
   uint32_t u;
   std::memcpy(&u, &v, 4);
   return u;
 }
-inline float float_of(uint32_t u) {
+MINIDNN_HD float float_of(uint32_t u) {
   float v;
   std::memcpy(&v, &u, 4);
   return v;
@@ -73,8 +73,8 @@ inline float16::operator float() const {
 }
 inline bfloat16::bfloat16(float v) {
   uint32_t u = detail::bits_of(v);
-  if ((u & 0x7fffffff) > 0x7f800000) bits = uint16_t(u >> 16 | 0x40);  // keep a NaN one, whatever its payload
-  else bits = uint16_t((u + 0x7fff + (u >> 16 & 1)) >> 16);
+  uint32_t nan = u >> 16 | 0x40, nearest = (u + 0x7fff + (u >> 16 & 1)) >> 16;  // a NaN stays one, whatever its payload
+  bits = uint16_t((u & 0x7fffffff) > 0x7f800000 ? nan : nearest);
 }
 inline bfloat16::operator float() const { return detail::float_of(uint32_t(bits) << 16); }
 

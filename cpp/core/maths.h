@@ -2,20 +2,32 @@
 // Elementary functions under one name for float and double, for code that g++ and NVRTC share.
 #pragma once
 #include "cpp/core/hd.h"
+#ifdef MINIDNN_ISA  // a file compiled once per instruction set (cpp/cpu/isa.h): its loops are to be vectorised
+#include "cpp/core/elementary.h"
+#endif
 
 namespace minidnn::maths {
 
+#ifdef MINIDNN_ISA
+MINIDNN_HD float exp(float x) { return elementary::exp(x); }
+MINIDNN_HD float expm1(float x) { return elementary::expm1(x); }
+MINIDNN_HD float log(float x) { return elementary::log(x); }
+MINIDNN_HD float log1p(float x) { return elementary::log1p(x); }
+MINIDNN_HD float tanh(float x) { return elementary::tanh(x); }
+MINIDNN_HD float erfc(float x) { return elementary::erfc(x); }
+#else
 MINIDNN_HD float exp(float x) { return ::expf(x); }
-MINIDNN_HD double exp(double x) { return ::exp(x); }
 MINIDNN_HD float expm1(float x) { return ::expm1f(x); }
-MINIDNN_HD double expm1(double x) { return ::expm1(x); }
 MINIDNN_HD float log(float x) { return ::logf(x); }
-MINIDNN_HD double log(double x) { return ::log(x); }
 MINIDNN_HD float log1p(float x) { return ::log1pf(x); }
-MINIDNN_HD double log1p(double x) { return ::log1p(x); }
 MINIDNN_HD float tanh(float x) { return ::tanhf(x); }
-MINIDNN_HD double tanh(double x) { return ::tanh(x); }
 MINIDNN_HD float erfc(float x) { return ::erfcf(x); }
+#endif
+MINIDNN_HD double exp(double x) { return ::exp(x); }
+MINIDNN_HD double expm1(double x) { return ::expm1(x); }
+MINIDNN_HD double log(double x) { return ::log(x); }
+MINIDNN_HD double log1p(double x) { return ::log1p(x); }
+MINIDNN_HD double tanh(double x) { return ::tanh(x); }
 MINIDNN_HD double erfc(double x) { return ::erfc(x); }
 MINIDNN_HD float sqrt(float x) { return ::sqrtf(x); }
 MINIDNN_HD double sqrt(double x) { return ::sqrt(x); }

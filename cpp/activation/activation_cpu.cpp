@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.activation.dense: the shared formulas in vectorised loops (activation_isa.cpp), over memory in its own order.
+#include "cpp/activation/activation.h"
+#include "cpp/activation/activation_kernels.h"
+#include "cpp/cpu/caches.h"
+#include "cpp/cpu/threads.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kChunk = 2048;  // elements: what threads share is cut at multiples of it, so at cache lines
+
+struct Dense final : Engine<ActivationProblem> {
+  std::string name() const override { return "cpu.activation.dense"; }
+  std::string why_not(const ActivationProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::float64) return "its loops compute in float32";
+    bool backward = p.direction == ActivationDirection::backward;
+    bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
+    return dense ? "" : "needs tensors without gaps and with equal strides";
+  }
+  // Twice what plain loops reach in arithmetic, and 2.5 times in bytes (2 Zen 3 cores, 2026-02).
+  double estimate_us(const ActivationProblem& p, const Device& d) const override {
+    return roofline_us(activation_flop(p), activation_bytes(p), d, 2);
+  }
+  std::unique_ptr<Plan<ActivationProblem>> build(const ActivationProblem& p, const Device&,
+                                                 const Config&) const override {
+    const ActivationKernels& kernels = activation_kernels();
+    bool backward = p.direction == ActivationDirection::backward;
+    ActivationLoop loop = (backward ? kernels.backward : kernels.forward)[int64_t(p.mode)];
+    auto apply = kernels.apply[int64_t(p.x.dtype)];
+    int64_t n = p.x.numel(), bytes = itemsize(p.x.dtype);
+    bool past_caches = cpu::past_caches(double(n * bytes));
+    int64_t grain = p.mode <= Activation::leaky_relu ? 32768 : 8192;  // some 5 us of work
+    return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream) {
+      cpu::parallel_for(ceil_div(n, kChunk), grain / kChunk, [&](int64_t begin, int64_t end) {
+        begin *= kChunk, end = min_of(end * kChunk, n);
+        auto at = [&](const void* data) { return data ? static_cast<const char*>(data) + begin * bytes : nullptr; };
+        apply(loop, at(a.x), at(a.dy), static_cast<char*>(a.out) + begin * bytes, end - begin, float(a.alpha),
+              past_caches);
+      });
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<ActivationProblem>& activation_dense_cpu() {
+  static const Dense engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementary functions of float without branches, calls or tables: a loop over them is vectorised, on any instruction
+// set. V is float, or a vector of floats. core/maths.h takes them in files compiled once per instruction set.
+// The polynomials are minimax fits of our own (Remez, the coefficients then rounded to float); the reductions are those
+// of Cody and Waite (1980). Beside each function: the largest error over all floats, in ulp of the exact result
+// (against long double, 2026-02), with and without fused multiply-adds; tests/cpp/test_elementary.cpp samples them.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn::elementary {
+
+// A vector's comparison gives a vector of as many integers.
+template <class V> struct IntsOf {
+  using type = decltype(V() < V());
+};
+template <> struct IntsOf<float> {
+  using type = int32_t;
+};
+template <class V> using Ints = typename IntsOf<V>::type;
+
+template <class V> MINIDNN_HD Ints<V> bits_of(V v) { return __builtin_bit_cast(Ints<V>, v); }
+template <class V> MINIDNN_HD V float_of(Ints<V> i) { return __builtin_bit_cast(V, i); }
+template <class V> MINIDNN_HD V all(float v) { return V{} + v; }  // v in every lane
+template <class V> MINIDNN_HD V magnitude(V x) { return float_of<V>(bits_of(x) & 0x7fffffff); }
+template <class V> MINIDNN_HD V with_sign_of(V x, V magnitude) {
+  return float_of<V>((bits_of(x) & int32_t(0x80000000)) | bits_of(magnitude));
+}
+template <class V> MINIDNN_HD V at_least(V x, float low) { return x < low ? all<V>(low) : x; }  // NaN stays
+template <class V> MINIDNN_HD V at_most(V x, float high) { return x > high ? all<V>(high) : x; }
+
+// p * 2^n for n in [-252, 254], rounded once where the result is subnormal: each factor is a normal number.
+template <class V> MINIDNN_HD V scaled(V p, Ints<V> n) {
+  Ints<V> half = n >> 1;
+  return p * float_of<V>((half + 127) << 23) * float_of<V>((n - half + 127) << 23);
+}
+
+constexpr float kLog2E = 1.44269504f;
+constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // high: 9 bits, so that n * high is exact
+
+// Adding 1.5 * 2^23 leaves the nearest integer in the last bits of the sum.
+constexpr float kShift = 12582912.0f;
+constexpr int32_t kShiftBits = 0x4b400000;
+
+template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }  // |n| < 2^22
+
+// n, the integer next to x / ln 2, as float and as integer.
+template <class V> struct Nearest {
+  V value;
+  Ints<V> integer;
+};
+template <class V> MINIDNN_HD Nearest<V> multiple_of_ln2(V x) {
+  V shifted = x * kLog2E + kShift;
+  return {shifted - kShift, bits_of(shifted) - kShiftBits};
+}
+
+// (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2, within 2^-27.9 of e^r.
+template <class V> MINIDNN_HD V exp_tail(V r) {
+  V q = 0x1.6a21acp-10f * r + 0x1.123b6ap-7f;
+  q = q * r + 0x1.5558fap-5f;
+  q = q * r + 0x1.55549p-3f;
+  return q * r + 0x1.fffffcp-2f;
+}
+
+template <class V> MINIDNN_HD V exp(V x) {
+  x = at_most(at_least(x, -104.0f), 89.0f);  // beyond, the results are 0 and Inf as well
+  auto n = multiple_of_ln2(x);
+  V r = x - n.value * kLn2High - n.value * kLn2Low;
+  return scaled(r * r * exp_tail(r) + r + 1.0f, n.integer);
+}
+
+template <class V> MINIDNN_HD V expm1(V x) {
+  V clipped = at_most(at_least(x, -18.0f), 89.0f);
+  auto n = multiple_of_ln2(clipped);
+  V high = clipped - n.value * kLn2High;
+  V r = high - n.value * kLn2Low;
+  V lost = (high - r) - n.value * kLn2Low;  // by rounding r
+  V p = r * r * exp_tail(r) + lost + r;
+  Ints<V> half = n.integer >> 1;  // 2^128 is no float
+  V scale = float_of<V>((half + 127) << 23), rest = float_of<V>((n.integer - half + 127) << 23);
+  V result = (p * rest + (rest - float_of<V>((127 - half) << 23))) * scale;
+  return x == 0.0f ? x : result;  // -0 stays
+}
+
+// log(2^n (1 + m)) for m in [-0.25, 0.5), the polynomial within 2^-27.6 of log(1 + m).
+template <class V> MINIDNN_HD V log_of_parts(V n, V m) {
+  V q = 0x1.349ddcp-5f * m - 0x1.756634p-4f;
+  q = q * m + 0x1.df4254p-4f;
+  q = q * m - 0x1.04aa38p-3f;
+  q = q * m + 0x1.24609cp-3f;
+  q = q * m - 0x1.5519b8p-3f;
+  q = q * m + 0x1.999788p-3f;
+  q = q * m - 0x1.00006ep-2f;
+  q = q * m + 0x1.55555ap-2f;
+  V square = m * m;
+  return n * kLn2High + (m + (n * kLn2Low + square * (q * m - 0.5f)));
+}
+constexpr int32_t kThreeQuarters = 0x3f400000, kExponent = int32_t(0xff800000);
+
+template <class V> MINIDNN_HD V log(V x) {
+  V normal = x < 0x1p-126f ? x * 0x1p23f : x;
+  Ints<V> exponent = (bits_of(normal) - kThreeQuarters) & kExponent;
+  V n = to_float<V>(exponent >> 23) - (x < 0x1p-126f ? all<V>(23.0f) : all<V>(0.0f));
+  V result = log_of_parts(n, float_of<V>(bits_of(normal) - exponent) - 1.0f);
+  V special = x == 0.0f ? all<V>(-INFINITY) : all<V>(NAN);
+  return x > 0.0f ? (x < INFINITY ? result : x) : special;
+}
+
+template <class V> MINIDNN_HD V log1p(V x) {
+  Ints<V> exponent = (bits_of(x + 1.0f) - kThreeQuarters) & kExponent;
+  // 2^-n (1 + x) - 1 rounded once. 2^-n times 4, for n = 128 too is one of x's.
+  V m = float_of<V>(bits_of(x) - exponent) + (0.25f * float_of<V>((129 << 23) - exponent) - 1.0f);
+  V result = log_of_parts(to_float<V>(exponent >> 23), m);
+  V special = x == -1.0f ? all<V>(-INFINITY) : all<V>(NAN);
+  result = x > -1.0f ? (x < INFINITY ? result : x) : special;
+  return x == 0.0f ? x : result;  // -0 stays
+}
+
+template <class V> MINIDNN_HD V tanh(V x) {
+  V a = magnitude(x), square = x * x;
+  V q = -0x1.963d5ep-8f * square + 0x1.58669ap-6f;  // tanh(x) = x + x^3 q(x^2) up to 0.55, within 2^-27.6
+  q = q * square - 0x1.b90fcp-5f;
+  q = q * square + 0x1.110c98p-3f;
+  q = q * square - 0x1.555548p-2f;
+  V small = square * a * q + a, large = 1.0f - 2.0f / (exp(a + a) + 1.0f);
+  return with_sign_of(x, a < 0.55f ? small : large);
+}
+
+// For a = |x| above 0.47: erfc(a) = 2^n (1 + t) Q (1 + w), where 2^n (1 + t) = exp(-a^2), Q = c / (a + 1) and w, within
+// +-0.22, is a polynomial in Q. Q is cut to 11 bits, and the rest of it put into w, so that all that is rounded is small
+// beside the result.
+template <class V> MINIDNN_HD V erfc(V x) {
+  V square = x * x;
+  V e = -0x1.987ed4p-11f * square + 0x1.552662p-8f;  // erf(x) = x + x e(x^2) up to 0.47, within 2^-27
+  e = e * square - 0x1.b8241ep-6f;
+  e = e * square + 0x1.ce2f04p-4f;
+  e = e * square - 0x1.812746p-2f;
+  e = e * square + 0x1.06eba8p-3f;
+  V near = 1.0f - (x * e + x);
+
+  constexpr float kScale = 0x1.8f901ep-1f, kCentre = 0.279296875f;
+  V a = at_most(magnitude(x), 10.3f);  // erfc(10.06) is 0 in float
+  // a^2 = z^2 + (a - z)(a + z) with 12 bits in z, so that z^2 is exact.
+  V z = float_of<V>(bits_of(a) & int32_t(0xfffff000));
+  auto n = multiple_of_ln2(-a * a);
+  V high = -z * z - n.value * kLn2High, low = -(n.value * kLn2Low + (a - z) * (a + z));
+  V r = high + low, tail = r * r * exp_tail(r) + low, t = high + tail;
+  V Q = kScale / (a + 1.0f), u = Q - kCentre;
+  V cut = float_of<V>(bits_of(Q) & int32_t(0xffffe000));
+  V rest = ((kScale - cut * (z + 1.0f)) - cut * (a - z)) * (1.0f / kScale);  // cut / (1 - rest) = c / (a + 1)
+  rest = rest * rest + rest;
+  V w = 0x1.c932eep+4f * u - 0x1.9423cep+4f;
+  w = w * u + 0x1.701186p+1f;
+  w = w * u + 0x1.c6787ap+2f;
+  w = w * u - 0x1.3cfe42p+2f;
+  w = w * u + 0x1.06a896p-2f;
+  w = w * u + 0x1.d924a4p+0f;
+  w = w * u - 0x1.0dacb4p+0f;
+  w = w * u - 0x1.2b7626p-1f;
+  w = w * u + 0x1.e0e718p-1f;
+  w = (w * u * rest + rest) + w * u;
+  w = high + ((t * w + w) + tail);  // (1 + t) (1 + w) - 1
+  V far = scaled(cut * w + cut, n.integer);
+  far = x < 0.0f ? 2.0f - far : far;
+  return a < 0.46875f ? near : far;
+}
+
+}  // namespace minidnn::elementary

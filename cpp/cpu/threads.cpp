@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace minidnn::cpu {
 namespace {
@@ -47,9 +48,15 @@ struct Job {
 // One job at a time; a caller that finds the pool busy (another Python thread) works alone rather than waiting.
 class Pool {
  public:
-  explicit Pool(int workers) {
+  explicit Pool(int workers) : workers_(size_t(workers)) {
+    sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
-      for (int i = 0; i < workers; ++i) std::thread([this] { work(); }).detach();
+      for (Worker& w : workers_) {
+        w.cpu = sched_getcpu();  // where a new thread is likely to be
+        std::thread thread([this, &w] { work(w); });
+        w.thread = thread.native_handle();
+        thread.detach();
+      }
     } catch (const std::system_error&) {  // the process may have no more threads: those that there are do the work
     }
   }
@@ -58,6 +65,7 @@ class Pool {
     std::unique_lock only_job(busy_, std::try_to_lock);
     if (!only_job) return false;
     job_ = job, next_ = 0;
+    keep_off(sched_getcpu());
     open_ = true;
     ++generation_;
     generation_.notify_all();
@@ -70,9 +78,26 @@ class Pool {
   }
 
  private:
-  void work() {
+  struct Worker {
+    pthread_t thread{};
+    std::atomic<int> cpu = -1;  // where it last woke
+  };
+
+  // A worker that last ran on the caller's core would be woken there, and wait until the caller has done all the work:
+  // Linux left it so for whole seconds while another core idled (6.18, 2 cores).
+  void keep_off(int core) {
+    for (Worker& w : workers_) {
+      if (w.cpu.load(std::memory_order_relaxed) != core) continue;
+      cpu_set_t others = cpus_;
+      CPU_CLR(core, &others);
+      if (CPU_COUNT(&others) && pthread_setaffinity_np(w.thread, sizeof others, &others) == 0) w.cpu = -1;
+    }
+  }
+
+  void work(Worker& self) {
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
+      self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
       ++inside_;  // before it looks whether the job is open: the caller waits for all that are inside
       if (open_) take_pieces();
       if (--inside_ == 0) inside_.notify_one();
@@ -90,6 +115,8 @@ class Pool {
     inside_body = false;
   }
 
+  std::vector<Worker> workers_;
+  cpu_set_t cpus_{};
   std::mutex busy_, error_mutex_;
   Job job_{};  // written while no worker is inside an open job
   std::atomic<int64_t> next_ = 0;

@@ -20,18 +20,11 @@ template <class T>
 void apply(ActivationLoop loop, const void* x_data, const void* dy_data, void* out_data, int64_t n, float alpha,
            bool past_caches) {
   auto x = static_cast<const T*>(x_data), dy = static_cast<const T*>(dy_data);
-  auto out = static_cast<T*>(out_data);
-  alignas(64) float xs[kRun], dys[kRun], results[kRun];
-  for (int64_t i = 0, run; i < n; i += run) {
-    run = min_of(kRun, n - i);
-    if (past_caches && i == 0) run = min_of(run, until_line(out) ? until_line(out) : kRun);
+  alignas(64) float xs[kRun], dys[kRun];
+  write_all(static_cast<T*>(out_data), n, past_caches, [&](int64_t i, int64_t run, float* out) {
     const float* from = read_run(x + i, xs, run);
-    const float* gradient = dy ? read_run(dy + i, dys, run) : nullptr;
-    bool in_place = sizeof(T) == 4 && run % kStep == 0 && !past_caches;
-    float* to = in_place ? reinterpret_cast<float*>(out + i) : results;
-    loop(from, gradient, to, whole_steps(run), alpha);
-    if (!in_place) write_run(results, out + i, run, past_caches && run == kRun);
-  }
+    loop(from, dy ? read_run(dy + i, dys, run) : nullptr, out, whole_steps(run), alpha);
+  });
   if (past_caches) streams_end();
 }
 

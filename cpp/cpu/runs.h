@@ -26,21 +26,21 @@ template <class T> void narrow(const float* from, T* to, int64_t n) {
 }
 
 #ifdef __F16C__
-typedef short Halves __attribute__((vector_size(16)));
-typedef float Eight __attribute__((vector_size(32)));
 template <> void widen(const float16* from, float* to, int64_t n) {
+  typedef short Halves __attribute__((vector_size(16)));
   for (int64_t i = 0; i < n; i += 8) {
     Halves h;
     __builtin_memcpy(&h, from + i, sizeof h);
-    Eight v = __builtin_ia32_vcvtph2ps256(h);
+    auto v = __builtin_ia32_vcvtph2ps256(h);
     __builtin_memcpy(to + i, &v, sizeof v);
   }
 }
 template <> void narrow(const float* from, float16* to, int64_t n) {
+  typedef float Floats __attribute__((vector_size(32)));
   for (int64_t i = 0; i < n; i += 8) {
-    Eight v;
+    Floats v;
     __builtin_memcpy(&v, from + i, sizeof v);
-    Halves h = __builtin_ia32_vcvtps2ph256(v, 0);  // to nearest, ties to even
+    auto h = __builtin_ia32_vcvtps2ph256(v, 0);  // to nearest, ties to even
     __builtin_memcpy(to + i, &h, sizeof h);
   }
 }
@@ -103,6 +103,20 @@ template <class T> void write_run(const float* from, T* to, int64_t n, bool past
     narrow(from + whole, rounded, whole_steps(n - whole));
     if (past_caches) stream(rounded, to, n * 2);
     else __builtin_memcpy(to + whole, rounded, size_t(n - whole) * 2);
+  }
+}
+
+// n elements of `to`, run by run: make(i, run, floats) computes those from i on, a whole number of steps of them.
+template <class T, class Make>
+inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool past_caches, Make make) {
+  alignas(64) float results[kRun];
+  for (int64_t i = 0, run; i < n; i += run) {
+    run = min_of(kRun, n - i);
+    if (past_caches && i == 0 && until_line(to)) run = min_of(run, until_line(to));
+    const bool straight = sizeof(T) == 4 && run % kStep == 0 && !past_caches;
+    float* floats = straight ? reinterpret_cast<float*>(to + i) : results;
+    make(i, run, floats);
+    if (!straight) write_run(results, to + i, run, past_caches && run == kRun);
   }
 }
 

@@ -24,5 +24,6 @@ Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool lo
 // Bytes and flop for estimates, shared by the engines of both devices.
 double softmax_bytes(const SoftmaxProblem&);
 double softmax_flop(const SoftmaxProblem&);
+const Engine<SoftmaxProblem>& softmax_dense_cpu();  // softmax_cpu.cpp
 
 }  // namespace minidnn

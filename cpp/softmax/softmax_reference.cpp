@@ -43,7 +43,7 @@ struct Reference final : Engine<SoftmaxProblem> {
 
 const Engines<SoftmaxProblem>& Family<SoftmaxProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<SoftmaxProblem> all{&reference};
+  static const Engines<SoftmaxProblem> all{&softmax_dense_cpu(), &reference};
   return all;
 }
 

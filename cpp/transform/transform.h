@@ -33,5 +33,6 @@ Tensor scalar_of(int64_t);
 Tensor full(const TensorDesc&, Place, const Tensor& scalar);
 
 double transform_bytes(const TransformProblem&);
+const Engine<TransformProblem>& transform_tiled_cpu();  // transform_cpu.cpp
 
 }  // namespace minidnn

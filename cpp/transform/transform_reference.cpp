@@ -37,7 +37,7 @@ struct Reference final : Engine<TransformProblem> {
 
 const Engines<TransformProblem>& Family<TransformProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<TransformProblem> all{&reference};
+  static const Engines<TransformProblem> all{&transform_tiled_cpu(), &reference};
   return all;
 }
 

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.transform.tiled: copies, casts and scaling by runs of contiguous elements of the result. Where the result runs
+// along another dimension than x does, tiles of the two are first transposed into a buffer that the first-level cache
+// holds, vectors at a time.
+#include <algorithm>
+#include <bit>
+
+#include "cpp/cpu/caches.h"
+#include "cpp/cpu/threads.h"
+#include "cpp/transform/transform.h"
+#include "cpp/transform/transform_kernels.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kRunBytes = 16384;   // of a long run that are one piece of work
+constexpr int64_t kTileBytes = 16384;  // half a first-level cache
+constexpr int64_t kTileSide = 64;      // elements along x, where there are as many
+constexpr int64_t kGrainBytes = 65536; // worth waking a thread for
+
+struct Dim {
+  int64_t size, x, y;  // strides
+};
+
+// The copy as loops over `outer` around runs: of `across`, contiguous in both, or, where `along` is more than one, of
+// tiles whose `across` is contiguous in y and whose `along` is in x.
+struct Loops {
+  int outers = 0;
+  Dim outer[kMaxRank]{};
+  Dim across{1, 1, 1}, along{1, 0, 0};
+  int64_t across_piece = 1, along_piece = 1;
+};
+
+// Empty, or why there are no such loops.
+std::string parse(const TransformProblem& p, Loops& l) {
+  Dim dims[kMaxRank];
+  int n = 0;
+  for (int i = 0; i < p.y.rank; ++i)
+    if (p.y.shape[i] != 1) dims[n++] = {p.y.shape[i], p.x.stride[i], p.y.stride[i]};
+  std::sort(dims, dims + n, [](const Dim& a, const Dim& b) { return a.y > b.y; });
+  int merged = 0;
+  for (int i = 0; i < n; ++i) {
+    Dim* last = merged ? &dims[merged - 1] : nullptr;
+    if (last && last->y == dims[i].y * dims[i].size && last->x == dims[i].x * dims[i].size)
+      *last = {last->size * dims[i].size, dims[i].x, dims[i].y};
+    else dims[merged++] = dims[i];
+  }
+  n = merged;
+  const int64_t bytes = itemsize(p.x.dtype);
+  if (n > 0) {
+    if (dims[n - 1].y != 1) return "needs a result that is contiguous along a dimension";
+    l.across = dims[--n];
+    if (l.across.x != 1) {
+      auto along = std::find_if(dims, dims + n, [](const Dim& d) { return d.x == 1; });
+      if (along == dims + n) return "needs an x that is contiguous along a dimension";
+      l.along = *along;
+      std::copy(along + 1, dims + n, along);
+      --n;
+    }
+  }
+  l.outers = n;
+  std::copy(dims, dims + n, l.outer);
+  if (l.along.size == 1) {
+    l.across_piece = min_of(l.across.size, kRunBytes / bytes);
+  } else {
+    l.along_piece = min_of(l.along.size, kTileSide);
+    l.across_piece = min_of(l.across.size, kTileBytes / bytes / l.along_piece);
+    if (l.across_piece < kTileSide) l.along_piece = min_of(l.along.size, kTileBytes / bytes / l.across_piece);
+  }
+  return "";
+}
+
+TransformRun run_for(const TransformProblem& p) {
+  const TransformKernels& k = transform_kernels();
+  int64_t from = int64_t(p.x.dtype), to = int64_t(p.y.dtype);
+  if (from == to && !p.scaled) return k.copy[std::countr_zero(uint64_t(itemsize(p.x.dtype)))];
+  if (from > int64_t(DType::uint8) || to > int64_t(DType::bfloat16)) return nullptr;
+  return (p.scaled ? k.scale : k.cast)[from][to];
+}
+
+struct Tiled final : Engine<TransformProblem> {
+  std::string name() const override { return "cpu.transform.tiled"; }
+  std::string why_not(const TransformProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::boolean) return "copies bytes, and any but 0 is to become 1";
+    if (!run_for(p)) return "casts and scales in float32, from floats of at most 4 bytes, int8 and uint8 to such floats";
+    Loops loops;
+    return parse(p, loops);
+  }
+  // 2.5 times the reference's 20 GB/s for a dense copy (2 Zen 3 cores, 2026-02).
+  double estimate_us(const TransformProblem& p, const Device& d) const override {
+    return roofline_us(0, transform_bytes(p), d, 2);
+  }
+  std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device&,
+                                                const Config&) const override {
+    Loops loops;
+    parse(p, loops);
+    const int64_t x_bytes = itemsize(p.x.dtype), y_bytes = itemsize(p.y.dtype);
+    const bool past_caches = cpu::past_caches(double(p.y.numel() * y_bytes));
+    const TransformRun run = run_for(p);
+    const TransformTranspose transpose = transform_kernels().transpose[std::countr_zero(uint64_t(x_bytes))];
+    const bool reads_y = p.reads_y;
+    const int64_t pieces_across = ceil_div(loops.across.size, loops.across_piece);
+    const int64_t pieces_along = ceil_div(loops.along.size, loops.along_piece);
+    int64_t items = pieces_across * pieces_along;
+    for (int i = 0; i < loops.outers; ++i) items *= loops.outer[i].size;
+    const int64_t grain = max_of<int64_t>(kGrainBytes / (loops.across_piece * loops.along_piece * y_bytes), 1);
+
+    return make_plan<TransformProblem>([=](const TransformArgs& a, void*, Stream) {
+      const TransformScale scale{float(a.alpha), float(a.beta), reads_y};
+      cpu::parallel_for(items, grain, [&](int64_t begin, int64_t end) {
+        alignas(64) char tile[kTileBytes];
+        for (int64_t item = begin; item < end; ++item) {
+          int64_t rest = item;
+          const int64_t i = rest % pieces_across * loops.across_piece;
+          rest /= pieces_across;
+          const int64_t j = rest % pieces_along * loops.along_piece;
+          rest /= pieces_along;
+          int64_t x_at = i * loops.across.x + j * loops.along.x, y_at = i + j * loops.along.y;
+          for (int k = loops.outers - 1; k >= 0; --k) {
+            const Dim& d = loops.outer[k];
+            x_at += rest % d.size * d.x, y_at += rest % d.size * d.y;
+            rest /= d.size;
+          }
+          auto x = static_cast<const char*>(a.x) + x_at * x_bytes;
+          auto y = static_cast<char*>(a.y) + y_at * y_bytes;
+          const int64_t across = min_of(loops.across_piece, loops.across.size - i);
+          if (loops.along.size == 1) {
+            run(x, y, across, scale, past_caches);
+            continue;
+          }
+          const int64_t along = min_of(loops.along_piece, loops.along.size - j);
+          transpose(x, loops.across.x, tile, across, along);
+          if (loops.along.y == across) {
+            run(tile, y, across * along, scale, past_caches);
+            continue;
+          }
+          for (int64_t r = 0; r < along; ++r)
+            run(tile + r * across * x_bytes, y + r * loops.along.y * y_bytes, across, scale, past_caches);
+        }
+      });
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<TransformProblem>& transform_tiled_cpu() {
+  static const Tiled engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.transform.tiled, compiled once per instruction set (transform_isa.cpp).
+#pragma once
+#include "cpp/cpu/isa.h"
+#include "cpp/transform/transform_math.h"
+
+namespace minidnn {
+
+struct TransformScale {
+  float alpha, beta;
+  bool reads_y;  // y = alpha x + beta y, else alpha x
+};
+
+// n elements, contiguous in both. `past_caches`: the result is not to fill them.
+using TransformRun = void (*)(const void* x, void* y, int64_t n, const TransformScale&, bool past_caches);
+// to[j * across + i] = x[i * step + j] for i in [0, across), j in [0, along): `to` is dense.
+using TransformTranspose = void (*)(const void* x, int64_t step, void* to, int64_t across, int64_t along);
+
+struct TransformKernels {
+  TransformRun copy[4];           // bits of 1, 2, 4 or 8 bytes
+  TransformTranspose transpose[4];
+  TransformRun cast[6][4];        // by dtype, from and to; null where the reference has to do it
+  TransformRun scale[6][4];
+};
+
+MINIDNN_PER_ISA(TransformKernels, transform_kernels)
+
+}  // namespace minidnn

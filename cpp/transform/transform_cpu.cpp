@@ -13,21 +13,21 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kRunBytes = 16384;   // of a long run that are one piece of work
-constexpr int64_t kTileBytes = 16384;  // half a first-level cache
-constexpr int64_t kTileSide = 64;      // elements along x, where there are as many
-constexpr int64_t kGrainBytes = 65536; // worth waking a thread for
+constexpr int64_t kPieceBytes = 16384;  // what is worked on at a time: half a first-level cache
+constexpr int64_t kTileSide = 64;       // elements along x, where there are as many
+constexpr int64_t kGrainBytes = 65536;  // worth waking a thread for
 
 struct Dim {
   int64_t size, x, y;  // strides
 };
 
-// The copy as loops over `outer` around runs: of `across`, contiguous in both, or, where `along` is more than one, of
-// tiles whose `across` is contiguous in y and whose `along` is in x.
+// The copy as loops over `outer` around pieces of two dimensions: `across` is contiguous in y. So it is in x, or else
+// the piece is transposed and `along` is.
 struct Loops {
   int outers = 0;
   Dim outer[kMaxRank]{};
   Dim across{1, 1, 1}, along{1, 0, 0};
+  bool transposed = false;
   int64_t across_piece = 1, along_piece = 1;
 };
 
@@ -50,22 +50,28 @@ std::string parse(const TransformProblem& p, Loops& l) {
   if (n > 0) {
     if (dims[n - 1].y != 1) return "needs a result that is contiguous along a dimension";
     l.across = dims[--n];
-    if (l.across.x != 1) {
-      auto along = std::find_if(dims, dims + n, [](const Dim& d) { return d.x == 1; });
-      if (along == dims + n) return "needs an x that is contiguous along a dimension";
-      l.along = *along;
-      std::copy(along + 1, dims + n, along);
-      --n;
-    }
+    l.transposed = l.across.x != 1;
+  }
+  if (n > 0) {
+    auto along = dims + n - 1;
+    if (l.transposed) along = std::find_if(dims, dims + n, [](const Dim& d) { return d.x == 1; });
+    if (along == dims + n) return "needs an x that is contiguous along a dimension";
+    l.along = *along;
+    std::copy(along + 1, dims + n, along);
+    --n;
+  } else if (l.transposed) {
+    return "needs an x that is contiguous along a dimension";
   }
   l.outers = n;
   std::copy(dims, dims + n, l.outer);
-  if (l.along.size == 1) {
-    l.across_piece = min_of(l.across.size, kRunBytes / bytes);
-  } else {
+  const int64_t elements = kPieceBytes / bytes;
+  if (l.transposed) {
     l.along_piece = min_of(l.along.size, kTileSide);
-    l.across_piece = min_of(l.across.size, kTileBytes / bytes / l.along_piece);
-    if (l.across_piece < kTileSide) l.along_piece = min_of(l.along.size, kTileBytes / bytes / l.across_piece);
+    l.across_piece = min_of(l.across.size, elements / l.along_piece);
+    if (l.across_piece < kTileSide) l.along_piece = min_of(l.along.size, elements / l.across_piece);
+  } else {
+    l.across_piece = min_of(l.across.size, elements);
+    l.along_piece = min_of(l.along.size, max_of<int64_t>(elements / l.across_piece, 1));
   }
   return "";
 }
@@ -82,7 +88,8 @@ struct Tiled final : Engine<TransformProblem> {
   std::string name() const override { return "cpu.transform.tiled"; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
     if (p.x.dtype == DType::boolean) return "copies bytes, and any but 0 is to become 1";
-    if (!run_for(p)) return "casts and scales in float32, from floats of at most 4 bytes, int8 and uint8 to such floats";
+    if (!run_for(p))
+      return "casts and scales in float32, from floats of at most 4 bytes, int8 and uint8 to such floats";
     Loops loops;
     return parse(p, loops);
   }
@@ -98,6 +105,7 @@ struct Tiled final : Engine<TransformProblem> {
     const bool past_caches = cpu::past_caches(double(p.y.numel() * y_bytes));
     const TransformRun run = run_for(p);
     const TransformTranspose transpose = transform_kernels().transpose[std::countr_zero(uint64_t(x_bytes))];
+    const auto finish = transform_kernels().finish;
     const bool reads_y = p.reads_y;
     const int64_t pieces_across = ceil_div(loops.across.size, loops.across_piece);
     const int64_t pieces_along = ceil_div(loops.along.size, loops.along_piece);
@@ -108,7 +116,7 @@ struct Tiled final : Engine<TransformProblem> {
     return make_plan<TransformProblem>([=](const TransformArgs& a, void*, Stream) {
       const TransformScale scale{float(a.alpha), float(a.beta), reads_y};
       cpu::parallel_for(items, grain, [&](int64_t begin, int64_t end) {
-        alignas(64) char tile[kTileBytes];
+        alignas(64) char tile[kPieceBytes + 16];
         for (int64_t item = begin; item < end; ++item) {
           int64_t rest = item;
           const int64_t i = rest % pieces_across * loops.across_piece;
@@ -121,22 +129,23 @@ struct Tiled final : Engine<TransformProblem> {
             x_at += rest % d.size * d.x, y_at += rest % d.size * d.y;
             rest /= d.size;
           }
-          auto x = static_cast<const char*>(a.x) + x_at * x_bytes;
-          auto y = static_cast<char*>(a.y) + y_at * y_bytes;
           const int64_t across = min_of(loops.across_piece, loops.across.size - i);
-          if (loops.along.size == 1) {
-            run(x, y, across, scale, past_caches);
-            continue;
-          }
           const int64_t along = min_of(loops.along_piece, loops.along.size - j);
-          transpose(x, loops.across.x, tile, across, along);
-          if (loops.along.y == across) {
-            run(tile, y, across * along, scale, past_caches);
-            continue;
+          TransformRuns runs{static_cast<const char*>(a.x) + x_at * x_bytes,
+                             static_cast<char*>(a.y) + y_at * y_bytes,
+                             along,
+                             across,
+                             loops.along.x,
+                             loops.along.y,
+                             past_caches};
+          if (loops.transposed) {
+            transpose(runs.x, loops.across.x, tile, across, along);
+            runs.x = tile, runs.x_pitch = across;
           }
-          for (int64_t r = 0; r < along; ++r)
-            run(tile + r * across * x_bytes, y + r * loops.along.y * y_bytes, across, scale, past_caches);
+          if (runs.x_pitch == across && runs.y_pitch == across) runs.n *= along, runs.rows = 1;
+          run(runs, scale);
         }
+        if (past_caches) finish();
       });
     });
   }

@@ -24,10 +24,10 @@ struct Dense final : Engine<ActivationProblem> {
   }
   std::unique_ptr<Plan<ActivationProblem>> build(const ActivationProblem& p, const Device&,
                                                  const Config&) const override {
-    const ActivationKernels& kernels = activation_kernels();
+    const ActivationLoops& loops = activation_kernels().of[int64_t(p.x.dtype)];
     bool backward = p.direction == ActivationDirection::backward;
-    ActivationLoop loop = (backward ? kernels.backward : kernels.forward)[int64_t(p.mode)];
-    auto apply = kernels.apply[int64_t(p.x.dtype)];
+    ActivationLoop loop = (backward ? loops.backward : loops.forward)[int64_t(p.mode)];
+    auto apply = loops.apply;
     int64_t n = p.x.numel(), bytes = itemsize(p.x.dtype);
     bool past_caches = cpu::past_caches(double(n * bytes));
     int64_t grain = p.mode <= Activation::leaky_relu ? 32768 : 8192;  // some 5 us of work

@@ -6,13 +6,16 @@
 
 namespace minidnn {
 
-// n floats, a whole number of steps; dy only backward. `out` may be x or dy.
-using ActivationLoop = void (*)(const float* x, const float* dy, float* out, int64_t n, float alpha);
+// n elements, a whole number of steps; dy only backward. `out` may be x or dy.
+using ActivationLoop = void (*)(const void* x, const void* dy, void* out, int64_t n, float alpha);
 
-struct ActivationKernels {
+struct ActivationLoops {
   ActivationLoop forward[kActivations], backward[kActivations];
-  // n elements of a floating dtype through a loop; null for float64. `past_caches`: the result is not to fill them.
-  void (*apply[4])(ActivationLoop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool past_caches);
+  // Any n elements through a loop. `past_caches`: the result is not to fill them.
+  void (*apply)(ActivationLoop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool past_caches);
+};
+struct ActivationKernels {
+  ActivationLoops of[4];  // by dtype; null for float64
 };
 
 MINIDNN_PER_ISA(ActivationKernels, activation_kernels)

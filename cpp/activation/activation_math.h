@@ -29,14 +29,30 @@ constexpr int kActivations = 13;
 
 namespace detail {
 
-template <class T> MINIDNN_HD T sigmoid(T x) {
+// sigmoid(x) and sigmoid(-x) for the price of one.
+template <class T> struct Sigmoids {
+  T of_x, of_minus_x;
+};
+template <class T> MINIDNN_HD Sigmoids<T> sigmoids(T x) {
   // exp of a negative number only: no overflow, and no loss near 0 on the far left.
+  T e = maths::exp(-maths::abs(x)), large = T(1) / (T(1) + e), small = e * large;
+  return {x >= T(0) ? large : small, x >= T(0) ? small : large};
+}
+template <class T> MINIDNN_HD T sigmoid(T x) {
   T e = maths::exp(-maths::abs(x));
   return (x >= T(0) ? T(1) : e) / (T(1) + e);
 }
 template <class T> MINIDNN_HD T softplus(T x) {  // log(1 + exp x); max(x, 0) written so that NaN stays
-  return (x < T(0) ? T(0) : x) + maths::log1p(maths::exp(-maths::abs(x)));
+  return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp(-maths::abs(x)));
 }
+// tanh(softplus(x)) = n (n + 2) / (n (n + 2) + 2) with n = exp x; for x > 0 in powers of 1 / n.
+template <class T> struct TanhOfSoftplus {
+  T e, numerator, denominator;
+  MINIDNN_HD explicit TanhOfSoftplus(T x) : e(maths::exp(-maths::abs(x))) {
+    numerator = x < T(0) ? e * (e + T(2)) : T(1) + T(2) * e;
+    denominator = numerator + (x < T(0) ? T(2) : T(2) * e * e);
+  }
+};
 template <class T> MINIDNN_HD T sech2(T x) {  // 1 - tanh^2 would cancel
   T e = maths::exp(T(-2) * maths::abs(x));
   return T(4) * e / ((T(1) + e) * (T(1) + e));
@@ -75,8 +91,10 @@ template <Activation mode, class T> MINIDNN_HD T activate(T x, T alpha) {
   else if constexpr (mode == Activation::softplus) return softplus(alpha * x) / alpha;
   else if constexpr (mode == Activation::silu) return x * sigmoid(x);
   else if constexpr (mode == Activation::hardswish) return x * (clip(x + T(3), T(0), T(6)) / T(6));
-  else if constexpr (mode == Activation::mish) return x * maths::tanh(softplus(x));
-  else return x;
+  else if constexpr (mode == Activation::mish) {
+    TanhOfSoftplus<T> t(x);
+    return x * (t.numerator / t.denominator);
+  } else return x;
 }
 
 // d activate(x) / d x
@@ -88,18 +106,24 @@ template <Activation mode, class T> MINIDNN_HD T activate_gradient(T x, T alpha)
   else if constexpr (mode == Activation::clipped_relu) return x > T(0) && x < alpha ? T(1) : T(0);
   else if constexpr (mode == Activation::leaky_relu) return x > T(0) ? T(1) : alpha;
   else if constexpr (mode == Activation::tanh) return sech2(x);
-  else if constexpr (mode == Activation::sigmoid) return sigmoid(x) * sigmoid(-x);
-  else if constexpr (mode == Activation::elu) return x > T(0) ? T(1) : alpha * maths::exp(x);
+  else if constexpr (mode == Activation::sigmoid) {
+    Sigmoids<T> s = sigmoids(x);
+    return s.of_x * s.of_minus_x;
+  } else if constexpr (mode == Activation::elu) return x > T(0) ? T(1) : alpha * maths::exp(x);
   else if constexpr (mode == Activation::gelu) return normal_cdf(x) + x * normal_pdf(x);
   else if constexpr (mode == Activation::gelu_tanh) {
-    T u = gelu_tanh_2u(x), s = sigmoid(u);
-    return s + x * (s * sigmoid(-u) * gelu_tanh_2u_gradient(x));
+    Sigmoids<T> s = sigmoids(gelu_tanh_2u(x));
+    return s.of_x + x * (s.of_x * s.of_minus_x * gelu_tanh_2u_gradient(x));
   } else if constexpr (mode == Activation::softplus) return sigmoid(alpha * x);
-  else if constexpr (mode == Activation::silu) return sigmoid(x) * (T(1) + x * sigmoid(-x));
-  else if constexpr (mode == Activation::hardswish) return x <= T(-3) ? T(0) : x >= T(3) ? T(1) : x / T(3) + T(0.5);
+  else if constexpr (mode == Activation::silu) {
+    Sigmoids<T> s = sigmoids(x);
+    return s.of_x * (T(1) + x * s.of_minus_x);
+  } else if constexpr (mode == Activation::hardswish) return x <= T(-3) ? T(0) : x >= T(3) ? T(1) : x / T(3) + T(0.5);
   else if constexpr (mode == Activation::mish) {
-    T softened = softplus(x);
-    return maths::tanh(softened) + x * (sech2(softened) * sigmoid(x));
+    // tanh' = 4 (1 + n)^2 / d^2, softplus' = n / (1 + n)
+    TanhOfSoftplus<T> t(x);
+    T inverse = T(1) / t.denominator, weight = x < T(0) ? t.e : t.e * t.e;
+    return t.numerator * inverse + x * (T(4) * (T(1) + t.e) * weight * (inverse * inverse));
   }
 }
 

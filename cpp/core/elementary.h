@@ -115,6 +115,11 @@ template <class V> MINIDNN_HD V log1p(V x) {
   return x == 0.0f ? x : result;  // -0 stays
 }
 
+template <class V> MINIDNN_HD V log1p_of_fraction(V x) {  // for x in [0, 1], where log1p needs no cases
+  V n = x < 0.5f ? all<V>(0.0f) : all<V>(1.0f);
+  return log_of_parts(n, x < 0.5f ? x : 0.5f * x - 0.5f);
+}
+
 template <class V> MINIDNN_HD V tanh(V x) {
   V a = magnitude(x), square = x * x;
   V q = -0x1.963d5ep-8f * square + 0x1.58669ap-6f;  // tanh(x) = x + x^3 q(x^2) up to 0.55, within 2^-27.6

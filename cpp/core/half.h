@@ -71,11 +71,12 @@ inline float16::operator float() const {
   // 2^112 rebiases the exponent and normalises subnormals exactly.
   return detail::float_of(sign | detail::bits_of(detail::float_of(magnitude << 13) * 0x1p112f));
 }
-inline bfloat16::bfloat16(float v) {
-  uint32_t u = detail::bits_of(v);
-  uint32_t nan = u >> 16 | 0x40, nearest = (u + 0x7fff + (u >> 16 & 1)) >> 16;  // a NaN stays one, whatever its payload
-  bits = uint16_t((u & 0x7fffffff) > 0x7f800000 ? nan : nearest);
+// The bfloat16 in the upper half of a word; what is below is to be dropped. A NaN stays one, whatever its payload.
+MINIDNN_HD uint32_t nearest_bfloat16(float v) {
+  uint32_t u = detail::bits_of(v), nan = u | 0x400000, nearest = u + 0x7fff + (u >> 16 & 1);
+  return v != v ? nan : nearest;
 }
+inline bfloat16::bfloat16(float v) : bits(uint16_t(nearest_bfloat16(v) >> 16)) {}
 inline bfloat16::operator float() const { return detail::float_of(uint32_t(bits) << 16); }
 
 #endif

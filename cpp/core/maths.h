@@ -15,7 +15,9 @@ MINIDNN_HD float log(float x) { return elementary::log(x); }
 MINIDNN_HD float log1p(float x) { return elementary::log1p(x); }
 MINIDNN_HD float tanh(float x) { return elementary::tanh(x); }
 MINIDNN_HD float erfc(float x) { return elementary::erfc(x); }
+MINIDNN_HD float log1p_of_fraction(float x) { return elementary::log1p_of_fraction(x); }  // for x in [0, 1]
 #else
+MINIDNN_HD float log1p_of_fraction(float x) { return ::log1pf(x); }
 MINIDNN_HD float exp(float x) { return ::expf(x); }
 MINIDNN_HD float expm1(float x) { return ::expm1f(x); }
 MINIDNN_HD float log(float x) { return ::logf(x); }
@@ -27,6 +29,7 @@ MINIDNN_HD double exp(double x) { return ::exp(x); }
 MINIDNN_HD double expm1(double x) { return ::expm1(x); }
 MINIDNN_HD double log(double x) { return ::log(x); }
 MINIDNN_HD double log1p(double x) { return ::log1p(x); }
+MINIDNN_HD double log1p_of_fraction(double x) { return ::log1p(x); }
 MINIDNN_HD double tanh(double x) { return ::tanh(x); }
 MINIDNN_HD double erfc(double x) { return ::erfc(x); }
 MINIDNN_HD float sqrt(float x) { return ::sqrtf(x); }

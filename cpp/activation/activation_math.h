@@ -35,35 +35,31 @@ template <class T> struct Sigmoids {
 };
 template <class T> MINIDNN_HD Sigmoids<T> sigmoids(T x) {
   // exp of a negative number only: no overflow, and no loss near 0 on the far left.
-  T e = maths::exp(-maths::abs(x)), large = T(1) / (T(1) + e), small = e * large;
+  T e = maths::exp_of_negative(-maths::abs(x)), large = T(1) / (T(1) + e), small = e * large;
   return {x >= T(0) ? large : small, x >= T(0) ? small : large};
 }
 template <class T> MINIDNN_HD T sigmoid(T x) {
-  T e = maths::exp(-maths::abs(x));
+  T e = maths::exp_of_negative(-maths::abs(x));
   return (x >= T(0) ? T(1) : e) / (T(1) + e);
 }
 template <class T> MINIDNN_HD T softplus(T x) {  // log(1 + exp x); max(x, 0) written so that NaN stays
-  return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp(-maths::abs(x)));
+  return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp_of_negative(-maths::abs(x)));
 }
 // tanh(softplus(x)) = n (n + 2) / (n (n + 2) + 2) with n = exp x; for x > 0 in powers of 1 / n.
 template <class T> struct TanhOfSoftplus {
   T e, numerator, denominator;
-  MINIDNN_HD explicit TanhOfSoftplus(T x) : e(maths::exp(-maths::abs(x))) {
+  MINIDNN_HD explicit TanhOfSoftplus(T x) : e(maths::exp_of_negative(-maths::abs(x))) {
     numerator = x < T(0) ? e * (e + T(2)) : T(1) + T(2) * e;
     denominator = numerator + (x < T(0) ? T(2) : T(2) * e * e);
   }
 };
 template <class T> MINIDNN_HD T sech2(T x) {  // 1 - tanh^2 would cancel
-  T e = maths::exp(T(-2) * maths::abs(x));
+  T e = maths::exp_of_negative(T(-2) * maths::abs(x));
   return T(4) * e / ((T(1) + e) * (T(1) + e));
 }
 template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low : x > high ? high : x; }  // NaN stays
 
-constexpr double kSqrtHalf = 0.70710678118654752440, kInvSqrt2Pi = 0.39894228040143267794;
 constexpr double kTwoSqrt2OverPi = 1.59576912160573071176, kGeluTanhCubic = 0.044715;
-
-template <class T> MINIDNN_HD T normal_cdf(T x) { return T(0.5) * maths::erfc(-x * T(kSqrtHalf)); }
-template <class T> MINIDNN_HD T normal_pdf(T x) { return T(kInvSqrt2Pi) * maths::exp(T(-0.5) * x * x); }
 
 // gelu_tanh(x) = x sigmoid(2u), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). Beyond 50 the sigmoid is 0 or 1 in double too, and
 // clipping keeps the cube finite.
@@ -86,7 +82,7 @@ template <Activation mode, class T> MINIDNN_HD T activate(T x, T alpha) {
   else if constexpr (mode == Activation::tanh) return maths::tanh(x);
   else if constexpr (mode == Activation::sigmoid) return sigmoid(x);
   else if constexpr (mode == Activation::elu) return x > T(0) ? x : alpha * maths::expm1(x);
-  else if constexpr (mode == Activation::gelu) return x * normal_cdf(x);
+  else if constexpr (mode == Activation::gelu) return x * maths::normal(x).cdf;
   else if constexpr (mode == Activation::gelu_tanh) return x * sigmoid(gelu_tanh_2u(x));
   else if constexpr (mode == Activation::softplus) return softplus(alpha * x) / alpha;
   else if constexpr (mode == Activation::silu) return x * sigmoid(x);
@@ -109,9 +105,11 @@ template <Activation mode, class T> MINIDNN_HD T activate_gradient(T x, T alpha)
   else if constexpr (mode == Activation::sigmoid) {
     Sigmoids<T> s = sigmoids(x);
     return s.of_x * s.of_minus_x;
-  } else if constexpr (mode == Activation::elu) return x > T(0) ? T(1) : alpha * maths::exp(x);
-  else if constexpr (mode == Activation::gelu) return normal_cdf(x) + x * normal_pdf(x);
-  else if constexpr (mode == Activation::gelu_tanh) {
+  } else if constexpr (mode == Activation::elu) return x > T(0) ? T(1) : alpha * maths::exp_of_negative(x);
+  else if constexpr (mode == Activation::gelu) {
+    maths::Normal<T> normal = maths::normal(x);
+    return normal.cdf + x * normal.density;
+  } else if constexpr (mode == Activation::gelu_tanh) {
     Sigmoids<T> s = sigmoids(gelu_tanh_2u(x));
     return s.of_x + x * (s.of_x * s.of_minus_x * gelu_tanh_2u_gradient(x));
   } else if constexpr (mode == Activation::softplus) return sigmoid(alpha * x);

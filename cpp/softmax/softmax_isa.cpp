@@ -68,7 +68,7 @@ float largest_of(const float* x, int64_t n, float so_far) {
 void exponentials(const float* x, float* e, int64_t n, float largest) {
   n &= -kStep;
 #pragma GCC ivdep  // e is x or apart from it
-  for (int64_t i = 0; i < n; ++i) e[i] = maths::exp(x[i] - largest);
+  for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] - largest);
 }
 void scale(const float* e, float* y, int64_t n, float factor) {
   n &= -kStep;
@@ -167,7 +167,7 @@ void exponentials(const float* x, const float* largest, float* e, float* sum, in
   n &= -kStep;
 #pragma GCC ivdep  // e is x or apart from it
   for (int64_t j = 0; j < n; ++j) {
-    float v = maths::exp(x[j] - largest[j]);
+    float v = maths::exp_of_negative(x[j] - largest[j]);
     e[j] = v;
     sum[j] += v;
   }

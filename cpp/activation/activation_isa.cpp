@@ -22,8 +22,9 @@ void floats(const void* x_data, const void* dy_data, void* out_data, int64_t n, 
 
 // Two bfloat16 in a word, each of which is a float but for zeros: no vector need be taken apart.
 typedef uint32_t Two __attribute__((aligned(2), may_alias));
+// Jumps are not to be threaded: for relu's two branches GCC 12 would round thrice, and blend.
 template <Activation mode, bool backward>
-void bfloat16s(const void* x_data, const void* dy_data, void* out_data, int64_t n, float alpha) {
+__attribute__((optimize("no-thread-jumps"))) void bfloat16s(const void* x_data, const void* dy_data, void* out_data, int64_t n, float alpha) {
   auto x = static_cast<const Two*>(x_data), dy = static_cast<const Two*>(dy_data);
   auto out = static_cast<Two*>(out_data);
   n = (n & -kStep) / 2;

@@ -24,7 +24,8 @@ void floats(const void* x_data, const void* dy_data, void* out_data, int64_t n, 
 typedef uint32_t Two __attribute__((aligned(2), may_alias));
 // Jumps are not to be threaded: for relu's two branches GCC 12 would round thrice, and blend.
 template <Activation mode, bool backward>
-__attribute__((optimize("no-thread-jumps"))) void bfloat16s(const void* x_data, const void* dy_data, void* out_data, int64_t n, float alpha) {
+__attribute__((optimize("no-thread-jumps"))) void bfloat16s(const void* x_data, const void* dy_data, void* out_data,
+                                                            int64_t n, float alpha) {
   auto x = static_cast<const Two*>(x_data), dy = static_cast<const Two*>(dy_data);
   auto out = static_cast<Two*>(out_data);
   n = (n & -kStep) / 2;
@@ -42,8 +43,9 @@ void apply_float16(ActivationLoop loop, const void* x_data, const void* dy_data,
                    bool past_caches) {
   auto x = static_cast<const float16*>(x_data), dy = static_cast<const float16*>(dy_data);
   alignas(64) float xs[kRun], dys[kRun];
-  write_all(static_cast<float16*>(out_data), n, past_caches, [&](int64_t i, int64_t run, float* out) {
-    loop(read_run(x + i, xs, run), dy ? read_run(dy + i, dys, run) : nullptr, out, whole_steps(run), alpha);
+  write_all<Order::lanes>(static_cast<float16*>(out_data), n, past_caches, [&](int64_t i, int64_t run, float* out) {
+    loop(read_run<Order::lanes>(x + i, xs, run), dy ? read_run<Order::lanes>(dy + i, dys, run) : nullptr, out,
+         whole_steps(run), alpha);
   });
   if (past_caches) streams_end();
 }

@@ -9,24 +9,60 @@ namespace minidnn::MINIDNN_ISA {
 
 // Loops take whole multiples of it, so that they need no remainder: a run is copied to memory of ours where it ends.
 constexpr int64_t kStep = 16;
-// Elements converted at a time: the floats stay in the first-level cache, and stores past it come in bursts.
+// Elements converted at a time: the floats stay in the first-level cache.
 constexpr int64_t kRun = 256;
+
+// How floats lie that come out of memory and go back to it. Lanes: as is cheapest, a step of bfloat16 with its even
+// elements before its odd ones, so that no vector need be taken apart; for what treats all elements alike.
+enum class Order { memory, lanes };
 
 // In an unnamed namespace, as all that a file compiled per instruction set defines (cpp/cpu/isa.h).
 namespace {
 
-template <class T> void widen(const T* from, float* to, int64_t n) {
+inline __attribute__((always_inline)) int64_t whole_steps(int64_t n) { return (n + kStep - 1) & -kStep; }
+
+template <Order order, class T> void widen(const T* from, float* to, int64_t n) {
   for (int64_t i = 0; i < n; i += kStep)
-#pragma GCC unroll 16
     for (int j = 0; j < kStep; ++j) to[i + j] = float(from[i + j]);
 }
-template <class T> void narrow(const float* from, T* to, int64_t n) {
+template <Order order, class T> void narrow(const float* from, T* to, int64_t n) {
   for (int64_t i = 0; i < n; i += kStep)
     for (int j = 0; j < kStep; ++j) to[i + j] = T(from[i + j]);
 }
 
+// Words of two elements each, half a step of them at most.
+typedef uint32_t Twos __attribute__((vector_size(kVectorBytes < 32 ? kVectorBytes : 32)));
+typedef float FloatsOfTwos __attribute__((vector_size(sizeof(Twos))));
+constexpr int kTwos = sizeof(Twos) / 4, kHalf = kStep / 2;
+
+template <> [[maybe_unused]] void widen<Order::lanes>(const bfloat16* from, float* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += kStep)
+#pragma GCC unroll 2
+    for (int j = 0; j < kHalf; j += kTwos) {
+      Twos v;
+      __builtin_memcpy(&v, from + i + 2 * j, sizeof v);
+      const Twos even = v << 16, odd = v & 0xffff0000;
+      __builtin_memcpy(to + i + j, &even, sizeof v);
+      __builtin_memcpy(to + i + kHalf + j, &odd, sizeof v);
+    }
+}
+inline __attribute__((always_inline)) Twos nearest_bfloat16s(const float* from) {  // in the upper halves
+  FloatsOfTwos v;
+  __builtin_memcpy(&v, from, sizeof v);
+  const Twos u = Twos(v), nearest = u + 0x7fff + (u >> 16 & 1);
+  return v != v ? u | 0x400000 : nearest;
+}
+template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, bfloat16* to, int64_t n) {
+  for (int64_t i = 0; i < n; i += kStep)
+#pragma GCC unroll 2
+    for (int j = 0; j < kHalf; j += kTwos) {
+      const Twos v = nearest_bfloat16s(from + i + j) >> 16 | (nearest_bfloat16s(from + i + kHalf + j) & 0xffff0000);
+      __builtin_memcpy(to + i + 2 * j, &v, sizeof v);
+    }
+}
+
 #ifdef __F16C__
-template <> void widen(const float16* from, float* to, int64_t n) {
+inline __attribute__((always_inline)) void widen_float16(const float16* from, float* to, int64_t n) {
   typedef short Halves __attribute__((vector_size(16)));
   for (int64_t i = 0; i < n; i += 8) {
     Halves h;
@@ -35,7 +71,7 @@ template <> void widen(const float16* from, float* to, int64_t n) {
     __builtin_memcpy(to + i, &v, sizeof v);
   }
 }
-template <> void narrow(const float* from, float16* to, int64_t n) {
+inline __attribute__((always_inline)) void narrow_float16(const float* from, float16* to, int64_t n) {
   typedef float Floats __attribute__((vector_size(32)));
   for (int64_t i = 0; i < n; i += 8) {
     Floats v;
@@ -43,6 +79,18 @@ template <> void narrow(const float* from, float16* to, int64_t n) {
     auto h = __builtin_ia32_vcvtps2ph256(v, 0);  // to nearest, ties to even
     __builtin_memcpy(to + i, &h, sizeof h);
   }
+}
+template <> [[maybe_unused]] void widen<Order::memory>(const float16* from, float* to, int64_t n) {
+  widen_float16(from, to, n);
+}
+template <> [[maybe_unused]] void widen<Order::lanes>(const float16* from, float* to, int64_t n) {
+  widen_float16(from, to, n);
+}
+template <> [[maybe_unused]] void narrow<Order::memory>(const float* from, float16* to, int64_t n) {
+  narrow_float16(from, to, n);
+}
+template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float16* to, int64_t n) {
+  narrow_float16(from, to, n);
 }
 #endif
 
@@ -70,53 +118,68 @@ template <> void narrow(const float* from, float16* to, int64_t n) {
 template <class T> int64_t until_line(const T* to) {
   return int64_t(-reinterpret_cast<uintptr_t>(to) & 63) / int64_t(sizeof(T));
 }
+template <class T> void copy_run(const T* from, T* to, int64_t n, bool past_caches) {
+  if (past_caches) {
+    constexpr int64_t kLine = 64 / sizeof(T);
+    const int64_t head = min_of(until_line(to), n), lines = (n - head) & -kLine;
+    __builtin_memcpy(to, from, size_t(head) * sizeof(T));
+    stream(from + head, to + head, lines * int64_t(sizeof(T)));
+    from += head + lines, to += head + lines, n -= head + lines;
+  }
+  __builtin_memcpy(to, from, size_t(n) * sizeof(T));
+}
 
-inline __attribute__((always_inline)) int64_t whole_steps(int64_t n) { return (n + kStep - 1) & -kStep; }
-
-// n elements, at most kRun, as floats, with zeros up to a whole number of steps: where they lie, or in `room`.
-template <class T> const float* read_run(const T* from, float* room, int64_t n) {
+// n elements, at most kRun, as floats, with `beyond` up to a whole number of steps: where they lie, or in `room`.
+template <Order order, class T> const float* read_run(const T* from, float* room, int64_t n, float beyond = 0) {
+  const int64_t whole = n & -kStep;
   if constexpr (sizeof(T) == 4) {
-    if (n % kStep == 0) return from;
-    __builtin_memset(room + (n & -kStep), 0, kStep * sizeof(float));
+    if (n == whole) return from;
+    for (int64_t i = 0; i < kStep; ++i) room[whole + i] = beyond;
     __builtin_memcpy(room, from, size_t(n) * sizeof(float));
   } else {
-    int64_t whole = n & -kStep;
-    widen(from, room, whole);
+    widen<order>(from, room, whole);
     if (whole < n) {
-      T rest[kStep] = {};
+      T rest[kStep];
+      for (T& v : rest) v = T(beyond);
       __builtin_memcpy(rest, from + whole, size_t(n - whole) * sizeof(T));
-      widen(rest, room + whole, kStep);
+      widen<order>(rest, room + whole, kStep);
     }
   }
   return room;
 }
-
-// n elements, at most kRun; past the caches only where they are whole lines from an aligned address on.
-template <class T> void write_run(const float* from, T* to, int64_t n, bool past_caches) {
+// And back.
+template <Order order, class T> void write_run(const float* from, T* to, int64_t n, bool past_caches) {
   if constexpr (sizeof(T) == 4) {
-    if (past_caches) stream(from, to, n * 4);
-    else __builtin_memcpy(to, from, size_t(n) * 4);
+    copy_run(from, to, n, past_caches);
   } else {
     alignas(64) T rounded[kRun];
-    int64_t whole = past_caches ? 0 : n & -kStep;
-    narrow(from, to, whole);
-    narrow(from + whole, rounded, whole_steps(n - whole));
-    if (past_caches) stream(rounded, to, n * 2);
-    else __builtin_memcpy(to + whole, rounded, size_t(n - whole) * 2);
+    const int64_t whole = past_caches ? 0 : n & -kStep;
+    narrow<order>(from, to, whole);
+    narrow<order>(from + whole, rounded, whole_steps(n - whole));
+    copy_run(rounded, to + whole, n - whole, past_caches);
   }
 }
 
-// n elements of `to`, run by run: make(i, run, floats) computes those from i on, a whole number of steps of them.
-template <class T, class Make>
+// n elements of `to`, a run at a time: make(i, run, floats) computes those from i on, a whole number of steps of them.
+template <Order order, class T, class Make>
 inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool past_caches, Make make) {
+  constexpr int64_t kStage = 4 * kRun;  // so long that lines written in two parts, where it ends, are few
   alignas(64) float results[kRun];
+  alignas(64) T stage[kStage];
   for (int64_t i = 0, run; i < n; i += run) {
     run = min_of(kRun, n - i);
-    if (past_caches && i == 0 && until_line(to)) run = min_of(run, until_line(to));
-    const bool straight = sizeof(T) == 4 && run % kStep == 0 && !past_caches;
-    float* floats = straight ? reinterpret_cast<float*>(to + i) : results;
-    make(i, run, floats);
-    if (!straight) write_run(results, to + i, run, past_caches && run == kRun);
+    const int64_t at = i % kStage;
+    const bool straight = !past_caches && run % kStep == 0;
+    T* const there = straight ? to + i : stage + at;
+    if constexpr (sizeof(T) == 4) {
+      make(i, run, there);
+    } else {
+      make(i, run, results);
+      narrow<order>(results, there, whole_steps(run));
+    }
+    if (straight) continue;
+    if (!past_caches) __builtin_memcpy(to + i, there, size_t(run) * sizeof(T));
+    else if (at + run == kStage || i + run == n) copy_run(stage, to + i - at, at + run, true);
   }
 }
 

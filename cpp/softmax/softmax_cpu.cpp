@@ -11,11 +11,12 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kStep = 16;           // columns that vectors take whole
-constexpr int64_t kWidest = 256;        // columns of a strip
-constexpr int64_t kStripFloats = 32768; // of one operand: 128 KB, a quarter of a second-level cache
-constexpr int64_t kRowFloats = 65536;   // a longer row's exponentials are computed twice instead of kept
-constexpr int64_t kGrain = 8192;        // elements a thread is worth waking for
+constexpr int64_t kStep = 16;            // columns that vectors take whole
+constexpr int64_t kWidest = 256;         // columns of a strip
+constexpr int64_t kStripFloats = 32768;  // of one operand: 128 KB, a quarter of a second-level cache
+constexpr int64_t kRowFloats = 65536;    // a longer row's exponentials are computed twice instead of kept
+constexpr int64_t kShortestRow = 64;     // shorter ones are dealt with side by side, transposed
+constexpr int64_t kGrain = 8192;         // elements a thread is worth waking for
 
 SoftmaxCut cut_of(const SoftmaxProblem& p) {
   bool backward = p.direction == SoftmaxDirection::backward;
@@ -26,25 +27,27 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   c.log = p.log;
   c.past_caches = cpu::past_caches(double(p.in.numel() * itemsize(p.in.dtype)));
   auto whole = [](int64_t n) { return ceil_div(n, kStep) * kStep; };
-  if (c.inner == 1 && c.cols >= kStep) {
+  if (c.inner == 1 && c.cols >= kShortestRow) {
     c.kind = SoftmaxCut::rows;
     c.items = c.outer;
     bool keeps = !backward && c.cols <= kRowFloats;
     c.room_floats = keeps ? max_of(whole(c.cols), kWidest) + 2 * kStep : kWidest;
     return c;
   }
-  int64_t widest = min_of(max_of(kStripFloats / (backward ? 2 : 1) / c.cols / kStep * kStep, kStep), kWidest);
+  int64_t widest = min_of(max_of(kStripFloats / c.cols / kStep * kStep, kStep), kWidest);
   if (c.inner >= kStep) {
     c.kind = SoftmaxCut::strips;
-    c.width = min_of(widest, whole(c.inner));
+    int64_t strips = ceil_div(c.inner, widest);
+    c.width = whole(ceil_div(c.inner, strips));  // about as wide as each other
     c.items = c.outer * ceil_div(c.inner, c.width);
+    c.room_floats = backward ? 0 : c.cols * c.width;
   } else {
     c.kind = SoftmaxCut::blocks;
     int64_t outers = min_of(widest / c.inner, c.outer);
     c.width = outers * c.inner;
     c.items = ceil_div(c.outer, outers);
+    c.room_floats = 3 * (c.cols * whole(c.width) + kStep) + kWidest;
   }
-  c.room_floats = c.cols * whole(c.width) * (backward ? 3 : 2) + kWidest;
   return c;
 }
 

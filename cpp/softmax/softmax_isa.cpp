@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums keep their rounding errors, as softmax_math.h's do: a few terms are added plainly, what they make carefully.
 #include "cpp/cpu/runs.h"
+#include "cpp/cpu/squares.h"
 #include "cpp/softmax/softmax_kernels.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -23,17 +24,14 @@ struct Sum {
 };
 
 template <class Op> inline __attribute__((always_inline)) float across(V v, Op op) {
-  float lanes[kLanes<float>];
-  store(lanes, v);
+  Vector<int32_t> lane;
+  for (int i = 0; i < kLanes<float>; ++i) lane[i] = i;
 #pragma GCC unroll 4
-  for (int half = kLanes<float> / 2; half > 0; half /= 2)
-#pragma GCC unroll 8
-    for (int i = 0; i < half; ++i) lanes[i] = op(lanes[i], lanes[i + half]);
-  return lanes[0];
+  for (int half = kLanes<float> / 2; half > 0; half /= 2) v = op(v, __builtin_shuffle(v, lane ^ half));
+  return v[0];
 }
-float total(const Sum& s) {
-  auto plus = [](float a, float b) { return a + b; };
-  return across(s.sum, plus) + across(s.lost, plus);
+inline __attribute__((always_inline)) float total(const Sum& s) {
+  return across(s.sum + s.lost, [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
 // Adds f(i), for vectors at i = 0, kLanes ... below n, a multiple of kStep.
@@ -62,7 +60,7 @@ float largest_of(const float* x, int64_t n, float so_far) {
     most[0] = most[0] > v ? most[0] : v;
   }
   for (int k = 1; k < kTree; ++k) most[0] = most[0] > most[k] ? most[0] : most[k];
-  return across(most[0], [](float a, float b) { return a > b ? a : b; });
+  return across(most[0], [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 void exponentials(const float* x, float* e, int64_t n, float largest) {
@@ -80,42 +78,41 @@ void shift(const float* x, float* y, int64_t n, float largest, float log_sum) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
 }
-// Lanes beyond the row hold zeros: they are to be what adds nothing.
-template <class T> const float* read_row(const T* from, float* room, int64_t n, float beyond) {
-  const float* x = read_run(from, room, n);
-  for (int64_t i = n; i < whole_steps(n); ++i) room[i] = beyond;
-  return x;
-}
-
 template <class T> void forward_row(const T* x, T* y, const SoftmaxCut& cut, float* room) {
   const int64_t cols = cut.cols;
-  const bool kept = cut.room_floats > kRun;  // the row in `room`, as floats
+  const bool kept =
+      cut.room_floats > kRun;  // the row in `room`, as floats; one of float32 but for its end not at first
+  const bool copied = kept && sizeof(T) != 4;
+  auto read = [&](int64_t i, int64_t run) {
+    return read_run<Order::lanes>(x + i, kept ? room + i : room, run, -INFINITY);
+  };
   float largest = -INFINITY;
   for (int64_t i = 0; i < cols; i += kRun) {
     int64_t run = min_of(kRun, cols - i);
-    largest = largest_of(read_row(x + i, kept ? room + i : room, run, -INFINITY), whole_steps(run), largest);
+    largest = largest_of(read(i, run), whole_steps(run), largest);
   }
   Sum sum;
   for (int64_t i = 0; i < cols; i += kRun) {
     int64_t run = min_of(kRun, cols - i), whole = whole_steps(run);
     alignas(64) float here[kRun];
-    // A row of float32 was not copied, but for its end.
-    const float* from = !kept                                ? read_row(x + i, room, run, -INFINITY)
-                        : sizeof(T) == 4 && run % kStep == 0 ? reinterpret_cast<const float*>(x + i)
-                                                             : room + i;
     float* e = kept && !cut.log ? room + i : here;
-    exponentials(from, e, whole, largest);
+    exponentials(copied ? room + i : read(i, run), e, whole, largest);
     add_all(sum, whole, [&](int64_t at) __attribute__((always_inline)) { return load(e + at); });
   }
-  const float sum_of_row = total(sum), factor = 1.0f / sum_of_row, log_sum = maths::log(sum_of_row);
-  alignas(64) float xs[kRun];
-  write_all(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
-    const int64_t whole = whole_steps(run);
-    if (cut.log) return shift(read_run(x + i, xs, run), out, whole, largest, log_sum);
-    if (kept) return scale(room + i, out, whole, factor);
-    exponentials(read_run(x + i, xs, run), out, whole, largest);
-    scale(out, out, whole, factor);
-  });
+  const float sum_of_row = total(sum);
+  if (cut.log) {
+    const float log_sum = maths::log(sum_of_row);
+    write_all<Order::lanes>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
+      shift(copied ? room + i : read(i, run), out, whole_steps(run), largest, log_sum);
+    });
+  } else {
+    const float factor = 1.0f / sum_of_row;
+    write_all<Order::lanes>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
+      const int64_t whole = whole_steps(run);
+      if (!kept) exponentials(read(i, run), out, whole, largest);
+      scale(kept ? room + i : out, out, whole, factor);
+    });
+  }
 }
 
 void gradient(const float* y, const float* dy, float* dx, int64_t n, float sum) {
@@ -135,18 +132,18 @@ template <class T> void backward_row(const T* y, const T* dy, T* dx, const Softm
   Sum sum;
   for (int64_t i = 0; i < cols; i += kRun) {
     int64_t run = min_of(kRun, cols - i);
-    const float* g = read_run(dy + i, dys, run);
+    const float* g = read_run<Order::lanes>(dy + i, dys, run);
     if (cut.log) {
       add_all(sum, whole_steps(run), [&](int64_t at) __attribute__((always_inline)) { return load(g + at); });
     } else {
-      const float* p = read_run(y + i, ys, run);
+      const float* p = read_run<Order::lanes>(y + i, ys, run);
       add_all(sum, whole_steps(run),
               [&](int64_t at) __attribute__((always_inline)) { return load(g + at) * load(p + at); });
     }
   }
   const float all = total(sum);
-  write_all(dx, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
-    const float *p = read_run(y + i, ys, run), *g = read_run(dy + i, dys, run);
+  write_all<Order::lanes>(dx, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
+    const float *p = read_run<Order::lanes>(y + i, ys, run), *g = read_run<Order::lanes>(dy + i, dys, run);
     (cut.log ? log_gradient : gradient)(p, g, out, whole_steps(run), all);
   });
 }
@@ -161,7 +158,7 @@ struct Across {  // a number for each column of a strip
 
 void take_largest(const float* x, float* largest, int64_t n) {
   n &= -kStep;
-  for (int64_t j = 0; j < n; ++j) largest[j] = max_or_nan(largest[j], x[j]);
+  for (int64_t j = 0; j < n; ++j) largest[j] = largest[j] > x[j] ? largest[j] : x[j];  // a NaN comes back in the sum
 }
 void exponentials(const float* x, const float* largest, float* e, float* sum, int64_t n) {
   n &= -kStep;
@@ -202,131 +199,138 @@ inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Acr
   add_plainly(lost.at, sum.at, n);
 }
 
-// x[c * n + j], c in [0, cols), becomes y in place.
-void forward_strip(float* x, int64_t cols, int64_t n, bool log) {
-  Across largest, sum;
-  for (float& v : largest.at) v = -INFINITY;
-  for (int64_t c = 0; c < cols; ++c) take_largest(x + c * n, largest.at, n);
-  sum_rows(cols, n, sum, [&](int64_t c, float* few) {
-    alignas(64) float unused[kRun];
-    exponentials(x + c * n, largest.at, log ? unused : x + c * n, few, n);
-  });
+void log_of_sums(float* sum, int64_t n) {
   n &= -kStep;
-  if (log) {
-    for (int64_t j = 0; j < n; ++j) sum.at[j] = maths::log(sum.at[j]);
-    for (int64_t c = 0; c < cols; ++c)
-      for (int64_t j = 0; j < n; ++j) x[c * n + j] = (x[c * n + j] - largest.at[j]) - sum.at[j];
-  } else {
-    for (int64_t j = 0; j < n; ++j) sum.at[j] = 1.0f / sum.at[j];
-    for (int64_t c = 0; c < cols; ++c)
-      for (int64_t j = 0; j < n; ++j) x[c * n + j] *= sum.at[j];
-  }
+  for (int64_t j = 0; j < n; ++j) sum[j] = maths::log(sum[j]);
 }
-// dx comes out in y.
-void backward_strip(float* y, const float* dy, int64_t cols, int64_t n, bool log) {
-  Across sum;
-  sum_rows(cols, n, sum, [&](int64_t c, float* few) {
-    if (log) add_plainly(dy + c * n, few, n);
-    else add_products(dy + c * n, y + c * n, few, n);
-  });
+void inverse_of_sums(float* sum, int64_t n) {
   n &= -kStep;
-  for (int64_t c = 0; c < cols; ++c) {
-    float* at = y + c * n;
-    const float* g = dy + c * n;
-    if (log)
+  for (int64_t j = 0; j < n; ++j) sum[j] = 1.0f / sum[j];
+}
+void shift_columns(const float* x, const float* largest, const float* log_sum, float* y, int64_t n) {
+  n &= -kStep;
 #pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) at[j] = g[j] - maths::exp(at[j]) * sum.at[j];
-    else
+  for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - largest[j]) - log_sum[j];
+}
+void scale_columns(const float* e, const float* factor, float* y, int64_t n) {
+  n &= -kStep;
 #pragma GCC ivdep
-      for (int64_t j = 0; j < n; ++j) at[j] = at[j] * (g[j] - sum.at[j]);
-  }
+  for (int64_t j = 0; j < n; ++j) y[j] = e[j] * factor[j];
+}
+void column_gradients(const float* y, const float* dy, const float* sum, float* dx, int64_t n) {
+  n &= -kStep;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; ++j) dx[j] = y[j] * (dy[j] - sum[j]);
+}
+void log_column_gradients(const float* y, const float* dy, const float* sum, float* dx, int64_t n) {
+  n &= -kStep;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; ++j) dx[j] = dy[j] - maths::exp(y[j]) * sum[j];
 }
 
-// ---- getting strips in and out
-
-struct Window {
-  int64_t first, width;  // the element offset of the strip's first, and how many columns there are
-  int64_t pitch;         // of its rows in the room
-};
-Window window_of(const SoftmaxCut& cut, int64_t item) {
-  int64_t first, width;
-  if (cut.kind == SoftmaxCut::strips) {
-    int64_t strips = ceil_div(cut.inner, cut.width), column = item % strips * cut.width;
-    first = item / strips * cut.cols * cut.inner + column;
-    width = min_of(cut.width, cut.inner - column);
-  } else {
-    int64_t outers = cut.width / cut.inner;
-    first = item * outers * cut.cols * cut.inner;
-    width = min_of(outers, cut.outer - item * outers) * cut.inner;
-  }
-  return {first, width, whole_steps(width)};
-}
-
-// Calls f(element, place in the room) for the elements of a block in the order of memory.
-template <class F>
-inline __attribute__((always_inline)) void each_of_block(const SoftmaxCut& cut, const Window& w, F f) {
-  int64_t i = 0;
-  if (cut.inner == 1)
-    for (int64_t column = 0; column < w.width; ++column)
-      for (int64_t c = 0; c < cut.cols; ++c) f(i++, c * w.pitch + column);
-  else
-    for (int64_t column = 0; column < w.width; column += cut.inner)
-      for (int64_t c = 0; c < cut.cols; ++c)
-        for (int64_t j = 0; j < cut.inner; ++j) f(i++, c * w.pitch + column + j);
-}
-
+// A strip of `width` columns; its rows begin `pitch` elements apart. `room` holds the exponentials.
 template <class T>
-void read_strip(const T* tensor, const SoftmaxCut& cut, const Window& w, float* room, float* stage) {
-  const T* from = tensor + w.first;
-  if (cut.kind == SoftmaxCut::strips) {
-    for (int64_t c = 0; c < cut.cols; ++c) {
-      float* to = room + c * w.pitch;
-      const float* x = read_run(from + c * cut.inner, to, w.width);
-      if (x != to) __builtin_memcpy(to, x, size_t(w.width) * sizeof(float));
-    }
-    return;
-  }
-  const int64_t n = w.width * cut.cols;
+void forward_strip(const T* x, T* y, int64_t cols, int64_t width, int64_t pitch, bool log, bool past_caches,
+                   float* room) {
+  const int64_t n = whole_steps(width);
+  Across largest, sum, xs;
+  auto row = [&](int64_t c) { return read_run<Order::lanes>(x + c * pitch, xs.at, width); };
+  for (float& v : largest.at) v = -INFINITY;
+  for (int64_t c = 0; c < cols; ++c) take_largest(row(c), largest.at, n);
+  sum_rows(cols, n, sum, [&](int64_t c, float* few) {
+    Across unused;
+    exponentials(row(c), largest.at, log ? unused.at : room + c * n, few, n);
+  });
+  if (log) log_of_sums(sum.at, n);
+  else inverse_of_sums(sum.at, n);
+  for (int64_t c = 0; c < cols; ++c)
+    write_all<Order::lanes>(y + c * pitch, width, past_caches, [&](int64_t, int64_t, float* out) {
+      if (log) shift_columns(row(c), largest.at, sum.at, out, n);
+      else scale_columns(room + c * n, sum.at, out, n);
+    });
+}
+template <class T>
+void backward_strip(const T* y, const T* dy, T* dx, int64_t cols, int64_t width, int64_t pitch, bool log,
+                    bool past_caches) {
+  const int64_t n = whole_steps(width);
+  Across sum, ys, dys;
+  auto row = [&](int64_t c) { return read_run<Order::lanes>(y + c * pitch, ys.at, width); };
+  auto gradients = [&](int64_t c) { return read_run<Order::lanes>(dy + c * pitch, dys.at, width); };
+  sum_rows(cols, n, sum, [&](int64_t c, float* few) {
+    if (log) add_plainly(gradients(c), few, n);
+    else add_products(gradients(c), row(c), few, n);
+  });
+  for (int64_t c = 0; c < cols; ++c)
+    write_all<Order::lanes>(dx + c * pitch, width, past_caches, [&](int64_t, int64_t, float* out) {
+      (log ? log_column_gradients : column_gradients)(row(c), gradients(c), sum.at, out, n);
+    });
+}
+
+// ---- blocks: rows too short for lanes, or columns that lie beside too few others, become strips and then rows again
+
+// What fits one block: `outers` outer indices, whose elements are contiguous.
+struct Block {
+  int64_t cols, inner, outers;
+  int64_t width() const { return outers * inner; }
+  int64_t elements() const { return cols * width(); }
+};
+
+template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
+  int64_t i = 0;
+  for (int64_t column = 0; column < b.width(); column += b.inner)
+    for (int64_t c = 0; c < b.cols; ++c)
+      for (int64_t j = 0; j < b.inner; ++j) f(i++, c * pitch + column + j);
+}
+template <class T> void read_block(const T* from, const Block& b, int64_t pitch, float* strip, float* stage) {
+  const int64_t n = b.elements();
   const float* x = stage;
   if constexpr (sizeof(T) == 4) x = from;
   else
-    for (int64_t i = 0; i < n; i += kRun) read_run(from + i, stage + i, min_of(kRun, n - i));
-  each_of_block(cut, w, [&](int64_t i, int64_t at) __attribute__((always_inline)) { room[at] = x[i]; });
+    for (int64_t i = 0; i < n; i += kRun) read_run<Order::memory>(from + i, stage + i, min_of(kRun, n - i));
+  if (b.inner == 1) transpose_tile(x, b.cols, strip, pitch, b.width(), b.cols);
+  else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });
 }
 template <class T>
-void write_strip(const float* room, T* tensor, const SoftmaxCut& cut, const Window& w, float* stage) {
-  T* to = tensor + w.first;
+void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float* stage, bool past_caches) {
+  const int64_t n = b.elements();
+  if (b.inner == 1) transpose_tile(strip, pitch, stage, b.cols, b.cols, b.width());
+  else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { stage[i] = strip[at]; });
+  for (int64_t i = 0; i < n; i += kRun) write_run<Order::memory>(stage + i, to + i, min_of(kRun, n - i), past_caches);
+}
+
+// ---- a problem in pieces
+
+// Calls strip(first element, columns), or block(first element, Block), for an item.
+template <class Strip, class OfBlock>
+inline __attribute__((always_inline)) void find_item(const SoftmaxCut& cut, int64_t item, Strip strip, OfBlock block) {
   if (cut.kind == SoftmaxCut::strips) {
-    for (int64_t c = 0; c < cut.cols; ++c) {
-      T* y = to + c * cut.inner;
-      bool lines = cut.past_caches && until_line(y) == 0 && w.width * int64_t(sizeof(T)) % 64 == 0;
-      write_run(room + c * w.pitch, y, w.width, lines);
-    }
-    return;
+    int64_t strips = ceil_div(cut.inner, cut.width), column = item % strips * cut.width;
+    strip(item / strips * cut.cols * cut.inner + column, min_of(cut.width, cut.inner - column));
+  } else {
+    int64_t outers = cut.width / cut.inner, first = item * outers;
+    block(first * cut.cols * cut.inner, Block{cut.cols, cut.inner, min_of(outers, cut.outer - first)});
   }
-  const int64_t n = w.width * cut.cols;
-  float* y = stage;
-  if constexpr (sizeof(T) == 4) y = to;
-  each_of_block(cut, w, [&](int64_t i, int64_t at) __attribute__((always_inline)) { y[i] = room[at]; });
-  if constexpr (sizeof(T) != 4)
-    for (int64_t i = 0; i < n; i += kRun) write_run(stage + i, to + i, min_of(kRun, n - i), false);
 }
 
 template <class T>
 void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t begin, int64_t end) {
   auto x = static_cast<const T*>(a.in);
   auto y = static_cast<T*>(a.out);
-  for (int64_t i = begin; i < end; ++i) {
-    if (cut.kind == SoftmaxCut::rows) {
-      forward_row(x + i * cut.cols, y + i * cut.cols, cut, room);
-      continue;
-    }
-    Window w = window_of(cut, i);
-    float* stage = room + cut.cols * whole_steps(cut.width);
-    read_strip(x, cut, w, room, stage);
-    forward_strip(room, cut.cols, w.pitch, cut.log);
-    write_strip(room, y, cut, w, stage);
-  }
+  const int64_t pitch = whole_steps(cut.width), floats = cut.cols * pitch;
+  for (int64_t i = begin; i < end; ++i)
+    if (cut.kind == SoftmaxCut::rows) forward_row(x + i * cut.cols, y + i * cut.cols, cut, room);
+    else
+      find_item(
+          cut, i,
+          [&](int64_t at, int64_t width) {
+            forward_strip(x + at, y + at, cut.cols, width, cut.inner, cut.log, cut.past_caches, room);
+          },
+          [&](int64_t at, const Block& b) {
+            float *strip = room + floats, *stage = strip + floats + kStep;
+            read_block(x + at, b, pitch, strip, stage);
+            forward_strip(strip, strip, cut.cols, pitch, pitch, cut.log, false, room);
+            write_block(strip, y + at, b, pitch, stage, cut.past_caches);
+          });
   if (cut.past_caches) streams_end();
 }
 
@@ -334,19 +338,22 @@ template <class T>
 void backward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t begin, int64_t end) {
   auto y = static_cast<const T*>(a.in), dy = static_cast<const T*>(a.dy);
   auto dx = static_cast<T*>(a.out);
-  for (int64_t i = begin; i < end; ++i) {
-    if (cut.kind == SoftmaxCut::rows) {
-      backward_row(y + i * cut.cols, dy + i * cut.cols, dx + i * cut.cols, cut);
-      continue;
-    }
-    Window w = window_of(cut, i);
-    const int64_t floats = cut.cols * whole_steps(cut.width);
-    float *gradients = room + floats, *stage = gradients + floats;
-    read_strip(y, cut, w, room, stage);
-    read_strip(dy, cut, w, gradients, stage);
-    backward_strip(room, gradients, cut.cols, w.pitch, cut.log);
-    write_strip(room, dx, cut, w, stage);
-  }
+  const int64_t pitch = whole_steps(cut.width), floats = cut.cols * pitch;
+  for (int64_t i = begin; i < end; ++i)
+    if (cut.kind == SoftmaxCut::rows) backward_row(y + i * cut.cols, dy + i * cut.cols, dx + i * cut.cols, cut);
+    else
+      find_item(
+          cut, i,
+          [&](int64_t at, int64_t width) {
+            backward_strip(y + at, dy + at, dx + at, cut.cols, width, cut.inner, cut.log, cut.past_caches);
+          },
+          [&](int64_t at, const Block& b) {
+            float *strip = room, *gradients = strip + floats + kStep, *stage = gradients + floats + kStep;
+            read_block(y + at, b, pitch, strip, stage);
+            read_block(dy + at, b, pitch, gradients, stage);
+            backward_strip(strip, gradients, strip, cut.cols, pitch, pitch, cut.log, false);
+            write_block(strip, dx + at, b, pitch, stage, cut.past_caches);
+          });
   if (cut.past_caches) streams_end();
 }
 

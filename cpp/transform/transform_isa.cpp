@@ -1,19 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/cpu/runs.h"
+#include "cpp/cpu/squares.h"
 #include "cpp/transform/transform_kernels.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
-
-void copy_run(const char* from, char* to, int64_t bytes, bool past_caches) {
-  if (past_caches) {
-    int64_t head = min_of(until_line(to), bytes), lines = (bytes - head) & -64;
-    __builtin_memcpy(to, from, size_t(head));
-    stream(from + head, to + head, lines);
-    from += head + lines, to += head + lines, bytes -= head + lines;
-  }
-  __builtin_memcpy(to, from, size_t(bytes));
-}
 
 template <class T> void copy(const TransformRuns& r, const TransformScale&) {
   auto from = static_cast<const char*>(r.x);
@@ -30,18 +21,10 @@ template <class T> void copy(const TransformRuns& r, const TransformScale&) {
 }
 
 template <class From, class To> void cast_run(const From* from, To* to, int64_t n, bool past_caches) {
-  alignas(64) float xs[kRun];
-  for (int64_t i = 0, run; i < n; i += run) {
-    run = min_of(kRun, n - i);
-    if (past_caches && i == 0 && until_line(to)) run = min_of(run, until_line(to));
-    if constexpr (sizeof(To) == 4) {
-      if (!past_caches && run % kStep == 0) {
-        read_run(from + i, to + i, run);
-        continue;
-      }
-    }
-    write_run(read_run(from + i, xs, run), to + i, run, past_caches && run == kRun);
-  }
+  write_all<Order::memory>(to, n, past_caches, [&](int64_t i, int64_t run, float* out) {
+    const float* x = read_run<Order::memory>(from + i, out, run);
+    if (x != out) __builtin_memcpy(out, x, size_t(whole_steps(run)) * sizeof(float));
+  });
 }
 template <class From, class To> void cast(const TransformRuns& r, const TransformScale&) {
   for (int64_t i = 0; i < r.rows; ++i)
@@ -51,8 +34,9 @@ template <class From, class To> void cast(const TransformRuns& r, const Transfor
 template <class From, class To>
 void scale_run(const From* from, To* to, int64_t n, const TransformScale& s, bool past_caches) {
   alignas(64) float xs[kRun], ys[kRun];
-  write_all(to, n, past_caches, [&](int64_t i, int64_t run, float* out) __attribute__((always_inline)) {
-    const float *x = read_run(from + i, xs, run), *y = s.reads_y ? read_run(to + i, ys, run) : nullptr;
+  write_all<Order::memory>(to, n, past_caches, [&](int64_t i, int64_t run, float* out) __attribute__((always_inline)) {
+    const float *x = read_run<Order::memory>(from + i, xs, run),
+                *y = s.reads_y ? read_run<Order::memory>(to + i, ys, run) : nullptr;
     const int64_t whole = whole_steps(run);
     if (y)
 #pragma GCC ivdep  // out is what is read, or apart from it
@@ -68,63 +52,8 @@ template <class From, class To> void scale(const TransformRuns& r, const Transfo
               r.past_caches);
 }
 
-// A square of as many rows as a 16-byte vector has elements: each round interleaves the two halves of the rows.
-template <class T> struct Square {
-  static constexpr int kSide = 16 / int(sizeof(T));
-  typedef T V __attribute__((vector_size(16)));
-
-  // Of the square only `columns` are stored.
-  static inline __attribute__((always_inline)) void transpose(const T* const x[kSide], T* to, int64_t to_step,
-                                                              int columns = kSide) {
-    V rows[kSide], next[kSide], low{}, high{};
-    for (int i = 0; i < kSide; ++i) {
-      __builtin_memcpy(&rows[i], x[i], 16);
-      low[i] = T(i / 2 + i % 2 * kSide);
-      high[i] = T(low[i] + kSide / 2);
-    }
-#pragma GCC unroll 4
-    for (int round = 1; round < kSide; round *= 2) {
-#pragma GCC unroll 8
-      for (int i = 0; i < kSide / 2; ++i) {
-        next[2 * i] = __builtin_shuffle(rows[i], rows[i + kSide / 2], low);
-        next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kSide / 2], high);
-      }
-      for (int i = 0; i < kSide; ++i) rows[i] = next[i];
-    }
-    for (int i = 0; i < columns; ++i) __builtin_memcpy(to + i * to_step, &rows[i], 16);
-  }
-};
-
-template <class T> void transpose(const void* x, int64_t step, void* data, int64_t across, int64_t along) {
-  constexpr int64_t kSide = Square<T>::kSide;
-  auto from = static_cast<const T*>(x);
-  auto to = static_cast<T*>(data);
-  const int64_t across_whole = across & -kSide, along_whole = along & -kSide;
-  const T* rows[kSide];
-  // What does not fill a square goes first: a vector stored at the end of a row of `to` reaches into the next row, which
-  // is written afterwards.
-  if (across_whole < across)
-    for (int64_t j = 0; j < along_whole; j += kSide) {
-      for (int64_t i = 0; i < kSide; ++i) rows[i] = from + min_of(across_whole + i, across - 1) * step + j;
-      Square<T>::transpose(rows, to + j * across + across_whole, across);
-    }
-  for (int64_t i = across_whole; i < across; ++i)
-    for (int64_t j = along_whole; j < along; ++j) to[j * across + i] = from[i * step + j];
-  for (int64_t i = 0; i < across_whole; i += kSide) {
-    for (int64_t j = 0; j < along_whole; j += kSide) {
-      for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + j;
-      Square<T>::transpose(rows, to + j * across + i, across);
-    }
-    if (along_whole == along) continue;
-    // Vectors that reach beyond the rows of x, but not beyond the last one.
-    if (step > 0 && (i + kSide - 1) * step + along_whole + kSide <= (across - 1) * step + along) {
-      for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + along_whole;
-      Square<T>::transpose(rows, to + along_whole * across + i, across, int(along - along_whole));
-    } else {
-      for (int64_t k = 0; k < kSide; ++k)
-        for (int64_t j = along_whole; j < along; ++j) to[j * across + i + k] = from[(i + k) * step + j];
-    }
-  }
+template <class T> void transpose(const void* x, int64_t step, void* to, int64_t across, int64_t along) {
+  transpose_tile(static_cast<const T*>(x), step, static_cast<T*>(to), across, across, along);
 }
 
 }  // namespace

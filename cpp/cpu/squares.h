@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transposition in registers, for X_isa.cpp files.
+#pragma once
+#include "cpp/core/hd.h"
+
+#ifndef MINIDNN_ISA
+#error "compiled once per instruction set: name the file X_isa.cpp"
+#endif
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+// A square of as many rows as a 16-byte vector has elements: each round interleaves the two halves of the rows.
+template <class T> struct Square {
+  static constexpr int kSide = 16 / int(sizeof(T));
+  typedef T V __attribute__((vector_size(16)));
+  typedef decltype(V() == V()) Lanes;
+
+  // Of the square only `columns` are stored.
+  static inline __attribute__((always_inline)) void transpose(const T* const x[kSide], T* to, int64_t to_step,
+                                                              int columns = kSide) {
+    V rows[kSide], next[kSide];
+    Lanes low{}, high{};
+    for (int i = 0; i < kSide; ++i) {
+      __builtin_memcpy(&rows[i], x[i], 16);
+      low[i] = i / 2 + i % 2 * kSide;
+      high[i] = low[i] + kSide / 2;
+    }
+#pragma GCC unroll 4
+    for (int round = 1; round < kSide; round *= 2) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kSide / 2; ++i) {
+        next[2 * i] = __builtin_shuffle(rows[i], rows[i + kSide / 2], low);
+        next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kSide / 2], high);
+      }
+      for (int i = 0; i < kSide; ++i) rows[i] = next[i];
+    }
+    for (int i = 0; i < columns; ++i) __builtin_memcpy(to + i * to_step, &rows[i], 16);
+  }
+};
+
+// to[j * to_step + i] = from[i * step + j] for i in [0, across), j in [0, along), at least `across` elements being between
+// the rows of `to`, and 16 bytes of room behind the last.
+template <class T>
+void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t across, int64_t along) {
+  constexpr int64_t kSide = Square<T>::kSide;
+  const int64_t across_whole = across & -kSide, along_whole = along & -kSide;
+  const T* rows[kSide];
+  // What does not fill a square goes first: a vector stored at the end of a row of `to` reaches into the next row, which
+  // is written afterwards.
+  if (across_whole < across)
+    for (int64_t j = 0; j < along_whole; j += kSide) {
+      for (int64_t i = 0; i < kSide; ++i) rows[i] = from + min_of(across_whole + i, across - 1) * step + j;
+      Square<T>::transpose(rows, to + j * to_step + across_whole, to_step);
+    }
+  for (int64_t i = across_whole; i < across; ++i)
+    for (int64_t j = along_whole; j < along; ++j) to[j * to_step + i] = from[i * step + j];
+  for (int64_t i = 0; i < across_whole; i += kSide) {
+    for (int64_t j = 0; j < along_whole; j += kSide) {
+      for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + j;
+      Square<T>::transpose(rows, to + j * to_step + i, to_step);
+    }
+    if (along_whole == along) continue;
+    // Vectors that reach beyond the rows of x, but not beyond the last one.
+    if (step > 0 && (i + kSide - 1) * step + along_whole + kSide <= (across - 1) * step + along) {
+      for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + along_whole;
+      Square<T>::transpose(rows, to + along_whole * to_step + i, to_step, int(along - along_whole));
+    } else {
+      for (int64_t k = 0; k < kSide; ++k)
+        for (int64_t j = along_whole; j < along; ++j) to[j * to_step + i + k] = from[(i + k) * step + j];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace minidnn::MINIDNN_ISA

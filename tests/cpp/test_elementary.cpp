@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// The elementary functions of CPU loops against the C library in double: every 1009th float, of all magnitudes and signs,
+// and the special ones; with fused multiply-adds and without.
+#include <bit>
+#include <cmath>
+#include <iostream>
+#include <vector>
+
+#include "cpp/core/elementary.h"
+
+using namespace minidnn;
+
+using Loop = void (*)(const float* x, float* y, int n);
+
+struct Function {
+  const char* name;
+  double (*exact)(double);
+  float least, most;  // where it is defined
+  double ulps;        // allowed
+  Loop plain, fused;
+};
+
+#define LOOP(suffix, target, f)                                   \
+  target static void f##suffix(const float* x, float* y, int n) { \
+    for (int i = 0; i < n; ++i) y[i] = elementary::f(x[i]);       \
+  }
+#ifdef __x86_64__
+#define FUSED __attribute__((target("avx2,fma")))
+static bool can_fuse() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#else
+#define FUSED
+static bool can_fuse() { return true; }
+#endif
+#define LOOPS(f) LOOP(_plain, , f) LOOP(_fused, FUSED, f)
+LOOPS(exp)
+LOOPS(exp_of_negative)
+LOOPS(expm1)
+LOOPS(log)
+LOOPS(log1p)
+LOOPS(log1p_of_fraction)
+LOOPS(tanh)
+LOOPS(erfc)
+
+static int failures(const Function& f, Loop loop, const char* how) {
+  constexpr int kBlock = 4096;
+  std::vector<float> x, y(kBlock);
+  double worst = 0;
+  int wrong = 0;
+  auto check = [&] {
+    loop(x.data(), y.data(), int(x.size()));
+    for (size_t i = 0; i < x.size(); ++i) {
+      double want = f.exact(x[i]), ulp = std::ldexp(1.0, std::max(std::ilogb(want) - 23, -149));
+      float rounded = float(want);
+      bool same = (want != want && y[i] != y[i]) || (rounded == y[i] && std::signbit(rounded) == std::signbit(y[i]));
+      double error = same ? 0 : want == 0 ? INFINITY : std::abs(double(y[i]) - want) / ulp;
+      if (std::isfinite(error)) worst = std::max(worst, error);
+      if (!(error < f.ulps) && wrong++ < 5)
+        std::cout << f.name << "(" << x[i] << ") is " << y[i] << ", not " << want << "\n";
+    }
+    x.clear();
+  };
+  for (float v : {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0x1p-149f, -0x1p-149f, 0x1.fffffep+127f})
+    if (f.takes(v)) x.push_back(v);
+  check();
+  for (uint64_t bits = 0; bits < (uint64_t(1) << 32); bits += 1009) {
+    float v = std::bit_cast<float>(uint32_t(bits));
+    if (f.takes(v)) x.push_back(v);
+    if (x.size() == kBlock) check();
+  }
+  check();
+  std::cout << f.name << ", " << how << ": at most " << worst << " ulp, " << wrong << " wrong\n";
+  return wrong;
+}
+
+int main() {
+  const float inf = INFINITY;
+  const Function all[] = {
+      {"exp", std::exp, -inf, inf, 2, exp_plain, exp_fused},
+      {"exp_of_negative", std::exp, -inf, 0, 2, exp_of_negative_plain, exp_of_negative_fused},
+      {"expm1", std::expm1, -inf, inf, 2, expm1_plain, expm1_fused},
+      {"log", std::log, -inf, inf, 2, log_plain, log_fused},
+      {"log1p", std::log1p, -inf, inf, 2, log1p_plain, log1p_fused},
+      {"log1p_of_fraction", std::log1p, 0, 1, 2, log1p_of_fraction_plain, log1p_of_fraction_fused},
+      {"tanh", std::tanh, -inf, inf, 2, tanh_plain, tanh_fused},
+      {"erfc", std::erfc, -inf, inf, 2, erfc_plain, erfc_fused},
+  };
+  int wrong = 0;
+  for (const Function& f : all) {
+    wrong += failures(f, f.plain, "plain");
+    if (can_fuse()) wrong += failures(f, f.fused, "fused");
+  }
+  std::cout << (wrong ? "failed" : "all checks passed") << std::endl;
+  return wrong != 0;
+}

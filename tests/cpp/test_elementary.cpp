@@ -18,6 +18,7 @@ struct Function {
   float least, most;  // where it is defined
   double ulps;        // allowed
   Loop plain, fused;
+  bool takes(float v) const { return !(v < least || v > most || (least == 0 && std::signbit(v))); }
 };
 
 #define LOOP(suffix, target, f)                                   \

@@ -40,5 +40,6 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
 NormSpaces norm_spaces(const NormProblem&);
 double norm_bytes(const NormProblem&);
 double norm_flop(const NormProblem&);
+const Engine<NormProblem>& norm_streamed();  // norm_cpu.cpp
 
 }  // namespace minidnn

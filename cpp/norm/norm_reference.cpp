@@ -73,7 +73,7 @@ struct Reference final : Engine<NormProblem> {
 
 const Engines<NormProblem>& Family<NormProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<NormProblem> all{&reference};
+  static const Engines<NormProblem> all{&norm_streamed(), &reference};
   return all;
 }
 

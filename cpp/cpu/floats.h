@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of float32 out of and into memory of float32, bfloat16 or float16: 16-bit types are storage, as in
+// cpp/core/half.h, with the same bits but for NaN payloads. For X_isa.cpp files alone.
+#pragma once
+#include "cpp/core/half.h"
+#include "cpp/cpu/vector.h"
+
+namespace minidnn::MINIDNN_ISA {
+
+using Floats = Vector<float>;
+using Words = Vector<uint32_t>;
+typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
+constexpr int kFloats = kLanes<float>;
+
+MINIDNN_HD Floats floats(float v) { return v - Floats{}; }  // -0 stays -0
+MINIDNN_HD Floats select(Vector<int32_t> mask, Floats yes, Floats no) {
+  return (Floats)((Vector<int32_t>(yes) & mask) | (Vector<int32_t>(no) & ~mask));
+}
+// Zero in all lanes before `from`.
+MINIDNN_HD Floats lanes_from(int from, Floats v) {
+  Vector<int32_t> lane;
+  for (int i = 0; i < kFloats; ++i) lane[i] = i;
+  return (Floats)(Vector<int32_t>(v) & (lane >= from));
+}
+// In one order, whatever the vector's origin.
+MINIDNN_HD float sum_of_lanes(Floats v) {
+  for (int half = kFloats / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) v[i] += v[i + half];
+  return v[0];
+}
+
+MINIDNN_HD Halves load_halves(const void* from) {
+  Halves h;
+  __builtin_memcpy(&h, from, sizeof h);
+  return h;
+}
+
+// kFloats elements from `from`, aligned or not.
+MINIDNN_HD Floats load_floats(const float* from) { return load(from); }
+MINIDNN_HD Floats load_floats(const bfloat16* from) {
+  return (Floats)(__builtin_convertvector(load_halves(from), Words) << 16);
+}
+
+MINIDNN_HD Halves to_bfloat16(Floats v) {
+  Words u = (Words)v, nearest = u + 0x7fff + (u >> 16 & 1);
+  Words is_nan = (Words)(v != v);
+  return __builtin_convertvector(((nearest & ~is_nan) | ((u | 0x400000) & is_nan)) >> 16, Halves);
+}
+
+#if defined(__F16C__)
+typedef short EightHalves __attribute__((vector_size(16)));
+typedef float EightFloats __attribute__((vector_size(32)));
+#if defined(__AVX512F__)
+MINIDNN_HD Floats load_floats(const float16* from) {
+  EightHalves low, high;
+  __builtin_memcpy(&low, from, 16);
+  __builtin_memcpy(&high, from + 8, 16);
+  return __builtin_shufflevector(__builtin_ia32_vcvtph2ps256(low), __builtin_ia32_vcvtph2ps256(high), 0, 1, 2, 3, 4, 5,
+                                 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+MINIDNN_HD Halves to_float16(Floats v) {
+  EightFloats low = __builtin_shufflevector(v, v, 0, 1, 2, 3, 4, 5, 6, 7),
+              high = __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15);
+  return (Halves)__builtin_shufflevector(__builtin_ia32_vcvtps2ph256(low, 0), __builtin_ia32_vcvtps2ph256(high, 0), 0,
+                                         1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+#else
+MINIDNN_HD Floats load_floats(const float16* from) {
+  return __builtin_ia32_vcvtph2ps256((EightHalves)load_halves(from));
+}
+MINIDNN_HD Halves to_float16(Floats v) { return (Halves)__builtin_ia32_vcvtps2ph256(v, 0); }
+#endif
+#else
+MINIDNN_HD Floats load_floats(const float16* from) {
+  Words h = __builtin_convertvector(load_halves(from), Words), sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
+  // 2^112 rebiases the exponent and normalises subnormals exactly.
+  Words number = (Words)((Floats)(magnitude << 13) * 0x1p112f), special = magnitude << 13 | 0x7f800000;
+  Words is_special = (Words)((Vector<int32_t>)magnitude >= 0x7c00);
+  return (Floats)(sign | (number & ~is_special) | (special & is_special));
+}
+// As half.h does it, in all ways at once.
+MINIDNN_HD Halves to_float16(Floats v) {
+  Words u = (Words)v, sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
+  Vector<int32_t> m = (Vector<int32_t>)magnitude;
+  Words is_large = (Words)(m >= 0x47800000), is_nan = (Words)(m > 0x7f800000), is_small = (Words)(m < 0x38800000);
+  Words large = 0x7c00 | (is_nan & 0x200), small = (Words)((Floats)magnitude + 0.5f) - 0x3f000000;
+  Words normal = (magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13;
+  Words bits = (large & is_large) | (small & is_small) | (normal & ~is_large & ~is_small);
+  return __builtin_convertvector(sign | bits, Halves);
+}
+#endif
+
+// kFloats elements to `to`, rounded once.
+MINIDNN_HD void store_floats(float* to, Floats v) { store(to, v); }
+MINIDNN_HD void store_floats(bfloat16* to, Floats v) {
+  Halves h = to_bfloat16(v);
+  __builtin_memcpy(to, &h, sizeof h);
+}
+MINIDNN_HD void store_floats(float16* to, Floats v) {
+  Halves h = to_float16(v);
+  __builtin_memcpy(to, &h, sizeof h);
+}
+
+// The first n < kFloats elements; the other lanes are zero, and their memory is left alone.
+template <class T> MINIDNN_HD Floats load_first(const T* from, int64_t n) {
+  T some[kFloats];
+  __builtin_memset(some, 0, sizeof some);
+  for (int64_t i = 0; i < n; ++i) some[i] = from[i];
+  return load_floats(some);
+}
+template <class T> MINIDNN_HD void store_first(T* to, int64_t n, Floats v) {
+  T some[kFloats];
+  store_floats(some, v);
+  for (int64_t i = 0; i < n; ++i) to[i] = some[i];
+}
+
+// Writes long runs front to back past the caches, which spares reading their lines first: for results that no cache
+// would keep. Elements are put into a stage that is as aligned as the run, and leave it by whole vectors.
+template <class T> class Streamer {
+ public:
+  static constexpr int64_t kRoom = 2048 / int64_t(sizeof(T));
+
+  MINIDNN_HD explicit Streamer(T* to) { begin(to); }
+  // Goes on at `to`; costs nothing where that is the next element anyway.
+  MINIDNN_HD void move_to(T* to) {
+    if (to == run_ + end_) return;
+    drain();
+    begin(to);
+  }
+  // Where the next elements, at most kRoom, are to be put; advance() by their number then.
+  MINIDNN_HD T* next() { return stage_ + end_; }
+  MINIDNN_HD void advance(int64_t n) {
+    end_ += n;
+    if (end_ >= kRoom) flush();
+  }
+  MINIDNN_HD void finish() {
+    drain();
+#ifdef __x86_64__
+    __builtin_ia32_sfence();
+#endif
+  }
+
+ private:
+  static constexpr int64_t kWhole = kVectorBytes / int64_t(sizeof(T));
+
+  MINIDNN_HD void begin(T* to) {
+    begin_ = end_ = int64_t(reinterpret_cast<uintptr_t>(to) % kVectorBytes / sizeof(T));
+    run_ = to - begin_;
+  }
+  MINIDNN_HD void flush() {
+    int64_t at = 0;
+    if (begin_ > 0) {
+      for (; begin_ < kWhole && begin_ < end_; ++begin_) run_[begin_] = stage_[begin_];
+      if (begin_ < kWhole) return;  // nor is there a whole vector behind it
+      at = kWhole;
+    }
+    for (; at + kWhole <= end_; at += kWhole) stream(run_ + at, stage_ + at);
+    begin_ = 0;
+    run_ += at, end_ -= at;
+    for (int64_t i = 0; i < end_; ++i) stage_[i] = stage_[at + i];
+  }
+  MINIDNN_HD void drain() {
+    flush();
+    for (; begin_ < end_; ++begin_) run_[begin_] = stage_[begin_];
+  }
+  MINIDNN_HD static void stream(T* to, const T* from) {
+    typedef long long Whole __attribute__((vector_size(kVectorBytes)));
+    Whole v;
+    __builtin_memcpy(&v, from, sizeof v);
+#if defined(__AVX512F__)
+    __builtin_ia32_movntdq512(reinterpret_cast<Whole*>(to), v);
+#elif defined(__AVX__)
+    __builtin_ia32_movntdq256(reinterpret_cast<Whole*>(to), v);
+#elif defined(__SSE2__)
+    __builtin_ia32_movntdq(reinterpret_cast<Whole*>(to), v);
+#else
+    __builtin_memcpy(to, &v, sizeof v);
+#endif
+  }
+
+  alignas(kVectorBytes) T stage_[2 * kRoom + kWhole];
+  T* run_;               // stage_[i] goes to run_[i]
+  int64_t begin_, end_;  // what of the stage is still to go
+};
+
+}  // namespace minidnn::MINIDNN_ISA

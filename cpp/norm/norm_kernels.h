@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.norm.streamed over a part of a tensor, once per instruction set: sums, and the pass that writes.
+#pragma once
+#include "cpp/core/hd.h"
+#include "cpp/cpu/isa.h"
+
+namespace minidnn {
+
+// A part of x, dy and out: [rows][columns][space], space contiguous; where it is 1, the columns are. Parameters and sums
+// have an entry per column.
+struct NormPart {
+  const void* x;
+  const void* dy;
+  void* out;
+  int64_t rows, columns, space;
+  struct Steps {
+    int64_t row, column;
+  } x_step, dy_step, out_step;  // in elements
+};
+
+// What norm_element() is given, by column.
+struct NormLines {
+  const float *mean, *factor, *offset, *slope;
+};
+
+struct NormKernels {
+  struct Typed {
+    // sums[c] = sum(d), sums[columns + c] = sum(d^2), d = x - center[c]
+    void (*moments)(const NormPart&, const float* center, float* sums);
+    // sums[c] = sum(dy), sums[columns + c] = sum(dy (x - mean[c]))
+    void (*gradients)(const NormPart&, const float* mean, float* sums);
+    // Past the caches if `stream`: then out is not x.
+    void (*forward)(const NormPart&, const NormLines&, bool stream);
+    void (*backward)(const NormPart&, const NormLines&, bool stream);
+  } f32, bf16, f16;
+  // inv_std[c] = 1 / sqrt(var[c] + eps)
+  void (*inverse_std)(int64_t n, const float* var, float eps, float* inv_std);
+};
+
+MINIDNN_PER_ISA(NormKernels, norm_kernels)
+
+}  // namespace minidnn

@@ -41,11 +41,12 @@ MINIDNN_HD Floats load_floats(const bfloat16* from) {
   return (Floats)(__builtin_convertvector(load_halves(from), Words) << 16);
 }
 
-MINIDNN_HD Halves to_bfloat16(Floats v) {
-  Words u = (Words)v, nearest = u + 0x7fff + (u >> 16 & 1);
-  Words is_nan = (Words)(v != v);
-  return __builtin_convertvector(((nearest & ~is_nan) | ((u | 0x400000) & is_nan)) >> 16, Halves);
+// The upper half of each word is the bfloat16.
+MINIDNN_HD Words rounded_to_bfloat16(Floats v) {
+  const Words u = (Words)v, nearest = u + 0x7fff + (u >> 16 & 1);
+  return v != v ? u | 0x400000 : nearest;
 }
+MINIDNN_HD Halves to_bfloat16(Floats v) { return __builtin_convertvector(rounded_to_bfloat16(v) >> 16, Halves); }
 
 #if defined(__F16C__)
 typedef short EightHalves __attribute__((vector_size(16)));
@@ -99,6 +100,47 @@ MINIDNN_HD void store_floats(bfloat16* to, Floats v) {
 MINIDNN_HD void store_floats(float16* to, Floats v) {
   Halves h = to_float16(v);
   __builtin_memcpy(to, &h, sizeof h);
+}
+
+// Two vectors out of 2 kFloats elements beside each other, in the order that is cheapest: bfloat16's even elements and
+// its odd ones, which need no shuffles; else one half and the other.
+struct Pair {
+  Floats first, second;
+};
+template <class T> constexpr bool kIsInterleaved = false;
+template <> inline constexpr bool kIsInterleaved<bfloat16> = true;
+
+template <class T> MINIDNN_HD Pair load_pair(const T* from) {
+  if constexpr (kIsInterleaved<T>) {
+    Words both;
+    __builtin_memcpy(&both, from, sizeof both);
+    return {(Floats)(both << 16), (Floats)(both & 0xffff0000)};
+  } else {
+    return {load_floats(from), load_floats(from + kFloats)};
+  }
+}
+template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
+  if constexpr (kIsInterleaved<T>) {
+    const Words both = rounded_to_bfloat16(p.first) >> 16 | (rounded_to_bfloat16(p.second) & 0xffff0000);
+    __builtin_memcpy(to, &both, sizeof both);
+  } else {
+    store_floats(to, p.first);
+    store_floats(to + kFloats, p.second);
+  }
+}
+
+// What a pair of T has in its lanes, for 2 kFloats floats that lie in their own order, and back.
+template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
+  Pair p{load(from), load(from + kFloats)};
+  if constexpr (kIsInterleaved<T>)
+    for (int i = 0; i < kFloats; ++i) p.first[i] = from[2 * i], p.second[i] = from[2 * i + 1];
+  return p;
+}
+template <class T> MINIDNN_HD void store_from_pair(float* to, const Pair& p) {
+  store(to, p.first);
+  store(to + kFloats, p.second);
+  if constexpr (kIsInterleaved<T>)
+    for (int i = 0; i < kFloats; ++i) to[2 * i] = p.first[i], to[2 * i + 1] = p.second[i];
 }
 
 // The first n < kFloats elements; the other lanes are zero, and their memory is left alone.

@@ -80,10 +80,10 @@ std::optional<Cut> loops_of(const NormProblem& p) {
     c.columns *= c.repeat;
     for (Tensor& t : tensors) t.steps.column = 1;
     // Whole vectors of 16, and rows that are worth a loop, as long as their sums stay in a first-level cache.
-    constexpr int64_t kLanes = 16, kRow = 256, kLongest = 4096;
+    constexpr int64_t kLanes = 16, kRow = 256;
     int64_t copies = kLanes / std::gcd(c.columns, kLanes);
     while (copies * c.columns < kRow) copies *= 2;
-    if (copies * c.columns <= kLongest && copies <= c.rows &&
+    if (copies * c.columns <= kNormColumns && copies <= c.rows &&
         all([&](Tensor& t) { return t.steps.row == c.columns; })) {
       c.copies = copies;
       c.columns *= copies;

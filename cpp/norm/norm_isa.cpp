@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two loops for everything: over runs of a column each, with its parameters in all lanes, and over rows of columns, with
 // a lane for each. Sums are kept in lanes, a number of additions at a time that rounds no more than reference's.
-#include "cpp/cpu/floats.h"
 #include "cpp/norm/norm_kernels.h"
+
+#include "cpp/cpu/floats.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Two sums over vectors: moments of x around a center, or of dy and its product with x.
+constexpr int kPair = 2 * kFloats;
+
+// Two sums over vectors: moments of x around a center, or of dy and its product with x - mean.
 struct Moments {
   static constexpr bool reads_dy = false;
   Floats a, b;
-  MINIDNN_HD void add(Floats x, Floats, Floats center) {
+  MINIDNN_HD void add(Floats x, Floats, Floats center, int first_lane = 0) {
     Floats d = x - center;
-    a += d;
-    b += d * d;
-  }
-  MINIDNN_HD void add_last(int lanes, Floats x, Floats, Floats center) {
-    Floats d = lanes_from(kFloats - lanes, x - center);
+    if (first_lane) d = lanes_from(first_lane, d);
     a += d;
     b += d * d;
   }
@@ -25,57 +24,71 @@ struct Moments {
 struct Gradients {
   static constexpr bool reads_dy = true;
   Floats a, b;
-  MINIDNN_HD void add(Floats x, Floats dy, Floats mean) {
+  MINIDNN_HD void add(Floats x, Floats dy, Floats mean, int first_lane = 0) {
+    Floats product = dy * (x - mean);
+    if (first_lane) dy = lanes_from(first_lane, dy), product = lanes_from(first_lane, product);
     a += dy;
-    b += dy * (x - mean);
-  }
-  MINIDNN_HD void add_last(int lanes, Floats x, Floats dy, Floats mean) {
-    a += lanes_from(kFloats - lanes, dy);
-    b += lanes_from(kFloats - lanes, dy * (x - mean));
+    b += product;
   }
 };
+template <class Sums> MINIDNN_HD void join(Sums& total, const Sums& s) {
+  total.a += s.a;
+  total.b += s.b;
+}
 
-template <class Sums, class T> MINIDNN_HD Floats load_dy(const T* dy) {
-  if constexpr (Sums::reads_dy) return load_floats(dy);
+// dy for what reads it.
+template <class F, class T> MINIDNN_HD Floats dy_floats(const T* dy) {
+  if constexpr (F::reads_dy) return load_floats(dy);
+  else return Floats{};
+}
+template <class F, class T> MINIDNN_HD Pair dy_pair(const T* dy) {
+  if constexpr (F::reads_dy) return load_pair(dy);
+  else return Pair{};
+}
+template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
+  if constexpr (F::reads_dy) return load_first(dy, n);
   else return Floats{};
 }
 
-constexpr int kSums = 4;       // independent ones, so that additions need not wait for each other
-constexpr int kPiece = 128;    // additions before a sum joins the total
+constexpr int kPiece = 128;    // additions before a sum joins its total
 constexpr int kTileRuns = 64;  // whose totals are kept at a time
 
 // The sums over one run, joined to `total`.
 template <class Sums, class T> MINIDNN_HD void add_run(const T* x, const T* dy, int64_t n, Floats center, Sums& total) {
   int64_t i = 0;
-  for (; i + kSums * kFloats <= n;) {
-    Sums s[kSums]{};
-    const int64_t end = min_of<int64_t>(n - kSums * kFloats, i + (kPiece - 1) * kSums * kFloats);
-    for (; i <= end; i += kSums * kFloats)
-#pragma GCC unroll 4
-      for (int k = 0; k < kSums; ++k)
-        s[k].add(load_floats(x + i + k * kFloats), load_dy<Sums>(dy + i + k * kFloats), center);
-    total.a += (s[0].a + s[1].a) + (s[2].a + s[3].a);
-    total.b += (s[0].b + s[1].b) + (s[2].b + s[3].b);
+  while (i + 2 * kPair <= n) {
+    Sums s[4]{};  // so that additions need not wait for each other
+    const int64_t end = min_of<int64_t>(n, i + kPiece * 2 * kPair);
+    for (; i + 2 * kPair <= end; i += 2 * kPair)
+#pragma GCC unroll 2
+      for (int k = 0; k < 2; ++k) {
+        const Pair xs = load_pair(x + i + k * kPair), dys = dy_pair<Sums>(dy + i + k * kPair);
+        s[2 * k].add(xs.first, dys.first, center);
+        s[2 * k + 1].add(xs.second, dys.second, center);
+      }
+    join(s[0], s[1]);
+    join(s[2], s[3]);
+    join(s[0], s[2]);
+    join(total, s[0]);
   }
   Sums s{};
-  for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), load_dy<Sums>(dy + i), center);
+  for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
     // What is left, as the last lanes of a vector: of one that begins earlier, or of a copy.
-    const int left = int(n - i);
+    const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
-      s.add_last(left, load_floats(x + n - kFloats), load_dy<Sums>(dy + n - kFloats), center);
+      s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
     } else {
       T last[2][kFloats];
       __builtin_memset(last, 0, sizeof last);
-      for (int k = 0; k < left; ++k) {
-        last[0][kFloats - left + k] = x[i + k];
-        if constexpr (Sums::reads_dy) last[1][kFloats - left + k] = dy[i + k];
+      for (int k = 0; k < n; ++k) {
+        last[0][first + k] = x[k];
+        if constexpr (Sums::reads_dy) last[1][first + k] = dy[k];
       }
-      s.add_last(left, load_floats(last[0]), load_dy<Sums>(last[1]), center);
+      s.add(load_floats(last[0]), dy_floats<Sums>(last[1]), center, first);
     }
   }
-  total.a += s.a;
-  total.b += s.b;
+  join(total, s);
 }
 
 template <class Sums, class T> void sum_runs(const NormPart& p, const float* center, float* sums) {
@@ -96,44 +109,69 @@ template <class Sums, class T> void sum_runs(const NormPart& p, const float* cen
   }
 }
 
-// Of a few rows, the sums of a vector of columns, joined to those in memory.
+// Floats of whole pairs of columns in the order of T's lanes, or back in their own.
+template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
+  int64_t c = 0;
+  for (; c + kPair <= n; c += kPair) {
+    const Pair p = load_as_pair<T>(from + c);
+    store(to + c, p.first);
+    store(to + c + kFloats, p.second);
+  }
+  for (; c < n; ++c) to[c] = from[c];
+}
+template <class T> MINIDNN_HD void from_lanes(float* line, int64_t n) {
+  for (int64_t c = 0; c + kPair <= n; c += kPair)
+    store_from_pair<T>(line + c, Pair{load(line + c), load(line + c + kFloats)});
+}
+
+// Of a few rows, the sums of each column, joined to those in memory. Whole pairs of columns are in the order of lanes.
 template <class Sums, int rows, class T>
-MINIDNN_HD void add_columns(const NormPart& p, const T* x, const T* dy, const float* center, float* a, float* b) {
-  auto add = [&](int64_t c, auto load, Floats m, Floats& total_a, Floats& total_b) {
-    Sums s{};
+MINIDNN_HD void add_rows(const NormPart& p, const T* x, const T* dy, const float* center, float* a, float* b) {
+  int64_t c = 0;
+  for (; c + kPair <= p.columns; c += kPair) {
+    Sums s[2]{};
+    const Floats centers[] = {load(center + c), load(center + c + kFloats)};
 #pragma GCC unroll 4
     for (int r = 0; r < rows; ++r) {
-      Floats dy_row = {};
-      if constexpr (Sums::reads_dy) dy_row = load(dy + r * p.dy_step.row + c);
-      s.add(load(x + r * p.x_step.row + c), dy_row, m);
+      const Pair xs = load_pair(x + r * p.x_step.row + c), dys = dy_pair<Sums>(dy + r * p.dy_step.row + c);
+      s[0].add(xs.first, dys.first, centers[0]);
+      s[1].add(xs.second, dys.second, centers[1]);
     }
-    total_a += s.a;
-    total_b += s.b;
-  };
-  int64_t c = 0;
-  for (; c + kFloats <= p.columns; c += kFloats) {
-    Floats total_a = load(a + c), total_b = load(b + c);
-    add(c, [](const T* from) { return load_floats(from); }, load(center + c), total_a, total_b);
-    store(a + c, total_a);
-    store(b + c, total_b);
+#pragma GCC unroll 2
+    for (int k = 0; k < 2; ++k) {
+      store(a + c + k * kFloats, load(a + c + k * kFloats) + s[k].a);
+      store(b + c + k * kFloats, load(b + c + k * kFloats) + s[k].b);
+    }
   }
-  if (const int64_t left = p.columns - c; left > 0) {
-    Floats total_a = load_first(a + c, left), total_b = load_first(b + c, left);
-    add(c, [&](const T* from) { return load_first(from, left); }, load_first(center + c, left), total_a, total_b);
-    store_first(a + c, left, total_a);
-    store_first(b + c, left, total_b);
+  for (; c < p.columns; c += kFloats) {
+    const int64_t n = min_of<int64_t>(kFloats, p.columns - c);
+    Sums s{};
+    for (int r = 0; r < rows; ++r)
+      s.add(load_first(x + r * p.x_step.row + c, n), dy_first<Sums>(dy + r * p.dy_step.row + c, n),
+            load_first(center + c, n));
+    store_first(a + c, n, load_first(a + c, n) + s.a);
+    store_first(b + c, n, load_first(b + c, n) + s.b);
   }
 }
 
 template <class Sums, class T> void sum_rows(const NormPart& p, const float* center, float* sums) {
+  float in_lanes[kNormColumns];
+  if constexpr (kIsInterleaved<T>) {
+    to_lanes<T>(center, p.columns, in_lanes);
+    center = in_lanes;
+  }
   for (int64_t c = 0; c < 2 * p.columns; ++c) sums[c] = 0;
   const T* x = static_cast<const T*>(p.x);
   const T* dy = static_cast<const T*>(p.dy);
   int64_t row = 0;
   for (; row + 4 <= p.rows; row += 4, x += 4 * p.x_step.row, dy += 4 * p.dy_step.row)
-    add_columns<Sums, 4>(p, x, dy, center, sums, sums + p.columns);
+    add_rows<Sums, 4>(p, x, dy, center, sums, sums + p.columns);
   for (; row < p.rows; ++row, x += p.x_step.row, dy += p.dy_step.row)
-    add_columns<Sums, 1>(p, x, dy, center, sums, sums + p.columns);
+    add_rows<Sums, 1>(p, x, dy, center, sums, sums + p.columns);
+  if constexpr (kIsInterleaved<T>) {
+    from_lanes<T>(sums, p.columns);
+    from_lanes<T>(sums + p.columns, p.columns);
+  }
 }
 
 template <class Sums, class T> void sum_part(const NormPart& p, const float* center, float* sums) {
@@ -145,60 +183,73 @@ template <class Sums, class T> void sum_part(const NormPart& p, const float* cen
 struct Forward {
   static constexpr bool reads_dy = false;
   Floats mean, factor, offset;
+  template <class Load> MINIDNN_HD Forward(const NormLines& l, int64_t c, Load load)
+      : mean(load(l.mean + c)), factor(load(l.factor + c)), offset(load(l.offset + c)) {}
   MINIDNN_HD Floats operator()(Floats x, Floats) const { return (x - mean) * factor + offset; }
 };
 struct Backward {
   static constexpr bool reads_dy = true;
   Floats mean, factor, offset, slope;
+  template <class Load> MINIDNN_HD Backward(const NormLines& l, int64_t c, Load load)
+      : mean(load(l.mean + c)), factor(load(l.factor + c)), offset(load(l.offset + c)), slope(load(l.slope + c)) {}
   MINIDNN_HD Floats operator()(Floats x, Floats dy) const { return factor * (dy - offset - (x - mean) * slope); }
 };
-template <class Map, class Load> MINIDNN_HD Map map_at(const NormLines& l, int64_t c, Load load) {
-  if constexpr (Map::reads_dy) return {load(l.mean + c), load(l.factor + c), load(l.offset + c), load(l.slope + c)};
-  else return {load(l.mean + c), load(l.factor + c), load(l.offset + c)};
-}
 
-// Of a vector that is not whole: the end of one that begins earlier, read before anything is written, as out may be x.
-template <class Map, class T> MINIDNN_HD void map_run(const T* x, const T* dy, int64_t n, Map map, T* out) {
-  Floats last = {};
-  if (n >= kFloats) last = map(load_floats(x + n - kFloats), load_dy<Map>(dy + n - kFloats));
+// The vector that ends the run is made before anything is written: it overlaps another, and out may be x.
+template <class Map, class T> MINIDNN_HD void map_run(const T* x, const T* dy, int64_t n, const Map& map, T* out) {
+  if (n < kFloats) return store_first(out, n, map(load_first(x, n), dy_first<Map>(dy, n)));
+  const Floats last = map(load_floats(x + n - kFloats), dy_floats<Map>(dy + n - kFloats));
   int64_t i = 0;
-#pragma GCC unroll 4
-  for (; i + kFloats <= n; i += kFloats) store_floats(out + i, map(load_floats(x + i), load_dy<Map>(dy + i)));
-  if (i == n) return;
-  if (n >= kFloats) return store_floats(out + n - kFloats, last);
-  Floats few_dy = {};
-  if constexpr (Map::reads_dy) few_dy = load_first(dy, n);
-  store_first(out, n, map(load_first(x, n), few_dy));
+#pragma GCC unroll 2
+  for (; i + kPair <= n; i += kPair) {
+    const Pair xs = load_pair(x + i), dys = dy_pair<Map>(dy + i);
+    store_pair(out + i, Pair{map(xs.first, dys.first), map(xs.second, dys.second)});
+  }
+  if (i + kFloats < n) store_floats(out + i, map(load_floats(x + i), dy_floats<Map>(dy + i)));
+  if (i < n) store_floats(out + n - kFloats, last);
 }
 
+// Of lines whose whole pairs, counted from the first column, are in the order of lanes.
 template <class Map, class T>
-MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t first, T* out) {
+MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t column, T* out) {
+  auto whole = [](const float* from) { return load(from); };
   int64_t c = 0;
-  for (; c + kFloats <= n; c += kFloats) {
-    Map map = map_at<Map>(l, first + c, [](const float* from) { return load(from); });
-    store_floats(out + c, map(load_floats(x + c), load_dy<Map>(dy + c)));
+  for (; c + kPair <= n; c += kPair) {
+    const Map first(l, column + c, whole), second(l, column + c + kFloats, whole);
+    const Pair xs = load_pair(x + c), dys = dy_pair<Map>(dy + c);
+    store_pair(out + c, Pair{first(xs.first, dys.first), second(xs.second, dys.second)});
   }
-  if (const int64_t left = n - c; left > 0) {
-    Map map = map_at<Map>(l, first + c, [=](const float* from) { return load_first(from, left); });
-    Floats few_dy = {};
-    if constexpr (Map::reads_dy) few_dy = load_first(dy + c, left);
-    store_first(out + c, left, map(load_first(x + c, left), few_dy));
+  for (; c < n; c += kFloats) {
+    const int64_t some = min_of<int64_t>(kFloats, n - c);
+    const Map map(l, column + c, [=](const float* from) { return load_first(from, some); });
+    store_first(out + c, some, map(load_first(x + c, some), dy_first<Map>(dy + c, some)));
   }
 }
 
-template <class Map, class T> void map_part(const NormPart& p, const NormLines& l, bool stream) {
+template <class Map, class T> void map_part(const NormPart& p, const NormLines& given, bool stream) {
   const bool by_run = p.space > 1;
+  NormLines l = given;
+  float in_lanes[kIsInterleaved<T> ? 4 : 1][kNormColumns];
+  if constexpr (kIsInterleaved<T>)
+    if (!by_run) {
+      to_lanes<T>(given.mean, p.columns, in_lanes[0]);
+      to_lanes<T>(given.factor, p.columns, in_lanes[1]);
+      to_lanes<T>(given.offset, p.columns, in_lanes[2]);
+      if (Map::reads_dy) to_lanes<T>(given.slope, p.columns, in_lanes[3]);
+      l = {in_lanes[0], in_lanes[1], in_lanes[2], in_lanes[3]};
+    }
   const int64_t lines = by_run ? p.columns : 1, length = by_run ? p.space : p.columns;
-  auto line = [&](int64_t row, int64_t c, int64_t begin, int64_t n, T* out) {
+  auto line = [&](int64_t row, int64_t c, int64_t begin, int64_t n, T* out) __attribute__((always_inline)) {
     const T* x = static_cast<const T*>(p.x) + row * p.x_step.row + c * p.x_step.column + begin;
     const T* dy = static_cast<const T*>(p.dy) + row * p.dy_step.row + c * p.dy_step.column + begin;
-    if (by_run) map_run(x, dy, n, map_at<Map>(l, c, [](const float* from) { return floats(*from); }), out);
+    if (by_run) map_run(x, dy, n, Map(l, c, [](const float* from) { return floats(*from); }), out);
     else map_columns<Map>(x, dy, n, l, begin, out);
   };
   T* out = static_cast<T*>(p.out);
   if (!stream) {
     for (int64_t row = 0; row < p.rows; ++row)
-      for (int64_t c = 0; c < lines; ++c) line(row, c, 0, length, out + row * p.out_step.row + c * p.out_step.column);
+      for (int64_t c = 0; c < lines; ++c)
+        line(row, c, 0, length, out + row * p.out_step.row + c * p.out_step.column);
     return;
   }
   Streamer<T> to(out);

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.norm.streamed: one pass that sums and one that writes. Channels are cut into tiles, and their members into
 // sections, by the shape alone. A tile stays with one thread, so that the second pass finds what the first left in its
-// cache; where tiles are few, threads share out the sections of one. A section's sums join a total in float64, in order.
-//
-// Moments are of x - center, the center being the mean of a small part of the channel. Where that turns out to lie
-// further from the mean than a standard deviation, as in data that drift, the channel is summed again around its mean:
-// so the subtraction of squares takes no more than a bit.
+// cache; where tiles are few, threads share out the sections of one. Sections join in float64, in order: their
+// moments by Chan, Golub and LeVeque 1979.
 #include <numeric>
 
 #include "cpp/cpu/threads.h"
@@ -17,8 +14,8 @@ namespace {
 
 constexpr int64_t kGrain = 16384;           // elements a thread is worth waking for
 constexpr int64_t kTileBytes = 256 << 10;   // stays in a core's cache from one pass to the next
-constexpr int64_t kSubset = 2048;           // members that find a center
-constexpr int64_t kStreamBytes = 24 << 20;  // a larger result is written past the caches
+constexpr int64_t kSection = 64 << 10;      // elements of a section of rows
+constexpr int64_t kStreamBytes = 12 << 20;  // a larger result is written past the caches
 
 constexpr int64_t kUneven = INT64_MIN;
 
@@ -98,40 +95,56 @@ std::optional<Cut> loops_of(const NormProblem& p) {
 Cut cut_of(const NormProblem& p, const Device& d) {
   Cut c = *loops_of(p);
   const int64_t bytes = int64_t(itemsize(p.x.dtype)) * (p.direction == NormDirection::backward ? 2 : 1);
+  // Without sums a tile need not stay in a cache: whole rows, one after the other.
+  const bool in_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
+  bool stays = true;
   if (c.space > 1) {
-    // A tile of a row has some pages for the prefetcher.
-    c.tile = std::clamp<int64_t>(2048 / c.space, 1, 64);
-    constexpr int64_t kLongest = 16384;
+    constexpr int64_t kRow = 2048, kLongest = 16384;  // for the prefetcher; and so that threads find work in one run
+    c.tile = in_order ? c.channels : std::clamp<int64_t>(kRow / c.space, 1, 64);
     c.pieces = ceil_div(c.space, kLongest);
     c.section = c.pieces > 1 ? kLongest : std::clamp<int64_t>(kLongest / c.space, 1, 256);
+    if (in_order) c.section = 1;
     c.sections = c.pieces > 1 ? c.rows * c.pieces : ceil_div(c.rows, c.section);
   } else {
-    int64_t width = std::clamp<int64_t>(kTileBytes / (bytes * c.rows + 1) / 256 * 256, 256, 2048);
-    if (c.rows * 256 * bytes > 2 * kTileBytes) width = 2048;  // no tile stays in a cache: then long rows
-    c.tile = c.copies > 1 ? c.channels : ceil_div(width, c.repeat);
-    c.section = std::clamp<int64_t>((128 << 10) / c.tile_columns(), 64, 1024);
+    // A part of the columns for each thread, where it stays in a cache; else long rows, and sections for threads. Sums do
+    // not depend on it: sections are of the same rows.
+    int64_t width = kNormColumns;
+    if (!in_order && c.rows * 512 * bytes <= kTileBytes)
+      width =
+          std::clamp<int64_t>(min_of(kTileBytes / (bytes * c.rows), c.columns / d.sm_count) / 256 * 256, 512, width);
+    c.tile = c.copies > 1 ? c.channels : width / c.repeat;
+    c.section = std::clamp<int64_t>(kSection / min_of(c.columns, kNormColumns), 32, 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.left_rows > 0);
+    stays = c.rows * c.tile_columns() * bytes <= kTileBytes;
   }
   c.tiles = ceil_div(c.channels, c.tile);
-  c.tile_by_thread = c.tiles >= 4 * d.sm_count || c.tiles % d.sm_count == 0;
+  c.tile_by_thread = stays && (c.tiles >= 4 * d.sm_count || c.tiles % d.sm_count == 0);
   return c;
 }
 
-// Lines have an entry per column, the others one per channel.
-struct Room {
-  double *first, *second;                 // a channel's sums
-  float *mean, *factor, *offset, *slope;  // lines; mean is the center while moments are summed
-  float *var, *inv_std, *sums;
-  Room(const Cut& c, void* workspace) {
-    first = static_cast<double*>(workspace), second = first + c.channels;
-    mean = reinterpret_cast<float*>(second + c.channels);
+// A tile's part of the workspace. Lines have an entry per column, the others one per channel.
+struct Tile {
+  int64_t channel, count;                 // its channels
+  double *first, *second;                 // joined: mean and squares, or the two sums of gradients
+  float *mean, *factor, *offset, *slope;  // lines
+  float *var, *inv_std;
+  float* results;  // of sections
+  Tile(const Cut& c, int64_t tile, void* workspace)
+      : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
+    const int64_t line = channel * c.repeat;
+    first = static_cast<double*>(workspace) + channel, second = first + c.channels;
+    mean = static_cast<float*>(workspace) + 4 * c.channels + line;
     factor = mean + c.columns, offset = factor + c.columns, slope = offset + c.columns;
-    var = slope + c.columns, inv_std = var + c.channels, sums = inv_std + c.channels;
+    var = slope + c.columns - line + channel, inv_std = var + c.channels;
+    results = inv_std + c.channels - channel + (c.tile_by_thread ? kKinds * line : 0);
   }
   static size_t bytes(const Cut& c) {
-    const int64_t sums = 2 * (c.tile_by_thread ? c.columns : c.sections * c.tile_columns());
-    return size_t(2 * c.channels) * sizeof(double) + size_t(4 * c.columns + 2 * c.channels + sums) * sizeof(float);
+    const int64_t results = kKinds * (c.tile_by_thread ? c.columns : c.sections * c.tile_columns());
+    return size_t(4 * c.channels + 4 * c.columns + 2 * c.channels + results) * sizeof(float);
   }
+
+ private:
+  static constexpr int64_t kKinds = 3;  // results of a section per column, at most
 };
 
 template <class T> const NormKernels::Typed& kernels_of() {
@@ -141,55 +154,47 @@ template <class T> const NormKernels::Typed& kernels_of() {
   else return k.f16;
 }
 
-// One call. A tile is `count` channels from `channel`.
+// One call.
 template <class T> class StreamedCall {
  public:
-  StreamedCall(const Cut& cut, const NormSpaces& s, NormDirection d, const NormArgs& args, void* workspace)
-      : c(cut), spaces(s), direction(d), a(args), room(cut, workspace) {
+  StreamedCall(const Cut& cut, const NormSpaces& s, NormDirection d, const NormArgs& args, void* room)
+      : c(cut), spaces(s), direction(d), a(args), workspace(room) {
     const bool in_a_row = c.space == 1 || c.tile == 1 || c.out.column == c.space;
     stream = in_a_row && a.out != a.x && c.members * c.channels * int64_t(sizeof(T)) > kStreamBytes;
   }
 
   void run() const {
-    cpu::parallel_for(c.tiles, c.tile_by_thread ? kGrain / (c.tile * c.members) + 1 : c.tiles + 1,
-                      [&](int64_t begin, int64_t end) {
-                        for (int64_t i = begin; i < end; ++i)
-                          run_tile(i * c.tile, min_of(c.tile, c.channels - i * c.tile));
-                      });
+    auto tiles = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) run_tile(Tile(c, i, workspace));
+    };
+    if (c.tile_by_thread) cpu::parallel_for(c.tiles, kGrain / (c.tile * c.members) + 1, tiles);
+    else tiles(0, c.tiles);
   }
 
  private:
-  void run_tile(int64_t channel, int64_t count) const {
-    switch (direction) {
-      case NormDirection::training:
-        training_lines(channel, count);
-        break;
-      case NormDirection::inference:
-        inference_lines(channel, count);
-        break;
-      case NormDirection::backward:
-        backward_lines(channel, count);
-        break;
-    }
-    const int64_t line = channel * c.repeat;
-    const NormLines lines{room.mean + line, room.factor + line, room.offset + line, room.slope + line};
+  void run_tile(const Tile& t) const {
+    if (direction == NormDirection::training) training_lines(t);
+    else if (direction == NormDirection::inference) inference_lines(t);
+    else backward_lines(t);
+    const NormLines lines{t.mean, t.factor, t.offset, t.slope};
     const auto map = direction == NormDirection::backward ? kernels.backward : kernels.forward;
     // Backwards: a cache still holds the sections that were summed last.
-    each_section(count, [&](int64_t i) { map(section(channel, count, c.sections - 1 - i), lines, stream); });
+    const bool summed = direction != NormDirection::inference;
+    each_section(t, [&](int64_t i) { map(section(t, summed ? c.sections - 1 - i : i), lines, stream); });
   }
 
-  template <class Body> void each_section(int64_t count, Body body) const {
+  template <class Body> void each_section(const Tile& t, Body body) const {
     auto each = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) body(i);
     };
-    const int64_t elements = c.section * (c.pieces > 1 ? 1 : count * c.repeat * c.copies * c.space);
+    const int64_t elements = c.section * (c.pieces > 1 ? 1 : t.count * c.repeat * c.copies * c.space);
     if (c.tile_by_thread) each(0, c.sections);
     else cpu::parallel_for(c.sections, kGrain / elements + 1, each);
   }
 
-  NormPart part(int64_t channel, int64_t columns, int64_t row, int64_t rows, int64_t at, int64_t space) const {
+  NormPart part(const Tile& t, int64_t columns, int64_t row, int64_t rows, int64_t at, int64_t space) const {
     auto from = [&](auto* base, const NormPart::Steps& s) {
-      return base + row * s.row + channel * c.repeat * s.column + at;
+      return base + row * s.row + t.channel * c.repeat * s.column + at;
     };
     const void* dy = direction == NormDirection::backward ? a.dy : a.x;
     return {from(static_cast<const T*>(a.x), c.x),
@@ -202,149 +207,134 @@ template <class T> class StreamedCall {
             c.dy,
             c.out};
   }
-  NormPart section(int64_t channel, int64_t count, int64_t i) const {
-    const int64_t columns = count * c.repeat * c.copies;
+  NormPart section(const Tile& t, int64_t i) const {
+    const int64_t columns = t.count * c.repeat * c.copies;
     if (c.pieces > 1) {
       const int64_t at = i % c.pieces * c.section;
-      return part(channel, columns, i / c.pieces, 1, at, min_of(c.section, c.space - at));
+      return part(t, columns, i / c.pieces, 1, at, min_of(c.section, c.space - at));
     }
     const int64_t row = i * c.section;
-    if (row < c.rows) return part(channel, columns, row, min_of(c.section, c.rows - row), 0, c.space);
-    NormPart left = part(channel, c.row_columns(), c.rows, c.left_rows, 0, 1);
+    if (row < c.rows) return part(t, columns, row, min_of(c.section, c.rows - row), 0, c.space);
+    NormPart left = part(t, c.row_columns(), c.rows, c.left_rows, 0, 1);
     left.x_step.row = left.dy_step.row = left.out_step.row = c.row_columns();
     return left;
   }
 
-  int64_t parameter_of(int64_t channel) const {
-    return c.ordered ? channel : spaces.groups.offsets_of(channel).parameter;
+  // Calls f(i, at) for each channel of the tile; `at` is where its parameters lie.
+  template <class F> void each_channel(const Tile& t, F f) const {
+    if (c.ordered)
+      for (int64_t i = 0; i < t.count; ++i) f(i, t.channel + i);
+    else
+      for (int64_t i = 0; i < t.count; ++i) f(i, spaces.groups.offsets_of(t.channel + i).parameter);
   }
-  float given(const void* parameters, int64_t channel) const {
-    return norm::parameter<float>(parameters, parameter_of(channel));
+  // An entry per channel, set at the begin of the line, becomes one per column.
+  void spread(const Tile& t, float* line) const {
+    if (c.repeat > 1)
+      for (int64_t i = t.count; i-- > 0;) std::fill_n(line + i * c.repeat, c.repeat, line[i]);
+    for (int64_t k = 1; k < c.copies; ++k) std::copy_n(line, t.count * c.repeat, line + k * t.count * c.repeat);
   }
-  void set(float* line, int64_t channel, float value) const {
-    for (int64_t k = 0; k < c.copies; ++k)
-      for (int64_t r = 0; r < c.repeat; ++r) line[(k * c.channels + channel) * c.repeat + r] = value;
+  static const float* parameters(const void* p) { return static_cast<const float*>(p); }
+  static float* parameters(void* p) { return static_cast<float*>(p); }
+
+  // Calls work(part, results) for all sections, of `kinds` results per column each, and join(part, results) in order.
+  template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
+    if (c.tile_by_thread)
+      return each_section(t, [&](int64_t i) {
+        const NormPart p = section(t, i);
+        work(p, t.results);
+        join(p, t.results);
+      });
+    const int64_t step = kinds * c.tile_columns();
+    each_section(t, [&](int64_t i) { work(section(t, i), t.results + i * step); });
+    for (int64_t i = 0; i < c.sections; ++i) join(section(t, i), t.results + i * step);
+  }
+  // Calls f(channel of the tile, column) for all columns of a part, a channel not twice in a row of calls that
+  // begin(...) opens.
+  template <class Begin, class F> void each_column(const Tile& t, const NormPart& p, Begin begin, F f) const {
+    for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
+      for (int64_t r = 0; r < c.repeat; ++r) {
+        begin();
+        for (int64_t i = 0; i < t.count; ++i) f(i, at + i * c.repeat + r);
+      }
   }
 
-  // The tile's sums over all sections, or over one part.
-  using Sum = void (*)(const NormPart&, const float*, float*);
-  void start(int64_t channel, int64_t count) const {
-    std::fill_n(room.first + channel, count, 0.0);
-    std::fill_n(room.second + channel, count, 0.0);
-  }
-  void join(int64_t channel, int64_t count, int64_t columns, const float* sums) const {
-    for (int64_t at = 0; at < columns; at += count * c.repeat)
-      for (int64_t i = 0; i < count; ++i)
-        for (int64_t r = 0; r < c.repeat; ++r) {
-          room.first[channel + i] += sums[at + i * c.repeat + r];
-          room.second[channel + i] += sums[columns + at + i * c.repeat + r];
-        }
-  }
-  void sum(int64_t channel, int64_t count, const NormPart& p, Sum kernel) const {
-    float* sums = room.sums + (c.tile_by_thread ? 2 * channel * c.repeat : 0);
-    start(channel, count);
-    kernel(p, room.mean + channel * c.repeat, sums);
-    join(channel, count, p.columns, sums);
-  }
-  void sum(int64_t channel, int64_t count, Sum kernel) const {
-    const int64_t step = c.tile_by_thread ? 0 : 2 * c.tile_columns();
-    float* sums = room.sums + (c.tile_by_thread ? 2 * channel * c.repeat : 0);
-    start(channel, count);
-    each_section(count, [&](int64_t i) {
-      const NormPart p = section(channel, count, i);
-      kernel(p, room.mean + channel * c.repeat, sums + i * step);
-      if (c.tile_by_thread) join(channel, count, p.columns, sums);
-    });
-    if (c.tile_by_thread) return;
-    for (int64_t i = 0; i < c.sections; ++i) join(channel, count, section(channel, count, i).columns, sums + i * step);
-  }
-
-  void find_centers(int64_t channel, int64_t count) const {
-    const T* x = static_cast<const T*>(a.x);
-    for (int64_t i = channel; i < channel + count; ++i) {
-      const float first = float(x[i * c.repeat * c.x.column]);
-      set(room.mean, i, std::isfinite(first) ? first : 0);
-    }
-    int64_t rows = c.rows, space = c.space;
-    if (c.members > kSubset) {
-      rows = min_of<int64_t>(rows, c.space > 1 ? 16 : 32);
-      space = min_of(space, kSubset / rows);
-    }
-    NormPart subset = part(channel, count * c.repeat * c.copies, 0, rows, 0, space);
-    subset.x_step.row *= c.rows / rows;
-    sum(channel, count, subset, kernels.moments);
-    const double n = double(rows * space * c.repeat * c.copies);
-    for (int64_t i = channel; i < channel + count; ++i)
-      if (const float center = float(room.mean[i * c.repeat] + room.first[i] / n); std::isfinite(center))
-        set(room.mean, i, center);
-  }
-
-  void training_lines(int64_t channel, int64_t count) const {
-    const double n = double(c.members);
-    const int64_t end = channel + count;
-    auto mean_of = [&](int64_t i) -> float& { return norm::parameter<float>(a.mean, parameter_of(i)); };
-    // Whether the center was too far away.
-    auto settle = [&](int64_t i) {
-      const double away = room.first[i] / n, var = room.second[i] / n - away * away;
-      mean_of(i) = float(room.mean[i * c.repeat] + away);
-      room.var[i] = float(var < 0 ? 0 : var);
-      return away * away > var;
+  void training_lines(const Tile& t) const {
+    double *mean = t.first, *squares = t.second, n = 0;
+    std::fill_n(mean, t.count, 0.0);
+    std::fill_n(squares, t.count, 0.0);
+    auto join = [&](const NormPart& p, const float* results) {
+      const double more = double(p.rows * p.space);
+      double share = 0, between = 0;
+      each_column(
+          t, p, [&] { share = more / (n + more), between = n * share, n += more; },
+          [&](int64_t i, int64_t column) {
+            const double apart = double(results[column]) + double(results[p.columns + column]) - mean[i];
+            mean[i] += apart * share;
+            squares[i] += double(results[2 * p.columns + column]) + apart * apart * between;
+          });
     };
-    find_centers(channel, count);
-    sum(channel, count, kernels.moments);
-    bool any = false;
-    float* is_far = room.inv_std;  // not in use yet
-    for (int64_t i = channel; i < end; ++i) any |= (is_far[i] = settle(i)) != 0;
-    if (any) {
-      for (int64_t i = channel; i < end; ++i)
-        if (is_far[i] != 0) set(room.mean, i, mean_of(i));
-      sum(channel, count, kernels.moments);
-      for (int64_t i = channel; i < end; ++i)
-        if (is_far[i] != 0) settle(i);
-    }
-    norm_kernels().inverse_std(count, room.var + channel, float(a.eps), room.inv_std + channel);
-    for (int64_t i = channel; i < end; ++i) {
-      const int64_t at = parameter_of(i);
-      norm::parameter<float>(a.inv_std, at) = room.inv_std[i];
-      set(room.mean, i, mean_of(i));
-      set(room.factor, i, given(a.scale, i) * room.inv_std[i]);
-      set(room.offset, i, given(a.bias, i));
-      if (!a.running_mean) continue;
-      const float momentum = float(a.momentum), keep = float(1 - a.momentum);
-      float &mean = norm::parameter<float>(a.running_mean, at), &var = norm::parameter<float>(a.running_var, at);
-      mean = keep * mean + momentum * mean_of(i);
-      var = keep * var + momentum * float(room.var[i] * (n / std::max(n - 1, 1.0)));
-    }
+    each_section_joined(t, 3, kernels.moments, join);
+    for (int64_t i = 0; i < t.count; ++i) t.var[i] = float(squares[i] / n);
+    norm_kernels().inverse_std(t.count, t.var, float(a.eps), t.inv_std);
+    each_channel(t, [&](int64_t i, int64_t at) {
+      parameters(a.mean)[at] = t.mean[i] = float(mean[i]);
+      parameters(a.inv_std)[at] = t.inv_std[i];
+      t.factor[i] = parameters(a.scale)[at] * t.inv_std[i];
+      t.offset[i] = parameters(a.bias)[at];
+    });
+    for (float* line : {t.mean, t.factor, t.offset}) spread(t, line);
+    if (!a.running_mean) return;
+    const float momentum = float(a.momentum), keep = float(1 - a.momentum), unbiased = float(n / std::max(n - 1, 1.0));
+    each_channel(t, [&](int64_t i, int64_t at) {
+      float &running_mean = parameters(a.running_mean)[at], &running_var = parameters(a.running_var)[at];
+      running_mean = keep * running_mean + momentum * float(mean[i]);
+      running_var = keep * running_var + momentum * (t.var[i] * unbiased);
+    });
   }
 
-  void inference_lines(int64_t channel, int64_t count) const {
-    for (int64_t i = channel; i < channel + count; ++i) room.var[i] = given(a.var, i);
-    norm_kernels().inverse_std(count, room.var + channel, float(a.eps), room.inv_std + channel);
-    for (int64_t i = channel; i < channel + count; ++i) {
-      set(room.mean, i, given(a.mean, i));
-      set(room.factor, i, given(a.scale, i) * room.inv_std[i]);
-      set(room.offset, i, given(a.bias, i));
-    }
+  void inference_lines(const Tile& t) const {
+    each_channel(t, [&](int64_t i, int64_t at) { t.var[i] = parameters(a.var)[at]; });
+    norm_kernels().inverse_std(t.count, t.var, float(a.eps), t.inv_std);
+    each_channel(t, [&](int64_t i, int64_t at) {
+      t.mean[i] = parameters(a.mean)[at];
+      t.factor[i] = parameters(a.scale)[at] * t.inv_std[i];
+      t.offset[i] = parameters(a.bias)[at];
+    });
+    for (float* line : {t.mean, t.factor, t.offset}) spread(t, line);
   }
 
-  void backward_lines(int64_t channel, int64_t count) const {
-    for (int64_t i = channel; i < channel + count; ++i) set(room.mean, i, given(a.mean, i));
-    sum(channel, count, kernels.gradients);
-    for (int64_t i = channel; i < channel + count; ++i) {
-      const double n = double(c.members), inv_std = given(a.inv_std, i), scale = room.second[i] * inv_std;
-      norm::parameter<float>(a.dbias, parameter_of(i)) = float(room.first[i]);
-      norm::parameter<float>(a.dscale, parameter_of(i)) = float(scale);
-      set(room.factor, i, given(a.scale, i) * float(inv_std));
-      set(room.offset, i, float(room.first[i] / n));
-      set(room.slope, i, float(scale / n * inv_std));
-    }
+  void backward_lines(const Tile& t) const {
+    each_channel(t, [&](int64_t i, int64_t at) { t.mean[i] = parameters(a.mean)[at]; });
+    spread(t, t.mean);
+    std::fill_n(t.first, t.count, 0.0);
+    std::fill_n(t.second, t.count, 0.0);
+    each_section_joined(
+        t, 2, [&](const NormPart& p, float* results) { kernels.gradients(p, t.mean, results); },
+        [&](const NormPart& p, const float* results) {
+          each_column(
+              t, p, [] {},
+              [&](int64_t i, int64_t column) {
+                t.first[i] += double(results[column]);
+                t.second[i] += double(results[p.columns + column]);
+              });
+        });
+    const double n = double(c.members);
+    each_channel(t, [&](int64_t i, int64_t at) {
+      const double inv_std = parameters(a.inv_std)[at], scale = t.second[i] * inv_std;
+      parameters(a.dbias)[at] = float(t.first[i]);
+      parameters(a.dscale)[at] = float(scale);
+      t.factor[i] = parameters(a.scale)[at] * float(inv_std);
+      t.offset[i] = float(t.first[i] / n);
+      t.slope[i] = float(scale / n * inv_std);
+    });
+    for (float* line : {t.factor, t.offset, t.slope}) spread(t, line);
   }
 
   const Cut& c;
   const NormSpaces& spaces;
   const NormDirection direction;
   const NormArgs& a;
-  const Room room;
+  void* const workspace;
   const NormKernels::Typed& kernels = kernels_of<T>();
   bool stream = false;
 };
@@ -364,7 +354,7 @@ struct Streamed final : Engine<NormProblem> {
     return roofline_us(norm_flop(p) / 8, norm_bytes(p), d, 0.8);
   }
   size_t workspace_bytes(const NormProblem& p, const Device& d, const Config&) const override {
-    return Room::bytes(cut_of(p, d));
+    return Tile::bytes(cut_of(p, d));
   }
   std::unique_ptr<Plan<NormProblem>> build(const NormProblem& p, const Device& d, const Config&) const override {
     return make_plan<NormProblem>([c = cut_of(p, d), s = norm_spaces(p), dtype = p.x.dtype, direction = p.direction](

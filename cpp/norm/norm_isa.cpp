@@ -179,6 +179,42 @@ template <class Sums, class T> void sum_part(const NormPart& p, const float* cen
   else sum_rows<Sums, T>(p, center, sums);
 }
 
+// Around a center that is the mean of some of the part. A column whose center lies further from its mean than a standard
+// deviation, as one that drifts, is summed again around the mean: so the subtraction of squares takes no more than a bit.
+template <class T> void moments(const NormPart& p, float* results) {
+  float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
+  auto is_finite = [](float v) { return v - v == 0; };
+  for (int64_t c = 0; c < p.columns; ++c) {
+    const float first = load_first(static_cast<const T*>(p.x) + c * p.x_step.column, 1)[0];
+    center[c] = is_finite(first) ? first : 0;
+  }
+  NormPart some = p;
+  constexpr int64_t kSome = 16, kOfRun = 64;
+  if (p.space > 1) some.space = min_of(p.space, kOfRun * max_of<int64_t>(kSome / p.rows, 1));
+  some.rows = min_of(p.rows, kSome);
+  some.x_step.row *= p.rows / some.rows;
+  sum_part<Moments, T>(some, center, sums);
+  const float of_some = 1 / float(some.rows * some.space), n = float(p.rows * p.space), of_all = 1 / n;
+  for (int64_t c = 0; c < p.columns; ++c) {
+    const float mean = center[c] + sums[c] * of_some;
+    center[c] = is_finite(mean) ? mean : center[c];
+  }
+  sum_part<Moments, T>(p, center, sums);
+  bool again = false;
+  for (int64_t c = 0; c < p.columns; ++c) {
+    const float away = sums[c] * of_all;
+    const bool is_far = away * sums[c] * 2 > squares[c];
+    center[c] = is_far ? center[c] + away : center[c];
+    again |= is_far;
+  }
+  if (again) sum_part<Moments, T>(p, center, sums);
+  for (int64_t c = 0; c < p.columns; ++c) {
+    const float away = sums[c] * of_all, rest = squares[c] - away * sums[c];
+    sums[c] = away;
+    squares[c] = rest < 0 ? 0 : rest;
+  }
+}
+
 // norm_element() on vectors.
 struct Forward {
   static constexpr bool reads_dy = false;
@@ -248,8 +284,7 @@ template <class Map, class T> void map_part(const NormPart& p, const NormLines& 
   T* out = static_cast<T*>(p.out);
   if (!stream) {
     for (int64_t row = 0; row < p.rows; ++row)
-      for (int64_t c = 0; c < lines; ++c)
-        line(row, c, 0, length, out + row * p.out_step.row + c * p.out_step.column);
+      for (int64_t c = 0; c < lines; ++c) line(row, c, 0, length, out + row * p.out_step.row + c * p.out_step.column);
     return;
   }
   Streamer<T> to(out);
@@ -270,7 +305,7 @@ void inverse_std(int64_t n, const float* var, float eps, float* inv_std) {
 }
 
 template <class T> constexpr NormKernels::Typed typed() {
-  return {sum_part<Moments, T>, sum_part<Gradients, T>, map_part<Forward, T>, map_part<Backward, T>};
+  return {moments<T>, sum_part<Gradients, T>, map_part<Forward, T>, map_part<Backward, T>};
 }
 
 }  // namespace

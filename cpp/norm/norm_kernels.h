@@ -27,10 +27,10 @@ struct NormLines {
 
 struct NormKernels {
   struct Typed {
-    // sums[c] = sum(d), sums[columns + c] = sum(d^2), d = x - center[c]
-    void (*moments)(const NormPart&, const float* center, float* sums);
-    // sums[c] = sum(dy), sums[columns + c] = sum(dy (x - mean[c]))
-    void (*gradients)(const NormPart&, const float* mean, float* sums);
+    // [3][columns]: the mean in two numbers, to be added in float64, and sum((x - mean)^2)
+    void (*moments)(const NormPart&, float* results);
+    // [2][columns]: sum(dy) and sum(dy (x - mean[c]))
+    void (*gradients)(const NormPart&, const float* mean, float* results);
     // Past the caches if `stream`: then out is not x.
     void (*forward)(const NormPart&, const NormLines&, bool stream);
     void (*backward)(const NormPart&, const NormLines&, bool stream);

@@ -12,10 +12,12 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;           // elements a thread is worth waking for
-constexpr int64_t kTileBytes = 256 << 10;   // stays in a core's cache from one pass to the next
-constexpr int64_t kSection = 64 << 10;      // elements of a section of rows
-constexpr int64_t kStreamBytes = 12 << 20;  // a larger result is written past the caches
+constexpr int64_t kGrain = 16384;          // elements a thread is worth waking for
+constexpr int64_t kTileBytes = 256 << 10;  // stays in a core's cache from one pass to the next
+constexpr int64_t kSection = 64 << 10;     // elements of a section of rows
+// A larger result is written past the caches, sooner where they hold what was summed and is read again. By measurement
+// on 2 Zen 3 cores with 32 MB (2026-11-21).
+constexpr int64_t kInferenceBytes = 32 << 20, kSummedBytes = 12 << 20;
 
 constexpr int64_t kUneven = INT64_MIN;
 
@@ -113,7 +115,8 @@ Cut cut_of(const NormProblem& p, const Device& d) {
       width =
           std::clamp<int64_t>(min_of(kTileBytes / (bytes * c.rows), c.columns / d.sm_count) / 256 * 256, 512, width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;
-    c.section = std::clamp<int64_t>(kSection / min_of(c.columns, kNormColumns), 32, 1024);
+    // Of so many rows that joining sections costs little, and so few that threads find work.
+    c.section = std::clamp<int64_t>(max_of(kSection / min_of(c.columns, kNormColumns), c.rows / 16), 64, 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.left_rows > 0);
     stays = c.rows * c.tile_columns() * bytes <= kTileBytes;
   }
@@ -160,7 +163,8 @@ template <class T> class StreamedCall {
   StreamedCall(const Cut& cut, const NormSpaces& s, NormDirection d, const NormArgs& args, void* room)
       : c(cut), spaces(s), direction(d), a(args), workspace(room) {
     const bool in_a_row = c.space == 1 || c.tile == 1 || c.out.column == c.space;
-    stream = in_a_row && a.out != a.x && c.members * c.channels * int64_t(sizeof(T)) > kStreamBytes;
+    const int64_t bytes = c.members * c.channels * int64_t(sizeof(T));
+    stream = in_a_row && a.out != a.x && bytes > (d == NormDirection::inference ? kInferenceBytes : kSummedBytes);
   }
 
   void run() const {
@@ -248,32 +252,23 @@ template <class T> class StreamedCall {
     each_section(t, [&](int64_t i) { work(section(t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(t, i), t.results + i * step);
   }
-  // Calls f(channel of the tile, column) for all columns of a part, a channel not twice in a row of calls that
-  // begin(...) opens.
-  template <class Begin, class F> void each_column(const Tile& t, const NormPart& p, Begin begin, F f) const {
+  // Calls f(results, step) for all columns of a section, those of a tile's channels at a time.
+  template <class F> void each_channels(const Tile& t, const NormPart& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
-      for (int64_t r = 0; r < c.repeat; ++r) {
-        begin();
-        for (int64_t i = 0; i < t.count; ++i) f(i, at + i * c.repeat + r);
-      }
+      for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
   }
 
   void training_lines(const Tile& t) const {
     double *mean = t.first, *squares = t.second, n = 0;
     std::fill_n(mean, t.count, 0.0);
     std::fill_n(squares, t.count, 0.0);
-    auto join = [&](const NormPart& p, const float* results) {
+    each_section_joined(t, 3, kernels.moments, [&](const NormPart& p, const float* results) {
       const double more = double(p.rows * p.space);
-      double share = 0, between = 0;
-      each_column(
-          t, p, [&] { share = more / (n + more), between = n * share, n += more; },
-          [&](int64_t i, int64_t column) {
-            const double apart = double(results[column]) + double(results[p.columns + column]) - mean[i];
-            mean[i] += apart * share;
-            squares[i] += double(results[2 * p.columns + column]) + apart * apart * between;
-          });
-    };
-    each_section_joined(t, 3, kernels.moments, join);
+      each_channels(t, p, results, [&](const float* from, int64_t step) {
+        norm_kernels().join_moments(t.count, from, p.columns, step, more, n, mean, squares);
+        n += more;
+      });
+    });
     for (int64_t i = 0; i < t.count; ++i) t.var[i] = float(squares[i] / n);
     norm_kernels().inverse_std(t.count, t.var, float(a.eps), t.inv_std);
     each_channel(t, [&](int64_t i, int64_t at) {
@@ -311,12 +306,9 @@ template <class T> class StreamedCall {
     each_section_joined(
         t, 2, [&](const NormPart& p, float* results) { kernels.gradients(p, t.mean, results); },
         [&](const NormPart& p, const float* results) {
-          each_column(
-              t, p, [] {},
-              [&](int64_t i, int64_t column) {
-                t.first[i] += double(results[column]);
-                t.second[i] += double(results[p.columns + column]);
-              });
+          each_channels(t, p, results, [&](const float* from, int64_t step) {
+            norm_kernels().join_gradients(t.count, from, p.columns, step, t.first, t.second);
+          });
         });
     const double n = double(c.members);
     each_channel(t, [&](int64_t i, int64_t at) {

@@ -300,6 +300,34 @@ template <class Map, class T> void map_part(const NormPart& p, const NormLines& 
   to.finish();
 }
 
+MINIDNN_HD void join_moments_at(int64_t channels, const float* results, int64_t columns, int64_t step, double share,
+                                double between, double* __restrict mean, double* __restrict squares) {
+  for (int64_t i = 0; i < channels; ++i) {
+    const float* of = results + i * step;
+    const double apart = double(of[0]) + double(of[columns]) - mean[i];
+    mean[i] += apart * share;
+    squares[i] += double(of[2 * columns]) + apart * apart * between;
+  }
+}
+void join_moments(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,
+                  double* mean, double* squares) {
+  const double share = n / (joined + n), between = joined * share;
+  if (step == 1) join_moments_at(channels, results, columns, 1, share, between, mean, squares);
+  else join_moments_at(channels, results, columns, step, share, between, mean, squares);
+}
+MINIDNN_HD void join_gradients_at(int64_t channels, const float* results, int64_t columns, int64_t step,
+                                  double* __restrict dy, double* __restrict product) {
+  for (int64_t i = 0; i < channels; ++i) {
+    dy[i] += double(results[i * step]);
+    product[i] += double(results[columns + i * step]);
+  }
+}
+void join_gradients(int64_t channels, const float* results, int64_t columns, int64_t step, double* dy,
+                    double* product) {
+  if (step == 1) join_gradients_at(channels, results, columns, 1, dy, product);
+  else join_gradients_at(channels, results, columns, step, dy, product);
+}
+
 void inverse_std(int64_t n, const float* var, float eps, float* inv_std) {
   for (int64_t i = 0; i < n; ++i) inv_std[i] = 1 / __builtin_sqrtf(var[i] + eps);
 }
@@ -311,6 +339,7 @@ template <class T> constexpr NormKernels::Typed typed() {
 }  // namespace
 
 extern const NormKernels norm_kernels;
-const NormKernels norm_kernels = {typed<float>(), typed<bfloat16>(), typed<float16>(), inverse_std};
+const NormKernels norm_kernels = {typed<float>(), typed<bfloat16>(), typed<float16>(),
+                                  join_moments,   join_gradients,    inverse_std};
 
 }  // namespace minidnn::MINIDNN_ISA

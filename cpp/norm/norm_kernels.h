@@ -35,6 +35,11 @@ struct NormKernels {
     void (*forward)(const NormPart&, const NormLines&, bool stream);
     void (*backward)(const NormPart&, const NormLines&, bool stream);
   } f32, bf16, f16;
+  // Joins a column's moments, `step` apart, of n members to those of a channel that `joined` members have given.
+  void (*join_moments)(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,
+                       double* mean, double* squares);
+  void (*join_gradients)(int64_t channels, const float* results, int64_t columns, int64_t step, double* dy,
+                         double* product);
   // inv_std[c] = 1 / sqrt(var[c] + eps)
   void (*inverse_std)(int64_t n, const float* var, float eps, float* inv_std);
 };

@@ -86,15 +86,18 @@ MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatia
   return true;
 }
 
+// The elements along dimension i that an average counts.
+template <PoolingMode mode>
+MINIDNN_HD int64_t counted(const PoolingProblem& p, int i, int64_t at) {
+  bool exclude = mode == PoolingMode::avg_exclude_padding;
+  int64_t low = exclude ? 0 : -p.spatial.before[i], high = spatial_size(p.x, i) + (exclude ? 0 : p.spatial.after[i]);
+  return taps(p, i, at, low, high).size();
+}
 // What an average over the window divides by; 1 where nothing counts.
 template <PoolingMode mode>
 MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial]) {
   int64_t count = 1;
-  for (int i = 0; i < kMaxSpatial; ++i) {
-    bool exclude = mode == PoolingMode::avg_exclude_padding;
-    int64_t low = exclude ? 0 : -p.spatial.before[i], high = spatial_size(p.x, i) + (exclude ? 0 : p.spatial.after[i]);
-    count *= taps(p, i, at[i], low, high).size();
-  }
+  for (int i = 0; i < kMaxSpatial; ++i) count *= counted<mode>(p, i, at[i]);
   return max_of<int64_t>(count, 1);
 }
 

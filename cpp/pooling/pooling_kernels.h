@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.pooling.lines over a part of a problem, once per instruction set. Problems come with three spatial
+// dimensions, those that are missing in front, and their lines contiguous: along the channels, or the last dimension.
+#pragma once
+#include "cpp/cpu/isa.h"
+#include "cpp/pooling/pooling_math.h"
+
+namespace minidnn {
+
+// Items, and channels where they are lines' elements. An item is
+//   channels forward   a line of y's positions, [image, p0, p1]
+//   channels backward  `step` indices of dx along `axis`, and all of the other axes: [image, indices / step]
+//   rows forward       a line of y, [image, channel, p0, p1]
+//   rows backward      a plane, [image, channel]
+struct PoolingShare {
+  int64_t begin, end;
+  int64_t first_channel, channels;
+  int64_t axis, step;
+  bool stream;  // results go past the caches
+};
+
+struct PoolingKernels {
+  using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingShare&, float* room);
+  struct Typed {
+    Run channels_forward, channels_backward, rows_forward, rows_backward;
+  } f32, bf16, f16;
+};
+
+MINIDNN_PER_ISA(PoolingKernels, pooling_kernels)
+
+namespace pooling {
+
+constexpr int64_t kMaxWindowsOver = 64;  // of windows that overlap in an element of dx
+
+// A line in `room`: vectors are read and written whole, past its end, whatever the instruction set.
+MINIDNN_HD int64_t padded(int64_t n) { return (n + 63) / 32 * 32; }
+
+// The last dimension by the stride of windows: element i is element i / stride of phase i % stride. Forward, element 0 is
+// the first that a window touches, padding included; backward, that of x.
+MINIDNN_HD int64_t line_span(const PoolingProblem& p) {
+  return (spatial_size(p.out, 2) - 1) * p.spatial.stride[2] + (p.window[2] - 1) * p.spatial.dilation[2] + 1;
+}
+MINIDNN_HD int64_t phase_pitch(const PoolingProblem& p, int64_t elements) {
+  return padded(ceil_div(elements, p.spatial.stride[2]));
+}
+// Backward, a line of averages has zeros for the windows before the first and behind the last that its elements ask for.
+MINIDNN_HD int64_t zeros_before(const PoolingProblem& p) {
+  return max_of<int64_t>(ceil_div((p.window[2] - 1) * p.spatial.dilation[2] - p.spatial.before[2], p.spatial.stride[2]),
+                         0);
+}
+MINIDNN_HD int64_t shares_pitch(const PoolingProblem& p) {
+  int64_t asked = ceil_div(spatial_size(p.x, 2) + p.spatial.before[2], p.spatial.stride[2]) + 1;
+  return padded(zeros_before(p) + max_of(asked, spatial_size(p.dy, 2)));
+}
+
+// Whether the only window sees all of a plane, and that is one run of elements.
+MINIDNN_HD bool sees_all_as_a_run(const PoolingProblem& p) {
+  int64_t run = 1;
+  for (int i = kMaxSpatial - 1; i >= 0; --i) {
+    const int64_t size = spatial_size(p.x, i);
+    if (spatial_size(p.out, i) != 1 || detail::taps_in_x(p, i, 0).size() != size) return false;
+    if (size != 1 && (p.x.stride[i + 2] != run || p.spatial.dilation[i] != 1)) return false;
+    run *= size;
+  }
+  return true;
+}
+
+// Floats of room that a call needs.
+MINIDNN_HD int64_t channels_forward_room(int64_t channels) { return 2 * padded(channels); }
+MINIDNN_HD int64_t rows_forward_room(const PoolingProblem& p) {
+  return padded(line_span(p)) + p.spatial.stride[2] * phase_pitch(p, line_span(p)) + 2 * padded(spatial_size(p.out, 2));
+}
+MINIDNN_HD int64_t rows_backward_room(const PoolingProblem& p) {
+  const int64_t W = spatial_size(p.x, 2), rows = spatial_size(p.x, 0) * spatial_size(p.x, 1), Q = spatial_size(p.dy, 2);
+  const int64_t phases = p.spatial.stride[2] * phase_pitch(p, W);
+  if (p.mode == PoolingMode::max)
+    return rows * phases + padded(rows * W) + padded(max_of(W, Q)) + padded(Q) + padded(p.window[2]);
+  return (spatial_size(p.dy, 0) * spatial_size(p.dy, 1) + 1) * shares_pitch(p) + phases + padded(W) + padded(Q);
+}
+
+}  // namespace pooling
+}  // namespace minidnn

@@ -29,5 +29,8 @@ Tensor activation_backward(const Tensor& dy, const Tensor& x, const Tensor& y, A
 double activation_bytes(const ActivationProblem&);
 double activation_flop(const ActivationProblem&);
 const Engine<ActivationProblem>& activation_dense_cpu();  // activation_cpu.cpp
+// For epilogues on the CPU (cpp/cpu/gemm_kernel.h).
+struct FloatsFunction;
+FloatsFunction activation_on_floats(Activation);
 
 }  // namespace minidnn

@@ -3,6 +3,7 @@
 #include "cpp/activation/activation.h"
 #include "cpp/activation/activation_kernels.h"
 #include "cpp/cpu/caches.h"
+#include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
 
 namespace minidnn {
@@ -43,6 +44,12 @@ struct Dense final : Engine<ActivationProblem> {
 };
 
 }  // namespace
+
+FloatsFunction activation_on_floats(Activation mode) {
+  if (mode == Activation::identity) return {};
+  const ActivationLoops& loops = activation_kernels().of[int64_t(DType::float32)];
+  return {loops.forward[int64_t(mode)], loops.apply};
+}
 
 const Engine<ActivationProblem>& activation_dense_cpu() {
   static const Dense engine;

@@ -10,12 +10,15 @@ constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
 
 template <class T, Activation mode, bool backward>
 void compute(const ActivationProblem& p, const ActivationArgs& a) {
-  bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
+  // Others that are dense have an engine of their own.
+  bool dense = sizeof(T) == 8 && is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
   cpu::parallel_for(p.out.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    if (dense)
-      for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(a, i, i, i);
-    else
-      for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(p, a, i);
+    if constexpr (sizeof(T) == 8)
+      if (dense) {
+        for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(a, i, i, i);
+        return;
+      }
+    for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(p, a, i);
   });
 }
 

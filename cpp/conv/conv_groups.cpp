@@ -153,7 +153,8 @@ struct GroupsPlan final : Plan<ConvProblem> {
              (phase.first[1] + b * step[1]) * s.space[1] + phase.first[2] * s.space[2];
     };
     GemmFinish finish;
-    finish.activation = g.activation, finish.activation_alpha = float(args.activation_alpha), finish.beta = 1;
+    finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha),
+    finish.beta = 1;
     const bool straight = last && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
     const int64_t y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
     float* sums = reinterpret_cast<float*>(room);

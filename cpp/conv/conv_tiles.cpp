@@ -260,7 +260,7 @@ struct TilesPlan final : Plan<ConvProblem> {
       for (int64_t s = 0; s < runs; ++s) segments[t * runs + s].b = s * run * kernel.columns * int64_t(sizeof(float));
 
     GemmFinish finish;
-    finish.activation = g.activation, finish.activation_alpha = float(args.activation_alpha);
+    finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1;
     const int64_t size = int64_t(sizeof(Y));
     const void* bias = g.has_bias ? args.bias : nullptr;

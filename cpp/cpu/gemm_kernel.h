@@ -2,7 +2,7 @@
 // What matrix products and convolutions on the CPU are made of, compiled once per instruction set: a tile of sums in
 // registers, the packing of what it reads and the way of its sums to memory. Engines decide what lies where.
 #pragma once
-#include "cpp/activation/activation_math.h"
+#include "cpp/core/half.h"
 #include "cpp/cpu/isa.h"
 
 namespace minidnn {
@@ -27,13 +27,20 @@ template <class T> struct GemmKernel {
   void (*pack_rows)(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to);
 };
 
+// A function of each of n floats, in place; null: the identity.
+struct FloatsFunction {
+  using Loop = void (*)(const void* x, const void* unused, void* out, int64_t n, float alpha);
+  Loop loop = nullptr;
+  void (*apply)(Loop, const void* x, const void* unused, void* out, int64_t n, float alpha, bool past_caches) = nullptr;
+};
+
 // What becomes of a block of sums: y = activation(alpha * sum + beta * c + bias), rounded once.
 struct GemmFinish {
-  Activation activation{};
+  FloatsFunction activation;
   float activation_alpha = 0, alpha = 1, beta = 0;
   int64_t y_column = 1, c_column = 0;  // strides of columns, in elements
   int64_t bias_row = 0, bias_column = 0;
-  bool plain() const { return activation == Activation::identity && alpha == 1 && y_column == 1; }
+  bool plain() const { return !activation.loop && alpha == 1 && y_column == 1; }
 };
 
 // Of one row there is only a vector to multiply with: what counts is how b streams in.

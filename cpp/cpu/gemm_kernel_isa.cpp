@@ -113,10 +113,6 @@ void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t 
     for (int i = 0; i < kRows; ++i) to[k * kRows + i] = i < count ? from[i * row + k * step] : T(0);
 }
 
-template <Activation mode> void activate_row(float* v, int64_t n, float alpha) {
-  for (int64_t j = 0; j < n; ++j) v[j] = activate<mode>(v[j], alpha);
-}
-
 template <class T, class Y>
 void finish(const GemmFinish& f, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
             const int64_t* y_rows, const void* c, const int64_t* c_rows, const void* bias) {
@@ -138,8 +134,7 @@ void finish(const GemmFinish& f, float* sums, int64_t pitch, int64_t rows, int64
       else
         for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j * f.bias_column]);
     }
-    if (f.activation != Activation::identity)
-      with_activation(f.activation, [&](auto mode) { activate_row<mode.value>(v, columns, f.activation_alpha); });
+    if (f.activation.loop) f.activation.apply(f.activation.loop, v, nullptr, v, columns, f.activation_alpha, false);
     Y* to = static_cast<Y*>(y) + y_rows[i];
     if (f.y_column == 1)
       for (int64_t j = 0; j < columns; ++j) to[j] = Y(v[j]);

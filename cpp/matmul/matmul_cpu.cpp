@@ -5,6 +5,7 @@
 // slice is in. An element's sum does not depend on the block it lies in, nor on the number of threads.
 #include <algorithm>
 
+#include "cpp/activation/activation.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/matmul/matmul.h"
@@ -195,7 +196,7 @@ template <class T, class Y> struct Product {
       const bool reads_c = p.c.rank && args.beta != 0;
       const Matrix<const Y> c = reads_c ? matrix<const Y>(args.c, p.c, batch) : Matrix<const Y>{nullptr, 0, 0};
       GemmFinish f;
-      f.activation = p.activation, f.activation_alpha = float(args.activation_alpha);
+      f.activation = activation_on_floats(p.activation), f.activation_alpha = float(args.activation_alpha);
       f.alpha = float(args.alpha), f.beta = float(args.beta);
       f.y_column = y.column, f.c_column = c.column, f.bias_column = p.bias_stride;
       int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];

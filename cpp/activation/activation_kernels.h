@@ -6,7 +6,7 @@
 
 namespace minidnn {
 
-// n elements, a whole number of steps; dy only backward. `out` may be x or dy.
+// n elements, a whole number of steps; forward, dy is not looked at. `out` may be x or dy.
 using ActivationLoop = void (*)(const void* x, const void* dy, void* out, int64_t n, float alpha);
 
 struct ActivationLoops {

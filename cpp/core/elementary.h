@@ -140,7 +140,7 @@ template <class V> MINIDNN_HD V tanh(V x) {
 }
 
 // For a = |x| above 0.47: erfc(a) = 2^n (1 + t) Q (1 + w), where 2^n (1 + t) = exp(-a^2), Q = c / (a + 1) and w, within
-// +-0.22, is a polynomial in Q. Q is cut to 11 bits, and the rest of it put into w, so that all that is rounded is small
+// -0.11 to 0.33, is a polynomial in Q. Q is cut to 11 bits, and the rest of it put into w, so that all that is rounded is small
 // beside the result.
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
@@ -151,7 +151,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
   e = e * square + 0x1.06eba8p-3f;
   V near = 1.0f - (x * e + x);
 
-  constexpr float kScale = 0x1.8f901ep-1f, kCentre = 0.279296875f;
+  constexpr float kScale = 0x1.73a37cp-1f, kCentre = 0.1931152344f;
   V a = at_most(magnitude(x), 10.3f);  // erfc(10.06) is 0 in float
   // a^2 = z^2 + (a - z)(a + z) with 12 bits in z, so that z^2 is exact.
   V z = float_of<V>(bits_of(a) & int32_t(0xfffff000));
@@ -162,15 +162,15 @@ template <class V> MINIDNN_HD V erfc(V x) {
   V cut = float_of<V>(bits_of(Q) & int32_t(0xffffe000));
   V rest = ((kScale - cut * (z + 1.0f)) - cut * (a - z)) * (1.0f / kScale);  // cut / (1 - rest) = c / (a + 1)
   rest = rest * rest + rest;
-  V w = 0x1.c932eep+4f * u - 0x1.9423cep+4f;
-  w = w * u + 0x1.701186p+1f;
-  w = w * u + 0x1.c6787ap+2f;
-  w = w * u - 0x1.3cfe42p+2f;
-  w = w * u + 0x1.06a896p-2f;
-  w = w * u + 0x1.d924a4p+0f;
-  w = w * u - 0x1.0dacb4p+0f;
-  w = w * u - 0x1.2b7626p-1f;
-  w = w * u + 0x1.e0e718p-1f;
+  V w = 0x1.f3430ap+5f * u - 0x1.7568fap+6f;
+  w = w * u + 0x1.891194p+5f;
+  w = w * u - 0x1.b16f80p-1f;
+  w = w * u - 0x1.7c3710p+3f;
+  w = w * u + 0x1.28052ep+2f;
+  w = w * u + 0x1.dc5212p+0f;
+  w = w * u - 0x1.0546c0p+1f;
+  w = w * u - 0x1.839f04p-2f;
+  w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
   w = high + ((t * w + w) + tail);  // (1 + t) (1 + w) - 1
   V far = scaled(cut * w + cut, n.integer);

@@ -8,7 +8,7 @@
 namespace minidnn::MINIDNN_ISA {
 
 // Loops take whole multiples of it, so that they need no remainder: a run is copied to memory of ours where it ends.
-constexpr int64_t kStep = 16;
+constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
 // Elements converted at a time: the floats stay in the first-level cache.
 constexpr int64_t kRun = 256;
 
@@ -181,6 +181,73 @@ inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool past
     if (!past_caches) __builtin_memcpy(to + i, there, size_t(run) * sizeof(T));
     else if (at + run == kStage || i + run == n) copy_run(stage, to + i - at, at + run, true);
   }
+}
+
+// out[i] = f(a[i], b[i]) for a whole number of steps. out may be a or b; a stands in for a b that f does not look at.
+template <class F>
+inline __attribute__((always_inline)) void each(const float* a, const float* b, float* out, int64_t n, F f) {
+  n &= -kStep;
+#pragma GCC ivdep  // out is what is read, or apart from it
+  for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
+}
+// Two bfloat16 in a word, each of which is a float but for zeros: no vector need be taken apart.
+typedef uint32_t Two __attribute__((aligned(2), may_alias));
+template <class F>
+inline __attribute__((always_inline)) void each(const bfloat16* a, const bfloat16* b, bfloat16* out, int64_t n, F f) {
+  auto as = reinterpret_cast<const Two*>(a), bs = reinterpret_cast<const Two*>(b);
+  auto outs = reinterpret_cast<Two*>(out);
+  n = (n & -kStep) / 2;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t x = as[i], y = bs[i];
+    const float low = f(detail::float_of(x << 16), detail::float_of(y << 16));
+    const float high = f(detail::float_of(x & 0xffff0000), detail::float_of(y & 0xffff0000));
+    outs[i] = nearest_bfloat16(low) >> 16 | (nearest_bfloat16(high) & 0xffff0000);
+  }
+}
+template <class F>
+inline __attribute__((always_inline)) void each(const float16* a, const float16* b, float16* out, int64_t n, F f) {
+  alignas(64) float as[kRun], bs[kRun];
+  for (int64_t i = 0; i < n; i += kRun) {
+    const int64_t run = min_of(kRun, n - i);
+    widen<Order::lanes>(a + i, as, run);
+    if (b != a) widen<Order::lanes>(b + i, bs, run);
+    each(as, b != a ? bs : as, as, run, f);
+    narrow<Order::lanes>(as, out + i, run);
+  }
+}
+
+// loop(a, b, out, n), which takes whole steps, for any n.
+template <class T, class Loop>
+inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool past_caches,
+                                                   Loop loop) {
+  alignas(64) T results[kRun];
+  auto few = [&](int64_t i, int64_t count) {  // at most a step, with zeros behind it
+    T as[kStep] = {}, bs[kStep] = {};
+    __builtin_memcpy(as, a + i, size_t(count) * sizeof(T));
+    __builtin_memcpy(bs, b + i, size_t(count) * sizeof(T));
+    loop(as, bs, results, kStep);
+    __builtin_memcpy(out + i, results, size_t(count) * sizeof(T));
+  };
+  int64_t i = 0;
+  if (past_caches) {
+    for (const int64_t head = min_of(until_line(out), n); i < head;) {
+      const int64_t count = min_of(kStep, head - i);
+      few(i, count);
+      i += count;
+    }
+    for (; i + kRun <= n; i += kRun) {
+      loop(a + i, b + i, results, kRun);
+      stream(results, out + i, kRun * int64_t(sizeof(T)));
+    }
+    const int64_t lines = (n - i) * int64_t(sizeof(T)) & -64, count = lines / int64_t(sizeof(T)) & -kStep;
+    loop(a + i, b + i, results, count);
+    copy_run(results, out + i, count, true);
+    i += count;
+  }
+  const int64_t whole = (n - i) & -kStep;
+  loop(a + i, b + i, out + i, whole);
+  if (i + whole < n) few(i + whole, n - i - whole);
 }
 
 }  // namespace

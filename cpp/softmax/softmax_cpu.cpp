@@ -16,6 +16,7 @@ constexpr int64_t kWidest = 256;         // columns of a strip
 constexpr int64_t kStripFloats = 32768;  // of one operand: 128 KB, a quarter of a second-level cache
 constexpr int64_t kRowFloats = 65536;    // a longer row's exponentials are computed twice instead of kept
 constexpr int64_t kShortestRow = 64;     // shorter ones are dealt with side by side, transposed
+constexpr int64_t kLongestFew = 128;     // but those of whole vectors, up to this length, as they are
 constexpr int64_t kGrain = 8192;         // elements a thread is worth waking for
 
 SoftmaxCut cut_of(const SoftmaxProblem& p) {
@@ -27,7 +28,7 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   c.log = p.log;
   c.past_caches = cpu::past_caches(double(p.in.numel() * itemsize(p.in.dtype)));
   auto whole = [](int64_t n) { return ceil_div(n, kStep) * kStep; };
-  if (c.inner == 1 && c.cols >= kShortestRow) {
+  if (c.inner == 1 && c.cols >= kShortestRow && (c.cols > kLongestFew || c.cols % 16 != 0)) {
     c.kind = SoftmaxCut::rows;
     c.items = c.outer;
     bool keeps = !backward && c.cols <= kRowFloats;

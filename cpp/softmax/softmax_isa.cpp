@@ -115,36 +115,134 @@ template <class T> void forward_row(const T* x, T* y, const SoftmaxCut& cut, flo
   }
 }
 
-void gradient(const float* y, const float* dy, float* dx, int64_t n, float sum) {
-  n &= -kStep;
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) dx[i] = y[i] * (dy[i] - sum);
+// Two vectors of elements beside each other, in any order.
+struct Pair {
+  V first, second;
+};
+inline __attribute__((always_inline)) Pair load_pair(const float* from) {
+  return {load(from), load(from + kLanes<float>)};
 }
-void log_gradient(const float* y, const float* dy, float* dx, int64_t n, float sum) {
-  n &= -kStep;
-#pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] - maths::exp(y[i]) * sum;
+inline __attribute__((always_inline)) Pair load_pair(const bfloat16* from) {
+  typedef Vector<uint32_t> Words;
+  Words both;
+  __builtin_memcpy(&both, from, sizeof both);
+  return {V(both << 16), V(both & 0xffff0000)};
+}
+
+// Adds dy, or dy y, for a whole number of steps.
+template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, bool log) {
+  constexpr int64_t kPair = 2 * kLanes<float>;
+  auto term = [&](int64_t i) __attribute__((always_inline)) {
+    Pair g = load_pair(dy + i);
+    if (log) return g.first + g.second;
+    Pair p = load_pair(y + i);
+    return g.first * p.first + g.second * p.second;
+  };
+  int64_t i = 0;
+  for (; i + 2 * kPair <= n; i += 2 * kPair) sum.add(term(i) + term(i + kPair));
+  for (; i < n; i += kPair) sum.add(term(i));
+}
+template <> [[maybe_unused]] void add_terms(Sum& sum, const float16* y, const float16* dy, int64_t n, bool log) {
+  alignas(64) float ys[kRun], dys[kRun];
+  for (int64_t i = 0, run; i < n; i += run) {
+    run = min_of(kRun, n - i);
+    widen<Order::lanes>(y + i, ys, run);
+    widen<Order::lanes>(dy + i, dys, run);
+    add_terms<float>(sum, ys, dys, run, log);
+  }
 }
 
 template <class T> void backward_row(const T* y, const T* dy, T* dx, const SoftmaxCut& cut) {
-  const int64_t cols = cut.cols;
-  alignas(64) float ys[kRun], dys[kRun];
+  const int64_t cols = cut.cols, whole = cols & -kStep;
   Sum sum;
-  for (int64_t i = 0; i < cols; i += kRun) {
-    int64_t run = min_of(kRun, cols - i);
-    const float* g = read_run<Order::lanes>(dy + i, dys, run);
-    if (cut.log) {
-      add_all(sum, whole_steps(run), [&](int64_t at) __attribute__((always_inline)) { return load(g + at); });
-    } else {
-      const float* p = read_run<Order::lanes>(y + i, ys, run);
-      add_all(sum, whole_steps(run),
-              [&](int64_t at) __attribute__((always_inline)) { return load(g + at) * load(p + at); });
-    }
+  add_terms(sum, y, dy, whole, cut.log);
+  if (whole < cols) {
+    T ys[kStep] = {}, dys[kStep] = {};
+    __builtin_memcpy(ys, y + whole, size_t(cols - whole) * sizeof(T));
+    __builtin_memcpy(dys, dy + whole, size_t(cols - whole) * sizeof(T));
+    add_terms(sum, ys, dys, kStep, cut.log);
   }
   const float all = total(sum);
-  write_all<Order::lanes>(dx, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
-    const float *p = read_run<Order::lanes>(y + i, ys, run), *g = read_run<Order::lanes>(dy + i, dys, run);
-    (cut.log ? log_gradient : gradient)(p, g, out, whole_steps(run), all);
+  if (cut.log)
+    map_all(y, dy, dx, cols, cut.past_caches, [=](const T* y, const T* dy, T* dx, int64_t n) {
+      each(y, dy, dx, n, [=](float y, float dy) __attribute__((always_inline)) { return dy - maths::exp(y) * all; });
+    });
+  else
+    map_all(y, dy, dx, cols, cut.past_caches, [=](const T* y, const T* dy, T* dx, int64_t n) {
+      each(y, dy, dx, n, [=](float y, float dy) __attribute__((always_inline)) { return y * (dy - all); });
+    });
+}
+
+// ---- short rows, of whole vectors: many at a time, since the loops above cost more to enter than these take
+
+constexpr int64_t kMostFew = 128;  // columns
+
+template <class T> constexpr bool kTakesFew = true;
+template <> constexpr bool kTakesFew<float16> = false;
+inline __attribute__((always_inline)) V load_few(const float* from) { return load(from); }
+inline __attribute__((always_inline)) void store_few(float* to, V v) { store(to, v); }
+typedef uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
+inline __attribute__((always_inline)) V load_few(const bfloat16* from) {
+  Shorts s;
+  __builtin_memcpy(&s, from, sizeof s);
+  return V(__builtin_convertvector(s, Vector<uint32_t>) << 16);
+}
+inline __attribute__((always_inline)) void store_few(bfloat16* to, V v) {
+  const Vector<uint32_t> u = Vector<uint32_t>(v), nearest = u + 0x7fff + (u >> 16 & 1);
+  const Shorts s = __builtin_convertvector((v != v ? u | 0x400000 : nearest) >> 16, Shorts);
+  __builtin_memcpy(to, &s, sizeof s);
+}
+
+// Calls f(row, where its result is to be put).
+template <class T, class F>
+inline __attribute__((always_inline)) void each_few(T* out, int64_t rows, int64_t cols, bool past_caches, F f) {
+  constexpr int64_t kStage = 1024;
+  alignas(64) T stage[kStage];
+  const int64_t most = past_caches ? kStage / cols : rows;
+  for (int64_t row = 0, count; row < rows; row += count) {
+    count = min_of(most, rows - row);
+    T* const to = past_caches ? stage : out + row * cols;
+    for (int64_t i = 0; i < count; ++i) f(row + i, to + i * cols);
+    if (past_caches) copy_run(stage, out + row * cols, count * cols, true);
+  }
+}
+template <class T> void forward_few(const T* x, T* y, int64_t rows, int64_t cols, bool log, bool past_caches) {
+  constexpr int64_t kLane = kLanes<float>;
+  each_few(y, rows, cols, past_caches, [&](int64_t row, T* to) __attribute__((always_inline)) {
+    V values[kMostFew / kLane];
+    V most = V{} - INFINITY, sum{};
+    for (int64_t i = 0; i < cols; i += kLane) {
+      V v = values[i / kLane] = load_few(x + row * cols + i);
+      most = most > v ? most : v;
+    }
+    most = V{} + across(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+    for (int64_t i = 0; i < cols; i += kLane) {
+      V& v = values[i / kLane];
+      v -= most;
+      V e = elementary::exp_of_negative(v);
+      sum += e;
+      if (!log) v = e;
+    }
+    const float all = across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+    const V amount = V{} + (log ? maths::log(all) : 1.0f / all);
+    for (int64_t i = 0; i < cols; i += kLane) {
+      V v = values[i / kLane];
+      store_few(to + i, log ? v - amount : v * amount);
+    }
+  });
+}
+template <class T>
+void backward_few(const T* y, const T* dy, T* dx, int64_t rows, int64_t cols, bool log, bool past_caches) {
+  constexpr int64_t kLane = kLanes<float>;
+  each_few(dx, rows, cols, past_caches, [&](int64_t row, T* to) __attribute__((always_inline)) {
+    const T *p = y + row * cols, *g = dy + row * cols;
+    V sum{};
+    for (int64_t i = 0; i < cols; i += kLane) sum += log ? load_few(g + i) : load_few(g + i) * load_few(p + i);
+    sum = V{} + across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+    for (int64_t i = 0; i < cols; i += kLane) {
+      V v = load_few(p + i), gradient = load_few(g + i);
+      store_few(to + i, log ? gradient - elementary::exp(v) * sum : v * (gradient - sum));
+    }
   });
 }
 
@@ -275,6 +373,8 @@ struct Block {
   int64_t elements() const { return cols * width(); }
 };
 
+bool is_few(const Block& b) { return b.inner == 1 && b.cols <= kMostFew && b.cols % kLanes<float> == 0; }
+
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
   int64_t i = 0;
   for (int64_t column = 0; column < b.width(); column += b.inner)
@@ -326,6 +426,8 @@ void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t b
             forward_strip(x + at, y + at, cut.cols, width, cut.inner, cut.log, cut.past_caches, room);
           },
           [&](int64_t at, const Block& b) {
+            if constexpr (kTakesFew<T>)
+              if (is_few(b)) return forward_few(x + at, y + at, b.outers, b.cols, cut.log, cut.past_caches);
             float *strip = room + floats, *stage = strip + floats + kStep;
             read_block(x + at, b, pitch, strip, stage);
             forward_strip(strip, strip, cut.cols, pitch, pitch, cut.log, false, room);
@@ -348,6 +450,8 @@ void backward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t 
             backward_strip(y + at, dy + at, dx + at, cut.cols, width, cut.inner, cut.log, cut.past_caches);
           },
           [&](int64_t at, const Block& b) {
+            if constexpr (kTakesFew<T>)
+              if (is_few(b)) return backward_few(y + at, dy + at, dx + at, b.outers, b.cols, cut.log, cut.past_caches);
             float *strip = room, *gradients = strip + floats + kStep, *stage = gradients + floats + kStep;
             read_block(y + at, b, pitch, strip, stage);
             read_block(dy + at, b, pitch, gradients, stage);

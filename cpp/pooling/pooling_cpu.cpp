@@ -81,15 +81,18 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     int axis = 0;
     while (axis + 1 < kMaxSpatial && spatial_size(p.x, axis) == 1) ++axis;
     const int64_t size = spatial_size(p.x, axis), stride = p.spatial.stride[axis];
-    int64_t line = pooling::padded(C);  // of all windows at one position of the axis
-    for (int i = axis + 1; i < kMaxSpatial; ++i) line *= spatial_size(p.dy, i);
+    int64_t others = 1;  // windows at one position of the axis
+    for (int i = axis + 1; i < kMaxSpatial; ++i) others *= spatial_size(p.dy, i);
+    const int64_t line = others * pooling::padded(C);
     int64_t step = max_of<int64_t>(kRoomFloats / line, 2) * stride;
     while (step > 2 * stride && N * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
     step = min_of(step, size);
     c.share.axis = axis, c.share.step = step;
     c.tasks = N * ceil_div(size, step);
     const int64_t reach = (p.window[axis] - 1) * p.spatial.dilation[axis];
-    c.room = min_of((step - 1 + reach) / stride + 1, spatial_size(p.dy, axis)) * line;
+    c.room =
+        pooling::channels_backward_room(p, min_of((step - 1 + reach) / stride + 1, spatial_size(p.dy, axis)) * others,
+                                        axis == 2 ? step : spatial_size(p.x, 2));
   } else {
     c.tasks = N * C;
     c.room = pooling::rows_backward_room(p);
@@ -144,12 +147,11 @@ struct Lines final : Engine<PoolingProblem> {
       return "reads vectors: the channels, or the last dimension, must be contiguous in x, y, dy and dx alike";
     int64_t over = 1, taps = 1;
     for (int i = 0; i < kMaxSpatial; ++i) {
-      over *= min_of((p.window[i] - 1) * p.spatial.dilation[i] / p.spatial.stride[i] + 1, spatial_size(p.dy, i));
-      taps *= min_of(p.window[i], spatial_size(p.x, i));
+      over *= pooling::most_windows_over(p, i);
+      taps *= p.window[i];
       constexpr int64_t kMost = 1 << 24;
-      if (p.window[i] > kMost || p.spatial.before[i] > kMost || over > kMost)
-        return cat("indices of windows are 32 bits wide: a window, and padding, reach over at most ", kMost,
-                   " elements");
+      if (taps > kMost || p.spatial.before[i] > kMost || over > kMost)
+        return cat("indices are 32 bits wide: a window has, and padding is, at most ", kMost, " elements");
     }
     if (is_backward(p) && over > pooling::kMaxWindowsOver)
       return cat("adds up the gradients of at most ", pooling::kMaxWindowsOver,

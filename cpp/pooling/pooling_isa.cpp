@@ -20,7 +20,14 @@ template <class F> MINIDNN_HD Pair both(const Pair& a, const Pair& b, F f) {
 
 struct Max {
   static MINIDNN_HD Floats none() { return floats(-INFINITY); }
-  static MINIDNN_HD Floats join(Floats a, Floats b) { return (a < b) | (b != b) ? b : a; }
+  static MINIDNN_HD Floats join(Floats a, Floats b) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+    const Floats larger = __builtin_ia32_maxps256(b, a);  // a where either is NaN
+    return b == b ? larger : b;
+#else
+    return (a < b) | (b != b) ? b : a;
+#endif
+  }
 };
 struct Sum {
   static MINIDNN_HD Floats none() { return Floats{}; }
@@ -50,9 +57,10 @@ MINIDNN_HD int64_t tap_offset(const PoolingProblem& p, const int64_t (&at)[kMaxS
 
 // ---- Channels beside each other ----
 
-constexpr int kFewTaps = 16;  // whose lines are read at once; more are joined by groups, in memory
+constexpr int kFewTaps = 64;  // whose lines are read at once; more are joined by groups, in memory
+constexpr int kGroup = 8;     // taps that are joined before they join the others
 
-// One vector of channels, whole or not, by what F makes of a load.
+// Vectors of channels, whole or not, by what make(c, load) returns.
 template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out, F make) {
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) store_pair(out + c, make(c, [](const T* from) { return load_pair(from); }));
@@ -65,11 +73,15 @@ template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out
 template <class Op, class T>
 MINIDNN_HD void pool_few(const T* const* taps, int64_t n, int64_t channels, float divide_by, T* out) {
   each_vector(channels, out, [&](int64_t c, auto load) __attribute__((always_inline)) {
-    Pair v{Op::none(), Op::none()};
-    if (n > 0) v = load(taps[0] + c);
-    for (int64_t i = 1; i < n; ++i) v = both(v, load(taps[i] + c), Op::join);
-    if (divide_by != 1) v.first /= divide_by, v.second /= divide_by;
-    return v;
+    Pair total{Op::none(), Op::none()};
+    for (int64_t i = 0; i < n;) {
+      Pair group = load(taps[i] + c);
+      const int64_t end = min_of(i + kGroup, n);
+      for (++i; i < end; ++i) group = both(group, load(taps[i] + c), Op::join);
+      total = both(total, group, Op::join);
+    }
+    if (divide_by != 1) total.first /= divide_by, total.second /= divide_by;
+    return total;
   });
 }
 
@@ -78,7 +90,6 @@ MINIDNN_HD void pool_few(const T* const* taps, int64_t n, int64_t channels, floa
 template <class Op, class T>
 void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const T* x, int64_t channels, float divide_by,
                float* room, T* out) {
-  constexpr int kGroup = 8;
   float *sum = room, *lost = room + padded(channels);
   for (int64_t c = 0; c < padded(channels); c += kFloats) {
     store(sum + c, Op::none());
@@ -157,27 +168,28 @@ void channels_forward(const PoolingProblem& p, const PoolingArgs& args, const Po
   else forward_channels<Sum, T>(p, args, share, room);
 }
 
+// Takes what is larger, or the first NaN. In order of taps, it leaves the first maximum.
+MINIDNN_HD void take_larger(Floats& best, Ints& at, Floats v, Ints v_at) {
+  const Ints larger = ~(v <= best) & (best == best);
+  best = larger ? v : best;
+  at = larger ? v_at : at;
+}
+
 // What a window passes on, a line per output position in the order of T's lanes: the number of the first maximum as an
-// integer, or for averages the share of each element.
+// integer, -1 if there is none, or for averages the share of each element.
 template <class T>
-void find_maxima(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const T* x, int64_t channels, float* line) {
-  const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);
-  auto find = [&](int64_t channel, auto load, Ints& first, Ints& second) __attribute__((always_inline)) {
-    Pair best{};
+void find_maxima(const T* const* taps, const int32_t* numbers, int64_t n, int64_t channels, float* line) {
+  auto find = [&](int64_t c, auto load, Ints& first, Ints& second) __attribute__((always_inline)) {
     first = second = Ints{} - 1;
-    for (int64_t a = r0.begin; a < r0.end; ++a)
-      for (int64_t b = r1.begin; b < r1.end; ++b)
-        for (int64_t c = r2.begin; c < r2.end; ++c) {
-          const Pair v = load(x + tap_offset(p, at, a, b, c) + channel);
-          const Ints number = Ints{} + int32_t((a * p.window[1] + b) * p.window[2] + c);
-          auto replace = [&](Floats& best, Ints& found, Floats v) __attribute__((always_inline)) {
-            const Ints larger = (~(v <= best) & (best == best)) | (found < 0);
-            best = larger ? v : best;
-            found = larger ? number : found;
-          };
-          replace(best.first, first, v.first);
-          replace(best.second, second, v.second);
-        }
+    if (n == 0) return;
+    Pair best = load(taps[0] + c);
+    first = second = Ints{} + numbers[0];
+    for (int64_t i = 1; i < n; ++i) {
+      const Pair v = load(taps[i] + c);
+      const Ints number = Ints{} + numbers[i];
+      take_larger(best.first, first, v.first, number);
+      take_larger(best.second, second, v.second, number);
+    }
   };
   int64_t c = 0;
   Ints first, second;
@@ -187,8 +199,8 @@ void find_maxima(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], cons
     store(line + c + kFloats, (Floats)second);
   }
   for (; c < channels; c += kFloats) {
-    const int64_t n = min_of<int64_t>(kFloats, channels - c);
-    find(c, [=](const T* from) { return Pair{load_first(from, n), Floats{}}; }, first, second);
+    const int64_t some = min_of<int64_t>(kFloats, channels - c);
+    find(c, [=](const T* from) { return Pair{load_first(from, some), Floats{}}; }, first, second);
     store(line + c, (Floats)first);
   }
 }
@@ -259,31 +271,66 @@ void backward_channels(const PoolingProblem& p, const PoolingArgs& args, const P
     auto dy_at = [&](const int64_t(&at)[kMaxSpatial]) {
       return dy + at[0] * p.dy.stride[2] + at[1] * p.dy.stride[3] + at[2] * p.dy.stride[4];
     };
+    // In room: the windows' lines, the taps of one, and the windows over each index of the last axis, one after the other.
+    float* after = room + count[0] * count[1] * count[2] * line;
+    const T** taps = reinterpret_cast<const T**>(after);
+    int32_t* numbers = reinterpret_cast<int32_t*>(taps + p.window[0] * p.window[1] * p.window[2]);
+    struct Over {
+      int32_t position, tap;
+    };
+    Over* over = reinterpret_cast<Over*>(numbers + p.window[0] * p.window[1] * p.window[2]);
+    const int64_t most_over = pooling::most_windows_over(p, 2);
+    for (int64_t h2 = begin[2]; h2 < end[2]; ++h2) {
+      Over* to = over + (h2 - begin[2]) * (most_over + 1);
+      const Range positions = windows_over(p, 2, h2);
+      for (int64_t q = positions.begin; q < positions.end; ++q)
+        if (const int64_t tap = tap_on(p, 2, q, h2); tap >= 0) *to++ = {int32_t(q), int32_t(tap)};
+      to->position = -1;
+    }
+
     int64_t at[kMaxSpatial];
     for (at[0] = windows[0].begin; at[0] < windows[0].end; ++at[0])
-      for (at[1] = windows[1].begin; at[1] < windows[1].end; ++at[1])
+      for (at[1] = windows[1].begin; at[1] < windows[1].end; ++at[1]) {
+        const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]);
         for (at[2] = windows[2].begin; at[2] < windows[2].end; ++at[2]) {
           float* to = room + number_of(at) * line;
-          if constexpr (is_max) find_maxima(p, at, x, channels, to);
-          else share_out(dy_at(at), channels, divisor_of(p, at[0], at[1], at[2]), to);
+          if constexpr (is_max) {
+            const Range r2 = taps_in_x(p, 2, at[2]);
+            int64_t n = 0;
+            for (int64_t a = r0.begin; a < r0.end; ++a)
+              for (int64_t b = r1.begin; b < r1.end; ++b)
+                for (int64_t c = r2.begin; c < r2.end; ++c) {
+                  taps[n] = x + tap_offset(p, at, a, b, c);
+                  numbers[n++] = int32_t((a * p.window[1] + b) * p.window[2] + c);
+                }
+            find_maxima(taps, numbers, n, channels, to);
+          } else {
+            share_out(dy_at(at), channels, divisor_of(p, at[0], at[1], at[2]), to);
+          }
         }
+      }
     Streamer<T> stream(out);
     for (int64_t h0 = begin[0]; h0 < end[0]; ++h0)
       for (int64_t h1 = begin[1]; h1 < end[1]; ++h1) {
+        Source<T> lines[kMaxWindowsOver];  // of windows over h0 and h1, at position 0 of the last axis
+        int64_t lines_over = 0;
         const Range over0 = windows_over(p, 0, h0), over1 = windows_over(p, 1, h1);
+        for (at[0] = over0.begin, at[2] = 0; at[0] < over0.end; ++at[0])
+          for (at[1] = over1.begin; at[1] < over1.end; ++at[1]) {
+            const int64_t a = tap_on(p, 0, at[0], h0), b = tap_on(p, 1, at[1], h1);
+            if (a >= 0 && b >= 0)
+              lines[lines_over++] = {room + number_of(at) * line, dy_at(at),
+                                     int32_t((a * p.window[1] + b) * p.window[2])};
+          }
         T* to = out + h0 * p.out.stride[2] + h1 * p.out.stride[3] + begin[2] * p.out.stride[4];
-        for (int64_t h2 = begin[2]; h2 < end[2]; ++h2, to += p.out.stride[4]) {
+        const Over* over_h2 = over;
+        for (int64_t h2 = begin[2]; h2 < end[2]; ++h2, to += p.out.stride[4], over_h2 += most_over + 1) {
           Source<T> sources[kMaxWindowsOver];
           int64_t n = 0;
-          const Range over2 = windows_over(p, 2, h2);
-          for (at[0] = over0.begin; at[0] < over0.end; ++at[0])
-            for (at[1] = over1.begin; at[1] < over1.end; ++at[1])
-              for (at[2] = over2.begin; at[2] < over2.end; ++at[2]) {
-                const int64_t a = tap_on(p, 0, at[0], h0), b = tap_on(p, 1, at[1], h1), c = tap_on(p, 2, at[2], h2);
-                if (a < 0 || b < 0 || c < 0) continue;
-                sources[n++] = {room + number_of(at) * line, dy_at(at),
-                                int32_t((a * p.window[1] + b) * p.window[2] + c)};
-              }
+          for (int64_t i = 0; i < lines_over; ++i)
+            for (const Over* o = over_h2; o->position >= 0; ++o)
+              sources[n++] = {lines[i].line + o->position * line, lines[i].dy + o->position * p.dy.stride[4],
+                              lines[i].tap + o->tap};
           if (!share.stream) {
             gather<is_max>(sources, n, channels, to);
             continue;
@@ -316,16 +363,18 @@ void join_few(const T* const* lines, int n, bool more, int64_t length, float* to
     for (int k = 1; k < n; ++k) v = Op::join(v, load(lines[k] + i));
     return v;
   };
+  auto whole = [](const T* from) { return load_floats(from); };
   int64_t i = 0;
   for (; i + kFloats <= length; i += kFloats) {
-    Floats v = joined(i, [](const T* from) { return load_floats(from); });
-    if (more) v = Op::join(load(to + i), v);
-    store(to + i, v);
+    const Floats v = joined(i, whole);
+    store(to + i, more ? Op::join(load(to + i), v) : v);
   }
-  if (const int64_t left = length - i; left > 0) {
-    Floats v = joined(i, [=](const T* from) { return load_first(from, left); });
-    if (more) v = Op::join(load_first(to + i, left), v);
-    store_first(to + i, left, v);
+  const int64_t left = length - i;
+  if (left > 0 && i > 0 && !more) {
+    store(to + length - kFloats, joined(length - kFloats, whole));
+  } else if (left > 0) {
+    const Floats v = joined(i, [=](const T* from) { return load_first(from, left); });
+    store_first(to + i, left, more ? Op::join(load_first(to + i, left), v) : v);
   }
 }
 
@@ -374,15 +423,16 @@ MINIDNN_HD void from_phases(const float* phases, int64_t n, int64_t stride, int6
     for (int64_t phase = 0; phase < stride && i < n; ++phase) line[i++] = phases[phase * pitch + column];
 }
 
+// Nothing is written past the end.
 template <class T> MINIDNN_HD void to_floats(const T* from, int64_t n, float* to) {
-  int64_t i = 0;
-  for (; i + kFloats <= n; i += kFloats) store(to + i, load_floats(from + i));
-  if (i < n) store(to + i, load_first(from + i, n - i));
+  join_few<Sum>(&from, 1, false, n, to);
 }
 template <class T> MINIDNN_HD void from_floats(const float* from, int64_t n, T* to) {
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) store_floats(to + i, load(from + i));
-  if (i < n) store_first(to + i, n - i, load(from + i));
+  if (i == n) return;
+  if (i > 0) store_floats(to + n - kFloats, load(from + n - kFloats));
+  else store_first(to, n, load(from));
 }
 
 // How many elements the windows at each position of the last dimension count; with the others', what averages divide by.
@@ -494,110 +544,196 @@ template <class T> struct PlaneWriter {
   }
 };
 
-// dx of one plane: each window adds its dy at its first maximum, windows in order.
-template <class T>
-void scatter_plane(const PoolingProblem& p, const T* x, const T* dy, PlaneWriter<T>& out, float* room) {
+// Calls f(first window position, tap) for the windows over the elements of one phase of the last dimension, windows in
+// order: element j * stride + phase lies in the window at position first + j.
+template <class F> MINIDNN_HD void each_window_over(const PoolingProblem& p, int64_t phase, F f) {
+  const int64_t stride = p.spatial.stride[2];
+  for (int64_t r = p.window[2]; r-- > 0;)
+    if (const int64_t from = phase + p.spatial.before[2] - r * p.spatial.dilation[2]; from % stride == 0)
+      f(from / stride, r);
+}
+
+// The maxima of one plane: for each window `found` gets what says where its first one lies, row_value(row, a, b) plus
+// tap_value times the tap along the last dimension; kNowhere if it sees nothing.
+constexpr int32_t kNowhere = INT32_MIN;
+template <class T, class RowValue>
+MINIDNN_HD void find_maxima_of_plane(const PoolingProblem& p, const T* x, int32_t tap_value, RowValue row_value,
+                                     float* room, int32_t* found, int64_t found_pitch) {
   const int64_t W = spatial_size(p.x, 2), H1 = spatial_size(p.x, 1), rows = spatial_size(p.x, 0) * H1;
   const int64_t Q = spatial_size(p.dy, 2), stride = p.spatial.stride[2], before = p.spatial.before[2];
-  const int64_t window = p.window[2], step = p.spatial.dilation[2], pitch = pooling::phase_pitch(p, W);
-  float *sums = room + rows * stride * pitch, *line = sums + padded(rows * W);
-  int32_t* found = reinterpret_cast<int32_t*>(line + padded(max_of(W, Q)));  // the index in the plane, by window
-  int32_t* taps = found + padded(Q);                                         // where their elements lie in the phases
-  for (int64_t i = 0; i < rows * W; ++i) sums[i] = 0;
+  const int64_t span = pooling::line_span(p), pitch = pooling::phase_pitch(p, span), line_pitch = padded(Q);
+  float *line = room, *phases = line + padded(span), *values = phases + stride * pitch;
+  int32_t* taps = reinterpret_cast<int32_t*>(values + rows * line_pitch);
+  const int64_t inside = max_of<int64_t>(min_of(W, span - before), 0);
+  auto row_of_x = [&](int64_t row) { return x + row / H1 * p.x.stride[2] + row % H1 * p.x.stride[3]; };
+  if (stride == 1) phases = line;
+  for (int64_t i = 0; i < padded(span); ++i) line[i] = -INFINITY;
+
+  // Across: each row's maxima, padding being -Inf.
   for (int64_t row = 0; row < rows; ++row) {
-    const T* from = x + row / H1 * p.x.stride[2] + row % H1 * p.x.stride[3];
-    float* phases = room + row * stride * pitch;
-    if (stride == 1) {
-      to_floats(from, W, phases);
-    } else {
-      to_floats(from, W, line);
-      to_phases(line, W, stride, pitch, phases);
+    to_floats(row_of_x(row), inside, line + min_of(before, span));
+    if (stride > 1) to_phases(line, span, stride, pitch, phases);
+    for (int64_t q = 0; q < Q; q += kFloats) {
+      Floats best = load(phases + q);
+      Ints at{};
+      for (int64_t r = 1; r < p.window[2]; ++r) {
+        const int64_t from = r * p.spatial.dilation[2];
+        const float* tap = stride == 1 ? phases + from : phases + from % stride * pitch + from / stride;
+        take_larger(best, at, load(tap + q), Ints{} + int32_t(r) * tap_value);
+      }
+      store(values + row * line_pitch + q, best);
+      store(taps + row * line_pitch + q, at);
     }
   }
-  // Windows that lie inside x, and what their taps are apart from them.
-  const int64_t first = ceil_div(before, stride), reach = W - 1 - (window - 1) * step + before;
-  const int64_t last = reach < 0 ? 0 : min_of(reach / stride + 1, Q);
-  for (int64_t r = 0; r < window; ++r) {
-    const int64_t at = r * step - before, phase = (at % stride + stride) % stride;
-    taps[r] = int32_t(phase * pitch + (at - phase) / stride);
-  }
-  constexpr int32_t kNowhere = INT32_MIN;  // less q stride, an index may be negative
-  Ints lane;
-  for (int i = 0; i < kFloats; ++i) lane[i] = i;
+  // Down.
   for (int64_t p0 = 0; p0 < spatial_size(p.dy, 0); ++p0)
-    for (int64_t p1 = 0; p1 < spatial_size(p.dy, 1); ++p1) {
+    for (int64_t p1 = 0; p1 < spatial_size(p.dy, 1); ++p1, found += found_pitch) {
       const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
-      if (r0.size() * r1.size() == 0) continue;
       auto each_row = [&](auto visit) __attribute__((always_inline)) {
         for (int64_t a = r0.begin; a < r0.end; ++a)
-          for (int64_t b = r1.begin; b < r1.end; ++b)
-            visit(p.spatial.input_index(0, p0, a) * H1 + p.spatial.input_index(1, p1, b));
-      };
-      for (int64_t q = first; q < last; q += kFloats) {
-        Floats best{};
-        Ints at = Ints{} + kNowhere;
-        each_row([&](int64_t row) __attribute__((always_inline)) {
-          const float* phases = room + row * stride * pitch + q;
-          int32_t index = int32_t(row * W - before);
-          for (int64_t r = 0; r < window; ++r, index += int32_t(step)) {
-            const Floats v = load(phases + taps[r]);
-            const Ints larger = (~(v <= best) & (best == best)) | (at == kNowhere);
-            best = larger ? v : best;
-            at = larger ? Ints{} + index : at;
+          for (int64_t b = r1.begin; b < r1.end; ++b) {
+            const int64_t row = p.spatial.input_index(0, p0, a) * H1 + p.spatial.input_index(1, p1, b);
+            visit(row, row_value(row, a, b));
           }
+      };
+      bool doubtful = false;
+      for (int64_t q = 0; q < Q; q += kFloats) {
+        Floats best = floats(-INFINITY);
+        Ints at = Ints{} + kNowhere;
+        each_row([&](int64_t row, int32_t value) __attribute__((always_inline)) {
+          take_larger(best, at, load(values + row * line_pitch + q), load(taps + row * line_pitch + q) + value);
         });
-        store(found + q, at + (lane + int32_t(q)) * int32_t(stride));
+        store(found + q, at);
+        for (int i = 0; i < kFloats; ++i) doubtful |= best[i] == -INFINITY;
       }
-      auto find = [&](int64_t q) {
+      if (!doubtful) continue;
+      // -Inf: an element of x, or padding, or nothing at all.
+      for (int64_t q = 0; q < Q; ++q) {
         const Range r2 = taps_in_x(p, 2, q);
         float best = 0;
-        found[q] = -1;
-        each_row([&](int64_t row) __attribute__((always_inline)) {
+        int32_t at = kNowhere;
+        each_row([&](int64_t row, int32_t value) __attribute__((always_inline)) {
           for (int64_t r = r2.begin; r < r2.end; ++r) {
-            const int64_t i = p.spatial.input_index(2, q, r);
-            const float v = room[(row * stride + i % stride) * pitch + i / stride];
-            if (found[q] >= 0 && (v <= best || best != best)) continue;
+            const float v = load_first(row_of_x(row) + p.spatial.input_index(2, q, r), 1)[0];
+            if (at != kNowhere && (v <= best || best != best)) continue;
             best = v;
-            found[q] = int32_t(row * W + i);
+            at = value + int32_t(r) * tap_value;
           }
         });
-      };
-      for (int64_t q = 0; q < min_of(first, Q); ++q) find(q);
-      for (int64_t q = max_of(last, first); q < Q; ++q) find(q);
-      to_floats(dy + p0 * p.dy.stride[2] + p1 * p.dy.stride[3], Q, line);
+        found[q] = at;
+      }
+    }
+}
+
+// Windows of few taps: an element of dx asks those over it.
+template <class T>
+void gather_maxima(const PoolingProblem& p, const T* x, const T* dy, PlaneWriter<T>& out, float* room) {
+  const int64_t W = spatial_size(p.out, 2), P0 = spatial_size(p.dy, 0), P1 = spatial_size(p.dy, 1);
+  const int64_t Q = spatial_size(p.dy, 2), stride = p.spatial.stride[2], columns = ceil_div(W, stride);
+  const int64_t pitch = pooling::phase_pitch(p, W), line_pitch = pooling::shares_pitch(p);
+  const int64_t zeros = pooling::zeros_before(p);
+  float* gradients = room;
+  int32_t* found = reinterpret_cast<int32_t*>(gradients + P0 * P1 * line_pitch);
+  float *phases = gradients + 2 * P0 * P1 * line_pitch, *line = phases + stride * pitch;
+  for (int64_t i = 0; i < P0 * P1 * line_pitch; ++i) found[i] = kNowhere;
+  find_maxima_of_plane(
+      p, x, 1, [&](int64_t, int64_t a, int64_t b) { return int32_t((a * p.window[1] + b) * p.window[2]); },
+      line + padded(W), found + zeros, line_pitch);
+  for (int64_t p0 = 0; p0 < P0; ++p0)
+    for (int64_t p1 = 0; p1 < P1; ++p1) {
+      int32_t* behind = found + (p0 * P1 + p1) * line_pitch + zeros + Q;
+      for (int i = 0; i < kFloats; ++i) behind[i] = kNowhere;
+      to_floats(dy + p0 * p.dy.stride[2] + p1 * p.dy.stride[3], Q, gradients + (p0 * P1 + p1) * line_pitch + zeros);
+    }
+  for (int64_t h0 = 0; h0 < spatial_size(p.out, 0); ++h0)
+    for (int64_t h1 = 0; h1 < spatial_size(p.out, 1); ++h1) {
+      struct {
+        int64_t line;
+        int32_t tap;
+      } over[kMaxWindowsOver];
+      int lines = 0;
+      const Range over0 = windows_over(p, 0, h0), over1 = windows_over(p, 1, h1);
+      for (int64_t p0 = over0.begin; p0 < over0.end; ++p0)
+        for (int64_t p1 = over1.begin; p1 < over1.end; ++p1) {
+          const int64_t a = tap_on(p, 0, p0, h0), b = tap_on(p, 1, p1, h1);
+          if (a >= 0 && b >= 0)
+            over[lines++] = {(p0 * P1 + p1) * line_pitch + zeros, int32_t((a * p.window[1] + b) * p.window[2])};
+        }
+      for (int64_t phase = 0; phase < stride; ++phase) {
+        struct {
+          int64_t first;
+          int32_t tap;
+        } windows[kMaxWindowsOver];
+        int n = 0;
+        each_window_over(p, phase, [&](int64_t first, int64_t tap) { windows[n++] = {first, int32_t(tap)}; });
+        for (int64_t j = 0; j < columns; j += kFloats) {
+          Floats sum{};
+          for (int k = 0; k < lines; ++k)
+            for (int i = 0; i < n; ++i) {
+              const int64_t at = over[k].line + windows[i].first + j;
+              const Ints chosen = load(found + at) == over[k].tap + windows[i].tap;
+              sum += (Floats)(chosen & (Ints)load(gradients + at));
+            }
+          store(phases + phase * pitch + j, sum);
+        }
+      }
+      if (stride > 1) from_phases(phases, W, stride, pitch, line);
+      out.line(h0, h1, stride > 1 ? line : phases);
+    }
+}
+
+// Windows of many taps: each adds its dy to the element that it found, windows in order.
+template <class T>
+void scatter_maxima(const PoolingProblem& p, const T* x, const T* dy, PlaneWriter<T>& out, float* room) {
+  const int64_t W = spatial_size(p.out, 2), H1 = spatial_size(p.out, 1), rows = spatial_size(p.out, 0) * H1;
+  const int64_t P0 = spatial_size(p.dy, 0), P1 = spatial_size(p.dy, 1), Q = spatial_size(p.dy, 2);
+  const int64_t before = p.spatial.before[2], line_pitch = padded(Q);
+  float *sums = room, *gradients = sums + padded(rows * W);
+  int32_t* found = reinterpret_cast<int32_t*>(gradients + line_pitch);
+  find_maxima_of_plane(
+      p, x, int32_t(p.spatial.dilation[2]), [&](int64_t row, int64_t, int64_t) { return int32_t(row * W - before); },
+      gradients + (1 + P0 * P1) * line_pitch, found, line_pitch);
+  for (int64_t i = 0; i < rows * W; ++i) sums[i] = 0;
+  for (int64_t p0 = 0; p0 < P0; ++p0)
+    for (int64_t p1 = 0; p1 < P1; ++p1, found += line_pitch) {
+      to_floats(dy + p0 * p.dy.stride[2] + p1 * p.dy.stride[3], Q, gradients);
       for (int64_t q = 0; q < Q; ++q)
-        if (found[q] >= 0) sums[found[q]] += line[q];
+        if (found[q] != kNowhere) sums[found[q] + q * p.spatial.stride[2]] += gradients[q];
     }
   for (int64_t row = 0; row < rows; ++row) out.line(row / H1, row % H1, sums + row * W);
 }
 
-// dx of one plane for averages: dy by what its window divides by, summed down, then across.
+// Averages: dy by what its window divides by, summed down, then across.
 template <class T>
-void spread_plane(const PoolingProblem& p, const T* dy, const float* counts, PlaneWriter<T>& out, float* room) {
+void spread_averages(const PoolingProblem& p, const T* dy, const float* counts, PlaneWriter<T>& out, float* room) {
   const int64_t W = spatial_size(p.out, 2), P0 = spatial_size(p.dy, 0), P1 = spatial_size(p.dy, 1);
   const int64_t Q = spatial_size(p.dy, 2), stride = p.spatial.stride[2], columns = ceil_div(W, stride);
-  const int64_t pitch = pooling::phase_pitch(p, W), shares_pitch = pooling::shares_pitch(p);
+  const int64_t pitch = pooling::phase_pitch(p, W), line_pitch = pooling::shares_pitch(p);
   const int64_t zeros = pooling::zeros_before(p);
-  float *down = room + P0 * P1 * shares_pitch, *phases = down + shares_pitch, *line = phases + stride * pitch;
+  float *down = room + P0 * P1 * line_pitch, *phases = down + line_pitch, *line = phases + stride * pitch;
   for (int64_t p0 = 0; p0 < P0; ++p0)
     for (int64_t p1 = 0; p1 < P1; ++p1) {
-      float* shares = room + (p0 * P1 + p1) * shares_pitch + zeros;
+      float* shares = room + (p0 * P1 + p1) * line_pitch + zeros;
       to_floats(dy + p0 * p.dy.stride[2] + p1 * p.dy.stride[3], Q, shares);
       divide(shares, Q, counts, float(counted_by(p, 0, p0) * counted_by(p, 1, p1)));
     }
+  const bool one = pooling::sees_all_as_a_run(p);  // then all of the plane is one number
+  for (int64_t i = 0; one && i < W; ++i) line[i] = room[zeros];
   for (int64_t h0 = 0; h0 < spatial_size(p.out, 0); ++h0)
     for (int64_t h1 = 0; h1 < spatial_size(p.out, 1); ++h1) {
+      if (one) {
+        out.line(h0, h1, line);
+        continue;
+      }
       const Range over0 = windows_over(p, 0, h0), over1 = windows_over(p, 1, h1);
-      Joiner<Sum, float> rows{down, shares_pitch};
+      Joiner<Sum, float> rows{down, line_pitch};
       for (int64_t p0 = over0.begin; p0 < over0.end; ++p0)
         for (int64_t p1 = over1.begin; p1 < over1.end; ++p1)
-          if (tap_on(p, 0, p0, h0) >= 0 && tap_on(p, 1, p1, h1) >= 0) rows.add(room + (p0 * P1 + p1) * shares_pitch);
+          if (tap_on(p, 0, p0, h0) >= 0 && tap_on(p, 1, p1, h1) >= 0) rows.add(room + (p0 * P1 + p1) * line_pitch);
       rows.finish();
       for (int64_t phase = 0; phase < stride; ++phase) {
         Joiner<Sum, float> across{phases + phase * pitch, (columns + kFloats - 1) / kFloats * kFloats};
-        for (int64_t r = 0; r < p.window[2]; ++r)
-          if (const int64_t from = phase + p.spatial.before[2] - r * p.spatial.dilation[2]; from % stride == 0)
-            across.add(down + zeros + from / stride);
+        each_window_over(p, phase, [&](int64_t first, int64_t) { across.add(down + zeros + first); });
         across.finish();
       }
       if (stride > 1) from_phases(phases, W, stride, pitch, line);
@@ -607,19 +743,19 @@ void spread_plane(const PoolingProblem& p, const T* dy, const float* counts, Pla
 
 template <class T>
 void rows_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  const int64_t C = p.x.shape[1], Q = spatial_size(p.dy, 2);
-  float* counts = room + pooling::rows_backward_room(p) - padded(Q);
-  if (p.mode != PoolingMode::max) {
-    for (int64_t i = 0; i < pooling::rows_backward_room(p) - padded(Q); ++i) room[i] = 0;
-    count_line(p, Q, counts);
-  }
+  const int64_t C = p.x.shape[1], Q = spatial_size(p.dy, 2), floats = pooling::rows_backward_room(p);
+  float* counts = room + floats - padded(Q);
+  for (int64_t i = 0; i < floats - padded(Q); ++i) room[i] = 0;  // what lies around lines
+  if (p.mode != PoolingMode::max) count_line(p, Q, counts);
   for (int64_t plane = share.begin; plane < share.end; ++plane) {
     auto of = [&](auto* base, const TensorDesc& d) { return base + plane / C * d.stride[0] + plane % C * d.stride[1]; };
     T* out = of(static_cast<T*>(args.out), p.out);
     const T* dy = of(static_cast<const T*>(args.dy), p.dy);
+    const T* x = of(static_cast<const T*>(args.x), p.x);
     PlaneWriter<T> writer{p, out, share.stream, Streamer<T>(out)};
-    if (p.mode == PoolingMode::max) scatter_plane(p, of(static_cast<const T*>(args.x), p.x), dy, writer, room);
-    else spread_plane(p, dy, counts, writer, room);
+    if (p.mode != PoolingMode::max) spread_averages(p, dy, counts, writer, room);
+    else if (pooling::gathers(p)) gather_maxima(p, x, dy, writer, room);
+    else scatter_maxima(p, x, dy, writer, room);
     if (share.stream) writer.stream.finish();
   }
 }

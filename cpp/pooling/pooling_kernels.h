@@ -38,7 +38,7 @@ MINIDNN_HD int64_t padded(int64_t n) { return (n + 63) / 32 * 32; }
 // The last dimension by the stride of windows: element i is element i / stride of phase i % stride. Forward, element 0 is
 // the first that a window touches, padding included; backward, that of x.
 MINIDNN_HD int64_t line_span(const PoolingProblem& p) {
-  return (spatial_size(p.out, 2) - 1) * p.spatial.stride[2] + (p.window[2] - 1) * p.spatial.dilation[2] + 1;
+  return (spatial_size(p.dy, 2) - 1) * p.spatial.stride[2] + (p.window[2] - 1) * p.spatial.dilation[2] + 1;
 }
 MINIDNN_HD int64_t phase_pitch(const PoolingProblem& p, int64_t elements) {
   return padded(ceil_div(elements, p.spatial.stride[2]));
@@ -65,17 +65,34 @@ MINIDNN_HD bool sees_all_as_a_run(const PoolingProblem& p) {
   return true;
 }
 
+// Windows over one index of x along dimension i, at most.
+MINIDNN_HD int64_t most_windows_over(const PoolingProblem& p, int i) {
+  return min_of((p.window[i] - 1) * p.spatial.dilation[i] / p.spatial.stride[i] + 1, spatial_size(p.dy, i));
+}
+// Backward along rows: whether elements of dx ask windows for what they found, or windows tell them.
+MINIDNN_HD bool gathers(const PoolingProblem& p) {
+  constexpr int64_t kFewTaps = 32;
+  return p.window[0] * p.window[1] * p.window[2] <= kFewTaps;
+}
+
 // Floats of room that a call needs.
 MINIDNN_HD int64_t channels_forward_room(int64_t channels) { return 2 * padded(channels); }
+// `positions` of windows, and `indices` of dx along the last axis, are those of an item.
+MINIDNN_HD int64_t channels_backward_room(const PoolingProblem& p, int64_t positions, int64_t indices) {
+  const int64_t taps = p.window[0] * p.window[1] * p.window[2];
+  return positions * padded(p.x.shape[1]) + padded(3 * taps + indices * (most_windows_over(p, 2) + 1) * 2);
+}
 MINIDNN_HD int64_t rows_forward_room(const PoolingProblem& p) {
-  return padded(line_span(p)) + p.spatial.stride[2] * phase_pitch(p, line_span(p)) + 2 * padded(spatial_size(p.out, 2));
+  return padded(line_span(p)) + p.spatial.stride[2] * phase_pitch(p, line_span(p)) + 2 * padded(spatial_size(p.dy, 2));
 }
 MINIDNN_HD int64_t rows_backward_room(const PoolingProblem& p) {
-  const int64_t W = spatial_size(p.x, 2), rows = spatial_size(p.x, 0) * spatial_size(p.x, 1), Q = spatial_size(p.dy, 2);
-  const int64_t phases = p.spatial.stride[2] * phase_pitch(p, W);
-  if (p.mode == PoolingMode::max)
-    return rows * phases + padded(rows * W) + padded(max_of(W, Q)) + padded(Q) + padded(p.window[2]);
-  return (spatial_size(p.dy, 0) * spatial_size(p.dy, 1) + 1) * shares_pitch(p) + phases + padded(W) + padded(Q);
+  const int64_t W = spatial_size(p.x, 2), rows = spatial_size(p.x, 0) * spatial_size(p.x, 1);
+  const int64_t windows = spatial_size(p.dy, 0) * spatial_size(p.dy, 1), Q = spatial_size(p.dy, 2);
+  const int64_t line = p.spatial.stride[2] * phase_pitch(p, W) + padded(W);
+  if (p.mode != PoolingMode::max) return (windows + 1) * shares_pitch(p) + line + padded(Q);
+  const int64_t find = padded(line_span(p)) + p.spatial.stride[2] * phase_pitch(p, line_span(p)) + 2 * rows * padded(Q);
+  if (gathers(p)) return 2 * windows * shares_pitch(p) + line + find + padded(Q);
+  return padded(rows * W) + (1 + windows) * padded(Q) + find + padded(Q);
 }
 
 }  // namespace pooling

@@ -355,9 +355,9 @@ void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const P
 
 // ---- The last dimension contiguous ----
 
-// One line out of several, joined to what `to` holds if `more`.
+// One line out of several, joined to what `to` holds if `more`. Nothing is written past the end.
 template <class Op, class T>
-void join_few(const T* const* lines, int n, bool more, int64_t length, float* to) {
+void join_lines(const T* const* lines, int n, bool more, int64_t length, float* to) {
   auto joined = [&](int64_t i, auto load) __attribute__((always_inline)) {
     Floats v = load(lines[0] + i);
     for (int k = 1; k < n; ++k) v = Op::join(v, load(lines[k] + i));
@@ -375,78 +375,6 @@ void join_few(const T* const* lines, int n, bool more, int64_t length, float* to
   } else if (left > 0) {
     const Floats v = joined(i, [=](const T* from) { return load_first(from, left); });
     store_first(to + i, left, more ? Op::join(load_first(to + i, left), v) : v);
-  }
-}
-
-constexpr int kLines = 8;  // that are joined at a time
-
-// Collects lines and joins them; finish() leaves none behind.
-template <class Op, class T> struct Joiner {
-  float* to;
-  int64_t length;
-  const T* lines[kLines]{};
-  int n = 0;
-  bool more = false;
-  MINIDNN_HD void add(const T* line) {
-    lines[n++] = line;
-    if (n == kLines) join();
-  }
-  MINIDNN_HD void join() {
-    join_few<Op>(lines, n, more, length, to);
-    n = 0, more = true;
-  }
-  MINIDNN_HD void finish() {
-    if (n > 0) join();
-    else if (!more)
-      for (int64_t i = 0; i < length; ++i) to[i] = Op::none()[0];
-  }
-};
-
-// Element i of a line to element i / stride of phase i % stride, and back. Up to a vector more is written to each.
-template <class T> MINIDNN_HD void to_phases(const T* line, int64_t n, int64_t stride, int64_t pitch, float* phases) {
-  int64_t i = 0;
-  if (stride == 2)
-    for (; i + kPair <= n; i += kPair) {
-      const Pair p = load_as_pair<bfloat16>(line + i);
-      store(phases + i / 2, p.first);
-      store(phases + pitch + i / 2, p.second);
-    }
-  for (int64_t column = i / stride; i < n; ++column)
-    for (int64_t phase = 0; phase < stride && i < n; ++phase) phases[phase * pitch + column] = line[i++];
-}
-MINIDNN_HD void from_phases(const float* phases, int64_t n, int64_t stride, int64_t pitch, float* line) {
-  int64_t i = 0;
-  if (stride == 2)
-    for (; i + kPair <= n; i += kPair)
-      store_from_pair<bfloat16>(line + i, Pair{load(phases + i / 2), load(phases + pitch + i / 2)});
-  for (int64_t column = i / stride; i < n; ++column)
-    for (int64_t phase = 0; phase < stride && i < n; ++phase) line[i++] = phases[phase * pitch + column];
-}
-
-// Nothing is written past the end.
-template <class T> MINIDNN_HD void to_floats(const T* from, int64_t n, float* to) {
-  join_few<Sum>(&from, 1, false, n, to);
-}
-template <class T> MINIDNN_HD void from_floats(const float* from, int64_t n, T* to) {
-  int64_t i = 0;
-  for (; i + kFloats <= n; i += kFloats) store_floats(to + i, load(from + i));
-  if (i == n) return;
-  if (i > 0) store_floats(to + n - kFloats, load(from + n - kFloats));
-  else store_first(to, n, load(from));
-}
-
-// How many elements the windows at each position of the last dimension count; with the others', what averages divide by.
-MINIDNN_HD int64_t counted_by(const PoolingProblem& p, int i, int64_t at) {
-  return p.mode == PoolingMode::avg ? detail::counted<PoolingMode::avg>(p, i, at)
-                                    : detail::counted<PoolingMode::avg_exclude_padding>(p, i, at);
-}
-void count_line(const PoolingProblem& p, int64_t positions, float* line) {
-  for (int64_t q = 0; q < padded(positions); ++q) line[q] = q < positions ? float(counted_by(p, 2, q)) : 1;
-}
-MINIDNN_HD void divide(float* line, int64_t n, const float* counts, float others) {
-  for (int64_t i = 0; i < n; i += kFloats) {
-    const Floats divide_by = load(counts + i) * others, one = floats(1);
-    store(line + i, load(line + i) / (divide_by < one ? one : divide_by));
   }
 }
 
@@ -475,149 +403,277 @@ template <class Op, class T> float pool_run(const T* x, int64_t n) {
   }
 }
 
-template <class Op, class T>
-void forward_rows(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  const int64_t P0 = spatial_size(p.out, 0), P1 = spatial_size(p.out, 1), Q = spatial_size(p.out, 2);
-  const int64_t C = p.x.shape[1], W = spatial_size(p.x, 2), stride = p.spatial.stride[2], before = p.spatial.before[2];
-  const int64_t span = pooling::line_span(p), pitch = pooling::phase_pitch(p, span);
-  float *line = room, *phases = line + padded(span), *counts = phases + stride * pitch, *result = counts + padded(Q);
-  if (stride == 1) phases = line;
-  const bool average = p.mode != PoolingMode::max;
-  if (average) count_line(p, Q, counts);
-  const bool whole = pooling::sees_all_as_a_run(p);
-  // Of the line, what lies in x; the rest stays as it is.
-  const int64_t inside = max_of<int64_t>(min_of(W, span - before), 0);
-  for (int64_t i = 0; i < padded(span); ++i) line[i] = Op::none()[0];
-  for (int64_t item = share.begin; item < share.end; ++item) {
-    const int64_t at[kMaxSpatial] = {item / P1 % P0, item % P1, 0};
-    const int64_t plane = item / P1 / P0;
-    const T* x = static_cast<const T*>(args.x) + plane / C * p.x.stride[0] + plane % C * p.x.stride[1];
-    T* out = static_cast<T*>(args.out) + plane / C * p.out.stride[0] + plane % C * p.out.stride[1] +
-             at[0] * p.out.stride[2] + at[1] * p.out.stride[3];
-    const float others = average ? float(counted_by(p, 0, at[0]) * counted_by(p, 1, at[1])) : 1;
-    if (whole) {
-      const float v = pool_run<Op>(x, spatial_size(p.x, 0) * spatial_size(p.x, 1) * W);
-      const Floats y = floats(v / (average ? max_of(others * counts[0], 1.0f) : 1));
-      store_first(out, 1, y);
-      continue;
-    }
-    const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]);
-    Joiner<Op, T> down{line + min_of(before, span), inside};
-    for (int64_t a = r0.begin; a < r0.end; ++a)
-      for (int64_t b = r1.begin; b < r1.end; ++b)
-        down.add(x + p.spatial.input_index(0, at[0], a) * p.x.stride[2] +
-                 p.spatial.input_index(1, at[1], b) * p.x.stride[3]);
-    down.finish();
-    if (stride > 1) to_phases(line, span, stride, pitch, phases);
-    Joiner<Op, float> across{result, (Q + kFloats - 1) / kFloats * kFloats};
-    for (int64_t r = 0; r < p.window[2]; ++r) {
-      const int64_t from = r * p.spatial.dilation[2];
-      across.add(stride == 1 ? phases + from : phases + from % stride * pitch + from / stride);
-    }
-    across.finish();
-    if (average) divide(result, Q, counts, others);
-    from_floats(result, Q, out);
-  }
+// What is done to lines in memory, for code that is compiled once for all types.
+struct Memory {
+  int64_t size;  // of an element
+  void (*read)(const void* from, int64_t n, float* to);
+  void (*write)(const float* from, int64_t n, void* to);
+  void (*max)(const void* const* lines, int n, bool more, int64_t length, float* to);
+  void (*sum)(const void* const* lines, int n, bool more, int64_t length, float* to);
+  float (*max_of_run)(const void* from, int64_t n);
+  float (*sum_of_run)(const void* from, int64_t n);
+};
+template <class Op, class T> void join_memory(const void* const* lines, int n, bool more, int64_t length, float* to) {
+  join_lines<Op>(reinterpret_cast<const T* const*>(lines), n, more, length, to);
+}
+template <class T> void read_line(const void* from, int64_t n, float* to) {
+  const T* line = static_cast<const T*>(from);
+  join_lines<Sum>(&line, 1, false, n, to);
+}
+template <class T> void write_line(const float* from, int64_t n, void* to) {
+  T* line = static_cast<T*>(to);
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) store_floats(line + i, load(from + i));
+  if (i == n) return;
+  if (i > 0) store_floats(line + n - kFloats, load(from + n - kFloats));
+  else store_first(line, n, load(from));
+}
+template <class Op, class T> float pool_memory(const void* from, int64_t n) {
+  return pool_run<Op>(static_cast<const T*>(from), n);
 }
 template <class T>
-void rows_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  if (p.mode == PoolingMode::max) forward_rows<Max, T>(p, args, share, room);
-  else forward_rows<Sum, T>(p, args, share, room);
+constexpr Memory memory_of = {sizeof(T),           read_line<T>,        write_line<T>,      join_memory<Max, T>,
+                              join_memory<Sum, T>, pool_memory<Max, T>, pool_memory<Sum, T>};
+
+// Collects lines and joins them; finish() leaves none behind.
+struct Joiner {
+  void (*join)(const void* const* lines, int n, bool more, int64_t length, float* to);
+  float none;
+  int64_t length;
+  float* to;
+  static constexpr int kLines = 8;
+  const void* lines[kLines]{};
+  int n = 0;
+  bool more = false;
+  void add(const void* line) {
+    lines[n++] = line;
+    if (n == kLines) join_now();
+  }
+  void finish() {
+    if (n > 0) join_now();
+    else if (!more)
+      for (int64_t i = 0; i < length; ++i) to[i] = none;
+  }
+
+ private:
+  void join_now() {
+    join(lines, n, more, length, to);
+    n = 0, more = true;
+  }
+};
+
+// A problem along rows, and what is the same for all of them.
+struct Rows {
+  const PoolingProblem& p;
+  const Memory& memory;
+  const int64_t H1, W, rows;         // of x; rows: of a plane
+  const int64_t P0, P1, Q, windows;  // of y; windows: lines of a plane
+  const int64_t stride, before, window, span;
+  const bool is_max;
+  int32_t* taps;     // where the elements of a tap begin in the phases of a padded line
+  int32_t* counts;   // of the windows over the elements of each phase of x, and of those:
+  int32_t* first;    // element j stride + phase lies in window first + j
+  int32_t* numbers;  // as this tap of it
+  float* divisors;   // of averages, but for the other dimensions
+  float* room;       // for the rest
+
+  Rows(const PoolingProblem& problem, const Memory& m, float* all)
+      : p(problem),
+        memory(m),
+        H1(spatial_size(p.x, 1)),
+        W(spatial_size(p.x, 2)),
+        rows(spatial_size(p.x, 0) * H1),
+        P0(spatial_size(p.dy, 0)),
+        P1(spatial_size(p.dy, 1)),
+        Q(spatial_size(p.dy, 2)),
+        windows(P0 * P1),
+        stride(p.spatial.stride[2]),
+        before(p.spatial.before[2]),
+        window(p.window[2]),
+        span(pooling::line_span(p)),
+        is_max(p.mode == PoolingMode::max) {
+    taps = reinterpret_cast<int32_t*>(all);
+    first = taps + padded(window), numbers = first + padded(window), counts = numbers + padded(window);
+    divisors = reinterpret_cast<float*>(counts + padded(stride));
+    room = divisors + padded(Q);
+    const int64_t pitch = pooling::phase_pitch(p, span), step = p.spatial.dilation[2];
+    for (int64_t r = 0; r < window; ++r)
+      taps[r] = int32_t(stride == 1 ? r * step : r * step % stride * pitch + r * step / stride);
+    int32_t* to = first;
+    for (int64_t phase = 0; phase < stride; ++phase) {
+      const int32_t* begin = to;
+      for (int64_t r = window; r-- > 0;)  // windows in order
+        if (const int64_t from = phase + before - r * step; from % stride == 0) {
+          numbers[to - first] = int32_t(r);
+          *to++ = int32_t(from / stride);
+        }
+      counts[phase] = int32_t(to - begin);
+    }
+    if (!is_max)
+      for (int64_t q = 0; q < padded(Q); ++q) divisors[q] = q < Q ? float(counted(2, q)) : 1;
+  }
+
+  // How many elements a window at position `at` of dimension i counts.
+  int64_t counted(int i, int64_t at) const {
+    return p.mode == PoolingMode::avg ? detail::counted<PoolingMode::avg>(p, i, at)
+                                      : detail::counted<PoolingMode::avg_exclude_padding>(p, i, at);
+  }
+  void divide(float* line, float others) const {
+    for (int64_t i = 0; i < Q; i += kFloats) {
+      const Floats by = load(divisors + i) * others, one = floats(1);
+      store(line + i, load(line + i) / (by < one ? one : by));
+    }
+  }
+  Joiner joiner_of_floats(int64_t length, float* to) const {
+    return {is_max ? join_memory<Max, float> : join_memory<Sum, float>, is_max ? -INFINITY : 0, length, to};
+  }
+  const char* line_of(const void* base, const TensorDesc& d, int64_t a, int64_t b) const {
+    return static_cast<const char*>(base) + (a * d.stride[2] + b * d.stride[3]) * memory.size;
+  }
+  const char* x_row(const void* x, int64_t row) const { return line_of(x, p.x, row / H1, row % H1); }
+  char* plane_of(const void* base, const TensorDesc& d, int64_t plane) const {
+    const int64_t C = p.x.shape[1];
+    return static_cast<char*>(const_cast<void*>(base)) +
+           (plane / C * d.stride[0] + plane % C * d.stride[1]) * memory.size;
+  }
+};
+
+// Element i of a line to element i / stride of phase i % stride, and back.
+void to_phases(const float* line, int64_t n, int64_t stride, int64_t pitch, float* phases) {
+  int64_t i = 0;
+  if (stride == 2)
+    for (; i + kPair <= n; i += kPair) {
+      const Pair p = load_as_pair<bfloat16>(line + i);
+      store(phases + i / 2, p.first);
+      store(phases + pitch + i / 2, p.second);
+    }
+  for (int64_t column = i / stride; i < n; ++column)
+    for (int64_t phase = 0; phase < stride && i < n; ++phase) phases[phase * pitch + column] = line[i++];
+}
+void from_phases(const float* phases, int64_t n, int64_t stride, int64_t pitch, float* line) {
+  int64_t i = 0;
+  if (stride == 2)
+    for (; i + kPair <= n; i += kPair)
+      store_from_pair<bfloat16>(line + i, Pair{load(phases + i / 2), load(phases + pitch + i / 2)});
+  for (int64_t column = i / stride; i < n; ++column)
+    for (int64_t phase = 0; phase < stride && i < n; ++phase) line[i++] = phases[phase * pitch + column];
+}
+
+void forward_rows(const Rows& r, const PoolingArgs& args, const PoolingShare& share) {
+  const PoolingProblem& p = r.p;
+  const int64_t pitch = pooling::phase_pitch(p, r.span);
+  float *line = r.room, *phases = line + padded(r.span), *result = phases + r.stride * pitch;
+  if (r.stride == 1) phases = line;
+  const bool whole = pooling::sees_all_as_a_run(p);
+  // Of the line, what lies in x; the rest stays as it is.
+  const int64_t inside = max_of<int64_t>(min_of(r.W, r.span - r.before), 0);
+  const float none = r.is_max ? -INFINITY : 0;
+  for (int64_t i = 0; i < padded(r.span); ++i) line[i] = none;
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    const int64_t plane = item / r.P1 / r.P0, p0 = item / r.P1 % r.P0, p1 = item % r.P1;
+    const char* x = r.plane_of(args.x, p.x, plane);
+    void* out = const_cast<char*>(r.line_of(r.plane_of(args.out, p.out, plane), p.out, p0, p1));
+    const float others = r.is_max ? 1 : float(r.counted(0, p0) * r.counted(1, p1));
+    if (whole) {
+      result[0] = (r.is_max ? r.memory.max_of_run : r.memory.sum_of_run)(x, r.rows * r.W);
+    } else {
+      Joiner down{r.is_max ? r.memory.max : r.memory.sum, none, inside, line + min_of(r.before, r.span)};
+      const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
+      for (int64_t a = r0.begin; a < r0.end; ++a)
+        for (int64_t b = r1.begin; b < r1.end; ++b)
+          down.add(r.line_of(x, p.x, p.spatial.input_index(0, p0, a), p.spatial.input_index(1, p1, b)));
+      down.finish();
+      if (r.stride > 1) to_phases(line, r.span, r.stride, pitch, phases);
+      Joiner across = r.joiner_of_floats(ceil_div<int64_t>(r.Q, kFloats) * kFloats, result);
+      for (int64_t tap = 0; tap < r.window; ++tap) across.add(phases + r.taps[tap]);
+      across.finish();
+    }
+    if (!r.is_max) r.divide(result, others);
+    r.memory.write(result, r.Q, out);
+  }
 }
 
 // Writes planes of dx line by line.
-template <class T> struct PlaneWriter {
-  const PoolingProblem& p;
-  T* out;
+struct PlaneWriter {
+  const Rows& r;
+  char* out;
   bool past_caches;
-  Streamer<T> stream;
-  MINIDNN_HD void line(int64_t h0, int64_t h1, const float* from) {
-    const int64_t W = spatial_size(p.out, 2);
-    T* to = out + h0 * p.out.stride[2] + h1 * p.out.stride[3];
-    if (!past_caches) return from_floats(from, W, to);
+  Streamer<char> stream;
+  void line(int64_t h0, int64_t h1, const float* from) {
+    char* to = const_cast<char*>(r.line_of(out, r.p.out, h0, h1));
+    if (!past_caches) return r.memory.write(from, r.W, to);
     stream.move_to(to);
-    for (int64_t i = 0; i < W; i += stream.kRoom) {
-      const int64_t n = min_of(stream.kRoom, W - i);
-      from_floats(from + i, n, stream.next());
-      stream.advance(n);
+    const int64_t room = stream.kRoom / r.memory.size;
+    for (int64_t i = 0; i < r.W; i += room) {
+      const int64_t n = min_of(room, r.W - i);
+      r.memory.write(from + i, n, stream.next());
+      stream.advance(n * r.memory.size);
     }
   }
 };
 
-// Calls f(first window position, tap) for the windows over the elements of one phase of the last dimension, windows in
-// order: element j * stride + phase lies in the window at position first + j.
-template <class F> MINIDNN_HD void each_window_over(const PoolingProblem& p, int64_t phase, F f) {
-  const int64_t stride = p.spatial.stride[2];
-  for (int64_t r = p.window[2]; r-- > 0;)
-    if (const int64_t from = phase + p.spatial.before[2] - r * p.spatial.dilation[2]; from % stride == 0)
-      f(from / stride, r);
-}
-
 // The maxima of one plane: for each window `found` gets what says where its first one lies, row_value(row, a, b) plus
 // tap_value times the tap along the last dimension; kNowhere if it sees nothing.
 constexpr int32_t kNowhere = INT32_MIN;
-template <class T, class RowValue>
-MINIDNN_HD void find_maxima_of_plane(const PoolingProblem& p, const T* x, int32_t tap_value, RowValue row_value,
-                                     float* room, int32_t* found, int64_t found_pitch) {
-  const int64_t W = spatial_size(p.x, 2), H1 = spatial_size(p.x, 1), rows = spatial_size(p.x, 0) * H1;
-  const int64_t Q = spatial_size(p.dy, 2), stride = p.spatial.stride[2], before = p.spatial.before[2];
-  const int64_t span = pooling::line_span(p), pitch = pooling::phase_pitch(p, span), line_pitch = padded(Q);
-  float *line = room, *phases = line + padded(span), *values = phases + stride * pitch;
-  int32_t* taps = reinterpret_cast<int32_t*>(values + rows * line_pitch);
-  const int64_t inside = max_of<int64_t>(min_of(W, span - before), 0);
-  auto row_of_x = [&](int64_t row) { return x + row / H1 * p.x.stride[2] + row % H1 * p.x.stride[3]; };
-  if (stride == 1) phases = line;
-  for (int64_t i = 0; i < padded(span); ++i) line[i] = -INFINITY;
+template <class RowValue>
+MINIDNN_HD void find_maxima_of_plane(const Rows& r, const char* x, int32_t tap_value, RowValue row_value, float* room,
+                                     int32_t* found, int64_t found_pitch) {
+  const PoolingProblem& p = r.p;
+  const int64_t pitch = pooling::phase_pitch(p, r.span), line_pitch = padded(r.Q);
+  float *line = room, *phases = line + padded(r.span), *values = phases + r.stride * pitch;
+  int32_t* taps = reinterpret_cast<int32_t*>(values + r.rows * line_pitch);
+  const int64_t inside = max_of<int64_t>(min_of(r.W, r.span - r.before), 0);
+  if (r.stride == 1) phases = line;
+  for (int64_t i = 0; i < padded(r.span); ++i) line[i] = -INFINITY;
 
   // Across: each row's maxima, padding being -Inf.
-  for (int64_t row = 0; row < rows; ++row) {
-    to_floats(row_of_x(row), inside, line + min_of(before, span));
-    if (stride > 1) to_phases(line, span, stride, pitch, phases);
-    for (int64_t q = 0; q < Q; q += kFloats) {
+  for (int64_t row = 0; row < r.rows; ++row) {
+    r.memory.read(r.x_row(x, row), inside, line + min_of(r.before, r.span));
+    if (r.stride > 1) to_phases(line, r.span, r.stride, pitch, phases);
+    for (int64_t q = 0; q < r.Q; q += kFloats) {
       Floats best = load(phases + q);
       Ints at{};
-      for (int64_t r = 1; r < p.window[2]; ++r) {
-        const int64_t from = r * p.spatial.dilation[2];
-        const float* tap = stride == 1 ? phases + from : phases + from % stride * pitch + from / stride;
-        take_larger(best, at, load(tap + q), Ints{} + int32_t(r) * tap_value);
-      }
+      for (int64_t tap = 1; tap < r.window; ++tap)
+        take_larger(best, at, load(phases + r.taps[tap] + q), Ints{} + int32_t(tap) * tap_value);
       store(values + row * line_pitch + q, best);
       store(taps + row * line_pitch + q, at);
     }
   }
   // Down.
-  for (int64_t p0 = 0; p0 < spatial_size(p.dy, 0); ++p0)
-    for (int64_t p1 = 0; p1 < spatial_size(p.dy, 1); ++p1, found += found_pitch) {
+  for (int64_t p0 = 0; p0 < r.P0; ++p0)
+    for (int64_t p1 = 0; p1 < r.P1; ++p1, found += found_pitch) {
       const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
       auto each_row = [&](auto visit) __attribute__((always_inline)) {
         for (int64_t a = r0.begin; a < r0.end; ++a)
           for (int64_t b = r1.begin; b < r1.end; ++b) {
-            const int64_t row = p.spatial.input_index(0, p0, a) * H1 + p.spatial.input_index(1, p1, b);
+            const int64_t row = p.spatial.input_index(0, p0, a) * r.H1 + p.spatial.input_index(1, p1, b);
             visit(row, row_value(row, a, b));
           }
       };
       bool doubtful = false;
-      for (int64_t q = 0; q < Q; q += kFloats) {
+      for (int64_t q = 0; q < r.Q; q += kFloats) {
         Floats best = floats(-INFINITY);
         Ints at = Ints{} + kNowhere;
         each_row([&](int64_t row, int32_t value) __attribute__((always_inline)) {
           take_larger(best, at, load(values + row * line_pitch + q), load(taps + row * line_pitch + q) + value);
         });
         store(found + q, at);
-        for (int i = 0; i < kFloats; ++i) doubtful |= best[i] == -INFINITY;
+        const Ints is_lowest = best == floats(-INFINITY);
+        for (int i = 0; i < kFloats; ++i) doubtful |= is_lowest[i] && q + i < r.Q;
       }
       if (!doubtful) continue;
       // -Inf: an element of x, or padding, or nothing at all.
-      for (int64_t q = 0; q < Q; ++q) {
+      for (int64_t q = 0; q < r.Q; ++q) {
         const Range r2 = taps_in_x(p, 2, q);
         float best = 0;
         int32_t at = kNowhere;
         each_row([&](int64_t row, int32_t value) __attribute__((always_inline)) {
-          for (int64_t r = r2.begin; r < r2.end; ++r) {
-            const float v = load_first(row_of_x(row) + p.spatial.input_index(2, q, r), 1)[0];
+          for (int64_t tap = r2.begin; tap < r2.end; ++tap) {
+            float v;
+            r.memory.read(r.x_row(x, row) + p.spatial.input_index(2, q, tap) * r.memory.size, 1, &v);
             if (at != kNowhere && (v <= best || best != best)) continue;
             best = v;
-            at = value + int32_t(r) * tap_value;
+            at = value + int32_t(tap) * tap_value;
           }
         });
         found[q] = at;
@@ -626,138 +682,127 @@ MINIDNN_HD void find_maxima_of_plane(const PoolingProblem& p, const T* x, int32_
 }
 
 // Windows of few taps: an element of dx asks those over it.
-template <class T>
-void gather_maxima(const PoolingProblem& p, const T* x, const T* dy, PlaneWriter<T>& out, float* room) {
-  const int64_t W = spatial_size(p.out, 2), P0 = spatial_size(p.dy, 0), P1 = spatial_size(p.dy, 1);
-  const int64_t Q = spatial_size(p.dy, 2), stride = p.spatial.stride[2], columns = ceil_div(W, stride);
-  const int64_t pitch = pooling::phase_pitch(p, W), line_pitch = pooling::shares_pitch(p);
-  const int64_t zeros = pooling::zeros_before(p);
-  float* gradients = room;
-  int32_t* found = reinterpret_cast<int32_t*>(gradients + P0 * P1 * line_pitch);
-  float *phases = gradients + 2 * P0 * P1 * line_pitch, *line = phases + stride * pitch;
-  for (int64_t i = 0; i < P0 * P1 * line_pitch; ++i) found[i] = kNowhere;
+void gather_maxima(const Rows& r, const char* x, const char* dy, PlaneWriter& out) {
+  const PoolingProblem& p = r.p;
+  const int64_t pitch = pooling::phase_pitch(p, r.W), line_pitch = pooling::shares_pitch(p);
+  const int64_t zeros = pooling::zeros_before(p), columns = ceil_div(r.W, r.stride);
+  float* gradients = r.room;
+  int32_t* found = reinterpret_cast<int32_t*>(gradients + r.windows * line_pitch);
+  float *phases = gradients + 2 * r.windows * line_pitch, *line = phases + r.stride * pitch;
+  for (int64_t i = 0; i < r.windows * line_pitch; ++i) found[i] = kNowhere;
+  auto number_of = [&](int64_t a, int64_t b) { return int32_t((a * p.window[1] + b) * r.window); };
   find_maxima_of_plane(
-      p, x, 1, [&](int64_t, int64_t a, int64_t b) { return int32_t((a * p.window[1] + b) * p.window[2]); },
-      line + padded(W), found + zeros, line_pitch);
-  for (int64_t p0 = 0; p0 < P0; ++p0)
-    for (int64_t p1 = 0; p1 < P1; ++p1) {
-      int32_t* behind = found + (p0 * P1 + p1) * line_pitch + zeros + Q;
-      for (int i = 0; i < kFloats; ++i) behind[i] = kNowhere;
-      to_floats(dy + p0 * p.dy.stride[2] + p1 * p.dy.stride[3], Q, gradients + (p0 * P1 + p1) * line_pitch + zeros);
-    }
+      r, x, 1, [&](int64_t, int64_t a, int64_t b) { return number_of(a, b); }, line + padded(r.W), found + zeros,
+      line_pitch);
+  for (int64_t i = 0; i < r.windows; ++i) {
+    for (int k = 0; k < kFloats; ++k) found[i * line_pitch + zeros + r.Q + k] = kNowhere;
+    r.memory.read(r.line_of(dy, p.dy, i / r.P1, i % r.P1), r.Q, gradients + i * line_pitch + zeros);
+  }
   for (int64_t h0 = 0; h0 < spatial_size(p.out, 0); ++h0)
-    for (int64_t h1 = 0; h1 < spatial_size(p.out, 1); ++h1) {
+    for (int64_t h1 = 0; h1 < r.H1; ++h1) {
       struct {
         int64_t line;
-        int32_t tap;
+        int32_t number;
       } over[kMaxWindowsOver];
       int lines = 0;
       const Range over0 = windows_over(p, 0, h0), over1 = windows_over(p, 1, h1);
       for (int64_t p0 = over0.begin; p0 < over0.end; ++p0)
         for (int64_t p1 = over1.begin; p1 < over1.end; ++p1) {
           const int64_t a = tap_on(p, 0, p0, h0), b = tap_on(p, 1, p1, h1);
-          if (a >= 0 && b >= 0)
-            over[lines++] = {(p0 * P1 + p1) * line_pitch + zeros, int32_t((a * p.window[1] + b) * p.window[2])};
+          if (a >= 0 && b >= 0) over[lines++] = {(p0 * r.P1 + p1) * line_pitch + zeros, number_of(a, b)};
         }
-      for (int64_t phase = 0; phase < stride; ++phase) {
-        struct {
-          int64_t first;
-          int32_t tap;
-        } windows[kMaxWindowsOver];
-        int n = 0;
-        each_window_over(p, phase, [&](int64_t first, int64_t tap) { windows[n++] = {first, int32_t(tap)}; });
+      int64_t window = 0;
+      for (int64_t phase = 0; phase < r.stride; window += r.counts[phase++])
         for (int64_t j = 0; j < columns; j += kFloats) {
           Floats sum{};
           for (int k = 0; k < lines; ++k)
-            for (int i = 0; i < n; ++i) {
-              const int64_t at = over[k].line + windows[i].first + j;
-              const Ints chosen = load(found + at) == over[k].tap + windows[i].tap;
+            for (int64_t i = window; i < window + r.counts[phase]; ++i) {
+              const int64_t at = over[k].line + r.first[i] + j;
+              const Ints chosen = load(found + at) == over[k].number + r.numbers[i];
               sum += (Floats)(chosen & (Ints)load(gradients + at));
             }
           store(phases + phase * pitch + j, sum);
         }
-      }
-      if (stride > 1) from_phases(phases, W, stride, pitch, line);
-      out.line(h0, h1, stride > 1 ? line : phases);
+      if (r.stride > 1) from_phases(phases, r.W, r.stride, pitch, line);
+      out.line(h0, h1, r.stride > 1 ? line : phases);
     }
 }
 
 // Windows of many taps: each adds its dy to the element that it found, windows in order.
-template <class T>
-void scatter_maxima(const PoolingProblem& p, const T* x, const T* dy, PlaneWriter<T>& out, float* room) {
-  const int64_t W = spatial_size(p.out, 2), H1 = spatial_size(p.out, 1), rows = spatial_size(p.out, 0) * H1;
-  const int64_t P0 = spatial_size(p.dy, 0), P1 = spatial_size(p.dy, 1), Q = spatial_size(p.dy, 2);
-  const int64_t before = p.spatial.before[2], line_pitch = padded(Q);
-  float *sums = room, *gradients = sums + padded(rows * W);
+void scatter_maxima(const Rows& r, const char* x, const char* dy, PlaneWriter& out) {
+  const int64_t line_pitch = padded(r.Q);
+  float *sums = r.room, *gradients = sums + padded(r.rows * r.W);
   int32_t* found = reinterpret_cast<int32_t*>(gradients + line_pitch);
   find_maxima_of_plane(
-      p, x, int32_t(p.spatial.dilation[2]), [&](int64_t row, int64_t, int64_t) { return int32_t(row * W - before); },
-      gradients + (1 + P0 * P1) * line_pitch, found, line_pitch);
-  for (int64_t i = 0; i < rows * W; ++i) sums[i] = 0;
-  for (int64_t p0 = 0; p0 < P0; ++p0)
-    for (int64_t p1 = 0; p1 < P1; ++p1, found += line_pitch) {
-      to_floats(dy + p0 * p.dy.stride[2] + p1 * p.dy.stride[3], Q, gradients);
-      for (int64_t q = 0; q < Q; ++q)
-        if (found[q] != kNowhere) sums[found[q] + q * p.spatial.stride[2]] += gradients[q];
-    }
-  for (int64_t row = 0; row < rows; ++row) out.line(row / H1, row % H1, sums + row * W);
+      r, x, int32_t(r.p.spatial.dilation[2]),
+      [&](int64_t row, int64_t, int64_t) { return int32_t(row * r.W - r.before); },
+      gradients + (1 + r.windows) * line_pitch, found, line_pitch);
+  for (int64_t i = 0; i < r.rows * r.W; ++i) sums[i] = 0;
+  for (int64_t i = 0; i < r.windows; ++i, found += line_pitch) {
+    r.memory.read(r.line_of(dy, r.p.dy, i / r.P1, i % r.P1), r.Q, gradients);
+    for (int64_t q = 0; q < r.Q; ++q)
+      if (found[q] != kNowhere) sums[found[q] + q * r.stride] += gradients[q];
+  }
+  for (int64_t row = 0; row < r.rows; ++row) out.line(row / r.H1, row % r.H1, sums + row * r.W);
 }
 
 // Averages: dy by what its window divides by, summed down, then across.
-template <class T>
-void spread_averages(const PoolingProblem& p, const T* dy, const float* counts, PlaneWriter<T>& out, float* room) {
-  const int64_t W = spatial_size(p.out, 2), P0 = spatial_size(p.dy, 0), P1 = spatial_size(p.dy, 1);
-  const int64_t Q = spatial_size(p.dy, 2), stride = p.spatial.stride[2], columns = ceil_div(W, stride);
-  const int64_t pitch = pooling::phase_pitch(p, W), line_pitch = pooling::shares_pitch(p);
-  const int64_t zeros = pooling::zeros_before(p);
-  float *down = room + P0 * P1 * line_pitch, *phases = down + line_pitch, *line = phases + stride * pitch;
-  for (int64_t p0 = 0; p0 < P0; ++p0)
-    for (int64_t p1 = 0; p1 < P1; ++p1) {
-      float* shares = room + (p0 * P1 + p1) * line_pitch + zeros;
-      to_floats(dy + p0 * p.dy.stride[2] + p1 * p.dy.stride[3], Q, shares);
-      divide(shares, Q, counts, float(counted_by(p, 0, p0) * counted_by(p, 1, p1)));
-    }
+void spread_averages(const Rows& r, const char* dy, PlaneWriter& out) {
+  const PoolingProblem& p = r.p;
+  const int64_t pitch = pooling::phase_pitch(p, r.W), line_pitch = pooling::shares_pitch(p);
+  const int64_t zeros = pooling::zeros_before(p), columns = ceil_div(r.W, r.stride);
+  float *down = r.room + r.windows * line_pitch, *phases = down + line_pitch, *line = phases + r.stride * pitch;
+  for (int64_t i = 0; i < r.windows; ++i) {
+    float* shares = r.room + i * line_pitch + zeros;
+    r.memory.read(r.line_of(dy, p.dy, i / r.P1, i % r.P1), r.Q, shares);
+    r.divide(shares, float(r.counted(0, i / r.P1) * r.counted(1, i % r.P1)));
+  }
   const bool one = pooling::sees_all_as_a_run(p);  // then all of the plane is one number
-  for (int64_t i = 0; one && i < W; ++i) line[i] = room[zeros];
+  for (int64_t i = 0; one && i < r.W; ++i) line[i] = r.room[zeros];
   for (int64_t h0 = 0; h0 < spatial_size(p.out, 0); ++h0)
-    for (int64_t h1 = 0; h1 < spatial_size(p.out, 1); ++h1) {
+    for (int64_t h1 = 0; h1 < r.H1; ++h1) {
       if (one) {
         out.line(h0, h1, line);
         continue;
       }
       const Range over0 = windows_over(p, 0, h0), over1 = windows_over(p, 1, h1);
-      Joiner<Sum, float> rows{down, line_pitch};
+      Joiner rows = r.joiner_of_floats(line_pitch, down);
       for (int64_t p0 = over0.begin; p0 < over0.end; ++p0)
         for (int64_t p1 = over1.begin; p1 < over1.end; ++p1)
-          if (tap_on(p, 0, p0, h0) >= 0 && tap_on(p, 1, p1, h1) >= 0) rows.add(room + (p0 * P1 + p1) * line_pitch);
+          if (tap_on(p, 0, p0, h0) >= 0 && tap_on(p, 1, p1, h1) >= 0) rows.add(r.room + (p0 * r.P1 + p1) * line_pitch);
       rows.finish();
-      for (int64_t phase = 0; phase < stride; ++phase) {
-        Joiner<Sum, float> across{phases + phase * pitch, (columns + kFloats - 1) / kFloats * kFloats};
-        each_window_over(p, phase, [&](int64_t first, int64_t) { across.add(down + zeros + first); });
+      int64_t window = 0;
+      for (int64_t phase = 0; phase < r.stride; window += r.counts[phase++]) {
+        Joiner across = r.joiner_of_floats(ceil_div<int64_t>(columns, kFloats) * kFloats, phases + phase * pitch);
+        for (int64_t i = window; i < window + r.counts[phase]; ++i) across.add(down + zeros + r.first[i]);
         across.finish();
       }
-      if (stride > 1) from_phases(phases, W, stride, pitch, line);
-      out.line(h0, h1, stride > 1 ? line : phases);
+      if (r.stride > 1) from_phases(phases, r.W, r.stride, pitch, line);
+      out.line(h0, h1, r.stride > 1 ? line : phases);
     }
 }
 
-template <class T>
-void rows_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  const int64_t C = p.x.shape[1], Q = spatial_size(p.dy, 2), floats = pooling::rows_backward_room(p);
-  float* counts = room + floats - padded(Q);
-  for (int64_t i = 0; i < floats - padded(Q); ++i) room[i] = 0;  // what lies around lines
-  if (p.mode != PoolingMode::max) count_line(p, Q, counts);
+void backward_rows(const Rows& r, const PoolingArgs& args, const PoolingShare& share) {
+  const PoolingProblem& p = r.p;
+  for (int64_t i = 0; i < pooling::rows_backward_room(p) - pooling::rows_tables(p); ++i) r.room[i] = 0;  // around lines
   for (int64_t plane = share.begin; plane < share.end; ++plane) {
-    auto of = [&](auto* base, const TensorDesc& d) { return base + plane / C * d.stride[0] + plane % C * d.stride[1]; };
-    T* out = of(static_cast<T*>(args.out), p.out);
-    const T* dy = of(static_cast<const T*>(args.dy), p.dy);
-    const T* x = of(static_cast<const T*>(args.x), p.x);
-    PlaneWriter<T> writer{p, out, share.stream, Streamer<T>(out)};
-    if (p.mode != PoolingMode::max) spread_averages(p, dy, counts, writer, room);
-    else if (pooling::gathers(p)) gather_maxima(p, x, dy, writer, room);
-    else scatter_maxima(p, x, dy, writer, room);
+    char* out = r.plane_of(args.out, p.out, plane);
+    const char *dy = r.plane_of(args.dy, p.dy, plane), *x = r.plane_of(args.x, p.x, plane);
+    PlaneWriter writer{r, out, share.stream, Streamer<char>(out)};
+    if (!r.is_max) spread_averages(r, dy, writer);
+    else if (pooling::gathers(p)) gather_maxima(r, x, dy, writer);
+    else scatter_maxima(r, x, dy, writer);
     if (share.stream) writer.stream.finish();
   }
+}
+
+template <class T>
+void rows_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+  forward_rows(Rows(p, memory_of<T>, room), args, share);
+}
+template <class T>
+void rows_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+  backward_rows(Rows(p, memory_of<T>, room), args, share);
 }
 
 template <class T> constexpr PoolingKernels::Typed typed() {

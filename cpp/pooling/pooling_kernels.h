@@ -58,7 +58,7 @@ MINIDNN_HD bool sees_all_as_a_run(const PoolingProblem& p) {
   int64_t run = 1;
   for (int i = kMaxSpatial - 1; i >= 0; --i) {
     const int64_t size = spatial_size(p.x, i);
-    if (spatial_size(p.out, i) != 1 || detail::taps_in_x(p, i, 0).size() != size) return false;
+    if (spatial_size(p.dy, i) != 1 || detail::taps_in_x(p, i, 0).size() != size) return false;
     if (size != 1 && (p.x.stride[i + 2] != run || p.spatial.dilation[i] != 1)) return false;
     run *= size;
   }
@@ -82,17 +82,24 @@ MINIDNN_HD int64_t channels_backward_room(const PoolingProblem& p, int64_t posit
   const int64_t taps = p.window[0] * p.window[1] * p.window[2];
   return positions * padded(p.x.shape[1]) + padded(3 * taps + indices * (most_windows_over(p, 2) + 1) * 2);
 }
+// What is the same for all rows comes first.
+MINIDNN_HD int64_t rows_tables(const PoolingProblem& p) {
+  return 3 * padded(p.window[2]) + padded(p.spatial.stride[2]) + padded(spatial_size(p.dy, 2));
+}
+MINIDNN_HD int64_t padded_line(const PoolingProblem& p) {
+  return padded(line_span(p)) + p.spatial.stride[2] * phase_pitch(p, line_span(p));
+}
 MINIDNN_HD int64_t rows_forward_room(const PoolingProblem& p) {
-  return padded(line_span(p)) + p.spatial.stride[2] * phase_pitch(p, line_span(p)) + 2 * padded(spatial_size(p.dy, 2));
+  return rows_tables(p) + padded_line(p) + padded(spatial_size(p.dy, 2));
 }
 MINIDNN_HD int64_t rows_backward_room(const PoolingProblem& p) {
   const int64_t W = spatial_size(p.x, 2), rows = spatial_size(p.x, 0) * spatial_size(p.x, 1);
   const int64_t windows = spatial_size(p.dy, 0) * spatial_size(p.dy, 1), Q = spatial_size(p.dy, 2);
-  const int64_t line = p.spatial.stride[2] * phase_pitch(p, W) + padded(W);
-  if (p.mode != PoolingMode::max) return (windows + 1) * shares_pitch(p) + line + padded(Q);
-  const int64_t find = padded(line_span(p)) + p.spatial.stride[2] * phase_pitch(p, line_span(p)) + 2 * rows * padded(Q);
-  if (gathers(p)) return 2 * windows * shares_pitch(p) + line + find + padded(Q);
-  return padded(rows * W) + (1 + windows) * padded(Q) + find + padded(Q);
+  const int64_t line = p.spatial.stride[2] * phase_pitch(p, W) + padded(W), tables = rows_tables(p);
+  if (p.mode != PoolingMode::max) return tables + (windows + 1) * shares_pitch(p) + line;
+  const int64_t find = padded_line(p) + 2 * rows * padded(Q);
+  if (gathers(p)) return tables + 2 * windows * shares_pitch(p) + line + find;
+  return tables + padded(rows * W) + (1 + windows) * padded(Q) + find;
 }
 
 }  // namespace pooling

@@ -177,10 +177,6 @@ struct GroupsPlan final : Plan<ConvProblem> {
                        in_step[2] * in.side.space[2], weights + c, channels, sums + part.zone->begin * pitch + c, pitch,
                        part.zone->end - part.zone->begin, std::min(kSome, channels - c));
     if (straight) return;
-    const int which = sizeof(T) == 4               ? 0
-                      : std::is_same_v<T, float16> ? (sizeof(Y) == 4 ? 3 : 1)
-                      : sizeof(Y) == 4             ? 4
-                                                   : 2;
     Y* y = static_cast<Y*>(args.out) + start(out);
     const Y* c = args.residual ? static_cast<const Y*>(args.residual) + start(g.residual) : nullptr;
     const void* bias = g.has_bias ? args.bias : nullptr;
@@ -189,13 +185,13 @@ struct GroupsPlan final : Plan<ConvProblem> {
     if (last) {
       for (int64_t i = 0; i < pixels; ++i) y_rows[i] = i * y_pixel, c_rows[i] = i * c_pixel;
       finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
-      gemm_kernels().finish[which](finish, sums, channels, pixels, channels, y, y_rows, c, c_rows, bias);
+      gemm_finish<T, Y>()(finish, sums, channels, pixels, channels, y, y_rows, c, c_rows, bias);
     } else {
       float* turned = sums + longest * channels;
       gemm_kernels().transpose(sums, channels, pixels, channels, turned, pixels);
       for (int64_t i = 0; i < channels; ++i) y_rows[i] = i * out.channel, c_rows[i] = i * g.residual.channel;
       finish.y_column = y_pixel, finish.c_column = c_pixel, finish.bias_row = g.bias_stride;
-      gemm_kernels().finish[which](finish, turned, pixels, channels, pixels, y, y_rows, c, c_rows, bias);
+      gemm_finish<T, Y>()(finish, turned, pixels, channels, pixels, y, y_rows, c, c_rows, bias);
     }
   }
 

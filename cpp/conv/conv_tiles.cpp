@@ -264,10 +264,6 @@ struct TilesPlan final : Plan<ConvProblem> {
     finish.beta = 1;
     const int64_t size = int64_t(sizeof(Y));
     const void* bias = g.has_bias ? args.bias : nullptr;
-    const int which = sizeof(T) == 4               ? 0
-                      : std::is_same_v<T, float16> ? (sizeof(Y) == 4 ? 3 : 1)
-                      : sizeof(Y) == 4             ? 4
-                                                   : 2;
     const bool straight = last && sizeof(Y) == 4 && !bias && !args.residual && finish.plain();
     for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
       const float* b = weights + phase.weights_at + (block.group * panels + panel) * panel_size;
@@ -288,8 +284,8 @@ struct TilesPlan final : Plan<ConvProblem> {
         kernel.multiply(segments + t * runs, runs, run, x, 1, b, kernel.columns, to, pitch, false);
         if (last && pitch == kernel.columns && to == sums + row * kernel.columns) {
           finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
-          kernels.finish[which](finish, to, pitch, std::min(kernel.rows, block.rows - row), count, y, y_rows + row, c,
-                                c_rows + row, bias_at);
+          gemm_finish<T, Y>()(finish, to, pitch, std::min(kernel.rows, block.rows - row), count, y, y_rows + row, c,
+                              c_rows + row, bias_at);
         }
       }
       if (last) continue;
@@ -306,7 +302,7 @@ struct TilesPlan final : Plan<ConvProblem> {
         finish.c_column = end > row + 1 ? c_rows[row + 1] - c_rows[row] : 1;
         for (int64_t j = 0; j < count; ++j)
           y_channels[j] = y_rows[row] + j * out.channel, c_channels[j] = c_rows[row] + j * g.residual.channel;
-        kernels.finish[which](finish, turned + row, line, count, end - row, y, y_channels, c, c_channels, bias_at);
+        gemm_finish<T, Y>()(finish, turned + row, line, count, end - row, y, y_channels, c, c_channels, bias_at);
       }
     }
   }

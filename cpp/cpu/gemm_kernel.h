@@ -66,4 +66,10 @@ struct GemmKernels {
 
 MINIDNN_PER_ISA(GemmKernels, gemm_kernels)
 
+// The finish of float32 sums over operands T into results Y.
+template <class T, class Y> auto gemm_finish() {
+  const int of_operands = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
+  return gemm_kernels().finish[of_operands + (__is_same(T, Y) ? 0 : 2)];
+}
+
 }  // namespace minidnn

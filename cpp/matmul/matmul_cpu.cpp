@@ -202,12 +202,8 @@ template <class T, class Y> struct Product {
       int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];
       for (int64_t i = 0; i < rows; ++i) y_rows[i] = i * y.row, c_rows[i] = i * c.row;
       const T* bias = p.has_bias ? static_cast<const T*>(args.bias) + column * p.bias_stride : nullptr;
-      const int which = sizeof(T) == 4               ? 0
-                        : std::is_same_v<T, float16> ? (sizeof(Y) == 4 ? 3 : 1)
-                        : sizeof(Y) == 4             ? 4
-                                                     : 2;
-      gemm_kernels().finish[which](f, sums, pitch, rows, columns, y.at(row, column), y_rows,
-                                   reads_c ? c.at(row, column) : nullptr, c_rows, bias);
+      gemm_finish<T, Y>()(f, sums, pitch, rows, columns, y.at(row, column), y_rows,
+                          reads_c ? c.at(row, column) : nullptr, c_rows, bias);
     }
   }
 };

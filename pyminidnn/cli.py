@@ -102,4 +102,6 @@ def _compile(archs: list[str], out: Path | None) -> int:
 
 
 def _runs_on(min_arch: int, arch: str) -> bool:
-    return int("".join(c for c in arch if c.isdigit())) >= min_arch
+    """Kernels for sm_90a are in instructions that no later generation has."""
+    number = int("".join(c for c in arch if c.isdigit()))
+    return number == 90 if min_arch == 90 else number >= min_arch

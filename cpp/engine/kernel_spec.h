@@ -12,7 +12,7 @@ struct KernelSpec {
   std::string kernel;                  // the instantiation, "minidnn::softmax_forward<minidnn::float16>"
   std::string generated{};             // source put after the #include of `file`; empty but for fused functors
   std::vector<std::string> options{};  // further NVRTC options; mostly none
-  int min_arch = 80;                   // 90 means sm_90a and later only
+  int min_arch = 80;                   // 90 means sm_90a alone: wgmma is of no other generation
   bool operator==(const KernelSpec&) const = default;
 };
 

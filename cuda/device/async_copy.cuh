@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp.async: from global to shared memory past the registers, on sm_80 and later. Complete after commit and wait, visible to
-// other threads after a barrier.
+// cp.async: from global to shared memory past the registers, on sm_80 and later. Complete after commit and wait,
+// visible to other threads after a barrier.
 #pragma once
 #include "cpp/core/hd.h"
 
@@ -15,11 +15,18 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return address;
 }
 
-// `bytes` is 4, 8 or 16, and both addresses are multiples of it. Zeros are written where `exists` is 0, and `from` is not
-// read then. Nothing is written where `wanted` is 0.
-template <int bytes>
+// `bytes` is 4, 8 or 16, and both addresses are multiples of it. Zeros are written where `exists` is 0, and `from` is
+// not read then. Nothing is written where `wanted` is 0. `whole_lines` brings the 128 bytes about what is read into the
+// L2, for those who come back for the rest.
+template <int bytes, bool whole_lines = false>
 __device__ __forceinline__ void copy_async(uint32_t to, const void* from, uint32_t exists, uint32_t wanted = 1) {
-  if constexpr (bytes == 16)
+  if constexpr (bytes == 16 && whole_lines)
+    asm volatile(
+        "{\n.reg .pred zero, wanted;\nsetp.eq.u32 zero, %2, 0;\nsetp.ne.u32 wanted, %3, 0;\n"
+        "@wanted cp.async.cg.shared.global.L2::128B [%0], [%1], 16, zero;\n}" ::"r"(to),
+        "l"(from), "r"(exists), "r"(wanted)
+        : "memory");
+  else if constexpr (bytes == 16)
     asm volatile(
         "{\n.reg .pred zero, wanted;\nsetp.eq.u32 zero, %2, 0;\nsetp.ne.u32 wanted, %3, 0;\n"
         "@wanted cp.async.cg.shared.global [%0], [%1], 16, zero;\n}" ::"r"(to),

@@ -7,6 +7,7 @@
 // two products, words 0 and 1 have rows 0-7.
 #pragma once
 #include "cpp/core/half.h"
+#include "cuda/device/async_copy.cuh"
 
 namespace minidnn {
 
@@ -17,27 +18,18 @@ __device__ __forceinline__ char* dynamic_shared() {
   extern __shared__ __align__(1024) char memory[];
   return memory;
 }
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// Copies 4, 8 or 16 bytes; zeros, and `from` is not read, where `nothing` is not 0.
-template <int kBytes> __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t nothing) {
-  if constexpr (kBytes == 16)  // past L1, and whole lines into L2
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
-        "cp.async.cg.shared.global.L2::128B [%0], [%1], 16, p;\n\t}" ::"r"(to),
-        "l"(from), "r"(nothing)
-        : "memory");
-  else
-    asm volatile(
-        "{\n\t.reg .pred p;\n\tsetp.ne.u32 p, %2, 0;\n\t"
-        "cp.async.ca.shared.global [%0], [%1], %3, p;\n\t}" ::"r"(to),
-        "l"(from), "r"(nothing), "n"(kBytes)
-        : "memory");
+// For grids of one result that follow one another: the next may start where this one leaves room, and this one ends
+// after the one before has. Before sm_90 grids just follow one another.
+__device__ __forceinline__ void let_next_grid_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
 }
-__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Until all but the latest kGroups of this thread's groups have arrived.
-template <int kGroups> __device__ __forceinline__ void cp_async_wait() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kGroups) : "memory");
+__device__ __forceinline__ void wait_for_grid_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 __device__ __forceinline__ void ldmatrix(uint32_t (&f)[4], uint32_t address) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepares views for gather.h: 32-bit indices, the bits of windows, and how wide vectors may be.
+#include <optional>
+
 #include "cuda/gemm/mma_host.h"
 
 namespace minidnn {
@@ -81,6 +83,19 @@ uint32_t width_along(const Walk& w, const Walk& other, const Walk& batch, int64_
   return uint32_t(element);
 }
 
+// The one stride at which all digits walk, if there is one; 0 for a single element.
+std::optional<int64_t> even_step(const Walk& w) {
+  std::optional<int64_t> step;
+  int64_t next = 0;
+  for (int j = kDigits - 1; j >= 0; --j) {
+    if (w.index.digit[j] == 1) continue;
+    if (!step) step = w.strides.of[j];
+    else if (w.strides.of[j] != next) return std::nullopt;
+    next = w.strides.of[j] * w.index.digit[j];
+  }
+  return step.value_or(0);
+}
+
 int64_t smallest_step(const Walk& w) {
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (int j = 0; j < kDigits; ++j)
@@ -110,6 +125,33 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
+// How slices follow one another.
+void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
+  const int64_t k_of_slice = kSliceBytes / element;
+  const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
+  const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;  // a slice's k differ in the last digit only
+  auto positions_in_k = [](const GatherOperand& o) { return o.window.on && !o.window.taps_in_k; };
+  p.inner_slices = kNoCarry;
+  if (even && !positions_in_k(p.a) && !positions_in_k(p.b)) {
+    if (!one_digit) p.inner_slices = uint32_t(v.k.digit[3] / k_of_slice);
+    for (GatherOperand* o : {&p.a, &p.b}) {
+      o->k_step = o->k.of[3] * element;
+      int64_t back = 0;  // from where the last slice begins to where the first one did
+      for (int j = kDigits - 1; j >= 0; --j) {
+        const int64_t step = o->k.of[j] * (j == kDigits - 1 ? k_of_slice : 1);
+        o->advance[j] = (step - back) * element;
+        back += j == kDigits - 1 ? (v.k.digit[j] - k_of_slice) * o->k.of[j] : (v.k.digit[j] - 1) * o->k.of[j];
+      }
+    }
+    return;
+  }
+  for (GatherOperand* o : {&p.a, &p.b}) {
+    const std::optional<int64_t> step = even_step({v.k, o->k, {}});
+    o->table = o->window.on || !step;
+    o->k_step = step.value_or(0) * element, o->advance[3] = o->k_step * k_of_slice;
+  }
+}
+
 bool contiguous(const GemmIndex& index, const GemmStrides& s) {
   for (int j = kDigits - 1; j >= 0; --j)
     if (index.digit[j] > 1) return s.of[j] == 1;
@@ -124,7 +166,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
   Widths of_a, of_b;
   for (const GemmView& from : t.views) {
     const GemmView& v = views.emplace_back(exchanged ? transposed(from) : from);
-    MmaPhase& p = phases.emplace_back();
+    MmaParams& p = phases.emplace_back();
     for (const GemmIndex* index : {&v.m, &v.n, &v.k, &v.batch})
       if (index->size >= kMost) why = cat("counts in 32 bits; a side of the product has ", index->size);
     if (!why.empty()) return;
@@ -133,13 +175,14 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;
+    read_slices(p, v, element);
   }
-  auto decide = [&](const Widths& w, GatherOperand MmaPhase::* operand) {
+  auto decide = [&](const Widths& w, GatherOperand MmaParams::* operand) {
     const bool along_k = w.along_k == w.along_rows ? w.step_k <= w.step_rows : w.along_k > w.along_rows;
-    for (MmaPhase& p : phases) (p.*operand).along_k = along_k, (p.*operand).width = max_of(w.along_k, w.along_rows);
+    for (MmaParams& p : phases) (p.*operand).along_k = along_k, (p.*operand).width = max_of(w.along_k, w.along_rows);
     return along_k;
   };
-  a_along_k = decide(of_a, &MmaPhase::a), b_along_k = decide(of_b, &MmaPhase::b);
+  a_along_k = decide(of_a, &MmaParams::a), b_along_k = decide(of_b, &MmaParams::b);
   wide = phases.front().a.width == 16 && phases.front().b.width == 16;
 }
 

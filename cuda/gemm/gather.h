@@ -51,6 +51,10 @@ struct GatherOperand {
   GatherWindow window;
   uint32_t along_k = 0;  // vectors lie along k; else along rows
   uint32_t width = 0;    // bytes of a vector: 16, 8, 4 or 2, never less than an element
+  // Within a slice one k after another is k_step bytes further, and as much outside. The next slice is advance[j] bytes
+  // further where digit j of its k is the first that differs. Where `table`, this is not so: each k has an entry.
+  uint32_t table = 0;
+  int64_t k_step = 0, advance[kDigits]{};
 };
 
 constexpr uint32_t kMaxTapBits = 30;
@@ -100,42 +104,27 @@ MINIDNN_HD GatherEntry k_entry(const GatherIndex& k, const GatherOperand& o, uin
 // A slice of an operand in shared memory: 64 bytes along k of each row.
 constexpr int kSliceBytes = 64;
 
-// Entries of k are looked up for a group of slices at once, an entry a thread, a's and b's in different warps. A slice
-// has one for each of its k, or, where all vectors lie along k and have 16 bytes, one for each of these.
-struct KGroup {
-  int a = 0, b = 0;  // entries of a slice
-  int slices = 1;    // a power of two
-  int first_b = 0;   // thread
-
-  MINIDNN_HD static constexpr int whole_warps(int threads) { return (threads + 31) / 32 * 32; }
-  MINIDNN_HD constexpr KGroup(bool a_along_k, bool b_along_k, bool wide, int element, int threads) {
-    const int k = kSliceBytes / element;
-    a = a_along_k && wide ? kSliceBytes / 16 : k, b = b_along_k && wide ? kSliceBytes / 16 : k;
-    while (whole_warps(2 * slices * a) + whole_warps(2 * slices * b) <= threads) slices *= 2;
-    first_b = whole_warps(slices * a);
-  }
-  MINIDNN_HD constexpr int bytes() const {
-    return 2 * slices * (a + b) * int(sizeof(GatherEntry));
-  }  // two groups are kept
-};
-
-// A view made ready, and the blocks that work on it.
-struct MmaPhase {
+// What mma_gather takes: a view made ready, and the blocks that work on it. Blocks count tiles, then batches, then
+// splits.
+struct MmaParams {
   GatherIndex m, n, k, batch;
   GatherOperand a, b;
   GemmOutput y;
-  uint32_t tiles_m = 0, tiles_n = 0, first_block = 0;
-};
-
-// What mma_gather takes: a view, or several phases of one backward_data.
-constexpr int kMaxPhases = 4;
-struct MmaParams {
-  MmaPhase phase[kMaxPhases];
-  uint32_t phases = 0;
-  uint32_t slices_per_split = 0;  // of k; splits are the slowest index of blocks
-  int64_t part_stride = 0;        // each split has its own y, so many elements after the one before
-  uint32_t y_is_float32 = 0;
+  int64_t part_stride = 0;  // each split has its own y, so many elements after the one before
   Activation activation{};
+  Divisor tiles, batches;  // of m x n, of the batch
+  Divisor per_group;       // tiles in a group: kTilesOfGroup of m (the last group: fewer) by all of n
+  Divisor last_rows;       // tiles of m in the last group
+  uint32_t groups = 0;     // but for the last
+  uint32_t y_is_float32 = 0;
+  uint32_t slices_per_split = 0;  // of k
+  uint32_t inner_slices = 0;      // until digit 2 of k changes; where there are tables, never
+  // Tables: entries of k are looked up for a group of slices at once, a power of two of them, an entry a thread, b's
+  // from thread first_b on. A slice has one for each of its k, or, where all vectors lie along k, for each of these 16
+  // bytes.
+  uint32_t group_slices = 0, first_b = 0;
 };
+constexpr uint32_t kNoCarry = 1u << 31;  // inner_slices, for ever
+constexpr uint32_t kTilesOfGroup = 16;   // of m, walked together over all of n: they share operands in the L2
 
 }  // namespace minidnn

@@ -29,10 +29,30 @@ std::span<const Tile> tiles_of(bool wide, MmaProducts products) {
   return kWideTiles;
 }
 
+// Entries of k, where there are tables: those of two groups of slices are in shared memory.
+struct Group {
+  int slices = 0, first_b = 0, bytes = 0;
+
+  Group(const Tile& t, const MmaViews& v, const MmaParams& p) {
+    auto entries = [&](const GatherOperand& o) {
+      return o.table ? (o.along_k && v.wide ? kSliceBytes / 16 : kSliceBytes / int(v.element)) : 0;
+    };
+    auto whole_warps = [](int threads) { return (threads + 31) / 32 * 32; };
+    const int a = entries(p.a), b = entries(p.b);
+    if (a + b == 0) return;
+    slices = 1;
+    while (whole_warps(2 * slices * a) + whole_warps(2 * slices * b) <= t.threads()) slices *= 2;
+    first_b = whole_warps(slices * a), bytes = 2 * slices * (a + b) * int(sizeof(GatherEntry));
+  }
+};
+
+// As mma_gather.cu lays it out.
 int smem_bytes(const Tile& t, const MmaViews& v) {
-  const KGroup group(v.a_along_k, v.b_along_k, v.wide, int(v.element), t.threads());
-  const int rows = v.wide ? 0 : (v.a_along_k ? t.m : 0) + (v.b_along_k ? t.n : 0);
-  return t.stages * (t.m + t.n) * kSliceBytes + group.bytes() + rows * int(sizeof(GatherEntry));
+  int rows = t.m;  // of y
+  if (!v.wide) rows += (v.a_along_k ? t.m : 0) + (v.b_along_k ? t.n : 0);
+  int most = 0;
+  for (const MmaParams& p : v.phases) most = max_of(most, Group(t, v, p).bytes);
+  return t.stages * (t.m + t.n) * kSliceBytes + rows * 16 + most;
 }
 
 int64_t slices_of(const MmaViews& v, const GemmView& view) {
@@ -43,39 +63,47 @@ int64_t blocks_of(const Tile& t, const GemmView& v) {
   return ceil_div(v.m.size, int64_t(t.m)) * ceil_div(v.n.size, int64_t(t.n)) * v.batch.size;
 }
 
-// Clocks that a block takes of an SM for a slice: the longest of what tensor cores, shared memory, L2 and the threads
-// that fetch vectors need. Measured on an H100 (docs/measured_facts.md): 135 TFLOP/s in TF32 at 4096 cubed by tiles of 128 x 128,
-// that is m n / 9.4 clocks for a slice of m x n, and 115 at 8192 by tiles of 128 x 64. L2 gives an SM 46 bytes a clock.
-double slice_clocks(const Tile& t, const MmaViews& v, const Device& d, MmaProducts products) {
-  double multiply = double(t.m) * t.n / (t.m * t.n >= 128 * 128 ? 9.4 : 8);
-  if (products == MmaProducts::three) multiply *= 3;
-  const double warp_rows = double(t.m) / t.warps_m + double(t.n) / t.warps_n, warps = t.threads() / 32;
-  const double shared = (warps * warp_rows + t.m + t.n) * kSliceBytes / 128;
-  const double l2 = double(t.m + t.n) * kSliceBytes / 46;
-  double fetch = 0;
-  for (auto [rows, width] : {std::pair(t.m, v.phases.front().a.width), std::pair(t.n, v.phases.front().b.width)})
-    fetch += double(rows) * kSliceBytes / width / 32 * (width == 2 ? 3.5 : 2);
-  return max_of(max_of(multiply, shared), max_of(l2, fetch));
-}
+// What a block costs, in clocks; guesses from a few measurements on an H100 until more are made.
+struct BlockClocks {
+  double slice, slice_alone, end, end_alone;
+
+  BlockClocks(const Tile& t, const MmaViews& v, MmaProducts products, int64_t out_bytes) {
+    // Of an SM: the longest of what tensor cores (mma.sync m16n8 over 32 bytes of k in 8 clocks, on each of four),
+    // shared memory, L2 (46 bytes a clock) and the threads that fetch narrow vectors need, and a tenth of what memory
+    // does, as nothing overlaps entirely.
+    const double times = products == MmaProducts::three ? 3 : 1, warps = t.threads() / 32;
+    const double warp_m = double(t.m) / t.warps_m, warp_n = double(t.n) / t.warps_n;
+    const double multiply = double(t.m) * t.n / 32 * times;
+    const double shared = (warps * (warp_m + warp_n) + t.m + t.n) * kSliceBytes / 128;
+    const double l2 = double(t.m + t.n) * kSliceBytes / 46;
+    double fetch = 0;
+    for (auto [rows, width] : {std::pair(t.m, v.phases.front().a.width), std::pair(t.n, v.phases.front().b.width)})
+      fetch += double(rows) * kSliceBytes / width / 32 * (width == 2 ? 3.5 : 2);
+    slice = max_of(max_of(multiply, shared), max_of(l2, fetch)) + 0.1 * (shared + l2);
+    // Alone on an SM: one warp's products, and waiting.
+    const bool tables = v.phases.front().a.table || v.phases.front().b.table;
+    slice_alone = max_of(slice, warp_m * warp_n / 8 * times + (tables ? 400 : 250));
+    end = double(t.m) * t.n * double(out_bytes) / 24 + 300, end_alone = end + 1000;
+  }
+};
 
 double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProducts products, const Tile& t,
                int64_t splits) {
-  constexpr double kClocksPerUs = 1700, kStart = 1500;  // start: a block's first slice, waited for
-  const double each = slice_clocks(t, v, d, products), latency = max_of(each, 2500.0);  // a slice alone
-  const double out_bytes = splits > 1 ? 4 : double(itemsize(task.y)), end = 300 + double(t.m) * t.n * out_bytes / 24;
-  const int at_once = min_of(t.blocks, (d.max_smem_bytes + 1024) / (smem_bytes(t, v) + 1024));
-  double clocks = 0, blocks = 0, longest = 0;
+  constexpr double kClocksPerUs = 1700, kStart = 2500;  // start: until a block's first slice is there
+  const BlockClocks block(t, v, products, splits > 1 ? 4 : int64_t(itemsize(task.y)));
+  const int most_at_once = min_of(t.blocks, (d.max_smem_bytes + 1024) / (smem_bytes(t, v) + 1024));
+  double blocks = 0, slices = 0;  // slices of a block, in the mean
   for (const GemmView& view : v.views) {
-    const double count = double(blocks_of(t, view) * splits), slices = double(ceil_div(slices_of(v, view), splits));
-    clocks += count * (slices * each + end);
-    blocks += count;
-    longest = max_of(longest, kStart + slices * latency + end);
+    blocks += double(blocks_of(t, view) * splits);
+    slices += double(blocks_of(t, view) * splits) * double(ceil_div(slices_of(v, view), splits));
   }
-  // An SM is as fast as its blocks together, or as one after another in each place; the last round is whole.
-  const double per_sm = std::ceil(blocks / d.sm_count), mean = clocks / max_of(blocks, 1.0);
-  const double rounds = std::ceil(per_sm / at_once);
-  double us = max_of(per_sm * mean + kStart, rounds * longest) / kClocksPerUs;
-  us = max_of(us, task.bytes / (0.45 * d.copy_gb_s * 1e3));  // measured: 64 to 64 channels, 1x1, in 41 us
+  slices /= max_of(blocks, 1.0);
+  // Blocks of an SM share it, and take turns in rounds. The last round is whole.
+  const double per_sm = std::ceil(blocks / d.sm_count), at_once = min_of(double(most_at_once), per_sm);
+  const double round =
+      kStart + slices * max_of(block.slice_alone, at_once * block.slice) + max_of(block.end_alone, at_once * block.end);
+  double us = std::ceil(per_sm / max_of(at_once, 1.0)) * round / kClocksPerUs;
+  us = max_of(us, task.bytes / (0.75 * d.copy_gb_s * 1e3));
   if (splits > 1) {  // sums are written and read, mostly in the L2, at about twice the rate of memory
     const GemmView& view = v.views.front();
     us += 3 + double(splits) * double(view.m.size) * double(view.n.size) * double(view.batch.size) * 8 /
@@ -107,8 +135,8 @@ Candidate best_splits(const GemmTask& task, const MmaViews& v, const Device& d, 
   return best;
 }
 
-// Best first. The first splits k as it would if a and b were exchanged: an element then is the same sum in a product and
-// in the transposed one. After it, each tile with its own best number of splits.
+// Best first. The first splits k as it would if a and b were exchanged: an element then is the same sum in a product
+// and in the transposed one. After it, each tile with its own best number of splits.
 std::vector<Candidate> candidates_of(const GemmTask& task, const Device& d, MmaProducts products) {
   const MmaViews v(task);
   std::vector<Candidate> with_common, own;
@@ -204,33 +232,35 @@ size_t mma_workspace_bytes(const GemmTask& t, MmaProducts products, const std::s
 
 MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::string& config) {
   const MmaViews v(t);
-  const auto [tile, splits] = parsed(v, products, config);
+  const auto [tile, wanted] = parsed(v, products, config);
   MmaLaunches to;
   to.kernel = spec(t.type, tile, products, v.a_along_k, v.b_along_k, v.wide);
-  to.exchanged = v.exchanged, to.splits = splits, to.view = v.views.front();
-  for (size_t first = 0; first < v.views.size(); first += kMaxPhases) {
+  to.exchanged = v.exchanged, to.view = v.views.front();
+  const int64_t per_split = max_of(ceil_div(slices_of(v, to.view), wanted), int64_t(1));
+  to.splits = wanted > 1 ? max_of(ceil_div(slices_of(v, to.view), per_split), int64_t(1)) : 1;  // none of them empty
+  for (size_t i = 0; i < v.views.size(); ++i) {
+    const GemmView& view = v.views[i];
     auto& [launch, params] = to.all.emplace_back();
+    params = v.phases[i];
+    params.y = output_of(view, t.y, t.alignment, t.has_c, t.has_bias);
     params.activation = t.activation, params.y_is_float32 = t.y == DType::float32;
     params.slices_per_split = std::numeric_limits<uint32_t>::max();
-    int64_t blocks = 0;
-    for (size_t i = first; i < std::min(v.views.size(), first + kMaxPhases); ++i) {
-      const GemmView& one = v.views[i];
-      MmaPhase& phase = params.phase[params.phases++] = v.phases[i];
-      phase.tiles_m = uint32_t(ceil_div(one.m.size, int64_t(tile.m)));
-      phase.tiles_n = uint32_t(ceil_div(one.n.size, int64_t(tile.n)));
-      phase.first_block = uint32_t(blocks);
-      phase.y = output_of(one, t.y, t.alignment, t.has_c, t.has_bias);
-      blocks += blocks_of(tile, one);
-    }
-    if (splits > 1) {
-      const Parts parts(to.view);
-      params.phase[0].y = parts.output, params.part_stride = parts.part_stride;
+    if (to.splits > 1) {
+      const Parts parts(view);
+      params.y = parts.output, params.part_stride = parts.part_stride;
       params.y_is_float32 = 1, params.activation = Activation::identity;
-      params.slices_per_split = uint32_t(ceil_div(slices_of(v, to.view), splits));
+      params.slices_per_split = uint32_t(per_split);
     }
-    launch.grid = {unsigned(blocks * splits)};
+    const int64_t tiles_m = ceil_div(view.m.size, int64_t(tile.m)), tiles_n = ceil_div(view.n.size, int64_t(tile.n));
+    params.tiles = Divisor(tiles_m * tiles_n), params.batches = Divisor(view.batch.size);
+    params.per_group = Divisor(kTilesOfGroup * tiles_n), params.groups = uint32_t(tiles_m / kTilesOfGroup);
+    params.last_rows = Divisor(max_of(tiles_m % kTilesOfGroup, int64_t(1)));
+    const Group group(tile, v, params);
+    params.group_slices = uint32_t(group.slices), params.first_b = uint32_t(group.first_b);
+    launch.grid = {unsigned(tiles_m * tiles_n * view.batch.size * to.splits)};
     launch.block = {unsigned(tile.threads())};
     launch.smem_bytes = unsigned(smem_bytes(tile, v));
+    launch.programmatic = i > 0;
   }
   return to;
 }
@@ -243,6 +273,7 @@ std::unique_ptr<GemmPlan> mma_plan(const GemmTask& t, const Device& d, MmaProduc
   plan->kernel = cuda::load_kernel(launches.kernel, d.place.index, int(launches.all.front().config.smem_bytes));
   if (launches.splits > 1) plan->add_parts.emplace(t, launches.view, launches.splits, d);
   plan->launches = std::move(launches.all);
+  for (MmaLaunch& l : plan->launches) l.config.programmatic = l.config.programmatic && d.arch >= 90;
   return plan;
 }
 

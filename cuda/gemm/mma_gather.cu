@@ -24,7 +24,8 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // Where byte `at` of a line is. ldmatrix reads eight lines at one chunk, and 32-bit loads four at two neighbours.
+  // Where byte `at` of a line is; eight lines on, 8 kLineBytes further. ldmatrix reads eight lines at one chunk, and
+  // 32-bit loads four at two neighbours.
   static __device__ __forceinline__ uint32_t place(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
     return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
@@ -55,114 +56,188 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   }
 };
 
+// Where the slice that is fetched next begins: how far its k has brought both operands, and which tap it is of.
+struct Walk {
+  int64_t a, b;
+  uint32_t mask_a, mask_b;  // of k
+  uint32_t left;            // of k, from here on
+  Digits at;
+  uint32_t inner_left;  // slices until digit 2 changes, this one included
+
+  template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
+    constexpr uint32_t kK = kSliceBytes / sizeof(T);
+    at = p.k.digits(first_slice * kK);
+    a = offset_of(p.a.k, at) * int64_t(sizeof(T)), b = offset_of(p.b.k, at) * int64_t(sizeof(T));
+    left = p.k.size - first_slice * kK;
+    inner_left = p.inner_slices - (p.inner_slices < kNoCarry ? at.at[3] / kK : 0);
+    find_masks(p);
+  }
+  template <class T> __device__ __forceinline__ void advance(const MmaParams& p) {
+    left -= kSliceBytes / sizeof(T);
+    if (--inner_left > 0) {
+      a += p.a.advance[3], b += p.b.advance[3];
+      return;
+    }
+    inner_left = p.inner_slices;
+    if (++at.at[2] < p.k.by[1].divisor) {
+      a += p.a.advance[2], b += p.b.advance[2];
+    } else {
+      at.at[2] = 0;
+      if (++at.at[1] < p.k.by[0].divisor) {
+        a += p.a.advance[1], b += p.b.advance[1];
+      } else {
+        at.at[1] = 0, ++at.at[0];
+        a += p.a.advance[0], b += p.b.advance[0];
+      }
+    }
+    find_masks(p);
+  }
+
+ private:
+  __device__ __forceinline__ void find_masks(const MmaParams& p) {
+    mask_a = kKExists | (p.a.window.on ? tap_bits(p.a.window, at) : 0);
+    mask_b = kKExists | (p.b.window.on ? tap_bits(p.b.window, at) : 0);
+  }
+};
+
+// Where a slice is in one operand: its entries of k, where there is a table; else how far its first k is, the mask of
+// all its k, and how many of them there are from here on.
+struct SliceAt {
+  const GatherEntry* entries;
+  int64_t offset;
+  uint32_t mask, left;
+};
+
 // Moves an operand's slices to shared memory, a thread its share. Vectors have 16 bytes where kWide, else as many as
-// the operand says: 2-byte ones go through registers, between start() and finish().
+// the operand says: 2-byte ones go through registers, from start() to finish() a round later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  static constexpr int kRowEntries = kAlongK ? kRows : 0;  // that all threads look up
+  // Entries that all threads look up: of rows, and of k for a slice, where there is a table.
+  static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
   // Before a barrier and after it. Where kWide, `rows` is of no more use then.
-  __device__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row, GatherEntry* rows) {
+  __device__ __forceinline__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row,
+                                          GatherEntry* rows) {
     width_ = kWide ? 16 : o.width;
     rows_ = rows;
     if constexpr (kAlongK) {
       for (int r = threadIdx.x; r < kRows; r += kThreads) rows[r] = row_entry(index, o, sizeof(T), first_row + r);
     } else {
-      const uint32_t unit = threadIdx.x & (Slice::kLineBytes / width_ - 1);
-      kept_[0] = row_entry(index, o, sizeof(T), first_row + unit * (width_ / uint32_t(sizeof(T))));
+      const uint32_t per_line = Slice::kLineBytes / width_, across = kWide ? per_line : min_of(per_line, 32u);
+#pragma unroll
+      for (uint32_t u = 0; u < kKept; ++u) {
+        const uint32_t unit = (threadIdx.x & (across - 1)) + u * across;
+        if (unit < per_line)
+          kept_[u] = row_entry(index, o, sizeof(T), first_row + unit * (width_ / uint32_t(sizeof(T))));
+      }
     }
   }
-  __device__ void begin(const char* data) {
+  __device__ __forceinline__ void begin(const char* data) {
     data_ = reinterpret_cast<int64_t>(data);
+    if constexpr (kAlongK && kWide)
 #pragma unroll
-    for (int i = 0; i < kKept; ++i) {
-      if constexpr (kAlongK) kept_[i] = rows_[threadIdx.x / 4 + i * (kThreads / 4)];
-      kept_[i].offset += data_;
-    }
+      for (int r = 0; r < kKept; ++r) kept_[r] = rows_[Vectors<16>::line(r)];
   }
 
-  __device__ void start(uint32_t slice, const GatherEntry* k) {
+  __device__ __forceinline__ void start(uint32_t slice, const GatherOperand& o, const SliceAt& at) {
     if constexpr (kWide) {
-      copy<16>(slice, k);
+      copy<16>(slice, o, at);
     } else {
-      if (width_ == 16) copy<16>(slice, k);
-      else if (width_ == 8) copy<8>(slice, k);
-      else if (sizeof(T) == 4 || width_ == 4) copy<4>(slice, k);
-      else load_elements(k);
+      if (width_ == 16) copy<16>(slice, o, at);
+      else if (width_ == 8) copy<8>(slice, o, at);
+      else if (sizeof(T) == 4 || width_ == 4) copy<4>(slice, o, at);
+      else if constexpr (sizeof(T) == 2)
+        each<2>(o, at, [&](int u, int r, const char* from, bool exists) {
+          element_[u][r] = exists ? *reinterpret_cast<const uint16_t*>(from) : uint16_t(0);
+        });
     }
   }
-  __device__ void finish(uint32_t slice, const GatherEntry* k) {
+  __device__ __forceinline__ void finish(uint32_t slice) {
     if constexpr (kElements)
       if (width_ == 2)
-        each<2>(k, [&](int i, int line, int at, const char*, uint32_t) {
-          store_shared(slice + Slice::place(line, at), element_[i]);
-        });
+#pragma unroll
+        for (int u = 0; u < Vectors<2>::kU; ++u)
+#pragma unroll
+          for (int r = 0; r < Vectors<2>::kR; ++r) store_shared(slice + Vectors<2>::place(u, r), element_[u][r]);
   }
 
  private:
   static constexpr bool kElements = !kWide && sizeof(T) == 2;
-  static constexpr int kKept = !kAlongK ? 1 : kWide ? kRows / (kThreads / 4) : 0;  // a vector of rows; its rows
+  // This thread's vectors: kU along a line by kR lines.
+  template <int kWidth> struct Vectors {
+    static constexpr int kPerLine = Slice::kLineBytes / kWidth, kMost = kAlongK ? 8 : 32;
+    static constexpr int kAcross = kWide || kPerLine < kMost ? kPerLine : kMost, kDown = kThreads / kAcross;
+    static constexpr int kU = kPerLine / kAcross, kR = Slice::kLines / kDown;
+    static_assert(kThreads % kAcross == 0 && kU * kAcross == kPerLine && kR * kDown == Slice::kLines && kR > 0);
+    static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
+    static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
+    static __device__ __forceinline__ uint32_t place(int u, int r) {
+      if constexpr (kDown % 8 == 0)  // what is exchanged is the same in all lines
+        return Slice::place(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
+      else return Slice::place(line(r), unit(u) * kWidth);
+    }
+  };
+  // Entries in registers: rows where kAlongK, vectors of rows else.
+  static constexpr int kKept = kAlongK ? (kWide ? Vectors<16>::kR : 1) : kWide ? 1 : 4;
 
-  template <int kWidth> __device__ __forceinline__ void copy(uint32_t slice, const GatherEntry* k) {
-    each<kWidth>(k, [&](int, int line, int at, const char* from, uint32_t nothing) {
-      cp_async<kWidth>(slice + Slice::place(line, at), from, nothing);
+  template <int kWidth>
+  __device__ __forceinline__ void copy(uint32_t slice, const GatherOperand& o, const SliceAt& at) {
+    each<kWidth>(o, at, [&](int u, int r, const char* from, bool exists) {
+      copy_async<kWidth, true>(slice + Vectors<kWidth>::place(u, r), from, exists);
     });
   }
-  __device__ __forceinline__ void load_elements(const GatherEntry* k) {
-    if constexpr (kElements)
-      each<2>(k, [&](int i, int, int, const char* from, uint32_t nothing) {
-        element_[i] = nothing ? uint16_t(0) : *reinterpret_cast<const uint16_t*>(from);
-      });
-  }
-  // Calls f(i, line, at, from, nothing) for this thread's vectors.
-  template <int kWidth, class F> __device__ __forceinline__ void each(const GatherEntry* k, F&& f) {
-    constexpr int kPerLine = Slice::kLineBytes / kWidth, kStep = kThreads / kPerLine, kCount = Slice::kLines / kStep;
-    static_assert(kThreads % kPerLine == 0 && kStep * kCount == Slice::kLines);
-    const int unit = threadIdx.x % kPerLine, first = threadIdx.x / kPerLine;
-    GatherEntry fixed = kAlongK ? k[kWide ? unit : unit * (kWidth / int(sizeof(T)))] : kept_[0];
-    if (kAlongK && !kWide) fixed.offset += data_;
-    constexpr int kAtOnce =
-        kCount < 8 ? kCount : 8;  // entries are read first: what f() does to memory would come between
+
+  // Calls f(u, r, from, exists) for this thread's vectors. All entries are read first: what f() does would come
+  // between.
+  template <int kWidth, class F>
+  __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
+    using V = Vectors<kWidth>;
+    constexpr int kKs = kAlongK ? V::kU : V::kR, kOfRows = kAlongK ? V::kR : V::kU;
+    static_assert(kAlongK || kOfRows <= kKept);
+    GatherEntry k[kKs], row[kOfRows];
 #pragma unroll
-    for (int i = 0; i < kCount; i += kAtOnce) {
-      GatherEntry moving[kAtOnce];
+    for (int i = 0; i < kOfRows; ++i) row[i] = kAlongK && !kWide ? rows_[V::line(i)] : kept_[i < kKept ? i : 0];
+    const int first = kAlongK ? V::unit(0) * (kWidth / int(sizeof(T))) : V::line(0);  // of k, in the slice
+    constexpr int kStep = kAlongK ? V::kAcross * (kWidth / int(sizeof(T))) : V::kDown;
+    if (o.table) {
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const int line = first + (i + j) * kStep;
-        moving[j] = !kAlongK ? k[line] : kWide ? kept_[i + j] : rows_[line];
-      }
+      for (int i = 0; i < kKs; ++i) k[i] = at.entries[kAlongK && kWide ? V::unit(i) : first + i * kStep];
+    } else {
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j)
-        f(i + j, first + (i + j) * kStep, unit * kWidth, reinterpret_cast<const char*>(fixed.offset + moving[j].offset),
-          fixed.mask & moving[j].mask);
+      for (int i = 0; i < kKs; ++i)
+        k[i] = {at.offset + (first + i * kStep) * o.k_step, first + i * kStep < at.left ? at.mask : kNothing};
     }
+#pragma unroll
+    for (int i = 0; i < kKs; ++i) k[i].offset += data_;
+#pragma unroll
+    for (int u = 0; u < V::kU; ++u)
+#pragma unroll
+      for (int r = 0; r < V::kR; ++r) {
+        const GatherEntry &of_row = row[kAlongK ? r : u], &of_k = k[kAlongK ? u : r];
+        f(u, r, reinterpret_cast<const char*>(of_row.offset + of_k.offset), (of_row.mask & of_k.mask) == 0);
+      }
   }
 
   int64_t data_;
   const GatherEntry* rows_;
-  GatherEntry kept_[kKept ? kKept : 1];  // their offsets are addresses
+  GatherEntry kept_[kKept];
   uint32_t width_;
-  uint16_t element_[kElements ? Slice::kBytes / 2 / kThreads : 1];
+  using Elements = Vectors<kElements ? 2 : 16>;
+  uint16_t element_[kElements ? Elements::kU : 1][kElements ? Elements::kR : 1];
 };
 
-// Which part of which product a block computes.
+// Which part of the product a block computes; m and n count tiles.
 struct MmaBlock {
-  const MmaPhase& phase;
-  uint32_t batch, split, m, n;  // m and n count tiles
+  uint32_t batch, split, m, n;
 };
 __device__ __forceinline__ MmaBlock mma_block(const MmaParams& p) {
-  constexpr uint32_t kGroup = 16;  // tiles of m that are walked together over all of n: they share operands in the L2
-  int f = 0;
-  for (int i = 1; i < kMaxPhases; ++i)
-    if (i < p.phases && blockIdx.x >= p.phase[i].first_block) f = i;
-  const MmaPhase& phase = p.phase[f];
-  const uint32_t per_matrix = phase.tiles_m * phase.tiles_n, index = blockIdx.x - phase.first_block;
-  const uint32_t matrix = index / per_matrix, split = matrix / phase.batch.size;
-  const uint32_t tile = index - matrix * per_matrix, per_group = kGroup * phase.tiles_n, group = tile / per_group;
-  const uint32_t rows = min_of(kGroup, phase.tiles_m - group * kGroup), in_group = tile - group * per_group;
-  const uint32_t n = in_group / rows;
-  return {phase, matrix - split * phase.batch.size, split, group * kGroup + in_group - n * rows, n};
+  const uint32_t matrix = p.tiles.quotient(blockIdx.x), tile = blockIdx.x - matrix * p.tiles.divisor;
+  const uint32_t split = p.batches.quotient(matrix), group = p.per_group.quotient(tile);
+  const uint32_t in_group = tile - group * p.per_group.divisor;
+  const uint32_t rows = group < p.groups ? kTilesOfGroup : p.last_rows.divisor;
+  const uint32_t n = group < p.groups ? in_group / kTilesOfGroup : p.last_rows.quotient(in_group);
+  return {matrix - split * p.batches.divisor, split, group * kTilesOfGroup + in_group - n * rows, n};
 }
 
 // A fragment as products take it: the words as they are, float32 rounded to TF32, or (kProducts == 3) float32 as a sum
@@ -186,19 +261,6 @@ template <class T, int kProducts> struct Factor {
   }
 };
 
-// A warp's sums: 16 rows by 8 columns in four of them.
-template <class Tile> struct Sums {
-  static constexpr int kBlocks = Tile::kWarpM / 16, kCount = Tile::kWarpN / 2;
-  float of[kBlocks][kCount] = {};
-
-  __device__ __forceinline__ void add(const Sums& other) {
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i)
-#pragma unroll
-      for (int e = 0; e < kCount; ++e) of[i][e] += other.of[i][e];
-  }
-};
-
 // What a warp reads of a slice: fragments for one step along k, and for the next.
 template <class Tile, class SliceA, class SliceB> struct Fragments {
   static constexpr int kBlocksM = Tile::kWarpM / 16, kBlocksN = Tile::kWarpN / 16;
@@ -213,8 +275,8 @@ template <class Tile, class SliceA, class SliceB> struct Fragments {
 };
 
 // sums += a b for one step.
-template <class T, int kProducts, class Tile, class F>
-__device__ __forceinline__ void multiply(Sums<Tile>& sums, const F& f, int step) {
+template <class T, int kProducts, class Sums, class F>
+__device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   Factor<T, kProducts> a[F::kBlocksM];
 #pragma unroll
   for (int i = 0; i < F::kBlocksM; ++i) a[i].set(f.a[step % 2][i]);
@@ -243,98 +305,103 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   using GatherB = Gather<T, Tile::kN, Tile::kThreads, kBAlongK, kWide>;
   using SliceA = typename GatherA::Slice;
   using SliceB = typename GatherB::Slice;
+  using Epilogue = StagedEpilogue<T, Tile::kWarpM, Tile::kWarpN>;
   constexpr int kStages = Tile::kStages, kK = SliceA::kK, kStageBytes = SliceA::kBytes + SliceB::kBytes;
-  // Shared memory: the ring, entries of k, entries of rows. Where these are read only at first, they lie in the ring.
-  constexpr KGroup kGroup(kAAlongK, kBAlongK, kWide, sizeof(T), Tile::kThreads);
+  constexpr int kRingBytes = kStages * kStageBytes;
+  static_assert(kStages >= 3, "elements arrive a round after they were asked for, and are seen after the next barrier");
+  static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
+  let_next_grid_start();
+
+  // Shared memory: the ring; rows of y; entries of rows, which where they are read only at first lie in the ring;
+  // entries of k for two groups of slices.
   char* const memory = dynamic_shared();
   const uint32_t ring = shared_address(memory);
-  GatherEntry* const entries_a = reinterpret_cast<GatherEntry*>(memory + kStages * kStageBytes);
-  GatherEntry* const entries_b = entries_a + 2 * kGroup.slices * kGroup.a;
-  GatherEntry* const rows = kWide ? reinterpret_cast<GatherEntry*>(memory) : entries_b + 2 * kGroup.slices * kGroup.b;
+  OutRow* const out_rows = reinterpret_cast<OutRow*>(memory + kRingBytes);
+  GatherEntry* const after_rows = reinterpret_cast<GatherEntry*>(out_rows + Tile::kM);
+  GatherEntry* const rows = kWide ? reinterpret_cast<GatherEntry*>(memory) : after_rows;
+  GatherEntry* const entries_a = after_rows + (kWide ? 0 : GatherA::kRowEntries + GatherB::kRowEntries);
+  constexpr int kEntriesA = GatherA::kKEntries, kEntriesB = GatherB::kKEntries;
+  GatherEntry* const entries_b = entries_a + (p.a.table ? 2 * p.group_slices * kEntriesA : 0);
 
   const MmaBlock block = mma_block(p);
-  const MmaPhase& v = block.phase;
   const uint32_t first_slice = block.split * p.slices_per_split;
-  const int slices = int(min_of(p.slices_per_split, ceil_div(v.k.size, uint32_t(kK)) - first_slice));
+  const int slices = int(min_of(p.slices_per_split, ceil_div(p.k.size, uint32_t(kK)) - first_slice));
   auto look_up = [&](int slice) {  // the group that begins with `slice`
-    const bool is_b = threadIdx.x >= kGroup.first_b;
-    const int i = threadIdx.x - (is_b ? kGroup.first_b : 0), count = is_b ? kGroup.b : kGroup.a;
-    if (i >= kGroup.slices * count) return;
-    const uint32_t k = (first_slice + slice) * kK + i * (is_b ? kK / kGroup.b : kK / kGroup.a);
-    GatherEntry* const group = (is_b ? entries_b : entries_a) + slice % (2 * kGroup.slices) * count;
-    group[i] = k_entry(v.k, is_b ? v.b : v.a, sizeof(T), k);
+    const uint32_t first_k = (first_slice + slice) * kK, group = slice & (2 * p.group_slices - 1), i = threadIdx.x;
+    if (p.a.table && i < p.group_slices * kEntriesA)
+      entries_a[group * kEntriesA + i] = k_entry(p.k, p.a, sizeof(T), first_k + i * (kK / kEntriesA));
+    const uint32_t j = threadIdx.x - p.first_b;
+    if (p.b.table && j < p.group_slices * kEntriesB)
+      entries_b[group * kEntriesB + j] = k_entry(p.k, p.b, sizeof(T), first_k + j * (kK / kEntriesB));
   };
-  const Digits batch = v.batch.digits(block.batch);
+  const Digits batch = p.batch.digits(block.batch);
   auto data = [&](const GatherOperand& o, const void* at) {
     return static_cast<const char*>(at) + (o.offset + offset_of(o.batch, batch)) * int64_t(sizeof(T));
   };
 
   GatherA a;
   GatherB b;
-  a.prepare(v.m, v.a, block.m * Tile::kM, rows);
-  b.prepare(v.n, v.b, block.n * Tile::kN, rows + GatherA::kRowEntries);
-  look_up(0);
+  a.prepare(p.m, p.a, block.m * Tile::kM, rows);
+  b.prepare(p.n, p.b, block.n * Tile::kN, rows + GatherA::kRowEntries);
+  if (p.group_slices) look_up(0);
   __syncthreads();
-  a.begin(data(v.a, args.a));
-  b.begin(data(v.b, args.b));
+  a.begin(data(p.a, args.a));
+  b.begin(data(p.b, args.b));
+  Walk walk;
+  walk.begin<T>(p, first_slice);
 
   const int warp = threadIdx.x / 32;
-  const uint32_t lane_a = SliceA::lane_place(warp / Tile::kWarpsN * Tile::kWarpM, false);
-  const uint32_t lane_b = SliceB::lane_place(warp % Tile::kWarpsN * Tile::kWarpN, true);
-  Sums<Tile> sums;
+  const int warp_m = warp / Tile::kWarpsN * Tile::kWarpM, warp_n = warp % Tile::kWarpsN * Tile::kWarpN;
+  const uint32_t lane_a = SliceA::lane_place(warp_m, false), lane_b = SliceB::lane_place(warp_n, true);
+  typename Epilogue::Sums sums;
   Fragments<Tile, SliceA, SliceB> fragments;
-  uint32_t from = ring, to = ring;
-  auto advance = [&](uint32_t& stage) {
-    stage = stage + kStageBytes < ring + kStages * kStageBytes ? stage + kStageBytes : ring;
+  uint32_t from = ring, to = ring, before = ring;
+  auto next_stage = [&](uint32_t& stage) {
+    stage = stage + kStageBytes < ring + kRingBytes ? stage + kStageBytes : ring;
   };
   // A slice is fetched kStages - 1 rounds before it is multiplied; a group of entries is looked up when the one before
   // it is first read.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
-    cp_async_wait<kStages - 2>();
+    wait_copies<kStages - 2>();
     __syncthreads();  // all see this slice and its entries, and are done with the slice before
-    const int next = slice + kStages - 1;
-    const int slot = next % (2 * kGroup.slices);
-    const GatherEntry *k_a = entries_a + slot * kGroup.a, *k_b = entries_b + slot * kGroup.b;
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
-    if (next < slices) a.start(to, k_a), b.start(to + SliceA::kBytes, k_b);
-    cp_async_commit();
-    if (next % kGroup.slices == 0) look_up(next + kGroup.slices);
+    const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);
+    if (next > 0 && next <= slices) a.finish(before), b.finish(before + SliceA::kBytes);
+    if (next < slices) {
+      a.start(to, p.a, {entries_a + slot * kEntriesA, walk.a, walk.mask_a, walk.left});
+      b.start(to + SliceA::kBytes, p.b, {entries_b + slot * kEntriesB, walk.b, walk.mask_b, walk.left});
+      walk.advance<T>(p);
+    }
+    commit_copies();
+    if (p.group_slices && (next & (p.group_slices - 1)) == 0) look_up(next + p.group_slices);
     if (slice >= 0) {
       constexpr int kSteps = kSliceBytes / kFragmentBytes;
       // Tensor cores cut off what they add instead of rounding it, a bias that grows with k: too much for the three
       // products of float32, which are added up for a slice and then rounded into the sums.
-      Sums<Tile> parts;
+      typename Epilogue::Sums parts;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
         if (step + 1 < kSteps) fragments.load(from, lane_a, lane_b, step + 1);
         multiply<T, kProducts>(kProducts == 3 ? parts : sums, fragments, step);
       }
-      if (kProducts == 3) sums.add(parts);
-      advance(from);
+      if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += parts.of[i][e]; });
+      next_stage(from);
+    } else if (slice == -1) {  // while the first slices are on their way
+      for (int r = threadIdx.x; r < Tile::kM; r += Tile::kThreads) out_rows[r] = out_row(p.y, block.m * Tile::kM + r);
     }
-    if (next < slices) a.finish(to, k_a), b.finish(to + SliceA::kBytes, k_b);
-    advance(to);
+    before = to;
+    next_stage(to);
   }
 
-  cp_async_wait<0>();
+  wait_copies<0>();
   __syncthreads();  // the ring is free
-  using Epilogue = StagedEpilogue<T, Tile::kWarpN>;
-  static_assert(Tile::kThreads / 32 * Epilogue::kWords * sizeof(float) <= kStages * kStageBytes);
-  GemmArgs out = args;
-  if (p.part_stride) out.y = static_cast<float*>(args.y) + block.split * p.part_stride;
-  const uint32_t m = block.m * Tile::kM + warp / Tile::kWarpsN * Tile::kWarpM;
-  const uint32_t n = block.n * Tile::kN + warp % Tile::kWarpsN * Tile::kWarpN;
-  const Epilogue epilogue(v.y, out, p.activation, p.y_is_float32, block.batch, n,
-                          reinterpret_cast<float*>(memory) + warp * Epilogue::kWords);
-#pragma unroll 1  // the code is long enough once: it stores the first 16 rows, then the others move up
-  for (int i = 0; i < Tile::kWarpM / 16; ++i) {
-    epilogue.store(sums.of[0], m + 16 * i);
-#pragma unroll
-    for (int j = 0; j + 1 < Tile::kWarpM / 16; ++j)
-#pragma unroll
-      for (int e = 0; e < Tile::kWarpN / 2; ++e) sums.of[j][e] = sums.of[j + 1][e];
-  }
+  void* y = args.y;
+  if (p.part_stride) y = static_cast<float*>(y) + block.split * p.part_stride;
+  Epilogue(p.y, args, y, p.activation, p.y_is_float32, block.batch, block.m * Tile::kM + warp_m,
+           block.n * Tile::kN + warp_n, memory + warp * Epilogue::kBytes, out_rows + warp_m)
+      .store(sums);
+  wait_for_grid_before();
 }
 
 }  // namespace minidnn

@@ -18,7 +18,7 @@ std::string mma_why_not(const GemmTask&, const Device&, MmaProducts);
 double mma_estimate_us(const GemmTask&, const Device&, MmaProducts);
 std::vector<std::string> mma_configs(const GemmTask&, const Device&, MmaProducts);  // best first
 size_t mma_workspace_bytes(const GemmTask&, MmaProducts, const std::string& config);
-// What a plan launches.
+// What a plan launches, a grid for each phase; those after the first may start before the one before them has ended.
 struct MmaLaunch {
   cuda::LaunchConfig config;
   MmaParams params;
@@ -39,7 +39,7 @@ std::vector<KernelSpec> mma_kernels(MmaProducts);
 // kernel.
 struct MmaViews {
   std::vector<GemmView> views;
-  std::vector<MmaPhase> phases;
+  std::vector<MmaParams> phases;
   bool exchanged = false, wide = false, a_along_k = false, b_along_k = false;
   int64_t element = 4;  // bytes
   std::string why;

@@ -1,151 +1,213 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a warp's sums to y = activation(alpha * sum + beta * c + bias) through shared memory, 16 rows at a time: a lane
-// then has eight neighbours of a row and stores them as vectors where y has them side by side. Whether there is a bias,
-// a c, any activation or a float32 y is asked at run time, mostly once for eight elements, so that a kernel does for
-// all of these. (epilogue.cuh is for sm90.cuh, whose warpgroups have neither the shared memory nor the instructions to
-// spare.) T is the dtype of the bias, and of y and c unless these are float32.
+// From a warp's sums to y = activation(alpha * sum + beta * c + bias), for sums as mma.sync leaves them and blocks that
+// have shared memory to spare. Whether there is a bias, a c, an activation or a float32 y is asked at run time, so that
+// a kernel does for all of these. (epilogue.cuh is for sm90.cuh, whose warpgroups have neither the memory nor the
+// time.) T is the dtype of the bias, and of y and c unless these are float32.
 #pragma once
 #include "cuda/gemm/gather.h"
 
 namespace minidnn {
 
-template <class T, int kColumns> class StagedEpilogue {
- public:
-  static constexpr int kPitch = kColumns + 8;  // words: what a warp puts at once meets in no bank
-  static constexpr int kWords = 16 * kPitch;   // of a warp
+// Where a row of y and of c begins, in elements; kNoRow beyond the last.
+struct alignas(16) OutRow {
+  int64_t y, c;
+};
+constexpr int64_t kNoRow = int64_t(1) << 62;
 
-  // For columns from n on. `words` are the warp's.
-  __device__ StagedEpilogue(const GemmOutput& o, const GemmArgs& args, Activation activation, bool y_is_float32,
-                            uint32_t batch, uint32_t n, float* words)
-      : o_(o), args_(args), activation_(activation), wide_(sizeof(T) == 4 || y_is_float32), words_(words) {
+__device__ __forceinline__ Digits out_digits(const GemmIndex& index, const Divisor (&by)[kDigits], uint32_t i) {
+  Digits d{{0, 0, 0, i}};
+  if (index.first < kDigits - 1)
+#pragma unroll
+    for (int j = kDigits - 1; j > 0; --j) {
+      const uint32_t rest = by[j].quotient(i);
+      d.at[j] = i - rest * by[j].divisor, d.at[j - 1] = i = rest;
+    }
+  return d;
+}
+__device__ __forceinline__ OutRow out_row(const GemmOutput& o, uint32_t row) {
+  const Digits at = out_digits(o.m, o.m_divisor, row);
+  return {row < o.m.size ? offset_of(o.y_m, at) : kNoRow, offset_of(o.c_m, at)};
+}
+
+// kRows x kColumns sums of a warp: of[i][4 j + e] is row 16 i + lane / 4 + 8 (e / 2), column 8 j + 2 (lane % 4) + e %
+// 2.
+template <int kRows, int kColumns> struct WarpSums {
+  static constexpr int kBlocks = kRows / 16, kCount = kColumns / 2;
+  float of[kBlocks][kCount] = {};
+
+  template <class F> __device__ __forceinline__ void each(F&& f) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) f(of[i][e], i, e);
+  }
+};
+
+template <class T, int kRows, int kColumns> class StagedEpilogue {
+ public:
+  using Sums = WarpSums<kRows, kColumns>;
+  // Of shared memory, for a warp: all rows in T, or 16 in float. What a warp puts at once meets in no bank.
+  static constexpr int kLineBytes = kColumns * 2 + 16, kPitch = kColumns + 8;
+  static constexpr int kBytes = kRows * kLineBytes > 64 * kPitch ? kRows* kLineBytes : 64 * kPitch;
+
+  // For the columns from n on. `memory` and `rows` are the warp's.
+  __device__ StagedEpilogue(const GemmOutput& o, const GemmArgs& args, void* y, Activation activation,
+                            bool y_is_float32, uint32_t batch, uint32_t m, uint32_t n, char* memory, const OutRow* rows)
+      : o_(o),
+        args_(args),
+        activation_(activation),
+        wide_(sizeof(T) == 4 || y_is_float32),
+        m_(m),
+        n_(n),
+        memory_(memory),
+        rows_(rows) {
     const int64_t item = wide_ ? 4 : sizeof(T);
     const GemmDigits at = digits_of(o.batch, batch);
-    y_ = static_cast<char*>(args.y) + (o.part.y_offset + offset_of(o.y_batch, at)) * item;
+    y_ = static_cast<char*>(y) + (o.part.y_offset + offset_of(o.y_batch, at)) * item;
     c_ = args.c ? static_cast<const char*>(args.c) + offset_of(o.c_batch, at) * item : nullptr;
     bias_ = args.bias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
-    column_ = n + threadIdx.x % kPerRow * 8;
-    vectors_ = o.y_vectors && o.n.first == kDigits - 1;
-    plain_ = vectors_ && (!c_ || (o.c_pairs && wide_ == (sizeof(T) == 4))) &&
-             (activation == Activation::identity || activation == Activation::relu);
-    if (plain_ && bias_ && !o.bias_by_row)
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-        column_bias_[i] = column_ < o.n.size ? float(bias_[(column_ + i) * o.bias.of[kDigits - 1]]) : 0;
   }
 
-  // 16 rows from m; sums as mma.sync leaves them, 16 x 8 of them after another.
-  __device__ __forceinline__ void store(const float (&sums)[kColumns / 2], uint32_t m) const {
-    const int lane = threadIdx.x % 32;
-    Words c[kSteps];
-    const uint32_t first_row = m + lane / kPerRow;
-    if (c_ && plain_)
-#pragma unroll
-      for (int i = 0; i < kSteps; ++i) c[i] = load_c(first_row + i * kRowsAtOnce);
-    float* const put = words_ + lane / 4 * kPitch + lane % 4 * 2;
-#pragma unroll
-    for (int j = 0; j < kColumns / 8; ++j) {
-      *reinterpret_cast<float2*>(put + 8 * j) = make_float2(sums[4 * j], sums[4 * j + 1]);
-      *reinterpret_cast<float2*>(put + 8 * j + 8 * kPitch) = make_float2(sums[4 * j + 2], sums[4 * j + 3]);
+  __device__ __forceinline__ void store(Sums& sums) const {
+    // Lines of y are walked by vectors of eight columns that are there or not, those of c by pairs.
+    const bool lines = o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_pairs);
+    if (!lines || (activation_ != Activation::identity && activation_ != Activation::relu)) return store_elements(sums);
+    if (args_.alpha != 1) sums.each([&](float& v, int, int) { v *= args_.alpha; });
+    if (c_) {
+      if (wide_) add_c<float>(sums);
+      else if constexpr (sizeof(T) == 2) add_c<T>(sums);
     }
-    __syncwarp();
-    float* get = words_ + lane / kPerRow * kPitch + lane % kPerRow * 8;
-#pragma unroll 1
-    for (int i = 0; i < kSteps; ++i, get += kRowsAtOnce * kPitch) {
-      finish(get, first_row + i * kRowsAtOnce, c[0]);
-#pragma unroll
-      for (int j = 0; j + 1 < kSteps; ++j) c[j] = c[j + 1];
-    }
-    __syncwarp();
+    if (bias_) add_bias(sums);
+    if (activation_ == Activation::relu) sums.each([](float& v, int, int) { v = activate<Activation::relu>(v, 0.0f); });
+    if (wide_) store_pairs(sums);
+    else if constexpr (sizeof(T) == 2) store_lines(sums);
   }
 
  private:
-  static constexpr int kPerRow = kColumns / 8, kRowsAtOnce = 32 / kPerRow, kSteps = 16 / kRowsAtOnce;
-  struct Words {  // eight elements of c
-    uint32_t of[2 * sizeof(T)];
-  };
+  __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+  __device__ __forceinline__ uint32_t column() const { return n_ + lane() % 4 * 2; }
 
-  __device__ __forceinline__ Digits digits(const GemmIndex& index, const Divisor (&by)[kDigits], uint32_t i) const {
-    Digits d{{0, 0, 0, i}};
-    if (index.first < kDigits - 1)
+  // Calls f(row's place, i, half) for the rows of this lane that exist.
+  template <class F> __device__ __forceinline__ void each_row(F&& f) const {
 #pragma unroll
-      for (int j = kDigits - 1; j > 0; --j) {
-        const uint32_t rest = by[j].quotient(i);
-        d.at[j] = i - rest * by[j].divisor, d.at[j - 1] = i = rest;
-      }
-    return d;
-  }
-  __device__ __forceinline__ Words load_c(uint32_t row) const {
-    Words w;
-    const T* from = reinterpret_cast<const T*>(c_) + offset_of(o_.c_m, digits(o_.m, o_.m_divisor, row)) + column_;
-    const bool exists = row < o_.m.size && column_ < o_.n.size;
+    for (int i = 0; i < kRows / 16; ++i)
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if constexpr (sizeof(T) == 2) {
-        w.of[i] = exists ? reinterpret_cast<const uint32_t*>(from)[i] : 0;
-      } else {
-        const uint2 pair = exists ? reinterpret_cast<const uint2*>(from)[i] : make_uint2(0, 0);
-        w.of[2 * i] = pair.x, w.of[2 * i + 1] = pair.y;
+      for (int half = 0; half < 2; ++half) {
+        const OutRow row = rows_[16 * i + 8 * half + lane() / 4];
+        if (row.y != kNoRow) f(row, i, half);
       }
-    return w;
-  }
-  __device__ __forceinline__ static float element(const Words& w, int i) {
-    if constexpr (sizeof(T) == 4) {
-      return __uint_as_float(w.of[i]);
-    } else {
-      T t;
-      t.bits = uint16_t(w.of[i / 2] >> i % 2 * 16);
-      return float(t);
-    }
   }
 
-  // Eight neighbours of a row.
-  __device__ __forceinline__ void finish(float* get, uint32_t row, const Words& c) const {
-    if (row >= o_.m.size || column_ >= o_.n.size) return;
-    const Digits at = digits(o_.m, o_.m_divisor, row);
-    if (!plain_) {
-      each(get, at);
-      if (!vectors_) return;
-    }
-    const float4 low = reinterpret_cast<const float4*>(get)[0], high = reinterpret_cast<const float4*>(get)[1];
-    float v[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-    if (plain_) {
-      const float row_bias = bias_ && o_.bias_by_row ? float(bias_[offset_of(o_.bias, at)]) : 0;
+  template <class C> __device__ __forceinline__ void add_c(Sums& sums) const {
+    struct alignas(2 * sizeof(C)) Pair {
+      C low, high;
+    };
+    each_row([&](const OutRow& row, int i, int half) {
+      const C* from = reinterpret_cast<const C*>(c_) + row.c + column();
+      Pair pairs[kColumns / 8];
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        v[i] *= args_.alpha;
-        if (c_) v[i] += args_.beta * element(c, i);
-        if (bias_) v[i] += o_.bias_by_row ? row_bias : column_bias_[i];
-        if (activation_ == Activation::relu) v[i] = activate<Activation::relu>(v[i], 0.0f);
+      for (int j = 0; j < kColumns / 8; ++j)
+        if (column() + 8 * j < o_.n.size) pairs[j] = *reinterpret_cast<const Pair*>(from + 8 * j);
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+        sums.of[i][4 * j + 2 * half] += args_.beta * float(pairs[j].low);
+        sums.of[i][4 * j + 2 * half + 1] += args_.beta * float(pairs[j].high);
       }
+    });
+  }
+  __device__ __forceinline__ void add_bias(Sums& sums) const {
+    if (o_.bias_by_row) {
+      each_row([&](const OutRow&, int i, int half) {
+        const uint32_t row = m_ + 16 * i + 8 * half + lane() / 4;
+        const float bias = float(bias_[offset_of(o_.bias, out_digits(o_.m, o_.m_divisor, row))]);
+#pragma unroll
+        for (int j = 0; j < kColumns / 8; ++j)
+          sums.of[i][4 * j + 2 * half] += bias, sums.of[i][4 * j + 2 * half + 1] += bias;
+      });
+      return;
     }
-    char* const to = y_ + (offset_of(o_.y_m, at) + column_) * (wide_ ? 4 : sizeof(T));
-    if (wide_) {
-      reinterpret_cast<float4*>(to)[0] = {v[0], v[1], v[2], v[3]};
-      reinterpret_cast<float4*>(to)[1] = {v[4], v[5], v[6], v[7]};
-    } else if constexpr (sizeof(T) == 2) {
-      auto pair = [&](int i) { return uint32_t(T(v[i]).bits) | uint32_t(T(v[i + 1]).bits) << 16; };
-      *reinterpret_cast<uint4*>(to) = make_uint4(pair(0), pair(2), pair(4), pair(6));
+    float bias[kColumns / 4];
+#pragma unroll
+    for (int e = 0; e < kColumns / 4; ++e) {
+      const uint32_t at = column() + e / 2 * 8 + e % 2;
+      bias[e] = at < o_.n.size ? float(bias_[at * o_.bias.of[kDigits - 1]]) : 0;
+    }
+    sums.each([&](float& v, int, int e) { v += bias[e / 4 * 2 + e % 2]; });
+  }
+
+  // float32: whole sectors of 32 bytes as they are.
+  __device__ __forceinline__ void store_pairs(const Sums& sums) const {
+    each_row([&](const OutRow& row, int i, int half) {
+      float* to = reinterpret_cast<float*>(y_) + row.y + column();
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j)
+        if (column() + 8 * j < o_.n.size)
+          *reinterpret_cast<float2*>(to + 8 * j) =
+              make_float2(sums.of[i][4 * j + 2 * half], sums.of[i][4 * j + 2 * half + 1]);
+    });
+  }
+  // 16 bits: through shared memory, so that a lane has eight columns.
+  __device__ __forceinline__ void store_lines(const Sums& sums) const {
+    char* const put = memory_ + lane() / 4 * kLineBytes + lane() % 4 * 4;
+#pragma unroll
+    for (int i = 0; i < 2 * Sums::kBlocks; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+        const float* pair = sums.of[i / 2] + 4 * j + i % 2 * 2;
+        *reinterpret_cast<uint32_t*>(put + i * 8 * kLineBytes + j * 16) =
+            uint32_t(T(pair[0]).bits) | uint32_t(T(pair[1]).bits) << 16;
+      }
+    __syncwarp();
+    constexpr int kPerRow = kColumns / 8, kRowsAtOnce = 32 / kPerRow;
+    const int first = lane() / kPerRow, at = lane() % kPerRow;
+    if (n_ + 8 * at >= o_.n.size) return;
+    T* const y = reinterpret_cast<T*>(y_) + n_ + 8 * at;
+    const char* const get = memory_ + first * kLineBytes + at * 16;
+#pragma unroll
+    for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
+      const int64_t row = rows_[first + i * kRowsAtOnce].y;
+      const uint4 line = *reinterpret_cast<const uint4*>(get + i * kRowsAtOnce * kLineBytes);
+      if (row != kNoRow) *reinterpret_cast<uint4*>(y + row) = line;
     }
   }
 
-  // What is rare, an element at a time: any activation, c in any strides; y too, or the results stay in shared memory.
-  __device__ __forceinline__ void each(float* get, const Digits& at_m) const {
-    const int64_t y = offset_of(o_.y_m, at_m), c = offset_of(o_.c_m, at_m);
-    const uint32_t count = min_of(uint32_t(8), uint32_t(o_.n.size) - column_);
+  // Any strides and activation, an element at a time. Code for all activations is long, it is here once: 16 rows pass
+  // through shared memory, the others move up.
+  __device__ __forceinline__ void store_elements(Sums& sums) const {
+    float* const words = reinterpret_cast<float*>(memory_);
+    const bool along_m = o_.y_m.of[kDigits - 1] == 1 && o_.y_n.of[kDigits - 1] != 1;
 #pragma unroll 1
-    for (uint32_t i = 0; i < count; ++i) {
-      const Digits at_n = digits(o_.n, o_.n_divisor, column_ + i);
-      float v = args_.alpha * get[i];
-      if (c_) {
-        const int64_t at = c + offset_of(o_.c_n, at_n);
-        v += args_.beta * (wide_ ? reinterpret_cast<const float*>(c_)[at] : float(reinterpret_cast<const T*>(c_)[at]));
+    for (int first = 0; first < kRows; first += 16) {
+      __syncwarp();
+      float* const put = words + lane() / 4 * kPitch + lane() % 4 * 2;
+#pragma unroll
+      for (int e = 0; e < Sums::kCount; ++e) put[e / 4 * 8 + e % 2 + e / 2 % 2 * 8 * kPitch] = sums.of[0][e];
+#pragma unroll
+      for (int i = 0; i + 1 < Sums::kBlocks; ++i)
+#pragma unroll
+        for (int e = 0; e < Sums::kCount; ++e) sums.of[i][e] = sums.of[i + 1][e];
+      __syncwarp();
+#pragma unroll 1
+      for (int e = lane(); e < 16 * kColumns; e += 32) {
+        const int i = along_m ? e % 16 : e / kColumns, j = along_m ? e / 16 : e % kColumns;
+        const OutRow row = rows_[first + i];
+        if (row.y == kNoRow || n_ + j >= o_.n.size) continue;
+        const Digits at = out_digits(o_.n, o_.n_divisor, n_ + j);
+        float v = args_.alpha * words[i * kPitch + j];
+        if (c_) {
+          const int64_t from = row.c + offset_of(o_.c_n, at);
+          v += args_.beta *
+               (wide_ ? reinterpret_cast<const float*>(c_)[from] : float(reinterpret_cast<const T*>(c_)[from]));
+        }
+        if (bias_) {
+          const Digits by_row = out_digits(o_.m, o_.m_divisor, m_ + first + i);
+          v += float(bias_[o_.bias_by_row ? offset_of(o_.bias, by_row) : offset_of(o_.bias, at)]);
+        }
+        v = activate(activation_, v, args_.activation_alpha);
+        const int64_t to = row.y + offset_of(o_.y_n, at);
+        if (wide_) reinterpret_cast<float*>(y_)[to] = v;
+        else reinterpret_cast<T*>(y_)[to] = T(v);
       }
-      if (bias_) v += float(bias_[o_.bias_by_row ? offset_of(o_.bias, at_m) : offset_of(o_.bias, at_n)]);
-      v = activate(activation_, v, args_.activation_alpha);
-      const int64_t to = y + offset_of(o_.y_n, at_n);
-      if (vectors_) get[i] = v;
-      else if (wide_) reinterpret_cast<float*>(y_)[to] = v;
-      else reinterpret_cast<T*>(y_)[to] = T(v);
     }
   }
 
@@ -153,14 +215,12 @@ template <class T, int kColumns> class StagedEpilogue {
   const GemmArgs& args_;
   const Activation activation_;
   const bool wide_;
-  float* const words_;
-  bool vectors_;  // eight columns of y are there or not, side by side and aligned
-  bool plain_;    // so are pairs of c, and the activation is short
-  uint32_t column_;
+  const uint32_t m_, n_;
+  char* const memory_;
+  const OutRow* const rows_;
   char* y_;
   const char* c_;
   const T* bias_;
-  float column_bias_[8];
 };
 
 }  // namespace minidnn

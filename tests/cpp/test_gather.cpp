@@ -21,7 +21,7 @@ static TensorDesc described(DType t, Shape shape, bool channels_last) {
 }
 
 static void check_operand(const std::string& text, const GemmView& v, const GemmOperand& o, const GemmIndex& rows,
-                          const GatherIndex& gather_rows, const MmaPhase& p, const GatherOperand& g, int64_t element,
+                          const GatherIndex& gather_rows, const MmaParams& p, const GatherOperand& g, int64_t element,
                           int64_t alignment) {
   const uint32_t size = uint32_t(element);
   auto address = [&](int64_t row, int64_t k) {
@@ -52,20 +52,50 @@ static void check_operand(const std::string& text, const GemmView& v, const Gemm
     fail(cat(text, ": rows have no end"));
 }
 
+// Slices without a table: an operand's k lie evenly in each, and all are there or none, as the walk of mma_gather.cu says.
+static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
+                         int64_t element) {
+  if (g.table) return;
+  const int64_t k_of_slice = kSliceBytes / element;
+  Digits at = p.k.digits(0);
+  uint32_t inner_left = p.inner_slices;
+  int64_t offset = 0;
+  for (int64_t first = 0; first < v.k.size; first += k_of_slice) {
+    const uint32_t mask = kKExists | (g.window.on ? tap_bits(g.window, at) : 0);
+    for (int64_t k = first; k < std::min(first + k_of_slice, v.k.size); ++k) {
+      const GatherEntry entry = k_entry(p.k, g, uint32_t(element), uint32_t(k));
+      if (entry.offset != offset + (k - first) * g.k_step || entry.mask != mask)
+        fail(cat(text, ": k ", k, " of the slice from ", first));
+    }
+    int j = 3;
+    if (--inner_left == 0) {
+      inner_left = p.inner_slices, j = 2;
+      if (++at.at[2] >= p.k.by[1].divisor) {
+        at.at[2] = 0, j = 1;
+        if (++at.at[1] >= p.k.by[0].divisor) at.at[1] = 0, j = 0, ++at.at[0];
+      }
+    }
+    offset += g.advance[j];
+  }
+}
+
 static void check(const std::string& text, const GemmTask& t) {
   const MmaViews all(t);
   if (!all.why.empty()) return;
   for (size_t i = 0; i < all.views.size(); ++i) {
     const GemmView& v = all.views[i];
-    const MmaPhase& p = all.phases[i];
+    const MmaParams& p = all.phases[i];
     check_operand(text + " a", v, v.a, v.m, p.m, p, p.a, all.element, t.alignment);
     check_operand(text + " b", v, v.b, v.n, p.n, p, p.b, all.element, t.alignment);
+    check_slices(text + " a", v, p, p.a, all.element);
+    check_slices(text + " b", v, p, p.b, all.element);
   }
 }
 
 static void check_conv() {
-  const int64_t spatial = pick(1, 3), groups = pick(1, 2), channels = groups * pick(1, 16),
-                filters = groups * pick(1, 16);
+  const int64_t spatial = pick(1, 3), groups = pick(1, 2),
+                channels = groups * (pick(0, 3) ? pick(1, 16) : 16 * pick(1, 4)),
+                filters = groups * (pick(0, 3) ? pick(1, 16) : 16 * pick(1, 4));
   const DType t = pick(0, 1) ? DType::float16 : DType::float32;
   ConvProblem p;
   Shape x{pick(1, 2), channels}, w{filters, channels / groups}, y{x[0], filters};

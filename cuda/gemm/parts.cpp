@@ -36,7 +36,7 @@ AddParts::AddParts(const GemmTask& t, const GemmOutput& whole, int64_t columns, 
   kernel_ = cuda::load_kernel(spec(t.type, t.y, t.activation, share), d.place.index);
   launch_.block = {256};
   launch_.grid = {unsigned(ceil_div(sums_.part_stride, int64_t(256 / share)))};
-  launch_.programmatic = true;
+  launch_.programmatic = d.arch >= 90;
 }
 
 void AddParts::run(const GemmArgs& args, const void* workspace, Stream stream) const {

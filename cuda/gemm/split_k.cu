@@ -13,7 +13,9 @@ __global__ void __launch_bounds__(256)
                    const __grid_constant__ SplitSums s) {
   constexpr int kPlaces = 256 / kShare;
   __shared__ float4 shared[kShare > 1 ? 256 : 1];
+#if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
   const int place = threadIdx.x % kPlaces, share = threadIdx.x / kPlaces;
   const uint32_t i = blockIdx.x * kPlaces + place, row = s.columns.quotient(i), n = (i - row * s.columns.divisor) * 4;
   const bool exists = i < s.places;

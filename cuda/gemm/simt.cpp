@@ -188,7 +188,7 @@ GatherIndex index_of(const Axis& axis) {
   GatherIndex index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
-    index.by[kDigits - 1 - back] = Divisor(uint32_t(axis[axis.size() - back].size));
+    index.by[kDigits - 1 - back] = Divisor(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
   return index;
 }
 GemmStrides bytes_of(const Axis& axis, int walker) {

@@ -216,6 +216,93 @@ def test_result_layouts(device: str) -> None:
     assert dnn.conv_forward(dnn.zeros((2, 3, 4, 6, 5), layout="NDHWC", device=device), dnn.zeros((4, 3, 1, 1, 1), device=device)).layout == "NDHWC"  # fmt: skip
 
 
+# Few channels in a group: a group each, groups of four, one group; x, w, attributes.
+FEW: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 16, 9, 12), (16, 1, 3, 3), {"padding": 1, "groups": 16}),
+    ((2, 16, 9, 12), (16, 4, 3, 3), {"padding": 1, "groups": 4}),
+    ((2, 3, 9, 12), (16, 3, 3, 3), {"padding": 1}),
+]
+
+
+@pytest.mark.parametrize("offset", [1, 2, 4, 8])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("x_shape, w_shape, attributes", FEW)
+def test_any_alignment(
+    x_shape: Any, w_shape: Any, attributes: dict[str, Any], dtype: str, layout: str, offset: int, device: str
+) -> None:
+    """Operands and results that start `offset` elements into their memory: wide accesses must know."""
+    rng = np.random.default_rng(7)
+    x, w = (reference.rounded(rng.normal(size=s), dtype) for s in (x_shape, w_shape))
+    dy = reference.rounded(rng.normal(size=reference.conv_forward(x, w, **attributes).shape), dtype)
+
+    def shifted(values: np.ndarray, by: int) -> dnn.DeviceTensor:
+        dense = dnn.asarray(values, dtype=dtype, layout=layout)
+        memory = np.full(values.size + by, np.nan)
+        memory[by:] = np.lib.stride_tricks.as_strided(dense.to(dtype="float64").numpy(), (values.size,), (8,))
+        return dnn.asarray(memory, dtype=dtype).to(device=device).as_strided(values.shape, dense.strides, by)
+
+    handle = dnn.Handle(device, math="ieee")
+    passes = [
+        (dnn.conv_forward, (x, w), (), reference.conv_forward),
+        (dnn.conv_backward_data, (dy, w), (x_shape,), reference.conv_backward_data),
+        (dnn.conv_backward_filter, (dy, x), (w_shape,), reference.conv_backward_filter),
+    ]
+    for call, operands, shape, want_of in passes:
+        want = want_of(*operands, *shape, **attributes)
+        scale = want_of(*(np.abs(v) for v in operands), *shape, **attributes)
+        result = Result(want, reference.tolerance(dtype, dy.size, scale))
+        for shifts in ((offset, 0, 0), (0, offset, 0), (0, 0, offset)):
+            args = [shifted(v, by) for v, by in zip(operands, shifts, strict=False)]
+            for algo in engines(call, *args, *shape, **attributes, handle=handle):
+                out = shifted(np.full(want.shape, np.nan), shifts[2])
+                call(*args, *shape, **attributes, out=out, algo=algo, handle=handle)
+                assert_close(out, result, f"{call.__name__} by {algo}, shifts {shifts}")
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("x_shape, w_shape, attributes", FEW)
+def test_every_activation_in_float32(
+    x_shape: Any, w_shape: Any, attributes: dict[str, Any], layout: str, device: str
+) -> None:
+    rng = np.random.default_rng(8)
+    x, w, bias = (reference.rounded(rng.normal(size=s), "float32") for s in (x_shape, w_shape, w_shape[:1]))
+    tx, tw, tb = (tensor(v, "float32", device) for v in (x, w, bias))
+    handle = dnn.Handle(device, math="ieee")
+    for mode in reference.activation.MODES:
+        want = reference.conv_forward(x, w, bias, activation=mode, **attributes)
+        keywords = {"activation": mode, "handle": handle, **attributes}
+        for algo in engines(dnn.conv_forward, tx.to(layout=layout), tw, tb, **keywords):
+            got = dnn.conv_forward(tx.to(layout=layout), tw, tb, algo=algo, **keywords)
+            assert_close(got, Result(want, reference.tolerance("float32", 64, 60.0)), f"{mode} by {algo}")
+
+
+@pytest.mark.gpu
+def test_engines_for_few_channels_say_why_not() -> None:
+    def why_not(engine: str, x_shape: Any, w_shape: Any, dtype: str = "float32", **attributes: Any) -> str:
+        x, w = (dnn.zeros(s, dtype=dtype, device="cuda:0") for s in (x_shape, w_shape))
+        (report,) = dnn.explain(dnn.conv_forward, x, w, **attributes)
+        return next(e.why_not for e in report.engines if e.name == f"cuda.conv.{engine}")
+
+    x, w = (2, 4, 5, 5), (4, 2, 3, 3)
+    assert why_not("depthwise", x, w, groups=2) == "each channel must be a group: x has 4 channels, groups is 2"
+    assert why_not("grouped", x, w, groups=2) == ""
+    assert why_not("grouped", x, (4, 4, 3, 3)) == "there is one group"
+    assert why_not("planes", x, w, groups=2) == "groups must be 1, got 2"
+    assert why_not("planes", x, (4, 4, 3, 3)) == ""
+    assert why_not("planes", x, (4, 4, 3, 3), "float16") == "its kernels are for float32"
+    for engine in ("depthwise", "grouped"):
+        assert why_not(engine, x, w, "float64", groups=2).startswith("sums are float32")
+    assert why_not("depthwise", (1, 1, 70000), (1, 1, 60001)).startswith(
+        "w and a tile of what it meets must fit in shared"
+    )
+    assert why_not("depthwise", (1, 2, 0), (2, 1, 3), groups=2, padding=2) == "x, w or y is empty"
+    dy = dnn.zeros((1, 2, 3), device="cuda:0")
+    (report,) = dnn.explain(dnn.conv_backward_bias, dy)
+    reasons = {e.why_not for e in report.engines if e.name.rsplit(".", 1)[1] in ("depthwise", "grouped", "planes")}
+    assert reasons == {"db is a sum, without a window"}
+
+
 def test_empty(device: str) -> None:
     """No images or no filters: nothing to compute. Nothing to sum over: zeros, or the activated bias."""
     none, some = dnn.zeros((0, 3, 5, 5), device=device), dnn.full((2, 3, 5, 5), 1.0, device=device)

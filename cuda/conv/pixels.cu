@@ -5,9 +5,9 @@
 // (depthwise) or of the channels of its group (kGrouped: as many in as out, a multiple of 4). Sums are float.
 // Depthwise 3x3 in bfloat16 is bound by memory, at 14 x 14 outputs a tile, which reads 1.3 of x from L2 and 1 from memory;
 // 7x7 and groups of 4 are bound by products, 4 or 14 of them for a load from shared memory.
+#include "cuda/conv/activate.cuh"
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil.cuh"
-#include "cuda/device/activate.cuh"
 
 namespace minidnn {
 

@@ -4,9 +4,9 @@
 // tile is on its way while one is computed. A thread computes 2 rows x 4 columns of kFilters filters. Without tensor cores.
 //   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues for a third of the time the memory takes
 //   few channels, kFilters = 8: bound by products; 3 -> 64 channels, 3x3: 192 products for 10 loads from shared memory
+#include "cuda/conv/activate.cuh"
 #include "cuda/conv/planes.h"
 #include "cuda/conv/stencil.cuh"
-#include "cuda/device/activate.cuh"
 
 namespace minidnn {
 

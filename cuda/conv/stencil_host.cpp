@@ -25,7 +25,7 @@ struct Launch {
 };
 
 int64_t span_of(const ConvSide& s) {
-  int64_t reach = 64 * std::abs(s.channel);
+  int64_t reach = 0;
   for (int j = 1; j < kMaxSpatial; ++j) reach += (s.size[j] - 1) * std::abs(s.space[j]);
   return reach;
 }
@@ -122,6 +122,10 @@ std::vector<Window> windows_of(StencilKind kind, int filters, bool dw, bool narr
   if (filters == 4) return dw ? std::vector<Window>{{3, 1}, {3, 2}} : std::vector<Window>{{3, 1}, {3, 2}, {7, 2}};
   return {{3, 1}, {3, 2}};
 }
+void choose_window(Launch& l, const std::vector<Window>& compiled) {
+  for (Window w : compiled)
+    if (l.p.width.taps == w.columns && l.p.width.hop == w.hop) l.columns = w.columns, l.hop = w.hop;
+}
 bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 
 // How many blocks an SM holds at once. Before a kernel is loaded its registers are not known, and count as few.
@@ -163,100 +167,117 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 
 // ---- planes.cu
 
+struct PlanesPlan {
+  Launch& l;
+  const int64_t filters;  // kFilters, for dw kChannels
+  const bool dw;
+  const int64_t per_group, all_units;  // units: kFilters filters, for dw one
+  const int64_t jobs, weight_pitch;
+
+  PlanesPlan(Launch& launch, int kernel_filters, bool is_dw)
+      : l(launch),
+        filters(kernel_filters),
+        dw(is_dw),
+        per_group(ceil_div<int64_t>(l.p.out_channels, dw ? 1 : filters)),
+        all_units(per_group * l.p.groups),
+        jobs(l.columns ? l.p.height.taps : int64_t(l.p.height.taps) * l.p.width.taps),
+        weight_pitch(round_up((l.columns ? l.columns : l.p.width.taps) * filters, 4)) {}
+
+  // The most units a bundle may have, below or at `most`: all of one group, or each of a group of its own.
+  int64_t units_below(int64_t most) const {
+    if (per_group == 1) return equal_part(all_units, std::min(most, all_units));
+    int64_t units = std::min(most, per_group);
+    while (per_group % units) --units;
+    return units;
+  }
+
+  // A tile of quads x rows at most, for as many units as threads allow; then as many as memory does.
+  bool fits(int64_t most_quads, int64_t most_rows, int64_t budget) {
+    Stencil& p = l.p;
+    PlaneBlock& b = l.planes;
+    const int64_t rows = outputs_of_phase(p.height);
+    const int64_t quads = equal_part(ceil_div<int64_t>(outputs_of_phase(p.width), 4), most_quads);
+    p.width.tile = int32_t(4 * quads);
+    b.quads = Divisor(quads);
+    int64_t threads;  // of a unit
+    if (dw) {
+      p.height.tile = int32_t(equal_part(rows, most_rows));
+      const int64_t at_once = std::min<int64_t>(jobs, 64), positions = quads * p.height.tile;
+      int64_t walkers = 1;
+      while (walkers * 16 < positions && walkers * 2 * at_once <= kMaxThreads) walkers *= 2;
+      b.jobs = Divisor(at_once), b.walkers = Divisor(walkers);
+      threads = at_once * walkers;
+    } else {
+      const int64_t rows_of_thread = filters == 1 ? kRowsOfThread<1> : kRowsOfThread<4>;
+      const int64_t share =
+          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a warp with the same weights, if it can be
+      const int64_t most_strips =
+          std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / share / quads), 1);
+      const int64_t strips = equal_part(ceil_div(rows, rows_of_thread), most_strips);
+      p.height.tile = int32_t(rows_of_thread * strips);
+      b.strips = Divisor(strips);
+      threads = quads * strips;
+    }
+    for (int64_t units = units_below(kMaxThreads / threads);; units = units_below(units - 1)) {
+      if (takes(units, threads, budget)) return true;
+      if (units == 1) return false;
+    }
+  }
+
+  bool takes(int64_t units, int64_t threads, int64_t budget) {
+    const Stencil& p = l.p;
+    PlaneBlock& b = l.planes;
+    l.threads = round_up(units * threads, 32);
+    b.units = int32_t(units), b.groups = int32_t(per_group == 1 ? units : 1);
+    b.in_rows = p.height.in_tile(), b.in_columns = p.width.in_tile();
+    b.out_pitch = p.width.tile;
+    const int64_t pitch = round_up(b.in_columns, 4), plane = b.in_rows * pitch;
+    const int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
+    const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
+    const int64_t sums = dw ? l.threads * filters * std::max(l.columns, 1) : 0;
+    for (int64_t chunk = dw ? filters : p.in_channels;; chunk /= 2) {  // channels at a time; all of them, if that fits
+      const int64_t buffer = b.groups * chunk * plane + (dw ? units * out_plane : 0);
+      l.smem_bytes = 4 * (weights + std::max(2 * buffer, sums));
+      if (l.smem_bytes <= budget) {
+        b.pitch = int32_t(pitch), b.plane = int32_t(plane), b.out_plane = int32_t(out_plane);
+        b.weights = int32_t(weights), b.buffer = int32_t(buffer);
+        b.chunk = int32_t(chunk), b.chunk_digit = Divisor(chunk);
+        return true;
+      }
+      if (dw || chunk == 1) return false;
+    }
+  }
+};
+
 Launch planes_launch(const ConvProblem& problem, int filters, const Device& device) {
   Launch l;
   l.p = stencil_of(problem);
-  Stencil& p = l.p;
+  const Stencil& p = l.p;
   PlaneBlock& b = l.planes;
   const bool dw = is_dw(problem);
-  for (Window w : windows_of(StencilKind::planes, filters, dw, itemsize(operand_dtype(problem)) == 2))
-    if (p.width.taps == w.columns && p.width.hop == w.hop) l.columns = w.columns, l.hop = w.hop;
-
+  choose_window(l, windows_of(StencilKind::planes, filters, dw, itemsize(operand_dtype(problem)) == 2));
+  PlanesPlan plan(l, filters, dw);
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
-  b.in_channels = Divisor(p.in_channels);
-  const int64_t rows_of_thread = filters == 1 ? kRowsOfThread<1> : kRowsOfThread<4>;
-  const int64_t per_group = dw ? p.out_channels : ceil_div<int64_t>(p.out_channels, filters);
-  b.units_of_group = Divisor(per_group);
-  const int64_t all_units = per_group * p.groups;
-  const int64_t rows = outputs_of_phase(p.height), quads_of_row = ceil_div<int64_t>(outputs_of_phase(p.width), 4);
-  const int64_t jobs = l.columns ? p.height.taps : int64_t(p.height.taps) * p.width.taps;
-  const int64_t weight_pitch = round_up((l.columns ? l.columns : p.width.taps) * filters, 4);
+  b.in_channels = Divisor(p.in_channels), b.units_of_group = Divisor(plan.per_group);
 
-  // The largest tile that fits where four blocks of an SM do, else where one does.
-  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
-    for (int64_t most_quads : {filters == 8 ? 8 : 16, 4, 1})
-      for (int64_t most_rows : {64, 32, 16, 8, 4, 2}) {
-        const int64_t quads = equal_part(quads_of_row, most_quads);
-        int64_t units, threads;
-        if (dw) {
-          p.height.tile = int32_t(equal_part(rows, most_rows));
-          const int64_t positions = quads * p.height.tile, jobs_at_once = std::min<int64_t>(jobs, 64);
-          int64_t walkers = 1;
-          while (walkers * 16 < positions && walkers * 2 * jobs_at_once <= kMaxThreads) walkers *= 2;
-          b.jobs = Divisor(jobs_at_once), b.walkers = Divisor(walkers);
-          units = kMaxThreads / (jobs_at_once * walkers);
-          threads = jobs_at_once * walkers;
-        } else {
-          const int64_t share = filters == 8 ? std::min<int64_t>(per_group, 8) : 1;
-          const int64_t most_strips = std::min(most_rows / rows_of_thread, kMaxThreads / share / quads);
-          const int64_t strips = equal_part(ceil_div(rows, rows_of_thread), std::max<int64_t>(most_strips, 1));
-          p.height.tile = int32_t(rows_of_thread * strips);
-          b.strips = Divisor(strips);
-          units = kMaxThreads / (quads * strips);
-          threads = quads * strips;
-        }
-        b.quads = Divisor(quads);
-        p.width.tile = int32_t(4 * quads);
-        // A bundle is of one group, or of as many as it has units.
-        units = std::min(units, per_group > 1 ? per_group : all_units);
-        if (per_group > 1) {
-          while (per_group % units) --units;
-        } else {
-          units = equal_part(all_units, units);
-        }
-        const auto fits = [&] {
-          b.units = int32_t(units);
-          b.groups = int32_t(per_group > 1 ? 1 : units);
-          b.in_rows = p.height.in_tile(), b.in_columns = p.width.in_tile();
-          b.pitch = int32_t(round_up(b.in_columns, 4)), b.plane = b.in_rows * b.pitch;
-          b.out_pitch = p.width.tile, b.out_plane = p.height.tile * b.out_pitch;
-          l.threads = round_up(units * threads, 32);
-          b.weights = dw ? 0 : int32_t(units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch);
-          const int64_t least = dw ? filters : 1;
-          for (int64_t chunk = dw ? filters : p.in_channels; chunk >= least;
-               chunk = chunk > least ? std::max(chunk / 2, least) : 0) {
-            b.chunk = int32_t(chunk), b.chunk_digit = Divisor(chunk);
-            const int64_t buffer = b.groups * chunk * b.plane + (dw ? units * b.out_plane : 0);
-            const int64_t sums = dw ? l.threads * filters * std::max(l.columns, 1) : 0;
-            if (buffer >= kIndexLimit / 16) continue;
-            b.buffer = int32_t(buffer);
-            l.smem_bytes = 4 * (b.weights + std::max(2 * buffer, sums));
-            if (l.smem_bytes <= budget) return true;
-          }
-          return false;
-        };
-        bool good = fits();
-        while (!good && units > 1) {
-          if (per_group > 1) {
-            for (--units; per_group % units;) --units;
-          } else {
-            units = equal_part(all_units, units - 1);
-          }
-          good = fits();
-        }
-        if (!good) continue;
-        if (dw) {
-          b.channel_blocks = ceil_div(p.in_channels, filters);
-          b.job_groups = int32_t(ceil_div<int64_t>(jobs, b.jobs.divisor));
-          const int64_t bundles =
-              ceil_div<int64_t>(all_units, b.units) * b.channel_blocks * p.depth.taps * b.job_groups;
-          count_tiles(l, problem.y.shape[0], bundles, kMaxSlabs, device);
-        } else {
-          count_tiles(l, problem.y.shape[0], ceil_div<int64_t>(all_units, b.units), kIndexLimit, device);
-        }
-        return l;
-      }
-  l.why_not = too_much_smem(l.smem_bytes, device);
+  const auto fits = [&] {
+    for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
+      for (int64_t quads : {filters == 8 ? 8 : 16, 4, 1})
+        for (int64_t rows : {64, 32, 16, 8, 4, 2})
+          if (plan.fits(quads, rows, budget)) return true;
+    return false;
+  };
+  if (!fits()) {
+    l.why_not = too_much_smem(l.smem_bytes, device);
+    return l;
+  }
+  int64_t bundles = ceil_div<int64_t>(plan.all_units, b.units);
+  if (dw) {
+    b.channel_blocks = ceil_div(p.in_channels, filters);
+    b.job_groups = int32_t(ceil_div<int64_t>(plan.jobs, b.jobs.divisor));
+    bundles *= int64_t(b.channel_blocks) * p.depth.taps * b.job_groups;
+  }
+  count_tiles(l, problem.y.shape[0], bundles, dw ? kMaxSlabs : kIndexLimit, device);
   return l;
 }
 
@@ -268,46 +289,49 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
   Stencil& p = l.p;
   PixelBlock& b = l.pixels;
   const bool dw = is_dw(problem);
-  for (Window w : windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, dw, false))
-    if (p.width.taps == w.columns && p.width.hop == w.hop) l.columns = w.columns, l.hop = w.hop;
-
-  const int64_t item = int64_t(itemsize(operand_dtype(problem))), slice = kPixelBytes / item, quads = slice / 4;
+  choose_window(l, windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, dw, false));
+  const int64_t slice = kPixelBytes / int64_t(itemsize(operand_dtype(problem))), quads = slice / 4;
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
   b.in_channels = Divisor(p.in_channels);
   b.slices = int32_t(ceil_div<int64_t>(int64_t(p.groups) * p.out_channels, slice));
-  const int64_t rows = outputs_of_phase(p.height), columns = outputs_of_phase(p.width);
-  const int64_t runs = ceil_div<int64_t>(equal_part(columns, 2 * kRun), kRun);
+  const int64_t runs = ceil_div<int64_t>(equal_part(outputs_of_phase(p.width), 2 * kRun), kRun);
   p.width.tile = int32_t(runs * kRun);
   b.runs = Divisor(runs);
+  b.pitch = p.width.in_tile() | 1, b.out_pitch = p.width.tile | 1;
+  b.in_columns = Divisor(p.width.in_tile()), b.out_columns = Divisor(p.width.tile);
   const int64_t jobs =
       (l.columns ? p.height.taps : int64_t(p.height.taps) * p.width.taps) * (grouped ? p.in_channels / 4 : 1);
+  const int64_t weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
 
-  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
-    for (int64_t most_rows : {14, 7, 4, 2, 1}) {
-      p.height.tile = int32_t(equal_part(rows, std::min(most_rows, kTileThreads / (quads * runs))));
-      b.rows = Divisor(p.height.tile);
-      b.in_rows = p.height.in_tile(), b.pitch = p.width.in_tile() | 1, b.out_pitch = p.width.tile | 1;
-      b.in_columns = Divisor(p.width.in_tile()), b.out_columns = Divisor(p.width.tile);
-      const int64_t weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
-      const int64_t buffer = (int64_t(b.in_rows) * b.pitch + (dw ? p.height.tile * b.out_pitch : 0)) * kPixelBytes;
-      int64_t sums = 0;
-      l.threads = round_up(quads * runs * p.height.tile, 32);
-      if (dw) {
-        const int64_t at_once = std::min(jobs, kMaxThreads / quads / 2), positions = runs * p.height.tile;
-        int64_t walkers = std::min(kMaxThreads / (quads * at_once), positions);
-        walkers = ceil_div(positions, ceil_div(positions, walkers));  // as many as have the same to do
-        b.jobs = Divisor(at_once), b.walkers = Divisor(walkers);
-        b.job_groups = int32_t(ceil_div(jobs, at_once));
-        l.threads = round_up(quads * at_once * walkers, 32);
-        sums = l.threads * std::max(l.columns, 1) * (grouped ? 16 : 4) * 4;
-      }
-      l.smem_bytes = weights + std::max(2 * buffer, sums);
-      if (l.smem_bytes > budget) continue;
-      b.weights = int32_t(weights), b.buffer = int32_t(buffer);
-      if (dw) count_tiles(l, problem.y.shape[0], int64_t(b.slices) * p.depth.taps * b.job_groups, kMaxSlabs, device);
-      else count_tiles(l, problem.y.shape[0], b.slices, kIndexLimit, device);
-      return l;
+  // A tile of that many rows at most.
+  const auto fits = [&](int64_t most_rows, int64_t budget) {
+    const int64_t rows = equal_part(outputs_of_phase(p.height), std::min(most_rows, kTileThreads / (quads * runs)));
+    p.height.tile = int32_t(rows);
+    b.rows = Divisor(rows), b.in_rows = p.height.in_tile();
+    l.threads = round_up(quads * runs * rows, 32);
+    int64_t sums = 0;
+    if (dw) {
+      const int64_t at_once = std::min(jobs, kMaxThreads / quads / 2), positions = runs * rows;
+      const int64_t most_walkers = std::min(kMaxThreads / (quads * at_once), positions);
+      const int64_t walkers = ceil_div(positions, ceil_div(positions, most_walkers));
+      b.jobs = Divisor(at_once), b.walkers = Divisor(walkers);
+      b.job_groups = int32_t(ceil_div(jobs, at_once));
+      l.threads = round_up(quads * at_once * walkers, 32);
+      sums = l.threads * std::max(l.columns, 1) * (grouped ? 16 : 4) * 4;
     }
+    const int64_t buffer = (int64_t(b.in_rows) * b.pitch + (dw ? rows * b.out_pitch : 0)) * kPixelBytes;
+    l.smem_bytes = weights + std::max(2 * buffer, sums);
+    if (l.smem_bytes > budget) return false;
+    b.weights = int32_t(weights), b.buffer = int32_t(buffer);
+    return true;
+  };
+  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
+    for (int64_t rows : {14, 7, 4, 2, 1})
+      if (fits(rows, budget)) {
+        const int64_t bundles = b.slices * (dw ? int64_t(p.depth.taps) * b.job_groups : 1);
+        count_tiles(l, problem.y.shape[0], bundles, dw ? kMaxSlabs : kIndexLimit, device);
+        return l;
+      }
   l.why_not = too_much_smem(l.smem_bytes, device);
   return l;
 }
@@ -354,40 +378,40 @@ std::string stencil_why_not(const ConvProblem& p, StencilKind kind, int filters,
   return why.empty() ? launch_of(p, kind, filters, d).why_not : why;
 }
 
+// Efficiencies by measurement on an H100 (docs/measured_facts.md) where there is one: eight filters at a time reach 15.5
+// TFLOP/s over 64 channels, whose planes come one after another, and 24 over 3. The others are guesses from counts of
+// instructions.
 double stencil_estimate_us(const ConvProblem& problem, StencilKind kind, int filters, const Device& d) {
   const Launch l = launch_of(problem, kind, filters, d);
   const Stencil& p = l.p;
   const bool planes = kind == StencilKind::planes, dw = is_dw(problem);
-  // Products, those of outputs beyond the edges of a tile included. Efficiencies are counts of instructions, see the
-  // kernels' heads; a window that is not compiled in loads from shared memory for every few products.
-  double filters_of_tile =
-      planes ? double(l.planes.units) * filters : kPixelBytes / double(itemsize(operand_dtype(problem)));
-  double bundles = double(l.bundles);
-  if (dw)
-    filters_of_tile = planes ? double(l.planes.units) : filters_of_tile,
-    bundles /=
-        planes ? l.planes.channel_blocks * l.planes.job_groups * p.depth.taps : l.pixels.job_groups * p.depth.taps;
+  const int64_t item = int64_t(itemsize(operand_dtype(problem)));
+
+  // Products, with those of outputs and filters beyond the edges.
+  double bundles, filters_of_bundle;
+  if (planes) {
+    filters_of_bundle = l.planes.units * (dw ? 1 : filters);
+    bundles = std::ceil(double(p.groups) * p.out_channels / filters_of_bundle);
+  } else {
+    filters_of_bundle = kPixelBytes / double(item);
+    bundles = l.pixels.slices;
+  }
   const double flop =
-      2 * bundles * l.tiles.count * filters_of_tile * p.height.tile * p.width.tile * p.in_channels * p.taps();
-  const double compute = l.columns == 0                                      ? 0.15
-                         : planes && filters == 8                            ? 0.7
-                         : filters == 4 || kind == StencilKind::pixel_groups ? 0.6
-                                                                             : 0.45;
-  // Memory: near the copy rate where neighbours in memory are neighbours in a warp, and four of them one access.
-  const int64_t part = 16 / int64_t(itemsize(operand_dtype(problem)));
-  const bool reads = planes ? p.in.column == 1 : steps_by(p.in, part, true),
-             writes = dw       ? reads
-                      : planes ? steps_by(p.out, 4, p.out.column != 1)
-                               : steps_by(p.out, 4, true);
-  const bool scattered = planes && (p.in.column != 1 || (p.out.column != 1 && (dw || filters == 1)));
-  const double memory = scattered ? 0.15 : reads && writes ? 0.8 : 0.5;
-  // Each bundle of filters reads x anew, mostly from L2.
-  const double again = planes && p.out_channels > filters
-                           ? double(ceil_div(p.out_channels, l.planes.units * (dw ? 1 : filters)) - 1) * 0.3 *
-                                 conv_bytes(problem) * p.in_channels / (p.in_channels + p.out_channels)
-                           : 0;
-  return std::max(roofline_us(flop, 0, d, compute), roofline_us(0, conv_bytes(problem) + again, d, memory)) +
-         (dw ? 4 : 0);
+      2 * bundles * filters_of_bundle * double(l.tiles.count) * p.height.tile * p.width.tile * p.in_channels * p.taps();
+  const double products = l.columns == 0                     ? 0.15
+                          : planes && filters == 8           ? (p.in_channels > 16 ? 0.23 : 0.4)
+                          : filters == 4 || (!planes && !dw) ? 0.55
+                                                             : 0.4;
+
+  // Bytes. Filters in several bundles read x as often, mostly from L2.
+  const double of_group = planes ? std::max(1.0, p.out_channels / filters_of_bundle) : 1;
+  const double bytes = conv_bytes(problem) * (1 + 0.2 * (of_group - 1));
+  const int64_t part = planes ? 4 : 16 / item;
+  const bool by_columns = planes && p.in.column == 1 && p.out.column == 1;
+  const bool whole = steps_by(p.in, part, !by_columns) && steps_by(p.out, part, !by_columns);
+  const double memory = planes && !by_columns ? 0.15 : whole ? 0.8 : 0.5;
+  const double parts_us = dw ? 4 : 0;  // added up by a second kernel
+  return std::max(roofline_us(flop, 0, d, products), roofline_us(0, bytes, d, memory)) + parts_us;
 }
 
 size_t stencil_workspace_bytes(const ConvProblem& p, StencilKind kind, int filters, const Device& d) {

@@ -1,34 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma: implicit matrix products by the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Pixels come by
-// im2col tensor maps, so nothing is lowered in memory.
+// im2col tensor maps, so nothing is lowered in memory. Where they lie otherwise, x and dy are copied to NHWC, and filters
+// to where the dimension that is summed is contiguous. Results are written in their own layout.
 #include "cuda/conv/engines.h"
-#include "cuda/gemm/sm90_host.h"
+#include "cuda/gemm/relaid.h"
 
 namespace minidnn {
 namespace {
 
-struct Wgmma final : Engine<ConvProblem> {
+// The dimensions with `inner` last: {outer, spatial..., inner}.
+std::vector<int> order_of(const TensorDesc& d, int outer, int inner) {
+  std::vector<int> order{outer};
+  for (int i = 2; i < d.rank; ++i) order.push_back(i);
+  order.push_back(inner);
+  return order;
+}
+
+struct Wgmma final : RelaidEngine<ConvProblem> {
   std::string name() const override { return "cuda.conv.wgmma"; }
-  unsigned traits() const override { return kNeedsJit; }
-  std::string why_not(const ConvProblem& p, const Device& d) const override {
+  std::string refusal(const ConvProblem& p) const override {
     if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
     if (p.ieee) return "multiplies float32 as TF32, and math='ieee' forbids it";
     if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
-    return sm90_why_not(gemm_task(p), d);
+    return "";
   }
-  double estimate_us(const ConvProblem& p, const Device& d) const override { return sm90_estimate_us(gemm_task(p), d); }
-  std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
-    return sm90_configs(gemm_task(p), d);
+  Relaid<ConvProblem> relaid(const ConvProblem& p) const override {
+    Relaid<ConvProblem> r{p, {}};
+    auto along = [&](TensorDesc ConvProblem::*tensor, const void* ConvArgs::*data, int outer, int inner) {
+      if (!in_lines(p.*tensor, inner)) r.copy(tensor, data, in_order(p.*tensor, order_of(p.*tensor, outer, inner)));
+    };
+    // TF32 is multiplied along contiguous sums only; the sum of backward_data is over filters.
+    const bool by_filter = p.direction == ConvDirection::backward_data && operand_dtype(p) == DType::float32;
+    if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);
+    if (p.direction != ConvDirection::forward) along(&ConvProblem::y, &ConvArgs::dy, 0, 1);
+    if (p.direction != ConvDirection::backward_filter) along(&ConvProblem::w, &ConvArgs::w, by_filter, !by_filter);
+    return r;
   }
-  size_t workspace_bytes(const ConvProblem& p, const Device&, const Config& config) const override {
-    return sm90_workspace_bytes(gemm_task(p), config);
-  }
-  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
-    return make_plan<ConvProblem>([p, plan = std::shared_ptr(sm90_plan(gemm_task(p), d, config))](
-                                      const ConvArgs& a, void* workspace, Stream stream) {
-      plan->run(gemm_args(p, a), workspace, stream);
-    });
-  }
+  GemmArgs product_args(const ConvProblem& p, const ConvArgs& a) const override { return gemm_args(p, a); }
   std::vector<KernelSpec> kernels() const override { return sm90_kernels(true); }
 };
 

@@ -68,7 +68,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
   template <int kCount> __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t m, uint32_t n) const {
     const uint32_t lane = threadIdx.x % 32;
     const Row rows[2] = {row(m + lane / 4), row(m + lane / 4 + 8)};
-    if (!o_.y_vectors || o_.n.first < kDigits - 1 || (kC && !o_.c_pairs)) store_elements(acc, rows, n);
+    if (o_.n.first < kDigits - 1) store_elements(acc, rows, n);
+    else if (!o_.y_vectors || (kC && !o_.c_pairs)) store_columns(acc, rows, n);
     else store_lines(acc, rows, n);
   }
 
@@ -174,6 +175,32 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
       if (at >= o_.n_limit) continue;
       const float bias = float(bias_[at * o_.bias.of[3]]);
       v[0][i] += bias, v[1][i] += bias;
+    }
+  }
+
+  // Columns lie evenly, as in NCHW, where eight rows are neighbours.
+  template <int kCount>
+  __device__ __forceinline__ void store_columns(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
+    const uint32_t first = n + threadIdx.x % 4 * 2;
+    const int left = int(o_.n_limit) - int(first);
+    const int64_t step = o_.y_n.of[3], c_step = kC ? o_.c_n.of[3] : 0;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (!rows[r].exists) continue;
+      Y* y = y_ + rows[r].y + first * step;
+      const Y* c = kC && c_ ? c_ + rows[r].c + first * c_step : nullptr;
+#pragma unroll
+      for (int j = 0; j < kCount / 4; ++j, y += 8 * step) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (8 * j + i >= left) continue;
+          float v = alpha_ * acc[4 * j + 2 * r + i];
+          if (kC && c) v += beta_ * float(c[i * c_step]);
+          if (kBias) v += float(bias_[rows[r].bias + (o_.bias_by_row ? 0 : (first + 8 * j + i) * o_.bias.of[3])]);
+          y[i * step] = Y(activate<kActivation>(v, activation_alpha_));
+        }
+        if (kC && c) c += 8 * c_step;
+      }
     }
   }
 

@@ -44,11 +44,10 @@ int64_t blocks_of(const Tile& t, const GemmView& v) {
 }
 
 // Clocks that a block takes of an SM for a slice: the longest of what tensor cores, shared memory, L2 and the threads
-// that fetch vectors need. mma.sync reaches 62 % of sm_90's tensor cores, and loops like this one some 400 TFLOP/s on an
-// H100, half of that in TF32: m n / 30 clocks for a slice of m x n in any dtype. L2 gives an SM 46 bytes a clock. (Guesses
-// until they are measured.)
+// that fetch vectors need. Measured on an H100 (docs/measured_facts.md): 135 TFLOP/s in TF32 at 4096 cubed, that is m n / 9.4
+// clocks for a slice of m x n. L2 gives an SM 46 bytes a clock.
 double slice_clocks(const Tile& t, const MmaViews& v, const Device& d, MmaProducts products) {
-  double multiply = double(t.m) * t.n / 30;
+  double multiply = double(t.m) * t.n / 9.4;
   if (products == MmaProducts::three) multiply *= 3;
   const double warp_rows = double(t.m) / t.warps_m + double(t.n) / t.warps_n, warps = t.threads() / 32;
   const double shared = (warps * warp_rows + t.m + t.n) * kSliceBytes / 128;
@@ -62,7 +61,7 @@ double slice_clocks(const Tile& t, const MmaViews& v, const Device& d, MmaProduc
 double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProducts products, const Tile& t,
                int64_t splits) {
   constexpr double kClocksPerUs = 1700, kStart = 1500;  // start: a block's first slice, waited for
-  const double each = slice_clocks(t, v, d, products), latency = max_of(each, 300.0);
+  const double each = slice_clocks(t, v, d, products), latency = max_of(each, 2500.0);  // a slice alone
   const double out_bytes = splits > 1 ? 4 : double(itemsize(task.y)), end = 300 + double(t.m) * t.n * out_bytes / 24;
   const int at_once = min_of(t.blocks, (d.max_smem_bytes + 1024) / (smem_bytes(t, v) + 1024));
   double clocks = 0, blocks = 0, longest = 0;
@@ -76,7 +75,7 @@ double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProd
   const double per_sm = std::ceil(blocks / d.sm_count), mean = clocks / max_of(blocks, 1.0);
   const double rounds = std::ceil(per_sm / at_once);
   double us = max_of(per_sm * mean + kStart, rounds * longest) / kClocksPerUs;
-  us = max_of(us, task.bytes / (0.85 * d.copy_gb_s * 1e3));
+  us = max_of(us, task.bytes / (0.45 * d.copy_gb_s * 1e3));  // measured: 64 to 64 channels, 1x1, in 41 us
   if (splits > 1) {  // sums are written and read, mostly in the L2, at about twice the rate of memory
     const GemmView& view = v.views.front();
     us += 3 + double(splits) * double(view.m.size) * double(view.n.size) * double(view.batch.size) * 8 /
@@ -242,8 +241,7 @@ std::unique_ptr<GemmPlan> mma_plan(const GemmTask& t, const Device& d, MmaProduc
   auto plan = std::make_unique<MmaPlan>();
   plan->exchanged = launches.exchanged;
   plan->kernel = cuda::load_kernel(launches.kernel, d.place.index, int(launches.all.front().config.smem_bytes));
-  if (launches.splits > 1) plan->add_parts.emplace(t, output_of(launches.view, t.y, t.alignment, t.has_c, t.has_bias),
-                                                Parts(launches.view).columns, launches.splits, d);
+  if (launches.splits > 1) plan->add_parts.emplace(t, launches.view, launches.splits, d);
   plan->launches = std::move(launches.all);
   return plan;
 }

@@ -39,6 +39,9 @@ AddParts::AddParts(const GemmTask& t, const GemmOutput& whole, int64_t columns, 
   launch_.programmatic = d.arch >= 90;
 }
 
+AddParts::AddParts(const GemmTask& t, const GemmView& v, int64_t splits, const Device& d)
+    : AddParts(t, output_of(v, t.y, t.alignment, t.has_c, t.has_bias), Parts(v).columns, splits, d) {}
+
 void AddParts::run(const GemmArgs& args, const void* workspace, Stream stream) const {
   cuda::LaunchConfig launch = launch_;
   launch.stream = stream;

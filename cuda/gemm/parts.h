@@ -18,6 +18,7 @@ struct Parts {
 
 class AddParts {
  public:
+  AddParts(const GemmTask&, const GemmView&, int64_t splits, const Device&);
   // `whole`: the result, whose rows are those of the parts; `columns`: of a part, a multiple of four.
   AddParts(const GemmTask&, const GemmOutput& whole, int64_t columns, int64_t splits, const Device&);
   void run(const GemmArgs&, const void* workspace, Stream) const;

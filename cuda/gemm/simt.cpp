@@ -6,9 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "cpp/activation/activation.h"
 #include "cpp/core/dtype.h"
-#include "cpp/engine/roofline.h"
-#include "cuda/gemm/parts.h"
 
 namespace minidnn {
 namespace {
@@ -184,8 +183,8 @@ bool in_vectors(const Axis& axis, int walker, bool through_window, int64_t align
   return all;
 }
 
-GatherIndex index_of(const Axis& axis) {
-  GatherIndex index;
+SimtIndex index_of(const Axis& axis) {
+  SimtIndex index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
     index.by[kDigits - 1 - back] = Divisor(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
@@ -225,6 +224,15 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   return v;
 }
 
+// Elements of y. So many at most go through parts, whose places are counted in 31 bits.
+constexpr double kMostParts = double(kMost) / 2;
+double elements_of(const GemmTask& t) {
+  double elements = 0;
+  for (const GemmView& v : t.views) elements += double(v.m.size) * double(v.n.size) * double(v.batch.size);
+  return elements;
+}
+
+// What the kernel's own epilogue applies; other activations go through parts, if only one.
 bool is_simple(Activation a) { return a == Activation::identity || a == Activation::relu; }
 
 KernelSpec kernel_spec(const SimtTileSize& t, bool vectors_a, bool vectors_b) {
@@ -252,8 +260,7 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
 // (A guess until it is measured.)
 double busy(double warps) { return 0.93 * std::min(1.0, warps / 4) * warps / (warps + 1.3); }
 
-double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, int splits) {
-  const Sizes s = sizes_of(t, tile);
+double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, const Sizes& s, int splits) {
   const double blocks = std::ceil(s.tiles * splits / d.sm_count);  // of the SM that has most
   const double at_once = std::min(512 / tile.threads, 227 * 1024 / (tile.smem_bytes + 1024));
   const double slices = std::ceil(s.slices / splits) + 2;  // two are waited for, or spent on the epilogue
@@ -265,11 +272,8 @@ double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, i
   double us = full * flop / (sm_rate * busy(at_once * warps));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 4;
-  if (splits > 1 || !is_simple(t.activation)) {
-    double elements = 0;
-    for (const GemmView& v : t.views) elements += double(v.m.size) * double(v.n.size) * double(v.batch.size);
-    us += 3 + 2 * splits * elements * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
-  }
+  if (splits > 1 || !is_simple(t.activation))
+    us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
   return us;
 }
 
@@ -280,15 +284,16 @@ struct Candidate {
 };
 // Each tile, whole and with its best split. Where k is too short to split, and for the phases of a backward_data, whole only.
 std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
+  const bool splits_k = t.views.size() == 1 && elements_of(t) < kMostParts;
   std::vector<Candidate> all;
   for (const SimtTileSize& tile : kTiles) {
     const Sizes s = sizes_of(t, tile);
-    const double most = t.views.size() > 1 ? 1 : std::min(s.slices / 2, std::ceil(8.0 * d.sm_count / s.tiles));
-    all.push_back({tile, 1, config_us(t, d, tile, 1)});
+    all.push_back({tile, 1, config_us(t, d, tile, s, 1)});
+    const double most = splits_k ? std::min(s.slices / 2, std::ceil(8.0 * d.sm_count / s.tiles)) : 1;
     if (most < 2) continue;
-    Candidate best{tile, 2, config_us(t, d, tile, 2)};
+    Candidate best{tile, 2, config_us(t, d, tile, s, 2)};
     for (int splits = 3; splits <= most; splits += splits < 8 ? 1 : splits / 4)
-      if (double us = config_us(t, d, tile, splits); us < best.us) best = {tile, splits, us};
+      if (double us = config_us(t, d, tile, s, splits); us < best.us) best = {tile, splits, us};
     all.push_back(best);
   }
   std::ranges::stable_sort(all, {}, &Candidate::us);
@@ -298,8 +303,8 @@ std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
 struct Launcher final : GemmPlan {
   SimtLaunches launches;
   std::shared_ptr<const cuda::Kernel> kernel;
-  std::optional<AddParts> add_parts;
   cuda::LaunchConfig config;
+  std::unique_ptr<AddParts> add_parts;
 
   void run(const GemmArgs& args, void* workspace, Stream stream) const override {
     GemmArgs now = args;
@@ -334,14 +339,16 @@ std::string simt_why_not(const GemmTask& t) {
         return cat("counts in 31 bits; a window moves over ", std::max(reach, double(w.size[j])), " elements");
     }
     const int tap_bits = product_of(v.b.window.on ? transposed(v) : v).tap_bits;
-    if (tap_bits > int(kMaxTapBits))
-      return cat("keeps a bit for each tap of a dimension that has padding, ", kMaxTapBits, " at most; these are ",
+    if (tap_bits > kSimtTapBits)
+      return cat("keeps a bit for each tap of a dimension that has padding, ", kSimtTapBits, " at most; these are ",
                  tap_bits);
     const double across = double(max_of(v.m.size, v.n.size)) / 16 + 1,
                  down = double(min_of(v.m.size, v.n.size)) / 128 + 1;
     if (across * down * double(v.batch.size) * kSimtPhases > double(kMost))
       return "counts blocks in 31 bits, and there are too many";
   }
+  if (!is_simple(t.activation) && elements_of(t) >= kMostParts)
+    return cat("applies ", name(t.activation), " in a second pass, which takes ", kMostParts, " elements at most");
   return "";
 }
 
@@ -368,23 +375,24 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   SimtLaunches all;
   all.parts = c.splits > 1 || !is_simple(t.activation);
   const int64_t tile_m = c.tile.m, tile_n = c.tile.n;
+  int64_t part_stride = 0;
   auto [products, exchanged] = products_of(t, tile_m, tile_n);
   all.exchanged = exchanged;
   // Phases differ in sizes and in windows; all of a launch go by one way of reading and writing.
   const Product& first = products.front();
   bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
-  all.vectors_a = !a_along_k, all.vectors_b = !b_along_k;
+  all.vectors_a = !a_along_k,
+  all.vectors_b = !b_along_k && tile_n >= 64;  // narrow tiles have no kernels for the latter
   if (all.parts) {
     Product& p = products.front();
     const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
     Axis &slow = along_m ? p.n : p.m, &fast = along_m ? p.m : p.n;
-    all.output = minidnn::output_of(view_of_y(p, slow, fast), t.y, t.alignment, t.has_c, t.has_bias);
-    all.columns = ceil_div(size_of(fast), int64_t(4)) * 4;
-    lay_out(slow, fast, all.columns);
-    const int64_t matrix = all.columns * size_of(slow);
-    int64_t step = matrix;
+    all.of_parts = view_of_y(p, slow, fast);
+    const Parts parts(all.of_parts);
+    lay_out(slow, fast, parts.columns);
+    int64_t step = parts.columns * size_of(slow);
     for (size_t j = p.batch.size(); j-- > 0; step *= p.batch[j].size) p.batch[j].stride[kBatchY] = step;
-    all.part_stride = step;
+    part_stride = parts.part_stride;
     p.y_offset = 0;
   }
   const bool along_m = neighbourhood(first.m, kY) >= neighbourhood(first.n, kY);
@@ -439,7 +447,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     params.c_batch = bytes_of(p.batch, kBatchC), params.bias_batch = bytes_of(p.batch, kBatchBias);
     params.c_m = bytes_of(p.m, kC), params.c_n = bytes_of(p.n, kC);
     params.bias_m = bytes_of(p.m, kBias), params.bias_n = bytes_of(p.n, kBias);
-    params.y_split = all.part_stride * kItem;
+    params.y_split = part_stride * kItem;
     params.phases = Divisor(uint32_t(end - i)), params.tiles = Divisor(most_tiles),
     params.splits = Divisor(uint32_t(c.splits));
     uint32_t longest_k = 0;
@@ -454,8 +462,9 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
 }
 
 size_t simt_workspace_bytes(const GemmTask& t, const Config& config) {
-  const SimtLaunches l = simt_launches(t, simt_config(config));
-  return l.parts ? size_t(simt_config(config).splits) * size_t(l.part_stride) * sizeof(float) : 0;
+  const SimtConfig c = simt_config(config);
+  const SimtLaunches l = simt_launches(t, c);
+  return l.parts ? Parts(l.of_parts).bytes(c.splits) : 0;
 }
 
 std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Config& config) {
@@ -466,8 +475,7 @@ std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Co
                                    d.place.index, c.tile.smem_bytes);
   plan->config.block = {unsigned(c.tile.threads)};
   plan->config.smem_bytes = unsigned(c.tile.smem_bytes);
-  if (plan->launches.parts)
-    plan->add_parts.emplace(t, plan->launches.output, plan->launches.columns, c.splits, d);
+  if (plan->launches.parts) plan->add_parts = std::make_unique<AddParts>(t, plan->launches.of_parts, c.splits, d);
   return plan;
 }
 
@@ -476,6 +484,7 @@ std::vector<KernelSpec> simt_kernels() {
   for (const SimtTileSize& t : kTiles)
     for (bool a : {false, true})
       for (bool b : {false, true}) all.push_back(kernel_spec(t, a, b));
+  for (KernelSpec& s : add_parts_kernels()) all.push_back(std::move(s));
   return all;
 }
 

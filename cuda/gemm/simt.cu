@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of float32 without tensor cores, for matmul and every convolution: true float32, sums in the order of k.
 // A block computes a tile of y with 8 x 8 sums a thread. Slices of 16 of k pass through three buffers of shared memory,
-// [k][position], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed operand
+// [k][row], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed operand
 // comes the right way round for nothing); what lies outside a window or beyond an edge arrives as zero. Addresses are
 // entries of shared tables, of rows once and of k for each slice, so that the main loop divides nothing.
 // A multiply-add costs an issue slot, and so does all else: of a slice's 1100 to 1190 instructions a thread 1024 are
 // multiply-adds, which bounds it at 0.93 to 0.86 of the device's peak.
-#include "cuda/device/mma.cuh"
+#include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/simt_math.h"
 
 namespace minidnn {
@@ -30,13 +30,14 @@ __device__ __forceinline__ void copy(float (&slice)[kSimtTileK][kPitch], const S
   for (int i = 0; i < kRows; ++i) row[i] = load(rows[line + i * line_step]);
 #pragma unroll
   for (int j = 0; j < kKs; ++j) at_k[j] = load(ks[k + j * k_step]);
+  const uint32_t to = shared_address(&slice[k][line]);
 #pragma unroll
   for (int i = 0; i < kRows; ++i)
 #pragma unroll
     for (int j = 0; j < kKs; ++j)
-      cp_async<4 * kVector>(shared_address(&slice[k + j * k_step][line + i * line_step]),
-                            reinterpret_cast<const char*>(row[i].offset + at_k[j].offset),
-                            row[i].mask & at_k[j].mask ? 0 : 4 * kVector);
+      copy_async<4 * kVector>(to + (j * k_step * kPitch + i * line_step) * 4,
+                              reinterpret_cast<const char*>(row[i].offset + at_k[j].offset),
+                              (row[i].mask & at_k[j].mask) == 0);
 }
 
 // One slice of an operand. Neighbouring threads read along rows, four rows at a time where they are 16 aligned bytes, or
@@ -124,10 +125,12 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   using Out = SimtSharedOut<kTileM, kTileN>;
   constexpr int kThreads = Tile::kThreads, kGroupM = Tile::kGroupM, kGroupN = Tile::kGroupN;
   static_assert(sizeof(Out) <= sizeof(Shared) - sizeof(SimtPlace));
-  Shared& shared = *reinterpret_cast<Shared*>(dynamic_shared());
+  extern __shared__ float4 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
 
   // Blocks count phases first, since neighbouring elements of dx are of different ones, then tiles, splits and batches.
-  const uint32_t among_phases = p.phases.quotient(blockIdx.x), phase_index = blockIdx.x - among_phases * p.phases.divisor;
+  const uint32_t among_phases = p.phases.quotient(blockIdx.x),
+                 phase_index = blockIdx.x - among_phases * p.phases.divisor;
   const SimtPhase& phase = p.phase[phase_index];
   const uint32_t split_batch = p.tiles.quotient(among_phases), tile = among_phases - split_batch * p.tiles.divisor;
   if (tile >= phase.tiles) return;
@@ -138,7 +141,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const uint32_t first_k = split * p.k_per_split, left_k = phase.k.size > first_k ? phase.k.size - first_k : 0;
   const uint32_t length_k = left_k < p.k_per_split ? left_k : p.k_per_split;
   const int slices = int((length_k + kSimtTileK - 1) / kSimtTileK);
-  const Digits batch = p.batch.digits(batch_index);
+  const SimtDigits batch = p.batch.digits(batch_index);
   if (threadIdx.x == 0)
     shared.place = {phase_index,
                     first_m,
@@ -150,15 +153,16 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   // Rows: absolute addresses, but for k.
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
     uint32_t row = first_m + i;
-    Digits d = phase.m.digits(row);
+    SimtDigits d = phase.m.digits(row);
     int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
     uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
-    shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kRowExists : kNothing, 0};
+    shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
   }
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
     uint32_t row = first_n + i;
     int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
-    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.digits(row)), row < phase.n.size ? kRowExists : kNothing, 0};
+    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.digits(row)), row < phase.n.size ? kSimtRow : kSimtNothing,
+                       0};
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   static_assert(2 * kSimtTileK == 32, "a warp makes the entries of a slice, half of them for a");
@@ -166,11 +170,11 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     if (slice >= slices || slice % (kThreads / 32) != warp) return;
     const bool for_a = lane < kSimtTileK;
     uint32_t of_slice = slice * kSimtTileK + lane % kSimtTileK;
-    Digits d = phase.k.digits(first_k + of_slice);
-    uint32_t mask = kKExists;
+    SimtDigits d = phase.k.digits(first_k + of_slice);
+    uint32_t mask = kSimtK;
     if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
     SimtEntry& entry = for_a ? shared.a_k[slice % 2][lane] : shared.b_k[slice % 2][lane % kSimtTileK];
-    entry = {offset_of(for_a ? phase.a_k : phase.b_k, d), of_slice < length_k ? mask : kNothing, 0};
+    entry = {offset_of(for_a ? phase.a_k : phase.b_k, d), of_slice < length_k ? mask : kSimtNothing, 0};
   };
   make_entries(0);
 
@@ -180,7 +184,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const int at_m = warp_m + lane_m * 4, at_n = warp_n + lane_n * 4;
   float sums[8][8] = {};
   for (int slice = 1 - kSimtStages; slice < slices; ++slice) {
-    cp_async_wait<kSimtStages - 2>();
+    wait_copies<kSimtStages - 2>();
     __syncthreads();  // this slice has arrived for all threads, and all have done with the one before
     const int next = slice + kSimtStages - 1;
     if (next < slices) {
@@ -189,7 +193,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
       fetch<kTileN, kVectorB, kThreads>(shared.b[buffer], shared.b_row, shared.b_k[next % 2], p.flags & kSimtBAlongK);
       make_entries(next + 1);
     }
-    cp_async_commit();
+    commit_copies();
     if (slice >= 0) {
       const int buffer = slice % kSimtStages;
       multiply<Tile>(sums, &shared.a[buffer][0][at_m], &shared.b[buffer][0][at_n]);
@@ -201,11 +205,11 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const SimtPhase& of = p.phase[place.phase];
   Out& out = *reinterpret_cast<Out*>(&shared);
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    Digits d = of.m.digits(place.first_m + i);
+    SimtDigits d = of.m.digits(place.first_m + i);
     out.y_m[i] = offset_of(of.y_m, d), out.c_m[i] = offset_of(p.c_m, d), out.bias_m[i] = offset_of(p.bias_m, d);
   }
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    Digits d = of.n.digits(place.first_n + i);
+    SimtDigits d = of.n.digits(place.first_n + i);
     out.y_n[i] = offset_of(of.y_n, d), out.c_n[i] = offset_of(p.c_n, d), out.bias_n[i] = offset_of(p.bias_n, d);
   }
   const bool along_m = p.flags & kSimtAlongM;

@@ -2,6 +2,7 @@
 // The engines cuda.matmul.simt and cuda.conv.simt but for their problems: from views to the parameters of simt.cu, tiles,
 // splits of k and launches.
 #pragma once
+#include "cuda/gemm/parts.h"
 #include "cuda/gemm/simt_math.h"
 #include "cuda/gemm/task.h"
 
@@ -26,9 +27,8 @@ struct SimtLaunches {
   std::vector<SimtParams> params;  // four phases of backward_data in each
   std::vector<uint32_t> blocks;
   bool vectors_a = false, vectors_b = false, exchanged = false;  // exchanged: a and b have changed places
-  bool parts = false;                    // sums go to the workspace, and the epilogue is applied to them
-  GemmOutput output;                     // then: y
-  int64_t columns = 0, part_stride = 0;  // then: SplitSums'
+  bool parts = false;  // sums go to the workspace, and the epilogue is applied to them
+  GemmView of_parts;   // then: y and what is added, as AddParts sees it
 };
 SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
 SimtConfig simt_config(const Config&);

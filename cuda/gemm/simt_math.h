@@ -3,9 +3,32 @@
 // for memory, so none has a fixed meaning here: strides and window steps stand for each of them. Strides are bytes.
 // a is the windowed operand, if one is. Std-free: simt.cpp computes on the host what the kernel asks for.
 #pragma once
-#include "cuda/gemm/gather.h"
+#include "cpp/core/divisor.h"
+#include "cuda/gemm/view.h"
 
 namespace minidnn {
+
+struct SimtDigits {
+  uint32_t at[kDigits];
+};
+
+struct SimtIndex {
+  uint32_t size = 0;
+  Divisor by[kDigits - 1];  // digits 1, 2 and 3
+
+  MINIDNN_HD SimtDigits digits(uint32_t i) const {
+    SimtDigits d;
+    for (int j = kDigits - 1; j > 0; --j) d.at[j] = uint32_t(by[j - 1].digit(i));
+    d.at[0] = i;
+    return d;
+  }
+};
+
+MINIDNN_HD int64_t offset_of(const GemmStrides& s, const SimtDigits& d) {
+  int64_t offset = 0;
+  for (int j = 0; j < kDigits; ++j) offset += int64_t(d.at[j]) * s.of[j];
+  return offset;
+}
 
 constexpr int kSimtTileK = 16, kSimtStages = 3;
 
@@ -20,6 +43,10 @@ template <int M, int N> struct SimtTile {
   static constexpr int kPad = 4;  // floats: eight slices of k, four lines of each, are in 32 different banks
   static constexpr int kBlocksPerSm = 512 / kThreads;  // 128 registers a thread
 };
+
+constexpr int kSimtTapBits = 30;
+constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31,
+                   kSimtNothing = ~0u;  // masks; kSimtNothing meets each other one
 
 // One side's part of an element: row and k entries of an element add up to its address, and it is there where their masks
 // have no bit in common. In each dimension of a window a tap has its own bit, a position those of the taps outside.
@@ -64,18 +91,18 @@ struct SimtWindow {
   int32_t tap_of[3][kDigits]{}, position_of[3][kDigits]{};
 };
 
-MINIDNN_HD int32_t sum_of(const int32_t (&of)[kDigits], const Digits& d) {
+MINIDNN_HD int32_t sum_of(const int32_t (&of)[kDigits], const SimtDigits& d) {
   int32_t sum = 0;
   for (int j = 0; j < kDigits; ++j) sum += int32_t(d.at[j]) * of[j];
   return sum;
 }
-MINIDNN_HD uint32_t tap_bits(const SimtWindow& w, const Digits& d) {
+MINIDNN_HD uint32_t tap_bits(const SimtWindow& w, const SimtDigits& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j)
     if (w.taps[j]) bits |= 1u << (w.first_bit[j] + uint32_t(sum_of(w.tap_of[j], d)));
   return bits;
 }
-MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const Digits& d) {
+MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const SimtDigits& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) {
     if (!w.taps[j]) continue;
@@ -90,7 +117,7 @@ MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const Digits& d) {
 }
 
 struct SimtPhase {
-  GatherIndex m, n, k;
+  SimtIndex m, n, k;
   GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
   int64_t a_offset = 0, b_offset = 0, y_offset = 0;
   SimtWindow window;  // of a
@@ -111,7 +138,7 @@ enum SimtFlag : uint32_t {
 constexpr int kSimtPhases = 4;
 struct SimtParams {
   SimtPhase phase[kSimtPhases];  // of one backward_data
-  GatherIndex batch;
+  SimtIndex batch;
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
   int64_t y_split = 0;  // between the sums of one split of k and the next
   Divisor phases, tiles, splits;

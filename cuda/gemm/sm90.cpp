@@ -292,25 +292,27 @@ Extents shape_of(const Lowering& low) {
 // Loads of b along rows come 64 rows at a time from each block of the cluster.
 bool fits(const Tile& t, const Lowering& low) { return t.n / t.cluster >= 64 || !low.b.along_rows(); }
 
-// Microseconds for one tile shape, fitted to 550 timings of matmuls and ResNet-50's convolutions in bfloat16 on an H100
-// (docs/measured_facts.md): 8 % off in the mean, and what it picks is 0.7 % slower than the best. Tensor cores do
-// 4096 FLOP a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too.
+// Microseconds for one tile shape, fitted to 700 timings of matmuls and ResNet-50's convolutions in bfloat16 on an H100
+// (docs/measured_facts.md): 11 % off in the mean, and what it picks is 1 % slower than the best. Tensor cores do 4096 FLOP
+// a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too; a warpgroup alone keeps
+// them less busy than two.
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, int64_t splits) {
-  const double clocks_per_us = 1700, l2_bytes_per_clock = 63;  // of each SM
+  const double clocks_per_us = 1700, l2_bytes_per_clock = 59;  // of each SM
   const double elements = double(t.m) * t.n;
-  const double block = max_of(1.09 * elements / 32 + 103, (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock);
-  const double main = double(ceil_div(s.k_blocks, splits)) * block + 577;
-  const bool wide = splits > 1 || itemsize(task.y) == 4;  // float32 sums leave slower than 16-bit results
-  const double end = 145 + elements * (wide ? 0.22 : 0.017);
+  const double multiply = elements / 32 * (t.ping_pong ? 1.29 : 1.03) + 31;
+  const double load = (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock;
+  const double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
+  const double main = double(ceil_div(s.k_blocks, splits)) * block + (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
+  const double end = 91 + elements * (splits > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
   const double each = t.ping_pong ? max_of(main, (main + end) / 2) : main + end;
   const int64_t tiles_m = ceil_div(s.m, int64_t(t.m) * t.cluster) * t.cluster, tiles_n = ceil_div(s.n, int64_t(t.n));
   const double rounds = double(ceil_div(tiles_m * tiles_n * s.batch * splits, int64_t(d.sm_count / t.cluster * t.cluster)));
-  const double on_chip = (rounds * each + (t.ping_pong ? min_of(main, end) : 0) + 3280) / clocks_per_us;
-  const double memory = task.bytes / (0.925 * d.copy_gb_s * 1e3) + 4.9;
+  const double on_chip = (rounds * each + (t.ping_pong ? min_of(main, end) : 0) + 947) / clocks_per_us;
+  const double memory = task.bytes / (0.856 * d.copy_gb_s * 1e3) + 2.5;
   // The two overlap, less so where they are equal.
-  double us = std::cbrt(on_chip * on_chip * on_chip + memory * memory * memory) + 2.8;
+  double us = std::pow(std::pow(on_chip, 3.6) + std::pow(memory, 3.6), 1 / 3.6) + 4.5;
   // The parts of a split k are written and read once, mostly in the L2; and a second launch.
-  if (splits > 1) us += 5.1 + double(splits) * double(s.m) * double(s.n) * double(s.batch) * 8 / 7.9e6;
+  if (splits > 1) us += 4.1 + double(splits) * double(s.m) * double(s.n) * double(s.batch) * 8 / 3.3e6;
   return us;
 }
 

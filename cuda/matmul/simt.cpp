@@ -13,7 +13,9 @@ struct Simt final : Engine<MatmulProblem> {
     if (std::string why = matmul_why_not(p); !why.empty()) return why;
     return simt_why_not(gemm_task(p));
   }
-  double estimate_us(const MatmulProblem& p, const Device& d) const override { return simt_estimate_us(gemm_task(p), d); }
+  double estimate_us(const MatmulProblem& p, const Device& d) const override {
+    return simt_estimate_us(gemm_task(p), d);
+  }
   std::vector<Config> configs(const MatmulProblem& p, const Device& d) const override {
     return simt_configs(gemm_task(p), d);
   }

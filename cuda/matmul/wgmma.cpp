@@ -1,34 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh).
-#include "cuda/gemm/sm90_host.h"
+// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are no multiples of 16
+// bytes, and those of TF32 that are not contiguous along K, are copied first.
+#include "cuda/gemm/relaid.h"
 #include "cuda/matmul/engines.h"
 
 namespace minidnn {
 namespace {
 
-struct Wgmma final : Engine<MatmulProblem> {
+struct Wgmma final : RelaidEngine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.wgmma"; }
-  unsigned traits() const override { return kNeedsJit; }
-  std::string why_not(const MatmulProblem& p, const Device& d) const override {
+  std::string refusal(const MatmulProblem& p) const override {
     if (std::string why = matmul_why_not(p); !why.empty()) return why;
     if (p.ieee) return "multiplies float32 as TF32, and math='ieee' forbids it";
     if (sizes_of(p).k == 0) return "needs something to sum; K is 0";
-    return sm90_why_not(gemm_task(p), d);
+    return "";
   }
-  double estimate_us(const MatmulProblem& p, const Device& d) const override { return sm90_estimate_us(gemm_task(p), d); }
-  std::vector<Config> configs(const MatmulProblem& p, const Device& d) const override {
-    return sm90_configs(gemm_task(p), d);
+  Relaid<MatmulProblem> relaid(const MatmulProblem& p) const override {
+    Relaid<MatmulProblem> r{p, {}};
+    const int last = int(p.y.rank) - 1;
+    auto bring = [&](TensorDesc MatmulProblem::*tensor, const void* MatmulArgs::*data, int k, int other) {
+      const TensorDesc& d = p.*tensor;
+      const bool tf32 = d.dtype == DType::float32;
+      TensorDesc matrix = d;  // of one batch: how batches lie is the main loop's to judge
+      for (int i = 0; i < last - 1; ++i) matrix.shape[i] = 1;
+      if (in_lines(matrix, k) || (!tf32 && in_lines(matrix, other))) return;
+      std::vector<int> order;
+      for (int i = 0; i < last - 1; ++i) order.push_back(i);
+      // A transpose is the fast copy, but TF32 has no choice.
+      const int inner = tf32 || d.stride[k] != 1 ? k : other;
+      order.push_back(inner == k ? other : k);
+      order.push_back(inner);
+      r.copy(tensor, data, in_order(d, order));
+    };
+    bring(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
+    bring(&MatmulProblem::b, &MatmulArgs::b, last - 1, last);
+    return r;
   }
-  size_t workspace_bytes(const MatmulProblem& p, const Device&, const Config& config) const override {
-    return sm90_workspace_bytes(gemm_task(p), config);
-  }
-  std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d,
-                                             const Config& config) const override {
-    return make_plan<MatmulProblem>(
-        [plan = std::shared_ptr(sm90_plan(gemm_task(p), d, config))](const MatmulArgs& a, void* workspace, Stream stream) {
-          plan->run(gemm_args(a), workspace, stream);
-        });
-  }
+  GemmArgs product_args(const MatmulProblem&, const MatmulArgs& a) const override { return gemm_args(a); }
   std::vector<KernelSpec> kernels() const override { return sm90_kernels(false); }
 };
 

@@ -17,6 +17,7 @@
 #include <thread>
 #include <vector>
 
+#include "cpp/core/divisor.h"
 #include "cpp/core/dlpack.h"
 #include "cpp/core/handle.h"
 #include "cpp/cpu/threads.h"
@@ -135,6 +136,21 @@ template <class T> static void test_half(const Format& format, const char* name)
     for (int64_t v : {tie, tie - 1, tie + 1}) wide(v), wide(-v), wide(int32_t(v));
   }
   for (int64_t v : {INT64_MIN, INT64_MAX, INT64_MIN + 1, int64_t(0), int64_t(1) << 53, (int64_t(1) << 53) + 1}) wide(v);
+}
+
+// ---- division
+
+static void test_divisor() {
+  for (int i = 0; i < 1000000; ++i) {
+    // Of all lengths; every third dividend lies at or beside a multiple.
+    uint32_t by = std::max<uint32_t>(uint32_t(random_bits() >> 33) >> pick(0, 30), 1);
+    uint32_t n = uint32_t(random_bits() >> 33) >> pick(0, 30);
+    if (i % 3 == 0) n = std::max<uint32_t>(n / by * by, 1) - uint32_t(i % 2);
+    if (i % 1000 == 0) n = 0x7fffffff;
+    uint32_t rest = n;
+    int32_t digit = Divisor(by).digit(rest);
+    CHECK(rest == n / by && digit == int32_t(n % by), n, " / ", by, " gives ", rest, " and ", digit);
+  }
 }
 
 // ---- layouts
@@ -675,6 +691,7 @@ int main() {
   test_names();
   test_half<float16>(kFloat16, "float16");
   test_half<bfloat16>(kBfloat16, "bfloat16");
+  test_divisor();
   test_layout_names();
   test_layout_errors();
   test_layout_by_brute_force();

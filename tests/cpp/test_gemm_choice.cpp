@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tensor-core engines choose on an H100, from their estimates alone: no GPU is needed. Each line was measured
+// (docs/measured_facts.md): the config named is the fastest, or within 5 % of it.
+#include <iostream>
+
+#include "cuda/conv/engines.h"
+#include "cuda/matmul/engines.h"
+
+using namespace minidnn;
+
+static int failures = 0;
+
+static const Device& h100() {
+  static const Device d = [] {
+    Device gpu;
+    gpu.place = {true, 0};
+    gpu.model = "H100", gpu.arch = 90, gpu.sm_count = 132, gpu.max_smem_bytes = 232448, gpu.l2_bytes = 50 << 20;
+    gpu.copy_gb_s = 3000, gpu.fp32_gflop_s = 66900;
+    return gpu;
+  }();
+  return d;
+}
+
+template <class P>
+static void check(const P& p, const std::string& engine, std::initializer_list<const char*> configs) {
+  const Engine<P>* best = nullptr;
+  for (const Engine<P>* e : Family<P>::cuda_engines()) {
+    std::string why = e->why_not(p, h100());
+    if (e->name() == engine && !why.empty()) ++failures, std::cout << Family<P>::text(p) << ": " << why << std::endl;
+    if (why.empty() && (!best || e->estimate_us(p, h100()) < best->estimate_us(p, h100()))) best = e;
+  }
+  const std::string config = best->configs(p, h100()).front();
+  bool right = best->name() == engine && configs.size() == 0;
+  for (const char* c : configs) right = right || (best->name() == engine && config == c);
+  if (right) return;
+  ++failures;
+  std::cout << Family<P>::text(p) << ": chose " << best->name() << ' ' << config << std::endl;
+  for (const Engine<P>* e : Family<P>::cuda_engines())
+    if (e->why_not(p, h100()).empty())
+      std::cout << "  " << e->name() << ' ' << e->estimate_us(p, h100()) << " us " << e->configs(p, h100()).front() << std::endl;
+}
+
+static MatmulProblem matmul(int64_t m, int64_t n, int64_t k, DType t = DType::bfloat16) {
+  auto dense_of = [&](int64_t rows, int64_t columns) {
+    return dense(t, Shape{rows, columns}, Layout::channels_first, "test");
+  };
+  MatmulProblem p{dense_of(m, k), dense_of(k, n)};
+  p.y = dense_of(m, n);
+  return p;
+}
+
+static ConvProblem conv(ConvDirection direction, int64_t c, int64_t h, int64_t k, int64_t r, int64_t stride,
+                        DType t = DType::bfloat16, Layout layout = Layout::channels_last) {
+  ConvProblem p;
+  p.direction = direction;
+  const int64_t out = (h + r / 2 * 2 - r) / stride + 1;
+  p.x = dense(t, Shape{64, c, h, h}, layout, "test");
+  p.w = dense(t, Shape{k, c, r, r}, layout, "test");
+  p.y = dense(t, Shape{64, k, out, out}, layout, "test");
+  for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = r / 2;
+  return p;
+}
+
+int main() {
+  using enum ConvDirection;
+  check(matmul(512, 512, 512), "cuda.matmul.wgmma", {"tile=64x64"});
+  check(matmul(1024, 1024, 1024), "cuda.matmul.wgmma", {"tile=128x64", "tile=64x128"});
+  check(matmul(4096, 4096, 4096), "cuda.matmul.wgmma", {"tile=128x256", "tile=128x256;cluster=2"});
+  check(matmul(8192, 8192, 8192), "cuda.matmul.wgmma", {"tile=128x256;cluster=2", "tile=128x256"});
+  check(matmul(16, 8192, 8192), "cuda.matmul.wgmma", {"tile=64x64", "tile=64x128"});
+  check(matmul(4096, 4096, 4096, DType::float32), "cuda.matmul.wgmma", {"tile=128x256", "tile=128x256;cluster=2"});
+  check(conv(forward, 64, 56, 64, 1, 1), "cuda.conv.wgmma", {"tile=128x64"});
+  check(conv(backward_filter, 64, 56, 64, 1, 1), "cuda.conv.wgmma", {});
+  check(conv(forward, 128, 28, 128, 3, 1), "cuda.conv.wgmma", {"tile=128x128"});
+  check(conv(backward_data, 128, 56, 128, 3, 2), "cuda.conv.wgmma", {});
+  check(conv(forward, 256, 14, 256, 3, 1), "cuda.conv.wgmma", {"tile=128x256", "tile=256x128", "tile=64x128"});
+  check(conv(forward, 512, 7, 512, 3, 1), "cuda.conv.wgmma", {"tile=64x256", "tile=128x128"});
+  check(conv(forward, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {});
+  check(conv(backward_data, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {});
+  // NCHW goes through a copy.
+  for (ConvDirection d : {forward, backward_data, backward_filter})
+    check(conv(d, 1024, 14, 256, 1, 1, DType::float16, Layout::channels_first), "cuda.conv.wgmma", {});
+  std::cout << (failures ? "FAILED" : "ok") << std::endl;
+  return failures != 0;
+}

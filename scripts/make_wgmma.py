@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes cuda/device/wgmma.cuh: the assembler of wgmma wants each accumulator by name, up to 128 of them.
 
-    python scripts/make_wgmma.py
+python scripts/make_wgmma.py
 """
 
 from pathlib import Path
@@ -15,6 +15,7 @@ HEAD = """\
 // memory, 32 bytes of k at a time. Written by scripts/make_wgmma.py.
 //
 // A thread's accumulators: d[4 j + i] is row 16 (warp % 4) + lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2.
+// clang-format off
 #pragma once
 #include "cpp/core/half.h"
 
@@ -63,7 +64,8 @@ def member(name: str, ptx: str, depth: int, width: int) -> str:
     registers = [f"%{i}" for i in range(count)]
     lines = [", ".join(registers[i : i + 16]) for i in range(0, count, 16)]
     text = "\n".join(
-        f'        "{"{" if i == 0 else ""}{line}{"}, " if i + 1 == len(lines) else ", "}"' for i, line in enumerate(lines)
+        f'        "{"{" if i == 0 else ""}{line}{"}, " if i + 1 == len(lines) else ", "}"'
+        for i, line in enumerate(lines)
     )
     halves = depth == 16
     return MEMBER.format(

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""pyminidnn/_C.pyi is what pybind11-stubgen makes of the extension today."""
+"""Generated files are what their generators make today: pyminidnn/_C.pyi of the extension, wgmma.cuh of nothing."""
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 import pyminidnn as dnn
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "make_stubs.py"
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "scripts" / "make_stubs.py"
 
 
 def test_stub_is_up_to_date(tmp_path: Path) -> None:
@@ -19,3 +21,8 @@ def test_stub_is_up_to_date(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], check=True)
     kept = (Path(dnn.__file__).parent / "_C.pyi").read_text()
     assert (tmp_path / "_C.pyi").read_text() == kept, "run python scripts/make_stubs.py"
+
+
+def test_wgmma_is_up_to_date() -> None:
+    make_wgmma = runpy.run_path(str(ROOT / "scripts" / "make_wgmma.py"))
+    assert make_wgmma["TARGET"].read_text() == make_wgmma["text"](), "run python scripts/make_wgmma.py"

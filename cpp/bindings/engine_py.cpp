@@ -26,7 +26,8 @@ void bind_engine(py::module_& m) {
       .def_readonly("configs", &EngineReport::configs, "All that it offers, best guess first.")
       .def_readonly("estimate_us", &EngineReport::estimate_us)
       .def_readonly("measured_us", &EngineReport::measured_us, "0 when it was not measured.")
-      .def_readonly("measurements", &EngineReport::measurements, "Every config that was measured, with its microseconds.")
+      .def_readonly("measurements", &EngineReport::measurements,
+                    "Every config that was measured, with its microseconds.")
       .def_readonly("workspace_bytes", &EngineReport::workspace_bytes);
   py::class_<Report>(m, "Report", "How one problem would run: every engine, its reason or its cost, and the choice.")
       .def_readonly("family", &Report::family)

@@ -21,8 +21,8 @@ struct ConvProblem {
   TensorDesc residual;  // of y's shape and dtype, forward only; rank 0 when there is none. May be y itself
   SpatialAttributes spatial;
   int64_t groups = 1;
-  int64_t flip = 0;  // 1: a convolution, whose window is read backwards; 0: a cross-correlation
-  int64_t ieee = 0;  // 1: float32 products stay float32; 0: they may be rounded to TF32
+  int64_t flip = 0;        // 1: a convolution, whose window is read backwards; 0: a cross-correlation
+  int64_t ieee = 0;        // 1: float32 products stay float32; 0: they may be rounded to TF32
   int64_t alignment = 16;  // of all tensors in memory, in bytes: at most 16, and less only on a GPU
   Activation activation{};
   int64_t has_bias = 0;     // forward only

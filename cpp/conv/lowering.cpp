@@ -167,6 +167,11 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
 
   MatmulProblem& m = c.product;
   m.ieee = p.ieee;
+  // A chunk begins some images into a tensor; a bias may begin anywhere.
+  int64_t bits = p.alignment | g.x.image * int64_t(itemsize(t)) | g.y.image * int64_t(itemsize(p.y.dtype));
+  bits |= c.sums_dx ? 0 : g.x.image * int64_t(itemsize(to));
+  if (p.has_bias && g.groups > 1) bits |= int64_t(itemsize(t));
+  m.alignment = bits & -bits;
   if (p.direction == ConvDirection::forward) {
     m.a = matrices(t, *x, g.groups, batch, rows, channels);
     m.b = matrices(t, f->matrix.transposed(), g.groups, batch, channels, k);

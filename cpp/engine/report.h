@@ -18,7 +18,7 @@ struct EngineReport {
   std::string config{};
   std::vector<std::string> configs{};  // all that may be chosen, best guess first
   double estimate_us = 0;
-  double measured_us = 0;  // 0 when not measured
+  double measured_us = 0;                                      // 0 when not measured
   std::vector<std::pair<std::string, double>> measurements{};  // of every config, microseconds
   size_t workspace_bytes = 0;
 };

@@ -14,7 +14,7 @@ struct MatmulProblem {
   TensorDesc y;             // [..., M, N]; its dtype is a's, or float32 for 16-bit ones
   int64_t bias_stride = 0;  // of bias [N], in elements; its dtype is a's
   int64_t has_bias = 0;
-  int64_t ieee = 0;  // 1: float32 products stay float32; 0: they may be rounded to TF32
+  int64_t ieee = 0;        // 1: float32 products stay float32; 0: they may be rounded to TF32
   int64_t alignment = 16;  // of all tensors in memory, in bytes: at most 16, and less only on a GPU
   Activation activation{};
 };

@@ -26,7 +26,7 @@ struct Wgmma final : RelaidEngine<ConvProblem> {
   }
   Relaid<ConvProblem> relaid(const ConvProblem& p) const override {
     Relaid<ConvProblem> r{p, {}};
-    auto along = [&](TensorDesc ConvProblem::*tensor, const void* ConvArgs::*data, int outer, int inner) {
+    auto along = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data, int outer, int inner) {
       if (!in_lines(p.*tensor, inner)) r.copy(tensor, data, in_order(p.*tensor, order_of(p.*tensor, outer, inner)));
     };
     // TF32 is multiplied along contiguous sums only; the sum of backward_data is over filters.

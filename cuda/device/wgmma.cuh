@@ -3,6 +3,7 @@
 // memory, 32 bytes of k at a time. Written by scripts/make_wgmma.py.
 //
 // A thread's accumulators: d[4 j + i] is row 16 (warp % 4) + lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2.
+// clang-format off
 #pragma once
 #include "cpp/core/half.h"
 

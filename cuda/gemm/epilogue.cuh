@@ -86,7 +86,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
     bool exists = true;
 #pragma unroll
     for (int j = 0; j < kDigits; ++j) exists = exists && at.at[j] < part_.limit[j];
-    return {exists, offset_of(o_.y_m, at), kC ? offset_of(o_.c_m, at) : 0, kBias && o_.bias_by_row ? offset_of(o_.bias, at) : 0};
+    return {exists, offset_of(o_.y_m, at), kC ? offset_of(o_.c_m, at) : 0,
+            kBias && o_.bias_by_row ? offset_of(o_.bias, at) : 0};
   }
   // Rows of y are lines in memory. Sixteen columns at a time; c is loaded one step ahead. Addresses are a pointer for each
   // row and a constant.
@@ -98,7 +99,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
     // After an exchange the even lane of a pair has four columns of the first block, the odd one of the second.
     const uint32_t first = column + (kExchange && threadIdx.x & 1 ? 6 : 0);
     Y* const y[2] = {y_ + (rows[0].y + first), y_ + (rows[1].y + first)};
-    const int left = int(o_.n_limit) - int(first), rows_left[2] = {rows[0].exists ? left : 0, rows[1].exists ? left : 0};
+    const int left = int(o_.n_limit) - int(first),
+              rows_left[2] = {rows[0].exists ? left : 0, rows[1].exists ? left : 0};
     if (alpha_ != 1) scale(acc);
     float c[2][2 * kGroup] = {}, c_next[2][2 * kGroup] = {};
     if (kC && c_) load_c<kGroup>(c, rows, column);

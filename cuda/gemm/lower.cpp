@@ -176,7 +176,8 @@ void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
 
 void divide(GemmOutput& o) {
   for (int j = 0; j < kDigits; ++j)
-    o.m_divisor[j] = Divisor(max_of(o.m.digit[j], int64_t(1))), o.n_divisor[j] = Divisor(max_of(o.n.digit[j], int64_t(1)));
+    o.m_divisor[j] = Divisor(max_of(o.m.digit[j], int64_t(1))),
+    o.n_divisor[j] = Divisor(max_of(o.n.digit[j], int64_t(1)));
 }
 
 GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit) {
@@ -195,8 +196,10 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   divide(o);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
   // `count` neighbours from a multiple of `count`, wherever the other digits stand.
-  auto neighbours = [&](int64_t count, const GemmStrides& n, const GemmStrides& m, const GemmStrides& b, int64_t offset) {
-    bool all = n.of[kDigits - 1] == 1 && o.n.digit[kDigits - 1] % count == 0 && o.n_limit % count == 0 && offset % count == 0;
+  auto neighbours = [&](int64_t count, const GemmStrides& n, const GemmStrides& m, const GemmStrides& b,
+                        int64_t offset) {
+    bool all =
+        n.of[kDigits - 1] == 1 && o.n.digit[kDigits - 1] % count == 0 && o.n_limit % count == 0 && offset % count == 0;
     for (int j = 0; j < kDigits; ++j)
       all = all && m.of[j] % count == 0 && b.of[j] % count == 0 && (j == kDigits - 1 || n.of[j] % count == 0);
     return all;

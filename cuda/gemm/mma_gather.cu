@@ -122,7 +122,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     const int unit = threadIdx.x % kPerLine, first = threadIdx.x / kPerLine;
     GatherEntry fixed = kAlongK ? k[kWide ? unit : unit * (kWidth / int(sizeof(T)))] : kept_[0];
     if (kAlongK && !kWide) fixed.offset += data_;
-    constexpr int kAtOnce = kCount < 8 ? kCount : 8;  // entries are read first: what f() does to memory would come between
+    constexpr int kAtOnce =
+        kCount < 8 ? kCount : 8;  // entries are read first: what f() does to memory would come between
 #pragma unroll
     for (int i = 0; i < kCount; i += kAtOnce) {
       GatherEntry moving[kAtOnce];
@@ -133,8 +134,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
       }
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j)
-        f(i + j, first + (i + j) * kStep, unit * kWidth,
-          reinterpret_cast<const char*>(fixed.offset + moving[j].offset), fixed.mask & moving[j].mask);
+        f(i + j, first + (i + j) * kStep, unit * kWidth, reinterpret_cast<const char*>(fixed.offset + moving[j].offset),
+          fixed.mask & moving[j].mask);
     }
   }
 

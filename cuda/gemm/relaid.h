@@ -10,7 +10,7 @@ namespace minidnn {
 // A problem whose operands lie as the main loop wants them, and the copies that it takes.
 template <class P> struct Relaid {
   struct Copy {
-    const void* ArgsOf<P>::*data;
+    const void* ArgsOf<P>::* data;
     TransformProblem transform;
     size_t offset;  // in the workspace
   };
@@ -18,7 +18,7 @@ template <class P> struct Relaid {
   std::vector<Copy> copies;
   size_t bytes = 0;
 
-  void copy(TensorDesc P::*tensor, const void* ArgsOf<P>::*data, const TensorDesc& to) {
+  void copy(TensorDesc P::* tensor, const void* ArgsOf<P>::* data, const TensorDesc& to) {
     copies.push_back({data, {problem.*tensor, to}, bytes});
     const int64_t reach = (extent(to).end - extent(to).begin) * int64_t(itemsize(to.dtype));
     bytes += size_t(ceil_div(reach, int64_t(256)) * 256);

@@ -483,7 +483,8 @@ std::vector<KernelSpec> simt_kernels() {
   std::vector<KernelSpec> all;
   for (const SimtTileSize& t : kTiles)
     for (bool a : {false, true})
-      for (bool b : {false, true}) all.push_back(kernel_spec(t, a, b));
+      for (bool b : {false, true})
+        if (t.n >= 64 || !b) all.push_back(kernel_spec(t, a, b));
   for (KernelSpec& s : add_parts_kernels()) all.push_back(std::move(s));
   return all;
 }

@@ -5,9 +5,9 @@
 #include <limits>
 
 #include "cpp/core/dtype.h"
+#include "cuda/gemm/parts.h"
 #include "cuda/gemm/sm90.h"
 #include "cuda/gemm/sm90_host.h"
-#include "cuda/gemm/parts.h"
 #include "cuda/runtime/tensor_map.h"
 
 namespace minidnn {
@@ -78,7 +78,8 @@ bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex
   const GemmIndex &positions = w.row_digit ? rows : k, &taps = w.row_digit ? k : rows;
   for (int j = 0; j < 3; ++j) {
     const int64_t step = w.row_digit ? w.row_step[j] : w.k_step[j];
-    if (taps.digit[j] != 1 || w.start[j] < 0 || w.start[j] + (positions.digit[1 + j] - 1) * step >= w.size[j]) return false;
+    if (taps.digit[j] != 1 || w.start[j] < 0 || w.start[j] + (positions.digit[1 + j] - 1) * step >= w.size[j])
+      return false;
   }
   return single_stride(positions, w.row_digit ? o.row : o.k).has_value();
 }
@@ -232,7 +233,8 @@ Lowering lowered(const GemmTask& task) {
       for (const GemmView& phase : task.views) {
         const GemmWindow& w = (a_moves ? phase.a : phase.b).window;
         if (phase.taps.count[j] == 0) continue;
-        const int64_t reach = tap_reach(w, j) * (phase.taps.count[j] - 1), least = w.start[j] + min_of(reach, int64_t(0));
+        const int64_t reach = tap_reach(w, j) * (phase.taps.count[j] - 1),
+                      least = w.start[j] + min_of(reach, int64_t(0));
         lower[j] = any ? min_of(lower[j], least) : least;
         any = true;
       }
@@ -266,7 +268,8 @@ Lowering lowered(const GemmTask& task) {
       (a_moves ? to.a_offset : to.b_offset)[j] = int32_t(offset);
       const int64_t most = low.spatial == 2 ? 255 : 31;
       const int64_t last = offset + tap_reach(moving->window, j) * (phase.taps.count[j] - 1);
-      if (max_of(offset, last) > most) low.why = cat("TMA windows reach at most ", most, " elements; got ", max_of(offset, last));
+      if (max_of(offset, last) > most)
+        low.why = cat("TMA windows reach at most ", most, " elements; got ", max_of(offset, last));
     }
     if (taps_in_k) first_tap(low.b, phase.taps, to.b_tap);
     to.blocks = int32_t(to.taps[0] * to.taps[1] * to.taps[2] * low.k_blocks);
@@ -278,15 +281,15 @@ Lowering lowered(const GemmTask& task) {
   return low;
 }
 
-struct Extents {  // what estimates need
+struct Extents {                                  // what estimates need
   int64_t m = 0, n = 0, batch = 1, k_blocks = 0;  // over all phases, whose k_blocks are averaged
   bool phased = false;
 };
 
 Extents shape_of(const Lowering& low) {
   const int64_t phases = int64_t(low.phases.size());
-  return {low.view.m.size * phases, low.view.n.size, low.view.batch.size,
-          ceil_div(low.all_blocks(), phases), phases > 1};
+  return {low.view.m.size * phases, low.view.n.size, low.view.batch.size, ceil_div(low.all_blocks(), phases),
+          phases > 1};
 }
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster.
@@ -302,11 +305,13 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   const double multiply = elements / 32 * (t.ping_pong ? 1.29 : 1.03) + 31;
   const double load = (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock;
   const double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
-  const double main = double(ceil_div(s.k_blocks, splits)) * block + (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
+  const double main =
+      double(ceil_div(s.k_blocks, splits)) * block + (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
   const double end = 91 + elements * (splits > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
   const double each = t.ping_pong ? max_of(main, (main + end) / 2) : main + end;
   const int64_t tiles_m = ceil_div(s.m, int64_t(t.m) * t.cluster) * t.cluster, tiles_n = ceil_div(s.n, int64_t(t.n));
-  const double rounds = double(ceil_div(tiles_m * tiles_n * s.batch * splits, int64_t(d.sm_count / t.cluster * t.cluster)));
+  const double rounds =
+      double(ceil_div(tiles_m * tiles_n * s.batch * splits, int64_t(d.sm_count / t.cluster * t.cluster)));
   const double on_chip = (rounds * each + (t.ping_pong ? min_of(main, end) : 0) + 947) / clocks_per_us;
   const double memory = task.bytes / (0.856 * d.copy_gb_s * 1e3) + 2.5;
   // The two overlap, less so where they are equal.
@@ -330,7 +335,8 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
     if (!fits(t, low)) continue;
     const int64_t tiles = ceil_div(s.m, int64_t(t.m)) * ceil_div(s.n, int64_t(t.n)) * s.batch;
     const int64_t outputs = s.m * s.n * s.batch;
-    const int64_t most = s.phased || outputs >= int64_t(1) << 31 ? 1 : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
+    const int64_t most =
+        s.phased || outputs >= int64_t(1) << 31 ? 1 : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
     Choice90 best{t, 1, tile_us(task, s, d, t, 1)};
     for (int64_t splits = 2; splits <= most; ++splits)
       if (double us = tile_us(task, s, d, t, splits); us < best.us) best = {t, int(splits), us};
@@ -348,10 +354,10 @@ const char* source_text(Sm90Source s) {
 KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Source b, int spatial,
                        Activation activation, bool bias, bool c) {
   KernelSpec spec{"cuda/gemm/sm90.cu",
-                  cat("minidnn::gemm_sm90<", cuda_name(type), ", ", cuda_name(y), ", ", t.m, ", ", t.n, ", ", t.stages, ", ",
-                      t.ping_pong ? "true" : "false", ", ", t.cluster, ", minidnn::Sm90Source::", source_text(a),
-                      ", minidnn::Sm90Source::", source_text(b), ", ", spatial,
-                      ", minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true>" : ", false>")};
+                  cat("minidnn::gemm_sm90<", cuda_name(type), ", ", cuda_name(y), ", ", t.m, ", ", t.n, ", ", t.stages,
+                      ", ", t.ping_pong ? "true" : "false", ", ", t.cluster, ", minidnn::Sm90Source::", source_text(a),
+                      ", minidnn::Sm90Source::", source_text(b), ", ", spatial, ", minidnn::Activation::",
+                      name(activation), bias ? ", true" : ", false", c ? ", true>" : ", false>")};
   spec.min_arch = 90;
   return spec;
 }
@@ -400,7 +406,8 @@ struct Plan90 final : GemmPlan {
 std::string sm90_why_not(const GemmTask& t, const Device& d) {
   if (d.arch / 10 != 9) return cat("wgmma is sm_90's; the device is sm_", d.arch);
   if (t.type == DType::float64) return "tensor cores multiply float64 in no engine of ours";
-  if (t.alignment < 16) return cat("TMA needs pointers that are multiples of 16 bytes; one is a multiple of ", t.alignment);
+  if (t.alignment < 16)
+    return cat("TMA needs pointers that are multiples of 16 bytes; one is a multiple of ", t.alignment);
   for (const GemmView& v : t.views)
     for (int64_t size : {v.m.size, v.n.size, v.k.size, v.batch.size})
       if (size >= int64_t(1) << 30) return cat("counts in 32 bits; a side of the product has ", size);
@@ -461,7 +468,8 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
     plan->add_parts.emplace(task, problem.y, parts.columns, splits, d);
     problem.y = parts.output, problem.split_stride = parts.part_stride;
   }
-  const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster), n_tiles = ceil_div(v.n.size, int64_t(tile.n));
+  const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster),
+                n_tiles = ceil_div(v.n.size, int64_t(tile.n));
   const int64_t group_m = min_of(m_tiles, int64_t(8)), last = m_tiles % group_m;
   problem.m_tiles = int32_t(m_tiles);
   problem.per_matrix = Divisor(m_tiles * n_tiles);
@@ -484,10 +492,10 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   }
 
   const bool split = splits > 1;
-  plan->kernel = cuda::load_kernel(kernel_spec(task.type, split ? DType::float32 : task.y, tile, low.a.source, low.b.source,
-                                               low.spatial, split ? Activation::identity : task.activation,
-                                               !split && task.has_bias, !split && task.has_c),
-                                   plan->device, int(smem_bytes(tile)));
+  plan->kernel = cuda::load_kernel(
+      kernel_spec(task.type, split ? DType::float32 : task.y, tile, low.a.source, low.b.source, low.spatial,
+                  split ? Activation::identity : task.activation, !split && task.has_bias, !split && task.has_c),
+      plan->device, int(smem_bytes(tile)));
   plan->config.block = {384};
   plan->config.programmatic = true;
   plan->config.cluster = {unsigned(tile.cluster)};

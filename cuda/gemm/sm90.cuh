@@ -23,7 +23,9 @@ template <int kRegisters> __device__ __forceinline__ void take_registers() {
 }
 
 // Named barriers between the two consuming warpgroups: one arrives and goes on, the other waits for it.
-__device__ __forceinline__ void hand_over(int barrier) { asm volatile("bar.arrive %0, 256;" ::"r"(barrier) : "memory"); }
+__device__ __forceinline__ void hand_over(int barrier) {
+  asm volatile("bar.arrive %0, 256;" ::"r"(barrier) : "memory");
+}
 __device__ __forceinline__ void take_over(int barrier) { asm volatile("bar.sync %0, 256;" ::"r"(barrier) : "memory"); }
 
 // One output tile's share of k.
@@ -71,8 +73,8 @@ struct Sm90Step {
 
 template <int kSpatial>
 __device__ __forceinline__ void sm90_pixels(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
-                                            const Sm90Operand& o, const int32_t (&first_offset)[3], int channel, int image,
-                                            const int (&position)[3], const int (&tap)[3]) {
+                                            const Sm90Operand& o, const int32_t (&first_offset)[3], int channel,
+                                            int image, const int (&position)[3], const int (&tap)[3]) {
   int at[kSpatial], offset[kSpatial];
 #pragma unroll
   for (int j = 0; j < kSpatial; ++j) {
@@ -254,10 +256,12 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll 1
       for (int i = t.k_begin; i < t.k_end; ++i) {
         barrier_wait(full + 8 * stage, parity);
-        const uint32_t at_a = stages + stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128), at_b = stages + stage * kStageBytes + kBytesA;
+        const uint32_t at_a = stages + stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128),
+                       at_b = stages + stage * kStageBytes + kBytesA;
         uint64_t a = sm90_descriptor(at_a, LoaderA::kAlongRows, kK), b = sm90_descriptor(at_b, LoaderB::kAlongRows, kK);
         // 32 bytes along k are 32 bytes of a row, or as many lines of 128 bytes.
-        constexpr int kStepA = LoaderA::kAlongRows ? kK / 4 * 128 >> 4 : 2, kStepB = LoaderB::kAlongRows ? kK / 4 * 128 >> 4 : 2;
+        constexpr int kStepA = LoaderA::kAlongRows ? kK / 4 * 128 >> 4 : 2,
+                      kStepB = LoaderB::kAlongRows ? kK / 4 * 128 >> 4 : 2;
 #pragma unroll
         for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
         wgmma_fence();

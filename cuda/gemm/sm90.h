@@ -15,9 +15,9 @@ namespace minidnn {
 enum class Sm90Source : int64_t { tile_along_k, tile_along_rows, pixels_along_k, pixels_along_rows };
 
 struct Sm90Operand {
-  int32_t batch_step = 0;         // tile: 0 where every batch has the same, 1 where batches are the map's last dimension
-  int32_t channels_of_batch = 0;  // pixels: channels from one group to the next
-  int32_t tap_step[3]{};          // tile: of each digit, last in the map's dimension 1, the others in 2
+  int32_t batch_step = 0;  // tile: 0 where every batch has the same, 1 where batches are the map's last dimension
+  int32_t channels_of_batch = 0;            // pixels: channels from one group to the next
+  int32_t tap_step[3]{};                    // tile: of each digit, last in the map's dimension 1, the others in 2
   int32_t corner[3]{}, position_step[3]{};  // pixels: the coordinate of position 0, and what a position adds
   int32_t offset_step[3]{};                 // and what a tap adds
 };
@@ -45,12 +45,12 @@ struct Sm90Problem {
   int32_t tiles = 0, m_tiles = 0;
   Divisor per_matrix, splits, batches;
   Divisor per_group, group_m, last_group_m;
-  Divisor k_blocks;            // in each tap
+  Divisor k_blocks;                // in each tap
   int32_t k_each = 0, k_more = 0;  // blocks of k of each split, and how many splits have one more
   int32_t k_of_tile = 0;           // blocks of k of every tile, 0 where they differ
-  Divisor positions[3];        // digits of the pixels that pixels_* walk
-  Divisor window[3];           // pixels_along_rows: digits of the taps in the rows
-  Divisor channel_blocks;      // and blocks of 64 channels in each
+  Divisor positions[3];            // digits of the pixels that pixels_* walk
+  Divisor window[3];               // pixels_along_rows: digits of the taps in the rows
+  Divisor channel_blocks;          // and blocks of 64 channels in each
 };
 
 }  // namespace minidnn

@@ -9,9 +9,9 @@ struct SplitSums {
   const float* parts = nullptr;  // [count, batch, m, 4 * columns]
   int64_t part_stride = 0;       // in fours of elements
   int64_t count = 0;
-  uint32_t places = 0;    // fours of a part
-  Divisor columns;    // fours of a row
-  Divisor rows;       // m
+  uint32_t places = 0;  // fours of a part
+  Divisor columns;      // fours of a row
+  Divisor rows;         // m
 };
 
 }  // namespace minidnn

@@ -18,7 +18,7 @@ struct Wgmma final : RelaidEngine<MatmulProblem> {
   Relaid<MatmulProblem> relaid(const MatmulProblem& p) const override {
     Relaid<MatmulProblem> r{p, {}};
     const int last = int(p.y.rank) - 1;
-    auto bring = [&](TensorDesc MatmulProblem::*tensor, const void* MatmulArgs::*data, int k, int other) {
+    auto bring = [&](TensorDesc MatmulProblem::* tensor, const void* MatmulArgs::* data, int k, int other) {
       const TensorDesc& d = p.*tensor;
       const bool tf32 = d.dtype == DType::float32;
       TensorDesc matrix = d;  // of one batch: how batches lie is the main loop's to judge

@@ -27,14 +27,15 @@ std::string parse(const TransformProblem& p, TiledCopy& c) {
       dims.erase(dims.begin() + std::ptrdiff_t(i) + 1);
     } else ++i;
   }
-  auto take = [&](int64_t Dimension::*stride) {
+  auto take = [&](int64_t Dimension::* stride) {
     auto at = std::ranges::find(dims, 1, stride);
     Dimension found = at == dims.end() ? Dimension{0, 0, 0} : *at;
     if (at != dims.end()) dims.erase(at);
     return found;
   };
   const Dimension columns = take(&Dimension::x), lines = take(&Dimension::y);
-  if (!columns.size || !lines.size) return "needs tensors that are contiguous along one dimension each, and not the same one";
+  if (!columns.size || !lines.size)
+    return "needs tensors that are contiguous along one dimension each, and not the same one";
   if (dims.size() > 2) return cat("walks two dimensions beside those it turns; there are ", dims.size());
   c.lines = lines.size, c.columns = columns.size, c.x_line = lines.x, c.y_column = columns.y;
   int64_t inner = 1;
@@ -45,7 +46,8 @@ std::string parse(const TransformProblem& p, TiledCopy& c) {
   }
   c.inner = Divisor(inner);
   if (c.outer > 65535) return cat("launches 65535 planes at most; there are ", c.outer);
-  if (ceil_div(c.lines, int64_t(32)) > 65535) return cat("launches 65535 rows of tiles at most, for ", c.lines, " lines");
+  if (ceil_div(c.lines, int64_t(32)) > 65535)
+    return cat("launches 65535 rows of tiles at most, for ", c.lines, " lines");
   return "";
 }
 

@@ -14,7 +14,8 @@ __global__ void __launch_bounds__(256) transform_tiled(const __grid_constant__ T
   const int64_t column = int64_t(blockIdx.x) * kTile, line = int64_t(blockIdx.y) * kTile;
   x += i * c.x_outer[0] + j * c.x_outer[1] + line * c.x_line + column;
   y += i * c.y_outer[0] + j * c.y_outer[1] + column * c.y_column + line;
-  const int lines = int(min_of(c.lines - line, int64_t(kTile))), columns = int(min_of(c.columns - column, int64_t(kTile)));
+  const int lines = int(min_of(c.lines - line, int64_t(kTile))),
+            columns = int(min_of(c.columns - column, int64_t(kTile)));
 #pragma unroll
   for (int l = threadIdx.y; l < kTile; l += 8)
 #pragma unroll

@@ -105,7 +105,8 @@ static ConvProblem resnet(ConvDirection direction, int64_t c, int64_t size, int6
   ConvProblem p;
   const int64_t pad = window / 2, out = (size + 2 * pad - window) / stride + 1;
   p.direction = direction;
-  p.x = described(DType::float32, {64, c, size, size}, true), p.w = described(DType::float32, {k, c, window, window}, true);
+  p.x = described(DType::float32, {64, c, size, size}, true),
+  p.w = described(DType::float32, {k, c, window, window}, true);
   p.y = described(DType::float32, {64, k, out, out}, true);
   for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = pad;
   return p;

@@ -37,7 +37,8 @@ static void check(const P& p, const std::string& engine, std::initializer_list<c
   std::cout << Family<P>::text(p) << ": chose " << best->name() << ' ' << config << std::endl;
   for (const Engine<P>* e : Family<P>::cuda_engines())
     if (e->why_not(p, h100()).empty())
-      std::cout << "  " << e->name() << ' ' << e->estimate_us(p, h100()) << " us " << e->configs(p, h100()).front() << std::endl;
+      std::cout << "  " << e->name() << ' ' << e->estimate_us(p, h100()) << " us " << e->configs(p, h100()).front()
+                << std::endl;
 }
 
 static MatmulProblem matmul(int64_t m, int64_t n, int64_t k, DType t = DType::bfloat16) {

@@ -7,6 +7,7 @@ namespace minidnn {
 
 const Engine<ConvProblem>& conv_wgmma();
 const Engine<ConvProblem>& conv_simt();
+const Engine<ConvProblem>& conv_winograd();
 const Engine<ConvProblem>& conv_mma();
 const Engine<ConvProblem>& conv_mma_3xtf32();
 const Engine<ConvProblem>& conv_direct();

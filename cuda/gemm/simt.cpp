@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
+#include "cpp/activation/activation.h"
 #include "cpp/core/dtype.h"
-#include "cpp/engine/roofline.h"
 
 namespace minidnn {
 namespace {
@@ -187,7 +187,7 @@ SimtIndex index_of(const Axis& axis) {
   SimtIndex index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
-    index.by[kDigits - 1 - back] = Divisor(max_of(axis[axis.size() - back].size, int64_t(1)));
+    index.by[kDigits - 1 - back] = Divisor(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
   return index;
 }
 GemmStrides bytes_of(const Axis& axis, int walker) {
@@ -224,6 +224,15 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   return v;
 }
 
+// Elements of y. So many at most go through parts, whose places are counted in 31 bits.
+constexpr double kMostParts = double(kMost) / 2;
+double elements_of(const GemmTask& t) {
+  double elements = 0;
+  for (const GemmView& v : t.views) elements += double(v.m.size) * double(v.n.size) * double(v.batch.size);
+  return elements;
+}
+
+// What the kernel's own epilogue applies; other activations go through parts, if only one.
 bool is_simple(Activation a) { return a == Activation::identity || a == Activation::relu; }
 
 KernelSpec kernel_spec(const SimtTileSize& t, bool vectors_a, bool vectors_b) {
@@ -251,8 +260,7 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
 // (A guess until it is measured.)
 double busy(double warps) { return 0.93 * std::min(1.0, warps / 4) * warps / (warps + 1.3); }
 
-double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, int splits) {
-  const Sizes s = sizes_of(t, tile);
+double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, const Sizes& s, int splits) {
   const double blocks = std::ceil(s.tiles * splits / d.sm_count);  // of the SM that has most
   const double at_once = std::min(512 / tile.threads, 227 * 1024 / (tile.smem_bytes + 1024));
   const double slices = std::ceil(s.slices / splits) + 2;  // two are waited for, or spent on the epilogue
@@ -264,11 +272,8 @@ double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, i
   double us = full * flop / (sm_rate * busy(at_once * warps));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 4;
-  if (splits > 1 || !is_simple(t.activation)) {
-    double elements = 0;
-    for (const GemmView& v : t.views) elements += double(v.m.size) * double(v.n.size) * double(v.batch.size);
-    us += 3 + 2 * splits * elements * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
-  }
+  if (splits > 1 || !is_simple(t.activation))
+    us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
   return us;
 }
 
@@ -279,15 +284,16 @@ struct Candidate {
 };
 // Each tile, whole and with its best split. Where k is too short to split, and for the phases of a backward_data, whole only.
 std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
+  const bool splits_k = t.views.size() == 1 && elements_of(t) < kMostParts;
   std::vector<Candidate> all;
   for (const SimtTileSize& tile : kTiles) {
     const Sizes s = sizes_of(t, tile);
-    const double most = t.views.size() > 1 ? 1 : std::min(s.slices / 2, std::ceil(8.0 * d.sm_count / s.tiles));
-    all.push_back({tile, 1, config_us(t, d, tile, 1)});
+    all.push_back({tile, 1, config_us(t, d, tile, s, 1)});
+    const double most = splits_k ? std::min(s.slices / 2, std::ceil(8.0 * d.sm_count / s.tiles)) : 1;
     if (most < 2) continue;
-    Candidate best{tile, 2, config_us(t, d, tile, 2)};
+    Candidate best{tile, 2, config_us(t, d, tile, s, 2)};
     for (int splits = 3; splits <= most; splits += splits < 8 ? 1 : splits / 4)
-      if (double us = config_us(t, d, tile, splits); us < best.us) best = {tile, splits, us};
+      if (double us = config_us(t, d, tile, s, splits); us < best.us) best = {tile, splits, us};
     all.push_back(best);
   }
   std::ranges::stable_sort(all, {}, &Candidate::us);
@@ -341,6 +347,8 @@ std::string simt_why_not(const GemmTask& t) {
     if (across * down * double(v.batch.size) * kSimtPhases > double(kMost))
       return "counts blocks in 31 bits, and there are too many";
   }
+  if (!is_simple(t.activation) && elements_of(t) >= kMostParts)
+    return cat("applies ", name(t.activation), " in a second pass, which takes ", kMostParts, " elements at most");
   return "";
 }
 
@@ -373,7 +381,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   // Phases differ in sizes and in windows; all of a launch go by one way of reading and writing.
   const Product& first = products.front();
   bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
-  all.vectors_a = !a_along_k, all.vectors_b = !b_along_k;
+  all.vectors_a = !a_along_k,
+  all.vectors_b = !b_along_k && tile_n >= 64;  // narrow tiles have no kernels for the latter
   if (all.parts) {
     Product& p = products.front();
     const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
@@ -474,7 +483,8 @@ std::vector<KernelSpec> simt_kernels() {
   std::vector<KernelSpec> all;
   for (const SimtTileSize& t : kTiles)
     for (bool a : {false, true})
-      for (bool b : {false, true}) all.push_back(kernel_spec(t, a, b));
+      for (bool b : {false, true})
+        if (t.n >= 64 || !b) all.push_back(kernel_spec(t, a, b));
   for (KernelSpec& s : add_parts_kernels()) all.push_back(std::move(s));
   return all;
 }

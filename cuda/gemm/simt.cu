@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of float32 without tensor cores, for matmul and every convolution: true float32, sums in the order of k.
 // A block computes a tile of y with 8 x 8 sums a thread. Slices of 16 of k pass through three buffers of shared memory,
-// [k][position], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed operand
+// [k][row], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed operand
 // comes the right way round for nothing); what lies outside a window or beyond an edge arrives as zero. Addresses are
 // entries of shared tables, of rows once and of k for each slice, so that the main loop divides nothing.
 // A multiply-add costs an issue slot, and so does all else: of a slice's 1100 to 1190 instructions a thread 1024 are
@@ -30,11 +30,12 @@ __device__ __forceinline__ void copy(float (&slice)[kSimtTileK][kPitch], const S
   for (int i = 0; i < kRows; ++i) row[i] = load(rows[line + i * line_step]);
 #pragma unroll
   for (int j = 0; j < kKs; ++j) at_k[j] = load(ks[k + j * k_step]);
+  const uint32_t to = shared_address(&slice[k][line]);
 #pragma unroll
   for (int i = 0; i < kRows; ++i)
 #pragma unroll
     for (int j = 0; j < kKs; ++j)
-      copy_async<4 * kVector>(shared_address(&slice[k + j * k_step][line + i * line_step]),
+      copy_async<4 * kVector>(to + (j * k_step * kPitch + i * line_step) * 4,
                               reinterpret_cast<const char*>(row[i].offset + at_k[j].offset),
                               (row[i].mask & at_k[j].mask) == 0);
 }

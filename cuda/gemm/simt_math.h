@@ -107,7 +107,9 @@ MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const SimtDigits& d) {
   for (int j = 0; j < 3; ++j) {
     if (!w.taps[j]) continue;
     int32_t at = w.start[j] + sum_of(w.position_of[j], d);
-#pragma unroll 1
+#ifdef __CUDACC__
+#pragma unroll 1  // it is short, and everywhere
+#endif
     for (uint32_t t = 0; t < w.taps[j]; ++t, at += w.tap_step[j])
       bits |= uint32_t(uint32_t(at) >= w.size[j]) << (w.first_bit[j] + t);
   }

@@ -5,7 +5,6 @@
 // (depthwise) or of the channels of its group (kGrouped: as many in as out, a multiple of 4). Sums are float.
 // Depthwise 3x3 in bfloat16 is bound by memory, at 14 x 14 outputs a tile, which reads 1.3 of x from L2 and 1 from memory;
 // 7x7 and groups of 4 are bound by products, 4 or 14 of them for a load from shared memory.
-#include "cuda/conv/activate.cuh"
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil.cuh"
 
@@ -147,13 +146,17 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
            column * p.width.spread * int64_t(s.column);
   };
   const auto next = [&](const StencilStep& s) -> StencilStep {
-    if (s.z + 1 < p.depth.taps) return {p, tiles, s.position, s.z + 1, 0};
-    return {p, tiles, s.position + tiles.walkers, 0, 0};
+    if (s.z + 1 < p.depth.taps) return {s.position, s.z + 1, 0};
+    return {s.position + tiles.walkers, 0, 0};
   };
   const auto load = [&](const StencilStep& s, int buffer) {
-    const T* from = in + s.tile.image * p.in.image + s.depth * p.in.depth + first_channel * p.in.channel;
+    const StencilTile tile(p, tiles, s.position);
+    const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
+    if (depth < 0) return false;
+    const T* from = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
     load_pixels(reinterpret_cast<T*>(buffers + buffer * b.buffer), b.pitch, b.in_rows, b.in_columns, from, channels,
-                p.in, p.height.in_line(s.tile.row), p.width.in_line(s.tile.column), vectors_in);
+                p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), vectors_in);
+    return true;
   };
 
   float sums[kRun][4] = {};
@@ -186,8 +189,9 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   };
   const auto finish = [&](const StencilStep& step) {
     if (!active) return;
-    const int32_t out_row = step.tile.row + row * p.height.spread;
-    const int32_t out_column = step.tile.column + column * p.width.spread;
+    const StencilTile tile(p, tiles, step.position);
+    const int32_t out_row = tile.row + row * p.height.spread;
+    const int32_t out_column = tile.column + column * p.width.spread;
     const int32_t columns = out_row < p.height.out ? ceil_div(p.width.out - out_column, p.width.spread) : 0;
     const int32_t first = first_channel + channel, left = channels - channel;
     float v[kRun * 4], shift[4] = {};
@@ -201,16 +205,13 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
       v[i] = sums[i / 4][i % 4] + shift[i % 4];
       sums[i / 4][i % 4] = 0;
     }
-    if (p.has_residual) {
-      const int64_t at = step.tile.offset(p.residual) + place(p.residual),
-                    across = p.width.spread * int64_t(p.residual.column);
+    finish_sums(p, v, alpha, [&](int u, float(&four)[4]) {
+      const int64_t at = tile.offset(p.residual) + place(p.residual) + u * p.width.spread * int64_t(p.residual.column);
 #pragma unroll
-      for (int i = 0; i < kRun * 4; ++i)
-        if (i / 4 < columns && i % 4 < left)
-          v[i] += load_residual<T>(p, residual, at + i / 4 * across + i % 4 * p.residual.channel);
-    }
-    activate_all(p.activation, v, alpha);
-    int64_t at = step.tile.offset(p.out) + place(p.out);
+      for (int i = 0; i < 4; ++i)
+        if (u < columns && i < left) four[i] += load_residual<T>(p, residual, at + i * p.residual.channel);
+    });
+    int64_t at = tile.offset(p.out) + place(p.out);
 #pragma unroll
     for (int u = 0; u < kRun; ++u, at += p.width.spread * int64_t(p.out.column)) {
       if (u >= columns) break;
@@ -223,7 +224,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
       }
     }
   };
-  go_through({p, tiles, walker, 0, 0}, tiles.count, next, load, compute, finish);
+  go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
 // Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window for four
@@ -253,15 +254,19 @@ __global__ void __launch_bounds__(kMaxThreads)
 
   char* const buffers = reinterpret_cast<char*>(shared);
   const int32_t dy_offset = b.in_rows * b.pitch * kSlice<T>;
-  const auto next = [&](const StencilStep& s) -> StencilStep { return {p, tiles, s.position + tiles.walkers, s.z, 0}; };
+  const auto next = [&](const StencilStep& s) -> StencilStep { return {s.position + tiles.walkers, s.z, 0}; };
   const auto load = [&](const StencilStep& s, int buffer) {
+    const StencilTile tile(p, tiles, s.position);
+    const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
+    if (depth < 0) return false;
     T* const to = reinterpret_cast<T*>(buffers + buffer * b.buffer);
-    const T* x = in + s.tile.image * p.in.image + s.depth * p.in.depth + first_channel * p.in.channel;
-    load_pixels(to, b.pitch, b.in_rows, b.in_columns, x, channels, p.in, p.height.in_line(s.tile.row),
-                p.width.in_line(s.tile.column), vectors);
-    const T* dy = gradient + s.tile.image * p.out.image + s.tile.depth * p.out.depth + first_channel * p.out.channel;
+    const T* x = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
+    load_pixels(to, b.pitch, b.in_rows, b.in_columns, x, channels, p.in, p.height.in_line(tile.row),
+                p.width.in_line(tile.column), vectors);
+    const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_channel * p.out.channel;
     load_pixels(to + dy_offset, b.out_pitch, p.height.tile, b.out_columns, dy, channels, p.out,
-                p.height.out_line(s.tile.row), p.width.out_line(s.tile.column), vectors);
+                p.height.out_line(tile.row), p.width.out_line(tile.column), vectors);
+    return true;
   };
 
   float sums[kColumns][kIn][4] = {};
@@ -311,7 +316,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       }
     }
   };
-  go_through({p, tiles, slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
+  go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
 
   // A sum's walkers are kQuads threads apart.
   float* const all_sums = reinterpret_cast<float*>(shared);

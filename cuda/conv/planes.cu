@@ -4,7 +4,6 @@
 // tile is on its way while one is computed. A thread computes 2 rows x 4 columns of kFilters filters. Without tensor cores.
 //   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues for a third of the time the memory takes
 //   few channels, kFilters = 8: bound by products; 3 -> 64 channels, 3x3: 192 products for 10 loads from shared memory
-#include "cuda/conv/activate.cuh"
 #include "cuda/conv/planes.h"
 #include "cuda/conv/stencil.cuh"
 
@@ -116,7 +115,7 @@ __device__ __forceinline__ void load_weights(const Stencil& p, const PlaneBlock&
 
 // `vectors`: which four elements of out can be stored at once.
 template <class T, int kFilters, int kS, int kHop>
-__global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 3 : 2)
+__global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     conv_planes(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
                 const __grid_constant__ PlaneBlock b, const T* in, const T* w, const T* bias, const void* residual,
                 void* out, float alpha, int32_t vectors) {
@@ -144,12 +143,15 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 3 : 2)
   const PlaneLoader loader{b.in_rows, b.in_columns, b.pitch, b.plane};
   float* const buffers = weights + b.weights;
   const auto next = [&](const StencilStep& s) -> StencilStep {
-    if (s.channel + b.chunk < p.in_channels) return {p, tiles, s.position, s.z, s.channel + b.chunk};
-    if (s.z + 1 < p.depth.taps) return {p, tiles, s.position, s.z + 1, 0};
-    return {p, tiles, s.position + tiles.walkers, 0, 0};
+    if (s.channel + b.chunk < p.in_channels) return {s.position, s.z, s.channel + b.chunk};
+    if (s.z + 1 < p.depth.taps) return {s.position, s.z + 1, 0};
+    return {s.position + tiles.walkers, 0, 0};
   };
   const auto load = [&](const StencilStep& s, int buffer) {
-    const T* from = in + s.tile.image * p.in.image + s.depth * p.in.depth +
+    const StencilTile tile(p, tiles, s.position);
+    const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
+    if (depth < 0) return false;
+    const T* from = in + tile.image * p.in.image + depth * p.in.depth +
                     (int64_t(first_group) * p.in_channels + s.channel) * p.in.channel;
     loader.load<T>(
         buffers + buffer * b.buffer, b.groups * b.chunk,
@@ -159,7 +161,8 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 3 : 2)
           const bool exists = first_group + int32_t(g) < p.groups && s.channel + c < p.in_channels;
           return exists ? from + int32_t(g * p.in_channels + c) * p.in.channel : nullptr;
         },
-        p.height.in_line(s.tile.row), p.width.in_line(s.tile.column), p.in.row, p.in.column);
+        p.height.in_line(tile.row), p.width.in_line(tile.column), p.in.row, p.in.column);
+    return true;
   };
 
   float sums[kFilters][kRows][4] = {};
@@ -212,8 +215,9 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 3 : 2)
   };
   const auto finish = [&](const StencilStep& step) {
     if (!active) return;
-    const int32_t rows = ceil_div(p.height.out - (step.tile.row + row * p.height.spread), p.height.spread);
-    const int32_t columns = ceil_div(p.width.out - (step.tile.column + column * p.width.spread), p.width.spread);
+    const StencilTile tile(p, tiles, step.position);
+    const int32_t rows = ceil_div(p.height.out - (tile.row + row * p.height.spread), p.height.spread);
+    const int32_t columns = ceil_div(p.width.out - (tile.column + column * p.width.spread), p.width.spread);
     const int32_t filters = min_of(kFilters, p.out_channels - first_out);
     float v[kFilters * kOutputs];
 #pragma unroll
@@ -231,17 +235,16 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 3 : 2)
         for (int i = 0; i < kOutputs; ++i) v[f * kOutputs + i] += shift;
       }
     }
-    if (p.has_residual) {
-      const int64_t start = step.tile.offset(p.residual) + place(p.residual);
-      const int64_t down = p.height.spread * int64_t(p.residual.row);
-      const int64_t across = p.width.spread * int64_t(p.residual.column);
+    finish_sums(p, v, alpha, [&](int i, float(&four)[4]) {
+      const int f = i / kRows, t = i % kRows;
+      const int64_t at = tile.offset(p.residual) + place(p.residual) + f * p.residual.channel +
+                         t * p.height.spread * int64_t(p.residual.row);
 #pragma unroll
-      for (int i = 0; i < kFilters * kOutputs; ++i)
-        if (const int f = i / kOutputs, t = i / 4 % kRows, u = i % 4; f < filters && t < rows && u < columns)
-          v[i] += load_residual<T>(p, residual, start + f * p.residual.channel + t * down + u * across);
-    }
-    activate_all(p.activation, v, alpha);
-    const int64_t start = step.tile.offset(p.out) + out_place;
+      for (int u = 0; u < 4; ++u)
+        if (f < filters && t < rows && u < columns)
+          four[u] += load_residual<T>(p, residual, at + u * p.width.spread * int64_t(p.residual.column));
+    });
+    const int64_t start = tile.offset(p.out) + out_place;
     const int64_t down = p.height.spread * int64_t(p.out.row), across = p.width.spread * int64_t(p.out.column);
     if (kFilters > 1 && vectors == kVectorsOfFilters && filters == kFilters) {
 #pragma unroll
@@ -273,7 +276,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 3 : 2)
       }
     }
   };
-  go_through({p, tiles, walker, 0, 0}, tiles.count, next, load, compute, finish);
+  go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
 // Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of a filter's window with
@@ -305,10 +308,13 @@ __global__ void __launch_bounds__(kMaxThreads)
   const PlaneLoader x_loader{b.in_rows, b.in_columns, b.pitch, b.plane};
   const PlaneLoader dy_loader{p.height.tile, p.width.tile, b.out_pitch, b.out_plane};
   float* const buffers = reinterpret_cast<float*>(shared);
-  const auto next = [&](const StencilStep& s) -> StencilStep { return {p, tiles, s.position + tiles.walkers, s.z, 0}; };
+  const auto next = [&](const StencilStep& s) -> StencilStep { return {s.position + tiles.walkers, s.z, 0}; };
   const auto load = [&](const StencilStep& s, int buffer) {
+    const StencilTile tile(p, tiles, s.position);
+    const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
+    if (depth < 0) return false;
     float* const to = buffers + buffer * b.buffer;
-    const T* x = in + s.tile.image * p.in.image + s.depth * p.in.depth +
+    const T* x = in + tile.image * p.in.image + depth * p.in.depth +
                  (int64_t(first_group) * p.in_channels + first_channel) * p.in.channel;
     x_loader.load<T>(
         to, b.groups * kChannels,
@@ -317,14 +323,15 @@ __global__ void __launch_bounds__(kMaxThreads)
           const bool exists = first_group + g < p.groups && c < channels;
           return exists ? x + (g * p.in_channels + c) * p.in.channel : nullptr;
         },
-        p.height.in_line(s.tile.row), p.width.in_line(s.tile.column), p.in.row, p.in.column);
-    const T* dy = gradient + s.tile.image * p.out.image + s.tile.depth * p.out.depth + first_filter * p.out.channel;
+        p.height.in_line(tile.row), p.width.in_line(tile.column), p.in.row, p.in.column);
+    const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_filter * p.out.channel;
     dy_loader.load<T>(
         to + b.groups * kChannels * b.plane, b.units,
         [&](int32_t plane) -> const T* {
           return first_filter + plane < filters ? dy + plane * p.out.channel : nullptr;
         },
-        p.height.out_line(s.tile.row), p.width.out_line(s.tile.column), p.out.row, p.out.column);
+        p.height.out_line(tile.row), p.width.out_line(tile.column), p.out.row, p.out.column);
+    return true;
   };
 
   float sums[kChannels][kColumns] = {};
@@ -357,7 +364,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       }
     }
   };
-  go_through({p, tiles, slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
+  go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
 
   // The walkers of a sum are neighbours, a power of two of them: first those of a warp, then the warps'.
   const int32_t in_warp = min_of<int32_t>(b.walkers.divisor, 32), warps = b.walkers.divisor / in_warp;

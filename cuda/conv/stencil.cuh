@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of planes.cu and pixels.cu share: how a block goes through its tiles, and how results are stored.
+// What the kernels of planes.cu and pixels.cu share: how a block goes through its tiles, and what becomes of sums.
 #pragma once
 #include "cuda/conv/stencil.h"
 #include "cuda/device/async_copy.cuh"
@@ -11,39 +11,30 @@ namespace minidnn {
 struct StencilStep {
   uint32_t position;
   int32_t z, channel;
-  StencilTile tile;
-  int32_t depth;  // of in; -1 where there is none
-
-  __device__ __forceinline__ StencilStep(const Stencil& p, const StencilTiles& tiles, uint32_t position, int32_t z,
-                                         int32_t channel)
-      : position(position),
-        z(z),
-        channel(channel),
-        tile(p, tiles, position),
-        depth(p.depth.in_line(tile.depth).index(z)) {}
 };
 
-// Two buffers of shared memory: load(step, buffer) fills one while compute(step, buffer) reads the other. next(step) is the
-// step after one, and finish(step) follows the last of a tile. All threads of the block come along.
+// Two buffers of shared memory: load(step, buffer) fills one, unless it finds nothing to load and says false, while
+// compute(step, buffer) reads the other. next(step) is the step after one, and finish(step) follows the last of a tile. All
+// threads of the block come along.
 template <class Next, class Load, class Compute, class Finish>
-__device__ __forceinline__ void go_through(const StencilStep& first, uint32_t positions, Next next, Load load,
+__device__ __forceinline__ void go_through(StencilStep loaded, uint32_t positions, Next next, Load load,
                                            Compute compute, Finish finish) {
-  StencilStep loaded = first, step = first;
-  bool ready = false;
+  StencilStep step = loaded;
+  enum { kNothing, kFilled, kMeets } other = kNothing;  // what the other buffer holds
 #pragma unroll 1
   for (int buffer = 0;; buffer ^= 1) {
     const bool more = loaded.position < positions;
-    if (more && loaded.depth >= 0) load(loaded, buffer);
+    const auto filled = more && load(loaded, buffer) ? kMeets : kFilled;
     commit_copies();
-    if (ready) {
+    if (other != kNothing) {
       wait_copies<1>();
       __syncthreads();
-      if (step.depth >= 0) compute(step, buffer ^ 1);
+      if (other == kMeets) compute(step, buffer ^ 1);
       __syncthreads();  // before the next tile but one comes into this buffer
       if (loaded.position != step.position) finish(step);
     }
     if (!more) break;
-    ready = true;
+    other = filled;
     step = loaded;
     loaded = next(step);
   }
@@ -58,6 +49,41 @@ template <class T> __device__ __forceinline__ void store_quad(const Stencil& p, 
   if (p.wide) write_quad(static_cast<float*>(out) + at, v);
   else write_quad(static_cast<T*>(out) + at, v);
 }
+namespace detail {
+struct ActivateFour {
+  float (&v)[4];
+  float alpha;
+  template <class Mode> __device__ void operator()(Mode) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = activate<Mode::value>(v[i], alpha);
+  }
+};
+}  // namespace detail
+
+// Residual and activation of the sums in a thread's registers; add_residual(i, four) adds to the i-th four. Thirteen
+// formulas and as many loads as sums would be most of a kernel, so only relu is unrolled; else the sums go round in a ring,
+// four at a time past one copy of them.
+template <int n, class AddResidual>
+__device__ __forceinline__ void finish_sums(const Stencil& p, float (&v)[n], float alpha, AddResidual add_residual) {
+  static_assert(n % 4 == 0);
+  if (!p.has_residual && p.activation == Activation::identity) return;
+  if (!p.has_residual && p.activation == Activation::relu) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) v[i] = activate<Activation::relu>(v[i], alpha);
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < n / 4; ++i) {
+    float four[4] = {v[0], v[1], v[2], v[3]};
+    if (p.has_residual) add_residual(i, four);
+    with_activation(p.activation, detail::ActivateFour{four, alpha});
+#pragma unroll
+    for (int j = 4; j < n; ++j) v[j - 4] = v[j];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[n - 4 + j] = four[j];
+  }
+}
+
 template <class T> __device__ __forceinline__ float load_residual(const Stencil& p, const void* residual, int64_t at) {
   return p.wide ? static_cast<const float*>(residual)[at] : float(static_cast<const T*>(residual)[at]);
 }

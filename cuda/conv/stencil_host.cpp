@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kIndexLimit = int64_t(1) << 31;
 constexpr int64_t kMaxThreads = 256, kTileThreads = 224;
-constexpr int64_t kWishedSmem = 56 << 10;  // bytes: four blocks of an SM then fit side by side
+constexpr int64_t kWishedSmem = 74 << 10;  // bytes: three blocks of an SM then fit side by side
 constexpr int64_t kMaxSlabs = 512;         // parts of dw, which have to be added up again
 
 struct Launch {
@@ -21,6 +21,8 @@ struct Launch {
   PixelBlock pixels;
   int64_t threads = 0, smem_bytes = 0, bundles = 0, most_walkers = 0;
   int columns = 0, hop = 0;  // template arguments kS and kHop
+  int64_t registers = 0;     // of a thread, by count; a loaded kernel knows better
+  double instructions = 0;   // of a warp, for one tile, by count
   std::string why_not;
 };
 
@@ -114,12 +116,12 @@ int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 struct Window {
   int columns, hop;
 };
-std::vector<Window> windows_of(StencilKind kind, int filters, bool dw, bool narrow) {
+std::vector<Window> windows_of(StencilKind kind, int filters, bool narrow) {
   if (kind == StencilKind::pixels) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (kind == StencilKind::pixel_groups) return {{3, 1}};
   if (narrow) return filters == 1 ? std::vector<Window>{{3, 1}} : std::vector<Window>{};  // of 16 bits
   if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
-  if (filters == 4) return dw ? std::vector<Window>{{3, 1}, {3, 2}} : std::vector<Window>{{3, 1}, {3, 2}, {7, 2}};
+  if (filters == 4) return {{3, 1}, {3, 2}, {7, 2}};
   return {{3, 1}, {3, 2}};
 }
 void choose_window(Launch& l, const std::vector<Window>& compiled) {
@@ -160,6 +162,17 @@ void count_tiles(Launch& l, int64_t images, int64_t bundles, int64_t most_walker
   share_tiles(l, d, 0);
 }
 
+// The time to issue all instructions, with what places wait for the last ones of a round, and for want of other warps.
+double issue_us(const Launch& l, const Device& d) {
+  constexpr double kEfficiency = 0.85, kEnoughThreads = 400;  // of an SM; guesses
+  const double blocks = double(resident_blocks(l, l.registers)), places = blocks * d.sm_count;
+  const double tiles = double(l.tiles.count) * double(l.bundles);
+  const double rounds = std::max(std::ceil(tiles / places), 1.0) * places / tiles;
+  const double alone = std::max(kEnoughThreads / (blocks * double(l.threads)), 1.0);
+  const double warp_instructions_us = d.fp32_gflop_s * 1e3 / 64;
+  return tiles * double(l.threads / 32) * l.instructions * rounds * alone / warp_instructions_us / kEfficiency;
+}
+
 std::string too_much_smem(int64_t bytes, const Device& d) {
   return cat("w and a tile of what it meets must fit in shared memory: ", bytes, " bytes, of which ",
              d.model.empty() ? "the device" : d.model, " has ", d.max_smem_bytes);
@@ -173,6 +186,7 @@ struct PlanesPlan {
   const bool dw;
   const int64_t per_group, all_units;  // units: kFilters filters, for dw one
   const int64_t jobs, weight_pitch;
+  const bool by_columns;  // neighbours in memory are neighbours in a row
 
   PlanesPlan(Launch& launch, int kernel_filters, bool is_dw)
       : l(launch),
@@ -181,7 +195,8 @@ struct PlanesPlan {
         per_group(ceil_div<int64_t>(l.p.out_channels, dw ? 1 : filters)),
         all_units(per_group * l.p.groups),
         jobs(l.columns ? l.p.height.taps : int64_t(l.p.height.taps) * l.p.width.taps),
-        weight_pitch(round_up((l.columns ? l.columns : l.p.width.taps) * filters, 4)) {}
+        weight_pitch(round_up((l.columns ? l.columns : l.p.width.taps) * filters, 4)),
+        by_columns(l.p.in.column == 1 && l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
   // The most units a bundle may have, below or at `most`: all of one group, or each of a group of its own.
   int64_t units_below(int64_t most) const {
@@ -242,10 +257,34 @@ struct PlanesPlan {
         b.pitch = int32_t(pitch), b.plane = int32_t(plane), b.out_plane = int32_t(out_plane);
         b.weights = int32_t(weights), b.buffer = int32_t(buffer);
         b.chunk = int32_t(chunk), b.chunk_digit = Divisor(chunk);
+        l.instructions = instructions();
         return true;
       }
       if (dw || chunk == 1) return false;
     }
+  }
+
+  // Of a thread for a tile: what the loops of planes.cu compile to.
+  double instructions() const {
+    const Stencil& p = l.p;
+    const PlaneBlock& b = l.planes;
+    const double channels = dw ? double(filters) : p.in_channels, columns = std::max(l.columns, 1);
+    const auto loads = [&](double rows, double of_row) {
+      return std::ceil(rows / double(l.threads / 16)) * std::ceil(of_row / 80) * (by_columns ? 32 : 200);
+    };
+    double all = 120 + loads(b.groups * channels * b.in_rows, b.in_columns) * p.depth.taps;
+    const double row = std::ceil((3 * std::max(l.hop, 1) + columns) / 4) + 1;  // to read one of in
+    if (dw) {
+      const double positions = std::ceil(double(b.quads.divisor) * p.height.tile / b.walkers.divisor);
+      all += loads(b.units * p.height.tile, p.width.tile);
+      all += positions * (20 + channels * (4 * columns + (l.columns ? row : 8)));
+    } else {
+      const double rows = filters == 1 ? kRowsOfThread<1> : kRowsOfThread<4>;
+      const double steps = double(p.depth.taps) * p.height.taps * (l.columns ? 1 : p.width.taps) * channels;
+      all += steps * (8 + columns * filters / 4 + rows * ((l.columns ? row : 4) + 4 * columns * filters));
+      all += 60 + rows * filters * 12;
+    }
+    return all;
   }
 };
 
@@ -255,29 +294,36 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
   const Stencil& p = l.p;
   PlaneBlock& b = l.planes;
   const bool dw = is_dw(problem);
-  choose_window(l, windows_of(StencilKind::planes, filters, dw, itemsize(operand_dtype(problem)) == 2));
+  choose_window(l, windows_of(StencilKind::planes, filters, itemsize(operand_dtype(problem)) == 2));
   PlanesPlan plan(l, filters, dw);
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
   b.in_channels = Divisor(p.in_channels), b.units_of_group = Divisor(plan.per_group);
 
-  const auto fits = [&] {
-    for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
-      for (int64_t quads : {filters == 8 ? 8 : 16, 4, 1})
-        for (int64_t rows : {64, 32, 16, 8, 4, 2})
-          if (plan.fits(quads, rows, budget)) return true;
-    return false;
+  l.registers = dw ? (filters == 1 ? 56 : 80) : filters == 1 ? 64 : filters == 4 ? 88 : 120;
+
+  // Of the tiles that fit where several blocks of an SM do, else where one does, the one that takes the least time.
+  const auto count = [&] {
+    int64_t bundles = ceil_div<int64_t>(plan.all_units, b.units);
+    if (dw) {
+      b.channel_blocks = ceil_div(p.in_channels, filters);
+      b.job_groups = int32_t(ceil_div<int64_t>(plan.jobs, b.jobs.divisor));
+      bundles *= int64_t(b.channel_blocks) * p.depth.taps * b.job_groups;
+    }
+    count_tiles(l, problem.y.shape[0], bundles, dw ? kMaxSlabs : kIndexLimit, device);
   };
-  if (!fits()) {
-    l.why_not = too_much_smem(l.smem_bytes, device);
-    return l;
+  Launch best;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)}) {
+    for (int64_t quads : {16, 8, 4, 1})
+      for (int64_t rows : {64, 32, 16, 8, 4, 2}) {
+        if (!plan.fits(quads, rows, budget)) continue;
+        count();
+        if (!l.why_not.empty()) return l;
+        if (double us = issue_us(l, device); us < least) best = l, least = us;
+      }
+    if (std::isfinite(least)) return best;
   }
-  int64_t bundles = ceil_div<int64_t>(plan.all_units, b.units);
-  if (dw) {
-    b.channel_blocks = ceil_div(p.in_channels, filters);
-    b.job_groups = int32_t(ceil_div<int64_t>(plan.jobs, b.jobs.divisor));
-    bundles *= int64_t(b.channel_blocks) * p.depth.taps * b.job_groups;
-  }
-  count_tiles(l, problem.y.shape[0], bundles, dw ? kMaxSlabs : kIndexLimit, device);
+  l.why_not = too_much_smem(l.smem_bytes, device);
   return l;
 }
 
@@ -289,8 +335,8 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
   Stencil& p = l.p;
   PixelBlock& b = l.pixels;
   const bool dw = is_dw(problem);
-  choose_window(l, windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, dw, false));
-  const int64_t slice = kPixelBytes / int64_t(itemsize(operand_dtype(problem))), quads = slice / 4;
+  choose_window(l, windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, false));
+  const int64_t item = int64_t(itemsize(operand_dtype(problem))), slice = kPixelBytes / item, quads = slice / 4;
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
   b.in_channels = Divisor(p.in_channels);
   b.slices = int32_t(ceil_div<int64_t>(int64_t(p.groups) * p.out_channels, slice));
@@ -303,6 +349,24 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
       (l.columns ? p.height.taps : int64_t(p.height.taps) * p.width.taps) * (grouped ? p.in_channels / 4 : 1);
   const int64_t weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
 
+  l.registers = grouped ? (dw ? 120 : 104) : 80;
+  // Of a thread for a tile: what the loops of pixels.cu compile to.
+  const auto instructions = [&](int64_t rows) {
+    const double columns = std::max(l.columns, 1), met = grouped ? 4 : 1, narrow = item == 2;
+    const auto loads = [&](double pixels) { return 60 + std::ceil(4 * pixels / double(l.threads)) * 12; };
+    const double products = kRun * 4 * met * columns;
+    const double reads = l.columns ? (kRun - 1) * l.hop + columns : kRun;  // quads of in, for a run
+    double all = 120 + loads(double(b.in_rows) * b.in_columns.divisor) * p.depth.taps;
+    if (dw) {
+      const double positions = std::ceil(double(runs * rows) / b.walkers.divisor);
+      all += loads(double(rows) * p.width.tile) + positions * (20 + products + (reads + kRun) * (1 + 4 * narrow));
+    } else {
+      const double steps = double(p.depth.taps) * p.height.taps * (l.columns ? 1 : p.width.taps);
+      all +=
+          200 + steps * (grouped ? p.in_channels / 4 : 1) * (8 + products + columns * met + reads * (1 + 4 * narrow));
+    }
+    return all;
+  };
   // A tile of that many rows at most.
   const auto fits = [&](int64_t most_rows, int64_t budget) {
     const int64_t rows = equal_part(outputs_of_phase(p.height), std::min(most_rows, kTileThreads / (quads * runs)));
@@ -323,15 +387,21 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
     l.smem_bytes = weights + std::max(2 * buffer, sums);
     if (l.smem_bytes > budget) return false;
     b.weights = int32_t(weights), b.buffer = int32_t(buffer);
+    l.instructions = instructions(rows);
+    const int64_t bundles = b.slices * (dw ? int64_t(p.depth.taps) * b.job_groups : 1);
+    count_tiles(l, problem.y.shape[0], bundles, dw ? kMaxSlabs : kIndexLimit, device);
     return true;
   };
-  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)})
+  Launch best;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)}) {
     for (int64_t rows : {14, 7, 4, 2, 1})
       if (fits(rows, budget)) {
-        const int64_t bundles = b.slices * (dw ? int64_t(p.depth.taps) * b.job_groups : 1);
-        count_tiles(l, problem.y.shape[0], bundles, dw ? kMaxSlabs : kIndexLimit, device);
-        return l;
+        if (!l.why_not.empty()) return l;
+        if (double us = issue_us(l, device); us < least) best = l, least = us;
       }
+    if (std::isfinite(least)) return best;
+  }
   l.why_not = too_much_smem(l.smem_bytes, device);
   return l;
 }
@@ -378,40 +448,22 @@ std::string stencil_why_not(const ConvProblem& p, StencilKind kind, int filters,
   return why.empty() ? launch_of(p, kind, filters, d).why_not : why;
 }
 
-// Efficiencies by measurement on an H100 (docs/measured_facts.md) where there is one: eight filters at a time reach 15.5
-// TFLOP/s over 64 channels, whose planes come one after another, and 24 over 3. The others are guesses from counts of
-// instructions.
+// Instructions are counted; the shares of the copy rate are guesses until they are measured.
 double stencil_estimate_us(const ConvProblem& problem, StencilKind kind, int filters, const Device& d) {
   const Launch l = launch_of(problem, kind, filters, d);
   const Stencil& p = l.p;
   const bool planes = kind == StencilKind::planes, dw = is_dw(problem);
-  const int64_t item = int64_t(itemsize(operand_dtype(problem)));
-
-  // Products, with those of outputs and filters beyond the edges.
-  double bundles, filters_of_bundle;
-  if (planes) {
-    filters_of_bundle = l.planes.units * (dw ? 1 : filters);
-    bundles = std::ceil(double(p.groups) * p.out_channels / filters_of_bundle);
-  } else {
-    filters_of_bundle = kPixelBytes / double(item);
-    bundles = l.pixels.slices;
-  }
-  const double flop =
-      2 * bundles * filters_of_bundle * double(l.tiles.count) * p.height.tile * p.width.tile * p.in_channels * p.taps();
-  const double products = l.columns == 0                     ? 0.15
-                          : planes && filters == 8           ? (p.in_channels > 16 ? 0.23 : 0.4)
-                          : filters == 4 || (!planes && !dw) ? 0.55
-                                                             : 0.4;
-
-  // Bytes. Filters in several bundles read x as often, mostly from L2.
-  const double of_group = planes ? std::max(1.0, p.out_channels / filters_of_bundle) : 1;
-  const double bytes = conv_bytes(problem) * (1 + 0.2 * (of_group - 1));
-  const int64_t part = planes ? 4 : 16 / item;
-  const bool by_columns = planes && p.in.column == 1 && p.out.column == 1;
-  const bool whole = steps_by(p.in, part, !by_columns) && steps_by(p.out, part, !by_columns);
-  const double memory = planes && !by_columns ? 0.15 : whole ? 0.8 : 0.5;
-  const double parts_us = dw ? 4 : 0;  // added up by a second kernel
-  return std::max(roofline_us(flop, 0, d, products), roofline_us(0, bytes, d, memory)) + parts_us;
+  const int64_t part = planes ? 4 : 16 / int64_t(itemsize(operand_dtype(problem)));
+  const auto share = [&](const StencilSide& s, bool written) {
+    const bool by_columns = planes && s.column == 1;
+    if (by_columns || !planes) return !written || steps_by(s, part, !by_columns) ? 0.85 : 0.5;
+    return written && s.channel == 1 && filters > 1 && steps_by(s, 4, true) ? 0.4 : 0.15;  // sectors used in part
+  };
+  const bool backward = problem.direction == ConvDirection::backward_data;
+  const TensorDesc &in = backward ? problem.y : problem.x, &out = backward ? problem.x : problem.y;
+  const auto bytes = [](const TensorDesc& t) { return double(t.numel()) * double(itemsize(t.dtype)); };
+  const double memory_us = roofline_us(0, bytes(in) / share(p.in, false) + bytes(out) / share(p.out, !dw), d, 1.0);
+  return std::max(memory_us, roofline_us(0, 0, d, 1.0) + issue_us(l, d)) + (dw ? 4 : 0);  // 4: filter_sum.cu
 }
 
 size_t stencil_workspace_bytes(const ConvProblem& p, StencilKind kind, int filters, const Device& d) {
@@ -426,6 +478,7 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
   const int64_t item = int64_t(itemsize(t)), out_item = l.p.wide ? 4 : item;
   auto kernel =
       cuda::load_kernel(spec(kind, filters, is_dw(problem), t, {l.columns, l.hop}), d.place.index, int(l.smem_bytes));
+  if (is_dw(problem)) l.most_walkers = l.tiles.walkers;  // for which there is workspace
   share_tiles(l, d, kernel->registers);
   cuda::LaunchConfig config;
   config.grid = {unsigned(l.bundles * l.tiles.walkers)};
@@ -485,7 +538,7 @@ std::vector<KernelSpec> stencil_kernels(StencilKind kind, int filters, std::init
     for (bool dw : {false, true}) {
       if (dw && filters == 8) continue;  // for dw, `filters` are channels that a sum of four columns or one meets
       all.push_back(spec(kind, filters, dw, t, {0, 0}));
-      for (Window w : windows_of(kind, filters, dw, itemsize(t) == 2)) all.push_back(spec(kind, filters, dw, t, w));
+      for (Window w : windows_of(kind, filters, itemsize(t) == 2)) all.push_back(spec(kind, filters, dw, t, w));
     }
     all.push_back(sum_spec(t));
   }

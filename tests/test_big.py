@@ -87,6 +87,15 @@ def test_convolution() -> None:
     agree(dnn.conv_forward(x, w, padding=(0, 1), algo="direct"), want, 2**-6)
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_depthwise_convolution(channels_last: bool) -> None:
+    x, w = random(2, 8, 12000, 12000), random(8, 1, 3, 3)
+    if channels_last:
+        x = x.contiguous(memory_format=torch.channels_last)
+    want = torch.nn.functional.conv2d(x, w, padding=1, groups=8)
+    agree(dnn.conv_forward(x, w, padding=1, groups=8, algo="depthwise"), want, 2**-6)
+
+
 def test_every_family_is_here() -> None:
     tests: dict[str, Callable[..., object]] = {k: v for k, v in globals().items() if k.startswith("test_")}
     named = {"convolution": "conv", "batch_norm": "norm"}

@@ -230,7 +230,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
 // Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window for four
 // filters, each with its channel or (kGrouped) with four channels of their group; kS = 0: one column, at any hop. in is x.
 template <class T, int kS, int kHop, bool kGrouped>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_pixels_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
                        const __grid_constant__ PixelBlock b, const T* in, const T* gradient, float* parts,
                        int32_t vectors) {

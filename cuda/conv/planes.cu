@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions with few channels in a group, plane by plane: what NCHW wants. A block keeps tiles of a few planes in shared
 // memory, as float and with zeros for the padding, so that neither alignment nor borders reach the inner loops; the next
-// tile is on its way while one is computed. A thread computes 2 rows x 4 columns of kFilters filters. Without tensor cores.
-//   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues for a third of the time the memory takes
+// tile is on its way while one is computed. A thread computes 4 columns of 4 rows of a filter, or of 2 rows of several.
+//   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues for half of the time the memory takes
 //   few channels, kFilters = 8: bound by products; 3 -> 64 channels, 3x3: 192 products for 10 loads from shared memory
 #include "cuda/conv/planes.h"
 #include "cuda/conv/stencil.cuh"
@@ -26,8 +26,8 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
 // Brings planes of a tile: rows x columns of each, zeros where a line has no index. 16 threads go along a row.
 struct PlaneLoader {
   int32_t rows, columns, pitch, plane;
-  static constexpr int kLanes = 16,
-                       kPasses = 5;  // 80 columns: what 64 outputs of a 15-wide window, or 3 of 32 x 2, read
+  static constexpr int kLanes = 16;
+  static constexpr int kPasses = 5;  // 80 columns at once: 64 outputs read fewer through windows up to 17 wide
 
   // `planes` of them; from_plane(i) is where the i-th begins, or null to leave it out.
   template <class T, class FromPlane>
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
 // Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of a filter's window with
 // kChannels channels; kS = 0: one column, at any distance between outputs. in is x, the kernel's `gradient` is of out.
 template <class T, int kChannels, int kS, int kHop>
-__global__ void __launch_bounds__(kMaxThreads)
+__global__ void __launch_bounds__(kMaxThreads, kChannels == 1 ? 4 : 3)
     conv_planes_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
                        const __grid_constant__ PlaneBlock b, const T* in, const T* gradient, float* parts) {
   extern __shared__ float4 shared[];

@@ -131,17 +131,18 @@ void choose_window(Launch& l, const std::vector<Window>& compiled) {
 bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 
 // How many blocks an SM holds at once. Before a kernel is loaded its registers are not known, and count as few.
-int64_t resident_blocks(const Launch& l, int64_t registers) {
-  constexpr int64_t kSmem = 227 << 10, kReserved = 1 << 10, kWarps = 64;
+int64_t resident_blocks(const Launch& l, int64_t registers, const Device& d) {
+  constexpr int64_t kReserved = 1 << 10, kWarps = 48;   // 64 on the larger chips, which these kernels do not fill
   const int64_t warps = l.threads / 32, quarter = 512;  // registers of a thread, for one warp on each quarter of an SM
   const int64_t of_registers = 4 * (quarter / round_up(std::max<int64_t>(registers, 32), 8));
-  return std::max<int64_t>(1, std::min(kSmem / (l.smem_bytes + kReserved), std::min(of_registers, kWarps) / warps));
+  return std::max<int64_t>(
+      1, std::min(d.max_smem_bytes / (l.smem_bytes + kReserved), std::min(of_registers, kWarps) / warps));
 }
 
 // Shares the tiles out: blocks that are all there at once take equal numbers of them; where there are more bundles than a
 // few for each place, several rounds of blocks even out.
 void share_tiles(Launch& l, const Device& d, int64_t registers) {
-  const int64_t places = resident_blocks(l, registers) * d.sm_count;
+  const int64_t places = resident_blocks(l, registers, d) * d.sm_count;
   const int64_t walkers = l.bundles * 4 <= places ? places / l.bundles : ceil_div(6 * places, l.bundles);
   l.tiles.walkers = uint32_t(std::min({walkers, l.most_walkers, int64_t(l.tiles.count)}));
 }
@@ -165,7 +166,7 @@ void count_tiles(Launch& l, int64_t images, int64_t bundles, int64_t most_walker
 // The time to issue all instructions, with what places wait for the last ones of a round, and for want of other warps.
 double issue_us(const Launch& l, const Device& d) {
   constexpr double kEfficiency = 0.85, kEnoughThreads = 400;  // of an SM; guesses
-  const double blocks = double(resident_blocks(l, l.registers)), places = blocks * d.sm_count;
+  const double blocks = double(resident_blocks(l, l.registers, d)), places = blocks * d.sm_count;
   const double tiles = double(l.tiles.count) * double(l.bundles);
   const double rounds = std::max(std::ceil(tiles / places), 1.0) * places / tiles;
   const double alone = std::max(kEnoughThreads / (blocks * double(l.threads)), 1.0);
@@ -313,7 +314,7 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
   };
   Launch best;
   double least = std::numeric_limits<double>::infinity();
-  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)}) {
+  for (int64_t budget : {std::min<int64_t>(kWishedSmem, device.max_smem_bytes), int64_t(device.max_smem_bytes)}) {
     for (int64_t quads : {16, 8, 4, 1})
       for (int64_t rows : {64, 32, 16, 8, 4, 2}) {
         if (!plan.fits(quads, rows, budget)) continue;
@@ -394,7 +395,7 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
   };
   Launch best;
   double least = std::numeric_limits<double>::infinity();
-  for (int64_t budget : {kWishedSmem, int64_t(device.max_smem_bytes)}) {
+  for (int64_t budget : {std::min<int64_t>(kWishedSmem, device.max_smem_bytes), int64_t(device.max_smem_bytes)}) {
     for (int64_t rows : {14, 7, 4, 2, 1})
       if (fits(rows, budget)) {
         if (!l.why_not.empty()) return l;

@@ -13,7 +13,7 @@ namespace minidnn {
 namespace {
 
 template <int M, int N> constexpr SimtTileSize size_of() {
-  return {M, N, SimtTile<M, N>::kThreads, int(sizeof(SimtShared<M, N>))};
+  return {M, N, SimtTile<M, N>::kThreads, SimtTile<M, N>::kBlocksPerSm, int(sizeof(SimtShared<M, N>))};
 }
 constexpr SimtTileSize kTiles[] = {size_of<128, 128>(), size_of<128, 64>(), size_of<64, 64>(), size_of<128, 32>(),
                                    size_of<128, 16>()};
@@ -256,19 +256,21 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   return s;
 }
 
-// An SM's share of its peak with so many warps at work: few warps leave issue slots empty, registers' banks conflict.
-// (A guess until it is measured.)
+// An SM's share of its peak with so many warps of 64 sums a thread at work: few leave issue slots empty. (A guess until it is
+// measured.)
 double busy(double warps) { return 0.93 * std::min(1.0, warps / 4) * warps / (warps + 1.3); }
 
 double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, const Sizes& s, int splits) {
   const double blocks = std::ceil(s.tiles * splits / d.sm_count);  // of the SM that has most
-  const double at_once = std::min(512 / tile.threads, 227 * 1024 / (tile.smem_bytes + 1024));
+  const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
   const double slices = std::ceil(s.slices / splits) + 2;  // two are waited for, or spent on the epilogue
-  // A slice costs a thread 1024 multiply-adds, 76 instructions about them and some five for each element it fetches.
-  const double issued = 1100 + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads;
-  const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * issued / 1024;
+  // Instructions of a thread for a slice: multiply-adds, reads of shared memory, five for each element it fetches, some 40 besides.
+  const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
+  const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 40;
+  const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
   const double sm_rate = d.fp32_gflop_s * 1e3 / d.sm_count;
-  const double full = std::floor(blocks / at_once) * at_once, rest = blocks - full, warps = tile.threads / 32;
+  const double full = std::floor(blocks / at_once) * at_once, rest = blocks - full,
+               warps = tile.m * tile.n / 2048;  // of 64 sums a thread
   double us = full * flop / (sm_rate * busy(at_once * warps));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 4;
@@ -411,9 +413,11 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     const size_t end = std::min(products.size(), i + kSimtPhases);
     uint32_t most_tiles = 0;
     int64_t most_m = 0, most_n = 0;
+    bool one_digit_k = true;
     for (size_t j = i; j < end; ++j) {
       const Product& p = products[j];
       SimtPhase& phase = params.phase[j - i];
+      one_digit_k = one_digit_k && p.k.size() <= 1 && !p.windowed;
       phase.m = index_of(p.m), phase.n = index_of(p.n), phase.k = index_of(p.k);
       phase.a_row = bytes_of(p.m, kOperand), phase.b_row = bytes_of(p.n, kOperand);
       phase.a_k = bytes_of(p.k, kA), phase.b_k = bytes_of(p.k, kB);
@@ -455,7 +459,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     params.k_per_split = ceil_div(ceil_div(longest_k, uint32_t(c.splits)), uint32_t(kSimtTileK)) * kSimtTileK;
     params.flags = (a_along_k ? kSimtAAlongK : 0u) | (b_along_k ? kSimtBAlongK : 0u) | (fast_m ? kSimtFastM : 0u) |
                    (along_m ? kSimtAlongM : 0u) | (vectors_y ? kSimtVectors : 0u) |
-                   (t.activation == Activation::relu && !all.parts ? kSimtRelu : 0u);
+                   (t.activation == Activation::relu && !all.parts ? kSimtRelu : 0u) |
+                   (one_digit_k ? kSimtOneDigitK : 0u);
     all.blocks.push_back(uint32_t(size_of(p.batch)) * uint32_t(c.splits) * most_tiles * uint32_t(end - i));
   }
   return all;

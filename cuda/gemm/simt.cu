@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of float32 without tensor cores, for matmul and every convolution: true float32, sums in the order of k.
-// A block computes a tile of y with 8 x 8 sums a thread. Slices of 16 of k pass through three buffers of shared memory,
+// A block computes a tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 16 of k pass through three buffers of shared memory,
 // [k][row], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed operand
 // comes the right way round for nothing); what lies outside a window or beyond an edge arrives as zero. Addresses are
 // entries of shared tables, of rows once and of k for each slice, so that the main loop divides nothing.
-// A multiply-add costs an issue slot, and so does all else: of a slice's 1100 to 1190 instructions a thread 1024 are
-// multiply-adds, which bounds it at 0.93 to 0.86 of the device's peak.
+// A multiply-add costs an issue slot, and so does all else: of a slice's 2160 instructions a thread with 8 x 16 sums, and some 80
+// about copies, 2048 are multiply-adds, which bounds it at 0.91 of the device's peak (0.86 with 8 x 8).
 #include "cuda/device/async_copy.cuh"
 #include "cuda/gemm/simt_math.h"
 
@@ -20,17 +20,27 @@ __device__ __forceinline__ SimtEntry load(const SimtEntry& entry) {  // 16 bytes
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
+// By the 32-bit address: of a pointer the compiler would find the address again for each slice.
+__device__ __forceinline__ Four load_shared(uint32_t from) {
+  Four f;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(f.v[0]), "=f"(f.v[1]), "=f"(f.v[2]), "=f"(f.v[3])
+               : "r"(from)
+               : "memory");
+  return f;
+}
+
 // Copies some rows by some of k. Entries are all read before the first copy: a copy after a read of shared memory costs three
 // further instructions on sm_90.
 template <int kVector, int kRows, int kKs, int kPitch>
-__device__ __forceinline__ void copy(float (&slice)[kSimtTileK][kPitch], const SimtEntry* rows, const SimtEntry* ks,
-                                     int line, int line_step, int k, int k_step) {
+__device__ __forceinline__ void copy(uint32_t slice, const SimtEntry* rows, const SimtEntry* ks, int line,
+                                     int line_step, int k, int k_step) {
   SimtEntry row[kRows], at_k[kKs];
 #pragma unroll
   for (int i = 0; i < kRows; ++i) row[i] = load(rows[line + i * line_step]);
 #pragma unroll
   for (int j = 0; j < kKs; ++j) at_k[j] = load(ks[k + j * k_step]);
-  const uint32_t to = shared_address(&slice[k][line]);
+  const uint32_t to = slice + (k * kPitch + line) * 4;
 #pragma unroll
   for (int i = 0; i < kRows; ++i)
 #pragma unroll
@@ -43,14 +53,13 @@ __device__ __forceinline__ void copy(float (&slice)[kSimtTileK][kPitch], const S
 // One slice of an operand. Neighbouring threads read along rows, four rows at a time where they are 16 aligned bytes, or
 // along k, eight of it.
 template <int kLines, int kVector, int kThreads, int kPitch>
-__device__ __forceinline__ void fetch(float (&slice)[kSimtTileK][kPitch], const SimtEntry* rows, const SimtEntry* ks,
-                                      bool along_k) {
+__device__ __forceinline__ void fetch(uint32_t slice, const SimtEntry* rows, const SimtEntry* ks, bool along_k) {
   if (kVector == 1 && along_k) {
     constexpr int kAcross = 8, kDown = kThreads / kAcross, kRows = kLines / kDown < 4 ? kLines / kDown : 4;
     const int k = threadIdx.x % kAcross, first = threadIdx.x / kAcross;
 #pragma unroll
     for (int line = 0; line < kLines; line += kRows * kDown)
-      copy<kVector, kRows, kSimtTileK / kAcross>(slice, rows, ks, first + line, kDown, k, kAcross);
+      copy<kVector, kRows, kSimtTileK / kAcross, kPitch>(slice, rows, ks, first + line, kDown, k, kAcross);
   } else {
     constexpr int kRuns = kLines / kVector, kAcross = kRuns < kThreads ? kRuns : kThreads, kDown = kThreads / kAcross;
     constexpr int kKs = kSimtTileK / kDown < 8 ? kSimtTileK / kDown : 8;
@@ -59,37 +68,36 @@ __device__ __forceinline__ void fetch(float (&slice)[kSimtTileK][kPitch], const 
     for (int line = 0; line < kLines; line += kAcross * kVector)
 #pragma unroll
       for (int j = 0; j < kSimtTileK; j += kKs * kDown)
-        copy<kVector, 1, kKs>(slice, rows, ks, first + line, 0, k + j, kDown);
+        copy<kVector, 1, kKs, kPitch>(slice, rows, ks, first + line, 0, k + j, kDown);
   }
 }
 
-// sums += a b over a slice; a and b point at the thread's first row and column.
-template <class Tile>
-__device__ __forceinline__ void multiply(float (&sums)[8][8], const float* a, const float* b) {
-  constexpr int kPitchA = Tile::kM + Tile::kPad, kPitchB = Tile::kN + Tile::kPad;
-  Four from_a[2][2], from_b[2][2];
-  auto load = [&](int k) {
+// What a thread reads of one k.
+template <class Tile> struct Operands {
+  Four a[Tile::kRunsM], b[Tile::kRunsN];
+
+  // From the thread's first row and column in shared memory.
+  __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
-    for (int g = 0; g < 2; ++g) {
-      from_a[k % 2][g] = *reinterpret_cast<const Four*>(a + k * kPitchA + g * Tile::kGroupM);
-      from_b[k % 2][g] = *reinterpret_cast<const Four*>(b + k * kPitchB + g * Tile::kGroupN);
-    }
-  };
-  load(0);
+    for (int g = 0; g < Tile::kRunsM; ++g)
+      a[g] = load_shared(from_a + (k * (Tile::kM + Tile::kPad) + g * Tile::kGroupM) * 4);
 #pragma unroll
-  for (int k = 0; k < kSimtTileK; ++k) {
-    if (k + 1 < kSimtTileK) load(k + 1);
-    // Columns there and back: two multiply-adds in a row share an operand, at the turns too, so that registers are read
-    // twice for each, what a scheduler's two banks give in a clock: 1121 clocks a slice, 1225 without the turns (13.0).
+    for (int g = 0; g < Tile::kRunsN; ++g)
+      b[g] = load_shared(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
+  }
+
+  // sums += a b. Columns there and back: two multiply-adds in a row share an operand, at the turns too, so that registers are
+  // read twice for each, what a scheduler's two banks give in a clock: 1121 clocks a slice, 1225 without the turns (13.0).
+  __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
+    for (int j = 0; j < Tile::kSumsN; ++j)
 #pragma unroll
-      for (int turn = 0; turn < 8; ++turn) {
-        const int i = j % 2 ? 7 - turn : turn;
-        sums[i][j] += from_a[k % 2][i / 4].v[i % 4] * from_b[k % 2][j / 4].v[j % 4];
+      for (int turn = 0; turn < Tile::kSumsM; ++turn) {
+        const int i = j % 2 ? Tile::kSumsM - 1 - turn : turn;
+        sums[i][j] += a[i / 4].v[i % 4] * b[j / 4].v[j % 4];
       }
   }
-}
+};
 
 // Where the rows or the columns of a tile lie, and how many exist.
 struct SimtOutSide {
@@ -174,34 +182,65 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   auto make_entries = [&](int slice) {  // by each warp in turn
     if (slice >= slices || slice % (kThreads / 32) != warp) return;
     const bool for_a = lane < kSimtTileK;
-    uint32_t of_slice = slice * kSimtTileK + lane % kSimtTileK;
-    SimtDigits d = phase.k.digits(first_k + of_slice);
+    const uint32_t of_slice = slice * kSimtTileK + lane % kSimtTileK, k = first_k + of_slice;
+    const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
     uint32_t mask = kSimtK;
-    if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
+    int64_t offset;
+    if (p.flags & kSimtOneDigitK) {
+      offset = int64_t(k) * strides.of[kDigits - 1];
+    } else {
+      const SimtDigits d = phase.k.digits(k);
+      if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
+      offset = offset_of(strides, d);
+    }
     SimtEntry& entry = for_a ? shared.a_k[slice % 2][lane] : shared.b_k[slice % 2][lane % kSimtTileK];
-    entry = {offset_of(for_a ? phase.a_k : phase.b_k, d), of_slice < length_k ? mask : kSimtNothing, 0};
+    entry = {offset, of_slice < length_k ? mask : kSimtNothing, 0};
   };
   make_entries(0);
 
   const int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
   const int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
-  const int warp_m = warp % Tile::kWarpsM * 2 * kGroupM, warp_n = warp / Tile::kWarpsM * 2 * kGroupN;
+  const int warp_m = warp % Tile::kWarpsM * Tile::kRunsM * kGroupM,
+            warp_n = warp / Tile::kWarpsM * Tile::kRunsN * kGroupN;
   const int at_m = warp_m + lane_m * 4, at_n = warp_n + lane_n * 4;
-  float sums[8][8] = {};
-  for (int slice = 1 - kSimtStages; slice < slices; ++slice) {
-    wait_copies<kSimtStages - 2>();
-    __syncthreads();  // this slice has arrived for all threads, and all have done with the one before
-    const int next = slice + kSimtStages - 1;
+  constexpr uint32_t kSliceBytes = sizeof(typename Shared::Slice), kLastSlice = (kSimtStages - 1) * kSliceBytes;
+  constexpr uint32_t kPitchA = kTileM + Tile::kPad, kPitchB = kTileN + Tile::kPad, kToB = kSimtTileK * kPitchA * 4;
+  const uint32_t slices_at = shared_address(&shared.slice[0]);
+  uint32_t to = slices_at, from = slices_at;
+  auto fetch_next = [&](int next) {
     if (next < slices) {
-      const int buffer = next % kSimtStages;
-      fetch<kTileM, kVectorA, kThreads>(shared.a[buffer], shared.a_row, shared.a_k[next % 2], p.flags & kSimtAAlongK);
-      fetch<kTileN, kVectorB, kThreads>(shared.b[buffer], shared.b_row, shared.b_k[next % 2], p.flags & kSimtBAlongK);
+      fetch<kTileM, kVectorA, kThreads, kPitchA>(to, shared.a_row, shared.a_k[next % 2], p.flags & kSimtAAlongK);
+      fetch<kTileN, kVectorB, kThreads, kPitchB>(to + kToB, shared.b_row, shared.b_k[next % 2], p.flags & kSimtBAlongK);
       make_entries(next + 1);
+      to = to == slices_at + kLastSlice ? slices_at : to + kSliceBytes;
     }
     commit_copies();
-    if (slice >= 0) {
-      const int buffer = slice % kSimtStages;
-      multiply<Tile>(sums, &shared.a[buffer][0][at_m], &shared.b[buffer][0][at_n]);
+  };
+#pragma unroll 1
+  for (int next = 0; next < kSimtStages - 1; ++next) {
+    __syncthreads();  // its entries have been made
+    fetch_next(next);
+  }
+  float sums[Tile::kSumsM][Tile::kSumsN] = {};
+  Operands<Tile> of_k[2];
+  wait_copies<kSimtStages - 2>();
+  __syncthreads();
+  of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
+#pragma unroll 1
+  for (int slice = 0; slice < slices; ++slice) {
+    fetch_next(slice + kSimtStages - 1);
+    const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
+#pragma unroll
+    for (int k = 0; k < kSimtTileK; ++k) {
+      if (k + 1 < kSimtTileK) {
+        of_k[(k + 1) % 2].load(a, b, k + 1);
+      } else {  // the next slice, once it has arrived for all threads; all have read this one then
+        wait_copies<kSimtStages - 2>();
+        __syncthreads();
+        from = from == slices_at + kLastSlice ? slices_at : from + kSliceBytes;
+        of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
+      }
+      of_k[k % 2].multiply(sums);
     }
   }
 
@@ -230,9 +269,9 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     if (warp_n / kColumns == pass) {
       const int column = at_n - pass * kColumns;
 #pragma unroll
-      for (int i = 0; i < 8; i += 4)
+      for (int i = 0; i < Tile::kSumsM; i += 4)
 #pragma unroll
-        for (int j = 0; j < 8; j += 4) {
+        for (int j = 0; j < Tile::kSumsN; j += 4) {
           if (along_m) {
             float* at = out.sums + (column + j / 4 * kGroupN) * kPitchM + at_m + i / 4 * kGroupM;
 #pragma unroll

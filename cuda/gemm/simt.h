@@ -9,7 +9,7 @@
 namespace minidnn {
 
 struct SimtTileSize {
-  int m, n, threads, smem_bytes;
+  int m, n, threads, blocks_per_sm, smem_bytes;
 };
 struct SimtConfig {
   SimtTileSize tile;

@@ -32,16 +32,18 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const SimtDigits& d) {
 
 constexpr int kSimtTileK = 16, kSimtStages = 3;
 
-// A block computes a tile of y with 8 x 8 sums a thread. In each dimension a thread has two runs of four, a group apart, so
-// that the lanes of a warp read shared memory 16 bytes beside each other.
+// A block computes a tile of y with 8 x 8 sums a thread, large tiles with 8 x 16, which read a quarter less shared memory. In
+// each dimension a thread has runs of four, a group apart, so that the lanes of a warp read 16 bytes beside each other.
 template <int M, int N> struct SimtTile {
   static constexpr int kM = M, kN = N;
-  static constexpr int kThreads = M * N / 64;
+  static constexpr int kRunsM = 2, kRunsN = M * N == 128 * 128 ? 4 : 2;
+  static constexpr int kSumsM = 4 * kRunsM, kSumsN = 4 * kRunsN;
+  static constexpr int kThreads = M * N / (kSumsM * kSumsN);
   static constexpr int kLanesN = N >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;  // of a warp
   static constexpr int kGroupM = 4 * kLanesM, kGroupN = 4 * kLanesN;
-  static constexpr int kWarpsM = M / (2 * kGroupM);
+  static constexpr int kWarpsM = M / (kRunsM * kGroupM);
   static constexpr int kPad = 4;  // floats: eight slices of k, four lines of each, are in 32 different banks
-  static constexpr int kBlocksPerSm = 512 / kThreads;  // 128 registers a thread
+  static constexpr int kBlocksPerSm = (kRunsN == 4 ? 256 : 384) / kThreads;  // 168 registers a thread, or 255
 };
 
 constexpr int kSimtTapBits = 30;
@@ -65,8 +67,10 @@ struct SimtPlace {
 
 template <int M, int N> struct SimtShared {
   static constexpr int kPad = SimtTile<M, N>::kPad;
-  alignas(16) float a[kSimtStages][kSimtTileK][M + kPad];
-  alignas(16) float b[kSimtStages][kSimtTileK][N + kPad];
+  struct alignas(16) Slice {
+    float a[kSimtTileK][M + kPad], b[kSimtTileK][N + kPad];
+  };
+  Slice slice[kSimtStages];
   SimtEntry a_row[M], b_row[N];
   SimtEntry a_k[2][kSimtTileK], b_k[2][kSimtTileK];  // of the slice being fetched and of the next
   SimtPlace place;
@@ -132,7 +136,8 @@ enum SimtFlag : uint32_t {
   kSimtFastM = 4,     // blocks walk y's rows first
   kSimtAlongM = 8,    // neighbouring rows of y lie closer in memory than neighbouring columns
   kSimtVectors = 16,  // four of them are 16 aligned bytes
-  kSimtRelu = 32
+  kSimtRelu = 32,
+  kSimtOneDigitK = 64  // and no window: an entry of k is a product
 };
 
 constexpr int kSimtPhases = 4;

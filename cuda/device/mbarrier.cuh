@@ -3,6 +3,7 @@
 // 32-bit shared-memory addresses; see shared_address().
 #pragma once
 #include "cpp/core/hd.h"
+#include "cuda/device/cluster.cuh"
 
 namespace minidnn {
 
@@ -37,15 +38,6 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t@!done bra WAIT;\n\t}" ::"r"(barrier),
       "r"(parity)
       : "memory");
-}
-
-__device__ __forceinline__ uint32_t cluster_rank() {
-  uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
 }  // namespace minidnn

@@ -260,7 +260,8 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
 // measured.)
 double busy(double warps) { return 0.93 * std::min(1.0, warps / 4) * warps / (warps + 1.3); }
 
-double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, const Sizes& s, int splits) {
+double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const Sizes& s) {
+  const auto& [tile, splits, cluster] = c;
   const double blocks = std::ceil(s.tiles * splits / d.sm_count);  // of the SM that has most
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
   const double slices = std::ceil(s.slices / splits) + 2;  // two are waited for, or spent on the epilogue
@@ -274,29 +275,38 @@ double config_us(const GemmTask& t, const Device& d, const SimtTileSize& tile, c
   double us = full * flop / (sm_rate * busy(at_once * warps));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 4;
-  if (splits > 1 || !is_simple(t.activation))
+  if (cluster) us += 1;
+  else if (splits > 1 || !is_simple(t.activation))
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
   return us;
 }
 
+// Blocks that add up their parts of k themselves.
+constexpr int kMostOfCluster = 8;  // wherever a GPU has clusters
+bool clusters(const GemmTask& t, const Device& d) { return d.arch >= 90 && is_simple(t.activation); }
+
 struct Candidate {
-  SimtTileSize tile;
-  int splits;
+  SimtConfig config;
   double us;
 };
-// Each tile, whole and with its best split. Where k is too short to split, and for the phases of a backward_data, whole only.
+// Each tile, whole and with its best splits. Where k is too short to split, and for the phases of a backward_data, whole only.
 std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
-  const bool splits_k = t.views.size() == 1 && elements_of(t) < kMostParts;
+  const bool splits_k = t.views.size() == 1;
   std::vector<Candidate> all;
   for (const SimtTileSize& tile : kTiles) {
     const Sizes s = sizes_of(t, tile);
-    all.push_back({tile, 1, config_us(t, d, tile, s, 1)});
+    auto add_best = [&](double most, bool cluster) {
+      Candidate best{{}, 1e300};
+      for (int splits = 2; splits <= most; splits += splits < 8 ? 1 : splits / 4) {
+        const SimtConfig c{tile, splits, cluster};
+        if (double us = config_us(t, d, c, s); us < best.us) best = {c, us};
+      }
+      if (most >= 2) all.push_back(best);
+    };
+    all.push_back({{tile, 1, false}, config_us(t, d, {tile, 1, false}, s)});
     const double most = splits_k ? std::min(s.slices / 2, std::ceil(8.0 * d.sm_count / s.tiles)) : 1;
-    if (most < 2) continue;
-    Candidate best{tile, 2, config_us(t, d, tile, s, 2)};
-    for (int splits = 3; splits <= most; splits += splits < 8 ? 1 : splits / 4)
-      if (double us = config_us(t, d, tile, s, splits); us < best.us) best = {tile, splits, us};
-    all.push_back(best);
+    if (elements_of(t) < kMostParts) add_best(most, false);
+    if (clusters(t, d)) add_best(std::min(most, double(kMostOfCluster)), true);
   }
   std::ranges::stable_sort(all, {}, &Candidate::us);
   return all;
@@ -359,23 +369,25 @@ double simt_estimate_us(const GemmTask& t, const Device& d) { return choices_of(
 std::vector<Config> simt_configs(const GemmTask& t, const Device& d) {
   std::vector<Config> configs;
   for (const Candidate& c : choices_of(t, d)) {
-    configs.push_back(cat("tile=", c.tile.m, "x", c.tile.n));
-    if (c.splits > 1) configs.back() += cat(";split=", c.splits);
+    const auto& [tile, splits, cluster] = c.config;
+    configs.push_back(cat("tile=", tile.m, "x", tile.n));
+    if (splits > 1) configs.back() += cat(cluster ? ";cluster=" : ";split=", splits);
   }
   return configs;
 }
 
 SimtConfig simt_config(const Config& config) {
-  const size_t at = config.find(";split=");
-  const int splits = at == std::string::npos ? 1 : std::stoi(config.substr(at + 7));
+  const size_t at = config.find(';'), value = config.find('=', at == std::string::npos ? 0 : at) + 1;
+  const bool cluster = at != std::string::npos && config.substr(at, 9) == ";cluster=";
+  const int splits = at == std::string::npos ? 1 : std::stoi(config.substr(value));
   for (const SimtTileSize& t : kTiles)
-    if (config.substr(0, at) == cat("tile=", t.m, "x", t.n)) return {t, splits};
+    if (config.substr(0, at) == cat("tile=", t.m, "x", t.n)) return {t, splits, cluster};
   throw NotSupported(cat("simt: unknown config '", config, "'"));
 }
 
 SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   SimtLaunches all;
-  all.parts = c.splits > 1 || !is_simple(t.activation);
+  all.parts = (c.splits > 1 && !c.cluster) || !is_simple(t.activation);
   const int64_t tile_m = c.tile.m, tile_n = c.tile.n;
   int64_t part_stride = 0;
   auto [products, exchanged] = products_of(t, tile_m, tile_n);
@@ -460,7 +472,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     params.flags = (a_along_k ? kSimtAAlongK : 0u) | (b_along_k ? kSimtBAlongK : 0u) | (fast_m ? kSimtFastM : 0u) |
                    (along_m ? kSimtAlongM : 0u) | (vectors_y ? kSimtVectors : 0u) |
                    (t.activation == Activation::relu && !all.parts ? kSimtRelu : 0u) |
-                   (one_digit_k ? kSimtOneDigitK : 0u);
+                   (one_digit_k ? kSimtOneDigitK : 0u) | (c.cluster ? kSimtCluster : 0u);
     all.blocks.push_back(uint32_t(size_of(p.batch)) * uint32_t(c.splits) * most_tiles * uint32_t(end - i));
   }
   return all;
@@ -480,6 +492,7 @@ std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Co
                                    d.place.index, c.tile.smem_bytes);
   plan->config.block = {unsigned(c.tile.threads)};
   plan->config.smem_bytes = unsigned(c.tile.smem_bytes);
+  if (c.cluster) plan->config.cluster = {unsigned(c.splits)};
   if (plan->launches.parts) plan->add_parts = std::make_unique<AddParts>(t, plan->launches.of_parts, c.splits, d);
   return plan;
 }

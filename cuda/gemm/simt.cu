@@ -7,6 +7,7 @@
 // A multiply-add costs an issue slot, and so does all else: of a slice's 2160 instructions a thread with 8 x 16 sums, and some 80
 // about copies, 2048 are multiply-adds, which bounds it at 0.91 of the device's peak (0.86 with 8 x 8).
 #include "cuda/device/async_copy.cuh"
+#include "cuda/device/cluster.cuh"
 #include "cuda/gemm/simt_math.h"
 
 namespace minidnn {
@@ -105,19 +106,55 @@ struct SimtOutSide {
   int left;
 };
 
+// The blocks that share a tile, each with its part of k: a cluster, or one.
+struct SimtSharers {
+  uint32_t count = 1, rank = 0;
+
+  __device__ __forceinline__ explicit SimtSharers(const SimtParams& p) {
+#if __CUDA_ARCH__ >= 900
+    if (p.flags & kSimtCluster) count = p.splits.divisor, rank = cluster_rank();
+#endif
+  }
+  __device__ __forceinline__ void sync() const {
+#if __CUDA_ARCH__ >= 900
+    if (count > 1) return cluster_sync();
+#endif
+    __syncthreads();
+  }
+  template <int kVector> __device__ __forceinline__ Four sum(const float* at) const {
+    Four v;
+#if __CUDA_ARCH__ >= 900
+    if (count > 1) {
+      const uint32_t address = shared_address(at);
+      load_of_block<kVector>(v.v, address, 0);
+#pragma unroll 4
+      for (uint32_t block = 1; block < count; ++block) {
+        Four more;
+        load_of_block<kVector>(more.v, address, block);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) v.v[i] += more.v[i];
+      }
+      return v;
+    }
+#endif
+    if constexpr (kVector == 4) v = *reinterpret_cast<const Four*>(at);
+    else v.v[0] = *at;
+    return v;
+  }
+};
+
 // Sums, times alpha, to y, c and bias added: kVector neighbours in memory at a time, neighbouring threads side by side. `sums` is
-// [across][along + pad].
+// [across][along + pad]; those who share the tile take turns.
 template <int kVector, int kThreads, int kAlong, int kAcross>
 __device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
-                                      const SimtOutSide& at_along, const SimtOutSide& at_across) {
+                                      const SimtOutSide& at_along, const SimtOutSide& at_across,
+                                      const SimtSharers& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
 #pragma unroll 2
-  for (int e = threadIdx.x; e < kRuns * kAcross; e += kThreads) {
+  for (uint32_t e = sharers.rank * kThreads + threadIdx.x; e < kRuns * kAcross; e += sharers.count * kThreads) {
     const int along = e % kRuns * kVector, across = e / kRuns;
     if (along >= at_along.left || across >= at_across.left) continue;
-    Four v;
-    if constexpr (kVector == 4) v = *reinterpret_cast<const Four*>(sums + across * kPitch + along);
-    else v.v[0] = sums[across * kPitch + along];
+    Four v = sharers.sum<kVector>(sums + across * kPitch + along);
 #pragma unroll
     for (int i = 0; i < kVector; ++i) {
       if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
@@ -141,13 +178,13 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   extern __shared__ float4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
 
-  // Blocks count phases first, since neighbouring elements of dx are of different ones, then tiles, splits and batches.
+  // Blocks count phases first, since neighbouring elements of dx are of different ones, then splits, tiles and batches.
   const uint32_t among_phases = p.phases.quotient(blockIdx.x),
                  phase_index = blockIdx.x - among_phases * p.phases.divisor;
   const SimtPhase& phase = p.phase[phase_index];
-  const uint32_t split_batch = p.tiles.quotient(among_phases), tile = among_phases - split_batch * p.tiles.divisor;
-  if (tile >= phase.tiles) return;
-  const uint32_t batch_index = p.splits.quotient(split_batch), split = split_batch - batch_index * p.splits.divisor;
+  const uint32_t among_tiles = p.splits.quotient(among_phases), split = among_phases - among_tiles * p.splits.divisor;
+  const uint32_t batch_index = p.tiles.quotient(among_tiles), tile = among_tiles - batch_index * p.tiles.divisor;
+  if (tile >= phase.tiles) return;  // never of a cluster: where k is split there is one phase
   const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
   const uint32_t first_n = (p.flags & kSimtFastM ? slow : fast) * kTileN;
@@ -263,9 +300,10 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + place.bias : nullptr;
   constexpr int kColumns = Out::kColumns, kPitchM = kTileM + Tile::kPad, kPitchN = kColumns + Tile::kPad;
   const int left_m = int(of.m.size - place.first_m);
+  const SimtSharers sharers(p);
 #pragma unroll 1
   for (int pass = 0; pass < Out::kPasses; ++pass) {
-    if (pass) __syncthreads();
+    if (pass) sharers.sync();
     if (warp_n / kColumns == pass) {
       const int column = at_n - pass * kColumns;
 #pragma unroll
@@ -287,15 +325,16 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
           }
         }
     }
-    __syncthreads();
+    sharers.sync();
     const int first = pass * kColumns, left_n = int(of.n.size - place.first_n) - first;
     const SimtOutSide m{out.y_m, out.c_m, out.bias_m, left_m};
     const SimtOutSide n{out.y_n + first, out.c_n + first, out.bias_n + first, left_n};
-    if (along_m && p.flags & kSimtVectors) store<4, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n);
-    else if (along_m) store<1, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n);
-    else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m);
-    else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m);
+    if (along_m && p.flags & kSimtVectors) store<4, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);
+    else if (along_m) store<1, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);
+    else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
+    else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
   }
+  if (sharers.count > 1) sharers.sync();  // others may be reading this block's sums
 }
 
 }  // namespace minidnn

@@ -13,7 +13,8 @@ struct SimtTileSize {
 };
 struct SimtConfig {
   SimtTileSize tile;
-  int splits;  // of k
+  int splits;    // of k
+  bool cluster;  // of them: sums are added up in shared memory, else through the workspace
 };
 
 std::string simt_why_not(const GemmTask&);

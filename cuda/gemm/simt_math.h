@@ -137,7 +137,8 @@ enum SimtFlag : uint32_t {
   kSimtAlongM = 8,    // neighbouring rows of y lie closer in memory than neighbouring columns
   kSimtVectors = 16,  // four of them are 16 aligned bytes
   kSimtRelu = 32,
-  kSimtOneDigitK = 64  // and no window: an entry of k is a product
+  kSimtOneDigitK = 64,  // and no window: an entry of k is a product
+  kSimtCluster = 128    // the splits of k are a cluster, whose blocks add up their sums
 };
 
 constexpr int kSimtPhases = 4;

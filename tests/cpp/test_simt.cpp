@@ -45,8 +45,9 @@ static void walk(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks)
               sum += at(p.args.a, a + offset_of(f.a_row, at_m) + offset_of(f.a_k, at_k)) *
                      at(p.args.b, b + offset_of(f.b_row, at_n) + offset_of(f.b_k, at_k));
             }
-            *reinterpret_cast<float*>(static_cast<char*>(p.args.y) + y + offset_of(f.y_m, at_m) +
-                                      offset_of(f.y_n, at_n)) = sum;
+            float& to = *reinterpret_cast<float*>(static_cast<char*>(p.args.y) + y + offset_of(f.y_m, at_m) +
+                                                  offset_of(f.y_n, at_n));
+            to = (p.flags & kSimtCluster && split ? to : 0) + sum;
           }
       }
   const uint64_t covered = uint64_t(blocks) * uint64_t(tile.m) * uint64_t(tile.n);
@@ -94,7 +95,7 @@ static TensorDesc described(Shape shape, bool channels_last) {
 static SimtConfig any_config(const GemmTask& task) {
   constexpr const char* tiles[] = {"tile=128x128", "tile=128x64", "tile=64x64", "tile=128x32", "tile=128x16"};
   SimtConfig c = simt_config(tiles[pick(0, 4)]);
-  if (task.views.size() == 1) c.splits = int(pick(1, 4));
+  if (task.views.size() == 1) c.splits = int(pick(1, 4)), c.cluster = c.splits > 1 && pick(0, 1);
   return c;
 }
 

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks of a cluster (sm_90 and later), which see each other's shared memory. In a launch without clusters a block is one.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn {
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+__device__ __forceinline__ void cluster_sync() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// What another block has at the same address: one float, or four that are 16 aligned bytes.
+template <int count> __device__ __forceinline__ void load_of_block(float* v, uint32_t address, uint32_t block) {
+  asm volatile("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(block));
+  if constexpr (count == 4)
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                 : "r"(address)
+                 : "memory");
+  else asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v[0]) : "r"(address) : "memory");
+}
+
+}  // namespace minidnn

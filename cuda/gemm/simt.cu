@@ -115,9 +115,16 @@ struct SimtSharers {
     if (p.flags & kSimtCluster) count = p.splits.divisor, rank = cluster_rank();
 #endif
   }
-  __device__ __forceinline__ void sync() const {
+  // After writing what others read, and after reading what others will write over.
+  __device__ __forceinline__ void written() const {
 #if __CUDA_ARCH__ >= 900
     if (count > 1) return cluster_sync();
+#endif
+    __syncthreads();
+  }
+  __device__ __forceinline__ void read() const {
+#if __CUDA_ARCH__ >= 900
+    if (count > 1) return cluster_sync_relaxed();
 #endif
     __syncthreads();
   }
@@ -150,17 +157,19 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
                                       const SimtOutSide& at_along, const SimtOutSide& at_across,
                                       const SimtSharers& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
-#pragma unroll 2
+  const bool extras = c || bias || p.flags & kSimtRelu;
+#pragma unroll 1
   for (uint32_t e = sharers.rank * kThreads + threadIdx.x; e < kRuns * kAcross; e += sharers.count * kThreads) {
     const int along = e % kRuns * kVector, across = e / kRuns;
     if (along >= at_along.left || across >= at_across.left) continue;
     Four v = sharers.sum<kVector>(sums + across * kPitch + along);
+    if (extras)  // one branch: as predicates they would be three quarters of the loop's instructions
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
-      if (bias) v.v[i] += *reinterpret_cast<const float*>(bias + at_along.bias[along + i] + at_across.bias[across]);
-      if (p.flags & kSimtRelu) v.v[i] = activate<Activation::relu>(v.v[i], 0.0f);
-    }
+      for (int i = 0; i < kVector; ++i) {
+        if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
+        if (bias) v.v[i] += *reinterpret_cast<const float*>(bias + at_along.bias[along + i] + at_across.bias[across]);
+        if (p.flags & kSimtRelu) v.v[i] = activate<Activation::relu>(v.v[i], 0.0f);
+      }
     char* to = y + at_along.y[along] + at_across.y[across];
     if constexpr (kVector == 4) *reinterpret_cast<Four*>(to) = v;
     else *reinterpret_cast<float*>(to) = v.v[0];
@@ -286,12 +295,16 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const SimtPhase& of = p.phase[place.phase];
   Out& out = *reinterpret_cast<Out*>(&shared);
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    SimtDigits d = of.m.digits(place.first_m + i);
-    out.y_m[i] = offset_of(of.y_m, d), out.c_m[i] = offset_of(p.c_m, d), out.bias_m[i] = offset_of(p.bias_m, d);
+    const SimtDigits d = of.m.digits(place.first_m + i);
+    out.y_m[i] = offset_of(of.y_m, d);
+    if (p.args.c) out.c_m[i] = offset_of(p.c_m, d);
+    if (p.args.bias) out.bias_m[i] = offset_of(p.bias_m, d);
   }
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    SimtDigits d = of.n.digits(place.first_n + i);
-    out.y_n[i] = offset_of(of.y_n, d), out.c_n[i] = offset_of(p.c_n, d), out.bias_n[i] = offset_of(p.bias_n, d);
+    const SimtDigits d = of.n.digits(place.first_n + i);
+    out.y_n[i] = offset_of(of.y_n, d);
+    if (p.args.c) out.c_n[i] = offset_of(p.c_n, d);
+    if (p.args.bias) out.bias_n[i] = offset_of(p.bias_n, d);
   }
   const bool along_m = p.flags & kSimtAlongM;
   const float alpha = p.args.alpha;  // multiplying here frees the sums from having to be neighbours in registers
@@ -303,7 +316,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const SimtSharers sharers(p);
 #pragma unroll 1
   for (int pass = 0; pass < Out::kPasses; ++pass) {
-    if (pass) sharers.sync();
+    if (pass) sharers.read();
     if (warp_n / kColumns == pass) {
       const int column = at_n - pass * kColumns;
 #pragma unroll
@@ -325,7 +338,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
           }
         }
     }
-    sharers.sync();
+    sharers.written();
     const int first = pass * kColumns, left_n = int(of.n.size - place.first_n) - first;
     const SimtOutSide m{out.y_m, out.c_m, out.bias_m, left_m};
     const SimtOutSide n{out.y_n + first, out.c_n + first, out.bias_n + first, left_n};
@@ -334,7 +347,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
     else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
   }
-  if (sharers.count > 1) sharers.sync();  // others may be reading this block's sums
+  if (sharers.count > 1) sharers.read();  // others may be reading this block's sums
 }
 
 }  // namespace minidnn

@@ -13,7 +13,7 @@ namespace minidnn {
 namespace {
 
 template <int M, int N> constexpr SimtTileSize size_of() {
-  return {M, N, SimtTile<M, N>::kThreads, SimtTile<M, N>::kBlocksPerSm, int(sizeof(SimtShared<M, N>))};
+  return {M, N, SimtTile<M, N>::kThreads, SimtTile<M, N>::kBlocksPerSm, kSimtSharedBytes<M, N>};
 }
 constexpr SimtTileSize kTiles[] = {size_of<128, 128>(), size_of<128, 64>(), size_of<64, 64>(), size_of<128, 32>(),
                                    size_of<128, 16>()};
@@ -262,12 +262,14 @@ double busy(double warps) { return 0.93 * std::min(1.0, warps / 4) * warps / (wa
 
 double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const Sizes& s) {
   const auto& [tile, splits, cluster] = c;
-  const double blocks = std::ceil(s.tiles * splits / d.sm_count);  // of the SM that has most
+  // Clusters do not get all SMs: eight blocks stay within one of the parts of a GPU, and part of an H100 is too small for two.
+  const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
+  const double blocks = std::ceil(s.tiles * splits / sms);  // of the SM that has most
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
-  const double slices = std::ceil(s.slices / splits) + 2;  // two are waited for, or spent on the epilogue
-  // Instructions of a thread for a slice: multiply-adds, reads of shared memory, five for each element it fetches, some 40 besides.
+  const double slices = std::ceil(s.slices / splits) + 4;  // four are waited for, or spent on the epilogue
+  // Instructions of a thread for a slice: multiply-adds, reads of shared memory, five for each element it fetches, some 20 besides.
   const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
-  const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 40;
+  const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
   const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
   const double sm_rate = d.fp32_gflop_s * 1e3 / d.sm_count;
   const double full = std::floor(blocks / at_once) * at_once, rest = blocks - full,
@@ -275,7 +277,7 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   double us = full * flop / (sm_rate * busy(at_once * warps));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 4;
-  if (cluster) us += 1;
+  if (cluster) us += 5;  // two barriers of the cluster, and sums from other SMs
   else if (splits > 1 || !is_simple(t.activation))
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
   return us;
@@ -297,14 +299,14 @@ std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
     const Sizes s = sizes_of(t, tile);
     auto add_best = [&](double most, bool cluster) {
       Candidate best{{}, 1e300};
-      for (int splits = 2; splits <= most; splits += splits < 8 ? 1 : splits / 4) {
+      for (int splits = 2; splits <= most; splits += cluster ? splits : splits < 8 ? 1 : splits / 4) {
         const SimtConfig c{tile, splits, cluster};
         if (double us = config_us(t, d, c, s); us < best.us) best = {c, us};
       }
       if (most >= 2) all.push_back(best);
     };
     all.push_back({{tile, 1, false}, config_us(t, d, {tile, 1, false}, s)});
-    const double most = splits_k ? std::min(s.slices / 2, std::ceil(8.0 * d.sm_count / s.tiles)) : 1;
+    const double most = splits_k ? std::min(s.slices / 4, std::ceil(8.0 * d.sm_count / s.tiles)) : 1;
     if (elements_of(t) < kMostParts) add_best(most, false);
     if (clusters(t, d)) add_best(std::min(most, double(kMostOfCluster)), true);
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of float32 without tensor cores, for matmul and every convolution: true float32, sums in the order of k.
-// A block computes a tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 16 of k pass through three buffers of shared memory,
+// A block computes a tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 8 of k pass through five buffers of shared memory,
 // [k][row], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed operand
 // comes the right way round for nothing); what lies outside a window or beyond an edge arrives as zero. Addresses are
-// entries of shared tables, of rows once and of k for each slice, so that the main loop divides nothing.
-// A multiply-add costs an issue slot, and so does all else: of a slice's 2160 instructions a thread with 8 x 16 sums, and some 80
-// about copies, 2048 are multiply-adds, which bounds it at 0.91 of the device's peak (0.86 with 8 x 8).
+// entries of shared tables, of rows once and of k for two slices at a time, so that the main loop divides nothing.
+// A multiply-add costs an issue slot, and so does all else: with 8 x 16 sums a slice is 1024 of them in 1144 instructions, or 1188
+// if one operand comes by elements. All but making entries is one straight line, copies between multiply-adds: whatever waits
+// at a place of its own is lost with two warps a scheduler. So is a loop of more than 32 KB, the cache of instructions.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/cluster.cuh"
 #include "cuda/gemm/simt_math.h"
@@ -16,11 +17,6 @@ struct alignas(16) Four {
   float v[4];
 };
 
-__device__ __forceinline__ SimtEntry load(const SimtEntry& entry) {  // 16 bytes at once
-  uint4 words = *reinterpret_cast<const uint4*>(&entry);
-  return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
-}
-
 // By the 32-bit address: of a pointer the compiler would find the address again for each slice.
 __device__ __forceinline__ Four load_shared(uint32_t from) {
   Four f;
@@ -30,48 +26,52 @@ __device__ __forceinline__ Four load_shared(uint32_t from) {
                : "memory");
   return f;
 }
-
-// Copies some rows by some of k. Entries are all read before the first copy: a copy after a read of shared memory costs three
-// further instructions on sm_90.
-template <int kVector, int kRows, int kKs, int kPitch>
-__device__ __forceinline__ void copy(uint32_t slice, const SimtEntry* rows, const SimtEntry* ks, int line,
-                                     int line_step, int k, int k_step) {
-  SimtEntry row[kRows], at_k[kKs];
-#pragma unroll
-  for (int i = 0; i < kRows; ++i) row[i] = load(rows[line + i * line_step]);
-#pragma unroll
-  for (int j = 0; j < kKs; ++j) at_k[j] = load(ks[k + j * k_step]);
-  const uint32_t to = slice + (k * kPitch + line) * 4;
-#pragma unroll
-  for (int i = 0; i < kRows; ++i)
-#pragma unroll
-    for (int j = 0; j < kKs; ++j)
-      copy_async<4 * kVector>(to + (j * k_step * kPitch + i * line_step) * 4,
-                              reinterpret_cast<const char*>(row[i].offset + at_k[j].offset),
-                              (row[i].mask & at_k[j].mask) == 0);
+__device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
+  uint4 words;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
+               : "r"(from)
+               : "memory");
+  return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
-// One slice of an operand. Neighbouring threads read along rows, four rows at a time where they are 16 aligned bytes, or
-// along k, eight of it.
-template <int kLines, int kVector, int kThreads, int kPitch>
-__device__ __forceinline__ void fetch(uint32_t slice, const SimtEntry* rows, const SimtEntry* ks, bool along_k) {
-  if (kVector == 1 && along_k) {
-    constexpr int kAcross = 8, kDown = kThreads / kAcross, kRows = kLines / kDown < 4 ? kLines / kDown : 4;
-    const int k = threadIdx.x % kAcross, first = threadIdx.x / kAcross;
-#pragma unroll
-    for (int line = 0; line < kLines; line += kRows * kDown)
-      copy<kVector, kRows, kSimtTileK / kAcross, kPitch>(slice, rows, ks, first + line, kDown, k, kAcross);
-  } else {
-    constexpr int kRuns = kLines / kVector, kAcross = kRuns < kThreads ? kRuns : kThreads, kDown = kThreads / kAcross;
-    constexpr int kKs = kSimtTileK / kDown < 8 ? kSimtTileK / kDown : 8;
-    const int first = threadIdx.x % kAcross * kVector, k = threadIdx.x / kAcross;
-#pragma unroll
-    for (int line = 0; line < kLines; line += kAcross * kVector)
-#pragma unroll
-      for (int j = 0; j < kSimtTileK; j += kKs * kDown)
-        copy<kVector, 1, kKs, kPitch>(slice, rows, ks, first + line, 0, k + j, kDown);
+// What a thread copies of a slice of an operand: by 16 bytes along rows, at some of k, or single elements of one k in some rows.
+// Of the latter neighbouring threads read along k or, in groups, along rows; the groups of a warp write to different banks.
+template <int kLines, int kVector, int kThreads> struct SimtCopies {
+  static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
+  static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
+  static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
+  static constexpr uint32_t kEntry = sizeof(SimtEntry);
+  uint32_t from_row, from_k, to;  // the first: entries, and its place in a slice
+  SimtEntry fixed, varying[kPerStep];
+
+  __device__ __forceinline__ SimtCopies(uint32_t rows, uint32_t ks, bool along_k) {
+    uint32_t row = threadIdx.x % kAcross, k = threadIdx.x / kAcross;
+    if constexpr (kVector == 1) {
+      constexpr int kGroups = 32 / kAcross;
+      k = along_k ? threadIdx.x % kSimtTileK : k % kGroups * (kSimtTileK / kGroups) + k / kGroups;
+      row = along_k ? threadIdx.x / kSimtTileK : row;
+    }
+    from_row = rows + row * kVector * kEntry, from_k = ks + k * kEntry, to = (k * kPitch + row * kVector) * 4;
   }
-}
+  // Entries are read a step before they are used; `k` is where the slice's begin.
+  __device__ __forceinline__ void read(int step, uint32_t k) {
+    if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
+#pragma unroll
+    for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i)
+      varying[i % kPerStep] =
+          load_entry(kVector == 1 ? from_row + i * kAcross * kEntry : from_k + k + i * (kThreads / kAcross) * kEntry);
+  }
+  __device__ __forceinline__ void copy(int step, uint32_t slice) {
+#pragma unroll
+    for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i) {
+      const SimtEntry& entry = varying[i % kPerStep];
+      copy_async<4 * kVector>(slice + to + i * (kVector == 1 ? kAcross : kThreads / kAcross * kPitch) * 4,
+                              reinterpret_cast<const char*>(fixed.offset + entry.offset),
+                              (fixed.mask & entry.mask) == 0);
+    }
+  }
+};
 
 // What a thread reads of one k.
 template <class Tile> struct Operands {
@@ -183,7 +183,6 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   using Shared = SimtShared<kTileM, kTileN>;
   using Out = SimtSharedOut<kTileM, kTileN>;
   constexpr int kThreads = Tile::kThreads, kGroupM = Tile::kGroupM, kGroupN = Tile::kGroupN;
-  static_assert(sizeof(Out) <= sizeof(Shared) - sizeof(SimtPlace));
   extern __shared__ float4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
 
@@ -210,6 +209,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                     offset_of(p.bias_batch, batch)};
 
   // Rows: absolute addresses, but for k.
+#pragma unroll 1
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
     uint32_t row = first_m + i;
     SimtDigits d = phase.m.digits(row);
@@ -217,6 +217,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
     shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
   }
+#pragma unroll 1
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
     uint32_t row = first_n + i;
     int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
@@ -224,11 +225,10 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                        0};
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  static_assert(2 * kSimtTileK == 32, "a warp makes the entries of a slice, half of them for a");
-  auto make_entries = [&](int slice) {  // by each warp in turn
-    if (slice >= slices || slice % (kThreads / 32) != warp) return;
-    const bool for_a = lane < kSimtTileK;
-    const uint32_t of_slice = slice * kSimtTileK + lane % kSimtTileK, k = first_k + of_slice;
+  static_assert(2 * kSimtMadeK == 32, "a warp makes the entries of two slices, half of them for a");
+  auto make_entries = [&](int pair) {  // beyond the last slice they are of nothing
+    const bool for_a = lane < kSimtMadeK;
+    const uint32_t of_split = pair * kSimtMadeK + lane % kSimtMadeK, k = first_k + of_split;
     const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
     uint32_t mask = kSimtK;
     int64_t offset;
@@ -239,10 +239,10 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
       if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
       offset = offset_of(strides, d);
     }
-    SimtEntry& entry = for_a ? shared.a_k[slice % 2][lane] : shared.b_k[slice % 2][lane % kSimtTileK];
-    entry = {offset, of_slice < length_k ? mask : kSimtNothing, 0};
+    (for_a ? shared.a_k : shared.b_k)[of_split % kSimtHeldK] = {offset, of_split < length_k ? mask : kSimtNothing, 0};
   };
-  make_entries(0);
+#pragma unroll 1
+  for (int pair = warp; pair < 3; pair += kThreads / 32) make_entries(pair);
 
   const int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
   const int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
@@ -252,21 +252,25 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   constexpr uint32_t kSliceBytes = sizeof(typename Shared::Slice), kLastSlice = (kSimtStages - 1) * kSliceBytes;
   constexpr uint32_t kPitchA = kTileM + Tile::kPad, kPitchB = kTileN + Tile::kPad, kToB = kSimtTileK * kPitchA * 4;
   const uint32_t slices_at = shared_address(&shared.slice[0]);
-  uint32_t to = slices_at, from = slices_at;
-  auto fetch_next = [&](int next) {
-    if (next < slices) {
-      fetch<kTileM, kVectorA, kThreads, kPitchA>(to, shared.a_row, shared.a_k[next % 2], p.flags & kSimtAAlongK);
-      fetch<kTileN, kVectorB, kThreads, kPitchB>(to + kToB, shared.b_row, shared.b_k[next % 2], p.flags & kSimtBAlongK);
-      make_entries(next + 1);
-      to = to == slices_at + kLastSlice ? slices_at : to + kSliceBytes;
-    }
+  SimtCopies<kTileM, kVectorA, kThreads> copies_a(shared_address(shared.a_row), shared_address(shared.a_k),
+                                                  p.flags & kSimtAAlongK);
+  SimtCopies<kTileN, kVectorB, kThreads> copies_b(shared_address(shared.b_row), shared_address(shared.b_k),
+                                                  p.flags & kSimtBAlongK);
+  uint32_t to = slices_at, from = slices_at, to_k = 0;
+  auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
+  // A slice of both operands in four steps. Those beyond the last are zeros, and cost less than a branch.
+  auto read = [&](int step) { copies_a.read(step, to_k), copies_b.read(step, to_k); };
+  auto copy = [&](int step) {
+    copies_a.copy(step, to), copies_b.copy(step, to + kToB);
+    if (step < 3) return;
     commit_copies();
+    to = after(to), to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtHeldK * sizeof(SimtEntry));
   };
+  __syncthreads();
 #pragma unroll 1
-  for (int next = 0; next < kSimtStages - 1; ++next) {
-    __syncthreads();  // its entries have been made
-    fetch_next(next);
-  }
+  for (int slice = 0; slice < kSimtStages - 1; ++slice)
+#pragma unroll
+    for (int step = 0; step < 4; ++step) read(step), copy(step);
   float sums[Tile::kSumsM][Tile::kSumsN] = {};
   Operands<Tile> of_k[2];
   wait_copies<kSimtStages - 2>();
@@ -274,7 +278,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
-    fetch_next(slice + kSimtStages - 1);
+    // For a slice that is fetched two from here.
+    if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
     const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll
     for (int k = 0; k < kSimtTileK; ++k) {
@@ -283,23 +288,28 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
       } else {  // the next slice, once it has arrived for all threads; all have read this one then
         wait_copies<kSimtStages - 2>();
         __syncthreads();
-        from = from == slices_at + kLastSlice ? slices_at : from + kSliceBytes;
+        from = after(from);
         of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
       }
+      if (k < 4) read(k);
       of_k[k % 2].multiply(sums);
+      if (k < 4) copy(k);
     }
   }
 
+  wait_copies<0>();
   __syncthreads();
   const SimtPlace place = shared.place;
   const SimtPhase& of = p.phase[place.phase];
   Out& out = *reinterpret_cast<Out*>(&shared);
+#pragma unroll 1
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
     const SimtDigits d = of.m.digits(place.first_m + i);
     out.y_m[i] = offset_of(of.y_m, d);
     if (p.args.c) out.c_m[i] = offset_of(p.c_m, d);
     if (p.args.bias) out.bias_m[i] = offset_of(p.bias_m, d);
   }
+#pragma unroll 1
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
     const SimtDigits d = of.n.digits(place.first_n + i);
     out.y_n[i] = offset_of(of.y_n, d);

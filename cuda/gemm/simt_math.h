@@ -30,7 +30,10 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const SimtDigits& d) {
   return offset;
 }
 
-constexpr int kSimtTileK = 16, kSimtStages = 3;
+constexpr int kSimtTileK = 8, kSimtStages = 5;  // k of a slice; slices in shared memory
+constexpr int kSimtMadeK = 16;                  // entries of k are made for two slices at once
+constexpr int kSimtHeldK = 4 * kSimtMadeK;      // and held for eight: of three such pairs some are read, one is written
+static_assert(kSimtStages - 1 == kSimtMadeK / kSimtTileK * 2);
 
 // A block computes a tile of y with 8 x 8 sums a thread, large tiles with 8 x 16, which read a quarter less shared memory. In
 // each dimension a thread has runs of four, a group apart, so that the lanes of a warp read 16 bytes beside each other.
@@ -67,24 +70,29 @@ struct SimtPlace {
 
 template <int M, int N> struct SimtShared {
   static constexpr int kPad = SimtTile<M, N>::kPad;
+  SimtPlace place;
   struct alignas(16) Slice {
     float a[kSimtTileK][M + kPad], b[kSimtTileK][N + kPad];
   };
   Slice slice[kSimtStages];
   SimtEntry a_row[M], b_row[N];
-  SimtEntry a_k[2][kSimtTileK], b_k[2][kSimtTileK];  // of the slice being fetched and of the next
-  SimtPlace place;
+  SimtEntry a_k[kSimtHeldK], b_k[kSimtHeldK];  // a ring
 };
 
-// Then, in the same memory, sums on their way to y, along memory, and where y, c and bias have rows and columns.
+// Then, in the same memory after the place, sums on their way to y, along memory, and where y, c and bias have rows and columns.
 template <int M, int N> struct SimtSharedOut {
   static constexpr int kColumns = N < 64 ? N : 64, kPasses = N / kColumns;  // as many columns as there is room for
   static constexpr int kPad = SimtTile<M, N>::kPad;
   static constexpr int kAlongM = kColumns * (M + kPad), kAlongN = M * (kColumns + kPad);
+  SimtPlace place;
   alignas(16) float sums[kAlongM > kAlongN ? kAlongM : kAlongN];
   int64_t y_m[M], c_m[M], bias_m[M];
   int64_t y_n[N], c_n[N], bias_n[N];
 };
+
+template <int M, int N>
+constexpr int kSimtSharedBytes = int(
+    sizeof(SimtShared<M, N>) > sizeof(SimtSharedOut<M, N>) ? sizeof(SimtShared<M, N>) : sizeof(SimtSharedOut<M, N>));
 
 // The dimensions of a window in which an element may lie outside; where none does there are no taps. A tap's number and
 // a position's coordinate are sums over the digits of k and of the row, or the other way round.

@@ -158,6 +158,19 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
                                       const SimtSharers& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
   const bool extras = c || bias || p.flags & kSimtRelu;
+  if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {  // a fifth of the instructions
+    const int along = threadIdx.x % kRuns * kVector;
+    const int end = along < at_along.left ? min(at_across.left, kAcross) : 0;
+    char* to = y + at_along.y[along];
+#pragma unroll 4
+    for (int across = threadIdx.x / kRuns; across < end; across += kThreads / kRuns) {
+      const float* from = sums + across * kPitch + along;
+      if constexpr (kVector == 4)
+        *reinterpret_cast<Four*>(to + at_across.y[across]) = *reinterpret_cast<const Four*>(from);
+      else *reinterpret_cast<float*>(to + at_across.y[across]) = *from;
+    }
+    return;
+  }
 #pragma unroll 1
   for (uint32_t e = sharers.rank * kThreads + threadIdx.x; e < kRuns * kAcross; e += sharers.count * kThreads) {
     const int along = e % kRuns * kVector, across = e / kRuns;

@@ -256,9 +256,12 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   return s;
 }
 
-// An SM's share of its peak with so many warps of 64 sums a thread at work: few leave issue slots empty. (A guess until it is
-// measured.)
-double busy(double warps) { return 0.93 * std::min(1.0, warps / 4) * warps / (warps + 1.3); }
+// An SM's share of its peak with so many warps at work. One of 128 sums waits less often. (4096 cubed: two of these a scheduler
+// issued in 0.78 of clocks on an H100; one of 64 sums in some 0.6.)
+double busy(double warps, double sums) {
+  const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);  // a scheduler's
+  return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
+}
 
 double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const Sizes& s) {
   const auto& [tile, splits, cluster] = c;
@@ -272,10 +275,9 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
   const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
   const double sm_rate = d.fp32_gflop_s * 1e3 / d.sm_count;
-  const double full = std::floor(blocks / at_once) * at_once, rest = blocks - full,
-               warps = tile.m * tile.n / 2048;  // of 64 sums a thread
-  double us = full * flop / (sm_rate * busy(at_once * warps));
-  if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps));
+  const double full = std::floor(blocks / at_once) * at_once, rest = blocks - full, warps = tile.threads / 32;
+  double us = full * flop / (sm_rate * busy(at_once * warps, sums));
+  if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 4;
   if (cluster) us += 5;  // two barriers of the cluster, and sums from other SMs
   else if (splits > 1 || !is_simple(t.activation))

@@ -6,7 +6,7 @@
 // entries of shared tables, of rows once and of k for two slices at a time, so that the main loop divides nothing.
 // A multiply-add costs an issue slot, and so does all else: with 8 x 16 sums a slice is 1024 of them in 1144 instructions, or 1188
 // if one operand comes by elements. All but making entries is one straight line, copies between multiply-adds: whatever waits
-// at a place of its own is lost with two warps a scheduler. So is a loop of more than 32 KB, the cache of instructions.
+// at a place of its own is lost with two warps a scheduler. And short: slices of 16, 37 KB, missed the cache of instructions.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/cluster.cuh"
 #include "cuda/gemm/simt_math.h"

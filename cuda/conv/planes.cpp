@@ -11,8 +11,11 @@ namespace {
 
 // Filters that a thread computes at once, or for dw channels that it meets. A window of seven columns needs the registers.
 int filters_of(const ConvProblem& p) {
-  if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 4;
+  if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 3;
   const int64_t filters = p.direction == ConvDirection::backward_data ? p.x.shape[1] : p.y.shape[1];
+  // All nine taps at once; backward_data goes from each of dy to the next.
+  const bool nine = p.w.rank == 4 && p.w.shape[2] == 3 && p.w.shape[3] == 3;
+  if (filters <= 3 && nine && p.direction == ConvDirection::backward_data) return 3;
   return p.w.shape[p.w.rank - 1] >= 7 || filters <= 4 ? 4 : 8;
 }
 
@@ -36,7 +39,7 @@ struct Planes final : Engine<ConvProblem> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (int filters : {1, 4, 8})
+    for (int filters : {1, 3, 4, 8})
       for (KernelSpec& s : stencil_kernels(StencilKind::planes, filters, {DType::float32})) all.push_back(std::move(s));
     return all;
   }

@@ -4,6 +4,7 @@
 // tile is on its way while one is computed. A thread computes 4 columns of 4 rows of a filter, or of 2 rows of several.
 //   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues for half of the time the memory takes
 //   few channels, kFilters = 8: bound by products; 3 -> 64 channels, 3x3: 192 products for 10 loads from shared memory
+//   back to an image, kFilters = 3, in a window of 3 x 3: each row that is loaded meets three of out, 432 for 21 loads
 #include "cuda/conv/planes.h"
 #include "cuda/conv/stencil.cuh"
 
@@ -34,7 +35,7 @@ struct PlaneLoader {
   __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const StencilLine& height,
                                        const StencilLine& width, int32_t row_stride, int32_t column_stride) const {
     const int32_t lane = threadIdx.x % kLanes, rows_at_once = blockDim.x / kLanes;
-    const bool neighbours = column_stride == 1 && width.step == 1 && width.up == 1 && height.up == 1;
+    const bool whole = width.step == 1 && width.up == 1 && height.up == 1;
     const uint32_t shared = shared_address(to);
 #pragma unroll 1
     for (int32_t column = lane; column < columns; column += kLanes * kPasses) {
@@ -53,19 +54,21 @@ struct PlaneLoader {
         if (of_plane != found) first = from_plane(found = of_plane);
         if (!first) continue;
         const int32_t place = of_plane * plane + row * pitch + column;
-        if (neighbours) {
+        if (whole) {
           const int32_t at = height.first + row * height.step;
           const bool exists = uint32_t(at) < uint32_t(height.size);
-          const T* line = first + (int64_t(exists ? at : 0) * row_stride + (width.first + column));
+          const T* line =
+              first + (int64_t(exists ? at : 0) * row_stride + int64_t(width.first + column) * column_stride);
+          const int32_t next = kLanes * column_stride;
           const uint32_t bits = exists ? inside : 0;
           if constexpr (sizeof(T) == 4) {
 #pragma unroll
             for (int j = 0; j < kPasses; ++j)
-              copy_async<4>(shared + (place + j * kLanes) * 4, line + j * kLanes, bits & 1u << j, wanted & 1u << j);
+              copy_async<4>(shared + (place + j * kLanes) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
           } else {
             float v[kPasses];
 #pragma unroll
-            for (int j = 0; j < kPasses; ++j) v[j] = bits & 1u << j ? float(line[j * kLanes]) : 0.0f;
+            for (int j = 0; j < kPasses; ++j) v[j] = bits & 1u << j ? float(line[j * next]) : 0.0f;
 #pragma unroll
             for (int j = 0; j < kPasses; ++j)
               if (wanted & 1u << j) to[place + j * kLanes] = v[j];
@@ -178,6 +181,27 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     for (int32_t c = 0; c < channels; ++c) {
       const float* line = x + c * b.plane;
       const float* window = taps + c * p.depth.taps * p.height.taps * pitch;
+      if constexpr (kFilters == 3) {  // height.taps is kS, and height.hop is 1
+        float weight[kS][kS * kFilters];
+#pragma unroll
+        for (int r = 0; r < kS; ++r) read_row(weight[r], window + r * pitch);
+#pragma unroll
+        for (int at = 0; at < kRows + kS - 1; ++at) {
+          float v[3 + kS];
+          read_row(v, line + at * b.pitch);
+#pragma unroll
+          for (int t = 0; t < kRows; ++t) {
+            if (at < t || at >= t + kS) continue;
+#pragma unroll
+            for (int s = 0; s < kS; ++s)
+#pragma unroll
+              for (int f = 0; f < kFilters; ++f)
+#pragma unroll
+                for (int u = 0; u < 4; ++u) sums[f][t][u] += weight[at - t][s * kFilters + f] * v[u + s];
+          }
+        }
+        continue;
+      }
 #pragma unroll 1
       for (int32_t r = 0; r < p.height.taps; ++r, line += b.pitch, window += pitch) {
         if constexpr (kS > 0) {
@@ -279,31 +303,78 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
   go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of a filter's window with
-// kChannels channels; kS = 0: one column, at any distance between outputs. in is x, the kernel's `gradient` is of out.
-template <class T, int kChannels, int kS, int kHop>
-__global__ void __launch_bounds__(kMaxThreads, kChannels == 1 ? 4 : 3)
+// Brings the tile of dy, `planes` of them from `from` on, `rows` and `columns` of which are left. `vectors`: four of a
+// row at once; or four filters' lanes of a row next to each other, each of which copies what it finds four columns in.
+__device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock& b, float* to, const float* from,
+                                              int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
+  if (vectors == kVectorsOfColumns) {
+    const int32_t at_once = max_of<int32_t>(b.positions.quotient(blockDim.x), 1);
+    uint32_t rest = threadIdx.x;
+    const int32_t first = b.positions.digit(rest), plane = rest;
+    if (plane >= at_once) return;
+    for (uint32_t i = first; i < b.positions.divisor; i += blockDim.x) {
+      uint32_t row = i;
+      const int32_t column = b.quads.digit(row) * 4;
+      const bool exists = int32_t(row) < rows && column < columns;
+      const float* source = from + plane * p.out.channel + int32_t(row) * p.out.row + column;
+      uint32_t shared = shared_address(to + plane * b.out_plane + row * b.out_pitch + column);
+#pragma unroll 4
+      for (int32_t at = plane; at < planes; at += at_once) {
+        copy_async<16>(shared, source, exists);
+        source += at_once * p.out.channel, shared += at_once * b.out_plane * 4;
+      }
+    }
+  } else {
+    // A warp brings 8 filters of 4 columns: 32 bytes of each where filters are neighbours, in two visits to a bank.
+    const int32_t plane = threadIdx.x % 8, further = threadIdx.x / 8 % 4;
+    for (uint32_t i = threadIdx.x / 32; i < b.positions.divisor; i += blockDim.x / 32) {
+      uint32_t row = i;
+      const int32_t column = b.quads.digit(row) * 4 + further;
+      const bool exists = int32_t(row) < rows && column < columns;
+      const float* source = from + plane * p.out.channel + int32_t(row) * p.out.row + column * p.out.column;
+      uint32_t shared = shared_address(to + plane * b.out_plane + row * b.out_pitch + column);
+#pragma unroll 4
+      for (int32_t at = plane; at < planes; at += 8) {
+        copy_async<4>(shared, source, exists);
+        source += 8 * p.out.channel, shared += 8 * b.out_plane * 4;
+      }
+    }
+  }
+}
+
+// Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window of
+// kFilters filters with kChannels channels; kS = 0: one column, at any distance between outputs. in is x, `gradient` is of out.
+// What has no filter or channel meets whatever is in shared memory, in sums of its own that nobody reads.
+template <class T, int kChannels, int kFilters, int kS, int kHop>
+__global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 2
+                                                           : kChannels == 1 ? 4
+                                                                            : 3)
     conv_planes_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
-                       const __grid_constant__ PlaneBlock b, const T* in, const T* gradient, float* parts) {
+                       const __grid_constant__ PlaneBlock b, const T* in, const T* gradient, float* parts,
+                       int32_t vectors) {
   extern __shared__ float4 shared[];
-  constexpr int kColumns = kS ? kS : 1, kSums = kChannels * kColumns;
+  constexpr int kColumns = kS ? kS : 1, kSums = kFilters * kChannels * kColumns, kReach = kS ? 3 * kHop + kS : 4;
+  constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t slab = blockIdx.x;
   uint32_t bundle = tiles.bundles.digit(slab);  // filters, channels, depth of the window, jobs
-  const int32_t filter_bundles = ceil_div(filters, b.units);
-  const int32_t first_filter = int32_t(bundle % filter_bundles) * b.units;
+  const int32_t filter_bundles = ceil_div(filters, b.units * kFilters);
+  const int32_t first_filter = int32_t(bundle % filter_bundles) * b.units * kFilters;
   bundle /= filter_bundles;
   const int32_t first_channel = int32_t(bundle % b.channel_blocks) * kChannels;
   bundle /= b.channel_blocks;
   const int32_t z = int32_t(bundle % p.depth.taps), first_job = int32_t(bundle / p.depth.taps) * b.jobs.divisor;
-  const int32_t first_group = b.units_of_group.quotient(first_filter);
+  const int32_t first_group = kFilters > 1 ? 0 : b.units_of_group.quotient(first_filter);
 
-  uint32_t rest = threadIdx.x;
-  const int32_t walker = b.walkers.digit(rest), job = first_job + b.jobs.digit(rest), unit = rest;
-  const int32_t filter = first_filter + unit, group = b.units_of_group.quotient(filter);
-  const bool active = unit < b.units && filter < filters && job < jobs;
+  uint32_t rest = threadIdx.x / kLanes;
+  const int32_t lane = threadIdx.x % kLanes;
+  const int32_t walker = b.walkers.digit(rest), job = first_job + b.jobs.digit(rest);
+  const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;  // of the bundle: every kLanes-th from here on
+  const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
+  const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
   const int32_t r = kS ? job : job / p.width.taps, s = kS ? 0 : job % p.width.taps;
   const int32_t channels = min_of(kChannels, p.in_channels - first_channel);
+  const int32_t planes = min_of(b.units * kFilters, filters - first_filter);
 
   const PlaneLoader x_loader{b.in_rows, b.in_columns, b.pitch, b.plane};
   const PlaneLoader dy_loader{p.height.tile, p.width.tile, b.out_pitch, b.out_plane};
@@ -324,65 +395,94 @@ __global__ void __launch_bounds__(kMaxThreads, kChannels == 1 ? 4 : 3)
           return exists ? x + (g * p.in_channels + c) * p.in.channel : nullptr;
         },
         p.height.in_line(tile.row), p.width.in_line(tile.column), p.in.row, p.in.column);
+    float* const dy_to = to + b.groups * kChannels * b.plane;
     const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_filter * p.out.channel;
+    if constexpr (sizeof(T) == 4) {
+      if (vectors != kNoVectors) {
+        load_gradient(p, b, dy_to, dy + (tile.row * int64_t(p.out.row) + tile.column * int64_t(p.out.column)), planes,
+                      p.height.out - tile.row, p.width.out - tile.column, vectors);
+        return true;
+      }
+    }
     dy_loader.load<T>(
-        to + b.groups * kChannels * b.plane, b.units,
-        [&](int32_t plane) -> const T* {
-          return first_filter + plane < filters ? dy + plane * p.out.channel : nullptr;
-        },
+        dy_to, planes, [&](int32_t plane) -> const T* { return dy + plane * p.out.channel; },
         p.height.out_line(tile.row), p.width.out_line(tile.column), p.out.row, p.out.column);
     return true;
   };
 
-  float sums[kChannels][kColumns] = {};
+  float sums[kFilters][kChannels][kColumns] = {};
   const auto compute = [&](const StencilStep&, int buffer) {
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
-    const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + unit * b.out_plane;
-    const int32_t all = b.quads.divisor * p.height.tile;
+    const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
+    const int32_t hop = kHop ? kHop : p.width.hop;
 #pragma unroll 1
-    for (int32_t i = walker; i < all; i += b.walkers.divisor) {
+    for (uint32_t i = walker; i < b.positions.divisor; i += b.walkers.divisor) {
       uint32_t row = i;
       const int32_t column = b.quads.digit(row) * 4;
-      float g[4];
-      read_row(g, dy + row * b.out_pitch + column);
-      const float* line = x + row * p.height.hop * b.pitch + column * (kHop ? kHop : p.width.hop);
-#pragma unroll
-      for (int c = 0; c < kChannels; ++c) {
-        if (c >= channels) break;
+      const float* gradients = dy + row * b.out_pitch + column;
+      const float* line = x + row * p.height.hop * b.pitch + column * hop;
+      const auto read_x = [&](float(&v)[kReach], int c) {
         if constexpr (kS > 0) {
-          float v[3 * kHop + kS];
           read_row(v, line + c * b.plane);
-#pragma unroll
-          for (int k = 0; k < kS; ++k)
-#pragma unroll
-            for (int u = 0; u < 4; ++u) sums[c][k] += g[u] * v[u * kHop + k];
         } else {
 #pragma unroll
-          for (int u = 0; u < 4; ++u) sums[c][0] += g[u] * line[c * b.plane + u * p.width.hop];
+          for (int u = 0; u < 4; ++u) v[u] = line[c * b.plane + u * hop];
+        }
+      };
+      const auto add = [&](int f, int c, const float(&g)[4], const float(&v)[kReach]) {
+#pragma unroll
+        for (int k = 0; k < kColumns; ++k)
+#pragma unroll
+          for (int u = 0; u < 4; ++u) sums[f][c][k] += g[u] * v[kS ? u * kHop + k : u];
+      };
+      if constexpr (kChannels * kReach > kFilters * 4) {  // the fewer of both stay in registers
+        float g[kFilters][4];
+#pragma unroll
+        for (int f = 0; f < kFilters; ++f) read_row(g[f], gradients + f * kLanes * b.out_plane);
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) {
+          float v[kReach];
+          read_x(v, c);
+#pragma unroll
+          for (int f = 0; f < kFilters; ++f) add(f, c, g[f], v);
+        }
+      } else {
+        float v[kChannels][kReach];
+#pragma unroll
+        for (int c = 0; c < kChannels; ++c) read_x(v[c], c);
+#pragma unroll
+        for (int f = 0; f < kFilters; ++f) {
+          float g[4];
+          read_row(g, gradients + f * kLanes * b.out_plane);
+#pragma unroll
+          for (int c = 0; c < kChannels; ++c) add(f, c, g, v[c]);
         }
       }
     }
   };
   go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
 
-  // The walkers of a sum are neighbours, a power of two of them: first those of a warp, then the warps'.
-  const int32_t in_warp = min_of<int32_t>(b.walkers.divisor, 32), warps = b.walkers.divisor / in_warp;
+  // The walkers of a sum are kLanes threads apart, a power of two of them: first those of a warp, then the warps'.
+  const int32_t in_warp = min_of<int32_t>(b.walkers.divisor, 32 / kLanes), warps = b.walkers.divisor / in_warp;
+  const int32_t place = int32_t(threadIdx.x) / (in_warp * kLanes) * kLanes + lane;
 #pragma unroll
   for (int i = 0; i < kSums; ++i) {
-    float& sum = sums[i / kColumns][i % kColumns];
-    for (int apart = in_warp / 2; apart > 0; apart /= 2) sum += __shfl_down_sync(0xffffffff, sum, apart, 32);
-    if (walker % in_warp == 0) buffers[threadIdx.x / in_warp * kSums + i] = sum;
+    float& sum = sums[i / (kChannels * kColumns)][i / kColumns % kChannels][i % kColumns];
+    for (int apart = in_warp / 2; apart > 0; apart /= 2) sum += __shfl_down_sync(0xffffffff, sum, apart * kLanes, 32);
+    if (walker % in_warp == 0) buffers[place * kSums + i] = sum;
   }
   __syncthreads();
   if (!active || walker != 0) return;
-  for (int c = 0; c < channels; ++c)
-    for (int k = 0; k < kColumns; ++k) {
-      float sum = 0;
-      for (int i = 0; i < warps; ++i) sum += buffers[(threadIdx.x / in_warp + i) * kSums + c * kColumns + k];
-      const int64_t weight = (int64_t(slab) * filters + filter) * p.in_channels + first_channel + c;
-      parts[((weight * p.depth.taps + z) * p.height.taps + r) * p.width.taps + s + k] = sum;
-    }
+  const float* const mine = buffers + place * kSums;
+  for (int f = 0; f < kFilters && filter + f * kLanes < filters; ++f)
+    for (int c = 0; c < channels; ++c)
+      for (int k = 0; k < kColumns; ++k) {
+        float sum = 0;
+        for (int i = 0; i < warps; ++i) sum += mine[i * kLanes * kSums + (f * kChannels + c) * kColumns + k];
+        const int64_t weight = (int64_t(slab) * filters + filter + f * kLanes) * p.in_channels + first_channel + c;
+        parts[((weight * p.depth.taps + z) * p.height.taps + r) * p.width.taps + s + k] = sum;
+      }
 }
 
 }  // namespace minidnn

@@ -5,13 +5,21 @@
 
 namespace minidnn {
 
-template <int kFilters> constexpr int kRowsOfThread = kFilters == 1 ? 4 : 2;  // by 4 columns
-enum : int32_t { kNoVectors, kVectorsOfColumns, kVectorsOfFilters };          // four of out that are stored at once
+template <int kFilters> constexpr int kRowsOfThread = kFilters == 1 || kFilters == 3 ? 4 : 2;  // by 4 columns
+enum : int32_t { kNoVectors, kVectorsOfColumns, kVectorsOfFilters };  // four of out that are stored, or copied, at once
+
+// How many filters a thread of dw sums at once: with three channels, the image of a first layer, as many as registers hold.
+MINIDNN_HD constexpr int filters_of_dw(int channels, int columns) { return channels != 3 ? 1 : columns >= 7 ? 4 : 8; }
+// Of a block at most: with eight filters a thread needs the 168 registers that two blocks of six warps leave it.
+MINIDNN_HD constexpr int threads_of_dw(int filters) { return filters == 1 ? 256 : filters == 8 ? 192 : 224; }
+// Neighbouring threads whose filters lie one after the other: each reads x where the others do.
+constexpr int kFilterLanes = 4;
 
 // Threads of a unit, kFilters filters of one group: `quads` of four columns along a row, `strips` of rows down. For dw
-// a unit is one filter, with `jobs` rows of its window, and `walkers` threads share the quads and rows of the tile.
+// a unit has `jobs` rows of the window, and `walkers` threads share the quads and rows of the tile, its `positions`;
+// `lanes` neighbouring units have every lanes-th of their filters each.
 struct PlaneBlock {
-  Divisor quads, strips, jobs, walkers;
+  Divisor quads, strips, jobs, walkers, lanes, positions;
   Divisor units_of_group;
   int32_t units = 1;   // of a bundle: of a block
   int32_t groups = 1;  // the most that a bundle's units belong to

@@ -20,9 +20,10 @@ struct Launch {
   PlaneBlock planes;
   PixelBlock pixels;
   int64_t threads = 0, smem_bytes = 0, bundles = 0, most_walkers = 0;
-  int columns = 0, hop = 0;  // template arguments kS and kHop
-  int64_t registers = 0;     // of a thread, by count; a loaded kernel knows better
-  double instructions = 0;   // of a warp, for one tile, by count
+  int columns = 0, hop = 0;      // template arguments kS and kHop
+  int32_t vectors = kNoVectors;  // how planes.cu copies dy
+  int64_t registers = 0;         // of a thread, by count; a loaded kernel knows better
+  double instructions = 0;       // of a warp, for one tile, by count
   std::string why_not;
 };
 
@@ -107,6 +108,12 @@ Stencil stencil_of(const ConvProblem& problem) {
   return p;
 }
 
+// Whether all that is added to the address of a tensor's first element is a multiple of `elements`.
+bool steps_by(const StencilSide& s, int64_t elements, bool columns_apart) {
+  return s.image % elements == 0 && s.depth % elements == 0 && s.row % elements == 0 &&
+         (columns_apart ? s.column : s.channel) % elements == 0;
+}
+
 // A length cut into equal parts of at most `most`: how long one is.
 int64_t equal_part(int64_t length, int64_t most) { return ceil_div(length, ceil_div(length, most)); }
 int64_t outputs_of_phase(const StencilDim& d) { return ceil_div(d.out, d.spread); }
@@ -116,11 +123,12 @@ int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 struct Window {
   int columns, hop;
 };
-std::vector<Window> windows_of(StencilKind kind, int filters, bool narrow) {
+std::vector<Window> windows_of(StencilKind kind, int filters, bool dw, bool narrow) {
   if (kind == StencilKind::pixels) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (kind == StencilKind::pixel_groups) return {{3, 1}};
   if (narrow) return filters == 1 ? std::vector<Window>{{3, 1}} : std::vector<Window>{};  // of 16 bits
   if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
+  if (filters == 3) return dw ? std::vector<Window>{{3, 1}, {3, 2}, {7, 2}} : std::vector<Window>{{3, 1}};
   if (filters == 4) return {{3, 1}, {3, 2}, {7, 2}};
   return {{3, 1}, {3, 2}};
 }
@@ -185,25 +193,28 @@ struct PlanesPlan {
   Launch& l;
   const int64_t filters;  // kFilters, for dw kChannels
   const bool dw;
-  const int64_t per_group, all_units;  // units: kFilters filters, for dw one
+  const int64_t of_unit, lanes;  // filters of a unit; units that come together
+  const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;
-  const bool by_columns;  // neighbours in memory are neighbours in a row
+  const bool whole;  // neighbours in a row of a tile are neighbours in in
 
   PlanesPlan(Launch& launch, int kernel_filters, bool is_dw)
       : l(launch),
         filters(kernel_filters),
         dw(is_dw),
-        per_group(ceil_div<int64_t>(l.p.out_channels, dw ? 1 : filters)),
+        of_unit(dw ? filters_of_dw(kernel_filters, launch.columns) : filters),
+        lanes(dw && of_unit > 1 ? kFilterLanes : 1),
+        per_group(ceil_div<int64_t>(l.p.out_channels, of_unit * lanes) * lanes),
         all_units(per_group * l.p.groups),
         jobs(l.columns ? l.p.height.taps : int64_t(l.p.height.taps) * l.p.width.taps),
         weight_pitch(round_up((l.columns ? l.columns : l.p.width.taps) * filters, 4)),
-        by_columns(l.p.in.column == 1 && l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
+        whole(l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
   // The most units a bundle may have, below or at `most`: all of one group, or each of a group of its own.
   int64_t units_below(int64_t most) const {
     if (per_group == 1) return equal_part(all_units, std::min(most, all_units));
-    int64_t units = std::min(most, per_group);
-    while (per_group % units) --units;
+    int64_t units = std::min(std::max(most, lanes), per_group) / lanes * lanes;
+    while (per_group % units) units -= lanes;
     return units;
   }
 
@@ -218,13 +229,15 @@ struct PlanesPlan {
     int64_t threads;  // of a unit
     if (dw) {
       p.height.tile = int32_t(equal_part(rows, most_rows));
-      const int64_t at_once = std::min<int64_t>(jobs, 64), positions = quads * p.height.tile;
-      int64_t walkers = 1;
-      while (walkers * 16 < positions && walkers * 2 * at_once <= kMaxThreads) walkers *= 2;
-      b.jobs = Divisor(at_once), b.walkers = Divisor(walkers);
+      const int64_t positions = quads * p.height.tile;
+      int64_t at_once = std::min<int64_t>(jobs, 64), walkers = 1;
+      if (lanes > 1) at_once = equal_part(jobs, threads_of_dw(int(of_unit)) / 32), walkers = 32 / lanes;
+      else
+        while (walkers * 16 < positions && walkers * 2 * at_once <= kMaxThreads) walkers *= 2;
+      b.jobs = Divisor(at_once), b.walkers = Divisor(walkers), b.positions = Divisor(positions);
       threads = at_once * walkers;
     } else {
-      const int64_t rows_of_thread = filters == 1 ? kRowsOfThread<1> : kRowsOfThread<4>;
+      const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const int64_t share =
           filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a warp with the same weights, if it can be
       const int64_t most_strips =
@@ -234,9 +247,10 @@ struct PlanesPlan {
       b.strips = Divisor(strips);
       threads = quads * strips;
     }
-    for (int64_t units = units_below(kMaxThreads / threads);; units = units_below(units - 1)) {
+    for (int64_t units = units_below((dw ? threads_of_dw(int(of_unit)) : kMaxThreads) / threads);;
+         units = units_below(units - lanes)) {
       if (takes(units, threads, budget)) return true;
-      if (units == 1) return false;
+      if (units == lanes) return false;
     }
   }
 
@@ -248,11 +262,14 @@ struct PlanesPlan {
     b.in_rows = p.height.in_tile(), b.in_columns = p.width.in_tile();
     b.out_pitch = p.width.tile;
     const int64_t pitch = round_up(b.in_columns, 4), plane = b.in_rows * pitch;
-    const int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
+    int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
+    if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;  // two quads of each lane in different banks
     const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
-    const int64_t sums = dw ? l.threads * filters * std::max(l.columns, 1) : 0;
+    const int64_t sums =
+        dw ? l.threads / std::min<int64_t>(b.walkers.divisor, 32 / lanes) * of_unit * filters * std::max(l.columns, 1)
+           : 0;
     for (int64_t chunk = dw ? filters : p.in_channels;; chunk /= 2) {  // channels at a time; all of them, if that fits
-      const int64_t buffer = b.groups * chunk * plane + (dw ? units * out_plane : 0);
+      const int64_t buffer = b.groups * chunk * plane + (dw ? units * of_unit * out_plane : 0);
       l.smem_bytes = 4 * (weights + std::max(2 * buffer, sums));
       if (l.smem_bytes <= budget) {
         b.pitch = int32_t(pitch), b.plane = int32_t(plane), b.out_plane = int32_t(out_plane);
@@ -271,18 +288,22 @@ struct PlanesPlan {
     const PlaneBlock& b = l.planes;
     const double channels = dw ? double(filters) : p.in_channels, columns = std::max(l.columns, 1);
     const auto loads = [&](double rows, double of_row) {
-      return std::ceil(rows / double(l.threads / 16)) * std::ceil(of_row / 80) * (by_columns ? 32 : 200);
+      return std::ceil(rows / double(l.threads / 16)) * std::ceil(of_row / 80) * (whole ? 32 : 200);
     };
     double all = 120 + loads(b.groups * channels * b.in_rows, b.in_columns) * p.depth.taps;
     const double row = std::ceil((3 * std::max(l.hop, 1) + columns) / 4) + 1;  // to read one of in
     if (dw) {
       const double positions = std::ceil(double(b.quads.divisor) * p.height.tile / b.walkers.divisor);
-      all += loads(b.units * p.height.tile, p.width.tile);
-      all += positions * (20 + channels * (4 * columns + (l.columns ? row : 8)));
+      if (l.vectors == kNoVectors) all += loads(b.units * p.height.tile, p.width.tile);
+      else
+        all += 25 + double(b.units) * double(of_unit) * b.positions.divisor / double(l.threads) *
+                        (l.vectors == kVectorsOfColumns ? 6 : 24);
+      all += positions * (20 + double(of_unit) * (1 + channels * 4 * columns) + channels * (l.columns ? row : 8));
     } else {
-      const double rows = filters == 1 ? kRowsOfThread<1> : kRowsOfThread<4>;
+      const double rows = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const double steps = double(p.depth.taps) * p.height.taps * (l.columns ? 1 : p.width.taps) * channels;
-      all += steps * (8 + columns * filters / 4 + rows * ((l.columns ? row : 4) + 4 * columns * filters));
+      const double read = filters == 3 ? rows + 2 : rows * 3;  // rows of in, for three of the window
+      all += steps * (8 + columns * filters / 4 + read / 3 * (l.columns ? row : 4) + rows * 4 * columns * filters);
       all += 60 + rows * filters * 12;
     }
     return all;
@@ -295,12 +316,23 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
   const Stencil& p = l.p;
   PlaneBlock& b = l.planes;
   const bool dw = is_dw(problem);
-  choose_window(l, windows_of(StencilKind::planes, filters, itemsize(operand_dtype(problem)) == 2));
+  const bool narrow = itemsize(operand_dtype(problem)) == 2;
+  choose_window(l, windows_of(StencilKind::planes, filters, dw, narrow));
+  if (dw && !narrow && p.height.spread == 1 && p.width.spread == 1) {
+    const bool along_row = p.out.column == 1 && steps_by(p.out, 4, false) && problem.alignment >= 16;
+    if (along_row) l.vectors = kVectorsOfColumns;
+    else if (filters == 3) l.vectors = kVectorsOfFilters;
+  }
   PlanesPlan plan(l, filters, dw);
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
   b.in_channels = Divisor(p.in_channels), b.units_of_group = Divisor(plan.per_group);
 
-  l.registers = dw ? (filters == 1 ? 56 : 80) : filters == 1 ? 64 : filters == 4 ? 88 : 120;
+  l.registers = dw             ? (filters == 1   ? 56
+                                  : filters == 3 ? (l.columns == 7 ? 128 : 168)
+                                                 : 80)
+                : filters == 1 ? 64
+                : filters == 4 ? 88
+                               : 120;
 
   // Of the tiles that fit where several blocks of an SM do, else where one does, the one that takes the least time.
   const auto count = [&] {
@@ -336,7 +368,7 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
   Stencil& p = l.p;
   PixelBlock& b = l.pixels;
   const bool dw = is_dw(problem);
-  choose_window(l, windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, false));
+  choose_window(l, windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, dw, false));
   const int64_t item = int64_t(itemsize(operand_dtype(problem))), slice = kPixelBytes / item, quads = slice / 4;
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
   b.in_channels = Divisor(p.in_channels);
@@ -414,8 +446,10 @@ Launch launch_of(const ConvProblem& p, StencilKind kind, int filters, const Devi
 
 KernelSpec spec(StencilKind kind, int filters, bool dw, DType t, Window w) {
   const std::string suffix = dw ? "_filter<" : "<", window = cat(", ", w.columns, ", ", w.hop);
-  if (kind == StencilKind::planes)
-    return {"cuda/conv/planes.cu", cat("minidnn::conv_planes", suffix, cuda_name(t), ", ", filters, window, ">")};
+  if (kind == StencilKind::planes) {
+    const std::string sums = dw ? cat(filters, ", ", filters_of_dw(filters, w.columns)) : cat(filters);
+    return {"cuda/conv/planes.cu", cat("minidnn::conv_planes", suffix, cuda_name(t), ", ", sums, window, ">")};
+  }
   return {"cuda/conv/pixels.cu", cat("minidnn::conv_pixels", suffix, cuda_name(t), window, ", ",
                                      kind == StencilKind::pixel_groups ? "true" : "false", ">")};
 }
@@ -435,11 +469,6 @@ FilterSum filter_sum_of(const ConvProblem& p, const Launch& l) {
   return f;
 }
 
-// Whether all that is added to the address of a tensor's first element is a multiple of `elements`.
-bool steps_by(const StencilSide& s, int64_t elements, bool columns_apart) {
-  return s.image % elements == 0 && s.depth % elements == 0 && s.row % elements == 0 &&
-         (columns_apart ? s.column : s.channel) % elements == 0;
-}
 bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
 
 }  // namespace
@@ -457,6 +486,8 @@ double stencil_estimate_us(const ConvProblem& problem, StencilKind kind, int fil
   const int64_t part = planes ? 4 : 16 / int64_t(itemsize(operand_dtype(problem)));
   const auto share = [&](const StencilSide& s, bool written) {
     const bool by_columns = planes && s.column == 1;
+    if (planes && !written && s.channel == 1 && (&s == &p.out || p.in_channels <= 4) && l.vectors == kVectorsOfFilters)
+      return 0.6;  // dy, eight filters at a time, and x, all of whose channels a block brings
     if (by_columns || !planes) return !written || steps_by(s, part, !by_columns) ? 0.85 : 0.5;
     return written && s.channel == 1 && filters > 1 && steps_by(s, 4, true) ? 0.4 : 0.15;  // sectors used in part
   };
@@ -500,7 +531,7 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
       cuda::LaunchConfig now = config, then = add;
       now.stream = then.stream = stream;
       if (planes) {
-        cuda::launch(*kernel, now, l.p, l.tiles, l.planes, a.x, a.dy, workspace);
+        cuda::launch(*kernel, now, l.p, l.tiles, l.planes, a.x, a.dy, workspace, l.vectors);
       } else {
         const int32_t aligned = vectors && is_aligned(a.x, 16) && is_aligned(a.dy, 16);
         cuda::launch(*kernel, now, l.p, l.tiles, l.pixels, a.x, a.dy, workspace, aligned);
@@ -538,8 +569,8 @@ std::vector<KernelSpec> stencil_kernels(StencilKind kind, int filters, std::init
   for (DType t : dtypes) {
     for (bool dw : {false, true}) {
       if (dw && filters == 8) continue;  // for dw, `filters` are channels that a sum of four columns or one meets
-      all.push_back(spec(kind, filters, dw, t, {0, 0}));
-      for (Window w : windows_of(kind, filters, itemsize(t) == 2)) all.push_back(spec(kind, filters, dw, t, w));
+      if (dw || filters != 3) all.push_back(spec(kind, filters, dw, t, {0, 0}));  // forward, 3 are for one window alone
+      for (Window w : windows_of(kind, filters, dw, itemsize(t) == 2)) all.push_back(spec(kind, filters, dw, t, w));
     }
     all.push_back(sum_spec(t));
   }

@@ -20,4 +20,12 @@ struct PixelBlock {
   int32_t slices = 1, job_groups = 1;
 };
 
+// How pixel_rows.cu cuts its work: threads stand for quads of channels, runs of kColumnsOfRows along a row, strips of `rows` down,
+// images; the first fastest. A bundle has the quads of kQuadsOfBundle groups of four, or all.
+constexpr int kColumnsOfRows = 4, kThreadsOfRows = 128, kQuadsOfBundle = 8;
+struct PixelRows {
+  Divisor bundles, quads, runs, strips;
+  int32_t rows = 0, images = 0;
+};
+
 }  // namespace minidnn

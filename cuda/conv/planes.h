@@ -33,4 +33,12 @@ struct PlaneBlock {
   int32_t channel_blocks = 1, job_groups = 1;
 };
 
+// How plane_rows.cu cuts its work: threads stand for quads of columns, strips of kRowsOfStrip rows, channels and images; the
+// first fastest.
+constexpr int kRowsOfStrip = 4, kThreadsOfStrips = 256;
+struct PlaneRows {
+  Divisor quads, strips, channels;
+  int32_t images = 0;
+};
+
 }  // namespace minidnn

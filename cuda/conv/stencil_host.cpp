@@ -19,6 +19,9 @@ struct Launch {
   StencilTiles tiles;
   PlaneBlock planes;
   PixelBlock pixels;
+  PlaneRows plane_rows;
+  PixelRows pixel_rows;
+  bool by_rows = false;  // through plane_rows.cu or pixel_rows.cu, without shared memory
   int64_t threads = 0, smem_bytes = 0, bundles = 0, most_walkers = 0;
   int columns = 0, hop = 0;      // template arguments kS and kHop
   int32_t vectors = kNoVectors;  // how planes.cu copies dy
@@ -187,6 +190,65 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
              d.model.empty() ? "the device" : d.model, " has ", d.max_smem_bytes);
 }
 
+// ---- plane_rows.cu and pixel_rows.cu
+
+// Whether windows are 3 x 3 over neighbours in one plane, and all addresses multiples of four elements, as far as `columns_apart`.
+bool goes_by_rows(const ConvProblem& problem, const Stencil& p, bool columns_apart) {
+  const auto plain = [](const StencilDim& d) { return d.taps == 3 && d.stride == 1 && d.step == 1 && d.up == 1; };
+  const bool flat = p.depth.taps == 1 && p.depth.in == 1 && p.depth.out == 1 && p.depth.pad == 0;
+  return !is_dw(problem) && flat && plain(p.height) && plain(p.width) && problem.alignment >= 16 &&
+         steps_by(p.in, 4, columns_apart) && steps_by(p.out, 4, columns_apart);
+}
+
+// Threads of so many instructions each, which are not shared out further.
+void take_threads(Launch& l, int64_t blocks, int64_t threads, double instructions, int64_t registers) {
+  l.by_rows = true, l.threads = threads, l.smem_bytes = 0, l.instructions = instructions, l.registers = registers;
+  l.bundles = blocks, l.tiles.count = l.tiles.walkers = l.most_walkers = 1;
+}
+
+bool take_plane_rows(Launch& l, const ConvProblem& problem) {
+  const Stencil& p = l.p;
+  if (!goes_by_rows(problem, p, false) || p.in_channels != 1 || p.out_channels != 1 || p.in.column != 1 ||
+      p.out.column != 1 || p.width.pad != 1 || p.width.in % 4 || p.width.out % 4)
+    return false;
+  PlaneRows& b = l.plane_rows;
+  b.images = int32_t(problem.y.shape[0]);
+  b.quads = Divisor(p.width.out / 4), b.strips = Divisor(ceil_div(p.height.out, kRowsOfStrip));
+  b.channels = Divisor(p.groups);
+  const double items = double(b.quads.divisor) * b.strips.divisor * p.groups * b.images;
+  if (items >= double(kIndexLimit)) return false;
+  take_threads(l, ceil_div(int64_t(items), int64_t(kThreadsOfStrips)), kThreadsOfStrips, 350, 64);
+  return true;
+}
+
+bool take_pixel_rows(Launch& l, const ConvProblem& problem, bool grouped, const Device& d) {
+  const Stencil& p = l.p;
+  const int64_t of_group = grouped ? 4 : 1, channels = int64_t(p.groups) * p.out_channels;
+  if (!goes_by_rows(problem, p, true) || p.in_channels != of_group || p.out_channels != of_group || channels % 4 ||
+      p.in.channel != 1 || p.out.channel != 1)
+    return false;
+  PixelRows& b = l.pixel_rows;
+  b.images = int32_t(problem.y.shape[0]);
+  const int64_t quads = grouped ? kQuadsOfBundle : channels / 4, bundles = ceil_div(channels / 4, quads);
+  b.quads = Divisor(quads), b.bundles = Divisor(bundles);
+  b.runs = Divisor(ceil_div(p.width.out, kColumnsOfRows));
+  // As many strips as make the rounds of blocks short: each reads two rows that another one has, too.
+  Launch best;
+  double least = std::numeric_limits<double>::infinity();
+  for (int64_t strips = 1; strips <= 64 && strips <= p.height.out; ++strips) {
+    b.rows = int32_t(ceil_div<int64_t>(p.height.out, strips));
+    b.strips = Divisor(ceil_div(p.height.out, b.rows));
+    const double items = double(quads * b.runs.divisor) * b.strips.divisor * b.images;
+    if (items * double(bundles) >= double(kIndexLimit)) return false;
+    const int64_t blocks = ceil_div(int64_t(items), int64_t(kThreadsOfRows)) * bundles;
+    const int64_t registers = itemsize(operand_dtype(problem)) == 4 ? 208 : grouped ? 128 : 168;
+    take_threads(l, blocks, kThreadsOfRows, 150 + (b.rows + 2) * (grouped ? 770.0 : 260.0), registers);
+    if (double us = issue_us(l, d); us < least) best = l, least = us;
+  }
+  l = best;
+  return true;
+}
+
 // ---- planes.cu
 
 struct PlanesPlan {
@@ -323,6 +385,7 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
     if (along_row) l.vectors = kVectorsOfColumns;
     else if (filters == 3) l.vectors = kVectorsOfFilters;
   }
+  if (Launch rows = l; filters == 1 && take_plane_rows(rows, problem)) return rows;
   PlanesPlan plan(l, filters, dw);
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
   b.in_channels = Divisor(p.in_channels), b.units_of_group = Divisor(plan.per_group);
@@ -368,6 +431,7 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
   Stencil& p = l.p;
   PixelBlock& b = l.pixels;
   const bool dw = is_dw(problem);
+  if (Launch rows = l; take_pixel_rows(rows, problem, grouped, device)) return rows;
   choose_window(l, windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, dw, false));
   const int64_t item = int64_t(itemsize(operand_dtype(problem))), slice = kPixelBytes / item, quads = slice / 4;
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
@@ -453,6 +517,12 @@ KernelSpec spec(StencilKind kind, int filters, bool dw, DType t, Window w) {
   return {"cuda/conv/pixels.cu", cat("minidnn::conv_pixels", suffix, cuda_name(t), window, ", ",
                                      kind == StencilKind::pixel_groups ? "true" : "false", ">")};
 }
+KernelSpec rows_spec(StencilKind kind, DType t) {
+  if (kind == StencilKind::planes)
+    return {"cuda/conv/plane_rows.cu", cat("minidnn::conv_plane_rows<", cuda_name(t), ">")};
+  const char* grouped = kind == StencilKind::pixel_groups ? "true" : "false";
+  return {"cuda/conv/pixel_rows.cu", cat("minidnn::conv_pixel_rows<", cuda_name(t), ", ", grouped, ">")};
+}
 KernelSpec sum_spec(DType t) {
   return {"cuda/conv/filter_sum.cu", cat("minidnn::conv_filter_sum<", cuda_name(t), ">")};
 }
@@ -508,8 +578,8 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
   Launch l = launch_of(problem, kind, filters, d);
   const DType t = operand_dtype(problem);
   const int64_t item = int64_t(itemsize(t)), out_item = l.p.wide ? 4 : item;
-  auto kernel =
-      cuda::load_kernel(spec(kind, filters, is_dw(problem), t, {l.columns, l.hop}), d.place.index, int(l.smem_bytes));
+  const KernelSpec chosen = l.by_rows ? rows_spec(kind, t) : spec(kind, filters, is_dw(problem), t, {l.columns, l.hop});
+  auto kernel = cuda::load_kernel(chosen, d.place.index, int(l.smem_bytes));
   if (is_dw(problem)) l.most_walkers = l.tiles.walkers;  // for which there is workspace
   share_tiles(l, d, kernel->registers);
   cuda::LaunchConfig config;
@@ -550,7 +620,10 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
     const void* in = backward ? a.dy : a.x;
     const float alpha = float(a.activation_alpha);
     const bool aligned = is_aligned(a.out, 4 * out_item);
-    if (planes) {
+    if (l.by_rows) {
+      if (planes) cuda::launch(*kernel, now, l.p, l.plane_rows, in, a.w, a.bias, a.residual, a.out, alpha);
+      else cuda::launch(*kernel, now, l.p, l.pixel_rows, in, a.w, a.bias, a.residual, a.out, alpha);
+    } else if (planes) {
       const int32_t vectors = !aligned         ? kNoVectors
                               : along_row      ? kVectorsOfColumns
                               : along_channels ? kVectorsOfFilters
@@ -572,6 +645,7 @@ std::vector<KernelSpec> stencil_kernels(StencilKind kind, int filters, std::init
       if (dw || filters != 3) all.push_back(spec(kind, filters, dw, t, {0, 0}));  // forward, 3 are for one window alone
       for (Window w : windows_of(kind, filters, dw, itemsize(t) == 2)) all.push_back(spec(kind, filters, dw, t, w));
     }
+    if (kind != StencilKind::planes || filters == 1) all.push_back(rows_spec(kind, t));
     all.push_back(sum_spec(t));
   }
   return all;

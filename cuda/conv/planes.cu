@@ -24,14 +24,30 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
   if constexpr (n % 2 == 1) v[n - 1] = from[n - 1];
 }
 
+// What 4 outputs, kHop columns apart, meet of a row through kS columns. With a hop of 2 a row has its even columns first,
+// and its odd ones `half` further: else neighbouring threads would want every second float, and two visits to each bank.
+template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v)[3 * kHop + kS], const float* from,
+                                                                       int32_t half) {
+  if constexpr (kHop == 2) {
+    constexpr int kEven = (6 + kS + 1) / 2, kOdd = (6 + kS) / 2;
+    float even[kEven == 7 ? 8 : kEven], odd[kOdd];
+    read_row(even, from);
+    read_row(odd, from + half);
+#pragma unroll
+    for (int i = 0; i < 6 + kS; ++i) v[i] = i % 2 ? odd[i / 2] : even[i / 2];
+  } else {
+    read_row(v, from);
+  }
+}
+
 // Brings planes of a tile: rows x columns of each, zeros where a line has no index. 16 threads go along a row.
-struct PlaneLoader {
-  int32_t rows, columns, pitch, plane;
-  static constexpr int kLanes = 16;
+template <class T, bool kHalves> struct PlaneLoader {
+  int32_t rows, columns, pitch, plane, half;
+  static constexpr int kLanes = 16, kApart = kHalves ? kLanes / 2 : kLanes;
   static constexpr int kPasses = 5;  // 80 columns at once: 64 outputs read fewer through windows up to 17 wide
 
   // `planes` of them; from_plane(i) is where the i-th begins, or null to leave it out.
-  template <class T, class FromPlane>
+  template <class FromPlane>
   __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const StencilLine& height,
                                        const StencilLine& width, int32_t row_stride, int32_t column_stride) const {
     const int32_t lane = threadIdx.x % kLanes, rows_at_once = blockDim.x / kLanes;
@@ -53,7 +69,7 @@ struct PlaneLoader {
         if (of_plane >= planes) break;
         if (of_plane != found) first = from_plane(found = of_plane);
         if (!first) continue;
-        const int32_t place = of_plane * plane + row * pitch + column;
+        const int32_t place = of_plane * plane + row * pitch + (kHalves ? column % 2 * half + column / 2 : column);
         if (whole) {
           const int32_t at = height.first + row * height.step;
           const bool exists = uint32_t(at) < uint32_t(height.size);
@@ -64,14 +80,14 @@ struct PlaneLoader {
           if constexpr (sizeof(T) == 4) {
 #pragma unroll
             for (int j = 0; j < kPasses; ++j)
-              copy_async<4>(shared + (place + j * kLanes) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
+              copy_async<4>(shared + (place + j * kApart) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
           } else {
             float v[kPasses];
 #pragma unroll
             for (int j = 0; j < kPasses; ++j) v[j] = bits & 1u << j ? float(line[j * next]) : 0.0f;
 #pragma unroll
             for (int j = 0; j < kPasses; ++j)
-              if (wanted & 1u << j) to[place + j * kLanes] = v[j];
+              if (wanted & 1u << j) to[place + j * kApart] = v[j];
           }
         } else {
           const int32_t at = height.index(row);
@@ -81,8 +97,8 @@ struct PlaneLoader {
             const int32_t index = width.index(column + j * kLanes);
             const T* from = line + max_of(index, 0) * column_stride;
             const bool exists = (at | index) >= 0;
-            if constexpr (sizeof(T) == 4) copy_async<4>(shared + (place + j * kLanes) * 4, from, exists);
-            else to[place + j * kLanes] = exists ? float(*from) : 0.0f;
+            if constexpr (sizeof(T) == 4) copy_async<4>(shared + (place + j * kApart) * 4, from, exists);
+            else to[place + j * kApart] = exists ? float(*from) : 0.0f;
           }
         }
       }
@@ -143,7 +159,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
   };
   const int64_t out_place = place(p.out);
 
-  const PlaneLoader loader{b.in_rows, b.in_columns, b.pitch, b.plane};
+  const PlaneLoader<T, kHop == 2> loader{b.in_rows, b.in_columns, b.pitch, b.plane, b.half};
   float* const buffers = weights + b.weights;
   const auto next = [&](const StencilStep& s) -> StencilStep {
     if (s.channel + b.chunk < p.in_channels) return {s.position, s.z, s.channel + b.chunk};
@@ -156,7 +172,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     if (depth < 0) return false;
     const T* from = in + tile.image * p.in.image + depth * p.in.depth +
                     (int64_t(first_group) * p.in_channels + s.channel) * p.in.channel;
-    loader.load<T>(
+    loader.load(
         buffers + buffer * b.buffer, b.groups * b.chunk,
         [&](int32_t plane) -> const T* {
           uint32_t g = plane;
@@ -174,7 +190,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     const int32_t pitch = weight_pitch<kFilters, kS>(p), down = p.height.hop * b.pitch;
     const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
     const float* x = buffers + buffer * b.buffer + (int32_t(group) - first_group) * b.chunk * b.plane + row * down +
-                     column * (kHop ? kHop : p.width.hop);
+                     column * (kHop ? 1 : p.width.hop);  // kHop of 2: in halves
     const float* taps =
         weights + ((unit * p.in_channels + step.channel) * p.depth.taps + step.z) * p.height.taps * pitch;
 #pragma unroll 1
@@ -210,7 +226,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
 #pragma unroll
           for (int t = 0; t < kRows; ++t) {
             float v[3 * kHop + kS];
-            read_row(v, line + t * down);
+            read_reach<kS, kHop>(v, line + t * down, b.half);
 #pragma unroll
             for (int s = 0; s < kS; ++s)
 #pragma unroll
@@ -376,8 +392,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 2
   const int32_t channels = min_of(kChannels, p.in_channels - first_channel);
   const int32_t planes = min_of(b.units * kFilters, filters - first_filter);
 
-  const PlaneLoader x_loader{b.in_rows, b.in_columns, b.pitch, b.plane};
-  const PlaneLoader dy_loader{p.height.tile, p.width.tile, b.out_pitch, b.out_plane};
+  const PlaneLoader<T, kHop == 2> x_loader{b.in_rows, b.in_columns, b.pitch, b.plane, b.half};
+  const PlaneLoader<T, false> dy_loader{p.height.tile, p.width.tile, b.out_pitch, b.out_plane, 0};
   float* const buffers = reinterpret_cast<float*>(shared);
   const auto next = [&](const StencilStep& s) -> StencilStep { return {s.position + tiles.walkers, s.z, 0}; };
   const auto load = [&](const StencilStep& s, int buffer) {
@@ -387,7 +403,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 2
     float* const to = buffers + buffer * b.buffer;
     const T* x = in + tile.image * p.in.image + depth * p.in.depth +
                  (int64_t(first_group) * p.in_channels + first_channel) * p.in.channel;
-    x_loader.load<T>(
+    x_loader.load(
         to, b.groups * kChannels,
         [&](int32_t plane) -> const T* {
           const int32_t g = plane / kChannels, c = plane % kChannels;
@@ -404,7 +420,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 2
         return true;
       }
     }
-    dy_loader.load<T>(
+    dy_loader.load(
         dy_to, planes, [&](int32_t plane) -> const T* { return dy + plane * p.out.channel; },
         p.height.out_line(tile.row), p.width.out_line(tile.column), p.out.row, p.out.column);
     return true;
@@ -415,7 +431,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 2
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
-    const int32_t hop = kHop ? kHop : p.width.hop;
+    const int32_t hop = kHop ? 1 : p.width.hop;  // kHop of 2: in halves
 #pragma unroll 1
     for (uint32_t i = walker; i < b.positions.divisor; i += b.walkers.divisor) {
       uint32_t row = i;
@@ -424,7 +440,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 2
       const float* line = x + row * p.height.hop * b.pitch + column * hop;
       const auto read_x = [&](float(&v)[kReach], int c) {
         if constexpr (kS > 0) {
-          read_row(v, line + c * b.plane);
+          read_reach<kS, kHop>(v, line + c * b.plane, b.half);
         } else {
 #pragma unroll
           for (int u = 0; u < 4; ++u) v[u] = line[c * b.plane + u * hop];

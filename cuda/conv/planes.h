@@ -26,10 +26,10 @@ struct PlaneBlock {
   int32_t chunk = 1;   // channels of each group that are in shared memory at a time
   // The tile of in: rows, columns, elements from row to row and of a plane.
   Divisor chunk_digit;
-  int32_t in_rows = 0, in_columns = 0, pitch = 0, plane = 0;
-  int32_t out_pitch = 0, out_plane = 0;  // of dy
-  int32_t weights = 0, buffer = 0;       // floats: all of w that a block needs, and one of its two buffers
-  Divisor window[3], in_channels;        // of w, to take its indices apart
+  int32_t in_rows = 0, in_columns = 0, pitch = 0, plane = 0, half = 0;  // half: of a pitch, where columns go by twos
+  int32_t out_pitch = 0, out_plane = 0;                                 // of dy
+  int32_t weights = 0, buffer = 0;  // floats: all of w that a block needs, and one of its two buffers
+  Divisor window[3], in_channels;   // of w, to take its indices apart
   int32_t channel_blocks = 1, job_groups = 1;
 };
 

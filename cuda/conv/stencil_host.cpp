@@ -316,6 +316,16 @@ struct PlanesPlan {
     }
   }
 
+  // Floats from row to row of in, such that neighbouring strips go on in the banks where a row of quads ends, if it can be.
+  int64_t pitch_of(int64_t columns) const {
+    const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
+    const int64_t least = round_up(columns, 4);
+    if (l.p.width.tile % 32 == 0) return least;  // eight threads that read at once are in one row
+    for (int64_t pitch = least; pitch < least + 32; pitch += 4)
+      if ((strip * pitch - l.p.width.tile) % 32 == 0) return pitch;
+    return least;
+  }
+
   bool takes(int64_t units, int64_t threads, int64_t budget) {
     const Stencil& p = l.p;
     PlaneBlock& b = l.planes;
@@ -323,7 +333,9 @@ struct PlanesPlan {
     b.units = int32_t(units), b.groups = int32_t(per_group == 1 ? units : 1);
     b.in_rows = p.height.in_tile(), b.in_columns = p.width.in_tile();
     b.out_pitch = p.width.tile;
-    const int64_t pitch = round_up(b.in_columns, 4), plane = b.in_rows * pitch;
+    const int64_t half = l.hop == 2 ? round_up(ceil_div(b.in_columns, 2), 4) : 0;
+    const int64_t pitch = dw ? round_up(half ? 2 * half : b.in_columns, 4) : pitch_of(half ? 2 * half : b.in_columns);
+    const int64_t plane = b.in_rows * pitch;
     int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
     if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;  // two quads of each lane in different banks
     const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
@@ -334,7 +346,7 @@ struct PlanesPlan {
       const int64_t buffer = b.groups * chunk * plane + (dw ? units * of_unit * out_plane : 0);
       l.smem_bytes = 4 * (weights + std::max(2 * buffer, sums));
       if (l.smem_bytes <= budget) {
-        b.pitch = int32_t(pitch), b.plane = int32_t(plane), b.out_plane = int32_t(out_plane);
+        b.pitch = int32_t(pitch), b.half = int32_t(half), b.plane = int32_t(plane), b.out_plane = int32_t(out_plane);
         b.weights = int32_t(weights), b.buffer = int32_t(buffer);
         b.chunk = int32_t(chunk), b.chunk_digit = Divisor(chunk);
         l.instructions = instructions();

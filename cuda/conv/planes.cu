@@ -67,28 +67,33 @@ template <class T, bool kHalves> struct PlaneLoader {
       for (;; row += rows_at_once) {
         while (row >= rows) row -= rows, ++of_plane;
         if (of_plane >= planes) break;
-        if (of_plane != found) first = from_plane(found = of_plane);
+        if (of_plane != found) {
+          first = from_plane(found = of_plane);
+          if (whole && first) first += int64_t(width.first + column) * column_stride;
+        }
         if (!first) continue;
         const int32_t place = of_plane * plane + row * pitch + (kHalves ? column % 2 * half + column / 2 : column);
         if (whole) {
           const int32_t at = height.first + row * height.step;
-          const bool exists = uint32_t(at) < uint32_t(height.size);
-          const T* line =
-              first + (int64_t(exists ? at : 0) * row_stride + int64_t(width.first + column) * column_stride);
-          const int32_t next = kLanes * column_stride;
-          const uint32_t bits = exists ? inside : 0;
-          if constexpr (sizeof(T) == 4) {
+          const uint32_t bits = uint32_t(at) < uint32_t(height.size) ? inside : 0;
+          // Of a line that does not exist the address is not read.
+          const T* line = first + int32_t(uint32_t(at) * uint32_t(row_stride));
+          const auto bring = [&](int32_t next) {
+            if constexpr (sizeof(T) == 4) {
 #pragma unroll
-            for (int j = 0; j < kPasses; ++j)
-              copy_async<4>(shared + (place + j * kApart) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
-          } else {
-            float v[kPasses];
+              for (int j = 0; j < kPasses; ++j)
+                copy_async<4>(shared + (place + j * kApart) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
+            } else {
+              float v[kPasses];
 #pragma unroll
-            for (int j = 0; j < kPasses; ++j) v[j] = bits & 1u << j ? float(line[j * next]) : 0.0f;
+              for (int j = 0; j < kPasses; ++j) v[j] = bits & 1u << j ? float(line[j * next]) : 0.0f;
 #pragma unroll
-            for (int j = 0; j < kPasses; ++j)
-              if (wanted & 1u << j) to[place + j * kApart] = v[j];
-          }
+              for (int j = 0; j < kPasses; ++j)
+                if (wanted & 1u << j) to[place + j * kApart] = v[j];
+            }
+          };
+          if (column_stride == 1) bring(kLanes);
+          else bring(kLanes * column_stride);
         } else {
           const int32_t at = height.index(row);
           const T* line = first + max_of(at, 0) * row_stride;
@@ -319,7 +324,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
   go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Brings the tile of dy, `planes` of them from `from` on, `rows` and `columns` of which are left. `vectors`: four of a
+// Brings the tile of dy, `planes` of them from `from` on, where `rows` and `columns` are left. `vectors`: four of a
 // row at once; or four filters' lanes of a row next to each other, each of which copies what it finds four columns in.
 __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock& b, float* to, const float* from,
                                               int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
@@ -346,8 +351,9 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
     for (uint32_t i = threadIdx.x / 32; i < b.positions.divisor; i += blockDim.x / 32) {
       uint32_t row = i;
       const int32_t column = b.quads.digit(row) * 4 + further;
-      const bool exists = int32_t(row) < rows && column < columns;
-      const float* source = from + plane * p.out.channel + int32_t(row) * p.out.row + column * p.out.column;
+      const int32_t down = int32_t(row) * p.height.spread, across = column * p.width.spread;
+      const bool exists = down < rows && across < columns;
+      const float* source = from + plane * p.out.channel + down * p.out.row + across * p.out.column;
       uint32_t shared = shared_address(to + plane * b.out_plane + row * b.out_pitch + column);
 #pragma unroll 4
       for (int32_t at = plane; at < planes; at += 8) {
@@ -362,7 +368,7 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
 // kFilters filters with kChannels channels; kS = 0: one column, at any distance between outputs. in is x, `gradient` is of out.
 // What has no filter or channel meets whatever is in shared memory, in sums of its own that nobody reads.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
-__global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 2
+__global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4
                                                                             : 3)
     conv_planes_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
@@ -413,16 +419,15 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 2
         p.height.in_line(tile.row), p.width.in_line(tile.column), p.in.row, p.in.column);
     float* const dy_to = to + b.groups * kChannels * b.plane;
     const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_filter * p.out.channel;
-    if constexpr (sizeof(T) == 4) {
-      if (vectors != kNoVectors) {
+    if (kFilters > 1 || (sizeof(T) == 4 && vectors != kNoVectors)) {
+      if constexpr (sizeof(T) == 4)
         load_gradient(p, b, dy_to, dy + (tile.row * int64_t(p.out.row) + tile.column * int64_t(p.out.column)), planes,
                       p.height.out - tile.row, p.width.out - tile.column, vectors);
-        return true;
-      }
+    } else {
+      dy_loader.load(
+          dy_to, planes, [&](int32_t plane) -> const T* { return dy + plane * p.out.channel; },
+          p.height.out_line(tile.row), p.width.out_line(tile.column), p.out.row, p.out.column);
     }
-    dy_loader.load(
-        dy_to, planes, [&](int32_t plane) -> const T* { return dy + plane * p.out.channel; },
-        p.height.out_line(tile.row), p.width.out_line(tile.column), p.out.row, p.out.column);
     return true;
   };
 

@@ -10,8 +10,8 @@ enum : int32_t { kNoVectors, kVectorsOfColumns, kVectorsOfFilters };  // four of
 
 // How many filters a thread of dw sums at once: with three channels, the image of a first layer, as many as registers hold.
 MINIDNN_HD constexpr int filters_of_dw(int channels, int columns) { return channels != 3 ? 1 : columns >= 7 ? 4 : 8; }
-// Of a block at most: with eight filters a thread needs the 168 registers that two blocks of six warps leave it.
-MINIDNN_HD constexpr int threads_of_dw(int filters) { return filters == 1 ? 256 : filters == 8 ? 192 : 224; }
+// Of a block at most. With several filters one block has all registers of an SM: 12 warps, three on each quarter, or 14.
+MINIDNN_HD constexpr int threads_of_dw(int filters) { return filters == 1 ? 256 : filters == 8 ? 384 : 448; }
 // Neighbouring threads whose filters lie one after the other: each reads x where the others do.
 constexpr int kFilterLanes = 4;
 
@@ -33,11 +33,11 @@ struct PlaneBlock {
   int32_t channel_blocks = 1, job_groups = 1;
 };
 
-// How plane_rows.cu cuts its work: threads stand for quads of columns, strips of kRowsOfStrip rows, channels and images; the
-// first fastest.
-constexpr int kRowsOfStrip = 4, kThreadsOfStrips = 256;
+// How plane_rows.cu cuts its work: warps stand for spans of kQuadsOfSpan times four columns, strips of kRowsOfStrip rows,
+// channels and images; the first fastest. A warp has a lane on either side of its span.
+constexpr int kRowsOfStrip = 5, kQuadsOfSpan = 30, kThreadsOfStrips = 256;
 struct PlaneRows {
-  Divisor quads, strips, channels;
+  Divisor spans, strips, channels;
   int32_t images = 0;
 };
 

@@ -206,18 +206,20 @@ void take_threads(Launch& l, int64_t blocks, int64_t threads, double instruction
   l.bundles = blocks, l.tiles.count = l.tiles.walkers = l.most_walkers = 1;
 }
 
-bool take_plane_rows(Launch& l, const ConvProblem& problem) {
+// For what all fits an SM's registers at once: there no tile is computed while the next is on its way.
+bool take_plane_rows(Launch& l, const ConvProblem& problem, const Device& d) {
   const Stencil& p = l.p;
   if (!goes_by_rows(problem, p, false) || p.in_channels != 1 || p.out_channels != 1 || p.in.column != 1 ||
       p.out.column != 1 || p.width.pad != 1 || p.width.in % 4 || p.width.out % 4)
     return false;
   PlaneRows& b = l.plane_rows;
   b.images = int32_t(problem.y.shape[0]);
-  b.quads = Divisor(p.width.out / 4), b.strips = Divisor(ceil_div(p.height.out, kRowsOfStrip));
+  b.spans = Divisor(ceil_div(p.width.out, 4 * kQuadsOfSpan));
+  b.strips = Divisor(ceil_div(p.height.out, kRowsOfStrip));
   b.channels = Divisor(p.groups);
-  const double items = double(b.quads.divisor) * b.strips.divisor * p.groups * b.images;
-  if (items >= double(kIndexLimit)) return false;
-  take_threads(l, ceil_div(int64_t(items), int64_t(kThreadsOfStrips)), kThreadsOfStrips, 350, 64);
+  const double items = 32.0 * b.spans.divisor * b.strips.divisor * p.groups * b.images;
+  if (items > 4.0 * kThreadsOfStrips * d.sm_count) return false;
+  take_threads(l, ceil_div(int64_t(items), int64_t(kThreadsOfStrips)), kThreadsOfStrips, 300, 64);
   return true;
 }
 
@@ -293,9 +295,13 @@ struct PlanesPlan {
       p.height.tile = int32_t(equal_part(rows, most_rows));
       const int64_t positions = quads * p.height.tile;
       int64_t at_once = std::min<int64_t>(jobs, 64), walkers = 1;
-      if (lanes > 1) at_once = equal_part(jobs, threads_of_dw(int(of_unit)) / 32), walkers = 32 / lanes;
-      else
-        while (walkers * 16 < positions && walkers * 2 * at_once <= kMaxThreads) walkers *= 2;
+      const int64_t most = threads_of_dw(int(of_unit));
+      if (lanes > 1) {
+        at_once = equal_part(jobs, most / 32), walkers = 32 / lanes;
+        while (per_group * at_once * walkers * 2 <= most && walkers * 2 <= positions) walkers *= 2;
+      } else {
+        while (walkers * 16 < positions && walkers * 2 * at_once <= most) walkers *= 2;
+      }
       b.jobs = Divisor(at_once), b.walkers = Divisor(walkers), b.positions = Divisor(positions);
       threads = at_once * walkers;
     } else {
@@ -356,7 +362,8 @@ struct PlanesPlan {
     }
   }
 
-  // Of a thread for a tile: what the loops of planes.cu compile to.
+  // Of a thread for a tile: what the loops of planes.cu compile to, or four times the visits of a warp to shared memory, of
+  // which an SM does one a clock while it issues four instructions. A channel alone waits for memory instead.
   double instructions() const {
     const Stencil& p = l.p;
     const PlaneBlock& b = l.planes;
@@ -372,12 +379,17 @@ struct PlanesPlan {
       else
         all += 25 + double(b.units) * double(of_unit) * b.positions.divisor / double(l.threads) *
                         (l.vectors == kVectorsOfColumns ? 6 : 24);
-      all += positions * (20 + double(of_unit) * (1 + channels * 4 * columns) + channels * (l.columns ? row : 8));
+      const double issued = 20 + double(of_unit) * (1 + channels * 4 * columns) + channels * (l.columns ? row : 8);
+      const double visits = double(of_unit) * 4 + channels * (l.columns ? 4 * row : 16);
+      all += positions * (filters > 1 ? std::max(issued, 4 * visits) : issued);
     } else {
       const double rows = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const double steps = double(p.depth.taps) * p.height.taps * (l.columns ? 1 : p.width.taps) * channels;
-      const double read = filters == 3 ? rows + 2 : rows * 3;  // rows of in, for three of the window
-      all += steps * (8 + columns * filters / 4 + read / 3 * (l.columns ? row : 4) + rows * 4 * columns * filters);
+      const double read = filters == 3 ? (rows + 2) / 3 : rows;  // rows of in for a row of the window
+      const double weights = l.columns ? columns * filters / 4 : filters;
+      const double issued = 8 + weights + read * (l.columns ? row : 4) + rows * 4 * columns * filters;
+      const double visits = weights + read * (l.columns ? 4 * row : 16);
+      all += steps * (filters > 1 ? std::max(issued, 4 * visits) : issued);
       all += 60 + rows * filters * 12;
     }
     return all;
@@ -392,12 +404,13 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
   const bool dw = is_dw(problem);
   const bool narrow = itemsize(operand_dtype(problem)) == 2;
   choose_window(l, windows_of(StencilKind::planes, filters, dw, narrow));
-  if (dw && !narrow && p.height.spread == 1 && p.width.spread == 1) {
-    const bool along_row = p.out.column == 1 && steps_by(p.out, 4, false) && problem.alignment >= 16;
+  if (dw && !narrow) {
+    const bool along_row = p.out.column == 1 && p.height.spread == 1 && p.width.spread == 1 &&
+                           steps_by(p.out, 4, false) && problem.alignment >= 16;
     if (along_row) l.vectors = kVectorsOfColumns;
     else if (filters == 3) l.vectors = kVectorsOfFilters;
   }
-  if (Launch rows = l; filters == 1 && take_plane_rows(rows, problem)) return rows;
+  if (Launch rows = l; filters == 1 && take_plane_rows(rows, problem, device)) return rows;
   PlanesPlan plan(l, filters, dw);
   b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
   b.in_channels = Divisor(p.in_channels), b.units_of_group = Divisor(plan.per_group);
@@ -421,7 +434,8 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
   };
   Launch best;
   double least = std::numeric_limits<double>::infinity();
-  for (int64_t budget : {std::min<int64_t>(kWishedSmem, device.max_smem_bytes), int64_t(device.max_smem_bytes)}) {
+  const int64_t wished = plan.lanes > 1 ? device.max_smem_bytes : kWishedSmem;  // its registers leave room for one
+  for (int64_t budget : {std::min<int64_t>(wished, device.max_smem_bytes), int64_t(device.max_smem_bytes)}) {
     for (int64_t quads : {16, 8, 4, 1})
       for (int64_t rows : {64, 32, 16, 8, 4, 2}) {
         if (!plan.fits(quads, rows, budget)) continue;

@@ -12,9 +12,10 @@ TARGET = Path(__file__).parent.parent / "cuda/device/wgmma.cuh"
 HEAD = """\
 // SPDX-License-Identifier: Apache-2.0
 // The asynchronous matrix product of a warpgroup (sm_90a): d += a b for a of 64 rows and b of N columns, both in shared
-// memory, 32 bytes of k at a time. Written by scripts/make_wgmma.py.
+// memory, 32 bytes of k at a time; in TF32 a may be in registers. Written by scripts/make_wgmma.py.
 //
-// A thread's accumulators: d[4 j + i] is row 16 (warp % 4) + lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2.
+// A thread's accumulators: d[4 j + i] is row 16 (warp % 4) + lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2;
+// of a in registers, a[i] is row 16 (warp % 4) + lane / 4 + 8 (i % 2), k = lane % 4 + 4 (i / 2).
 // clang-format off
 #pragma once
 #include "cpp/core/half.h"
@@ -39,18 +40,18 @@ template <class T, int N> struct Wgmma;
 """
 
 MEMBER = """
-template <> struct Wgmma<{type}, {width}> {{
-  template <bool kAlongM, bool kAlongN>
-  static __device__ __forceinline__ void run(float (&d)[{count}], uint64_t a, uint64_t b, int add) {{
+template <> struct Wgmma<{type}, {width}> {{{functions}}};
+"""
+FUNCTION = """
+{head} {{
 {check}    asm volatile(
         "{{\\n.reg .pred add;\\nsetp.ne.b32 add, %{flag}, 0;\\n"
         "wgmma.mma_async.sync.aligned.m64n{width}k{depth}.f32.{ptx}.{ptx} "
 {registers}
-        "%{a}, %{b}, add, 1, 1{majors};\\n}}"
+        "{operands}, add, 1, 1{majors};\\n}}"
         : {outputs}
-        : "l"(a), "l"(b), "r"(add){immediates});
+        : {inputs}, "r"(add){immediates});
   }}
-}};
 """
 
 
@@ -59,7 +60,7 @@ def wrapped(items: list[str], per_line: int, indent: str, separator: str = ", ")
     return f"{separator.rstrip()}\n{indent}".join(lines)
 
 
-def member(name: str, ptx: str, depth: int, width: int) -> str:
+def function(ptx: str, depth: int, width: int, a_in_registers: bool) -> str:
     count = width // 2
     registers = [f"%{i}" for i in range(count)]
     lines = [", ".join(registers[i : i + 16]) for i in range(0, count, 16)]
@@ -68,14 +69,36 @@ def member(name: str, ptx: str, depth: int, width: int) -> str:
         for i, line in enumerate(lines)
     )
     halves = depth == 16
-    return MEMBER.format(
-        type=name, width=width, count=count, ptx=ptx, depth=depth, registers=text,
-        a=count, b=count + 1, flag=count + 2,
-        majors=f", %{count + 3}, %{count + 4}" if halves else "",
+    b = count + (4 if a_in_registers else 1)
+    if a_in_registers:
+        head = (
+            f"  static __device__ __forceinline__ void run(float (&d)[{count}], const uint32_t (&a)[4], uint64_t b, int add)"
+        )
+        operands = "{" + ", ".join(f"%{count + i}" for i in range(4)) + f"}}, %{b}"
+        inputs = ", ".join(f'"r"(a[{i}])' for i in range(4)) + ', "l"(b)'
+    else:
+        head = (
+            "  template <bool kAlongM, bool kAlongN>\n"
+            f"  static __device__ __forceinline__ void run(float (&d)[{count}], uint64_t a, uint64_t b, int add)"
+        )
+        operands = f"%{count}, %{b}"
+        inputs = '"l"(a), "l"(b)'
+    check = '    static_assert(!kAlongM && !kAlongN, "TF32 operands in shared memory are contiguous along k");\n'
+    return FUNCTION.format(
+        head=head, width=width, count=count, ptx=ptx, depth=depth, registers=text,
+        operands=operands, inputs=inputs, flag=b + 1,
+        majors=f", %{b + 2}, %{b + 3}" if halves else "",
         outputs=wrapped([f'"+f"(d[{i}])' for i in range(count)], 8, "          "),
         immediates=', "n"(int(kAlongM)), "n"(int(kAlongN))' if halves else "",
-        check="" if halves else '    static_assert(!kAlongM && !kAlongN, "TF32 operands are contiguous along k");\n',
+        check="" if halves or a_in_registers else check,
     )  # fmt: skip
+
+
+def member(name: str, ptx: str, depth: int, width: int) -> str:
+    functions = [function(ptx, depth, width, False)]
+    if ptx == "tf32":
+        functions.append(function(ptx, depth, width, True))
+    return MEMBER.format(type=name, width=width, functions="".join(functions))
 
 
 def text() -> str:

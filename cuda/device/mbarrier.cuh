@@ -40,4 +40,7 @@ __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) 
       : "memory");
 }
 
+// What this thread wrote to shared memory is there for wgmma and the copy engine.
+__device__ __forceinline__ void copy_engine_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 }  // namespace minidnn

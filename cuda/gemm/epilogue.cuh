@@ -52,6 +52,13 @@ __device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) 
   return odd ? make_uint2(other, second) : make_uint2(first, other);
 }
 
+// A warp's matrix of 8 x 8 16-bit words, a row to four lanes.
+__device__ __forceinline__ uint32_t transposed(uint32_t words) {
+  uint32_t r;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(words));
+  return r;
+}
+
 // Without kBias or kC, args.bias or args.c is not looked at; with kC there may still be none.
 template <class T, class Y, Activation kActivation, bool kBias, bool kC> class GemmEpilogue {
  public:
@@ -64,11 +71,13 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
     bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }
 
-  // A warp's 16 rows from m and 2 * kCount columns from n, a multiple of 8. Leaves `acc` in disorder.
-  template <int kCount> __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t m, uint32_t n) const {
-    const uint32_t lane = threadIdx.x % 32;
-    const Row rows[2] = {row(m + lane / 4), row(m + lane / 4 + 8)};
+  // A lane's two rows, which it shares with the three lanes beside it, and 2 * kCount columns from n, a multiple of 8.
+  // Leaves `acc` in disorder.
+  template <int kCount>
+  __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
+    const Row rows[2] = {row(first), row(second)};
     if (o_.n.first < kDigits - 1) store_elements(acc, rows, n);
+    else if (sizeof(Y) == 2 && !kC && o_.y_turned) store_turned(acc, first - threadIdx.x % 32 / 4, n);
     else if (!o_.y_vectors || (kC && !o_.c_pairs)) store_columns(acc, rows, n);
     else store_lines(acc, rows, n);
   }
@@ -177,6 +186,31 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
       if (at >= o_.n_limit) continue;
       const float bias = float(bias_[at * o_.bias.of[3]]);
       v[0][i] += bias, v[1][i] += bias;
+    }
+  }
+
+  // 16-bit rows are neighbours in memory and columns lie evenly, as in NCHW: of each 16 rows from m and eight columns two
+  // matrices are transposed, so that a lane has four rows of a column, and four lanes a sector of 32 bytes.
+  template <int kCount> __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m, uint32_t n) const {
+    if constexpr (sizeof(Y) == 2) {
+      const uint32_t lane = threadIdx.x % 32;
+      const Row four = row(m + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4), none[2] = {};
+      const int left = four.exists ? int(o_.n_limit) - int(n + lane / 4) : 0;
+      const int64_t step = o_.y_n.of[3];
+      Y* y = y_ + four.y + (n + lane / 4) * step;
+      if (alpha_ != 1) scale(acc);
+#pragma unroll
+      for (int j = 0; j < kCount / 4; ++j, y += 8 * step) {
+        float v[2][2] = {{acc[4 * j], acc[4 * j + 1]}, {acc[4 * j + 2], acc[4 * j + 3]}};
+        if (kBias) add_bias<1>(v, none, n + 8 * j + lane % 4 * 2);
+        uint32_t words[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          words[r] = transposed(pack(Y(), activate<kActivation>(v[r][0], activation_alpha_),
+                                     activate<kActivation>(v[r][1], activation_alpha_)));
+        const uint2 pair = exchange_pair(words[0], words[1]);
+        if (8 * j < left) *reinterpret_cast<uint2*>(y) = pair;
+      }
     }
   }
 

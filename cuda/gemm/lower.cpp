@@ -206,6 +206,11 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   };
   const int64_t item = int64_t(itemsize(y));
   o.y_vectors = alignment >= min_of(8 * item, int64_t(16)) && neighbours(8, o.y_n, o.y_m, o.y_batch, o.part.y_offset);
+  o.y_turned = item == 2 && alignment >= 8 && !has_c && !o.bias_by_row && o.n.first == kDigits - 1 &&
+               o.y_m.of[kDigits - 1] == 1 && o.y_n.of[kDigits - 1] % 4 == 0 && o.m.digit[kDigits - 1] % 4 == 0 &&
+               o.part.y_offset % 4 == 0;
+  for (int j = 0; j < kDigits; ++j)
+    o.y_turned = o.y_turned && o.y_batch.of[j] % 4 == 0 && (j == kDigits - 1 || o.y_m.of[j] % 4 == 0);
   o.c_pairs = has_c && alignment >= 2 * item && neighbours(2, o.c_n, o.c_m, o.c_batch, 0);
   return o;
 }

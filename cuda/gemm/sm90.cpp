@@ -242,7 +242,7 @@ Lowering lowered(const GemmTask& task) {
       low.window[j] = int32_t(v.taps.count[j]);
     }
     low.spatial = flat && lower[0] == 0 ? 2 : 3;
-    low.channel_blocks = ceil_div(v.n.digit[3], int64_t(64));
+    low.channel_blocks = ceil_div(v.n.digit[3], k_of_block);
     if (taps_in_k && v.batch.size > 1 && k % k_of_block)
       low.why = cat("a block of k would reach into the next group: it needs a multiple of ", k_of_block,
                     " channels in each; got ", k);
@@ -250,7 +250,7 @@ Lowering lowered(const GemmTask& task) {
   const GemmIndex n = v.n;
   if (b_moves) {
     low.n_limit = n.digit[3];
-    v.n.digit[3] = low.channel_blocks * 64;
+    v.n.digit[3] = low.channel_blocks * k_of_block;
     v.n.size = v.n.digit[0] * v.n.digit[1] * v.n.digit[2] * v.n.digit[3];
   }
   low.a = a_moves ? pixels_operand(v, v.a, v.m, k, lower, task.type, low.spatial, "a")
@@ -283,17 +283,23 @@ Lowering lowered(const GemmTask& task) {
 
 struct Extents {                                  // what estimates need
   int64_t m = 0, n = 0, batch = 1, k_blocks = 0;  // over all phases, whose k_blocks are averaged
-  bool phased = false;
+  bool phased = false, turned_b = false;
 };
 
-Extents shape_of(const Lowering& low) {
+Extents shape_of(const GemmTask& task, const Lowering& low) {
   const int64_t phases = int64_t(low.phases.size());
   return {low.view.m.size * phases, low.view.n.size, low.view.batch.size, ceil_div(low.all_blocks(), phases),
-          phases > 1};
+          phases > 1, task.type == DType::float32 && low.b.along_rows()};
 }
 
-// Loads of b along rows come 64 rows at a time from each block of the cluster.
-bool fits(const Tile& t, const Lowering& low) { return t.n / t.cluster >= 64 || !low.b.along_rows(); }
+// Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows is turned on the way, which
+// takes registers; of a they hold two blocks of 64 rows for each warpgroup.
+bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
+  const int rows = t.ping_pong ? t.m : t.m / 2;  // of a warpgroup
+  const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
+  return (t.n / t.cluster >= 64 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
+         (!turned || !a_along_rows || rows == 128);
+}
 
 // Microseconds for one tile shape, fitted to 700 timings of matmuls and ResNet-50's convolutions in bfloat16 on an H100
 // (docs/measured_facts.md): 11 % off in the mean, and what it picks is 1 % slower than the best. Tensor cores do 4096 FLOP
@@ -304,7 +310,9 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   const double elements = double(t.m) * t.n;
   const double multiply = elements / 32 * (t.ping_pong ? 1.29 : 1.03) + 31;
   const double load = (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock;
-  const double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
+  double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
+  // A b that is turned passes shared memory, 128 bytes a clock, three times before each 64 rows of a read it.
+  if (s.turned_b) block = max_of(block, 2.0 * t.m + t.n * (3 + t.m / 64));
   const double main =
       double(ceil_div(s.k_blocks, splits)) * block + (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
   const double end = 91 + elements * (splits > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
@@ -329,10 +337,10 @@ struct Choice90 {
 
 std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
   const Lowering low = lowered(task);
-  const Extents s = shape_of(low);
+  const Extents s = shape_of(task, low);
   std::vector<Choice90> all;
   for (const Tile& t : kTiles) {
-    if (!fits(t, low)) continue;
+    if (!fits(t, task.type, low.a.along_rows(), low.b.along_rows())) continue;
     const int64_t tiles = ceil_div(s.m, int64_t(t.m)) * ceil_div(s.n, int64_t(t.n)) * s.batch;
     const int64_t outputs = s.m * s.n * s.batch;
     const int64_t most =
@@ -413,9 +421,7 @@ std::string sm90_why_not(const GemmTask& t, const Device& d) {
       if (size >= int64_t(1) << 30) return cat("counts in 32 bits; a side of the product has ", size);
   const Lowering low = lowered(t);
   if (!low.why.empty()) return low.why;
-  if (t.type == DType::float32 && (low.a.along_rows() || low.b.along_rows()))
-    return "TF32 operands must be contiguous along the sum, and one lies along the other dimension";
-  const Extents s = shape_of(low);
+  const Extents s = shape_of(t, low);
   if (ceil_div(s.m, int64_t(64)) * ceil_div(s.n, int64_t(64)) * s.batch >= int64_t(1) << 24)
     return "counts tiles in 32 bits; there are too many";
   return "";
@@ -460,7 +466,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   problem.a = low.a.device, problem.b = low.b.device;
   problem.y = output_of(v, task.y, task.alignment, task.has_c, task.has_bias, low.n_limit);
   if (low.phases.size() > 1) {  // not joined: phases limit each digit
-    problem.y.m = v.m, problem.y.y_m = v.y_m;
+    problem.y.m = v.m, problem.y.y_m = v.y_m, problem.y.y_turned = 0;
     divide(problem.y);
   }
   if (splits > 1) {
@@ -510,9 +516,7 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
   for (DType type : {DType::float16, DType::bfloat16, DType::float32})
     for (const Tile& t : kTiles) {
       auto add = [&](Sm90Source a, Sm90Source b) {
-        const bool b_along_rows = b == tile_along_rows || b == pixels_along_rows;
-        if (type == DType::float32 && (a == tile_along_rows || b_along_rows)) return;
-        if (t.n / t.cluster < 64 && b_along_rows) return;
+        if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows)) return;
         all.push_back(kernel_spec(type, type, t, a, b, 2, Activation::identity, false, false));
       };
       if (convolutions) {

@@ -6,7 +6,11 @@
 // loads of b, each loading its part for all.
 //
 // A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where the
-// operand is contiguous along k, else columns of 64 rows. Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
+// operand is contiguous along k, else lines of 128 bytes of rows, kK of them one below another for each kK rows. Shared
+// memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
+//
+// wgmma takes TF32 from shared memory along k only. Where a is contiguous along its rows, the warpgroups read it into
+// registers, in an order that meets no bank twice; where b is, the warps that have nothing to load turn it in place.
 #pragma once
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
@@ -98,7 +102,7 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
   const int32_t (&first_tap)[2], (&first_offset)[3];
   int row, batch, part;
   int image, position[3];                                           // pixels_along_k: of the first row
-  int chunk_channel[kPart / 64 + 1], chunk_tap[kPart / 64 + 1][3];  // pixels_along_rows: of each 64 rows
+  int chunk_channel[kPart / kK + 1], chunk_tap[kPart / kK + 1][3];  // pixels_along_rows: of each kK rows
 
   __device__ Sm90Loader(const TensorMap* m, const Sm90Problem& problem, const Sm90Operand& operand,
                         const int32_t (&tap)[2], const int32_t (&offset)[3], int first_row, int b)
@@ -113,9 +117,9 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
     if constexpr (kSource == Sm90Source::pixels_along_k) sm90_digits(p.positions, uint32_t(row), image, position);
     if constexpr (kSource == Sm90Source::pixels_along_rows)
 #pragma unroll
-      for (int i = 0; i < kPart / 64; ++i) {
-        uint32_t chunk = uint32_t(row) / 64 + i, t = p.channel_blocks.quotient(chunk);
-        chunk_channel[i] = int(chunk - t * p.channel_blocks.divisor) * 64 + batch * o.channels_of_batch;
+      for (int i = 0; i < kPart / kK; ++i) {
+        uint32_t chunk = uint32_t(row) / kK + i, t = p.channel_blocks.quotient(chunk);
+        chunk_channel[i] = int(chunk - t * p.channel_blocks.divisor) * kK + batch * o.channels_of_batch;
         int beyond;
         sm90_digits(p.window, t, beyond, chunk_tap[i]);
         if (beyond) chunk_channel[i] = 1 << 30;  // past the last tap: out of bounds, zeros
@@ -131,9 +135,9 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
       load_box(stage + part * 128, map, barrier, kBlocks, at);
     } else if constexpr (kSource == Sm90Source::tile_along_rows) {
 #pragma unroll
-      for (int i = 0; i < kPart / 64; ++i) {
-        const int at[5] = {row + i * 64, inner_tap, outer_tap, k.channel, batch * o.batch_step};
-        load_box(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, at);
+      for (int i = 0; i < kPart / kK; ++i) {
+        const int at[5] = {row + i * kK, inner_tap, outer_tap, k.channel, batch * o.batch_step};
+        load_box(stage + (part / kK + i) * 128 * kK, map, barrier, kBlocks, at);
       }
     } else if constexpr (kSource == Sm90Source::pixels_along_k) {
       sm90_pixels<kSpatial>(stage + part * 128, map, barrier, kBlocks, o, first_offset,
@@ -142,8 +146,8 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
       int first_image, first[3];
       sm90_digits(p.positions, uint32_t(k.channel), first_image, first);
 #pragma unroll
-      for (int i = 0; i < kPart / 64; ++i)
-        sm90_pixels<kSpatial>(stage + (part / 64 + i) * 128 * kK, map, barrier, kBlocks, o, first_offset,
+      for (int i = 0; i < kPart / kK; ++i)
+        sm90_pixels<kSpatial>(stage + (part / kK + i) * 128 * kK, map, barrier, kBlocks, o, first_offset,
                               chunk_channel[i], first_image, first, chunk_tap[i]);
     }
   }
@@ -155,6 +159,37 @@ __device__ __forceinline__ uint64_t sm90_descriptor(uint32_t address, bool along
   return uint64_t((address & 0x3ffff) >> 4) | columns << 16 | groups << 32 | swizzle_128 << 62;
 }
 
+// Turns 32 lines (k) of 32 floats (rows) into 32 rows of k, by a warp, in place, both swizzled.
+__device__ __forceinline__ void sm90_turn(char* chunk) {
+  const uint32_t lane = threadIdx.x % 32;
+  float v[32];
+#pragma unroll
+  for (uint32_t k = 0; k < 32; ++k)
+    v[k] = *reinterpret_cast<const float*>(chunk + k * 128 + ((lane / 4 ^ k % 8) * 16 + lane % 4 * 4));
+  __syncwarp();
+#pragma unroll
+  for (uint32_t j = 0; j < 8; ++j)
+    *reinterpret_cast<float4*>(chunk + lane * 128 + (j ^ lane % 8) * 16) =
+        make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
+}
+
+// A warp's 32 rows of a from lines of rows, as wgmma takes them from registers: of each lane four neighbouring rows, at
+// sm90_turned_row(), the halves of two blocks of 64.
+__device__ __forceinline__ uint32_t sm90_turned_row() {
+  const uint32_t group = threadIdx.x % 32 / 4;
+  return (group / 2 + group % 2 * 4) * 4;  // so that eight lanes, of two groups and four k, meet no bank twice
+}
+__device__ __forceinline__ void sm90_turned(const char* chunk, int step, uint32_t (&a)[2][4]) {
+  const uint32_t line = threadIdx.x % 4, column = sm90_turned_row() / 4;
+#pragma unroll
+  for (uint32_t half = 0; half < 2; ++half) {  // of eight k
+    const uint32_t k = line + 4 * half;
+    const uint4 v = *reinterpret_cast<const uint4*>(chunk + step * 1024 + k * 128 + (column ^ k) * 16);
+    a[0][2 * half] = v.x, a[0][2 * half + 1] = v.y;
+    a[1][2 * half] = v.z, a[1][2 * half + 1] = v.w;
+  }
+}
+
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, Sm90Source kSourceA,
           Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC>
 __global__ void __launch_bounds__(384, 1)
@@ -164,17 +199,21 @@ __global__ void __launch_bounds__(384, 1)
   constexpr int kBlocksM = kRows / 64;
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
+  constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
+  static_assert(!kTurnA || kBlocksM == 2);
 
-  extern __shared__ uint8_t shared[];
-  __shared__ uint64_t barriers[2 * kStages];
+  extern __shared__ char shared[];
+  __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
   const uint32_t stages = (shared_address(shared) + 1023) & ~1023u;
-  const uint32_t full = shared_address(barriers), empty = full + 8 * kStages;
+  char* const stages_there = shared + (stages - shared_address(shared));
+  const uint32_t full = shared_address(barriers), empty = full + 8 * kStages, turned = empty + 8 * kStages;
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(full + 8 * i, 1);
       barrier_init(empty + 8 * i, kCluster * (kPingPong ? 4 : 8));  // a warp of each block whose loads end here
+      if (kTurnB) barrier_init(turned + 8 * i, kTileN / kK);
     }
     barrier_init_fence();
     prefetch_map(&p.map_a);
@@ -196,7 +235,7 @@ __global__ void __launch_bounds__(384, 1)
   };
 
   if (group == 0) {
-    give_registers<40>();
+    give_registers<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads
     if (threadIdx.x == 0) {
       for (int index = first; index < p.tiles; index += step) {
         const Sm90Tile t = sm90_tile<kCluster>(p, index);
@@ -226,15 +265,33 @@ __global__ void __launch_bounds__(384, 1)
         }
       }
       asm volatile("griddepcontrol.launch_dependents;");
+    } else if (kTurnB && threadIdx.x >= 32) {
+      int chunk = int(threadIdx.x) / 32 - 1;  // each of the three warps takes every third of all
+      for (int index = first; index < p.tiles; index += step) {
+        const Sm90Tile t = sm90_tile<kCluster>(p, index);
+#pragma unroll 1
+        for (int i = t.k_begin; i < t.k_end; ++i, next()) {
+          barrier_wait(full + 8 * stage, parity);
+#pragma unroll 1
+          for (; chunk < kTileN / kK; chunk += 3) {
+            sm90_turn(stages_there + stage * kStageBytes + kBytesA + chunk * (kK * 128));
+            copy_engine_fence();
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) barrier_arrive(turned + 8 * stage);
+          }
+          chunk -= kTileN / kK;
+        }
+      }
     }
   } else {
-    take_registers<232>();
-    const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4;
+    take_registers<kTurnB ? 216 : 232>();
+    const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
     int turn = 0;
     // A barrier's parity tells two neighbouring phases apart, no more: a warpgroup may look at the ring only when the
     // other has taken all its stages. Named barriers 1 and 2 hand the ring over.
     if (kPingPong && mine == 1) hand_over(1);
     float sums[kBlocksM][kTileN / 2];
+    uint32_t a_values[kTurnA ? 4 : 1][2][4];
     auto release = [&](int s) {
       if (threadIdx.x % 32 < kCluster) {
         if constexpr (kCluster > 1) barrier_arrive_at(empty + 8 * s, threadIdx.x % 32);
@@ -256,25 +313,39 @@ __global__ void __launch_bounds__(384, 1)
 #pragma unroll 1
       for (int i = t.k_begin; i < t.k_end; ++i) {
         barrier_wait(full + 8 * stage, parity);
-        const uint32_t at_a = stages + stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128),
-                       at_b = stages + stage * kStageBytes + kBytesA;
-        uint64_t a = sm90_descriptor(at_a, LoaderA::kAlongRows, kK), b = sm90_descriptor(at_b, LoaderB::kAlongRows, kK);
+        if constexpr (kTurnB) barrier_wait(turned + 8 * stage, parity);
+        const uint32_t at_a = stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128),
+                       at_b = stage * kStageBytes + kBytesA;
+        const uint64_t a = sm90_descriptor(stages + at_a, LoaderA::kAlongRows, kK),
+                       b = sm90_descriptor(stages + at_b, LoaderB::kAlongRows && !kTurnB, kK);
         // 32 bytes along k are 32 bytes of a row, or as many lines of 128 bytes.
         constexpr int kStepA = LoaderA::kAlongRows ? kK / 4 * 128 >> 4 : 2,
-                      kStepB = LoaderB::kAlongRows ? kK / 4 * 128 >> 4 : 2;
-#pragma unroll
-        for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
-        wgmma_fence();
-#pragma unroll
-        for (int s = 0; s < 4; ++s)
-#pragma unroll
-          for (int j = 0; j < kBlocksM; ++j)
-            Wgmma<T, kTileN>::template run<LoaderA::kAlongRows, LoaderB::kAlongRows>(
+                      kStepB = LoaderB::kAlongRows && !kTurnB ? kK / 4 * 128 >> 4 : 2;
+        auto multiply = [&](int s, int j) {
+          if constexpr (!kTurnA)
+            Wgmma<T, kTileN>::template run<LoaderA::kAlongRows, LoaderB::kAlongRows && !kTurnB>(
                 sums[j], a + s * kStepA + j * (64 * 128 >> 4), b + s * kStepB, i > t.k_begin || s > 0);
-        wgmma_commit();
-        if (i > t.k_begin) {
-          wgmma_wait<1>();
-          release(before);
+          else Wgmma<T, kTileN>::run(sums[j], a_values[s][j], b + s * kStepB, i > t.k_begin || s > 0);
+        };
+        // Of a in registers half is read while the other half is multiplied.
+        constexpr int kHalves = kTurnA ? 2 : 1;
+#pragma unroll
+        for (int half = 0; half < kHalves; ++half) {
+          constexpr int kSteps = 4 / kHalves;
+          if constexpr (kTurnA)
+#pragma unroll
+            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
+              sm90_turned(stages_there + at_a + warp * (kK * 128), s, a_values[s]);
+#pragma unroll
+          for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
+          wgmma_fence();
+#pragma unroll
+          for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
+#pragma unroll
+            for (int j = 0; j < kBlocksM; ++j) multiply(s, j);
+          wgmma_commit();
+          if (half > 0 || i > t.k_begin) wgmma_wait<1>();
+          if (half == 0 && i > t.k_begin) release(before);
         }
         before = stage;
         next();
@@ -288,9 +359,11 @@ __global__ void __launch_bounds__(384, 1)
       to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
       const GemmEpilogue<T, Y, kActivation, kBias, kC> epilogue(p.y, p.phases[t.phase].part, to, t.batch);
 #pragma unroll
-      for (int j = 0; j < kBlocksM; ++j)
-        epilogue.store(sums[j], uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows) + j * 64 + warp * 16),
-                       uint32_t(t.n * kTileN));
+      for (int j = 0; j < kBlocksM; ++j) {
+        const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows)), n = uint32_t(t.n * kTileN);
+        const uint32_t row = kTurnA ? m + warp * 32 + sm90_turned_row() + j * 2 : m + j * 64 + warp * 16 + lane / 4;
+        epilogue.store(sums[j], row, row + (kTurnA ? 1 : 8), n);
+      }
     }
   }
   if constexpr (kCluster > 1) cluster_sync();  // a block may not end while others arrive at its barriers

@@ -113,6 +113,7 @@ struct GemmOutput {
   int64_t bias_by_row = 0;  // whether the bias goes with m
   // Eight columns from a multiple of eight exist or not as one and are neighbours in y, aligned as a whole; so are two in c.
   int64_t y_vectors = 0, c_pairs = 0;
+  int64_t y_turned = 0;  // 16-bit rows, four by four, are neighbours in y and aligned; columns lie evenly
 };
 
 // The same product with a and b exchanged: y's rows become its columns.

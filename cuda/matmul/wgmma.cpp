@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are no multiples of 16
-// bytes, and those of TF32 that are not contiguous along K, are copied first.
+// bytes, and those of large TF32 products that are not contiguous along K, are copied first.
 #include "cuda/gemm/relaid.h"
 #include "cuda/matmul/engines.h"
 
@@ -23,11 +23,12 @@ struct Wgmma final : RelaidEngine<MatmulProblem> {
       const bool tf32 = d.dtype == DType::float32;
       TensorDesc matrix = d;  // of one batch: how batches lie is the main loop's to judge
       for (int i = 0; i < last - 1; ++i) matrix.shape[i] = 1;
-      if (in_lines(matrix, k) || (!tf32 && in_lines(matrix, other))) return;
+      // Turning TF32 in the main loop takes longer than a copy where it meets many rows of the other operand.
+      const bool copied = tf32 && p.y.shape[k] >= 2048;
+      if (in_lines(matrix, k) || (!copied && in_lines(matrix, other))) return;
       std::vector<int> order;
       for (int i = 0; i < last - 1; ++i) order.push_back(i);
-      // A transpose is the fast copy, but TF32 has no choice.
-      const int inner = tf32 || d.stride[k] != 1 ? k : other;
+      const int inner = tf32 || d.stride[k] != 1 ? k : other;  // a transpose is the fast copy, but not for TF32
       order.push_back(inner == k ? other : k);
       order.push_back(inner);
       r.copy(tensor, data, in_order(d, order));

@@ -18,15 +18,18 @@ struct Tile {
   bool ping_pong;
   int cluster;
 };
-// Two warpgroups of 64 or 128 rows each, 64 to 192 sums a thread; as many stages as 227 KB hold, eight at most.
+// Warpgroups of 64 or 128 rows each, 64 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows are for
+// 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
 constexpr Tile kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
-    {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},  {64, 256, 5, true, 1},
-    {128, 64, 8, true, 1},   {64, 128, 8, true, 1},   {64, 64, 8, true, 1},
+    {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
+    {128, 128, 6, false, 2}, {128, 128, 6, false, 1}, {64, 256, 5, true, 1},   {128, 64, 8, true, 1},
+    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},
 };
 
 std::string text(const Tile& t, int splits) {
   std::string s = cat("tile=", t.m, "x", t.n);
+  if (!t.ping_pong && t.m * t.n == 128 * 128) s += ";shared";
   if (t.cluster > 1) s += cat(";cluster=", t.cluster);
   if (splits > 1) s += cat(";split=", splits);
   return s;
@@ -281,21 +284,26 @@ Lowering lowered(const GemmTask& task) {
   return low;
 }
 
-struct Extents {                                  // what estimates need
-  int64_t m = 0, n = 0, batch = 1, k_blocks = 0;  // over all phases, whose k_blocks are averaged
-  bool phased = false, turned_b = false;
+struct Extents {                                              // what estimates need
+  int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is a phase's; k_blocks are averaged
+  bool turned_b = false;
+  int64_t tiles_m(const Tile& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
 
 Extents shape_of(const GemmTask& task, const Lowering& low) {
   const int64_t phases = int64_t(low.phases.size());
-  return {low.view.m.size * phases, low.view.n.size, low.view.batch.size, ceil_div(low.all_blocks(), phases),
-          phases > 1, task.type == DType::float32 && low.b.along_rows()};
+  return {low.view.m.size,
+          low.view.n.size,
+          low.view.batch.size,
+          phases,
+          ceil_div(low.all_blocks(), phases),
+          task.type == DType::float32 && low.b.along_rows()};
 }
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows is turned on the way, which
 // takes registers; of a they hold two blocks of 64 rows for each warpgroup.
 bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
-  const int rows = t.ping_pong ? t.m : t.m / 2;  // of a warpgroup
+  const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
   return (t.n / t.cluster >= 64 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
          (!turned || !a_along_rows || rows == 128);
@@ -308,7 +316,8 @@ bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, int64_t splits) {
   const double clocks_per_us = 1700, l2_bytes_per_clock = 59;  // of each SM
   const double elements = double(t.m) * t.n;
-  const double multiply = elements / 32 * (t.ping_pong ? 1.29 : 1.03) + 31;
+  const double share = t.ping_pong ? 1.29 : t.m == 192 ? 1.1 : t.m * t.n == 128 * 128 ? 1.06 : 1.03;
+  const double multiply = elements / 32 * share + 31;
   const double load = (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock;
   double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
   // A b that is turned passes shared memory, 128 bytes a clock, three times before each 64 rows of a read it.
@@ -317,7 +326,7 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
       double(ceil_div(s.k_blocks, splits)) * block + (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
   const double end = 91 + elements * (splits > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
   const double each = t.ping_pong ? max_of(main, (main + end) / 2) : main + end;
-  const int64_t tiles_m = ceil_div(s.m, int64_t(t.m) * t.cluster) * t.cluster, tiles_n = ceil_div(s.n, int64_t(t.n));
+  const int64_t tiles_m = s.tiles_m(t), tiles_n = ceil_div(s.n, int64_t(t.n));
   const double rounds =
       double(ceil_div(tiles_m * tiles_n * s.batch * splits, int64_t(d.sm_count / t.cluster * t.cluster)));
   const double on_chip = (rounds * each + (t.ping_pong ? min_of(main, end) : 0) + 947) / clocks_per_us;
@@ -325,7 +334,7 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   // The two overlap, less so where they are equal.
   double us = std::pow(std::pow(on_chip, 3.6) + std::pow(memory, 3.6), 1 / 3.6) + 4.5;
   // The parts of a split k are written and read once, mostly in the L2; and a second launch.
-  if (splits > 1) us += 4.1 + double(splits) * double(s.m) * double(s.n) * double(s.batch) * 8 / 3.3e6;
+  if (splits > 1) us += 4.1 + double(splits) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 3.3e6;
   return us;
 }
 
@@ -341,10 +350,10 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
   std::vector<Choice90> all;
   for (const Tile& t : kTiles) {
     if (!fits(t, task.type, low.a.along_rows(), low.b.along_rows())) continue;
-    const int64_t tiles = ceil_div(s.m, int64_t(t.m)) * ceil_div(s.n, int64_t(t.n)) * s.batch;
-    const int64_t outputs = s.m * s.n * s.batch;
-    const int64_t most =
-        s.phased || outputs >= int64_t(1) << 31 ? 1 : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
+    const int64_t tiles = s.tiles_m(t) * ceil_div(s.n, int64_t(t.n)) * s.batch, outputs = s.m * s.n * s.batch;
+    const int64_t most = s.phases > 1 || outputs >= int64_t(1) << 31
+                             ? 1
+                             : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
     Choice90 best{t, 1, tile_us(task, s, d, t, 1)};
     for (int64_t splits = 2; splits <= most; ++splits)
       if (double us = tile_us(task, s, d, t, splits); us < best.us) best = {t, int(splits), us};
@@ -422,7 +431,7 @@ std::string sm90_why_not(const GemmTask& t, const Device& d) {
   const Lowering low = lowered(t);
   if (!low.why.empty()) return low.why;
   const Extents s = shape_of(t, low);
-  if (ceil_div(s.m, int64_t(64)) * ceil_div(s.n, int64_t(64)) * s.batch >= int64_t(1) << 24)
+  if (s.phases * ceil_div(s.m, int64_t(64)) * ceil_div(s.n, int64_t(64)) * s.batch >= int64_t(1) << 24)
     return "counts tiles in 32 bits; there are too many";
   return "";
 }
@@ -502,7 +511,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
       kernel_spec(task.type, split ? DType::float32 : task.y, tile, low.a.source, low.b.source, low.spatial,
                   split ? Activation::identity : task.activation, !split && task.has_bias, !split && task.has_c),
       plan->device, int(smem_bytes(tile)));
-  plan->config.block = {384};
+  plan->config.block = {unsigned(128 + 128 * sm90_warpgroups(tile.m))};
   plan->config.programmatic = true;
   plan->config.cluster = {unsigned(tile.cluster)};
   plan->config.smem_bytes = smem_bytes(tile);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tensor-core main loop of sm_90a: TMA brings tiles of both operands into a ring of stages in shared memory, one
-// thread issuing; two warpgroups multiply them by wgmma with sums in registers and store through GemmEpilogue.
-// Blocks are persistent. kPingPong: each warpgroup has tiles of its own, so that one stores while the other multiplies;
-// otherwise the two halve a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares what it
+// thread issuing; two or three warpgroups multiply them by wgmma with sums in registers and store through GemmEpilogue.
+// Blocks are persistent. kPingPong: each of two warpgroups has tiles of its own, so that one stores while the other
+// multiplies; otherwise they share a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares what it
 // loads of b, each loading its part for all.
 //
 // A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where the
@@ -192,15 +192,15 @@ __device__ __forceinline__ void sm90_turned(const char* chunk, int step, uint32_
 
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, Sm90Source kSourceA,
           Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC>
-__global__ void __launch_bounds__(384, 1)
+__global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
   constexpr int kK = 128 / sizeof(T), kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
-  constexpr int kRows = kPingPong ? kTileM : kTileM / 2;  // of a warpgroup
+  constexpr int kWarpgroups = sm90_warpgroups(kTileM), kRows = kPingPong ? kTileM : kTileM / kWarpgroups;
   constexpr int kBlocksM = kRows / 64;
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
-  static_assert(!kTurnA || kBlocksM == 2);
+  static_assert(kBlocksM * 64 == kRows && (!kTurnA || kBlocksM == 2));
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
@@ -212,7 +212,8 @@ __global__ void __launch_bounds__(384, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(full + 8 * i, 1);
-      barrier_init(empty + 8 * i, kCluster * (kPingPong ? 4 : 8));  // a warp of each block whose loads end here
+      // A warp of each block whose loads end here arrives.
+      barrier_init(empty + 8 * i, kCluster * 4 * (kPingPong ? 1 : kWarpgroups));
       if (kTurnB) barrier_init(turned + 8 * i, kTileN / kK);
     }
     barrier_init_fence();
@@ -235,7 +236,7 @@ __global__ void __launch_bounds__(384, 1)
   };
 
   if (group == 0) {
-    give_registers<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads
+    give_registers<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
     if (threadIdx.x == 0) {
       for (int index = first; index < p.tiles; index += step) {
         const Sm90Tile t = sm90_tile<kCluster>(p, index);
@@ -284,7 +285,7 @@ __global__ void __launch_bounds__(384, 1)
       }
     }
   } else {
-    take_registers<kTurnB ? 216 : 232>();
+    take_registers<kWarpgroups == 3 ? kTurnB ? 144 : 152 : kTurnB ? 216 : 232>();
     const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
     int turn = 0;
     // A barrier's parity tells two neighbouring phases apart, no more: a warpgroup may look at the ring only when the

@@ -32,6 +32,9 @@ struct Sm90Phase {
   int32_t a_offset[3]{}, b_offset[3]{};  // pixels: the first tap's offset
 };
 
+// That multiply, of a tile of so many rows.
+MINIDNN_HD constexpr int sm90_warpgroups(int rows) { return rows == 192 ? 3 : 2; }
+
 constexpr int kSm90Phases = 8;  // of one launch
 
 struct Sm90Problem {

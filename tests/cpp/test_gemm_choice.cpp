@@ -72,12 +72,17 @@ int main() {
   check(matmul(4096, 4096, 4096, DType::float32), "cuda.matmul.wgmma", {"tile=128x256", "tile=128x256;cluster=2"});
   check(conv(forward, 64, 56, 64, 1, 1), "cuda.conv.wgmma", {"tile=128x64"});
   check(conv(backward_filter, 64, 56, 64, 1, 1), "cuda.conv.wgmma", {});
-  check(conv(forward, 128, 28, 128, 3, 1), "cuda.conv.wgmma", {"tile=128x128"});
+  check(conv(forward, 128, 28, 128, 3, 1), "cuda.conv.wgmma", {"tile=128x128", "tile=192x128"});
   check(conv(backward_data, 128, 56, 128, 3, 2), "cuda.conv.wgmma", {});
-  check(conv(forward, 256, 14, 256, 3, 1), "cuda.conv.wgmma", {"tile=128x256", "tile=256x128", "tile=64x128"});
-  check(conv(forward, 512, 7, 512, 3, 1), "cuda.conv.wgmma", {"tile=64x256", "tile=128x128"});
+  check(conv(forward, 256, 14, 256, 3, 1), "cuda.conv.wgmma", {"tile=192x128"});
+  check(conv(forward, 512, 7, 512, 3, 1), "cuda.conv.wgmma", {"tile=128x128;shared"});
   check(conv(forward, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {});
   check(conv(backward_data, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {});
+  check(conv(forward, 3, 224, 64, 7, 2), "cuda.conv.mma", {});
+  check(conv(backward_filter, 3, 224, 64, 7, 2), "cuda.conv.wgmma_taps", {});
+  check(conv(backward_filter, 3, 224, 64, 7, 2, DType::float32), "cuda.conv.wgmma_taps", {});
+  check(matmul(16384, 64, 64), "cuda.matmul.mma", {});
+  check(conv(backward_filter, 128, 28, 512, 1, 1), "cuda.conv.wgmma", {});
   // NCHW goes through a copy.
   for (ConvDirection d : {forward, backward_data, backward_filter})
     check(conv(d, 1024, 14, 256, 1, 1, DType::float16, Layout::channels_first), "cuda.conv.wgmma", {});

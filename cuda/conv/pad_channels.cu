@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// An image with a margin of zeros and channels rounded up to kChannels, side by side: a pixel a thread, whatever strides it
+// is read with. Reads and writes everything once. T is an integer of the elements' size.
+#include "cuda/conv/pad_channels.h"
+
+namespace minidnn {
+
+template <class T, int kChannels>
+__global__ void __launch_bounds__(256) conv_pad_channels(const __grid_constant__ PadChannels p, const T* x, T* out) {
+  struct alignas(kChannels * sizeof(T)) Pixel {
+    T channel[kChannels];
+  };
+  const int64_t i = int64_t(blockIdx.x) * 256 + threadIdx.x;
+  if (i >= p.pixels) return;
+  const uint32_t line = p.columns.quotient(uint32_t(i)), image = p.rows.quotient(line);
+  const int32_t row = int32_t(line - image * p.rows.divisor) - p.before[0],
+                column = int32_t(uint32_t(i) - line * p.columns.divisor) - p.before[1];
+  const bool inside = uint32_t(row) < uint32_t(p.size[0]) && uint32_t(column) < uint32_t(p.size[1]);
+  const T* from = x + image * p.image + row * p.row + column * p.column;
+  Pixel pixel;
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) pixel.channel[c] = inside && c < p.channels ? from[c * p.channel] : T(0);
+  reinterpret_cast<Pixel*>(out)[i] = pixel;
+}
+
+}  // namespace minidnn

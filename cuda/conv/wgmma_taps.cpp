@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.wgmma_taps: images of up to eight channels, as first layers have them, by the tensor-core main loop of sm_90a
+// (cuda/gemm/sm90.cuh). x is copied once, with its padding and channels rounded up, so that the taps of a window's line lie
+// side by side: they are the channels of an image whose windows are one tap wide and whose columns overlap.
+#include "cpp/engine/roofline.h"
+#include "cpp/transform/transform.h"
+#include "cuda/conv/engines.h"
+#include "cuda/conv/pad_channels.h"
+#include "cuda/gemm/sm90_host.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kMostChannels = 8;
+
+// A copy of x or of filters: [outer][rows][columns][channels].
+struct Padded {
+  TensorDesc x;  // what is copied
+  int64_t rows = 0, columns = 0, channels = 0, before[2]{};
+
+  size_t bytes() const {
+    const int64_t all = x.shape[0] * rows * columns * channels * int64_t(itemsize(x.dtype));
+    return size_t(ceil_div(all, int64_t(256)) * 256);
+  }
+  PadChannels parameters() const {
+    PadChannels p;
+    p.pixels = x.shape[0] * rows * columns;
+    p.rows = Divisor(rows), p.columns = Divisor(columns);
+    for (int i = 0; i < 2; ++i) p.before[i] = int32_t(before[i]), p.size[i] = int32_t(x.shape[2 + i]);
+    p.channels = int32_t(x.shape[1]);
+    p.image = x.stride[0], p.channel = x.stride[1], p.row = x.stride[2], p.column = x.stride[3];
+    return p;
+  }
+  KernelSpec kernel() const { return kernel_for(x.dtype, channels); }
+  static KernelSpec kernel_for(DType type, int64_t channels) {
+    return {"cuda/conv/pad_channels.cu",
+            cat("minidnn::conv_pad_channels<uint", 8 * itemsize(type), "_t, ", channels, ">")};
+  }
+};
+
+struct Taps {
+  Padded x, w;
+  ConvProblem problem;         // over the copies
+  TransformProblem filters{};  // from the copy's order to dw
+
+  explicit Taps(const ConvProblem& p) : problem(p) {
+    const int64_t item = int64_t(itemsize(p.x.dtype)), taps = p.w.shape[3], step = p.spatial.stride[1];
+    int64_t channels = 4;  // of a pixel, so that neighbouring windows begin at multiples of 16 bytes
+    while (channels < p.x.shape[1] || step * channels * item % 16) channels *= 2;
+    auto columns_of = [&](int64_t least) {
+      return ceil_div(least * channels * item, int64_t(16)) * 16 / channels / item;
+    };
+    x.x = p.x, x.channels = channels;
+    x.rows = (p.y.shape[2] - 1) * p.spatial.stride[0] + (p.w.shape[2] - 1) * p.spatial.dilation[0] + 1;
+    x.columns = columns_of((p.y.shape[3] - 1) * step + taps);
+    x.before[0] = p.spatial.before[0], x.before[1] = p.spatial.before[1];
+    w.x = p.w, w.rows = p.w.shape[2], w.columns = columns_of(taps), w.channels = channels;
+
+    const int64_t x_line = x.columns * channels, w_line = w.columns * channels;
+    problem.x.shape[1] = problem.w.shape[1] = taps * channels;
+    problem.x.shape[2] = x.rows, problem.x.shape[3] = p.y.shape[3];
+    const int64_t x_strides[] = {x.rows * x_line, 1, x_line, step * channels};
+    const int64_t w_strides[] = {w.rows * w_line, 1, w_line, w_line};
+    std::ranges::copy(x_strides, problem.x.stride);
+    std::ranges::copy(w_strides, problem.w.stride);
+    problem.w.shape[3] = 1;
+    problem.spatial.stride[1] = problem.spatial.dilation[1] = 1;
+    for (int i = 0; i < 2; ++i) problem.spatial.before[i] = problem.spatial.after[i] = 0;
+    filters.x = filters.y = p.w;
+    const int64_t dw_strides[] = {w.rows * w_line, 1, w_line, channels};
+    std::ranges::copy(dw_strides, filters.x.stride);
+  }
+
+  GemmTask task() const {
+    GemmTask t = gemm_task(problem);
+    t.bytes = double(x.bytes()) + double(problem.y.numel()) * double(itemsize(problem.y.dtype));
+    return t;
+  }
+  size_t copies() const { return x.bytes() + w.bytes(); }
+};
+
+struct WgmmaTaps final : Engine<ConvProblem> {
+  std::string name() const override { return "cuda.conv.wgmma_taps"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const ConvProblem& p, const Device& d) const override {
+    if (p.direction != ConvDirection::forward && p.direction != ConvDirection::backward_filter)
+      return "computes y and dw";
+    if (p.ieee && operand_dtype(p) == DType::float32) return "multiplies float32 as TF32, and math='ieee' forbids it";
+    if (p.x.rank != 4) return cat("slides over two spatial dimensions; x has ", p.x.rank - 2);
+    if (p.groups != 1) return cat("computes one group; there are ", p.groups);
+    if (p.x.shape[1] > kMostChannels) return cat("is for ", kMostChannels, " channels at most; x has ", p.x.shape[1]);
+    if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
+    if (itemsize(p.x.dtype) > 4) return "tensor cores multiply float64 in no engine of ours";
+    if (p.flip) return "reads windows forwards; mode='convolution' reads them backwards";
+    if (p.w.shape[3] > 1 && p.spatial.dilation[1] != 1) return "needs the taps of a line side by side: dilation 1";
+    const Taps t(p);
+    for (const Padded* copy : {&t.x, &t.w})
+      for (int64_t size : {copy->x.shape[0] * copy->rows * copy->columns, copy->before[0], copy->before[1]})
+        if (size >= int64_t(1) << 31) return "counts pixels in 31 bits, and there are too many";
+    return sm90_why_not(t.task(), d);
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    const Taps t(p);
+    const double read = double(p.x.numel()) * double(itemsize(p.x.dtype));
+    // Measured on an H100: a multiprocessor's TMA brings a line of a window in 8 to 12 clocks (docs/measured_facts.md).
+    const double lines = double(p.y.numel() / p.y.shape[1]) * double(p.w.shape[2]);
+    double us = std::max(sm90_estimate_us(t.task(), d), lines / d.sm_count * (is_forward(p) ? 12 : 8) / 1700);
+    us += roofline_us(0, read + double(t.x.bytes()), d, 0.7);
+    us += is_forward(p) ? 3 : choose_on(d, t.filters).estimate_us;  // 3: of filters
+    return us;
+  }
+  std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
+    return sm90_configs(Taps(p).task(), d);
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device&, const Config& config) const override {
+    const Taps t(p);
+    return t.copies() + sm90_workspace_bytes(t.task(), config);
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
+    struct Steps {
+      Taps taps;
+      std::shared_ptr<const cuda::Kernel> pad_x, pad_w;
+      std::unique_ptr<GemmPlan> product;
+      std::shared_ptr<const Plan<TransformProblem>> filters;
+    };
+    auto steps = std::make_shared<Steps>(Taps(p));
+    const Taps& t = steps->taps;
+    const bool forward = is_forward(p);
+    steps->pad_x = cuda::load_kernel(t.x.kernel(), d.place.index);
+    if (forward) steps->pad_w = cuda::load_kernel(t.w.kernel(), d.place.index);
+    else steps->filters = plan_on(d, t.filters).plan;
+    steps->product = sm90_plan(t.task(), d, config);
+    return make_plan<ConvProblem>([steps, forward](const ConvArgs& args, void* workspace, Stream stream) {
+      const Taps& taps = steps->taps;
+      char* const x = static_cast<char*>(workspace);
+      char* const w = x + taps.x.bytes();
+      auto pad = [&](const cuda::Kernel& kernel, const Padded& copy, const void* from, void* to) {
+        cuda::LaunchConfig launch;
+        const PadChannels parameters = copy.parameters();
+        launch.block = {256}, launch.grid = {unsigned(ceil_div(parameters.pixels, int64_t(256)))};
+        launch.stream = stream;
+        cuda::launch(kernel, launch, parameters, from, to);
+      };
+      ConvArgs now = args;
+      now.x = x;
+      pad(*steps->pad_x, taps.x, args.x, x);
+      if (forward) {
+        pad(*steps->pad_w, taps.w, args.w, w);
+        now.w = w;
+      } else now.out = w;
+      steps->product->run(gemm_args(taps.problem, now), w + taps.w.bytes(), stream);
+      if (!forward) steps->filters->run({w, args.out}, nullptr, stream);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType type : {DType::float16, DType::float32})
+      for (int64_t channels : {4, 8}) all.push_back(Padded::kernel_for(type, channels));
+    return all;
+  }
+
+ private:
+  static bool is_forward(const ConvProblem& p) { return p.direction == ConvDirection::forward; }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_wgmma_taps() {
+  static const WgmmaTaps engine;
+  return engine;
+}
+
+}  // namespace minidnn

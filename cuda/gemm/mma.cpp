@@ -63,26 +63,24 @@ int64_t blocks_of(const Tile& t, const GemmView& v) {
   return ceil_div(v.m.size, int64_t(t.m)) * ceil_div(v.n.size, int64_t(t.n)) * v.batch.size;
 }
 
-// What a block costs, in clocks; guesses from a few measurements on an H100 until more are made.
+// What a block costs, in clocks, as measured on an H100 (docs/measured_facts.md).
 struct BlockClocks {
   double slice, slice_alone, end, end_alone;
 
   BlockClocks(const Tile& t, const MmaViews& v, MmaProducts products, int64_t out_bytes) {
-    // Of an SM: the longest of what tensor cores (mma.sync m16n8 over 32 bytes of k in 8 clocks, on each of four),
-    // shared memory, L2 (46 bytes a clock) and the threads that fetch narrow vectors need, and a tenth of what memory
-    // does, as nothing overlaps entirely.
+    // Of an SM: the longest of what tensor cores, shared memory, L2 (46 bytes a clock) and the threads that fetch narrow
+    // vectors need, and a tenth of what memory does, as nothing overlaps entirely. mma.sync over 64 bytes of k could do
+    // m n / 32; its operands come from shared memory by words in float32, and by narrow vectors there.
     const double times = products == MmaProducts::three ? 3 : 1, warps = t.threads() / 32;
     const double warp_m = double(t.m) / t.warps_m, warp_n = double(t.n) / t.warps_n;
-    const double multiply = double(t.m) * t.n / 32 * times;
+    const double multiply = double(t.m) * t.n / (!v.wide ? 8.3 : v.element == 4 ? 14 : 19) * times;
     const double shared = (warps * (warp_m + warp_n) + t.m + t.n) * kSliceBytes / 128;
     const double l2 = double(t.m + t.n) * kSliceBytes / 46;
     double fetch = 0;
     for (auto [rows, width] : {std::pair(t.m, v.phases.front().a.width), std::pair(t.n, v.phases.front().b.width)})
-      fetch += double(rows) * kSliceBytes / width / 32 * (width == 2 ? 3.5 : 2);
+      fetch += double(rows) * kSliceBytes / width / 32 * (v.wide ? 2 : 8.5);
     slice = max_of(max_of(multiply, shared), max_of(l2, fetch)) + 0.1 * (shared + l2);
-    // Alone on an SM: one warp's products, and waiting.
-    const bool tables = v.phases.front().a.table || v.phases.front().b.table;
-    slice_alone = max_of(slice, warp_m * warp_n / 8 * times + (tables ? 400 : 250));
+    slice_alone = max_of(slice, 1000.0);  // alone on an SM a block waits for memory
     end = double(t.m) * t.n * double(out_bytes) / 24 + 300, end_alone = end + 1000;
   }
 };
@@ -103,10 +101,10 @@ double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProd
   const double round =
       kStart + slices * max_of(block.slice_alone, at_once * block.slice) + max_of(block.end_alone, at_once * block.end);
   double us = std::ceil(per_sm / max_of(at_once, 1.0)) * round / kClocksPerUs;
-  us = max_of(us, task.bytes / (0.75 * d.copy_gb_s * 1e3));
+  us = max_of(us, task.bytes / (0.65 * d.copy_gb_s * 1e3));
   if (splits > 1) {  // sums are written and read, mostly in the L2, at about twice the rate of memory
     const GemmView& view = v.views.front();
-    us += 3 + double(splits) * double(view.m.size) * double(view.n.size) * double(view.batch.size) * 8 /
+    us += 7 + double(splits) * double(view.m.size) * double(view.n.size) * double(view.batch.size) * 8 /
                   (2 * d.copy_gb_s * 1e3);
   }
   return us + 3;

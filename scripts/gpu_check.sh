@@ -41,13 +41,13 @@ step info python3 -m pyminidnn info
 [ "$tests" = none ] || step compile python3 -m pyminidnn compile --arch "${ARCH:-sm_90a}"
 # Options are one word each here, and split as a shell would: --tests "-m gpu -k 'conv and not big'"
 eval "test_options=($tests) sanitize_options=($sanitize)"
-# The tests in eight processes, each with its share of them: what they wait for is mostly kernels being compiled.
+# The tests in twelve processes, each with its share of them: what they wait for is mostly kernels being compiled.
 in_shares() {
   local pytest=(python3 -m pytest -c ../pyproject.toml --rootdir ..) folder share pids=() rc=0
   folder=$(mktemp -d)
   "${pytest[@]}" --collect-only -q "$@" | sed -n 's|^tests/\(.*::\)|\1|p' > "$folder/ids" || { echo "no tests"; return 1; }
-  split -n r/8 "$folder/ids" "$folder/share."
-  for share in "$folder"/share.*; do "${pytest[@]}" -q "@$share" > "$share.log" 2>&1 & pids+=($!); done
+  split -n r/12 "$folder/ids" "$folder/share."
+  for share in "$folder"/share.*; do timeout 300 "${pytest[@]}" -q "@$share" > "$share.log" 2>&1 & pids+=($!); done
   for share in "${pids[@]}"; do wait "$share" || rc=1; done
   cat "$folder"/share.*.log >> "$out/log.txt"
   grep -h -E "^(FAILED|ERROR|E  )|passed|failed|Fatal" "$folder"/share.*.log

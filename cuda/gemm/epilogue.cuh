@@ -191,7 +191,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
 
   // 16-bit rows are neighbours in memory and columns lie evenly, as in NCHW: of each 16 rows from m and eight columns two
   // matrices are transposed, so that a lane has four rows of a column, and four lanes a sector of 32 bytes.
-  template <int kCount> __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m, uint32_t n) const {
+  template <int kCount> __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m,
+                                                                     uint32_t n) const {
     if constexpr (sizeof(Y) == 2) {
       const uint32_t lane = threadIdx.x % 32;
       const Row four = row(m + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4), none[2] = {};

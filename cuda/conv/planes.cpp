@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.planes: true float32 without tensor cores, from planes in shared memory; meant for the few channels of a first
 // layer, where a matrix product's tiles would be mostly padding. A depthwise or grouped problem has an engine of its own.
-// Floor on an H100 of 3 -> 64 channels, 3x3, 32 x 224 x 224: 137 us to write y, 109 of products at 51 TFLOP/s; expected
-// are 165.
+// Floor on an H100 of 3 -> 64 channels, 3x3, 32 x 224 x 224: 137 us to write y, 109 of products at 51 TFLOP/s; measured are
+// 224, 343 for dx and 240 for dw.
 #include "cuda/conv/engines.h"
 #include "cuda/conv/stencil_host.h"
 

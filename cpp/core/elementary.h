@@ -184,7 +184,10 @@ template <class V> struct Normal {
   V cdf, density;
 };
 template <class V> MINIDNN_HD Normal<V> normal(V x) {
-  V e = exp_of_negative(-0.5f * x * x), u = 1.0f / (magnitude(x) + 3.0f) - 0.1875f;
+  V e = exp_of_negative(-0.5f * x * x), a = at_most(magnitude(x), 15.0f);
+  V sum = a + 3.0f, v = 1.0f / sum;
+  V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));  // v's errors count twice
+  V u = v * rest + (v - 0.1875f);
   V p = -0x1.0c195ep+9f * u + 0x1.71cc54p+6f;
   p = p * u + 0x1.dae172p+6f;
   p = p * u - 0x1.e15e22p+4f;

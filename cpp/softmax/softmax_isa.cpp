@@ -246,34 +246,109 @@ void backward_few(const T* y, const T* dy, T* dx, int64_t rows, int64_t cols, bo
   });
 }
 
-// ---- strips: lanes run across rows that lie beside each other, `width` of them, a whole number of steps
+// ---- strips: lanes run across rows that lie beside each other, n columns of them, a whole number of steps
 
 constexpr int kPlain = 8;  // rows added plainly before the sums take them
 
-struct Across {  // a number for each column of a strip
+// A number for each column. Where T is bfloat16, those of even columns lie before those of odd ones: two are in a word.
+struct Across {
   alignas(64) float at[kRun];
 };
 
-void take_largest(const float* x, float* largest, int64_t n) {
+// number[j] = f(number[j], a[j], b[j])
+template <class F>
+inline __attribute__((always_inline)) void fold(float* number, const float* a, const float* b, int64_t n, F f) {
   n &= -kStep;
-  for (int64_t j = 0; j < n; ++j) largest[j] = largest[j] > x[j] ? largest[j] : x[j];  // a NaN comes back in the sum
+  for (int64_t j = 0; j < n; ++j) number[j] = f(number[j], a[j], b[j]);
 }
-void exponentials(const float* x, const float* largest, float* e, float* sum, int64_t n) {
-  n &= -kStep;
-#pragma GCC ivdep  // e is x or apart from it
-  for (int64_t j = 0; j < n; ++j) {
-    float v = maths::exp_of_negative(x[j] - largest[j]);
-    e[j] = v;
-    sum[j] += v;
+template <class F>
+inline __attribute__((always_inline)) void fold(float* number, const bfloat16* a, const bfloat16* b, int64_t n, F f) {
+  auto as = reinterpret_cast<const Two*>(a), bs = reinterpret_cast<const Two*>(b);
+  const int64_t half = (n & -kStep) / 2;
+  float* odd = number + half;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < half; ++j) {
+    const uint32_t x = as[j], y = bs[j];
+    number[j] = f(number[j], detail::float_of(x << 16), detail::float_of(y << 16));
+    odd[j] = f(odd[j], detail::float_of(x & 0xffff0000), detail::float_of(y & 0xffff0000));
   }
 }
-void add_products(const float* a, const float* b, float* sum, int64_t n) {
-  n &= -kStep;
-  for (int64_t j = 0; j < n; ++j) sum[j] += a[j] * b[j];
+template <class F>
+inline __attribute__((always_inline)) void fold(float* number, const float16* a, const float16* b, int64_t n, F f) {
+  Across as, bs;
+  widen<Order::memory>(a, as.at, n);
+  if (b != a) widen<Order::memory>(b, bs.at, n);
+  fold(number, as.at, b != a ? bs.at : as.at, n, f);
 }
-void add_plainly(const float* a, float* sum, int64_t n) {
+// out[j] = f(a[j], b[j], number[j], other[j])
+template <class F>
+inline __attribute__((always_inline)) void each_column(const float* a, const float* b, const float* number,
+                                                       const float* other, float* out, int64_t n, F f) {
   n &= -kStep;
-  for (int64_t j = 0; j < n; ++j) sum[j] += a[j];
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; ++j) out[j] = f(a[j], b[j], number[j], other[j]);
+}
+template <class F>
+inline __attribute__((always_inline)) void each_column(const bfloat16* a, const bfloat16* b, const float* number,
+                                                       const float* other, bfloat16* out, int64_t n, F f) {
+  auto as = reinterpret_cast<const Two*>(a), bs = reinterpret_cast<const Two*>(b);
+  auto outs = reinterpret_cast<Two*>(out);
+  const int64_t half = (n & -kStep) / 2;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < half; ++j) {
+    const uint32_t x = as[j], y = bs[j];
+    const float even = f(detail::float_of(x << 16), detail::float_of(y << 16), number[j], other[j]);
+    const float odd =
+        f(detail::float_of(x & 0xffff0000), detail::float_of(y & 0xffff0000), number[half + j], other[half + j]);
+    outs[j] = nearest_bfloat16(even) >> 16 | (nearest_bfloat16(odd) & 0xffff0000);
+  }
+}
+template <class F>
+inline __attribute__((always_inline)) void each_column(const float16* a, const float16* b, const float* number,
+                                                       const float* other, float16* out, int64_t n, F f) {
+  Across as, bs;
+  widen<Order::memory>(a, as.at, n);
+  if (b != a) widen<Order::memory>(b, bs.at, n);
+  each_column(as.at, b != a ? bs.at : as.at, number, other, as.at, n, f);
+  narrow<Order::memory>(as.at, out, n);
+}
+// out[j] = e[j] number[j], e being in the order of numbers
+void scale_columns(const float* e, const float* number, float* out, int64_t n) {
+  n &= -kStep;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; ++j) out[j] = e[j] * number[j];
+}
+void scale_columns(const float* e, const float* number, bfloat16* out, int64_t n) {
+  auto outs = reinterpret_cast<Two*>(out);
+  const int64_t half = (n & -kStep) / 2;
+  for (int64_t j = 0; j < half; ++j)
+    outs[j] =
+        nearest_bfloat16(e[j] * number[j]) >> 16 | (nearest_bfloat16(e[half + j] * number[half + j]) & 0xffff0000);
+}
+void scale_columns(const float* e, const float* number, float16* out, int64_t n) {
+  Across products;
+  scale_columns(e, number, products.at, n);
+  narrow<Order::memory>(products.at, out, n);
+}
+
+// e[j] = exp(x[j] - largest[j]), in the order of numbers, and the sum of them.
+void add_exponentials(const float* x, const float* largest, float* e, float* sum, int64_t n) {
+  n &= -kStep;
+#pragma GCC ivdep  // e is x or apart from it
+  for (int64_t j = 0; j < n; ++j) sum[j] += e[j] = maths::exp_of_negative(x[j] - largest[j]);
+}
+void add_exponentials(const bfloat16* x, const float* largest, float* e, float* sum, int64_t n) {
+  auto xs = reinterpret_cast<const Two*>(x);
+  const int64_t half = (n & -kStep) / 2;
+  for (int64_t j = 0; j < half; ++j) {
+    e[j] = detail::float_of(xs[j] << 16);
+    e[half + j] = detail::float_of(xs[j] & 0xffff0000);
+  }
+  add_exponentials(e, largest, e, sum, n);
+}
+void add_exponentials(const float16* x, const float* largest, float* e, float* sum, int64_t n) {
+  widen<Order::memory>(x, e, n);
+  add_exponentials(e, largest, e, sum, n);
 }
 void add_carefully(float* few, float* sum, float* lost, int64_t n) {
   n &= -kStep;
@@ -294,73 +369,82 @@ inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Acr
     add(c, few.at);
     if (c % kPlain == kPlain - 1 || c == cols - 1) add_carefully(few.at, sum.at, lost.at, n);
   }
-  add_plainly(lost.at, sum.at, n);
+  for (int64_t j = 0; j < n; ++j) sum.at[j] += lost.at[j];
 }
 
-void log_of_sums(float* sum, int64_t n) {
-  n &= -kStep;
-  for (int64_t j = 0; j < n; ++j) sum[j] = maths::log(sum[j]);
-}
-void inverse_of_sums(float* sum, int64_t n) {
-  n &= -kStep;
-  for (int64_t j = 0; j < n; ++j) sum[j] = 1.0f / sum[j];
-}
-void shift_columns(const float* x, const float* largest, const float* log_sum, float* y, int64_t n) {
-  n &= -kStep;
-#pragma GCC ivdep
-  for (int64_t j = 0; j < n; ++j) y[j] = (x[j] - largest[j]) - log_sum[j];
-}
-void scale_columns(const float* e, const float* factor, float* y, int64_t n) {
-  n &= -kStep;
-#pragma GCC ivdep
-  for (int64_t j = 0; j < n; ++j) y[j] = e[j] * factor[j];
-}
-void column_gradients(const float* y, const float* dy, const float* sum, float* dx, int64_t n) {
-  n &= -kStep;
-#pragma GCC ivdep
-  for (int64_t j = 0; j < n; ++j) dx[j] = y[j] * (dy[j] - sum[j]);
-}
-void log_column_gradients(const float* y, const float* dy, const float* sum, float* dx, int64_t n) {
-  n &= -kStep;
-#pragma GCC ivdep
-  for (int64_t j = 0; j < n; ++j) dx[j] = dy[j] - maths::exp(y[j]) * sum[j];
+// The rows of a strip of `width` columns, `pitch` elements apart, read by whole steps. What lies behind a row may be read
+// too, up to `end`, as long as nobody writes there.
+template <class T> struct Strip {
+  const T* first;
+  int64_t pitch, width;
+  const T* end;
+  T copy[kRun] = {};
+
+  const T* row(int64_t c) {
+    const T* at = first + c * pitch;
+    if (width % kStep == 0 || end - at >= whole_steps(width)) return at;
+    __builtin_memcpy(copy, at, size_t(width) * sizeof(T));
+    return copy;
+  }
+};
+// Calls make(where a row's result is to be put, by whole steps) and sees that only `width` elements of it arrive.
+template <class T, class Make>
+inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool past_caches, Make make) {
+  if (width % kStep == 0 && !past_caches) return make(to);
+  alignas(64) T results[kRun];
+  make(results);
+  copy_run(results, to, width, past_caches);
 }
 
-// A strip of `width` columns; its rows begin `pitch` elements apart. `room` holds the exponentials.
+// `room` holds the exponentials.
 template <class T>
-void forward_strip(const T* x, T* y, int64_t cols, int64_t width, int64_t pitch, bool log, bool past_caches,
-                   float* room) {
-  const int64_t n = whole_steps(width);
-  Across largest, sum, xs;
-  auto row = [&](int64_t c) { return read_run<Order::lanes>(x + c * pitch, xs.at, width); };
+void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, bool past_caches, float* room) {
+  const int64_t n = whole_steps(x.width);
+  Across largest, sum;
   for (float& v : largest.at) v = -INFINITY;
-  for (int64_t c = 0; c < cols; ++c) take_largest(row(c), largest.at, n);
+  auto larger = [](float so_far, float x, float) __attribute__((always_inline)) {
+    return so_far > x ? so_far : x;  // a NaN comes back in the sum
+  };
+  for (int64_t c = 0; c < cols; ++c) fold(largest.at, x.row(c), x.row(c), n, larger);
   sum_rows(cols, n, sum, [&](int64_t c, float* few) {
     Across unused;
-    exponentials(row(c), largest.at, log ? unused.at : room + c * n, few, n);
+    float* e = log ? unused.at : room + c * n;
+    add_exponentials(x.row(c), largest.at, e, few, n);
   });
-  if (log) log_of_sums(sum.at, n);
-  else inverse_of_sums(sum.at, n);
+  if (log)
+    for (int64_t j = 0; j < n; ++j) sum.at[j] = maths::log(sum.at[j]);
+  else
+    for (int64_t j = 0; j < n; ++j) sum.at[j] = 1.0f / sum.at[j];
   for (int64_t c = 0; c < cols; ++c)
-    write_all<Order::lanes>(y + c * pitch, width, past_caches, [&](int64_t, int64_t, float* out) {
-      if (log) shift_columns(row(c), largest.at, sum.at, out, n);
-      else scale_columns(room + c * n, sum.at, out, n);
+    write_row(y + c * x.pitch, x.width, past_caches, [&](T* to) {
+      if (log)
+        each_column(x.row(c), x.row(c), largest.at, sum.at, to, n,
+                    [](float x, float, float most, float log_sum)
+                        __attribute__((always_inline)) { return (x - most) - log_sum; });
+      else scale_columns(room + c * n, sum.at, to, n);
     });
 }
 template <class T>
-void backward_strip(const T* y, const T* dy, T* dx, int64_t cols, int64_t width, int64_t pitch, bool log,
-                    bool past_caches) {
-  const int64_t n = whole_steps(width);
-  Across sum, ys, dys;
-  auto row = [&](int64_t c) { return read_run<Order::lanes>(y + c * pitch, ys.at, width); };
-  auto gradients = [&](int64_t c) { return read_run<Order::lanes>(dy + c * pitch, dys.at, width); };
+void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, bool past_caches) {
+  const int64_t n = whole_steps(y.width);
+  Across sum;
   sum_rows(cols, n, sum, [&](int64_t c, float* few) {
-    if (log) add_plainly(gradients(c), few, n);
-    else add_products(gradients(c), row(c), few, n);
+    if (log)
+      fold(few, dy.row(c), dy.row(c), n,
+           [](float sum, float dy, float) __attribute__((always_inline)) { return sum + dy; });
+    else
+      fold(few, y.row(c), dy.row(c), n,
+           [](float sum, float y, float dy) __attribute__((always_inline)) { return sum + y * dy; });
   });
   for (int64_t c = 0; c < cols; ++c)
-    write_all<Order::lanes>(dx + c * pitch, width, past_caches, [&](int64_t, int64_t, float* out) {
-      (log ? log_column_gradients : column_gradients)(row(c), gradients(c), sum.at, out, n);
+    write_row(dx + c * y.pitch, y.width, past_caches, [&](T* to) {
+      if (log)
+        each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
+                    [](float y, float dy, float sum, float)
+                        __attribute__((always_inline)) { return dy - maths::exp(y) * sum; });
+      else
+        each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
+                    [](float y, float dy, float sum, float) __attribute__((always_inline)) { return y * (dy - sum); });
     });
 }
 
@@ -412,6 +496,11 @@ inline __attribute__((always_inline)) void find_item(const SoftmaxCut& cut, int6
   }
 }
 
+// How far a tensor may be read: not where another thread writes at the same time.
+template <class T> const T* end_of(const SoftmaxCut& cut, const T* tensor, bool in_place) {
+  return in_place ? tensor : tensor + cut.outer * cut.cols * cut.inner;
+}
+
 template <class T>
 void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t begin, int64_t end) {
   auto x = static_cast<const T*>(a.in);
@@ -423,14 +512,16 @@ void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t b
       find_item(
           cut, i,
           [&](int64_t at, int64_t width) {
-            forward_strip(x + at, y + at, cut.cols, width, cut.inner, cut.log, cut.past_caches, room);
+            Strip<T> strip{x + at, cut.inner, width, end_of(cut, x, x == y)};
+            forward_strip(strip, y + at, cut.cols, cut.log, cut.past_caches, room);
           },
           [&](int64_t at, const Block& b) {
             if constexpr (kTakesFew<T>)
               if (is_few(b)) return forward_few(x + at, y + at, b.outers, b.cols, cut.log, cut.past_caches);
             float *strip = room + floats, *stage = strip + floats + kStep;
             read_block(x + at, b, pitch, strip, stage);
-            forward_strip(strip, strip, cut.cols, pitch, pitch, cut.log, false, room);
+            Strip<float> block{strip, pitch, pitch, nullptr};
+            forward_strip(block, strip, cut.cols, cut.log, false, room);
             write_block(strip, y + at, b, pitch, stage, cut.past_caches);
           });
   if (cut.past_caches) streams_end();
@@ -447,7 +538,9 @@ void backward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t 
       find_item(
           cut, i,
           [&](int64_t at, int64_t width) {
-            backward_strip(y + at, dy + at, dx + at, cut.cols, width, cut.inner, cut.log, cut.past_caches);
+            Strip<T> values{y + at, cut.inner, width, end_of(cut, y, y == dx)};
+            Strip<T> gradients{dy + at, cut.inner, width, end_of(cut, dy, dy == dx)};
+            backward_strip(values, gradients, dx + at, cut.cols, cut.log, cut.past_caches);
           },
           [&](int64_t at, const Block& b) {
             if constexpr (kTakesFew<T>)
@@ -455,7 +548,8 @@ void backward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t 
             float *strip = room, *gradients = strip + floats + kStep, *stage = gradients + floats + kStep;
             read_block(y + at, b, pitch, strip, stage);
             read_block(dy + at, b, pitch, gradients, stage);
-            backward_strip(strip, gradients, strip, cut.cols, pitch, pitch, cut.log, false);
+            Strip<float> values{strip, pitch, pitch, nullptr}, dys{gradients, pitch, pitch, nullptr};
+            backward_strip(values, dys, strip, cut.cols, cut.log, false);
             write_block(strip, dx + at, b, pitch, stage, cut.past_caches);
           });
   if (cut.past_caches) streams_end();

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kStep = 16;            // columns that vectors take whole
 constexpr int64_t kWidest = 256;         // columns of a strip
 constexpr int64_t kStripFloats = 65536;  // of one operand: 256 KB, half a second-level cache
-constexpr int64_t kRowFloats = 65536;    // a longer row's exponentials are computed twice instead of kept
+constexpr int64_t kRowFloats = 131072;   // a longer row's exponentials are computed twice instead of kept
 constexpr int64_t kShortestRow = 64;     // shorter ones are dealt with side by side, transposed
 constexpr int64_t kLongestFew = 128;     // but those of whole vectors, up to this length, as they are
 constexpr int64_t kGrain = 8192;         // elements a thread is worth waking for

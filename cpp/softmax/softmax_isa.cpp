@@ -123,8 +123,7 @@ inline __attribute__((always_inline)) Pair load_pair(const float* from) {
   return {load(from), load(from + kLanes<float>)};
 }
 inline __attribute__((always_inline)) Pair load_pair(const bfloat16* from) {
-  typedef Vector<uint32_t> Words;
-  Words both;
+  Vector<uint32_t> both;
   __builtin_memcpy(&both, from, sizeof both);
   return {V(both << 16), V(both & 0xffff0000)};
 }
@@ -179,69 +178,103 @@ constexpr int64_t kMostFew = 128;  // columns
 
 template <class T> constexpr bool kTakesFew = true;
 template <> constexpr bool kTakesFew<float16> = false;
-inline __attribute__((always_inline)) V load_few(const float* from) { return load(from); }
-inline __attribute__((always_inline)) void store_few(float* to, V v) { store(to, v); }
+
+constexpr int64_t kLane = kLanes<float>;
+typedef Vector<uint32_t> Words;
 typedef uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
-inline __attribute__((always_inline)) V load_few(const bfloat16* from) {
-  Shorts s;
-  __builtin_memcpy(&s, from, sizeof s);
-  return V(__builtin_convertvector(s, Vector<uint32_t>) << 16);
+
+inline __attribute__((always_inline)) Words nearest_bfloat16s_of(V v) {  // in the upper halves
+  const Words u = Words(v), nearest = u + 0x7fff + (u >> 16 & 1);
+  return v != v ? u | 0x400000 : nearest;
 }
-inline __attribute__((always_inline)) void store_few(bfloat16* to, V v) {
-  const Vector<uint32_t> u = Vector<uint32_t>(v), nearest = u + 0x7fff + (u >> 16 & 1);
-  const Shorts s = __builtin_convertvector((v != v ? u | 0x400000 : nearest) >> 16, Shorts);
-  __builtin_memcpy(to, &s, sizeof s);
+// A row as vectors, in any order, and back.
+inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols) {
+  for (int64_t i = 0; i < cols; i += kLane) to[i / kLane] = load(from + i);
+}
+inline __attribute__((always_inline)) void store_row(float* to, const V* from, int64_t cols) {
+  for (int64_t i = 0; i < cols; i += kLane) store(to + i, from[i / kLane]);
+}
+inline __attribute__((always_inline)) void load_row(const bfloat16* from, V* to, int64_t cols) {
+  int64_t i = 0;
+  for (; i + 2 * kLane <= cols; i += 2 * kLane) {
+    Pair p = load_pair(from + i);
+    to[i / kLane] = p.first, to[i / kLane + 1] = p.second;
+  }
+  if (i < cols) {
+    Shorts s;
+    __builtin_memcpy(&s, from + i, sizeof s);
+    to[i / kLane] = V(__builtin_convertvector(s, Words) << 16);
+  }
+}
+inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from, int64_t cols) {
+  int64_t i = 0;
+  for (; i + 2 * kLane <= cols; i += 2 * kLane) {
+    const Words both =
+        nearest_bfloat16s_of(from[i / kLane]) >> 16 | (nearest_bfloat16s_of(from[i / kLane + 1]) & 0xffff0000);
+    __builtin_memcpy(to + i, &both, sizeof both);
+  }
+  if (i < cols) {
+    const Shorts s = __builtin_convertvector(nearest_bfloat16s_of(from[i / kLane]) >> 16, Shorts);
+    __builtin_memcpy(to + i, &s, sizeof s);
+  }
 }
 
-// Calls f(row, where its result is to be put).
+constexpr int64_t kGroup = 16;  // rows whose sums are inverted, or their logarithms taken, at once
+
+// Calls f(first row, rows, where their results are to be put) for groups.
 template <class T, class F>
-inline __attribute__((always_inline)) void each_few(T* out, int64_t rows, int64_t cols, bool past_caches, F f) {
-  constexpr int64_t kStage = 1024;
-  alignas(64) T stage[kStage];
-  const int64_t most = past_caches ? kStage / cols : rows;
-  for (int64_t row = 0, count; row < rows; row += count) {
-    count = min_of(most, rows - row);
+inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool past_caches, F f) {
+  alignas(64) T stage[kGroup * kMostFew];
+  for (int64_t row = 0; row < rows; row += kGroup) {
+    const int64_t count = min_of(kGroup, rows - row);
     T* const to = past_caches ? stage : out + row * cols;
-    for (int64_t i = 0; i < count; ++i) f(row + i, to + i * cols);
+    f(row, count, to);
     if (past_caches) copy_run(stage, out + row * cols, count * cols, true);
   }
 }
 template <class T> void forward_few(const T* x, T* y, int64_t rows, int64_t cols, bool log, bool past_caches) {
-  constexpr int64_t kLane = kLanes<float>;
-  each_few(y, rows, cols, past_caches, [&](int64_t row, T* to) __attribute__((always_inline)) {
-    V values[kMostFew / kLane];
-    V most = V{} - INFINITY, sum{};
-    for (int64_t i = 0; i < cols; i += kLane) {
-      V v = values[i / kLane] = load_few(x + row * cols + i);
-      most = most > v ? most : v;
+  const int64_t vectors = cols / kLane;
+  each_group(y, rows, cols, past_caches, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
+    V values[kGroup * kMostFew / kLane];
+    float amount[kGroup];
+    for (float& a : amount) a = 1;
+    for (int64_t r = 0; r < count; ++r) {
+      V* const v = values + r * vectors;
+      load_row(x + (row + r) * cols, v, cols);
+      V most = v[0], sum{};
+      for (int64_t i = 1; i < vectors; ++i) most = most > v[i] ? most : v[i];  // a NaN comes back in the sum
+      most = V{} + across(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+      for (int64_t i = 0; i < vectors; ++i) {
+        v[i] -= most;
+        const V e = elementary::exp_of_negative(v[i]);
+        sum += e;
+        if (!log) v[i] = e;
+      }
+      amount[r] = across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
     }
-    most = V{} + across(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
-    for (int64_t i = 0; i < cols; i += kLane) {
-      V& v = values[i / kLane];
-      v -= most;
-      V e = elementary::exp_of_negative(v);
-      sum += e;
-      if (!log) v = e;
-    }
-    const float all = across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
-    const V amount = V{} + (log ? maths::log(all) : 1.0f / all);
-    for (int64_t i = 0; i < cols; i += kLane) {
-      V v = values[i / kLane];
-      store_few(to + i, log ? v - amount : v * amount);
+    if (log)
+      for (float& a : amount) a = maths::log(a);
+    else
+      for (float& a : amount) a = 1.0f / a;
+    for (int64_t r = 0; r < count; ++r) {
+      V* const v = values + r * vectors;
+      for (int64_t i = 0; i < vectors; ++i) v[i] = log ? v[i] - amount[r] : v[i] * amount[r];
+      store_row(to + r * cols, v, cols);
     }
   });
 }
 template <class T>
 void backward_few(const T* y, const T* dy, T* dx, int64_t rows, int64_t cols, bool log, bool past_caches) {
-  constexpr int64_t kLane = kLanes<float>;
-  each_few(dx, rows, cols, past_caches, [&](int64_t row, T* to) __attribute__((always_inline)) {
-    const T *p = y + row * cols, *g = dy + row * cols;
-    V sum{};
-    for (int64_t i = 0; i < cols; i += kLane) sum += log ? load_few(g + i) : load_few(g + i) * load_few(p + i);
-    sum = V{} + across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
-    for (int64_t i = 0; i < cols; i += kLane) {
-      V v = load_few(p + i), gradient = load_few(g + i);
-      store_few(to + i, log ? gradient - elementary::exp(v) * sum : v * (gradient - sum));
+  const int64_t vectors = cols / kLane;
+  each_group(dx, rows, cols, past_caches, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
+    for (int64_t r = 0; r < count; ++r) {
+      V p[kMostFew / kLane], g[kMostFew / kLane], sum{};
+      load_row(y + (row + r) * cols, p, cols);
+      load_row(dy + (row + r) * cols, g, cols);
+      for (int64_t i = 0; i < vectors; ++i) sum += log ? g[i] : g[i] * p[i];
+      const float all = across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+      for (int64_t i = 0; i < vectors; ++i) g[i] = log ? g[i] - elementary::exp(p[i]) * all : p[i] * (g[i] - all);
+      store_row(to + r * cols, g, cols);
     }
   });
 }

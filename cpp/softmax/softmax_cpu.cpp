@@ -15,8 +15,7 @@ constexpr int64_t kStep = 16;            // columns that vectors take whole
 constexpr int64_t kWidest = 256;         // columns of a strip
 constexpr int64_t kStripFloats = 65536;  // of one operand: 256 KB, half a second-level cache
 constexpr int64_t kRowFloats = 131072;   // a longer row's exponentials are computed twice instead of kept
-constexpr int64_t kShortestRow = 64;     // shorter ones are dealt with side by side, transposed
-constexpr int64_t kLongestFew = 128;     // but those of whole vectors, up to this length, as they are
+constexpr int64_t kLongestFew = 128;     // columns of rows that are dealt with in blocks
 constexpr int64_t kGrain = 8192;         // elements a thread is worth waking for
 
 SoftmaxCut cut_of(const SoftmaxProblem& p) {
@@ -28,7 +27,7 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   c.log = p.log;
   c.past_caches = cpu::past_caches(double(p.in.numel() * itemsize(p.in.dtype)));
   auto whole = [](int64_t n) { return ceil_div(n, kStep) * kStep; };
-  if (c.inner == 1 && c.cols >= kShortestRow && (c.cols > kLongestFew || c.cols % 16 != 0)) {
+  if (c.inner == 1 && c.cols > kLongestFew) {
     c.kind = SoftmaxCut::rows;
     c.items = c.outer;
     bool keeps = !backward && c.cols <= kRowFloats;

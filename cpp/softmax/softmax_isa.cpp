@@ -172,7 +172,7 @@ template <class T> void backward_row(const T* y, const T* dy, T* dx, const Softm
     });
 }
 
-// ---- short rows, of whole vectors: many at a time, since the loops above cost more to enter than these take
+// ---- short rows, a group at a time: the loops above cost more to enter than these take
 
 constexpr int64_t kMostFew = 128;  // columns
 
@@ -187,7 +187,7 @@ inline __attribute__((always_inline)) Words nearest_bfloat16s_of(V v) {  // in t
   const Words u = Words(v), nearest = u + 0x7fff + (u >> 16 & 1);
   return v != v ? u | 0x400000 : nearest;
 }
-// A row as vectors, in any order, and back.
+// A row as vectors, in any order, the last filled up with what lies behind the row; and back, likewise.
 inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols) {
   for (int64_t i = 0; i < cols; i += kLane) to[i / kLane] = load(from + i);
 }
@@ -200,7 +200,7 @@ inline __attribute__((always_inline)) void load_row(const bfloat16* from, V* to,
     Pair p = load_pair(from + i);
     to[i / kLane] = p.first, to[i / kLane + 1] = p.second;
   }
-  if (i < cols) {
+  for (; i < cols; i += kLane) {
     Shorts s;
     __builtin_memcpy(&s, from + i, sizeof s);
     to[i / kLane] = V(__builtin_convertvector(s, Words) << 16);
@@ -213,7 +213,7 @@ inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from
         nearest_bfloat16s_of(from[i / kLane]) >> 16 | (nearest_bfloat16s_of(from[i / kLane + 1]) & 0xffff0000);
     __builtin_memcpy(to + i, &both, sizeof both);
   }
-  if (i < cols) {
+  for (; i < cols; i += kLane) {
     const Shorts s = __builtin_convertvector(nearest_bfloat16s_of(from[i / kLane]) >> 16, Shorts);
     __builtin_memcpy(to + i, &s, sizeof s);
   }
@@ -221,26 +221,49 @@ inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from
 
 constexpr int64_t kGroup = 16;  // rows whose sums are inverted, or their logarithms taken, at once
 
-// Calls f(first row, rows, where their results are to be put) for groups.
+// Rows beside each other. What lies behind them may be read, up to `end`.
+template <class T> struct Rows {
+  const T *first, *end;
+  int64_t cols;
+  T copy[kGroup * kMostFew + kLane];
+
+  const T* group(int64_t row, int64_t count) {
+    const T* at = first + row * cols;
+    if (cols % kLane == 0 || end - at >= count * cols + kLane) return at;
+    __builtin_memcpy(copy, at, size_t(count * cols) * sizeof(T));
+    return copy;
+  }
+};
+// Calls f(first row, rows, where their results are to be put, whole vectors at a time) for groups.
 template <class T, class F>
 inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool past_caches, F f) {
-  alignas(64) T stage[kGroup * kMostFew];
+  alignas(64) T stage[kGroup * kMostFew + kLane];
+  const bool straight = !past_caches && cols % kLane == 0;
   for (int64_t row = 0; row < rows; row += kGroup) {
     const int64_t count = min_of(kGroup, rows - row);
-    T* const to = past_caches ? stage : out + row * cols;
-    f(row, count, to);
-    if (past_caches) copy_run(stage, out + row * cols, count * cols, true);
+    f(row, count, straight ? out + row * cols : stage);
+    if (!straight) copy_run(stage, out + row * cols, count * cols, past_caches);
   }
 }
-template <class T> void forward_few(const T* x, T* y, int64_t rows, int64_t cols, bool log, bool past_caches) {
-  const int64_t vectors = cols / kLane;
+// The last vector of a row, with `beyond` behind its end.
+inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float beyond) {
+  Vector<int32_t> lane;
+  for (int i = 0; i < kLane; ++i) lane[i] = i;
+  const int32_t n = int32_t(cols - (cols - 1) / kLane * kLane);
+  return lane < n ? v : V{} + beyond;
+}
+
+template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, bool past_caches) {
+  const int64_t cols = x.cols, vectors = ceil_div(cols, kLane);
   each_group(y, rows, cols, past_caches, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
     V values[kGroup * kMostFew / kLane];
     float amount[kGroup];
     for (float& a : amount) a = 1;
+    const T* from = x.group(row, count);
     for (int64_t r = 0; r < count; ++r) {
       V* const v = values + r * vectors;
-      load_row(x + (row + r) * cols, v, cols);
+      load_row(from + r * cols, v, cols);
+      v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
       V most = v[0], sum{};
       for (int64_t i = 1; i < vectors; ++i) most = most > v[i] ? most : v[i];  // a NaN comes back in the sum
       most = V{} + across(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
@@ -263,14 +286,16 @@ template <class T> void forward_few(const T* x, T* y, int64_t rows, int64_t cols
     }
   });
 }
-template <class T>
-void backward_few(const T* y, const T* dy, T* dx, int64_t rows, int64_t cols, bool log, bool past_caches) {
-  const int64_t vectors = cols / kLane;
+template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, bool past_caches) {
+  const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
   each_group(dx, rows, cols, past_caches, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
+    const T *values = y.group(row, count), *gradients = dy.group(row, count);
     for (int64_t r = 0; r < count; ++r) {
       V p[kMostFew / kLane], g[kMostFew / kLane], sum{};
-      load_row(y + (row + r) * cols, p, cols);
-      load_row(dy + (row + r) * cols, g, cols);
+      load_row(values + r * cols, p, cols);
+      load_row(gradients + r * cols, g, cols);
+      p[vectors - 1] = row_end(p[vectors - 1], cols, 0);
+      g[vectors - 1] = row_end(g[vectors - 1], cols, 0);
       for (int64_t i = 0; i < vectors; ++i) sum += log ? g[i] : g[i] * p[i];
       const float all = across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
       for (int64_t i = 0; i < vectors; ++i) g[i] = log ? g[i] - elementary::exp(p[i]) * all : p[i] * (g[i] - all);
@@ -490,7 +515,7 @@ struct Block {
   int64_t elements() const { return cols * width(); }
 };
 
-bool is_few(const Block& b) { return b.inner == 1 && b.cols <= kMostFew && b.cols % kLanes<float> == 0; }
+bool is_few(const Block& b) { return b.inner == 1 && b.cols <= kMostFew; }
 
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
   int64_t i = 0;
@@ -550,7 +575,10 @@ void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t b
           },
           [&](int64_t at, const Block& b) {
             if constexpr (kTakesFew<T>)
-              if (is_few(b)) return forward_few(x + at, y + at, b.outers, b.cols, cut.log, cut.past_caches);
+              if (is_few(b)) {
+                Rows<T> rows{x + at, end_of(cut, x, x == y), b.cols};
+                return forward_few(rows, y + at, b.outers, cut.log, cut.past_caches);
+              }
             float *strip = room + floats, *stage = strip + floats + kStep;
             read_block(x + at, b, pitch, strip, stage);
             Strip<float> block{strip, pitch, pitch, nullptr};
@@ -577,7 +605,11 @@ void backward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t 
           },
           [&](int64_t at, const Block& b) {
             if constexpr (kTakesFew<T>)
-              if (is_few(b)) return backward_few(y + at, dy + at, dx + at, b.outers, b.cols, cut.log, cut.past_caches);
+              if (is_few(b)) {
+                Rows<T> values{y + at, end_of(cut, y, y == dx), b.cols};
+                Rows<T> gradients{dy + at, end_of(cut, dy, dy == dx), b.cols};
+                return backward_few(values, gradients, dx + at, b.outers, cut.log, cut.past_caches);
+              }
             float *strip = room, *gradients = strip + floats + kStep, *stage = gradients + floats + kStep;
             read_block(y + at, b, pitch, strip, stage);
             read_block(dy + at, b, pitch, gradients, stage);

@@ -19,7 +19,7 @@ struct Dense final : Engine<ActivationProblem> {
     bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
     return dense ? "" : "needs tensors without gaps and with equal strides";
   }
-  // Twice what plain loops reach in arithmetic, and 2.5 times in bytes (2 Zen 3 cores, 2026-02).
+  // Twice what plain loops reach in arithmetic, and 2.5 times in bytes (2 Zen 3 cores, 2026-11).
   double estimate_us(const ActivationProblem& p, const Device& d) const override {
     return roofline_us(activation_flop(p), activation_bytes(p), d, 2);
   }

@@ -3,7 +3,7 @@
 // set. V is float, or a vector of floats. core/maths.h takes them in files compiled once per instruction set.
 // The polynomials are minimax fits of our own (Remez, the coefficients then rounded to float); the reductions are those
 // of Cody and Waite (1980). Beside each function: the largest error over all floats, in ulp of the exact result
-// (against long double, 2026-02), with and without fused multiply-adds; tests/cpp/test_elementary.cpp samples them.
+// (against long double, 2026-11), with and without fused multiply-adds; tests/cpp/test_elementary.cpp samples them.
 #pragma once
 #include "cpp/core/hd.h"
 

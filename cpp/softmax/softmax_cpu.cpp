@@ -59,7 +59,7 @@ struct Dense final : Engine<SoftmaxProblem> {
     bool dense = is_dense(p.in) && same_strides(p.in, p.out) && (!backward || same_strides(p.in, p.dy));
     return dense ? "" : "needs tensors without gaps and with equal strides";
   }
-  // Against the reference's 0.2: exponentials of 8 or 16 columns at a time (2 Zen 3 cores, 2026-02).
+  // Against the reference's 0.2: exponentials of 8 or 16 columns at a time (2 Zen 3 cores, 2026-11).
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     double threads_at_work = std::min(1.0, double(cut_of(p).items) / std::max(d.sm_count, 1));
     return roofline_us(softmax_flop(p), softmax_bytes(p), d, 2 * threads_at_work);

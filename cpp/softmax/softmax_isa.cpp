@@ -263,7 +263,7 @@ template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, bo
     for (int64_t r = 0; r < count; ++r) {
       V* const v = values + r * vectors;
       load_row(from + r * cols, v, cols);
-      v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
+      if (cols % kLane) v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
       V most = v[0], sum{};
       for (int64_t i = 1; i < vectors; ++i) most = most > v[i] ? most : v[i];  // a NaN comes back in the sum
       most = V{} + across(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
@@ -294,11 +294,19 @@ template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t row
       V p[kMostFew / kLane], g[kMostFew / kLane], sum{};
       load_row(values + r * cols, p, cols);
       load_row(gradients + r * cols, g, cols);
-      p[vectors - 1] = row_end(p[vectors - 1], cols, 0);
-      g[vectors - 1] = row_end(g[vectors - 1], cols, 0);
-      for (int64_t i = 0; i < vectors; ++i) sum += log ? g[i] : g[i] * p[i];
+      if (cols % kLane) {
+        p[vectors - 1] = row_end(p[vectors - 1], cols, 0);
+        g[vectors - 1] = row_end(g[vectors - 1], cols, 0);
+      }
+      if (log)
+        for (int64_t i = 0; i < vectors; ++i) sum += g[i];
+      else
+        for (int64_t i = 0; i < vectors; ++i) sum += g[i] * p[i];
       const float all = across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
-      for (int64_t i = 0; i < vectors; ++i) g[i] = log ? g[i] - elementary::exp(p[i]) * all : p[i] * (g[i] - all);
+      if (log)
+        for (int64_t i = 0; i < vectors; ++i) g[i] -= elementary::exp(p[i]) * all;
+      else
+        for (int64_t i = 0; i < vectors; ++i) g[i] = p[i] * (g[i] - all);
       store_row(to + r * cols, g, cols);
     }
   });

@@ -93,7 +93,7 @@ struct Tiled final : Engine<TransformProblem> {
     Loops loops;
     return parse(p, loops);
   }
-  // 2.5 times the reference's 20 GB/s for a dense copy (2 Zen 3 cores, 2026-02).
+  // 2.5 times the reference's 20 GB/s for a dense copy (2 Zen 3 cores, 2026-11).
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     return roofline_us(0, transform_bytes(p), d, 2);
   }

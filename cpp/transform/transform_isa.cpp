@@ -20,11 +20,38 @@ template <class T> void copy(const TransformRuns& r, const TransformScale&) {
     copy_run(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.past_caches);
 }
 
+// A whole number of steps.
+template <class From, class To> void convert(const From* from, To* to, int64_t n) {
+  if constexpr (sizeof(To) == 4) {
+    widen<Order::memory>(from, to, n);
+  } else if constexpr (sizeof(From) == 4) {
+    narrow<Order::memory>(from, to, n);
+  } else {
+    alignas(64) float floats[kRun];
+    for (int64_t i = 0; i < n; i += kRun) {
+      const int64_t run = min_of(kRun, n - i);
+      widen<Order::memory>(from + i, floats, run);
+      narrow<Order::memory>(floats, to + i, run);
+    }
+  }
+}
 template <class From, class To> void cast_run(const From* from, To* to, int64_t n, bool past_caches) {
-  write_all<Order::memory>(to, n, past_caches, [&](int64_t i, int64_t run, float* out) {
-    const float* x = read_run<Order::memory>(from + i, out, run);
-    if (x != out) __builtin_memcpy(out, x, size_t(whole_steps(run)) * sizeof(float));
-  });
+  constexpr int64_t kStage = 1024;
+  alignas(64) To stage[kStage];
+  const int64_t whole = n & -kStep;
+  if (past_caches)
+    for (int64_t i = 0, run; i < whole; i += run) {
+      run = min_of(kStage, whole - i);
+      convert(from + i, stage, run);
+      copy_run(stage, to + i, run, true);
+    }
+  else convert(from, to, whole);
+  if (whole < n) {
+    From rest[kStep] = {};
+    __builtin_memcpy(rest, from + whole, size_t(n - whole) * sizeof(From));
+    convert(rest, stage, kStep);
+    __builtin_memcpy(to + whole, stage, size_t(n - whole) * sizeof(To));
+  }
 }
 template <class From, class To> void cast(const TransformRuns& r, const TransformScale&) {
   for (int64_t i = 0; i < r.rows; ++i)

@@ -37,6 +37,6 @@ Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const P
 // Bytes and flop for estimates, shared by the engines of both devices.
 double pooling_bytes(const PoolingProblem&);
 double pooling_flop(const PoolingProblem&);
-const Engine<PoolingProblem>& pooling_lines();  // pooling_cpu.cpp
+const Engine<PoolingProblem>& pooling_channels();  // pooling_cpu.cpp
 
 }  // namespace minidnn

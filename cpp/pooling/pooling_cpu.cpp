@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.lines: whole lines of windows at a time, along the channels where these lie beside each other, else along
-// the last dimension. Threads share out lines of y, and backward planes of dx, or slabs of them, with room of their own.
+// cpu.pooling.channels: a lane for each channel. Where these lie beside each other, in place; else planes are brought into
+// that form, a slab of some planes at a time. Threads share out lines of y, or slabs, with room of their own.
 #include <atomic>
 
 #include "cpp/cpu/threads.h"
@@ -11,7 +11,7 @@ namespace minidnn {
 namespace {
 
 constexpr double kGrain = 16384;            // elements a thread is worth waking for
-constexpr int64_t kRoomFloats = 64 << 10;   // of the windows of a slab, which stay in a core's cache
+constexpr int64_t kSlabFloats = 64 << 10;   // stay in a core's cache
 constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in cpp/norm/norm_cpu.cpp
 
 // With three spatial dimensions.
@@ -50,7 +50,7 @@ bool lines_along(const PoolingProblem& p, int dim) {
 
 struct Cut {
   PoolingProblem p;
-  bool by_channels;
+  bool in_place;              // by channels as they are
   int64_t tasks, chunks = 1;  // a task is an item of pooling_kernels.h, or a chunk of its channels
   PoolingShare share{};
   int64_t batch, threads;
@@ -61,43 +61,46 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
   Cut c{padded_in_front(problem)};
   const PoolingProblem& p = c.p;
   const int64_t N = p.x.shape[0], C = p.x.shape[1];
-  c.by_channels = lines_along(p, 1) && (C > 1 || !lines_along(p, 4));
+  c.in_place = lines_along(p, 1) && (C > 1 || !lines_along(p, 4));
   c.share.channels = C;
-  if (!is_backward(p)) {
+  if (c.in_place && !is_backward(p)) {
+    // Few lines: threads share out their channels as well, a few cache lines of them at least.
+    constexpr int64_t kFewest = 128;
     const int64_t lines = N * spatial_size(p.out, 0) * spatial_size(p.out, 1);
-    if (c.by_channels) {
-      // Few lines: threads share out their channels as well, a few cache lines of them at least.
-      constexpr int64_t kFewest = 128;
-      c.chunks = std::clamp<int64_t>(ceil_div<int64_t>(4 * d.sm_count, lines), 1, max_of<int64_t>(C / kFewest, 1));
-      c.share.channels = ceil_div(ceil_div(C, c.chunks), kFewest) * kFewest;
-      c.chunks = ceil_div(C, c.share.channels);
-      c.tasks = lines * c.chunks;
-      c.room = pooling::channels_forward_room(min_of(C, c.share.channels));
-    } else {
-      c.tasks = lines * C;
-      c.room = pooling::rows_forward_room(p);
-    }
-  } else if (c.by_channels) {
+    c.chunks = std::clamp<int64_t>(ceil_div<int64_t>(4 * d.sm_count, lines), 1, max_of<int64_t>(C / kFewest, 1));
+    c.share.channels = ceil_div(ceil_div(C, c.chunks), kFewest) * kFewest;
+    c.chunks = ceil_div(C, c.share.channels);
+    c.tasks = lines * c.chunks;
+    c.room = pooling::forward_room(min_of(C, c.share.channels));
+  } else {
+    // Slabs across the longest axis.
     int axis = 0;
-    while (axis + 1 < kMaxSpatial && spatial_size(p.x, axis) == 1) ++axis;
-    const int64_t size = spatial_size(p.x, axis), stride = p.spatial.stride[axis];
-    int64_t others = 1;  // windows at one position of the axis
-    for (int i = axis + 1; i < kMaxSpatial; ++i) others *= spatial_size(p.dy, i);
-    const int64_t line = others * pooling::padded(C);
-    int64_t step = max_of<int64_t>(kRoomFloats / line, 2) * stride;
-    while (step > 2 * stride && N * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
+    for (int i = 1; i < kMaxSpatial; ++i)
+      if (spatial_size(p.x, i) > spatial_size(p.x, axis)) axis = i;
+    int64_t x_line = 1, y_line = 1;  // positions at one index of the axis
+    for (int i = 0; i < kMaxSpatial; ++i)
+      if (i != axis) x_line *= spatial_size(p.x, i), y_line *= spatial_size(p.dy, i);
+    const int64_t stride = p.spatial.stride[axis], reach = (p.window[axis] - 1) * p.spatial.dilation[axis];
+    const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
+    const int64_t size = is_backward(p) ? x_size : y_size, apart = is_backward(p) ? stride : 1;
+    const int64_t groups = c.in_place ? N : ceil_div(N * C, pooling::kPlanes);
+    // Of x where that is brought, else of what windows pass on; no fewer than share most of what they need.
+    const int64_t floats = c.in_place ? y_line * pooling::padded(C) : x_line * stride * pooling::kPlanes;
+    int64_t step = max_of<int64_t>(kSlabFloats / floats, 2) * apart;
+    while (step > 2 * apart && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
     step = min_of(step, size);
     c.share.axis = axis, c.share.step = step;
-    c.tasks = N * ceil_div(size, step);
-    const int64_t reach = (p.window[axis] - 1) * p.spatial.dilation[axis];
-    c.room =
-        pooling::channels_backward_room(p, min_of((step - 1 + reach) / stride + 1, spatial_size(p.dy, axis)) * others,
-                                        axis == 2 ? step : spatial_size(p.x, 2));
-  } else {
-    c.tasks = N * C;
-    c.room = pooling::rows_backward_room(p);
+    c.tasks = groups * ceil_div(size, step);
+    const int64_t windows = is_backward(p) ? min_of((step - 1 + reach) / stride + 1, y_size) : step;
+    const int64_t x_needed = min_of((windows - 1) * stride + reach + 1, x_size);
+    if (c.in_place) c.room = 0;
+    else if (is_backward(p)) c.room = pooling::planes_room(step * x_line, x_needed * x_line, windows * y_line);
+    else c.room = pooling::planes_room(step * y_line, x_needed * x_line, 0) + pooling::forward_room(pooling::kPlanes);
+    if (is_backward(p))
+      c.room += pooling::backward_room(p, c.in_place ? C : pooling::kPlanes, windows * y_line,
+                                       axis == 2 ? step : spatial_size(p.x, 2));
   }
-  c.share.stream = is_backward(p) && double(p.out.numel()) * double(itemsize(p.out.dtype)) > kStreamBytes;
+  c.share.stream = c.in_place && is_backward(p) && p.out.numel() * int64_t(itemsize(p.out.dtype)) > kStreamBytes;
   const double work = double(max_of(p.x.numel(), max_of(p.out.numel(), p.dy.numel())));
   c.threads = std::clamp<int64_t>(int64_t(work / kGrain), 1, min_of<int64_t>(d.sm_count, c.tasks));
   c.batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
@@ -111,8 +114,8 @@ const PoolingKernels::Typed& kernels_of(DType dtype) {
 
 void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
   const PoolingKernels::Typed& kernels = kernels_of(c.p.x.dtype);
-  const auto run = is_backward(c.p) ? (c.by_channels ? kernels.channels_backward : kernels.rows_backward)
-                                    : (c.by_channels ? kernels.channels_forward : kernels.rows_forward);
+  const auto run = is_backward(c.p) ? (c.in_place ? kernels.channels_backward : kernels.planes_backward)
+                                    : (c.in_place ? kernels.channels_forward : kernels.planes_forward);
   std::atomic<int64_t> next = 0;
   cpu::parallel_for(c.threads, 1, [&](int64_t first, int64_t last) {
     for (int64_t thread = first; thread < last; ++thread)
@@ -136,38 +139,24 @@ void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
   });
 }
 
-struct Lines final : Engine<PoolingProblem> {
-  std::string name() const override { return "cpu.pooling.lines"; }
+struct Channels final : Engine<PoolingProblem> {
+  std::string name() const override { return "cpu.pooling.channels"; }
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
     if (problem.x.dtype == DType::float64) return "computes in float32, and x is float64";
-    if (problem.x.numel() == 0) return "x is empty, and no line of it can be read";
+    if (problem.x.numel() == 0) return "x is empty, and nothing of it can be read";
     const PoolingProblem p = padded_in_front(problem);
-    const bool by_channels = lines_along(p, 1);
-    if (!by_channels && !lines_along(p, 4))
+    if (!lines_along(p, 1) && !lines_along(p, 4))
       return "reads vectors: the channels, or the last dimension, must be contiguous in x, y, dy and dx alike";
     int64_t over = 1, taps = 1;
     for (int i = 0; i < kMaxSpatial; ++i) {
       over *= pooling::most_windows_over(p, i);
       taps *= p.window[i];
       constexpr int64_t kMost = 1 << 24;
-      if (taps > kMost || p.spatial.before[i] > kMost || over > kMost)
-        return cat("indices are 32 bits wide: a window has, and padding is, at most ", kMost, " elements");
+      if (taps > kMost || over > kMost) return cat("numbers the elements of a window, at most ", kMost);
     }
     if (is_backward(p) && over > pooling::kMaxWindowsOver)
       return cat("adds up the gradients of at most ", pooling::kMaxWindowsOver,
                  " windows at an element of x; here are up to ", over);
-    if (by_channels && p.x.shape[1] > 1) return "";
-    constexpr int64_t kLongest = 1 << 24;
-    const int64_t line = max_of(pooling::line_span(p), p.spatial.stride[2]);
-    if (line > kLongest)
-      return cat("a line and its padding must fit in a room of ", kLongest, " elements; here are ", line);
-    if (is_backward(p) && p.x.numel() / p.x.shape[0] / p.x.shape[1] > INT32_MAX)
-      return "indices in a plane of x are 32 bits wide";
-    constexpr int64_t kPlain = 64;
-    if (!is_backward(p) && p.mode != PoolingMode::max && !pooling::sees_all_as_a_run(p) &&
-        (p.window[0] * p.window[1] > kPlain || p.window[2] > kPlain))
-      return cat("a window that is not all of a plane is summed plainly, up to ", kPlain, " elements along a line and ",
-                 kPlain, " lines");
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
@@ -186,8 +175,8 @@ struct Lines final : Engine<PoolingProblem> {
 
 }  // namespace
 
-const Engine<PoolingProblem>& pooling_lines() {
-  static const Lines engine;
+const Engine<PoolingProblem>& pooling_channels() {
+  static const Channels engine;
   return engine;
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling a line at a time. Where channels lie beside each other, a lane is a channel. Else a lane is a position of the
-// last dimension: the lines of a window become one first, with room for the padding, and that is taken apart by the
-// stride, so that the elements of neighbouring windows are neighbours as well.
+// Pooling with a lane for each channel. Where channels do not lie beside each other, some planes are brought into that
+// form first, a slab at a time, in memory that stays in a cache.
 #include "cpp/cpu/floats.h"
 #include "cpp/pooling/pooling_kernels.h"
 
@@ -9,7 +8,7 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 using detail::divisor, detail::Range, detail::tap_on, detail::taps_in_x, detail::windows_over;
-using pooling::kMaxWindowsOver, pooling::padded;
+using pooling::kMaxWindowsOver, pooling::kPlanes, pooling::padded;
 using Ints = Vector<int32_t>;
 
 constexpr int kPair = 2 * kFloats;
@@ -55,8 +54,6 @@ MINIDNN_HD int64_t tap_offset(const PoolingProblem& p, const int64_t (&at)[kMaxS
          p.spatial.input_index(2, at[2], c) * p.x.stride[4];
 }
 
-// ---- Channels beside each other ----
-
 constexpr int kFewTaps = 64;  // whose lines are read at once; more are joined by groups, in memory
 constexpr int kGroup = 8;     // taps that are joined before they join the others
 
@@ -71,13 +68,13 @@ template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out
 }
 
 template <class Op, class T>
-MINIDNN_HD void pool_few(const T* const* taps, int64_t n, int64_t channels, float divide_by, T* out) {
+MINIDNN_HD void pool_few(const T* x, const int64_t* taps, int64_t n, int64_t channels, float divide_by, T* out) {
   each_vector(channels, out, [&](int64_t c, auto load) __attribute__((always_inline)) {
     Pair total{Op::none(), Op::none()};
     for (int64_t i = 0; i < n;) {
-      Pair group = load(taps[i] + c);
+      Pair group = load(x + taps[i] + c);
       const int64_t end = min_of(i + kGroup, n);
-      for (++i; i < end; ++i) group = both(group, load(taps[i] + c), Op::join);
+      for (++i; i < end; ++i) group = both(group, load(x + taps[i] + c), Op::join);
       total = both(total, group, Op::join);
     }
     if (divide_by != 1) total.first /= divide_by, total.second /= divide_by;
@@ -136,36 +133,53 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
   for (; c < channels; c += kFloats) store_first(out + c, min_of<int64_t>(kFloats, channels - c), result(c));
 }
 
+// A line of y, [positions of the last axis][channels]. x and out are those of the image.
 template <class Op, class T>
-void forward_channels(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  const int64_t P0 = spatial_size(p.out, 0), P1 = spatial_size(p.out, 1), P2 = spatial_size(p.out, 2);
-  for (int64_t item = share.begin; item < share.end; ++item) {
-    int64_t at[kMaxSpatial] = {item / P1 % P0, item % P1, 0};
-    const int64_t image = item / P1 / P0;
-    const T* x = static_cast<const T*>(args.x) + image * p.x.stride[0] + share.first_channel;
-    T* out = static_cast<T*>(args.out) + image * p.out.stride[0] + share.first_channel + at[0] * p.out.stride[2] +
-             at[1] * p.out.stride[3];
-    const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]);
-    for (; at[2] < P2; ++at[2], out += p.out.stride[4]) {
-      const float divide_by = p.mode == PoolingMode::max ? 1 : divisor_of(p, at[0], at[1], at[2]);
-      const Range r2 = taps_in_x(p, 2, at[2]);
-      if (r0.size() * r1.size() * r2.size() > kFewTaps) {
-        pool_many<Op>(p, at, x, share.channels, divide_by, room, out);
-        continue;
+void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, int64_t p1, Range positions,
+                     int64_t channels, float* room) {
+  int64_t at[kMaxSpatial] = {p0, p1, positions.begin};
+  out += p0 * p.out.stride[2] + p1 * p.out.stride[3] + positions.begin * p.out.stride[4];
+  const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
+  // Where its taps lie from a window's first, inside x or not, is the same for most windows, and so is their number.
+  int64_t taps[kFewTaps], n = 0;
+  float divide_by = 1;
+  Range last{-1, -1};
+  for (; at[2] < positions.end; ++at[2], out += p.out.stride[4]) {
+    const Range r2 = taps_in_x(p, 2, at[2]);
+    const int64_t origin = tap_offset(p, at, 0, 0, 0);
+    if (p.mode != PoolingMode::max &&
+        (at[2] == positions.begin || r2.size() != p.window[2] || r2.size() != last.size()))
+      divide_by = divisor_of(p, p0, p1, at[2]);
+    if (r0.size() * r1.size() * r2.size() > kFewTaps) {
+      pool_many<Op>(p, at, x, channels, divide_by, room, out);
+    } else {
+      if (r2.begin != last.begin || r2.end != last.end) {
+        n = 0;
+        for (int64_t a = r0.begin; a < r0.end; ++a)
+          for (int64_t b = r1.begin; b < r1.end; ++b)
+            for (int64_t c = r2.begin; c < r2.end; ++c) taps[n++] = tap_offset(p, at, a, b, c) - origin;
       }
-      const T* taps[kFewTaps];
-      int64_t n = 0;
-      for (int64_t a = r0.begin; a < r0.end; ++a)
-        for (int64_t b = r1.begin; b < r1.end; ++b)
-          for (int64_t c = r2.begin; c < r2.end; ++c) taps[n++] = x + tap_offset(p, at, a, b, c);
-      pool_few<Op>(taps, n, share.channels, divide_by, out);
+      pool_few<Op>(x + origin, taps, n, channels, divide_by, out);
     }
+    last = r2;
   }
 }
 template <class T>
+void forward_line(const PoolingProblem& p, const T* x, T* out, int64_t p0, int64_t p1, Range positions,
+                  int64_t channels, float* room) {
+  if (p.mode == PoolingMode::max) forward_line_by<Max>(p, x, out, p0, p1, positions, channels, room);
+  else forward_line_by<Sum>(p, x, out, p0, p1, positions, channels, room);
+}
+
+template <class T>
 void channels_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  if (p.mode == PoolingMode::max) forward_channels<Max, T>(p, args, share, room);
-  else forward_channels<Sum, T>(p, args, share, room);
+  const int64_t P0 = spatial_size(p.out, 0), P1 = spatial_size(p.out, 1), P2 = spatial_size(p.out, 2);
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    const int64_t image = item / P1 / P0;
+    const T* x = static_cast<const T*>(args.x) + image * p.x.stride[0] + share.first_channel;
+    T* out = static_cast<T*>(args.out) + image * p.out.stride[0] + share.first_channel;
+    forward_line(p, x, out, item / P1 % P0, item % P1, {0, P2}, share.channels, room);
+  }
 }
 
 // Takes what is larger, or the first NaN. In order of taps, it leaves the first maximum.
@@ -178,14 +192,14 @@ MINIDNN_HD void take_larger(Floats& best, Ints& at, Floats v, Ints v_at) {
 // What a window passes on, a line per output position in the order of T's lanes: the number of the first maximum as an
 // integer, -1 if there is none, or for averages the share of each element.
 template <class T>
-void find_maxima(const T* const* taps, const int32_t* numbers, int64_t n, int64_t channels, float* line) {
+void find_maxima(const T* x, const int64_t* taps, const int32_t* numbers, int64_t n, int64_t channels, float* line) {
   auto find = [&](int64_t c, auto load, Ints& first, Ints& second) __attribute__((always_inline)) {
     first = second = Ints{} - 1;
     if (n == 0) return;
-    Pair best = load(taps[0] + c);
+    Pair best = load(x + taps[0] + c);
     first = second = Ints{} + numbers[0];
     for (int64_t i = 1; i < n; ++i) {
-      const Pair v = load(taps[i] + c);
+      const Pair v = load(x + taps[i] + c);
       const Ints number = Ints{} + numbers[i];
       take_larger(best.first, first, v.first, number);
       take_larger(best.second, second, v.second, number);
@@ -273,7 +287,7 @@ void backward_channels(const PoolingProblem& p, const PoolingArgs& args, const P
     };
     // In room: the windows' lines, the taps of one, and the windows over each index of the last axis, one after the other.
     float* after = room + count[0] * count[1] * count[2] * line;
-    const T** taps = reinterpret_cast<const T**>(after);
+    int64_t* taps = reinterpret_cast<int64_t*>(after);
     int32_t* numbers = reinterpret_cast<int32_t*>(taps + p.window[0] * p.window[1] * p.window[2]);
     struct Over {
       int32_t position, tap;
@@ -292,21 +306,30 @@ void backward_channels(const PoolingProblem& p, const PoolingArgs& args, const P
     for (at[0] = windows[0].begin; at[0] < windows[0].end; ++at[0])
       for (at[1] = windows[1].begin; at[1] < windows[1].end; ++at[1]) {
         const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]);
+        Range last{-1, -1};
+        int64_t n = 0;
+        float divide_by = 1;
         for (at[2] = windows[2].begin; at[2] < windows[2].end; ++at[2]) {
           float* to = room + number_of(at) * line;
+          const Range r2 = taps_in_x(p, 2, at[2]);
           if constexpr (is_max) {
-            const Range r2 = taps_in_x(p, 2, at[2]);
-            int64_t n = 0;
-            for (int64_t a = r0.begin; a < r0.end; ++a)
-              for (int64_t b = r1.begin; b < r1.end; ++b)
-                for (int64_t c = r2.begin; c < r2.end; ++c) {
-                  taps[n] = x + tap_offset(p, at, a, b, c);
-                  numbers[n++] = int32_t((a * p.window[1] + b) * p.window[2] + c);
-                }
-            find_maxima(taps, numbers, n, channels, to);
+            const int64_t origin = tap_offset(p, at, 0, 0, 0);
+            if (r2.begin != last.begin || r2.end != last.end) {
+              n = 0;
+              for (int64_t a = r0.begin; a < r0.end; ++a)
+                for (int64_t b = r1.begin; b < r1.end; ++b)
+                  for (int64_t c = r2.begin; c < r2.end; ++c) {
+                    taps[n] = tap_offset(p, at, a, b, c) - origin;
+                    numbers[n++] = int32_t((a * p.window[1] + b) * p.window[2] + c);
+                  }
+            }
+            find_maxima(x + origin, taps, numbers, n, channels, to);
           } else {
-            share_out(dy_at(at), channels, divisor_of(p, at[0], at[1], at[2]), to);
+            if (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size())
+              divide_by = divisor_of(p, at[0], at[1], at[2]);
+            share_out(dy_at(at), channels, divide_by, to);
           }
+          last = r2;
         }
       }
     Streamer<T> stream(out);
@@ -353,29 +376,157 @@ void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const P
   else backward_channels<false, T>(p, args, share, room);
 }
 
-// ---- The last dimension contiguous ----
-
-// One line out of several, joined to what `to` holds if `more`. Nothing is written past the end.
-template <class Op, class T>
-void join_lines(const T* const* lines, int n, bool more, int64_t length, float* to) {
-  auto joined = [&](int64_t i, auto load) __attribute__((always_inline)) {
-    Floats v = load(lines[0] + i);
-    for (int k = 1; k < n; ++k) v = Op::join(v, load(lines[k] + i));
-    return v;
+// A square of vectors, rows for columns: squares of four in each 128 bits, then these.
+template <int... from> MINIDNN_HD Floats mixed(Floats a, Floats b) { return __builtin_shufflevector(a, b, from...); }
+MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
+#if defined(__AVX512F__)
+  auto low = [](Floats a, Floats b) { return mixed<0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29>(a, b); };
+  auto high = [](Floats a, Floats b) {
+    return mixed<2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31>(a, b);
   };
-  auto whole = [](const T* from) { return load_floats(from); };
-  int64_t i = 0;
-  for (; i + kFloats <= length; i += kFloats) {
-    const Floats v = joined(i, whole);
-    store(to + i, more ? Op::join(load(to + i), v) : v);
+  auto low2 = [](Floats a, Floats b) { return mixed<0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29>(a, b); };
+  auto high2 = [](Floats a, Floats b) {
+    return mixed<2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31>(a, b);
+  };
+#elif defined(__AVX__)
+  auto low = [](Floats a, Floats b) { return mixed<0, 8, 1, 9, 4, 12, 5, 13>(a, b); };
+  auto high = [](Floats a, Floats b) { return mixed<2, 10, 3, 11, 6, 14, 7, 15>(a, b); };
+  auto low2 = [](Floats a, Floats b) { return mixed<0, 1, 8, 9, 4, 5, 12, 13>(a, b); };
+  auto high2 = [](Floats a, Floats b) { return mixed<2, 3, 10, 11, 6, 7, 14, 15>(a, b); };
+#else
+  auto low = [](Floats a, Floats b) { return mixed<0, 4, 1, 5>(a, b); };
+  auto high = [](Floats a, Floats b) { return mixed<2, 6, 3, 7>(a, b); };
+  auto low2 = [](Floats a, Floats b) { return mixed<0, 1, 4, 5>(a, b); };
+  auto high2 = [](Floats a, Floats b) { return mixed<2, 3, 6, 7>(a, b); };
+#endif
+#pragma GCC unroll 4
+  for (int i = 0; i < kFloats; i += 4) {
+    const Floats a = low(v[i], v[i + 1]), b = high(v[i], v[i + 1]), c = low(v[i + 2], v[i + 3]),
+                 d = high(v[i + 2], v[i + 3]);
+    v[i] = low2(a, c), v[i + 1] = high2(a, c), v[i + 2] = low2(b, d), v[i + 3] = high2(b, d);
   }
-  const int64_t left = length - i;
-  if (left > 0 && i > 0 && !more) {
-    store(to + length - kFloats, joined(length - kFloats, whole));
-  } else if (left > 0) {
-    const Floats v = joined(i, [=](const T* from) { return load_first(from, left); });
-    store_first(to + i, left, more ? Op::join(load_first(to + i, left), v) : v);
+#if defined(__AVX512F__)
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    auto even = [](Floats a, Floats b) {
+      return mixed<0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27>(a, b);
+    };
+    auto odd = [](Floats a, Floats b) {
+      return mixed<4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31>(a, b);
+    };
+    const Floats a = even(v[i], v[i + 4]), b = odd(v[i], v[i + 4]), c = even(v[i + 8], v[i + 12]),
+                 d = odd(v[i + 8], v[i + 12]);
+    v[i] = even(a, c), v[i + 4] = even(b, d), v[i + 8] = odd(a, c), v[i + 12] = odd(b, d);
   }
+#elif defined(__AVX__)
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const Floats a = v[i], b = v[i + 4];
+    v[i] = mixed<0, 1, 2, 3, 8, 9, 10, 11>(a, b), v[i + 4] = mixed<4, 5, 6, 7, 12, 13, 14, 15>(a, b);
+  }
+#endif
+}
+
+// n elements of some planes to [n][kPlanes], and back for the first `count`.
+template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, float* to) {
+  for (int64_t g = 0; g < kPlanes; g += kFloats) {
+    Floats v[kFloats];
+    auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+      for (int k = 0; k < kFloats; ++k) v[k] = load(planes[g + k] + at + i);
+      transpose(v);
+      for (int64_t k = 0; k < some; ++k) store(to + (i + k) * kPlanes + g, v[k]);
+    };
+    int64_t i = 0;
+    auto whole = [](const T* from) { return load_floats(from); };
+    for (; i + kFloats <= n; i += kFloats) move(i, kFloats, whole);
+    if (i == n) continue;
+    if (i > 0) move(n - kFloats, kFloats, whole);
+    else move(0, n, [=](const T* from) { return load_first(from, n); });
+  }
+}
+template <class T> void from_lanes(const float* from, int64_t n, T* const* planes, int64_t at, int64_t count) {
+  for (int64_t g = 0; g < count; g += kFloats) {
+    const int64_t some = min_of<int64_t>(kFloats, count - g);
+    Floats v[kFloats];
+    auto move = [&](int64_t i, auto put) __attribute__((always_inline)) {
+#pragma GCC unroll 16
+      for (int k = 0; k < kFloats; ++k) v[k] = load(from + (i + k) * kPlanes + g);
+      transpose(v);
+      for (int64_t k = 0; k < some; ++k) put(planes[g + k] + at + i, v[k]);
+    };
+    int64_t i = 0;
+    auto whole = [](T* to, Floats v) { store_floats(to, v); };
+    for (; i + kFloats <= n; i += kFloats) move(i, whole);
+    if (i == n) continue;
+    if (i > 0) move(n - kFloats, whole);
+    else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
+  }
+}
+
+// A slab of planes as a tensor of one image with kPlanes channels: the indices `range` along `axis`, all of the others.
+struct Slab {
+  TensorDesc desc;  // as if all of the planes were there
+  Range range[kMaxSpatial];
+  int64_t positions = 1;
+  bool is_run = true;  // of the planes' elements
+  Slab(const TensorDesc& planes, int axis, Range along) : desc(planes) {
+    int64_t run = 1;
+    for (int i = kMaxSpatial - 1; i >= 0; --i) {
+      range[i] = i == axis ? along : Range{0, spatial_size(planes, i)};
+      desc.stride[i + 2] = positions * kPlanes;
+      is_run = is_run && (range[i].size() <= 1 || (planes.stride[i + 2] == run && positions == run));
+      positions *= range[i].size();
+      run *= spatial_size(planes, i);
+    }
+    desc.stride[0] = 0, desc.stride[1] = 1;
+  }
+  // Where index 0 of all axes would lie.
+  float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
+  // Calls f(offset in a plane, elements, position in the slab) for all runs.
+  template <class F> void each_run(const TensorDesc& planes, F f) const {
+    auto offset = [&](int64_t i, int64_t j) {
+      return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];
+    };
+    if (is_run) return f(offset(range[0].begin, range[1].begin), positions, int64_t(0));
+    int64_t position = 0;
+    for (int64_t i = range[0].begin; i < range[0].end; ++i)
+      for (int64_t j = range[1].begin; j < range[1].end; ++j, position += range[2].size())
+        f(offset(i, j), range[2].size(), position);
+  }
+};
+
+// The elements of x along an axis that windows touch.
+MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
+  const SpatialAttributes& s = p.spatial;
+  if (windows.size() == 0) return {0, 0};
+  const int64_t begin = max_of<int64_t>(s.input_index(axis, windows.begin, 0), 0);
+  const int64_t end = min_of(s.input_index(axis, windows.end - 1, p.window[axis] - 1) + 1, spatial_size(p.x, axis));
+  return {min_of(begin, max_of<int64_t>(end, 0)), max_of<int64_t>(end, 0)};
+}
+
+template <class T> struct Planes {
+  T* at[kPlanes];
+  // From plane `first` on; the last is repeated where there are no more.
+  MINIDNN_HD Planes(T* base, const TensorDesc& d, int64_t first, int64_t count) {
+    for (int64_t k = 0; k < kPlanes; ++k) {
+      const int64_t plane = first + min_of(k, count - 1);
+      at[k] = base + plane / d.shape[1] * d.stride[0] + plane % d.shape[1] * d.stride[1];
+    }
+  }
+};
+template <class T>
+void bring(const void* base, const TensorDesc& d, int64_t first, int64_t count, const Slab& slab, float* to) {
+  const Planes<const T> planes(static_cast<const T*>(base), d, first, count);
+  slab.each_run(d,
+                [&](int64_t at, int64_t n, int64_t position) { to_lanes(planes.at, at, n, to + position * kPlanes); });
+}
+template <class T>
+void put_back(const float* from, const Slab& slab, const TensorDesc& d, int64_t first, int64_t count, void* base) {
+  const Planes<T> planes(static_cast<T*>(base), d, first, count);
+  slab.each_run(d, [&](int64_t at, int64_t n, int64_t position) {
+    from_lanes(from + position * kPlanes, n, planes.at, at, count);
+  });
 }
 
 // A plane in one run, for a window that is all of it.
@@ -393,420 +544,78 @@ template <class Op, class T> float pool_run(const T* x, int64_t n) {
     join(Op::join(v[0].first, v[0].second));
   }
   for (; i + kFloats <= n; i += kFloats) join(load_floats(x + i));
-  float rest = Op::none()[0];
-  for (; i < n; ++i) rest = Op::join(floats(rest), floats(load_first(x + i, 1)[0]))[0];
+  if (const int64_t left = n - i; left > 0) {
+    const Floats last = n >= kFloats ? load_floats(x + n - kFloats) : load_first(x, n);
+    Ints lane;
+    for (int k = 0; k < kFloats; ++k) lane[k] = k;
+    join(select(n >= kFloats ? lane >= int(kFloats - left) : lane < int(n), last, Op::none()));
+  }
   if constexpr (__is_same(Op, Max)) {
-    for (int k = 0; k < kFloats; ++k) rest = Op::join(floats(rest), floats(total[k]))[0];
-    return rest;
+    float largest = -INFINITY;
+    for (int k = 0; k < kFloats; ++k) largest = max_or_nan(largest, total[k]);
+    return largest;
   } else {
-    return sum_of_lanes(total) + (sum_of_lanes(lost) + rest);
+    return sum_of_lanes(total) + sum_of_lanes(lost);
   }
 }
 
-// What is done to lines in memory, for code that is compiled once for all types.
-struct Memory {
-  int64_t size;  // of an element
-  void (*read)(const void* from, int64_t n, float* to);
-  void (*write)(const float* from, int64_t n, void* to);
-  void (*max)(const void* const* lines, int n, bool more, int64_t length, float* to);
-  void (*sum)(const void* const* lines, int n, bool more, int64_t length, float* to);
-  float (*max_of_run)(const void* from, int64_t n);
-  float (*sum_of_run)(const void* from, int64_t n);
-};
-template <class Op, class T> void join_memory(const void* const* lines, int n, bool more, int64_t length, float* to) {
-  join_lines<Op>(reinterpret_cast<const T* const*>(lines), n, more, length, to);
-}
-template <class T> void read_line(const void* from, int64_t n, float* to) {
-  const T* line = static_cast<const T*>(from);
-  join_lines<Sum>(&line, 1, false, n, to);
-}
-template <class T> void write_line(const float* from, int64_t n, void* to) {
-  T* line = static_cast<T*>(to);
-  int64_t i = 0;
-  for (; i + kFloats <= n; i += kFloats) store_floats(line + i, load(from + i));
-  if (i == n) return;
-  if (i > 0) store_floats(line + n - kFloats, load(from + n - kFloats));
-  else store_first(line, n, load(from));
-}
-template <class Op, class T> float pool_memory(const void* from, int64_t n) {
-  return pool_run<Op>(static_cast<const T*>(from), n);
-}
 template <class T>
-constexpr Memory memory_of = {sizeof(T),           read_line<T>,        write_line<T>,      join_memory<Max, T>,
-                              join_memory<Sum, T>, pool_memory<Max, T>, pool_memory<Sum, T>};
-
-// Collects lines and joins them; finish() leaves none behind.
-struct Joiner {
-  void (*join)(const void* const* lines, int n, bool more, int64_t length, float* to);
-  float none;
-  int64_t length;
-  float* to;
-  static constexpr int kLines = 8;
-  const void* lines[kLines]{};
-  int n = 0;
-  bool more = false;
-  void add(const void* line) {
-    lines[n++] = line;
-    if (n == kLines) join_now();
-  }
-  void finish() {
-    if (n > 0) join_now();
-    else if (!more)
-      for (int64_t i = 0; i < length; ++i) to[i] = none;
-  }
-
- private:
-  void join_now() {
-    join(lines, n, more, length, to);
-    n = 0, more = true;
-  }
-};
-
-// A problem along rows, and what is the same for all of them.
-struct Rows {
-  const PoolingProblem& p;
-  const Memory& memory;
-  const int64_t H1, W, rows;         // of x; rows: of a plane
-  const int64_t P0, P1, Q, windows;  // of y; windows: lines of a plane
-  const int64_t stride, before, window, span;
-  const bool is_max;
-  int32_t* taps;     // where the elements of a tap begin in the phases of a padded line
-  int32_t* counts;   // of the windows over the elements of each phase of x, and of those:
-  int32_t* first;    // element j stride + phase lies in window first + j
-  int32_t* numbers;  // as this tap of it
-  float* divisors;   // of averages, but for the other dimensions
-  float* room;       // for the rest
-
-  Rows(const PoolingProblem& problem, const Memory& m, float* all)
-      : p(problem),
-        memory(m),
-        H1(spatial_size(p.x, 1)),
-        W(spatial_size(p.x, 2)),
-        rows(spatial_size(p.x, 0) * H1),
-        P0(spatial_size(p.dy, 0)),
-        P1(spatial_size(p.dy, 1)),
-        Q(spatial_size(p.dy, 2)),
-        windows(P0 * P1),
-        stride(p.spatial.stride[2]),
-        before(p.spatial.before[2]),
-        window(p.window[2]),
-        span(pooling::line_span(p)),
-        is_max(p.mode == PoolingMode::max) {
-    taps = reinterpret_cast<int32_t*>(all);
-    first = taps + padded(window), numbers = first + padded(window), counts = numbers + padded(window);
-    divisors = reinterpret_cast<float*>(counts + padded(stride));
-    room = divisors + padded(Q);
-    const int64_t pitch = pooling::phase_pitch(p, span), step = p.spatial.dilation[2];
-    for (int64_t r = 0; r < window; ++r)
-      taps[r] = int32_t(stride == 1 ? r * step : r * step % stride * pitch + r * step / stride);
-    int32_t* to = first;
-    for (int64_t phase = 0; phase < stride; ++phase) {
-      const int32_t* begin = to;
-      for (int64_t r = window; r-- > 0;)  // windows in order
-        if (const int64_t from = phase + before - r * step; from % stride == 0) {
-          numbers[to - first] = int32_t(r);
-          *to++ = int32_t(from / stride);
-        }
-      counts[phase] = int32_t(to - begin);
-    }
-    if (!is_max)
-      for (int64_t q = 0; q < padded(Q); ++q) divisors[q] = q < Q ? float(counted(2, q)) : 1;
-  }
-
-  // How many elements a window at position `at` of dimension i counts.
-  int64_t counted(int i, int64_t at) const {
-    return p.mode == PoolingMode::avg ? detail::counted<PoolingMode::avg>(p, i, at)
-                                      : detail::counted<PoolingMode::avg_exclude_padding>(p, i, at);
-  }
-  void divide(float* line, float others) const {
-    for (int64_t i = 0; i < Q; i += kFloats) {
-      const Floats by = load(divisors + i) * others, one = floats(1);
-      store(line + i, load(line + i) / (by < one ? one : by));
-    }
-  }
-  Joiner joiner_of_floats(int64_t length, float* to) const {
-    return {is_max ? join_memory<Max, float> : join_memory<Sum, float>, is_max ? -INFINITY : 0, length, to};
-  }
-  const char* line_of(const void* base, const TensorDesc& d, int64_t a, int64_t b) const {
-    return static_cast<const char*>(base) + (a * d.stride[2] + b * d.stride[3]) * memory.size;
-  }
-  const char* x_row(const void* x, int64_t row) const { return line_of(x, p.x, row / H1, row % H1); }
-  char* plane_of(const void* base, const TensorDesc& d, int64_t plane) const {
-    const int64_t C = p.x.shape[1];
-    return static_cast<char*>(const_cast<void*>(base)) +
-           (plane / C * d.stride[0] + plane % C * d.stride[1]) * memory.size;
-  }
-};
-
-// Element i of a line to element i / stride of phase i % stride, and back.
-void to_phases(const float* line, int64_t n, int64_t stride, int64_t pitch, float* phases) {
-  int64_t i = 0;
-  if (stride == 2)
-    for (; i + kPair <= n; i += kPair) {
-      const Pair p = load_as_pair<bfloat16>(line + i);
-      store(phases + i / 2, p.first);
-      store(phases + pitch + i / 2, p.second);
-    }
-  for (int64_t column = i / stride; i < n; ++column)
-    for (int64_t phase = 0; phase < stride && i < n; ++phase) phases[phase * pitch + column] = line[i++];
-}
-void from_phases(const float* phases, int64_t n, int64_t stride, int64_t pitch, float* line) {
-  int64_t i = 0;
-  if (stride == 2)
-    for (; i + kPair <= n; i += kPair)
-      store_from_pair<bfloat16>(line + i, Pair{load(phases + i / 2), load(phases + pitch + i / 2)});
-  for (int64_t column = i / stride; i < n; ++column)
-    for (int64_t phase = 0; phase < stride && i < n; ++phase) line[i++] = phases[phase * pitch + column];
-}
-
-void forward_rows(const Rows& r, const PoolingArgs& args, const PoolingShare& share) {
-  const PoolingProblem& p = r.p;
-  const int64_t pitch = pooling::phase_pitch(p, r.span);
-  float *line = r.room, *phases = line + padded(r.span), *result = phases + r.stride * pitch;
-  if (r.stride == 1) phases = line;
+void planes_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+  const int axis = int(share.axis);
+  const int64_t planes = p.x.shape[0] * p.x.shape[1], slabs = ceil_div(spatial_size(p.out, axis), share.step);
   const bool whole = pooling::sees_all_as_a_run(p);
-  // Of the line, what lies in x; the rest stays as it is.
-  const int64_t inside = max_of<int64_t>(min_of(r.W, r.span - r.before), 0);
-  const float none = r.is_max ? -INFINITY : 0;
-  for (int64_t i = 0; i < padded(r.span); ++i) line[i] = none;
   for (int64_t item = share.begin; item < share.end; ++item) {
-    const int64_t plane = item / r.P1 / r.P0, p0 = item / r.P1 % r.P0, p1 = item % r.P1;
-    const char* x = r.plane_of(args.x, p.x, plane);
-    void* out = const_cast<char*>(r.line_of(r.plane_of(args.out, p.out, plane), p.out, p0, p1));
-    const float others = r.is_max ? 1 : float(r.counted(0, p0) * r.counted(1, p1));
+    const int64_t first = item / slabs * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
+    const int64_t begin = item % slabs * share.step;
+    const Range along{begin, min_of(begin + share.step, spatial_size(p.out, axis))};
+    const Slab y(p.out, axis, along), x(p.x, axis, touched(p, axis, along));
+    float *y_room = room, *x_room = y_room + padded((y.positions + kFloats) * kPlanes);
     if (whole) {
-      result[0] = (r.is_max ? r.memory.max_of_run : r.memory.sum_of_run)(x, r.rows * r.W);
+      const Planes<const T> from(static_cast<const T*>(args.x), p.x, first, count);
+      const float divide_by = p.mode == PoolingMode::max ? 1 : divisor_of(p, 0, 0, 0);
+      for (int64_t k = 0; k < count; ++k)
+        y_room[k] = p.mode == PoolingMode::max ? pool_run<Max>(from.at[k], x.positions)
+                                               : pool_run<Sum>(from.at[k], x.positions) / divide_by;
     } else {
-      Joiner down{r.is_max ? r.memory.max : r.memory.sum, none, inside, line + min_of(r.before, r.span)};
-      const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
-      for (int64_t a = r0.begin; a < r0.end; ++a)
-        for (int64_t b = r1.begin; b < r1.end; ++b)
-          down.add(r.line_of(x, p.x, p.spatial.input_index(0, p0, a), p.spatial.input_index(1, p1, b)));
-      down.finish();
-      if (r.stride > 1) to_phases(line, r.span, r.stride, pitch, phases);
-      Joiner across = r.joiner_of_floats(ceil_div<int64_t>(r.Q, kFloats) * kFloats, result);
-      for (int64_t tap = 0; tap < r.window; ++tap) across.add(phases + r.taps[tap]);
-      across.finish();
+      bring<T>(args.x, p.x, first, count, x, x_room);
+      PoolingProblem lanes = p;
+      lanes.x = x.desc, lanes.out = y.desc;
+      for (int64_t p0 = y.range[0].begin; p0 < y.range[0].end; ++p0)
+        for (int64_t p1 = y.range[1].begin; p1 < y.range[1].end; ++p1)
+          forward_line<float>(lanes, x.base(x_room, axis), y.base(y_room, axis), p0, p1, y.range[2], kPlanes,
+                              x_room + padded(x.positions * kPlanes));
     }
-    if (!r.is_max) r.divide(result, others);
-    r.memory.write(result, r.Q, out);
-  }
-}
-
-// Writes planes of dx line by line.
-struct PlaneWriter {
-  const Rows& r;
-  char* out;
-  bool past_caches;
-  Streamer<char> stream;
-  void line(int64_t h0, int64_t h1, const float* from) {
-    char* to = const_cast<char*>(r.line_of(out, r.p.out, h0, h1));
-    if (!past_caches) return r.memory.write(from, r.W, to);
-    stream.move_to(to);
-    const int64_t room = stream.kRoom / r.memory.size;
-    for (int64_t i = 0; i < r.W; i += room) {
-      const int64_t n = min_of(room, r.W - i);
-      r.memory.write(from + i, n, stream.next());
-      stream.advance(n * r.memory.size);
-    }
-  }
-};
-
-// The maxima of one plane: for each window `found` gets what says where its first one lies, row_value(row, a, b) plus
-// tap_value times the tap along the last dimension; kNowhere if it sees nothing.
-constexpr int32_t kNowhere = INT32_MIN;
-template <class RowValue>
-MINIDNN_HD void find_maxima_of_plane(const Rows& r, const char* x, int32_t tap_value, RowValue row_value, float* room,
-                                     int32_t* found, int64_t found_pitch) {
-  const PoolingProblem& p = r.p;
-  const int64_t pitch = pooling::phase_pitch(p, r.span), line_pitch = padded(r.Q);
-  float *line = room, *phases = line + padded(r.span), *values = phases + r.stride * pitch;
-  int32_t* taps = reinterpret_cast<int32_t*>(values + r.rows * line_pitch);
-  const int64_t inside = max_of<int64_t>(min_of(r.W, r.span - r.before), 0);
-  if (r.stride == 1) phases = line;
-  for (int64_t i = 0; i < padded(r.span); ++i) line[i] = -INFINITY;
-
-  // Across: each row's maxima, padding being -Inf.
-  for (int64_t row = 0; row < r.rows; ++row) {
-    r.memory.read(r.x_row(x, row), inside, line + min_of(r.before, r.span));
-    if (r.stride > 1) to_phases(line, r.span, r.stride, pitch, phases);
-    for (int64_t q = 0; q < r.Q; q += kFloats) {
-      Floats best = load(phases + q);
-      Ints at{};
-      for (int64_t tap = 1; tap < r.window; ++tap)
-        take_larger(best, at, load(phases + r.taps[tap] + q), Ints{} + int32_t(tap) * tap_value);
-      store(values + row * line_pitch + q, best);
-      store(taps + row * line_pitch + q, at);
-    }
-  }
-  // Down.
-  for (int64_t p0 = 0; p0 < r.P0; ++p0)
-    for (int64_t p1 = 0; p1 < r.P1; ++p1, found += found_pitch) {
-      const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
-      auto each_row = [&](auto visit) __attribute__((always_inline)) {
-        for (int64_t a = r0.begin; a < r0.end; ++a)
-          for (int64_t b = r1.begin; b < r1.end; ++b) {
-            const int64_t row = p.spatial.input_index(0, p0, a) * r.H1 + p.spatial.input_index(1, p1, b);
-            visit(row, row_value(row, a, b));
-          }
-      };
-      bool doubtful = false;
-      for (int64_t q = 0; q < r.Q; q += kFloats) {
-        Floats best = floats(-INFINITY);
-        Ints at = Ints{} + kNowhere;
-        each_row([&](int64_t row, int32_t value) __attribute__((always_inline)) {
-          take_larger(best, at, load(values + row * line_pitch + q), load(taps + row * line_pitch + q) + value);
-        });
-        store(found + q, at);
-        const Ints is_lowest = best == floats(-INFINITY);
-        for (int i = 0; i < kFloats; ++i) doubtful |= is_lowest[i] && q + i < r.Q;
-      }
-      if (!doubtful) continue;
-      // -Inf: an element of x, or padding, or nothing at all.
-      for (int64_t q = 0; q < r.Q; ++q) {
-        const Range r2 = taps_in_x(p, 2, q);
-        float best = 0;
-        int32_t at = kNowhere;
-        each_row([&](int64_t row, int32_t value) __attribute__((always_inline)) {
-          for (int64_t tap = r2.begin; tap < r2.end; ++tap) {
-            float v;
-            r.memory.read(r.x_row(x, row) + p.spatial.input_index(2, q, tap) * r.memory.size, 1, &v);
-            if (at != kNowhere && (v <= best || best != best)) continue;
-            best = v;
-            at = value + int32_t(tap) * tap_value;
-          }
-        });
-        found[q] = at;
-      }
-    }
-}
-
-// Windows of few taps: an element of dx asks those over it.
-void gather_maxima(const Rows& r, const char* x, const char* dy, PlaneWriter& out) {
-  const PoolingProblem& p = r.p;
-  const int64_t pitch = pooling::phase_pitch(p, r.W), line_pitch = pooling::shares_pitch(p);
-  const int64_t zeros = pooling::zeros_before(p), columns = ceil_div(r.W, r.stride);
-  float* gradients = r.room;
-  int32_t* found = reinterpret_cast<int32_t*>(gradients + r.windows * line_pitch);
-  float *phases = gradients + 2 * r.windows * line_pitch, *line = phases + r.stride * pitch;
-  for (int64_t i = 0; i < r.windows * line_pitch; ++i) found[i] = kNowhere;
-  auto number_of = [&](int64_t a, int64_t b) { return int32_t((a * p.window[1] + b) * r.window); };
-  find_maxima_of_plane(
-      r, x, 1, [&](int64_t, int64_t a, int64_t b) { return number_of(a, b); }, line + padded(r.W), found + zeros,
-      line_pitch);
-  for (int64_t i = 0; i < r.windows; ++i) {
-    for (int k = 0; k < kFloats; ++k) found[i * line_pitch + zeros + r.Q + k] = kNowhere;
-    r.memory.read(r.line_of(dy, p.dy, i / r.P1, i % r.P1), r.Q, gradients + i * line_pitch + zeros);
-  }
-  for (int64_t h0 = 0; h0 < spatial_size(p.out, 0); ++h0)
-    for (int64_t h1 = 0; h1 < r.H1; ++h1) {
-      struct {
-        int64_t line;
-        int32_t number;
-      } over[kMaxWindowsOver];
-      int lines = 0;
-      const Range over0 = windows_over(p, 0, h0), over1 = windows_over(p, 1, h1);
-      for (int64_t p0 = over0.begin; p0 < over0.end; ++p0)
-        for (int64_t p1 = over1.begin; p1 < over1.end; ++p1) {
-          const int64_t a = tap_on(p, 0, p0, h0), b = tap_on(p, 1, p1, h1);
-          if (a >= 0 && b >= 0) over[lines++] = {(p0 * r.P1 + p1) * line_pitch + zeros, number_of(a, b)};
-        }
-      int64_t window = 0;
-      for (int64_t phase = 0; phase < r.stride; window += r.counts[phase++])
-        for (int64_t j = 0; j < columns; j += kFloats) {
-          Floats sum{};
-          for (int k = 0; k < lines; ++k)
-            for (int64_t i = window; i < window + r.counts[phase]; ++i) {
-              const int64_t at = over[k].line + r.first[i] + j;
-              const Ints chosen = load(found + at) == over[k].number + r.numbers[i];
-              sum += (Floats)(chosen & (Ints)load(gradients + at));
-            }
-          store(phases + phase * pitch + j, sum);
-        }
-      if (r.stride > 1) from_phases(phases, r.W, r.stride, pitch, line);
-      out.line(h0, h1, r.stride > 1 ? line : phases);
-    }
-}
-
-// Windows of many taps: each adds its dy to the element that it found, windows in order.
-void scatter_maxima(const Rows& r, const char* x, const char* dy, PlaneWriter& out) {
-  const int64_t line_pitch = padded(r.Q);
-  float *sums = r.room, *gradients = sums + padded(r.rows * r.W);
-  int32_t* found = reinterpret_cast<int32_t*>(gradients + line_pitch);
-  find_maxima_of_plane(
-      r, x, int32_t(r.p.spatial.dilation[2]),
-      [&](int64_t row, int64_t, int64_t) { return int32_t(row * r.W - r.before); },
-      gradients + (1 + r.windows) * line_pitch, found, line_pitch);
-  for (int64_t i = 0; i < r.rows * r.W; ++i) sums[i] = 0;
-  for (int64_t i = 0; i < r.windows; ++i, found += line_pitch) {
-    r.memory.read(r.line_of(dy, r.p.dy, i / r.P1, i % r.P1), r.Q, gradients);
-    for (int64_t q = 0; q < r.Q; ++q)
-      if (found[q] != kNowhere) sums[found[q] + q * r.stride] += gradients[q];
-  }
-  for (int64_t row = 0; row < r.rows; ++row) out.line(row / r.H1, row % r.H1, sums + row * r.W);
-}
-
-// Averages: dy by what its window divides by, summed down, then across.
-void spread_averages(const Rows& r, const char* dy, PlaneWriter& out) {
-  const PoolingProblem& p = r.p;
-  const int64_t pitch = pooling::phase_pitch(p, r.W), line_pitch = pooling::shares_pitch(p);
-  const int64_t zeros = pooling::zeros_before(p), columns = ceil_div(r.W, r.stride);
-  float *down = r.room + r.windows * line_pitch, *phases = down + line_pitch, *line = phases + r.stride * pitch;
-  for (int64_t i = 0; i < r.windows; ++i) {
-    float* shares = r.room + i * line_pitch + zeros;
-    r.memory.read(r.line_of(dy, p.dy, i / r.P1, i % r.P1), r.Q, shares);
-    r.divide(shares, float(r.counted(0, i / r.P1) * r.counted(1, i % r.P1)));
-  }
-  const bool one = pooling::sees_all_as_a_run(p);  // then all of the plane is one number
-  for (int64_t i = 0; one && i < r.W; ++i) line[i] = r.room[zeros];
-  for (int64_t h0 = 0; h0 < spatial_size(p.out, 0); ++h0)
-    for (int64_t h1 = 0; h1 < r.H1; ++h1) {
-      if (one) {
-        out.line(h0, h1, line);
-        continue;
-      }
-      const Range over0 = windows_over(p, 0, h0), over1 = windows_over(p, 1, h1);
-      Joiner rows = r.joiner_of_floats(line_pitch, down);
-      for (int64_t p0 = over0.begin; p0 < over0.end; ++p0)
-        for (int64_t p1 = over1.begin; p1 < over1.end; ++p1)
-          if (tap_on(p, 0, p0, h0) >= 0 && tap_on(p, 1, p1, h1) >= 0) rows.add(r.room + (p0 * r.P1 + p1) * line_pitch);
-      rows.finish();
-      int64_t window = 0;
-      for (int64_t phase = 0; phase < r.stride; window += r.counts[phase++]) {
-        Joiner across = r.joiner_of_floats(ceil_div<int64_t>(columns, kFloats) * kFloats, phases + phase * pitch);
-        for (int64_t i = window; i < window + r.counts[phase]; ++i) across.add(down + zeros + r.first[i]);
-        across.finish();
-      }
-      if (r.stride > 1) from_phases(phases, r.W, r.stride, pitch, line);
-      out.line(h0, h1, r.stride > 1 ? line : phases);
-    }
-}
-
-void backward_rows(const Rows& r, const PoolingArgs& args, const PoolingShare& share) {
-  const PoolingProblem& p = r.p;
-  for (int64_t i = 0; i < pooling::rows_backward_room(p) - pooling::rows_tables(p); ++i) r.room[i] = 0;  // around lines
-  for (int64_t plane = share.begin; plane < share.end; ++plane) {
-    char* out = r.plane_of(args.out, p.out, plane);
-    const char *dy = r.plane_of(args.dy, p.dy, plane), *x = r.plane_of(args.x, p.x, plane);
-    PlaneWriter writer{r, out, share.stream, Streamer<char>(out)};
-    if (!r.is_max) spread_averages(r, dy, writer);
-    else if (pooling::gathers(p)) gather_maxima(r, x, dy, writer);
-    else scatter_maxima(r, x, dy, writer);
-    if (share.stream) writer.stream.finish();
+    put_back<T>(y_room, y, p.out, first, count, args.out);
   }
 }
 
 template <class T>
-void rows_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  forward_rows(Rows(p, memory_of<T>, room), args, share);
-}
-template <class T>
-void rows_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  backward_rows(Rows(p, memory_of<T>, room), args, share);
+void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+  const int axis = int(share.axis);
+  const int64_t planes = p.x.shape[0] * p.x.shape[1], slabs = ceil_div(spatial_size(p.out, axis), share.step);
+  const bool is_max = p.mode == PoolingMode::max;
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    const int64_t first = item / slabs * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
+    const int64_t begin = item % slabs * share.step, end = min_of(begin + share.step, spatial_size(p.out, axis));
+    const Range windows{windows_over(p, axis, begin).begin, windows_over(p, axis, end - 1).end};
+    const Slab dx(p.out, axis, {begin, end}), dy(p.dy, axis, windows), x(p.x, axis, touched(p, axis, windows));
+    float *dx_room = room, *dy_room = dx_room + padded((dx.positions + kFloats) * kPlanes);
+    float *x_room = dy_room + padded(dy.positions * kPlanes), *rest = x_room;
+    bring<T>(args.dy, p.dy, first, count, dy, dy_room);
+    if (is_max) bring<T>(args.x, p.x, first, count, x, x_room), rest += padded(x.positions * kPlanes);
+    PoolingProblem lanes = p;
+    lanes.x = x.desc, lanes.dy = dy.desc, lanes.out = dx.desc;
+    lanes.x.shape[0] = lanes.dy.shape[0] = lanes.out.shape[0] = 1;
+    const PoolingArgs in_lanes{x.base(x_room, axis), dy.base(dy_room, axis), dx.base(dx_room, axis)};
+    PoolingShare slab = share;
+    slab.begin = item % slabs, slab.end = slab.begin + 1, slab.channels = kPlanes;
+    channels_backward<float>(lanes, in_lanes, slab, rest);
+    put_back<T>(dx_room, dx, p.out, first, count, args.out);
+  }
 }
 
 template <class T> constexpr PoolingKernels::Typed typed() {
-  return {channels_forward<T>, channels_backward<T>, rows_forward<T>, rows_backward<T>};
+  return {channels_forward<T>, channels_backward<T>, planes_forward<T>, planes_backward<T>};
 }
 
 }  // namespace

@@ -41,7 +41,7 @@ struct Reference final : Engine<PoolingProblem> {
 
 const Engines<PoolingProblem>& Family<PoolingProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<PoolingProblem> all{&pooling_lines(), &reference};
+  static const Engines<PoolingProblem> all{&pooling_channels(), &reference};
   return all;
 }
 

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -180,6 +183,44 @@ def test_mean_far_from_zero(dtype: str, mean: float, std: float, device: str) ->
     names = ("y", "mean", "inv_std", "running mean", "running var")
     for value, result, name in zip((*got, m, v), results, names, strict=True):
         assert_close(value, result, name)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kind", ["steps", "outlier"])
+def test_channels_that_drift(kind: str, layout: str, device: str) -> None:
+    """Where what comes first lies far from the mean, the statistics are as good as anywhere."""
+    x = np.random.default_rng(10).normal(0, 1e-2, (8, 3, 60, 50))
+    if kind == "steps":
+        x += np.repeat(np.repeat([0.0, 100.0, -7.0, 1000.0], 30), 100).reshape(4, 60, 50)[[0, 1, 2, 3] * 2][:, None]
+    else:
+        x[0, :, 0, 0] = 1e4
+    x = reference.rounded(x, "float32")
+    scale, bias = np.array([1.0, 0.5, 2.0]), np.zeros(3)
+    s, b = (tensor(values, "float32", device) for values in (scale, bias))
+    t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
+    got = dnn.batch_norm_forward_training(t, s, b)
+    for value, result, name in zip(got, training_results(x, scale, bias, "float32"), ("y", "mean", "inv_std"), strict=True):
+        assert_close(value, result, name)
+
+
+THREADS = """
+import sys, zlib, numpy as np, pyminidnn as dnn
+rng = np.random.default_rng(0)
+for shape, layout in [((2, 3, 300, 301), "NCHW"), ((2, 5, 300, 301), "NHWC"), ((3, 70, 9, 9), "NCHW"), ((40, 3000), "NC")]:
+    x = dnn.asarray(rng.normal(1, 2, shape).astype("float32"), **({"layout": layout} if len(shape) > 2 else {}))
+    p = [dnn.asarray(rng.normal(1, 0.5, shape[1]).astype("float32")) for _ in range(2)]
+    y, mean, inv_std = dnn.batch_norm_forward_training(x, *p)
+    outputs = [y, mean, inv_std, *dnn.batch_norm_backward(x, y, p[0], mean, inv_std)]
+    print([zlib.crc32(t.numpy().tobytes()) for t in outputs])
+"""
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    def run(threads: int) -> str:
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        return subprocess.run([sys.executable, "-c", THREADS], env=environment, check=True, capture_output=True, text=True).stdout
+
+    assert run(1) == run(2) == run(5)
 
 
 @pytest.mark.parametrize("per_activation", [False, True])

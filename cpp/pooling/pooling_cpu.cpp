@@ -84,8 +84,8 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
     const int64_t size = is_backward(p) ? x_size : y_size, apart = is_backward(p) ? stride : 1;
     const int64_t groups = c.in_place ? N : ceil_div(N * C, pooling::kPlanes);
-    // Of x where that is brought, else of what windows pass on; no fewer than share most of what they need.
-    const int64_t floats = c.in_place ? y_line * pooling::padded(C) : x_line * stride * pooling::kPlanes;
+    // No fewer than share most of the windows over them.
+    const int64_t floats = x_line * stride * (c.in_place ? pooling::padded(C) : pooling::kPlanes);
     int64_t step = max_of<int64_t>(kSlabFloats / floats, 2) * apart;
     while (step > 2 * apart && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
     step = min_of(step, size);
@@ -96,9 +96,7 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     if (c.in_place) c.room = 0;
     else if (is_backward(p)) c.room = pooling::planes_room(step * x_line, x_needed * x_line, windows * y_line);
     else c.room = pooling::planes_room(step * y_line, x_needed * x_line, 0) + pooling::forward_room(pooling::kPlanes);
-    if (is_backward(p))
-      c.room += pooling::backward_room(p, c.in_place ? C : pooling::kPlanes, windows * y_line,
-                                       axis == 2 ? step : spatial_size(p.x, 2));
+    if (is_backward(p)) c.room += pooling::backward_room(p, c.in_place ? step * x_line : 0, C);
   }
   c.share.stream = c.in_place && is_backward(p) && p.out.numel() * int64_t(itemsize(p.out.dtype)) > kStreamBytes;
   const double work = double(max_of(p.x.numel(), max_of(p.out.numel(), p.dy.numel())));

@@ -8,7 +8,7 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 using detail::divisor, detail::Range, detail::tap_on, detail::taps_in_x, detail::windows_over;
-using pooling::kMaxWindowsOver, pooling::kPlanes, pooling::padded;
+using pooling::kPlanes, pooling::padded;
 using Ints = Vector<int32_t>;
 
 constexpr int kPair = 2 * kFloats;
@@ -189,191 +189,177 @@ MINIDNN_HD void take_larger(Floats& best, Ints& at, Floats v, Ints v_at) {
   at = larger ? v_at : at;
 }
 
-// What a window passes on, a line per output position in the order of T's lanes: the number of the first maximum as an
-// integer, -1 if there is none, or for averages the share of each element.
-template <class T>
-void find_maxima(const T* x, const int64_t* taps, const int32_t* numbers, int64_t n, int64_t channels, float* line) {
-  auto find = [&](int64_t c, auto load, Ints& first, Ints& second) __attribute__((always_inline)) {
-    first = second = Ints{} - 1;
-    if (n == 0) return;
-    Pair best = load(x + taps[0] + c);
-    first = second = Ints{} + numbers[0];
-    for (int64_t i = 1; i < n; ++i) {
-      const Pair v = load(x + taps[i] + c);
-      const Ints number = Ints{} + numbers[i];
-      take_larger(best.first, first, v.first, number);
-      take_larger(best.second, second, v.second, number);
-    }
-  };
-  int64_t c = 0;
-  Ints first, second;
-  for (; c + kPair <= channels; c += kPair) {
-    find(c, [](const T* from) { return load_pair(from); }, first, second);
-    store(line + c, (Floats)first);
-    store(line + c + kFloats, (Floats)second);
-  }
-  for (; c < channels; c += kFloats) {
-    const int64_t some = min_of<int64_t>(kFloats, channels - c);
-    find(c, [=](const T* from) { return Pair{load_first(from, some), Floats{}}; }, first, second);
-    store(line + c, (Floats)first);
-  }
-}
-
-template <class T> MINIDNN_HD void share_out(const T* dy, int64_t channels, float divide_by, float* line) {
-  int64_t c = 0;
-  for (; c + kPair <= channels; c += kPair) {
-    const Pair v = load_pair(dy + c);
-    store(line + c, v.first / divide_by);
-    store(line + c + kFloats, v.second / divide_by);
-  }
-  for (; c < channels; c += kFloats)
-    store(line + c, load_first(dy + c, min_of<int64_t>(kFloats, channels - c)) / divide_by);
-}
-
-// A window that reaches an element of dx: what it passes on, and for maxima as which of its taps.
-template <class T> struct Source {
-  const float* line;
-  const T* dy;
-  int32_t tap;
+// The taps of a window that lie in x: where each is in x, and in the sums of dx, or kElsewhere.
+struct Taps {
+  static constexpr int64_t kElsewhere = INT64_MIN;
+  int64_t *x, *sums;
+  int64_t n;
 };
 
-template <bool is_max, class T>
-MINIDNN_HD void gather(const Source<T>* sources, int64_t n, int64_t channels, T* out) {
-  each_vector(channels, out, [&](int64_t c, auto load) __attribute__((always_inline)) {
-    Pair sum{};
-    for (int64_t i = 0; i < n; ++i) {
-      const Source<T>& s = sources[i];
-      // A line has room for whole pairs.
-      const Floats first = minidnn::MINIDNN_ISA::load(s.line + c),
-                   second = minidnn::MINIDNN_ISA::load(s.line + c + kFloats);
-      if constexpr (is_max) {
-        const Pair dy = load(s.dy + c);
-        sum.first += (Floats)((Ints)dy.first & ((Ints)first == s.tap));
-        sum.second += (Floats)((Ints)dy.second & ((Ints)second == s.tap));
-      } else {
-        sum.first += first;
-        sum.second += second;
+// One window: its dy, or the share of each tap, joins the sums of its taps. It is all there is of them if `only`. Sums are
+// in the order of T's lanes, and have room for whole vectors.
+template <bool is_max, bool only, class T>
+void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
+  auto add = [&](int64_t at, int64_t c, Floats v) __attribute__((always_inline)) {
+    float* to = sums + at + c;
+    store(to, only ? v : load(to) + v);
+  };
+  auto window = [&](int64_t c, int parts, auto load_x) __attribute__((always_inline)) {
+    Pair g = load_x(dy + c);
+    if constexpr (!is_max) {
+      g.first /= divide_by, g.second /= divide_by;
+      for (int64_t i = 0; i < taps.n; ++i) {
+        if (taps.sums[i] == Taps::kElsewhere) continue;
+        add(taps.sums[i], c, g.first);
+        if (parts == 2) add(taps.sums[i], c + kFloats, g.second);
       }
+      return;
     }
-    return sum;
-  });
+    Pair best = load_x(x + taps.x[0] + c);
+    Ints first{}, second{};
+    for (int64_t i = 1; i < taps.n; ++i) {
+      const Pair v = load_x(x + taps.x[i] + c);
+      take_larger(best.first, first, v.first, Ints{} + int32_t(i));
+      if (parts == 2) take_larger(best.second, second, v.second, Ints{} + int32_t(i));
+    }
+    // Of many taps few are found: then lane by lane.
+    constexpr int64_t kMany = 16;
+    if (!only && taps.n > kMany) {
+      for (int k = 0; k < parts * kFloats; ++k) {
+        const int64_t at = taps.sums[k < kFloats ? first[k] : second[k - kFloats]];
+        if (at != Taps::kElsewhere) sums[at + c + k] += k < kFloats ? g.first[k] : g.second[k - kFloats];
+      }
+      return;
+    }
+    for (int64_t i = 0; i < taps.n; ++i) {
+      if (taps.sums[i] == Taps::kElsewhere) continue;
+      const Ints tap = Ints{} + int32_t(i);
+      add(taps.sums[i], c, (Floats)((Ints)g.first & (first == tap)));
+      if (parts == 2) add(taps.sums[i], c + kFloats, (Floats)((Ints)g.second & (second == tap)));
+    }
+  };
+  if (taps.n == 0) return;
+  int64_t c = 0;
+  for (; c + kPair <= channels; c += kPair) window(c, 2, [](const T* from) { return load_pair(from); });
+  for (; c < channels; c += kFloats) {
+    const int64_t n = min_of<int64_t>(kFloats, channels - c);
+    window(c, 1, [=](const T* from) { return Pair{load_first(from, n), Floats{}}; });
+  }
 }
 
-template <bool is_max, class T>
-void backward_channels(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+// A slab of dx: the indices `slab` along `axis`. `sums` has the strides given, in floats, from index 0 of all axes.
+template <bool is_max, bool only, class T>
+void sum_slab(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slab, int64_t channels,
+              const int64_t (&strides)[kMaxSpatial], float* sums, float* room) {
+  Range windows[kMaxSpatial];
+  for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
+  // Windows that reach over the first element and the last: between them they follow each other.
+  windows[axis] = {windows_over(p, axis, slab.begin).begin, windows_over(p, axis, slab.end - 1).end};
+  auto taps_in_slab = [&](int i, int64_t at) {
+    return i == axis ? detail::taps(p, i, at, slab.begin, slab.end) : taps_in_x(p, i, at);
+  };
+  Taps taps{reinterpret_cast<int64_t*>(room), nullptr, 0};
+  taps.sums = taps.x + p.window[0] * p.window[1] * p.window[2];
+
+  int64_t at[kMaxSpatial];
+  for (at[0] = windows[0].begin; at[0] < windows[0].end; ++at[0])
+    for (at[1] = windows[1].begin; at[1] < windows[1].end; ++at[1]) {
+      const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]);
+      const Range s0 = taps_in_slab(0, at[0]), s1 = taps_in_slab(1, at[1]);
+      float divide_by = 1;
+      Range last{-1, -1}, last_in_slab{-1, -1};
+      for (at[2] = windows[2].begin; at[2] < windows[2].end; ++at[2]) {
+        const Range r2 = taps_in_x(p, 2, at[2]), s2 = taps_in_slab(2, at[2]);
+        const int64_t origin = tap_offset(p, at, 0, 0, 0);
+        int64_t sums_origin = 0;
+        for (int i = 0; i < kMaxSpatial; ++i) sums_origin += p.spatial.input_index(i, at[i], 0) * strides[i];
+        if (!is_max && (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size()))
+          divide_by = divisor_of(p, at[0], at[1], at[2]);
+        // The same for most windows.
+        if (!(r2 == last && s2 == last_in_slab)) {
+          taps.n = 0;
+          for (int64_t a = r0.begin; a < r0.end; ++a)
+            for (int64_t b = r1.begin; b < r1.end; ++b)
+              for (int64_t c = r2.begin; c < r2.end; ++c) {
+                taps.x[taps.n] = tap_offset(p, at, a, b, c) - origin;
+                const int64_t to = a * p.spatial.dilation[0] * strides[0] + b * p.spatial.dilation[1] * strides[1] +
+                                   c * p.spatial.dilation[2] * strides[2];
+                taps.sums[taps.n++] = s0.has(a) && s1.has(b) && s2.has(c) ? to : Taps::kElsewhere;
+              }
+        }
+        last = r2, last_in_slab = s2;
+        add_window<is_max, only>(x + origin,
+                                 dy + at[0] * p.dy.stride[2] + at[1] * p.dy.stride[3] + at[2] * p.dy.stride[4], taps,
+                                 channels, divide_by, sums + sums_origin);
+      }
+    }
+}
+
+template <class T>
+void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
   const int axis = int(share.axis);
   const int64_t channels = share.channels, line = padded(channels);
   const int64_t pieces = ceil_div(spatial_size(p.out, axis), share.step);
+  // Where windows do not overlap, and leave out nothing, dx needs no zeros to start from.
+  bool only = true, all = true;
+  for (int i = 0; i < kMaxSpatial; ++i) {
+    const SpatialAttributes& s = p.spatial;
+    only = only && s.stride[i] > (p.window[i] - 1) * s.dilation[i];
+    all = all && s.stride[i] == p.window[i] && s.dilation[i] == 1 &&
+          s.stride[i] * spatial_size(p.dy, i) - s.before[i] >= spatial_size(p.x, i);
+  }
+  const bool in_place = sizeof(T) == sizeof(float) && !share.stream && channels % kPair == 0;
   for (int64_t item = share.begin; item < share.end; ++item) {
     const int64_t image = item / pieces, first = item % pieces * share.step;
+    const Range slab{first, min_of(first + share.step, spatial_size(p.out, axis))};
     const T* x = static_cast<const T*>(args.x) + image * p.x.stride[0];
     const T* dy = static_cast<const T*>(args.dy) + image * p.dy.stride[0];
     T* out = static_cast<T*>(args.out) + image * p.out.stride[0];
-    int64_t size[kMaxSpatial], begin[kMaxSpatial]{}, end[kMaxSpatial], count[kMaxSpatial];  // of dx; count: of windows
-    Range windows[kMaxSpatial];
-    for (int i = 0; i < kMaxSpatial; ++i) {
-      size[i] = end[i] = spatial_size(p.out, i);
-      windows[i] = {0, spatial_size(p.dy, i)};
+    Range of[kMaxSpatial];
+    int64_t strides[kMaxSpatial], positions = 1;
+    for (int i = kMaxSpatial - 1; i >= 0; --i) {
+      of[i] = i == axis ? slab : Range{0, spatial_size(p.out, i)};
+      strides[i] = in_place ? p.out.stride[i + 2] : positions * line;
+      positions *= of[i].size();
     }
-    begin[axis] = first, end[axis] = min_of(first + share.step, size[axis]);
-    // Windows that reach over the first element and the last: between them they follow each other.
-    windows[axis] = {windows_over(p, axis, begin[axis]).begin, windows_over(p, axis, end[axis] - 1).end};
-    for (int i = 0; i < kMaxSpatial; ++i) count[i] = windows[i].size();
-    auto number_of = [&](const int64_t(&at)[kMaxSpatial]) {
-      return ((at[0] - windows[0].begin) * count[1] + at[1] - windows[1].begin) * count[2] + at[2] - windows[2].begin;
+    float* sums = in_place ? reinterpret_cast<float*>(out) : room - slab.begin * strides[axis];
+    float* taps = in_place ? room : room + positions * line;
+    auto each_position = [&](auto visit) __attribute__((always_inline)) {
+      for (int64_t a = of[0].begin; a < of[0].end; ++a)
+        for (int64_t b = of[1].begin; b < of[1].end; ++b)
+          for (int64_t c = of[2].begin; c < of[2].end; ++c)
+            visit(out + a * p.out.stride[2] + b * p.out.stride[3] + c * p.out.stride[4],
+                  sums + a * strides[0] + b * strides[1] + c * strides[2]);
     };
-    auto dy_at = [&](const int64_t(&at)[kMaxSpatial]) {
-      return dy + at[0] * p.dy.stride[2] + at[1] * p.dy.stride[3] + at[2] * p.dy.stride[4];
+    if (!(only && all))
+      each_position([&](T*, float* at) {
+        for (int64_t c = 0; c < channels; c += kFloats) store(at + c, Floats{});
+      });
+    const bool is_max = p.mode == PoolingMode::max;
+    (is_max ? only ? sum_slab<true, true, T> : sum_slab<true, false, T>
+     : only ? sum_slab<false, true, T>
+            : sum_slab<false, false, T>)(p, x, dy, axis, slab, channels, strides, sums, taps);
+    if (in_place) continue;
+    auto write = [&](const float* from, int64_t n, T* to) {
+      each_vector(n, to, [&](int64_t c, auto) __attribute__((always_inline)) {
+        return Pair{load(from + c), load(from + c + kFloats)};
+      });
     };
-    // In room: the windows' lines, the taps of one, and the windows over each index of the last axis, one after the other.
-    float* after = room + count[0] * count[1] * count[2] * line;
-    int64_t* taps = reinterpret_cast<int64_t*>(after);
-    int32_t* numbers = reinterpret_cast<int32_t*>(taps + p.window[0] * p.window[1] * p.window[2]);
-    struct Over {
-      int32_t position, tap;
-    };
-    Over* over = reinterpret_cast<Over*>(numbers + p.window[0] * p.window[1] * p.window[2]);
-    const int64_t most_over = pooling::most_windows_over(p, 2);
-    for (int64_t h2 = begin[2]; h2 < end[2]; ++h2) {
-      Over* to = over + (h2 - begin[2]) * (most_over + 1);
-      const Range positions = windows_over(p, 2, h2);
-      for (int64_t q = positions.begin; q < positions.end; ++q)
-        if (const int64_t tap = tap_on(p, 2, q, h2); tap >= 0) *to++ = {int32_t(q), int32_t(tap)};
-      to->position = -1;
+    if (!share.stream) {
+      each_position([&](T* to, const float* from) { write(from, channels, to); });
+      continue;
     }
-
-    int64_t at[kMaxSpatial];
-    for (at[0] = windows[0].begin; at[0] < windows[0].end; ++at[0])
-      for (at[1] = windows[1].begin; at[1] < windows[1].end; ++at[1]) {
-        const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]);
-        Range last{-1, -1};
-        int64_t n = 0;
-        float divide_by = 1;
-        for (at[2] = windows[2].begin; at[2] < windows[2].end; ++at[2]) {
-          float* to = room + number_of(at) * line;
-          const Range r2 = taps_in_x(p, 2, at[2]);
-          if constexpr (is_max) {
-            const int64_t origin = tap_offset(p, at, 0, 0, 0);
-            if (r2.begin != last.begin || r2.end != last.end) {
-              n = 0;
-              for (int64_t a = r0.begin; a < r0.end; ++a)
-                for (int64_t b = r1.begin; b < r1.end; ++b)
-                  for (int64_t c = r2.begin; c < r2.end; ++c) {
-                    taps[n] = tap_offset(p, at, a, b, c) - origin;
-                    numbers[n++] = int32_t((a * p.window[1] + b) * p.window[2] + c);
-                  }
-            }
-            find_maxima(x + origin, taps, numbers, n, channels, to);
-          } else {
-            if (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size())
-              divide_by = divisor_of(p, at[0], at[1], at[2]);
-            share_out(dy_at(at), channels, divide_by, to);
-          }
-          last = r2;
-        }
-      }
     Streamer<T> stream(out);
-    for (int64_t h0 = begin[0]; h0 < end[0]; ++h0)
-      for (int64_t h1 = begin[1]; h1 < end[1]; ++h1) {
-        Source<T> lines[kMaxWindowsOver];  // of windows over h0 and h1, at position 0 of the last axis
-        int64_t lines_over = 0;
-        const Range over0 = windows_over(p, 0, h0), over1 = windows_over(p, 1, h1);
-        for (at[0] = over0.begin, at[2] = 0; at[0] < over0.end; ++at[0])
-          for (at[1] = over1.begin; at[1] < over1.end; ++at[1]) {
-            const int64_t a = tap_on(p, 0, at[0], h0), b = tap_on(p, 1, at[1], h1);
-            if (a >= 0 && b >= 0)
-              lines[lines_over++] = {room + number_of(at) * line, dy_at(at),
-                                     int32_t((a * p.window[1] + b) * p.window[2])};
-          }
-        T* to = out + h0 * p.out.stride[2] + h1 * p.out.stride[3] + begin[2] * p.out.stride[4];
-        const Over* over_h2 = over;
-        for (int64_t h2 = begin[2]; h2 < end[2]; ++h2, to += p.out.stride[4], over_h2 += most_over + 1) {
-          Source<T> sources[kMaxWindowsOver];
-          int64_t n = 0;
-          for (int64_t i = 0; i < lines_over; ++i)
-            for (const Over* o = over_h2; o->position >= 0; ++o)
-              sources[n++] = {lines[i].line + o->position * line, lines[i].dy + o->position * p.dy.stride[4],
-                              lines[i].tap + o->tap};
-          if (!share.stream) {
-            gather<is_max>(sources, n, channels, to);
-            continue;
-          }
-          stream.move_to(to);
-          for (int64_t c = 0; c < channels; c += stream.kRoom) {
-            const int64_t some = min_of(stream.kRoom, channels - c);
-            gather<is_max>(sources, n, some, stream.next());
-            stream.advance(some);
-            for (int64_t i = 0; i < n; ++i) sources[i].line += some, sources[i].dy += some;
-          }
-        }
+    each_position([&](T* to, const float* from) {
+      stream.move_to(to);
+      for (int64_t c = 0; c < channels; c += stream.kRoom) {
+        const int64_t n = min_of(stream.kRoom, channels - c);
+        write(from + c, n, stream.next());
+        stream.advance(n);
       }
-    if (share.stream) stream.finish();
+    });
+    stream.finish();
   }
-}
-template <class T>
-void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  if (p.mode == PoolingMode::max) backward_channels<true, T>(p, args, share, room);
-  else backward_channels<false, T>(p, args, share, room);
 }
 
 // A square of vectors, rows for columns: squares of four in each 128 bits, then these.
@@ -429,39 +415,42 @@ MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 
 // n elements of some planes to [n][kPlanes], and back for the first `count`.
 template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, float* to) {
-  for (int64_t g = 0; g < kPlanes; g += kFloats) {
-    Floats v[kFloats];
-    auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
+  auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
+    for (int64_t g = 0; g < kPlanes; g += kFloats) {
+      Floats v[kFloats];
 #pragma GCC unroll 16
       for (int k = 0; k < kFloats; ++k) v[k] = load(planes[g + k] + at + i);
       transpose(v);
-      for (int64_t k = 0; k < some; ++k) store(to + (i + k) * kPlanes + g, v[k]);
-    };
-    int64_t i = 0;
-    auto whole = [](const T* from) { return load_floats(from); };
-    for (; i + kFloats <= n; i += kFloats) move(i, kFloats, whole);
-    if (i == n) continue;
-    if (i > 0) move(n - kFloats, kFloats, whole);
-    else move(0, n, [=](const T* from) { return load_first(from, n); });
-  }
+#pragma GCC unroll 16
+      for (int k = 0; k < kFloats; ++k)
+        if (k < some) store(to + (i + k) * kPlanes + g, v[k]);
+    }
+  };
+  auto whole = [](const T* from) { return load_floats(from); };
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) move(i, kFloats, whole);
+  if (i == n) return;
+  if (i > 0) move(n - kFloats, kFloats, whole);
+  else move(0, n, [=](const T* from) { return load_first(from, n); });
 }
 template <class T> void from_lanes(const float* from, int64_t n, T* const* planes, int64_t at, int64_t count) {
-  for (int64_t g = 0; g < count; g += kFloats) {
-    const int64_t some = min_of<int64_t>(kFloats, count - g);
-    Floats v[kFloats];
-    auto move = [&](int64_t i, auto put) __attribute__((always_inline)) {
+  auto move = [&](int64_t i, auto put) __attribute__((always_inline)) {
+    for (int64_t g = 0; g < count; g += kFloats) {
+      Floats v[kFloats];
 #pragma GCC unroll 16
       for (int k = 0; k < kFloats; ++k) v[k] = load(from + (i + k) * kPlanes + g);
       transpose(v);
-      for (int64_t k = 0; k < some; ++k) put(planes[g + k] + at + i, v[k]);
-    };
-    int64_t i = 0;
-    auto whole = [](T* to, Floats v) { store_floats(to, v); };
-    for (; i + kFloats <= n; i += kFloats) move(i, whole);
-    if (i == n) continue;
-    if (i > 0) move(n - kFloats, whole);
-    else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
-  }
+#pragma GCC unroll 16
+      for (int k = 0; k < kFloats; ++k)
+        if (g + k < count) put(planes[g + k] + at + i, v[k]);
+    }
+  };
+  auto whole = [](T* to, Floats v) { store_floats(to, v); };
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) move(i, whole);
+  if (i == n) return;
+  if (i > 0) move(n - kFloats, whole);
+  else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
 }
 
 // A slab of planes as a tensor of one image with kPlanes channels: the indices `range` along `axis`, all of the others.
@@ -529,34 +518,43 @@ void put_back(const float* from, const Slab& slab, const TensorDesc& d, int64_t 
   });
 }
 
-// A plane in one run, for a window that is all of it.
+// A plane in one run, for a window that is all of it: four sums, so that additions need not wait for each other.
 template <class Op, class T> float pool_run(const T* x, int64_t n) {
-  Floats total = Op::none(), lost{};
-  auto join = [&](Floats v) __attribute__((always_inline)) {
-    if constexpr (__is_same(Op, Max)) total = Op::join(total, v);
-    else add_careful(total, lost, v);
+  constexpr int kSums = 4;
+  Floats total[kSums], lost[kSums];
+  for (int k = 0; k < kSums; ++k) total[k] = Op::none(), lost[k] = Floats{};
+  auto join = [&](int k, Floats v) __attribute__((always_inline)) {
+    if constexpr (__is_same(Op, Max)) total[k] = Op::join(total[k], v);
+    else add_careful(total[k], lost[k], v);
   };
   int64_t i = 0;
-  for (; i + 4 * kPair <= n; i += 4 * kPair) {
-    Pair v[4];
-    for (int k = 0; k < 4; ++k) v[k] = load_pair(x + i + k * kPair);
-    v[0] = both(both(v[0], v[1], Op::join), both(v[2], v[3], Op::join), Op::join);
-    join(Op::join(v[0].first, v[0].second));
-  }
-  for (; i + kFloats <= n; i += kFloats) join(load_floats(x + i));
+  for (; i + 2 * kSums * kPair <= n; i += 2 * kSums * kPair)
+#pragma GCC unroll 4
+    for (int k = 0; k < kSums; ++k) {
+      const Pair v = both(load_pair(x + i + 2 * k * kPair), load_pair(x + i + (2 * k + 1) * kPair), Op::join);
+      join(k, Op::join(v.first, v.second));
+    }
+  for (int k = 0; i + kFloats <= n; i += kFloats, k = (k + 1) % kSums) join(k, load_floats(x + i));
   if (const int64_t left = n - i; left > 0) {
     const Floats last = n >= kFloats ? load_floats(x + n - kFloats) : load_first(x, n);
     Ints lane;
     for (int k = 0; k < kFloats; ++k) lane[k] = k;
-    join(select(n >= kFloats ? lane >= int(kFloats - left) : lane < int(n), last, Op::none()));
+    join(0, select(n >= kFloats ? lane >= int(kFloats - left) : lane < int(n), last, Op::none()));
   }
   if constexpr (__is_same(Op, Max)) {
     float largest = -INFINITY;
-    for (int k = 0; k < kFloats; ++k) largest = max_or_nan(largest, total[k]);
+    const Floats v = Op::join(Op::join(total[0], total[1]), Op::join(total[2], total[3]));
+    for (int k = 0; k < kFloats; ++k) largest = max_or_nan(largest, v[k]);
     return largest;
   } else {
-    return sum_of_lanes(total) + sum_of_lanes(lost);
+    return sum_of_lanes((total[0] + total[1]) + (total[2] + total[3])) +
+           sum_of_lanes((lost[0] + lost[1]) + (lost[2] + lost[3]));
   }
+}
+template <class T> void fill_run(T* to, int64_t n, float v) {
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) store_floats(to + i, floats(v));
+  store_first(to + i, n - i, floats(v));
 }
 
 template <class T>
@@ -593,7 +591,7 @@ template <class T>
 void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
   const int axis = int(share.axis);
   const int64_t planes = p.x.shape[0] * p.x.shape[1], slabs = ceil_div(spatial_size(p.out, axis), share.step);
-  const bool is_max = p.mode == PoolingMode::max;
+  const bool is_max = p.mode == PoolingMode::max, fill = !is_max && pooling::sees_all_as_a_run(p);
   for (int64_t item = share.begin; item < share.end; ++item) {
     const int64_t first = item / slabs * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
     const int64_t begin = item % slabs * share.step, end = min_of(begin + share.step, spatial_size(p.out, axis));
@@ -602,6 +600,13 @@ void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const Poo
     float *dx_room = room, *dy_room = dx_room + padded((dx.positions + kFloats) * kPlanes);
     float *x_room = dy_room + padded(dy.positions * kPlanes), *rest = x_room;
     bring<T>(args.dy, p.dy, first, count, dy, dy_room);
+    if (fill) {
+      const Planes<T> to(static_cast<T*>(args.out), p.out, first, count);
+      const float divide_by = divisor_of(p, 0, 0, 0);
+      for (int64_t k = 0; k < count; ++k)
+        dx.each_run(p.out, [&](int64_t at, int64_t n, int64_t) { fill_run(to.at[k] + at, n, dy_room[k] / divide_by); });
+      continue;
+    }
     if (is_max) bring<T>(args.x, p.x, first, count, x, x_room), rest += padded(x.positions * kPlanes);
     PoolingProblem lanes = p;
     lanes.x = x.desc, lanes.dy = dy.desc, lanes.out = dx.desc;

@@ -53,11 +53,10 @@ MINIDNN_HD bool sees_all_as_a_run(const PoolingProblem& p) {
   return true;
 }
 
-// Floats of room that a call needs. `windows` and `indices`, of dx along the last axis, are those of a slab.
+// Floats of room that a call needs. `positions` are those of a slab of dx, if it is summed in room.
 MINIDNN_HD int64_t forward_room(int64_t channels) { return 2 * padded(channels); }
-MINIDNN_HD int64_t backward_room(const PoolingProblem& p, int64_t channels, int64_t windows, int64_t indices) {
-  const int64_t taps = p.window[0] * p.window[1] * p.window[2];
-  return windows * padded(channels) + padded(3 * taps + indices * (most_windows_over(p, 2) + 1) * 2);
+MINIDNN_HD int64_t backward_room(const PoolingProblem& p, int64_t positions, int64_t channels) {
+  return positions * padded(channels) + padded(4 * p.window[0] * p.window[1] * p.window[2]);
 }
 // kPlanes of a slab: its result, x, and backward dy. A vector more of the result is read.
 MINIDNN_HD int64_t planes_room(int64_t result, int64_t x, int64_t dy) { return (result + 16 + x + dy) * kPlanes; }

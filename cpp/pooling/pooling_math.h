@@ -31,6 +31,8 @@ namespace detail {
 struct Range {
   int64_t begin, end;
   MINIDNN_HD int64_t size() const { return max_of<int64_t>(end - begin, 0); }
+  MINIDNN_HD bool has(int64_t i) const { return begin <= i && i < end; }
+  MINIDNN_HD bool operator==(const Range& r) const { return begin == r.begin && end == r.end; }
 };
 
 // An element by its indices; those past the rank are 0.

@@ -17,16 +17,17 @@ template <class F> MINIDNN_HD Pair both(const Pair& a, const Pair& b, F f) {
   return {f(a.first, b.first), f(a.second, b.second)};
 }
 
+// Of numbers; of NaNs, some.
+MINIDNN_HD Floats larger(Floats a, Floats b) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+  return __builtin_ia32_maxps256(b, a);  // a where either is NaN
+#else
+  return a < b ? b : a;
+#endif
+}
 struct Max {
   static MINIDNN_HD Floats none() { return floats(-INFINITY); }
-  static MINIDNN_HD Floats join(Floats a, Floats b) {
-#if defined(__AVX__) && !defined(__AVX512F__)
-    const Floats larger = __builtin_ia32_maxps256(b, a);  // a where either is NaN
-    return b == b ? larger : b;
-#else
-    return (a < b) | (b != b) ? b : a;
-#endif
-  }
+  static MINIDNN_HD Floats join(Floats a, Floats b) { return b == b ? larger(a, b) : b; }
 };
 struct Sum {
   static MINIDNN_HD Floats none() { return Floats{}; }
@@ -182,11 +183,15 @@ void channels_forward(const PoolingProblem& p, const PoolingArgs& args, const Po
   }
 }
 
-// Takes what is larger, or the first NaN. In order of taps, it leaves the first maximum.
-MINIDNN_HD void take_larger(Floats& best, Ints& at, Floats v, Ints v_at) {
-  const Ints larger = ~(v <= best) & (best == best);
-  best = larger ? v : best;
-  at = larger ? v_at : at;
+MINIDNN_HD bool any(Ints v) {
+#if defined(__AVX__) && !defined(__AVX512F__)
+  typedef long long Whole __attribute__((vector_size(32)));
+  return !__builtin_ia32_ptestz256((Whole)v, (Whole)v);
+#else
+  int32_t all = 0;
+  for (int i = 0; i < kFloats; ++i) all |= v[i];
+  return all != 0;
+#endif
 }
 
 // The taps of a window that lie in x: where each is in x, and in the sums of dx, or kElsewhere.
@@ -196,55 +201,69 @@ struct Taps {
   int64_t n;
 };
 
-// One window: its dy, or the share of each tap, joins the sums of its taps. It is all there is of them if `only`. Sums are
-// in the order of T's lanes, and have room for whole vectors.
+// One window: its dy at the first maximum, or the share of each tap, joins the sums of its taps. It is all there is of
+// them if `only`. Sums are in the order of T's lanes, and have room for whole vectors.
 template <bool is_max, bool only, class T>
 void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
-  auto add = [&](int64_t at, int64_t c, Floats v) __attribute__((always_inline)) {
-    float* to = sums + at + c;
+  auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {
+    if (taps.sums[i] == Taps::kElsewhere) return;
+    float* to = sums + taps.sums[i] + c;
     store(to, only ? v : load(to) + v);
   };
-  auto window = [&](int64_t c, int parts, auto load_x) __attribute__((always_inline)) {
+  auto window = [&](int64_t c, auto load_x) __attribute__((always_inline)) {
     Pair g = load_x(dy + c);
     if constexpr (!is_max) {
       g.first /= divide_by, g.second /= divide_by;
       for (int64_t i = 0; i < taps.n; ++i) {
-        if (taps.sums[i] == Taps::kElsewhere) continue;
-        add(taps.sums[i], c, g.first);
-        if (parts == 2) add(taps.sums[i], c + kFloats, g.second);
+        add(i, c, g.first);
+        add(i, c + kFloats, g.second);
       }
       return;
     }
-    Pair best = load_x(x + taps.x[0] + c);
-    Ints first{}, second{};
+    Pair most = load_x(x + taps.x[0] + c);
+    Ints is_nan = (most.first != most.first) | (most.second != most.second);
     for (int64_t i = 1; i < taps.n; ++i) {
       const Pair v = load_x(x + taps.x[i] + c);
-      take_larger(best.first, first, v.first, Ints{} + int32_t(i));
-      if (parts == 2) take_larger(best.second, second, v.second, Ints{} + int32_t(i));
+      most = both(most, v, [](Floats a, Floats b) { return larger(a, b); });
+      is_nan |= (v.first != v.first) | (v.second != v.second);
     }
-    // Of many taps few are found: then lane by lane.
+    if (any(is_nan)) [[unlikely]]
+      for (int64_t i = 0; i < taps.n; ++i) most = both(most, load_x(x + taps.x[i] + c), Max::join);
+    auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };  // a NaN is most, the first one
+    Ints done[2]{};
+    // Of many taps few are most: then lane by lane.
     constexpr int64_t kMany = 16;
     if (!only && taps.n > kMany) {
-      for (int k = 0; k < parts * kFloats; ++k) {
-        const int64_t at = taps.sums[k < kFloats ? first[k] : second[k - kFloats]];
-        if (at != Taps::kElsewhere) sums[at + c + k] += k < kFloats ? g.first[k] : g.second[k - kFloats];
+      Ints at[2]{};
+      for (int64_t i = taps.n; i-- > 0;) {
+        const Pair v = load_x(x + taps.x[i] + c);
+        at[0] = is_most(v.first, most.first) ? Ints{} + int32_t(i) : at[0];
+        at[1] = is_most(v.second, most.second) ? Ints{} + int32_t(i) : at[1];
       }
+      for (int k = 0; k < 2; ++k)
+        for (int lane = 0; lane < kFloats; ++lane)
+          if (const int64_t to = taps.sums[at[k][lane]]; to != Taps::kElsewhere)
+            sums[to + c + k * kFloats + lane] += k ? g.second[lane] : g.first[lane];
       return;
     }
     for (int64_t i = 0; i < taps.n; ++i) {
-      if (taps.sums[i] == Taps::kElsewhere) continue;
-      const Ints tap = Ints{} + int32_t(i);
-      add(taps.sums[i], c, (Floats)((Ints)g.first & (first == tap)));
-      if (parts == 2) add(taps.sums[i], c + kFloats, (Floats)((Ints)g.second & (second == tap)));
+      const Pair v = load_x(x + taps.x[i] + c);
+      const Ints first = is_most(v.first, most.first) & ~done[0], second = is_most(v.second, most.second) & ~done[1];
+      add(i, c, (Floats)((Ints)g.first & first));
+      add(i, c + kFloats, (Floats)((Ints)g.second & second));
+      done[0] |= first;
+      done[1] |= second;
     }
   };
   if (taps.n == 0) return;
   int64_t c = 0;
-  for (; c + kPair <= channels; c += kPair) window(c, 2, [](const T* from) { return load_pair(from); });
-  for (; c < channels; c += kFloats) {
-    const int64_t n = min_of<int64_t>(kFloats, channels - c);
-    window(c, 1, [=](const T* from) { return Pair{load_first(from, n), Floats{}}; });
-  }
+  for (; c + kPair <= channels; c += kPair) window(c, [](const T* from) { return load_pair(from); });
+  // Lanes beyond the channels add zeros, where a line has room for them.
+  if (const int64_t n = channels - c; n > 0)
+    window(c, [=](const T* from) {
+      return Pair{load_first(from, min_of<int64_t>(n, kFloats)),
+                  load_first(from + kFloats, max_of<int64_t>(n - kFloats, 0))};
+    });
 }
 
 // A slab of dx: the indices `slab` along `axis`. `sums` has the strides given, in floats, from index 0 of all axes.
@@ -415,6 +434,7 @@ MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 
 // n elements of some planes to [n][kPlanes], and back for the first `count`.
 template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, float* to) {
+  constexpr int64_t kLine = 64 / sizeof(T), kAhead = 2;
   auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
     for (int64_t g = 0; g < kPlanes; g += kFloats) {
       Floats v[kFloats];
@@ -428,7 +448,11 @@ template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, 
   };
   auto whole = [](const T* from) { return load_floats(from); };
   int64_t i = 0;
-  for (; i + kFloats <= n; i += kFloats) move(i, kFloats, whole);
+  for (; i + kFloats <= n; i += kFloats) {
+    if (i % kLine == 0)  // more streams than the hardware follows
+      for (int64_t k = 0; k < kPlanes; ++k) __builtin_prefetch(planes[k] + at + i + kAhead * kLine);
+    move(i, kFloats, whole);
+  }
   if (i == n) return;
   if (i > 0) move(n - kFloats, kFloats, whole);
   else move(0, n, [=](const T* from) { return load_first(from, n); });

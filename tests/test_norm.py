@@ -199,7 +199,9 @@ def test_channels_that_drift(kind: str, layout: str, device: str) -> None:
     s, b = (tensor(values, "float32", device) for values in (scale, bias))
     t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
     got = dnn.batch_norm_forward_training(t, s, b)
-    for value, result, name in zip(got, training_results(x, scale, bias, "float32"), ("y", "mean", "inv_std"), strict=True):
+    for value, result, name in zip(
+        got, training_results(x, scale, bias, "float32"), ("y", "mean", "inv_std"), strict=True
+    ):
         assert_close(value, result, name)
 
 
@@ -218,7 +220,9 @@ for shape, layout in [((2, 3, 300, 301), "NCHW"), ((2, 5, 300, 301), "NHWC"), ((
 def test_results_do_not_depend_on_threads() -> None:
     def run(threads: int) -> str:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-        return subprocess.run([sys.executable, "-c", THREADS], env=environment, check=True, capture_output=True, text=True).stdout
+        return subprocess.run(
+            [sys.executable, "-c", THREADS], env=environment, check=True, capture_output=True, text=True
+        ).stdout
 
     assert run(1) == run(2) == run(5)
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elementary functions of CPU loops against the C library in double: every 1009th float, of all magnitudes and signs,
-// and the special ones; with fused multiply-adds and without.
+// The elementary functions of CPU loops against the C library in double: every 1009th float, of all magnitudes and
+// signs, and the special ones; with fused multiply-adds and without.
 #include <bit>
 #include <cmath>
 #include <iostream>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mma_gather.cu is given: on random problems, every element by its row's and k's entries against the view, and every
-// vector against the rules of cp.async. And which tiles and splits the estimates choose on an H100.
+// What mma_gather.cu is given: on random problems, every element by its row's and k's entries against the view, and
+// every vector against the rules of cp.async. And which tiles and splits the estimates choose on an H100.
 #include <iostream>
 #include <random>
 #include <vector>
@@ -52,7 +52,8 @@ static void check_operand(const std::string& text, const GemmView& v, const Gemm
     fail(cat(text, ": rows have no end"));
 }
 
-// Slices without a table: an operand's k lie evenly in each, and all are there or none, as the walk of mma_gather.cu says.
+// Slices without a table: an operand's k lie evenly in each, and all are there or none, as the walk of mma_gather.cu
+// says.
 static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
                          int64_t element) {
   if (g.table) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems lowered to GemmViews, walked by plain loops, against the arithmetic of the direct engines, on random problems.
+// Problems lowered to GemmViews, walked by plain loops, against the arithmetic of the direct engines, on random
+// problems.
 #include <cmath>
 #include <iostream>
 #include <random>

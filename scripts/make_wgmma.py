@@ -72,7 +72,8 @@ def function(ptx: str, depth: int, width: int, a_in_registers: bool) -> str:
     b = count + (4 if a_in_registers else 1)
     if a_in_registers:
         head = (
-            f"  static __device__ __forceinline__ void run(float (&d)[{count}], const uint32_t (&a)[4], uint64_t b, int add)"
+            f"  static __device__ __forceinline__ void run(float (&d)[{count}], const uint32_t (&a)[4], uint64_t b, "
+            "int add)"
         )
         operands = "{" + ", ".join(f"%{count + i}" for i in range(4)) + f"}}, %{b}"
         inputs = ", ".join(f'"r"(a[{i}])' for i in range(4)) + ', "l"(b)'

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activations and their derivatives, written once: CPU engines, CUDA kernels, epilogues and fusions all call these.
-// T is float or double, whatever the tensor holds. Every finite x gives a finite result without cancellation; at infinite x
-// the formula decides, and 0 * Inf is NaN. At a kink the derivative is the left one, except hardswish's at 3, which is 1.
+// T is float or double, whatever the tensor holds. Every finite x gives a finite result without cancellation; at
+// infinite x the formula decides, and 0 * Inf is NaN. At a kink the derivative is the left one, except hardswish's at
+// 3, which is 1.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -61,8 +62,8 @@ template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low 
 
 constexpr double kTwoSqrt2OverPi = 1.59576912160573071176, kGeluTanhCubic = 0.044715;
 
-// gelu_tanh(x) = x sigmoid(2u), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). Beyond 50 the sigmoid is 0 or 1 in double too, and
-// clipping keeps the cube finite.
+// gelu_tanh(x) = x sigmoid(2u), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). Beyond 50 the sigmoid is 0 or 1 in double too,
+// and clipping keeps the cube finite.
 template <class T> MINIDNN_HD T gelu_tanh_2u(T x) {
   x = clip(x, T(-50), T(50));
   return T(kTwoSqrt2OverPi) * (x + T(kGeluTanhCubic) * x * x * x);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Python's values become ours, once for all bind_F: dtypes, layouts, devices and streams by any spelling people use.
+// How Python's values become ours, once for all bind_F: dtypes, layouts, devices and streams by any spelling people
+// use.
 #pragma once
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -17,8 +18,8 @@ namespace py = pybind11;
 namespace minidnn {
 
 // Releases the GIL for a scope. Taking it back in a daemon thread while the interpreter shuts down ends the thread by
-// unwinding it, which pybind11's class turns into std::terminate; here it sleeps until the process is gone, as in Python
-// 3.14 and later.
+// unwinding it, which pybind11's class turns into std::terminate; here it sleeps until the process is gone, as in
+// Python 3.14 and later.
 class ReleaseGil {
  public:
   ReleaseGil() : state_(PyEval_SaveThread()) {}

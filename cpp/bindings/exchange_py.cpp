@@ -107,7 +107,8 @@ Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
   return to(t, target, {}, {}, copy);
 }
 
-// The stream that will use an array of this place: that of the call's handle, if it is one for the place, else the current.
+// The stream that will use an array of this place: that of the call's handle, if it is one for the place, else the
+// current.
 Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
   return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "the array").stream();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor as the CPU's tiles read it: float32, the channels of a pixel side by side. A tensor that is not so is copied.
+// A tensor as the CPU's tiles read it: float32, the channels of a pixel side by side. A tensor that is not so is
+// copied.
 #pragma once
 #include "cpp/conv/conv_math.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The columns of a convolution: a matrix whose row (n, p) holds, for each group, what the windows at position p of image n
-// see: channels x taps elements of x, zeros in the padding. Written from x (im2col), or summed back into dx (col2im).
+// The columns of a convolution: a matrix whose row (n, p) holds, for each group, what the windows at position p of
+// image n see: channels x taps elements of x, zeros in the padding. Written from x (im2col), or summed back into dx
+// (col2im).
 #pragma once
 #include "cpp/conv/conv_math.h"
 

@@ -68,8 +68,8 @@ Shape y_shape(const char* call, const ConvProblem& p, std::span<const int64_t> x
   return y;
 }
 
-// That dy's spatial sizes are what x's give. Sizes of x whose windows start at the same positions give one dy; the least
-// has its last window end where the padding does.
+// That dy's spatial sizes are what x's give. Sizes of x whose windows start at the same positions give one dy; the
+// least has its last window end where the padding does.
 void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy,
                    std::span<const int64_t> w, std::span<const int64_t> x) {
   for (size_t i = 0; i + 2 < x.size(); ++i) {

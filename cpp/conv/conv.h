@@ -46,7 +46,8 @@ template <class F> void with_conv_types(const ConvProblem& p, F&& f) {
   with_product_types(operand_dtype(p), out_dtype(p), std::forward<F>(f));
 }
 
-// Bytes and flop for estimates, shared by the engines of both devices. Taps in the padding are counted as if they were not.
+// Bytes and flop for estimates, shared by the engines of both devices. Taps in the padding are counted as if they were
+// not.
 double conv_bytes(const ConvProblem&);
 double conv_flop(const ConvProblem&);
 const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.im2col_gemm: lowering.h with these two loops. Columns are copied a line at a time where x and they agree on what
-// a line is, else point by point.
+// cpu.conv.im2col_gemm: lowering.h with these two loops. Columns are copied a line at a time where x and they agree on
+// what a line is, else point by point.
 #include "cpp/conv/lowering.h"
 #include "cpp/cpu/threads.h"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.filter_tiles: backward_filter as products over pixels. A tile's rows are filters, its columns the input
-// channels under one tap, and a run of k goes along a line of pixels, where x is read as it lies; taps that meet padding
-// run over less of the line. The pixels are cut into slices that stay in the caches while all tiles that need them go by.
-// Where the input has few channels, those of all taps of a line are columns together, out of a copy with its padding.
+// channels under one tap, and a run of k goes along a line of pixels, where x is read as it lies; taps that meet
+// padding run over less of the line. The pixels are cut into slices that stay in the caches while all tiles that need
+// them go by. Where the input has few channels, those of all taps of a line are columns together, out of a copy with
+// its padding.
 #include <algorithm>
 #include <array>
 
@@ -90,8 +91,8 @@ struct FilterPlan final : Plan<ConvProblem> {
   }
   int64_t line() const { return taps * panels * kernel.columns; }  // of sums, a filter's
 
-  // A pointwise convolution is as much one of y with x for a gradient: the side of fewer channels is the one copied, be it
-  // packed, or made channels-last where planes are read as they lie.
+  // A pointwise convolution is as much one of y with x for a gradient: the side of fewer channels is the one copied, be
+  // it packed, or made channels-last where planes are read as they lie.
   static bool swaps(const ConvProblem& p, const ConvGeometry& g) {
     if (!is_pointwise(g)) return false;
     // What is packed less against weights that are written twice.

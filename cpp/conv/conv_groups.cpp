@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.groups: all passes of depthwise convolutions and of groups of 2, 4 or 8 channels on both sides. A vector holds
-// neighbouring channels of one pixel, those of several groups; a line of pixels is cut where the taps that meet data change.
-// What is not float32 channels-last is copied first, and a result in another order turned line by line.
+// cpu.conv.groups: all passes of depthwise convolutions and of groups of 2, 4 or 8 channels on both sides. A vector
+// holds neighbouring channels of one pixel, those of several groups; a line of pixels is cut where the taps that meet
+// data change. What is not float32 channels-last is copied first, and a result in another order turned line by line.
 #include <algorithm>
 
 #include "cpp/conv/channels_last.h"

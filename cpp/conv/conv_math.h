@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution and its gradients from the definition, in any strides: one output element at a time forward and for dx, one
-// weight or channel by a team for dw and db.
+// Convolution and its gradients from the definition, in any strides: one output element at a time forward and for dx,
+// one weight or channel by a team for dw and db.
 //   y[n, k, p] = activation(sum_{c, r} w[k, c, r] x[n, c, p * stride - pad + r * dilation] + bias[k] + residual[n, k, p])
 // Elements outside x are skipped, never multiplied. p and r run over three dimensions: a 2-D problem has one of size 1.
 #pragma once
@@ -178,8 +178,8 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     }
 }
 
-// An image, a channel and a spatial position, counted with the channel or the position fastest: neighbours in the count are
-// neighbours in memory where it is dense.
+// An image, a channel and a spatial position, counted with the channel or the position fastest: neighbours in the count
+// are neighbours in memory where it is dense.
 struct ConvPoint {
   Odometer<5> count;
   int first_space;

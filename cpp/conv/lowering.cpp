@@ -73,8 +73,8 @@ std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
 
 int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
 
-// The columns of x, in the order of x's own layout, and how a product sees them. The longer step is a multiple of 8: rows
-// of 16-bit elements then start at multiples of 16 bytes, as wide loads want them.
+// The columns of x, in the order of x's own layout, and how a product sees them. The longer step is a multiple of 8:
+// rows of 16-bit elements then start at multiples of 16 bytes, as wide loads want them.
 struct Columns {
   ConvColumns to;
   Matrix4 matrix;

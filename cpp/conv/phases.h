@@ -21,7 +21,8 @@ struct ConvPhase {
 };
 std::vector<ConvPhase> conv_phases(const ConvGeometry&);
 
-// Where windows are one element and meet data everywhere, of an x that is read: the pixels between strides do not exist.
+// Where windows are one element and meet data everywhere, of an x that is read: the pixels between strides do not
+// exist.
 inline bool is_pointwise(const ConvGeometry& g) {
   for (int j = 0; j < kMaxSpatial; ++j)
     if (g.window[j] != 1 || g.pad[j] != 0 || (g.y.size[j] - 1) * g.stride[j] >= g.x.size[j]) return false;

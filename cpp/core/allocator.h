@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream-ordered caching allocator: one per place. A block that is freed goes back to the stream it was asked for on
-// and is handed out there again at once; other streams that used it are waited for, on the device, at that moment. A stream
-// that is known by its address alone (a DLPack consumer's) may be gone by then: a block it used is set aside until the whole
-// device has been waited for.
+// The stream-ordered caching allocator: one per place. A block that is freed goes back to the stream it was asked for
+// on and is handed out there again at once; other streams that used it are waited for, on the device, at that moment. A
+// stream that is known by its address alone (a DLPack consumer's) may be gone by then: a block it used is set aside
+// until the whole device has been waited for.
 #pragma once
 #include <memory>
 #include <mutex>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack, the exchange format of array libraries (https://dmlc.github.io/dlpack): its binary interface, versions 1.x and
-// the one before, and the way between it and Tensor. Knows no Python; capsules are in bindings/dlpack_py.cpp.
+// DLPack, the exchange format of array libraries (https://dmlc.github.io/dlpack): its binary interface, versions 1.x
+// and the one before, and the way between it and Tensor. Knows no Python; capsules are in bindings/dlpack_py.cpp.
 #pragma once
 #include "cpp/core/tensor.h"
 

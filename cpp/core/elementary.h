@@ -140,8 +140,8 @@ template <class V> MINIDNN_HD V tanh(V x) {
 }
 
 // For a = |x| above 0.47: erfc(a) = 2^n (1 + t) Q (1 + w), where 2^n (1 + t) = exp(-a^2), Q = c / (a + 1) and w, within
-// -0.11 to 0.33, is a polynomial in Q. Q is cut to 11 bits, and the rest of it put into w, so that all that is rounded is small
-// beside the result.
+// -0.11 to 0.33, is a polynomial in Q. Q is cut to 11 bits, and the rest of it put into w, so that all that is rounded
+// is small beside the result.
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
   V e = -0x1.987ed4p-11f * square + 0x1.552662p-8f;  // erf(x) = x + x e(x^2) up to 0.47, within 2^-27
@@ -178,8 +178,8 @@ template <class V> MINIDNN_HD V erfc(V x) {
   return a < 0.46875f ? near : far;
 }
 
-// The normal distribution at x. The cdf is exp(-x^2 / 2) times a polynomial in 1 / (|x| + 3), within 2^-26.2 of it: x is
-// not split as erfc's is, so that beside the few ulp of the rest x^2 / 2 ulp may be lost, as by rounding x itself.
+// The normal distribution at x. The cdf is exp(-x^2 / 2) times a polynomial in 1 / (|x| + 3), within 2^-26.2 of it: x
+// is not split as erfc's is, so that beside the few ulp of the rest x^2 / 2 ulp may be lost, as by rounding x itself.
 template <class V> struct Normal {
   V cdf, density;
 };

@@ -40,8 +40,8 @@ class Handle {
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // The plan cache of one problem type, made at first use. `Cache` names it: one static slot number per type. The caller
-  // shares it, since another thread may close the handle meanwhile.
+  // The plan cache of one problem type, made at first use. `Cache` names it: one static slot number per type. The
+  // caller shares it, since another thread may close the handle meanwhile.
   template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes, strides and layouts. Logical dimensions are N, C, spatial... in every layout; a layout is only a stride order,
-// read off the strides and never stored.
+// Shapes, strides and layouts. Logical dimensions are N, C, spatial... in every layout; a layout is only a stride
+// order, read off the strides and never stored.
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who keeps a stream alive. The driver crashes on a stream that was destroyed, so what remembers one (a tensor's memory, a
-// free block waiting for reuse) holds a share in its owner; what has no owner is never touched again, only waited out.
+// Who keeps a stream alive. The driver crashes on a stream that was destroyed, so what remembers one (a tensor's
+// memory, a free block waiting for reuse) holds a share in its owner; what has no owner is never touched again, only
+// waited out.
 #pragma once
 #include <memory>
 

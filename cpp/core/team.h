@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A team works on one row, channel or sum together. Arithmetic written for a team runs as it is on the CPU, where the team
-// is one thread (Solo), and on a GPU, where it is a block (cuda/device/team.cuh):
+// A team works on one row, channel or sum together. Arithmetic written for a team runs as it is on the CPU, where the
+// team is one thread (Solo), and on a GPU, where it is a block (cuda/device/team.cuh):
 //   for (int64_t i = team.rank(); i < n; i += team.size()) partial += x[i];
 //   Acc total = team.sum(partial);   // every member gets it; the order of additions is fixed, so results repeat
 #pragma once

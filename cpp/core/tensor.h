@@ -19,8 +19,8 @@ struct Tensor {
 // Uninitialised memory in stream order. `call` and `label` ("conv_forward", "y") open the OutOfMemory text.
 Tensor empty(const TensorDesc&, Place, Stream, const char* call, const char* label);
 
-// A tensor over memory that is not ours, for as long as `owner` lives; fills in owner's place and bytes. `call` opens the
-// texts: ShapeError for a null or misaligned pointer to elements, DeviceError for one that the place cannot read.
+// A tensor over memory that is not ours, for as long as `owner` lives; fills in owner's place and bytes. `call` opens
+// the texts: ShapeError for a null or misaligned pointer to elements, DeviceError for one that the place cannot read.
 Tensor adopt(const TensorDesc&, void* data, Place, std::shared_ptr<Storage> owner, const char* call);
 
 // The same memory seen through another shape; throws ShapeError when strides cannot express it (`what` opens the text).

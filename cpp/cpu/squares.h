@@ -39,15 +39,15 @@ template <class T> struct Square {
   }
 };
 
-// to[j * to_step + i] = from[i * step + j] for i in [0, across), j in [0, along), at least `across` elements being between
-// the rows of `to`, and 16 bytes of room behind the last.
+// to[j * to_step + i] = from[i * step + j] for i in [0, across), j in [0, along), at least `across` elements being
+// between the rows of `to`, and 16 bytes of room behind the last.
 template <class T>
 void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t across, int64_t along) {
   constexpr int64_t kSide = Square<T>::kSide;
   const int64_t across_whole = across & -kSide, along_whole = along & -kSide;
   const T* rows[kSide];
-  // What does not fill a square goes first: a vector stored at the end of a row of `to` reaches into the next row, which
-  // is written afterwards.
+  // What does not fill a square goes first: a vector stored at the end of a row of `to` reaches into the next row,
+  // which is written afterwards.
   if (across_whole < across)
     for (int64_t j = 0; j < along_whole; j += kSide) {
       for (int64_t i = 0; i < kSide; ++i) rows[i] = from + min_of(across_whole + i, across - 1) * step + j;

@@ -25,7 +25,8 @@ void relax() {
 #endif
 }
 
-// Some 20 us of asking before a thread lies down: waking one that did costs as much, and calls tend to follow each other.
+// Some 20 us of asking before a thread lies down: waking one that did costs as much, and calls tend to follow each
+// other.
 constexpr int kSpins = 500;
 
 // Returns what `value` holds once that is no longer `old`.

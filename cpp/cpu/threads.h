@@ -16,8 +16,8 @@ void run_pieces(int64_t n, int64_t pieces, void (*call)(void*, int64_t, int64_t)
 int64_t pieces_of(int64_t n, int64_t grain);  // 1 where threads would not pay, or are not to be had
 }  // namespace detail
 
-// Calls body(begin, end) on pieces of [0, n) of at least `grain` items each; returns when all are done. The caller works
-// too. Runs inline when there is one piece, or when called from inside a body. The first exception is rethrown.
+// Calls body(begin, end) on pieces of [0, n) of at least `grain` items each; returns when all are done. The caller
+// works too. Runs inline when there is one piece, or when called from inside a body. The first exception is rethrown.
 template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;
   const int64_t pieces = detail::pieces_of(n, grain);
@@ -27,8 +27,8 @@ template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
   detail::run_pieces(n, pieces, call, const_cast<void*>(static_cast<const void*>(&body)));
 }
 
-// Calls body(item, room) for each item of [0, n), in whatever order threads come to them. No two calls at a time have one
-// room, of which there are thread_count().
+// Calls body(item, room) for each item of [0, n), in whatever order threads come to them. No two calls at a time have
+// one room, of which there are thread_count().
 template <class Body> void parallel_items(int64_t n, Body&& body) {
   std::atomic<int64_t> next = 0;
   parallel_for(n < thread_count() ? n : thread_count(), 1, [&](int64_t begin, int64_t end) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GCC's and Clang's vector types, as wide as the instruction set that a file is compiled for. For X_isa.cpp files alone.
+// GCC's and Clang's vector types, as wide as the instruction set that a file is compiled for. For X_isa.cpp files
+// alone.
 #pragma once
 #include <cstdint>
 

@@ -92,7 +92,8 @@ inline bool names_engine(const std::string& algo, const std::string& name) {
   return engine.empty() || engine == name || name.ends_with("." + engine);
 }
 
-// The configs of `engine` whose workspace the handle allows, or the one that `algo` names; `why` says so when there is none.
+// The configs of `engine` whose workspace the handle allows, or the one that `algo` names; `why` says so when there is
+// none.
 template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const P& p, const Handle& h,
                                                        const std::string& algo, std::string& why) {
   std::vector<Config> allowed, all = e.configs(p, h.device());
@@ -164,8 +165,8 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
   }
 }
 
-// For an engine that owns plans of another family (a convolution's matmul): the cheapest estimate on the device, outside all
-// caches; deterministic, so that its owner need not say otherwise. choose_on() leaves the plan to be built.
+// For an engine that owns plans of another family (a convolution's matmul): the cheapest estimate on the device,
+// outside all caches; deterministic, so that its owner need not say otherwise. choose_on() leaves the plan to be built.
 template <class P> Choice<P> choose_on(const Device& d, const P& p) {
   Choice<P> best;
   for (const Engine<P>* e : engines<P>(d.place)) {

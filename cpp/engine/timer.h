@@ -9,11 +9,12 @@
 
 namespace minidnn {
 
-// Median time of one run in microseconds: warmed up, then sampled for at most about 50 ms, `before` each of them (on a GPU
-// that is to leave nothing in its L2, and to give the host time to enqueue the run). Waits for the stream.
+// Median time of one run in microseconds: warmed up, then sampled for at most about 50 ms, `before` each of them (on a
+// GPU that is to leave nothing in its L2, and to give the host time to enqueue the run). Waits for the stream.
 double median_us(const Handle&, const std::function<void()>& before, const std::function<void()>& run);
 
-// Tensors that live until the Scratch does, filled with small values: neither zeros, which run faster than data, nor NaN.
+// Tensors that live until the Scratch does, filled with small values: neither zeros, which run faster than data, nor
+// NaN.
 class Scratch {
  public:
   Scratch(Place place, Stream stream) : place_(place), stream_(stream) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.tiles: products of any strides. y is cut into blocks, each computed whole by one thread, slice by slice of K:
-// some panels of b are packed for the micro-kernel (cpp/cpu/gemm_kernel.h) and stay in the second-level cache while the
-// rows of a go by, which are read as they lie where they can be. Sums stay in float32, float64 for float64, until the last
-// slice is in. An element's sum does not depend on the block it lies in, nor on the number of threads.
+// cpu.matmul.tiles: products of any strides. y is cut into blocks, each computed whole by one thread, slice by slice of
+// K: some panels of b are packed for the micro-kernel (cpp/cpu/gemm_kernel.h) and stay in the second-level cache while
+// the rows of a go by, which are read as they lie where they can be. Sums stay in float32, float64 for float64, until
+// the last slice is in. An element's sum does not depend on the block it lies in, nor on the number of threads.
 #include <algorithm>
 
 #include "cpp/activation/activation.h"
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kBlockTiles = 32;  // at most
 constexpr int64_t kRun = 256;        // of K, whose sums are added to those before: one order for every blocking
-// Slices of K, of whole runs, and panels of b in a block: a packed slice of b is 200 KB. Where a must be packed as well, wider and shorter, so
-// that each packing serves more columns.
+// Slices of K, of whole runs, and panels of b in a block: a packed slice of b is 200 KB. Where a must be packed as
+// well, wider and shorter, so that each packing serves more columns.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
 constexpr int64_t kFewTiles = 2;  // b is not worth packing for so few rows
 

@@ -108,8 +108,8 @@ Cut cut_of(const NormProblem& p, const Device& d) {
     if (in_order) c.section = 1;
     c.sections = c.pieces > 1 ? c.rows * c.pieces : ceil_div(c.rows, c.section);
   } else {
-    // A part of the columns for each thread, where it stays in a cache; else long rows, and sections for threads. Sums do
-    // not depend on it: sections are of the same rows.
+    // A part of the columns for each thread, where it stays in a cache; else long rows, and sections for threads. Sums
+    // do not depend on it: sections are of the same rows.
     int64_t width = kNormColumns;
     if (!in_order && c.rows * 512 * bytes <= kTileBytes)
       width =

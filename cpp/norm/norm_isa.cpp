@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two loops for everything: over runs of a column each, with its parameters in all lanes, and over rows of columns, with
-// a lane for each. Sums are kept in lanes, a number of additions at a time that rounds no more than reference's.
+// Two loops for everything: over runs of a column each, with its parameters in all lanes, and over rows of columns,
+// with a lane for each. Sums are kept in lanes, a number of additions at a time that rounds no more than reference's.
 #include "cpp/norm/norm_kernels.h"
 
 #include "cpp/cpu/floats.h"
@@ -179,8 +179,9 @@ template <class Sums, class T> void sum_part(const NormPart& p, const float* cen
   else sum_rows<Sums, T>(p, center, sums);
 }
 
-// Around a center that is the mean of some of the part. A column whose center lies further from its mean than a standard
-// deviation, as one that drifts, is summed again around the mean: so the subtraction of squares takes no more than a bit.
+// Around a center that is the mean of some of the part. A column whose center lies further from its mean than a
+// standard deviation, as one that drifts, is summed again around the mean: so the subtraction of squares takes no more
+// than a bit.
 template <class T> void moments(const NormPart& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };

@@ -8,8 +8,8 @@ namespace minidnn {
 
 constexpr int64_t kNormColumns = 4096;  // the most that a part has where space is 1
 
-// A part of x, dy and out: [rows][columns][space], space contiguous; where it is 1, the columns are. Parameters and sums
-// have an entry per column.
+// A part of x, dy and out: [rows][columns][space], space contiguous; where it is 1, the columns are. Parameters and
+// sums have an entry per column.
 struct NormPart {
   const void* x;
   const void* dy;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.channels: a lane for each channel. Where these lie beside each other, in place; else planes are brought into
-// that form, a slab of some planes at a time. Threads share out lines of y, or slabs, with room of their own.
+// cpu.pooling.channels: a lane for each channel. Where these lie beside each other, in place; else planes are brought
+// into that form, a slab of some planes at a time. Threads share out lines of y, or slabs, with room of their own.
 #include <atomic>
 
 #include "cpp/cpu/threads.h"

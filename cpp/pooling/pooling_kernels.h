@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.channels over a part of a problem, once per instruction set. Problems come with three spatial
-// dimensions, those that are missing in front. Either the channels are contiguous in all tensors, or the last dimension.
+// The loops of cpu.pooling.channels over a part of a problem, once per instruction set. Problems come with three
+// spatial dimensions, those that are missing in front. Either the channels are contiguous in all tensors, or the last
+// dimension.
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"

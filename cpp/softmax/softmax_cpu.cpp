@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.softmax.dense: vectorised loops (softmax_isa.cpp) over tensors without gaps. What is worked on at a time, a row or
-// a strip of rows beside each other, is made to fit a cache, so that memory is read once and written once.
+// cpu.softmax.dense: vectorised loops (softmax_isa.cpp) over tensors without gaps. What is worked on at a time, a row
+// or a strip of rows beside each other, is made to fit a cache, so that memory is read once and written once.
 #include <atomic>
 
 #include "cpp/cpu/caches.h"

@@ -438,8 +438,8 @@ inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Acr
   for (int64_t j = 0; j < n; ++j) sum.at[j] += lost.at[j];
 }
 
-// The rows of a strip of `width` columns, `pitch` elements apart, read by whole steps. What lies behind a row may be read
-// too, up to `end`, as long as nobody writes there.
+// The rows of a strip of `width` columns, `pitch` elements apart, read by whole steps. What lies behind a row may be
+// read too, up to `end`, as long as nobody writes there.
 template <class T> struct Strip {
   const T* first;
   int64_t pitch, width;

@@ -9,8 +9,8 @@ namespace minidnn {
 
 // How the work is cut, and the floats of room that a piece of it needs. All engines of a problem agree on it.
 struct SoftmaxCut {
-  // rows: inner is 1, a row at a time. strips: `width` columns beside each other at a time. blocks: whole outer indices at a
-  // time, turned into strips and back, where a row or its columns are too short for vectors.
+  // rows: inner is 1, a row at a time. strips: `width` columns beside each other at a time. blocks: whole outer indices
+  // at a time, turned into strips and back, where a row or its columns are too short for vectors.
   enum Kind : int64_t { rows, strips, blocks } kind;
   int64_t outer, cols, inner;
   int64_t width;        // of a strip, or of what a block becomes

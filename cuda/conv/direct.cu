@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution from the definition (cpp/conv/conv_math.h). A thread an element of y or dx; a block an element of dw or db.
-// T is the dtype of what is read, Y of what is written.
+// Convolution from the definition (cpp/conv/conv_math.h). A thread an element of y or dx; a block an element of dw or
+// db. T is the dtype of what is read, Y of what is written.
 #include "cpp/conv/conv_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/team.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw as the sum of its parts, each element's in one order: a block of 32 x 8 threads adds 32 elements, the parts dealt out
-// along y.
+// dw as the sum of its parts, each element's in one order: a block of 32 x 8 threads adds 32 elements, the parts dealt
+// out along y.
 #include "cuda/conv/filter_sum.h"
 
 namespace minidnn {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.grouped: groups of a few channels, as in ResNeXt. Channels that are neighbours in memory go through pixels.cu
-// where a group is 4, 8 or 16 of them (3x3 at stride 1 over 4: pixel_rows.cu), all others through planes.cu. Without tensor
-// cores, which a group would fill by half at most. Floors on an H100, 64 images, 3x3, 32 groups of 4 of 56 x 56: 36 us of
-// products at 51 TFLOP/s, and memory 34 us in bfloat16, 69 in float32; measured are 75 and 155.
+// cuda.conv.grouped: groups of a few channels, as in ResNeXt. Channels that are neighbours in memory go through
+// pixels.cu where a group is 4, 8 or 16 of them (3x3 at stride 1 over 4: pixel_rows.cu), all others through planes.cu.
+// Without tensor cores, which a group would fill by half at most. Floors on an H100, 64 images, 3x3, 32 groups of 4 of
+// 56 x 56: 36 us of products at 51 TFLOP/s, and memory 34 us in bfloat16, 69 in float32; measured are 75 and 155.
 #include "cuda/conv/engines.h"
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil_host.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An image with a margin of zeros and channels rounded up to kChannels, side by side: a pixel a thread, whatever strides it
-// is read with. Reads and writes everything once. T is an integer of the elements' size.
+// An image with a margin of zeros and channels rounded up to kChannels, side by side: a pixel a thread, whatever
+// strides it is read with. Reads and writes everything once. T is an integer of the elements' size.
 #include "cuda/conv/pad_channels.h"
 
 namespace minidnn {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of 3 x 3 at stride 1 over pixels whose channels are neighbours, each channel alone (depthwise) or in groups of four.
-// A thread goes down the rows of 4 columns and 4 channels, straight from global memory: what it loads becomes float once and
-// meets the three rows of out that want it, where a tile in shared memory was read and converted for each. Columns that two
-// threads share are in the L1. Of each three rows only two have sums that go on, and two rows of in are under way.
-// Bound by memory for channels alone; for groups by products, 576 for 36 loads of weights from shared memory.
+// Windows of 3 x 3 at stride 1 over pixels whose channels are neighbours, each channel alone (depthwise) or in groups
+// of four. A thread goes down the rows of 4 columns and 4 channels, straight from global memory: what it loads becomes
+// float once and meets the three rows of out that want it, where a tile in shared memory was read and converted for
+// each. Columns that two threads share are in the L1. Of each three rows only two have sums that go on, and two rows of
+// in are under way. Bound by memory for channels alone; for groups by products, 576 for 36 loads of weights from shared
+// memory.
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil.cuh"
 
@@ -27,7 +28,8 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int32_t channels = p.groups * p.out_channels;
   uint32_t rest = blockIdx.x;
   const int32_t first_quad = b.bundles.digit(rest) * kQuadsOfBundle;  // 0 without groups: one bundle
-  // Lanes whose number differs in the lowest bits alone read the same weights, which is one visit to shared memory for them.
+  // Lanes whose number differs in the lowest bits alone read the same weights, which is one visit to shared memory for
+  // them.
   const uint32_t lane = threadIdx.x % 32, turned = kGrouped ? lane % 4 * 8 + lane / 4 : lane;
   rest = rest * kThreadsOfRows + threadIdx.x - lane + turned;
   const int32_t quad = b.quads.digit(rest), channel = (first_quad + quad) * 4;

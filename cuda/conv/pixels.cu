@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions with few channels in a group, pixel by pixel: what NHWC wants. A block keeps tiles of 64 bytes of channels in
-// shared memory, with zeros for the padding, so that neither alignment nor borders reach the inner loops; the next tile is
-// on its way while one is computed. A thread computes 4 channels of 7 neighbouring outputs in a row, each of one channel
-// (depthwise) or of the channels of its group (kGrouped: as many in as out, a multiple of 4). Sums are float.
-// Depthwise 3x3 in bfloat16 is bound by memory, at 14 x 14 outputs a tile, which reads 1.3 of x from L2 and 1 from memory;
-// 7x7 and groups of 4 are bound by products, 4 or 14 of them for a load from shared memory.
+// Convolutions with few channels in a group, pixel by pixel: what NHWC wants. A block keeps tiles of 64 bytes of
+// channels in shared memory, with zeros for the padding, so that neither alignment nor borders reach the inner loops;
+// the next tile is on its way while one is computed. A thread computes 4 channels of 7 neighbouring outputs in a row,
+// each of one channel (depthwise) or of the channels of its group (kGrouped: as many in as out, a multiple of 4). Sums
+// are float. Depthwise 3x3 in bfloat16 is bound by memory, at 14 x 14 outputs a tile, which reads 1.3 of x from L2 and
+// 1 from memory; 7x7 and groups of 4 are bound by products, 4 or 14 of them for a load from shared memory.
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil.cuh"
 
@@ -227,8 +227,9 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window for four
-// filters, each with its channel or (kGrouped) with four channels of their group; kS = 0: one column, at any hop. in is x.
+// Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window for
+// four filters, each with its channel or (kGrouped) with four channels of their group; kS = 0: one column, at any hop.
+// in is x.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_pixels_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,

@@ -8,8 +8,9 @@ namespace minidnn {
 constexpr int kPixelBytes = 64;  // of a slice of channels: two sectors, half a line
 constexpr int kRun = 7;          // neighbouring outputs of a row that a thread computes
 
-// A block has a thread for each four channels of a slice, each run and each row of a tile. For dw it has one for each four
-// channels and each of `jobs` (rows of the window, quads of a group's channels), times `walkers` that share runs and rows.
+// A block has a thread for each four channels of a slice, each run and each row of a tile. For dw it has one for each
+// four channels and each of `jobs` (rows of the window, quads of a group's channels), times `walkers` that share runs
+// and rows.
 struct PixelBlock {
   Divisor runs, rows, jobs, walkers;
   // The tile of in, and pixels from row to row of it and of the tile of dy; an odd pitch keeps rows in different banks.
@@ -20,8 +21,8 @@ struct PixelBlock {
   int32_t slices = 1, job_groups = 1;
 };
 
-// How pixel_rows.cu cuts its work: threads stand for quads of channels, runs of kColumnsOfRows along a row, strips of `rows` down,
-// images; the first fastest. A bundle has the quads of kQuadsOfBundle groups of four, or all.
+// How pixel_rows.cu cuts its work: threads stand for quads of channels, runs of kColumnsOfRows along a row, strips of
+// `rows` down, images; the first fastest. A bundle has the quads of kQuadsOfBundle groups of four, or all.
 constexpr int kColumnsOfRows = 4, kThreadsOfRows = 128, kQuadsOfBundle = 8;
 struct PixelRows {
   Divisor bundles, quads, runs, strips;

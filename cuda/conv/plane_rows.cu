@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of 3 x 3 at stride 1 over planes, each channel alone, straight from global memory: a thread computes 4 columns of 5
-// rows, loads all seven rows at once and takes the columns beside its own from its neighbours in the warp, of which the first
-// and the last do nothing else. There is no tile to wait for, so that a single plane costs one latency of memory: 11.4 us for
-// 1024 x 2048 where tiles (planes.cu) take 13.3. It is for no more threads than are there at once: while they compute, nothing
-// is under way.
+// Windows of 3 x 3 at stride 1 over planes, each channel alone, straight from global memory: a thread computes 4
+// columns of 5 rows, loads all seven rows at once and takes the columns beside its own from its neighbours in the warp,
+// of which the first and the last do nothing else. There is no tile to wait for, so that a single plane costs one
+// latency of memory: 11.4 us for 1024 x 2048 where tiles (planes.cu) take 13.3. It is for no more threads than are
+// there at once: while they compute, nothing is under way.
 #include "cuda/conv/planes.h"
 #include "cuda/conv/stencil.cuh"
 

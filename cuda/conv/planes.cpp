@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.planes: true float32 without tensor cores, from planes in shared memory; meant for the few channels of a first
-// layer, where a matrix product's tiles would be mostly padding. A depthwise or grouped problem has an engine of its own.
-// Floor on an H100 of 3 -> 64 channels, 3x3, 32 x 224 x 224: 137 us to write y, 109 of products at 51 TFLOP/s; measured are
-// 224, 343 for dx and 240 for dw.
+// cuda.conv.planes: true float32 without tensor cores, from planes in shared memory; meant for the few channels of a
+// first layer, where a matrix product's tiles would be mostly padding. A depthwise or grouped problem has an engine of
+// its own. Floor on an H100 of 3 -> 64 channels, 3x3, 32 x 224 x 224: 137 us to write y, 109 of products at 51 TFLOP/s;
+// measured are 224, 343 for dx and 240 for dw.
 #include "cuda/conv/engines.h"
 #include "cuda/conv/stencil_host.h"
 
 namespace minidnn {
 namespace {
 
-// Filters that a thread computes at once, or for dw channels that it meets. A window of seven columns needs the registers.
+// Filters that a thread computes at once, or for dw channels that it meets. A window of seven columns needs the
+// registers.
 int filters_of(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 3;
   const int64_t filters = p.direction == ConvDirection::backward_data ? p.x.shape[1] : p.y.shape[1];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions with few channels in a group, plane by plane: what NCHW wants. A block keeps tiles of a few planes in shared
-// memory, as float and with zeros for the padding, so that neither alignment nor borders reach the inner loops; the next
-// tile is on its way while one is computed. A thread computes 4 columns of 4 rows of a filter, or of 2 rows of several.
+// Convolutions with few channels in a group, plane by plane: what NCHW wants. A block keeps tiles of a few planes in
+// shared memory, as float and with zeros for the padding, so that neither alignment nor borders reach the inner loops;
+// the next tile is on its way while one is computed. A thread computes 4 columns of 4 rows of a filter, or of 2 rows of
+// several.
 //   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues for half of the time the memory takes
 //   few channels, kFilters = 8: bound by products; 3 -> 64 channels, 3x3: 192 products for 10 loads from shared memory
 //   back to an image, kFilters = 3, in a window of 3 x 3: each row that is loaded meets three of out, 432 for 21 loads
@@ -24,8 +25,9 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
   if constexpr (n % 2 == 1) v[n - 1] = from[n - 1];
 }
 
-// What 4 outputs, kHop columns apart, meet of a row through kS columns. With a hop of 2 a row has its even columns first,
-// and its odd ones `half` further: else neighbouring threads would want every second float, and two visits to each bank.
+// What 4 outputs, kHop columns apart, meet of a row through kS columns. With a hop of 2 a row has its even columns
+// first, and its odd ones `half` further: else neighbouring threads would want every second float, and two visits to
+// each bank.
 template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v)[3 * kHop + kS], const float* from,
                                                                        int32_t half) {
   if constexpr (kHop == 2) {
@@ -365,8 +367,8 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
 }
 
 // Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window of
-// kFilters filters with kChannels channels; kS = 0: one column, at any distance between outputs. in is x, `gradient` is of out.
-// What has no filter or channel meets whatever is in shared memory, in sums of its own that nobody reads.
+// kFilters filters with kChannels channels; kS = 0: one column, at any distance between outputs. in is x, `gradient` is
+// of out. What has no filter or channel meets whatever is in shared memory, in sums of its own that nobody reads.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4

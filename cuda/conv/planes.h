@@ -8,9 +8,11 @@ namespace minidnn {
 template <int kFilters> constexpr int kRowsOfThread = kFilters == 1 || kFilters == 3 ? 4 : 2;  // by 4 columns
 enum : int32_t { kNoVectors, kVectorsOfColumns, kVectorsOfFilters };  // four of out that are stored, or copied, at once
 
-// How many filters a thread of dw sums at once: with three channels, the image of a first layer, as many as registers hold.
+// How many filters a thread of dw sums at once: with three channels, the image of a first layer, as many as registers
+// hold.
 MINIDNN_HD constexpr int filters_of_dw(int channels, int columns) { return channels != 3 ? 1 : columns >= 7 ? 4 : 8; }
-// Of a block at most. With several filters one block has all registers of an SM: 12 warps, three on each quarter, or 14.
+// Of a block at most. With several filters one block has all registers of an SM: 12 warps, three on each quarter, or
+// 14.
 MINIDNN_HD constexpr int threads_of_dw(int filters) { return filters == 1 ? 256 : filters == 8 ? 384 : 448; }
 // Neighbouring threads whose filters lie one after the other: each reads x where the others do.
 constexpr int kFilterLanes = 4;
@@ -33,8 +35,8 @@ struct PlaneBlock {
   int32_t channel_blocks = 1, job_groups = 1;
 };
 
-// How plane_rows.cu cuts its work: warps stand for spans of kQuadsOfSpan times four columns, strips of kRowsOfStrip rows,
-// channels and images; the first fastest. A warp has a lane on either side of its span.
+// How plane_rows.cu cuts its work: warps stand for spans of kQuadsOfSpan times four columns, strips of kRowsOfStrip
+// rows, channels and images; the first fastest. A warp has a lane on either side of its span.
 constexpr int kRowsOfStrip = 5, kQuadsOfSpan = 30, kThreadsOfStrips = 256;
 struct PlaneRows {
   Divisor spans, strips, channels;

@@ -14,8 +14,8 @@ struct StencilStep {
 };
 
 // Two buffers of shared memory: load(step, buffer) fills one, unless it finds nothing to load and says false, while
-// compute(step, buffer) reads the other. next(step) is the step after one, and finish(step) follows the last of a tile. All
-// threads of the block come along.
+// compute(step, buffer) reads the other. next(step) is the step after one, and finish(step) follows the last of a tile.
+// All threads of the block come along.
 template <class Next, class Load, class Compute, class Finish>
 __device__ __forceinline__ void go_through(StencilStep loaded, uint32_t positions, Next next, Load load,
                                            Compute compute, Finish finish) {
@@ -61,8 +61,8 @@ struct ActivateFour {
 }  // namespace detail
 
 // Residual and activation of the sums in a thread's registers; add_residual(i, four) adds to the i-th four. Thirteen
-// formulas and as many loads as sums would be most of a kernel, so only relu is unrolled; else the sums go round in a ring,
-// four at a time past one copy of them.
+// formulas and as many loads as sums would be most of a kernel, so only relu is unrolled; else the sums go round in a
+// ring, four at a time past one copy of them.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const Stencil& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A convolution with few channels in a group, as the kernels of planes.cu and pixels.cu see it: y = x * w, and dx = dy * w,
-// are one and the same gather. In each spatial dimension
+// A convolution with few channels in a group, as the kernels of planes.cu and pixels.cu see it: y = x * w, and dx = dy
+// * w, are one and the same gather. In each spatial dimension
 //   out[o] = sum over r of w[r] in[(o * stride - pad + r * step) / up],  where that is an index of in
 // forward has up = 1; the gradient by x has stride = 1, up = the convolution's stride, and the window read backwards.
 // dw sums products of in = x and out = dy. Offsets within a plane and within w are 32 bits. Std-free.
@@ -28,8 +28,8 @@ struct StencilLine {
 struct StencilDim {
   int32_t in = 1, out = 1, taps = 1;  // sizes; of the window
   int32_t stride = 1, pad = 0, step = 1, up = 1;
-  // Outputs `spread` apart start their windows `hop` steps apart, so that they share what they read. Such outputs make up a
-  // phase; a tile holds `tile` outputs of one.
+  // Outputs `spread` apart start their windows `hop` steps apart, so that they share what they read. Such outputs make
+  // up a phase; a tile holds `tile` outputs of one.
   int32_t spread = 1, hop = 1, phases = 1, tile = 1;
 
   MINIDNN_HD int32_t tiles() const { return phases * ceil_div(ceil_div(out, spread), tile); }

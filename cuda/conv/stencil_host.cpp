@@ -150,8 +150,8 @@ int64_t resident_blocks(const Launch& l, int64_t registers, const Device& d) {
       1, std::min(d.max_smem_bytes / (l.smem_bytes + kReserved), std::min(of_registers, kWarps) / warps));
 }
 
-// Shares the tiles out: blocks that are all there at once take equal numbers of them; where there are more bundles than a
-// few for each place, several rounds of blocks even out.
+// Shares the tiles out: blocks that are all there at once take equal numbers of them; where there are more bundles than
+// a few for each place, several rounds of blocks even out.
 void share_tiles(Launch& l, const Device& d, int64_t registers) {
   const int64_t places = resident_blocks(l, registers, d) * d.sm_count;
   const int64_t walkers = l.bundles * 4 <= places ? places / l.bundles : ceil_div(6 * places, l.bundles);
@@ -193,7 +193,8 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 
 // ---- plane_rows.cu and pixel_rows.cu
 
-// Whether windows are 3 x 3 over neighbours in one plane, and all addresses multiples of four elements, as far as `columns_apart`.
+// Whether windows are 3 x 3 over neighbours in one plane, and all addresses multiples of four elements, as far as
+// `columns_apart`.
 bool goes_by_rows(const ConvProblem& problem, const Stencil& p, bool columns_apart) {
   const auto plain = [](const StencilDim& d) { return d.taps == 3 && d.stride == 1 && d.step == 1 && d.up == 1; };
   const bool flat = p.depth.taps == 1 && p.depth.in == 1 && p.depth.out == 1 && p.depth.pad == 0;
@@ -323,7 +324,8 @@ struct PlanesPlan {
     }
   }
 
-  // Floats from row to row of in, such that neighbouring strips go on in the banks where a row of quads ends, if it can be.
+  // Floats from row to row of in, such that neighbouring strips go on in the banks where a row of quads ends, if it can
+  // be.
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
@@ -363,8 +365,9 @@ struct PlanesPlan {
     }
   }
 
-  // Of a thread for a tile: what the loops of planes.cu compile to, or four times the visits of a warp to shared memory, of
-  // which an SM does one a clock while it issues four instructions. A channel alone waits for memory instead.
+  // Of a thread for a tile: what the loops of planes.cu compile to, or four times the visits of a warp to shared
+  // memory, of which an SM does one a clock while it issues four instructions. A channel alone waits for memory
+  // instead.
   double instructions() const {
     const Stencil& p = l.p;
     const PlaneBlock& b = l.planes;
@@ -575,7 +578,8 @@ std::string stencil_why_not(const ConvProblem& p, StencilKind kind, int filters,
   return why.empty() ? launch_of(p, kind, filters, d).why_not : why;
 }
 
-// Instructions are counted. Of the copy rate whole accesses reach 0.6 to 0.7, as measured; the other shares are guesses.
+// Instructions are counted. Of the copy rate whole accesses reach 0.6 to 0.7, as measured; the other shares are
+// guesses.
 double stencil_estimate_us(const ConvProblem& problem, StencilKind kind, int filters, const Device& d) {
   const Launch l = launch_of(problem, kind, filters, d);
   const Stencil& p = l.p;

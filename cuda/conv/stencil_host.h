@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plans for the kernels of planes.cu and pixels.cu, which the engines of convolutions with few channels in a group share.
+// Plans for the kernels of planes.cu and pixels.cu, which the engines of convolutions with few channels in a group
+// share.
 #pragma once
 #include "cpp/conv/conv.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma: implicit matrix products by the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Pixels come by
-// im2col tensor maps, so nothing is lowered in memory. Where they lie otherwise, x and dy are copied to NHWC, and filters
-// to where the dimension that is summed is contiguous. Results are written in their own layout.
+// im2col tensor maps, so nothing is lowered in memory. Where they lie otherwise, x and dy are copied to NHWC, and
+// filters to where the dimension that is summed is contiguous. Results are written in their own layout.
 #include "cuda/conv/engines.h"
 #include "cuda/gemm/relaid.h"
 

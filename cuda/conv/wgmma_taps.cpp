@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma_taps: images of up to eight channels, as first layers have them, by the tensor-core main loop of sm_90a
-// (cuda/gemm/sm90.cuh). x is copied once, with its padding and channels rounded up, so that the taps of a window's line lie
-// side by side: they are the channels of an image whose windows are one tap wide and whose columns overlap.
+// cuda.conv.wgmma_taps: images of up to eight channels, as first layers have them, by the tensor-core main loop of
+// sm_90a (cuda/gemm/sm90.cuh). x is copied once, with its padding and channels rounded up, so that the taps of a
+// window's line lie side by side: they are the channels of an image whose windows are one tap wide and whose columns
+// overlap.
 #include "cpp/engine/roofline.h"
 #include "cpp/transform/transform.h"
 #include "cuda/conv/engines.h"

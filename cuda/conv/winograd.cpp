@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.winograd: windows of 3 x 3 at stride 1 in float32 with a quarter of the products (winograd_math.h): transforms
-// of x and w, 36 products by the main loop of cuda/gemm/simt.cu, and their transform to y. The same for dx and dw.
+// cuda.conv.winograd: windows of 3 x 3 at stride 1 in float32 with a quarter of the products (winograd_math.h):
+// transforms of x and w, 36 products by the main loop of cuda/gemm/simt.cu, and their transform to y. The same for dx
+// and dw.
 //
 // What it is worth, ResNet-50's 14.8 GFLOP layers at batch 64 on an H100 (3 TB/s, some 45 TFLOP/s): a direct sum takes
 // 330 us. Here products take 82 us (107 us where tiles of 4 x 4 cover 14 x 14 or 7 x 7), and the transforms move
 //   c64 h56    51 + 116 MB in, 116 + 51 out   112 us    c256 h14   13 + 38 in, 38 + 13 out, U 12   38 us
 //   c128 h28   26 + 58 in, 58 + 26 out         56 us    c512 h7     6 + 19 in, 19 + 6 out, U 47    32 us
-// (prediction; F(2 x 2) would take 146 us of products and move 4/2.25 as much.) Fused into one kernel the products would
-// have to run at one block an SM with 128 sums a thread; not fused they use the main loop that is there. In pieces of some
-// images the buffers stay in the L2.
+// (prediction; F(2 x 2) would take 146 us of products and move 4/2.25 as much.) Fused into one kernel the products
+// would have to run at one block an SM with 128 sums a thread; not fused they use the main loop that is there. In
+// pieces of some images the buffers stay in the L2.
 //
-// Sums are float32, but an error of one element of a patch reaches all 16 results of its tile, as a NaN or an infinity does.
+// Sums are float32, but an error of one element of a patch reaches all 16 results of its tile, as a NaN or an infinity
+// does.
 #include <array>
 
 #include "cuda/conv/engines.h"
@@ -21,9 +23,9 @@
 namespace minidnn {
 namespace {
 
-// A result's error is that of its whole tile, while what float32 may be off by grows with its own products: so many of them,
-// over so many channels, keep the ratio below that of the longest sums (simulated for normal data: 0.8 of the tests'
-// tolerance at worst).
+// A result's error is that of its whole tile, while what float32 may be off by grows with its own products: so many of
+// them, over so many channels, keep the ratio below that of the longest sums (simulated for normal data: 0.8 of the
+// tests' tolerance at worst).
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128, kLeastPositions = 512;
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
@@ -34,8 +36,8 @@ WinogradTensor tensor_of(const ConvSide& s) {
   return {s.image, s.channel, s.space[1], s.space[2], int32_t(s.size[1]), int32_t(s.size[2])};
 }
 
-// The tensor that is transformed by patches, the one that goes with it by tiles (the result, or dy for dw), and how far a
-// patch begins before its tile.
+// The tensor that is transformed by patches, the one that goes with it by tiles (the result, or dy for dw), and how far
+// a patch begins before its tile.
 struct Sides {
   ConvGeometry g;
   const ConvSide* patches;
@@ -84,8 +86,8 @@ WinogradGrid grid_of(const Sides& s, const ConvSide& side, int64_t images) {
   return g;
 }
 
-// Windows as [sum][result]: forward results are filters; for dx they are channels and the window is turned round; dw has
-// its filters as sums, whichever is contiguous in the buffer.
+// Windows as [sum][result]: forward results are filters; for dx they are channels and the window is turned round; dw
+// has its filters as sums, whichever is contiguous in the buffer.
 WinogradFilter filter_of(const ConvProblem& p, const ConvGeometry& g) {
   WinogradFilter f;
   const bool forward = p.direction == ConvDirection::forward;
@@ -111,8 +113,8 @@ GemmStrides stride_of(int64_t stride) {
   return s;
 }
 
-// The 36 products: for y and dx rows are tiles, columns results and k the channels summed over; for dw rows are filters,
-// columns channels and k tiles. `adds`: to what is there.
+// The 36 products: for y and dx rows are tiles, columns results and k the channels summed over; for dw rows are
+// filters, columns channels and k tiles. `adds`: to what is there.
 GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool adds) {
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const WinogradFilter f = filter_of(p, s.g);

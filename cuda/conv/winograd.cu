@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transforms about the 36 products of cuda.conv.winograd (winograd_math.h). A thread has one channel of one tile, or
-// one window, in registers; neighbouring threads have neighbours in the buffers, so these are read and written by whole
-// lines. They are as fast as memory: x is read about once, since overlapping patches meet in L1.
+// The transforms about the 36 products of cuda.conv.winograd (winograd_math.h). A thread has one channel of one tile,
+// or one window, in registers; neighbouring threads have neighbours in the buffers, so these are read and written by
+// whole lines. They are as fast as memory: x is read about once, since overlapping patches meet in L1.
 #include "cpp/activation/activation_math.h"
 #include "cuda/conv/winograd_math.h"
 

@@ -4,9 +4,10 @@
 // F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 products where the definition takes 144,
 //   y = A^T ((G w G^T) * (B^T x B)) A     forward and for dx: B^T 6 x 6, G 6 x 3, A^T 4 x 6
 //   w = A^T ((G y G^T) * (B^T x B)) A     for dw: G 6 x 4, A^T 3 x 6
-// The matrices come from interpolation at 0, 1, -1, 1/2, -2 and infinity. Of the usual points these round least: for normal
-// data an error of 1.1e-6 (64 channels) to 2.1e-6 (256) of the results' root mean square, where a float32 sum in order has
-// 4.3e-7 to 8.6e-7 (simulated, 2026-11-21); with 0, 1, -1, 2, -2 it is 1.5 times as much. B's elements are exact.
+// The matrices come from interpolation at 0, 1, -1, 1/2, -2 and infinity. Of the usual points these round least: for
+// normal data an error of 1.1e-6 (64 channels) to 2.1e-6 (256) of the results' root mean square, where a float32 sum in
+// order has 4.3e-7 to 8.6e-7 (simulated, 2026-11-21); with 0, 1, -1, 2, -2 it is 1.5 times as much. B's elements are
+// exact.
 #pragma once
 #include "cpp/core/divisor.h"
 #include "cpp/core/hd.h"

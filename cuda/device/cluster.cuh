@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks of a cluster (sm_90 and later), which see each other's shared memory. In a launch without clusters a block is one.
+// Blocks of a cluster (sm_90 and later), which see each other's shared memory. In a launch without clusters a block is
+// one.
 #pragma once
 #include "cpp/core/hd.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a grid covers a range: each thread takes every stride-th item, so that any grid is right and the host picks a fast
-// one. 64-bit throughout: tensors may hold more than 2^31 elements.
+// How a grid covers a range: each thread takes every stride-th item, so that any grid is right and the host picks a
+// fast one. 64-bit throughout: tensors may hold more than 2^31 elements.
 #pragma once
 #include "cpp/core/hd.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copy engine of sm_90 (TMA): boxes of a tensor map into shared memory, completing on a barrier by their bytes, which
-// count in full also where a box leaves the tensor (zeros arrive there). One thread issues. A block mask other than 0
-// multicasts: data and completion go to the same addresses in each of these blocks of the cluster.
+// The copy engine of sm_90 (TMA): boxes of a tensor map into shared memory, completing on a barrier by their bytes,
+// which count in full also where a box leaves the tensor (zeros arrive there). One thread issues. A block mask other
+// than 0 multicasts: data and completion go to the same addresses in each of these blocks of the cluster.
 #pragma once
 #include "cuda/device/mbarrier.cuh"
 #include "cuda/device/tensor_map.cuh"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a warp's sums to y: activation(alpha * sum + beta * c + bias), for accumulators as mma.sync and wgmma leave them:
-// acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. Any strides. Where rows of y are lines in
-// memory, a row's four lanes fill whole sectors of 32 bytes; nothing passes shared memory. Instructions count here: the
-// two warpgroups of sm90.cuh spend as many on a tile's end as on a dozen blocks of k.
-// T is the dtype of the bias, Y of y and c.
+// From a warp's sums to y: activation(alpha * sum + beta * c + bias), for accumulators as mma.sync and wgmma leave
+// them: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. Any strides. Where rows of y are
+// lines in memory, a row's four lanes fill whole sectors of 32 bytes; nothing passes shared memory. Instructions count
+// here: the two warpgroups of sm90.cuh spend as many on a tile's end as on a dozen blocks of k. T is the dtype of the
+// bias, Y of y and c.
 #pragma once
 #include "cuda/gemm/view.h"
 
@@ -98,8 +98,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
     return {exists, offset_of(o_.y_m, at), kC ? offset_of(o_.c_m, at) : 0,
             kBias && o_.bias_by_row ? offset_of(o_.bias, at) : 0};
   }
-  // Rows of y are lines in memory. Sixteen columns at a time; c is loaded one step ahead. Addresses are a pointer for each
-  // row and a constant.
+  // Rows of y are lines in memory. Sixteen columns at a time; c is loaded one step ahead. Addresses are a pointer for
+  // each row and a constant.
   template <int kCount>
   __device__ __forceinline__ void store_lines(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
     constexpr int kGroup = kCount % 8 == 0 ? 2 : 1, kGroups = kCount / (4 * kGroup);  // blocks of eight columns
@@ -189,8 +189,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
     }
   }
 
-  // 16-bit rows are neighbours in memory and columns lie evenly, as in NCHW: of each 16 rows from m and eight columns two
-  // matrices are transposed, so that a lane has four rows of a column, and four lanes a sector of 32 bytes.
+  // 16-bit rows are neighbours in memory and columns lie evenly, as in NCHW: of each 16 rows from m and eight columns
+  // two matrices are transposed, so that a lane has four rows of a column, and four lanes a sector of 32 bytes.
   template <int kCount> __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m,
                                                                      uint32_t n) const {
     if constexpr (sizeof(Y) == 2) {
@@ -241,7 +241,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
     }
   }
 
-  // Any strides, an element at a time. The loop is kept small: it looks at eight columns of `acc`, then moves the rest up.
+  // Any strides, an element at a time. The loop is kept small: it looks at eight columns of `acc`, then moves the rest
+  // up.
   template <int kCount>
   __device__ __forceinline__ void store_elements(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
 #pragma unroll 1

@@ -16,8 +16,8 @@ std::vector<GemmView> gemm_views(const ConvProblem&);
 // An index with the strides of all that walk it: digits of one are dropped, neighbours that all walk as one are joined.
 void join(GemmIndex&, std::initializer_list<GemmStrides*>);
 
-// What the epilogue needs of a view. `alignment`: of y and c in bytes. `n_limit`: GemmOutput's, where n's last digit was
-// rounded up.
+// What the epilogue needs of a view. `alignment`: of y and c in bytes. `n_limit`: GemmOutput's, where n's last digit
+// was rounded up.
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
 // Fills in the divisors; for who changes m or n afterwards.

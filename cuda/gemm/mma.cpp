@@ -68,9 +68,9 @@ struct BlockClocks {
   double slice, slice_alone, end, end_alone;
 
   BlockClocks(const Tile& t, const MmaViews& v, MmaProducts products, int64_t out_bytes) {
-    // Of an SM: the longest of what tensor cores, shared memory, L2 (46 bytes a clock) and the threads that fetch narrow
-    // vectors need, and a tenth of what memory does, as nothing overlaps entirely. mma.sync over 64 bytes of k could do
-    // m n / 32; its operands come from shared memory by words in float32, and by narrow vectors there.
+    // Of an SM: the longest of what tensor cores, shared memory, L2 (46 bytes a clock) and the threads that fetch
+    // narrow vectors need, and a tenth of what memory does, as nothing overlaps entirely. mma.sync over 64 bytes of k
+    // could do m n / 32; its operands come from shared memory by words in float32, and by narrow vectors there.
     const double times = products == MmaProducts::three ? 3 : 1, warps = t.threads() / 32;
     const double warp_m = double(t.m) / t.warps_m, warp_n = double(t.n) / t.warps_n;
     const double multiply = double(t.m) * t.n / (!v.wide ? 8.3 : v.element == 4 ? 14 : 19) * times;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine over the main loop of sm_90a (sm90_host.h), for a family's problem P. Operands that tensor maps can not bring
-// as they lie are copied first, once, into the workspace. Host only.
+// The engine over the main loop of sm_90a (sm90_host.h), for a family's problem P. Operands that tensor maps can not
+// bring as they lie are copied first, once, into the workspace. Host only.
 #pragma once
 #include "cpp/transform/transform.h"
 #include "cuda/gemm/sm90_host.h"

@@ -20,8 +20,8 @@ constexpr SimtTileSize kTiles[] = {size_of<128, 128>(), size_of<128, 64>(), size
 constexpr int64_t kItem = sizeof(float);
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // what is counted in 32 bits
 
-// A digit of an index with all that depends on it: strides in elements, for each tensor that walks the index, and what it
-// adds to the coordinates and the tap numbers of a window.
+// A digit of an index with all that depends on it: strides in elements, for each tensor that walks the index, and what
+// it adds to the coordinates and the tap numbers of a window.
 constexpr int kWalkers = 5;
 struct Digit {
   int64_t size = 1;
@@ -147,8 +147,8 @@ int64_t tiles_over(const GemmView& v, Sides sides, int64_t tile_m, int64_t tile_
                                      : min_of(as_they_are, exchanged);
 }
 
-// The views as a tile of m x n takes them. The sums of an element do not depend on which operand is a: a product and its
-// transpose have the same bits.
+// The views as a tile of m x n takes them. The sums of an element do not depend on which operand is a: a product and
+// its transpose have the same bits.
 struct Products {
   std::vector<Product> phases;
   bool exchanged = false;
@@ -169,8 +169,8 @@ Products products_of(const GemmTask& t, int64_t tile_m, int64_t tile_n) {
   return all;
 }
 
-// Four neighbours from a multiple of four along the axis' last digit are 16 aligned bytes of a tensor, wherever its other
-// digits stand.
+// Four neighbours from a multiple of four along the axis' last digit are 16 aligned bytes of a tensor, wherever its
+// other digits stand.
 bool in_vectors(const Axis& axis, int walker, bool through_window, int64_t alignment, int64_t offset,
                 std::initializer_list<std::pair<const Axis*, int>> others) {
   if (alignment < 16 || axis.empty() || offset % 4) return false;
@@ -256,8 +256,9 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   return s;
 }
 
-// An SM's share of its peak with so many warps at work. One of 128 sums waits less often. A fit by eye: on an H100 eight of the
-// nine products of the benchmark's list take what is estimated but for 7 %, the ninth, which waits for memory, 9 % more.
+// An SM's share of its peak with so many warps at work. One of 128 sums waits less often. A fit by eye: on an H100
+// eight of the nine products of the benchmark's list take what is estimated but for 7 %, the ninth, which waits for
+// memory, 9 % more.
 double busy(double warps, double sums) {
   const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);  // a scheduler's
   return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
@@ -265,12 +266,14 @@ double busy(double warps, double sums) {
 
 double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const Sizes& s) {
   const auto& [tile, splits, cluster] = c;
-  // Clusters do not get all SMs: eight blocks stay within one of the parts of a GPU, and part of an H100 is too small for two.
+  // Clusters do not get all SMs: eight blocks stay within one of the parts of a GPU, and part of an H100 is too small
+  // for two.
   const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
   const double blocks = std::ceil(s.tiles * splits / sms);  // of the SM that has most
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
   const double slices = std::ceil(s.slices / splits) + 4;  // four are waited for, or spent on the epilogue
-  // Instructions of a thread for a slice: multiply-adds, reads of shared memory, five for each element it fetches, some 20 besides.
+  // Instructions of a thread for a slice: multiply-adds, reads of shared memory, five for each element it fetches, some
+  // 20 besides.
   const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
   const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
   const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
@@ -279,8 +282,8 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   double us = full * flop / (sm_rate * busy(at_once * warps, sums));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
-  // 512 cubed by clusters of eight took 14 us more than this sum, code not yet in the caches among it. (An older main loop; until
-  // it is measured again, what find() may try and nobody's first choice.)
+  // 512 cubed by clusters of eight took 14 us more than this sum, code not yet in the caches among it. (An older main
+  // loop; until it is measured again, what find() may try and nobody's first choice.)
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
@@ -295,7 +298,8 @@ struct Candidate {
   SimtConfig config;
   double us;
 };
-// Each tile, whole and with its best splits. Where k is too short to split, and for the phases of a backward_data, whole only.
+// Each tile, whole and with its best splits. Where k is too short to split, and for the phases of a backward_data,
+// whole only.
 std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
   const bool splits_k = t.views.size() == 1;
   std::vector<Candidate> all;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of float32 without tensor cores, for matmul and every convolution: true float32, sums in the order of k.
-// A block computes a tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 8 of k pass through five buffers of shared memory,
-// [k][row], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed operand
-// comes the right way round for nothing); what lies outside a window or beyond an edge arrives as zero. Addresses are
-// entries of shared tables, of rows once and of k for two slices at a time, so that the main loop divides nothing.
-// A multiply-add costs an issue slot, and so does all else: with 8 x 16 sums a slice is 1024 of them in 1144 instructions, or 1188
-// if one operand comes by elements. All but making entries is one straight line, copies between multiply-adds: whatever waits
-// at a place of its own is lost with two warps a scheduler. And short: slices of 16, 37 KB, missed the cache of instructions.
+// A block computes a tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 8 of k pass through five buffers of shared
+// memory, [k][row], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed
+// operand comes the right way round for nothing); what lies outside a window or beyond an edge arrives as zero.
+// Addresses are entries of shared tables, of rows once and of k for two slices at a time, so that the main loop divides
+// nothing. A multiply-add costs an issue slot, and so does all else: with 8 x 16 sums a slice is 1024 of them in 1144
+// instructions, or 1188 if one operand comes by elements. All but making entries is one straight line, copies between
+// multiply-adds: whatever waits at a place of its own is lost with two warps a scheduler. And short: slices of 16, 37
+// KB, missed the cache of instructions.
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/cluster.cuh"
 #include "cuda/gemm/simt_math.h"
@@ -35,8 +36,9 @@ __device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
-// What a thread copies of a slice of an operand: by 16 bytes along rows, at some of k, or single elements of one k in some rows.
-// Of the latter neighbouring threads read along k or, in groups, along rows; the groups of a warp write to different banks.
+// What a thread copies of a slice of an operand: by 16 bytes along rows, at some of k, or single elements of one k in
+// some rows. Of the latter neighbouring threads read along k or, in groups, along rows; the groups of a warp write to
+// different banks.
 template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
@@ -87,8 +89,9 @@ template <class Tile> struct Operands {
       b[g] = load_shared(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
   }
 
-  // sums += a b. Columns there and back: two multiply-adds in a row share an operand, at the turns too, so that registers are
-  // read twice for each, what a scheduler's two banks give in a clock: 1121 clocks a slice, 1225 without the turns (13.0).
+  // sums += a b. Columns there and back: two multiply-adds in a row share an operand, at the turns too, so that
+  // registers are read twice for each, what a scheduler's two banks give in a clock: 1121 clocks a slice, 1225 without
+  // the turns (13.0).
   __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)
@@ -150,8 +153,8 @@ struct SimtSharers {
   }
 };
 
-// Sums, times alpha, to y, c and bias added: kVector neighbours in memory at a time, neighbouring threads side by side. `sums` is
-// [across][along + pad]; those who share the tile take turns.
+// Sums, times alpha, to y, c and bias added: kVector neighbours in memory at a time, neighbouring threads side by side.
+// `sums` is [across][along + pad]; those who share the tile take turns.
 template <int kVector, int kThreads, int kAlong, int kAcross>
 __device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
                                       const SimtOutSide& at_along, const SimtOutSide& at_across,

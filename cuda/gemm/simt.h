@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines cuda.matmul.simt and cuda.conv.simt but for their problems: from views to the parameters of simt.cu, tiles,
-// splits of k and launches.
+// The engines cuda.matmul.simt and cuda.conv.simt but for their problems: from views to the parameters of simt.cu,
+// tiles, splits of k and launches.
 #pragma once
 #include "cuda/gemm/parts.h"
 #include "cuda/gemm/simt_math.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuda/gemm/simt.cu runs: views (view.h) made ready by simt.cpp. Digits are merged and put in the order that is best
-// for memory, so none has a fixed meaning here: strides and window steps stand for each of them. Strides are bytes.
-// a is the windowed operand, if one is. Std-free: simt.cpp computes on the host what the kernel asks for.
+// What cuda/gemm/simt.cu runs: views (view.h) made ready by simt.cpp. Digits are merged and put in the order that is
+// best for memory, so none has a fixed meaning here: strides and window steps stand for each of them. Strides are
+// bytes. a is the windowed operand, if one is. Std-free: simt.cpp computes on the host what the kernel asks for.
 #pragma once
 #include "cpp/core/divisor.h"
 #include "cuda/gemm/view.h"
@@ -35,8 +35,9 @@ constexpr int kSimtMadeK = 16;                  // entries of k are made for two
 constexpr int kSimtHeldK = 4 * kSimtMadeK;      // and held for eight: of three such pairs some are read, one is written
 static_assert(kSimtStages - 1 == kSimtMadeK / kSimtTileK * 2);
 
-// A block computes a tile of y with 8 x 8 sums a thread, large tiles with 8 x 16, which read a quarter less shared memory. In
-// each dimension a thread has runs of four, a group apart, so that the lanes of a warp read 16 bytes beside each other.
+// A block computes a tile of y with 8 x 8 sums a thread, large tiles with 8 x 16, which read a quarter less shared
+// memory. In each dimension a thread has runs of four, a group apart, so that the lanes of a warp read 16 bytes beside
+// each other.
 template <int M, int N> struct SimtTile {
   static constexpr int kM = M, kN = N;
   static constexpr int kRunsM = 2, kRunsN = M * N == 128 * 128 ? 4 : 2;
@@ -53,16 +54,17 @@ constexpr int kSimtTapBits = 30;
 constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31,
                    kSimtNothing = ~0u;  // masks; kSimtNothing meets each other one
 
-// One side's part of an element: row and k entries of an element add up to its address, and it is there where their masks
-// have no bit in common. In each dimension of a window a tap has its own bit, a position those of the taps outside.
+// One side's part of an element: row and k entries of an element add up to its address, and it is there where their
+// masks have no bit in common. In each dimension of a window a tap has its own bit, a position those of the taps
+// outside.
 struct alignas(16) SimtEntry {
   int64_t offset;
   uint32_t mask;
   uint32_t unused;
 };
 
-// Which tile a block has, and where y, c and bias of its batch begin, in bytes. Kept in shared memory over the main loop,
-// which has no registers to spare.
+// Which tile a block has, and where y, c and bias of its batch begin, in bytes. Kept in shared memory over the main
+// loop, which has no registers to spare.
 struct SimtPlace {
   uint32_t phase, first_m, first_n;
   int64_t y, c, bias;
@@ -79,7 +81,8 @@ template <int M, int N> struct SimtShared {
   SimtEntry a_k[kSimtHeldK], b_k[kSimtHeldK];  // a ring
 };
 
-// Then, in the same memory after the place, sums on their way to y, along memory, and where y, c and bias have rows and columns.
+// Then, in the same memory after the place, sums on their way to y, along memory, and where y, c and bias have rows and
+// columns.
 template <int M, int N> struct SimtSharedOut {
   static constexpr int kColumns = N < 64 ? N : 64, kPasses = N / kColumns;  // as many columns as there is room for
   static constexpr int kPad = SimtTile<M, N>::kPad;

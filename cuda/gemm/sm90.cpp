@@ -18,8 +18,8 @@ struct Tile {
   bool ping_pong;
   int cluster;
 };
-// Warpgroups of 64 or 128 rows each, 64 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows are for
-// 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
+// Warpgroups of 64 or 128 rows each, 64 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows
+// are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
 constexpr Tile kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
@@ -156,7 +156,8 @@ void first_tap(const TmaOperand& o, const GemmTaps& t, int32_t (&at)[2]) {
 // What one tap adds to a coordinate, for the dimension j.
 int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j] : w.row_step[j]; }
 
-// An im2col map, whose dimensions are (channels of all groups, W, H[, D], N). `lower`: the least coordinate of a position.
+// An im2col map, whose dimensions are (channels of all groups, W, H[, D], N). `lower`: the least coordinate of a
+// position.
 TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& positions, int64_t channels,
                           const int64_t (&lower)[3], DType type, int spatial, const char* name) {
   const GemmWindow& w = o.window;
@@ -300,8 +301,8 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
           task.type == DType::float32 && low.b.along_rows()};
 }
 
-// Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows is turned on the way, which
-// takes registers; of a they hold two blocks of 64 rows for each warpgroup.
+// Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows is turned on the way,
+// which takes registers; of a they hold two blocks of 64 rows for each warpgroup.
 bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
@@ -310,9 +311,9 @@ bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
 }
 
 // Microseconds for one tile shape, fitted to 700 timings of matmuls and ResNet-50's convolutions in bfloat16 on an H100
-// (docs/measured_facts.md): 11 % off in the mean, and what it picks is 1 % slower than the best. Tensor cores do 4096 FLOP
-// a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too; a warpgroup alone keeps
-// them less busy than two.
+// (docs/measured_facts.md): 11 % off in the mean, and what it picks is 1 % slower than the best. Tensor cores do 4096
+// FLOP a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too; a warpgroup alone
+// keeps them less busy than two.
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, int64_t splits) {
   const double clocks_per_us = 1700, l2_bytes_per_clock = 59;  // of each SM
   const double elements = double(t.m) * t.n;

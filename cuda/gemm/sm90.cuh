@@ -2,12 +2,12 @@
 // The tensor-core main loop of sm_90a: TMA brings tiles of both operands into a ring of stages in shared memory, one
 // thread issuing; two or three warpgroups multiply them by wgmma with sums in registers and store through GemmEpilogue.
 // Blocks are persistent. kPingPong: each of two warpgroups has tiles of its own, so that one stores while the other
-// multiplies; otherwise they share a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares what it
-// loads of b, each loading its part for all.
+// multiplies; otherwise they share a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares
+// what it loads of b, each loading its part for all.
 //
-// A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where the
-// operand is contiguous along k, else lines of 128 bytes of rows, kK of them one below another for each kK rows. Shared
-// memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
+// A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where
+// the operand is contiguous along k, else lines of 128 bytes of rows, kK of them one below another for each kK rows.
+// Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
 //
 // wgmma takes TF32 from shared memory along k only. Where a is contiguous along its rows, the warpgroups read it into
 // registers, in an order that meets no bank twice; where b is, the warps that have nothing to load turn it in place.
@@ -153,7 +153,8 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
   }
 };
 
-// Of a matrix in a stage, from `address` on. Along rows: 64 of them side by side, the next 64 after kK lines of 128 bytes.
+// Of a matrix in a stage, from `address` on. Along rows: 64 of them side by side, the next 64 after kK lines of 128
+// bytes.
 __device__ __forceinline__ uint64_t sm90_descriptor(uint32_t address, bool along_rows, int k_lines) {
   const uint64_t groups = 1024 >> 4, columns = along_rows ? uint64_t(k_lines * 128) >> 4 : 1, swizzle_128 = 1;
   return uint64_t((address & 0x3ffff) >> 4) | columns << 16 | groups << 32 | swizzle_128 << 62;

@@ -43,8 +43,8 @@ struct Sm90Problem {
   GemmOutput y;
   int64_t split_stride = 0;  // of y, in elements: each split has its own
   Sm90Phase phases[kSm90Phases];
-  // Tiles are counted by phase, batch, split and within a matrix; there, group_m tiles of m are walked together over all
-  // tiles of n, since they share operands in the L2. m_tiles counts clusters.
+  // Tiles are counted by phase, batch, split and within a matrix; there, group_m tiles of m are walked together over
+  // all tiles of n, since they share operands in the L2. m_tiles counts clusters.
   int32_t tiles = 0, m_tiles = 0;
   Divisor per_matrix, splits, batches;
   Divisor per_group, group_m, last_group_m;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main loop of sm_90a (sm90.cuh) for any task: which tiles, how its operands become tensor maps, launches. Host only.
+// The main loop of sm_90a (sm90.cuh) for any task: which tiles, how its operands become tensor maps, launches. Host
+// only.
 #pragma once
 #include "cuda/gemm/task.h"
 

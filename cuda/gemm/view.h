@@ -30,8 +30,8 @@ struct GemmStrides {
   int64_t of[kDigits]{};  // elements, for each digit
 };
 
-// The spatial coordinates of a windowed operand: start[j] + digit * step, for the digit of a row and of k that belongs to
-// dimension j: the one after `image` or after nothing, so row_digit and k_digit are 1 and 0 or 0 and 1.
+// The spatial coordinates of a windowed operand: start[j] + digit * step, for the digit of a row and of k that belongs
+// to dimension j: the one after `image` or after nothing, so row_digit and k_digit are 1 and 0 or 0 and 1.
 struct GemmWindow {
   int64_t on = 0;
   int64_t row_digit = 0, k_digit = 0;
@@ -97,13 +97,15 @@ MINIDNN_HD bool inside(const GemmWindow& w, const GemmDigits& row, const GemmDig
   return in;
 }
 
-// What one view writes: where it begins in y, and how many of each of m's digits exist, where the digits are rounded up.
+// What one view writes: where it begins in y, and how many of each of m's digits exist, where the digits are rounded
+// up.
 struct GemmPart {
   int64_t y_offset = 0;
   int64_t limit[kDigits]{1, 1, 1, 1};
 };
 
-// Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are one.
+// Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are
+// one.
 struct GemmOutput {
   GemmIndex m, n, batch;
   Divisor m_divisor[kDigits], n_divisor[kDigits];
@@ -111,7 +113,8 @@ struct GemmOutput {
   GemmPart part;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;
   int64_t bias_by_row = 0;  // whether the bias goes with m
-  // Eight columns from a multiple of eight exist or not as one and are neighbours in y, aligned as a whole; so are two in c.
+  // Eight columns from a multiple of eight exist or not as one and are neighbours in y, aligned as a whole; so are two
+  // in c.
   int64_t y_vectors = 0, c_pairs = 0;
   int64_t y_turned = 0;  // 16-bit rows, four by four, are neighbours in y and aligned; columns lie evenly
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are no multiples of 16
-// bytes, and those of large TF32 products that are not contiguous along K, are copied first.
+// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are no multiples of
+// 16 bytes, and those of large TF32 products that are not contiguous along K, are copied first.
 #include "cuda/gemm/relaid.h"
 #include "cuda/matmul/engines.h"
 

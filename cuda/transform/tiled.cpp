@@ -14,7 +14,8 @@ struct Dimension {
   int64_t size, x, y;
 };
 
-// The copy, or why it is no transpose of few dimensions. Dimensions of one are dropped, neighbours in both tensors joined.
+// The copy, or why it is no transpose of few dimensions. Dimensions of one are dropped, neighbours in both tensors
+// joined.
 std::string parse(const TransformProblem& p, TiledCopy& c) {
   std::vector<Dimension> dims;
   for (int i = 0; i < p.y.rank; ++i)
@@ -72,8 +73,8 @@ struct Tiled final : Engine<TransformProblem> {
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     TiledCopy c;
     parse(p, c);
-    // Tiles at the edges are filled in part. Measured on an H100: NCHW to NHWC in 16 bits, element by element, at half of
-    // the copy rate; the others are guesses.
+    // Tiles at the edges are filled in part. Measured on an H100: NCHW to NHWC in 16 bits, element by element, at half
+    // of the copy rate; the others are guesses.
     const double tile = tile_of(p.x.dtype), efficiency = itemsize(p.x.dtype) == 2 ? (c.pairs ? 0.75 : 0.5) : 0.6;
     const double full = std::ceil(double(c.lines) / tile) * std::ceil(double(c.columns) / tile) * tile * tile;
     return roofline_us(0, transform_bytes(p) * full / (double(c.lines) * double(c.columns)), d, efficiency);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transpose: x is contiguous along one dimension and y along another. A block of 32 x 8 threads turns a tile of them in
-// shared memory, so that both sides are walked along their contiguous dimension. T is an integer of the elements' size.
-// Pairs of 16-bit elements, where they are words on both sides, are walked as words, two by two of them turned in registers.
-// Reads and writes everything once.
+// A transpose: x is contiguous along one dimension and y along another. A block of 32 x 8 threads turns a tile of them
+// in shared memory, so that both sides are walked along their contiguous dimension. T is an integer of the elements'
+// size. Pairs of 16-bit elements, where they are words on both sides, are walked as words, two by two of them turned in
+// registers. Reads and writes everything once.
 #include "cuda/transform/tiled.h"
 
 namespace minidnn {

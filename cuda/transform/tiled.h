@@ -11,7 +11,7 @@ struct TiledCopy {
   int64_t x_outer[2]{}, y_outer[2]{};                        // of i and j
   int64_t outer = 1;                                         // how many i and j there are together
   Divisor inner;                                             // how many j
-  int64_t pairs = 0;  // whether sizes and strides but those of 1 are even
+  int64_t pairs = 0;                                         // whether sizes and strides but those of 1 are even
 };
 
 }  // namespace minidnn

@@ -134,7 +134,9 @@ struct GroupsPlan final : Plan<ConvProblem> {
     for (const Phase& phase : phases) {
       const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
       const int64_t work = phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
-      const int64_t all = lines[0] * lines[1] * lines[2], grain = std::max<int64_t>(1, 65536 / work);
+      // Neighbouring lines, which meet the same lines of x, go to one thread.
+      const int64_t all = lines[0] * lines[1] * lines[2],
+                    grain = std::max<int64_t>({1, 65536 / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
         Odometer<3> line(lines, item * grain);
         for (int64_t i = item * grain; i < std::min(all, (item + 1) * grain); ++i, line.advance())

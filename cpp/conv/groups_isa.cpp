@@ -37,12 +37,35 @@ void block(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x,
   for (int p = 0; p < kPixels; ++p) store(y + p * y_step, sums[p]);
 }
 
+// Of one pixel at a time, several vectors of channels, so that additions need not wait for each other.
+template <int size, int kVectors>
+void across(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, const float* w, int64_t w_step,
+            float* y) {
+  Vector<float> sums[kVectors] = {};
+  for (int64_t t = 0; t < taps; ++t) {
+    const float *from = x + at[t], *weights = w + w_at[t];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const Vector<float> values = load(from + v * kN);
+#pragma GCC unroll 8
+      for (int i = 0; i < size; ++i) sums[v] += spread<size>(values, i) * load(weights + i * w_step + v * kN);
+    }
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) store(y + v * kN, sums[v]);
+}
+
 template <int size, int kPixels = size == 1 ? 8 : 4>
 void pixels_of(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step, const float* w,
                int64_t w_step, float* y, int64_t y_step, int64_t pixels, int64_t channels) {
-  for (; pixels >= kPixels; pixels -= kPixels, x += kPixels * x_step, y += kPixels * y_step)
-    for (int64_t c = 0; c < channels; c += kN)
-      block<size, kPixels>(at, w_at, taps, x + c, x_step, w + c, w_step, y + c, y_step);
+  constexpr int kAcross = 4;
+  for (; pixels >= kPixels; pixels -= kPixels, x += kPixels * x_step, y += kPixels * y_step) {
+    int64_t c = 0;
+    if constexpr (kPixels == 1)
+      for (; c + kAcross * kN <= channels; c += kAcross * kN)
+        across<size, kAcross>(at, w_at, taps, x + c, w + c, w_step, y + c);
+    for (; c < channels; c += kN) block<size, kPixels>(at, w_at, taps, x + c, x_step, w + c, w_step, y + c, y_step);
+  }
   if constexpr (kPixels > 1)
     pixels_of<size, kPixels / 2>(at, w_at, taps, x, x_step, w, w_step, y, y_step, pixels, channels);
 }

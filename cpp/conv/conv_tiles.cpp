@@ -282,11 +282,13 @@ struct TilesPlan final : Plan<ConvProblem> {
         if (whole && evenly_spaced(y_rows + row, kernel.rows))
           to = reinterpret_cast<float*>(y) + y_rows[row], pitch = y_rows[row + 1] - y_rows[row];
         kernel.multiply(segments + t * runs, runs, run, x, 1, b, kernel.columns, to, pitch, false);
-        if (last && pitch == kernel.columns && to == sums + row * kernel.columns) {
-          finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
+        if (straight && to == sums + row * kernel.columns)
           gemm_finish<T, Y>()(finish, to, pitch, std::min(kernel.rows, block.rows - row), count, y, y_rows + row, c,
                               c_rows + row, bias_at);
-        }
+      }
+      if (last && !straight) {
+        finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
+        gemm_finish<T, Y>()(finish, sums, kernel.columns, block.rows, count, y, y_rows, c, c_rows, bias_at);
       }
       if (last) continue;
       // Pixels become columns; those at one step in the result, and in the residual, go together.

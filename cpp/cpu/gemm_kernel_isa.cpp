@@ -134,7 +134,15 @@ void finish(const GemmFinish& f, float* sums, int64_t pitch, int64_t rows, int64
       else
         for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j * f.bias_column]);
     }
-    if (f.activation.loop) f.activation.apply(f.activation.loop, v, nullptr, v, columns, f.activation_alpha, false);
+  }
+  if (f.activation.loop) {  // of all rows at once where they follow each other: a call is worth many elements
+    const bool whole = pitch == columns;
+    for (int64_t i = 0; i < (whole ? 1 : rows); ++i)
+      f.activation.apply(f.activation.loop, sums + i * pitch, nullptr, sums + i * pitch,
+                         whole ? rows * columns : columns, f.activation_alpha, false);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const float* v = sums + i * pitch;
     Y* to = static_cast<Y*>(y) + y_rows[i];
     if (f.y_column == 1)
       for (int64_t j = 0; j < columns; ++j) to[j] = Y(v[j]);

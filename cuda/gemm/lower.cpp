@@ -195,23 +195,21 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   std::ranges::copy(o.m.digit, o.part.limit);
   divide(o);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
-  // `count` neighbours from a multiple of `count`, wherever the other digits stand.
-  auto neighbours = [&](int64_t count, const GemmStrides& n, const GemmStrides& m, const GemmStrides& b,
-                        int64_t offset) {
-    bool all =
-        n.of[kDigits - 1] == 1 && o.n.digit[kDigits - 1] % count == 0 && o.n_limit % count == 0 && offset % count == 0;
+  // `count` neighbours along n, or along m, from a multiple of `count`, wherever the other digits stand.
+  auto neighbours = [&](int64_t count, const GemmIndex& index, int64_t limit, const GemmStrides& along,
+                        const GemmStrides& across, const GemmStrides& b, int64_t offset) {
+    const int64_t last = kDigits - 1;
+    bool all = along.of[last] == 1 && index.digit[last] % count == 0 && limit % count == 0 && offset % count == 0;
     for (int j = 0; j < kDigits; ++j)
-      all = all && m.of[j] % count == 0 && b.of[j] % count == 0 && (j == kDigits - 1 || n.of[j] % count == 0);
+      all = all && across.of[j] % count == 0 && b.of[j] % count == 0 && (j == last || along.of[j] % count == 0);
     return all;
   };
-  const int64_t item = int64_t(itemsize(y));
-  o.y_vectors = alignment >= min_of(8 * item, int64_t(16)) && neighbours(8, o.y_n, o.y_m, o.y_batch, o.part.y_offset);
+  const int64_t item = int64_t(itemsize(y)), offset = o.part.y_offset;
+  o.y_vectors =
+      alignment >= min_of(8 * item, int64_t(16)) && neighbours(8, o.n, o.n_limit, o.y_n, o.y_m, o.y_batch, offset);
   o.y_turned = item == 2 && alignment >= 8 && !has_c && !o.bias_by_row && o.n.first == kDigits - 1 &&
-               o.y_m.of[kDigits - 1] == 1 && o.y_n.of[kDigits - 1] % 4 == 0 && o.m.digit[kDigits - 1] % 4 == 0 &&
-               o.part.y_offset % 4 == 0;
-  for (int j = 0; j < kDigits; ++j)
-    o.y_turned = o.y_turned && o.y_batch.of[j] % 4 == 0 && (j == kDigits - 1 || o.y_m.of[j] % 4 == 0);
-  o.c_pairs = has_c && alignment >= 2 * item && neighbours(2, o.c_n, o.c_m, o.c_batch, 0);
+               neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset);
+  o.c_pairs = has_c && alignment >= 2 * item && neighbours(2, o.n, o.n_limit, o.c_n, o.c_m, o.c_batch, 0);
   return o;
 }
 

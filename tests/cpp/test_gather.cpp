@@ -1,24 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What mma_gather.cu is given: on random problems, every element by its row's and k's entries against the view, and
 // every vector against the rules of cp.async. And which tiles and splits the estimates choose on an H100.
-#include <iostream>
-#include <random>
-#include <vector>
-
 #include "cuda/gemm/mma_host.h"
+#include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
-
-static int failures = 0;
-static std::mt19937_64 random_bits(20261123);
-static int64_t pick(int64_t low, int64_t high) { return low + int64_t(random_bits() % uint64_t(high - low + 1)); }
-static void fail(const std::string& text) {
-  if (++failures < 20) std::cout << text << std::endl;
-}
-
-static TensorDesc described(DType t, Shape shape, bool channels_last) {
-  return dense(t, shape, channels_last ? Layout::channels_last : Layout::channels_first, "test");
-}
 
 static void check_operand(const std::string& text, const GemmView& v, const GemmOperand& o, const GemmIndex& rows,
                           const GatherIndex& gather_rows, const MmaParams& p, const GatherOperand& g, int64_t element,
@@ -94,22 +80,11 @@ static void check(const std::string& text, const GemmTask& t) {
 }
 
 static void check_conv() {
-  const int64_t spatial = pick(1, 3), groups = pick(1, 2),
-                channels = groups * (pick(0, 3) ? pick(1, 16) : 16 * pick(1, 4)),
+  const int64_t groups = pick(1, 2), channels = groups * (pick(0, 3) ? pick(1, 16) : 16 * pick(1, 4)),
                 filters = groups * (pick(0, 3) ? pick(1, 16) : 16 * pick(1, 4));
   const DType t = pick(0, 1) ? DType::float16 : DType::float32;
-  ConvProblem p;
-  Shape x{pick(1, 2), channels}, w{filters, channels / groups}, y{x[0], filters};
-  for (int64_t j = 0; j < spatial; ++j) {
-    int64_t stride = pick(1, 3), dilation = pick(1, 3), window = pick(1, 3), reach = dilation * (window - 1) + 1;
-    int64_t before = pick(0, 3), after = pick(0, 3), size = std::max<int64_t>(pick(1, 8), reach - before - after);
-    p.spatial.stride[j] = stride, p.spatial.dilation[j] = dilation;
-    p.spatial.before[j] = before, p.spatial.after[j] = after;
-    x.push_back(size), w.push_back(window), y.push_back((before + size + after - reach) / stride + 1);
-  }
-  p.groups = groups, p.flip = pick(0, 1), p.direction = ConvDirection(pick(0, 2));
+  ConvProblem p = random_conv(t, {groups, channels, filters, pick(1, 2), 8});
   p.alignment = int64_t(itemsize(t)) << pick(0, 2);
-  p.x = described(t, x, pick(0, 1)), p.w = described(t, w, pick(0, 1)), p.y = described(t, y, pick(0, 1));
   if (p.x.numel() * p.y.numel() < 1000000) check(Family<ConvProblem>::text(p), gemm_task(p));
 }
 

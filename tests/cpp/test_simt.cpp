@@ -1,23 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What cuda.conv.simt and cuda.matmul.simt hand to their kernel, walked by plain loops with the kernel's own index
 // arithmetic, against the arithmetic of the direct engines, on random problems: every tile, whole and split.
-#include <iostream>
-#include <random>
-#include <vector>
-
 #include "cuda/gemm/simt.h"
+#include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
-
-static int failures = 0;
-static std::mt19937_64 random_bits(20261122);
-static int64_t pick(int64_t low, int64_t high) { return low + int64_t(random_bits() % uint64_t(high - low + 1)); }
-
-static std::vector<float> numbers(int64_t n) {
-  std::vector<float> v(static_cast<size_t>(n));
-  for (float& x : v) x = float(pick(-4, 4));  // products and sums are exact
-  return v;
-}
 
 static float at(const void* base, int64_t offset) {
   return *reinterpret_cast<const float*>(static_cast<const char*>(base) + offset);
@@ -51,8 +38,7 @@ static void walk(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks)
           }
       }
   const uint64_t covered = uint64_t(blocks) * uint64_t(tile.m) * uint64_t(tile.n);
-  if (elements > covered && ++failures < 20)
-    std::cout << blocks << " blocks cover " << covered << " of " << elements << " elements" << std::endl;
+  if (elements > covered) fail(cat(blocks, " blocks cover ", covered, " of ", elements, " elements"));
 }
 
 // y of the whole, added up from parts if there are any. Only sums: no bias, no activation.
@@ -80,18 +66,6 @@ static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& co
       }
 }
 
-static void check(const std::string& what, const std::vector<float>& got, const std::vector<float>& want) {
-  for (size_t i = 0; i < got.size(); ++i)
-    if (got[i] != want[i] && ++failures < 20) {
-      std::cout << what << ": element " << i << " is " << got[i] << ", should be " << want[i] << std::endl;
-      return;
-    }
-}
-
-static TensorDesc described(Shape shape, bool channels_last) {
-  return dense(DType::float32, shape, channels_last ? Layout::channels_last : Layout::channels_first, "test");
-}
-
 static SimtConfig any_config(const GemmTask& task) {
   constexpr const char* tiles[] = {"tile=128x128", "tile=128x64", "tile=64x64", "tile=128x32", "tile=128x16"};
   SimtConfig c = simt_config(tiles[pick(0, 4)]);
@@ -100,43 +74,16 @@ static SimtConfig any_config(const GemmTask& task) {
 }
 
 static void check_conv() {
-  const int64_t spatial = pick(1, 3), groups = pick(1, 3), channels = groups * pick(1, 5),
-                filters = groups * pick(1, 5);
-  ConvProblem p;
-  Shape x{pick(1, 3), channels}, w{filters, channels / groups}, y{x[0], filters};
-  for (int64_t j = 0; j < spatial; ++j) {
-    int64_t stride = pick(1, 3), dilation = pick(1, 3), window = pick(1, 3), reach = dilation * (window - 1) + 1;
-    int64_t before = pick(0, 3), after = pick(0, 3), size = std::max<int64_t>(pick(1, 9), reach - before - after);
-    p.spatial.stride[j] = stride, p.spatial.dilation[j] = dilation;
-    p.spatial.before[j] = before, p.spatial.after[j] = after;
-    x.push_back(size), w.push_back(window), y.push_back((before + size + after - reach) / stride + 1);
-  }
-  p.groups = groups, p.flip = pick(0, 1), p.ieee = 1;
-  p.x = described(x, pick(0, 1)), p.w = described(w, pick(0, 1)), p.y = described(y, pick(0, 1));
-  p.direction = ConvDirection(pick(0, 2));
-  std::vector<float> of_x = numbers(p.x.numel()), of_w = numbers(p.w.numel()), of_y = numbers(p.y.numel());
-  std::vector<float>& out = p.direction == ConvDirection::forward         ? of_y
-                            : p.direction == ConvDirection::backward_data ? of_x
-                                                                          : of_w;
-  std::vector<float> got(out.size(), 1e9f), want(out.size());
-  ConvArgs args{of_x.data(), of_w.data(), nullptr, nullptr, of_y.data(), want.data()};
-  ConvGeometry g = conv_geometry(p);
-  if (p.direction == ConvDirection::backward_filter) {
-    Solo solo;
-    for (int64_t i = 0; i < conv_weights(g); ++i) conv_filter_element<float, float>(g, args, i, solo);
-  } else {
-    for (int64_t i = 0; i < conv_out_numel(g); ++i) {
-      ConvPoint point(g, conv_out(g), i);
-      ConvWindow window;
-      window.move_to(g, point);
-      conv_element<float, float>(g, args, point, window);
-    }
-  }
+  const int64_t groups = pick(1, 3), channels = groups * pick(1, 5), filters = groups * pick(1, 5);
+  ConvProblem p = random_conv(DType::float32, {groups, channels, filters, pick(1, 3), 9});
+  p.ieee = 1;
+  ConvNumbers<float> n(p, 4);
+  std::vector<float> got(n.want.size(), 1e9f);
   const GemmTask task = gemm_task(p);
-  if (std::string why = simt_why_not(task); !why.empty()) check(why, {1}, {0});
-  args.out = got.data();
-  run(task, gemm_args(p, args), any_config(task));
-  check(Family<ConvProblem>::text(p), got, want);
+  if (std::string why = simt_why_not(task); !why.empty()) fail(why);
+  n.args.out = got.data();
+  run(task, gemm_args(p, n.args), any_config(task));
+  check(Family<ConvProblem>::text(p), got, n.want);
 }
 
 static void check_matmul() {
@@ -146,7 +93,7 @@ static void check_matmul() {
   auto with = [&](int64_t rows, int64_t columns) {
     Shape shape = batch;
     shape.push_back(rows), shape.push_back(columns);
-    TensorDesc d = described(shape, false);
+    TensorDesc d = described(DType::float32, shape, false);
     if (pick(0, 1)) {
       std::swap(d.stride[d.rank - 2], d.stride[d.rank - 1]);
       d.stride[d.rank - 1] = rows;
@@ -155,7 +102,8 @@ static void check_matmul() {
   };
   MatmulProblem p;
   p.a = with(m, k), p.b = with(k, n), p.y = with(m, n);
-  std::vector<float> a = numbers(p.a.numel()), b = numbers(p.b.numel()), got(size_t(p.y.numel()), 1e9f), want = got;
+  std::vector<float> a = numbers<float>(p.a.numel(), 4), b = numbers<float>(p.b.numel(), 4),
+                     got(size_t(p.y.numel()), 1e9f), want = got;
   MatmulArgs args{a.data(), b.data(), nullptr, nullptr, want.data()};
   for (int64_t i = 0; i < p.y.numel(); ++i) matmul_element<float, float>(p, args, i);
   const GemmTask task = gemm_task(p);

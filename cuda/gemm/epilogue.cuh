@@ -60,12 +60,12 @@ __device__ __forceinline__ uint32_t transposed(uint32_t words) {
 }
 
 // Without kBias or kC, args.bias or args.c is not looked at; with kC there may still be none.
-template <class T, class Y, Activation kActivation, bool kBias, bool kC> class GemmEpilogue {
+template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmStore kStore> class GemmEpilogue {
  public:
   // `part` stands for o's own.
-  __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, int64_t batch)
+  __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, uint32_t batch)
       : o_(o), part_(part), alpha_(args.alpha), beta_(args.beta), activation_alpha_(args.activation_alpha) {
-    const GemmDigits at = digits_of(o.batch, batch);
+    const GemmSmallDigits at = digits_of(o.batch, o.batch_divisor, batch);
     y_ = static_cast<Y*>(args.y) + part.y_offset + offset_of(o.y_batch, at);
     c_ = kC && args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
     bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
@@ -75,11 +75,14 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
   // Leaves `acc` in disorder.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
-    const Row rows[2] = {row(first), row(second)};
-    if (o_.n.first < kDigits - 1) store_elements(acc, rows, n);
-    else if (sizeof(Y) == 2 && !kC && o_.y_turned) store_turned(acc, first - threadIdx.x % 32 / 4, n);
-    else if (!o_.y_vectors || (kC && !o_.c_pairs)) store_columns(acc, rows, n);
-    else store_lines(acc, rows, n);
+    if constexpr (kStore == GemmStore::turned) {
+      store_turned(acc, first - threadIdx.x % 32 / 4, n);
+    } else {
+      const Row rows[2] = {row(first), row(second)};
+      if constexpr (kStore == GemmStore::lines) store_lines(acc, rows, n);
+      else if (o_.n.first == kDigits - 1) store_columns(acc, rows, n);
+      else store_elements(acc, rows, n);
+    }
   }
 
  private:
@@ -193,25 +196,23 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC> class G
   // two matrices are transposed, so that a lane has four rows of a column, and four lanes a sector of 32 bytes.
   template <int kCount> __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m,
                                                                      uint32_t n) const {
-    if constexpr (sizeof(Y) == 2) {
-      const uint32_t lane = threadIdx.x % 32;
-      const Row four = row(m + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4), none[2] = {};
-      const int left = four.exists ? int(o_.n_limit) - int(n + lane / 4) : 0;
-      const int64_t step = o_.y_n.of[3];
-      Y* y = y_ + four.y + (n + lane / 4) * step;
-      if (alpha_ != 1) scale(acc);
+    const uint32_t lane = threadIdx.x % 32;
+    const Row four = row(m + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4), none[2] = {};
+    const int left = four.exists ? int(o_.n_limit) - int(n + lane / 4) : 0;
+    const int64_t step = o_.y_n.of[3];
+    Y* y = y_ + four.y + (n + lane / 4) * step;
+    if (alpha_ != 1) scale(acc);
 #pragma unroll
-      for (int j = 0; j < kCount / 4; ++j, y += 8 * step) {
-        float v[2][2] = {{acc[4 * j], acc[4 * j + 1]}, {acc[4 * j + 2], acc[4 * j + 3]}};
-        if (kBias) add_bias<1>(v, none, n + 8 * j + lane % 4 * 2);
-        uint32_t words[2];
+    for (int j = 0; j < kCount / 4; ++j, y += 8 * step) {
+      float v[2][2] = {{acc[4 * j], acc[4 * j + 1]}, {acc[4 * j + 2], acc[4 * j + 3]}};
+      if (kBias) add_bias<1>(v, none, n + 8 * j + lane % 4 * 2);
+      uint32_t words[2];
 #pragma unroll
-        for (int r = 0; r < 2; ++r)
-          words[r] = transposed(pack(Y(), activate<kActivation>(v[r][0], activation_alpha_),
-                                     activate<kActivation>(v[r][1], activation_alpha_)));
-        const uint2 pair = exchange_pair(words[0], words[1]);
-        if (8 * j < left) *reinterpret_cast<uint2*>(y) = pair;
-      }
+      for (int r = 0; r < 2; ++r)
+        words[r] = transposed(pack(Y(), activate<kActivation>(v[r][0], activation_alpha_),
+                                   activate<kActivation>(v[r][1], activation_alpha_)));
+      const uint2 pair = exchange_pair(words[0], words[1]);
+      if (8 * j < left) *reinterpret_cast<uint2*>(y) = pair;
     }
   }
 

@@ -177,7 +177,8 @@ void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
 void divide(GemmOutput& o) {
   for (int j = 0; j < kDigits; ++j)
     o.m_divisor[j] = Divisor(max_of(o.m.digit[j], int64_t(1))),
-    o.n_divisor[j] = Divisor(max_of(o.n.digit[j], int64_t(1)));
+    o.n_divisor[j] = Divisor(max_of(o.n.digit[j], int64_t(1))),
+    o.batch_divisor[j] = Divisor(max_of(o.batch.digit[j], int64_t(1)));
 }
 
 GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit) {
@@ -192,6 +193,7 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   GemmStrides none;
   join(o.m, {&o.y_m, &o.c_m, o.bias_by_row ? &o.bias : &none});
   join(o.n, {&o.y_n, &o.c_n, o.bias_by_row ? &none : &o.bias});
+  join(o.batch, {&o.y_batch, &o.c_batch, &o.bias_batch});
   std::ranges::copy(o.m.digit, o.part.limit);
   divide(o);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
@@ -211,6 +213,11 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
                neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset);
   o.c_pairs = has_c && alignment >= 2 * item && neighbours(2, o.n, o.n_limit, o.c_n, o.c_m, o.c_batch, 0);
   return o;
+}
+
+GemmStore store_of(const GemmOutput& o, bool has_c) {
+  if (o.y_turned) return GemmStore::turned;
+  return o.n.first == kDigits - 1 && o.y_vectors && (!has_c || o.c_pairs) ? GemmStore::lines : GemmStore::any;
 }
 
 GemmView gemm_view(const MatmulProblem& p) {

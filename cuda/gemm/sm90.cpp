@@ -369,13 +369,25 @@ const char* source_text(Sm90Source s) {
   return names[int(s)];
 }
 
+// What a kernel does with its sums: compiled in, since code that is not used takes its time, too (measured_facts.md).
+struct Ending {
+  Activation activation = Activation::identity;
+  bool bias = false, c = false;
+  GemmStore store = GemmStore::lines;
+
+  std::string text() const {
+    constexpr const char* stores[] = {"lines", "turned", "any"};
+    return cat("minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
+               ", minidnn::GemmStore::", stores[int(store)]);
+  }
+};
+
 KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Source b, int spatial,
-                       Activation activation, bool bias, bool c) {
+                       const Ending& ending) {
   KernelSpec spec{"cuda/gemm/sm90.cu",
                   cat("minidnn::gemm_sm90<", cuda_name(type), ", ", cuda_name(y), ", ", t.m, ", ", t.n, ", ", t.stages,
                       ", ", t.ping_pong ? "true" : "false", ", ", t.cluster, ", minidnn::Sm90Source::", source_text(a),
-                      ", minidnn::Sm90Source::", source_text(b), ", ", spatial, ", minidnn::Activation::",
-                      name(activation), bias ? ", true" : ", false", c ? ", true>" : ", false>")};
+                      ", minidnn::Sm90Source::", source_text(b), ", ", spatial, ", ", ending.text(), ">")};
   spec.min_arch = 90;
   return spec;
 }
@@ -508,9 +520,10 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   }
 
   const bool split = splits > 1;
+  Ending ending;  // of parts, which are lines
+  if (!split) ending = {task.activation, task.has_bias, task.has_c, store_of(problem.y, task.has_c)};
   plan->kernel = cuda::load_kernel(
-      kernel_spec(task.type, split ? DType::float32 : task.y, tile, low.a.source, low.b.source, low.spatial,
-                  split ? Activation::identity : task.activation, !split && task.has_bias, !split && task.has_c),
+      kernel_spec(task.type, split ? DType::float32 : task.y, tile, low.a.source, low.b.source, low.spatial, ending),
       plan->device, int(smem_bytes(tile)));
   plan->config.block = {unsigned(128 + 128 * sm90_warpgroups(tile.m))};
   plan->config.programmatic = true;
@@ -527,7 +540,11 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
     for (const Tile& t : kTiles) {
       auto add = [&](Sm90Source a, Sm90Source b) {
         if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows)) return;
-        all.push_back(kernel_spec(type, type, t, a, b, 2, Activation::identity, false, false));
+        all.push_back(kernel_spec(type, type, t, a, b, 2, {}));
+        if (t.m * t.n == 64 * 64)
+          for (GemmStore store : {GemmStore::turned, GemmStore::any})
+            if (type != DType::float32 || store == GemmStore::any)
+              all.push_back(kernel_spec(type, type, t, a, b, 2, {.store = store}));
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);

@@ -192,7 +192,7 @@ __device__ __forceinline__ void sm90_turned(const char* chunk, int step, uint32_
 }
 
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, Sm90Source kSourceA,
-          Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC>
+          Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
   constexpr int kK = 128 / sizeof(T), kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
@@ -359,7 +359,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
       GemmArgs to = args;
       to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
-      const GemmEpilogue<T, Y, kActivation, kBias, kC> epilogue(p.y, p.phases[t.phase].part, to, t.batch);
+      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.phases[t.phase].part, to,
+                                                                        uint32_t(t.batch));
 #pragma unroll
       for (int j = 0; j < kBlocksM; ++j) {
         const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows)), n = uint32_t(t.n * kTileN);

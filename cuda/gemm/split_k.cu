@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(256)
   }
   if (!exists) return;
   const uint32_t batch = s.rows.quotient(row), m = row - batch * s.rows.divisor;
-  const GemmDigits at_batch = digits_of(o.batch, batch);
+  const GemmSmallDigits at_batch = digits_of(o.batch, o.batch_divisor, batch);
   const GemmSmallDigits at_m = digits_of(o.m, o.m_divisor, m);
   const int64_t y_row = o.part.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);
   const int64_t c_row = offset_of(o.c_batch, at_batch) + offset_of(o.c_m, at_m);

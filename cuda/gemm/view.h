@@ -104,11 +104,14 @@ struct GemmPart {
   int64_t limit[kDigits]{1, 1, 1, 1};
 };
 
+// How a tile's sums go to y: rows that are lines in memory, by vectors; 16-bit columns, transposed; any strides.
+enum class GemmStore : int64_t { lines, turned, any };
+
 // Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are
 // one.
 struct GemmOutput {
   GemmIndex m, n, batch;
-  Divisor m_divisor[kDigits], n_divisor[kDigits];
+  Divisor m_divisor[kDigits], n_divisor[kDigits], batch_divisor[kDigits];
   int64_t n_limit = 0;  // elements of n's last digit that exist; the digit itself may be rounded up
   GemmPart part;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;

@@ -29,8 +29,12 @@ struct Wgmma final : RelaidEngine<ConvProblem> {
     auto along = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data, int outer, int inner) {
       if (!in_lines(p.*tensor, inner)) r.copy(tensor, data, in_order(p.*tensor, order_of(p.*tensor, outer, inner)));
     };
-    // TF32 is multiplied along contiguous sums only; the sum of backward_data is over filters.
-    const bool by_filter = p.direction == ConvDirection::backward_data && operand_dtype(p) == DType::float32;
+    // wgmma takes TF32 along contiguous sums only, and backward_data sums over filters. Turning them on the way is free
+    // where memory is what a layer waits for, some 90 FLOP for each byte of dy and dx.
+    const double filters = double(p.w.shape[0]), channels = double(p.w.shape[1]);
+    const double flop_of_byte = double(p.w.numel()) / 2 / (filters + channels);
+    const bool by_filter =
+        p.direction == ConvDirection::backward_data && operand_dtype(p) == DType::float32 && flop_of_byte > 90;
     if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);
     if (p.direction != ConvDirection::forward) along(&ConvProblem::y, &ConvArgs::dy, 0, 1);
     if (p.direction != ConvDirection::backward_filter) along(&ConvProblem::w, &ConvArgs::w, by_filter, !by_filter);

@@ -19,8 +19,14 @@ __global__ void __launch_bounds__(256) conv_pad_channels(const __grid_constant__
   const T* from = x + image * p.image + row * p.row + column * p.column;
   Pixel pixel;
 #pragma unroll
-  for (int c = 0; c < kChannels; ++c) pixel.channel[c] = inside && c < p.channels ? from[c * p.channel] : T(0);
-  reinterpret_cast<Pixel*>(out)[i] = pixel;
+  for (int c = 0; c < kChannels; ++c) {
+    pixel.channel[c] = inside && c < p.channels ? from[c * p.channel] : T(0);
+    if constexpr (sizeof(T) == 4)
+      if (p.round) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(pixel.channel[c]));
+  }
+  const uint32_t at = uint32_t(i) - line * p.columns.divisor, in_plane = p.planes.quotient(at);
+  const uint32_t place = (at - in_plane * p.planes.divisor) * uint32_t(p.plane) + in_plane;
+  reinterpret_cast<Pixel*>(out)[i - at + place] = pixel;
 }
 
 }  // namespace minidnn

@@ -12,6 +12,9 @@ struct PadChannels {
   int32_t before[2]{};                                  // x
   int32_t size[2]{};                                    // of x's images
   int32_t channels = 0;                                 // of x
+  Divisor planes;                                       // columns go to one after another
+  int32_t plane = 0;                                    // columns of a plane
+  int32_t round = 0;                                    // whether float32 is rounded to TF32
   int64_t image = 0, row = 0, column = 0, channel = 0;  // strides of x, in elements
 };
 

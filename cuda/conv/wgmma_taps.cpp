@@ -6,39 +6,13 @@
 #include "cpp/engine/roofline.h"
 #include "cpp/transform/transform.h"
 #include "cuda/conv/engines.h"
-#include "cuda/conv/pad_channels.h"
+#include "cuda/conv/pad_channels_host.h"
 #include "cuda/gemm/sm90_host.h"
-#include "cuda/runtime/plan.h"
 
 namespace minidnn {
 namespace {
 
 constexpr int64_t kMostChannels = 8;
-
-// A copy of x or of filters: [outer][rows][columns][channels].
-struct Padded {
-  TensorDesc x;  // what is copied
-  int64_t rows = 0, columns = 0, channels = 0, before[2]{};
-
-  size_t bytes() const {
-    const int64_t all = x.shape[0] * rows * columns * channels * int64_t(itemsize(x.dtype));
-    return size_t(ceil_div(all, int64_t(256)) * 256);
-  }
-  PadChannels parameters() const {
-    PadChannels p;
-    p.pixels = x.shape[0] * rows * columns;
-    p.rows = Divisor(rows), p.columns = Divisor(columns);
-    for (int i = 0; i < 2; ++i) p.before[i] = int32_t(before[i]), p.size[i] = int32_t(x.shape[2 + i]);
-    p.channels = int32_t(x.shape[1]);
-    p.image = x.stride[0], p.channel = x.stride[1], p.row = x.stride[2], p.column = x.stride[3];
-    return p;
-  }
-  KernelSpec kernel() const { return kernel_for(x.dtype, channels); }
-  static KernelSpec kernel_for(DType type, int64_t channels) {
-    return {"cuda/conv/pad_channels.cu",
-            cat("minidnn::conv_pad_channels<uint", 8 * itemsize(type), "_t, ", channels, ">")};
-  }
-};
 
 struct Taps {
   Padded x, w;
@@ -136,18 +110,11 @@ struct WgmmaTaps final : Engine<ConvProblem> {
       const Taps& taps = steps->taps;
       char* const x = static_cast<char*>(workspace);
       char* const w = x + taps.x.bytes();
-      auto pad = [&](const cuda::Kernel& kernel, const Padded& copy, const void* from, void* to) {
-        cuda::LaunchConfig launch;
-        const PadChannels parameters = copy.parameters();
-        launch.block = {256}, launch.grid = {unsigned(ceil_div(parameters.pixels, int64_t(256)))};
-        launch.stream = stream;
-        cuda::launch(kernel, launch, parameters, from, to);
-      };
       ConvArgs now = args;
       now.x = x;
-      pad(*steps->pad_x, taps.x, args.x, x);
+      taps.x.run(*steps->pad_x, args.x, x, stream);
       if (forward) {
-        pad(*steps->pad_w, taps.w, args.w, w);
+        taps.w.run(*steps->pad_w, args.w, w, stream);
         now.w = w;
       } else now.out = w;
       steps->product->run(gemm_args(taps.problem, now), w + taps.w.bytes(), stream);

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.image: y of first layers by tensor cores (image.cu), after a copy of x and of filters with their padding and
+// channels rounded up (pad_channels.cu).
+#include "cuda/conv/image.h"
+#include "cpp/engine/roofline.h"
+#include "cuda/conv/engines.h"
+#include "cuda/conv/pad_channels_host.h"
+#include "cuda/gemm/task.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int kFilters = 64, kStages = 4, kChunkBytes = 16;
+
+struct Image {
+  Padded x, w;
+  ImageProblem problem;
+  GemmStore store{};
+  std::string why;
+
+  explicit Image(const ConvProblem& p) {
+    const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
+    int64_t channels = 4;  // of a pixel
+    while (channels < p.x.shape[1]) channels *= 2;
+    // A position moves by whole chunks: several, in planes, or one.
+    while (step * channels * item < kChunkBytes) channels *= 2;
+    const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
+    if (pixel > kChunkBytes) why = cat("takes pixels of 16 bytes at most; one of ", channels, " channels has ", pixel);
+    else if (step * pixel % kChunkBytes || (planes > 1 && (pixel != kChunkBytes || planes % 2)))
+      why = cat("needs a stride of 1, or an even one, along lines; got ", step);
+    const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
+                  chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
+    const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
+    // Positions read whole pairs of chunks, the last one too: elements beside x are zeros there.
+    x.planes = max_of(planes, int64_t(1));
+    const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
+    x.x = p.x, x.channels = channels, x.columns = line / pixel;
+    x.rows = (p.y.shape[2] - 1) * p.spatial.stride[0] + (p.w.shape[2] - 1) * p.spatial.dilation[0] + 1;
+    x.before[0] = p.spatial.before[0], x.before[1] = p.spatial.before[1];
+    w.x = p.w, w.channels = channels, w.rows = p.w.shape[2], w.columns = chunks * per_chunk;
+    x.round = w.round = p.x.dtype == DType::float32;
+
+    const GemmTask task = gemm_task(p);
+    problem.y = output_of(task.views.front(), task.y, task.alignment, task.has_c, task.has_bias);
+    store = store_of(problem.y, task.has_c);
+    problem.lines = Divisor(p.y.shape[2]);
+    problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
+    problem.positions = int32_t(positions);
+    problem.window = int32_t(p.w.shape[2]);
+    problem.step = int32_t(p.spatial.stride[0]), problem.dilation = int32_t(p.spatial.dilation[0]);
+    problem.chunks = int32_t(chunks), problem.planes = int32_t(x.planes);
+    problem.line_bytes = int32_t(line), problem.plane_bytes = int32_t(line / x.planes);
+    problem.image_bytes = x.rows * line;
+    problem.filter_count = int32_t(p.w.shape[0]);
+    problem.filter_line_bytes = int32_t(w.columns * pixel),
+    problem.filter_bytes = problem.filter_line_bytes * problem.window;
+    beyond = (padded - positions + chunks) * kChunkBytes;
+  }
+
+  int64_t beyond = 0;  // what the last positions read past the last stage
+  int64_t smem_bytes() const {
+    return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
+           kStages * int64_t(problem.window) * problem.line_bytes + beyond + 128;
+  }
+};
+
+KernelSpec spec(DType type, DType y, Activation activation, bool bias, bool c, GemmStore store) {
+  constexpr const char* stores[] = {"lines", "turned", "any"};
+  KernelSpec s{"cuda/conv/image.cu",
+               cat("minidnn::conv_image<", cuda_name(type), ", ", cuda_name(y), ", ", kFilters, ", ", kStages,
+                   ", minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
+                   ", minidnn::GemmStore::", stores[int(store)], ">")};
+  s.min_arch = 90;
+  return s;
+}
+
+struct ImageEngine final : Engine<ConvProblem> {
+  std::string name() const override { return "cuda.conv.image"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const ConvProblem& p, const Device& d) const override {
+    if (p.direction != ConvDirection::forward) return "computes y";
+    if (d.arch / 10 != 9) return cat("wgmma is sm_90's; the device is sm_", d.arch);
+    if (p.ieee && operand_dtype(p) == DType::float32) return "multiplies float32 as TF32, and math='ieee' forbids it";
+    if (itemsize(p.x.dtype) > 4) return "tensor cores multiply float64 in no engine of ours";
+    if (p.x.rank != 4) return cat("slides over two spatial dimensions; x has ", p.x.rank - 2);
+    if (p.groups != 1) return cat("computes one group; there are ", p.groups);
+    if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
+    if (p.flip) return "reads windows forwards; mode='convolution' reads them backwards";
+    if (p.x.shape[1] > 8) return cat("is for 8 channels at most; x has ", p.x.shape[1]);
+    if (p.w.shape[3] > 1 && p.spatial.dilation[1] != 1) return "needs the taps of a line side by side: dilation 1";
+    const Image i(p);
+    if (!i.why.empty()) return i.why;
+    for (const Padded* copy : {&i.x, &i.w})
+      for (int64_t size : {copy->x.shape[0] * copy->rows * copy->columns, copy->before[0], copy->before[1]})
+        if (size >= int64_t(1) << 31) return "counts pixels in 31 bits, and there are too many";
+    if (p.y.shape[0] * p.y.shape[2] * p.y.shape[3] >= int64_t(1) << 30) return "counts positions in 30 bits";
+    if (i.smem_bytes() > d.max_smem_bytes)
+      return cat("keeps filters and lines in shared memory, ", i.smem_bytes(), " bytes; the device has ",
+                 d.max_smem_bytes);
+    return "";
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    // A copy of x; then writing y, mostly. Guesses until they are measured.
+    const Image i(p);
+    const double item = double(itemsize(p.x.dtype)), y = double(p.y.numel()) * double(itemsize(p.y.dtype));
+    const double tiles = double(ceil_div(p.w.shape[0], int64_t(kFilters)));
+    const double clocks = double(i.problem.tiles) * std::ceil(i.problem.positions / 64.0) * tiles * i.problem.window *
+                          i.problem.chunks / 2 * 64 / d.sm_count;
+    return 8 + roofline_us(0, double(p.x.numel()) * item + 2 * double(i.x.bytes()), d, 0.7) +
+           std::max(clocks / 1700, roofline_us(0, y, d, 0.7));
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device&, const Config&) const override {
+    const Image i(p);
+    return i.x.bytes() + i.w.bytes();
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    struct Steps {
+      Image image;
+      ConvProblem problem;
+      std::shared_ptr<const cuda::Kernel> pad_x, pad_w, kernel;
+      cuda::LaunchConfig launch;
+    };
+    auto steps = std::make_shared<Steps>(Steps{Image(p), p, nullptr, nullptr, nullptr, {}});
+    const Image& i = steps->image;
+    const GemmTask task = gemm_task(p);
+    steps->pad_x = cuda::load_kernel(i.x.kernel(), d.place.index);
+    steps->pad_w = cuda::load_kernel(i.w.kernel(), d.place.index);
+    steps->kernel = cuda::load_kernel(spec(task.type, task.y, p.activation, task.has_bias, task.has_c, i.store),
+                                      d.place.index, int(i.smem_bytes()));
+    cuda::LaunchConfig& launch = steps->launch;
+    launch.block = {384}, launch.smem_bytes = unsigned(i.smem_bytes()), launch.programmatic = true;
+    const int64_t filters = ceil_div(p.w.shape[0], int64_t(kFilters));
+    launch.grid = {unsigned(min_of(int64_t(i.problem.tiles), ceil_div(int64_t(d.sm_count), filters))),
+                   unsigned(filters)};
+    return make_plan<ConvProblem>([steps](const ConvArgs& args, void* workspace, Stream stream) {
+      const Image& image = steps->image;
+      char* const x = static_cast<char*>(workspace);
+      char* const w = x + image.x.bytes();
+      image.x.run(*steps->pad_x, args.x, x, stream);
+      image.w.run(*steps->pad_w, args.w, w, stream);
+      ConvArgs now = args;
+      now.x = x, now.w = w;
+      cuda::LaunchConfig launch = steps->launch;
+      launch.stream = stream;
+      cuda::launch(*steps->kernel, launch, image.problem, gemm_args(steps->problem, now));
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType type : {DType::float16, DType::bfloat16, DType::float32})
+      for (GemmStore store : {GemmStore::lines, GemmStore::turned, GemmStore::any})
+        if (type != DType::float32 || store != GemmStore::turned)
+          all.push_back(spec(type, type, Activation::identity, false, false, store));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_image() {
+  static const ImageEngine engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// A first layer by tensor cores (sm_90a): the windows of a line of y overlap in shared memory as they do in x, since wgmma
+// takes rows of a that are 16 bytes apart and chunks of k as far apart as it is told. A stage holds the lines of x that a
+// line of y meets, each brought by one bulk copy; filters stay in shared memory. Blocks are persistent; one thread copies,
+// two warpgroups take 64 positions in turn. Reads x about window / step times, mostly from L2, and writes y once.
+//
+// Chunks are rounded up: elements beside a window are multiplied by zero weights, so an infinity there makes NaN of results
+// whose windows end beside it.
+#include "cuda/conv/image.h"
+#include "cuda/device/mbarrier.cuh"
+#include "cuda/device/wgmma.cuh"
+#include "cuda/gemm/epilogue.cuh"
+
+namespace minidnn {
+
+__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// Without swizzle: eight rows of 16 bytes follow each other, and so do their groups; chunks of k are `chunk` bytes apart.
+__device__ __forceinline__ uint64_t image_descriptor(uint32_t address, uint32_t chunk) {
+  return uint64_t((address & 0x3ffff) >> 4) | uint64_t(chunk >> 4) << 16 | uint64_t(128 >> 4) << 32;
+}
+
+template <class T, class Y, int kFilters, int kStages, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
+__global__ void __launch_bounds__(384, 1)
+    conv_image(const __grid_constant__ ImageProblem p, const __grid_constant__ GemmArgs args) {
+  extern __shared__ char shared[];
+  __shared__ uint64_t barriers[2 * kStages];
+  const uint32_t start = (shared_address(shared) + 127) & ~127u, full = shared_address(barriers),
+                 empty = full + 8 * kStages;
+  char* const weights_there = shared + (start - shared_address(shared));
+  const uint32_t weights_bytes = uint32_t(p.window * p.chunks * kFilters * 16), stages = start + weights_bytes;
+  const uint32_t stage_bytes = uint32_t(p.window * p.line_bytes);
+  const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0), lane = int(threadIdx.x) % 32;
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 8);
+    barrier_init_fence();
+  }
+  __syncthreads();
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+
+  int stage = 0;
+  uint32_t parity = 0;
+  auto next = [&] {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  };
+  // A tile is a line of y; blocks walk lines of one tile of filters, whose weights they keep.
+  const int filters = int(blockIdx.y) * kFilters;
+  if (group == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x > 0) return;
+    for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {
+      const uint32_t image = p.lines.quotient(uint32_t(tile)), line = uint32_t(tile) - image * p.lines.divisor;
+      barrier_wait(empty + 8 * stage, parity ^ 1);
+      barrier_expect(full + 8 * stage, stage_bytes);
+      const char* from =
+          static_cast<const char*>(args.a) + image * p.image_bytes + int64_t(line) * p.step * p.line_bytes;
+      for (int r = 0; r < p.window; ++r)
+        copy_bulk(stages + stage * stage_bytes + uint32_t(r * p.line_bytes),
+                  from + int64_t(r) * p.dilation * p.line_bytes, uint32_t(p.line_bytes), full + 8 * stage);
+    }
+    return;
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+  const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4;
+  // Filters: [line of the window][chunk][filter], 16 bytes each, zeros for those that are not.
+  for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
+    const int filter = i % kFilters, chunk = i / kFilters % p.chunks, r = i / kFilters / p.chunks;
+    uint4 v = {0, 0, 0, 0};
+    if (filters + filter < p.filter_count)
+      v = *reinterpret_cast<const uint4*>(static_cast<const char*>(args.b) +
+                                          int64_t(filters + filter) * p.filter_bytes + r * p.filter_line_bytes +
+                                          chunk * 16);
+    *reinterpret_cast<uint4*>(weights_there + i * 16) = v;
+  }
+  copy_engine_fence();
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+
+  float sums[kFilters / 2];
+  for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {
+    barrier_wait(full + 8 * stage, parity);
+    for (int first = mine * 64; first < p.positions; first += 128) {
+      wgmma_pin(sums);
+      wgmma_fence();
+      const uint32_t beside = p.planes == 1 ? 16 : uint32_t(p.plane_bytes);
+      uint32_t b = start;
+#pragma unroll 1
+      for (int r = 0; r < p.window; ++r) {
+        uint32_t a = stages + stage * stage_bytes + uint32_t(r * p.line_bytes + first * 16);
+        int plane = 0;
+#pragma unroll 1
+        for (int chunk = 0; chunk < p.chunks; chunk += 2, b += 2 * kFilters * 16) {
+          Wgmma<T, kFilters>::template run<false, false>(sums, image_descriptor(a, beside),
+                                                         image_descriptor(b, kFilters * 16), r > 0 || chunk > 0);
+          a += 2 * beside, plane += 2;
+          if (plane == p.planes) plane = 0, a += 16 - uint32_t(p.planes) * beside;
+        }
+      }
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_pin(sums);
+      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.part, args, 0);
+      const int at = first + warp * 16 + lane / 4;
+      auto row = [&](int position) {  // those past the line's end are past all rows
+        return position < p.positions ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position) : 0x7fffffffu;
+      };
+      epilogue.store(sums, row(at), row(at + 8), uint32_t(filters));
+    }
+    if (lane == 0) barrier_arrive(empty + 8 * stage);
+  }
+}
+
+}  // namespace minidnn

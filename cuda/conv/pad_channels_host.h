@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies of images and filters with their padding, by pad_channels.cu. Host only.
+#pragma once
+#include "cpp/core/dtype.h"
+#include "cuda/conv/pad_channels.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+
+// A copy of x or of filters: [outer][rows][columns][channels]; of columns every planes-th first, then the next, where
+// there are several planes.
+struct Padded {
+  TensorDesc x;  // what is copied
+  int64_t rows = 0, columns = 0, channels = 0, before[2]{}, planes = 1, round = 0;
+
+  size_t bytes() const {
+    const int64_t all = x.shape[0] * rows * columns * channels * int64_t(itemsize(x.dtype));
+    return size_t(ceil_div(all, int64_t(256)) * 256);
+  }
+  PadChannels parameters() const {
+    PadChannels p;
+    p.pixels = x.shape[0] * rows * columns;
+    p.rows = Divisor(rows), p.columns = Divisor(columns);
+    for (int i = 0; i < 2; ++i) p.before[i] = int32_t(before[i]), p.size[i] = int32_t(x.shape[2 + i]);
+    p.channels = int32_t(x.shape[1]);
+    p.planes = Divisor(planes), p.plane = int32_t(columns / planes), p.round = int32_t(round);
+    p.image = x.stride[0], p.channel = x.stride[1], p.row = x.stride[2], p.column = x.stride[3];
+    return p;
+  }
+  void run(const cuda::Kernel& kernel, const void* from, void* to, Stream stream) const {
+    cuda::LaunchConfig launch;
+    const PadChannels p = parameters();
+    launch.block = {256}, launch.grid = {unsigned(ceil_div(p.pixels, int64_t(256)))};
+    launch.stream = stream;
+    cuda::launch(kernel, launch, p, from, to);
+  }
+  KernelSpec kernel() const { return kernel_for(x.dtype, channels); }
+  static KernelSpec kernel_for(DType type, int64_t channels) {
+    return {"cuda/conv/pad_channels.cu",
+            cat("minidnn::conv_pad_channels<uint", 8 * itemsize(type), "_t, ", channels, ">")};
+  }
+};
+
+}  // namespace minidnn

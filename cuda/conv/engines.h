@@ -17,5 +17,6 @@ const Engine<ConvProblem>& conv_depthwise();
 const Engine<ConvProblem>& conv_grouped();
 const Engine<ConvProblem>& conv_im2col_gemm();
 const Engine<ConvProblem>& conv_planes();
+const Engine<ConvProblem>& conv_image_filter();
 
 }  // namespace minidnn

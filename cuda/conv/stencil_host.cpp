@@ -36,31 +36,6 @@ int64_t span_of(const ConvSide& s) {
   return reach;
 }
 
-// The limits of 32-bit offsets, and of there being anything to compute.
-std::string index_why_not(const ConvProblem& p) {
-  if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "x, w or y is empty";
-  const ConvGeometry g = conv_geometry(p);
-  for (int j = 0; j < kMaxSpatial; ++j) {
-    const int64_t stride = g.backward_data ? 1 : g.stride[j], out = g.backward_data ? g.x.size[j] : g.y.size[j];
-    // A tile may reach 64 outputs beyond the last.
-    const double reach = (double(out) + 64.0 * double(g.dilation[j]) + 64) * double(stride) +
-                         2.0 * double(g.window[j]) * double(g.dilation[j]) + double(g.pad[j]) + double(g.x.size[j]) +
-                         double(g.y.size[j]) * double(g.stride[j]);
-    if (reach >= double(kIndexLimit))
-      return cat("indices of padded data are 32 bits: a dimension may reach over 2^31 elements at most, here ", reach);
-  }
-  for (const ConvSide* s : {&g.x, &g.y, &g.residual})
-    if (int64_t span = span_of(*s); span >= kIndexLimit)
-      return cat("offsets in a plane are 32 bits: a plane may span 2^31 elements at most, here ", span);
-  int64_t w_span = 0;
-  for (int i = 0; i < p.w.rank; ++i) w_span += (p.w.shape[i] - 1) * std::abs(p.w.stride[i]);
-  if (w_span >= kIndexLimit) return cat("offsets in w are 32 bits: it may span 2^31 elements at most, here ", w_span);
-  const double outputs = double(g.images) * double(g.groups) * double(std::max(g.x.channels, g.y.channels)) *
-                         double(std::max(g.x.size[0], g.y.size[0]));
-  if (outputs >= double(kIndexLimit)) return cat("planes are counted in 32 bits; here there are ", outputs);
-  return "";
-}
-
 StencilSide side_of(const ConvSide& s, int64_t images) {
   StencilSide side;
   side.image = images > 1 ? s.image : 0;
@@ -68,47 +43,6 @@ StencilSide side_of(const ConvSide& s, int64_t images) {
   side.depth = s.space[0];
   side.row = int32_t(s.space[1]), side.column = int32_t(s.space[2]);
   return side;
-}
-
-Stencil stencil_of(const ConvProblem& problem) {
-  const ConvGeometry g = conv_geometry(problem);
-  const bool backward = g.backward_data;
-  Stencil p;
-  p.groups = int32_t(g.groups);
-  p.in_channels = int32_t(backward ? g.y.channels : g.x.channels);
-  p.out_channels = int32_t(backward ? g.x.channels : g.y.channels);
-  p.in = side_of(backward ? g.y : g.x, g.images);
-  p.out = side_of(backward ? g.x : g.y, g.images);
-  p.w_origin = int32_t(g.w_origin);
-  p.w_group = int32_t(g.groups > 1 ? g.y.channels * g.w_filter : 0);
-  p.w_out = int32_t(backward ? g.w_channel : g.w_filter);
-  p.w_in = int32_t(backward ? g.w_filter : g.w_channel);
-  StencilDim* const dims[] = {&p.depth, &p.height, &p.width};
-  for (int j = 0; j < kMaxSpatial; ++j) {
-    StencilDim& d = *dims[j];
-    d.in = int32_t(backward ? g.y.size[j] : g.x.size[j]);
-    d.out = int32_t(backward ? g.x.size[j] : g.y.size[j]);
-    d.taps = int32_t(g.window[j]);
-    d.step = int32_t(g.dilation[j]);
-    d.stride = int32_t(backward ? 1 : g.stride[j]);
-    d.up = int32_t(backward ? g.stride[j] : 1);
-    const int64_t reach = (g.window[j] - 1) * g.dilation[j];
-    d.pad = int32_t(backward ? reach - g.pad[j] : g.pad[j]);
-    const int64_t common = detail::gcd(d.stride, d.step);
-    d.spread = int32_t(d.step / common), d.hop = int32_t(d.stride / common);
-    d.phases = std::min(d.spread, d.out);
-    p.w_tap[j] = int32_t(g.w_space[j]);
-    if (backward) {
-      p.w_origin += int32_t((g.window[j] - 1) * g.w_space[j]);
-      p.w_tap[j] = -p.w_tap[j];
-    }
-  }
-  p.has_bias = int32_t(g.has_bias), p.bias_stride = g.bias_stride;
-  p.has_residual = int32_t(g.has_residual);
-  if (g.has_residual) p.residual = side_of(g.residual, g.images);
-  p.activation = g.activation;
-  p.wide = itemsize(operand_dtype(problem)) == 2 && out_dtype(problem) == DType::float32;
-  return p;
 }
 
 // Whether all that is added to the address of a tensor's first element is a multiple of `elements`.
@@ -553,11 +487,80 @@ KernelSpec rows_spec(StencilKind kind, DType t) {
   const char* grouped = kind == StencilKind::pixel_groups ? "true" : "false";
   return {"cuda/conv/pixel_rows.cu", cat("minidnn::conv_pixel_rows<", cuda_name(t), ", ", grouped, ">")};
 }
-KernelSpec sum_spec(DType t) {
-  return {"cuda/conv/filter_sum.cu", cat("minidnn::conv_filter_sum<", cuda_name(t), ">")};
+bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
+
+}  // namespace
+
+std::string stencil_index_why_not(const ConvProblem& p) {
+  if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "x, w or y is empty";
+  const ConvGeometry g = conv_geometry(p);
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    const int64_t stride = g.backward_data ? 1 : g.stride[j], out = g.backward_data ? g.x.size[j] : g.y.size[j];
+    // A tile may reach 64 outputs beyond the last.
+    const double reach = (double(out) + 64.0 * double(g.dilation[j]) + 64) * double(stride) +
+                         2.0 * double(g.window[j]) * double(g.dilation[j]) + double(g.pad[j]) + double(g.x.size[j]) +
+                         double(g.y.size[j]) * double(g.stride[j]);
+    if (reach >= double(kIndexLimit))
+      return cat("indices of padded data are 32 bits: a dimension may reach over 2^31 elements at most, here ", reach);
+  }
+  for (const ConvSide* s : {&g.x, &g.y, &g.residual})
+    if (int64_t span = span_of(*s); span >= kIndexLimit)
+      return cat("offsets in a plane are 32 bits: a plane may span 2^31 elements at most, here ", span);
+  int64_t w_span = 0;
+  for (int i = 0; i < p.w.rank; ++i) w_span += (p.w.shape[i] - 1) * std::abs(p.w.stride[i]);
+  if (w_span >= kIndexLimit) return cat("offsets in w are 32 bits: it may span 2^31 elements at most, here ", w_span);
+  const double outputs = double(g.images) * double(g.groups) * double(std::max(g.x.channels, g.y.channels)) *
+                         double(std::max(g.x.size[0], g.y.size[0]));
+  if (outputs >= double(kIndexLimit)) return cat("planes are counted in 32 bits; here there are ", outputs);
+  return "";
 }
 
-FilterSum filter_sum_of(const ConvProblem& p, const Launch& l) {
+Stencil stencil_of(const ConvProblem& problem) {
+  const ConvGeometry g = conv_geometry(problem);
+  const bool backward = g.backward_data;
+  Stencil p;
+  p.groups = int32_t(g.groups);
+  p.in_channels = int32_t(backward ? g.y.channels : g.x.channels);
+  p.out_channels = int32_t(backward ? g.x.channels : g.y.channels);
+  p.in = side_of(backward ? g.y : g.x, g.images);
+  p.out = side_of(backward ? g.x : g.y, g.images);
+  p.w_origin = int32_t(g.w_origin);
+  p.w_group = int32_t(g.groups > 1 ? g.y.channels * g.w_filter : 0);
+  p.w_out = int32_t(backward ? g.w_channel : g.w_filter);
+  p.w_in = int32_t(backward ? g.w_filter : g.w_channel);
+  StencilDim* const dims[] = {&p.depth, &p.height, &p.width};
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    StencilDim& d = *dims[j];
+    d.in = int32_t(backward ? g.y.size[j] : g.x.size[j]);
+    d.out = int32_t(backward ? g.x.size[j] : g.y.size[j]);
+    d.taps = int32_t(g.window[j]);
+    d.step = int32_t(g.dilation[j]);
+    d.stride = int32_t(backward ? 1 : g.stride[j]);
+    d.up = int32_t(backward ? g.stride[j] : 1);
+    const int64_t reach = (g.window[j] - 1) * g.dilation[j];
+    d.pad = int32_t(backward ? reach - g.pad[j] : g.pad[j]);
+    const int64_t common = detail::gcd(d.stride, d.step);
+    d.spread = int32_t(d.step / common), d.hop = int32_t(d.stride / common);
+    d.phases = std::min(d.spread, d.out);
+    p.w_tap[j] = int32_t(g.w_space[j]);
+    if (backward) {
+      p.w_origin += int32_t((g.window[j] - 1) * g.w_space[j]);
+      p.w_tap[j] = -p.w_tap[j];
+    }
+  }
+  p.has_bias = int32_t(g.has_bias), p.bias_stride = g.bias_stride;
+  p.has_residual = int32_t(g.has_residual);
+  if (g.has_residual) p.residual = side_of(g.residual, g.images);
+  p.activation = g.activation;
+  p.wide = itemsize(operand_dtype(problem)) == 2 && out_dtype(problem) == DType::float32;
+  return p;
+}
+
+KernelSpec filter_sum_kernel(DType out) {
+  return {"cuda/conv/filter_sum.cu", cat("minidnn::conv_filter_sum<", cuda_name(out), ">")};
+}
+
+std::function<void(const void*, void*, Stream)> filter_adder(const ConvProblem& p, int64_t parts, const Device& d) {
   const ConvGeometry g = conv_geometry(p);
   FilterSum f;
   f.size[0] = g.groups * g.y.channels, f.size[1] = g.x.channels;
@@ -565,16 +568,20 @@ FilterSum filter_sum_of(const ConvProblem& p, const Launch& l) {
   for (int j = 0; j < kMaxSpatial; ++j) f.size[2 + j] = g.window[j], f.stride[2 + j] = g.w_space[j];
   f.count = 1;
   for (int64_t size : f.size) f.count *= size;
-  f.parts = int32_t(l.tiles.walkers);
-  return f;
+  f.parts = int32_t(parts);
+  cuda::LaunchConfig config;
+  config.block = {32, 8};
+  config.grid = {unsigned(ceil_div<int64_t>(f.count, 32))};
+  return [f, config, kernel = cuda::load_kernel(filter_sum_kernel(out_dtype(p)), d.place.index)](
+             const void* all, void* dw, Stream stream) {
+    cuda::LaunchConfig now = config;
+    now.stream = stream;
+    cuda::launch(*kernel, now, f, all, dw);
+  };
 }
 
-bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
-
-}  // namespace
-
 std::string stencil_why_not(const ConvProblem& p, StencilKind kind, int filters, const Device& d) {
-  std::string why = index_why_not(p);
+  std::string why = stencil_index_why_not(p);
   return why.empty() ? launch_of(p, kind, filters, d).why_not : why;
 }
 
@@ -622,22 +629,18 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
   const bool neighbours_in = l.p.in.channel == 1 && channels % part == 0 && steps_by(l.p.in, part, true);
 
   if (is_dw(problem)) {
-    const FilterSum sum = filter_sum_of(problem, l);
-    auto adder = cuda::load_kernel(sum_spec(out_dtype(problem)), d.place.index);
-    cuda::LaunchConfig add;
-    add.block = {32, 8};
-    add.grid = {unsigned(ceil_div<int64_t>(sum.count, 32))};
+    const auto add = filter_adder(problem, l.tiles.walkers, d);
     const bool vectors = neighbours_in && l.p.out.channel == 1 && steps_by(l.p.out, part, true);
     return make_plan<ConvProblem>([=](const ConvArgs& a, void* workspace, Stream stream) {
-      cuda::LaunchConfig now = config, then = add;
-      now.stream = then.stream = stream;
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
       if (planes) {
         cuda::launch(*kernel, now, l.p, l.tiles, l.planes, a.x, a.dy, workspace, l.vectors);
       } else {
         const int32_t aligned = vectors && is_aligned(a.x, 16) && is_aligned(a.dy, 16);
         cuda::launch(*kernel, now, l.p, l.tiles, l.pixels, a.x, a.dy, workspace, aligned);
       }
-      cuda::launch(*adder, then, sum, workspace, a.out);
+      add(workspace, a.out, stream);
     });
   }
   const bool backward = problem.direction == ConvDirection::backward_data;
@@ -677,7 +680,7 @@ std::vector<KernelSpec> stencil_kernels(StencilKind kind, int filters, std::init
       for (Window w : windows_of(kind, filters, dw, itemsize(t) == 2)) all.push_back(spec(kind, filters, dw, t, w));
     }
     if (kind != StencilKind::planes || filters == 1) all.push_back(rows_spec(kind, t));
-    all.push_back(sum_spec(t));
+    all.push_back(filter_sum_kernel(t));
   }
   return all;
 }

@@ -21,7 +21,6 @@ void join(GemmIndex&, std::initializer_list<GemmStrides*>);
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
 // Fills in the divisors; for who changes m or n afterwards.
-GemmStore store_of(const GemmOutput&, bool has_c);
 void divide(GemmOutput&);
 GemmStore store_of(const GemmOutput&, bool has_c);
 

@@ -79,8 +79,8 @@ int main() {
   check(conv(forward, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {});
   check(conv(backward_data, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {});
   check(conv(forward, 3, 224, 64, 7, 2), "cuda.conv.image", {});
-  check(conv(backward_filter, 3, 224, 64, 7, 2), "cuda.conv.wgmma_taps", {});
-  check(conv(backward_filter, 3, 224, 64, 7, 2, DType::float32), "cuda.conv.wgmma_taps", {});
+  check(conv(backward_filter, 3, 224, 64, 7, 2), "cuda.conv.image_filter", {});
+  check(conv(backward_filter, 3, 224, 64, 7, 2, DType::float32), "cuda.conv.image_filter", {});
   check(matmul(16384, 64, 64), "cuda.matmul.mma", {});
   check(conv(backward_filter, 128, 28, 512, 1, 1), "cuda.conv.wgmma", {});
   // NCHW goes through a copy.

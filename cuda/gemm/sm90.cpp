@@ -27,6 +27,13 @@ constexpr Tile kTiles[] = {
     {64, 128, 8, true, 1},   {64, 64, 8, true, 1},
 };
 
+constexpr unsigned smem_bytes(const Tile& t) {
+  return unsigned(t.stages * (t.m + t.n) * 128 + 1024 + 4 * sm90_warpgroups(t.m) * kLinesBytes);
+}
+static_assert(std::ranges::all_of(kTiles,
+                                  [](const Tile& t) { return smem_bytes(t) + 24 * unsigned(t.stages) <= 232448; }),
+              "with barriers, a block of sm_90 has no more");
+
 std::string text(const Tile& t, int splits) {
   std::string s = cat("tile=", t.m, "x", t.n);
   if (!t.ping_pong && t.m * t.n == 128 * 128) s += ";shared";
@@ -391,7 +398,6 @@ KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Sou
   spec.min_arch = 90;
   return spec;
 }
-unsigned smem_bytes(const Tile& t) { return unsigned(t.stages * (t.m + t.n) * 128 + 1024); }
 
 struct Plan90 final : GemmPlan {
   DType type;

@@ -43,8 +43,8 @@ struct Image {
     const GemmTask task = gemm_task(p);
     problem.y = output_of(task.views.front(), task.y, task.alignment, task.has_c, task.has_bias);
     store = store_of(problem.y, task.has_c);
-    // Sixteen positions go to y as one, and may not reach into the next line.
-    if (store == GemmStore::turned && p.y.shape[3] % 16) store = GemmStore::any;
+    // Four positions go to y as one, and may not reach into the next line.
+    if (store == GemmStore::turned && p.y.shape[3] % 4) store = GemmStore::any;
     problem.lines = Divisor(p.y.shape[2]);
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
     problem.positions = int32_t(positions);

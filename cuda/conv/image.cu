@@ -107,10 +107,12 @@ __global__ void __launch_bounds__(384, 1)
       const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.part, args, 0,
                                                                         start + (threadIdx.x / 32 - 4) * kLinesBytes);
       const int at = first + warp * 16 + lane / 4;
-      auto row = [&](int position) {  // those past the line's end are past all rows
-        return position < p.positions ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position) : 0x7fffffffu;
+      auto row = [&](int position) {  // those past the line's end are past all rows, if not told apart by their number
+        return kStore == GemmStore::turned || position < p.positions
+                   ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)
+                   : 0x7fffffffu;
       };
-      epilogue.store(sums, row(at), row(at + 8), uint32_t(filters));
+      epilogue.store(sums, row(at), row(at + 8), uint32_t(filters), uint32_t(p.positions - first));
     }
     if (lane == 0) barrier_arrive(empty + 8 * stage);
   }

@@ -24,5 +24,10 @@ __device__ __forceinline__ void stmatrix(uint32_t address, uint32_t a, uint32_t 
                "r"(c), "r"(d)
                : "memory");
 }
+__device__ __forceinline__ void stmatrix_transposed(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
+               "r"(c), "r"(d)
+               : "memory");
+}
 
 }  // namespace minidnn

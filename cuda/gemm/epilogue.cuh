@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a warp's sums to y: activation(alpha * sum + beta * c + bias), for accumulators as mma.sync and wgmma leave
 // them: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. Any strides. Where rows of y are
-// lines in memory, they are written by whole lines of 128 bytes, by way of a little shared memory of each warp.
+// lines in memory, or 16-bit columns are, they are written by whole lines of 128 bytes, by way of a little shared memory.
 // Instructions count here: the two warpgroups of sm90.cuh spend as many on a tile's end as on a dozen blocks of k. T is
 // the dtype of the bias, Y of y and c.
 #pragma once
@@ -46,28 +46,20 @@ __device__ __forceinline__ uint32_t pack(bfloat16, float low, float high) {
   return r;
 }
 
-// Neighbouring lanes exchange words, so that the even one holds the first block of both and the odd one the second.
-__device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) {
-  const bool odd = threadIdx.x & 1;
-  const uint32_t other = __shfl_xor_sync(0xffffffff, odd ? first : second, 1);
-  return odd ? make_uint2(other, second) : make_uint2(first, other);
-}
-
-// A warp's matrix of 8 x 8 16-bit words, a row to four lanes.
-__device__ __forceinline__ uint32_t transposed(uint32_t words) {
-  uint32_t r;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(words));
-  return r;
-}
-
 template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
+}
+
+// Sums of so many columns pass shared memory at a time, a line of it at most.
+MINIDNN_HD constexpr int columns_of_step(int all, int line) {
+  return all <= line ? all : all % line == 0 ? line : line / 2;
 }
 
 // Without kBias or kC, args.bias or args.c is not looked at; with kC there may still be none.
 template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmStore kStore> class GemmEpilogue {
  public:
-  // `part` stands for o's own. `lines`: kLinesBytes of shared memory for this warp, a multiple of 128.
+  // `part` stands for o's own. `lines`: kLinesBytes of shared memory for this warp, behind those of the warp before, from
+  // a multiple of 128.
   __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, uint32_t batch,
                           uint32_t lines)
       : o_(o),
@@ -83,11 +75,13 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   }
 
   // A lane's two rows, which it shares with the three lanes beside it, and 2 * kCount columns from n, a multiple of 8: 16
-  // of them, 32 or a multiple of 64. By all lanes of a warp. Leaves `acc` in disorder.
+  // of them, 32 or a multiple of 64. By all lanes of a warp, and for GemmStore::turned all warps of a warpgroup, whose 64
+  // rows follow one another; `rows` of these exist. Leaves `acc` in disorder.
   template <int kCount>
-  __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
+  __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
+                                        uint32_t rows = 64) const {
     if constexpr (kStore == GemmStore::turned) {
-      store_turned(acc, first - threadIdx.x % 32 / 4, n);
+      store_turned(acc, first - (threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), rows, n);
     } else if constexpr (kStore == GemmStore::lines) {
       store_lines(acc, first, second, n);
     } else {
@@ -117,8 +111,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   // lane has a chunk of 16 bytes of each fourth row. c comes the same way, one step ahead.
   template <int kCount>
   __device__ __forceinline__ void store_lines(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
-    constexpr int kLine = 128 / int(sizeof(Y)), kColumns = 2 * kCount < kLine ? 2 * kCount : kLine;  // of y, of a step
-    constexpr int kBlocks = kColumns / 8, kSteps = 2 * kCount / kColumns, kChunk = 16 / int(sizeof(Y));
+    constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));
+    constexpr int kColumns = columns_of_step(2 * kCount, kLine), kBlocks = kColumns / 8, kSteps = 2 * kCount / kColumns;
     static_assert(2 * kCount % kColumns == 0 && kBlocks % 2 == 0);
     const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
     // Slot i of the sixteen is a row of lane i % 8 * 4, the first for i < 8. A lane finds one and tells the others.
@@ -153,7 +147,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     auto load_c = [&](int step) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (c_ && there[i] && kLine * step < left) c_line[i] = *reinterpret_cast<const uint4*>(c[i] + kLine * step);
+        if (c_ && there[i] && kColumns * step < left)
+          c_line[i] = *reinterpret_cast<const uint4*>(c[i] + kColumns * step);
     };
     if (kC) load_c(0);
 #pragma unroll
@@ -188,7 +183,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
       for (int j = 0; j < kBlocks; j += 2) {
         auto& v = sixteen(acc, kBlocks * step + j);
-        if (kBias) add_bias(v, bias + kLine * step + 8 * j, bias_left - kLine * step - 8 * j);
+        if (kBias) add_bias(v, bias + kColumns * step + 8 * j, bias_left - kColumns * step - 8 * j);
 #pragma unroll
         for (float& x : v) x = activate<kActivation>(x, activation_alpha_);
         if constexpr (sizeof(Y) == 4) {
@@ -203,7 +198,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint4 words = line(i);
-        if (there[i] && kLine * step < left) *reinterpret_cast<uint4*>(y[i] + kLine * step) = words;
+        if (there[i] && kColumns * step < left) *reinterpret_cast<uint4*>(y[i] + kColumns * step) = words;
       }
     }
   }
@@ -231,29 +226,46 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
-  // 16-bit rows are neighbours in memory and columns lie evenly, as in NCHW: of each 16 rows from m and eight columns
-  // two matrices are transposed, so that a lane has four rows of a column, and four lanes a sector of 32 bytes.
-  template <int kCount> __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m,
-                                                                     uint32_t n) const {
-    const uint32_t lane = threadIdx.x % 32;
-    const Row four = row(m + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4);
-    const int left = four.exists ? int(o_.n_limit) - int(n + lane / 4) : 0;
-    const int64_t step = o_.y_n.of[3];
-    Y* y = y_ + four.y + (n + lane / 4) * step;
+  // 16-bit rows are neighbours in memory, four by four at least, and columns lie evenly, as in NCHW: 64 rows of a column
+  // are 128 bytes. A warpgroup's sums pass through the shared memory of its warps, each of which then has a quarter of
+  // the columns, two at a time, and a lane four rows. `rows` of the 64 exist.
+  template <int kCount>
+  __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m, uint32_t rows, uint32_t n) const {
+    constexpr int kColumns = columns_of_step(2 * kCount, 64), kBlocks = kColumns / 8, kSteps = 2 * kCount / kColumns;
+    static_assert(2 * kCount % kColumns == 0 && kBlocks % 2 == 0);
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, column = warp * (kColumns / 4) + lane / 16;
+    const Row four = row(m + lane % 16 * 4);
+    const int left = four.exists && lane % 16 * 4 < rows ? int(o_.n_limit) - int(n + column) : 0;
+    const int64_t step_of_y = o_.y_n.of[3];
+    Y* y = y_ + (four.y + (n + column) * step_of_y);
     const T* const bias = kBias ? bias_ + (n + lane % 4 * 2) : nullptr;
     const int bias_left = int(o_.n_limit) - int(n + lane % 4 * 2);
+    // Chunks of eight rows change places: chunk ^ column % 8.
+    const uint32_t lines = lines_ - warp * kLinesBytes;
+    const uint32_t put = lines + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
+    const uint32_t get = lines + column * 128 + (lane % 16 / 2 ^ column % 8) * 16 + lane % 2 * 8;
+    auto wait = [] { asm volatile("bar.sync %0, 128;" ::"r"(2 + threadIdx.x / 128) : "memory"); };  // for the warpgroup
+
     if (alpha_ != 1) scale(acc);
 #pragma unroll
-    for (int j = 0; j < kCount / 4; ++j, y += 8 * step) {
-      float v[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};
-      if (kBias) add_bias(v, bias + 8 * j, bias_left - 8 * j);
-      uint32_t words[2];
+    for (int step = 0; step < kSteps; ++step) {
+      wait();
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
-        words[r] = transposed(pack(Y(), activate<kActivation>(v[2 * r], activation_alpha_),
-                                   activate<kActivation>(v[2 * r + 1], activation_alpha_)));
-      const uint2 pair = exchange_pair(words[0], words[1]);
-      if (8 * j < left) *reinterpret_cast<uint2*>(y) = pair;
+      for (int j = 0; j < kBlocks; j += 2) {
+        auto& v = sixteen(acc, kBlocks * step + j);
+        if (kBias) add_bias(v, bias + kColumns * step + 8 * j, bias_left - kColumns * step - 8 * j);
+#pragma unroll
+        for (float& x : v) x = activate<kActivation>(x, activation_alpha_);
+        stmatrix_transposed(put + j * 1024, pack(Y(), v[0], v[1]), pack(Y(), v[2], v[3]), pack(Y(), v[4], v[5]),
+                            pack(Y(), v[6], v[7]));
+      }
+      wait();
+#pragma unroll
+      for (int i = 0; i < kColumns / 4; i += 2, y += 2 * step_of_y) {
+        const uint2 words = shared_at<uint2>((get ^ i % 8 * 16) + i * 128);
+        if (kColumns * step + i < left) *reinterpret_cast<uint2*>(y) = words;
+      }
+      y += kColumns * 3 / 4 * step_of_y;
     }
   }
 

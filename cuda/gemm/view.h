@@ -106,7 +106,7 @@ struct GemmPart {
 
 // How a tile's sums go to y: rows that are lines in memory, by vectors; 16-bit columns, transposed; any strides.
 enum class GemmStore : int64_t { lines, turned, any };
-constexpr int kLinesBytes = 16 * 128;  // of shared memory for each warp that stores lines
+constexpr int kLinesBytes = 16 * 128;  // of shared memory for each warp that stores lines, or turned ones
 
 // Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are
 // one.

@@ -27,7 +27,9 @@ constexpr Tile kTiles[] = {
     {64, 128, 8, true, 1},   {64, 64, 8, true, 1},
 };
 
-// How many parts k has, and whether blocks of a cluster take and add them, or a second pass does.
+// How many parts k has, and whether the blocks of a cluster take and add them, or a second pass does. Clusters of two:
+// of four or eight an H100 holds fewer than fill it, and they took up to twice the time.
+constexpr int kInCluster = 2;
 struct Split {
   int parts = 1;
   bool in_cluster = false;
@@ -338,9 +340,7 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   if (split.in_cluster) end += 1500 + elements * 4 / 24;
   const bool overlap = t.ping_pong && !split.in_cluster;
   const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
-  // A cluster stays within a group of some 16 multiprocessors.
-  const int64_t together = int64_t(t.cluster) * split.cluster(), group = together > 2 ? 16 : together;
-  const int64_t at_once = d.sm_count / group * (group / together);
+  const int64_t at_once = d.sm_count / (t.cluster * split.cluster());
   const int64_t work = s.tiles_m(t) / t.cluster * ceil_div(s.n, int64_t(t.n)) * s.batch * split.passes();
   const double rounds = double(ceil_div(work, at_once));
   const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 947) / clocks_per_us;
@@ -359,8 +359,6 @@ struct Choice90 {
   double us;
 };
 
-constexpr int kInCluster[] = {2, 4, 8};  // 8: 64 columns and clusters of any device allow no more
-
 std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
   const Lowering low = lowered(task);
   const Extents s = shape_of(task, low);
@@ -371,18 +369,12 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
     const int64_t most = s.phases > 1 || outputs >= int64_t(1) << 31
                              ? 1
                              : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
-    const auto best = [&](std::vector<Split> splits) {
-      Choice90 least{t, {}, std::numeric_limits<double>::infinity()};
-      for (const Split& split : splits)
-        if (double us = tile_us(task, s, d, t, split); us < least.us) least = {t, split, us};
-      if (!splits.empty()) all.push_back(least);
-    };
-    std::vector<Split> passes, in_cluster;
-    for (int64_t parts = 1; parts <= max_of(most, int64_t(1)); ++parts) passes.push_back({int(parts), false});
-    for (int parts : kInCluster)
-      if (t.cluster == 1 && parts <= most) in_cluster.push_back({parts, true});
-    best(passes);
-    best(in_cluster);
+    Choice90 best{t, {}, tile_us(task, s, d, t, {})};
+    for (int parts = 2; parts <= most; ++parts)
+      if (double us = tile_us(task, s, d, t, {parts}); us < best.us) best = {t, {parts}, us};
+    all.push_back(best);
+    const Split in_cluster{kInCluster, true};
+    if (t.cluster == 1 && kInCluster <= most) all.push_back({t, in_cluster, tile_us(task, s, d, t, in_cluster)});
   }
   std::ranges::stable_sort(all, {}, &Choice90::us);
   return all;
@@ -575,7 +567,7 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
             if (type != DType::float32 || store == GemmStore::any)
               all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {.store = store}));
         if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong)
-          all.push_back(kernel_spec(type, type, t, {4, true}, a, b, 2, {}));
+          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, a, b, 2, {}));
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);

@@ -50,10 +50,10 @@ struct TmaOperand {
 
 // A task in the terms of the main loop.
 struct Lowering {
-  std::string why;  // why it can not be
+  std::string why;         // why it can not be
   bool exchanged = false;  // a and b
-  GemmView view;  // the first, with room for the positions of all, and its n rounded up where taps lie in it
-  int64_t n_limit = 0;  // where it was
+  GemmView view;           // the first, with room for the positions of all, and its n rounded up where taps lie in it
+  int64_t n_limit = 0;     // where it was
   TmaOperand a, b;
   int spatial = 2;
   int64_t k_blocks = 0;  // in each tap

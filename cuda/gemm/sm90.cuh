@@ -344,8 +344,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           constexpr int kSteps = 4 / kHalves;
           if constexpr (kTurnA)
 #pragma unroll
-            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
-              sm90_turned(stages_there + at_a, s, a_values[s]);
+            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s) sm90_turned(stages_there + at_a, s, a_values[s]);
 #pragma unroll
           for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
           wgmma_fence();

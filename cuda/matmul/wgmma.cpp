@@ -29,7 +29,8 @@ struct Wgmma final : RelaidEngine<MatmulProblem> {
       if (in_lines(matrix, k) || (!copied && in_lines(matrix, other))) return;
       std::vector<int> order;
       for (int i = 0; i < last - 1; ++i) order.push_back(i);
-      const int inner = d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;  // a transpose is the fast copy, but not for TF32
+      const int inner =
+          d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;  // a transpose is the fast copy, but not for TF32
       order.push_back(inner == k ? other : k);
       order.push_back(inner);
       r.copy(tensor, data, in_order(d, order));

@@ -19,17 +19,17 @@ struct Tile {
   int cluster;
 };
 // Warpgroups of 64 or 128 rows each, 64 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows
-// are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
+// or columns are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
 constexpr Tile kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
     {128, 128, 6, false, 2}, {128, 128, 6, false, 1}, {64, 256, 5, true, 1},   {128, 64, 8, true, 1},
-    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},
+    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1},
 };
 
 std::string text(const Tile& t, int splits) {
   std::string s = cat("tile=", t.m, "x", t.n);
-  if (!t.ping_pong && t.m * t.n == 128 * 128) s += ";shared";
+  if (!t.ping_pong && (t.m * t.n == 128 * 128 || t.n == 192)) s += ";shared";
   if (t.cluster > 1) s += cat(";cluster=", t.cluster);
   if (splits > 1) s += cat(";split=", splits);
   return s;
@@ -328,11 +328,12 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
 }
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows takes registers: those of
-// a, or those of the warps that turn b.
+// a, or those of the warps that turn b: 192 columns are too many beside 128 rows, and wanted beside 64 only there.
 bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
-  return (t.n / t.cluster >= 64 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128);
+  return (t.n / t.cluster >= 64 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
+         (t.n != 192 || turned != t.ping_pong);
 }
 
 // Microseconds for one tile shape, fitted to 700 timings of matmuls and ResNet-50's convolutions in bfloat16 on an H100

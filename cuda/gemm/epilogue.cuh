@@ -80,8 +80,57 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     } else {
       const Row rows[2] = {row(first), row(second)};
       if constexpr (kStore == GemmStore::lines) store_lines(acc, rows, n);
-      else if (o_.n.first == kDigits - 1) store_columns(acc, rows, n);
+      else if (o_.n.first == kDigits - 1) store_even(acc, rows, n);
       else store_elements(acc, rows, n);
+    }
+  }
+
+  // GemmStore::columns: of kBlocks blocks of rows, a lane's are 2 * kBlocks neighbours from m on, one vector of a column
+  // of y, as the first kSums sums of each block say. Lanes eight apart fill sectors of 32 bytes or a line of 128. Four
+  // columns at a time; c is loaded one step ahead.
+  template <int kSums, int kBlocks, int kCount>
+  __device__ __forceinline__ void store_columns(float (&acc)[kBlocks][kCount], uint32_t m, uint32_t n) const {
+    const Row side = row(m);
+    const uint32_t column = n + threadIdx.x % 4 * 2;
+    const int left = side.exists ? int(o_.n_limit) - int(column) : 0;
+    // A lane's columns are 0 and 1 of each eight: the next is one away, or seven.
+    const int64_t step[2] = {o_.y_n.of[3], 7 * o_.y_n.of[3]}, c_step[2] = {o_.c_n.of[3], 7 * o_.c_n.of[3]};
+    Y* y = y_ + (side.y + column * step[0]);
+    const Y* c = kC && c_ ? c_ + (side.c + column * c_step[0]) : nullptr;
+    if (alpha_ != 1)
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) scale(acc[b]);
+    struct alignas(8 * kBlocks) Vector {
+      float row[2 * kBlocks];
+    };
+    Vector bias{}, of_c[4]{}, of_c_next[4]{};
+    if (kBias && side.exists)
+#pragma unroll
+      for (int r = 0; r < 2 * kBlocks; ++r) bias.row[r] = float(bias_[side.bias + r * o_.bias.of[3]]);
+    auto load = [&](Vector(&to)[4], int first) {
+#pragma unroll
+      for (int i = 0; i < 4; c += c_step[i++ % 2])
+        if (first + i / 2 * 8 + i % 2 < left) to[i] = *reinterpret_cast<const Vector*>(c);
+    };
+    if (kC && c) load(of_c, 0);
+#pragma unroll
+    for (int g = 0; g < kSums / 8; ++g) {
+      if (kC && c && g + 1 < kSums / 8) load(of_c_next, 16 * (g + 1));
+#pragma unroll
+      for (int i = 0; i < 4; y += step[i++ % 2]) {
+        Vector v;
+#pragma unroll
+        for (int r = 0; r < 2 * kBlocks; ++r) {
+          float sum = acc[r / 2][8 * g + i / 2 * 4 + r % 2 * 2 + i % 2];
+          if (kC) sum += beta_ * of_c[i].row[r];
+          if (kBias) sum += bias.row[r];
+          v.row[r] = activate<kActivation>(sum, activation_alpha_);
+        }
+        if (16 * g + i / 2 * 8 + i % 2 < left) *reinterpret_cast<Vector*>(y) = v;
+      }
+      if (kC)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) of_c[i] = of_c_next[i];
     }
   }
 
@@ -218,7 +267,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 
   // Columns lie evenly, as in NCHW, where eight rows are neighbours.
   template <int kCount>
-  __device__ __forceinline__ void store_columns(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
+  __device__ __forceinline__ void store_even(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
     const uint32_t first = n + threadIdx.x % 4 * 2;
     const int left = int(o_.n_limit) - int(first);
     const int64_t step = o_.y_n.of[3], c_step = kC ? o_.c_n.of[3] : 0;

@@ -19,12 +19,12 @@ struct Tile {
   int cluster;
 };
 // Warpgroups of 64 or 128 rows each, 64 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows
-// are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
+// or columns are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
 constexpr Tile kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
     {128, 128, 6, false, 2}, {128, 128, 6, false, 1}, {64, 256, 5, true, 1},   {128, 64, 8, true, 1},
-    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},
+    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1},
 };
 
 // How many parts k has, and whether the blocks of a cluster take and add them, or a second pass does. Clusters of two:
@@ -39,7 +39,7 @@ struct Split {
 
 std::string text(const Tile& t, const Split& split) {
   std::string s = cat("tile=", t.m, "x", t.n);
-  if (!t.ping_pong && t.m * t.n == 128 * 128) s += ";shared";
+  if (!t.ping_pong && (t.m * t.n == 128 * 128 || t.n == 192)) s += ";shared";
   if (t.cluster > 1) s += cat(";cluster=", t.cluster);
   if (split.parts > 1) s += cat(";split=", split.parts);
   return split.in_cluster ? s + ";in_cluster" : s;
@@ -60,9 +60,10 @@ struct TmaOperand {
 
 // A task in the terms of the main loop.
 struct Lowering {
-  std::string why;  // why it can not be
-  GemmView view;    // the first, with room for the positions of all, and its n rounded up where taps lie in it
-  int64_t n_limit = 0;
+  std::string why;         // why it can not be
+  bool exchanged = false;  // a and b
+  GemmView view;           // the first, with room for the positions of all, and its n rounded up where taps lie in it
+  int64_t n_limit = 0;     // where it was
   TmaOperand a, b;
   int spatial = 2;
   int64_t k_blocks = 0;  // in each tap
@@ -211,7 +212,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   return out;
 }
 
-Lowering lowered(const GemmTask& task) {
+Lowering lowered_as_it_is(const GemmTask& task) {
   Lowering low;
   GemmView& v = low.view = task.views.front();
   const int64_t k_of_block = 128 / int64_t(itemsize(task.type));
@@ -238,9 +239,9 @@ Lowering lowered(const GemmTask& task) {
   low.k_blocks = ceil_div(k, k_of_block);
 
   int64_t lower[3]{};  // of the window's coordinates, over all taps and phases
+  const GemmIndex& positions = taps_in_k ? a_moves ? v.m : v.n : v.k;
   if (moving) {
     const GemmWindow& first = moving->window;
-    const GemmIndex& positions = taps_in_k ? v.m : v.k;
     bool flat = first.size[0] == 1 && positions.digit[1] == 1 && v.taps.window[0] == 1;
     for (int j = 0; j < 3; ++j) {
       bool any = false;
@@ -262,14 +263,15 @@ Lowering lowered(const GemmTask& task) {
                     " channels in each; got ", k);
   }
   const GemmIndex n = v.n;
-  if (b_moves) {
+  if (b_moves && !taps_in_k) {
     low.n_limit = n.digit[3];
     v.n.digit[3] = low.channel_blocks * k_of_block;
     v.n.size = v.n.digit[0] * v.n.digit[1] * v.n.digit[2] * v.n.digit[3];
   }
-  low.a = a_moves ? pixels_operand(v, v.a, v.m, k, lower, task.type, low.spatial, "a")
-                  : tile_operand(v, v.a, v.m, k, a_channel, false, task.type, "a");
-  low.b = b_moves ? pixels_operand(v, v.b, v.k, n.digit[3], lower, task.type, low.spatial, "b")
+  const int64_t channels = taps_in_k ? k : n.digit[3];
+  low.a = a_moves ? pixels_operand(v, v.a, positions, channels, lower, task.type, low.spatial, "a")
+                  : tile_operand(v, v.a, v.m, k, a_channel, taps_in_k, task.type, "a");
+  low.b = b_moves ? pixels_operand(v, v.b, positions, channels, lower, task.type, low.spatial, "b")
                   : tile_operand(v, v.b, n, k, b_channel, taps_in_k, task.type, "b");
   for (const GemmView& phase : task.views) {
     Sm90Phase& to = low.phases.emplace_back();
@@ -285,7 +287,7 @@ Lowering lowered(const GemmTask& task) {
       if (max_of(offset, last) > most)
         low.why = cat("TMA windows reach at most ", most, " elements; got ", max_of(offset, last));
     }
-    if (taps_in_k) first_tap(low.b, phase.taps, to.b_tap);
+    if (taps_in_k) first_tap(a_moves ? low.b : low.a, phase.taps, a_moves ? to.b_tap : to.a_tap);
     to.blocks = int32_t(to.taps[0] * to.taps[1] * to.taps[2] * low.k_blocks);
     if (to.blocks == 0) to.blocks = 1, to.k_shift = 1 << 30;
   }
@@ -295,9 +297,32 @@ Lowering lowered(const GemmTask& task) {
   return low;
 }
 
+// TF32 that is contiguous along its rows is read into registers, as a, or turned on the way, as b: b alone becomes a,
+// where columns of y are neighbours, since the sums of a's rows then are a lane's.
+Lowering lowered(const GemmTask& task) {
+  const Lowering low = lowered_as_it_is(task);
+  if (task.type != DType::float32 || task.views.size() > 1 || low.a.along_rows() || !low.b.along_rows() ||
+      low.view.y_n.of[kDigits - 1] != 1)
+    return low;
+  GemmTask other = task;
+  other.views.front() = transposed(task.views.front());
+  Lowering exchanged = lowered_as_it_is(other);
+  exchanged.exchanged = true;
+  return exchanged;
+}
+
+GemmOutput output_of(const GemmTask& t, const Lowering& low) {
+  return output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
+}
+
+// Whether sums go to y by columns: lanes have neighbouring rows of an a in registers.
+bool by_columns(const GemmTask& t, const Lowering& low) {
+  return t.type == DType::float32 && low.a.along_rows() && low.n_limit == 0 && output_of(t, low).y_columns;
+}
+
 struct Extents {                                              // what estimates need
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is a phase's; k_blocks are averaged
-  bool turned_b = false;
+  bool turned_a = false, turned_b = false;
   int64_t tiles_m(const Tile& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
 
@@ -308,16 +333,17 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
           low.view.batch.size,
           phases,
           ceil_div(low.all_blocks(), phases),
+          task.type == DType::float32 && low.a.along_rows(),
           task.type == DType::float32 && low.b.along_rows()};
 }
 
-// Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows is turned on the way,
-// which takes registers; of a they hold two blocks of 64 rows for each warpgroup.
+// Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows takes registers: those of
+// a, or those of the warps that turn b: 192 columns are too many beside 128 rows, and wanted beside 64 only there.
 bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
   return (t.n / t.cluster >= 64 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
-         (!turned || !a_along_rows || rows == 128);
+         (t.n != 192 || turned != t.ping_pong);
 }
 
 // Microseconds for one tile shape, fitted to 700 timings of matmuls and ResNet-50's convolutions in bfloat16 on an H100
@@ -331,8 +357,8 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   const double multiply = elements / 32 * share + 31;
   const double load = (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock;
   double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
-  // A b that is turned passes shared memory, 128 bytes a clock, three times before each 64 rows of a read it.
-  if (s.turned_b) block = max_of(block, 2.0 * t.m + t.n * (3 + t.m / 64));
+  // Shared memory, 128 bytes a clock: both are written, a is read once, b by each 64 rows of a, and twice more if turned.
+  if (s.turned_a || s.turned_b) block = max_of(block, 2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64));
   const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +
                       (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
   double end = 91 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
@@ -392,7 +418,7 @@ struct Ending {
   GemmStore store = GemmStore::lines;
 
   std::string text() const {
-    constexpr const char* stores[] = {"lines", "turned", "any"};
+    constexpr const char* stores[] = {"lines", "turned", "any", "columns"};
     return cat("minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
                ", minidnn::GemmStore::", stores[int(store)]);
   }
@@ -414,6 +440,7 @@ struct Plan90 final : GemmPlan {
   DType type;
   Tile tile;
   int device, blocks_of_tile;
+  bool exchanged;
   TmaOperand a, b;
   std::vector<Sm90Problem> problems;  // one for each launch, but for the maps
   std::shared_ptr<const cuda::Kernel> kernel;
@@ -438,7 +465,8 @@ struct Plan90 final : GemmPlan {
     if (add_parts) now = {args.a, args.b, nullptr, nullptr, workspace};
     cuda::LaunchConfig launch = config;
     launch.stream = stream;
-    const TensorMap map_a = map_of(a, args.a, tile.m), map_b = map_of(b, args.b, tile.n / tile.cluster);
+    const TensorMap map_a = map_of(a, exchanged ? args.b : args.a, tile.m),
+                    map_b = map_of(b, exchanged ? args.a : args.b, tile.n / tile.cluster);
     for (Sm90Problem problem : problems) {
       problem.map_a = map_a, problem.map_b = map_b;
       launch.grid = {unsigned(min_of(problem.tiles * blocks_of_tile, int(config.grid.x)))};
@@ -490,29 +518,31 @@ std::pair<Tile, Split> parsed(const std::string& config) {
 size_t sm90_workspace_bytes(const GemmTask& t, const std::string& config) {
   const int parts = parsed(config).second.passes();
   if (parts == 1) return 0;
-  const GemmView view = lowered(t).view;
-  return Parts(view).bytes(parts);
+  const Lowering low = lowered(t);
+  return Parts(low.view, by_columns(t, low)).bytes(parts);
 }
 
 std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const std::string& config) {
   const auto [tile, split] = parsed(config);
   const Lowering low = lowered(task);
   const GemmView& v = low.view;
+  const bool columns = by_columns(task, low);
   auto plan = std::make_unique<Plan90>();
   plan->type = task.type, plan->tile = tile, plan->device = d.place.index;
-  plan->a = low.a, plan->b = low.b;
+  plan->exchanged = low.exchanged, plan->a = low.a, plan->b = low.b;
 
   Sm90Problem problem{};
   problem.a = low.a.device, problem.b = low.b.device;
-  problem.y = output_of(v, task.y, task.alignment, task.has_c, task.has_bias, low.n_limit);
+  problem.y = output_of(task, low);
   if (low.phases.size() > 1) {  // not joined: phases limit each digit
     problem.y.m = v.m, problem.y.y_m = v.y_m, problem.y.y_turned = 0;
     divide(problem.y);
   }
   const int passes = split.passes();
   if (passes > 1) {
-    const Parts parts(v);
-    plan->add_parts.emplace(task, problem.y, parts.columns, passes, d);
+    const Parts parts(v, columns);
+    const GemmOutput turned = output_of(transposed(v), task.y, task.alignment, task.has_c, task.has_bias);
+    plan->add_parts.emplace(task, columns ? turned : problem.y, parts.columns, passes, d);
     problem.y = parts.output, problem.split_stride = parts.part_stride;
   }
   const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster),
@@ -538,8 +568,9 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
     plan->problems.push_back(problem);
   }
 
-  Ending ending;  // of parts, which are lines
+  Ending ending;  // of parts
   if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, store_of(problem.y, task.has_c)};
+  if (columns) ending.store = GemmStore::columns;
   plan->kernel = cuda::load_kernel(kernel_spec(task.type, passes > 1 ? DType::float32 : task.y, tile, split,
                                                low.a.source, low.b.source, low.spatial, ending),
                                    plan->device, int(smem_bytes(tile)));
@@ -561,21 +592,25 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
     for (const Tile& t : kTiles) {
       auto add = [&](Sm90Source a, Sm90Source b) {
         if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows)) return;
-        all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {}));
+        const bool columns = type == DType::float32 && a == tile_along_rows && b != pixels_along_rows;
+        const Ending ending{.store = columns ? GemmStore::columns : GemmStore::lines};
+        all.push_back(kernel_spec(type, type, t, {}, a, b, 2, ending));
         if (t.m * t.n == 64 * 64)
           for (GemmStore store : {GemmStore::turned, GemmStore::any})
             if (type != DType::float32 || store == GemmStore::any)
               all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {.store = store}));
         if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong)
-          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, a, b, 2, {}));
+          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, a, b, 2, ending));
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);
         add(pixels_along_k, tile_along_rows);
         add(tile_along_rows, pixels_along_rows);
+        if (type == DType::float32) add(tile_along_rows, pixels_along_k);
       } else {
         add(tile_along_k, tile_along_k);
-        add(tile_along_k, tile_along_rows);
+        if (type == DType::float32) add(tile_along_rows, tile_along_k);
+        else add(tile_along_k, tile_along_rows);
       }
     }
   if (!convolutions) std::ranges::copy(add_parts_kernels(), std::back_inserter(all));

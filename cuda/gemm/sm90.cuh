@@ -11,7 +11,8 @@
 // Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
 //
 // wgmma takes TF32 from shared memory along k only. Where a is contiguous along its rows, the warpgroups read it into
-// registers, in an order that meets no bank twice; where b is, the warps that have nothing to load turn it in place.
+// registers, in an order that meets no bank twice; where b is alone, sm90.cpp exchanges them; where both are, the warps
+// that have nothing to load turn b in place.
 #pragma once
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
@@ -176,20 +177,27 @@ __device__ __forceinline__ void sm90_turn(char* chunk) {
         make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
 }
 
-// A warp's 32 rows of a from lines of rows, as wgmma takes them from registers: of each lane four neighbouring rows, at
-// sm90_turned_row(), the halves of two blocks of 64.
-__device__ __forceinline__ uint32_t sm90_turned_row() {
-  const uint32_t group = threadIdx.x % 32 / 4;
-  return (group / 2 + group % 2 * 4) * 4;  // so that eight lanes, of two groups and four k, meet no bank twice
+// A lane's 2 * kBlocks neighbouring rows of a, the halves of kBlocks blocks of 64, begin at this one of its warpgroup's.
+// The lanes that are served at once, of four k and two groups of four rows or four groups of two, meet no bank twice.
+template <int kBlocks> __device__ __forceinline__ uint32_t sm90_turned_row() {
+  const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
+  if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
+  else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
 }
-__device__ __forceinline__ void sm90_turned(const char* chunk, int step, uint32_t (&a)[2][4]) {
-  const uint32_t line = threadIdx.x % 4, column = sm90_turned_row() / 4;
+// Eight k of them from lines of rows, as wgmma takes them from registers.
+template <int kBlocks>
+__device__ __forceinline__ void sm90_turned(const char* lines, int step, uint32_t (&a)[kBlocks][4]) {
+  struct alignas(8 * kBlocks) Rows {
+    uint32_t of[2 * kBlocks];
+  };
+  const uint32_t row = sm90_turned_row<kBlocks>(), line = threadIdx.x % 4;
 #pragma unroll
-  for (uint32_t half = 0; half < 2; ++half) {  // of eight k
+  for (uint32_t half = 0; half < 2; ++half) {
     const uint32_t k = line + 4 * half;
-    const uint4 v = *reinterpret_cast<const uint4*>(chunk + step * 1024 + k * 128 + (column ^ k) * 16);
-    a[0][2 * half] = v.x, a[0][2 * half + 1] = v.y;
-    a[1][2 * half] = v.z, a[1][2 * half + 1] = v.w;
+    const Rows rows = *reinterpret_cast<const Rows*>(lines + row / 32 * 4096 + step * 1024 + k * 128 +
+                                                     (row % 32 / 4 ^ k) * 16 + row % 4 * 4);
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) a[i / 2][2 * half + i % 2] = rows.of[i];
   }
 }
 
@@ -235,7 +243,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
-  static_assert(kBlocksM * 64 == kRows && (!kTurnA || kBlocksM == 2) && (kCluster == 1 || kSplit == 1));
+  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore != GemmStore::columns) && (kCluster == 1 || kSplit == 1));
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
@@ -328,7 +336,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     // other has taken all its stages. Named barriers 1 and 2 hand the ring over.
     if (kPingPong && mine == 1) hand_over(1);
     float sums[kBlocksM][kTileN / 2];
-    uint32_t a_values[kTurnA ? 4 : 1][2][4];
+    uint32_t a_values[kTurnA ? 4 : 1][kBlocksM][4];
     auto release = [&](int s) {
       if (threadIdx.x % 32 < kCluster) {
         if constexpr (kCluster > 1) barrier_arrive_at(empty + 8 * s, threadIdx.x % 32);
@@ -371,8 +379,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           constexpr int kSteps = 4 / kHalves;
           if constexpr (kTurnA)
 #pragma unroll
-            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
-              sm90_turned(stages_there + at_a + warp * (kK * 128), s, a_values[s]);
+            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s) sm90_turned(stages_there + at_a, s, a_values[s]);
 #pragma unroll
           for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
           wgmma_fence();
@@ -396,16 +403,21 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
       const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.phases[t.phase].part, to,
                                                                         uint32_t(t.batch));
+      constexpr int kSums = kTileN / 2 / kSplit;  // of each block that this thread stores
+      const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows));
       uint32_t n = uint32_t(t.n * kTileN);
       if constexpr (kSplit > 1) {
         sm90_add<kSplit, kPingPong ? 128 : 128 * kWarpgroups>(sums, stages_there);
         n += cluster_rank() * (kTileN / kSplit);
       }
+      const uint32_t row = m + (kTurnA ? sm90_turned_row<kBlocksM>() : warp * 16 + lane / 4);
+      if constexpr (kStore == GemmStore::columns) {
+        epilogue.template store_columns<kSums>(sums, row, n);
+      } else {
 #pragma unroll
-      for (int j = 0; j < kBlocksM; ++j) {
-        const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows));
-        const uint32_t row = kTurnA ? m + warp * 32 + sm90_turned_row() + j * 2 : m + j * 64 + warp * 16 + lane / 4;
-        epilogue.store(reinterpret_cast<float(&)[kTileN / 2 / kSplit]>(sums[j]), row, row + (kTurnA ? 1 : 8), n);
+        for (int j = 0; j < kBlocksM; ++j)
+          epilogue.store(reinterpret_cast<float(&)[kSums]>(sums[j]), row + j * (kTurnA ? 2 : 64),
+                         row + j * (kTurnA ? 2 : 64) + (kTurnA ? 1 : 8), n);
       }
     }
   }

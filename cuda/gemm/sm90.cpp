@@ -27,6 +27,13 @@ constexpr Tile kTiles[] = {
     {64, 128, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1},
 };
 
+constexpr unsigned smem_bytes(const Tile& t) {
+  return unsigned(t.stages * (t.m + t.n) * 128 + 1024 + 4 * sm90_warpgroups(t.m) * kLinesBytes);
+}
+static_assert(std::ranges::all_of(kTiles,
+                                  [](const Tile& t) { return smem_bytes(t) + 24 * unsigned(t.stages) <= 232448; }),
+              "with barriers, a block of sm_90 has no more");
+
 // How many parts k has, and whether the blocks of a cluster take and add them, or a second pass does. Clusters of two:
 // of four or eight an H100 holds fewer than fill it, and they took up to twice the time.
 constexpr int kInCluster = 2;
@@ -434,7 +441,6 @@ KernelSpec kernel_spec(DType type, DType y, const Tile& t, const Split& split, S
   spec.min_arch = 90;
   return spec;
 }
-unsigned smem_bytes(const Tile& t) { return unsigned(t.stages * (t.m + t.n) * 128 + 1024); }
 
 struct Plan90 final : GemmPlan {
   DType type;

@@ -8,7 +8,7 @@
 //
 // A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where
 // the operand is contiguous along k, else lines of 128 bytes of rows, kK of them one below another for each kK rows.
-// Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
+// Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align, then the epilogue's.
 //
 // wgmma takes TF32 from shared memory along k only. Where a is contiguous along its rows, the warpgroups read it into
 // registers, in an order that meets no bank twice; where b is alone, sm90.cpp exchanges them; where both are, the warps
@@ -401,8 +401,9 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
       GemmArgs to = args;
       to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
+      const uint32_t lines = stages + kStages * kStageBytes + uint32_t(mine * 4 + warp) * kLinesBytes;
       const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.phases[t.phase].part, to,
-                                                                        uint32_t(t.batch));
+                                                                        uint32_t(t.batch), lines);
       constexpr int kSums = kTileN / 2 / kSplit;  // of each block that this thread stores
       const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows));
       uint32_t n = uint32_t(t.n * kTileN);

@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kRow = 2 * kWindowChannels, kGroup = 8 * kRow;  // bytes: of a pixel, of a swizzle's eight
 
-// Boxes of so many neighbouring pixels of a line.
-cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels) {
+// Boxes of so many neighbours along dimension 1: pixels of a line, or along 3, filters.
+cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels, int64_t filters = 1) {
   cuda::TiledMap m;
   m.dtype = d.dtype, m.rank = 5, m.swizzle_bytes = int(kRow), m.l2_promotion_bytes = 256;
   const int from[] = {1, 3, 2, 0};  // channel, column, line, image
@@ -27,7 +27,7 @@ cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels) {
     m.dims[i] = uint64_t(size), m.box[i] = 1;
     if (i > 0) m.strides[i - 1] = size == 1 ? 16 : uint64_t(d.stride[from[i]] * 2);
   }
-  m.box[0] = uint32_t(kWindowChannels), m.box[1] = uint32_t(pixels);
+  m.box[0] = uint32_t(kWindowChannels), m.box[1] = uint32_t(pixels), m.box[3] = uint32_t(filters);
   return m;
 }
 TensorMap encoded(cuda::TiledMap m, const void* address, int device) {
@@ -53,6 +53,79 @@ std::string refusal(const ConvProblem& p, const Device& d) {
     for (int64_t size : {p.x.shape[i], p.y.shape[i], i < 2 ? g.pad[1 + i] : 0, i < 2 ? g.dilation[1 + i] : 0})
       if (size >= int64_t(1) << 28) return cat("counts in 32 bits; a size is ", size);
   return "";
+}
+
+// y or dx as the kernel computes it, by lines of so many positions.
+struct ProductLaunch {
+  WindowProduct p;
+  int64_t positions = 0, box = 0;  // box: pixels of x that a line meets
+  int64_t tiles = 1, blocks = 1, smem_bytes = 0;
+  bool backward = false, vectors = false;
+  std::string why;
+};
+
+ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t positions) {
+  ProductLaunch l;
+  l.why = refusal(c, d);
+  if (!l.why.empty()) return l;
+  l.positions = positions, l.backward = c.direction == ConvDirection::backward_data;
+  const TensorDesc &in = l.backward ? c.y : c.x, &out = l.backward ? c.x : c.y;
+  for (auto [tensor, name] : {std::pair(&in, l.backward ? "dy" : "x"), std::pair(&c.w, "w")})
+    if (!in_lines(*tensor, 1))
+      return l.why = cat("TMA needs the channels of ", name, " side by side (NHWC) and pixels of 16 bytes"), l;
+  if (in.shape[1] > kWindowChannels)
+    return l.why = cat("sums over ", kWindowChannels, " channels at most, a row of shared memory; got ", in.shape[1]),
+           l;
+  const ConvGeometry g = conv_geometry(c);
+  WindowProduct& p = l.p;
+  const int64_t reach[2] = {(g.window[1] - 1) * g.dilation[1], (g.window[2] - 1) * g.dilation[2]};
+  const int64_t taps = g.window[1] * g.window[2];
+  p.window_lines = int32_t(g.window[1]), p.window_columns = int32_t(g.window[2]);
+  p.backwards = l.backward != (c.flip != 0);
+  const int64_t segments = ceil_div(out.shape[3], positions), count = out.shape[0] * out.shape[2] * segments;
+  if (count >= int64_t(1) << 31) return l.why = cat("counts lines in 31 bits; there are ", count), l;
+  p.walk.count = int32_t(count), p.walk.lines = Divisor(out.shape[2]), p.walk.segments = Divisor(segments);
+  p.walk.first_line = int32_t(l.backward ? g.pad[1] - reach[0] : -g.pad[1]);
+  p.walk.first_column = int32_t(l.backward ? g.pad[2] - reach[1] : -g.pad[2]);
+  p.walk.line_step = int32_t(g.dilation[1]), p.walk.column_step = int32_t(g.dilation[2]);
+  l.box = positions + reach[1];
+  if (l.box > 256) return l.why = cat("TMA brings 256 pixels at once; a line of positions meets ", l.box), l;
+  p.x_bytes = int32_t(l.box * kRow), p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
+
+  // Three warpgroups have a line each, and the lines of x that they meet are there.
+  const int64_t least = reach[0] + 3, weights = taps * 64 * kRow;
+  const int64_t room = d.max_smem_bytes - 1024 - 8 * (2 * kWindowSlots + 1) - weights;
+  p.x_slots = int32_t(min_of(max_of(room, int64_t(0)) / p.x_pitch, int64_t(kWindowSlots)));
+  if (p.x_slots < least)
+    return l.why = cat("keeps ", taps, " taps of 8 KB and ", least, " lines of x of ", p.x_pitch,
+                       " bytes in shared memory; the device has ", d.max_smem_bytes, " bytes, and lines may be ",
+                       kWindowSlots),
+           l;
+  l.smem_bytes = weights + p.x_slots * p.x_pitch + 1024;
+  l.tiles = ceil_div(out.shape[1], int64_t(64));
+  if (l.tiles > 65535) return l.why = cat("takes 65535 tiles of filters at most; there are ", l.tiles), l;
+  l.blocks = max_of(min_of(int64_t(d.sm_count) / l.tiles, count), int64_t(1));
+
+  p.rows = int32_t(out.shape[1]), p.positions = int32_t(out.shape[3]), p.bias_stride = c.bias_stride;
+  // Four filters are neighbours in memory, aligned as a whole, or do not exist.
+  l.vectors = itemsize(out_dtype(c)) == 2 && out.shape[1] % 4 == 0;
+  auto strides_of = [&](const TensorDesc& t) {
+    for (int i : {0, 2, 3}) l.vectors = l.vectors && (t.shape[i] == 1 || t.stride[i] % 4 == 0);
+    l.vectors = l.vectors && t.stride[1] == 1;
+    return WindowProduct::Strides{t.stride[0], t.stride[2], t.stride[3], t.stride[1]};
+  };
+  p.y = strides_of(out);
+  if (c.residual.rank) p.c = strides_of(c.residual);
+  return l;
+}
+
+KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, Activation activation, bool bias, bool c) {
+  KernelSpec s{"cuda/conv/window.cu",
+               cat("minidnn::conv_window<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions,
+                   l.backward ? ", true" : ", false", ", minidnn::Activation::", name(activation),
+                   bias ? ", true" : ", false", c ? ", true" : ", false", l.vectors ? ", true>" : ", false>")};
+  s.min_arch = 90;
+  return s;
 }
 
 // dw as the kernel computes it.
@@ -124,50 +197,121 @@ double overlapped(double on_chip_us, double bytes, const Device& d) {
   return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.856 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;
 }
 
+double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
+  const ProductLaunch l = product_launch(c, d, positions);
+  const double taps = double(l.p.window_lines) * l.p.window_columns, n = double(positions);
+  // Sixteen channels of a tap take tensor cores n / 2 clocks; shared memory, read in lines of 128 bytes, 16 and n / 4.
+  const double multiply = taps * 4 * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
+  const double line = std::max(multiply, double(l.p.x_bytes) / kL2BytesOfClock) + 20;
+  const double lines = double(ceil_div(int64_t(l.p.walk.count), l.blocks)) + 2;
+  const double rounds = double(ceil_div(l.tiles * l.blocks, int64_t(d.sm_count)));
+  const double start = taps * 8192 / kL2BytesOfClock + 2500;
+  return overlapped(rounds * (lines * line + start) / kClocksOfUs, conv_bytes(c), d);
+}
+
+double filter_us(const ConvProblem& c, const Device& d) {
+  const FilterLaunch l = filter_launch(c, d);
+  // Sixteen positions take tensor cores 32 clocks for each column of the window, shared memory 16 and 16 for dy.
+  const double multiply = l.p.lines_each * 4.0 * std::max(32.0 * double(l.columns), 16 + 16.0 * double(l.columns));
+  const double load = double(l.p.x_bytes + 64 * kRow) / kL2BytesOfClock;
+  const double line = std::max(multiply, load) * 1.06 + 30;
+  const double lines = double(ceil_div(int64_t(l.p.walk.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
+  const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
+  // The parts are written and read once, mostly in the L2; and a second launch.
+  return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(c), d) + 4.1 +
+         double(l.blocks * l.p.part_stride) * 8 / 3.3e6;
+}
+
+std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Device& d, int64_t positions) {
+  const ProductLaunch l = product_launch(p, d, positions);
+  const bool residual = p.residual.rank != 0;
+  auto kernel =
+      cuda::load_kernel(product_kernel(operand_dtype(p), out_dtype(p), l, p.activation, p.has_bias != 0, residual),
+                        d.place.index, int(l.smem_bytes));
+  cuda::LaunchConfig launch;
+  launch.grid = {unsigned(l.blocks), unsigned(l.tiles)}, launch.block = {512};
+  launch.smem_bytes = unsigned(l.smem_bytes), launch.programmatic = true;
+  return make_plan<ConvProblem>([=, x = map_of(l.backward ? p.y : p.x, l.box), w = map_of(p.w, 1, 64),
+                                 device = d.place.index, window = l.p](const ConvArgs& args, void*, Stream stream) {
+    const GemmArgs to = gemm_args(p, args);
+    WindowProduct now = window;
+    now.x = encoded(x, to.a, device), now.w = encoded(w, to.b, device);
+    cuda::LaunchConfig here = launch;
+    here.stream = stream;
+    cuda::launch(*kernel, here, now, to);
+  });
+}
+
+std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Device& d) {
+  const FilterLaunch l = filter_launch(p, d);
+  const GemmTask task = gemm_task(p);
+  auto kernel = cuda::load_kernel(filter_kernel(task.type, l.columns), d.place.index, int(l.smem_bytes));
+  cuda::LaunchConfig launch;
+  launch.grid = {unsigned(l.blocks), unsigned(l.jobs)}, launch.block = {512};
+  launch.smem_bytes = unsigned(l.smem_bytes), launch.programmatic = true;
+  return make_plan<ConvProblem>([=, x = map_of(p.x, l.box), dy = map_of(p.y, 64),
+                                 add = AddParts(task, task.views.front(), l.blocks, d), device = d.place.index,
+                                 filter = l.p](const ConvArgs& args, void* workspace, Stream stream) {
+    WindowFilter now = filter;
+    now.x = encoded(x, args.x, device), now.dy = encoded(dy, args.dy, device);
+    cuda::LaunchConfig here = launch;
+    here.stream = stream;
+    cuda::launch(*kernel, here, now, workspace);
+    add.run(gemm_args(p, args), workspace, stream);
+  });
+}
+
+constexpr int64_t kPositions[] = {128, 64};  // of a line
+
 struct Window final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.window"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
-    if (p.direction != ConvDirection::backward_filter) return "computes dw";
-    return filter_launch(p, d).why;
+    if (is_filter(p)) return filter_launch(p, d).why;
+    return lengths(p, d).empty() ? product_launch(p, d, 64).why : "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    const FilterLaunch l = filter_launch(p, d);
-    // Sixteen positions take tensor cores 32 clocks for each column of the window, shared memory 16 and 16 for dy.
-    const double multiply = l.p.lines_each * 4.0 * std::max(32.0 * double(l.columns), 16 + 16.0 * double(l.columns));
-    const double load = double(l.p.x_bytes + 64 * kRow) / kL2BytesOfClock;
-    const double line = std::max(multiply, load) * 1.06 + 30;
-    const double lines = double(ceil_div(int64_t(l.p.walk.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
-    const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
-    return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(p), d) + 4.1 +
-           double(l.blocks * l.p.part_stride) * 8 / 3.3e6;
+    return is_filter(p) ? filter_us(p, d) : product_us(p, d, lengths(p, d).front());
+  }
+  std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
+    if (is_filter(p)) return {""};
+    std::vector<Config> all;
+    for (int64_t positions : lengths(p, d)) all.push_back(cat("positions=", positions));
+    return all;
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
+    if (!is_filter(p)) return 0;
     const FilterLaunch l = filter_launch(p, d);
     return size_t(l.blocks * l.p.part_stride) * sizeof(float);
   }
-  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    const FilterLaunch l = filter_launch(p, d);
-    const GemmTask task = gemm_task(p);
-    auto kernel = cuda::load_kernel(filter_kernel(task.type, l.columns), d.place.index, int(l.smem_bytes));
-    cuda::LaunchConfig launch;
-    launch.grid = {unsigned(l.blocks), unsigned(l.jobs)}, launch.block = {512};
-    launch.smem_bytes = unsigned(l.smem_bytes), launch.programmatic = true;
-    return make_plan<ConvProblem>([=, x = map_of(p.x, l.box), dy = map_of(p.y, 64),
-                                   add = AddParts(task, task.views.front(), l.blocks, d), device = d.place.index,
-                                   filter = l.p](const ConvArgs& args, void* workspace, Stream stream) {
-      WindowFilter now = filter;
-      now.x = encoded(x, args.x, device), now.dy = encoded(dy, args.dy, device);
-      cuda::LaunchConfig here = launch;
-      here.stream = stream;
-      cuda::launch(*kernel, here, now, workspace);
-      add.run(gemm_args(p, args), workspace, stream);
-    });
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
+    if (is_filter(p)) return filter_plan(p, d);
+    for (int64_t positions : lengths(p, d))
+      if (config == cat("positions=", positions)) return product_plan(p, d, positions);
+    throw NotSupported(cat("window: unknown config '", config, "'"));
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (DType type : {DType::float16, DType::bfloat16})
+    for (DType type : {DType::float16, DType::bfloat16}) {
       for (int64_t columns : {1, 2, 3}) all.push_back(filter_kernel(type, columns));
+      for (int64_t positions : kPositions)
+        for (bool backward : {false, true}) {
+          ProductLaunch l;
+          l.positions = positions, l.backward = backward, l.vectors = true;
+          all.push_back(product_kernel(type, type, l, Activation::identity, false, false));
+        }
+    }
+    return all;
+  }
+
+ private:
+  static bool is_filter(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
+  // Of lines that can be, the fastest first.
+  static std::vector<int64_t> lengths(const ConvProblem& p, const Device& d) {
+    std::vector<int64_t> all;
+    for (int64_t positions : kPositions)
+      if (product_launch(p, d, positions).why.empty()) all.push_back(positions);
+    std::ranges::stable_sort(all, {}, [&](int64_t positions) { return product_us(p, d, positions); });
     return all;
   }
 };

@@ -59,6 +59,7 @@ std::string refusal(const ConvProblem& p, const Device& d) {
 struct ProductLaunch {
   WindowProduct p;
   int64_t positions = 0, box = 0;  // box: pixels of x that a line meets
+  int64_t steps = 4;               // sixteens of channels, two or four
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
   bool backward = false, vectors = false;
   std::string why;
@@ -76,6 +77,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   if (in.shape[1] > kWindowChannels)
     return l.why = cat("sums over ", kWindowChannels, " channels at most, a row of shared memory; got ", in.shape[1]),
            l;
+  l.steps = in.shape[1] > 32 ? 4 : 2;
   const ConvGeometry g = conv_geometry(c);
   WindowProduct& p = l.p;
   const int64_t reach[2] = {(g.window[1] - 1) * g.dilation[1], (g.window[2] - 1) * g.dilation[2]};
@@ -121,7 +123,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
 
 KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, Activation activation, bool bias, bool c) {
   KernelSpec s{"cuda/conv/window.cu",
-               cat("minidnn::conv_window<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions,
+               cat("minidnn::conv_window<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions, ", ", l.steps,
                    l.backward ? ", true" : ", false", ", minidnn::Activation::", name(activation),
                    bias ? ", true" : ", false", c ? ", true" : ", false", l.vectors ? ", true>" : ", false>")};
   s.min_arch = 90;
@@ -201,11 +203,11 @@ double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
   const ProductLaunch l = product_launch(c, d, positions);
   const double taps = double(l.p.window_lines) * l.p.window_columns, n = double(positions);
   // Sixteen channels of a tap take tensor cores n / 2 clocks; shared memory, read in lines of 128 bytes, 16 and n / 4.
-  const double multiply = taps * 4 * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
+  const double multiply = taps * double(l.steps) * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
   const double line = std::max(multiply, double(l.p.x_bytes) / kL2BytesOfClock) + 20;
   const double lines = double(ceil_div(int64_t(l.p.walk.count), l.blocks)) + 2;
   const double rounds = double(ceil_div(l.tiles * l.blocks, int64_t(d.sm_count)));
-  const double start = taps * 8192 / kL2BytesOfClock + 2500;
+  const double start = taps * 8192 / kL2BytesOfClock + 4000;
   return overlapped(rounds * (lines * line + start) / kClocksOfUs, conv_bytes(c), d);
 }
 
@@ -295,11 +297,12 @@ struct Window final : Engine<ConvProblem> {
     for (DType type : {DType::float16, DType::bfloat16}) {
       for (int64_t columns : {1, 2, 3}) all.push_back(filter_kernel(type, columns));
       for (int64_t positions : kPositions)
-        for (bool backward : {false, true}) {
-          ProductLaunch l;
-          l.positions = positions, l.backward = backward, l.vectors = true;
-          all.push_back(product_kernel(type, type, l, Activation::identity, false, false));
-        }
+        for (bool backward : {false, true})
+          for (int64_t steps : {2, 4}) {
+            ProductLaunch l;
+            l.positions = positions, l.steps = steps, l.backward = backward, l.vectors = true;
+            all.push_back(product_kernel(type, type, l, Activation::identity, false, false));
+          }
     }
     return all;
   }

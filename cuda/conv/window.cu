@@ -120,8 +120,9 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
 // y of a tile of 64 filters, whose weights stay in shared memory, from up to 64 channels. Filters are the rows of a
 // product and kPositions of a line its columns: 64 rows by 128 columns read 96 bytes a clock of shared memory's 128, by
 // 64 columns all. Three warpgroups take lines in turn; each passes the lines of x that it does not need. kAlongM: the
-// weights' rows are what is summed over, as in backward_data.
-template <class T, class Y, int kPositions, bool kAlongM, Activation kActivation, bool kBias, bool kC, bool kVectors>
+// weights' rows are what is summed over, as in backward_data. kSteps: sixteens of channels that there are.
+template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
+          bool kVectors>
 __global__ void __launch_bounds__(512, 1)
     conv_window(const __grid_constant__ WindowProduct p, const __grid_constant__ GemmArgs args) {
   constexpr uint32_t kTap = 64 * 128;  // bytes of weights
@@ -203,7 +204,7 @@ __global__ void __launch_bounds__(512, 1)
 #pragma unroll 1
         for (int s = 0; s < p.window_columns; ++s, a += kTap >> 4, b += column_step)
 #pragma unroll
-          for (int k = 0; k < 4; ++k)  // sixteen channels
+          for (int k = 0; k < kSteps; ++k)  // sixteen channels
             Wgmma<T, kPositions>::template run<kAlongM, false>(sums, a + k * (kAlongM ? 2048 >> 4 : 32 >> 4),
                                                                b + k * (32 >> 4), r > 0 || s > 0 || k > 0);
         of_tap.skip(p.walk.line_step);

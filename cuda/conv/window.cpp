@@ -196,7 +196,7 @@ constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // of each multiproc
 
 // Time on the chip and for memory overlap, less so where they are equal.
 double overlapped(double on_chip_us, double bytes, const Device& d) {
-  return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.856 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;
+  return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.84 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;
 }
 
 double product_us(const ConvProblem& c, const Device& d, int64_t positions) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every config of every engine that computes a benchmark's rows, timed: what estimates are fitted to.
 
-    python benchmarks/sweep.py conv "resnet bf16" --out sweep.jsonl [--compile 16] [--configs 16]
+    python benchmarks/sweep.py conv "resnet bf16" --out sweep.jsonl [--engines wgmma window] [--compile 16] [--configs 16]
 
 Selects rows of bench_NAME.py by words, as it does itself. --compile first runs all once in so many processes, whose
 kernels the disk cache then holds. A line of the file: the row, its list, the peer's time, and for each engine
@@ -38,7 +38,7 @@ def median_us(clock: Clock, run: object, samples: int = 7) -> float:
     return statistics.median(clock.sample_us(run) for _ in range(samples))
 
 
-def sweep(clock: Clock, row: Row, configs: int, timed: bool) -> dict[str, object]:
+def sweep(clock: Clock, row: Row, engines: list[str], configs: int, timed: bool) -> dict[str, object]:
     force(None)
     clock.allow_tf32(row.dtype == "tf32")
     record: dict[str, object] = {"list": row.list, "row": row.name, "peer": None, "engines": {}}
@@ -47,7 +47,7 @@ def sweep(clock: Clock, row: Row, configs: int, timed: bool) -> dict[str, object
         row.peer()
         record["peer"] = median_us(clock, row.peer)
     for engine in report.engines:
-        if engine.why_not:
+        if engine.why_not or (engines and engine.name.rpartition(".")[2] not in engines):
             continue
         times = record["engines"][engine.name] = []
         for config in engine.configs[:configs] or [""]:
@@ -68,6 +68,7 @@ def main() -> None:
     parser.add_argument("bench")
     parser.add_argument("words", nargs="*")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--engines", nargs="+", default=[])
     parser.add_argument("--compile", type=int, default=0)
     parser.add_argument("--configs", type=int, default=16)
     parser.add_argument("--share", type=int, nargs=2)
@@ -86,11 +87,11 @@ def main() -> None:
     if options.share:
         first, step = options.share
         for row in rows[first::step]:
-            sweep(clock, row, options.configs, timed=False)
+            sweep(clock, row, options.engines, options.configs, timed=False)
         return
     with options.out.open("a") as out:
         for row in rows:
-            out.write(json.dumps(sweep(clock, row, options.configs, timed=True)) + "\n")
+            out.write(json.dumps(sweep(clock, row, options.engines, options.configs, timed=True)) + "\n")
 
 
 if __name__ == "__main__":

@@ -166,16 +166,16 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   // lane has a chunk of 16 bytes of each fourth row. c comes the same way, one step ahead.
   template <int kCount>
   __device__ __forceinline__ void store_lines(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
-    constexpr int kLine = 128 / int(sizeof(Y)), kColumns = 2 * kCount < kLine ? 2 * kCount : kLine;  // of y, of a step
-    constexpr int kBlocks = kColumns / 8, kSteps = 2 * kCount / kColumns, kChunk = 16 / int(sizeof(Y));
-    static_assert(2 * kCount % kColumns == 0 && kBlocks % 2 == 0);
+    constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));  // columns
+    constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
+    static_assert(kCount % 8 == 0);
     const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
     // Slot i of the sixteen is a row of lane i % 8 * 4, the first for i < 8. A lane finds one and tells the others.
     const uint32_t firsts = __shfl_sync(~0u, first, lane % 8 * 4), seconds = __shfl_sync(~0u, second, lane % 8 * 4);
     const Row mine = row(lane & 8 ? seconds : firsts);
     const uint32_t exist = __ballot_sync(~0u, mine.exists);
     const int column = int(n + lane % 8 * kChunk),
-              left = int(lane % 8 * kChunk) < kColumns ? int(o_.n_limit) - column : 0;
+              left = min_of(int(o_.n_limit) - column, 2 * kCount - int(lane % 8 * kChunk));
     const T* const bias = kBias ? bias_ + (n + lane % 4 * 2) : nullptr;
     const int bias_left = int(o_.n_limit) - int(n + lane % 4 * 2);
     Y* y[4];
@@ -213,7 +213,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
         __syncwarp();
         if (step + 1 < kSteps) load_c(step + 1);
 #pragma unroll
-        for (int j = 0; j < kBlocks; j += 2) {
+        for (int j = 0; j < kBlocks && kBlocks * step + j < kCount / 4; j += 2) {
           auto& v = sixteen(acc, kBlocks * step + j);
           if constexpr (sizeof(Y) == 4) {
 #pragma unroll
@@ -235,7 +235,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
       }
       __syncwarp();
 #pragma unroll
-      for (int j = 0; j < kBlocks; j += 2) {
+      for (int j = 0; j < kBlocks && kBlocks * step + j < kCount / 4; j += 2) {
         auto& v = sixteen(acc, kBlocks * step + j);
         if (kBias) add_bias(v, bias + kLine * step + 8 * j, bias_left - kLine * step - 8 * j);
 #pragma unroll

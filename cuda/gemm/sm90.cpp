@@ -18,13 +18,14 @@ struct Tile {
   bool ping_pong;
   int cluster;
 };
-// Warpgroups of 64 or 128 rows each, 64 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows
-// or columns are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
+// Warpgroups of 64 or 128 rows each, 32 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows
+// or columns are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all; 160
+// columns for 320 channels.
 constexpr Tile kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
     {128, 128, 6, false, 2}, {128, 128, 6, false, 1}, {64, 256, 5, true, 1},   {128, 64, 8, true, 1},
-    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1},
+    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1}, {256, 160, 4, false, 1},
 };
 
 constexpr unsigned smem_bytes(const Tile& t) {
@@ -349,7 +350,7 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
 bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
-  return (t.n / t.cluster >= 64 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
+  return (t.n / t.cluster % 64 == 0 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
          (t.n != 192 || turned != t.ping_pong);
 }
 

@@ -50,11 +50,6 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
 
-// Sums of so many columns pass shared memory at a time, a line of it at most.
-MINIDNN_HD constexpr int columns_of_step(int all, int line) {
-  return all <= line ? all : all % line == 0 ? line : line / 2;
-}
-
 // Without kBias or kC, args.bias or args.c is not looked at; with kC there may still be none.
 template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmStore kStore> class GemmEpilogue {
  public:
@@ -86,8 +81,57 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
       store_lines(acc, first, second, n);
     } else {
       const Row rows[2] = {row(first), row(second)};
-      if (o_.n.first == kDigits - 1) store_columns(acc, rows, n);
+      if (o_.n.first == kDigits - 1) store_even(acc, rows, n);
       else store_elements(acc, rows, n);
+    }
+  }
+
+  // GemmStore::columns: of kBlocks blocks of rows, a lane's are 2 * kBlocks neighbours from m on, one vector of a column
+  // of y, as the first kSums sums of each block say. Lanes eight apart fill sectors of 32 bytes or a line of 128. Four
+  // columns at a time; c is loaded one step ahead.
+  template <int kSums, int kBlocks, int kCount>
+  __device__ __forceinline__ void store_columns(float (&acc)[kBlocks][kCount], uint32_t m, uint32_t n) const {
+    const Row side = row(m);
+    const uint32_t column = n + threadIdx.x % 4 * 2;
+    const int left = side.exists ? int(o_.n_limit) - int(column) : 0;
+    // A lane's columns are 0 and 1 of each eight: the next is one away, or seven.
+    const int64_t step[2] = {o_.y_n.of[3], 7 * o_.y_n.of[3]}, c_step[2] = {o_.c_n.of[3], 7 * o_.c_n.of[3]};
+    Y* y = y_ + (side.y + column * step[0]);
+    const Y* c = kC && c_ ? c_ + (side.c + column * c_step[0]) : nullptr;
+    if (alpha_ != 1)
+#pragma unroll
+      for (int b = 0; b < kBlocks; ++b) scale(acc[b]);
+    struct alignas(8 * kBlocks) Vector {
+      float row[2 * kBlocks];
+    };
+    Vector bias{}, of_c[4]{}, of_c_next[4]{};
+    if (kBias && side.exists)
+#pragma unroll
+      for (int r = 0; r < 2 * kBlocks; ++r) bias.row[r] = float(bias_[side.bias + r * o_.bias.of[3]]);
+    auto load = [&](Vector(&to)[4], int first) {
+#pragma unroll
+      for (int i = 0; i < 4; c += c_step[i++ % 2])
+        if (first + i / 2 * 8 + i % 2 < left) to[i] = *reinterpret_cast<const Vector*>(c);
+    };
+    if (kC && c) load(of_c, 0);
+#pragma unroll
+    for (int g = 0; g < kSums / 8; ++g) {
+      if (kC && c && g + 1 < kSums / 8) load(of_c_next, 16 * (g + 1));
+#pragma unroll
+      for (int i = 0; i < 4; y += step[i++ % 2]) {
+        Vector v;
+#pragma unroll
+        for (int r = 0; r < 2 * kBlocks; ++r) {
+          float sum = acc[r / 2][8 * g + i / 2 * 4 + r % 2 * 2 + i % 2];
+          if (kC) sum += beta_ * of_c[i].row[r];
+          if (kBias) sum += bias.row[r];
+          v.row[r] = activate<kActivation>(sum, activation_alpha_);
+        }
+        if (16 * g + i / 2 * 8 + i % 2 < left) *reinterpret_cast<Vector*>(y) = v;
+      }
+      if (kC)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) of_c[i] = of_c_next[i];
     }
   }
 
@@ -111,16 +155,16 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   // lane has a chunk of 16 bytes of each fourth row. c comes the same way, one step ahead.
   template <int kCount>
   __device__ __forceinline__ void store_lines(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
-    constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));
-    constexpr int kColumns = columns_of_step(2 * kCount, kLine), kBlocks = kColumns / 8, kSteps = 2 * kCount / kColumns;
-    static_assert(2 * kCount % kColumns == 0 && kBlocks % 2 == 0);
+    constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));  // columns
+    constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
+    static_assert(kCount % 8 == 0);
     const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
     // Slot i of the sixteen is a row of lane i % 8 * 4, the first for i < 8. A lane finds one and tells the others.
     const uint32_t firsts = __shfl_sync(~0u, first, lane % 8 * 4), seconds = __shfl_sync(~0u, second, lane % 8 * 4);
     const Row mine = row(lane & 8 ? seconds : firsts);
     const uint32_t exist = __ballot_sync(~0u, mine.exists);
     const int column = int(n + lane % 8 * kChunk),
-              left = int(lane % 8 * kChunk) < kColumns ? int(o_.n_limit) - column : 0;
+              left = min_of(int(o_.n_limit) - column, 2 * kCount - int(lane % 8 * kChunk));
     const T* const bias = kBias ? bias_ + (n + lane % 4 * 2) : nullptr;
     const int bias_left = int(o_.n_limit) - int(n + lane % 4 * 2);
     Y* y[4];
@@ -147,8 +191,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     auto load_c = [&](int step) {
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        if (c_ && there[i] && kColumns * step < left)
-          c_line[i] = *reinterpret_cast<const uint4*>(c[i] + kColumns * step);
+        if (c_ && there[i] && kLine * step < left) c_line[i] = *reinterpret_cast<const uint4*>(c[i] + kLine * step);
     };
     if (kC) load_c(0);
 #pragma unroll
@@ -159,7 +202,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
         __syncwarp();
         if (step + 1 < kSteps) load_c(step + 1);
 #pragma unroll
-        for (int j = 0; j < kBlocks; j += 2) {
+        for (int j = 0; j < kBlocks && kBlocks * step + j < kCount / 4; j += 2) {
           auto& v = sixteen(acc, kBlocks * step + j);
           if constexpr (sizeof(Y) == 4) {
 #pragma unroll
@@ -181,9 +224,9 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
       }
       __syncwarp();
 #pragma unroll
-      for (int j = 0; j < kBlocks; j += 2) {
+      for (int j = 0; j < kBlocks && kBlocks * step + j < kCount / 4; j += 2) {
         auto& v = sixteen(acc, kBlocks * step + j);
-        if (kBias) add_bias(v, bias + kColumns * step + 8 * j, bias_left - kColumns * step - 8 * j);
+        if (kBias) add_bias(v, bias + kLine * step + 8 * j, bias_left - kLine * step - 8 * j);
 #pragma unroll
         for (float& x : v) x = activate<kActivation>(x, activation_alpha_);
         if constexpr (sizeof(Y) == 4) {
@@ -198,7 +241,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint4 words = line(i);
-        if (there[i] && kColumns * step < left) *reinterpret_cast<uint4*>(y[i] + kColumns * step) = words;
+        if (there[i] && kLine * step < left) *reinterpret_cast<uint4*>(y[i] + kLine * step) = words;
       }
     }
   }
@@ -231,7 +274,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   // the columns, two at a time, and a lane four rows. `rows` of the 64 exist.
   template <int kCount>
   __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m, uint32_t rows, uint32_t n) const {
-    constexpr int kColumns = columns_of_step(2 * kCount, 64), kBlocks = kColumns / 8, kSteps = 2 * kCount / kColumns;
+    constexpr int kColumns = kCount < 32 ? 2 * kCount : kCount % 32 == 0 ? 64 : 32, kBlocks = kColumns / 8;
+    constexpr int kSteps = 2 * kCount / kColumns;
     static_assert(2 * kCount % kColumns == 0 && kBlocks % 2 == 0);
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, column = warp * (kColumns / 4) + lane / 16;
     const Row four = row(m + lane % 16 * 4);
@@ -271,7 +315,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 
   // Columns lie evenly, as in NCHW, where eight rows are neighbours.
   template <int kCount>
-  __device__ __forceinline__ void store_columns(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
+  __device__ __forceinline__ void store_even(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
     const uint32_t first = n + threadIdx.x % 4 * 2;
     const int left = int(o_.n_limit) - int(first);
     const int64_t step = o_.y_n.of[3], c_step = kC ? o_.c_n.of[3] : 0;

@@ -18,13 +18,15 @@ int share_of(const SplitSums& s, const Device& d) {
 
 }  // namespace
 
-Parts::Parts(const GemmView& v) : columns(ceil_div(v.n.size, int64_t(8)) * 8) {  // eight: the epilogue's longest stores
-  part_stride = columns * v.m.size * v.batch.size;
+Parts::Parts(const GemmView& v, bool turned) {
+  const int64_t rows = turned ? v.n.size : v.m.size;
+  columns = ceil_div(turned ? v.m.size : v.n.size, int64_t(8)) * 8;  // eight: the epilogue's longest stores
+  part_stride = columns * rows * v.batch.size;
   GemmView parts;
-  parts.m.size = parts.m.digit[3] = v.m.size, parts.n.size = parts.n.digit[3] = columns;
+  parts.m.size = parts.m.digit[3] = rows, parts.n.size = parts.n.digit[3] = columns;
   parts.batch.size = parts.batch.digit[3] = v.batch.size;
-  parts.y_m.of[3] = columns, parts.y_n.of[3] = 1, parts.y_batch.of[3] = columns * v.m.size;
-  output = output_of(parts, DType::float32, 16, false, false);
+  parts.y_m.of[3] = columns, parts.y_n.of[3] = 1, parts.y_batch.of[3] = columns * rows;
+  output = output_of(turned ? transposed(parts) : parts, DType::float32, 16, false, false);
 }
 
 AddParts::AddParts(const GemmTask& t, const GemmOutput& whole, int64_t columns, int64_t splits, const Device& d)

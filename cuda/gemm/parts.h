@@ -8,11 +8,12 @@
 
 namespace minidnn {
 
-// Where the splits of a view's product write, each `part_stride` elements after the one before.
+// Where the splits of a view's product write, each `part_stride` elements after the one before. `turned`: [splits,
+// batch, n, columns], where the rows of y are neighbours.
 struct Parts {
   GemmOutput output;
   int64_t columns = 0, part_stride = 0;
-  explicit Parts(const GemmView&);
+  explicit Parts(const GemmView&, bool turned = false);
   size_t bytes(int64_t splits) const { return size_t(splits * part_stride) * sizeof(float); }
 };
 

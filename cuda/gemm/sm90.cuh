@@ -3,14 +3,16 @@
 // thread issuing; two or three warpgroups multiply them by wgmma with sums in registers and store through GemmEpilogue.
 // Blocks are persistent. kPingPong: each of two warpgroups has tiles of its own, so that one stores while the other
 // multiplies; otherwise they share a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares
-// what it loads of b, each loading its part for all.
+// what it loads of b, each loading its part for all. A cluster of kSplit blocks takes one tile, each a share of its k;
+// in the end each adds up its part of the columns, which the others put into its shared memory.
 //
 // A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where
 // the operand is contiguous along k, else lines of 128 bytes of rows, kK of them one below another for each kK rows.
 // Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align, then the epilogue's.
 //
 // wgmma takes TF32 from shared memory along k only. Where a is contiguous along its rows, the warpgroups read it into
-// registers, in an order that meets no bank twice; where b is, the warps that have nothing to load turn it in place.
+// registers, in an order that meets no bank twice; where b is alone, sm90.cpp exchanges them; where both are, the warps
+// that have nothing to load turn b in place.
 #pragma once
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
@@ -38,12 +40,13 @@ struct Sm90Tile {
   int k_begin, k_end;             // blocks of k, over all taps
 };
 
-template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
+template <int kCluster, int kSplit>
+__device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   Sm90Tile t;
   int matrix = int(p.per_matrix.quotient(uint32_t(index)));
   index -= matrix * int(p.per_matrix.divisor);
   int rest = int(p.splits.quotient(uint32_t(matrix)));
-  t.split = matrix - rest * int(p.splits.divisor), matrix = rest;
+  t.split = kSplit > 1 ? int(cluster_rank()) : matrix - rest * int(p.splits.divisor), matrix = rest;
   t.phase = int(p.batches.quotient(uint32_t(matrix)));
   t.batch = matrix - t.phase * int(p.batches.divisor);
   const int group = int(p.per_group.quotient(uint32_t(index))), first = group * int(p.group_m.divisor);
@@ -51,7 +54,7 @@ template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90
   const Divisor& rows = p.m_tiles - first < int(p.group_m.divisor) ? p.last_group_m : p.group_m;
   t.n = int(rows.quotient(uint32_t(index)));
   t.m = (first + index - t.n * int(rows.divisor)) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
-  if (p.splits.divisor == 1) {
+  if (kSplit == 1 && p.splits.divisor == 1) {
     t.k_begin = 0, t.k_end = p.phases[t.phase].blocks;
   } else {
     t.k_begin = t.split * p.k_each + min_of(t.split, p.k_more);
@@ -174,25 +177,64 @@ __device__ __forceinline__ void sm90_turn(char* chunk) {
         make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
 }
 
-// A warp's 32 rows of a from lines of rows, as wgmma takes them from registers: of each lane four neighbouring rows, at
-// sm90_turned_row(), the halves of two blocks of 64.
-__device__ __forceinline__ uint32_t sm90_turned_row() {
-  const uint32_t group = threadIdx.x % 32 / 4;
-  return (group / 2 + group % 2 * 4) * 4;  // so that eight lanes, of two groups and four k, meet no bank twice
+// A lane's 2 * kBlocks neighbouring rows of a, the halves of kBlocks blocks of 64, begin at this one of its warpgroup's.
+// The lanes that are served at once, of four k and two groups of four rows or four groups of two, meet no bank twice.
+template <int kBlocks> __device__ __forceinline__ uint32_t sm90_turned_row() {
+  const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
+  if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
+  else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
 }
-__device__ __forceinline__ void sm90_turned(const char* chunk, int step, uint32_t (&a)[2][4]) {
-  const uint32_t line = threadIdx.x % 4, column = sm90_turned_row() / 4;
+// Eight k of them from lines of rows, as wgmma takes them from registers.
+template <int kBlocks>
+__device__ __forceinline__ void sm90_turned(const char* lines, int step, uint32_t (&a)[kBlocks][4]) {
+  struct alignas(8 * kBlocks) Rows {
+    uint32_t of[2 * kBlocks];
+  };
+  const uint32_t row = sm90_turned_row<kBlocks>(), line = threadIdx.x % 4;
 #pragma unroll
-  for (uint32_t half = 0; half < 2; ++half) {  // of eight k
+  for (uint32_t half = 0; half < 2; ++half) {
     const uint32_t k = line + 4 * half;
-    const uint4 v = *reinterpret_cast<const uint4*>(chunk + step * 1024 + k * 128 + (column ^ k) * 16);
-    a[0][2 * half] = v.x, a[0][2 * half + 1] = v.y;
-    a[1][2 * half] = v.z, a[1][2 * half + 1] = v.w;
+    const Rows rows = *reinterpret_cast<const Rows*>(lines + row / 32 * 4096 + step * 1024 + k * 128 +
+                                                     (row % 32 / 4 ^ k) * 16 + row % 4 * 4);
+#pragma unroll
+    for (int i = 0; i < 2 * kBlocks; ++i) a[i / 2][2 * half + i % 2] = rows.of[i];
   }
 }
 
-template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, Sm90Source kSourceA,
-          Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
+// Of the sums of kSplit blocks, kThreads threads each, adds this block's share of the columns in the blocks' order and
+// leaves it in the first of `sums`. `memory` is free by now and holds the sums of a block.
+template <int kSplit, int kThreads, int kBlocksM, int kCount>
+__device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* memory) {
+  constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;  // what a thread gets from each block
+  const uint32_t from = cluster_rank() * kQuads * kThreads + threadIdx.x - 128;
+  cluster_sync();  // all blocks have read what was loaded
+#pragma unroll
+  for (int block = 0; block < kSplit; ++block) {
+    const uint32_t to = address_in_block(shared_address(memory) + from * 16, uint32_t(block));
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      const float* v = sums[q / (kShare / 4)] + block * kShare + q % (kShare / 4) * 4;
+      store_to_block(to + q * kThreads * 16, v[0], v[1], v[2], v[3]);
+    }
+  }
+  cluster_sync();
+  const float4* const parts = reinterpret_cast<const float4*>(memory) + (threadIdx.x - 128);
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) {
+    float4 sum = parts[q * kThreads];
+#pragma unroll
+    for (int block = 1; block < kSplit; ++block) {
+      const float4 v = parts[(block * kQuads + q) * kThreads];
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    float* to = sums[q / (kShare / 4)] + q % (kShare / 4) * 4;
+    to[0] = sum.x, to[1] = sum.y, to[2] = sum.z, to[3] = sum.w;
+  }
+}
+
+template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, int kSplit,
+          Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC,
+          GemmStore kStore>
 __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
   constexpr int kK = 128 / sizeof(T), kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
@@ -201,7 +243,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
-  static_assert(kBlocksM * 64 == kRows && (!kTurnA || kBlocksM == 2));
+  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore != GemmStore::columns) && (kCluster == 1 || kSplit == 1));
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
@@ -225,7 +267,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   else __syncthreads();
   asm volatile("griddepcontrol.wait;" ::: "memory");  // what the kernel before writes is there from here on
 
-  const int first = int(blockIdx.x) / kCluster, step = int(gridDim.x) / kCluster;
+  constexpr int kTogether = kCluster * kSplit;
+  const int first = int(blockIdx.x) / kTogether, step = int(gridDim.x) / kTogether;
   int stage = 0;
   uint32_t parity = 0;
   auto next = [&] {
@@ -240,7 +283,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     give_registers<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
     if (threadIdx.x == 0) {
       for (int index = first; index < p.tiles; index += step) {
-        const Sm90Tile t = sm90_tile<kCluster>(p, index);
+        const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
         const Sm90Phase& phase = p.phases[t.phase];
         const LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * kTileM, t.batch);
         const LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * kTileN, t.batch);
@@ -270,7 +313,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     } else if (kTurnB && threadIdx.x >= 32) {
       int chunk = int(threadIdx.x) / 32 - 1;  // each of the three warps takes every third of all
       for (int index = first; index < p.tiles; index += step) {
-        const Sm90Tile t = sm90_tile<kCluster>(p, index);
+        const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
 #pragma unroll 1
         for (int i = t.k_begin; i < t.k_end; ++i, next()) {
           barrier_wait(full + 8 * stage, parity);
@@ -293,7 +336,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     // other has taken all its stages. Named barriers 1 and 2 hand the ring over.
     if (kPingPong && mine == 1) hand_over(1);
     float sums[kBlocksM][kTileN / 2];
-    uint32_t a_values[kTurnA ? 4 : 1][2][4];
+    uint32_t a_values[kTurnA ? 4 : 1][kBlocksM][4];
     auto release = [&](int s) {
       if (threadIdx.x % 32 < kCluster) {
         if constexpr (kCluster > 1) barrier_arrive_at(empty + 8 * s, threadIdx.x % 32);
@@ -305,7 +348,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         skip(p.k_of_tile);
         continue;
       }
-      const Sm90Tile t = sm90_tile<kCluster>(p, index);
+      const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
       if (kPingPong && turn != mine) {
         skip(t.k_end - t.k_begin);
         continue;
@@ -336,8 +379,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           constexpr int kSteps = 4 / kHalves;
           if constexpr (kTurnA)
 #pragma unroll
-            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
-              sm90_turned(stages_there + at_a + warp * (kK * 128), s, a_values[s]);
+            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s) sm90_turned(stages_there + at_a, s, a_values[s]);
 #pragma unroll
           for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
           wgmma_fence();
@@ -362,14 +404,26 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       const uint32_t lines = stages + kStages * kStageBytes + uint32_t(mine * 4 + warp) * kLinesBytes;
       const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.phases[t.phase].part, to,
                                                                         uint32_t(t.batch), lines);
+      constexpr int kSums = kTileN / 2 / kSplit;  // of each block that this thread stores
+      const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows));
+      uint32_t n = uint32_t(t.n * kTileN);
+      if constexpr (kSplit > 1) {
+        sm90_add<kSplit, kPingPong ? 128 : 128 * kWarpgroups>(sums, stages_there);
+        n += cluster_rank() * (kTileN / kSplit);
+      }
+      const uint32_t row = m + (kTurnA ? sm90_turned_row<kBlocksM>() : warp * 16 + lane / 4);
+      if constexpr (kStore == GemmStore::columns) {
+        epilogue.template store_columns<kSums>(sums, row, n);
+      } else {
 #pragma unroll
-      for (int j = 0; j < kBlocksM; ++j) {
-        const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows)), n = uint32_t(t.n * kTileN);
-        const uint32_t row = kTurnA ? m + warp * 32 + sm90_turned_row() + j * 2 : m + j * 64 + warp * 16 + lane / 4;
-        epilogue.store(sums[j], row, row + (kTurnA ? 1 : 8), n);
+        for (int j = 0; j < kBlocksM; ++j)
+          epilogue.store(reinterpret_cast<float(&)[kSums]>(sums[j]), row + j * (kTurnA ? 2 : 64),
+                         row + j * (kTurnA ? 2 : 64) + (kTurnA ? 1 : 8), n);
       }
     }
   }
+  // There is one tile, and who has no sums of it is still waited for.
+  if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) cluster_sync(), cluster_sync();
   if constexpr (kCluster > 1) cluster_sync();  // a block may not end while others arrive at its barriers
 }
 

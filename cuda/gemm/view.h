@@ -104,8 +104,9 @@ struct GemmPart {
   int64_t limit[kDigits]{1, 1, 1, 1};
 };
 
-// How a tile's sums go to y: rows that are lines in memory, by vectors; 16-bit columns, transposed; any strides.
-enum class GemmStore : int64_t { lines, turned, any };
+// How a tile's sums go to y: rows that are lines in memory, by vectors; 16-bit columns, transposed; any strides; float32
+// columns, where a lane's rows are neighbours.
+enum class GemmStore : int64_t { lines, turned, any, columns };
 constexpr int kLinesBytes = 16 * 128;  // of shared memory for each warp that stores lines, or turned ones
 
 // Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are
@@ -121,7 +122,8 @@ struct GemmOutput {
   // Eight columns from a multiple of eight exist or not as one and are neighbours, aligned as a whole (to 16 bytes, in
   // float32).
   int64_t y_vectors = 0, c_vectors = 0;
-  int64_t y_turned = 0;  // 16-bit rows, four by four, are neighbours in y and aligned; columns lie evenly
+  int64_t y_turned = 0;   // 16-bit rows, four by four, are neighbours in y and aligned; columns lie evenly
+  int64_t y_columns = 0;  // so are float32 rows, in c too
 };
 
 // The same product with a and b exchanged: y's rows become its columns.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are no multiples of
-// 16 bytes, and those of large TF32 products that are not contiguous along K, are copied first.
+// 16 bytes are copied first, and b of large TF32 products where neither operand is contiguous along K.
 #include "cuda/gemm/relaid.h"
 #include "cuda/matmul/engines.h"
 
@@ -18,23 +18,27 @@ struct Wgmma final : RelaidEngine<MatmulProblem> {
   Relaid<MatmulProblem> relaid(const MatmulProblem& p) const override {
     Relaid<MatmulProblem> r{p, {}};
     const int last = int(p.y.rank) - 1;
-    auto bring = [&](TensorDesc MatmulProblem::* tensor, const void* MatmulArgs::* data, int k, int other) {
+    auto matrix_of = [&](TensorDesc d) {  // of one batch: how batches lie is the main loop's to judge
+      for (int i = 0; i < last - 1; ++i) d.shape[i] = 1;
+      return d;
+    };
+    auto bring = [&](TensorDesc MatmulProblem::* tensor, const void* MatmulArgs::* data, int k, int other,
+                     bool copied = false) {
       const TensorDesc& d = p.*tensor;
-      const bool tf32 = d.dtype == DType::float32;
-      TensorDesc matrix = d;  // of one batch: how batches lie is the main loop's to judge
-      for (int i = 0; i < last - 1; ++i) matrix.shape[i] = 1;
-      // Turning TF32 in the main loop takes longer than a copy where it meets many rows of the other operand.
-      const bool copied = tf32 && p.y.shape[k] >= 2048;
+      const TensorDesc matrix = matrix_of(d);
       if (in_lines(matrix, k) || (!copied && in_lines(matrix, other))) return;
       std::vector<int> order;
       for (int i = 0; i < last - 1; ++i) order.push_back(i);
-      const int inner = tf32 || d.stride[k] != 1 ? k : other;  // a transpose is the fast copy, but not for TF32
+      const int inner =
+          d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;  // a transpose is the fast copy, but not for TF32
       order.push_back(inner == k ? other : k);
       order.push_back(inner);
       r.copy(tensor, data, in_order(d, order));
     };
     bring(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
-    bring(&MatmulProblem::b, &MatmulArgs::b, last - 1, last);
+    // Turning TF32 in the main loop takes longer than a copy where it meets many rows of the other operand.
+    bring(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
+          p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !in_lines(matrix_of(r.problem.a), last));
     return r;
   }
   GemmArgs product_args(const MatmulProblem&, const MatmulArgs& a) const override { return gemm_args(a); }

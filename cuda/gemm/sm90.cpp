@@ -24,8 +24,8 @@ struct Tile {
 constexpr Tile kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
-    {128, 128, 6, false, 2}, {128, 128, 6, false, 1}, {64, 256, 5, true, 1},   {128, 64, 8, true, 1},
-    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1}, {256, 160, 4, false, 1},
+    {128, 128, 6, false, 2}, {128, 128, 6, false, 1}, {64, 256, 5, true, 1},   {64, 128, 8, true, 1},
+    {128, 64, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1}, {256, 160, 4, false, 1},
 };
 
 constexpr unsigned smem_bytes(const Tile& t) {
@@ -331,6 +331,7 @@ bool by_columns(const GemmTask& t, const Lowering& low) {
 struct Extents {                                              // what estimates need
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is a phase's; k_blocks are averaged
   bool turned_a = false, turned_b = false;
+  bool both_along_rows = false;  // in 16 bits
   int64_t tiles_m(const Tile& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
 
@@ -342,7 +343,8 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
           phases,
           ceil_div(low.all_blocks(), phases),
           task.type == DType::float32 && low.a.along_rows(),
-          task.type == DType::float32 && low.b.along_rows()};
+          task.type == DType::float32 && low.b.along_rows(),
+          task.type != DType::float32 && low.a.along_rows() && low.b.along_rows()};
 }
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows takes registers: those of
@@ -354,36 +356,35 @@ bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
          (t.n != 192 || turned != t.ping_pong);
 }
 
-// Microseconds for one tile shape, fitted to 700 timings of matmuls and ResNet-50's convolutions in bfloat16 on an H100
-// (docs/measured_facts.md): 11 % off in the mean, and what it picks is 1 % slower than the best. Tensor cores do 4096
-// FLOP a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too; a warpgroup alone
-// keeps them less busy than two.
+// Microseconds for one tile shape, fitted to 1800 timings of matmuls and ResNet-50's convolutions in bfloat16 and TF32 on
+// an H100 (docs/measured_facts.md): 8 % off in the mean, and what it picks is 1.3 % slower than the best. Tensor cores do
+// 4096 FLOP a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too.
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, const Split& split) {
-  const double clocks_per_us = 1700, l2_bytes_per_clock = 59;  // of each SM
+  const double clocks_per_us = 1700, l2_bytes_per_clock = 67;  // of each SM
   const double elements = double(t.m) * t.n;
-  const double share = t.ping_pong ? 1.29 : t.m == 192 ? 1.1 : t.m * t.n == 128 * 128 ? 1.06 : 1.03;
-  const double multiply = elements / 32 * share + 31;
+  const double multiply = elements / 32 * (t.m == 192 ? 1.186 : 1.115) + 32;
   const double load = (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock;
-  double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
+  double block = max_of(multiply, load) + 0.067 * min_of(multiply, load);
   // Shared memory, 128 bytes a clock: both are written, a is read once, b by each 64 rows of a, and twice more if turned.
-  if (s.turned_a || s.turned_b) block = max_of(block, 2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64));
-  const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +
-                      (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
-  double end = 91 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
-  // Two barriers, sums to other blocks and back from shared memory.
-  if (split.in_cluster) end += 1500 + elements * 4 / 24;
-  const bool overlap = t.ping_pong && !split.in_cluster;
-  const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
+  if (s.turned_a || s.turned_b) block = max_of(block, 1.087 * (2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64)));
   const int64_t at_once = d.sm_count / (t.cluster * split.cluster());
   const int64_t work = s.tiles_m(t) / t.cluster * ceil_div(s.n, int64_t(t.n)) * s.batch * split.passes();
   const double rounds = double(ceil_div(work, at_once));
-  const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 947) / clocks_per_us;
-  const double memory = task.bytes / (0.856 * d.copy_gb_s * 1e3) + 2.5;
+  if (s.both_along_rows && t.ping_pong && rounds == 1) block *= 1.18;  // one warpgroup has all there is
+  const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +
+                      (t.cluster > 1 ? 1042 : 430);  // blocks wait for each other
+  double end = 92 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.078 : 0.033);
+  // Two barriers, sums to other blocks and back from shared memory.
+  if (split.in_cluster) end += 2480 + elements * 0.295;
+  const bool overlap = t.ping_pong && !split.in_cluster;
+  const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
+  const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 807) / clocks_per_us;
+  const double memory = task.bytes / (0.957 * d.copy_gb_s * 1e3) + 3.3;
   // The two overlap, less so where they are equal.
-  double us = std::pow(std::pow(on_chip, 3.6) + std::pow(memory, 3.6), 1 / 3.6) + 4.5;
+  double us = std::pow(std::pow(on_chip, 3.8) + std::pow(memory, 3.8), 1 / 3.8) + (t.cluster > 1 ? 4.5 : 3.9);
   // The parts of a split k are written and read once, mostly in the L2; and a second launch.
   if (split.passes() > 1)
-    us += 4.1 + double(split.parts) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 3.3e6;
+    us += 6.3 + double(split.parts) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5e6;
   return us;
 }
 
@@ -408,7 +409,9 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
       if (double us = tile_us(task, s, d, t, {parts}); us < best.us) best = {t, {parts}, us};
     all.push_back(best);
     const Split in_cluster{kInCluster, true};
-    if (t.cluster == 1 && kInCluster <= most) all.push_back({t, in_cluster, tile_us(task, s, d, t, in_cluster)});
+    // Of two operands along rows, in 16 bits, it was slower than a second pass each time.
+    if (t.cluster == 1 && kInCluster <= most && !s.both_along_rows)
+      all.push_back({t, in_cluster, tile_us(task, s, d, t, in_cluster)});
   }
   std::ranges::stable_sort(all, {}, &Choice90::us);
   return all;

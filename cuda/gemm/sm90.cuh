@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
-  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore != GemmStore::columns));
+  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore < GemmStore::columns));
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
@@ -377,6 +377,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       const uint32_t row = m + (kTurnA ? sm90_turned_row<kBlocksM>() : warp * 16 + lane / 4);
       if constexpr (kStore == GemmStore::columns) {
         epilogue.store_columns(sums, row, n);
+      } else if constexpr (kStore == GemmStore::phases) {
+        epilogue.store_phases(sums, row, n);
       } else {
 #pragma unroll
         for (int j = 0; j < kBlocksM; ++j)

@@ -6,6 +6,7 @@
 namespace minidnn {
 
 const Engine<ConvProblem>& conv_wgmma();
+const Engine<ConvProblem>& conv_window();
 const Engine<ConvProblem>& conv_wgmma_taps();
 const Engine<ConvProblem>& conv_image();
 const Engine<ConvProblem>& conv_simt();

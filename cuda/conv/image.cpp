@@ -62,7 +62,7 @@ struct Image {
   int64_t beyond = 0;  // what the last positions read past the last stage
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
-           kStages * int64_t(problem.window) * problem.line_bytes + beyond + 128;
+           kStages * int64_t(problem.window) * problem.line_bytes + beyond + 128 + 8 * kLinesBytes;
   }
 };
 

@@ -31,8 +31,9 @@ __global__ void __launch_bounds__(384, 1)
   __shared__ uint64_t barriers[2 * kStages];
   const uint32_t start = (shared_address(shared) + 127) & ~127u, full = shared_address(barriers),
                  empty = full + 8 * kStages;
-  char* const weights_there = shared + (start - shared_address(shared));
-  const uint32_t weights_bytes = uint32_t(p.window * p.chunks * kFilters * 16), stages = start + weights_bytes;
+  const uint32_t weights = start + 8 * kLinesBytes;
+  char* const weights_there = shared + (weights - shared_address(shared));
+  const uint32_t weights_bytes = uint32_t(p.window * p.chunks * kFilters * 16), stages = weights + weights_bytes;
   const uint32_t stage_bytes = uint32_t(p.window * p.line_bytes);
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0), lane = int(threadIdx.x) % 32;
 
@@ -87,7 +88,7 @@ __global__ void __launch_bounds__(384, 1)
       wgmma_pin(sums);
       wgmma_fence();
       const uint32_t beside = p.planes == 1 ? 16 : uint32_t(p.plane_bytes);
-      uint32_t b = start;
+      uint32_t b = weights;
 #pragma unroll 1
       for (int r = 0; r < p.window; ++r) {
         uint32_t a = stages + stage * stage_bytes + uint32_t(r * p.line_bytes + first * 16);
@@ -103,7 +104,8 @@ __global__ void __launch_bounds__(384, 1)
       wgmma_commit();
       wgmma_wait<0>();
       wgmma_pin(sums);
-      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.part, args, 0);
+      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.part, args, 0,
+                                                                        start + (threadIdx.x / 32 - 4) * kLinesBytes);
       const int at = first + warp * 16 + lane / 4;
       auto row = [&](int position) {  // those past the line's end are past all rows
         return position < p.positions ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position) : 0x7fffffffu;

@@ -8,6 +8,7 @@
 #pragma once
 #include "cpp/core/half.h"
 #include "cuda/device/async_copy.cuh"
+#include "cuda/device/matrix.cuh"
 
 namespace minidnn {
 
@@ -32,18 +33,6 @@ __device__ __forceinline__ void wait_for_grid_before() {
 #endif
 }
 
-__device__ __forceinline__ void ldmatrix(uint32_t (&f)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
-               : "r"(address)
-               : "memory");
-}
-__device__ __forceinline__ void ldmatrix_transposed(uint32_t (&f)[4], uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
-               : "r"(address)
-               : "memory");
-}
 __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
   uint32_t v;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a warp's sums to y: activation(alpha * sum + beta * c + bias), for accumulators as mma.sync and wgmma leave
 // them: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. Any strides. Where rows of y are
-// lines in memory, a row's four lanes fill whole sectors of 32 bytes; nothing passes shared memory. Instructions count
-// here: the two warpgroups of sm90.cuh spend as many on a tile's end as on a dozen blocks of k. T is the dtype of the
-// bias, Y of y and c.
+// lines in memory, they are written by whole lines of 128 bytes, by way of a little shared memory of each warp.
+// Instructions count here: the two warpgroups of sm90.cuh spend as many on a tile's end as on a dozen blocks of k. T is
+// the dtype of the bias, Y of y and c.
 #pragma once
+#include "cuda/device/matrix.cuh"
 #include "cuda/gemm/view.h"
 
 namespace minidnn {
@@ -59,35 +60,47 @@ __device__ __forceinline__ uint32_t transposed(uint32_t words) {
   return r;
 }
 
+template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
+  return *static_cast<V*>(__cvta_shared_to_generic(address));
+}
+
 // Without kBias or kC, args.bias or args.c is not looked at; with kC there may still be none.
 template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmStore kStore> class GemmEpilogue {
  public:
-  // `part` stands for o's own.
-  __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, uint32_t batch)
-      : o_(o), part_(part), alpha_(args.alpha), beta_(args.beta), activation_alpha_(args.activation_alpha) {
+  // `part` stands for o's own. `lines`: kLinesBytes of shared memory for this warp, a multiple of 128.
+  __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, uint32_t batch,
+                          uint32_t lines)
+      : o_(o),
+        part_(part),
+        alpha_(args.alpha),
+        beta_(args.beta),
+        activation_alpha_(args.activation_alpha),
+        lines_(lines) {
     const GemmSmallDigits at = digits_of(o.batch, o.batch_divisor, batch);
     y_ = static_cast<Y*>(args.y) + part.y_offset + offset_of(o.y_batch, at);
     c_ = kC && args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
     bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }
 
-  // A lane's two rows, which it shares with the three lanes beside it, and 2 * kCount columns from n, a multiple of 8.
-  // Leaves `acc` in disorder.
+  // A lane's two rows, which it shares with the three lanes beside it, and 2 * kCount columns from n, a multiple of 8: 16
+  // of them, 32 or a multiple of 64. By all lanes of a warp. Leaves `acc` in disorder.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
     if constexpr (kStore == GemmStore::turned) {
       store_turned(acc, first - threadIdx.x % 32 / 4, n);
+    } else if constexpr (kStore == GemmStore::lines) {
+      store_lines(acc, first, second, n);
     } else {
       const Row rows[2] = {row(first), row(second)};
-      if constexpr (kStore == GemmStore::lines) store_lines(acc, rows, n);
-      else if (o_.n.first == kDigits - 1) store_even(acc, rows, n);
+      if (o_.n.first == kDigits - 1) store_even(acc, rows, n);
       else store_elements(acc, rows, n);
     }
   }
 
   // GemmStore::columns: of kBlocks blocks of rows, a lane's are 2 * kBlocks neighbours from m on, one vector of a column
-  // of y. Lanes eight apart fill sectors of 32 bytes or a line of 128. Four columns at a time; c is loaded one step ahead.
-  template <int kBlocks, int kCount>
+  // of y, as the first kSums sums of each block say. Lanes eight apart fill sectors of 32 bytes or a line of 128. Four
+  // columns at a time; c is loaded one step ahead.
+  template <int kSums, int kBlocks, int kCount>
   __device__ __forceinline__ void store_columns(float (&acc)[kBlocks][kCount], uint32_t m, uint32_t n) const {
     const Row side = row(m);
     const uint32_t column = n + threadIdx.x % 4 * 2;
@@ -113,8 +126,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     };
     if (kC && c) load(of_c, 0);
 #pragma unroll
-    for (int g = 0; g < kCount / 8; ++g) {
-      if (kC && c && g + 1 < kCount / 8) load(of_c_next, 16 * (g + 1));
+    for (int g = 0; g < kSums / 8; ++g) {
+      if (kC && c && g + 1 < kSums / 8) load(of_c_next, 16 * (g + 1));
 #pragma unroll
       for (int i = 0; i < 4; y += step[i++ % 2]) {
         Vector v;
@@ -178,52 +191,98 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     return {exists, offset_of(o_.y_m, at), kC ? offset_of(o_.c_m, at) : 0,
             kBias && o_.bias_by_row ? offset_of(o_.bias, at) : 0};
   }
-  // Rows of y are lines in memory. Sixteen columns at a time; c is loaded one step ahead. Addresses are a pointer for
-  // each row and a constant.
+  // Rows of y are lines in memory, and go there by 128 bytes: sixteen rows at a time pass through shared memory, then a
+  // lane has a chunk of 16 bytes of each fourth row. c comes the same way, one step ahead.
   template <int kCount>
-  __device__ __forceinline__ void store_lines(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
-    constexpr int kGroup = kCount % 8 == 0 ? 2 : 1, kGroups = kCount / (4 * kGroup);  // blocks of eight columns
-    constexpr bool kExchange = sizeof(Y) == 2 && kGroup == 2;
-    const uint32_t column = n + threadIdx.x % 4 * 2;
-    // After an exchange the even lane of a pair has four columns of the first block, the odd one of the second.
-    const uint32_t first = column + (kExchange && threadIdx.x & 1 ? 6 : 0);
-    Y* const y[2] = {y_ + (rows[0].y + first), y_ + (rows[1].y + first)};
-    const int left = int(o_.n_limit) - int(first),
-              rows_left[2] = {rows[0].exists ? left : 0, rows[1].exists ? left : 0};
+  __device__ __forceinline__ void store_lines(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
+    constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));  // columns
+    constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
+    static_assert(kCount % 8 == 0);
+    const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
+    // Slot i of the sixteen is a row of lane i % 8 * 4, the first for i < 8. A lane finds one and tells the others.
+    const uint32_t firsts = __shfl_sync(~0u, first, lane % 8 * 4), seconds = __shfl_sync(~0u, second, lane % 8 * 4);
+    const Row mine = row(lane & 8 ? seconds : firsts);
+    const uint32_t exist = __ballot_sync(~0u, mine.exists);
+    const int column = int(n + lane % 8 * kChunk),
+              left = min_of(int(o_.n_limit) - column, 2 * kCount - int(lane % 8 * kChunk));
+    const T* const bias = kBias ? bias_ + (n + lane % 4 * 2) : nullptr;
+    const int bias_left = int(o_.n_limit) - int(n + lane % 4 * 2);
+    Y* y[4];
+    const Y* c[4];
+    bool there[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      y[i] = y_ + (__shfl_sync(~0u, mine.y, 4 * i + of_four) + column);
+      if (kC) c[i] = c_ + (__shfl_sync(~0u, mine.c, 4 * i + of_four) + column);
+      there[i] = exist >> (4 * i + of_four) & 1;
+    }
+    // Chunks of a row change places, so that neither eight rows of a chunk (stmatrix) nor four rows of two (float2) nor
+    // a row of eight meet in a bank: chunk ^ (row % 4 * 2 | row / 4 % 2).
+    auto place = [&](uint32_t slot, uint32_t chunk) {
+      return lines_ + slot * 128 + (chunk ^ (slot % 4 * 2 | slot / 4 % 2)) * 16;
+    };
+    const uint32_t put = sizeof(Y) == 2 ? place(lane % 16, lane / 16) : place(lane / 4, lane % 4 / 2) + lane % 2 * 8;
+    const uint32_t get = place(of_four, lane % 8);
+    auto line = [&](int i) -> uint4& { return shared_at<uint4>((get ^ i % 2 * 16) + i * 512); };
+    auto pair = [&](int block, int r) -> float2& { return shared_at<float2>((put ^ block * 32) + r * 1024); };
+
     if (alpha_ != 1) scale(acc);
-    float c[2][2 * kGroup] = {}, c_next[2][2 * kGroup] = {};
-    if (kC && c_) load_c<kGroup>(c, rows, column);
+    uint4 c_line[4] = {};
+    auto load_c = [&](int step) {
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) {
-      if (kC && c_ && g + 1 < kGroups) load_c<kGroup>(c_next, rows, column + 8 * kGroup * (g + 1));
-      float v[2][2 * kGroup];
+      for (int i = 0; i < 4; ++i)
+        if (c_ && there[i] && kLine * step < left) c_line[i] = *reinterpret_cast<const uint4*>(c[i] + kLine * step);
+    };
+    if (kC) load_c(0);
 #pragma unroll
-      for (int r = 0; r < 2; ++r)
+    for (int step = 0; step < kSteps; ++step) {
+      if (kC) {
 #pragma unroll
-        for (int i = 0; i < 2 * kGroup; ++i) {
-          v[r][i] = acc[4 * (g * kGroup + i / 2) + 2 * r + i % 2];
-          if (kC) v[r][i] += beta_ * c[r][i];
-        }
-      if (kBias) add_bias<kGroup>(v, rows, column + 8 * kGroup * g);
+        for (int i = 0; i < 4; ++i) line(i) = c_line[i];  // where this lane read y before
+        __syncwarp();
+        if (step + 1 < kSteps) load_c(step + 1);
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
+        for (int j = 0; j < kBlocks && kBlocks * step + j < kCount / 4; j += 2) {
+          auto& v = sixteen(acc, kBlocks * step + j);
+          if constexpr (sizeof(Y) == 4) {
 #pragma unroll
-        for (int i = 0; i < 2 * kGroup; ++i) v[r][i] = activate<kActivation>(v[r][i], activation_alpha_);
-        if constexpr (sizeof(Y) == 4) {
+            for (int i = 0; i < 4; ++i) {
+              const float2 two = pair(j + i / 2, i % 2);
+              v[2 * i] += beta_ * two.x, v[2 * i + 1] += beta_ * two.y;
+            }
+          } else {
+            uint32_t words[4];
+            ldmatrix(words, put ^ j * 16);
 #pragma unroll
-          for (int j = 0; j < kGroup; ++j)
-            if (8 * (g * kGroup + j) < rows_left[r])
-              *reinterpret_cast<float2*>(y[r] + 8 * (g * kGroup + j)) = make_float2(v[r][2 * j], v[r][2 * j + 1]);
-        } else if constexpr (kExchange) {
-          const uint2 words = exchange_pair(pack(Y(), v[r][0], v[r][1]), pack(Y(), v[r][2], v[r][3]));
-          if (16 * g < rows_left[r]) *reinterpret_cast<uint2*>(y[r] + 16 * g) = words;
-        } else {
-          if (8 * g < rows_left[r]) *reinterpret_cast<uint32_t*>(y[r] + 8 * g) = pack(Y(), v[r][0], v[r][1]);
+            for (int i = 0; i < 8; ++i) {
+              Y of_c;
+              of_c.bits = uint16_t(words[i / 2] >> i % 2 * 16);
+              v[i] += beta_ * float(of_c);
+            }
+          }
         }
       }
-      if (kC)
+      __syncwarp();
 #pragma unroll
-        for (int i = 0; i < 2 * kGroup; ++i) c[0][i] = c_next[0][i], c[1][i] = c_next[1][i];
+      for (int j = 0; j < kBlocks && kBlocks * step + j < kCount / 4; j += 2) {
+        auto& v = sixteen(acc, kBlocks * step + j);
+        if (kBias) add_bias(v, bias + kLine * step + 8 * j, bias_left - kLine * step - 8 * j);
+#pragma unroll
+        for (float& x : v) x = activate<kActivation>(x, activation_alpha_);
+        if constexpr (sizeof(Y) == 4) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) pair(j + i / 2, i % 2) = make_float2(v[2 * i], v[2 * i + 1]);
+        } else {
+          stmatrix(put ^ j * 16, pack(Y(), v[0], v[1]), pack(Y(), v[2], v[3]), pack(Y(), v[4], v[5]),
+                   pack(Y(), v[6], v[7]));
+        }
+      }
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const uint4 words = line(i);
+        if (there[i] && kLine * step < left) *reinterpret_cast<uint4*>(y[i] + kLine * step) = words;
+      }
     }
   }
 
@@ -233,39 +292,20 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     for (int i = 0; i < kCount; ++i) acc[i] *= alpha_;
   }
 
-  template <int kGroup>
-  __device__ __forceinline__ void load_c(float (&c)[2][2 * kGroup], const Row (&rows)[2], uint32_t column) const {
-    struct alignas(2 * sizeof(Y)) Pair {
-      Y low, high;
-    };
-#pragma unroll
-    for (int j = 0; j < kGroup; ++j)
-#pragma unroll
-      for (int r = 0; r < 2; ++r)
-        if (rows[r].exists && column + 8 * j < o_.n_limit) {
-          const Pair pair = *reinterpret_cast<const Pair*>(c_ + rows[r].c + column + 8 * j);
-          c[r][2 * j] = float(pair.low), c[r][2 * j + 1] = float(pair.high);
-        }
+  // Sixteen columns from a block of eight on.
+  template <int kCount> __device__ __forceinline__ static float (&sixteen(float (&acc)[kCount], int block))[8] {
+    return reinterpret_cast<float(&)[8]>(acc[4 * block]);
   }
 
-  template <int kGroup>
-  __device__ __forceinline__ void add_bias(float (&v)[2][2 * kGroup], const Row (&rows)[2], uint32_t column) const {
-    if (o_.bias_by_row) {
+  // `left`: columns that exist from this lane's first on, of lines in eights.
+  template <int kCount>
+  __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
 #pragma unroll
-      for (int r = 0; r < 2; ++r) {
-        if (!rows[r].exists) continue;
-        const float bias = float(bias_[rows[r].bias]);
-#pragma unroll
-        for (int i = 0; i < 2 * kGroup; ++i) v[r][i] += bias;
-      }
-      return;
-    }
-#pragma unroll
-    for (int i = 0; i < 2 * kGroup; ++i) {
-      const uint32_t at = column + 8 * (i / 2) + i % 2;
-      if (at >= o_.n_limit) continue;
-      const float bias = float(bias_[at * o_.bias.of[3]]);
-      v[0][i] += bias, v[1][i] += bias;
+    for (int i = 0; i < kCount / 2; ++i) {
+      const int at = i / 2 * 8 + i % 2;
+      if ((kStore == GemmStore::lines ? at - i % 2 : at) >= left) continue;
+      const float of_column = float(bias[at]);
+      v[i / 2 * 4 + i % 2] += of_column, v[i / 2 * 4 + 2 + i % 2] += of_column;
     }
   }
 
@@ -274,20 +314,22 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   template <int kCount> __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m,
                                                                      uint32_t n) const {
     const uint32_t lane = threadIdx.x % 32;
-    const Row four = row(m + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4), none[2] = {};
+    const Row four = row(m + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4);
     const int left = four.exists ? int(o_.n_limit) - int(n + lane / 4) : 0;
     const int64_t step = o_.y_n.of[3];
     Y* y = y_ + four.y + (n + lane / 4) * step;
+    const T* const bias = kBias ? bias_ + (n + lane % 4 * 2) : nullptr;
+    const int bias_left = int(o_.n_limit) - int(n + lane % 4 * 2);
     if (alpha_ != 1) scale(acc);
 #pragma unroll
     for (int j = 0; j < kCount / 4; ++j, y += 8 * step) {
-      float v[2][2] = {{acc[4 * j], acc[4 * j + 1]}, {acc[4 * j + 2], acc[4 * j + 3]}};
-      if (kBias) add_bias<1>(v, none, n + 8 * j + lane % 4 * 2);
+      float v[4] = {acc[4 * j], acc[4 * j + 1], acc[4 * j + 2], acc[4 * j + 3]};
+      if (kBias) add_bias(v, bias + 8 * j, bias_left - 8 * j);
       uint32_t words[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r)
-        words[r] = transposed(pack(Y(), activate<kActivation>(v[r][0], activation_alpha_),
-                                   activate<kActivation>(v[r][1], activation_alpha_)));
+        words[r] = transposed(pack(Y(), activate<kActivation>(v[2 * r], activation_alpha_),
+                                   activate<kActivation>(v[2 * r + 1], activation_alpha_)));
       const uint2 pair = exchange_pair(words[0], words[1]);
       if (8 * j < left) *reinterpret_cast<uint2*>(y) = pair;
     }
@@ -349,6 +391,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   const GemmOutput& o_;
   const GemmPart& part_;
   const float alpha_, beta_, activation_alpha_;
+  const uint32_t lines_;
   Y* y_;
   const Y* c_;
   const T* bias_;

@@ -207,20 +207,22 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
     return all;
   };
   const int64_t item = int64_t(itemsize(y)), offset = o.part.y_offset;
-  o.y_vectors =
-      alignment >= min_of(8 * item, int64_t(16)) && neighbours(8, o.n, o.n_limit, o.y_n, o.y_m, o.y_batch, offset);
-  o.y_turned = item == 2 && alignment >= 8 && !has_c && !o.bias_by_row && o.n.first == kDigits - 1 &&
+  const bool aligned = alignment >= min_of(8 * item, int64_t(16));
+  o.y_vectors = aligned && neighbours(8, o.n, o.n_limit, o.y_n, o.y_m, o.y_batch, offset);
+  o.c_vectors = has_c && aligned && neighbours(8, o.n, o.n_limit, o.c_n, o.c_m, o.c_batch, 0);
+  o.bias_along_n = !has_bias || (!o.bias_by_row && o.bias.of[kDigits - 1] == 1);
+  o.y_turned = item == 2 && alignment >= 8 && !has_c && o.bias_along_n && o.n.first == kDigits - 1 &&
                neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset);
   o.y_columns = y == DType::float32 && alignment >= 16 && (!has_bias || o.bias_by_row) &&
                 neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset) &&
                 (!has_c || neighbours(4, o.m, o.part.limit[kDigits - 1], o.c_m, o.c_n, o.c_batch, 0));
-  o.c_pairs = has_c && alignment >= 2 * item && neighbours(2, o.n, o.n_limit, o.c_n, o.c_m, o.c_batch, 0);
   return o;
 }
 
 GemmStore store_of(const GemmOutput& o, bool has_c) {
   if (o.y_turned) return GemmStore::turned;
-  return o.n.first == kDigits - 1 && o.y_vectors && (!has_c || o.c_pairs) ? GemmStore::lines : GemmStore::any;
+  const bool lines = o.n.first == kDigits - 1 && o.y_vectors && (!has_c || o.c_vectors) && o.bias_along_n;
+  return lines ? GemmStore::lines : GemmStore::any;
 }
 
 GemmView gemm_view(const MatmulProblem& p) {

@@ -18,21 +18,39 @@ struct Tile {
   bool ping_pong;
   int cluster;
 };
-// Warpgroups of 64 or 128 rows each, 64 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows
-// or columns are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all.
+// Warpgroups of 64 or 128 rows each, 32 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows
+// or columns are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all; 160
+// columns for 320 channels.
 constexpr Tile kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
     {128, 128, 6, false, 2}, {128, 128, 6, false, 1}, {64, 256, 5, true, 1},   {128, 64, 8, true, 1},
-    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1},
+    {64, 128, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1}, {256, 160, 4, false, 1},
 };
 
-std::string text(const Tile& t, int splits) {
+constexpr unsigned smem_bytes(const Tile& t) {
+  return unsigned(t.stages * (t.m + t.n) * 128 + 1024 + 4 * sm90_warpgroups(t.m) * kLinesBytes);
+}
+static_assert(std::ranges::all_of(kTiles,
+                                  [](const Tile& t) { return smem_bytes(t) + 24 * unsigned(t.stages) <= 232448; }),
+              "with barriers, a block of sm_90 has no more");
+
+// How many parts k has, and whether the blocks of a cluster take and add them, or a second pass does. Clusters of two:
+// of four or eight an H100 holds fewer than fill it, and they took up to twice the time.
+constexpr int kInCluster = 2;
+struct Split {
+  int parts = 1;
+  bool in_cluster = false;
+  int cluster() const { return in_cluster ? parts : 1; }
+  int passes() const { return in_cluster ? 1 : parts; }  // how many parts are written
+};
+
+std::string text(const Tile& t, const Split& split) {
   std::string s = cat("tile=", t.m, "x", t.n);
   if (!t.ping_pong && (t.m * t.n == 128 * 128 || t.n == 192)) s += ";shared";
   if (t.cluster > 1) s += cat(";cluster=", t.cluster);
-  if (splits > 1) s += cat(";split=", splits);
-  return s;
+  if (split.parts > 1) s += cat(";split=", split.parts);
+  return split.in_cluster ? s + ";in_cluster" : s;
 }
 
 // One operand, ready but for its address and the size of its boxes.
@@ -350,7 +368,7 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
 bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
-  return (t.n / t.cluster >= 64 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
+  return (t.n / t.cluster % 64 == 0 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
          (t.n != 192 || turned != t.ping_pong);
 }
 
@@ -358,7 +376,7 @@ bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
 // (docs/measured_facts.md): 11 % off in the mean, and what it picks is 1 % slower than the best. Tensor cores do 4096
 // FLOP a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too; a warpgroup alone
 // keeps them less busy than two.
-double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, int64_t splits) {
+double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, const Split& split) {
   const double clocks_per_us = 1700, l2_bytes_per_clock = 59;  // of each SM
   const double elements = double(t.m) * t.n;
   const double share = t.ping_pong ? 1.29 : t.m == 192 ? 1.1 : t.m * t.n == 128 * 128 ? 1.06 : 1.03;
@@ -367,25 +385,29 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   double block = max_of(multiply, load) + 0.05 * min_of(multiply, load);
   // Shared memory, 128 bytes a clock: both are written, a is read once, b by each 64 rows of a, and twice more if turned.
   if (s.turned_a || s.turned_b) block = max_of(block, 2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64));
-  const double main =
-      double(ceil_div(s.k_blocks, splits)) * block + (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
-  const double end = 91 + elements * (splits > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
-  const double each = t.ping_pong ? max_of(main, (main + end) / 2) : main + end;
-  const int64_t tiles_m = s.tiles_m(t), tiles_n = ceil_div(s.n, int64_t(t.n));
-  const double rounds =
-      double(ceil_div(tiles_m * tiles_n * s.batch * splits, int64_t(d.sm_count / t.cluster * t.cluster)));
-  const double on_chip = (rounds * each + (t.ping_pong ? min_of(main, end) : 0) + 947) / clocks_per_us;
+  const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +
+                      (t.cluster > 1 ? 1280 : 583);  // blocks wait for each other
+  double end = 91 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.146 : 0.056);
+  // Two barriers, sums to other blocks and back from shared memory.
+  if (split.in_cluster) end += 1500 + elements * 4 / 24;
+  const bool overlap = t.ping_pong && !split.in_cluster;
+  const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
+  const int64_t at_once = d.sm_count / (t.cluster * split.cluster());
+  const int64_t work = s.tiles_m(t) / t.cluster * ceil_div(s.n, int64_t(t.n)) * s.batch * split.passes();
+  const double rounds = double(ceil_div(work, at_once));
+  const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 947) / clocks_per_us;
   const double memory = task.bytes / (0.856 * d.copy_gb_s * 1e3) + 2.5;
   // The two overlap, less so where they are equal.
   double us = std::pow(std::pow(on_chip, 3.6) + std::pow(memory, 3.6), 1 / 3.6) + 4.5;
   // The parts of a split k are written and read once, mostly in the L2; and a second launch.
-  if (splits > 1) us += 4.1 + double(splits) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 3.3e6;
+  if (split.passes() > 1)
+    us += 4.1 + double(split.parts) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 3.3e6;
   return us;
 }
 
 struct Choice90 {
   Tile tile;
-  int splits;
+  Split split;
   double us;
 };
 
@@ -399,10 +421,12 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
     const int64_t most = s.phases > 1 || outputs >= int64_t(1) << 31
                              ? 1
                              : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
-    Choice90 best{t, 1, tile_us(task, s, d, t, 1)};
-    for (int64_t splits = 2; splits <= most; ++splits)
-      if (double us = tile_us(task, s, d, t, splits); us < best.us) best = {t, int(splits), us};
+    Choice90 best{t, {}, tile_us(task, s, d, t, {})};
+    for (int parts = 2; parts <= most; ++parts)
+      if (double us = tile_us(task, s, d, t, {parts}); us < best.us) best = {t, {parts}, us};
     all.push_back(best);
+    const Split in_cluster{kInCluster, true};
+    if (t.cluster == 1 && kInCluster <= most) all.push_back({t, in_cluster, tile_us(task, s, d, t, in_cluster)});
   }
   std::ranges::stable_sort(all, {}, &Choice90::us);
   return all;
@@ -426,21 +450,21 @@ struct Ending {
   }
 };
 
-KernelSpec kernel_spec(DType type, DType y, const Tile& t, Sm90Source a, Sm90Source b, int spatial,
+KernelSpec kernel_spec(DType type, DType y, const Tile& t, const Split& split, Sm90Source a, Sm90Source b, int spatial,
                        const Ending& ending) {
   KernelSpec spec{"cuda/gemm/sm90.cu",
                   cat("minidnn::gemm_sm90<", cuda_name(type), ", ", cuda_name(y), ", ", t.m, ", ", t.n, ", ", t.stages,
-                      ", ", t.ping_pong ? "true" : "false", ", ", t.cluster, ", minidnn::Sm90Source::", source_text(a),
-                      ", minidnn::Sm90Source::", source_text(b), ", ", spatial, ", ", ending.text(), ">")};
+                      ", ", t.ping_pong ? "true" : "false", ", ", t.cluster, ", ", split.cluster(),
+                      ", minidnn::Sm90Source::", source_text(a), ", minidnn::Sm90Source::", source_text(b), ", ",
+                      spatial, ", ", ending.text(), ">")};
   spec.min_arch = 90;
   return spec;
 }
-unsigned smem_bytes(const Tile& t) { return unsigned(t.stages * (t.m + t.n) * 128 + 1024); }
 
 struct Plan90 final : GemmPlan {
   DType type;
   Tile tile;
-  int splits, device;
+  int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
   std::vector<Sm90Problem> problems;  // one for each launch, but for the maps
@@ -463,14 +487,14 @@ struct Plan90 final : GemmPlan {
 
   void run(const GemmArgs& args, void* workspace, Stream stream) const override {
     GemmArgs now = args;
-    if (splits > 1) now = {args.a, args.b, nullptr, nullptr, workspace};
+    if (add_parts) now = {args.a, args.b, nullptr, nullptr, workspace};
     cuda::LaunchConfig launch = config;
     launch.stream = stream;
     const TensorMap map_a = map_of(a, exchanged ? args.b : args.a, tile.m),
                     map_b = map_of(b, exchanged ? args.a : args.b, tile.n / tile.cluster);
     for (Sm90Problem problem : problems) {
       problem.map_a = map_a, problem.map_b = map_b;
-      launch.grid = {unsigned(min_of(problem.tiles * tile.cluster, int(config.grid.x)))};
+      launch.grid = {unsigned(min_of(problem.tiles * blocks_of_tile, int(config.grid.x)))};
       cuda::launch(*kernel, launch, problem, now);
     }
     if (add_parts) add_parts->run(args, workspace, stream);
@@ -499,46 +523,48 @@ double sm90_estimate_us(const GemmTask& t, const Device& d) { return choices_of(
 
 std::vector<std::string> sm90_configs(const GemmTask& t, const Device& d) {
   std::vector<std::string> configs;
-  for (const Choice90& c : choices_of(t, d)) configs.push_back(text(c.tile, c.splits));
+  for (const Choice90& c : choices_of(t, d)) configs.push_back(text(c.tile, c.split));
   return configs;
 }
 
 namespace {
 
-std::pair<Tile, int> parsed(const std::string& config) {
-  size_t at = config.find(";split=");
-  int splits = at == std::string::npos ? 1 : std::stoi(config.substr(at + 7));
+std::pair<Tile, Split> parsed(const std::string& config) {
+  const size_t at = config.find(";split=");
+  Split split;
+  if (at != std::string::npos) split = {std::stoi(config.substr(at + 7)), config.ends_with(";in_cluster")};
   for (const Tile& t : kTiles)
-    if (text(t, 1) == config.substr(0, at)) return {t, splits};
+    if (text(t, split) == config) return {t, split};
   throw NotSupported(cat("wgmma: unknown config '", config, "'"));
 }
 
 }  // namespace
 
 size_t sm90_workspace_bytes(const GemmTask& t, const std::string& config) {
-  int splits = parsed(config).second;
-  if (splits == 1) return 0;
+  const int parts = parsed(config).second.passes();
+  if (parts == 1) return 0;
   const Lowering low = lowered(t);
-  return Parts(low.view, store_of(t, low) == GemmStore::columns).bytes(splits);
+  return Parts(low.view, store_of(t, low) == GemmStore::columns).bytes(parts);
 }
 
 std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const std::string& config) {
-  const auto [tile, splits] = parsed(config);
+  const auto [tile, split] = parsed(config);
   const Lowering low = lowered(task);
   const GemmView& v = low.view;
   const GemmStore store = store_of(task, low);
   const bool columns = store == GemmStore::columns;
   auto plan = std::make_unique<Plan90>();
-  plan->type = task.type, plan->tile = tile, plan->splits = splits, plan->device = d.place.index;
+  plan->type = task.type, plan->tile = tile, plan->device = d.place.index;
   plan->exchanged = low.exchanged, plan->a = low.a, plan->b = low.b;
 
   Sm90Problem problem{};
   problem.a = low.a.device, problem.b = low.b.device;
   problem.y = output_of(task, low);
-  if (splits > 1) {
+  const int passes = split.passes();
+  if (passes > 1) {
     const Parts parts(v, columns);
     const GemmOutput turned = output_of(transposed(v), task.y, task.alignment, task.has_c, task.has_bias);
-    plan->add_parts.emplace(task, columns ? turned : problem.y, parts.columns, splits, d);
+    plan->add_parts.emplace(task, columns ? turned : problem.y, parts.columns, passes, d);
     problem.y = parts.output, problem.split_stride = parts.part_stride;
   }
   const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster),
@@ -546,12 +572,12 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   const int64_t group_m = min_of(m_tiles, int64_t(8)), last = m_tiles % group_m;
   problem.m_tiles = int32_t(m_tiles);
   problem.per_matrix = Divisor(m_tiles * n_tiles);
-  problem.splits = Divisor(splits), problem.batches = Divisor(v.batch.size);
+  problem.splits = Divisor(passes), problem.batches = Divisor(v.batch.size);
   problem.per_group = Divisor(group_m * n_tiles), problem.group_m = Divisor(group_m);
   problem.last_group_m = Divisor(last ? last : group_m);
   problem.k_blocks = Divisor(low.k_blocks);
   const int64_t blocks = low.all_blocks();
-  problem.k_each = int32_t(blocks / splits), problem.k_more = int32_t(blocks % splits);
+  problem.k_each = int32_t(blocks / split.parts), problem.k_more = int32_t(blocks % split.parts);
   if (low.phases.size() == 1 && problem.k_more == 0) problem.k_of_tile = problem.k_each;
   for (int j = 0; j < 3; ++j)
     problem.positions[j] = Divisor(low.positions[j]), problem.window[j] = Divisor(low.window[j]);
@@ -560,21 +586,23 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
     const size_t count = std::min(low.phases.size() - first, size_t(kSm90Phases));
     std::copy_n(low.phases.begin() + std::ptrdiff_t(first), count, problem.phases);
     if (low.phases.size() == 1) problem.phases[0].part = problem.y.part;
-    problem.tiles = int32_t(m_tiles * n_tiles * v.batch.size * splits * int64_t(count));
+    problem.tiles = int32_t(m_tiles * n_tiles * v.batch.size * passes * int64_t(count));
     plan->problems.push_back(problem);
   }
 
-  const bool split = splits > 1;
   Ending ending{.store = columns ? GemmStore::columns : GemmStore::lines};  // of parts
-  if (!split) ending = {task.activation, task.has_bias, task.has_c, store};
-  plan->kernel = cuda::load_kernel(
-      kernel_spec(task.type, split ? DType::float32 : task.y, tile, low.a.source, low.b.source, low.spatial, ending),
-      plan->device, int(smem_bytes(tile)));
+  if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, store};
+  plan->kernel = cuda::load_kernel(kernel_spec(task.type, passes > 1 ? DType::float32 : task.y, tile, split,
+                                               low.a.source, low.b.source, low.spatial, ending),
+                                   plan->device, int(smem_bytes(tile)));
   plan->config.block = {unsigned(128 + 128 * sm90_warpgroups(tile.m))};
   plan->config.programmatic = true;
-  plan->config.cluster = {unsigned(tile.cluster)};
+  plan->blocks_of_tile = tile.cluster * split.cluster();
+  plan->config.cluster = {unsigned(plan->blocks_of_tile)};
   plan->config.smem_bytes = smem_bytes(tile);
-  plan->config.grid = {unsigned(d.sm_count / tile.cluster * tile.cluster)};
+  // Blocks that add in a cluster take one tile and end.
+  plan->config.grid = {split.in_cluster ? unsigned(problem.tiles * plan->blocks_of_tile)
+                                        : unsigned(d.sm_count / tile.cluster * tile.cluster)};
   return plan;
 }
 
@@ -586,10 +614,13 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
       const bool tf32 = type == DType::float32;
       auto add = [&](Sm90Source a, Sm90Source b, GemmStore usual = GemmStore::lines) {
         if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows)) return;
-        all.push_back(kernel_spec(type, type, t, a, b, 2, {.store = usual}));
+        all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {.store = usual}));
         if (t.m * t.n == 64 * 64)
           for (GemmStore store : {GemmStore::turned, GemmStore::any})
-            if (!tf32 || store == GemmStore::any) all.push_back(kernel_spec(type, type, t, a, b, 2, {.store = store}));
+            if (!tf32 || store == GemmStore::any)
+              all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {.store = store}));
+        if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong && usual != GemmStore::phases)
+          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, a, b, 2, {.store = usual}));
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);

@@ -3,11 +3,12 @@
 // thread issuing; two or three warpgroups multiply them by wgmma with sums in registers and store through GemmEpilogue.
 // Blocks are persistent. kPingPong: each of two warpgroups has tiles of its own, so that one stores while the other
 // multiplies; otherwise they share a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares
-// what it loads of b, each loading its part for all.
+// what it loads of b, each loading its part for all. A cluster of kSplit blocks takes one tile, each a share of its k;
+// in the end each adds up its part of the columns, which the others put into its shared memory.
 //
 // A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where
 // the operand is contiguous along k, else lines of 128 bytes of rows, kK of them one below another for each kK rows.
-// Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align.
+// Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align, then the epilogue's.
 //
 // wgmma takes TF32 from shared memory along k only. Where a is contiguous along its rows, the warpgroups read it into
 // registers, in an order that meets no bank twice; where b is alone, sm90.cpp exchanges them; where both are, the warps
@@ -39,12 +40,13 @@ struct Sm90Tile {
   int k_begin, k_end;             // blocks of k, over all taps
 };
 
-template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
+template <int kCluster, int kSplit>
+__device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   Sm90Tile t;
   int matrix = int(p.per_matrix.quotient(uint32_t(index)));
   index -= matrix * int(p.per_matrix.divisor);
   int rest = int(p.splits.quotient(uint32_t(matrix)));
-  t.split = matrix - rest * int(p.splits.divisor), matrix = rest;
+  t.split = kSplit > 1 ? int(cluster_rank()) : matrix - rest * int(p.splits.divisor), matrix = rest;
   t.phase = int(p.batches.quotient(uint32_t(matrix)));
   t.batch = matrix - t.phase * int(p.batches.divisor);
   const int group = int(p.per_group.quotient(uint32_t(index))), first = group * int(p.group_m.divisor);
@@ -52,7 +54,7 @@ template <int kCluster> __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90
   const Divisor& rows = p.m_tiles - first < int(p.group_m.divisor) ? p.last_group_m : p.group_m;
   t.n = int(rows.quotient(uint32_t(index)));
   t.m = (first + index - t.n * int(rows.divisor)) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
-  if (p.splits.divisor == 1) {
+  if (kSplit == 1 && p.splits.divisor == 1) {
     t.k_begin = 0, t.k_end = p.phases[t.phase].blocks;
   } else {
     t.k_begin = t.split * p.k_each + min_of(t.split, p.k_more);
@@ -201,8 +203,40 @@ template <int kBlocks> __device__ __forceinline__ void sm90_turned(uint32_t plac
   }
 }
 
-template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, Sm90Source kSourceA,
-          Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
+// Of the sums of kSplit blocks, kThreads threads each, adds this block's share of the columns in the blocks' order and
+// leaves it in the first of `sums`. `memory` is free by now and holds the sums of a block.
+template <int kSplit, int kThreads, int kBlocksM, int kCount>
+__device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* memory) {
+  constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;  // what a thread gets from each block
+  const uint32_t from = cluster_rank() * kQuads * kThreads + threadIdx.x - 128;
+  cluster_sync();  // all blocks have read what was loaded
+#pragma unroll
+  for (int block = 0; block < kSplit; ++block) {
+    const uint32_t to = address_in_block(shared_address(memory) + from * 16, uint32_t(block));
+#pragma unroll
+    for (int q = 0; q < kQuads; ++q) {
+      const float* v = sums[q / (kShare / 4)] + block * kShare + q % (kShare / 4) * 4;
+      store_to_block(to + q * kThreads * 16, v[0], v[1], v[2], v[3]);
+    }
+  }
+  cluster_sync();
+  const float4* const parts = reinterpret_cast<const float4*>(memory) + (threadIdx.x - 128);
+#pragma unroll
+  for (int q = 0; q < kQuads; ++q) {
+    float4 sum = parts[q * kThreads];
+#pragma unroll
+    for (int block = 1; block < kSplit; ++block) {
+      const float4 v = parts[(block * kQuads + q) * kThreads];
+      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+    }
+    float* to = sums[q / (kShare / 4)] + q % (kShare / 4) * 4;
+    to[0] = sum.x, to[1] = sum.y, to[2] = sum.z, to[3] = sum.w;
+  }
+}
+
+template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, int kSplit,
+          Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC,
+          GemmStore kStore>
 __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
   constexpr int kK = 128 / sizeof(T), kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
@@ -211,7 +245,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
-  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore < GemmStore::columns));
+  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore < GemmStore::columns) && (kCluster == 1 || kSplit == 1));
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
@@ -235,7 +269,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   else __syncthreads();
   asm volatile("griddepcontrol.wait;" ::: "memory");  // what the kernel before writes is there from here on
 
-  const int first = int(blockIdx.x) / kCluster, step = int(gridDim.x) / kCluster;
+  constexpr int kTogether = kCluster * kSplit;
+  const int first = int(blockIdx.x) / kTogether, step = int(gridDim.x) / kTogether;
   int stage = 0;
   uint32_t parity = 0;
   auto next = [&] {
@@ -250,7 +285,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     give_registers<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
     if (threadIdx.x == 0) {
       for (int index = first; index < p.tiles; index += step) {
-        const Sm90Tile t = sm90_tile<kCluster>(p, index);
+        const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
         const Sm90Phase& phase = p.phases[t.phase];
         const LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * kTileM, t.batch);
         const LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * kTileN, t.batch);
@@ -280,7 +315,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     } else if (kTurnB && threadIdx.x >= 32) {
       int chunk = int(threadIdx.x) / 32 - 1;  // each of the three warps takes every third of all
       for (int index = first; index < p.tiles; index += step) {
-        const Sm90Tile t = sm90_tile<kCluster>(p, index);
+        const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
 #pragma unroll 1
         for (int i = t.k_begin; i < t.k_end; ++i, next()) {
           barrier_wait(full + 8 * stage, parity);
@@ -317,7 +352,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         skip(p.k_of_tile);
         continue;
       }
-      const Sm90Tile t = sm90_tile<kCluster>(p, index);
+      const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
       if (kPingPong && turn != mine) {
         skip(t.k_end - t.k_begin);
         continue;
@@ -371,21 +406,31 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
       GemmArgs to = args;
       to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
+      const uint32_t lines = stages + kStages * kStageBytes + uint32_t(mine * 4 + warp) * kLinesBytes;
       const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.phases[t.phase].part, to,
-                                                                        uint32_t(t.batch));
-      const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows)), n = uint32_t(t.n * kTileN);
+                                                                        uint32_t(t.batch), lines);
+      constexpr int kSums = kTileN / 2 / kSplit;  // of each block that this thread stores
+      const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows));
+      uint32_t n = uint32_t(t.n * kTileN);
+      if constexpr (kSplit > 1) {
+        sm90_add<kSplit, kPingPong ? 128 : 128 * kWarpgroups>(sums, stages_there);
+        n += cluster_rank() * (kTileN / kSplit);
+      }
       const uint32_t row = m + (kTurnA ? sm90_turned_row<kBlocksM>() : warp * 16 + lane / 4);
       if constexpr (kStore == GemmStore::columns) {
-        epilogue.store_columns(sums, row, n);
+        epilogue.template store_columns<kSums>(sums, row, n);
       } else if constexpr (kStore == GemmStore::phases) {
         epilogue.store_phases(sums, row, n);
       } else {
 #pragma unroll
         for (int j = 0; j < kBlocksM; ++j)
-          epilogue.store(sums[j], row + j * (kTurnA ? 2 : 64), row + j * (kTurnA ? 2 : 64) + (kTurnA ? 1 : 8), n);
+          epilogue.store(reinterpret_cast<float(&)[kSums]>(sums[j]), row + j * (kTurnA ? 2 : 64),
+                         row + j * (kTurnA ? 2 : 64) + (kTurnA ? 1 : 8), n);
       }
     }
   }
+  // There is one tile, and who has no sums of it is still waited for.
+  if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) cluster_sync(), cluster_sync();
   if constexpr (kCluster > 1) cluster_sync();  // a block may not end while others arrive at its barriers
 }
 

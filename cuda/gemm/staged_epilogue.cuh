@@ -69,8 +69,8 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   }
 
   __device__ __forceinline__ void store(Sums& sums) const {
-    // Lines of y are walked by vectors of eight columns that are there or not, those of c by pairs.
-    const bool lines = o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_pairs);
+    // Lines of y and c are walked by vectors of eight columns that are there or not.
+    const bool lines = o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_vectors);
     if (!lines || (activation_ != Activation::identity && activation_ != Activation::relu)) return store_elements(sums);
     if (args_.alpha != 1) sums.each([&](float& v, int, int) { v *= args_.alpha; });
     if (c_) {

@@ -107,6 +107,7 @@ struct GemmPart {
 // How a tile's sums go to y: rows that are lines in memory, by vectors; 16-bit columns, transposed; any strides; float32
 // columns, where a lane's rows are neighbours; the same for phases of backward_data, whose columns lie unevenly.
 enum class GemmStore : int64_t { lines, turned, any, columns, phases };
+constexpr int kLinesBytes = 16 * 128;  // of shared memory for each warp that stores lines
 
 // Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are
 // one.
@@ -116,10 +117,11 @@ struct GemmOutput {
   int64_t n_limit = 0;  // elements of n's last digit that exist; the digit itself may be rounded up
   GemmPart part;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;
-  int64_t bias_by_row = 0;  // whether the bias goes with m
-  // Eight columns from a multiple of eight exist or not as one and are neighbours in y, aligned as a whole; so are two
-  // in c.
-  int64_t y_vectors = 0, c_pairs = 0;
+  int64_t bias_by_row = 0;   // whether the bias goes with m
+  int64_t bias_along_n = 0;  // columns beside each other have neighbours of the bias, or there is none
+  // Eight columns from a multiple of eight exist or not as one and are neighbours, aligned as a whole (to 16 bytes, in
+  // float32).
+  int64_t y_vectors = 0, c_vectors = 0;
   int64_t y_turned = 0;   // 16-bit rows, four by four, are neighbours in y and aligned; columns lie evenly
   int64_t y_columns = 0;  // so are float32 rows, in c too, wherever columns lie
 };

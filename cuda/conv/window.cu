@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows over large images of few channels by tensor cores (sm_90a): a pixel comes to shared memory once and all taps
+// read it there. 64 channels of 16 bits are a row of a 128-byte swizzle, so that the pixels which a tap meets are the
+// same tile begun a row later: the swizzle goes by addresses, and a matrix may begin at any row.
+//
+// Counted for 64 channels and filters, a window of 3 x 3 and a line of 64 positions, for which tensor cores need 1152
+// clocks: an implicit product (cuda/gemm/sm90.cuh) brings 9 x 16 KB from L2, 2500 clocks; here it is 16.5 KB, 280.
+#include "cpp/core/half.h"
+#include "cuda/conv/window.h"
+#include "cuda/device/tma.cuh"
+#include "cuda/device/wgmma.cuh"
+#include "cuda/gemm/epilogue.cuh"
+
+namespace minidnn {
+
+// A ring of slots in shared memory as one of its sides walks it; `empty` barriers follow kWindowSlots `full` ones.
+struct WindowRing {
+  uint32_t slots, pitch, barriers;
+  int count, at = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ uint32_t slot() const { return slots + uint32_t(at) * pitch; }
+  __device__ __forceinline__ uint32_t full() const { return barriers + 8 * uint32_t(at); }
+  __device__ __forceinline__ uint32_t empty() const { return full() + 8 * kWindowSlots; }
+  __device__ __forceinline__ void wait_full() const { barrier_wait(full(), parity); }
+  __device__ __forceinline__ void wait_empty() const { barrier_wait(empty(), parity ^ 1); }
+  __device__ __forceinline__ void next() {
+    if (++at == count) at = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void skip(int slots) {  // fewer than `count`
+    at += slots;
+    if (at >= count) at -= count, parity ^= 1;
+  }
+};
+
+// Rows of 128 bytes in 128-byte swizzle, from any row on; eight are 1 KB. Along rows, matrices of 64 columns lie
+// `columns` bytes apart.
+__device__ __forceinline__ uint64_t window_descriptor(uint32_t address, uint32_t columns) {
+  return uint64_t((address & 0x3ffff) >> 4) | uint64_t(columns >> 4) << 16 | uint64_t(1024 >> 4) << 32 |
+         uint64_t(1) << 62;
+}
+
+// A run of lines below one another.
+struct WindowWalk {
+  int image, segment, line, count;
+
+  // From line `at` on, ending before `last`.
+  __device__ WindowWalk(const WindowLines& w, int at, int last) {
+    const uint32_t column = w.lines.quotient(uint32_t(at));
+    line = at - int(column * w.lines.divisor);
+    count = min_of(int(w.lines.divisor) - line, last - at);
+    image = int(w.segments.quotient(column)), segment = int(column - uint32_t(image) * w.segments.divisor);
+  }
+};
+
+// What goes to y: activation(sum + bias + c). A lane has filters lane / 4 and eight more, two neighbouring positions of
+// each eight. kVectors: filters are neighbours in y and c, in fours that exist or not as one; 16-bit results are transposed,
+// so that a lane has four filters of a position, and four lanes a sector of 32 bytes. c may be y.
+template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, bool kVectors>
+__device__ __forceinline__ void window_store(const WindowProduct& p, const GemmArgs& args, const WindowWalk& walk,
+                                             int line, int filter, float (&sums)[kPositions / 2]) {
+  const int lane = int(threadIdx.x) % 32, row = filter + lane / 4, column = walk.segment * kPositions;
+  float bias[2];
+#pragma unroll
+  for (int r = 0; r < 2; ++r)
+    if (kBias && row + 8 * r < p.rows) bias[r] = float(static_cast<const T*>(args.bias)[(row + 8 * r) * p.bias_stride]);
+  const auto ended = [&](float sum, int r, float residual) {
+    if constexpr (kBias) sum += bias[r];
+    if constexpr (kC) sum += residual;
+    return activate<kActivation>(sum, args.activation_alpha);
+  };
+  const auto at = [&](const WindowProduct::Strides& s, int first_row, int first_column) {
+    return walk.image * s.image + line * s.line + first_column * s.column + first_row * s.row;
+  };
+  if constexpr (kVectors && sizeof(Y) == 2) {
+    const int four = filter + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4, first = column + lane / 4;
+    const int left = four < p.rows ? p.positions - first : 0;
+    Y* y = static_cast<Y*>(args.y) + at(p.y, four, first);
+    const Y* c = kC ? static_cast<const Y*>(args.c) + at(p.c, four, first) : nullptr;
+#pragma unroll
+    for (int j = 0; j < kPositions / 8; ++j, y += 8 * p.y.column) {
+      float v[2][2] = {};
+      if constexpr (kC) {
+        uint2 words = {0, 0};
+        if (8 * j < left) words = *reinterpret_cast<const uint2*>(c + 8 * j * p.c.column);
+        words = exchange_pair(words.x, words.y);
+        const uint32_t turned[2] = {transposed(words.x), transposed(words.y)};
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            Y value;
+            value.bits = uint16_t(turned[r] >> 16 * i);
+            v[r][i] = float(value);
+          }
+      }
+      uint32_t words[2];
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) v[r][i] = ended(sums[4 * j + 2 * r + i], r, kC ? v[r][i] : 0);
+        words[r] = transposed(pack(Y(), v[r][0], v[r][1]));
+      }
+      const uint2 pair = exchange_pair(words[0], words[1]);
+      if (8 * j < left) *reinterpret_cast<uint2*>(y) = pair;
+    }
+  } else {
+    const int first = column + lane % 4 * 2;
+    Y* const y = static_cast<Y*>(args.y) + at(p.y, row, first);
+    const Y* const c = kC ? static_cast<const Y*>(args.c) + at(p.c, row, first) : nullptr;
+#pragma unroll
+    for (int i = 0; i < kPositions / 2; ++i) {  // of a sum: its position, and which of the two filters
+      const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
+      if (row + 8 * r >= p.rows || first + q >= p.positions) continue;
+      y[8 * r * p.y.row + q * p.y.column] = Y(ended(sums[i], r, kC ? float(c[8 * r * p.c.row + q * p.c.column]) : 0));
+    }
+  }
+}
+
+// y of a tile of 64 filters, whose weights stay in shared memory, from up to 64 channels. Filters are the rows of a
+// product and kPositions of a line its columns: 64 rows by 128 columns read 96 bytes a clock of shared memory's 128, by
+// 64 columns all. Three warpgroups take lines in turn; each passes the lines of x that it does not need. kAlongM: the
+// weights' rows are what is summed over, as in backward_data. kSteps: sixteens of channels that there are.
+template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
+          bool kVectors>
+__global__ void __launch_bounds__(512, 1)
+    conv_window(const __grid_constant__ WindowProduct p, const __grid_constant__ GemmArgs args) {
+  constexpr uint32_t kTap = 64 * 128;  // bytes of weights
+  extern __shared__ char shared[];
+  __shared__ uint64_t barriers[2 * kWindowSlots + 1];
+  const uint32_t weights = (shared_address(shared) + 1023) & ~1023u;
+  const int taps = p.window_lines * p.window_columns;
+  WindowRing x{weights + uint32_t(taps) * kTap, uint32_t(p.x_pitch), shared_address(barriers), p.x_slots};
+  const uint32_t weights_full = x.barriers + 16 * kWindowSlots;
+  const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
+  const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
+            last = int(int64_t(p.walk.count) * (blockIdx.x + 1) / gridDim.x);
+  const int reach = (p.window_lines - 1) * p.walk.line_step;  // lines of x beside those of y
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kWindowSlots; ++i)
+      barrier_init(x.barriers + 8 * i, 1), barrier_init(x.barriers + 8 * (kWindowSlots + i), 12);
+    barrier_init(weights_full, 1);
+    barrier_init_fence();
+    prefetch_map(&p.x), prefetch_map(&p.w);
+  }
+  __syncthreads();
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+
+  if (group == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x > 0) return;
+    barrier_expect(weights_full, uint32_t(taps) * kTap);
+    uint32_t to = weights;
+    for (int r = 0; r < p.window_lines; ++r)
+      for (int s = 0; s < p.window_columns; ++s, to += kTap) {
+        const int line = p.backwards ? p.window_lines - 1 - r : r, column = p.backwards ? p.window_columns - 1 - s : s;
+        const int tile = int(blockIdx.y) * 64;
+        load_box(to, &p.w, weights_full, 0, {kAlongM ? tile : 0, column, line, kAlongM ? 0 : tile, 0});
+      }
+    for (int at = first; at < last;) {
+      const WindowWalk walk(p.walk, at, last);
+      const int column = p.walk.first_column + walk.segment * kPositions, line = p.walk.first_line + walk.line;
+#pragma unroll 1
+      for (int i = 0; i < walk.count + reach; ++i, x.next()) {
+        x.wait_empty();
+        barrier_expect(x.full(), uint32_t(p.x_bytes));
+        load_box(x.slot(), &p.x, x.full(), 0, {0, column, line + i, walk.image, 0});
+      }
+      at += walk.count;
+    }
+    asm volatile("griddepcontrol.launch_dependents;");
+    return;
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
+  auto pass = [&](int count) {
+#pragma unroll 1
+    for (int i = 0; i < count; ++i, x.next()) {
+      x.wait_full();
+      if (threadIdx.x % 32 == 0) barrier_arrive(x.empty());
+    }
+  };
+  const uint32_t column_step = uint32_t(p.walk.column_step) * 128 >> 4;
+  const int over = min_of(3, reach + 1);  // lines of x that a warpgroup is done with after its line of y
+  barrier_wait(weights_full, 0);
+  float sums[kPositions / 2];
+  int mine = first + group - 1;  // the next line of this warpgroup
+  for (int at = first; at < last;) {
+    const WindowWalk walk(p.walk, at, last);
+    int passed = 0;
+#pragma unroll 1
+    for (; mine < at + walk.count; mine += 3) {
+      const int line = mine - at;
+      pass(line - passed);
+      passed = line;
+      WindowRing of_tap = x;
+      uint64_t a = window_descriptor(weights, 64 * 128);
+      wgmma_pin(sums);
+      wgmma_fence();
+#pragma unroll 1
+      for (int r = 0; r < p.window_lines; ++r) {
+        of_tap.wait_full();
+        uint64_t b = window_descriptor(of_tap.slot(), 64 * 128);
+#pragma unroll 1
+        for (int s = 0; s < p.window_columns; ++s, a += kTap >> 4, b += column_step)
+#pragma unroll
+          for (int k = 0; k < kSteps; ++k)  // sixteen channels
+            Wgmma<T, kPositions>::template run<kAlongM, false>(sums, a + k * (kAlongM ? 2048 >> 4 : 32 >> 4),
+                                                               b + k * (32 >> 4), r > 0 || s > 0 || k > 0);
+        of_tap.skip(p.walk.line_step);
+      }
+      wgmma_commit();
+      wgmma_wait<0>();
+      wgmma_pin(sums);
+      pass(over);
+      passed += over;
+      window_store<T, Y, kPositions, kActivation, kBias, kC, kVectors>(
+          p, args, walk, walk.line + line, int(blockIdx.y) * 64 + int(threadIdx.x) / 32 % 4 * 16, sums);
+    }
+    pass(walk.count + reach - passed);
+    at += walk.count;
+  }
+}
+
+// dw of a tile of 64 filters and 64 channels. Three warpgroups have a line of the window each, and its columns side by
+// side in one product: 64 channels each, of matrices that begin a pixel later. k is positions, so that both operands lie
+// along their rows. Every block writes its sums, a part of dw; parts are added in their order (cuda/gemm/split_k.cu).
+// Infinities in x that stand beside the last position of a line make NaN, since dy is zero there.
+template <class T, int kColumns>
+__global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_constant__ WindowFilter p, float* parts) {
+  extern __shared__ char shared[];
+  __shared__ uint64_t barriers[4 * kWindowSlots];
+  const uint32_t start = (shared_address(shared) + 1023) & ~1023u;
+  WindowRing x{start, uint32_t(p.x_pitch), shared_address(barriers), p.x_slots};
+  WindowRing dy{start + uint32_t(p.x_slots * p.x_pitch), 64 * 128, x.barriers + 16 * kWindowSlots, p.dy_slots};
+
+  uint32_t job = blockIdx.y;
+  const int channel = p.channel_tiles.digit(job) * 64, first_column = p.column_groups.digit(job) * kColumns;
+  const int first_line = p.line_groups.digit(job) * p.lines_each, filter = int(job) * 64;
+  const int lines = min_of(p.lines_each, p.window_lines - first_line);
+  const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
+  const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
+            last = int(int64_t(p.walk.count) * (blockIdx.x + 1) / gridDim.x);
+  const int reach = (lines - 1) * p.walk.line_step;  // lines of x beside those of dy
+
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kWindowSlots; ++i) {
+      barrier_init(x.barriers + 8 * i, 1), barrier_init(x.barriers + 8 * (kWindowSlots + i), 4 * lines);
+      barrier_init(dy.barriers + 8 * i, 1), barrier_init(dy.barriers + 8 * (kWindowSlots + i), 4 * lines);
+    }
+    barrier_init_fence();
+    prefetch_map(&p.x), prefetch_map(&p.dy);
+  }
+  __syncthreads();
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+
+  if (group == 0) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    if (threadIdx.x > 0) return;
+    for (int at = first; at < last;) {
+      const WindowWalk walk(p.walk, at, last);
+      const int x_line = p.walk.first_line + first_line * p.walk.line_step + walk.line;
+      const int x_column = p.walk.first_column + first_column * p.walk.column_step + walk.segment * 64;
+#pragma unroll 1
+      for (int i = 0; i < walk.count + reach; ++i) {
+        x.wait_empty();
+        barrier_expect(x.full(), uint32_t(p.x_bytes));
+        load_box(x.slot(), &p.x, x.full(), 0, {channel, x_column, x_line + i, walk.image, 0});
+        x.next();
+        if (i < reach) continue;
+        dy.wait_empty();
+        barrier_expect(dy.full(), 64 * 128);
+        load_box(dy.slot(), &p.dy, dy.full(), 0, {filter, walk.segment * 64, walk.line + i - reach, walk.image, 0});
+        dy.next();
+      }
+      at += walk.count;
+    }
+    asm volatile("griddepcontrol.launch_dependents;");
+    return;
+  }
+  const int mine = group - 1;  // line of the window
+  if (mine >= lines) return;
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
+  const int lane = int(threadIdx.x) % 32;
+  auto release = [&](uint32_t barrier) {
+    if (lane == 0) barrier_arrive(barrier);
+  };
+  auto skip = [&](int count) {  // lines of x that another line of the window meets
+#pragma unroll 1
+    for (int i = 0; i < count; ++i, x.next()) {
+      x.wait_full();
+      release(x.empty());
+    }
+  };
+  const uint32_t columns = uint32_t(p.walk.column_step) * 128;
+  float sums[kColumns * 32];
+  bool any = false;
+  for (int at = first; at < last;) {
+    const WindowWalk walk(p.walk, at, last);
+    skip(mine * p.walk.line_step);
+    uint32_t x_before = 0, dy_before = 0;
+#pragma unroll 1
+    for (int i = 0; i < walk.count; ++i) {
+      x.wait_full();
+      dy.wait_full();
+      const uint64_t a = window_descriptor(dy.slot(), 64 * 128), b = window_descriptor(x.slot(), columns);
+      wgmma_pin(sums);
+      wgmma_fence();
+#pragma unroll
+      for (int s = 0; s < 4; ++s)  // sixteen positions
+        Wgmma<T, kColumns * 64>::template run<true, true>(sums, a + s * (2048 >> 4), b + s * (2048 >> 4), any || s > 0);
+      wgmma_commit();
+      any = true;
+      if (i > 0) {
+        wgmma_wait<1>();
+        release(x_before), release(dy_before);
+      }
+      x_before = x.empty(), dy_before = dy.empty();
+      x.next(), dy.next();
+    }
+    wgmma_wait<0>();
+    release(x_before), release(dy_before);
+    skip(reach - mine * p.walk.line_step);
+    at += walk.count;
+  }
+  wgmma_pin(sums);
+
+  const int row = filter + int(threadIdx.x) / 32 % 4 * 16 + lane / 4, taps = p.window_lines * p.window_columns;
+  float* const part = parts + blockIdx.x * p.part_stride +
+                      (int64_t(row) * taps + (first_line + mine) * p.window_columns + first_column) * p.channels;
+#pragma unroll
+  for (int j = 0; j < kColumns * 8; ++j) {
+    const int c = channel + j % 8 * 8 + lane % 4 * 2;
+    if (first_column + j / 8 >= p.window_columns || c >= p.channels) continue;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      if (row + 8 * half < p.filters)
+        *reinterpret_cast<float2*>(part + (int64_t(8 * half) * taps + j / 8) * p.channels + c) =
+            make_float2(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
+  }
+}
+
+}  // namespace minidnn

@@ -29,14 +29,10 @@ struct Wgmma final : RelaidEngine<ConvProblem> {
     auto along = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data, int outer, int inner) {
       if (!in_lines(p.*tensor, inner)) r.copy(tensor, data, in_order(p.*tensor, order_of(p.*tensor, outer, inner)));
     };
-    // Of TF32, backward_data sums over filters: the main loop reads channels side by side into registers, but turns them
-    // in shared memory where there is a stride or dx has none side by side. That is free where memory is what a layer
-    // waits for, some 90 FLOP for each byte of dy and dx; elsewhere filters are copied.
-    const double filters = double(p.w.shape[0]), channels = double(p.w.shape[1]);
-    const double flop_of_byte = double(p.w.numel()) / 2 / (filters + channels);
-    const bool strided = std::ranges::any_of(p.spatial.stride, [](int64_t s) { return s != 1; });
+    // backward_data sums over filters, which wgmma needs side by side in TF32, or channels to read into registers: those
+    // fit a dx whose channels are side by side.
     const bool by_filter = p.direction == ConvDirection::backward_data && operand_dtype(p) == DType::float32 &&
-                           (strided || p.x.stride[1] != 1) && flop_of_byte > 90;
+                           p.x.shape[1] > 1 && p.x.stride[1] != 1;
     if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);
     if (p.direction != ConvDirection::forward) along(&ConvProblem::y, &ConvArgs::dy, 0, 1);
     if (p.direction != ConvDirection::backward_filter) along(&ConvProblem::w, &ConvArgs::w, by_filter, !by_filter);

@@ -128,6 +128,35 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
+  // GemmStore::phases: the same for columns that lie unevenly: each lane finds out where some are, for all.
+  template <int kBlocks, int kCount>
+  __device__ __forceinline__ void store_phases(const float (&acc)[kBlocks][kCount], uint32_t m, uint32_t n) const {
+    static_assert(!kBias && !kC, "backward_data has neither");
+    const uint32_t lane = threadIdx.x % 32;
+    int place[kCount / 16];
+#pragma unroll
+    for (int i = 0; i < kCount / 16; ++i) {
+      const GemmSmallDigits at = digits_of(o_.n, o_.n_divisor, n + 32 * i + lane);
+      bool exists = true;
+#pragma unroll
+      for (int d = 0; d < kDigits; ++d) exists = exists && at.at[d] < part_.limit[d];
+      place[i] = exists ? int(offset_of(o_.y_n, at)) : -1;
+    }
+    struct alignas(8 * kBlocks) Vector {
+      float row[2 * kBlocks];
+    };
+    const bool exists = m < o_.m.size;
+#pragma unroll
+    for (int j = 0; j < kCount / 2; ++j) {
+      const int to = __shfl_sync(0xffffffff, place[j / 8], j / 2 % 4 * 8 + lane % 4 * 2 + j % 2);
+      Vector v;
+#pragma unroll
+      for (int r = 0; r < 2 * kBlocks; ++r)
+        v.row[r] = activate<kActivation>(alpha_ * acc[r / 2][j / 2 * 4 + r % 2 * 2 + j % 2], activation_alpha_);
+      if (exists && to >= 0) *reinterpret_cast<Vector*>(y_ + m + to) = v;
+    }
+  }
+
  private:
   struct Row {
     bool exists;

@@ -213,7 +213,7 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   o.bias_along_n = !has_bias || (!o.bias_by_row && o.bias.of[kDigits - 1] == 1);
   o.y_turned = item == 2 && alignment >= 8 && !has_c && o.bias_along_n && o.n.first == kDigits - 1 &&
                neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset);
-  o.y_columns = y == DType::float32 && alignment >= 16 && (!has_bias || o.bias_by_row) && o.n.first == kDigits - 1 &&
+  o.y_columns = y == DType::float32 && alignment >= 16 && (!has_bias || o.bias_by_row) &&
                 neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset) &&
                 (!has_c || neighbours(4, o.m, o.part.limit[kDigits - 1], o.c_m, o.c_n, o.c_batch, 0));
   return o;

@@ -225,12 +225,15 @@ Lowering lowered_as_it_is(const GemmTask& task) {
   GemmView& v = low.view = task.views.front();
   const int64_t k_of_block = 128 / int64_t(itemsize(task.type));
   const bool many = task.views.size() > 1;
-  if (many)
+  GemmIndex GemmView::* const walked = v.b.window.on && v.b.window.row_digit ? &GemmView::n : &GemmView::m;
+  if (many) {
+    GemmIndex& all = v.*walked;
     for (const GemmView& phase : task.views)
-      for (int j = 1; j < kDigits; ++j) v.m.digit[j] = max_of(v.m.digit[j], phase.m.digit[j]);
-  if (many) v.m.size = v.m.digit[0] * v.m.digit[1] * v.m.digit[2] * v.m.digit[3], v.m.first = 0;
+      for (int j = 1; j < kDigits; ++j) all.digit[j] = max_of(all.digit[j], (phase.*walked).digit[j]);
+    all.size = all.digit[0] * all.digit[1] * all.digit[2] * all.digit[3], all.first = 0;
+  }
   const bool a_moves = v.a.window.on && (many || !window_is_idle(v.a, v.m, v.k));
-  const bool b_moves = v.b.window.on && !window_is_idle(v.b, v.n, v.k);
+  const bool b_moves = v.b.window.on && (many || !window_is_idle(v.b, v.n, v.k));
   const GemmOperand* moving = a_moves ? &v.a : b_moves ? &v.b : nullptr;
   const bool taps_in_k = moving && moving->window.row_digit;  // else k is pixels, or plain
 
@@ -247,7 +250,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
   low.k_blocks = ceil_div(k, k_of_block);
 
   int64_t lower[3]{};  // of the window's coordinates, over all taps and phases
-  const GemmIndex& positions = taps_in_k ? a_moves ? v.m : v.n : v.k;
+  const GemmIndex& positions = taps_in_k ? v.*walked : v.k;
   if (moving) {
     const GemmWindow& first = moving->window;
     bool flat = first.size[0] == 1 && positions.digit[1] == 1 && v.taps.window[0] == 1;
@@ -284,7 +287,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
   for (const GemmView& phase : task.views) {
     Sm90Phase& to = low.phases.emplace_back();
     to.part.y_offset = phase.y_offset;
-    std::ranges::copy(phase.m.digit, to.part.limit);
+    std::ranges::copy((phase.*walked).digit, to.part.limit);
     for (int j = 0; j < 3; ++j) {
       to.taps[j] = taps_in_k ? int32_t(phase.taps.count[j]) : 1;
       if (!moving || phase.taps.count[j] == 0) continue;
@@ -305,27 +308,42 @@ Lowering lowered_as_it_is(const GemmTask& task) {
   return low;
 }
 
+GemmOutput output_of(const GemmTask& t, const Lowering& low) {
+  GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
+  if (low.phases.size() > 1) {  // not joined: phases limit each digit
+    if (low.exchanged) y.n = low.view.n, y.y_n = low.view.y_n;
+    else y.m = low.view.m, y.y_m = low.view.y_m, y.y_turned = 0;
+    divide(y);
+  }
+  return y;
+}
+
+// How sums go to y: by columns where lanes have neighbouring rows of an a in registers.
+GemmStore store_of(const GemmTask& t, const Lowering& low) {
+  const GemmOutput y = output_of(t, low);
+  if (t.type == DType::float32 && low.a.along_rows() && low.n_limit == 0 && y.y_columns) {
+    const bool even = y.n.first == kDigits - 1;
+    if (low.phases.size() == 1 && even) return GemmStore::columns;
+    bool fits = low.phases.size() > 1 && low.exchanged;
+    for (const Sm90Phase& p : low.phases) fits = fits && p.part.y_offset % 4 == 0;
+    int64_t reach = 0;  // of columns, in 32 bits
+    for (int j = 0; j < kDigits; ++j) fits = fits && y.y_n.of[j] >= 0, reach += (y.n.digit[j] - 1) * y.y_n.of[j];
+    if (fits && reach < int64_t(1) << 31) return GemmStore::phases;
+  }
+  return store_of(y, t.has_c);
+}
+
 // TF32 that is contiguous along its rows is read into registers, as a, or turned on the way, as b: b alone becomes a,
 // where columns of y are neighbours, since the sums of a's rows then are a lane's.
 Lowering lowered(const GemmTask& task) {
   const Lowering low = lowered_as_it_is(task);
-  if (task.type != DType::float32 || task.views.size() > 1 || low.a.along_rows() || !low.b.along_rows() ||
-      low.view.y_n.of[kDigits - 1] != 1)
+  if (task.type != DType::float32 || low.a.along_rows() || !low.b.along_rows() || low.view.y_n.of[kDigits - 1] != 1)
     return low;
   GemmTask other = task;
-  other.views.front() = transposed(task.views.front());
+  for (GemmView& view : other.views) view = transposed(view);
   Lowering exchanged = lowered_as_it_is(other);
   exchanged.exchanged = true;
-  return exchanged;
-}
-
-GemmOutput output_of(const GemmTask& t, const Lowering& low) {
-  return output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
-}
-
-// Whether sums go to y by columns: lanes have neighbouring rows of an a in registers.
-bool by_columns(const GemmTask& t, const Lowering& low) {
-  return t.type == DType::float32 && low.a.along_rows() && low.n_limit == 0 && output_of(t, low).y_columns;
+  return task.views.size() == 1 || store_of(other, exchanged) == GemmStore::phases ? exchanged : low;
 }
 
 struct Extents {                                              // what estimates need
@@ -429,7 +447,7 @@ struct Ending {
   GemmStore store = GemmStore::lines;
 
   std::string text() const {
-    constexpr const char* stores[] = {"lines", "turned", "any", "columns"};
+    constexpr const char* stores[] = {"lines", "turned", "any", "columns", "phases"};
     return cat("minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
                ", minidnn::GemmStore::", stores[int(store)]);
   }
@@ -529,14 +547,15 @@ size_t sm90_workspace_bytes(const GemmTask& t, const std::string& config) {
   const int parts = parsed(config).second.passes();
   if (parts == 1) return 0;
   const Lowering low = lowered(t);
-  return Parts(low.view, by_columns(t, low)).bytes(parts);
+  return Parts(low.view, store_of(t, low) == GemmStore::columns).bytes(parts);
 }
 
 std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const std::string& config) {
   const auto [tile, split] = parsed(config);
   const Lowering low = lowered(task);
   const GemmView& v = low.view;
-  const bool columns = by_columns(task, low);
+  const GemmStore store = store_of(task, low);
+  const bool columns = store == GemmStore::columns;
   auto plan = std::make_unique<Plan90>();
   plan->type = task.type, plan->tile = tile, plan->device = d.place.index;
   plan->exchanged = low.exchanged, plan->a = low.a, plan->b = low.b;
@@ -544,10 +563,6 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   Sm90Problem problem{};
   problem.a = low.a.device, problem.b = low.b.device;
   problem.y = output_of(task, low);
-  if (low.phases.size() > 1) {  // not joined: phases limit each digit
-    problem.y.m = v.m, problem.y.y_m = v.y_m, problem.y.y_turned = 0;
-    divide(problem.y);
-  }
   const int passes = split.passes();
   if (passes > 1) {
     const Parts parts(v, columns);
@@ -578,9 +593,8 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
     plan->problems.push_back(problem);
   }
 
-  Ending ending;  // of parts
-  if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, store_of(problem.y, task.has_c)};
-  if (columns) ending.store = GemmStore::columns;
+  Ending ending{.store = columns ? GemmStore::columns : GemmStore::lines};  // of parts
+  if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, store};
   plan->kernel = cuda::load_kernel(kernel_spec(task.type, passes > 1 ? DType::float32 : task.y, tile, split,
                                                low.a.source, low.b.source, low.spatial, ending),
                                    plan->device, int(smem_bytes(tile)));
@@ -600,26 +614,26 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
   std::vector<KernelSpec> all;
   for (DType type : {DType::float16, DType::bfloat16, DType::float32})
     for (const Tile& t : kTiles) {
-      auto add = [&](Sm90Source a, Sm90Source b) {
+      const bool tf32 = type == DType::float32;
+      auto add = [&](Sm90Source a, Sm90Source b, GemmStore usual = GemmStore::lines) {
         if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows)) return;
-        const bool columns = type == DType::float32 && a == tile_along_rows && b != pixels_along_rows;
-        const Ending ending{.store = columns ? GemmStore::columns : GemmStore::lines};
-        all.push_back(kernel_spec(type, type, t, {}, a, b, 2, ending));
+        all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {.store = usual}));
         if (t.m * t.n == 64 * 64)
           for (GemmStore store : {GemmStore::turned, GemmStore::any})
-            if (type != DType::float32 || store == GemmStore::any)
+            if (!tf32 || store == GemmStore::any)
               all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {.store = store}));
-        if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong)
-          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, a, b, 2, ending));
+        if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong && usual != GemmStore::phases)
+          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, a, b, 2, {.store = usual}));
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);
-        add(pixels_along_k, tile_along_rows);
         add(tile_along_rows, pixels_along_rows);
-        if (type == DType::float32) add(tile_along_rows, pixels_along_k);
+        if (!tf32) add(pixels_along_k, tile_along_rows);
+        else
+          for (GemmStore store : {GemmStore::columns, GemmStore::phases}) add(tile_along_rows, pixels_along_k, store);
       } else {
         add(tile_along_k, tile_along_k);
-        if (type == DType::float32) add(tile_along_rows, tile_along_k);
+        if (tf32) add(tile_along_rows, tile_along_k, GemmStore::columns);
         else add(tile_along_k, tile_along_rows);
       }
     }

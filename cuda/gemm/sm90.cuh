@@ -184,20 +184,22 @@ template <int kBlocks> __device__ __forceinline__ uint32_t sm90_turned_row() {
   if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
   else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
 }
-// Eight k of them from lines of rows, as wgmma takes them from registers.
-template <int kBlocks>
-__device__ __forceinline__ void sm90_turned(const char* lines, int step, uint32_t (&a)[kBlocks][4]) {
-  struct alignas(8 * kBlocks) Rows {
-    uint32_t of[2 * kBlocks];
-  };
-  const uint32_t row = sm90_turned_row<kBlocks>(), line = threadIdx.x % 4;
+// Where they begin in lines of 128 bytes of rows, 32 lines (k) for each 32 rows, swizzled: of the lane's first k.
+template <int kBlocks> __device__ __forceinline__ uint32_t sm90_turned_place() {
+  const uint32_t row = sm90_turned_row<kBlocks>(), k = threadIdx.x % 4;
+  return row / 32 * 4096 + k * 128 + (row % 32 / 4 ^ k) * 16 + row % 4 * 4;
+}
+// Eight k of them as wgmma takes them from registers. Read by address, since the compiler computes pointers anew.
+template <int kBlocks> __device__ __forceinline__ void sm90_turned(uint32_t place, int step,
+                                                                   uint32_t (&a)[kBlocks][4]) {
 #pragma unroll
-  for (uint32_t half = 0; half < 2; ++half) {
-    const uint32_t k = line + 4 * half;
-    const Rows rows = *reinterpret_cast<const Rows*>(lines + row / 32 * 4096 + step * 1024 + k * 128 +
-                                                     (row % 32 / 4 ^ k) * 16 + row % 4 * 4);
-#pragma unroll
-    for (int i = 0; i < 2 * kBlocks; ++i) a[i / 2][2 * half + i % 2] = rows.of[i];
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t from = (half ? (place ^ 64) + 4 * 128 : place) + uint32_t(step) * 8 * 128;
+    if constexpr (kBlocks == 2)
+      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(a[0][2 * half]), "=r"(a[0][2 * half + 1]), "=r"(a[1][2 * half]), "=r"(a[1][2 * half + 1])
+                   : "r"(from));
+    else asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a[0][2 * half]), "=r"(a[0][2 * half + 1]) : "r"(from));
   }
 }
 
@@ -243,7 +245,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
-  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore != GemmStore::columns) && (kCluster == 1 || kSplit == 1));
+  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore < GemmStore::columns) && (kCluster == 1 || kSplit == 1));
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
@@ -336,6 +338,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     // other has taken all its stages. Named barriers 1 and 2 hand the ring over.
     if (kPingPong && mine == 1) hand_over(1);
     float sums[kBlocksM][kTileN / 2];
+    uint32_t place = kTurnA ? stages + (kPingPong ? 0 : mine * kRows * 128) + sm90_turned_place<kBlocksM>() : 0;
+    asm volatile("" : "+r"(place));  // kept, not computed anew for each block of k
     uint32_t a_values[kTurnA ? 4 : 1][kBlocksM][4];
     auto release = [&](int s) {
       if (threadIdx.x % 32 < kCluster) {
@@ -379,7 +383,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           constexpr int kSteps = 4 / kHalves;
           if constexpr (kTurnA)
 #pragma unroll
-            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s) sm90_turned(stages_there + at_a, s, a_values[s]);
+            for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
+              sm90_turned(place + stage * kStageBytes, s, a_values[s]);
 #pragma unroll
           for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
           wgmma_fence();
@@ -414,6 +419,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       const uint32_t row = m + (kTurnA ? sm90_turned_row<kBlocksM>() : warp * 16 + lane / 4);
       if constexpr (kStore == GemmStore::columns) {
         epilogue.template store_columns<kSums>(sums, row, n);
+      } else if constexpr (kStore == GemmStore::phases) {
+        epilogue.store_phases(sums, row, n);
       } else {
 #pragma unroll
         for (int j = 0; j < kBlocksM; ++j)

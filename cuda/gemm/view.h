@@ -98,15 +98,15 @@ MINIDNN_HD bool inside(const GemmWindow& w, const GemmDigits& row, const GemmDig
 }
 
 // What one view writes: where it begins in y, and how many of each of m's digits exist, where the digits are rounded
-// up.
+// up; for GemmStore::phases, of n's.
 struct GemmPart {
   int64_t y_offset = 0;
   int64_t limit[kDigits]{1, 1, 1, 1};
 };
 
 // How a tile's sums go to y: rows that are lines in memory, by vectors; 16-bit columns, transposed; any strides; float32
-// columns, where a lane's rows are neighbours.
-enum class GemmStore : int64_t { lines, turned, any, columns };
+// columns, where a lane's rows are neighbours; the same for phases of backward_data, whose columns lie unevenly.
+enum class GemmStore : int64_t { lines, turned, any, columns, phases };
 constexpr int kLinesBytes = 16 * 128;  // of shared memory for each warp that stores lines, or turned ones
 
 // Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are
@@ -123,7 +123,7 @@ struct GemmOutput {
   // float32).
   int64_t y_vectors = 0, c_vectors = 0;
   int64_t y_turned = 0;   // 16-bit rows, four by four, are neighbours in y and aligned; columns lie evenly
-  int64_t y_columns = 0;  // so are float32 rows, in c too
+  int64_t y_columns = 0;  // so are float32 rows, in c too, wherever columns lie
 };
 
 // The same product with a and b exchanged: y's rows become its columns.

@@ -136,6 +136,8 @@ struct FilterLaunch {
   int64_t columns = 1;  // of the window in a product
   int64_t box = 0;      // pixels of x that a line of 64 positions meets
   int64_t jobs = 1, blocks = 1, smem_bytes = 0;
+  int64_t cluster = 1;  // blocks that add up before they write
+  int64_t parts() const { return blocks / cluster; }
   std::string why;
 };
 
@@ -182,12 +184,15 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.x_slots = int32_t(least_x + more), p.dy_slots = int32_t(least_dy + more);
   l.smem_bytes = p.x_slots * p.x_pitch + p.dy_slots * dy_bytes + 1024;
   l.blocks = max_of(min_of(int64_t(d.sm_count) / l.jobs, count), int64_t(1));
+  if (l.blocks > 1) l.cluster = 2, l.blocks = l.blocks / 2 * 2;
+  l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);  // what a block sends of its sums
   p.part_stride = c.w.numel();
   return l;
 }
 
-KernelSpec filter_kernel(DType t, int64_t columns) {
-  KernelSpec s{"cuda/conv/window.cu", cat("minidnn::conv_window_filter<", cuda_name(t), ", ", columns, ">")};
+KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
+  KernelSpec s{"cuda/conv/window.cu",
+               cat("minidnn::conv_window_filter<", cuda_name(t), ", ", columns, ", ", cluster, ">")};
   s.min_arch = 90;
   return s;
 }
@@ -221,7 +226,7 @@ double filter_us(const ConvProblem& c, const Device& d) {
   const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
   // The parts are written and read once, mostly in the L2; and a second launch.
   return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(c), d) + 4.1 +
-         double(l.blocks * l.p.part_stride) * 8 / 3.3e6;
+         double(l.parts() * l.p.part_stride) * 8 / 3.3e6;
 }
 
 std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Device& d, int64_t positions) {
@@ -247,12 +252,12 @@ std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Devi
 std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Device& d) {
   const FilterLaunch l = filter_launch(p, d);
   const GemmTask task = gemm_task(p);
-  auto kernel = cuda::load_kernel(filter_kernel(task.type, l.columns), d.place.index, int(l.smem_bytes));
+  auto kernel = cuda::load_kernel(filter_kernel(task.type, l.columns, l.cluster), d.place.index, int(l.smem_bytes));
   cuda::LaunchConfig launch;
-  launch.grid = {unsigned(l.blocks), unsigned(l.jobs)}, launch.block = {512};
+  launch.grid = {unsigned(l.blocks), unsigned(l.jobs)}, launch.block = {512}, launch.cluster = {unsigned(l.cluster)};
   launch.smem_bytes = unsigned(l.smem_bytes), launch.programmatic = true;
   return make_plan<ConvProblem>([=, x = map_of(p.x, l.box), dy = map_of(p.y, 64),
-                                 add = AddParts(task, task.views.front(), l.blocks, d), device = d.place.index,
+                                 add = AddParts(task, task.views.front(), l.parts(), d), device = d.place.index,
                                  filter = l.p](const ConvArgs& args, void* workspace, Stream stream) {
     WindowFilter now = filter;
     now.x = encoded(x, args.x, device), now.dy = encoded(dy, args.dy, device);
@@ -284,7 +289,7 @@ struct Window final : Engine<ConvProblem> {
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
     if (!is_filter(p)) return 0;
     const FilterLaunch l = filter_launch(p, d);
-    return size_t(l.blocks * l.p.part_stride) * sizeof(float);
+    return size_t(l.parts() * l.p.part_stride) * sizeof(float);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
     if (is_filter(p)) return filter_plan(p, d);
@@ -295,7 +300,8 @@ struct Window final : Engine<ConvProblem> {
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     for (DType type : {DType::float16, DType::bfloat16}) {
-      for (int64_t columns : {1, 2, 3}) all.push_back(filter_kernel(type, columns));
+      for (int64_t columns : {1, 2, 3})
+        for (int64_t cluster : {1, 2}) all.push_back(filter_kernel(type, columns, cluster));
       for (int64_t positions : kPositions)
         for (bool backward : {false, true})
           for (int64_t steps : {2, 4}) {

@@ -4,7 +4,8 @@
 // same tile begun a row later: the swizzle goes by addresses, and a matrix may begin at any row.
 //
 // Counted for 64 channels and filters, a window of 3 x 3 and a line of 64 positions, for which tensor cores need 1152
-// clocks: an implicit product (cuda/gemm/sm90.cuh) brings 9 x 16 KB from L2, 2500 clocks; here it is 16.5 KB, 280.
+// clocks: an implicit product (cuda/gemm/sm90.cuh) brings 9 x 16 KB from L2, 2500 clocks; here it is 16.5 KB, 280. Measured
+// over 512 x 512 (docs/measured_facts.md): y in 114 us where that product takes 195, and memory alone some 95.
 #include "cpp/core/half.h"
 #include "cuda/conv/window.h"
 #include "cuda/device/tma.cuh"
@@ -224,9 +225,10 @@ __global__ void __launch_bounds__(512, 1)
 
 // dw of a tile of 64 filters and 64 channels. Three warpgroups have a line of the window each, and its columns side by
 // side in one product: 64 channels each, of matrices that begin a pixel later. k is positions, so that both operands lie
-// along their rows. Every block writes its sums, a part of dw; parts are added in their order (cuda/gemm/split_k.cu).
+// along their rows. Every cluster of kBlocks, one or
+// two, writes its sums, a part of dw; parts are added in their order (cuda/gemm/split_k.cu).
 // Infinities in x that stand beside the last position of a line make NaN, since dy is zero there.
-template <class T, int kColumns>
+template <class T, int kColumns, int kBlocks>
 __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_constant__ WindowFilter p, float* parts) {
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[4 * kWindowSlots];
@@ -254,10 +256,12 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
   __syncthreads();
   asm volatile("griddepcontrol.wait;" ::: "memory");
 
+  auto together = [] {
+    if constexpr (kBlocks > 1) cluster_sync();
+  };
   if (group == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x > 0) return;
-    for (int at = first; at < last;) {
+    for (int at = threadIdx.x > 0 ? last : first; at < last;) {
       const WindowWalk walk(p.walk, at, last);
       const int x_line = p.walk.first_line + first_line * p.walk.line_step + walk.line;
       const int x_column = p.walk.first_column + first_column * p.walk.column_step + walk.segment * 64;
@@ -276,10 +280,15 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
       at += walk.count;
     }
     asm volatile("griddepcontrol.launch_dependents;");
+    __syncwarp();
+    together(), together();
     return;
   }
   const int mine = group - 1;  // line of the window
-  if (mine >= lines) return;
+  if (mine >= lines) {
+    together(), together();
+    return;
+  }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
   const int lane = int(threadIdx.x) % 32;
   auto release = [&](uint32_t barrier) {
@@ -325,17 +334,45 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
   }
   wgmma_pin(sums);
 
+  // Of two blocks each adds up half of their sums, sent through shared memory, where the rings are idle by now.
+  constexpr int kKept = kColumns * 32 / kBlocks;
+  const uint32_t rank = kBlocks > 1 ? cluster_rank() : 0;
+  if constexpr (kBlocks > 1) {
+    asm volatile("bar.sync 1, %0;" ::"r"(lines * 128) : "memory");
+    const uint32_t pitch = uint32_t(lines) * 2048, place = (threadIdx.x - 128) * 16;
+    char* const to = shared + (start - shared_address(shared)) + place;
+#pragma unroll
+    for (int i = 0; i < kKept; i += 4) {
+      float v[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        v[j] = rank ? sums[i + j] : sums[kKept + i + j];
+        if (rank) sums[i + j] = sums[kKept + i + j];
+      }
+      *reinterpret_cast<float4*>(to + i / 4 * pitch) = make_float4(v[0], v[1], v[2], v[3]);
+    }
+    together();
+#pragma unroll
+    for (int i = 0; i < kKept; i += 4) {
+      float v[4];
+      load_of_block<4>(v, start + place + i / 4 * pitch, rank ^ 1);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) sums[i + j] += v[j];
+    }
+    together();
+  }
+
   const int row = filter + int(threadIdx.x) / 32 % 4 * 16 + lane / 4, taps = p.window_lines * p.window_columns;
-  float* const part = parts + blockIdx.x * p.part_stride +
+  float* const part = parts + blockIdx.x / kBlocks * p.part_stride +
                       (int64_t(row) * taps + (first_line + mine) * p.window_columns + first_column) * p.channels;
 #pragma unroll
-  for (int j = 0; j < kColumns * 8; ++j) {
-    const int c = channel + j % 8 * 8 + lane % 4 * 2;
-    if (first_column + j / 8 >= p.window_columns || c >= p.channels) continue;
+  for (int j = 0; j < kKept / 4; ++j) {
+    const int eight = j + int(rank) * kKept / 4, column = eight / 8, c = channel + eight % 8 * 8 + lane % 4 * 2;
+    if (first_column + column >= p.window_columns || c >= p.channels) continue;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (row + 8 * half < p.filters)
-        *reinterpret_cast<float2*>(part + (int64_t(8 * half) * taps + j / 8) * p.channels + c) =
+        *reinterpret_cast<float2*>(part + (int64_t(8 * half) * taps + column) * p.channels + c) =
             make_float2(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
   }
 }

@@ -73,8 +73,10 @@ int main() {
   check(matmul(2048, 8192, 512, DType::float32), "cuda.matmul.wgmma", {"tile=128x256", "tile=64x256"});
   check(conv(forward, 64, 56, 64, 1, 1), "cuda.conv.wgmma", {"tile=128x64"});
   check(conv(backward_filter, 64, 56, 64, 1, 1), "cuda.conv.wgmma", {});
-  for (ConvDirection d : {forward, backward_data, backward_filter})
-    check(conv(d, 64, 512, 64, 3, 1), "cuda.conv.window", {});
+  for (ConvDirection d : {forward, backward_data})
+    for (auto [size, config] : {std::pair(56, "positions=64"), std::pair(512, "positions=128")})
+      check(conv(d, 64, size, 64, 3, 1), "cuda.conv.window", {config});
+  for (int64_t size : {56, 512}) check(conv(backward_filter, 64, size, 64, 3, 1), "cuda.conv.window", {});
   check(conv(forward, 128, 28, 128, 3, 1), "cuda.conv.wgmma", {"tile=128x128", "tile=192x128"});
   check(conv(backward_data, 128, 56, 128, 3, 2), "cuda.conv.wgmma", {});
   check(conv(forward, 256, 14, 256, 3, 1), "cuda.conv.wgmma", {"tile=192x128"});

@@ -350,6 +350,7 @@ struct Extents {                                              // what estimates 
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is a phase's; k_blocks are averaged
   bool turned_a = false, turned_b = false;
   bool both_along_rows = false;  // in 16 bits
+  bool pixels_a = false, pixels_b = false;
   int64_t tiles_m(const Tile& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
 
@@ -362,7 +363,9 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
           ceil_div(low.all_blocks(), phases),
           task.type == DType::float32 && low.a.along_rows(),
           task.type == DType::float32 && low.b.along_rows(),
-          task.type != DType::float32 && low.a.along_rows() && low.b.along_rows()};
+          task.type != DType::float32 && low.a.along_rows() && low.b.along_rows(),
+          low.a.windowed(),
+          low.b.windowed()};
 }
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows takes registers: those of
@@ -378,31 +381,32 @@ bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
 // an H100 (docs/measured_facts.md): 8 % off in the mean, and what it picks is 1.3 % slower than the best. Tensor cores do
 // 4096 FLOP a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too.
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, const Split& split) {
-  const double clocks_per_us = 1700, l2_bytes_per_clock = 67;  // of each SM
+  const double clocks_per_us = 1700;
+  auto l2_bytes_per_clock = [](bool pixels) { return pixels ? 54.0 : 64.7; };  // of each SM
   const double elements = double(t.m) * t.n;
-  const double multiply = elements / 32 * (t.m == 192 ? 1.186 : 1.115) + 32;
-  const double load = (t.m + double(t.n) / t.cluster) * 128 / l2_bytes_per_clock;
-  double block = max_of(multiply, load) + 0.067 * min_of(multiply, load);
+  const double multiply = elements / 32 * (t.m == 192 ? 1.154 : 1.091) + 52;
+  const double load =
+      128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
+  double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
   // Shared memory, 128 bytes a clock: both are written, a is read once, b by each 64 rows of a, and twice more if turned.
-  if (s.turned_a || s.turned_b) block = max_of(block, 1.087 * (2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64)));
+  if (s.turned_a || s.turned_b) block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64)));
+  const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +
+                      (t.cluster > 1 ? 605 : 250);  // blocks wait for each other
+  double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
+  // Two barriers, sums to other blocks and back from shared memory.
+  if (split.in_cluster) end += 2230 + elements * 0.29;
+  const bool overlap = t.ping_pong && !split.in_cluster;
+  const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
   const int64_t at_once = d.sm_count / (t.cluster * split.cluster());
   const int64_t work = s.tiles_m(t) / t.cluster * ceil_div(s.n, int64_t(t.n)) * s.batch * split.passes();
   const double rounds = double(ceil_div(work, at_once));
-  if (s.both_along_rows && t.ping_pong && rounds == 1) block *= 1.18;  // one warpgroup has all there is
-  const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +
-                      (t.cluster > 1 ? 1042 : 430);  // blocks wait for each other
-  double end = 92 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.078 : 0.033);
-  // Two barriers, sums to other blocks and back from shared memory.
-  if (split.in_cluster) end += 2480 + elements * 0.295;
-  const bool overlap = t.ping_pong && !split.in_cluster;
-  const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
-  const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 807) / clocks_per_us;
-  const double memory = task.bytes / (0.957 * d.copy_gb_s * 1e3) + 3.3;
+  const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 1342) / clocks_per_us;
+  const double memory = task.bytes / (0.961 * d.copy_gb_s * 1e3) + 3.1;
   // The two overlap, less so where they are equal.
-  double us = std::pow(std::pow(on_chip, 3.8) + std::pow(memory, 3.8), 1 / 3.8) + (t.cluster > 1 ? 4.5 : 3.9);
+  double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
   // The parts of a split k are written and read once, mostly in the L2; and a second launch.
   if (split.passes() > 1)
-    us += 6.3 + double(split.parts) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5e6;
+    us += 6.3 + double(split.parts) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5.2e6;
   return us;
 }
 

@@ -30,4 +30,17 @@ __device__ __forceinline__ void stmatrix_transposed(uint32_t address, uint32_t a
                : "memory");
 }
 
+// In registers: a matrix, one word of each lane.
+__device__ __forceinline__ uint32_t transposed(uint32_t words) {
+  uint32_t r;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(words));
+  return r;
+}
+// Neighbouring lanes exchange words, so that the even one holds the first of both and the odd one the second.
+__device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) {
+  const bool odd = threadIdx.x & 1;
+  const uint32_t other = __shfl_xor_sync(0xffffffff, odd ? first : second, 1);
+  return odd ? make_uint2(other, second) : make_uint2(first, other);
+}
+
 }  // namespace minidnn

@@ -136,7 +136,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     int place[kCount / 16];
 #pragma unroll
     for (int i = 0; i < kCount / 16; ++i) {
-      const GemmSmallDigits at = digits_of(o_.n, o_.n_divisor, n + 32 * i + lane);
+      const GemmSmallDigits at = digits_of(o_.n_divisor, n + 32 * i + lane);
       bool exists = true;
 #pragma unroll
       for (int d = 0; d < kDigits; ++d) exists = exists && at.at[d] < part_.limit[d];

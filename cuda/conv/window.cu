@@ -8,6 +8,7 @@
 // over 512 x 512 (docs/measured_facts.md): y in 114 us where that product takes 195, and memory alone some 95.
 #include "cpp/core/half.h"
 #include "cuda/conv/window.h"
+#include "cuda/device/matrix.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
@@ -53,19 +54,6 @@ struct WindowWalk {
     image = int(w.segments.quotient(column)), segment = int(column - uint32_t(image) * w.segments.divisor);
   }
 };
-
-// Neighbouring lanes exchange words, so that the even one holds the first of both and the odd one the second.
-__device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) {
-  const bool odd = threadIdx.x & 1;
-  const uint32_t other = __shfl_xor_sync(0xffffffff, odd ? first : second, 1);
-  return odd ? make_uint2(other, second) : make_uint2(first, other);
-}
-// A warp's matrix of 8 x 8 16-bit words, two of row lane / 4 to a lane.
-__device__ __forceinline__ uint32_t turned(uint32_t words) {
-  uint32_t r;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(words));
-  return r;
-}
 
 // What goes to y: activation(sum + bias + c). A lane has filters lane / 4 and eight more, two neighbouring positions of
 // each eight. Where these are neighbours in y and c (lines), in fours that exist or not as one, or filters are (turned),
@@ -114,15 +102,14 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
       const uint2 four = exchange_pair(word(0, residual.x), word(1, residual.y));
       if (exists) *reinterpret_cast<uint2*>(y) = four;
     };
-    const auto packed = [&](int i, int r, uint32_t residual) {  // sums i and i + 1
+    const auto packed = [&](int i, int r, uint32_t residual) -> uint32_t {  // sums i and i + 1
       float c[2] = {};
-      if constexpr (kC)
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          Y value;
-          value.bits = uint16_t(residual >> 16 * j);
-          c[j] = float(value);
-        }
+      for (int j = 0; j < 2; ++j) {
+        Y value;
+        value.bits = uint16_t(residual >> 16 * j);
+        c[j] = float(value);
+      }
       return pack(Y(), ended(sums[i], r, c[0]), ended(sums[i + 1], r, c[1]));
     };
     if constexpr (kStore == GemmStore::turned) {
@@ -132,8 +119,9 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
       const Y* c = place_of_c(four, first);
 #pragma unroll
       for (int j = 0; j < kPositions / 8; ++j, y += 8 * p.y.column, c += kC ? 8 * p.c.column : 0)
-        store(y, c, 8 * j < left,
-              [&](int r, uint32_t residual) { return turned(packed(4 * j + 2 * r, r, kC ? turned(residual) : 0)); });
+        store(y, c, 8 * j < left, [&](int r, uint32_t residual) {
+          return transposed(packed(4 * j + 2 * r, r, kC ? transposed(residual) : 0));
+        });
     } else {
       const int first = column + lane % 4 * 2 + (lane % 2 ? 6 : 0);
 #pragma unroll

@@ -55,25 +55,33 @@ std::string refusal(const ConvProblem& p, const Device& d) {
   return "";
 }
 
+// Operands whose channels lie otherwise than side by side, or pixels at odd places, are copied first.
+Relaid<ConvProblem> relaid(const ConvProblem& p) {
+  Relaid<ConvProblem> r{p, {}};
+  auto lines = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data) {
+    if (!in_lines(p.*tensor, 1)) r.copy(tensor, data, in_order(p.*tensor, {0, 2, 3, 1}));
+  };
+  if (p.direction != ConvDirection::backward_data) lines(&ConvProblem::x, &ConvArgs::x);
+  if (p.direction != ConvDirection::forward) lines(&ConvProblem::y, &ConvArgs::dy);
+  if (p.direction != ConvDirection::backward_filter) lines(&ConvProblem::w, &ConvArgs::w);
+  return r;
+}
+
 // y or dx as the kernel computes it, by lines of so many positions.
 struct ProductLaunch {
   WindowProduct p;
   int64_t positions = 0, box = 0;  // box: pixels of x that a line meets
   int64_t steps = 4;               // sixteens of channels, two or four
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
-  bool backward = false, vectors = false;
+  bool backward = false;
+  GemmStore store = GemmStore::any;
   std::string why;
 };
 
 ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t positions) {
   ProductLaunch l;
-  l.why = refusal(c, d);
-  if (!l.why.empty()) return l;
   l.positions = positions, l.backward = c.direction == ConvDirection::backward_data;
   const TensorDesc &in = l.backward ? c.y : c.x, &out = l.backward ? c.x : c.y;
-  for (auto [tensor, name] : {std::pair(&in, l.backward ? "dy" : "x"), std::pair(&c.w, "w")})
-    if (!in_lines(*tensor, 1))
-      return l.why = cat("TMA needs the channels of ", name, " side by side (NHWC) and pixels of 16 bytes"), l;
   if (in.shape[1] > kWindowChannels)
     return l.why = cat("sums over ", kWindowChannels, " channels at most, a row of shared memory; got ", in.shape[1]),
            l;
@@ -109,11 +117,18 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   l.blocks = max_of(min_of(int64_t(d.sm_count) / l.tiles, count), int64_t(1));
 
   p.rows = int32_t(out.shape[1]), p.positions = int32_t(out.shape[3]), p.bias_stride = c.bias_stride;
-  // Four filters are neighbours in memory, aligned as a whole, or do not exist.
-  l.vectors = itemsize(out_dtype(c)) == 2 && out.shape[1] % 4 == 0;
-  auto strides_of = [&](const TensorDesc& t) {
-    for (int i : {0, 2, 3}) l.vectors = l.vectors && (t.shape[i] == 1 || t.stride[i] % 4 == 0);
-    l.vectors = l.vectors && t.stride[1] == 1;
+  // Four filters, or four positions, are neighbours in memory, aligned as a whole, or do not exist.
+  auto fours = [&](int along) {
+    bool all = itemsize(out_dtype(c)) == 2 && out.shape[along] % 4 == 0;
+    for (const TensorDesc* t : {&out, c.residual.rank ? &c.residual : &out}) {
+      all = all && t->stride[along] == 1;
+      for (int i = 0; i < 4; ++i) all = all && (i == along || t->shape[i] == 1 || t->stride[i] % 4 == 0);
+    }
+    return all;
+  };
+  if (fours(1)) l.store = GemmStore::turned;
+  else if (fours(3)) l.store = GemmStore::lines;
+  auto strides_of = [](const TensorDesc& t) {
     return WindowProduct::Strides{t.stride[0], t.stride[2], t.stride[3], t.stride[1]};
   };
   p.y = strides_of(out);
@@ -122,10 +137,11 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
 }
 
 KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, Activation activation, bool bias, bool c) {
-  KernelSpec s{"cuda/conv/window.cu",
-               cat("minidnn::conv_window<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions, ", ", l.steps,
-                   l.backward ? ", true" : ", false", ", minidnn::Activation::", name(activation),
-                   bias ? ", true" : ", false", c ? ", true" : ", false", l.vectors ? ", true>" : ", false>")};
+  constexpr const char* stores[] = {"lines", "turned", "any"};
+  KernelSpec s{"cuda/conv/window.cu", cat("minidnn::conv_window<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions,
+                                          ", ", l.steps, l.backward ? ", true" : ", false", ", minidnn::Activation::",
+                                          name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
+                                          ", minidnn::GemmStore::", stores[int(l.store)], ">")};
   s.min_arch = 90;
   return s;
 }
@@ -143,11 +159,6 @@ struct FilterLaunch {
 
 FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   FilterLaunch l;
-  l.why = refusal(c, d);
-  if (!l.why.empty()) return l;
-  for (auto [tensor, name] : {std::pair(&c.x, "x"), std::pair(&c.y, "dy")})
-    if (!in_lines(*tensor, 1))
-      return l.why = cat("TMA needs the channels of ", name, " side by side (NHWC) and pixels of 16 bytes"), l;
   if (c.x.shape[1] % 8) return l.why = cat("takes a multiple of 8 channels; x has ", c.x.shape[1]), l;
   if (c.w.numel() >= int64_t(1) << 30) return l.why = "counts in 32 bits, and dw has too many elements", l;
   const ConvGeometry g = conv_geometry(c);
@@ -273,29 +284,51 @@ constexpr int64_t kPositions[] = {128, 64};  // of a line
 struct Window final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.window"; }
   unsigned traits() const override { return kNeedsJit; }
-  std::string why_not(const ConvProblem& p, const Device& d) const override {
+  std::string why_not(const ConvProblem& problem, const Device& d) const override {
+    std::string why = refusal(problem, d);
+    if (!why.empty()) return why;
+    const ConvProblem p = relaid(problem).problem;
     if (is_filter(p)) return filter_launch(p, d).why;
     return lengths(p, d).empty() ? product_launch(p, d, 64).why : "";
   }
-  double estimate_us(const ConvProblem& p, const Device& d) const override {
-    return is_filter(p) ? filter_us(p, d) : product_us(p, d, lengths(p, d).front());
+  double estimate_us(const ConvProblem& problem, const Device& d) const override {
+    const Relaid<ConvProblem> r = relaid(problem);
+    const ConvProblem& p = r.problem;
+    double us = is_filter(p) ? filter_us(p, d) : product_us(p, d, lengths(p, d).front());
+    for (const auto& c : r.copies) us += choose_on(d, c.transform).estimate_us;
+    return us;
   }
-  std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
-    if (is_filter(p)) return {""};
+  std::vector<Config> configs(const ConvProblem& problem, const Device& d) const override {
+    if (is_filter(problem)) return {""};
     std::vector<Config> all;
-    for (int64_t positions : lengths(p, d)) all.push_back(cat("positions=", positions));
+    for (int64_t positions : lengths(relaid(problem).problem, d)) all.push_back(cat("positions=", positions));
     return all;
   }
-  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    if (!is_filter(p)) return 0;
-    const FilterLaunch l = filter_launch(p, d);
-    return size_t(l.parts() * l.p.part_stride) * sizeof(float);
+  size_t workspace_bytes(const ConvProblem& problem, const Device& d, const Config&) const override {
+    const Relaid<ConvProblem> r = relaid(problem);
+    if (!is_filter(problem)) return r.bytes;
+    const FilterLaunch l = filter_launch(r.problem, d);
+    return r.bytes + size_t(l.parts() * l.p.part_stride) * sizeof(float);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
-    if (is_filter(p)) return filter_plan(p, d);
-    for (int64_t positions : lengths(p, d))
-      if (config == cat("positions=", positions)) return product_plan(p, d, positions);
-    throw NotSupported(cat("window: unknown config '", config, "'"));
+    struct Relay {
+      Relaid<ConvProblem> relaid;
+      std::vector<std::shared_ptr<const Plan<TransformProblem>>> copies;
+      std::unique_ptr<Plan<ConvProblem>> product;
+    };
+    auto relay = std::make_shared<Relay>(relaid(p));
+    for (const auto& c : relay->relaid.copies) relay->copies.push_back(plan_on(d, c.transform).plan);
+    relay->product = product_of(relay->relaid.problem, d, config);
+    return make_plan<ConvProblem>([relay](const ConvArgs& args, void* workspace, Stream stream) {
+      ConvArgs now = args;
+      for (size_t i = 0; i < relay->copies.size(); ++i) {
+        const auto& copy = relay->relaid.copies[i];
+        void* to = static_cast<char*>(workspace) + copy.offset;
+        relay->copies[i]->run({args.*copy.data, to}, nullptr, stream);
+        now.*copy.data = to;
+      }
+      relay->product->run(now, static_cast<char*>(workspace) + relay->relaid.bytes, stream);
+    });
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
@@ -304,16 +337,23 @@ struct Window final : Engine<ConvProblem> {
         for (int64_t cluster : {1, 2}) all.push_back(filter_kernel(type, columns, cluster));
       for (int64_t positions : kPositions)
         for (bool backward : {false, true})
-          for (int64_t steps : {2, 4}) {
-            ProductLaunch l;
-            l.positions = positions, l.steps = steps, l.backward = backward, l.vectors = true;
-            all.push_back(product_kernel(type, type, l, Activation::identity, false, false));
-          }
+          for (int64_t steps : {2, 4})
+            for (GemmStore store : {GemmStore::lines, GemmStore::turned}) {
+              ProductLaunch l;
+              l.positions = positions, l.steps = steps, l.backward = backward, l.store = store;
+              all.push_back(product_kernel(type, type, l, Activation::identity, false, false));
+            }
     }
     return all;
   }
 
  private:
+  static std::unique_ptr<Plan<ConvProblem>> product_of(const ConvProblem& p, const Device& d, const Config& config) {
+    if (is_filter(p)) return filter_plan(p, d);
+    for (int64_t positions : lengths(p, d))
+      if (config == cat("positions=", positions)) return product_plan(p, d, positions);
+    throw NotSupported(cat("window: unknown config '", config, "'"));
+  }
   static bool is_filter(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
   // Of lines that can be, the fastest first.
   static std::vector<int64_t> lengths(const ConvProblem& p, const Device& d) {

@@ -8,6 +8,7 @@
 // over 512 x 512 (docs/measured_facts.md): y in 114 us where that product takes 195, and memory alone some 95.
 #include "cpp/core/half.h"
 #include "cuda/conv/window.h"
+#include "cuda/device/matrix.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
@@ -55,9 +56,10 @@ struct WindowWalk {
 };
 
 // What goes to y: activation(sum + bias + c). A lane has filters lane / 4 and eight more, two neighbouring positions of
-// each eight. kVectors: filters are neighbours in y and c, in fours that exist or not as one; 16-bit results are transposed,
-// so that a lane has four filters of a position, and four lanes a sector of 32 bytes. c may be y.
-template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, bool kVectors>
+// each eight. Where these are neighbours in y and c (lines), in fours that exist or not as one, or filters are (turned),
+// neighbouring lanes exchange 16-bit results, transposed there, so that each has four and four lanes a sector of 32 bytes.
+// c may be y.
+template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmArgs& args, const WindowWalk& walk,
                                              int line, int filter, float (&sums)[kPositions / 2]) {
   const int lane = int(threadIdx.x) % 32, row = filter + lane / 4, column = walk.segment * kPositions;
@@ -73,47 +75,65 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
   const auto at = [&](const WindowProduct::Strides& s, int first_row, int first_column) {
     return walk.image * s.image + line * s.line + first_column * s.column + first_row * s.row;
   };
-  if constexpr (kVectors && sizeof(Y) == 2) {
-    const int four = filter + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4, first = column + lane / 4;
-    const int left = four < p.rows ? p.positions - first : 0;
-    Y* y = static_cast<Y*>(args.y) + at(p.y, four, first);
-    const Y* c = kC ? static_cast<const Y*>(args.c) + at(p.c, four, first) : nullptr;
-#pragma unroll
-    for (int j = 0; j < kPositions / 8; ++j, y += 8 * p.y.column) {
-      float v[2][2] = {};
-      if constexpr (kC) {
-        uint2 words = {0, 0};
-        if (8 * j < left) words = *reinterpret_cast<const uint2*>(c + 8 * j * p.c.column);
-        words = exchange_pair(words.x, words.y);
-        const uint32_t turned[2] = {transposed(words.x), transposed(words.y)};
-#pragma unroll
-        for (int r = 0; r < 2; ++r)
-#pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            Y value;
-            value.bits = uint16_t(turned[r] >> 16 * i);
-            v[r][i] = float(value);
-          }
-      }
-      uint32_t words[2];
-#pragma unroll
-      for (int r = 0; r < 2; ++r) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) v[r][i] = ended(sums[4 * j + 2 * r + i], r, kC ? v[r][i] : 0);
-        words[r] = transposed(pack(Y(), v[r][0], v[r][1]));
-      }
-      const uint2 pair = exchange_pair(words[0], words[1]);
-      if (8 * j < left) *reinterpret_cast<uint2*>(y) = pair;
-    }
-  } else {
+  const auto place = [&](int first_row, int first_column) {
+    return static_cast<Y*>(args.y) + at(p.y, first_row, first_column);
+  };
+  const auto place_of_c = [&](int first_row, int first_column) {
+    return kC ? static_cast<const Y*>(args.c) + at(p.c, first_row, first_column) : nullptr;
+  };
+  if constexpr (kStore == GemmStore::any) {
     const int first = column + lane % 4 * 2;
-    Y* const y = static_cast<Y*>(args.y) + at(p.y, row, first);
-    const Y* const c = kC ? static_cast<const Y*>(args.c) + at(p.c, row, first) : nullptr;
+    Y* const y = place(row, first);
+    const Y* const c = place_of_c(row, first);
 #pragma unroll
     for (int i = 0; i < kPositions / 2; ++i) {  // of a sum: its position, and which of the two filters
       const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
       if (row + 8 * r >= p.rows || first + q >= p.positions) continue;
       y[8 * r * p.y.row + q * p.y.column] = Y(ended(sums[i], r, kC ? float(c[8 * r * p.c.row + q * p.c.column]) : 0));
+    }
+  } else {
+    // Four results of a lane and those of its neighbour, two by two: `word` of two eights of positions, or of filters.
+    const auto store = [&](Y* y, const Y* c, bool exists, const auto& word) {
+      uint2 residual = {0, 0};
+      if constexpr (kC) {
+        if (exists) residual = *reinterpret_cast<const uint2*>(c);
+        residual = exchange_pair(residual.x, residual.y);  // back to who has the sums
+      }
+      const uint2 four = exchange_pair(word(0, residual.x), word(1, residual.y));
+      if (exists) *reinterpret_cast<uint2*>(y) = four;
+    };
+    const auto packed = [&](int i, int r, uint32_t residual) -> uint32_t {  // sums i and i + 1
+      float c[2] = {};
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        Y value;
+        value.bits = uint16_t(residual >> 16 * j);
+        c[j] = float(value);
+      }
+      return pack(Y(), ended(sums[i], r, c[0]), ended(sums[i + 1], r, c[1]));
+    };
+    if constexpr (kStore == GemmStore::turned) {
+      const int four = filter + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4, first = column + lane / 4;
+      const int left = four < p.rows ? p.positions - first : 0;
+      Y* y = place(four, first);
+      const Y* c = place_of_c(four, first);
+#pragma unroll
+      for (int j = 0; j < kPositions / 8; ++j, y += 8 * p.y.column, c += kC ? 8 * p.c.column : 0)
+        store(y, c, 8 * j < left, [&](int r, uint32_t residual) {
+          return transposed(packed(4 * j + 2 * r, r, kC ? transposed(residual) : 0));
+        });
+    } else {
+      const int first = column + lane % 4 * 2 + (lane % 2 ? 6 : 0);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int left = row + 8 * r < p.rows ? p.positions - first : 0;
+        Y* const y = place(row + 8 * r, first);
+        const Y* const c = place_of_c(row + 8 * r, first);
+#pragma unroll
+        for (int j = 0; j < kPositions / 16; ++j)
+          store(y + 16 * j, c + (kC ? 16 * j : 0), 16 * j < left,
+                [&](int eight, uint32_t residual) { return packed(4 * (2 * j + eight) + 2 * r, r, residual); });
+      }
     }
   }
 }
@@ -123,7 +143,7 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
 // 64 columns all. Three warpgroups take lines in turn; each passes the lines of x that it does not need. kAlongM: the
 // weights' rows are what is summed over, as in backward_data. kSteps: sixteens of channels that there are.
 template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
-          bool kVectors>
+          GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
     conv_window(const __grid_constant__ WindowProduct p, const __grid_constant__ GemmArgs args) {
   constexpr uint32_t kTap = 64 * 128;  // bytes of weights
@@ -215,7 +235,7 @@ __global__ void __launch_bounds__(512, 1)
       wgmma_pin(sums);
       pass(over);
       passed += over;
-      window_store<T, Y, kPositions, kActivation, kBias, kC, kVectors>(
+      window_store<T, Y, kPositions, kActivation, kBias, kC, kStore>(
           p, args, walk, walk.line + line, int(blockIdx.y) * 64 + int(threadIdx.x) / 32 % 4 * 16, sums);
     }
     pass(walk.count + reach - passed);

@@ -92,36 +92,40 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
       y[8 * r * p.y.row + q * p.y.column] = Y(ended(sums[i], r, kC ? float(c[8 * r * p.c.row + q * p.c.column]) : 0));
     }
   } else {
-    // Four results of a lane and those of its neighbour, two by two: `word` of two eights of positions, or of filters.
-    const auto store = [&](Y* y, const Y* c, bool exists, const auto& word) {
-      uint2 residual = {0, 0};
+    constexpr bool kTurned = kStore == GemmStore::turned;
+    // Two sums from i on of filter r, and two from `next` on of filter r or, turned, the other; with those of the lane
+    // beside, four results to y.
+    const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
+      uint32_t words[2] = {};
       if constexpr (kC) {
-        if (exists) residual = *reinterpret_cast<const uint2*>(c);
-        residual = exchange_pair(residual.x, residual.y);  // back to who has the sums
+        uint2 four = {0, 0};
+        if (exists) four = *reinterpret_cast<const uint2*>(c);
+        four = exchange_pair(four.x, four.y);  // back to who has the sums
+        words[0] = kTurned ? transposed(four.x) : four.x, words[1] = kTurned ? transposed(four.y) : four.y;
       }
-      const uint2 four = exchange_pair(word(0, residual.x), word(1, residual.y));
+#pragma unroll
+      for (int w = 0; w < 2; ++w) {
+        float v[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          Y residual;
+          residual.bits = uint16_t(words[w] >> 16 * j);
+          v[j] = ended(sums[(w ? next : i) + j], kTurned ? w : r, float(residual));
+        }
+        words[w] = pack(Y(), v[0], v[1]);
+        if constexpr (kTurned) words[w] = transposed(words[w]);
+      }
+      const uint2 four = exchange_pair(words[0], words[1]);
       if (exists) *reinterpret_cast<uint2*>(y) = four;
     };
-    const auto packed = [&](int i, int r, uint32_t residual) -> uint32_t {  // sums i and i + 1
-      float c[2] = {};
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        Y value;
-        value.bits = uint16_t(residual >> 16 * j);
-        c[j] = float(value);
-      }
-      return pack(Y(), ended(sums[i], r, c[0]), ended(sums[i + 1], r, c[1]));
-    };
-    if constexpr (kStore == GemmStore::turned) {
+    if constexpr (kTurned) {
       const int four = filter + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4, first = column + lane / 4;
       const int left = four < p.rows ? p.positions - first : 0;
       Y* y = place(four, first);
       const Y* c = place_of_c(four, first);
 #pragma unroll
       for (int j = 0; j < kPositions / 8; ++j, y += 8 * p.y.column, c += kC ? 8 * p.c.column : 0)
-        store(y, c, 8 * j < left, [&](int r, uint32_t residual) {
-          return transposed(packed(4 * j + 2 * r, r, kC ? transposed(residual) : 0));
-        });
+        store(y, c, 8 * j < left, 4 * j, 4 * j + 2, 0);
     } else {
       const int first = column + lane % 4 * 2 + (lane % 2 ? 6 : 0);
 #pragma unroll
@@ -131,8 +135,7 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
         const Y* const c = place_of_c(row + 8 * r, first);
 #pragma unroll
         for (int j = 0; j < kPositions / 16; ++j)
-          store(y + 16 * j, c + (kC ? 16 * j : 0), 16 * j < left,
-                [&](int eight, uint32_t residual) { return packed(4 * (2 * j + eight) + 2 * r, r, residual); });
+          store(y + 16 * j, c + (kC ? 16 * j : 0), 16 * j < left, 8 * j + 2 * r, 8 * j + 4 + 2 * r, r);
       }
     }
   }

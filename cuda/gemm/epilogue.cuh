@@ -62,8 +62,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }
 
-  // A lane's two rows, which it shares with the three lanes beside it, and 2 * kCount columns from n, a multiple of 8: 16
-  // of them, 32 or a multiple of 64. By all lanes of a warp, and for GemmStore::turned all warps of a warpgroup, whose 64
+  // A lane's two rows, which it shares with the three lanes beside it, and 2 * kCount columns from n, a multiple of 8;
+  // they are a multiple of 16. By all lanes of a warp, and for GemmStore::turned all warps of a warpgroup, whose 64
   // rows follow one another; `rows` of these exist. Leaves `acc` in disorder.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
@@ -296,9 +296,9 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   // the columns, two at a time, and a lane four rows. `rows` of the 64 exist.
   template <int kCount>
   __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m, uint32_t rows, uint32_t n) const {
-    constexpr int kColumns = kCount < 32 ? 2 * kCount : kCount % 32 == 0 ? 64 : 32, kBlocks = kColumns / 8;
+    constexpr int kColumns = kCount % 32 == 0 ? 64 : kCount % 16 == 0 ? 32 : 16, kBlocks = kColumns / 8;
     constexpr int kSteps = 2 * kCount / kColumns;
-    static_assert(2 * kCount % kColumns == 0 && kBlocks % 2 == 0);
+    static_assert(kCount % 8 == 0);
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, column = warp * (kColumns / 4) + lane / 16;
     const Row four = row(m + lane % 16 * 4);
     const int left = four.exists && lane % 16 * 4 < rows ? int(o_.n_limit) - int(n + column) : 0;

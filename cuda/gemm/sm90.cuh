@@ -269,8 +269,10 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   else __syncthreads();
   asm volatile("griddepcontrol.wait;" ::: "memory");  // what the kernel before writes is there from here on
 
+  // Tiles are dealt out forth and back, since phases of backward_data come with their longest tiles first.
   constexpr int kTogether = kCluster * kSplit;
   const int first = int(blockIdx.x) / kTogether, step = int(gridDim.x) / kTogether;
+  const int forth = 2 * (step - first) - 1;  // from a tile to the next, and then 2 * step - forth
   int stage = 0;
   uint32_t parity = 0;
   auto next = [&] {
@@ -284,7 +286,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   if (group == 0) {
     give_registers<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
     if (threadIdx.x == 0) {
-      for (int index = first; index < p.tiles; index += step) {
+      for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by) {
         const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
         const Sm90Phase& phase = p.phases[t.phase];
         const LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * kTileM, t.batch);
@@ -314,7 +316,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       asm volatile("griddepcontrol.launch_dependents;");
     } else if (kTurnB && threadIdx.x >= 32) {
       int chunk = int(threadIdx.x) / 32 - 1;  // each of the three warps takes every third of all
-      for (int index = first; index < p.tiles; index += step) {
+      for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by) {
         const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
 #pragma unroll 1
         for (int i = t.k_begin; i < t.k_end; ++i, next()) {
@@ -347,7 +349,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         else barrier_arrive(empty + 8 * s);
       }
     };
-    for (int index = first; index < p.tiles; index += step, turn ^= 1) {
+    for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by, turn ^= 1) {
       if (kPingPong && turn != mine && p.k_of_tile) {
         skip(p.k_of_tile);
         continue;

@@ -31,8 +31,14 @@ struct Wgmma final : RelaidEngine<ConvProblem> {
     };
     // backward_data sums over filters, which wgmma needs side by side in TF32, or channels to read into registers: those
     // fit a dx whose channels are side by side.
-    const bool by_filter = p.direction == ConvDirection::backward_data && operand_dtype(p) == DType::float32 &&
-                           p.x.shape[1] > 1 && p.x.stride[1] != 1;
+    bool by_filter = false;
+    if (p.direction == ConvDirection::backward_data) {
+      const int64_t channels = p.x.shape[1], tiles_of_128 = ceil_div(channels, int64_t(128));
+      const double flop = 2.0 * double(p.y.numel()) * double(p.w.numel() / p.w.shape[0]);
+      if (operand_dtype(p) == DType::float32) by_filter = channels > 1 && p.x.stride[1] != 1;
+      // Tiles of 160 channels need filters side by side, too: worth a copy where those of 128 would be a sixth empty.
+      else by_filter = channels % 160 == 0 && double(tiles_of_128 * 128) > 1.15 * double(channels) && flop > 4e10;
+    }
     if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);
     if (p.direction != ConvDirection::forward) along(&ConvProblem::y, &ConvArgs::dy, 0, 1);
     if (p.direction != ConvDirection::backward_filter) along(&ConvProblem::w, &ConvArgs::w, by_filter, !by_filter);

@@ -107,7 +107,7 @@ double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProd
     us += 7 + double(splits) * double(view.m.size) * double(view.n.size) * double(view.batch.size) * 8 /
                   (2 * d.copy_gb_s * 1e3);
   }
-  return us + 3;
+  return us + 4.5;
 }
 
 struct Candidate {

@@ -86,7 +86,7 @@ int main() {
   check(conv(forward, 3, 224, 64, 7, 2), "cuda.conv.image", {});
   check(conv(backward_filter, 3, 224, 64, 7, 2), "cuda.conv.image_filter", {});
   check(conv(backward_filter, 3, 224, 64, 7, 2, DType::float32), "cuda.conv.image_filter", {});
-  check(matmul(16384, 64, 64), "cuda.matmul.mma", {});
+  check(matmul(16384, 64, 64), "cuda.matmul.wgmma", {"tile=64x64", "tile=64x128", "tile=128x64"});
   check(conv(backward_filter, 128, 28, 512, 1, 1), "cuda.conv.wgmma", {});
   // NCHW goes through a copy.
   for (ConvDirection d : {forward, backward_data, backward_filter})

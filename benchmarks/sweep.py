@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every config of every engine that computes a benchmark's rows, timed: what estimates are fitted to.
 
-    python benchmarks/sweep.py conv "resnet bf16" --out sweep.jsonl [--engines wgmma window] [--compile 16] [--configs 16]
+    python benchmarks/sweep.py conv resnet bf16 --out FILE [--engines wgmma window] [--compile 16] [--configs 16]
 
 Selects rows of bench_NAME.py by words, as it does itself. --compile first runs all once in so many processes, whose
 kernels the disk cache then holds. A line of the file: the row, its list, the peer's time, and for each engine

@@ -10,13 +10,28 @@
 namespace minidnn {
 namespace {
 
+constexpr int64_t kMostBlocks = 0x7fffffff;
+
 struct Dimension {
   int64_t size, x, y;
 };
 
+int64_t lines_of(int64_t item) {
+  return item == 1   ? TiledShape<1>::kLines
+         : item == 2 ? TiledShape<2>::kLines
+         : item == 4 ? TiledShape<4>::kLines
+                     : TiledShape<8>::kLines;
+}
+// The largest power of two, 16 at most, that divides a number of bytes, or an address.
+int64_t divides(int64_t bytes) { return (bytes | 16) & -(bytes | 16); }
+
+struct Copy : TiledCopy {
+  int64_t blocks = 1;
+};
+
 // The copy, or why it is no transpose of few dimensions. Dimensions of one are dropped, neighbours in both tensors
 // joined.
-std::string parse(const TransformProblem& p, TiledCopy& c) {
+std::string parse(const TransformProblem& p, Copy& c) {
   std::vector<Dimension> dims;
   for (int i = 0; i < p.y.rank; ++i)
     if (p.y.shape[i] != 1) dims.push_back({p.y.shape[i], p.x.stride[i], p.y.stride[i]});
@@ -37,61 +52,74 @@ std::string parse(const TransformProblem& p, TiledCopy& c) {
   const Dimension columns = take(&Dimension::x), lines = take(&Dimension::y);
   if (!columns.size || !lines.size)
     return "needs tensors that are contiguous along one dimension each, and not the same one";
-  if (dims.size() > 2) return cat("walks two dimensions beside those it turns; there are ", dims.size());
+  if (dims.size() > kTiledOuters)
+    return cat("walks ", kTiledOuters, " dimensions beside those it turns; there are ", dims.size());
   c.lines = lines.size, c.columns = columns.size, c.x_line = lines.x, c.y_column = columns.y;
-  int64_t inner = 1;
+  const int64_t item = int64_t(itemsize(p.x.dtype)), side = 128 / item, high = lines_of(item);
+  const int64_t line_tiles = ceil_div(c.lines, high), column_tiles = ceil_div(c.columns, side);
+  int64_t blocks = line_tiles * column_tiles, x_strides = c.x_line * item, y_strides = c.y_column * item;
   for (size_t i = 0; i < dims.size(); ++i) {
-    const size_t to = 2 - dims.size() + i;
-    c.x_outer[to] = dims[i].x, c.y_outer[to] = dims[i].y, c.outer *= dims[i].size;
-    inner = dims[i].size;
+    const Dimension& d = dims[dims.size() - 1 - i];
+    c.x_outer[i] = d.x, c.y_outer[i] = d.y;
+    x_strides |= d.x * item, y_strides |= d.y * item;
+    if (i + 1 < kTiledOuters && d.size < kMostBlocks) c.outer[i] = Divisor(d.size);
+    if (blocks > kMostBlocks / d.size) return "launches 2^31 - 1 tiles at most";
+    blocks *= d.size;
   }
-  c.inner = Divisor(inner);
-  c.pairs = 1;
-  for (int64_t even :
-       {c.lines, c.columns, c.x_line, c.y_column, c.x_outer[0], c.x_outer[1], c.y_outer[0], c.y_outer[1]})
-    c.pairs = c.pairs && even % 2 == 0;
-  if (c.outer > 65535) return cat("launches 65535 planes at most; there are ", c.outer);
-  if (ceil_div(c.lines, int64_t(32)) > 65535)
-    return cat("launches 65535 rows of tiles at most, for ", c.lines, " lines");
+  c.line_tiles = Divisor(line_tiles), c.column_tiles = Divisor(column_tiles);
+  c.blocks = blocks;
+  c.x_bytes = divides(x_strides), c.y_bytes = divides(y_strides);
   return "";
 }
 
-int tile_of(DType t) { return itemsize(t) < 4 ? 64 : 32; }
 KernelSpec spec(DType t) {
-  return {"cuda/transform/tiled.cu", cat("minidnn::transform_tiled<uint", 8 * itemsize(t), "_t, ", tile_of(t), ">")};
+  return {"cuda/transform/tiled.cu", cat("minidnn::transform_tiled<uint", 8 * itemsize(t), "_t>")};
 }
 
 struct Tiled final : Engine<TransformProblem> {
   std::string name() const override { return "cuda.transform.tiled"; }
+  int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
     if (p.x.dtype != p.y.dtype || p.scaled) return "copies bits: neither casts nor scales";
     if (p.y.numel() == 0) return "needs something to copy";
-    TiledCopy c;
+    Copy c;
     return parse(p, c);
   }
   double estimate_us(const TransformProblem& p, const Device& d) const override {
-    TiledCopy c;
+    Copy c;
     parse(p, c);
-    // Tiles at the edges are filled in part. Measured on an H100: NCHW to NHWC in 16 bits, element by element, at half
-    // of the copy rate; the others are guesses.
-    const double tile = tile_of(p.x.dtype), efficiency = itemsize(p.x.dtype) == 2 ? (c.pairs ? 0.75 : 0.5) : 0.6;
-    const double full = std::ceil(double(c.lines) / tile) * std::ceil(double(c.columns) / tile) * tile * tile;
-    return roofline_us(0, transform_bytes(p) * full / (double(c.lines) * double(c.columns)), d, efficiency);
+    // Tiles at the edges are filled in part. Loads or stores narrower than 16 bytes take as many more instructions. The
+    // shares are counted, not measured.
+    const int64_t item = int64_t(itemsize(p.x.dtype));
+    const double narrowest = double(min_of(c.x_bytes, c.y_bytes));
+    const double efficiency = narrowest >= 8 ? 0.85 : narrowest >= 4 ? 0.75 : 0.55;
+    const double high = double(lines_of(item)), wide = 128.0 / double(item);
+    const double full = std::ceil(double(c.lines) / high) * high * std::ceil(double(c.columns) / wide) * wide;
+    const double filled = double(c.lines) * double(c.columns) / full;
+    return roofline_us(0, transform_bytes(p), d,
+                       min_of(efficiency, 2 * filled));  // half a tile still fills the machine
+  }
+  // Which of the two is walked first: the other side then meets lines far apart, at a time.
+  std::vector<Config> configs(const TransformProblem&, const Device&) const override {
+    return {"walk=columns", "walk=lines"};
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
-                                                const Config&) const override {
-    TiledCopy copy;
+                                                const Config& walk) const override {
+    Copy copy;
     parse(p, copy);
-    const int64_t tile = tile_of(p.x.dtype);
+    copy.lines_first = walk == "walk=lines";
     cuda::LaunchConfig config;
-    config.block = {32, 8};
-    config.grid = {unsigned(ceil_div(copy.columns, tile)), unsigned(ceil_div(copy.lines, tile)), unsigned(copy.outer)};
+    config.block = {kTiledThreads};
+    config.grid = {unsigned(copy.blocks)};
     auto kernel = cuda::load_kernel(spec(p.x.dtype), d.place.index);
     return make_plan<TransformProblem>([kernel, copy, config](const TransformArgs& a, void*, Stream stream) {
       cuda::LaunchConfig now = config;
       now.stream = stream;
-      cuda::launch(*kernel, now, copy, a.x, a.y);
+      TiledCopy aligned = copy;
+      aligned.x_bytes = min_of(copy.x_bytes, divides(int64_t(reinterpret_cast<uintptr_t>(a.x))));
+      aligned.y_bytes = min_of(copy.y_bytes, divides(int64_t(reinterpret_cast<uintptr_t>(a.y))));
+      cuda::launch(*kernel, now, aligned, a.x, a.y);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -1,55 +1,169 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transpose: x is contiguous along one dimension and y along another. A block of 32 x 8 threads turns a tile of them
-// in shared memory, so that both sides are walked along their contiguous dimension. T is an integer of the elements'
-// size. Pairs of 16-bit elements, where they are words on both sides, are walked as words, two by two of them turned in
-// registers. Reads and writes everything once.
+// A transpose: x is contiguous along one dimension and y along another. A block turns a tile (tiled.h) in shared memory
+// and walks both sides by 16 bytes, or by what divides their addresses; each warp's instruction meets whole lines of 128
+// bytes. T is an integer of the elements' size. Elements shorter than a word are first joined to words of neighbouring
+// lines in registers. Reads and writes everything once; 8 KB a block in flight (16 of 8-bit elements), 8 blocks an SM.
+//
+// Shared memory holds, for a column, its lines in units of 16 bytes, which are exchanged by the column's place: eight
+// vectors of a line write to eight different units, as the eight units of a column that are read together are.
 #include "cuda/transform/tiled.h"
 
 namespace minidnn {
+namespace {
 
-// Columns 2 i stand in row i of `words`, columns 2 i + 1 in row 32 + i, so that no bank is met twice.
-__device__ __forceinline__ void turn_pairs(const TiledCopy& c, const uint16_t* x, uint16_t* y, int lines, int columns,
-                                           uint32_t (&words)[64][33]) {
-  const int i = threadIdx.x;
+union Vector {
+  uint4 whole;
+  uint2 halves[2];
+  uint32_t words[4];
+  uint16_t shorts[8];
+  uint8_t bytes[16];
+};
+
+__device__ __forceinline__ Vector load_narrow(const void* from, int bytes) {
+  Vector v;
+  if (bytes == 8) {
+    v.halves[0] = static_cast<const uint2*>(from)[0], v.halves[1] = static_cast<const uint2*>(from)[1];
+  } else if (bytes == 4) {
 #pragma unroll
-  for (int pair = threadIdx.y; pair < 32; pair += 8)
-    if (2 * pair < lines && 2 * i < columns) {
-      const uint16_t* from = x + 2 * pair * c.x_line + 2 * i;
-      const uint32_t first = *reinterpret_cast<const uint32_t*>(from),
-                     second = *reinterpret_cast<const uint32_t*>(from + c.x_line);
-      words[i][pair] = __byte_perm(first, second, 0x5410), words[32 + i][pair] = __byte_perm(first, second, 0x7632);
+    for (int i = 0; i < 4; ++i) v.words[i] = static_cast<const uint32_t*>(from)[i];
+  } else if (bytes == 2) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint16_t* two = static_cast<const uint16_t*>(from) + 2 * i;
+      v.words[i] = two[0] | uint32_t(two[1]) << 16;
     }
-  __syncthreads();
+  } else {
 #pragma unroll
-  for (int column = threadIdx.y; column < 64; column += 8)
-    if (column < columns && 2 * i < lines)
-      *reinterpret_cast<uint32_t*>(y + column * c.y_column + 2 * i) = words[column / 2 + column % 2 * 32][i];
+    for (int i = 0; i < 4; ++i) {
+      const uint8_t* four = static_cast<const uint8_t*>(from) + 4 * i;
+      v.words[i] = four[0] | uint32_t(four[1]) << 8 | uint32_t(four[2]) << 16 | uint32_t(four[3]) << 24;
+    }
+  }
+  return v;
+}
+__device__ __forceinline__ void store_narrow(void* to, const Vector& v, int bytes) {
+  if (bytes == 8) {
+    static_cast<uint2*>(to)[0] = v.halves[0], static_cast<uint2*>(to)[1] = v.halves[1];
+  } else if (bytes == 4) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) static_cast<uint32_t*>(to)[i] = v.words[i];
+  } else if (bytes == 2) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) static_cast<uint16_t*>(to)[i] = uint16_t(v.words[i / 2] >> i % 2 * 16);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) static_cast<uint8_t*>(to)[i] = uint8_t(v.words[i / 4] >> i % 4 * 8);
+  }
 }
 
-template <class T, int kTile>
-__global__ void __launch_bounds__(256) transform_tiled(const __grid_constant__ TiledCopy c, const T* x, T* y) {
-  constexpr int kPad = sizeof(T) < 4 ? 4 / sizeof(T) : 1;  // a column's elements lie in different banks
-  __shared__ alignas(8) T tile[kTile][kTile + kPad];
-  const uint32_t i = c.inner.quotient(blockIdx.z), j = blockIdx.z - i * c.inner.divisor;
-  const int64_t column = int64_t(blockIdx.x) * kTile, line = int64_t(blockIdx.y) * kTile;
-  x += i * c.x_outer[0] + j * c.x_outer[1] + line * c.x_line + column;
-  y += i * c.y_outer[0] + j * c.y_outer[1] + column * c.y_column + line;
-  const int lines = int(min_of(c.lines - line, int64_t(kTile))),
-            columns = int(min_of(c.columns - column, int64_t(kTile)));
-  if constexpr (sizeof(T) == 2)
-    if (c.pairs && (uint64_t(x) | uint64_t(y)) % 4 == 0)
-      return turn_pairs(c, x, y, lines, columns, reinterpret_cast<uint32_t(&)[64][33]>(tile));
+// The first of a vector's elements, one by one: at the end of a line.
+template <class T> __device__ __forceinline__ Vector load_first(const T* from, int n) {
+  Vector v{};
 #pragma unroll
-  for (int l = threadIdx.y; l < kTile; l += 8)
+  for (int i = 0; i < 16 / int(sizeof(T)); ++i)
+    if (i < n) {
+      if constexpr (sizeof(T) == 8) {
+        const uint64_t e = from[i];
+        v.words[2 * i] = uint32_t(e), v.words[2 * i + 1] = uint32_t(e >> 32);
+      } else {
+        constexpr int kOf = 4 / sizeof(T);
+        v.words[i / kOf] |= uint32_t(from[i]) << i % kOf * (8 * int(sizeof(T)) % 32);
+      }
+    }
+  return v;
+}
+template <class T> __device__ __forceinline__ void store_first(T* to, const Vector& v, int n) {
 #pragma unroll
-    for (int k = threadIdx.x; k < kTile; k += 32)
-      if (l < lines && k < columns) tile[l][k] = x[l * c.x_line + k];
+  for (int i = 0; i < 16 / int(sizeof(T)); ++i)
+    if (i < n) {
+      if constexpr (sizeof(T) == 8) {
+        to[i] = v.words[2 * i] | uint64_t(v.words[2 * i + 1]) << 32;
+      } else {
+        constexpr int kOf = 4 / sizeof(T);
+        to[i] = T(v.words[i / kOf] >> i % kOf * (8 * int(sizeof(T)) % 32));
+      }
+    }
+}
+
+}  // namespace
+
+template <class T> __global__ void __launch_bounds__(kTiledThreads)
+    transform_tiled(const __grid_constant__ TiledCopy c, const T* x, T* y) {
+  constexpr int kItem = sizeof(T);
+  using Shape = TiledShape<kItem>;
+  constexpr int kJoined = kItem < 4 ? 4 / kItem : 1;  // lines whose elements make a word
+  constexpr int kUnits = 8 * Shape::kStack, kGroups = Shape::kLines / kJoined, kRows = kTiledThreads / 8,
+                kLoads = kGroups / kRows;
+  __shared__ uint4 tile[Shape::kColumns][kUnits];
+
+  uint32_t rest = blockIdx.x;
+  int64_t line, column;
+  if (c.lines_first) line = c.line_tiles.digit(rest), column = c.column_tiles.digit(rest);
+  else column = c.column_tiles.digit(rest), line = c.line_tiles.digit(rest);
+  line *= Shape::kLines, column *= Shape::kColumns;
+#pragma unroll
+  for (int k = 0; k < kTiledOuters; ++k) {
+    const int64_t i = k < kTiledOuters - 1 ? c.outer[k].digit(rest) : int64_t(rest);
+    x += i * c.x_outer[k], y += i * c.y_outer[k];
+  }
+  x += line * c.x_line + column, y += column * c.y_column + line;
+  const int lines = int(min_of(c.lines - line, int64_t(Shape::kLines))),
+            columns = int(min_of(c.columns - column, int64_t(Shape::kColumns)));
+
+  const int place = threadIdx.x % 8, row = threadIdx.x / 8;
+  Vector in[kLoads][kJoined];
+  const int here = columns - place * Shape::kVector;
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k)
+#pragma unroll
+    for (int j = 0; j < kJoined; ++j) {
+      const int l = (k * kRows + row) * kJoined + j;
+      const T* from = x + l * c.x_line + place * Shape::kVector;
+      in[k][j].whole = uint4{0, 0, 0, 0};
+      if (l < lines && here > 0) {
+        if (here < Shape::kVector) in[k][j] = load_first(from, here);
+        else if (c.x_bytes == 16) in[k][j].whole = *reinterpret_cast<const uint4*>(from);
+        else in[k][j] = load_narrow(from, int(c.x_bytes));
+      }
+    }
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k) {
+    const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);  // of a column's lines
+    char* to = reinterpret_cast<char*>(&tile[place * Shape::kVector][byte / 16 ^ place]) + byte % 16;
+    constexpr int kNext = kUnits * 16;  // the next column
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if constexpr (kItem == 8) {
+        if (i % 2 == 0) *reinterpret_cast<uint2*>(to + i / 2 * kNext) = in[k][0].halves[i / 2];
+      } else if constexpr (kItem == 4) {
+        *reinterpret_cast<uint32_t*>(to + i * kNext) = in[k][0].words[i];
+      } else if constexpr (kItem == 2) {
+        const uint32_t a = in[k][0].words[i], b = in[k][1].words[i];
+        *reinterpret_cast<uint32_t*>(to + 2 * i * kNext) = __byte_perm(a, b, 0x5410);
+        *reinterpret_cast<uint32_t*>(to + (2 * i + 1) * kNext) = __byte_perm(a, b, 0x7632);
+      } else {
+        const uint32_t a = in[k][0].words[i], b = in[k][1].words[i], d = in[k][2].words[i], e = in[k][3].words[i];
+        const uint32_t ab = __byte_perm(a, b, 0x5140), de = __byte_perm(d, e, 0x5140);  // bytes 0 and 1 of each
+        const uint32_t fg = __byte_perm(a, b, 0x7362), hi = __byte_perm(d, e, 0x7362);  // 2 and 3
+        *reinterpret_cast<uint32_t*>(to + 4 * i * kNext) = __byte_perm(ab, de, 0x5410);
+        *reinterpret_cast<uint32_t*>(to + (4 * i + 1) * kNext) = __byte_perm(ab, de, 0x7632);
+        *reinterpret_cast<uint32_t*>(to + (4 * i + 2) * kNext) = __byte_perm(fg, hi, 0x5410);
+        *reinterpret_cast<uint32_t*>(to + (4 * i + 3) * kNext) = __byte_perm(fg, hi, 0x7632);
+      }
+    }
+  }
   __syncthreads();
 #pragma unroll
-  for (int k = threadIdx.y; k < kTile; k += 8)
-#pragma unroll
-    for (int l = threadIdx.x; l < kTile; l += 32)
-      if (l < lines && k < columns) y[k * c.y_column + l] = tile[l][k];
+  for (int k = 0; k < Shape::kColumns * kUnits / kTiledThreads; ++k) {
+    const int n = k * kTiledThreads + threadIdx.x, unit = n % kUnits, col = n / kUnits, l = unit * Shape::kVector;
+    if (col >= columns || l >= lines) continue;
+    Vector v;
+    v.whole = tile[col][unit ^ col / Shape::kVector];
+    T* to = y + col * c.y_column + l;
+    if (lines - l < Shape::kVector) store_first(to, v, lines - l);
+    else if (c.y_bytes == 16) *reinterpret_cast<uint4*>(to) = v.whole;
+    else store_narrow(to, v, int(c.y_bytes));
+  }
 }
 
 }  // namespace minidnn

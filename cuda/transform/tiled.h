@@ -1,17 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of tiled.cu. Std-free.
+// The parameters of tiled.cu, and what a block of it takes. Std-free.
 #pragma once
 #include "cpp/core/divisor.h"
 
 namespace minidnn {
 
-// y[i][j][column][line] = x[i][j][line][column]: x is contiguous along columns, y along lines.
+constexpr int kTiledThreads = 256, kTiledOuters = 4;
+
+// y[i...][column][line] = x[i...][line][column]: x is contiguous along columns, y along lines.
 struct TiledCopy {
   int64_t lines = 1, columns = 1, x_line = 0, y_column = 0;  // strides in elements
-  int64_t x_outer[2]{}, y_outer[2]{};                        // of i and j
-  int64_t outer = 1;                                         // how many i and j there are together
-  Divisor inner;                                             // how many j
-  int64_t pairs = 0;                                         // whether sizes and strides but those of 1 are even
+  int64_t x_outer[kTiledOuters]{}, y_outer[kTiledOuters]{};  // from the innermost of i... outwards
+  Divisor outer[kTiledOuters - 1];                           // how many there are of each but the outermost
+  Divisor line_tiles, column_tiles;
+  int64_t lines_first = 0;             // neighbouring blocks have neighbouring lines, not columns
+  int64_t x_bytes = 16, y_bytes = 16;  // what divides all addresses of a side: the width of its loads or stores
+};
+
+// A block's tile is 128 bytes of columns wide, and at least 128 bytes of lines high.
+template <int kItem> struct TiledShape {
+  static constexpr int kVector = 16 / kItem;                // elements
+  static constexpr int kStack = kItem < 4 ? 1 : kItem / 2;  // pieces of 128 bytes of lines
+  static constexpr int kColumns = 128 / kItem, kLines = kColumns * kStack;
 };
 
 }  // namespace minidnn

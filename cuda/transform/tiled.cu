@@ -111,21 +111,30 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
             columns = int(min_of(c.columns - column, int64_t(Shape::kColumns)));
 
   const int place = threadIdx.x % 8, row = threadIdx.x / 8;
+  const bool whole = lines == Shape::kLines && columns == Shape::kColumns;
   Vector in[kLoads][kJoined];
-  const int here = columns - place * Shape::kVector;
+  if (whole && c.x_bytes == 16) {  // apart from the rest, so that all loads stand together and their code is short
 #pragma unroll
-  for (int k = 0; k < kLoads; ++k)
+    for (int k = 0; k < kLoads; ++k)
 #pragma unroll
-    for (int j = 0; j < kJoined; ++j) {
-      const int l = (k * kRows + row) * kJoined + j;
-      const T* from = x + l * c.x_line + place * Shape::kVector;
-      in[k][j].whole = uint4{0, 0, 0, 0};
-      if (l < lines && here > 0) {
+      for (int j = 0; j < kJoined; ++j)
+        in[k][j].whole =
+            *reinterpret_cast<const uint4*>(x + ((k * kRows + row) * kJoined + j) * c.x_line + place * Shape::kVector);
+  } else {
+    const int here = columns - place * Shape::kVector;
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k)
+#pragma unroll
+      for (int j = 0; j < kJoined; ++j) {
+        const int l = (k * kRows + row) * kJoined + j;
+        const T* from = x + l * c.x_line + place * Shape::kVector;
+        in[k][j].whole = uint4{0, 0, 0, 0};
+        if (l >= lines || here <= 0) continue;
         if (here < Shape::kVector) in[k][j] = load_first(from, here);
         else if (c.x_bytes == 16) in[k][j].whole = *reinterpret_cast<const uint4*>(from);
         else in[k][j] = load_narrow(from, int(c.x_bytes));
       }
-    }
+  }
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
     const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);  // of a column's lines
@@ -153,13 +162,22 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
     }
   }
   __syncthreads();
+  constexpr int kStores = Shape::kColumns * kUnits / kTiledThreads, kApart = kTiledThreads / kUnits;
+  const int unit = threadIdx.x % kUnits, col = threadIdx.x / kUnits, l = unit * Shape::kVector;
+  y += col * c.y_column + l;
+  auto stored = [&](int k) { return tile[col + k * kApart][unit ^ (col + k * kApart) / Shape::kVector]; };
+  if (whole && c.y_bytes == 16) {
 #pragma unroll
-  for (int k = 0; k < Shape::kColumns * kUnits / kTiledThreads; ++k) {
-    const int n = k * kTiledThreads + threadIdx.x, unit = n % kUnits, col = n / kUnits, l = unit * Shape::kVector;
-    if (col >= columns || l >= lines) continue;
+    for (int k = 0; k < kStores; ++k) *reinterpret_cast<uint4*>(y + k * kApart * c.y_column) = stored(k);
+    return;
+  }
+  if (l >= lines) return;
+#pragma unroll
+  for (int k = 0; k < kStores; ++k) {
+    if (col + k * kApart >= columns) return;
     Vector v;
-    v.whole = tile[col][unit ^ col / Shape::kVector];
-    T* to = y + col * c.y_column + l;
+    v.whole = stored(k);
+    T* to = y + k * kApart * c.y_column;
     if (lines - l < Shape::kVector) store_first(to, v, lines - l);
     else if (c.y_bytes == 16) *reinterpret_cast<uint4*>(to) = v.whole;
     else store_narrow(to, v, int(c.y_bytes));

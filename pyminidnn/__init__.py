@@ -33,6 +33,7 @@ from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filt
 from .ops.matmul import matmul
 from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .ops.pooling import pool_backward, pool_forward
+from .ops.reduce import reduce
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.transform import transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
@@ -70,6 +71,7 @@ __all__ = [
     "memory_stats",
     "pool_backward",
     "pool_forward",
+    "reduce",
     "reset_peak_memory",
     "set_log_level",
     "softmax_backward",

@@ -51,6 +51,14 @@ def test_layout_change() -> None:
     assert torch.equal(y, x)
 
 
+@pytest.mark.parametrize("axis, shape", [(0, (MORE,)), (1, (2**21 + 3, 1024)), (0, (1024, 2**21 + 3))])
+def test_reduce(axis: int, shape: tuple[int, ...]) -> None:
+    x = random(*shape)
+    agree(dnn.reduce(x, "max", axis=axis), x.amax(axis), 0)
+    agree(dnn.reduce(x, "argmax", axis=axis), x.argmax(axis), 0)
+    agree(dnn.reduce(x, "sum", axis=axis), x.sum(axis, dtype=torch.float32).bfloat16(), 2**-6)
+
+
 @pytest.mark.parametrize("axis, shape", [(1, (2**21 + 3, 1024)), (0, (1024, 2**21 + 3))])
 def test_softmax(axis: int, shape: tuple[int, int]) -> None:
     x = random(*shape)

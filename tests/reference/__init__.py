@@ -23,6 +23,7 @@ from .conv import (
 from .matmul import matmul
 from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .pooling import pool_backward, pool_forward, pool_output_shape
+from .reduce import reduce
 from .softmax import softmax_backward, softmax_forward
 from .transform import cast, rounded, transform
 
@@ -68,6 +69,7 @@ __all__ = [
     "pool_backward",
     "pool_forward",
     "pool_output_shape",
+    "reduce",
     "rounded",
     "softmax_backward",
     "softmax_forward",

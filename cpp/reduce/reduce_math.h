@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions as a map of each element, a way to combine two partial results, and a last step. Shared by CPU and CUDA:
+// 13 modes are 4 ways to combine. Minima are maxima of what is turned round; `all` is that nothing is zero.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/half.h"
+
+namespace minidnn {
+
+enum class ReduceMode : int64_t { sum, mean, max, min, prod, norm1, norm2, sumsq, amax, any, all, argmax, argmin };
+enum class ReduceKind : int64_t { sum, prod, max, arg };
+
+struct ReduceProblem {
+  ReduceMode mode{};
+  int64_t axes = 0;        // bit i: dimension i of x is reduced
+  int64_t alignment = 16;  // bytes that divide x's address, 16 at most
+  TensorDesc x, y;         // y without the dimensions that are reduced
+};
+
+struct ReduceArgs {
+  const void* x = nullptr;
+  void* y = nullptr;
+};
+
+// x's strides, taken apart: where an output's elements begin, and where they lie from there.
+struct ReduceView {
+  TensorDesc kept, reduced;
+};
+
+MINIDNN_HD ReduceView reduce_view(const ReduceProblem& p) {
+  ReduceView v;
+  for (int i = 0; i < p.x.rank; ++i) {
+    TensorDesc& d = p.axes >> i & 1 ? v.reduced : v.kept;
+    d.shape[d.rank] = p.x.shape[i], d.stride[d.rank++] = p.x.stride[i];
+  }
+  return v;
+}
+
+MINIDNN_HD constexpr ReduceKind kind_of(ReduceMode m) {
+  switch (m) {
+    case ReduceMode::prod:
+      return ReduceKind::prod;
+    case ReduceMode::max:
+    case ReduceMode::min:
+    case ReduceMode::amax:
+    case ReduceMode::any:
+    case ReduceMode::all:
+      return ReduceKind::max;
+    case ReduceMode::argmax:
+    case ReduceMode::argmin:
+      return ReduceKind::arg;
+    default:
+      return ReduceKind::sum;
+  }
+}
+
+namespace reduction {
+
+template <class Acc> constexpr bool is_integer = false;
+template <> inline constexpr bool is_integer<int64_t> = true;
+
+template <class Acc> MINIDNN_HD Acc negated(Acc v) {
+  if constexpr (is_integer<Acc>) return Acc(0 - uint64_t(v));
+  else return -v;
+}
+
+// An element as it is combined.
+template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
+  switch (mode) {
+    case ReduceMode::norm1:
+    case ReduceMode::amax:
+      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // -0 becomes 0
+    case ReduceMode::norm2:
+    case ReduceMode::sumsq:
+      if constexpr (is_integer<Acc>) return Acc(uint64_t(v) * uint64_t(v));
+      else return v * v;
+    case ReduceMode::min:
+    case ReduceMode::argmin:
+      if constexpr (is_integer<Acc>) return ~v;  // -v overflows for the least
+      else return -v;
+    case ReduceMode::any:
+      return Acc(v != 0);
+    case ReduceMode::all:
+      return Acc(v == 0);
+    default:
+      return v;
+  }
+}
+
+template <ReduceKind kind, class Acc> struct State {
+  Acc value;
+};
+template <class Acc> struct State<ReduceKind::arg, Acc> {
+  Acc value;
+  int64_t index;  // of the elements of one output, in row-major order; -1 before any
+};
+
+template <ReduceKind kind, class Acc> MINIDNN_HD State<kind, Acc> identity() {
+  if constexpr (kind == ReduceKind::sum) return {Acc(0)};
+  else if constexpr (kind == ReduceKind::prod) return {Acc(1)};
+  else {
+    Acc least;
+    if constexpr (is_integer<Acc>) least = -9223372036854775807 - 1;
+    else least = Acc(-INFINITY);
+    if constexpr (kind == ReduceKind::arg) return {least, -1};
+    else return {least};
+  }
+}
+
+// Integers wrap round. A NaN is larger than all; of equal elements the first is the largest.
+template <ReduceKind kind, class Acc>
+MINIDNN_HD State<kind, Acc> combined(const State<kind, Acc>& a, const State<kind, Acc>& b) {
+  if constexpr (kind == ReduceKind::sum) {
+    if constexpr (is_integer<Acc>) return {Acc(uint64_t(a.value) + uint64_t(b.value))};
+    else return {a.value + b.value};
+  } else if constexpr (kind == ReduceKind::prod) {
+    if constexpr (is_integer<Acc>) return {Acc(uint64_t(a.value) * uint64_t(b.value))};
+    else return {a.value * b.value};
+  } else if constexpr (kind == ReduceKind::max) {
+    return a.value < b.value || b.value != b.value ? b : a;
+  } else {
+    if (b.index < 0) return a;
+    if (a.index < 0) return b;
+    const bool a_nan = a.value != a.value, b_nan = b.value != b.value;
+    if (a_nan != b_nan) return a_nan ? a : b;
+    if (!a_nan && a.value != b.value) return a.value < b.value ? b : a;
+    return a.index < b.index ? a : b;
+  }
+}
+
+template <ReduceKind kind, class Acc>
+MINIDNN_HD State<kind, Acc> element(ReduceMode mode, Acc v, int64_t index) {
+  if constexpr (kind == ReduceKind::arg) return {mapped(mode, v), index};
+  else return {mapped(mode, v)};
+}
+
+// The result of `count` elements, written as y's dtype.
+template <class Acc> MINIDNN_HD void write(const TensorDesc& y, void* to, int64_t at, Acc v) {
+  switch (y.dtype) {
+    case DType::float32:
+      static_cast<float*>(to)[at] = float(v);
+      break;
+    case DType::float64:
+      static_cast<double*>(to)[at] = double(v);
+      break;
+    case DType::float16:
+      static_cast<float16*>(to)[at] = float16(float(v));
+      break;
+    case DType::bfloat16:
+      static_cast<bfloat16*>(to)[at] = bfloat16(float(v));
+      break;
+    case DType::int32:
+      static_cast<int32_t*>(to)[at] = int32_t(int64_t(v));
+      break;
+    case DType::int64:
+      static_cast<int64_t*>(to)[at] = int64_t(v);
+      break;
+    case DType::boolean:
+      static_cast<uint8_t*>(to)[at] = v != 0;
+      break;
+    default:
+      static_cast<uint8_t*>(to)[at] = uint8_t(int64_t(v));
+  }
+}
+MINIDNN_HD float root(float v) { return ::sqrtf(v); }
+MINIDNN_HD double root(double v) { return ::sqrt(v); }
+
+template <ReduceKind kind, class Acc>
+MINIDNN_HD void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t at, const State<kind, Acc>& s,
+                       int64_t count) {
+  if constexpr (kind == ReduceKind::arg) {
+    write<int64_t>(y, to, at, s.index);
+  } else {
+    Acc v = s.value;
+    if constexpr (kind == ReduceKind::sum && !is_integer<Acc>) {
+      if (mode == ReduceMode::mean) v /= Acc(count);
+      if (mode == ReduceMode::norm2) v = root(v);
+    }
+    if constexpr (kind == ReduceKind::max) {
+      if (mode == ReduceMode::min) v = mapped(mode, v);  // its own inverse
+      if (mode == ReduceMode::any) v = Acc(v > 0);       // of nothing: the identity
+      if (mode == ReduceMode::all) v = Acc(!(v > 0));
+    }
+    write<Acc>(y, to, at, v);
+  }
+}
+
+// Any dtype as what it is summed in.
+template <class Acc> MINIDNN_HD Acc load(DType t, const void* from, int64_t at) {
+  if constexpr (is_integer<Acc>) {
+    switch (t) {
+      case DType::int8:
+        return static_cast<const int8_t*>(from)[at];
+      case DType::uint8:
+        return static_cast<const uint8_t*>(from)[at];
+      case DType::int32:
+        return static_cast<const int32_t*>(from)[at];
+      case DType::boolean:
+        return static_cast<const uint8_t*>(from)[at] != 0;
+      default:
+        return static_cast<const int64_t*>(from)[at];
+    }
+  } else if constexpr (sizeof(Acc) == 8) {
+    return t == DType::float64 ? static_cast<const double*>(from)[at] : Acc(load<int64_t>(t, from, at));
+  } else {
+    return t == DType::float32   ? static_cast<const float*>(from)[at]
+           : t == DType::float16 ? float(static_cast<const float16*>(from)[at])
+                                 : float(static_cast<const bfloat16*>(from)[at]);
+  }
+}
+
+}  // namespace reduction
+
+// What results of this dtype are combined in: float32, or float64 for it; integers in int64, unless they are divided or
+// have a root taken.
+enum class ReduceIn : int64_t { float32, float64, int64 };
+MINIDNN_HD constexpr ReduceIn reduced_in(ReduceMode m, DType t) {
+  if (t == DType::float64) return ReduceIn::float64;
+  if (t <= DType::bfloat16) return ReduceIn::float32;
+  return m == ReduceMode::mean || m == ReduceMode::norm1 || m == ReduceMode::norm2 ? ReduceIn::float64
+                                                                                   : ReduceIn::int64;
+}
+
+}  // namespace minidnn

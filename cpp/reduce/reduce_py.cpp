@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/bindings/casters.h"
+#include "cpp/engine/registry.h"
+#include "cpp/reduce/reduce.h"
+
+namespace minidnn {
+
+void bind_reduce(py::module_& m) {
+  register_family<ReduceProblem>();
+  m.def(
+      "reduce",
+      [](const Tensor& x, const std::string& mode, py::handle axes, bool keepdims, std::string algo,
+         std::optional<Tensor> out, HandlePtr handle) {
+        std::optional<std::vector<int64_t>> dims;
+        if (!axes.is_none()) dims = integers_from_python(axes, "reduce", "axis");
+        ReleaseGil release;
+        return reduce(x, mode, dims, keepdims, {std::move(algo), std::move(out), std::move(handle)});
+      },
+      py::arg("x"), py::arg("mode"), py::arg("axes"), py::arg("keepdims"), py::arg("algo"), py::arg("out"),
+      py::arg("handle"));
+}
+
+}  // namespace minidnn

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.reduce.rows: outputs whose elements lie beside each other, along one dimension or in runs. cuda.reduce.columns:
+// outputs that lie beside each other. Few outputs of many elements are cut into parts, whose results a second kernel
+// combines.
+#include "cuda/reduce/dense.h"
+
+#include <bit>
+
+#include "cuda/reduce/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kThreads = 256, kAhead = 4;
+constexpr int64_t kBlocksPerSm = 16;  // wanted of a cut reduction: two or three rounds, so that the last is short
+
+std::string kernel_type(ReduceKind kind) { return cat("(minidnn::ReduceKind)", int64_t(kind)); }
+KernelSpec parts_spec(ReduceKind kind) {
+  return {"cuda/reduce/dense.cu", cat("minidnn::reduce_parts<", kernel_type(kind), ">")};
+}
+
+struct Dense : Engine<ReduceProblem> {
+  const char* const kernel;
+  explicit Dense(const char* k) : kernel(k) {}
+  unsigned traits() const override { return kNeedsJit; }
+  KernelSpec spec(DType t, ReduceKind kind) const {
+    return {"cuda/reduce/dense.cu", cat("minidnn::", kernel, "<", cuda_name(t), ", ", kernel_type(kind), ">")};
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (auto kind : {ReduceKind::sum, ReduceKind::prod, ReduceKind::max, ReduceKind::arg}) {
+      for (DType t : {DType::float32, DType::float16, DType::bfloat16}) all.push_back(spec(t, kind));
+      all.push_back(parts_spec(kind));
+    }
+    return all;
+  }
+};
+
+std::string refusal(const ReduceProblem& p) {
+  if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64) return "reads float32, float16 and bfloat16";
+  if (p.x.numel() == 0) return "needs something to reduce";
+  return "";
+}
+size_t partial_bytes(const ReduceProblem& p) { return kind_of(p.mode) == ReduceKind::arg ? 16 : 4; }
+int64_t lanes_for(int64_t vectors) {
+  return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div(vectors, kAhead)))), 1, kThreads);
+}
+// How many parts each of `groups` blocks of work takes, of at most `most`.
+int64_t parts_for(int64_t groups, int64_t most, const Device& d) {
+  const int64_t wanted = kBlocksPerSm * d.sm_count;
+  return groups * 2 > wanted ? 1 : std::clamp<int64_t>(ceil_div(wanted, groups), 1, max_of<int64_t>(most, 1));
+}
+
+template <class Launch>
+std::unique_ptr<Plan<ReduceProblem>> two_steps(const ReduceProblem& p, const Device& d, int64_t parts, int64_t outputs,
+                                               bool parts_first, Launch launch) {
+  ReduceParts r{p.mode, joined(p.y, false), outputs, parts, parts_first ? 1 : parts, parts_first ? outputs : 1, 0, 0};
+  r.count = p.x.numel() / outputs, r.lanes = lanes_for(parts);
+  std::shared_ptr<const cuda::Kernel> last;
+  if (parts > 1) last = cuda::load_kernel(parts_spec(kind_of(p.mode)), d.place.index);
+  return make_plan<ReduceProblem>([=](const ReduceArgs& a, void* workspace, Stream stream) {
+    launch(a, workspace, stream);
+    if (parts == 1) return;
+    cuda::LaunchConfig config;
+    config.block = {unsigned(kThreads)};
+    config.grid = {unsigned(ceil_div(outputs, kThreads / r.lanes))};
+    config.stream = stream;
+    cuda::launch(*last, config, r, static_cast<const void*>(workspace), a.y);
+  });
+}
+
+struct Rows final : Dense {
+  Rows() : Dense("reduce_rows") {}
+  std::string name() const override { return "cuda.reduce.rows"; }
+
+  static std::string parse(const ReduceProblem& p, const Device& d, ReduceRows& r) {
+    const ReduceView v = reduce_view(p);
+    r.mode = p.mode, r.y = joined(p.y, false), r.kept = joined(v.kept, false);
+    r.runs = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
+    if (r.runs.rank == 0 || r.runs.stride[r.runs.rank - 1] != 1)
+      return "needs elements of an output that lie beside each other";
+    r.run = r.runs.shape[--r.runs.rank];
+    const int64_t vector = 16 / int64_t(itemsize(p.x.dtype)), outputs = p.y.numel(), runs = r.runs.numel();
+    r.count = runs * r.run;
+    r.lanes = lanes_for(ceil_div(r.run, vector));
+    r.slices = 1, r.slice = r.run, r.runs_a_part = runs, r.parts = 1;
+    const int64_t step = kThreads * kAhead * vector;  // elements that a block has in flight
+    const int64_t parts = parts_for(ceil_div(outputs * r.lanes, kThreads), r.count / step, d);
+    if (parts > 1) {
+      r.runs_a_part = ceil_div(runs, min_of(runs, parts));
+      const int64_t groups = ceil_div(runs, r.runs_a_part);
+      r.slice = ceil_div(ceil_div(r.run, max_of<int64_t>(parts / groups, 1)), step) * step;
+      r.slice = min_of(r.slice, r.run), r.slices = ceil_div(r.run, r.slice);
+      r.parts = groups * r.slices;
+      r.lanes = lanes_for(ceil_div(r.slice, vector));
+    }
+    r.items = outputs * r.parts;
+    if (ceil_div(r.items, kThreads / r.lanes) > 0x7fffffff) return "launches 2^31 - 1 blocks at most";
+    return "";
+  }
+  std::string why_not(const ReduceProblem& p, const Device& d) const override {
+    ReduceRows r;
+    std::string why = refusal(p);
+    return why.empty() ? parse(p, d, r) : why;
+  }
+  // Counted, not measured: 16 bytes a thread four times over keep the memory busy; runs shorter than a line waste it.
+  double estimate_us(const ReduceProblem& p, const Device& d) const override {
+    ReduceRows r;
+    parse(p, d, r);
+    const double line = std::min(1.0, double(r.run) * double(itemsize(p.x.dtype)) / (r.runs.rank ? 256 : 16));
+    return roofline_us(0, reduce_bytes(p), d, 0.92 * line) + (r.parts > 1 ? 3 : 0);
+  }
+  size_t workspace_bytes(const ReduceProblem& p, const Device& d, const Config&) const override {
+    ReduceRows r;
+    parse(p, d, r);
+    return r.parts > 1 ? size_t(r.items) * partial_bytes(p) : 0;
+  }
+  std::unique_ptr<Plan<ReduceProblem>> build(const ReduceProblem& p, const Device& d, const Config&) const override {
+    ReduceRows r;
+    parse(p, d, r);
+    cuda::LaunchConfig config;
+    config.block = {unsigned(kThreads)};
+    config.grid = {unsigned(ceil_div(r.items, kThreads / r.lanes))};
+    auto first = cuda::load_kernel(spec(p.x.dtype, kind_of(p.mode)), d.place.index);
+    return two_steps(p, d, r.parts, p.y.numel(), false, [=](const ReduceArgs& a, void* workspace, Stream stream) {
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
+      cuda::launch(*first, now, r, a.x, a.y, workspace);
+    });
+  }
+};
+
+struct Columns final : Dense {
+  Columns() : Dense("reduce_columns") {}
+  std::string name() const override { return "cuda.reduce.columns"; }
+
+  static std::string parse(const ReduceProblem& p, const Device& d, ReduceColumns& c) {
+    const ReduceView v = reduce_view(p);
+    const TensorDesc rows = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
+    c.mode = p.mode, c.y = joined(p.y, false), c.outer = joined(v.kept, false);
+    if (c.outer.rank == 0 || c.outer.stride[c.outer.rank - 1] != 1) return "needs outputs that lie beside each other";
+    if (rows.rank > 1) return cat("walks one dimension of rows; there are ", rows.rank);
+    c.columns = c.outer.shape[--c.outer.rank];
+    c.rows = rows.rank ? rows.shape[0] : 1, c.pitch = rows.rank ? rows.stride[0] : 0;
+    c.outputs = p.y.numel();
+    const int64_t vector = 16 / int64_t(itemsize(p.x.dtype));
+    int64_t aligned = c.columns | c.pitch;
+    for (int i = 0; i < c.outer.rank; ++i) aligned |= c.outer.stride[i];
+    c.wide = aligned % vector == 0 && p.alignment == 16;
+    const int64_t vectors = ceil_div(c.columns, vector);
+    c.lanes = std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(vectors))), 1, 32);
+    c.column_blocks = ceil_div(vectors, c.lanes);
+    const int64_t groups = c.column_blocks * c.outer.numel(), high = kThreads / c.lanes;
+    c.rows_a_part = ceil_div(c.rows, parts_for(groups, c.rows / (kAhead * high), d));
+    c.parts = ceil_div(c.rows, c.rows_a_part);
+    if (double(groups) * double(c.parts) > 0x7fffffff) return "launches 2^31 - 1 blocks at most";
+    return "";
+  }
+  std::string why_not(const ReduceProblem& p, const Device& d) const override {
+    ReduceColumns c;
+    std::string why = refusal(p);
+    return why.empty() ? parse(p, d, c) : why;
+  }
+  // Counted, not measured, as for rows; single elements are eight visits to L1 in place of one.
+  double estimate_us(const ReduceProblem& p, const Device& d) const override {
+    ReduceColumns c;
+    parse(p, d, c);
+    const double line = std::min(1.0, double(c.columns) * double(itemsize(p.x.dtype)) / 128);
+    return roofline_us(0, reduce_bytes(p), d, (c.wide ? 0.92 : 0.5) * line) + (c.parts > 1 ? 3 : 0);
+  }
+  size_t workspace_bytes(const ReduceProblem& p, const Device& d, const Config&) const override {
+    ReduceColumns c;
+    parse(p, d, c);
+    return c.parts > 1 ? size_t(c.outputs * c.parts) * partial_bytes(p) : 0;
+  }
+  std::unique_ptr<Plan<ReduceProblem>> build(const ReduceProblem& p, const Device& d, const Config&) const override {
+    ReduceColumns c;
+    parse(p, d, c);
+    cuda::LaunchConfig config;
+    config.block = {unsigned(kThreads)};
+    config.grid = {unsigned(c.column_blocks * c.outer.numel() * c.parts)};
+    auto first = cuda::load_kernel(spec(p.x.dtype, kind_of(p.mode)), d.place.index);
+    return two_steps(p, d, c.parts, c.outputs, true, [=](const ReduceArgs& a, void* workspace, Stream stream) {
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
+      cuda::launch(*first, now, c, a.x, a.y, workspace);
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<ReduceProblem>& reduce_rows() {
+  static const Rows engine;
+  return engine;
+}
+const Engine<ReduceProblem>& reduce_columns() {
+  static const Columns engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions over any strides and dtypes: `lanes` threads share an output and walk its elements one by one, with 64-bit
+// index arithmetic. For what the engines of rows and of columns decline.
+#include "cuda/reduce/lanes.cuh"
+
+namespace minidnn {
+
+template <ReduceKind kind, class Acc> __global__ void __launch_bounds__(kReduceThreads)
+    reduce_generic(const __grid_constant__ ReduceProblem p, const __grid_constant__ ReduceView v, ReduceArgs a,
+                   int lanes) {
+  const int64_t outputs = p.y.numel(), count = v.reduced.numel();
+  const int at_once = kReduceThreads / lanes;
+  for (int64_t first = int64_t(blockIdx.x) * at_once; first < outputs; first += int64_t(gridDim.x) * at_once) {
+    const int64_t output = first + threadIdx.x / lanes;
+    auto state = reduction::identity<kind, Acc>();
+    if (output < outputs) {
+      const int64_t from = v.kept.offset_of(output);
+      for (int64_t i = threadIdx.x % lanes; i < count; i += lanes)
+        state = reduction::combined<kind, Acc>(
+            state, reduction::element<kind, Acc>(
+                       p.mode, reduction::load<Acc>(p.x.dtype, a.x, from + v.reduced.offset_of(i)), i));
+    }
+    state = reduce_lanes<kind, Acc>(state, lanes);
+    if (output < outputs && threadIdx.x % lanes == 0)
+      reduction::finish<kind, Acc>(p.mode, p.y, a.y, p.y.offset_of(output), state, count);
+  }
+}
+
+}  // namespace minidnn

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a reduction in a block: partial results of neighbouring threads become one, in an order that is fixed.
+#pragma once
+#include "cpp/reduce/reduce_math.h"
+
+namespace minidnn {
+
+constexpr int kReduceThreads = 256;
+
+template <ReduceKind kind, class Acc>
+__device__ __forceinline__ reduction::State<kind, Acc> shuffled_down(const reduction::State<kind, Acc>& s, int by) {
+  reduction::State<kind, Acc> other;
+  other.value = __shfl_down_sync(0xffffffff, s.value, by);
+  if constexpr (kind == ReduceKind::arg) other.index = __shfl_down_sync(0xffffffff, s.index, by);
+  return other;
+}
+
+// Of `lanes` threads beside each other, a power of two up to kReduceThreads: the first gets the result. All threads of
+// the block must come.
+template <ReduceKind kind, class Acc>
+__device__ __forceinline__ reduction::State<kind, Acc> reduce_lanes(reduction::State<kind, Acc> s, int lanes) {
+  using State = reduction::State<kind, Acc>;
+  __shared__ State warps[kReduceThreads / 32];
+  for (int by = min_of(lanes, 32) / 2; by > 0; by /= 2) s = reduction::combined<kind, Acc>(s, shuffled_down(s, by));
+  if (lanes <= 32) return s;
+  __syncthreads();  // the slots may still be read from the reduction before
+  const int warp = threadIdx.x / 32;
+  if (threadIdx.x % 32 == 0) warps[warp] = s;
+  __syncthreads();
+  if (threadIdx.x % lanes == 0)
+    for (int i = 1; i < lanes / 32; ++i) s = reduction::combined<kind, Acc>(s, warps[warp + i]);
+  return s;
+}
+
+}  // namespace minidnn

@@ -50,4 +50,6 @@ template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) 
 // first, for results that do not depend on their order.
 TensorDesc joined(const TensorDesc&, bool any_order);
 
+const Engine<ReduceProblem>& reduce_runs_cpu();  // reduce_cpu.cpp
+
 }  // namespace minidnn

@@ -46,7 +46,7 @@ struct Reference final : Engine<ReduceProblem> {
 
 const Engines<ReduceProblem>& Family<ReduceProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<ReduceProblem> all{&reference};
+  static const Engines<ReduceProblem> all{&reduce_runs_cpu(), &reference};
   return all;
 }
 

@@ -10,17 +10,16 @@ struct OneKernel : Engine<TransformProblem> {
   const char* const kernel;
   explicit OneKernel(const char* k) : kernel(k) {}
   unsigned traits() const override { return kNeedsJit; }
-  KernelSpec spec(DType from, DType to) const {
-    return {"cuda/transform/generic.cu", cat("minidnn::", kernel, "<", cuda_name(from), ", ", cuda_name(to), ">")};
+  KernelSpec spec(DType to) const {
+    return {"cuda/transform/generic.cu", cat("minidnn::", kernel, "<", cuda_name(to), ">")};
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
                                                 const Config&) const override {
-    return cuda::kernel_plan(spec(p.x.dtype, p.y.dtype), p, d, cuda::elementwise_launch(p.y.numel(), d));
+    return cuda::kernel_plan(spec(p.y.dtype), p, d, cuda::elementwise_launch(p.y.numel(), d));
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (DType from : kDTypes)
-      for (DType to : kDTypes) all.push_back(spec(from, to));
+    for (DType to : kDTypes) all.push_back(spec(to));
     return all;
   }
 };

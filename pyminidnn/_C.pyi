@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -231,6 +231,10 @@ def activation_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, mode
     ...
 def activation_forward(x: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
+def adaptive_pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, size: typing.Any, mode: str, norm: int, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def adaptive_pool_forward(x: DeviceTensor, size: typing.Any, mode: str, norm: int, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
 def batch_norm_backward(dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor, saved_mean: DeviceTensor, saved_inv_std: DeviceTensor, per_activation: bool, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
     ...
 def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, mean: DeviceTensor, var: DeviceTensor, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
@@ -301,9 +305,11 @@ def memory_stats(device: str) -> dict:
     ...
 def nvrtc_info() -> tuple[str, int, int]:
     ...
-def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, indices: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def pool_forward(x: DeviceTensor, window: typing.Any, mode: str, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pool_forward(x: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def pool_forward_with_indices(x: DeviceTensor, window: typing.Any, indices: typing.Any, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
     ...
 def reinterpret(x: DeviceTensor, dtype: typing.Any) -> DeviceTensor:
     """

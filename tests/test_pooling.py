@@ -84,14 +84,10 @@ def adaptive_sample(case: Case, x: np.ndarray, size: Any, keywords: dict[str, An
     dy = reference.rounded(generator(case).normal(0, 1, y.shape), case.dtype)
     y = reference.rounded(y, case.dtype)
     terms = np.prod([-(-s // n) + 1 for n, s in zip(x.shape[2:], sizes, strict=True)])
-    scale = reference.adaptive_pool_backward(
-        np.abs(dy), np.abs(x) if keywords["mode"] == "lp" else x, y, **keywords
-    )
+    scale = reference.adaptive_pool_backward(np.abs(dy), np.abs(x) if keywords["mode"] == "lp" else x, y, **keywords)
     return Sample(
         {"x": x, "dy": dy, "y": y},
-        lambda t, algo, out=None: [
-            dnn.adaptive_pool_backward(t["dy"], t["x"], t["y"], **keywords, algo=algo, out=out)
-        ],
+        lambda t, algo, out=None: [dnn.adaptive_pool_backward(t["dy"], t["x"], t["y"], **keywords, algo=algo, out=out)],
         [
             Result(
                 reference.adaptive_pool_backward(dy, x, y, **keywords),
@@ -189,7 +185,9 @@ def test_adaptive_and_global(device: str) -> None:
     for mode in (*MODES, "lp"):
         for size in (1, (4, 5), (5, 3), (24, 7)):  # all, alike, over each other, repeated
             y = dnn.adaptive_pool_forward(t, size, mode=mode, norm=3)
-            assert_close(y, Result(reference.adaptive_pool_forward(x, size, mode=mode, norm=3), 1e-13), f"{mode} {size}")
+            assert_close(
+                y, Result(reference.adaptive_pool_forward(x, size, mode=mode, norm=3), 1e-13), f"{mode} {size}"
+            )
             dy = np.random.default_rng(1).normal(0, 1, y.shape)
             dx = dnn.adaptive_pool_backward(tensor(dy, "float64", device), t, y, mode=mode, norm=3)
             want = reference.adaptive_pool_backward(dy, x, values_of(y), mode=mode, norm=3)

@@ -34,8 +34,8 @@ def pool_forward(
 
     x         [N, C, spatial...] of 1 to 3 spatial dimensions, any strides; float32, float64, float16 or bfloat16
     window    an int for all spatial dimensions, or one for each
-    mode      "max"; "avg" counts padding as zeros; "avg_exclude_padding" divides by the number of elements of x; "lp" is
-              the root of degree `norm` of the sum of |x|^norm, not divided by anything
+    mode      "max"; "avg" counts padding as zeros; "avg_exclude_padding" divides by the number of elements of x; "lp"
+              is the root of degree `norm` of the sum of |x|^norm, not divided by anything
     norm      of "lp" only: 1 to 64
     stride    from window to window; None: the window, so that windows lie side by side
     padding   an int, or for each dimension an int or a pair (before, after); of any size
@@ -106,8 +106,8 @@ def pool_backward(
 
     dy, y     [N, C, ...] as pool_forward makes them of x; y is read by "lp" only
     x         as in pool_forward, not overwritten since; with indices, and for averages, only its shape matters
-    indices   of "max", from pool_forward_with_indices: the maxima are not looked for in x again. What is not an index of
-              an element of the window takes no gradient
+    indices   of "max", from pool_forward_with_indices: the maxima are not looked for in x again. What is not an index
+              of an element of the window takes no gradient
     window, mode, norm, stride, padding, dilation, ceil_mode, algo, handle  as in pool_forward
     out       written instead of a new tensor; shape of x, no memory shared with dy, x or y
     returns   dx, in x's layout
@@ -176,7 +176,7 @@ def global_pool_forward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The largest element, mean or norm of each channel of each image: y [N, C, 1, ...]; else as adaptive_pool_forward."""
+    """The largest element, mean or norm of each plane: y [N, C, 1, ...]; else as adaptive_pool_forward."""
     (x,) = operands(handle, x, out=out)
     return _C.adaptive_pool_forward(x, 1, mode, norm, algo or "", output(out), handle)
 

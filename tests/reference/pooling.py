@@ -115,7 +115,9 @@ def adaptive_pool_forward(x, size, *, mode="max", norm=2):
     y = np.empty((*x.shape[:2], *size))
     for at in np.ndindex(*size):
         part = tuple(_parts(n, s)[p] for n, s, p in zip(x.shape[2:], size, at, strict=True))
-        y[(..., *at)] = pool_forward(x[(..., *part)], x[(..., *part)].shape[2:], mode=mode, norm=norm).reshape(y.shape[:2])
+        y[(..., *at)] = pool_forward(x[(..., *part)], x[(..., *part)].shape[2:], mode=mode, norm=norm).reshape(
+            y.shape[:2]
+        )
     return y
 
 

@@ -6,7 +6,7 @@
 namespace minidnn {
 
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256, 2)
     pooling_channels_forward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
   using Work = pooling::ChannelsForward<T, is_max, pooling::Step<kWindow, kStride>>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(256)
 }
 
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(256, 4)
+__global__ void __launch_bounds__(256, 3)
     pooling_channels_backward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {

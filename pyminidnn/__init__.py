@@ -32,8 +32,8 @@ from .ops.activation import activation_backward, activation_forward
 from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
 from .ops.matmul import matmul
 from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
-from .ops.pooling import pool_backward, pool_forward
-from .ops.reduce import reduce
+from .ops.pooling import (adaptive_pool_backward, adaptive_pool_forward, global_pool_backward, global_pool_forward, pool_backward, pool_forward, pool_forward_with_indices)
+from .ops.reduce import (reduce)
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.transform import transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
@@ -52,6 +52,8 @@ __all__ = [
     "ShapeError",
     "activation_backward",
     "activation_forward",
+    "adaptive_pool_backward",
+    "adaptive_pool_forward",
     "asarray",
     "batch_norm_backward",
     "batch_norm_forward_inference",
@@ -67,11 +69,14 @@ __all__ = [
     "find",
     "from_dlpack",
     "full",
+    "global_pool_backward",
+    "global_pool_forward",
     "matmul",
     "memory_stats",
     "pool_backward",
     "pool_forward",
     "reduce",
+    "pool_forward_with_indices",
     "reset_peak_memory",
     "set_log_level",
     "softmax_backward",

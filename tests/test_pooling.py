@@ -20,32 +20,80 @@ def sample(case: Case) -> Sample:
     rng = generator(case)
     mode, *flags = case.words
     shape = case.operands["x"].shape
-    window = case.integers("window", 1)
-    keywords: dict[str, Any] = {"mode": mode, "ceil_mode": "ceil" in flags, "dilation": case.integers("dilation", 1)}
-    keywords |= {"stride": case.integers("stride", window), "padding": case.padding(len(shape) - 2)}
+    norm = int(case.attributes.get("norm", 2))
+    keywords: dict[str, Any] = {"mode": mode, "norm": norm}
     x = reference.rounded(rng.normal(0, 1, shape), case.dtype)
     if mode == "max":
         x = np.round(2 * x) / 2  # many equal maxima
+    if "size" in case.attributes:
+        return adaptive_sample(case, x, case.integers("size", 1), keywords)
+    window = case.integers("window", 1)
+    keywords |= {"ceil_mode": "ceil" in flags, "dilation": case.integers("dilation", 1)}
+    keywords |= {"stride": case.integers("stride", window), "padding": case.padding(len(shape) - 2)}
     y = reference.pool_forward(x, window, **keywords)
+    indices = None
+    if "indices" in case.attributes:
+        plain = {k: v for k, v in keywords.items() if k not in ("mode", "norm")}
+        indices = reference.pool_indices(x, window, **plain)
+        index_dtype = {"i32": "int32", "i64": "int64"}[case.attributes["indices"]]
     if case.direction == "forward":
+        if indices is not None:
+            return Sample(
+                {"x": x},
+                lambda t, algo, out=None: dnn.pool_forward_with_indices(
+                    t["x"], window, **plain, index_dtype=index_dtype, algo=algo, out=out
+                ),
+                [Result(y, 0), Result(indices, 0)],
+            )
         # A maximum is one of the inputs. A mean is a sum over the window, then a division within half an ulp.
         terms = np.prod(np.broadcast_to(window, len(shape) - 2))
         scale = 0 if mode == "max" else reference.pool_forward(np.abs(x), window, **keywords)
         return Sample(
             {"x": x},
             lambda t, algo, out=None: [dnn.pool_forward(t["x"], window, **keywords, algo=algo, out=out)],
-            [Result(y, reference.tolerance(case.dtype, terms, scale))],
+            [Result(y, reference.tolerance(case.dtype, norm * terms, scale))],
         )
     dy = reference.rounded(rng.normal(0, 1, y.shape), case.dtype)
     y = reference.rounded(y, case.dtype)
     want = reference.pool_backward(dy, x, y, window, **keywords)
     # An element's windows are its terms, each divided within half an ulp in the averages.
     terms = np.prod(-(-np.broadcast_to(window, len(shape) - 2) // np.broadcast_to(keywords["stride"], len(shape) - 2)))
-    scale = reference.pool_backward(np.abs(dy), x, y, window, **keywords)
+    scale = reference.pool_backward(np.abs(dy), np.abs(x) if mode == "lp" else x, y, window, **keywords)
+    inputs = {"x": x, "dy": dy, "y": y} | ({} if indices is None else {"indices": indices})
+    return Sample(
+        inputs,
+        lambda t, algo, out=None: [
+            dnn.pool_backward(t["dy"], t["x"], t["y"], window, **keywords, indices=t.get("indices"), algo=algo, out=out)
+        ],
+        [Result(want, reference.tolerance(case.dtype, norm * terms, scale))],
+        {} if indices is None else {"indices": index_dtype},
+    )
+
+
+def adaptive_sample(case: Case, x: np.ndarray, size: Any, keywords: dict[str, Any]) -> Sample:
+    y = reference.adaptive_pool_forward(x, size, **keywords)
+    sizes = np.broadcast_to(size, x.ndim - 2)
+    if case.direction == "forward":
+        terms = np.prod([-(-n // s) + 1 for n, s in zip(x.shape[2:], sizes, strict=True)])
+        scale = 0 if keywords["mode"] == "max" else reference.adaptive_pool_forward(np.abs(x), size, **keywords)
+        return Sample(
+            {"x": x},
+            lambda t, algo, out=None: [dnn.adaptive_pool_forward(t["x"], size, **keywords, algo=algo, out=out)],
+            [Result(y, reference.tolerance(case.dtype, keywords["norm"] * terms, scale))],
+        )
+    dy = reference.rounded(generator(case).normal(0, 1, y.shape), case.dtype)
+    y = reference.rounded(y, case.dtype)
+    terms = np.prod([-(-s // n) + 1 for n, s in zip(x.shape[2:], sizes, strict=True)])
+    scale = reference.adaptive_pool_backward(np.abs(dy), np.abs(x) if keywords["mode"] == "lp" else x, y, **keywords)
     return Sample(
         {"x": x, "dy": dy, "y": y},
-        lambda t, algo, out=None: [dnn.pool_backward(t["dy"], t["x"], t["y"], window, **keywords, algo=algo, out=out)],
-        [Result(want, reference.tolerance(case.dtype, terms, scale))],
+        lambda t, algo, out=None: [dnn.adaptive_pool_backward(t["dy"], t["x"], t["y"], **keywords, algo=algo, out=out)],
+        [
+            Result(
+                reference.adaptive_pool_backward(dy, x, y, **keywords),
+                reference.tolerance(case.dtype, keywords["norm"] * terms, scale),
+            )
+        ],
     )
 
 
@@ -129,6 +177,45 @@ def test_the_first_maximum_takes_the_gradient(device: str) -> None:
     # Also where equal values are one element in memory, repeated by a stride of zero.
     x = tensor(np.full((1, 1, 3, 1), 7.0), "float32", device).as_strided((1, 1, 3, 3), (3, 3, 1, 0))
     np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
+
+
+def test_adaptive_and_global(device: str) -> None:
+    x = np.random.default_rng(0).normal(0, 1, (2, 3, 12, 10))
+    t = tensor(x, "float64", device)
+    for mode in (*MODES, "lp"):
+        for size in (1, (4, 5), (5, 3), (24, 7)):  # all, alike, over each other, repeated
+            y = dnn.adaptive_pool_forward(t, size, mode=mode, norm=3)
+            assert_close(
+                y, Result(reference.adaptive_pool_forward(x, size, mode=mode, norm=3), 1e-13), f"{mode} {size}"
+            )
+            dy = np.random.default_rng(1).normal(0, 1, y.shape)
+            dx = dnn.adaptive_pool_backward(tensor(dy, "float64", device), t, y, mode=mode, norm=3)
+            want = reference.adaptive_pool_backward(dy, x, values_of(y), mode=mode, norm=3)
+            assert_close(dx, Result(want, 1e-13), f"{mode} {size}")
+        y = dnn.global_pool_forward(t, mode=mode)
+        assert y.shape == (2, 3, 1, 1)
+        dx = dnn.global_pool_backward(y, t, y, mode=mode)
+        assert_close(dx, Result(values_of(dnn.adaptive_pool_backward(y, t, y, mode=mode)), 0), mode)
+
+
+def test_indices(device: str) -> None:
+    x = np.round(np.random.default_rng(0).normal(0, 1, (2, 3, 9, 8)), 1)
+    x[0, 0, 3, 3] = np.nan
+    keywords: dict[str, Any] = {"stride": 2, "padding": 2}  # the first windows see padding only
+    for layout in ("NCHW", "NHWC"):
+        t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
+        y, where = dnn.pool_forward_with_indices(t, 2, **keywords)
+        assert where.dtype == "int64" and where.layout == y.layout == layout
+        np.testing.assert_array_equal(values_of(y), values_of(dnn.pool_forward(t, 2, **keywords)))
+        np.testing.assert_array_equal(values_of(where), reference.pool_indices(x, 2, **keywords))
+        dx = dnn.pool_backward(y, t, y, 2, **keywords, indices=where)
+        np.testing.assert_array_equal(values_of(dx), values_of(dnn.pool_backward(y, t, y, 2, **keywords)))
+        other = where.to(layout="NHWC" if layout == "NCHW" else "NCHW")
+        again = dnn.pool_backward(y, t, y, 2, **keywords, indices=other)
+        assert bytes(values_of(again)) == bytes(values_of(dx))
+        # An index that is not of the window takes nothing, and so nothing is written beside dx.
+        wrong = dnn.full(where.shape, 10**6, dtype="int32", device=device)
+        assert not values_of(dnn.pool_backward(y, t, y, 2, **keywords, indices=wrong)).any()
 
 
 def test_sums_of_many_equal_elements(device: str) -> None:
@@ -221,7 +308,7 @@ def test_agrees_with_torch(seed: int) -> None:
          "an int or a pair (before, after); got ((0, 1, 2), 1)"),
         (lambda x, y: dnn.pool_forward(x, 2, dilation=0), dnn.ShapeError, "dilation must be from 1 to"),
         (lambda x, y: dnn.pool_forward(x, 2, mode="min"), dnn.ShapeError,
-         "mode 'min' is not one of max, avg, avg_exclude_padding"),
+         "mode 'min' is not one of max, avg, avg_exclude_padding, lp"),
         (lambda x, y: dnn.pool_forward(x, 5), dnn.ShapeError,
          "pool_forward: a window of 5 with dilation 1 does not fit in spatial dimension 0 of x, 4 long and 4 with"),
         (lambda x, y: dnn.pool_forward(x, (4, 3), dilation=(1, 2**31 - 1)), dnn.ShapeError,
@@ -234,6 +321,19 @@ def test_agrees_with_torch(seed: int) -> None:
          "pool_backward: dy must be [2, 3, 2, 2] like pool_forward's result for this x; got [2, 3, 4, 4]"),
         (lambda x, y: dnn.pool_backward(y, x, x, 2), dnn.ShapeError, "pool_backward: y must be [2, 3, 2, 2]"),
         (lambda x, y: dnn.pool_backward(y, x, y.to(dtype="float16"), 2), dnn.DTypeError, "y is float16"),
+        (lambda x, y: dnn.pool_forward(x, 2, mode="lp", norm=0), dnn.ShapeError,
+         "pool_forward: norm must be from 1 to 64; got 0"),
+        (lambda x, y: dnn.pool_forward_with_indices(x, 2, index_dtype="int8"), dnn.DTypeError,
+         "pool_forward_with_indices: indices must be int32 or int64; got int8"),
+        (lambda x, y: dnn.pool_backward(y, x, y, 2, indices=y), dnn.DTypeError,
+         "pool_backward: indices must be int32 or int64; got float32"),
+        (lambda x, y: dnn.pool_backward(y, x, y, 2, indices=x.to(dtype="int32")), dnn.ShapeError,
+         "pool_backward: indices must be [2, 3, 2, 2] like pool_forward's result"),
+        (lambda x, y: dnn.pool_backward(y, x, y, 2, mode="avg", indices=y.to(dtype="int32")), dnn.ShapeError,
+         "pool_backward: only maxima have indices; got mode 'avg'"),
+        (lambda x, y: dnn.adaptive_pool_forward(x, 0), dnn.ShapeError, "adaptive_pool_forward: size must be from 1"),
+        (lambda x, y: dnn.adaptive_pool_forward(x, (2, 2, 2)), dnn.ShapeError,
+         "size must be one value or one for each of 2 spatial dimensions; got [2, 2, 2]"),
         (lambda x, y: dnn.pool_forward(x, 2, algo="shared"), dnn.NotSupported, "algo='shared' asks for another engine"),
     ],
 )  # fmt: skip

@@ -4,7 +4,8 @@
 namespace minidnn {
 namespace {
 
-constexpr const char* kModes[] = {"max", "avg", "avg_exclude_padding"};  // in the order of the enum
+constexpr const char* kModes[] = {"max", "avg", "avg_exclude_padding", "lp"};  // in the order of the enum
+constexpr int64_t kMaxNorm = 64;                                               // multiplied out
 
 // The problem without its tensors other than x, and y's shape.
 struct Geometry {
@@ -12,19 +13,51 @@ struct Geometry {
   Shape y_shape;
 };
 
+// Windows as even as they can be. Those that are all alike are ordinary ones, which more engines know.
+void make_adaptive(const char* call, PoolingProblem& p, Shape& y_shape, const PoolingAttributes& a) {
+  int64_t rank = p.x.rank - 2;
+  std::vector<int64_t> size = per_dimension(call, "size", a.size, rank, 1);
+  for (int i = 0; i < rank; ++i) {
+    int64_t x_size = spatial_size(p.x, i);
+    MINIDNN_CHECK(ShapeError, x_size > 0, call, ": x must have elements in spatial dimension ", i, " to pool; got ",
+                  shape_text(shape_of(p.x)));
+    p.adaptive |= x_size % size[size_t(i)] != 0;
+    p.window[i] = p.spatial.stride[i] = x_size / size[size_t(i)];
+  }
+  if (p.adaptive)
+    for (int i = 0; i < rank; ++i) p.window[i] = ceil_div(spatial_size(p.x, i), size[size_t(i)]) + 1;
+  if (p.adaptive) p.spatial = {};
+  y_shape.insert(y_shape.end(), size.begin(), size.end());
+}
+
 Geometry geometry(const char* call, PoolingDirection direction, const Tensor& x, const PoolingAttributes& a) {
   check_rank(call, {"x", x}, 3, 2 + kMaxSpatial);
   int64_t rank = x.desc.rank - 2;
-  std::vector<int64_t> window = per_dimension(call, "window", a.window, rank, 1);
   Geometry g;
-  g.problem = {direction, a.mode, a.ceil_mode};
-  std::ranges::copy(window, g.problem.window);
-  g.problem.spatial = spatial_attributes(call, rank, a.stride.value_or(window), a.padding, a.dilation);
+  g.problem.direction = direction, g.problem.mode = a.mode;
   g.problem.x = x.desc;
   g.y_shape = {x.desc.shape[0], x.desc.shape[1]};
+  if (a.mode == PoolingMode::lp) {
+    MINIDNN_CHECK(ShapeError, a.norm >= 1 && a.norm <= kMaxNorm, call, ": norm must be from 1 to ", kMaxNorm, "; got ",
+                  a.norm);
+    g.problem.norm = a.norm;
+  }
+  if (!a.size.empty()) {
+    make_adaptive(call, g.problem, g.y_shape, a);
+    return g;
+  }
+  std::vector<int64_t> window = per_dimension(call, "window", a.window, rank, 1);
+  g.problem.ceil_mode = a.ceil_mode;
+  std::ranges::copy(window, g.problem.window);
+  g.problem.spatial = spatial_attributes(call, rank, a.stride.value_or(window), a.padding, a.dilation);
   Shape sizes = output_sizes(call, g.problem.spatial, shape_of(x.desc).subspan(2), window, a.ceil_mode);
   g.y_shape.insert(g.y_shape.end(), sizes.begin(), sizes.end());
   return g;
+}
+
+void check_index_dtype(const char* call, DType t) {
+  MINIDNN_CHECK(DTypeError, t == DType::int32 || t == DType::int64, call, ": indices must be int32 or int64; got ",
+                name(t));
 }
 
 }  // namespace
@@ -46,50 +79,103 @@ std::string Family<PoolingProblem>::text(const PoolingProblem& p) {
   const TensorDesc& y = backward ? p.dy : p.out;
   TensorDesc y_like_x = dense(y.dtype, shape_of(y), preferred_layout(p.x), name);
   if (backward && !same_strides(p.dy, y_like_x)) text += " dy=" + problem_text(p.dy);
-  text += cat(" window=", attribute_text(window), spatial_text(p.spatial, rank, window), p.ceil_mode ? " ceil" : "");
-  return text + out_text(p.out, backward ? dense_like(p.x, p.x.dtype, name) : y_like_x);
+  if (p.y.rank && !same_strides(p.y, y_like_x)) text += " y=" + problem_text(p.y);
+  if (p.adaptive) text += cat(" size=", attribute_text(shape_of(y).subspan(2)));
+  else text += cat(" window=", attribute_text(window), spatial_text(p.spatial, rank, window));
+  if (p.ceil_mode) text += " ceil";
+  if (p.norm != 0) text += cat(" norm=", p.norm);
+  if (p.indices.rank) {
+    text += " indices=" + short_name(p.indices.dtype);
+    if (!same_strides(p.indices, y_like_x)) text += " indices_as=" + problem_text(p.indices);
+  }
+  text += out_text(p.out, backward ? dense_like(p.x, p.x.dtype, name) : y_like_x);
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
+  return text;
 }
 
 PoolingArgs Family<PoolingProblem>::scratch(const PoolingProblem& p, Scratch& s) {
-  return {s.tensor(p.x), s.tensor(p.dy), s.tensor(p.out)};
+  return {s.tensor(p.x), s.tensor(p.dy), s.tensor(p.out), s.tensor(p.y), s.tensor(p.indices)};
 }
 
-Tensor pool_forward(const Tensor& x, const PoolingAttributes& a, const Call& call) {
-  const char* me = "pool_forward";
+namespace {
+
+// y, and the indices if their dtype is given.
+std::pair<Tensor, Tensor> forward(const char* me, const Tensor& x, const PoolingAttributes& a,
+                                  std::optional<DType> indices, const Call& call) {
   Handle& h = check_operands(me, call, {{"x", x}});
   auto [p, y_shape] = geometry(me, PoolingDirection::forward, x, a);
-  TensorDesc want = dense(x.desc.dtype, y_shape, preferred_layout(x.desc), "pool_forward: y");
-  Tensor y = output(me, "out", call.out, want, h, {{"x", x}});
-  if (y.desc.numel() == 0) return y;
+  TensorDesc want = dense(x.desc.dtype, y_shape, preferred_layout(x.desc), me);
+  Tensor y = output(me, "out", call.out, want, h, {{"x", x}}), where;
+  if (indices) {
+    TensorDesc like_y = want;
+    like_y.dtype = *indices;
+    where = output(me, "indices", {}, like_y, h, {});
+  }
+  if (y.desc.numel() == 0) return {y, where};
   p.out = y.desc;
-  run(h, p, PoolingArgs{x.data, nullptr, y.data}, call.algo);
-  return y;
+  if (indices) p.indices = where.desc;
+  p.alignment = alignment_of(h, {x.data, y.data, where.data});
+  run(h, p, PoolingArgs{x.data, nullptr, y.data, nullptr, where.data}, call.algo);
+  return {y, where};
 }
 
-Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes& a, const Call& call) {
-  const char* me = "pool_backward";
+}  // namespace
+
+Tensor pool_forward(const Tensor& x, const PoolingAttributes& a, const Call& call) {
+  return forward(a.size.empty() ? "pool_forward" : "adaptive_pool_forward", x, a, {}, call).first;
+}
+
+std::pair<Tensor, Tensor> pool_forward_with_indices(const Tensor& x, const PoolingAttributes& a, DType indices,
+                                                    const Call& call) {
+  const char* me = "pool_forward_with_indices";
+  check_index_dtype(me, indices);
+  MINIDNN_CHECK(ShapeError, a.mode == PoolingMode::max, me, ": only maxima have indices; got mode '", name(a.mode),
+                "'");
+  return forward(me, x, a, indices, call);
+}
+
+Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes& a, const Call& call,
+                     const std::optional<Tensor>& indices) {
+  const char* me = a.size.empty() ? "pool_backward" : "adaptive_pool_backward";
   Handle& h = check_operands(me, call, {{"dy", dy}, {"x", x}, {"y", y}});
   auto [p, y_shape] = geometry(me, PoolingDirection::backward, x, a);
   check_shape(me, {"dy", dy}, y_shape, "like pool_forward's result for this x");
   check_shape(me, {"y", y}, y_shape, "like pool_forward's result for this x");
+  const void* where = nullptr;
+  if (indices) {
+    check_index_dtype(me, indices->desc.dtype);
+    MINIDNN_CHECK(ShapeError, a.mode == PoolingMode::max, me, ": only maxima have indices; got mode '", name(a.mode),
+                  "'");
+    MINIDNN_CHECK(DeviceError, indices->place() == x.place(), me, ": x is on ", name(x.place()), ", indices are on ",
+                  name(indices->place()));
+    check_shape(me, {"indices", *indices}, y_shape, "like pool_forward's result for this x");
+    p.indices = indices->desc;
+    where = indices->data;
+  }
   Tensor dx = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h, {{"dy", dy}, {"x", x}, {"y", y}});
   if (dx.desc.numel() == 0) return dx;
   p.dy = dy.desc;
   p.out = dx.desc;
-  run(h, p, PoolingArgs{x.data, dy.data, dx.data}, call.algo);
+  if (a.mode == PoolingMode::lp) p.y = y.desc;
+  p.alignment = alignment_of(h, {x.data, dy.data, dx.data, where});
+  run(h, p, PoolingArgs{x.data, dy.data, dx.data, y.data, const_cast<void*>(where)}, call.algo);
   return dx;
 }
 
 double pooling_bytes(const PoolingProblem& p) {
-  bool reads_x = p.direction == PoolingDirection::forward || p.mode == PoolingMode::max;
-  return double(itemsize(p.x.dtype)) * double((reads_x ? p.x.numel() : 0) + p.dy.numel() + p.out.numel());
+  bool backward = p.direction == PoolingDirection::backward, has_index = p.indices.rank > 0;
+  bool reads_x = !backward || p.mode == PoolingMode::lp || (p.mode == PoolingMode::max && !has_index);
+  double elements = double((reads_x ? p.x.numel() : 0) + (backward ? p.dy.numel() : 0) + p.out.numel());
+  if (p.y.rank) elements += double(p.y.numel());
+  double index_bytes = has_index ? double(itemsize(p.indices.dtype)) * double(p.indices.numel()) : 0;
+  return double(itemsize(p.x.dtype)) * elements + index_bytes;
 }
 double pooling_flop(const PoolingProblem& p) {
   bool backward = p.direction == PoolingDirection::backward;
   double taps = double(p.window[0]) * double(p.window[1]) * double(p.window[2]);
   // A tap costs a few operations on indices. Backward, a window passes on to each of its elements, and the maximum
   // alone looks at all of them: the others meet a larger one soon.
-  return double((backward ? p.dy : p.out).numel()) * taps * (backward ? 40 : 10);
+  return double((backward ? p.dy : p.out).numel()) * taps * (backward && p.indices.rank == 0 ? 40 : 10);
 }
 
 }  // namespace minidnn

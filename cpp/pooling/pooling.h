@@ -27,12 +27,19 @@ struct PoolingAttributes {
   std::vector<Sides> padding{{0, 0}};
   std::vector<int64_t> dilation{1};
   bool ceil_mode = false;
+  int64_t norm = 2;  // the exponent of lp
+  // y's spatial sizes, of adaptive pooling, whose windows are as even as they can be; empty: windows as above.
+  std::vector<int64_t> size{};
 };
 
 // x [N, C, spatial...] of 3 to 5 dimensions.
 Tensor pool_forward(const Tensor& x, const PoolingAttributes&, const Call& call);
-// y = pool_forward(x) is checked and not read: the maxima are found again in x.
-Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes&, const Call& call);
+// Also where in its plane of x, counted in row-major order, each maximum is: int32 or int64, -1 for padding alone.
+std::pair<Tensor, Tensor> pool_forward_with_indices(const Tensor& x, const PoolingAttributes&, DType indices,
+                                                    const Call& call);
+// y = pool_forward(x) is read by lp only; the maxima are found again in x, unless `indices` say where they are.
+Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes&, const Call& call,
+                     const std::optional<Tensor>& indices = {});
 
 // Bytes and flop for estimates, shared by the engines of both devices.
 double pooling_bytes(const PoolingProblem&);

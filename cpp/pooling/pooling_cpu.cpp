@@ -141,6 +141,9 @@ struct Channels final : Engine<PoolingProblem> {
   std::string name() const override { return "cpu.pooling.channels"; }
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
     if (problem.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (problem.mode == PoolingMode::lp) return "knows maxima and averages, not lp";
+    if (problem.adaptive) return "numbers the elements of windows of one size, and adaptive ones here are of several";
+    if (problem.indices.rank) return "neither writes nor reads indices";
     if (problem.x.numel() == 0) return "x is empty, and nothing of it can be read";
     const PoolingProblem p = padded_in_front(problem);
     if (!lines_along(p, 1) && !lines_along(p, 4))

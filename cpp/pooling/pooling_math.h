@@ -9,7 +9,7 @@
 namespace minidnn {
 
 enum class PoolingDirection : int64_t { forward, backward };
-enum class PoolingMode : int64_t { max, avg, avg_exclude_padding };
+enum class PoolingMode : int64_t { max, avg, avg_exclude_padding, lp };
 
 struct PoolingProblem {
   PoolingDirection direction{};
@@ -17,13 +17,20 @@ struct PoolingProblem {
   int64_t ceil_mode = 0;  // decided y's shape already; here for the problem's text
   int64_t window[kMaxSpatial]{1, 1, 1};
   SpatialAttributes spatial;
-  TensorDesc x, dy, out;  // dy only backward; out is y or dx. One dtype; any strides
+  TensorDesc x, dy, out;   // dy only backward; out is y or dx. One dtype; any strides
+  int64_t norm = 0;        // the exponent of lp
+  int64_t adaptive = 0;    // windows follow from the sizes alone; `window` then bounds theirs
+  int64_t alignment = 16;  // of all tensors in memory, in bytes: at most 16, and less only on a GPU
+  TensorDesc y;            // backward of lp only
+  TensorDesc indices;      // of rank 0 unless wanted or given; like y in shape
 };
 
 struct PoolingArgs {
-  const void* x = nullptr;  // backward: read for the maxima only
+  const void* x = nullptr;  // backward: read by lp, and for the maxima where no indices are given
   const void* dy = nullptr;
   void* out = nullptr;
+  const void* y = nullptr;  // read by lp's backward
+  void* indices = nullptr;  // int32 or int64: written forward, read backward
 };
 
 namespace detail {
@@ -60,9 +67,23 @@ MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   return p;
 }
 
+// The index in x of the first element of the window at output position `at`, which padding may hold, and how many
+// there are. Adaptive windows begin at floor(at size / windows) and end before ceil((at + 1) size / windows).
+MINIDNN_HD int64_t windows_along(const PoolingProblem& p, int i) {
+  return spatial_size(p.direction == PoolingDirection::backward ? p.dy : p.out, i);
+}
+MINIDNN_HD int64_t first_of(const PoolingProblem& p, int i, int64_t at) {
+  if (p.adaptive) return at * spatial_size(p.x, i) / windows_along(p, i);
+  return p.spatial.input_index(i, at, 0);
+}
+MINIDNN_HD int64_t window_at(const PoolingProblem& p, int i, int64_t at) {
+  if (p.adaptive) return ceil_div((at + 1) * spatial_size(p.x, i), windows_along(p, i)) - first_of(p, i, at);
+  return p.window[i];
+}
+
 // Of the window at output position `at`: the elements along dimension i whose index in x is from `low` to below `high`.
 MINIDNN_HD Range taps(const PoolingProblem& p, int i, int64_t at, int64_t low, int64_t high) {
-  int64_t first = p.spatial.input_index(i, at, 0), step = p.spatial.dilation[i], window = p.window[i];
+  int64_t first = first_of(p, i, at), step = p.spatial.dilation[i], window = window_at(p, i, at);
   Range r{0, window};
   if (first < low) r.begin = ceil_div(low - first, step);
   if (first + (window - 1) * step >= high) r.end = first < high ? ceil_div(high - first, step) : 0;
@@ -72,18 +93,21 @@ MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) {
   return taps(p, i, at, 0, spatial_size(p.x, i));
 }
 
-// Calls visit(offset, number) for the window elements that fall into x, in row-major order, until it returns false: the
-// offset is from the channel's first element, the number counts all elements of the window.
+// Calls visit(offset, number, index) for the window elements that fall into x, in row-major order, until it returns
+// false: the offset is from the channel's first element, the number counts all elements of the window, and the index
+// those of the plane.
 template <class Visit>
 MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
   Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);
+  int64_t first[kMaxSpatial] = {first_of(p, 0, at[0]), first_of(p, 1, at[1]), first_of(p, 2, at[2])};
   for (int64_t a = r0.begin; a < r0.end; ++a)
     for (int64_t b = r1.begin; b < r1.end; ++b)
       for (int64_t c = r2.begin; c < r2.end; ++c) {
-        int64_t offset = p.spatial.input_index(0, at[0], a) * p.x.stride[2] +
-                         p.spatial.input_index(1, at[1], b) * p.x.stride[3] +
-                         p.spatial.input_index(2, at[2], c) * p.x.stride[4];
-        if (!visit(offset, (a * p.window[1] + b) * p.window[2] + c)) return false;
+        int64_t i = first[0] + a * p.spatial.dilation[0], j = first[1] + b * p.spatial.dilation[1],
+                k = first[2] + c * p.spatial.dilation[2];
+        int64_t offset = i * p.x.stride[2] + j * p.x.stride[3] + k * p.x.stride[4];
+        int64_t index = (i * spatial_size(p.x, 1) + j) * spatial_size(p.x, 2) + k;
+        if (!visit(offset, (a * p.window[1] + b) * p.window[2] + c, index)) return false;
       }
   return true;
 }
@@ -109,7 +133,7 @@ template <class T>
 MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, const int64_t (&at)[kMaxSpatial],
                                  int64_t own, Accumulator<T> v) {
   using Acc = Accumulator<T>;
-  return each_tap(p, at, [&](int64_t offset, int64_t number) {
+  return each_tap(p, at, [&](int64_t offset, int64_t number, int64_t) {
     Acc u = Acc(channel[offset]);
     if (number < own) return !(u >= v || u != u);
     return number == own || !(u > v || (u != u && v == v));
@@ -118,15 +142,42 @@ MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, cons
 
 // The output positions along dimension i whose windows reach over index `at` of x; with a dilation they may miss it.
 MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
+  if (p.adaptive) {
+    int64_t size = spatial_size(p.x, i), windows = windows_along(p, i);
+    return {at * windows / size, ceil_div((at + 1) * windows, size)};
+  }
   int64_t padded = at + p.spatial.before[i], step = p.spatial.stride[i];
   int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i];
   return {padded > reach ? ceil_div(padded - reach, step) : 0, min_of(padded / step + 1, spatial_size(p.dy, i))};
 }
 // The window element at output position `at` that falls on index `x_at` of x, or -1.
 MINIDNN_HD int64_t tap_on(const PoolingProblem& p, int i, int64_t at, int64_t x_at) {
-  int64_t reach = x_at - p.spatial.input_index(i, at, 0), step = p.spatial.dilation[i];
+  int64_t reach = x_at - first_of(p, i, at), step = p.spatial.dilation[i];
   if (step == 1) return reach;
   return reach % step ? -1 : reach / step;
+}
+
+// |v| to a power from 0 on, and a root of what is not negative.
+template <class Acc> MINIDNN_HD Acc power(Acc v, int64_t exponent) {
+  v = v < 0 ? -v : v;
+  Acc product = 1;
+  for (int64_t i = 0; i < exponent; ++i) product *= v;
+  return product;
+}
+template <class Acc> MINIDNN_HD Acc root(Acc v, int64_t degree) {
+  if (degree == 1) return v;
+  return Acc(degree == 2 ? sqrt(double(v)) : pow(double(v), 1 / double(degree)));
+}
+
+MINIDNN_HD int64_t index_at(const PoolingProblem& p, const PoolingArgs& a, const Position& y) {
+  int64_t at = y.offset_in(p.indices);
+  return p.indices.dtype == DType::int64 ? static_cast<const int64_t*>(a.indices)[at]
+                                         : int64_t(static_cast<const int32_t*>(a.indices)[at]);
+}
+MINIDNN_HD void put_index(const PoolingProblem& p, const PoolingArgs& a, const Position& y, int64_t index) {
+  int64_t at = y.offset_in(p.indices);
+  if (p.indices.dtype == DType::int64) static_cast<int64_t*>(a.indices)[at] = index;
+  else static_cast<int32_t*>(a.indices)[at] = int32_t(index);
 }
 
 }  // namespace detail
@@ -140,14 +191,24 @@ MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs&
   T* out = static_cast<T*>(a.out) + y.offset_in(p.out);
   if constexpr (mode == PoolingMode::max) {
     Acc largest = -INFINITY;
-    detail::each_tap(p, y.at, [&](int64_t offset, int64_t) {
-      largest = max_or_nan(largest, Acc(channel[offset]));
+    int64_t where = -1;
+    detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t index) {
+      Acc v = Acc(channel[offset]);
+      if (where < 0 || v > largest || (v != v && largest == largest)) largest = v, where = index;
       return true;
     });
     *out = T(largest);
+    if (p.indices.rank) detail::put_index(p, a, y, where);
+  } else if constexpr (mode == PoolingMode::lp) {
+    CarefulSum<Acc> sum;
+    detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t) {
+      sum.add(detail::power(Acc(channel[offset]), p.norm));
+      return true;
+    });
+    *out = T(detail::root(sum.value(), p.norm));
   } else {
     CarefulSum<Acc> sum;
-    detail::each_tap(p, y.at, [&](int64_t offset, int64_t) {
+    detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t) {
       sum.add(Acc(channel[offset]));
       return true;
     });
@@ -161,7 +222,9 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
   using Acc = Accumulator<T>;
   detail::Position x = detail::position_of(p.out, i), y{x.n, x.c, {}};
   const T* channel = static_cast<const T*>(a.x) + x.n * p.x.stride[0] + x.c * p.x.stride[1];
-  Acc v = mode == PoolingMode::max ? Acc(static_cast<const T*>(a.x)[x.offset_in(p.x)]) : Acc(0);
+  bool has_index = p.indices.rank > 0, reads_x = mode == PoolingMode::lp || (mode == PoolingMode::max && !has_index);
+  int64_t own = (x.at[0] * spatial_size(p.x, 1) + x.at[1]) * spatial_size(p.x, 2) + x.at[2];
+  Acc v = reads_x ? Acc(static_cast<const T*>(a.x)[x.offset_in(p.x)]) : Acc(0);
   detail::Range over[kMaxSpatial];
   for (int k = 0; k < kMaxSpatial; ++k) over[k] = detail::windows_over(p, k, x.at[k]);
   CarefulSum<Acc> sum;
@@ -176,10 +239,25 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
           tap = tap * p.window[k] + r;
         }
         if (!on) continue;
-        if constexpr (mode == PoolingMode::max)
-          if (!detail::is_first_maximum<T>(p, channel, y.at, tap, v)) continue;
+        if constexpr (mode == PoolingMode::max) {
+          if (has_index) {
+            if (detail::index_at(p, a, y) != own) continue;
+          } else if (!detail::is_first_maximum<T>(p, channel, y.at, tap, v)) {
+            continue;
+          }
+        }
         Acc gradient = Acc(static_cast<const T*>(a.dy)[y.offset_in(p.dy)]);
-        sum.add(mode == PoolingMode::max ? gradient : gradient / Acc(detail::divisor<mode>(p, y.at)));
+        if constexpr (mode == PoolingMode::max) {
+          sum.add(gradient);
+        } else if constexpr (mode == PoolingMode::lp) {
+          // (|v| / norm of the window) ^ (exponent - 1), with the sign of v; none where all of the window is 0.
+          Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
+          if (length == 0) continue;
+          Acc share = detail::power(v / length, p.norm - 1);
+          sum.add(v == 0 ? Acc(0) : v < 0 ? -gradient * share : v > 0 ? gradient * share : v);
+        } else {
+          sum.add(gradient / Acc(detail::divisor<mode>(p, y.at)));
+        }
       }
   static_cast<T*>(a.out)[x.offset_in(p.out)] = T(sum.value());
 }

@@ -30,6 +30,7 @@ struct Reference final : Engine<PoolingProblem> {
       with_floating(p.x.dtype, [&](auto type) {
         using T = typename decltype(type)::type;
         if (p.mode == PoolingMode::max) compute<T, PoolingMode::max>(p, a);
+        else if (p.mode == PoolingMode::lp) compute<T, PoolingMode::lp>(p, a);
         else if (p.mode == PoolingMode::avg) compute<T, PoolingMode::avg>(p, a);
         else compute<T, PoolingMode::avg_exclude_padding>(p, a);
       });

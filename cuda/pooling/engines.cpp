@@ -4,7 +4,7 @@
 namespace minidnn {
 
 const Engines<PoolingProblem>& Family<PoolingProblem>::cuda_engines() {
-  static const Engines<PoolingProblem> all{&pooling_generic()};
+  static const Engines<PoolingProblem> all{&pooling_channels_cuda(), &pooling_planes(), &pooling_generic()};
   return all;
 }
 

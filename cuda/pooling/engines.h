@@ -5,6 +5,8 @@
 
 namespace minidnn {
 
+const Engine<PoolingProblem>& pooling_planes();
+const Engine<PoolingProblem>& pooling_channels_cuda();  // pooling_channels() is the CPU's
 const Engine<PoolingProblem>& pooling_generic();
 
 }  // namespace minidnn

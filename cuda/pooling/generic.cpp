@@ -25,7 +25,7 @@ struct Generic final : Engine<PoolingProblem> {
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     for (DType t : kFloatingDTypes)
-      for (auto mode : {PoolingMode::max, PoolingMode::avg, PoolingMode::avg_exclude_padding})
+      for (auto mode : {PoolingMode::max, PoolingMode::avg, PoolingMode::avg_exclude_padding, PoolingMode::lp})
         for (auto direction : {PoolingDirection::forward, PoolingDirection::backward})
           all.push_back(spec(t, mode, direction));
     return all;

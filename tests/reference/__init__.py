@@ -22,8 +22,8 @@ from .conv import (
 )
 from .matmul import matmul
 from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
-from .pooling import pool_backward, pool_forward, pool_output_shape
-from .reduce import reduce
+from .pooling import (adaptive_pool_backward, adaptive_pool_forward, pool_backward, pool_forward, pool_indices, pool_output_shape)
+from .reduce import (reduce)
 from .softmax import softmax_backward, softmax_forward
 from .transform import cast, rounded, transform
 
@@ -55,6 +55,8 @@ __all__ = [
     "MODES",
     "activation_backward",
     "activation_forward",
+    "adaptive_pool_backward",
+    "adaptive_pool_forward",
     "batch_norm_backward",
     "batch_norm_forward_inference",
     "batch_norm_forward_training",
@@ -68,6 +70,7 @@ __all__ = [
     "output_size",
     "pool_backward",
     "pool_forward",
+    "pool_indices",
     "pool_output_shape",
     "reduce",
     "rounded",

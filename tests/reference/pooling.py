@@ -5,7 +5,8 @@ max                  the largest element of x in the window: padding never is; N
 avg                  their sum / the number of positions within before + size + after: padding counts, what ceil_mode
                      makes a window reach beyond it does not
 avg_exclude_padding  their sum / their number
-A window that sees only padding gives -inf, 0 and 0 (not 0/0), and has no gradient.
+lp                   (sum |x|^norm)^(1/norm)
+A window that sees only padding gives -inf, 0, 0 (not 0/0) and 0, and has no gradient.
 stride=None is the window; padding: int, or per dimension an int or a pair (before, after); sizes: conv.output_size.
 """
 
@@ -47,21 +48,23 @@ def _count(x_shape, indices, pads, extended, mode):
     return np.maximum(sum(counted[index] for index in indices), 1)
 
 
-def pool_forward(x, window, *, mode="max", stride=None, padding=0, dilation=1, ceil_mode=False):
+def pool_forward(x, window, *, mode="max", norm=2, stride=None, padding=0, dilation=1, ceil_mode=False):
     """y[n, c, p] = max or mean of x[n, c, p * stride - before + r * dilation] over the window elements r."""
     x = np.asarray(x, np.float64)
     indices, pads, extended = _windows(x.shape, window, stride, padding, dilation, ceil_mode)
     padded = np.pad(x, [(0, 0), (0, 0), *extended], constant_values=-np.inf if mode == "max" else 0)
     seen = np.stack([padded[index] for index in indices])  # [taps, N, C, *P]
+    if mode == "lp":
+        return (np.abs(seen) ** norm).sum(axis=0) ** (1 / norm)
     return seen.max(axis=0) if mode == "max" else seen.sum(axis=0) / _count(x.shape, indices, pads, extended, mode)
 
 
-def pool_backward(dy, x, y, window, *, mode="max", stride=None, padding=0, dilation=1, ceil_mode=False):
+def pool_backward(dy, x, y, window, *, mode="max", norm=2, stride=None, padding=0, dilation=1, ceil_mode=False):
     """Each dy[n, c, p] goes to the elements that made y[n, c, p]; overlapping windows add up.
 
     max: the first maximum in row-major window order gets the whole of it; a NaN is a maximum, so the first NaN does.
     averages: each element gets dy / the divisor of its window.
-    y is there because the public function has it; the maxima are found again in x.
+    lp: dy sign(x) (|x| / y)^(norm - 1). Other modes do not read y.
     """
     dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
     indices, pads, extended = _windows(x.shape, window, stride, padding, dilation, ceil_mode)
@@ -75,8 +78,55 @@ def pool_backward(dy, x, y, window, *, mode="max", stride=None, padding=0, dilat
         first = np.where(is_maximum.any(axis=0), is_maximum.argmax(axis=0), -1)
         for tap, index in enumerate(indices):
             dx[index] += np.where(first == tap, dy, 0)
+    elif mode == "lp":
+        y = np.asarray(y, np.float64)
+        for index in indices:
+            v = np.where(np.isfinite(padded[index]), padded[index], 0)
+            share = np.divide(np.abs(v), y, out=np.zeros_like(dy), where=y != 0) ** (norm - 1)
+            dx[index] += dy * np.sign(v) * share
     else:
         share = dy / _count(x.shape, indices, pads, extended, mode)
         for index in indices:
             dx[index] += share
     return dx[(..., *(slice(b, b + size) for (b, _), size in zip(extended, x.shape[2:], strict=True)))]
+
+
+def pool_indices(x, window, *, stride=None, padding=0, dilation=1, ceil_mode=False):
+    """Where the first maximum of each window is, counted in row-major order of its plane; -1 for padding alone."""
+    x = np.asarray(x, np.float64)
+    indices, _, extended = _windows(x.shape, window, stride, padding, dilation, ceil_mode)
+    numbers = np.arange(np.prod(x.shape[2:])).reshape(x.shape[2:])
+    numbers = np.pad(numbers, extended, constant_values=-1)
+    padded = np.pad(x, [(0, 0), (0, 0), *extended], constant_values=-np.inf)
+    seen, where = (np.stack([a[index] for index in indices]) for a in (padded, numbers))
+    where = np.broadcast_to(where[:, None, None], seen.shape)
+    first = ((np.isnan(seen) | (seen == seen.max(axis=0))) & (where >= 0)).argmax(axis=0)
+    return np.where((where >= 0).any(axis=0), np.take_along_axis(where, first[None], axis=0)[0], -1)
+
+
+def _parts(length, size):
+    """Adaptive windows: [floor(p length / size), ceil((p + 1) length / size))."""
+    return [slice(p * length // size, -(-(p + 1) * length // size)) for p in range(size)]
+
+
+def adaptive_pool_forward(x, size, *, mode="max", norm=2):
+    x = np.asarray(x, np.float64)
+    size = per_dim(size, x.ndim - 2)
+    y = np.empty((*x.shape[:2], *size))
+    for at in np.ndindex(*size):
+        part = tuple(_parts(n, s)[p] for n, s, p in zip(x.shape[2:], size, at, strict=True))
+        y[(..., *at)] = pool_forward(x[(..., *part)], x[(..., *part)].shape[2:], mode=mode, norm=norm).reshape(
+            y.shape[:2]
+        )
+    return y
+
+
+def adaptive_pool_backward(dy, x, y, *, mode="max", norm=2):
+    dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
+    dx, size = np.zeros(x.shape), dy.shape[2:]
+    one = (1,) * len(size)
+    for at in np.ndindex(*size):
+        part = (..., *(_parts(n, s)[p] for n, s, p in zip(x.shape[2:], size, at, strict=True)))
+        dy_at, y_at = (a[(..., *at)].reshape(*x.shape[:2], *one) for a in (dy, np.asarray(y, np.float64)))
+        dx[part] += pool_backward(dy_at, x[part], y_at, x[part].shape[2:], mode=mode, norm=norm)
+    return dx

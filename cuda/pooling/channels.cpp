@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.pooling.channels: vectors of channels that lie side by side.
+#include "cuda/pooling/channels.h"
+
+#include "cuda/pooling/engines.h"
+#include "cuda/pooling/windows_host.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+using pooling::Channels;
+
+constexpr int64_t kThreads = 256;
+constexpr int64_t kMostRoom = 40 << 10;  // of a block's shared memory backward: 5 blocks on an SM, without asking
+constexpr int64_t kTile = 16;            // lines and columns of dx: windows across its edges are found twice
+
+struct Cut {
+  Channels s;
+  int64_t blocks, smem_bytes;  // blocks of an image
+  pooling::StaticStep step;
+};
+
+Cut cut_of(const PoolingProblem& p, const Device& d) {
+  const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
+  Cut c{};
+  Channels& s = c.s;
+  // Of one dimension: a column, as in planes.
+  s.h = pooling::windows_of(p, 0);
+  if (p.x.rank == 4) s.w = pooling::windows_of(p, 1);
+  s.images = p.x.shape[0];
+  auto strides = [&](const TensorDesc& t, int64_t& image, int64_t& line, int64_t& column) {
+    image = t.stride[0], line = t.stride[2], column = p.x.rank == 4 ? t.stride[3] : 0;
+  };
+  strides(p.x, s.x_image, s.x_line, s.x_column);
+  strides(backward ? p.dy : p.out, s.y_image, s.y_line, s.y_column);
+  if (backward) strides(p.out, s.dx_image, s.dx_line, s.dx_column);
+  if (p.indices.rank) strides(p.indices, s.indices_image, s.indices_line, s.indices_column);
+  const int64_t width = 16 / int64_t(itemsize(p.x.dtype));
+  s.vectors = int32_t(ceil_div(p.x.shape[1], width));
+  s.index_bytes = p.indices.rank ? int32_t(itemsize(p.indices.dtype)) : 0;
+  s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
+  s.by_vectors = Divisor(s.vectors), s.by_columns = Divisor(s.w.count);
+  c.step = p.x.rank == 4 && !(s.index_bytes) ? pooling::static_step(p) : pooling::StaticStep{};
+  if (!backward) {
+    const int64_t down = c.step.window > 0 ? 4 : 1;
+    const int64_t items = ceil_div<int64_t>(s.h.count, down) * s.w.count * s.vectors;
+    s.items = int32_t(min_of<int64_t>(items, 0x7fffffff));
+    s.teams = 1;
+    // Few windows: their lines go to several teams.
+    const int64_t wanted = int64_t(d.sm_count) * 1024;
+    if (c.step.window == 0)
+      while (s.teams < 16 && s.teams * 2 <= s.h.window + 1 && items * s.images * s.teams < wanted) s.teams *= 2;
+    c.blocks = ceil_div<int64_t>(items, kThreads / s.teams);
+    c.smem_bytes = c.step.window > 0 ? 0 : kThreads * width * 8;
+    return c;
+  }
+  const int64_t bytes = width * (is_max ? 2 : 4);  // of a window in shared memory, a vector's
+  auto even = [](int64_t size, int64_t most, int64_t stride) {
+    const int64_t part = ceil_div(size, ceil_div(size, most));
+    return int32_t(ceil_div(part, stride) * stride);
+  };
+  auto windows = [](const pooling::Windows& w, int64_t size) {
+    return min_of<int64_t>((size + int64_t(w.window - 1) * w.dilation - 1) / w.stride + 1, w.count);
+  };
+  int64_t lines = kTile, columns = kTile, vectors = 8;
+  for (;;) {
+    s.lines = even(s.h.size, lines, s.h.stride <= lines ? s.h.stride : 1);
+    s.columns = even(s.w.size, columns, s.w.stride <= columns ? s.w.stride : 1);
+    s.block_vectors = int32_t(min_of<int64_t>(vectors, s.vectors));
+    s.p_lines = int32_t(windows(s.h, s.lines)), s.q_columns = int32_t(windows(s.w, s.columns));
+    c.smem_bytes = int64_t(s.p_lines) * s.q_columns * s.block_vectors * bytes;
+    if (c.smem_bytes <= kMostRoom || (lines == 1 && columns == 1 && vectors == 1)) break;
+    if (vectors > 2) vectors /= 2;
+    else if (lines > 1 && lines >= columns) lines /= 2;
+    else if (columns > 1) columns /= 2;
+    else vectors = 1;
+  }
+  const int64_t groups = ceil_div(s.vectors, s.block_vectors), tile_columns = ceil_div(s.w.size, s.columns);
+  c.blocks = groups * tile_columns * ceil_div(s.h.size, s.lines);
+  s.by_vector_groups = Divisor(groups), s.by_tile_columns = Divisor(tile_columns);
+  s.by_block_vectors = Divisor(s.block_vectors), s.by_q_columns = Divisor(max_of(s.q_columns, 1));
+  // Given indices are taken apart by lines of x; else threads of windows that the compiler knows by steps of a tile.
+  s.by_result_columns = Divisor(c.step.window > 0 ? s.columns / s.w.stride + 1 : s.w.size);
+  return c;
+}
+
+KernelSpec spec(DType dtype, bool backward, bool is_max, pooling::StaticStep step) {
+  return {"cuda/pooling/channels.cu",
+          cat("minidnn::pooling_channels_", backward ? "backward" : "forward", "<", cuda_name(dtype), ", ",
+              is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
+}
+
+struct ChannelsEngine final : Engine<PoolingProblem> {
+  std::string name() const override { return "cuda.pooling.channels"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const PoolingProblem& p, const Device& d) const override {
+    if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
+    if (p.alignment < 16) return cat("reads 16 bytes at a time, and a tensor is only aligned to ", p.alignment);
+    const bool backward = p.direction == PoolingDirection::backward;
+    const int64_t width = 16 / int64_t(itemsize(p.x.dtype)), C = p.x.shape[1];
+    if (C % width) return cat("reads 16 bytes of channels: they must be a multiple of ", width, "; got ", C);
+    const bool reads_x = !backward || (p.mode == PoolingMode::max && p.indices.rank == 0);
+    for (const TensorDesc& t :
+         {reads_x ? p.x : p.out, backward ? p.dy : p.out, p.out, p.indices.rank ? p.indices : p.out}) {
+      bool fits = t.stride[1] == 1;
+      for (int i = 0; i < t.rank; ++i)
+        fits = fits && (i == 1 || (t.stride[i] % width == 0 && t.stride[i] < 0x7fffffff && t.stride[i] > -0x7fffffff));
+      if (!fits)
+        return "needs channels side by side (NHWC) in x, y, dy, dx and indices alike, and other strides of 16 bytes";
+    }
+    const Cut c = cut_of(p, d);
+    if (int64_t(spatial_size(p.out, 0)) * spatial_size(p.out, 1) * c.s.vectors >= int64_t(1) << 30)
+      return "counts the vectors of an image in 32 bits, up to 2^30";
+    if (c.smem_bytes > 48 << 10)
+      return cat("holds the windows over an element of dx in shared memory: ", c.smem_bytes, " of ", 48 << 10,
+                 " bytes");
+    return "";
+  }
+  double estimate_us(const PoolingProblem& p, const Device& d) const override {
+    return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.75);
+  }
+  std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
+    const Cut c = cut_of(p, d);
+    const bool backward = p.direction == PoolingDirection::backward;
+    auto kernel = cuda::load_kernel(spec(p.x.dtype, backward, p.mode == PoolingMode::max, c.step), d.place.index,
+                                    int(c.smem_bytes));
+    return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
+      constexpr int64_t kMostImages = 65535;  // of a grid's y
+      cuda::LaunchConfig config;
+      config.grid = {unsigned(c.blocks), unsigned(min_of(c.s.images, kMostImages))};
+      config.block = {unsigned(kThreads)};
+      config.smem_bytes = unsigned(c.smem_bytes);
+      config.stream = stream;
+      cuda::launch(*kernel, config, c.s, args);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+      for (bool backward : {false, true})
+        for (bool is_max : {false, true})
+          for (auto step : pooling::kStaticSteps) all.push_back(spec(t, backward, is_max, step));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<PoolingProblem>& pooling_channels_cuda() {
+  static const ChannelsEngine engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooling by vectors of channels; channels.h has the arithmetic and says how. Blocks of 256 threads; the grid's y are
+// images, each block taking those `gridDim.y` apart.
+#include "cuda/pooling/channels.h"
+
+namespace minidnn {
+
+template <class T, bool is_max, int kWindow, int kStride>
+__global__ void __launch_bounds__(256, 2)
+    pooling_channels_forward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
+  using Work = pooling::ChannelsForward<T, is_max, pooling::Step<kWindow, kStride>>;
+  for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
+    if constexpr (kWindow > 0) {
+      const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
+      if (item >= s.items) return;
+      Work{s, a, image, item}.pool();
+    } else {
+      extern __shared__ __align__(16) unsigned char room[];
+      const int members = int(blockDim.x) / s.teams, team = int(threadIdx.x) / members;
+      const int member = int(threadIdx.x) - team * members, item = int(blockIdx.x) * members + member;
+      auto* parts = reinterpret_cast<typename Work::Part*>(room);
+      Work work{s, a, image, item};
+      if (item < s.items) work.find(team, parts[threadIdx.x]);
+      __syncthreads();
+      if (item < s.items && team == 0) work.finish(parts + member, members);
+      __syncthreads();
+    }
+  }
+}
+
+template <class T, bool is_max, int kWindow, int kStride>
+__global__ void __launch_bounds__(256, 3)
+    pooling_channels_backward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char room[];
+  for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
+    pooling::ChannelsBackward<T, is_max, pooling::Step<kWindow, kStride>> work{
+        s, a, image, room, {int(threadIdx.x), int(blockDim.x)}};
+    work.choose(int(blockIdx.x));
+    work.find();
+    __syncthreads();
+    work.gather();
+    __syncthreads();
+  }
+}
+
+}  // namespace minidnn

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.pooling.planes: planes of one or two dimensions in shared memory.
+#include "cuda/pooling/planes.h"
+
+#include "cuda/pooling/engines.h"
+#include "cuda/pooling/windows_host.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+using pooling::Grid, pooling::kLanes, pooling::Planes;
+
+// Of x in a block: 5 blocks or more on an SM keep two times 32 KB under way, and the lines that blocks share are few.
+constexpr int64_t kBlockBytes = 16 << 10;
+constexpr int64_t kMostElements = 65534;  // of a block's x or dx: numbered in 16 bits
+constexpr int64_t kMostTaps = 1 << 20;
+
+struct Cut {
+  Planes s;
+  int64_t smem_bytes;
+  pooling::StaticStep step;
+};
+
+bool finds(const PoolingProblem& p) { return p.mode == PoolingMode::max && p.indices.rank == 0; }
+
+// smem_bytes may turn out to be more than there is.
+Cut cut_of(const PoolingProblem& p, const Device&) {
+  const bool backward = p.direction == PoolingDirection::backward;
+  Cut c{};
+  Planes& s = c.s;
+  // A plane of one dimension is a column: its elements are lines to split.
+  s.h = pooling::windows_of(p, 0);
+  if (p.x.rank == 4) s.w = pooling::windows_of(p, 1);
+  s.planes = p.x.shape[0] * p.x.shape[1];
+  s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
+  s.index_bytes = p.indices.rank ? int32_t(itemsize(p.indices.dtype)) : 0;
+  c.step = pooling::static_step(p);
+  // Found maxima take numbers, given ones no more than that; only the general kernel writes indices.
+  if (!backward && s.index_bytes) c.step = {};
+  if (p.x.rank == 3) c.step = {};
+  const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
+  const int64_t all = backward ? s.h.size : s.h.count, plane_elements = int64_t(s.h.size) * line;
+  const int64_t most = kBlockBytes / size;
+  s.group = 1;
+  if (plane_elements <= most) {
+    s.strips = 1, s.lines = int32_t(all);
+    s.group = int32_t(std::clamp<int64_t>(most / plane_elements, 1, s.planes));
+    // All SMs get some, and 16 bits do for the numbers.
+    while (s.group > 1 && ceil_div<int64_t>(s.planes, s.group) < 512) s.group /= 2;
+  } else {
+    // Lines of x that fit, then those of y that they make.
+    int64_t x_lines = max_of<int64_t>(most / line, 1);
+    int64_t lines = backward ? max_of<int64_t>(x_lines - (finds(p) ? reach : 0), 1)
+                             : max_of<int64_t>((x_lines - reach) / s.h.stride + 1, 1);
+    if (backward) lines = max_of(lines, min_of<int64_t>(2 * s.h.stride, all));
+    s.strips = int32_t(ceil_div(all, lines));
+    lines = ceil_div<int64_t>(all, s.strips);
+    if (backward) lines = ceil_div<int64_t>(lines, s.h.stride) * s.h.stride;
+    s.strips = int32_t(ceil_div(all, lines)), s.lines = int32_t(lines);
+  }
+  s.by_strips = Divisor(s.strips);
+  // What a block holds at most. Its numbers of elements are the group's or the longest strip's.
+  int64_t windows = s.group > 1 || s.strips == 1 ? s.h.count
+                    : backward                   ? min_of<int64_t>((s.lines + reach - 2) / s.h.stride + 1, s.h.count)
+                                                 : s.lines;
+  int64_t x_lines = s.group > 1 ? s.h.size : min_of<int64_t>((windows - 1) * s.h.stride + reach, s.h.size);
+  if (backward) x_lines = max_of<int64_t>(finds(p) ? x_lines : 0, s.lines);
+  auto room = [](int64_t bytes) { return ceil_div<int64_t>(bytes + 16, 16) * 16; };
+  s.dy_at = int32_t(min_of<int64_t>(room(x_lines * line * s.group * size), 1 << 30));
+  const int64_t all_windows = windows * s.w.count * s.group;
+  const int64_t found_at = s.dy_at + (backward ? room(all_windows * size) : 0);
+  s.found_at = int32_t(min_of<int64_t>(found_at, 1 << 30));
+  c.smem_bytes = found_at + (backward ? room(all_windows * (p.mode == PoolingMode::max ? 2 : 4)) : 0);
+  // Long windows, or few of them, keep several threads busy.
+  const int64_t taps = int64_t(s.h.window) * s.w.window;
+  while (s.lane_bits < 5 && (taps >> s.lane_bits) >= 8 && (all_windows << s.lane_bits) < 1024) ++s.lane_bits;
+  s.windows = Grid(s.group, int(windows), s.w.count);
+  s.results = Grid(s.group, backward ? s.h.size : s.h.count, backward ? s.w.size : s.w.count);
+  if (c.step.window > 0) {
+    if (backward)
+      s.results = Grid(s.group, (s.h.size - 1 + s.h.before) / s.h.stride + 1 - s.h.before / s.h.stride,
+                       (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);
+    else s.results = Grid(s.group, ceil_div(s.h.count, 4), s.w.count);
+  }
+  return c;
+}
+
+KernelSpec spec(DType dtype, bool backward, bool is_max, pooling::StaticStep step) {
+  return {"cuda/pooling/planes.cu",
+          cat("minidnn::pooling_planes_", backward ? "backward" : "forward", "<", cuda_name(dtype), ", ",
+              is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
+}
+
+struct PlanesEngine final : Engine<PoolingProblem> {
+  std::string name() const override { return "cuda.pooling.planes"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const PoolingProblem& p, const Device& d) const override {
+    if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
+    const bool reads_x = p.direction == PoolingDirection::forward || finds(p);
+    for (const TensorDesc& t : {reads_x ? p.x : p.out, p.direction == PoolingDirection::forward ? p.out : p.dy, p.out,
+                                p.indices.rank ? p.indices : p.out})
+      if (!is_row_major(t)) return "needs planes side by side, NCHW, in x, y, dy, dx and indices alike";
+    const Cut c = cut_of(p, d);
+    if (int64_t(c.s.lines) * c.s.w.size * c.s.group > kMostElements)
+      return cat("numbers the elements of a block in 16 bits: a line, or two steps of lines, must have at most ",
+                 kMostElements);
+    if (c.smem_bytes > d.max_smem_bytes)
+      return cat("a window's lines of x must fit in shared memory: ", c.smem_bytes, " of ", d.max_smem_bytes, " bytes");
+    if (c.s.blocks() > 0x7fffffff) return "a block for each part of a plane: at most 2^31 of them";
+    return "";
+  }
+  double estimate_us(const PoolingProblem& p, const Device& d) const override {
+    // Shared memory's rate, not memory's, where windows are large: 32 elements a clock of an SM at best.
+    return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.7);
+  }
+  std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
+    const Cut c = cut_of(p, d);
+    const bool backward = p.direction == PoolingDirection::backward;
+    auto kernel = cuda::load_kernel(spec(p.x.dtype, backward, p.mode == PoolingMode::max, c.step), d.place.index,
+                                    int(c.smem_bytes));
+    return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
+      cuda::LaunchConfig config;
+      config.grid = {unsigned(c.s.blocks())};
+      config.block = {256};
+      config.smem_bytes = unsigned(c.smem_bytes);
+      config.stream = stream;
+      cuda::launch(*kernel, config, c.s, args);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+      for (bool backward : {false, true})
+        for (bool is_max : {false, true})
+          for (auto step : pooling::kStaticSteps) all.push_back(spec(t, backward, is_max, step));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<PoolingProblem>& pooling_planes() {
+  static const PlanesEngine engine;
+  return engine;
+}
+
+}  // namespace minidnn

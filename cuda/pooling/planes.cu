@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooling of planes in shared memory; planes.h has the arithmetic and says how. A block a grid position: 256 threads.
+#include "cuda/pooling/planes.h"
+
+namespace minidnn {
+
+template <class T, bool is_max, int kWindow, int kStride>
+__global__ void __launch_bounds__(256, 5)
+    pooling_planes_forward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char room[];
+  using Step = pooling::Step<kWindow, kStride>;
+  pooling::PlanesForward<T, is_max, Step> work{
+      s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
+  work.load();
+  wait_copies<0>();
+  __syncthreads();
+  if constexpr (kWindow > 0) work.pool();
+  else work.pool_any();
+}
+
+template <class T, bool is_max, int kWindow, int kStride>
+__global__ void __launch_bounds__(256, 5)
+    pooling_planes_backward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char room[];
+  using Step = pooling::Step<kWindow, kStride>;
+  pooling::PlanesBackward<T, is_max, Step> work{
+      s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
+  work.load();
+  wait_copies<0>();
+  __syncthreads();
+  work.find();
+  __syncthreads();
+  work.gather();
+  __syncthreads();
+  work.store();
+}
+
+}  // namespace minidnn

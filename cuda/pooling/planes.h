@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooling of planes whose elements lie side by side (NCHW), a block at a time: some whole planes, or some lines of one.
+// What a block needs of x and dy is one run of memory each. It comes to shared memory by 16 bytes, all at once, and is
+// pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Backward, each window first
+// finds its maximum, or its share, and then each dx adds up what the windows over it have for it.
+#pragma once
+#include "cuda/pooling/windows.h"
+
+namespace minidnn::pooling {
+
+// Takes numbers of [planes][lines][columns] apart. One plane needs no division by its lines.
+struct Grid {
+  Divisor by_columns, by_lines;
+  Grid() = default;
+  MINIDNN_HD Grid(int group, int lines, int columns) : by_columns(columns), by_lines(group > 1 ? lines : 1 << 30) {}
+};
+
+struct Planes {
+  Windows h, w;
+  int64_t planes;
+  int32_t group;          // planes of a block; 1 where lines are split
+  int32_t strips, lines;  // blocks of a plane, and their lines of y (forward) or dx (backward)
+  int32_t lane_bits;      // threads of a window, as a power of 2, where the compiler does not know its size
+  int32_t index_bytes;    // 0: no indices
+  int32_t exclude_padding;
+  int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0
+  Divisor by_strips;
+  Grid windows, results;  // of a block: its windows, and what a thread at a time makes of y or dx
+
+  MINIDNN_HD int lanes() const { return 1 << lane_bits; }
+  MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(group)) * strips; }
+};
+
+// What a block works on.
+struct PlanesBlock {
+  int64_t plane;
+  int planes;
+  int begin, end;      // lines of y or dx
+  int p_begin, p_end;  // windows' lines
+  int x_begin, x_end;  // lines of x
+
+  MINIDNN_HD PlanesBlock(const Planes& s, int64_t block, bool backward) {
+    const int64_t group = s.strips == 1 ? block : int64_t(s.by_strips.quotient(uint32_t(block)));
+    const int strip = int(block - group * s.strips), all = backward ? s.h.size : s.h.count;
+    plane = group * s.group;
+    planes = int(min_of(int64_t(s.group), s.planes - plane));
+    begin = strip * s.lines, end = min_of(begin + s.lines, all);
+    p_begin = backward ? s.h.over_begin(begin) : begin;
+    p_end = backward ? s.h.over_end(end - 1) : end;
+    x_begin = x_end = 0;
+    if (p_begin < p_end) {
+      x_begin = min_of(max_of(s.h.first(p_begin), 0), s.h.size);
+      x_end = max_of(min_of(s.h.first(p_end - 1) + (s.h.window - 1) * s.h.dilation + 1, s.h.size), x_begin);
+    }
+    if (s.group > 1) x_begin = 0, x_end = s.h.size;  // one run of all planes
+    p_end = max_of(p_end, p_begin);
+    if (backward && s.group > 1) p_begin = 0, p_end = s.h.count;
+  }
+};
+
+// Calls visit(offset from the plane's first element, value) for a window's elements in x, in order: every `lanes`-th,
+// from the `lane`-th on.
+template <class S, class T, class Visit>
+MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int lane, int lanes, Visit&& visit) {
+  if constexpr (S::window > 0) {
+    const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before;
+    MINIDNN_UNROLL
+    for (int r = 0; r < S::window; ++r) MINIDNN_UNROLL
+    for (int c = 0; c < S::window; ++c)
+      if (uint32_t(line + r) < uint32_t(s.h.size) && uint32_t(column + c) < uint32_t(s.w.size)) {
+        const int at = (line + r) * s.w.size + column + c;
+        visit(at, float(plane[at]));
+      }
+  } else {
+    const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0);
+    const int columns = s.w.end(q, s.w.size) - c_begin;
+    if (columns <= 0) return;
+    int c = lane, r = r_begin;
+    while (c >= columns) c -= columns, ++r;
+    for (; r < r_end;) {
+      const int at = (s.h.first(p) + r * s.h.dilation) * s.w.size + s.w.first(q) + (c_begin + c) * s.w.dilation;
+      visit(at, float(plane[at]));
+      c += lanes;
+      while (c >= columns) c -= columns, ++r;
+    }
+  }
+}
+
+#ifdef __CUDA_ARCH__
+MINIDNN_HD void join_lanes(Best& best, int lanes) {
+  for (int apart = lanes / 2; apart > 0; apart /= 2) {
+    const float v = __shfl_xor_sync(0xffffffff, best.value, apart);
+    const int at = __shfl_xor_sync(0xffffffff, best.place, apart);
+    best.join(v, at);
+  }
+}
+MINIDNN_HD float sum_lanes(float v, int lanes) {
+  for (int apart = lanes / 2; apart > 0; apart /= 2) v += __shfl_xor_sync(0xffffffff, v, apart);
+  return v;
+}
+#else
+MINIDNN_HD void join_lanes(Best&, int) {}
+MINIDNN_HD float sum_lanes(float v, int) { return v; }
+#endif
+
+template <class I> MINIDNN_HD int64_t index_from(const void* indices, int64_t at) {
+  return static_cast<const I*>(indices)[at];
+}
+
+template <class T, bool is_max, class S> struct PlanesForward {
+  static constexpr int kDown = S::window > 0 ? 4 : 1;  // windows of a thread, below each other
+  const Planes& s;
+  const PoolingArgs& a;
+  PlanesBlock b;
+  unsigned char* room;
+  Thread t;
+
+  MINIDNN_HD const T* source() const {
+    return static_cast<const T*>(a.x) + (b.plane * s.h.size + b.x_begin) * s.w.size;
+  }
+  MINIDNN_HD void load() {
+    const int n = (b.x_end - b.x_begin) * s.w.size * b.planes;
+    copy_in(t, source(), n, placed_like<T>(source(), room));
+  }
+  // Windows of a static size, a few lines at once: what lines have in common is joined once.
+  MINIDNN_HD void pool() {
+    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
+    T* y = static_cast<T*>(a.out) + b.plane * s.h.count * s.w.count;
+    const int downs = ceil_div(b.end - b.begin, kDown), n = downs * s.w.count * b.planes;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int column = q * S::stride - s.w.before, line = p * S::stride - s.h.before;
+      const T* plane = x + int(rest) * s.h.size * s.w.size;
+      constexpr int kLines = (kDown - 1) * S::stride + S::window;
+      float joined[kLines];
+      MINIDNN_UNROLL
+      for (int r = 0; r < kLines; ++r) {
+        joined[r] = is_max ? -INFINITY : 0.f;
+        const bool in = uint32_t(line + r - b.x_begin) < uint32_t(b.x_end - b.x_begin);
+        MINIDNN_UNROLL
+        for (int c = 0; c < S::window; ++c)
+          if (in && uint32_t(column + c) < uint32_t(s.w.size)) {
+            const float v = float(plane[(line + r) * s.w.size + column + c]);
+            joined[r] = is_max ? larger(joined[r], v) : joined[r] + v;
+          }
+      }
+      MINIDNN_UNROLL
+      for (int d = 0; d < kDown; ++d) {
+        if (p + d >= b.end) break;
+        float v = joined[d * S::stride];
+        MINIDNN_UNROLL
+        for (int r = 1; r < S::window; ++r) {
+          const float u = joined[d * S::stride + r];
+          v = is_max ? larger(v, u) : v + u;
+        }
+        if (!is_max) v *= share_of(s.h, s.w, p + d, q, s.exclude_padding);
+        y[(int64_t(int(rest)) * s.h.count + p + d) * s.w.count + q] = T(v);
+      }
+    }
+  }
+  MINIDNN_HD void pool_any() {
+    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
+    const int64_t y = b.plane * s.h.count * s.w.count;
+    const int lines = b.end - b.begin, n = lines * s.w.count * b.planes << s.lane_bits;
+    // Warps stay together, for their shuffles.
+    for (int i = t.index; i - t.index % 32 < n; i += t.count) {
+      uint32_t rest = uint32_t(min_of(i, n - 1));
+      const int lane = int(rest) & (s.lanes() - 1);
+      rest >>= s.lane_bits;
+      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest);
+      const T* plane = x + int(rest) * s.h.size * s.w.size;
+      const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
+      if constexpr (is_max) {
+        Best best;
+        each_element<S>(s, plane, p, q, lane, s.lanes(), [&](int place, float v) { best.next(v, place); });
+        join_lanes(best, s.lanes());
+        if (lane != 0 || i >= n) continue;
+        static_cast<T*>(a.out)[at] = T(best.value);
+        const int index = best.place == 0x7fffffff ? -1 : best.place;
+        if (s.index_bytes == 4) static_cast<int32_t*>(a.indices)[at] = index;
+        if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at] = index;
+      } else {
+        CarefulSum<float> sum;
+        each_element<S>(s, plane, p, q, lane, s.lanes(), [&](int, float v) { sum.add(v); });
+        const float total = sum_lanes(sum.value(), s.lanes());
+        if (lane != 0 || i >= n) continue;
+        static_cast<T*>(a.out)[at] = T(total * share_of(s.h, s.w, p, q, s.exclude_padding));
+      }
+    }
+  }
+};
+
+template <class T, bool is_max, class S> struct PlanesBackward {
+  const Planes& s;
+  const PoolingArgs& a;
+  PlanesBlock b;
+  unsigned char* room;
+  Thread t;
+
+  // For each window the number, among the block's dx, of the one that it is passed on to; or what each of its own gets.
+  MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(room + s.found_at); }
+  MINIDNN_HD float* shares() const { return reinterpret_cast<float*>(room + s.found_at); }
+  MINIDNN_HD const T* x_source() const {
+    return static_cast<const T*>(a.x) + (b.plane * s.h.size + b.x_begin) * s.w.size;
+  }
+  MINIDNN_HD int64_t dy_offset() const { return (b.plane * s.h.count + b.p_begin) * s.w.count; }
+  MINIDNN_HD const T* dy_source() const { return static_cast<const T*>(a.dy) + dy_offset(); }
+  MINIDNN_HD T* dy() const { return placed_like<T>(dy_source(), room + s.dy_at); }
+  MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
+  MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
+
+  MINIDNN_HD void load() {
+    if (is_max && s.index_bytes == 0)
+      copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, placed_like<T>(x_source(), room));
+    copy_in(t, dy_source(), windows(), dy());
+  }
+  MINIDNN_HD void find() {
+    const int n = windows();
+    if (n == 0) return;
+    if constexpr (!is_max) {
+      for (int i = t.index; i < n; i += t.count) {
+        uint32_t rest = uint32_t(i);
+        const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+        shares()[i] = float(dy()[i]) * share_of(s.h, s.w, p, q, s.exclude_padding);
+      }
+    } else {
+      const int block_begin = b.begin * s.w.size, block_end = b.end * s.w.size, plane_size = s.h.size * s.w.size;
+      auto key_of = [&](int64_t place, int plane) {
+        const bool here = block_begin <= place && place < block_end;
+        return uint16_t(here ? uint32_t(place - block_begin) + uint32_t(plane * plane_size) : kNowhere);
+      };
+      if (s.index_bytes) {
+        for (int i = t.index; i < n; i += t.count) {
+          uint32_t rest = uint32_t(i);
+          s.windows.by_columns.digit(rest), s.windows.by_lines.digit(rest);
+          const int64_t at = dy_offset() + i;
+          keys()[i] = key_of(
+              s.index_bytes == 8 ? index_from<int64_t>(a.indices, at) : index_from<int32_t>(a.indices, at), int(rest));
+        }
+        return;
+      }
+      const T* x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
+      const int lanes = S::window > 0 ? 1 : s.lanes();
+      for (int i = t.index; i - t.index % 32 < n * lanes; i += t.count) {
+        uint32_t rest = uint32_t(min_of(i, n * lanes - 1));
+        const int lane = int(rest) & (lanes - 1);
+        if constexpr (S::window == 0) rest >>= s.lane_bits;
+        const int number = int(rest);
+        const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+        const T* plane = x + int(rest) * plane_size;
+        Best best;
+        each_element<S>(s, plane, p, q, lane, lanes, [&](int place, float v) { best.next(v, place); });
+        if constexpr (S::window == 0) join_lanes(best, lanes);
+        if (lane == 0 && i < n * lanes) keys()[number] = key_of(best.place, int(rest));
+      }
+    }
+  }
+  // What a window, by its number in the block, has for the dx of that number.
+  MINIDNN_HD float from(int window, int number) const {
+    if constexpr (is_max) return keys()[window] == number ? float(dy()[window]) : 0.f;
+    return shares()[window];
+  }
+  // In place of x, which is not needed any more.
+  MINIDNN_HD void gather() {
+    T* dx = placed_like<T>(target(), room);
+    const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
+    if constexpr (S::window > 0) {
+      // A thread takes the dx that the same windows lie over: those between two steps of the windows.
+      constexpr int kOver = (S::window - 1) / S::stride + 1;
+      const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;
+      const int tile_lines = (b.end - 1 + s.h.before) / S::stride + 1 - first_line;
+      const int tile_columns = (s.w.size - 1 + s.w.before) / S::stride + 1 - first_column;
+      const int n = tile_lines * tile_columns * b.planes;
+      for (int i = t.index; i < n; i += t.count) {
+        uint32_t rest = uint32_t(i);
+        const int tile_q = first_column + s.results.by_columns.digit(rest),
+                  tile_p = first_line + s.results.by_lines.digit(rest);
+        const int line = tile_p * S::stride - s.h.before, column = tile_q * S::stride - s.w.before;
+        const int number = (int(rest) * lines + line - b.begin) * s.w.size + column;
+        float sum[S::stride][S::stride]{};
+        MINIDNN_UNROLL
+        for (int up = kOver - 1; up >= 0; --up) MINIDNN_UNROLL
+        for (int left = kOver - 1; left >= 0; --left) {
+          const int p = tile_p - up - b.p_begin, q = tile_q - left;
+          if (uint32_t(p) >= uint32_t(windows_lines) || uint32_t(q) >= uint32_t(Q)) continue;
+          const int window = (int(rest) * windows_lines + p) * Q + q;
+          const int key = is_max ? int(keys()[window]) - number : 0;
+          const float v = is_max ? float(dy()[window]) : shares()[window];
+          MINIDNN_UNROLL
+          for (int j = 0; j < S::stride; ++j) MINIDNN_UNROLL
+          for (int k = 0; k < S::stride; ++k)
+            if (up * S::stride + j < S::window && left * S::stride + k < S::window)
+              if (!is_max || key == j * s.w.size + k) sum[j][k] += v;
+        }
+        MINIDNN_UNROLL
+        for (int j = 0; j < S::stride; ++j) MINIDNN_UNROLL
+        for (int k = 0; k < S::stride; ++k)
+          if (line + j >= b.begin && line + j < b.end && column + k >= 0 && column + k < s.w.size)
+            dx[number + j * s.w.size + k] = T(sum[j][k]);
+      }
+    } else {
+      const int n = lines * s.w.size * b.planes;
+      for (int i = t.index; i < n; i += t.count) {
+        uint32_t rest = uint32_t(i);
+        const int column = s.results.by_columns.digit(rest), line = b.begin + s.results.by_lines.digit(rest);
+        const int p_begin = s.h.over_begin(line), p_end = s.h.over_end(line);
+        const int q_begin = s.w.over_begin(column), q_end = s.w.over_end(column);
+        CarefulSum<float> sum;
+        for (int p = p_begin; p < p_end; ++p) {
+          if (s.h.dilation > 1 && (line - s.h.first(p)) % s.h.dilation) continue;
+          const int window = (int(rest) * windows_lines + p - b.p_begin) * Q;
+          for (int q = q_begin; q < q_end; ++q) {
+            if (s.w.dilation > 1 && (column - s.w.first(q)) % s.w.dilation) continue;
+            if (!is_max || keys()[window + q] == i) sum.add(is_max ? float(dy()[window + q]) : shares()[window + q]);
+          }
+        }
+        dx[i] = T(sum.value());
+      }
+    }
+  }
+  MINIDNN_HD void store() {
+    copy_out(t, placed_like<T>(target(), room), (b.end - b.begin) * s.w.size * b.planes, target());
+  }
+};
+
+}  // namespace minidnn::pooling

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cuda.pooling.planes and cuda.pooling.channels share: windows along one dimension in 32 bits, values in float, and
+// words of 16 bytes. Compiled by NVRTC into the kernels and by g++ into their engines and into a test of their indices.
+#pragma once
+#include "cpp/core/divisor.h"
+#include "cpp/pooling/pooling_math.h"
+
+#ifdef __CUDACC__
+#define MINIDNN_UNROLL _Pragma("unroll")
+#define MINIDNN_UNROLL_4 _Pragma("unroll 4")
+#else
+#define MINIDNN_UNROLL
+#define MINIDNN_UNROLL_4
+#endif
+
+namespace minidnn::pooling {
+
+constexpr uint32_t kNowhere = 0xffff;      // the key of a maximum that is not in the block's part of dx
+constexpr int64_t kMostOfAKind = 1 << 24;  // sizes and attributes: sums of two, and products with small numbers, fit
+
+// kWindow and kStride are known to the compiler unless 0; then the dilation is 1 too.
+template <int kWindow, int kStride> struct Step {
+  static constexpr int window = kWindow, stride = kStride;
+};
+
+// Windows along one dimension of x.
+struct Windows {
+  int32_t size = 1, count = 1;  // of x, of y
+  int32_t window = 1, stride = 1, before = 0, after = 0, dilation = 1;
+  Divisor by_stride;
+
+  MINIDNN_HD int first(int at) const { return at * stride - before; }
+  // The taps of window `at` whose indices are from `low` to below `high`.
+  MINIDNN_HD int begin(int at, int low) const {
+    int missing = low - first(at);
+    return missing <= 0 ? 0 : dilation == 1 ? missing : ceil_div(missing, dilation);
+  }
+  MINIDNN_HD int end(int at, int high) const {
+    int room = high - first(at);
+    if (room <= 0) return 0;
+    return min_of(window, dilation == 1 ? room : ceil_div(room, dilation));
+  }
+  MINIDNN_HD int counted(int at, bool exclude_padding) const {
+    int low = exclude_padding ? 0 : -before, high = size + (exclude_padding ? 0 : after);
+    return max_of(end(at, high) - begin(at, low), 0);
+  }
+  // The windows that reach over index `at` of x.
+  MINIDNN_HD int over_begin(int at) const {
+    int beyond = at + before - (window - 1) * dilation;
+    return beyond > 0 ? int(by_stride.quotient(uint32_t(beyond + stride - 1))) : 0;
+  }
+  MINIDNN_HD int over_end(int at) const { return min_of(int(by_stride.quotient(uint32_t(at + before))) + 1, count); }
+};
+
+// One by what a mean over a window divides by.
+MINIDNN_HD float share_of(const Windows& h, const Windows& w, int p, int q, bool exclude_padding) {
+  const int64_t n = int64_t(h.counted(p, exclude_padding)) * w.counted(q, exclude_padding);
+  return 1.f / float(max_of(n, int64_t(1)));
+}
+
+struct alignas(16) Words {
+  uint32_t word[4];
+};
+MINIDNN_HD Words load_words(const void* from) {
+#ifdef __CUDA_ARCH__
+  uint4 v = *static_cast<const uint4*>(from);
+  return {v.x, v.y, v.z, v.w};
+#else
+  return *static_cast<const Words*>(from);
+#endif
+}
+MINIDNN_HD void store_words(void* to, const Words& v) {
+#ifdef __CUDA_ARCH__
+  // By hand: behind a condition the compiler makes four stores of an assignment.
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]),
+               "r"(v.word[3])
+               : "memory");
+#else
+  *static_cast<Words*>(to) = v;
+#endif
+}
+
+template <class T> constexpr int kLanes = 16 / sizeof(T);
+template <class T> constexpr bool kIsFloat16 = false;
+template <> constexpr bool kIsFloat16<float16> = true;
+
+MINIDNN_HD uint32_t word_of(float v) { return detail::bits_of(v); }
+MINIDNN_HD uint32_t word_of(float16 a, float16 b) { return a.bits | uint32_t(b.bits) << 16; }
+MINIDNN_HD uint32_t word_of(bfloat16 a, bfloat16 b) { return a.bits | uint32_t(b.bits) << 16; }
+template <class T> MINIDNN_HD float lane(const Words& v, int i) {
+  if constexpr (sizeof(T) == 4) {
+    return detail::float_of(v.word[i]);
+  } else {
+    T t;
+    t.bits = uint16_t(v.word[i / 2] >> (i % 2 * 16));
+    return float(t);
+  }
+}
+template <class T> MINIDNN_HD Words words_of(const float (&v)[kLanes<T>]) {
+  Words w;
+  MINIDNN_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 4) w.word[i] = word_of(v[i]);
+    else w.word[i] = word_of(T(v[2 * i]), T(v[2 * i + 1]));
+  }
+  return w;
+}
+
+// The larger of two, NaN if either is; one instruction on a GPU.
+MINIDNN_HD float larger(float a, float b) {
+#ifdef __CUDA_ARCH__
+  float m;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
+  return m;
+#else
+  return max_or_nan(a, b);
+#endif
+}
+template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
+#ifdef __CUDA_ARCH__
+  uint32_t m;
+  if constexpr (sizeof(T) == 4) asm("max.NaN.f32 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
+  else if constexpr (kIsFloat16<T>) asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
+  else asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
+  return m;
+#else
+  if constexpr (sizeof(T) == 4) {
+    return word_of(larger(detail::float_of(a), detail::float_of(b)));
+  } else {
+    Words x{{a}}, y{{b}};
+    return word_of(T(larger(lane<T>(x, 0), lane<T>(y, 0))), T(larger(lane<T>(x, 1), lane<T>(y, 1))));
+  }
+#endif
+}
+
+// Lanes of a maximum, kept in T, or of a sum, kept in float. What a mean divides by comes as its reciprocal, rounded: a
+// division takes some ten instructions, which a lane each would be half of a kernel.
+template <class T> struct MaxLanes {
+  Words v;
+  MINIDNN_HD void clear() {
+    const uint32_t none = sizeof(T) == 4 ? 0xff800000 : kIsFloat16<T> ? 0xfc00fc00 : 0xff80ff80;  // -inf
+    for (int i = 0; i < 4; ++i) v.word[i] = none;
+  }
+  MINIDNN_HD void join(const Words& w) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < 4; ++i) v.word[i] = larger_in<T>(v.word[i], w.word[i]);
+  }
+  MINIDNN_HD void join(const MaxLanes& o) { join(o.v); }
+  MINIDNN_HD Words result(float) const { return v; }
+};
+template <class T> struct SumLanes {
+  float v[kLanes<T>];
+  MINIDNN_HD void clear() {
+    for (int i = 0; i < kLanes<T>; ++i) v[i] = 0;
+  }
+  MINIDNN_HD void join(const Words& w) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) v[i] += lane<T>(w, i);
+  }
+  MINIDNN_HD void join(const SumLanes& o) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) v[i] += o.v[i];
+  }
+  MINIDNN_HD Words result(float share) const {
+    float out[kLanes<T>];
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) out[i] = v[i] * share;
+    return words_of<T>(out);
+  }
+};
+
+// The first maximum among elements that come in any order with their places; a NaN is larger than all numbers.
+struct Best {
+  float value = -INFINITY;
+  int32_t place = 0x7fffffff;  // none
+  // In order of places.
+  MINIDNN_HD void next(float v, int32_t at) {
+    bool take = place == 0x7fffffff || (!(v <= value) && value == value);
+    value = take ? v : value, place = take ? at : place;
+  }
+  MINIDNN_HD void join(float v, int32_t at) {
+    bool nan = v != v, was_nan = value != value;
+    bool take = nan != was_nan ? nan : !nan && v != value ? v > value : at < place;
+    value = take ? v : value, place = take ? at : place;
+  }
+};
+
+// Where threads meet is theirs to say: a block of a GPU, or all of one in turn in a test.
+struct Thread {
+  int index, count;
+};
+
+// n elements between global memory and `room` in shared memory, as far beyond a multiple of 16 bytes as they are in
+// global memory: all but the first and the last move by 16 bytes. Returns where the first lies.
+template <class T> MINIDNN_HD T* placed_like(const void* global, unsigned char* room) {
+  return reinterpret_cast<T*>(room + (reinterpret_cast<uint64_t>(global) & 15));
+}
+template <class T> MINIDNN_HD int elements_before_words(const void* global, int n) {
+  const int beyond = int(reinterpret_cast<uint64_t>(global) & 15);
+  return min_of(n, (16 - beyond) % 16 / int(sizeof(T)));
+}
+template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to);  // at hand after a barrier
+template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {
+  const int head = elements_before_words<T>(to, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
+  for (int i = t.index; i < words; i += t.count)
+    store_words(to + head + i * kLanes<T>, load_words(from + head + i * kLanes<T>));
+  if (t.index < head) to[t.index] = from[t.index];
+  if (t.index < n - tail) to[tail + t.index] = from[tail + t.index];
+}
+
+}  // namespace minidnn::pooling
+
+#ifdef __CUDA_ARCH__
+#include "cuda/device/async_copy.cuh"
+#endif
+
+namespace minidnn::pooling {
+
+template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to) {
+  const int head = elements_before_words<T>(from, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
+#ifdef __CUDA_ARCH__
+  const uint32_t at = shared_address(to + head);
+  for (int i = t.index; i < words; i += t.count) copy_async<16>(at + 16 * uint32_t(i), from + head + i * kLanes<T>, 1);
+  commit_copies();
+#else
+  for (int i = t.index; i < words; i += t.count)
+    store_words(to + head + i * kLanes<T>, load_words(from + head + i * kLanes<T>));
+#endif
+  if (t.index < head) to[t.index] = from[t.index];
+  if (t.index < n - tail) to[tail + t.index] = from[tail + t.index];
+}
+
+}  // namespace minidnn::pooling

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host side of windows.h: what a problem's windows are, and which problems the fast kernels know.
+#pragma once
+#include "cpp/pooling/pooling.h"
+#include "cuda/pooling/windows.h"
+
+namespace minidnn::pooling {
+
+// Windows that the compiler knows: VGG's and DenseNet's, ResNet's, Inception's; {} is any.
+struct StaticStep {
+  int window = 0, stride = 0;
+};
+inline constexpr StaticStep kStaticSteps[] = {{}, {2, 2}, {3, 2}, {3, 1}};
+
+inline Windows windows_of(const PoolingProblem& p, int i) {
+  Windows w;
+  w.size = int32_t(spatial_size(p.x, i)), w.count = int32_t(detail::windows_along(p, i));
+  w.window = int32_t(p.window[i]), w.stride = int32_t(p.spatial.stride[i]);
+  w.before = int32_t(p.spatial.before[i]), w.after = int32_t(p.spatial.after[i]);
+  w.dilation = int32_t(p.spatial.dilation[i]);
+  w.by_stride = Divisor(w.stride);
+  return w;
+}
+
+// Of problems of two dimensions.
+inline StaticStep static_step(const PoolingProblem& p) {
+  for (StaticStep s : kStaticSteps) {
+    bool same = s.window > 0;
+    for (int i = 0; i < 2; ++i)
+      same = same && p.window[i] == s.window && p.spatial.stride[i] == s.stride && p.spatial.dilation[i] == 1;
+    if (same) return s;
+  }
+  return {};
+}
+
+inline std::string why_not_windows(const PoolingProblem& p) {
+  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+  if (p.mode == PoolingMode::lp) return "knows maxima and averages, not lp";
+  if (p.adaptive) return "knows windows of one size, and adaptive ones here are of several";
+  if (p.x.rank == 5) return "knows one spatial dimension or two, and x has three";
+  if (p.x.numel() == 0) return "x is empty, and nothing of it can be read";
+  int64_t plane = 1;
+  for (int i = 0; i + 2 < p.x.rank; ++i) {
+    for (int64_t n : {spatial_size(p.x, i), detail::windows_along(p, i), p.window[i] * p.spatial.dilation[i],
+                      p.spatial.stride[i], p.spatial.before[i], p.spatial.after[i]})
+      if (n >= kMostOfAKind) return cat("counts along a dimension in 32 bits, up to ", kMostOfAKind, "; here is ", n);
+    plane *= max_of(spatial_size(p.x, i), detail::windows_along(p, i));
+  }
+  if (plane >= int64_t(1) << 30) return "counts the elements of a plane in 32 bits, up to 2^30";
+  return "";
+}
+
+}  // namespace minidnn::pooling

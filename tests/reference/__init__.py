@@ -23,7 +23,7 @@ from .conv import (
 from .matmul import matmul
 from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .pooling import pool_backward, pool_forward, pool_output_shape
-from .softmax import softmax_backward, softmax_forward
+from .softmax import logits, softmax_backward, softmax_forward
 from .transform import cast, rounded, transform
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
@@ -63,6 +63,7 @@ __all__ = [
     "conv_backward_filter",
     "conv_forward",
     "conv_output_shape",
+    "logits",
     "matmul",
     "output_size",
     "pool_backward",

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -265,6 +265,10 @@ def cpu_peak_gflop_s() -> float:
     """
     What multiply-adds in registers reach on all threads, in float32: the peak of these cores, measured now.
     """
+def cross_entropy_backward(dy: DeviceTensor, x: DeviceTensor, target: DeviceTensor, lse: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def cross_entropy_forward(x: DeviceTensor, target: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
+    ...
 def cuda_device_count() -> int:
     ...
 def device_info(device: str) -> dict:
@@ -319,9 +323,9 @@ def set_package_folder(folder: str) -> None:
     ...
 def set_search_path(folders: collections.abc.Sequence[str]) -> None:
     ...
-def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def softmax_forward(x: DeviceTensor, axis: int, log: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, mask: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def survey(call: collections.abc.Callable, measure: bool) -> list[Report]:
     """

@@ -20,6 +20,7 @@ from .conv import (
     conv_output_shape,
     output_size,
 )
+from .loss import cross_entropy_backward, cross_entropy_forward
 from .matmul import matmul
 from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .pooling import pool_backward, pool_forward, pool_output_shape
@@ -63,6 +64,8 @@ __all__ = [
     "conv_backward_filter",
     "conv_forward",
     "conv_output_shape",
+    "cross_entropy_backward",
+    "cross_entropy_forward",
     "logits",
     "matmul",
     "output_size",

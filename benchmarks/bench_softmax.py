@@ -10,8 +10,11 @@ from runner import Row, main
 
 import pyminidnn as dnn
 
-# A classifier's scores, attention's rows, a vocabulary, short rows, one row.
-MATRICES = ((4096, 1000), (32768, 512), (1024, 50257), (1 << 20, 16), (1, 1 << 20))
+# Rows of 256 to 262144 in tensors of 64 MB and more; short rows; rows that no cluster holds.
+MATRICES = (
+    (131072, 256), (65536, 512), (65536, 1000), (32768, 1024), (8192, 4096), (2048, 16384), (1024, 50257),
+    (1024, 65536), (512, 131072), (256, 262144), (1 << 21, 16), (64, 1 << 20),
+)  # fmt: skip
 IMAGES = ((16, 64, 112, 112), (64, 21, 56, 56))
 
 

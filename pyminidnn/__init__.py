@@ -30,6 +30,7 @@ from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memo
 from .errors import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, ShapeError
 from .ops.activation import activation_backward, activation_forward
 from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
+from .ops.loss import cross_entropy_backward, cross_entropy_forward
 from .ops.matmul import matmul
 from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .ops.pooling import (adaptive_pool_backward, adaptive_pool_forward, global_pool_backward, global_pool_forward, pool_backward, pool_forward, pool_forward_with_indices)
@@ -62,6 +63,8 @@ __all__ = [
     "conv_backward_data",
     "conv_backward_filter",
     "conv_forward",
+    "cross_entropy_backward",
+    "cross_entropy_forward",
     "empty",
     "empty_cache",
     "engines",

@@ -20,14 +20,22 @@ def few_roundings(dtype: str, scale: np.ndarray) -> np.ndarray:
     return reference.tolerance("float64" if dtype == "float64" else "float32", 9, scale)
 
 
-def forward_tolerance(x: np.ndarray, want: np.ndarray, dtype: str, axis: int, log: bool) -> np.ndarray:
+def forward_tolerance(
+    z: np.ndarray, want: np.ndarray, dtype: str, axis: int, log: bool, rounded: bool = False
+) -> np.ndarray:
     # x - m is rounded before exp takes it, so exp is off by up to |x - m| roundings of its value; the sum by the mean
     # of that, weighted as the sum is. The logarithm turns relative errors into absolute ones.
-    depth = x.max(axis=axis, keepdims=True) - x
-    share = np.exp(want) if log else want
+    # z is rounded twice before that where it is scale x + mask. What is masked is 0, or -inf, exactly.
+    masked = z == -np.inf
+    size = np.where(masked, 0, np.abs(z))
+    depth = np.where(masked, 0, z.max(axis=axis, keepdims=True) - z)
+    if rounded:
+        depth = depth + 2 * size + 2 * size.max(axis=axis, keepdims=True)
+    want = np.where(want == -np.inf, 0, want)
+    share = np.where(masked, 0, np.exp(want)) if log else want
     mean_depth = (share * depth).sum(axis=axis, keepdims=True)
     scale = 1 + depth + mean_depth + np.abs(want) if log else want * (1 + depth + mean_depth)
-    return reference.tolerance(dtype, x.shape[axis], np.abs(want)) + few_roundings(dtype, scale) + 2 * SMALLEST[dtype]
+    return reference.tolerance(dtype, z.shape[axis], np.abs(want)) + few_roundings(dtype, scale) + 2 * SMALLEST[dtype]
 
 
 def backward_tolerance(dy: np.ndarray, y: np.ndarray, dtype: str, axis: int, log: bool) -> np.ndarray:
@@ -45,21 +53,38 @@ def backward_scale(dy: np.ndarray, y: np.ndarray, axis: int, log: bool) -> np.nd
 def sample(case: Case) -> Sample:
     rng = generator(case)
     axis, log = int(case.attributes["axis"]), "log" in case.words
+    scale = -0.375 if "scaled" in case.words else 1.0
     shape = next(iter(case.operands.values())).shape
     x = reference.rounded(rng.normal(0, 3, shape), case.dtype)
-    y = reference.softmax_forward(x, axis=axis, log=log)
+    inputs, dtypes, mask = {"x": x}, {}, None
+    name = next((n for n in ("keep", "mask") if n in case.operands), "")
+    if name:
+        strides = case.operands[name].strides or shape
+        own = [1 if s == 0 else n for n, s in zip(shape, strides, strict=True)]  # as it is before it is broadcast
+        mask = reference.rounded(rng.normal(0, 1, own), case.dtype) if name == "mask" else rng.random(own) < 0.6
+        if name == "keep":
+            mask[(slice(None),) * axis + (0,)] = True  # something of each row
+            dtypes[name] = "bool"
+        mask = inputs[name] = np.broadcast_to(mask, shape)
+    y = reference.softmax_forward(x, axis=axis, log=log, scale=scale, mask=mask)
     if case.direction == "forward":
+        z = reference.logits(x, scale=scale, mask=mask)
         return Sample(
-            {"x": x},
-            lambda t, algo, out=None: [dnn.softmax_forward(t["x"], axis=axis, log=log, algo=algo, out=out)],
-            [Result(y, forward_tolerance(x, y, case.dtype, axis, log))],
+            inputs,
+            lambda t, algo, out=None: [
+                dnn.softmax_forward(t["x"], axis=axis, log=log, scale=scale, mask=t.get(name), algo=algo, out=out)
+            ],
+            [Result(y, forward_tolerance(z, y, case.dtype, axis, log, scale != 1 or name != ""))],
+            dtypes,
         )
     y = reference.rounded(y, case.dtype)
     dy = reference.rounded(rng.normal(0, 1, shape), case.dtype)
-    want = reference.softmax_backward(dy, y, axis=axis, log=log)
+    want = reference.softmax_backward(dy, y, axis=axis, log=log, scale=scale)
     return Sample(
         {"y": y, "dy": dy},
-        lambda t, algo, out=None: [dnn.softmax_backward(t["dy"], t["y"], axis=axis, log=log, algo=algo, out=out)],
+        lambda t, algo, out=None: [
+            dnn.softmax_backward(t["dy"], t["y"], axis=axis, log=log, scale=scale, algo=algo, out=out)
+        ],
         [Result(want, backward_tolerance(dy, y, case.dtype, axis, log))],
     )
 
@@ -160,6 +185,29 @@ def test_in_place(log: bool, device: str) -> None:
             np.testing.assert_array_equal(values_of(tensors[place]), want)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_masks_and_scales(dtype: str, device: str) -> None:
+    rng = np.random.default_rng(4)
+    x = reference.rounded(rng.normal(0, 2, (2, 3, 8, 16)), dtype)
+    causal = np.tril(np.ones((8, 16), bool))
+    bias = reference.rounded(rng.normal(0, 1, (3, 1, 16)), dtype)
+    t = tensor(x, dtype, device)
+    for mask in (causal, bias):
+        m = dnn.asarray(mask).to(device=device) if mask.dtype == bool else tensor(mask, dtype, device)
+        for log in (False, True):
+            want = reference.softmax_forward(x, axis=-1, log=log, scale=0.25, mask=mask)
+            tolerance = reference.tolerance(dtype, 16, np.abs(np.where(np.isinf(want), 0, want)) + 4)
+            y = dnn.softmax_forward(t, axis=-1, log=log, scale=0.25, mask=m)
+            assert_close(y, Result(want, tolerance))
+            dx = values_of(dnn.softmax_backward(t, y, axis=-1, log=log, scale=0.25))
+            assert np.isfinite(dx).all() and (dx[np.isinf(want) if log else want == 0] == 0).all()
+    # A row of which nothing is kept is NaN, as a row of -inf is.
+    nothing = np.ones((8, 16), bool)
+    nothing[3] = False
+    y = values_of(dnn.softmax_forward(t, axis=-1, mask=dnn.asarray(nothing).to(device=device)))
+    assert np.isnan(y[:, :, 3]).all() and np.isfinite(np.delete(y, 3, axis=2)).all()
+
+
 def test_broadcast_inputs(device: str) -> None:
     row = np.random.default_rng(3).normal(0, 1, 6)
     x = tensor(row, "float64", device).as_strided((4, 6), (0, 1))  # every row the same
@@ -208,6 +256,10 @@ def test_agrees_with_torch(axis: int, log: bool) -> None:
          "out must be [2, 3]; got [3, 2]"),
         (lambda x: dnn.softmax_forward(x, out=x.as_strided((2, 3), (1, 2))), dnn.ShapeError,
          "out overlaps x without being the same elements"),
+        (lambda x: dnn.softmax_forward(x, mask=x.reshape((3, 2))), dnn.ShapeError,
+         "softmax_forward: mask [3, 2] does not broadcast to x [2, 3]"),
+        (lambda x: dnn.softmax_forward(x, mask=x.to(dtype="int8")), dnn.DTypeError,
+         "mask is int8; it must be bool (true: kept) or, to be added, x's float32"),
         (lambda x: dnn.softmax_forward(x, algo="warp"), dnn.NotSupported, "algo='warp' asks for another engine"),
     ],
 )  # fmt: skip

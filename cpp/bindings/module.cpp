@@ -6,6 +6,7 @@ namespace minidnn {
 void bind_activation(py::module_&);
 void bind_pooling(py::module_&);
 void bind_softmax(py::module_&);
+void bind_loss(py::module_&);
 void bind_norm(py::module_&);
 void bind_matmul(py::module_&);
 void bind_conv(py::module_&);
@@ -22,6 +23,7 @@ PYBIND11_MODULE(_C, m) {
   bind_activation(m);
   bind_pooling(m);
   bind_softmax(m);
+  bind_loss(m);
   bind_norm(m);
   bind_matmul(m);
   bind_conv(m);

@@ -12,6 +12,19 @@ int64_t checked_axis(const char* call, const Operand& o, int64_t axis) {
   return axis < 0 ? axis + rank : axis;
 }
 
+// The mask as it is broadcast to x, NumPy's way.
+TensorDesc broadcast_mask(const char* call, const Handle& h, const Tensor& mask, const Tensor& x) {
+  const TensorDesc &m = mask.desc, &d = x.desc;
+  MINIDNN_CHECK(DeviceError, mask.place() == h.place(), call, ": x is on ", name(h.place()), ", mask is on ",
+                name(mask.place()), "; move one with .to(device=...)");
+  MINIDNN_CHECK(DTypeError, m.dtype == DType::boolean || m.dtype == d.dtype, call, ": mask is ", name(m.dtype),
+                "; it must be bool (true: kept) or, to be added, x's ", name(d.dtype));
+  const std::optional<TensorDesc> to = broadcast(m, shape_of(d));
+  MINIDNN_CHECK(ShapeError, to, call, ": mask ", shape_text(m), " does not broadcast to x ", shape_text(d));
+  mask.storage->used_on(h.stream());
+  return *to;
+}
+
 }  // namespace
 
 std::string Family<SoftmaxProblem>::text(const SoftmaxProblem& p) {
@@ -19,34 +32,52 @@ std::string Family<SoftmaxProblem>::text(const SoftmaxProblem& p) {
   std::string text = cat(head_text("softmax", backward ? "backward" : "forward", p.in.dtype),
                          backward ? " y=" : " x=", problem_text(p.in));
   if (backward && !same_strides(p.dy, p.in)) text += " dy=" + problem_text(p.dy);
-  text += cat(" axis=", p.axis, p.log ? " log" : "");
+  if (p.masked != SoftmaxMask::none)
+    text += (p.masked == SoftmaxMask::keep ? " keep=" : " mask=") + problem_text(p.mask);
+  text += cat(" axis=", p.axis, p.log ? " log" : "", p.scaled ? " scaled" : "");
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
   return text + out_text(p.out, dense_like(p.in, p.in.dtype, name));
 }
 
 SoftmaxArgs Family<SoftmaxProblem>::scratch(const SoftmaxProblem& p, Scratch& s) {
-  return {s.tensor(p.in), s.tensor(p.dy), s.tensor(p.out)};
+  SoftmaxArgs a{s.tensor(p.in), s.tensor(p.dy), s.tensor(p.out)};
+  if (p.masked != SoftmaxMask::none) a.mask = s.tensor(p.mask);
+  if (p.scaled) a.scale = 0.125;
+  return a;
 }
 
-Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, const Call& call) {
+Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, const std::optional<Tensor>& mask,
+                       const Call& call) {
   const char* me = "softmax_forward";
   Handle& h = check_operands(me, call, {{"x", x}});
   axis = checked_axis(me, {"x", x}, axis);
-  Tensor y = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h, {}, {{"x", x}});
+  SoftmaxProblem p{SoftmaxDirection::forward, log, scale != 1, axis};
+  p.in = x.desc;
+  if (mask) {
+    p.mask = broadcast_mask(me, h, *mask, x);
+    p.masked = mask->desc.dtype == DType::boolean ? SoftmaxMask::keep : SoftmaxMask::add;
+  }
+  const TensorDesc like = dense_like(x.desc, x.desc.dtype, me);
+  Tensor y = mask ? output(me, "out", call.out, like, h, {{"mask", *mask}}, {{"x", x}})
+                  : output(me, "out", call.out, like, h, {}, {{"x", x}});
   if (y.desc.numel() == 0) return y;
-  run(h, SoftmaxProblem{SoftmaxDirection::forward, log, axis, x.desc, {}, y.desc}, SoftmaxArgs{x.data, nullptr, y.data},
-      call.algo);
+  p.out = y.desc;
+  p.alignment = alignment_of(h, {x.data, y.data});
+  run(h, p, SoftmaxArgs{x.data, nullptr, y.data, mask ? mask->data : nullptr, scale}, call.algo);
   return y;
 }
 
-Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, const Call& call) {
+Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call) {
   const char* me = "softmax_backward";
   Handle& h = check_operands(me, call, {{"dy", dy}, {"y", y}});
   check_shape(me, {"y", y}, shape_of(dy.desc), "like dy");
   axis = checked_axis(me, {"dy", dy}, axis);
   Tensor dx = output(me, "out", call.out, dense_like(y.desc, y.desc.dtype, me), h, {}, {{"dy", dy}, {"y", y}});
   if (dx.desc.numel() == 0) return dx;
-  run(h, SoftmaxProblem{SoftmaxDirection::backward, log, axis, y.desc, dy.desc, dx.desc},
-      SoftmaxArgs{y.data, dy.data, dx.data}, call.algo);
+  SoftmaxProblem p{SoftmaxDirection::backward, log, scale != 1, axis};
+  p.in = y.desc, p.dy = dy.desc, p.out = dx.desc;
+  p.alignment = alignment_of(h, {y.data, dy.data, dx.data});
+  run(h, p, SoftmaxArgs{y.data, dy.data, dx.data, nullptr, scale}, call.algo);
   return dx;
 }
 

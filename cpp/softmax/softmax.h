@@ -17,9 +17,11 @@ struct Family<SoftmaxProblem> {
 };
 
 // `axis` counts from the end when negative. `out` may be x.
-Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, const Call& call);
-// `y` is what softmax_forward returned for the same axis and `log`. `out` may be dy or y.
-Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, const Call& call);
+// Of scale x + mask, or of scale x where a boolean mask is true; a mask is broadcast to x.
+Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, const std::optional<Tensor>& mask,
+                       const Call& call);
+// `y` is what softmax_forward returned for the same axis, `log` and scale. `out` may be dy or y.
+Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
 // Bytes and flop for estimates, shared by the engines of both devices.
 double softmax_bytes(const SoftmaxProblem&);

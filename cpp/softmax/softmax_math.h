@@ -11,11 +11,22 @@ namespace minidnn {
 
 enum class SoftmaxDirection : int64_t { forward, backward };
 
+// What is done to x before its exponentials are taken.
+enum class SoftmaxMask : int64_t {
+  none,
+  add,   // of x's dtype, added to scale x
+  keep,  // boolean: false makes an element -inf
+};
+
 struct SoftmaxProblem {
   SoftmaxDirection direction{};
   int64_t log = 0;         // 1: log-softmax
+  int64_t scaled = 0;      // 1: args.scale is not 1
   int64_t axis = 0;        // from 0 to rank - 1
+  SoftmaxMask masked{};    // forward alone: what is masked shows in y
+  int64_t alignment = 16;  // of in, dy and out in memory, in bytes: at most 16, and less only on a GPU
   TensorDesc in, dy, out;  // forward: x, none, y; backward: y, dy, dx. One dtype and one shape; any strides
+  TensorDesc mask;         // x's shape, by strides of 0 where it is broadcast
 
   MINIDNN_HD int64_t cols() const { return in.shape[axis]; }
   MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }  // asked only where there are elements
@@ -25,6 +36,8 @@ struct SoftmaxArgs {
   const void* in = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;
+  const void* mask = nullptr;
+  double scale = 1;
 };
 
 namespace detail {
@@ -49,35 +62,60 @@ MINIDNN_HD Row<T> row_of(T* data, const TensorDesc& d, int64_t axis, int64_t row
 
 }  // namespace detail
 
+namespace detail {
+
+// A row of x as it is, or scaled and masked.
+template <class T> struct Plain {
+  Row<const T> x;
+  MINIDNN_HD Accumulator<T> operator[](int64_t i) const { return Accumulator<T>(x[i]); }
+};
+template <class T> struct Masked {
+  Row<const T> x;
+  SoftmaxMask kind;
+  Accumulator<T> scale;
+  Row<const T> add;
+  Row<const uint8_t> keep;
+  MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
+    using Acc = Accumulator<T>;
+    if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
+    Acc scaled = Acc(x[i]) * scale;
+    return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
+  }
+};
+
+}  // namespace detail
+
 // y = exp(x - max) / sum, or x - max - log(sum). A +inf, or nothing but -inf, makes Inf - Inf: the row is NaN, as it is
 // where a NaN is in x. A member writes only elements that it alone still reads: y may be x.
-template <class T, bool log, class Team>
-MINIDNN_HD void softmax_forward_row(detail::Row<const T> x, detail::Row<T> y, int64_t cols, Team& team) {
+template <class T, bool log, class X, class Team>
+MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& team) {
   using Acc = Accumulator<T>;
   Acc largest = -INFINITY;
-  for (int64_t i = team.rank(); i < cols; i += team.size()) largest = max_or_nan(largest, Acc(x[i]));
+  for (int64_t i = team.rank(); i < cols; i += team.size()) largest = max_or_nan(largest, x[i]);
   largest = team.max(largest);
   CarefulSum<Acc> partial;
-  for (int64_t i = team.rank(); i < cols; i += team.size()) partial.add(maths::exp(Acc(x[i]) - largest));
+  for (int64_t i = team.rank(); i < cols; i += team.size()) partial.add(maths::exp(x[i] - largest));
   Acc sum = team.sum(partial.value());
   Acc log_sum = log ? maths::log(sum) : Acc(0);
   for (int64_t i = team.rank(); i < cols; i += team.size()) {
-    Acc shifted = Acc(x[i]) - largest;
+    Acc shifted = x[i] - largest;
     y[i] = T(log ? shifted - log_sum : maths::exp(shifted) / sum);
   }
 }
 
-// dx = y (dy - sum of dy y), or dy - exp(y) sum of dy. dx may be dy or y.
+// dx = scale y (dy - sum of dy y), or scale (dy - exp(y) sum of dy), and 0 where the latter's y is -inf: what is masked
+// has no gradient. dx may be dy or y.
 template <class T, bool log, class Team>
 MINIDNN_HD void softmax_backward_row(detail::Row<const T> y, detail::Row<const T> dy, detail::Row<T> dx, int64_t cols,
-                                     Team& team) {
+                                     Accumulator<T> scale, Team& team) {
   using Acc = Accumulator<T>;
   CarefulSum<Acc> partial;
   for (int64_t i = team.rank(); i < cols; i += team.size()) partial.add(log ? Acc(dy[i]) : Acc(dy[i]) * Acc(y[i]));
   Acc sum = team.sum(partial.value());
   for (int64_t i = team.rank(); i < cols; i += team.size()) {
     Acc result = Acc(y[i]), gradient = Acc(dy[i]);
-    dx[i] = T(log ? gradient - maths::exp(result) * sum : result * (gradient - sum));
+    if (log) dx[i] = T(result == Acc(-INFINITY) ? Acc(0) : (gradient - maths::exp(result) * sum) * scale);
+    else dx[i] = T(result * (gradient - sum) * scale);
   }
 }
 
@@ -85,10 +123,19 @@ template <class T, SoftmaxDirection direction, bool log, class Team>
 MINIDNN_HD void softmax_row(const SoftmaxProblem& p, const SoftmaxArgs& a, int64_t row, Team& team) {
   auto in = detail::row_of(static_cast<const T*>(a.in), p.in, p.axis, row);
   auto out = detail::row_of(static_cast<T*>(a.out), p.out, p.axis, row);
-  if constexpr (direction == SoftmaxDirection::forward) softmax_forward_row<T, log>(in, out, p.cols(), team);
-  else
-    softmax_backward_row<T, log>(in, detail::row_of(static_cast<const T*>(a.dy), p.dy, p.axis, row), out, p.cols(),
-                                 team);
+  const auto scale = Accumulator<T>(a.scale);
+  if constexpr (direction == SoftmaxDirection::forward) {
+    if (!p.scaled && p.masked == SoftmaxMask::none)
+      return softmax_forward_row<T, log>(detail::Plain<T>{in}, out, p.cols(), team);
+    detail::Masked<T> x{in, p.masked, scale, {}, {}};
+    if (p.masked == SoftmaxMask::add) x.add = detail::row_of(static_cast<const T*>(a.mask), p.mask, p.axis, row);
+    if (p.masked == SoftmaxMask::keep)
+      x.keep = detail::row_of(static_cast<const uint8_t*>(a.mask), p.mask, p.axis, row);
+    softmax_forward_row<T, log>(x, out, p.cols(), team);
+  } else {
+    auto dy = detail::row_of(static_cast<const T*>(a.dy), p.dy, p.axis, row);
+    softmax_backward_row<T, log>(in, dy, out, p.cols(), scale, team);
+  }
 }
 
 }  // namespace minidnn

@@ -4,7 +4,7 @@
 namespace minidnn {
 
 const Engines<SoftmaxProblem>& Family<SoftmaxProblem>::cuda_engines() {
-  static const Engines<SoftmaxProblem> all{&softmax_generic(), &softmax_thread()};
+  static const Engines<SoftmaxProblem> all{&softmax_rows(), &softmax_columns(), &softmax_generic(), &softmax_thread()};
   return all;
 }
 

@@ -5,6 +5,8 @@
 
 namespace minidnn {
 
+const Engine<SoftmaxProblem>& softmax_rows();
+const Engine<SoftmaxProblem>& softmax_columns();
 const Engine<SoftmaxProblem>& softmax_thread();
 const Engine<SoftmaxProblem>& softmax_generic();
 

@@ -13,6 +13,8 @@ def softmax_forward(
     *,
     axis: int = 1,
     log: bool = False,
+    scale: float = 1.0,
+    mask: ArrayLike | None = None,
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,
@@ -24,6 +26,8 @@ def softmax_forward(
     x       one dimension or more, any strides; float32, float64, float16 or bfloat16; NumPy, DLPack or DeviceTensor
     axis    the dimension that sums to one; negative counts from the end
     log     the logarithm of the result instead, without computing the result
+    scale   multiplies x first
+    mask    broadcast to x's shape: bool, and where it is false x counts as -inf; or of x's dtype, and added to scale x
     algo    an engine by name, "cuda.softmax.thread" or "thread"; None: the fastest expected
     out     written instead of a new tensor; shape, dtype and device of x; may be x itself
     handle  None: the current one for x's device
@@ -34,8 +38,8 @@ def softmax_forward(
     empty y. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
-    (x,) = operands(handle, x, out=out)
-    return _C.softmax_forward(x, axis, log, algo or "", output(out), handle)
+    x, mask = operands(handle, x, mask, out=out)
+    return _C.softmax_forward(x, axis, log, scale, mask, algo or "", output(out), handle)
 
 
 def softmax_backward(
@@ -44,20 +48,23 @@ def softmax_backward(
     *,
     axis: int = 1,
     log: bool = False,
+    scale: float = 1.0,
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
     """The gradient of softmax_forward, out of its result.
 
-    dx_i = y_i (dy_i - sum_j dy_j y_j);   log=True: dx_i = dy_i - exp(y_i) sum_j dy_j
+    dx_i = y_i (dy_i - sum_j dy_j y_j);   log=True: dx_i = dy_i - exp(y_i) sum_j dy_j;   both times scale
+
+    A mask shows in y, as 0 or, log=True, -inf: there dx is 0.
 
     dy, y      one shape, dtype and device, any strides; y is what softmax_forward returned for the same axis and log
-    axis, log, algo, handle  as in softmax_forward
+    axis, log, scale, algo, handle  as in softmax_forward
     out        written instead of a new tensor; may be dy or y itself
     returns    dx, in y's layout
 
     Numerics and errors as in softmax_forward.
     """
     dy, y = operands(handle, dy, y, out=out)
-    return _C.softmax_backward(dy, y, axis, log, algo or "", output(out), handle)
+    return _C.softmax_backward(dy, y, axis, log, scale, algo or "", output(out), handle)

@@ -20,11 +20,12 @@ from .conv import (
     conv_output_shape,
     output_size,
 )
+from .loss import cross_entropy_backward, cross_entropy_forward
 from .matmul import matmul
 from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .pooling import (adaptive_pool_backward, adaptive_pool_forward, pool_backward, pool_forward, pool_indices, pool_output_shape)
 from .reduce import (reduce)
-from .softmax import softmax_backward, softmax_forward
+from .softmax import (logits, softmax_backward, softmax_forward)
 from .transform import cast, rounded, transform
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
@@ -66,6 +67,9 @@ __all__ = [
     "conv_backward_filter",
     "conv_forward",
     "conv_output_shape",
+    "cross_entropy_backward",
+    "cross_entropy_forward",
+    "logits",
     "matmul",
     "output_size",
     "pool_backward",

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cross-entropy against torch: classifiers, vocabularies and pixels' classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from runner import Row, main
+
+import pyminidnn as dnn
+
+SHAPES = ((65536, 1000), (8192, 32000), (4096, 50257), (2048, 128256), (1 << 20, 64), (16, 21, 512, 512))
+
+
+def rows(device: str) -> Iterator[Row]:
+    for dtype in (torch.float32, torch.bfloat16):
+        for n, *rest in SHAPES:
+            x = torch.randn(n if device != "cpu" else max(n // 64, 1), *rest, device=device).to(dtype)
+            yield from pair(x)
+
+
+def pair(x: torch.Tensor) -> Iterator[Row]:
+    """Forward, and backward alone; torch's backward is that of its logarithm and of what picks the classes."""
+    dtype = str(x.dtype).removeprefix("torch.")
+    name = f"{dtype} x={'x'.join(map(str, x.shape))} axis=1 reduction=mean"
+    target = torch.randint(0, x.shape[1], (x.shape[0], *x.shape[2:]), device=x.device)
+    t, c = dnn.from_dlpack(x), dnn.from_dlpack(target)
+    loss, lse = dnn.cross_entropy_forward(t, c)
+    one = dnn.full((), 1, dtype=loss.dtype, device=loss.device)
+    yield Row(f"loss forward {name}", lambda: dnn.cross_entropy_forward(t, c),
+              lambda: torch.nn.functional.cross_entropy(x, target), bytes=x.nbytes, dtype=dtype)  # fmt: skip
+    leaf = x.detach().requires_grad_()
+    total = torch.nn.functional.cross_entropy(leaf, target)
+    yield Row(f"loss backward {name}", lambda: dnn.cross_entropy_backward(one, t, c, lse),
+              lambda: torch.autograd.grad(total, leaf, retain_graph=True), bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
+if __name__ == "__main__":
+    main(rows, __doc__)

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/loss/loss.h"
+
+namespace minidnn {
+namespace {
+
+constexpr const char* kReductions[] = {"none", "sum", "mean"};
+
+TensorDesc contiguous(DType t, std::span<const int64_t> shape) {
+  return dense(t, shape, Layout::channels_first, "cross_entropy");
+}
+DType accumulator_of(DType t) { return t == DType::float64 ? t : DType::float32; }
+
+LossProblem problem_of(const char* call, LossDirection direction, const Tensor& x, const Tensor& target,
+                       const CrossEntropy& c, const Handle& h) {
+  check_rank(call, {"x", x}, 1, kMaxRank);
+  const int64_t rank = x.desc.rank;
+  MINIDNN_CHECK(ShapeError, -rank <= c.axis && c.axis < rank, call, ": axis must be from ", -rank, " to ", rank - 1,
+                " for x ", shape_text(x.desc), "; got ", c.axis);
+  LossProblem p;
+  p.direction = direction;
+  const auto found = std::ranges::find(kReductions, c.reduction);
+  MINIDNN_CHECK(ShapeError, found != std::end(kReductions), call, ": reduction must be 'none', 'sum' or 'mean'; got '",
+                c.reduction, "'");
+  p.reduction = LossReduction(found - kReductions);
+  MINIDNN_CHECK(ShapeError, 0 <= c.label_smoothing && c.label_smoothing <= 1, call,
+                ": label_smoothing must be from 0 to 1; got ", c.label_smoothing);
+  p.smoothed = c.label_smoothing != 0;
+  p.ignore_index = c.ignore_index;
+  p.axis = c.axis < 0 ? c.axis + rank : c.axis;
+  MINIDNN_CHECK(ShapeError, p.axis < rank && x.desc.shape[p.axis] > 0, call, ": x ", shape_text(x.desc),
+                " has no classes along axis ", c.axis);
+  MINIDNN_CHECK(DeviceError, target.place() == h.place(), call, ": x is on ", name(h.place()), ", target is on ",
+                name(target.place()), "; move one with .to(device=...)");
+  const DType t = target.desc.dtype;
+  MINIDNN_CHECK(DTypeError, t == DType::int64 || t == DType::int32, call, ": target is ", name(t),
+                "; classes are int64 or int32");
+  std::vector<int64_t> others;
+  for (int64_t i = 0; i < rank; ++i)
+    if (i != p.axis) others.push_back(x.desc.shape[i]);
+  check_shape(call, {"target", target}, others, "like x without its classes");
+  target.storage->used_on(h.stream());
+  p.x = x.desc;
+  p.target = target.desc;
+  p.lse = contiguous(accumulator_of(x.desc.dtype), others);
+  p.loss = p.reduction == LossReduction::none ? p.lse : contiguous(p.lse.dtype, {});
+  return p;
+}
+
+// For an operand that is of the accumulator's dtype, not x's.
+Tensor as_accumulated(const char* call, const char* label, const Tensor& t, const TensorDesc& want, const Handle& h) {
+  MINIDNN_CHECK(DeviceError, t.place() == h.place(), call, ": x is on ", name(h.place()), ", ", label, " is on ",
+                name(t.place()), "; move one with .to(device=...)");
+  MINIDNN_CHECK(DTypeError, t.desc.dtype == want.dtype, call, ": ", label, " must be ", name(want.dtype), "; got ",
+                name(t.desc.dtype));
+  check_shape(call, {label, t}, shape_of(want), "like cross_entropy_forward's");
+  MINIDNN_CHECK(ShapeError, same_strides(t.desc, want), call, ": ", label, " must be contiguous; its strides are [",
+                join(strides_of(t.desc)), "]");
+  t.storage->used_on(h.stream());
+  return t;
+}
+
+}  // namespace
+
+std::string Family<LossProblem>::text(const LossProblem& p) {
+  const bool backward = p.direction == LossDirection::backward;
+  std::string text = cat(head_text("loss", backward ? "backward" : "forward", p.x.dtype), " x=", problem_text(p.x));
+  if (!is_row_major(p.target)) text += " target=" + problem_text(p.target);
+  text += cat(" axis=", p.axis, " reduction=", kReductions[int64_t(p.reduction)]);
+  if (p.ignore_index != -100) text += cat(" ignore=", p.ignore_index);
+  if (p.target.dtype == DType::int32) text += " classes=i32";
+  if (p.smoothed) text += " smoothed";
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
+  return backward ? text + out_text(p.dx, dense_like(p.x, p.x.dtype, name)) : text;
+}
+
+LossArgs Family<LossProblem>::scratch(const LossProblem& p, Scratch& s) {
+  LossArgs a{s.tensor(p.x), s.tensor(p.target), s.tensor(p.lse), s.tensor(p.loss), s.tensor(p.dx)};
+  if (p.smoothed) a.smoothing = 0.1;
+  return a;
+}
+
+std::pair<Tensor, Tensor> cross_entropy_forward(const Tensor& x, const Tensor& target, const CrossEntropy& c,
+                                                const Call& call) {
+  const char* me = "cross_entropy_forward";
+  Handle& h = check_operands(me, call, {{"x", x}});
+  LossProblem p = problem_of(me, LossDirection::forward, x, target, c, h);
+  Tensor loss = output(me, "loss", {}, p.loss, h, {{"x", x}, {"target", target}});
+  Tensor lse = output(me, "lse", {}, p.lse, h, {{"x", x}, {"target", target}});
+  p.alignment = alignment_of(h, {x.data});
+  if (p.loss.numel() == 0) return {loss, lse};
+  run(h, p, LossArgs{x.data, target.data, lse.data, loss.data, nullptr, c.label_smoothing}, call.algo);
+  return {loss, lse};
+}
+
+Tensor cross_entropy_backward(const Tensor& dy, const Tensor& x, const Tensor& target, const Tensor& lse,
+                              const CrossEntropy& c, const Call& call) {
+  const char* me = "cross_entropy_backward";
+  Handle& h = check_operands(me, call, {{"x", x}});
+  LossProblem p = problem_of(me, LossDirection::backward, x, target, c, h);
+  as_accumulated(me, "dy", dy, p.loss, h);
+  as_accumulated(me, "lse", lse, p.lse, h);
+  Tensor dx = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h,
+                     {{"dy", dy}, {"target", target}, {"lse", lse}}, {{"x", x}});
+  p.dx = dx.desc;
+  p.alignment = alignment_of(h, {x.data, dx.data});
+  if (dx.desc.numel() == 0) return dx;
+  run(h, p, LossArgs{x.data, target.data, lse.data, dy.data, dx.data, c.label_smoothing}, call.algo);
+  return dx;
+}
+
+bool loss_rows_in_order(const LossProblem& p) {
+  int64_t stride = p.cols();
+  for (int64_t i = p.x.rank - 1; i >= 0; --i) {
+    if (i == p.axis) continue;
+    if (p.x.shape[i] > 1 && p.x.stride[i] != stride) return false;
+    stride *= p.x.shape[i];
+  }
+  return (p.cols() == 1 || p.x.stride[p.axis] == 1) && is_row_major(p.target);
+}
+
+double loss_bytes(const LossProblem& p) {
+  const int tensors = p.direction == LossDirection::backward ? 2 : 1;
+  return double(p.x.numel() * itemsize(p.x.dtype)) * tensors +
+         double(p.rows() * (itemsize(p.target.dtype) + itemsize(p.lse.dtype)));
+}
+double loss_flop(const LossProblem& p) { return double(p.x.numel()) * 25; }  // exp is about 15
+size_t loss_workspace(const LossProblem& p) {
+  if (p.direction == LossDirection::backward) return 8;
+  return p.reduction == LossReduction::none ? 0 : size_t(p.rows() * itemsize(p.lse.dtype));
+}
+
+}  // namespace minidnn

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cross-entropy with logits: the public functions, their checks and their problem. Maths: loss_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/loss/loss_math.h"
+
+namespace minidnn {
+
+template <>
+struct Family<LossProblem> {
+  using Args = LossArgs;
+  static constexpr const char* name = "loss";
+  static std::string text(const LossProblem&);
+  static Args scratch(const LossProblem&, Scratch&);
+  static const Engines<LossProblem>& cpu_engines();
+  static const Engines<LossProblem>& cuda_engines();
+};
+
+struct CrossEntropy {
+  int64_t axis = 1;
+  int64_t ignore_index = -100;
+  double label_smoothing = 0;
+  std::string reduction = "mean";  // "none", "sum"
+};
+// The loss, and log sum exp(x) of each row for the gradient. `loss` and `lse` are float32, float64 for float64.
+std::pair<Tensor, Tensor> cross_entropy_forward(const Tensor& x, const Tensor& target, const CrossEntropy&,
+                                                const Call&);
+// `lse` is what cross_entropy_forward returned. `out` may be x.
+Tensor cross_entropy_backward(const Tensor& dy, const Tensor& x, const Tensor& target, const Tensor& lse,
+                              const CrossEntropy&, const Call&);
+
+// Bytes and flop for estimates, shared by the engines of both devices.
+double loss_bytes(const LossProblem&);
+double loss_flop(const LossProblem&);
+// Of the accumulator: what a row's loss is kept in until it is summed up, backward the gradient that is each row's.
+size_t loss_workspace(const LossProblem&);
+bool loss_rows_in_order(const LossProblem&);  // whether rows of classes lie end to end as targets do
+const Engine<LossProblem>& loss_dense_cpu();  // loss_cpu.cpp
+
+}  // namespace minidnn

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.loss.dense: vectorised loops (loss_isa.cpp) over rows of classes that lie end to end, threaded over rows.
+#include "cpp/cpu/caches.h"
+#include "cpp/cpu/threads.h"
+#include "cpp/loss/loss.h"
+#include "cpp/loss/loss_kernels.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 8192;  // elements a thread is worth waking for
+
+struct Dense final : Engine<LossProblem> {
+  std::string name() const override { return "cpu.loss.dense"; }
+  std::string why_not(const LossProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::float64) return "its loops compute in float32";
+    if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx in x's strides";
+    return loss_rows_in_order(p) ? "" : "needs rows of classes end to end, in the order of targets";
+  }
+  // Exponentials of 8 or 16 classes at a time, as cpu.softmax.dense; short rows cost more to enter than to compute.
+  double estimate_us(const LossProblem& p, const Device& d) const override {
+    const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
+    const double useful = std::min(1.0, double(p.cols()) / 32);
+    return roofline_us(loss_flop(p), loss_bytes(p), d, 2 * useful * threads_at_work);
+  }
+  size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
+    return loss_workspace(p);
+  }
+  std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device&, const Config&) const override {
+    const LossForwardLoop forward = loss_kernels().forward[int64_t(p.x.dtype)];
+    const LossBackwardLoop backward = loss_kernels().backward[int64_t(p.x.dtype)];
+    const bool past_caches = cpu::past_caches(double(p.x.numel() * itemsize(p.x.dtype)));
+    const bool reduced = p.reduction != LossReduction::none;
+    return make_plan<LossProblem>([=](const LossArgs& a, void* workspace, Stream) {
+      const int64_t grain = ceil_div(kGrain, p.cols());
+      Solo team;
+      if (p.direction == LossDirection::forward) {
+        auto losses = static_cast<float*>(reduced ? workspace : a.loss);
+        cpu::parallel_for(p.rows(), grain, [&](int64_t begin, int64_t end) { forward(p, a, losses, begin, end); });
+        if (reduced) loss_total(p, a, losses, team);
+        return;
+      }
+      auto gradient = static_cast<const float*>(a.loss);
+      float share = *gradient;
+      if (p.reduction == LossReduction::mean) share /= loss_count<float>(p, a, team), gradient = &share;
+      cpu::parallel_for(p.rows(), grain,
+                        [&](int64_t begin, int64_t end) { backward(p, a, gradient, past_caches, begin, end); });
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<LossProblem>& loss_dense_cpu() {
+  static const Dense engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A row is read three times, from memory the first time: its maximum, its exponentials and, smoothed, its sum.
+#include "cpp/cpu/runs.h"
+#include "cpp/loss/loss_kernels.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+using V = Vector<float>;
+constexpr int64_t kLane = kLanes<float>;
+
+template <class Op> inline __attribute__((always_inline)) float across(V v, Op op) {
+  Vector<int32_t> lane;
+  for (int i = 0; i < kLane; ++i) lane[i] = i;
+#pragma GCC unroll 4
+  for (int half = kLane / 2; half > 0; half /= 2) v = op(v, __builtin_shuffle(v, lane ^ half));
+  return v[0];
+}
+inline __attribute__((always_inline)) float total(V v) {
+  return across(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+}
+
+// A NaN may be passed over here: it comes back in the sum.
+template <class T> float largest_of(const T* x, int64_t cols) {
+  alignas(64) float room[kRun];
+  V most = V{} - INFINITY;
+  for (int64_t i = 0; i < cols; i += kRun) {
+    const int64_t run = min_of(kRun, cols - i), whole = whole_steps(run);
+    const float* v = read_run<Order::lanes>(x + i, room, run, -INFINITY);
+    for (int64_t j = 0; j < whole; j += kLane) {
+      const V here = load(v + j);
+      most = most > here ? most : here;
+    }
+  }
+  return across(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+}
+
+void exponentials(const float* x, float* e, int64_t n, float less) {
+  n &= -kStep;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] - less);
+}
+// Sums of runs are plain; what they make is added carefully.
+template <class T, class Make>
+inline __attribute__((always_inline)) float sum_of(const T* x, int64_t cols, float beyond, Make make) {
+  alignas(64) float room[kRun], terms[kRun];
+  CarefulSum<float> sum;
+  for (int64_t i = 0; i < cols; i += kRun) {
+    const int64_t run = min_of(kRun, cols - i), whole = whole_steps(run);
+    const float* v = make(read_run<Order::lanes>(x + i, room, run, beyond), terms, whole);
+    V few{};
+    for (int64_t j = 0; j < whole; j += kLane) few += load(v + j);
+    sum.add(total(few));
+  }
+  return sum.value();
+}
+
+template <class T>
+void forward(const LossProblem& p, const LossArgs& a, float* losses, int64_t begin, int64_t end) {
+  const int64_t cols = p.cols();
+  for (int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(a.x) + row * cols;
+    const float largest = largest_of(x, cols);
+    const float sum = sum_of(x, cols, -INFINITY, [=](const float* v, float* terms, int64_t n) {
+      exponentials(v, terms, n, largest);
+      return static_cast<const float*>(terms);
+    });
+    const float lse = largest + maths::log(sum);
+    static_cast<float*>(a.lse)[row] = lse;
+    const int64_t target = detail::target_of(p, a, row);
+    if (target == p.ignore_index) {
+      losses[row] = 0;
+      continue;
+    }
+    const float logits = p.smoothed ? sum_of(x, cols, 0, [](const float* v, float*, int64_t) { return v; }) : 0;
+    const float logit = 0 <= target && target < cols ? float(x[target]) : INFINITY - INFINITY;
+    losses[row] = detail::loss_of<float>(lse, logit, logits, cols, p.smoothed, float(a.smoothing));
+  }
+}
+
+void gradients(const float* x, float* out, int64_t n, float lse, float g, float each) {
+  n &= -kStep;
+#pragma GCC ivdep  // out is x or apart from it
+  for (int64_t i = 0; i < n; ++i) out[i] = g * (maths::exp(x[i] - lse) - each);
+}
+
+template <class T>
+void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bool past_caches, int64_t begin,
+              int64_t end) {
+  const int64_t cols = p.cols();
+  const float smoothing = float(a.smoothing), each = smoothing / float(cols);
+  alignas(64) float room[kRun];
+  for (int64_t row = begin; row < end; ++row) {
+    const T* x = static_cast<const T*>(a.x) + row * cols;
+    T* dx = static_cast<T*>(a.dx) + row * cols;
+    const int64_t target = detail::target_of(p, a, row);
+    if (target == p.ignore_index) {
+      for (int64_t i = 0; i < cols; ++i) dx[i] = T(0.0f);
+      continue;
+    }
+    const bool known = 0 <= target && target < cols;
+    const float lse = static_cast<const float*>(a.lse)[row];
+    float g = gradient[p.reduction == LossReduction::none ? row : 0];
+    if (!known) g = INFINITY - INFINITY;
+    const float logit = known ? float(x[target]) : 0;  // before x is overwritten, where dx is x
+    write_all<Order::lanes>(dx, cols, past_caches, [&](int64_t i, int64_t run, float* out) {
+      gradients(read_run<Order::lanes>(x + i, room, run), out, whole_steps(run), lse, g, each);
+    });
+    if (known) dx[target] = T(g * (maths::exp(logit - lse) - (1 - smoothing + each)));
+  }
+  if (past_caches) streams_end();
+}
+
+}  // namespace
+
+extern const LossKernels loss_kernels;
+const LossKernels loss_kernels = {{forward<float>, nullptr, forward<float16>, forward<bfloat16>},
+                                  {backward<float>, nullptr, backward<float16>, backward<bfloat16>}};
+
+}  // namespace minidnn::MINIDNN_ISA

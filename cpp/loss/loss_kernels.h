@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.loss.dense, compiled once per instruction set (loss_isa.cpp): rows of classes end to end.
+#pragma once
+#include "cpp/cpu/isa.h"
+#include "cpp/loss/loss_math.h"
+
+namespace minidnn {
+
+// Rows [begin, end) of targets in row-major order. Forward: each row's loss is put; backward: `numbers` is the gradient,
+// of each row or of all.
+using LossForwardLoop = void (*)(const LossProblem&, const LossArgs&, float* losses, int64_t begin, int64_t end);
+using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const float* gradient, bool past_caches,
+                                  int64_t begin, int64_t end);
+
+struct LossKernels {
+  LossForwardLoop forward[4];  // by dtype; null for float64
+  LossBackwardLoop backward[4];
+};
+
+MINIDNN_PER_ISA(LossKernels, loss_kernels)
+
+}  // namespace minidnn

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cross-entropy of one row of logits by a team, forward and backward, written once for CPU and CUDA. A row runs along
+// the axis of classes; rows are numbered in row-major order of the other dimensions, the target's.
+#pragma once
+#include "cpp/softmax/softmax_math.h"
+
+namespace minidnn {
+
+enum class LossDirection : int64_t { forward, backward };
+enum class LossReduction : int64_t { none, sum, mean };
+
+struct LossProblem {
+  LossDirection direction{};
+  LossReduction reduction{};
+  int64_t axis = 0;          // of classes
+  int64_t smoothed = 0;      // 1: args.smoothing is not 0
+  int64_t ignore_index = 0;  // rows of this target count for nothing
+  int64_t alignment = 16;    // of x and dx in memory, in bytes: at most 16, and less only on a GPU
+  TensorDesc x, dx;          // one dtype and one shape; dx backward alone
+  TensorDesc target;         // x's shape without the axis; int64 or int32
+  TensorDesc lse;            // like target; row-major, in the accumulator's dtype
+  TensorDesc loss;           // the result, or backward the gradient of it: like lse, or a scalar
+
+  MINIDNN_HD int64_t cols() const { return x.shape[axis]; }
+  MINIDNN_HD int64_t rows() const { return target.numel(); }
+};
+
+struct LossArgs {
+  const void* x = nullptr;
+  const void* target = nullptr;
+  void* lse = nullptr;   // read backward
+  void* loss = nullptr;  // read backward
+  void* dx = nullptr;
+  double smoothing = 0;
+};
+
+namespace detail {
+
+MINIDNN_HD int64_t target_of(const LossProblem& p, const LossArgs& a, int64_t row) {
+  const int64_t at = p.target.offset_of(row);
+  return p.target.dtype == DType::int32 ? static_cast<const int32_t*>(a.target)[at]
+                                        : static_cast<const int64_t*>(a.target)[at];
+}
+
+// A class that there is not makes NaN: checking it beforehand would wait for the device.
+template <class Acc> MINIDNN_HD Acc loss_of(Acc lse, Acc logit, Acc sum_of_row, int64_t cols, bool smoothed,
+                                            Acc smoothing) {
+  if (!smoothed) return lse - logit;
+  return lse - ((1 - smoothing) * logit + smoothing / Acc(cols) * sum_of_row);
+}
+
+}  // namespace detail
+
+// lse = log sum exp(x) and the row's loss, which is not yet reduced.
+template <class T, class Team>
+MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_t row, Accumulator<T>* losses,
+                                 Team& team) {
+  using Acc = Accumulator<T>;
+  const auto x = detail::row_of(static_cast<const T*>(a.x), p.x, p.axis, row);
+  const int64_t cols = p.cols(), target = detail::target_of(p, a, row);
+  Acc largest = -INFINITY;
+  for (int64_t i = team.rank(); i < cols; i += team.size()) largest = max_or_nan(largest, Acc(x[i]));
+  largest = team.max(largest);
+  CarefulSum<Acc> exponentials, logits;
+  for (int64_t i = team.rank(); i < cols; i += team.size()) {
+    exponentials.add(maths::exp(Acc(x[i]) - largest));
+    if (p.smoothed) logits.add(Acc(x[i]));
+  }
+  const Acc lse = largest + maths::log(team.sum(exponentials.value()));
+  const Acc all = p.smoothed ? team.sum(logits.value()) : Acc(0);
+  if (team.rank() != 0) return;
+  static_cast<Acc*>(a.lse)[row] = lse;
+  const bool known = 0 <= target && target < cols;
+  if (target == p.ignore_index) losses[row] = 0;
+  else
+    losses[row] = detail::loss_of<Acc>(lse, known ? Acc(x[target]) : Acc(INFINITY) - Acc(INFINITY), all, cols,
+                                       p.smoothed, Acc(a.smoothing));
+}
+
+// Rows that count.
+template <class Acc, class Team> MINIDNN_HD Acc loss_count(const LossProblem& p, const LossArgs& a, Team& team) {
+  Acc count = 0;
+  for (int64_t row = team.rank(); row < p.rows(); row += team.size())
+    count += detail::target_of(p, a, row) == p.ignore_index ? Acc(0) : Acc(1);
+  return team.sum(count);
+}
+
+// Of all rows' losses; the mean of none is NaN.
+template <class Acc, class Team>
+MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* losses, Team& team) {
+  CarefulSum<Acc> partial;
+  for (int64_t row = team.rank(); row < p.rows(); row += team.size()) partial.add(losses[row]);
+  const Acc sum = team.sum(partial.value());
+  const Acc count = p.reduction == LossReduction::mean ? loss_count<Acc>(p, a, team) : Acc(1);
+  if (team.rank() == 0) *static_cast<Acc*>(a.loss) = sum / count;
+}
+
+// dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C), g the row's share of the loss's gradient:
+// `gradient[0]`, or where nothing is reduced `gradient[row]`. dx may be x.
+template <class T, class Team>
+MINIDNN_HD void loss_backward_row(const LossProblem& p, const LossArgs& a, int64_t row, const Accumulator<T>* gradient,
+                                  Team& team) {
+  using Acc = Accumulator<T>;
+  const auto x = detail::row_of(static_cast<const T*>(a.x), p.x, p.axis, row);
+  const auto dx = detail::row_of(static_cast<T*>(a.dx), p.dx, p.axis, row);
+  const int64_t cols = p.cols(), target = detail::target_of(p, a, row);
+  const bool ignored = target == p.ignore_index;
+  const Acc smoothing = Acc(a.smoothing), lse = static_cast<const Acc*>(a.lse)[row], each = smoothing / Acc(cols);
+  Acc g = p.reduction == LossReduction::none ? gradient[row] : gradient[0];
+  if (target < 0 || target >= cols) g = Acc(INFINITY) - Acc(INFINITY);
+  for (int64_t i = team.rank(); i < cols; i += team.size()) {
+    const Acc less = i == target ? 1 - smoothing + each : each;
+    dx[i] = T(ignored ? Acc(0) : g * (maths::exp(Acc(x[i]) - lse) - less));
+  }
+}
+
+}  // namespace minidnn

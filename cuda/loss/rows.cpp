@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.loss.rows: classes are innermost; a few lanes, or a block, read a row once.
+#include "cuda/loss/engines.h"
+#include "cuda/loss/plan.h"
+#include "cuda/loss/rows_task.h"
+
+namespace minidnn {
+namespace {
+
+LossRows task_of(const LossProblem& p) {
+  const bool backward = p.direction == LossDirection::backward;
+  const int64_t width = 16 / itemsize(p.x.dtype);
+  LossRows t;
+  t.shape = rows::shape_of(p.rows(), p.cols(), width, kLossVectors, false);
+  const int64_t wanted = ceil_div(rows::vectors_of(p.cols(), width), int64_t(kLossVectors));
+  if (wanted > rows::kBlock) {
+    t.shape.threads = rows::kBlock;
+    t.shape.pieces = backward ? int32_t(ceil_div<int64_t>(wanted, rows::kBlock)) : 1;
+  }
+  t.ignore_index = p.ignore_index;
+  t.narrow_target = p.target.dtype == DType::int32;
+  t.smoothed = int32_t(p.smoothed);
+  t.each_gradient = p.reduction == LossReduction::none;
+  return t;
+}
+
+struct Rows final : Engine<LossProblem> {
+  std::string name() const override { return "cuda.loss.rows"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const LossProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::float64) return "computes in float32";
+    if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx in x's strides";
+    if (!loss_rows_in_order(p)) return "needs rows of classes end to end, in the order of targets";
+    if (p.alignment < 16) return cat("tensors must begin at a multiple of 16 bytes, these do at one of ", p.alignment);
+    if (p.cols() > 1 << 30) return cat("a row may have 2^30 classes; this one has ", p.cols());
+    const int64_t blocks = rows::blocks_of(task_of(p).shape);
+    if (blocks > INT32_MAX) return cat("needs ", blocks, " blocks, and a grid has 2^31 - 1");
+    return "";
+  }
+  // To be measured: nine tenths of the copy rate where rows fill vectors and there are enough of them.
+  double estimate_us(const LossProblem& p, const Device& d) const override {
+    const LossRows t = task_of(p);
+    const double useful = std::min(1.0, double(p.cols()) * double(itemsize(p.x.dtype)) / 64);
+    const double filled =
+        std::clamp(double(rows::blocks_of(t.shape) * rows::block_of(t.shape)) / (512.0 * d.sm_count), 1e-3, 1.0);
+    return 3 + roofline_us(0, loss_bytes(p), d, 0.88 * useful * filled);
+  }
+  size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
+    return loss_device_workspace(p);
+  }
+  KernelSpec spec(DType dtype, LossDirection direction) const {
+    const bool forward = direction == LossDirection::forward;
+    return {"cuda/loss/rows.cu",
+            cat("minidnn::loss_rows_", forward ? "forward" : "backward", "<", cuda_name(dtype), ">")};
+  }
+  std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device& d, const Config&) const override {
+    const LossRows task = task_of(p);
+    cuda::LaunchConfig config;
+    config.block = {unsigned(rows::block_of(task.shape))};
+    config.grid = {unsigned(rows::blocks_of(task.shape))};
+    return loss_plan(spec(p.x.dtype, p.direction), p, d, config, task);
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all = loss_total_kernels();
+    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+      for (auto direction : {LossDirection::forward, LossDirection::backward}) all.push_back(spec(t, direction));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<LossProblem>& loss_rows() {
+  static const Rows engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cuda.loss.rows tells its kernels.
+#pragma once
+#include "cpp/loss/loss_math.h"
+#include "cuda/rows/rows.h"
+
+namespace minidnn {
+
+constexpr int kLossVectors = 4;  // of 16 bytes, that a thread loads at a time
+
+struct LossRows {
+  rows::Shape shape;  // forward a row is one piece, however long
+  int64_t ignore_index = 0;
+  int32_t narrow_target = 0;  // 1: int32
+  int32_t smoothed = 0;
+  int32_t each_gradient = 0;  // 1: a row has its own
+};
+
+}  // namespace minidnn

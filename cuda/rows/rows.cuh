@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels over rows share: vectors of 16 bytes as floats, where a thread's vectors lie in its row, and the sums and
+// maxima of the threads that hold a row (rows.h). Nothing is atomic; the order of additions depends on the shape alone.
+#pragma once
+#include "cpp/core/half.h"
+#include "cuda/device/cluster.cuh"
+#include "cuda/rows/rows.h"
+
+namespace minidnn::rows {
+
+template <class T> constexpr int kWidth = 16 / int(sizeof(T));
+
+// Two 16-bit numbers of a word, the lower half first, and back.
+template <class T> __device__ __forceinline__ void unpack_word(uint32_t word, float* f) {
+  if constexpr (sizeof(T) == 4) f[0] = __uint_as_float(word);
+  else {
+    T low, high;
+    low.bits = uint16_t(word), high.bits = uint16_t(word >> 16);
+    f[0] = float(low), f[1] = float(high);
+  }
+}
+template <> __device__ __forceinline__ void unpack_word<bfloat16>(uint32_t word, float* f) {
+  f[0] = __uint_as_float(word << 16), f[1] = __uint_as_float(word & 0xffff0000);
+}
+template <class T> __device__ __forceinline__ uint32_t pack_word(const float* f);
+template <> __device__ __forceinline__ uint32_t pack_word<float>(const float* f) { return __float_as_uint(f[0]); }
+template <> __device__ __forceinline__ uint32_t pack_word<float16>(const float* f) {
+  uint32_t word;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(f[1]), "f"(f[0]));
+  return word;
+}
+template <> __device__ __forceinline__ uint32_t pack_word<bfloat16>(const float* f) {
+  uint32_t word;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(f[1]), "f"(f[0]));
+  return word;
+}
+template <class T> __device__ __forceinline__ void unpack(uint4 v, float* f) {
+  constexpr int kStep = kWidth<T> / 4;
+  unpack_word<T>(v.x, f), unpack_word<T>(v.y, f + kStep);
+  unpack_word<T>(v.z, f + 2 * kStep), unpack_word<T>(v.w, f + 3 * kStep);
+}
+template <class T> __device__ __forceinline__ uint4 pack(const float* f) {
+  constexpr int kStep = kWidth<T> / 4;
+  return {pack_word<T>(f), pack_word<T>(f + kStep), pack_word<T>(f + 2 * kStep), pack_word<T>(f + 3 * kStep)};
+}
+
+// Within an ulp; for normal numbers.
+__device__ __forceinline__ float reciprocal(float v) {
+  asm("rcp.approx.f32 %0, %0;" : "+f"(v));
+  return v;
+}
+
+// Otherwise the compiler may make four stores of one.
+__device__ __forceinline__ void store_vector(void* to, uint4 v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+
+struct Sum {
+  __device__ static float nothing() { return 0; }
+  __device__ static float of(float a, float b) { return a + b; }
+};
+// Passes NaN over.
+struct Max {
+  __device__ static float nothing() { return -INFINITY; }
+  __device__ static float of(float a, float b) { return fmaxf(a, b); }
+};
+
+// The threads that hold a row, as one of them sees it.
+class Team {
+ public:
+  int64_t row;
+  int32_t piece, rank, threads;
+
+  __device__ explicit Team(const Shape& s) : threads(s.threads), pieces_(s.pieces), clustered_(s.clustered) {
+    const int32_t group = blockIdx.x / s.pieces;
+    piece = int32_t(blockIdx.x) - group * s.pieces;
+    team_ = int32_t(threadIdx.x) / threads;
+    rank = int32_t(threadIdx.x) - team_ * threads;
+    row = int64_t(group) * (int32_t(blockDim.x) / threads) + team_;
+#if __CUDA_ARCH__ >= 900
+    // Nobody writes to a block that does not run yet; who reduces first waits.
+    if (clustered_) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+  }
+
+  static constexpr int kReductions = 3;  // that a kernel may ask for
+  // Over the row, or the piece where pieces are by themselves. `slot`: 0 for a kernel's first reduction, 1 for the next.
+  template <class Op, int slot> __device__ float reduce(float v) const {
+#pragma unroll 1
+    for (int offset = (threads < 32 ? threads : 32) / 2; offset > 0; offset /= 2)
+      v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
+    if (threads <= 32) return v;
+    __shared__ float of_warp[kReductions][32];
+    const int lane = threadIdx.x % 32, warps = threads / 32;
+    if (lane == 0) of_warp[slot][threadIdx.x / 32] = v;
+    asm volatile("bar.sync %0, %1;" ::"r"(team_ + 1), "r"(threads) : "memory");
+    v = lane < warps ? of_warp[slot][team_ * warps + lane] : Op::nothing();
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
+#if __CUDA_ARCH__ >= 900
+    if (clustered_) {
+      __shared__ float of_block[kReductions][kMostOfCluster];
+      if (slot == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+      if (int32_t(threadIdx.x) < pieces_) {
+        const uint32_t mine = uint32_t(__cvta_generic_to_shared(&of_block[slot][piece]));
+        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in_block(mine, threadIdx.x)), "f"(v) : "memory");
+      }
+      cluster_sync();
+      v = of_block[slot][0];
+#pragma unroll 1
+      for (int i = 1; i < pieces_; ++i) v = Op::of(v, of_block[slot][i]);
+    }
+#endif
+    return v;
+  }
+
+ private:
+  int32_t team_, pieces_, clustered_;
+};
+
+// Where a row's vectors lie: vector v of it begins at element v * width - skip of the row.
+template <class T> struct Line {
+  int64_t first;  // vector of the tensor
+  int32_t skip, cols, vectors;
+
+  __device__ Line(const Shape& s, int64_t row) : cols(s.cols) {
+    const int64_t begin = row * s.cols;
+    skip = int32_t(begin % kWidth<T>);
+    first = (begin - skip) / kWidth<T>;
+    vectors = row < s.rows ? (skip + cols + kWidth<T> - 1) / kWidth<T> : 0;
+  }
+  __device__ bool holds(int32_t v, int32_t e) const { return uint32_t(v * kWidth<T> + e - skip) < uint32_t(cols); }
+  __device__ uint4 load(const void* tensor, int32_t v) const { return static_cast<const uint4*>(tensor)[first + v]; }
+  __device__ void store(void* tensor, int32_t v, const float* f) const {
+    uint4* to = static_cast<uint4*>(tensor) + first + v;
+    if (holds(v, 0) && holds(v, kWidth<T> - 1)) store_vector(to, pack<T>(f));
+    else {
+#pragma unroll
+      for (int e = 0; e < kWidth<T>; ++e)
+        if (holds(v, e)) reinterpret_cast<T*>(to)[e] = T(f[e]);
+    }
+  }
+};
+
+}  // namespace minidnn::rows

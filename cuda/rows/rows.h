@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that lie end to end in memory and are reduced on chip: how they are dealt out to threads. The kernels' side is
+// rows.cuh.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn::rows {
+
+// A row is cut into vectors of 16 aligned bytes, the first and the last of which may belong to its neighbours too. A
+// piece of it is `threads` times the vectors that a thread holds in registers, and belongs to one block; blocks of a
+// cluster hold a row of several pieces together, or a launch works on pieces by themselves.
+struct Shape {
+  int64_t rows = 0;
+  int32_t cols = 0;
+  int32_t threads = 32;  // at a piece: 1, 2, 4 ... 64 (a block holds several), or all of a block
+  int32_t pieces = 1;    // of a row
+  int32_t clustered = 0;
+};
+
+// Four blocks of 64 registers a thread to an SM: some load while others compute.
+constexpr int kBlock = 256;          // threads
+constexpr int kLargestBlock = 1024;  // where a cluster of less is too small
+constexpr int kMostOfCluster = 8;    // wherever a GPU has clusters
+constexpr int kMostOfShared = 64;    // threads of a row that shares its block
+
+// Vectors that a row of `cols` elements may touch, `width` to a vector.
+MINIDNN_HD int64_t vectors_of(int64_t cols, int64_t width) {
+  return cols % width == 0 ? cols / width : (cols + 2 * width - 2) / width;
+}
+
+// `held`: vectors of a thread. A row too long for a cluster, or for a block of a GPU without clusters, is left in pieces
+// of kBlock threads.
+MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t held, bool clusters) {
+  Shape s;
+  s.rows = rows;
+  s.cols = int32_t(cols);
+  const int64_t vectors = vectors_of(cols, width), wanted = ceil_div(vectors, held);
+  auto power_of_two = [](int64_t n) {
+    int64_t power = 1;
+    while (power < n) power *= 2;
+    return int32_t(power);
+  };
+  auto warps = [](int64_t n) { return int32_t(ceil_div<int64_t>(n, 32) * 32); };
+  if (wanted <= kBlock) {
+    s.threads = wanted <= kMostOfShared ? power_of_two(wanted) : warps(wanted);
+    return s;
+  }
+  s.threads = kBlock;
+  s.pieces = int32_t(ceil_div<int64_t>(wanted, kBlock));
+  if (clusters && wanted <= kMostOfCluster * kLargestBlock) {
+    s.clustered = 1;
+    s.pieces = min_of<int32_t>(power_of_two(s.pieces), kMostOfCluster);
+    s.threads = warps(ceil_div<int64_t>(wanted, s.pieces));
+  } else if (wanted <= kLargestBlock) {
+    s.pieces = 1;
+    s.threads = warps(wanted);
+  }
+  return s;
+}
+MINIDNN_HD int32_t block_of(const Shape& s) { return s.threads <= kMostOfShared ? kBlock : s.threads; }
+MINIDNN_HD int64_t blocks_of(const Shape& s) { return ceil_div<int64_t>(s.rows, block_of(s) / s.threads) * s.pieces; }
+
+}  // namespace minidnn::rows

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax along an axis that is not the innermost: a block holds some columns beside each other, each thread a few of
+// their elements, `width` columns at a time. Read once, written once.
+#include "cuda/rows/rows.cuh"
+#include "cuda/softmax/rows_task.h"
+
+namespace minidnn {
+namespace {
+
+template <class T, int width> struct Few {
+  using Bits = uint4;
+  __device__ static void unpack(uint4 v, float* f) { rows::unpack<T>(v, f); }
+  __device__ static void store(T* to, const float* f) { rows::store_vector(to, rows::pack<T>(f)); }
+};
+template <class T> struct Few<T, 1> {
+  using Bits = T;
+  __device__ static void unpack(T v, float* f) { f[0] = float(v); }
+  __device__ static void store(T* to, const float* f) { *to = T(f[0]); }
+};
+
+// The block's threads: lane x of a row of lanes has column x, the rows of lanes share its elements.
+template <int width> struct Columns {
+  int32_t lane, first, step;  // elements first, first + step ...
+  int32_t lanes;
+  bool live;
+  int64_t base;
+
+  __device__ explicit Columns(const SoftmaxColumns& p) : lanes(p.lanes) {
+    lane = int32_t(threadIdx.x) & (lanes - 1);
+    first = int32_t(threadIdx.x) / lanes;
+    step = int32_t(blockDim.x) / lanes;
+    uint32_t outer = blockIdx.x * uint32_t(lanes) + lane;
+    live = outer < uint32_t(p.columns);
+    const int32_t column = p.columns_of_outer.digit(outer);
+    base = int64_t(outer) * p.cols * p.inner + int64_t(column) * width;
+  }
+
+  // v[e] of all threads of a column, over the block; `shared` holds a number a thread and column, and the results.
+  template <class Op> __device__ void reduce(float* v, float* shared) const {
+#pragma unroll 1
+    for (int offset = lanes; offset < 32; offset *= 2)
+#pragma unroll
+      for (int e = 0; e < width; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
+    const int32_t numbers = lanes * width, parts = int32_t(blockDim.x) / max_of(lanes, 32);
+    float* const results = shared + parts * numbers;
+    const int32_t part = int32_t(threadIdx.x) / max_of(lanes, 32);
+    if (lanes >= 32 || threadIdx.x % 32 < lanes)
+#pragma unroll
+      for (int e = 0; e < width; ++e) shared[part * numbers + e * lanes + lane] = v[e];
+    __syncthreads();
+#pragma unroll 1
+    for (int32_t i = threadIdx.x; i < numbers; i += blockDim.x) {
+      float all = shared[i];
+#pragma unroll 4
+      for (int32_t j = 1; j < parts; ++j) all = Op::of(all, shared[j * numbers + i]);
+      results[i] = all;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < width; ++e) v[e] = results[e * lanes + lane];
+  }
+};
+
+}  // namespace
+
+// Dynamic shared memory: softmax_columns_smem().
+template <class T, int width>
+__global__ void __launch_bounds__(1024)
+    softmax_columns_forward(const __grid_constant__ SoftmaxColumns p, SoftmaxArgs a) {
+  using F = Few<T, width>;
+  constexpr int kV = kSoftmaxColumnsForward<width>;
+  extern __shared__ float shared[];
+  const Columns<width> c(p);
+  const T* const x = static_cast<const T*>(a.in) + c.base;
+  T* const y = static_cast<T*>(a.out) + c.base;
+  const float scale = float(a.scale);
+
+  float held[kV][width], largest[width];
+  typename F::Bits raw[kV];
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t i = c.first + k * c.step;
+    if (c.live && i < p.cols) raw[k] = *reinterpret_cast<const typename F::Bits*>(x + i * p.inner);
+  }
+#pragma unroll
+  for (int e = 0; e < width; ++e) largest[e] = -INFINITY;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    if (!c.live || c.first + k * c.step >= p.cols) continue;
+    F::unpack(raw[k], held[k]);
+#pragma unroll
+    for (int e = 0; e < width; ++e) largest[e] = fmaxf(largest[e], held[k][e] *= scale);
+  }
+  c.template reduce<rows::Max>(largest, shared);
+  float sum[width];
+#pragma unroll
+  for (int e = 0; e < width; ++e) sum[e] = 0;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    if (!c.live || c.first + k * c.step >= p.cols) continue;
+#pragma unroll
+    for (int e = 0; e < width; ++e) {
+      const float shifted = held[k][e] - largest[e], term = maths::exp_of_negative(shifted);
+      sum[e] += term;
+      held[k][e] = p.log ? shifted : term;
+    }
+  }
+  c.template reduce<rows::Sum>(sum, shared);
+#pragma unroll
+  for (int e = 0; e < width; ++e) sum[e] = p.log ? maths::log(sum[e]) : rows::reciprocal(sum[e]);
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t i = c.first + k * c.step;
+    if (!c.live || i >= p.cols) continue;
+#pragma unroll
+    for (int e = 0; e < width; ++e) held[k][e] = p.log ? held[k][e] - sum[e] : held[k][e] * sum[e];
+    F::store(y + i * p.inner, held[k]);
+  }
+}
+
+template <class T, int width>
+__global__ void __launch_bounds__(1024)
+    softmax_columns_backward(const __grid_constant__ SoftmaxColumns p, SoftmaxArgs a) {
+  using F = Few<T, width>;
+  constexpr int kV = kSoftmaxColumnsBackward<width>;
+  extern __shared__ float shared[];
+  const Columns<width> c(p);
+  const T *const y = static_cast<const T*>(a.in) + c.base, *const dy = static_cast<const T*>(a.dy) + c.base;
+  T* const dx = static_cast<T*>(a.out) + c.base;
+
+  typename F::Bits ys[kV], dys[kV];
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t i = c.first + k * c.step;
+    if (!c.live || i >= p.cols) continue;
+    dys[k] = *reinterpret_cast<const typename F::Bits*>(dy + i * p.inner);
+    ys[k] = *reinterpret_cast<const typename F::Bits*>(y + i * p.inner);
+  }
+  float sum[width];
+#pragma unroll
+  for (int e = 0; e < width; ++e) sum[e] = 0;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    if (!c.live || c.first + k * c.step >= p.cols) continue;
+    float values[width], gradients[width];
+    F::unpack(dys[k], gradients);
+    F::unpack(ys[k], values);
+#pragma unroll
+    for (int e = 0; e < width; ++e) sum[e] += p.log ? gradients[e] : gradients[e] * values[e];
+  }
+  c.template reduce<rows::Sum>(sum, shared);
+  const float scale = float(a.scale);
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t i = c.first + k * c.step;
+    if (!c.live || i >= p.cols) continue;
+    float values[width], gradients[width];
+    F::unpack(dys[k], gradients);
+    F::unpack(ys[k], values);
+    if (p.log) {
+#pragma unroll
+      for (int e = 0; e < width; ++e)
+        gradients[e] = values[e] == -INFINITY ? 0 : (gradients[e] - maths::exp(values[e]) * sum[e]) * scale;
+    } else {
+#pragma unroll
+      for (int e = 0; e < width; ++e) gradients[e] = values[e] * (gradients[e] - sum[e]) * scale;
+    }
+    F::store(dx + i * p.inner, gradients);
+  }
+}
+
+}  // namespace minidnn

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.softmax.rows: the axis is innermost, and a row is held in registers by a few lanes, a block or a cluster.
+#include "cuda/runtime/plan.h"
+#include "cuda/softmax/engines.h"
+#include "cuda/softmax/rows_task.h"
+
+namespace minidnn {
+namespace {
+
+constexpr DType kDTypes[] = {DType::float32, DType::float16, DType::bfloat16};
+
+int64_t width_of(const SoftmaxProblem& p) { return 16 / itemsize(p.in.dtype); }
+
+SoftmaxRows task_of(const SoftmaxProblem& p, const Device& d) {
+  const bool backward = p.direction == SoftmaxDirection::backward, added = p.masked == SoftmaxMask::add;
+  SoftmaxRows t;
+  t.log = int32_t(p.log);
+  const int64_t held = backward                       ? kSoftmaxBackwardVectors
+                       : p.in.dtype == DType::float32 ? softmax_forward_vectors<float>(added)
+                                                      : softmax_forward_vectors<bfloat16>(added);
+  t.shape = rows::shape_of(p.rows(), p.cols(), width_of(p), held, d.arch >= 90);
+  if (p.masked == SoftmaxMask::none) return t;
+  // Rows are numbered as they lie in memory; dimensions that the mask walks through as one become one.
+  int64_t order[kMaxRank], count = 0;
+  for (int64_t i = 0; i < p.in.rank; ++i) {
+    if (i == p.axis || p.in.shape[i] == 1) continue;
+    int64_t at = count++;
+    for (; at > 0 && p.in.stride[order[at - 1]] > p.in.stride[i]; --at) order[at] = order[at - 1];
+    order[at] = i;
+  }
+  int64_t sizes[kMaxRank];
+  int32_t& dims = t.mask.dims;
+  for (int64_t k = 0; k < count; ++k) {
+    const int64_t size = p.in.shape[order[k]], stride = p.mask.stride[order[k]];
+    if (dims && stride == sizes[dims - 1] * t.mask.stride[dims - 1]) sizes[dims - 1] *= size;
+    else sizes[dims] = size, t.mask.stride[dims++] = stride;
+  }
+  for (int32_t i = 0; i < dims; ++i) t.mask.size[i] = Divisor(sizes[i]);
+  return t;
+}
+
+bool in_parts(const SoftmaxRows& t) { return t.shape.pieces > 1 && !t.shape.clustered; }
+
+struct Rows final : Engine<SoftmaxProblem> {
+  std::string name() const override { return "cuda.softmax.rows"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const SoftmaxProblem& p, const Device& d) const override {
+    if (p.in.dtype == DType::float64) return "computes in float32";
+    const bool backward = p.direction == SoftmaxDirection::backward;
+    const int64_t width = width_of(p);
+    if (!is_dense(p.in) || !same_strides(p.in, p.out) || (backward && !same_strides(p.in, p.dy)))
+      return "needs tensors without gaps and with equal strides";
+    if (p.cols() > 1 && p.in.stride[p.axis] != 1) return "the axis must be the innermost dimension in memory";
+    if (p.alignment < 16) return cat("tensors must begin at a multiple of 16 bytes, these do at one of ", p.alignment);
+    if (p.cols() > 1 << 30) return cat("a row may have 2^30 elements; this one has ", p.cols());
+    if (p.masked != SoftmaxMask::none) {
+      if (p.rows() > INT32_MAX) return cat("numbers the rows of a mask by 31 bits; there are ", p.rows());
+      bool whole = p.cols() % width == 0 && (p.mask.stride[p.axis] == 1);
+      for (int64_t i = 0; i < p.in.rank; ++i)
+        whole =
+            whole && (i == p.axis || p.in.shape[i] == 1 || (p.mask.stride[i] >= 0 && p.mask.stride[i] % width == 0));
+      if (!whole) return cat("a mask's rows must be contiguous and begin at multiples of ", width, " elements");
+    }
+    const int64_t blocks = rows::blocks_of(task_of(p, d).shape);
+    if (blocks > INT32_MAX) return cat("needs ", blocks, " blocks, and a grid has 2^31 - 1");
+    return "";
+  }
+  // To be measured: nine tenths of the copy rate where rows fill vectors.
+  double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
+    const SoftmaxRows t = task_of(p, d);
+    const double bytes = softmax_bytes(p), tensor = double(p.in.numel() * itemsize(p.in.dtype));
+    const double useful = std::min(1.0, double(p.cols()) / (4.0 * double(width_of(p))));
+    const double filled =
+        std::min(1.0, double(rows::blocks_of(t.shape) * rows::block_of(t.shape)) / (512.0 * d.sm_count));
+    if (!in_parts(t)) return 1 + roofline_us(0, bytes, d, 0.88 * useful * filled);
+    return 4 + roofline_us(0, bytes + (p.direction == SoftmaxDirection::backward ? 2 : 1) * tensor, d, 0.85 * filled);
+  }
+  size_t workspace_bytes(const SoftmaxProblem& p, const Device& d, const Config&) const override {
+    const SoftmaxRows t = task_of(p, d);
+    return in_parts(t) ? size_t(t.shape.rows * t.shape.pieces) * 8 : 0;
+  }
+  KernelSpec spec(DType dtype, SoftmaxDirection direction, int64_t option) const {
+    const bool forward = direction == SoftmaxDirection::forward;
+    return {"cuda/softmax/rows.cu", cat("minidnn::softmax_rows_", forward ? "forward" : "backward", "<",
+                                        cuda_name(dtype), ", ", forward ? "(minidnn::SoftmaxMask)" : "", option, ">")};
+  }
+  std::unique_ptr<Plan<SoftmaxProblem>> build(const SoftmaxProblem& p, const Device& d, const Config&) const override {
+    const bool forward = p.direction == SoftmaxDirection::forward;
+    auto kernel = cuda::load_kernel(spec(p.in.dtype, p.direction, forward ? int64_t(p.masked) : p.log), d.place.index);
+    SoftmaxRows task = task_of(p, d);
+    cuda::LaunchConfig config;
+    config.block = {unsigned(rows::block_of(task.shape))};
+    config.grid = {unsigned(rows::blocks_of(task.shape))};
+    if (task.shape.clustered) config.cluster = {unsigned(task.shape.pieces)};
+    const bool parts = in_parts(task);
+    return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream stream) {
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
+      SoftmaxRows stage = task;
+      if (parts) {
+        stage.stage = SoftmaxRows::part;
+        cuda::launch(*kernel, now, stage, a, workspace);
+        stage.stage = SoftmaxRows::finish;
+      }
+      cuda::launch(*kernel, now, stage, a, workspace);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kDTypes) {
+      for (int64_t mask : {0, 1, 2}) all.push_back(spec(t, SoftmaxDirection::forward, mask));
+      for (int64_t log : {0, 1}) all.push_back(spec(t, SoftmaxDirection::backward, log));
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<SoftmaxProblem>& softmax_rows() {
+  static const Rows engine;
+  return engine;
+}
+
+}  // namespace minidnn

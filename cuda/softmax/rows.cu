@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax of rows that lie end to end, held in registers: x (or y and dy) is read once, the result written once. A row
+// beyond a cluster's registers is read twice: its pieces make maxima and sums first, then results.
+#include "cuda/rows/rows.cuh"
+#include "cuda/softmax/rows_task.h"
+
+namespace minidnn {
+namespace {
+
+using rows::kWidth;
+using rows::Line;
+
+// What is masked becomes -inf.
+template <class T, SoftmaxMask masked>
+__device__ __forceinline__ void scale_and_mask(float* x, float scale, const void* mask, int64_t at) {
+  constexpr int kW = kWidth<T>;
+#pragma unroll
+  for (int e = 0; e < kW; ++e) x[e] *= scale;
+  if constexpr (masked == SoftmaxMask::add) {
+    float add[kW];
+    rows::unpack<T>(*reinterpret_cast<const uint4*>(static_cast<const T*>(mask) + at), add);
+#pragma unroll
+    for (int e = 0; e < kW; ++e) x[e] += add[e];
+  }
+  if constexpr (masked == SoftmaxMask::keep) {
+    uint32_t keep[kW / 4];
+    const auto from = reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(mask) + at);
+    if constexpr (kW == 4) keep[0] = *from;
+    else {
+      const uint2 both = *reinterpret_cast<const uint2*>(from);
+      keep[0] = both.x, keep[1] = both.y;
+    }
+#pragma unroll
+    for (int e = 0; e < kW; ++e)
+      if (!(keep[e / 4] >> (e % 4 * 8) & 0xff)) x[e] = -INFINITY;
+  }
+}
+
+}  // namespace
+
+// `parts`: a maximum and a sum for each piece of each row.
+template <class T, SoftmaxMask masked>
+__global__ void __launch_bounds__(1024)
+    softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float2* parts) {
+  constexpr int kW = kWidth<T>, kV = softmax_forward_vectors<T>(masked == SoftmaxMask::add);
+  const rows::Team team(p.shape);
+  const Line<T> line(p.shape, team.row);
+  const int32_t begin = team.piece * team.threads * kV + team.rank;
+
+  uint4 raw[kV];
+#pragma unroll
+  for (int k = 0; k < kV; ++k)
+    if (begin + k * team.threads < line.vectors) raw[k] = line.load(a.in, begin + k * team.threads);
+  const int64_t mask_row = masked == SoftmaxMask::none ? 0 : p.mask.offset_of(team.row);
+  const float scale = float(a.scale);
+  float held[kV][kW], largest = -INFINITY;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t v = begin + k * team.threads;
+    if (v >= line.vectors) continue;
+    rows::unpack<T>(raw[k], held[k]);
+    scale_and_mask<T, masked>(held[k], scale, a.mask, mask_row + v * kW);
+#pragma unroll
+    for (int e = 0; e < kW; ++e) {
+      if (!line.holds(v, e)) held[k][e] = -INFINITY;
+      largest = fmaxf(largest, held[k][e]);
+    }
+  }
+
+  parts += team.row * p.shape.pieces;
+  if (p.stage == SoftmaxRows::finish && team.row < p.shape.rows)
+#pragma unroll 1
+    for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads) largest = fmaxf(largest, parts[i].x);
+  largest = team.reduce<rows::Max, 0>(largest);  // a NaN comes back in the sum
+  const float shift = p.stage == SoftmaxRows::part && largest == -INFINITY ? 0 : largest;
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    if (begin + k * team.threads >= line.vectors) continue;
+    float terms[kW];
+#pragma unroll
+    for (int e = 0; e < kW; ++e) {
+      const float shifted = held[k][e] - shift;
+      terms[e] = maths::exp_of_negative(shifted);
+      held[k][e] = p.log ? shifted : terms[e];
+    }
+#pragma unroll
+    for (int half = kW / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int e = 0; e < half; ++e) terms[e] += terms[e + half];
+    sum += terms[0];
+  }
+  if (p.stage == SoftmaxRows::finish && team.row < p.shape.rows) {
+    sum = 0;
+#pragma unroll 1
+    for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads)
+      sum += parts[i].y * maths::exp_of_negative(parts[i].x - largest);
+  }
+  sum = team.reduce<rows::Sum, 1>(sum);
+  if (p.stage == SoftmaxRows::part) {
+    if (team.rank == 0 && team.row < p.shape.rows) parts[team.piece] = {largest, sum};
+    return;
+  }
+
+  const float factor = p.log ? 1 : rows::reciprocal(sum), term = p.log ? -maths::log(sum) : 0;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t v = begin + k * team.threads;
+    if (v >= line.vectors) continue;
+#pragma unroll
+    for (int e = 0; e < kW; ++e) held[k][e] = held[k][e] * factor + term;
+    line.store(a.out, v, held[k]);
+  }
+}
+
+// `parts`: a sum for each piece of each row.
+template <class T, bool log>
+__global__ void __launch_bounds__(1024)
+    softmax_rows_backward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float* parts) {
+  constexpr int kW = kWidth<T>, kV = kSoftmaxBackwardVectors;
+  const rows::Team team(p.shape);
+  const Line<T> line(p.shape, team.row);
+  const int32_t begin = team.piece * team.threads * kV + team.rank;
+
+  uint4 ys[kV], dys[kV];
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t v = begin + k * team.threads;
+    if (v < line.vectors) dys[k] = line.load(a.dy, v), ys[k] = line.load(a.in, v);
+  }
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t v = begin + k * team.threads;
+    if (v >= line.vectors) continue;
+    float y[kW], dy[kW];
+    rows::unpack<T>(dys[k], dy);
+    if (!log) rows::unpack<T>(ys[k], y);
+#pragma unroll
+    for (int e = 0; e < kW; ++e) {
+      if (!log) dy[e] *= y[e];
+      if (!line.holds(v, e)) dy[e] = 0;
+    }
+#pragma unroll
+    for (int half = kW / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int e = 0; e < half; ++e) dy[e] += dy[e + half];
+    sum += dy[0];
+  }
+  parts += team.row * p.shape.pieces;
+  if (p.stage == SoftmaxRows::finish && team.row < p.shape.rows) {
+    sum = 0;
+#pragma unroll 1
+    for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads) sum += parts[i];
+  }
+  sum = team.reduce<rows::Sum, 0>(sum);
+  if (p.stage == SoftmaxRows::part) {
+    if (team.rank == 0 && team.row < p.shape.rows) parts[team.piece] = sum;
+    return;
+  }
+
+  const float scale = float(a.scale);
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t v = begin + k * team.threads;
+    if (v >= line.vectors) continue;
+    float y[kW], dy[kW];
+    rows::unpack<T>(dys[k], dy);
+    rows::unpack<T>(ys[k], y);
+#pragma unroll
+    for (int e = 0; e < kW; ++e) {
+      if (log) dy[e] = y[e] == -INFINITY ? 0 : (dy[e] - maths::exp(y[e]) * sum) * scale;
+      else dy[e] = y[e] * (dy[e] - sum) * scale;
+    }
+    line.store(a.out, v, dy);
+  }
+}
+
+}  // namespace minidnn

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cuda.softmax.rows and cuda.softmax.columns tell their kernels.
+#pragma once
+#include "cpp/core/divisor.h"
+#include "cpp/softmax/softmax_math.h"
+#include "cuda/rows/rows.h"
+
+namespace minidnn {
+
+// The 16-byte vectors of a tensor that a thread holds: 32 values of x, or 32 registers of y and dy.
+template <class T> MINIDNN_HD constexpr int softmax_forward_vectors(bool added) {
+  return sizeof(T) == 4 && !added ? 8 : 4;
+}
+constexpr int kSoftmaxBackwardVectors = 4;
+
+// Where a row's mask lies: a digit of the row's number for each dimension, the innermost first.
+struct MaskRows {
+  int64_t stride[kMaxRank]{};
+  Divisor size[kMaxRank]{};
+  int32_t dims = 0;
+
+  MINIDNN_HD int64_t offset_of(int64_t row) const {
+    uint32_t rest = uint32_t(row);
+    int64_t offset = 0;
+    for (int i = 0; i < dims; ++i) offset += size[i].digit(rest) * stride[i];
+    return offset;
+  }
+};
+
+struct SoftmaxRows {
+  // whole: rows are held. part: pieces are, and what their sums are is written to `parts`. finish: pieces again, which
+  // add up the parts of their row.
+  enum Stage : int32_t { whole, part, finish } stage = whole;
+  int32_t log = 0;
+  rows::Shape shape;
+  MaskRows mask;
+};
+
+// [outer, cols, inner]: columns of `width` elements beside each other, `lanes` of them to a block, a power of two.
+struct SoftmaxColumns {
+  int64_t inner = 0;  // elements
+  int32_t cols = 0, columns = 0, lanes = 0, log = 0;
+  Divisor columns_of_outer;
+};
+// Elements of a column that a thread holds.
+template <int width> constexpr int kSoftmaxColumnsForward = width == 8 ? 4 : width == 4 ? 8 : 16;
+template <int width> constexpr int kSoftmaxColumnsBackward = width == 1 ? 16 : 4;
+
+MINIDNN_HD int64_t softmax_columns_smem(int64_t threads, int64_t lanes, int64_t width) {
+  return (threads / max_of<int64_t>(lanes, 32) + 1) * lanes * width * 4;
+}
+
+}  // namespace minidnn

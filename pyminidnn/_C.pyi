@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -231,11 +231,11 @@ def activation_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, mode
     ...
 def activation_forward(x: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def batch_norm_backward(dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor, saved_mean: DeviceTensor, saved_inv_std: DeviceTensor, per_activation: bool, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+def batch_norm_backward(dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor, saved_mean: DeviceTensor, saved_inv_std: DeviceTensor, per_activation: bool, y: DeviceTensor | None, activation: str | None, dresidual: bool, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor, DeviceTensor | None]:
     ...
-def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, mean: DeviceTensor, var: DeviceTensor, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, mean: DeviceTensor, var: DeviceTensor, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def batch_norm_forward_training(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, running_mean: DeviceTensor | None, running_var: DeviceTensor | None, momentum: typing.SupportsFloat | typing.SupportsIndex, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+def batch_norm_forward_training(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, running_mean: DeviceTensor | None, running_var: DeviceTensor | None, momentum: typing.SupportsFloat | typing.SupportsIndex, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
     ...
 def cache_folder() -> str:
     ...
@@ -310,6 +310,10 @@ def reinterpret(x: DeviceTensor, dtype: typing.Any) -> DeviceTensor:
     The same bytes under another dtype of the same size.
     """
 def reset_peak_memory(device: str) -> None:
+    ...
+def row_norm_backward(call: str, kind: str, axis_or_groups: int, dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor | None, mean: DeviceTensor | None, inv_std: DeviceTensor, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor | None]:
+    ...
+def row_norm_forward(call: str, kind: str, axis_or_groups: int, x: DeviceTensor, scale: DeviceTensor | None, bias: DeviceTensor | None, eps: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None, DeviceTensor]:
     ...
 def set_log_level(level: str) -> None:
     """

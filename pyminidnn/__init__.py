@@ -31,7 +31,19 @@ from .errors import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, S
 from .ops.activation import activation_backward, activation_forward
 from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
 from .ops.matmul import matmul
-from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
+from .ops.norm import (
+    batch_norm_backward,
+    batch_norm_forward_inference,
+    batch_norm_forward_training,
+    group_norm_backward,
+    group_norm_forward,
+    instance_norm_backward,
+    instance_norm_forward,
+    layer_norm_backward,
+    layer_norm_forward,
+    rms_norm_backward,
+    rms_norm_forward,
+)
 from .ops.pooling import pool_backward, pool_forward
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.transform import transform
@@ -66,11 +78,19 @@ __all__ = [
     "find",
     "from_dlpack",
     "full",
+    "group_norm_backward",
+    "group_norm_forward",
+    "instance_norm_backward",
+    "instance_norm_forward",
+    "layer_norm_backward",
+    "layer_norm_forward",
     "matmul",
     "memory_stats",
     "pool_backward",
     "pool_forward",
     "reset_peak_memory",
+    "rms_norm_backward",
+    "rms_norm_forward",
     "set_log_level",
     "softmax_backward",
     "softmax_forward",

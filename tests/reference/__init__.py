@@ -21,7 +21,13 @@ from .conv import (
     output_size,
 )
 from .matmul import matmul
-from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
+from .norm import (
+    batch_norm_backward,
+    batch_norm_forward_inference,
+    batch_norm_forward_training,
+    row_norm_backward,
+    row_norm_forward,
+)
 from .pooling import pool_backward, pool_forward, pool_output_shape
 from .softmax import softmax_backward, softmax_forward
 from .transform import cast, rounded, transform
@@ -69,6 +75,8 @@ __all__ = [
     "pool_forward",
     "pool_output_shape",
     "rounded",
+    "row_norm_backward",
+    "row_norm_forward",
     "softmax_backward",
     "softmax_forward",
     "tolerance",

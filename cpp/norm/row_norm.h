@@ -43,5 +43,6 @@ RowNormBackward row_norm_backward(const char* call, RowNormKind, const Tensor& d
 RowNormSpaces row_norm_spaces(const RowNormProblem&);
 double row_norm_bytes(const RowNormProblem&);
 double row_norm_flop(const RowNormProblem&);
+const Engine<RowNormProblem>& row_norm_rows();  // row_norm_cpu.cpp
 
 }  // namespace minidnn

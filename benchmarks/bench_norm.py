@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Norms against torch (cuDNN where torch takes it): batch norm in both layouts, plain and fused, group norm, layer and RMS
-norm of rows from 256 to 262144. Bytes: each input read once, each output written once; batch and group norm also have
-the bytes of a second reading, which two passes can not do without."""
+"""Norms against torch (cuDNN where torch takes it): batch norm, plain and fused, and group norm in both layouts, layer
+and RMS norm of rows from 256 to 262144. Bytes: each input read once, each output written once; batch and group norm
+also have the bytes of a second reading, which two passes can not do without."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from torch.nn import functional
 import pyminidnn as dnn
 
 torch_backward = partial(torch.ops.aten.native_batch_norm_backward, train=True, eps=1e-5, output_mask=[True] * 3)
+
+
+def torch_add_relu(x: torch.Tensor, residual: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.relu_(functional.batch_norm(x, None, None, scale, bias, training=True).add_(residual))
 
 
 def row_norms(device: str) -> Iterator[Row]:
@@ -38,7 +42,8 @@ def row_norms(device: str) -> Iterator[Row]:
                       partial(torch.ops.aten.native_layer_norm_backward, dy, x, (columns,), mean, inv_std, s, b,
                               [True] * 3), bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
             yield Row(f"norm rms_forward {line}", partial(dnn.rms_norm_forward, t, p[0]),
-                      partial(functional.rms_norm, x, (columns,), s, 1e-5), bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                      partial(functional.rms_norm, x, (columns,), s, 1e-5),
+                      bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
             yield Row(f"norm rms_backward {line}", partial(dnn.rms_norm_backward, g, t, p[0], inv_rms),
                       partial(torch.autograd.grad, graph, [leaf, weight], dy, retain_graph=True),
                       bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
@@ -89,8 +94,7 @@ def batch_norms(device: str) -> Iterator[Row]:
                           bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
                 yield Row(f"norm training {line} add relu",
                           partial(dnn.batch_norm_forward_training, t, *p[:2], residual=g, activation="relu"),
-                          lambda x=x, dy=dy, scale=scale, bias=bias: torch.relu_(
-                              functional.batch_norm(x, None, None, scale, bias, training=True).add_(dy)),
+                          partial(torch_add_relu, x, dy, scale, bias),
                           bytes=4 * x.nbytes, dtype=dtype)  # fmt: skip
                 yield Row(f"norm inference {line}", partial(dnn.batch_norm_forward_inference, t, *p),
                           partial(functional.batch_norm, x, mean, var, scale, bias),

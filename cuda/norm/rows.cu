@@ -14,7 +14,23 @@
 namespace minidnn {
 
 constexpr int kMostWarps = 32;
-constexpr int kMostClusterBlocks = 8;
+// Blocks at a row. Before sm_90 there is one, and no instruction for others.
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ bool several_blocks(const NormRows& r) { return r.blocks > 1; }
+__device__ __forceinline__ uint32_t block_of_row(const NormRows& r) { return r.blocks == 1 ? 0 : cluster_rank(); }
+__device__ __forceinline__ void sync_blocks() { cluster_sync(); }
+__device__ __forceinline__ float2 sums_of_block(const float2* sums, uint32_t block) {
+  float2 some;
+  load_of_block<1>(&some.x, shared_address(&sums->x), block);
+  load_of_block<1>(&some.y, shared_address(&sums->y), block);
+  return some;
+}
+#else
+__device__ __forceinline__ bool several_blocks(const NormRows&) { return false; }
+__device__ __forceinline__ uint32_t block_of_row(const NormRows&) { return 0; }
+__device__ __forceinline__ void sync_blocks() {}
+__device__ __forceinline__ float2 sums_of_block(const float2* sums, uint32_t) { return *sums; }
+#endif
 
 // Two sums over the threads of a row, the same bits in each. `slots` alternate from call to call: a warp that is ahead
 // by one call writes beside what others still read, and it can not be ahead by two.
@@ -39,17 +55,14 @@ __device__ __forceinline__ float2 row_sums(const NormRows& r, RowSums& shared, i
     const float2 some = shared.of_warp[slot][w];
     a += some.x, b += some.y;
   }
-  if (r.blocks == 1) return {a, b};
+  if (!several_blocks(r)) return {a, b};
   if (threadIdx.x == 0) shared.of_block[slot] = {a, b};
-  cluster_sync();
+  sync_blocks();
   a = 0, b = 0;
-  const uint32_t address = shared_address(&shared.of_block[slot]);
 #pragma unroll 1
   for (uint32_t block = 0; block < r.blocks; ++block) {
-    float x, y;
-    load_of_block<1>(&x, address, block);
-    load_of_block<1>(&y, address + 4, block);
-    a += x, b += y;
+    const float2 some = sums_of_block(&shared.of_block[slot], block);
+    a += some.x, b += some.y;
   }
   return {a, b};
 }
@@ -60,7 +73,7 @@ struct RowPart {
   __device__ explicit RowPart(const NormRows& r) {
     team = threadIdx.x / r.threads;
     const uint32_t in_block = threadIdx.x - team * r.threads;
-    first = r.blocks == 1 ? in_block : cluster_rank() * r.threads + in_block;
+    first = block_of_row(r) * r.threads + in_block;
     step = r.threads * r.blocks;
   }
 };
@@ -146,8 +159,27 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
       for (int k = 0; k < V; ++k) y[k] = ((v[w][k] - mean) - rest) * inv_std * scale[k] + bias[k];
       Packed<T, V>::store(out + int64_t(vector) * V, y);
     }
-  if (r.blocks > 1) cluster_sync();  // others may still read this block's sums
+  if (several_blocks(r)) sync_blocks();  // others may still read this block's sums
 }
+
+// A thread's part of a row of x and dy, none of one that does not exist.
+template <class T, int V, int W> struct HeldRow {
+  Packed<T, V> x[W], dy[W];
+  bool has[W];
+  float mean, inv_std;
+  __device__ __forceinline__ void load(const NormRows& r, const RowNormArgs& a, const RowPart& part, int64_t row) {
+    const bool exists = row < r.rows;
+    mean = exists && r.centered ? __ldg(typed<float>(a.mean) + row) : 0.f;
+    inv_std = exists ? __ldg(typed<float>(a.inv_std) + row) : 0.f;
+#pragma unroll
+    for (int w = 0; w < W; ++w) {
+      const uint32_t vector = part.first + w * part.step;
+      has[w] = exists && vector < r.vectors;
+      const int64_t at = row * r.columns + int64_t(vector) * V;
+      if (has[w]) x[w].load(typed<T>(a.x) + at), dy[w].load(typed<T>(a.dy) + at);
+    }
+  }
+};
 
 // partials: [blocks][columns] pairs of dscale and dbias.
 template <class T, int V, int W>
@@ -159,22 +191,12 @@ __global__ void __launch_bounds__(512)
   const int64_t step = int64_t(gridDim.x / r.blocks) * r.rows_at_once;
   float dscale[W][V]{}, dbias[W][V]{};
   int slot = 0;
-  for (int64_t begin = int64_t(blockIdx.x / r.blocks) * r.rows_at_once; begin < r.rows; begin += step, slot ^= 1) {
+  const int64_t start = int64_t(blockIdx.x / r.blocks) * r.rows_at_once;
+  HeldRow<T, V, W> now;
+  now.load(r, a, part, start + part.team);
+  for (int64_t begin = start; begin < r.rows; begin += step, slot ^= 1) {
     const int64_t row = begin + part.team;
-    const bool exists = row < r.rows;
-    Packed<T, V> x[W], dy[W];
-    bool has[W];
-#pragma unroll
-    for (int w = 0; w < W; ++w) {
-      has[w] = exists && part.first + w * part.step < r.vectors;
-      const int64_t at = row * r.columns + int64_t(part.first + w * part.step) * V;
-      if (has[w]) x[w].load(typed<T>(a.x) + at), dy[w].load(typed<T>(a.dy) + at);
-    }
-    float mean = 0, inv_std = 0;
-    if (exists) {
-      if (r.centered) mean = __ldg(typed<float>(a.mean) + row);
-      inv_std = __ldg(typed<float>(a.inv_std) + row);
-    }
+    const auto& [x, dy, has, mean, inv_std] = now;
     float first = 0, second = 0;
 #pragma unroll
     for (int w = 0; w < W; ++w)
@@ -188,6 +210,10 @@ __global__ void __launch_bounds__(512)
           dbias[w][k] += one, dscale[w][k] += one * x_hat;
         }
       }
+    // The next row is under way while this one's threads meet, where registers allow it.
+    constexpr bool kAhead = W <= 2;
+    HeldRow<T, V, W> next;
+    if constexpr (kAhead) next.load(r, a, part, row + step);
     const float2 sums = row_sums(r, shared, slot, first, second);
     first = r.centered ? sums.x * per_member : 0.f, second = sums.y * per_member;
 #pragma unroll
@@ -200,6 +226,8 @@ __global__ void __launch_bounds__(512)
           dx[k] = inv_std * (dy[w][k] * scale[k] - first - (x[w][k] - mean) * inv_std * second);
         Packed<T, V>::store(static_cast<T*>(a.out) + row * r.columns + int64_t(part.first + w * part.step) * V, dx);
       }
+    if constexpr (!kAhead) next.load(r, a, part, row + step);
+    now = next;
   }
   // A block's rows at once join in order, through the shared memory of one.
   constexpr int kMostThreads = 128;  // of a row beside others
@@ -230,7 +258,7 @@ __global__ void __launch_bounds__(512)
         for (int k = 0; k < V; ++k) to[int64_t(part.first + w * part.step) * V + k] = {dscale[w][k], dbias[w][k]};
       }
   }
-  if (r.blocks > 1) cluster_sync();
+  if (several_blocks(r)) sync_blocks();
 }
 
 // A block joins 32 columns: a warp takes every 16th partial result, then warps join by halves.

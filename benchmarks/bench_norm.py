@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalization against torch (cuDNN where torch takes it): training, inference and backward in both layouts."""
+"""Norms against torch (cuDNN where torch takes it): batch norm, plain and fused, and group norm in both layouts, layer
+and RMS norm of rows from 256 to 262144. Bytes: each input read once, each output written once; batch and group norm
+also have the bytes of a second reading, which two passes can not do without."""
 
 from __future__ import annotations
 
@@ -15,7 +17,64 @@ import pyminidnn as dnn
 torch_backward = partial(torch.ops.aten.native_batch_norm_backward, train=True, eps=1e-5, output_mask=[True] * 3)
 
 
-def rows(device: str) -> Iterator[Row]:
+def torch_add_relu(x: torch.Tensor, residual: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    return torch.relu_(functional.batch_norm(x, None, None, scale, bias, training=True).add_(residual))
+
+
+def row_norms(device: str) -> Iterator[Row]:
+    elements = 1 << 25 if device != "cpu" else 1 << 20
+    for columns in (256, 512, 1024, 4096, 16384, 65536, 262144):
+        shape = (elements // columns, columns)
+        for dtype in ("float32", "bfloat16"):
+            x, dy = (torch.randn(shape, device=device).to(getattr(torch, dtype)) for _ in range(2))
+            scale, bias = (torch.rand(columns, device=device) + 0.5 for _ in range(2))
+            s, b = scale.to(x.dtype), bias.to(x.dtype)  # torch has parameters of x's dtype
+            t, g, p = dnn.from_dlpack(x), dnn.from_dlpack(dy), [dnn.from_dlpack(v) for v in (scale, bias)]
+            _, *saved = dnn.layer_norm_forward(t, *p)
+            _, inv_rms = dnn.rms_norm_forward(t, p[0])
+            mean, inv_std = (torch.from_dlpack(v).reshape(-1, 1) for v in saved)
+            leaf, weight = x.clone().requires_grad_(), s.clone().requires_grad_()
+            graph = functional.rms_norm(leaf, (columns,), weight, 1e-5)
+            line = f"{dtype} x={shape[0]}x{columns} axis=1"
+            yield Row(f"norm layer_forward {line}", partial(dnn.layer_norm_forward, t, *p),
+                      partial(functional.layer_norm, x, (columns,), s, b), bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+            yield Row(f"norm layer_backward {line}", partial(dnn.layer_norm_backward, g, t, p[0], *saved),
+                      partial(torch.ops.aten.native_layer_norm_backward, dy, x, (columns,), mean, inv_std, s, b,
+                              [True] * 3), bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+            yield Row(f"norm rms_forward {line}", partial(dnn.rms_norm_forward, t, p[0]),
+                      partial(functional.rms_norm, x, (columns,), s, 1e-5),
+                      bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+            yield Row(f"norm rms_backward {line}", partial(dnn.rms_norm_backward, g, t, p[0], inv_rms),
+                      partial(torch.autograd.grad, graph, [leaf, weight], dy, retain_graph=True),
+                      bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
+def group_norms(device: str) -> Iterator[Row]:
+    shape = (64, 256, 56, 56) if device != "cpu" else (8, 32, 28, 28)
+    n, c, space = shape[0], shape[1], shape[2] * shape[3]
+    for dtype in ("float32", "bfloat16"):
+        for layout, memory in (("", torch.contiguous_format), (":nhwc", torch.channels_last)):
+            x, dy = (
+                torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory) for _ in range(2)
+            )
+            scale, bias = (torch.rand(c, device=device) + 0.5 for _ in range(2))
+            s, b = scale.to(x.dtype), bias.to(x.dtype)
+            t, g, p = dnn.from_dlpack(x), dnn.from_dlpack(dy), [dnn.from_dlpack(v) for v in (scale, bias)]
+            for groups in (32, c):
+                _, *saved = dnn.group_norm_forward(t, groups, *p)
+                mean, inv_std = (torch.from_dlpack(v).to(x.dtype) for v in saved)
+                line = f"{dtype} x={'x'.join(map(str, shape))}{layout} groups={groups}"
+                # NCHW rows fit the registers of a cluster: one pass forward.
+                forward_bytes = 2 if not layout else 3
+                yield Row(f"norm group_forward {line}", partial(dnn.group_norm_forward, t, groups, *p),
+                          partial(functional.group_norm, x, groups, s, b), bytes=forward_bytes * x.nbytes,
+                          dtype=dtype)  # fmt: skip
+                yield Row(f"norm group_backward {line}", partial(dnn.group_norm_backward, g, t, groups, p[0], *saved),
+                          partial(torch.ops.aten.native_group_norm_backward, dy, x, mean, inv_std, s, n, c, space,
+                                  groups, [True] * 3), bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
+def batch_norms(device: str) -> Iterator[Row]:
     shapes = [(64, 64, 112, 112), (64, 256, 56, 56), (64, 2048, 7, 7)] if device != "cpu" else [(64, 16, 28, 28)]
     for shape in shapes:
         scale, bias, mean, var = (torch.rand(shape[1], device=device) + 0.5 for _ in range(4))
@@ -32,13 +91,23 @@ def rows(device: str) -> Iterator[Row]:
                 line = f"{dtype} x={'x'.join(map(str, shape))}{layout}"
                 yield Row(f"norm training {line}", partial(dnn.batch_norm_forward_training, t, *p[:2]),
                           partial(functional.batch_norm, x, None, None, scale, bias, training=True),
-                          bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                          bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                yield Row(f"norm training {line} add relu",
+                          partial(dnn.batch_norm_forward_training, t, *p[:2], residual=g, activation="relu"),
+                          partial(torch_add_relu, x, dy, scale, bias),
+                          bytes=4 * x.nbytes, dtype=dtype)  # fmt: skip
                 yield Row(f"norm inference {line}", partial(dnn.batch_norm_forward_inference, t, *p),
                           partial(functional.batch_norm, x, mean, var, scale, bias),
                           bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
                 yield Row(f"norm backward {line}", partial(dnn.batch_norm_backward, g, t, p[0], *saved),
                           partial(torch_backward, dy, x, scale, None, None, *torch_saved),
-                          bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                          bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
+def rows(device: str) -> Iterator[Row]:
+    yield from batch_norms(device)
+    yield from group_norms(device)
+    yield from row_norms(device)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from .ops.activation import activation_backward, activation_forward
 from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
 from .ops.loss import cross_entropy_backward, cross_entropy_forward
 from .ops.matmul import matmul
-from .ops.norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
+from .ops.norm import (batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training, group_norm_backward, group_norm_forward, instance_norm_backward, instance_norm_forward, layer_norm_backward, layer_norm_forward, rms_norm_backward, rms_norm_forward)
 from .ops.pooling import (adaptive_pool_backward, adaptive_pool_forward, global_pool_backward, global_pool_forward, pool_backward, pool_forward, pool_forward_with_indices)
 from .ops.reduce import (reduce)
 from .ops.softmax import softmax_backward, softmax_forward
@@ -74,6 +74,12 @@ __all__ = [
     "full",
     "global_pool_backward",
     "global_pool_forward",
+    "group_norm_backward",
+    "group_norm_forward",
+    "instance_norm_backward",
+    "instance_norm_forward",
+    "layer_norm_backward",
+    "layer_norm_forward",
     "matmul",
     "memory_stats",
     "pool_backward",
@@ -81,6 +87,8 @@ __all__ = [
     "reduce",
     "pool_forward_with_indices",
     "reset_peak_memory",
+    "rms_norm_backward",
+    "rms_norm_forward",
     "set_log_level",
     "softmax_backward",
     "softmax_forward",

@@ -33,6 +33,16 @@ void check_eps(const char* call, double eps) {
   MINIDNN_CHECK(ShapeError, eps >= 0 && std::isfinite(eps), call, ": eps must be 0 or a positive number; got ", eps);
 }
 
+// What forward calls fuse: the residual's checks, and its place in the problem.
+void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Call& options, NormProblem& p,
+          NormArgs& a) {
+  p.relu = a.relu = f.relu;
+  if (!f.residual) return;
+  check_operands(call, options, {{"x", x}, {"residual", *f.residual}});
+  check_shape(call, {"residual", *f.residual}, shape_of(x.desc), "like x");
+  p.other = f.residual->desc, a.other = f.residual->data;
+}
+
 // A parameter as the engines read it, on the handle's stream. They index it by number; others than row-major ones are
 // rare and small.
 Tensor packed(const Tensor& parameter, const Handle& h, const Call& call) {
@@ -58,21 +68,23 @@ std::vector<int64_t> parameter_strides(const NormProblem& p) {
   return strides;
 }
 
-NormSpace space_of(const NormProblem& p, std::vector<int> dims) {
-  std::ranges::stable_sort(dims, [&](int a, int b) { return std::abs(p.x.stride[a]) > std::abs(p.x.stride[b]); });
-  const TensorDesc& dy = p.direction == NormDirection::backward ? p.dy : p.x;  // a stand-in must not hinder merging
-  std::vector<int64_t> parameter = parameter_strides(p);
+}  // namespace
+
+NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOffsets>& steps, std::vector<int> dims) {
+  std::ranges::stable_sort(dims,
+                           [&](int a, int b) { return std::abs(steps[size_t(a)].x) > std::abs(steps[size_t(b)].x); });
   NormSpace space;
   space.shape[0] = 1;
   for (int i : dims) {
-    int64_t n = p.x.shape[i];
+    const int64_t n = shape[size_t(i)];
     space.size *= n;
     if (n == 1) continue;
-    NormOffsets inner{p.x.stride[i], dy.stride[i], p.out.stride[i], parameter[size_t(i)]};
+    const NormOffsets& inner = steps[size_t(i)];
     NormOffsets& outer = space.step[space.rank - 1];
     bool first = space.rank == 1 && space.shape[0] == 1;
     bool merges = outer.x == inner.x * n && outer.dy == inner.dy * n && outer.out == inner.out * n &&
-                  outer.parameter == inner.parameter * n;
+                  outer.parameter == inner.parameter * n && outer.other == inner.other * n &&
+                  outer.dresidual == inner.dresidual * n;
     if (first || merges) {
       outer = inner;
       space.shape[space.rank - 1] *= n;
@@ -84,15 +96,19 @@ NormSpace space_of(const NormProblem& p, std::vector<int> dims) {
   return space;
 }
 
-}  // namespace
-
 NormSpaces norm_spaces(const NormProblem& p) {
+  auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };  // stand-ins that merge alike
+  const std::vector<int64_t> parameter = parameter_strides(p);
+  std::vector<NormOffsets> steps;
   std::vector<int> kept, others, all;
   for (int i = 0; i < p.x.rank; ++i) {
     (p.kept_begin <= i && i < p.kept_end ? kept : others).push_back(i);
     all.push_back(i);
+    steps.push_back({p.x.stride[i], or_x(p.dy).stride[i], p.out.stride[i], parameter[size_t(i)],
+                     or_x(p.other).stride[i], or_x(p.dresidual).stride[i]});
   }
-  return {space_of(p, kept), space_of(p, others), space_of(p, all)};
+  const std::vector<int64_t> shape(p.x.shape, p.x.shape + p.x.rank);
+  return {norm_space(shape, steps, kept), norm_space(shape, steps, others), norm_space(shape, steps, all)};
 }
 
 std::string Family<NormProblem>::text(const NormProblem& p) {
@@ -100,25 +116,36 @@ std::string Family<NormProblem>::text(const NormProblem& p) {
   std::string text = cat(head_text(name, directions[int64_t(p.direction)], p.x.dtype), " x=", problem_text(p.x));
   TensorDesc like = dense_like(p.x, p.x.dtype, name);
   if (p.direction == NormDirection::backward && !same_strides(p.dy, like)) text += " dy=" + problem_text(p.dy);
+  const bool backward = p.direction == NormDirection::backward;
+  const bool plain = !p.other.rank || same_strides(p.other, like);
+  if (!plain) text += (backward ? " y=" : " residual=") + problem_text(p.other);
+  if (backward ? p.dresidual.rank != 0 : p.other.rank && plain) text += " add";
+  if (p.relu) text += " relu";
   if (p.running) text += " running";
   if (p.kept_end > 2) text += " per_activation";
-  return text + out_text(p.out, like);
+  text += out_text(p.out, like);
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
+  return text;
 }
 
 NormArgs Family<NormProblem>::scratch(const NormProblem& p, Scratch& s) {
   TensorDesc parameter = parameter_desc(p);
   NormArgs a{.x = s.tensor(p.x), .dy = s.tensor(p.dy), .out = s.tensor(p.out), .eps = 1e-5, .momentum = 0.1};
-  a.scale = s.tensor(parameter), a.bias = s.tensor(parameter), a.var = s.tensor(parameter);
+  a.scale = s.tensor(parameter), a.bias = s.tensor(parameter);
+  if (p.direction == NormDirection::inference) a.var = s.tensor(parameter);
   a.mean = s.tensor(parameter), a.inv_std = s.tensor(parameter);
   a.dscale = s.tensor(parameter), a.dbias = s.tensor(parameter);
   if (p.running) a.running_mean = s.tensor(parameter), a.running_var = s.tensor(parameter);
+  if (p.other.rank) a.other = s.tensor(p.other);
+  if (p.dresidual.rank) a.dresidual = s.tensor(p.dresidual);
+  a.relu = p.relu;
   return a;
 }
 
 BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,
                                               const std::optional<Tensor>& running_mean,
                                               const std::optional<Tensor>& running_var, double momentum, double eps,
-                                              bool per_activation, const Call& call) {
+                                              bool per_activation, const BatchNormFusion& fusion, const Call& call) {
   const char* me = "batch_norm_forward_training";
   Handle& h = check_operands(me, call, {{"x", x}});
   check_rank(me, {"x", x}, 2, 5);
@@ -133,6 +160,7 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
       running_mean ? "running_mean is given without running_var" : "running_var is given without running_mean",
       "; give both or neither");
   NormArgs a{.x = x.data, .eps = eps, .momentum = momentum};
+  fuse(me, x, fusion, call, p, a);
   p.running = running_mean.has_value();
   if (p.running) {
     a.running_mean =
@@ -150,12 +178,14 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
   Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
   a.out = r.y.data, a.mean = r.saved_mean.data, a.inv_std = r.saved_inv_std.data;
   a.scale = scale_packed.data, a.bias = bias_packed.data;
+  p.alignment = alignment_of(h, {a.x, a.out, a.other});
   run(h, p, a, call.algo);
   return r;
 }
 
 Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& mean,
-                                    const Tensor& var, double eps, bool per_activation, const Call& call) {
+                                    const Tensor& var, double eps, bool per_activation, const BatchNormFusion& fusion,
+                                    const Call& call) {
   const char* me = "batch_norm_forward_inference";
   Handle& h = check_operands(me, call, {{"x", x}});
   check_rank(me, {"x", x}, 2, 5);
@@ -164,56 +194,71 @@ Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const 
   for (const Operand& o : {Operand{"scale", scale}, {"bias", bias}, {"mean", mean}, {"var", var}})
     check_parameter(me, x, parameter, o);
   check_eps(me, eps);
+  NormArgs a{.x = x.data, .eps = eps};
+  fuse(me, x, fusion, call, p, a);
   Tensor y = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h,
-                    {{"scale", scale}, {"bias", bias}, {"mean", mean}, {"var", var}}, {{"x", x}});
+                    {{"scale", scale}, {"bias", bias}, {"mean", mean}, {"var", var}},
+                    {{"x", x}, {"residual", fusion.residual ? *fusion.residual : x}});
   if (y.desc.numel() == 0) return y;
   p.out = y.desc;
   Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
   Tensor mean_packed = packed(mean, h, call), var_packed = packed(var, h, call);
-  run(h, p,
-      NormArgs{.x = x.data,
-               .out = y.data,
-               .scale = scale_packed.data,
-               .bias = bias_packed.data,
-               .mean = mean_packed.data,
-               .var = var_packed.data,
-               .eps = eps},
-      call.algo);
+  a.out = y.data, a.scale = scale_packed.data, a.bias = bias_packed.data;
+  a.mean = mean_packed.data, a.var = var_packed.data;
+  p.alignment = alignment_of(h, {a.x, a.out, a.other});
+  run(h, p, a, call.algo);
   return y;
 }
 
 BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& scale, const Tensor& saved_mean,
-                                      const Tensor& saved_inv_std, bool per_activation, const Call& call) {
+                                      const Tensor& saved_inv_std, bool per_activation,
+                                      const BatchNormBackwardFusion& fusion, const Call& call) {
   const char* me = "batch_norm_backward";
   Handle& h = check_operands(me, call, {{"x", x}, {"dy", dy}});
   check_rank(me, {"x", x}, 2, 5);
   check_shape(me, {"dy", dy}, shape_of(x.desc), "like x");
+  MINIDNN_CHECK(ShapeError, fusion.y.has_value() == fusion.relu, me, ": ",
+                fusion.relu ? "activation 'relu' needs y, the result of the forward call"
+                            : "y is given without an activation, whose gradient it would tell");
+  if (fusion.y) {
+    check_operands(me, call, {{"x", x}, {"y", *fusion.y}});
+    check_shape(me, {"y", *fusion.y}, shape_of(x.desc), "like x");
+  }
   NormProblem p = batch_norm_problem(NormDirection::backward, x, per_activation);
   TensorDesc parameter = parameter_desc(p);
   for (const Operand& o : {Operand{"scale", scale}, {"saved_mean", saved_mean}, {"saved_inv_std", saved_inv_std}})
     check_parameter(me, x, parameter, o);
   BatchNormBackward r{output(me, "dx", {}, dense_like(x.desc, x.desc.dtype, me), h, {}),
-                      output(me, "dscale", {}, parameter, h, {}), output(me, "dbias", {}, parameter, h, {})};
+                      output(me, "dscale", {}, parameter, h, {}),
+                      output(me, "dbias", {}, parameter, h, {}),
+                      {}};
+  if (fusion.dresidual) r.dresidual = output(me, "dresidual", {}, dense_like(x.desc, x.desc.dtype, me), h, {});
   if (parameter.numel() == 0) return r;  // no batch, on the other hand, has gradients: zeros
-  p.dy = dy.desc, p.out = r.dx.desc;
+  p.dy = dy.desc, p.out = r.dx.desc, p.relu = fusion.relu;
+  if (fusion.y) p.other = fusion.y->desc;
+  if (fusion.dresidual) p.dresidual = r.dresidual->desc;
   Tensor scale_packed = packed(scale, h, call), mean_packed = packed(saved_mean, h, call);
   Tensor inv_std_packed = packed(saved_inv_std, h, call);
-  run(h, p,
-      NormArgs{.x = x.data,
-               .dy = dy.data,
-               .out = r.dx.data,
-               .scale = scale_packed.data,
-               .mean = mean_packed.data,
-               .inv_std = inv_std_packed.data,
-               .dscale = r.dscale.data,
-               .dbias = r.dbias.data},
-      call.algo);
+  const NormArgs a{.x = x.data,
+                   .dy = dy.data,
+                   .out = r.dx.data,
+                   .scale = scale_packed.data,
+                   .mean = mean_packed.data,
+                   .inv_std = inv_std_packed.data,
+                   .dscale = r.dscale.data,
+                   .dbias = r.dbias.data,
+                   .other = fusion.y ? fusion.y->data : nullptr,
+                   .dresidual = fusion.dresidual ? r.dresidual->data : nullptr,
+                   .relu = fusion.relu};
+  p.alignment = alignment_of(h, {a.x, a.dy, a.out, a.other, a.dresidual});
+  run(h, p, a, call.algo);
   return r;
 }
 
 double norm_bytes(const NormProblem& p) {
-  int tensors = p.direction == NormDirection::backward ? 3 : 2;
-  return double(p.x.numel()) * double(itemsize(p.x.dtype)) * tensors;
+  const int64_t tensors =
+      (p.direction == NormDirection::backward ? 3 : 2) + (p.other.rank != 0) + (p.dresidual.rank != 0);
+  return double(p.x.numel()) * double(itemsize(p.x.dtype)) * double(tensors);
 }
 double norm_flop(const NormProblem& p) {
   return double(p.x.numel()) * (p.direction == NormDirection::inference ? 3 : 8);

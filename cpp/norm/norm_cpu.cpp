@@ -335,6 +335,7 @@ struct Streamed final : Engine<NormProblem> {
   std::string name() const override { return "cpu.norm.streamed"; }
   std::string why_not(const NormProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (p.relu || p.other.rank || p.dresidual.rank) return "fuses neither an activation nor a residual";
     if (p.x.numel() == 0) return "an empty batch has no statistics to sum";
     if (!loops_of(p))
       return "reads vectors: the members of a statistic, or the statistics' channels, must lie beside each other in "

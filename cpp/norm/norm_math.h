@@ -19,6 +19,11 @@ struct NormProblem {
   TensorDesc x, dy, out;  // dy only backward; out is y or dx. One dtype and one shape; any strides
   int64_t kept_begin = 0, kept_end = 0;
   int64_t running = 0;  // 1: training also updates running_mean and running_var
+  // Fused: y = max(0, batch norm + residual), either or both. Backward reads the sign of y, if there is relu, in `other`
+  // and may write the gradient of the residual, dy where y > 0, to `dresidual`.
+  int64_t relu = 0;
+  TensorDesc other, dresidual;  // of x's shape and dtype; rank 0: none. `other`: the residual, or y backward
+  int64_t alignment = 16;       // of all these tensors' addresses, in bytes; see alignment_of()
 };
 
 // Parameters and statistics are Accumulator<T>, row-major. A direction uses the pointers that its formula names.
@@ -35,14 +40,19 @@ struct NormArgs {
   void* running_var = nullptr;
   void* dscale = nullptr;
   void* dbias = nullptr;
+  const void* other = nullptr;
+  void* dresidual = nullptr;
   double eps = 0, momentum = 0;
+  int64_t relu = 0;  // as in the problem
 };
 
 // Offsets, or steps, into each tensor of a call, in elements.
 struct NormOffsets {
-  int64_t x = 0, dy = 0, out = 0, parameter = 0;
+  int64_t x = 0, dy = 0, out = 0, parameter = 0, other = 0, dresidual = 0;
   MINIDNN_HD NormOffsets plus(int64_t times, const NormOffsets& step) const {
-    return {x + times * step.x, dy + times * step.dy, out + times * step.out, parameter + times * step.parameter};
+    return {x + times * step.x,         dy + times * step.dy,
+            out + times * step.out,     parameter + times * step.parameter,
+            other + times * step.other, dresidual + times * step.dresidual};
   }
 };
 
@@ -125,7 +135,7 @@ template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);
   if constexpr (kIsAlone<Team>) {
-    add_runs(s, kIsPacked<Team> ? NormOffsets{1, 1, 0, 0} : s.run_step(), sums, f...);
+    add_runs(s, kIsPacked<Team> ? NormOffsets{.x = 1, .dy = 1, .other = 1} : s.run_step(), sums, f...);
   } else {
     for (int64_t i = team.rank(); i < s.size; i += team.size()) {
       NormOffsets at = s.offsets_of(i);
@@ -181,18 +191,29 @@ MINIDNN_HD void norm_training_sums(const NormSpaces& s, const NormArgs& a, Team 
   running_var = keep * running_var + momentum * (squares / max_of(n - Acc(1), Acc(1)));
 }
 
+// dy as it reaches the normalization: none where relu made a zero of y.
+template <class T>
+MINIDNN_HD Accumulator<T> norm_dy(const NormArgs& a, const NormOffsets& at) {
+  using Acc = Accumulator<T>;
+  const Acc dy = Acc(static_cast<const T*>(a.dy)[at.dy]);
+  if (!a.other) return dy;
+  return Acc(static_cast<const T*>(a.other)[at.other]) <= Acc(0) ? Acc(0) : dy;
+}
+
 // The gradients of one group's parameters: dbias = sum(dy), dscale = sum(dy * x_hat).
 template <class T, class Team>
 MINIDNN_HD void norm_backward_sums(const NormSpaces& s, const NormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
   NormOffsets at = s.groups.offsets_of(group);
   const T* x = static_cast<const T*>(a.x) + at.x;
-  const T* dy = static_cast<const T*>(a.dy) + at.dy;
+  NormArgs here = a;
+  here.dy = static_cast<const T*>(a.dy) + at.dy;
+  if (a.other) here.other = static_cast<const T*>(a.other) + at.other;
   Acc mean = norm::parameter<Acc>(a.mean, at.parameter);
   Acc sums[2];
   norm::sum_members(
-      team, s.members, sums, [&](const NormOffsets& m) { return Acc(dy[m.dy]); },
-      [&](const NormOffsets& m) { return Acc(dy[m.dy]) * (Acc(x[m.x]) - mean); });
+      team, s.members, sums, [&](const NormOffsets& m) { return norm_dy<T>(here, m); },
+      [&](const NormOffsets& m) { return norm_dy<T>(here, m) * (Acc(x[m.x]) - mean); });
   if (team.rank() != 0) return;
   norm::parameter<Acc>(a.dbias, at.parameter) = sums[0];
   norm::parameter<Acc>(a.dscale, at.parameter) = sums[1] * norm::parameter<Acc>(a.inv_std, at.parameter);
@@ -224,14 +245,20 @@ MINIDNN_HD NormCoefficients<Accumulator<T>> norm_coefficients(const NormSpaces& 
   } else return {mean, scale * inv_std, parameter<Acc>(a.bias, at), Acc(0)};
 }
 
-// y = scale * x_hat + bias;  dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n). Reads before it writes.
+// y = scale * x_hat + bias, and what is fused;  dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n). Reads before it writes.
 template <class T, NormDirection direction>
 MINIDNN_HD void norm_element(const NormArgs& a, const NormOffsets& at, const NormCoefficients<Accumulator<T>>& c) {
   using Acc = Accumulator<T>;
   Acc deviation = Acc(static_cast<const T*>(a.x)[at.x]) - c.mean, result;
-  if constexpr (direction == NormDirection::backward)
-    result = c.factor * (Acc(static_cast<const T*>(a.dy)[at.dy]) - c.offset - deviation * c.slope);
-  else result = deviation * c.factor + c.offset;
+  if constexpr (direction == NormDirection::backward) {
+    const Acc dy = norm_dy<T>(a, at);
+    if (a.dresidual) static_cast<T*>(a.dresidual)[at.dresidual] = T(dy);
+    result = c.factor * (dy - c.offset - deviation * c.slope);
+  } else {
+    result = deviation * c.factor + c.offset;
+    if (a.other) result += Acc(static_cast<const T*>(a.other)[at.other]);
+    if (a.relu) result = result < Acc(0) ? Acc(0) : result;  // NaN stays
+  }
   static_cast<T*>(a.out)[at.out] = T(result);
 }
 

@@ -11,8 +11,9 @@ constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
 template <class T, NormDirection direction>
 void map_run(const NormSpaces& s, const NormArgs& a, const NormOffsets& at, const NormOffsets& step, int64_t run) {
   auto c = norm_coefficients<T, direction>(s, a, at.parameter);
-  if (step.parameter == 0 && step.x == 1 && step.dy == 1 && step.out == 1) {  // constants, so that it is vectorised
-    for (int64_t i = 0; i < run; ++i) norm_element<T, direction>(a, at.plus(i, {1, 1, 1, 0}), c);
+  if (step.parameter == 0 && step.x == 1 && step.dy == 1 && step.out == 1 && step.other == 1 && step.dresidual == 1) {
+    constexpr NormOffsets kOne{1, 1, 1, 0, 1, 1};  // constants, so that it is vectorised
+    for (int64_t i = 0; i < run; ++i) norm_element<T, direction>(a, at.plus(i, kOne), c);
     return;
   }
   for (int64_t i = 0; i < run; ++i) {
@@ -26,7 +27,7 @@ template <class T, NormDirection direction>
 void compute(const NormSpaces& s, const NormArgs& a) {
   if constexpr (direction != NormDirection::inference) {
     NormOffsets step = s.members.run_step();
-    bool packed = step.x == 1 && step.dy == 1;
+    bool packed = step.x == 1 && step.dy == 1 && step.other == 1;
     int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(s.members.size, 1), 1);
     cpu::parallel_for(s.groups.size, grain, [&](int64_t begin, int64_t end) {
       for (int64_t group = begin; group < end; ++group) {

@@ -4,7 +4,11 @@
 namespace minidnn {
 
 const Engines<NormProblem>& Family<NormProblem>::cuda_engines() {
-  static const Engines<NormProblem> all{&norm_generic()};
+  static const Engines<NormProblem> all{&norm_split(), &norm_generic()};
+  return all;
+}
+const Engines<RowNormProblem>& Family<RowNormProblem>::cuda_engines() {
+  static const Engines<RowNormProblem> all{&norm_rows(), &norm_groups(), &norm_rows_generic()};
   return all;
 }
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from .. import _C
 from .._C import DeviceTensor, Handle
 from ..tensor import ArrayLike, operands, output
@@ -18,6 +20,8 @@ def batch_norm_forward_training(
     momentum: float = 0.1,
     eps: float = 1e-5,
     per_activation: bool = False,
+    activation: Literal["relu"] | None = None,
+    residual: ArrayLike | None = None,
     algo: str | None = None,
     handle: Handle | None = None,
 ) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
@@ -35,6 +39,8 @@ def batch_norm_forward_training(
     momentum        the weight of this batch, in [0, 1], as torch has it
     eps             0 or more; with 0 a constant channel gives NaN
     per_activation  statistics over N alone, one per element of a sample: all that is [C] is x.shape[1:] instead
+    activation      "relu": y = max(0, what it would be); NaN stays
+    residual        like x, any strides: y = scale x_hat + bias + residual, before the activation
     algo            an engine by name, "cuda.norm.generic" or "generic"; None: the fastest expected
     handle          None: the current one for x's device
     returns         y like x; mean and inv_std, [C], for batch_norm_backward. On x's device and the handle's stream
@@ -47,10 +53,11 @@ def batch_norm_forward_training(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     Source: Ioffe & Szegedy 2015, arXiv:1502.03167.
     """
-    x, scale, bias = operands(handle, x, scale, bias)
+    x, scale, bias, residual = operands(handle, x, scale, bias, residual)
     return _C.batch_norm_forward_training(
-        x, scale, bias, output(running_mean), output(running_var), momentum, eps, per_activation, algo or "", handle
-    )
+        x, scale, bias, output(running_mean), output(running_var), momentum, eps, per_activation, activation, residual,
+        algo or "", handle,
+    )  # fmt: skip
 
 
 def batch_norm_forward_inference(
@@ -62,6 +69,8 @@ def batch_norm_forward_inference(
     *,
     eps: float = 1e-5,
     per_activation: bool = False,
+    activation: Literal["relu"] | None = None,
+    residual: ArrayLike | None = None,
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,
@@ -72,15 +81,15 @@ def batch_norm_forward_inference(
 
     x                       as in batch_norm_forward_training
     scale, bias, mean, var  [C], with per_activation x.shape[1:]; float32, float64 if x is float64
-    eps, per_activation, algo, handle  as in batch_norm_forward_training
-    out                     written instead of a new tensor; shape, dtype and device of x; may be x itself
+    eps, per_activation, activation, residual, algo, handle  as in batch_norm_forward_training
+    out                     written instead of a new tensor; shape, dtype and device of x; may be x or the residual
     returns                 y like x
 
     Computed in float32, float64 for float64, then rounded once. Deterministic. Raises as batch_norm_forward_training.
     """
-    x, scale, bias, mean, var = operands(handle, x, scale, bias, mean, var, out=out)
+    x, scale, bias, mean, var, residual = operands(handle, x, scale, bias, mean, var, residual, out=out)
     return _C.batch_norm_forward_inference(
-        x, scale, bias, mean, var, eps, per_activation, algo or "", output(out), handle
+        x, scale, bias, mean, var, eps, per_activation, activation, residual, algo or "", output(out), handle
     )
 
 
@@ -92,9 +101,12 @@ def batch_norm_backward(
     saved_inv_std: ArrayLike,
     *,
     per_activation: bool = False,
+    y: ArrayLike | None = None,
+    activation: Literal["relu"] | None = None,
+    dresidual: bool = False,
     algo: str | None = None,
     handle: Handle | None = None,
-) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+) -> tuple[DeviceTensor, ...]:
     """The gradients of batch_norm_forward_training, through its mean and variance too.
 
     dbias = sum(dy),  dscale = sum(dy x_hat),  dx = scale inv_std (dy - dbias / n - x_hat dscale / n)
@@ -102,11 +114,236 @@ def batch_norm_backward(
     dy, x           one shape [N, C, spatial...], dtype and device; any strides
     scale           [C], with per_activation x.shape[1:]; float32, float64 if x is float64
     saved_mean, saved_inv_std  what the forward call returned, like scale
+    y, activation   what the forward call returned, and its activation: dy counts where y > 0
+    dresidual       True: return the residual's gradient too, dy where y > 0
     per_activation, algo, handle  as in the forward call
-    returns         dx like x; dscale and dbias, like scale
+    returns         dx like x; dscale and dbias, like scale; with dresidual also that, like x
 
     Sums are float32, float64 for float64. NaN or Inf in a channel of x or dy makes that channel's results NaN. An empty
     batch gives zeros for dscale and dbias. Deterministic. Raises as batch_norm_forward_training.
     """
-    dy, x, scale, saved_mean, saved_inv_std = operands(handle, dy, x, scale, saved_mean, saved_inv_std)
-    return _C.batch_norm_backward(dy, x, scale, saved_mean, saved_inv_std, per_activation, algo or "", handle)
+    dy, x, scale, saved_mean, saved_inv_std, y = operands(handle, dy, x, scale, saved_mean, saved_inv_std, y)
+    dx, dscale, dbias, of_residual = _C.batch_norm_backward(
+        dy, x, scale, saved_mean, saved_inv_std, per_activation, y, activation, dresidual, algo or "", handle
+    )
+    return (dx, dscale, dbias) if of_residual is None else (dx, dscale, dbias, of_residual)
+
+
+def layer_norm_forward(
+    x: ArrayLike,
+    scale: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    *,
+    axis: int = -1,
+    eps: float = 1e-5,
+    algo: str | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    """Each row brought to mean 0 and variance 1, then scaled and shifted element by element.
+
+    y = scale x_hat + bias,  x_hat = (x - mean) inv_std,  inv_std = 1 / sqrt(var + eps)
+    mean = sum(x) / n,  var = sum((x - mean)^2) / n,  over the n elements of a row: dimensions axis and later
+
+    x            any shape and strides; float32, float64, float16 or bfloat16; NumPy, DLPack or DeviceTensor
+    scale, bias  x.shape[axis:]; float32, and float64 if x is float64; None: ones, zeros
+    axis         the first dimension of a row; negative counts from the end
+    eps          0 or more; with 0 a constant row gives NaN
+    algo         an engine by name, "cuda.norm.rows" or "rows"; None: the fastest expected
+    handle       None: the current one for x's device
+    returns      y like x; mean and inv_std, x.shape[:axis], for layer_norm_backward. On x's device and the handle's
+                 stream (does not synchronise)
+
+    Sums are float32, float64 for float64, and of deviations: a mean far from 0 costs only its own rounding. NaN or Inf
+    makes its row NaN and leaves the others alone. Deterministic.
+    Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
+    Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450.
+    """
+    x, scale, bias = operands(handle, x, scale, bias)
+    y, mean, inv_std = _C.row_norm_forward("layer_norm_forward", "layer", axis, x, scale, bias, eps, algo or "", handle)
+    assert mean is not None
+    return y, mean, inv_std
+
+
+def layer_norm_backward(
+    dy: ArrayLike,
+    x: ArrayLike,
+    scale: ArrayLike | None,
+    mean: ArrayLike,
+    inv_std: ArrayLike,
+    *,
+    axis: int = -1,
+    algo: str | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    """The gradients of layer_norm_forward, through its mean and variance too.
+
+    g = dy scale,  dx = inv_std (g - sum(g) / n - x_hat sum(g x_hat) / n)  over a row
+    dscale = sum(dy x_hat),  dbias = sum(dy)                               over all rows
+
+    dy, x          one shape, dtype and device; any strides
+    scale, axis, algo, handle  as in the forward call
+    mean, inv_std  what it returned
+    returns        dx like x; dscale and dbias, x.shape[axis:], float32 or float64 with x
+
+    Sums are float32, float64 for float64. Deterministic. Raises as layer_norm_forward.
+    """
+    dy, x, scale, mean, inv_std = operands(handle, dy, x, scale, mean, inv_std)
+    dx, dscale, dbias = _C.row_norm_backward(
+        "layer_norm_backward", "layer", axis, dy, x, scale, mean, inv_std, algo or "", handle
+    )
+    assert dbias is not None
+    return dx, dscale, dbias
+
+
+def rms_norm_forward(
+    x: ArrayLike,
+    scale: ArrayLike | None = None,
+    *,
+    axis: int = -1,
+    eps: float = 1e-5,
+    algo: str | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor]:
+    """Each row divided by its root mean square, then scaled element by element.
+
+    y = scale x inv_rms,  inv_rms = 1 / sqrt(sum(x^2) / n + eps),  over the n elements of a row: axis and later
+
+    x, scale, axis, eps, algo, handle  as in layer_norm_forward
+    returns  y like x; inv_rms, x.shape[:axis], for rms_norm_backward
+
+    Sums are float32, float64 for float64. Deterministic. Raises as layer_norm_forward.
+    Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+    """
+    x, scale = operands(handle, x, scale)
+    y, _, inv_rms = _C.row_norm_forward("rms_norm_forward", "rms", axis, x, scale, None, eps, algo or "", handle)
+    return y, inv_rms
+
+
+def rms_norm_backward(
+    dy: ArrayLike,
+    x: ArrayLike,
+    scale: ArrayLike | None,
+    inv_rms: ArrayLike,
+    *,
+    axis: int = -1,
+    algo: str | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor]:
+    """The gradients of rms_norm_forward.
+
+    g = dy scale,  dx = inv_rms (g - x_hat sum(g x_hat) / n),  x_hat = x inv_rms;  dscale = sum(dy x_hat) over all rows
+
+    dy, x, scale, axis, algo, handle  as in layer_norm_backward
+    inv_rms  what the forward call returned
+    returns  dx like x; dscale, x.shape[axis:], float32 or float64 with x
+
+    Sums are float32, float64 for float64. Deterministic. Raises as layer_norm_forward.
+    """
+    dy, x, scale, inv_rms = operands(handle, dy, x, scale, inv_rms)
+    dx, dscale, _ = _C.row_norm_backward(
+        "rms_norm_backward", "rms", axis, dy, x, scale, None, inv_rms, algo or "", handle
+    )
+    return dx, dscale
+
+
+def _groups(call: str, groups: int) -> int:
+    """0 means instance norm to _C."""
+    if groups < 1:
+        raise _C.ShapeError(f"{call}: groups must be 1 or more; got {groups}")
+    return groups
+
+
+def group_norm_forward(
+    x: ArrayLike,
+    groups: int,
+    scale: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    *,
+    eps: float = 1e-5,
+    algo: str | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    """Each sample's groups of channels brought to mean 0 and variance 1, then scaled and shifted channel by channel.
+
+    y = scale x_hat + bias,  x_hat = (x - mean) inv_std, with mean and variance over a group's channels and space
+
+    x            [N, C, spatial...], 2 to 5 dimensions, any strides; dtypes as in layer_norm_forward
+    groups       of C / groups neighbouring channels
+    scale, bias  [C]; float32, and float64 if x is float64; None: ones, zeros
+    eps, algo, handle  as in layer_norm_forward
+    returns      y like x; mean and inv_std, [N, groups], for group_norm_backward
+
+    Numerics and errors as in layer_norm_forward. Source: Wu & He 2018, arXiv:1803.08494.
+    """
+    x, scale, bias = operands(handle, x, scale, bias)
+    y, mean, inv_std = _C.row_norm_forward(
+        "group_norm_forward", "group", _groups("group_norm_forward", groups), x, scale, bias, eps, algo or "", handle
+    )
+    assert mean is not None
+    return y, mean, inv_std
+
+
+def group_norm_backward(
+    dy: ArrayLike,
+    x: ArrayLike,
+    groups: int,
+    scale: ArrayLike | None,
+    mean: ArrayLike,
+    inv_std: ArrayLike,
+    *,
+    algo: str | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    """The gradients of group_norm_forward; formulas as in layer_norm_backward, parameters summed over N and space.
+
+    dy, x          one shape [N, C, spatial...], dtype and device; any strides
+    groups, scale, algo, handle  as in the forward call
+    mean, inv_std  what it returned
+    returns        dx like x; dscale and dbias, [C], float32 or float64 with x
+    """
+    dy, x, scale, mean, inv_std = operands(handle, dy, x, scale, mean, inv_std)
+    dx, dscale, dbias = _C.row_norm_backward(
+        "group_norm_backward", "group", _groups("group_norm_backward", groups), dy, x, scale, mean, inv_std,
+        algo or "", handle,
+    )  # fmt: skip
+    assert dbias is not None
+    return dx, dscale, dbias
+
+
+def instance_norm_forward(
+    x: ArrayLike,
+    scale: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    *,
+    eps: float = 1e-5,
+    algo: str | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    """Each channel of each sample brought to mean 0 and variance 1, then scaled and shifted: a group per channel.
+
+    Arguments and results as in group_norm_forward; mean and inv_std are [N, C].
+    Source: Ulyanov, Vedaldi & Lempitsky 2016, arXiv:1607.08022.
+    """
+    x, scale, bias = operands(handle, x, scale, bias)
+    y, mean, inv_std = _C.row_norm_forward("instance_norm_forward", "group", 0, x, scale, bias, eps, algo or "", handle)
+    assert mean is not None
+    return y, mean, inv_std
+
+
+def instance_norm_backward(
+    dy: ArrayLike,
+    x: ArrayLike,
+    scale: ArrayLike | None,
+    mean: ArrayLike,
+    inv_std: ArrayLike,
+    *,
+    algo: str | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    """The gradients of instance_norm_forward; arguments and results as in group_norm_backward."""
+    dy, x, scale, mean, inv_std = operands(handle, dy, x, scale, mean, inv_std)
+    dx, dscale, dbias = _C.row_norm_backward(
+        "instance_norm_backward", "group", 0, dy, x, scale, mean, inv_std, algo or "", handle
+    )
+    assert dbias is not None
+    return dx, dscale, dbias

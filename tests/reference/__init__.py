@@ -22,7 +22,7 @@ from .conv import (
 )
 from .loss import cross_entropy_backward, cross_entropy_forward
 from .matmul import matmul
-from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
+from .norm import (batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training, row_norm_backward, row_norm_forward)
 from .pooling import (adaptive_pool_backward, adaptive_pool_forward, pool_backward, pool_forward, pool_indices, pool_output_shape)
 from .reduce import (reduce)
 from .softmax import (logits, softmax_backward, softmax_forward)
@@ -78,6 +78,8 @@ __all__ = [
     "pool_output_shape",
     "reduce",
     "rounded",
+    "row_norm_backward",
+    "row_norm_forward",
     "softmax_backward",
     "softmax_forward",
     "tolerance",

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layer, RMS, group and instance norm: the public functions and their problem. Maths: row_norm_math.h.
+#pragma once
+#include "cpp/norm/norm.h"
+#include "cpp/norm/row_norm_math.h"
+
+namespace minidnn {
+
+template <> struct Family<RowNormProblem> {
+  using Args = RowNormArgs;
+  static constexpr const char* name = "norm";
+  static std::string text(const RowNormProblem&);
+  static Args scratch(const RowNormProblem&, Scratch&);
+  static const Engines<RowNormProblem>& cpu_engines();
+  static const Engines<RowNormProblem>& cuda_engines();
+};
+
+// Which norm: its kind, and layer's and RMS's first dimension of a row, or group's number of groups (0: as many as
+// channels, which is instance norm).
+struct RowNormKind {
+  RowNorm kind;
+  int64_t axis_or_groups;
+};
+using OptionalTensor = std::optional<Tensor>;
+
+// Parameters are float32 (float64 for float64), along the row, or per channel; statistics per row.
+struct RowNormForward {
+  Tensor y;
+  OptionalTensor mean;  // not of RMS norm
+  Tensor inv_std;
+};
+RowNormForward row_norm_forward(const char* call, RowNormKind, const Tensor& x, const OptionalTensor& scale,
+                                const OptionalTensor& bias, double eps, const Call&);
+struct RowNormBackward {
+  Tensor dx, dscale;
+  OptionalTensor dbias;  // not of RMS norm
+};
+RowNormBackward row_norm_backward(const char* call, RowNormKind, const Tensor& dy, const Tensor& x,
+                                  const OptionalTensor& scale, const OptionalTensor& mean, const Tensor& inv_std,
+                                  const Call&);
+
+// For engines.
+RowNormSpaces row_norm_spaces(const RowNormProblem&);
+double row_norm_bytes(const RowNormProblem&);
+double row_norm_flop(const RowNormProblem&);
+const Engine<RowNormProblem>& row_norm_rows();  // row_norm_cpu.cpp
+
+}  // namespace minidnn

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.norm.rows: layer and RMS norm of contiguous rows, by vectors. Backward cuts rows into sections by the shape alone,
+// each with sums of its own for dscale and dbias, which join in order: results do not depend on threads.
+#include "cpp/cpu/threads.h"
+#include "cpp/norm/row_norm.h"
+#include "cpp/norm/row_norm_kernels.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 16384;                           // elements a thread is worth waking for
+constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;  // sums of all sections: 32 MB with RMS norm's empty half
+
+int64_t sections_of(const RowNormProblem& p, const RowNormSpaces& s) {
+  return p.backward ? std::clamp<int64_t>(std::min(p.x.numel() / kGrain, kMostSums / s.members.size), 1,
+                                          std::min(kMostSections, std::max<int64_t>(s.rows.size, 1)))
+                    : 0;
+}
+
+struct Rows final : Engine<RowNormProblem> {
+  std::string name() const override { return "cpu.norm.rows"; }
+  std::string why_not(const RowNormProblem& p, const Device&) const override {
+    if (p.kind == RowNorm::group) return "takes layer and RMS norm, with a parameter for each element of a row";
+    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    const RowNormSpaces s = row_norm_spaces(p);
+    const NormOffsets along = s.members.run_step(), down = s.rows.run_step();
+    auto is = [](const NormOffsets& o, int64_t step) { return o.x == step && o.dy == step && o.out == step; };
+    if (s.members.rank > 1 || s.rows.rank > 1 || (s.members.size > 1 && !is(along, 1)) ||
+        (s.rows.size > 1 && !is(down, s.members.size)))
+      return "reads rows that are contiguous and lie one behind the other, in all tensors alike";
+    return "";
+  }
+  double estimate_us(const RowNormProblem& p, const Device& d) const override {
+    return roofline_us(row_norm_flop(p) / 8, row_norm_bytes(p), d, 0.7);
+  }
+  size_t workspace_bytes(const RowNormProblem& p, const Device&, const Config&) const override {
+    const RowNormSpaces s = row_norm_spaces(p);
+    return size_t(sections_of(p, s) * s.members.size * 2) * sizeof(float);
+  }
+  std::unique_ptr<Plan<RowNormProblem>> build(const RowNormProblem& p, const Device&, const Config&) const override {
+    const RowNormSpaces s = row_norm_spaces(p);
+    const RowNormKernels& all = row_norm_kernels();
+    const RowNormKernels::Typed k = p.x.dtype == DType::float32    ? all.f32
+                                    : p.x.dtype == DType::bfloat16 ? all.bf16
+                                                                   : all.f16;
+    const int64_t rows = s.rows.size, n = s.members.size, row_bytes = n * int64_t(itemsize(p.x.dtype));
+    const int64_t sections = sections_of(p, s);
+    if (!p.backward)
+      return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream) {
+        cpu::parallel_for(rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            k.forward(static_cast<const char*>(a.x) + i * row_bytes, static_cast<const float*>(a.scale),
+                      static_cast<const float*>(a.bias), n, float(a.eps), static_cast<char*>(a.out) + i * row_bytes,
+                      a.mean ? static_cast<float*>(a.mean) + i : nullptr, static_cast<float*>(a.inv_std) + i);
+        });
+      });
+    return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream) {
+      float* const sums = static_cast<float*>(workspace);
+      cpu::parallel_for(sections, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t section = begin; section < end; ++section) {
+          float* const dscale = sums + section * 2 * n;
+          std::fill_n(dscale, 2 * n, 0.f);
+          for (int64_t i = rows * section / sections; i < rows * (section + 1) / sections; ++i)
+            k.backward(static_cast<const char*>(a.x) + i * row_bytes, static_cast<const char*>(a.dy) + i * row_bytes,
+                       static_cast<const float*>(a.scale), n, a.mean ? static_cast<const float*>(a.mean)[i] : 0.f,
+                       static_cast<const float*>(a.inv_std)[i], static_cast<char*>(a.out) + i * row_bytes, dscale,
+                       a.dbias ? dscale + n : nullptr);
+        }
+      });
+      auto join = [&](const float* from, float* to, int64_t column) {
+        double sum = 0;
+        for (int64_t section = 0; section < sections; ++section) sum += double(from[section * 2 * n + column]);
+        to[column] = float(sum);
+      };
+      cpu::parallel_for(n, kGrain / sections + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) join(sums, static_cast<float*>(a.dscale), i);
+        if (a.dbias)
+          for (int64_t i = begin; i < end; ++i) join(sums + n, static_cast<float*>(a.dbias), i);
+      });
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<RowNormProblem>& row_norm_rows() {
+  static const Rows engine;
+  return engine;
+}
+
+}  // namespace minidnn

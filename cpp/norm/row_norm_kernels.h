@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.norm.rows over one contiguous row, once per instruction set.
+#pragma once
+#include "cpp/core/hd.h"
+#include "cpp/cpu/isa.h"
+
+namespace minidnn {
+
+struct RowNormKernels {
+  struct Typed {
+    // Writes y, the row's mean, if there is a place for it (RMS norm: null), and inv_std. scale and bias may be null.
+    void (*forward)(const void* x, const float* scale, const float* bias, int64_t n, float eps, void* y, float* mean,
+                    float* inv_std);
+    // Writes dx, and adds to the columns' dscale and dbias (null with RMS norm, whose mean is 0).
+    void (*backward)(const void* x, const void* dy, const float* scale, int64_t n, float mean, float inv_std, void* dx,
+                     float* dscale, float* dbias);
+  } f32, bf16, f16;
+};
+
+MINIDNN_PER_ISA(RowNormKernels, row_norm_kernels)
+
+}  // namespace minidnn

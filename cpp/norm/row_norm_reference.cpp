@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.norm.rows_reference: the shared maths, a thread per row and, backward, per parameter.
+#include "cpp/cpu/threads.h"
+#include "cpp/norm/row_norm.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
+
+// A thread whose members lie beside each other lets compilers vectorise its sums.
+template <class Body> void each(const NormSpace& items, const NormSpace& members, Body body) {
+  cpu::parallel_for(items.size, std::max<int64_t>(kGrain / std::max<int64_t>(members.size, 1), 1),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; ++i) body(i);
+                    });
+}
+
+struct Reference final : Engine<RowNormProblem> {
+  std::string name() const override { return "cpu.norm.rows_reference"; }
+  std::string why_not(const RowNormProblem&, const Device&) const override { return ""; }
+  double estimate_us(const RowNormProblem& p, const Device& d) const override {
+    return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, 0.1);
+  }
+  std::unique_ptr<Plan<RowNormProblem>> build(const RowNormProblem& p, const Device&, const Config&) const override {
+    return make_plan<RowNormProblem>(
+        [s = row_norm_spaces(p), dtype = p.x.dtype, backward = p.backward](const RowNormArgs& a, void*, Stream) {
+          with_floating(dtype, [&](auto type) {
+            using T = typename decltype(type)::type;
+            if (!backward) return each(s.rows, s.members, [&](int64_t i) { norm_row_forward<T>(s, a, Solo{}, i); });
+            each(s.rows, s.members, [&](int64_t i) { norm_row_backward<T>(s, a, Solo{}, i); });
+            each(s.parameters, s.others, [&](int64_t i) { norm_parameter_sums<T>(s, a, Solo{}, i); });
+          });
+        });
+  }
+};
+
+}  // namespace
+
+const Engines<RowNormProblem>& Family<RowNormProblem>::cpu_engines() {
+  static const Reference reference;
+  static const Engines<RowNormProblem> all{&row_norm_rows(), &reference};
+  return all;
+}
+
+}  // namespace minidnn

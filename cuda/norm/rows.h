@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows as cuda.norm.rows cuts them, for host and kernels.
+#pragma once
+#include "cpp/core/divisor.h"
+
+namespace minidnn {
+
+struct NormRows {
+  int64_t rows = 0, columns = 0;
+  uint32_t vectors = 0;       // of a row
+  uint32_t threads = 0;       // of a block, at a row: whole warps
+  uint32_t rows_at_once = 0;  // of a block
+  uint32_t blocks = 1;        // at a row: a cluster
+  int64_t centered = 1;
+  // Group norm: row r has the channels of group r % groups, `of_group` of them, a parameter for `span` vectors each.
+  // 0: a parameter for each element of a row.
+  uint32_t groups = 0, of_group = 0;
+  Divisor span;
+};
+
+}  // namespace minidnn

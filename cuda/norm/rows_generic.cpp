@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.norm.rows_generic: layer, RMS, group and instance norm over any strides.
+#include "cuda/norm/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+KernelSpec spec(DType t, int pass) {
+  return {"cuda/norm/rows_generic.cu", cat("minidnn::norm_rows_generic<", cuda_name(t), ", ", pass, ">")};
+}
+cuda::LaunchConfig blocks_for(int64_t items) {
+  constexpr int64_t kMostBlocks = 1 << 20;  // each goes on to further items
+  cuda::LaunchConfig config;
+  config.block = {256}, config.grid = {unsigned(min_of(items, kMostBlocks))};
+  return config;
+}
+
+struct Generic final : Engine<RowNormProblem> {
+  std::string name() const override { return "cuda.norm.rows_generic"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const RowNormProblem&, const Device&) const override { return ""; }
+  double estimate_us(const RowNormProblem& p, const Device& d) const override {
+    return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, 0.05);  // 64-bit divisions; columns read by elements
+  }
+  std::unique_ptr<Plan<RowNormProblem>> build(const RowNormProblem& p, const Device& d, const Config&) const override {
+    const RowNormSpaces s = row_norm_spaces(p);
+    auto rows = cuda::load_kernel(spec(p.x.dtype, p.backward ? 1 : 0), d.place.index);
+    std::shared_ptr<const cuda::Kernel> parameters;
+    if (p.backward) parameters = cuda::load_kernel(spec(p.x.dtype, 2), d.place.index);
+    return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream stream) {
+      cuda::LaunchConfig first = blocks_for(s.rows.size), second = blocks_for(s.parameters.size);
+      first.stream = second.stream = stream;
+      if (s.rows.size) cuda::launch(*rows, first, s, a);
+      if (parameters) cuda::launch(*parameters, second, s, a);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes)
+      for (int pass : {0, 1, 2}) all.push_back(spec(t, pass));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<RowNormProblem>& norm_rows_generic() {
+  static const Generic engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// What kernels of the norm family share: vectors as one access, and moments that join (Chan, Golub & LeVeque 1979).
+#pragma once
+#include "cpp/core/half.h"
+#include "cuda/device/quad.cuh"
+
+namespace minidnn {
+
+// n neighbouring elements as they lie in memory, by one access: 16 bytes, or one element.
+template <class T, int n> struct Packed {
+  uint4 raw;
+  __device__ __forceinline__ void load(const T* from) { raw = *reinterpret_cast<const uint4*>(from); }
+  __device__ __forceinline__ float operator[](int i) const {
+    const uint32_t word = (&raw.x)[i * int(sizeof(T)) / 4];
+    if constexpr (sizeof(T) == 4) return __uint_as_float(word);
+    else {
+      T one;
+      one.bits = uint16_t(i % 2 ? word >> 16 : word);
+      return float(one);
+    }
+  }
+  // In assembly: compilers tear some of these stores into words.
+  static __device__ __forceinline__ void store(T* to, const float (&v)[n]) {
+    uint4 w;
+    if constexpr (sizeof(T) == 4) {
+      w = {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])};
+    } else {
+      w = {pack(T(), v[0], v[1]), pack(T(), v[2], v[3]), pack(T(), v[4], v[5]), pack(T(), v[6], v[7])};
+    }
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
+                 : "memory");
+  }
+};
+template <class T> struct Packed<T, 1> {
+  T raw;
+  __device__ __forceinline__ void load(const T* from) { raw = *from; }
+  __device__ __forceinline__ float operator[](int) const { return float(raw); }
+  static __device__ __forceinline__ void store(T* to, const float (&v)[1]) { *to = T(v[0]); }
+};
+
+template <class T> __device__ __forceinline__ const T* typed(const void* p) { return static_cast<const T*>(p); }
+
+// Of n values: their mean and sum((x - mean)^2). Without initializers, as shared memory wants its types.
+template <class F> struct Moments {
+  F n, mean, squares;
+  __device__ __forceinline__ void join(const Moments& o) {
+    const F all = n + o.n, apart = o.mean - mean, share = all > F(0) ? o.n / all : F(0);
+    mean += apart * share;
+    squares += o.squares + apart * apart * (n * share);
+    n = all;
+  }
+  // Of a warp, in every lane.
+  __device__ __forceinline__ void join_warp() {
+#pragma unroll
+    for (int lane = 1; lane < 32; lane *= 2) {
+      Moments o;
+      o.n = __shfl_xor_sync(0xffffffff, n, lane);
+      o.mean = __shfl_xor_sync(0xffffffff, mean, lane);
+      o.squares = __shfl_xor_sync(0xffffffff, squares, lane);
+      // The lower lane's first, in both: else their bits would differ.
+      if (threadIdx.x & lane) {
+        const Moments mine = *this;
+        *this = o;
+        join(mine);
+      } else join(o);
+    }
+  }
+};
+
+// The two sums of gradients.
+template <class F> struct Gradients {
+  F dy, product;
+  __device__ __forceinline__ void join(const Gradients& o) { dy += o.dy, product += o.product; }
+  __device__ __forceinline__ void join_warp() {
+#pragma unroll
+    for (int lane = 1; lane < 32; lane *= 2) {
+      dy += __shfl_xor_sync(0xffffffff, dy, lane);
+      product += __shfl_xor_sync(0xffffffff, product, lane);
+    }
+  }
+};
+
+}  // namespace minidnn

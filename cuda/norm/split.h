@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// A dense batch norm as cuda.norm.split cuts it, for host and kernels: planes [images][channels][plane], each channel's
+// vectors counted over all images, or columns [rows][channels]. cuda.norm.groups cuts each sample for itself: its planes
+// are channels of one image, its columns those of `samples` tensors.
+#pragma once
+#include "cpp/core/divisor.h"
+
+namespace minidnn {
+
+constexpr int kNormThreads = 256;
+
+struct NormSplit {
+  int64_t channels = 0, members = 0;  // members: elements of a statistic
+  int64_t samples = 1;
+  int64_t parameters = 0;  // channels of a sample
+  uint32_t tiles = 1;      // of columns
+  Divisor by_tiles;
+  Divisor by_group{1};             // channels, of all samples, that share a statistic
+  int64_t plane = 1;               // elements of a plane; 1: columns
+  uint32_t items = 0;              // of a channel: vectors, or rows
+  uint32_t chunk = 0, chunks = 0;  // items that a block takes; blocks of a channel, or of a tile of columns
+  Divisor by_chunks, by_plane;     // by_plane: vectors of a plane
+  // Columns: a block is `rows` by `width` threads, a vector of channels each; `width` of `vectors` in a row.
+  Divisor by_width;
+  uint32_t width = 0, rows = 0, vectors = 0;
+};
+
+// What a channel's elements have in common: y = (x - mean) factor + offset;  dx = dy factor - offset - (x - mean) slope.
+struct alignas(16) NormLine {
+  float mean, factor, offset, slope;
+};
+
+}  // namespace minidnn

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -300,6 +300,10 @@ def matmul(a: DeviceTensor, b: DeviceTensor, transpose_a: bool, transpose_b: boo
 def memory_stats(device: str) -> dict:
     ...
 def nvrtc_info() -> tuple[str, int, int]:
+    ...
+def pointwise(op: str, a: DeviceTensor, b: DeviceTensor | None, c: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def pointwise_names() -> list[str]:
     ...
 def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...

@@ -10,6 +10,7 @@ void bind_norm(py::module_&);
 void bind_matmul(py::module_&);
 void bind_conv(py::module_&);
 void bind_transform(py::module_&);
+void bind_pointwise(py::module_&);
 }  // namespace minidnn
 
 PYBIND11_MODULE(_C, m) {
@@ -25,4 +26,5 @@ PYBIND11_MODULE(_C, m) {
   bind_matmul(m);
   bind_conv(m);
   bind_transform(m);
+  bind_pointwise(m);
 }

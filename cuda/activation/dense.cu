@@ -8,9 +8,10 @@
 
 namespace minidnn {
 
-template <class T, bool backward, class Items, int vectors, int items> struct ActivateAll {
-  Items (&x)[vectors];
-  Items (&dy)[vectors];
+template <class T, bool backward, int vectors, int items> struct ActivateAll {
+  const Items<T, items> (&x)[vectors];
+  const Items<T, items> (&dy)[vectors];
+  Items<T, items> (&out)[vectors];
   Accumulator<T> alpha;
   template <class Mode> __device__ __forceinline__ void operator()(Mode) const {
     using Acc = Accumulator<T>;
@@ -19,9 +20,9 @@ template <class T, bool backward, class Items, int vectors, int items> struct Ac
     for (int v = 0; v < vectors; ++v)
 #pragma unroll
       for (int i = 0; i < items; ++i) {
-        const Acc at = Acc(x[v].item[i]);
-        if constexpr (backward) x[v].item[i] = T(Acc(dy[v].item[i]) * Maths::gradient(at, alpha));
-        else x[v].item[i] = T(Maths::value(at, alpha));
+        const Acc at = Acc(x[v].get(i));
+        if constexpr (backward) out[v].put(i, T(Acc(dy[v].get(i)) * Maths::gradient(at, alpha)));
+        else out[v].put(i, T(Maths::value(at, alpha)));
       }
   }
 };
@@ -32,14 +33,12 @@ __global__ void __launch_bounds__(kSliceThreads, sizeof(T) == 8 ? 2
                                                                 : 6)
     activation_dense(const ActivationArgs a, int64_t n, int64_t mode, int64_t aligned) {
   constexpr int kVectors = 2, kItems = 16 / int(sizeof(T));
-  using Block = Slice<kVectors, kItems>;
-  using Items = typename Block::template Items<T>;
-  const Block slice(n, aligned);
-  Items x[kVectors], dy[kVectors];
+  const Slice<kVectors, kItems> slice(n, aligned);
+  Items<T, kItems> x[kVectors], dy[kVectors], out[kVectors];
   slice.load(a.x, x);
   if constexpr (backward) slice.load(a.dy, dy);
-  with_activation(Activation(mode), ActivateAll<T, backward, Items, kVectors, kItems>{x, dy, Accumulator<T>(a.alpha)});
-  slice.store(a.out, x);
+  with_activation(Activation(mode), ActivateAll<T, backward, kVectors, kItems>{x, dy, out, Accumulator<T>(a.alpha)});
+  slice.store(a.out, out);
 }
 
 }  // namespace minidnn

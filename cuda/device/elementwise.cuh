@@ -11,7 +11,41 @@ namespace minidnn {
 
 constexpr int kSliceThreads = 256;
 
-// A thread holds `vectors` of `items` elements of each tensor. Where types differ in size, items fit the widest.
+template <int bytes> struct BitsOf;
+template <> struct BitsOf<1> {
+  using type = uint8_t;
+};
+template <> struct BitsOf<2> {
+  using type = uint16_t;
+};
+template <> struct BitsOf<4> {
+  using type = uint32_t;
+};
+template <> struct BitsOf<8> {
+  using type = uint64_t;
+};
+
+// Neighbouring elements as words: where branches meet, elements of their own would each have a register, and be taken
+// apart as soon as they are loaded.
+template <class T, int items> struct alignas(items * sizeof(T) < 16 ? items * sizeof(T) : 16) Items {
+  static constexpr int kBytes = items * int(sizeof(T)), kBits = 8 * int(sizeof(T));
+  using Bits = typename BitsOf<sizeof(T)>::type;
+  using Word = typename BitsOf<(kBytes < 4 ? kBytes : sizeof(T) == 8 ? 8 : 4)>::type;
+  static constexpr int kInWord = int(sizeof(Word) / sizeof(T));
+  Word word[kBytes / int(sizeof(Word))];
+
+  __device__ __forceinline__ T get(int i) const {
+    return __builtin_bit_cast(T, Bits(word[i / kInWord] >> (i % kInWord * kBits)));
+  }
+  // In order, from 0 on: the first of a word clears it.
+  __device__ __forceinline__ void put(int i, T v) {
+    const Word bits = Word(__builtin_bit_cast(Bits, v));
+    if (i % kInWord == 0) word[i / kInWord] = bits;
+    else word[i / kInWord] |= bits << (i % kInWord * kBits);
+  }
+};
+
+// A thread holds `vectors` of `items` elements of each tensor.
 template <int vectors, int items> struct Slice {
   static constexpr int kItems = kSliceThreads * vectors * items;
   int64_t begin, n;
@@ -27,37 +61,33 @@ template <int vectors, int items> struct Slice {
     return begin + (v * items + i) * kSliceThreads + int(threadIdx.x);
   }
 
-  template <class T> struct alignas(items * sizeof(T) < 16 ? items * sizeof(T) : 16) Items {
-    T item[items];
-  };
-
-  template <class T> __device__ __forceinline__ void load(const void* from, Items<T> (&to)[vectors]) const {
+  template <class T> __device__ __forceinline__ void load(const void* from, Items<T, items> (&to)[vectors]) const {
     const T* x = static_cast<const T*>(from);
     if (whole) {
 #pragma unroll
-      for (int v = 0; v < vectors; ++v) to[v] = *reinterpret_cast<const Items<T>*>(x + vector_at(v));
+      for (int v = 0; v < vectors; ++v) to[v] = *reinterpret_cast<const Items<T, items>*>(x + vector_at(v));
     } else {
 #pragma unroll
       for (int v = 0; v < vectors; ++v)
 #pragma unroll
         for (int i = 0; i < items; ++i) {
           const int64_t at = item_at(v, i);
-          to[v].item[i] = at < n ? x[at] : T();
+          to[v].put(i, at < n ? x[at] : T());
         }
     }
   }
-  template <class T> __device__ __forceinline__ void store(void* to, const Items<T> (&from)[vectors]) const {
+  template <class T> __device__ __forceinline__ void store(void* to, const Items<T, items> (&from)[vectors]) const {
     T* y = static_cast<T*>(to);
     if (whole) {
 #pragma unroll
-      for (int v = 0; v < vectors; ++v) *reinterpret_cast<Items<T>*>(y + vector_at(v)) = from[v];
+      for (int v = 0; v < vectors; ++v) *reinterpret_cast<Items<T, items>*>(y + vector_at(v)) = from[v];
     } else {
 #pragma unroll
       for (int v = 0; v < vectors; ++v)
 #pragma unroll
         for (int i = 0; i < items; ++i) {
           const int64_t at = item_at(v, i);
-          if (at < n) y[at] = from[v].item[i];
+          if (at < n) y[at] = from[v].get(i);
         }
     }
   }

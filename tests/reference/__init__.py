@@ -22,6 +22,7 @@ from .conv import (
 )
 from .matmul import matmul
 from .norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
+from .pointwise import POINTWISE, pointwise
 from .pooling import pool_backward, pool_forward, pool_output_shape
 from .softmax import softmax_backward, softmax_forward
 from .transform import cast, rounded, transform
@@ -52,6 +53,7 @@ __all__ = [
     "DEFAULT_ALPHA",
     "EPS",
     "MODES",
+    "POINTWISE",
     "activation_backward",
     "activation_forward",
     "batch_norm_backward",
@@ -65,6 +67,7 @@ __all__ = [
     "conv_output_shape",
     "matmul",
     "output_size",
+    "pointwise",
     "pool_backward",
     "pool_forward",
     "pool_output_shape",

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_random', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'reinterpret', 'reset_peak_memory', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -275,6 +275,8 @@ def driver_version() -> str:
     """
     The CUDA version of the driver; "0.0" without one.
     """
+def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
 def empty_cache(device: str) -> None:
     ...
 def engines(family: str, cuda: bool) -> list:
@@ -284,6 +286,8 @@ def entered_handle() -> Handle:
     The innermost handle entered on this thread, or None.
     """
 def families() -> list[str]:
+    ...
+def fill_random(kind: str, out: DeviceTensor, seed: int, offset: int, low: typing.SupportsFloat | typing.SupportsIndex, width: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> None:
     ...
 def from_cuda_array_interface(x: typing.Any, handle: Handle | None) -> DeviceTensor:
     ...
@@ -301,6 +305,10 @@ def memory_stats(device: str) -> dict:
     ...
 def nvrtc_info() -> tuple[str, int, int]:
     ...
+def philox(counter: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
+    """
+    Philox 4x32-10, for tests against published vectors.
+    """
 def pointwise(op: str, a: DeviceTensor, b: DeviceTensor | None, c: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def pointwise_names() -> list[str]:

@@ -85,6 +85,7 @@ from .ops.pointwise import (
     where,
 )
 from .ops.pooling import pool_backward, pool_forward
+from .ops.random import dropout_backward, dropout_forward, random_normal, random_uniform
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.transform import transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
@@ -120,6 +121,8 @@ __all__ = [
     "conv_forward",
     "cos",
     "div",
+    "dropout_backward",
+    "dropout_forward",
     "empty",
     "empty_cache",
     "engines",
@@ -160,6 +163,8 @@ __all__ = [
     "pool_backward",
     "pool_forward",
     "pow",
+    "random_normal",
+    "random_uniform",
     "reciprocal",
     "reset_peak_memory",
     "round",

@@ -11,6 +11,7 @@ void bind_matmul(py::module_&);
 void bind_conv(py::module_&);
 void bind_transform(py::module_&);
 void bind_pointwise(py::module_&);
+void bind_random(py::module_&);
 }  // namespace minidnn
 
 PYBIND11_MODULE(_C, m) {
@@ -27,4 +28,5 @@ PYBIND11_MODULE(_C, m) {
   bind_conv(m);
   bind_transform(m);
   bind_pointwise(m);
+  bind_random(m);
 }

@@ -11,6 +11,7 @@ every layout. Written from definitions, with none of the library's code.
 
 import numpy as np
 
+from . import random
 from .activation import DEFAULT_ALPHA, MODES, activation_backward, activation_forward
 from .conv import (
     conv_backward_bias,
@@ -71,6 +72,7 @@ __all__ = [
     "pool_backward",
     "pool_forward",
     "pool_output_shape",
+    "random",
     "rounded",
     "softmax_backward",
     "softmax_forward",

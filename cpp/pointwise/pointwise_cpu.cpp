@@ -111,8 +111,11 @@ struct Runs final : Engine<PointwiseProblem> {
                    int64_t n, void* to) {
     if (dtype == type) return kernels.of[int64_t(type)].read(from, stride, n, to);
     auto x = static_cast<const uint8_t*>(from);
-    auto fill = [&](auto* out) {
-      for (int64_t i = 0; i < n; ++i) out[i] = x[i * stride] != 0;
+    auto fill = [=](auto* out) __attribute__((optimize("O3"))) {
+      if (stride == 1)
+        for (int64_t i = 0; i < n; ++i) out[i] = x[i] != 0;
+      else
+        for (int64_t i = 0; i < n; ++i) out[i] = x[i * stride] != 0;
     };
     if (type == DType::float64) fill(static_cast<double*>(to));
     else if (is_floating(type)) fill(static_cast<float*>(to));

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from .. import _C
 from .._C import DeviceTensor, Handle
 from ..tensor import ArrayLike, full, operands, output
@@ -54,7 +56,8 @@ def _tensors(
             value = float(given[i])  # type: ignore[arg-type]
             device = next((t.device for t in tensors if t is not None), None)
             dtype = "bool" if condition else "float32" if like is None else like.dtype
-            tensors[i] = full((), value if dtype != "int64" else given[i], dtype=dtype, device=device)  # type: ignore[arg-type]
+            with handle or nullcontext():  # made on the stream that reads it
+                tensors[i] = full((), value if dtype != "int64" else given[i], dtype=dtype, device=device)  # type: ignore[arg-type]
     return tensors
 
 

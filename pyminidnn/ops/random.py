@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from .. import _C
@@ -36,7 +37,8 @@ def random_uniform(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
     """
-    y = empty(shape, dtype=dtype, layout=layout, device=device or (handle.device if handle else None))
+    with handle or nullcontext():  # allocated on the stream that writes it
+        y = empty(shape, dtype=dtype, layout=layout, device=device)
     _C.fill_random("uniform", y, seed, offset, low, high - low, algo or "", handle)
     return y
 
@@ -62,7 +64,8 @@ def random_normal(
 
     The numbers are the same everywhere but for some ulp of the logarithm. Source: Box & Muller 1958.
     """
-    y = empty(shape, dtype=dtype, layout=layout, device=device or (handle.device if handle else None))
+    with handle or nullcontext():  # allocated on the stream that writes it
+        y = empty(shape, dtype=dtype, layout=layout, device=device)
     _C.fill_random("normal", y, seed, offset, mean, std, algo or "", handle)
     return y
 

@@ -13,6 +13,14 @@ import pyminidnn as dnn
 
 MODES = {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu, "tanh": torch.tanh}
 
+aten = torch.ops.aten
+BACKWARD = {  # torch differentiates relu and tanh from y: as many bytes, and the same time whatever the values
+    "relu": lambda dy, x: aten.threshold_backward(dy, x, 0),
+    "gelu": lambda dy, x: aten.gelu_backward(dy, x),
+    "silu": lambda dy, x: aten.silu_backward(dy, x),
+    "tanh": lambda dy, x: aten.tanh_backward(dy, x),
+}
+
 
 def rows(device: str) -> Iterator[Row]:
     tiny = torch.randn(8, 8, 8, 8, device=device)
@@ -20,13 +28,19 @@ def rows(device: str) -> Iterator[Row]:
     yield Row("host: activation forward f32 relu x=8x8x8x8", lambda: dnn.activation_forward(ours, "relu"),
               lambda: torch.relu(tiny), host=True)  # fmt: skip
     shape = (64, 256, 56, 56) if device != "cpu" else (8, 64, 56, 56)
-    for dtype in ("float32", "bfloat16"):
+    for dtype in ("float32", "float16", "bfloat16"):
         for mode, peer in MODES.items():
             x = torch.randn(shape, device=device).to(getattr(torch, dtype))
             t = dnn.from_dlpack(x)
             name = f"activation forward {dtype} {mode} x={'x'.join(map(str, shape))}"
             yield Row(name, lambda t=t, mode=mode: dnn.activation_forward(t, mode), lambda x=x, peer=peer: peer(x),
                       bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+            dy = torch.randn(shape, device=device).to(x.dtype)
+            d = dnn.from_dlpack(dy)
+            yield Row(name.replace("forward", "backward"),
+                      lambda t=t, d=d, mode=mode: dnn.activation_backward(d, t, t, mode),
+                      lambda dy=dy, x=x, mode=mode: BACKWARD[mode](dy, x),
+                      bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -284,6 +284,8 @@ def driver_version() -> str:
     """
     The CUDA version of the driver; "0.0" without one.
     """
+def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
 def empty_cache(device: str) -> None:
     ...
 def engines(family: str, cuda: bool) -> list:
@@ -293,6 +295,8 @@ def entered_handle() -> Handle:
     The innermost handle entered on this thread, or None.
     """
 def families() -> list[str]:
+    ...
+def fill_random(kind: str, out: DeviceTensor, seed: int, offset: int, low: typing.SupportsFloat | typing.SupportsIndex, width: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> None:
     ...
 def from_cuda_array_interface(x: typing.Any, handle: Handle | None) -> DeviceTensor:
     ...
@@ -311,6 +315,15 @@ def memory_stats(device: str) -> dict:
 def nvrtc_info() -> tuple[str, int, int]:
     ...
 def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, indices: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def philox(counter: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
+    """
+    Philox 4x32-10, for tests against published vectors.
+    """
+def pointwise(op: str, a: DeviceTensor, b: DeviceTensor | None, c: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def pointwise_names() -> list[str]:
+    ...
+def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def pool_forward(x: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...

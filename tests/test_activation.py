@@ -77,6 +77,22 @@ def test_alpha(mode: str, alpha: float, device: str) -> None:
     assert_close(dx, Result(reference.activation_backward(x, x, None, mode, alpha=alpha), 1e-13))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("n", [5, 4096, 9001])
+def test_addresses_that_no_vector_fits(dtype: str, n: int, device: str) -> None:
+    """Slices that begin an element after a multiple of 16 bytes, each operand by itself and all together."""
+    values = np.linspace(-4, 4, n)
+    whole = tensor(np.concatenate([[0], values]), dtype, device)
+    fits, shifted = tensor(values, dtype, device), whole.as_strided((n,), (1,), 1)
+    want = values_of(dnn.activation_forward(fits, "gelu"))
+    slope = values_of(dnn.activation_backward(fits, fits, fits, "gelu"))
+    room = dnn.full((n + 1,), 7, dtype=dtype, device=device)
+    for x, out in [(shifted, None), (fits, room.as_strided((n,), (1,), 1)), (shifted, room.as_strided((n,), (1,), 1))]:
+        np.testing.assert_array_equal(values_of(dnn.activation_forward(x, "gelu", out=out)), want)
+        np.testing.assert_array_equal(values_of(dnn.activation_backward(fits, x, x, "gelu", out=out)), slope)
+        assert values_of(room)[0] == 7
+
+
 def test_empty(device: str) -> None:
     x = dnn.empty((4, 0, 3), device=device)
     assert dnn.activation_forward(x, "relu").shape == (4, 0, 3)

@@ -12,6 +12,8 @@ void bind_matmul(py::module_&);
 void bind_conv(py::module_&);
 void bind_transform(py::module_&);
 void bind_reduce(py::module_&);
+void bind_pointwise(py::module_&);
+void bind_random(py::module_&);
 }  // namespace minidnn
 
 PYBIND11_MODULE(_C, m) {
@@ -29,4 +31,6 @@ PYBIND11_MODULE(_C, m) {
   bind_conv(m);
   bind_transform(m);
   bind_reduce(m);
+  bind_pointwise(m);
+  bind_random(m);
 }

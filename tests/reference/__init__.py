@@ -11,6 +11,7 @@ every layout. Written from definitions, with none of the library's code.
 
 import numpy as np
 
+from . import random
 from .activation import DEFAULT_ALPHA, MODES, activation_backward, activation_forward
 from .conv import (
     conv_backward_bias,
@@ -26,6 +27,7 @@ from .norm import (batch_norm_backward, batch_norm_forward_inference, batch_norm
 from .pooling import (adaptive_pool_backward, adaptive_pool_forward, pool_backward, pool_forward, pool_indices, pool_output_shape)
 from .reduce import (reduce)
 from .softmax import (logits, softmax_backward, softmax_forward)
+from .pointwise import (POINTWISE, pointwise)
 from .transform import cast, rounded, transform
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
@@ -54,6 +56,7 @@ __all__ = [
     "DEFAULT_ALPHA",
     "EPS",
     "MODES",
+    "POINTWISE",
     "activation_backward",
     "activation_forward",
     "adaptive_pool_backward",
@@ -72,11 +75,13 @@ __all__ = [
     "logits",
     "matmul",
     "output_size",
+    "pointwise",
     "pool_backward",
     "pool_forward",
     "pool_indices",
     "pool_output_shape",
     "reduce",
+    "random",
     "rounded",
     "row_norm_backward",
     "row_norm_forward",

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/pointwise/pointwise.h"
+
+namespace minidnn {
+namespace {
+
+constexpr PointwiseInfo kInfos[] = {
+#define MINIDNN_INFO(name, group, operands, formula) {#name, PointwiseGroup::group, operands},
+    MINIDNN_POINTWISE(MINIDNN_INFO)
+#undef MINIDNN_INFO
+};
+
+int kind_of(DType t) { return is_floating(t) ? 1 : t == DType::boolean ? 4 : 2; }
+
+bool is_broadcast(const TensorDesc& d) {
+  for (int i = 0; i < d.rank; ++i)
+    if (d.shape[i] > 1 && d.stride[i] == 0) return true;
+  return false;
+}
+
+// The result's layout is that of the first operand that is not broadcast.
+TensorDesc result_like(std::initializer_list<const TensorDesc*> operands, std::span<const int64_t> shape, DType dtype) {
+  for (const TensorDesc* d : operands)
+    if (d->rank == int64_t(shape.size()) && !is_broadcast(*d)) return dense_like(*d, dtype, "pointwise: the result");
+  return dense(dtype, shape, Layout::channels_first, "pointwise: the result");
+}
+
+TensorDesc result_of(const PointwiseProblem& p) {
+  const int n = arity(info(p.op).group);
+  DType t = p.out.dtype;
+  if (n == 1) return result_like({&p.a}, shape_of(p.out), t);
+  if (n == 2) return result_like({&p.a, &p.b}, shape_of(p.out), t);
+  return result_like({&p.a, &p.b, &p.c}, shape_of(p.out), t);
+}
+
+Shape broadcast_shape(const char* call, std::span<const Operand> operands) {
+  Shape shape;
+  for (const Operand& o : operands) {
+    std::span<const int64_t> s = shape_of(o.tensor.desc);
+    if (s.size() > shape.size()) shape.insert(shape.begin(), s.size() - shape.size(), 1);
+    for (size_t i = 0; i < s.size(); ++i) {
+      int64_t& size = shape[shape.size() - s.size() + i];
+      if (size == 1) size = s[i];
+      else
+        MINIDNN_CHECK(ShapeError, s[i] == 1 || s[i] == size, call, ": ", o.name, " ", shape_text(o.tensor.desc),
+                      " does not broadcast with ", shape_text(operands[0].tensor.desc));
+    }
+  }
+  return shape;
+}
+
+}  // namespace
+
+const PointwiseInfo& info(Pointwise op) { return kInfos[int64_t(op)]; }
+
+int arity(PointwiseGroup g) {
+  if (g <= PointwiseGroup::test1) return 1;
+  return g <= PointwiseGroup::test2 ? 2 : 3;
+}
+bool gives_bool(PointwiseGroup g) { return g == PointwiseGroup::test1 || g == PointwiseGroup::test2; }
+
+std::vector<std::string> pointwise_names() {
+  std::vector<std::string> names;
+  for (const PointwiseInfo& i : kInfos) names.push_back(i.name);
+  return names;
+}
+
+Pointwise pointwise_from(const std::string& text, const char* call) {
+  for (const PointwiseInfo& i : kInfos)
+    if (text == i.name) return Pointwise(&i - kInfos);
+  throw ShapeError(cat(call, ": '", text, "' is not one of ", join(pointwise_names(), ", ")));
+}
+
+DType pointwise_dtype(const PointwiseProblem& p) {
+  return info(p.op).group == PointwiseGroup::select ? p.b.dtype : p.a.dtype;
+}
+
+std::string Family<PointwiseProblem>::text(const PointwiseProblem& p) {
+  std::string text = cat(head_text("pointwise", info(p.op).name, pointwise_dtype(p)), " a=", problem_text(p.a));
+  const int n = arity(info(p.op).group);
+  if (n > 1) text += " b=" + problem_text(p.b);
+  if (n > 2) text += " c=" + problem_text(p.c);
+  return text + out_text(p.out, result_of(p));
+}
+
+PointwiseArgs Family<PointwiseProblem>::scratch(const PointwiseProblem& p, Scratch& s) {
+  const int n = arity(info(p.op).group);
+  return {s.tensor(p.a), n > 1 ? s.tensor(p.b) : nullptr, n > 2 ? s.tensor(p.c) : nullptr, s.tensor(p.out)};
+}
+
+Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, const std::optional<Tensor>& c,
+                 const Call& call) {
+  const PointwiseInfo& what = info(op);
+  const char* me = what.name;
+  const int n = arity(what.group), given = 1 + b.has_value() + c.has_value();
+  MINIDNN_CHECK(ShapeError, n == given && (b || !c), me, " takes ", n, n == 1 ? " operand" : " operands", "; got ",
+                given);
+  Handle& h = handle_for(call.handle, a.place(), me, "a");
+  const Operand operands[] = {{"a", a}, {"b", b ? *b : a}, {"c", c ? *c : a}};
+  const std::span<const Operand> all(operands, size_t(n));
+
+  const bool selects = what.group == PointwiseGroup::select;
+  const DType type = selects ? b->desc.dtype : a.desc.dtype;
+  MINIDNN_CHECK(DTypeError, !selects || a.desc.dtype == DType::boolean, me, ": a is ", name(a.desc.dtype),
+                "; the condition must be bool");
+  MINIDNN_CHECK(DTypeError, what.operands & kind_of(type), me, ": ", selects ? "b" : "a", " is ", name(type),
+                "; this call takes float32, float64, float16 or bfloat16",
+                what.operands & 2 ? ", or int8, uint8, int32 or int64" : "");
+  for (const Operand& o : all) {
+    MINIDNN_CHECK(DeviceError, o.tensor.place() == h.place(), me, ": a is on ", name(h.place()), ", ", o.name,
+                  " is on ", name(o.tensor.place()), "; move one with .to(device=...)");
+    const bool condition = selects && &o == &operands[0];
+    MINIDNN_CHECK(DTypeError, condition || o.tensor.desc.dtype == type, me, ": ", selects ? "b" : "a", " is ",
+                  name(type), ", ", o.name, " is ", name(o.tensor.desc.dtype), "; cast one with .to(dtype=...)");
+  }
+
+  const Shape shape = broadcast_shape(me, all);
+  PointwiseProblem p{op};
+  p.a = *broadcast(a.desc, shape);
+  if (n > 1) p.b = *broadcast(b->desc, shape);
+  if (n > 2) p.c = *broadcast(c->desc, shape);
+  p.out = dense(gives_bool(what.group) ? DType::boolean : type, shape, Layout::channels_first, me);
+  p.out = result_of(p);
+  for (const Operand& o : all)  // an element that is broadcast would be overwritten before its last use
+    MINIDNN_CHECK(ShapeError, !call.out || same_shape(o.tensor.desc, p.out) || !share_memory(*call.out, o.tensor), me,
+                  ": out shares memory with ", o.name, ", which is broadcast; pass another tensor");
+  Tensor out = [&] {
+    if (n == 1) return output(me, "out", call.out, p.out, h, {}, {operands[0]});
+    if (n == 2) return output(me, "out", call.out, p.out, h, {}, {operands[0], operands[1]});
+    return output(me, "out", call.out, p.out, h, {}, {operands[0], operands[1], operands[2]});
+  }();
+  if (out.desc.numel() == 0) return out;
+  for (const Operand& o : all) o.tensor.storage->used_on(h.stream());
+  p.out = out.desc;
+  run(h, p, PointwiseArgs{a.data, b ? b->data : nullptr, c ? c->data : nullptr, out.data}, call.algo);
+  return out;
+}
+
+namespace {
+
+// How x follows the result's memory, whose dimensions are walk.shape.
+PointwiseAccess access_of(const PointwiseWalk& w, const int64_t* strides) {
+  PointwiseAccess x{Access::dense};
+  int64_t step = 1;
+  bool dense = true;
+  int64_t varying = 0, at = -1;
+  for (int64_t d = w.rank - 1; d >= 0; --d) {
+    x.strides[d] = strides[d];
+    dense = dense && (strides[d] == step || w.shape[d] == 1);
+    step *= w.shape[d];
+    if (strides[d] != 0 && w.shape[d] > 1) ++varying, at = d;
+  }
+  if (dense) return x;
+  if (varying > 1) {
+    x.kind = Access::strided;
+    return x;
+  }
+  x.kind = Access::periodic;
+  if (varying == 0) return x;
+  x.length = w.shape[at], x.stride = strides[at];
+  for (int64_t d = w.rank - 1; d > at; --d) x.inner *= w.shape[d];
+  return x;
+}
+
+}  // namespace
+
+PointwiseWalk walk_of(const PointwiseProblem& p) {
+  struct Dim {
+    int64_t size, stride[4];
+  };
+  const int n = arity(info(p.op).group);
+  const TensorDesc* descs[4] = {&p.out, &p.a, n > 1 ? &p.b : &p.a, n > 2 ? &p.c : &p.a};
+  std::vector<Dim> dims;
+  for (int i = 0; i < p.out.rank; ++i) {
+    if (p.out.shape[i] == 1) continue;
+    Dim d{p.out.shape[i]};
+    for (int k = 0; k < 4; ++k) d.stride[k] = descs[k]->stride[i];
+    dims.push_back(d);
+  }
+  auto size = [](int64_t stride) { return stride < 0 ? -stride : stride; };
+  std::ranges::stable_sort(dims, [&](const Dim& x, const Dim& y) { return size(x.stride[0]) > size(y.stride[0]); });
+  std::vector<Dim> joined;
+  for (const Dim& d : dims) {
+    bool joins = !joined.empty();
+    for (int k = 0; joins && k < 4; ++k) joins = joined.back().stride[k] == d.stride[k] * d.size;
+    if (!joins) {
+      joined.push_back(d);
+      continue;
+    }
+    const int64_t before = joined.back().size;
+    joined.back() = d;
+    joined.back().size *= before;
+  }
+  if (joined.empty()) joined.push_back({1, {}});
+  PointwiseWalk w;
+  w.n = p.out.numel(), w.rank = int64_t(joined.size());
+  int64_t strides[4][kMaxRank];
+  for (size_t i = 0; i < joined.size(); ++i) {
+    w.shape[i] = joined[i].size;
+    for (int k = 0; k < 4; ++k) strides[k][i] = joined[i].stride[k];
+  }
+  w.out = access_of(w, strides[0]);
+  if (w.out.kind == Access::periodic) w.out.kind = Access::strided;
+  w.a = access_of(w, strides[1]);
+  w.b = access_of(w, strides[2]);
+  w.c = access_of(w, strides[3]);
+  return w;
+}
+
+double pointwise_bytes(const PointwiseProblem& p) {
+  auto bytes = [](const TensorDesc& d) {
+    double n = double(itemsize(d.dtype));
+    for (int i = 0; i < d.rank; ++i) n *= d.stride[i] == 0 ? 1 : double(d.shape[i]);
+    return n;
+  };
+  const int n = arity(info(p.op).group);
+  return bytes(p.a) + (n > 1 ? bytes(p.b) : 0) + (n > 2 ? bytes(p.c) : 0) + bytes(p.out);
+}
+double pointwise_flop(const PointwiseProblem& p) {
+  const PointwiseGroup g = info(p.op).group;
+  return double(p.out.numel()) * (g == PointwiseGroup::maths1 || g == PointwiseGroup::maths2 ? 20 : 2);
+}
+
+}  // namespace minidnn

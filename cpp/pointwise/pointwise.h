@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of one to three tensors, element by element, with broadcasting. The functions: pointwise_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/pointwise/pointwise_math.h"
+
+namespace minidnn {
+
+template <> struct Family<PointwiseProblem> {
+  using Args = PointwiseArgs;
+  static constexpr const char* name = "pointwise";
+  static std::string text(const PointwiseProblem&);
+  static Args scratch(const PointwiseProblem&, Scratch&);
+  static const Engines<PointwiseProblem>& cpu_engines();
+  static const Engines<PointwiseProblem>& cuda_engines();
+};
+
+struct PointwiseInfo {
+  const char* name;
+  PointwiseGroup group;
+  int operands;  // kRealOperands ...
+};
+const PointwiseInfo& info(Pointwise);
+Pointwise pointwise_from(const std::string& name, const char* call);  // ShapeError lists the functions
+int arity(PointwiseGroup);
+bool gives_bool(PointwiseGroup);
+std::vector<std::string> pointwise_names();
+
+// op(a, b, c), broadcast as NumPy does; b and c as many as the function takes. The operands have one dtype, `where`'s
+// first is bool. `out` may be an operand of its shape and of its item size.
+Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, const std::optional<Tensor>& c,
+                 const Call& call);
+
+// The dtype that decides how elements are computed: that of the operands, of where's second.
+DType pointwise_dtype(const PointwiseProblem&);
+PointwiseWalk walk_of(const PointwiseProblem&);
+double pointwise_bytes(const PointwiseProblem&);
+double pointwise_flop(const PointwiseProblem&);
+const Engine<PointwiseProblem>& pointwise_runs_cpu();  // pointwise_cpu.cpp
+
+}  // namespace minidnn

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.pointwise.runs: vectorised loops (pointwise_isa.cpp) over runs of elements in the order of the result's memory.
+// What is not contiguous, broadcast or narrower than float and int32_t is first gathered into a run.
+#include "cpp/cpu/caches.h"
+#include "cpp/cpu/threads.h"
+#include "cpp/pointwise/pointwise.h"
+#include "cpp/pointwise/pointwise_kernels.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kRoomBytes = kPointwiseRun * 8;
+
+// Calls f(run offset, memory offset, count) for the pieces of [i, i + n) that are evenly spaced in x's memory.
+template <class F> void pieces(const PointwiseWalk& w, const PointwiseAccess& x, int64_t i, int64_t n, F&& f) {
+  if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));
+  const int64_t last = w.shape[w.rank - 1], stride = x.strides[w.rank - 1];
+  for (int64_t done = 0; done < n;) {
+    int64_t rest = i + done, place = rest % last, at = place * stride;
+    rest /= last;
+    for (int64_t d = w.rank - 2; d >= 0; --d) {
+      at += rest % w.shape[d] * x.strides[d];
+      rest /= w.shape[d];
+    }
+    const int64_t count = min_of(n - done, last - place);
+    f(done, at, count, stride);
+    done += count;
+  }
+}
+
+struct Source {
+  const PointwiseAccess* access;
+  const char* data;
+  DType dtype;
+};
+
+struct Runs final : Engine<PointwiseProblem> {
+  std::string name() const override { return "cpu.pointwise.runs"; }
+  std::string why_not(const PointwiseProblem&, const Device&) const override { return ""; }
+  double estimate_us(const PointwiseProblem& p, const Device& d) const override {
+    return roofline_us(pointwise_flop(p), pointwise_bytes(p), d, 1.5);
+  }
+  std::unique_ptr<Plan<PointwiseProblem>> build(const PointwiseProblem& p, const Device&,
+                                                const Config&) const override {
+    const PointwiseKernels& kernels = pointwise_kernels();
+    const PointwiseWalk w = walk_of(p);
+    const DType type = pointwise_dtype(p);
+    const PointwiseGroup group = info(p.op).group;
+    const PointwiseRuns& runs = kernels.of[int64_t(type)];
+    const PointwiseRun function = runs.function[int64_t(p.op)];
+    const int n = arity(group);
+    const bool tests = gives_bool(group), selects = group == PointwiseGroup::select;
+    const bool past_caches =
+        w.out.kind == Access::dense && !tests && cpu::past_caches(double(w.n * int64_t(itemsize(type))));
+    const int64_t grain = group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 4 : 32;
+    auto finish = kernels.finish;
+
+    return make_plan<PointwiseProblem>([=, &kernels, &runs](const PointwiseArgs& args, void*, Stream) {
+      const Source sources[3] = {{&w.a, static_cast<const char*>(args.a), selects ? DType::boolean : type},
+                                 {&w.b, static_cast<const char*>(args.b), type},
+                                 {&w.c, static_cast<const char*>(args.c), type}};
+      cpu::parallel_for(ceil_div(w.n, kPointwiseRun), grain, [&](int64_t begin, int64_t end) {
+        alignas(64) char rooms[4][kRoomBytes];
+        bool constant[3] = {};
+        for (int64_t run = begin; run < end; ++run) {
+          const int64_t i = run * kPointwiseRun, count = min_of(kPointwiseRun, w.n - i);
+          const void* operands[3] = {rooms[0], rooms[0], rooms[0]};
+          for (int k = 0; k < n; ++k) {
+            const Source& s = sources[k];
+            const int64_t bytes = int64_t(itemsize(s.dtype));
+            operands[k] = rooms[k];
+            if (constant[k]) continue;
+            if (s.access->kind == Access::dense && is_computed_in(s.dtype) && !(selects && k == 0)) {
+              operands[k] = s.data + i * bytes;
+            } else if (s.access->kind == Access::periodic && s.access->length == 1) {
+              read(kernels, s.dtype, type, s.data, 0, kPointwiseRun, rooms[k]);
+              constant[k] = true;
+            } else {
+              pieces(w, *s.access, i, count, [&](int64_t to, int64_t at, int64_t length, int64_t stride) {
+                read(kernels, s.dtype, type, s.data + at * bytes, stride, length, rooms[k] + to * compute_bytes(type));
+              });
+            }
+          }
+          const bool straight = w.out.kind == Access::dense && !tests && is_computed_in(type) && !past_caches;
+          char* const out = static_cast<char*>(args.out);
+          const int64_t out_bytes = tests ? 1 : int64_t(itemsize(type));
+          void* const result = straight ? out + i * out_bytes : rooms[3];
+          function(operands[0], operands[1], operands[2], result, count);
+          if (straight) continue;
+          pieces(w, w.out, i, count, [&](int64_t from, int64_t at, int64_t length, int64_t stride) {
+            const char* x = rooms[3] + from * compute_bytes(type);
+            char* to = out + at * out_bytes;
+            if (tests) runs.write_bool(x, length, to, stride);
+            else if (stride == 1) runs.write(x, length, to, past_caches);
+            else runs.write_strided(x, length, to, stride);
+          });
+        }
+        if (past_caches) finish();
+      });
+    });
+  }
+
+ private:
+  static bool is_computed_in(DType t) {
+    return t == DType::float32 || t == DType::float64 || t == DType::int32 || t == DType::int64;
+  }
+  static int64_t compute_bytes(DType t) { return max_of<int64_t>(int64_t(itemsize(t)), 4); }
+
+  // `from` as dtype, in the type that `type` is computed in: they differ for a condition.
+  static void read(const PointwiseKernels& kernels, DType dtype, DType type, const void* from, int64_t stride,
+                   int64_t n, void* to) {
+    if (dtype == type) return kernels.of[int64_t(type)].read(from, stride, n, to);
+    auto x = static_cast<const uint8_t*>(from);
+    auto fill = [=](auto* out) __attribute__((optimize("O3"))) {
+      if (stride == 1)
+        for (int64_t i = 0; i < n; ++i) out[i] = x[i] != 0;
+      else
+        for (int64_t i = 0; i < n; ++i) out[i] = x[i * stride] != 0;
+    };
+    if (type == DType::float64) fill(static_cast<double*>(to));
+    else if (is_floating(type)) fill(static_cast<float*>(to));
+    else if (type == DType::int64) fill(static_cast<int64_t*>(to));
+    else fill(static_cast<int32_t*>(to));
+  }
+};
+
+}  // namespace
+
+const Engine<PointwiseProblem>& pointwise_runs_cpu() {
+  static const Runs engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the CPU engines share: an element out of memory and back, and a function's loop over a run of them.
+#pragma once
+#include "cpp/pointwise/pointwise_math.h"
+
+namespace minidnn {
+
+template <class T> MINIDNN_HD PointwiseType<T> read_element(const void* from, int64_t at) {
+  return PointwiseType<T>(static_cast<const T*>(from)[at]);
+}
+// Any byte but zero is true: as bool it would be undefined.
+template <> MINIDNN_HD int32_t read_element<bool>(const void* from, int64_t at) {
+  return static_cast<const uint8_t*>(from)[at] != 0;
+}
+template <class T> MINIDNN_HD void write_element(void* to, int64_t at, PointwiseType<T> v) {
+  static_cast<T*>(to)[at] = T(v);
+}
+
+// out[i] = op(a[i], b[i], c[i]); a test gives 0 or 1. out may be what is read.
+template <class T> struct PointwiseLoop {
+  using A = PointwiseType<T>;
+  const A *a, *b, *c;
+  A* out;
+  int64_t n;
+  template <class Name> MINIDNN_HD void operator()(Name) const {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) out[i] = A(PointwiseOp<Name::op>::of(a[i], b[i], c[i]));
+  }
+};
+
+}  // namespace minidnn

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of one, two or three tensors, element by element. Each is a line of the list below, which g++ and NVRTC
+// both read; the CPU engines and the CUDA kernels are loops around it.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/divisor.h"
+#include "cpp/core/half.h"
+#include "cpp/core/maths.h"
+
+namespace minidnn {
+
+// Functions that are compiled together, for they take and give the same and cost alike.
+//   unary, binary, ternary  one to three operands; the result has their dtype
+//   maths1, maths2          the same for one and two operands, with some tens of instructions an element
+//   test1, test2            true or false
+//   select                  the first operand is bool, the result has the others' dtype
+enum class PointwiseGroup : int64_t { unary, maths1, test1, binary, maths2, test2, ternary, select };
+
+// dtypes that an operand may have
+constexpr int kRealOperands = 1, kNumberOperands = 3, kAnyOperands = 7;
+
+// name, group, operands, the result of a, b and c, which are float, double, int32_t or int64_t
+#define MINIDNN_POINTWISE(F)                                              \
+  F(neg, unary, kNumberOperands, negative(a))                             \
+  F(abs, unary, kNumberOperands, absolute(a))                             \
+  F(sign, unary, kNumberOperands, a > A(0) ? A(1) : a < A(0) ? A(-1) : a) \
+  F(square, unary, kNumberOperands, times(a, a))                          \
+  F(reciprocal, unary, kRealOperands, A(1) / a)                           \
+  F(sqrt, unary, kRealOperands, maths::sqrt(a))                           \
+  F(rsqrt, unary, kRealOperands, A(1) / maths::sqrt(a))                   \
+  F(floor, unary, kRealOperands, down(a))                                 \
+  F(ceil, unary, kRealOperands, up(a))                                    \
+  F(round, unary, kRealOperands, nearest(a))                              \
+  F(trunc, unary, kRealOperands, cut(a))                                  \
+  F(exp, maths1, kRealOperands, maths::exp(a))                            \
+  F(expm1, maths1, kRealOperands, maths::expm1(a))                        \
+  F(log, maths1, kRealOperands, maths::log(a))                            \
+  F(log1p, maths1, kRealOperands, maths::log1p(a))                        \
+  F(log2, maths1, kRealOperands, base2(a))                                \
+  F(sin, maths1, kRealOperands, sine(a))                                  \
+  F(cos, maths1, kRealOperands, cosine(a))                                \
+  F(tan, maths1, kRealOperands, tangent(a))                               \
+  F(atan, maths1, kRealOperands, arc(a))                                  \
+  F(tanh, maths1, kRealOperands, maths::tanh(a))                          \
+  F(erf, maths1, kRealOperands, error_function(a))                        \
+  F(isnan, test1, kRealOperands, a != a)                                  \
+  F(isinf, test1, kRealOperands, a == a && a - a != A(0))                 \
+  F(isfinite, test1, kRealOperands, a - a == A(0))                        \
+  F(logical_not, test1, kAnyOperands, a == A(0))                          \
+  F(add, binary, kNumberOperands, plus(a, b))                             \
+  F(sub, binary, kNumberOperands, minus(a, b))                            \
+  F(mul, binary, kNumberOperands, times(a, b))                            \
+  F(div, binary, kRealOperands, a / b)                                    \
+  F(minimum, binary, kNumberOperands, smaller(a, b))                      \
+  F(maximum, binary, kNumberOperands, larger(a, b))                       \
+  F(add_square, binary, kNumberOperands, plus(a, times(b, b)))            \
+  F(pow, maths2, kRealOperands, power(a, b))                              \
+  F(mod, maths2, kNumberOperands, remainder(a, b))                        \
+  F(atan2, maths2, kRealOperands, arc(a, b))                              \
+  F(eq, test2, kAnyOperands, a == b)                                      \
+  F(ne, test2, kAnyOperands, a != b)                                      \
+  F(lt, test2, kAnyOperands, a < b)                                       \
+  F(le, test2, kAnyOperands, a <= b)                                      \
+  F(gt, test2, kAnyOperands, a > b)                                       \
+  F(ge, test2, kAnyOperands, a >= b)                                      \
+  F(logical_and, test2, kAnyOperands, a != A(0) && b != A(0))             \
+  F(logical_or, test2, kAnyOperands, a != A(0) || b != A(0))              \
+  F(logical_xor, test2, kAnyOperands, (a != A(0)) != (b != A(0)))         \
+  F(clamp, ternary, kNumberOperands, smaller(larger(a, b), c))            \
+  F(multiply_add, ternary, kNumberOperands, plus(times(a, b), c))         \
+  F(lerp, ternary, kRealOperands, a + c * (b - a))                        \
+  F(where, select, kAnyOperands, a != A(0) ? b : c)
+
+enum class Pointwise : int64_t {
+#define MINIDNN_NAME(name, group, operands, formula) name,
+  MINIDNN_POINTWISE(MINIDNN_NAME)
+#undef MINIDNN_NAME
+};
+
+namespace elements {
+
+// Integers wrap around, and int8 and uint8 do when they are stored.
+template <class A> struct UnsignedOf {
+  using type = A;
+};
+template <> struct UnsignedOf<int32_t> {
+  using type = uint32_t;
+};
+template <> struct UnsignedOf<int64_t> {
+  using type = uint64_t;
+};
+template <class A> using Unsigned = typename UnsignedOf<A>::type;
+
+template <class A> MINIDNN_HD A plus(A a, A b) { return A(Unsigned<A>(a) + Unsigned<A>(b)); }
+template <class A> MINIDNN_HD A times(A a, A b) { return A(Unsigned<A>(a) * Unsigned<A>(b)); }
+template <class A> MINIDNN_HD A minus(A a, A b) { return A(Unsigned<A>(a) - Unsigned<A>(b)); }
+MINIDNN_HD float negative(float a) { return -a; }
+MINIDNN_HD double negative(double a) { return -a; }
+template <class A> MINIDNN_HD A negative(A a) { return minus(A(0), a); }
+MINIDNN_HD float absolute(float a) { return maths::abs(a); }
+MINIDNN_HD double absolute(double a) { return maths::abs(a); }
+template <class A> MINIDNN_HD A absolute(A a) { return a < A(0) ? negative(a) : a; }
+// NaN if either is.
+template <class A> MINIDNN_HD A larger(A a, A b) { return a < b || b != b ? b : a; }
+template <class A> MINIDNN_HD A smaller(A a, A b) { return b < a || b != b ? b : a; }
+
+MINIDNN_HD float down(float a) { return ::floorf(a); }
+MINIDNN_HD double down(double a) { return ::floor(a); }
+MINIDNN_HD float up(float a) { return ::ceilf(a); }
+MINIDNN_HD double up(double a) { return ::ceil(a); }
+MINIDNN_HD float nearest(float a) { return ::rintf(a); }
+MINIDNN_HD double nearest(double a) { return ::rint(a); }
+MINIDNN_HD float cut(float a) { return ::truncf(a); }
+MINIDNN_HD double cut(double a) { return ::trunc(a); }
+MINIDNN_HD float base2(float a) { return ::log2f(a); }
+MINIDNN_HD double base2(double a) { return ::log2(a); }
+MINIDNN_HD float sine(float a) { return ::sinf(a); }
+MINIDNN_HD double sine(double a) { return ::sin(a); }
+MINIDNN_HD float cosine(float a) { return ::cosf(a); }
+MINIDNN_HD double cosine(double a) { return ::cos(a); }
+MINIDNN_HD float tangent(float a) { return ::tanf(a); }
+MINIDNN_HD double tangent(double a) { return ::tan(a); }
+MINIDNN_HD float arc(float a) { return ::atanf(a); }
+MINIDNN_HD double arc(double a) { return ::atan(a); }
+MINIDNN_HD float arc(float a, float b) { return ::atan2f(a, b); }
+MINIDNN_HD double arc(double a, double b) { return ::atan2(a, b); }
+MINIDNN_HD float error_function(float a) { return ::erff(a); }
+MINIDNN_HD double error_function(double a) { return ::erf(a); }
+MINIDNN_HD float power(float a, float b) { return ::powf(a, b); }
+MINIDNN_HD double power(double a, double b) { return ::pow(a, b); }
+
+// a - b floor(a / b): of b's sign, as Python has it. An integer's by zero is 0.
+MINIDNN_HD float of_sign(float r, float b) { return r == 0 ? ::copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r; }
+MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b) : (r < 0) != (b < 0) ? r + b : r; }
+MINIDNN_HD float remainder(float a, float b) { return of_sign(::fmodf(a, b), b); }
+MINIDNN_HD double remainder(double a, double b) { return of_sign(::fmod(a, b), b); }
+template <class A> MINIDNN_HD A remainder(A a, A b) {
+  if (b == A(0) || b == A(-1)) return A(0);  // the least number by -1 traps
+  A r = a % b;
+  return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
+}
+
+}  // namespace elements
+
+template <Pointwise op> struct PointwiseOp;
+#define MINIDNN_DEFINE(name, which, takes, formula)                                                                  \
+  template <> struct PointwiseOp<Pointwise::name> {                                                                  \
+    static constexpr PointwiseGroup group = PointwiseGroup::which;                                                   \
+    static constexpr int operands = takes;                                                                           \
+    template <class A> MINIDNN_HD static auto of([[maybe_unused]] A a, [[maybe_unused]] A b, [[maybe_unused]] A c) { \
+      using namespace elements;                                                                                      \
+      return formula;                                                                                                \
+    }                                                                                                                \
+  };
+MINIDNN_POINTWISE(MINIDNN_DEFINE)
+#undef MINIDNN_DEFINE
+
+// What elements are computed in: float for 16 bits and 32, int32_t for integers of up to 32 bits and for bool.
+template <class T> struct PointwiseTypeOf {
+  using type = int32_t;
+  static constexpr int operand = 2;
+};
+template <> struct PointwiseTypeOf<bool> {
+  using type = int32_t;
+  static constexpr int operand = 4;
+};
+template <> struct PointwiseTypeOf<int64_t> {
+  using type = int64_t;
+  static constexpr int operand = 2;
+};
+template <> struct PointwiseTypeOf<double> {
+  using type = double;
+  static constexpr int operand = 1;
+};
+template <> struct PointwiseTypeOf<float> {
+  using type = float;
+  static constexpr int operand = 1;
+};
+template <> struct PointwiseTypeOf<float16> : PointwiseTypeOf<float> {};
+template <> struct PointwiseTypeOf<bfloat16> : PointwiseTypeOf<float> {};
+template <class T> using PointwiseType = typename PointwiseTypeOf<T>::type;
+
+template <Pointwise value> struct PointwiseName {
+  static constexpr Pointwise op = value;
+};
+
+// Calls f(PointwiseName<op>{}) if op is of the group, and takes operands such as T.
+template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise(Pointwise op, const F& f) {
+  switch (op) {
+#define MINIDNN_CASE(name, which, takes, formula)                                               \
+  case Pointwise::name:                                                                         \
+    if constexpr (group == PointwiseGroup::which && (takes & PointwiseTypeOf<T>::operand) != 0) \
+      f(PointwiseName<Pointwise::name>{});                                                      \
+    break;
+    MINIDNN_POINTWISE(MINIDNN_CASE)
+#undef MINIDNN_CASE
+  }
+}
+
+struct PointwiseProblem {
+  Pointwise op{};
+  TensorDesc a, b, c, out;  // of one shape: what is broadcast has strides of zero. b and c are empty where not taken
+};
+
+struct PointwiseArgs {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;
+  void* out = nullptr;
+};
+
+// Where an operand's element is that goes into the i-th of the result, in the order of the result's memory.
+enum class Access : int64_t {
+  dense,     // the i-th
+  periodic,  // the (i / inner % length)-th, `stride` apart: a number, a vector along any dimension
+  strided,   // by the digits of i
+};
+struct PointwiseAccess {
+  Access kind{};
+  int64_t inner = 1, length = 1, stride = 0;
+  int64_t strides[kMaxRank]{};  // of the dimensions below
+};
+// A problem with its dimensions in the order of the result's memory, neighbours joined where all operands allow.
+struct PointwiseWalk {
+  int64_t n = 0, rank = 0;
+  int64_t shape[kMaxRank]{};
+  PointwiseAccess a, b, c, out;  // out is dense or strided
+
+  MINIDNN_HD int64_t offset(const PointwiseAccess& x, int64_t i) const {
+    if (x.kind == Access::dense) return i;
+    if (x.kind == Access::periodic) return i / x.inner % x.length * x.stride;
+    int64_t at = 0;
+    for (int d = int(rank) - 1; d > 0; --d) {
+      at += i % shape[d] * x.strides[d];
+      i /= shape[d];
+    }
+    return at + i * x.strides[0];
+  }
+};
+
+}  // namespace minidnn

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random tensors and dropout. The numbers: random_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/random/random_math.h"
+
+namespace minidnn {
+
+template <> struct Family<RandomProblem> {
+  using Args = RandomArgs;
+  static constexpr const char* name = "random";
+  static std::string text(const RandomProblem&);
+  static Args scratch(const RandomProblem&, Scratch&);
+  static const Engines<RandomProblem>& cpu_engines();
+  static const Engines<RandomProblem>& cuda_engines();
+};
+
+// Uniform: low + width u for u in [0, 1). Normal: of mean `low` and deviation `width`. Written to `out`.
+void fill_random(const char* call, Random kind, const Tensor& out, int64_t seed, int64_t offset, double low,
+                 double width, const Call& options);
+// x / (1 - p), and 0 where the element's word is below p. Its own gradient; `out` may be x.
+Tensor dropout(const char* call, const char* name, const Tensor& x, double p, int64_t seed, int64_t offset,
+               const Call& options);
+
+double random_bytes(const RandomProblem&);
+double random_flop(const RandomProblem&);
+
+}  // namespace minidnn

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random numbers by counter: Philox 4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), and what
+// is made of its words. An element's number depends on seed, offset and the element's place in row-major order of the
+// shape alone: on no layout, device or number of threads.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/half.h"
+#include "cpp/core/maths.h"
+
+namespace minidnn {
+
+struct Four {
+  uint32_t word[4];
+};
+
+MINIDNN_HD Four philox(Four counter, uint32_t key0, uint32_t key1) {
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t a = uint64_t(0xD2511F53u) * counter.word[0], b = uint64_t(0xCD9E8D57u) * counter.word[2];
+    counter = {{uint32_t(b >> 32) ^ counter.word[1] ^ key0, uint32_t(b), uint32_t(a >> 32) ^ counter.word[3] ^ key1,
+                uint32_t(a)}};
+    key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+enum class Random : int64_t { uniform, normal, dropout };
+
+struct RandomProblem {
+  Random kind{};
+  TensorDesc x, out;  // x only for dropout; of one shape and dtype, any strides
+};
+
+struct RandomArgs {
+  const void* x = nullptr;
+  void* out = nullptr;
+  uint64_t seed = 0, offset = 0;
+  double low = 0, width = 1;  // uniform: low + width u; normal: mean and deviation; dropout: width scales what stays
+  uint64_t threshold = 0;     // dropout: words below it drop
+};
+
+namespace detail {
+
+// u in [0, 1), of as many bits as fit, and in (0, 1].
+MINIDNN_HD float fraction(uint32_t w, float) { return float(w >> 8) * 0x1p-24f; }
+MINIDNN_HD float above_zero(uint32_t w, float) { return float(w) * 0x1p-32f + 0x1p-33f; }
+MINIDNN_HD double fraction(uint32_t high, uint32_t low) { return double((uint64_t(high) << 32 | low) >> 11) * 0x1p-53; }
+
+// The sine and the cosine of w / 2^32 turns.
+struct SineCosine {
+  float sine, cosine;
+};
+MINIDNN_HD SineCosine of_turns(uint32_t w) {
+  const uint32_t quarter = (w + (1u << 29)) >> 30;
+  const float x = float(int32_t(w - (quarter << 30))) * 1.46291807927e-9f, s = x * x;  // 2 pi / 2^32; |x| <= pi / 4
+  const float sine = x * (1 + s * (-1.0f / 6 + s * (1.0f / 120 + s * (-1.0f / 5040 + s * (1.0f / 362880)))));
+  const float cosine = 1 + s * (-0.5f + s * (1.0f / 24 + s * (-1.0f / 720 + s * (1.0f / 40320))));
+  const float a = quarter & 1 ? cosine : sine, b = quarter & 1 ? -sine : cosine;
+  return {quarter & 2 ? -a : a, quarter & 2 ? -b : b};
+}
+
+}  // namespace detail
+
+// Elements 4 group to 4 group + 3 of the result; x as many of dropout's input.
+template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a, uint64_t group, const A* x, A* y) {
+  auto words = [&](uint64_t at) {
+    return philox({{uint32_t(at), uint32_t(at >> 32), uint32_t(a.offset), uint32_t(a.offset >> 32)}}, uint32_t(a.seed),
+                  uint32_t(a.seed >> 32));
+  };
+  if constexpr (kind == Random::dropout) {
+    const Four w = words(group);
+    for (int i = 0; i < 4; ++i) y[i] = uint64_t(w.word[i]) < a.threshold ? A(0) : x[i] * A(a.width);
+  } else if constexpr (sizeof(A) == 8) {  // two words an element
+    for (int i = 0; i < 4; i += 2) {
+      const Four w = words(2 * group + uint64_t(i / 2));
+      const double u = detail::fraction(w.word[0], w.word[1]), v = detail::fraction(w.word[2], w.word[3]);
+      if constexpr (kind == Random::uniform) {
+        y[i] = a.low + a.width * u, y[i + 1] = a.low + a.width * v;
+      } else {
+        const double radius = a.width * maths::sqrt(-2 * maths::log(1 - u)), angle = 6.28318530717958647693 * v;
+        y[i] = a.low + radius * ::cos(angle), y[i + 1] = a.low + radius * ::sin(angle);
+      }
+    }
+  } else {
+    const Four w = words(group);
+    if constexpr (kind == Random::uniform) {
+      for (int i = 0; i < 4; ++i) y[i] = A(a.low) + A(a.width) * detail::fraction(w.word[i], 0.0f);
+    } else {  // Box and Muller (1958)
+      for (int i = 0; i < 4; i += 2) {
+        const float radius = maths::sqrt(-2 * maths::log(detail::above_zero(w.word[i], 0.0f)));
+        const detail::SineCosine turn = detail::of_turns(w.word[i + 1]);
+        y[i] = A(a.low) + A(a.width) * (radius * turn.cosine), y[i + 1] = A(a.low) + A(a.width) * (radius * turn.sine);
+      }
+    }
+  }
+}
+
+// The same for elements in memory; the last four may be fewer. `dense`: both tensors are row-major.
+template <Random kind, class T>
+MINIDNN_HD void random_elements(const RandomProblem& p, const RandomArgs& a, int64_t group, int64_t n, bool dense) {
+  using A = Accumulator<T>;
+  A x[4] = {}, y[4];
+  const int count = int(min_of<int64_t>(4, n - 4 * group));
+  if constexpr (kind == Random::dropout)
+    for (int i = 0; i < 4; ++i)
+      if (i < count) x[i] = A(static_cast<const T*>(a.x)[dense ? 4 * group + i : p.x.offset_of(4 * group + i)]);
+  random_four<kind>(a, uint64_t(group), x, y);
+  for (int i = 0; i < 4; ++i)
+    if (i < count) static_cast<T*>(a.out)[dense ? 4 * group + i : p.out.offset_of(4 * group + i)] = T(y[i]);
+}
+
+}  // namespace minidnn

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+
+#include "cpp/bindings/casters.h"
+#include "cpp/engine/registry.h"
+#include "cpp/random/random.h"
+
+namespace minidnn {
+
+void bind_random(py::module_& m) {
+  register_family<RandomProblem>();
+  m.def(
+      "fill_random",
+      [](const std::string& kind, const Tensor& out, int64_t seed, int64_t offset, double low, double width,
+         std::string algo, HandlePtr handle) {
+        ReleaseGil release;
+        const bool normal = kind == "normal";
+        fill_random(normal ? "random_normal" : "random_uniform", normal ? Random::normal : Random::uniform, out, seed,
+                    offset, low, width, {std::move(algo), {}, std::move(handle)});
+      },
+      py::arg("kind"), py::arg("out"), py::arg("seed"), py::arg("offset"), py::arg("low"), py::arg("width"),
+      py::arg("algo"), py::arg("handle"));
+  m.def(
+      "dropout",
+      [](const Tensor& x, double p, int64_t seed, int64_t offset, bool backward, std::string algo,
+         std::optional<Tensor> out, HandlePtr handle) {
+        ReleaseGil release;
+        return dropout(backward ? "dropout_backward" : "dropout_forward", backward ? "dy" : "x", x, p, seed, offset,
+                       {std::move(algo), std::move(out), std::move(handle)});
+      },
+      py::arg("x"), py::arg("p"), py::arg("seed"), py::arg("offset"), py::arg("backward"), py::arg("algo"),
+      py::arg("out"), py::arg("handle"));
+  m.def(
+      "philox",
+      [](std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
+        const Four w = philox({{c[0], c[1], c[2], c[3]}}, key[0], key[1]);
+        return std::array<uint32_t, 4>{w.word[0], w.word[1], w.word[2], w.word[3]};
+      },
+      py::arg("counter"), py::arg("key"), "Philox 4x32-10, for tests against published vectors.");
+}
+
+}  // namespace minidnn

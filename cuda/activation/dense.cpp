@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.activation.dense: vectors of 16 bytes over memory in its own order.
+#include "cuda/activation/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kThreads = 256, kVectors = 2;  // of dense.cu
+
+KernelSpec spec(DType dtype, bool backward) {
+  KernelSpec s{"cuda/activation/dense.cu", cat("minidnn::activation_dense<", cuda_name(dtype), ", ", backward, ">")};
+  // Two ulp of a float are nothing in 16 bits, and a division that is exact to the last takes twice as long.
+  if (itemsize(dtype) == 2) s.options = {"--prec-div=false"};
+  return s;
+}
+
+struct Dense final : Engine<ActivationProblem> {
+  std::string name() const override { return "cuda.activation.dense"; }
+  int revision() const override { return 2; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const ActivationProblem& p, const Device&) const override {
+    bool backward = p.direction == ActivationDirection::backward;
+    bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
+    return dense ? "" : "needs tensors without gaps and with equal strides";
+  }
+  double estimate_us(const ActivationProblem& p, const Device& d) const override {
+    return roofline_us(activation_flop(p), activation_bytes(p), d, 0.9);
+  }
+  std::unique_ptr<Plan<ActivationProblem>> build(const ActivationProblem& p, const Device& d,
+                                                 const Config&) const override {
+    auto kernel = cuda::load_kernel(spec(p.x.dtype, p.direction == ActivationDirection::backward), d.place.index);
+    const int64_t n = p.x.numel(), mode = int64_t(p.mode);
+    cuda::LaunchConfig config;
+    config.block = {unsigned(kThreads)};
+    config.grid = {unsigned(ceil_div(n, kThreads * kVectors * 16 / int64_t(itemsize(p.x.dtype))))};
+    return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream stream) {
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
+      const uintptr_t bits = uintptr_t(a.x) | uintptr_t(a.dy) | uintptr_t(a.out);
+      cuda::launch(*kernel, now, a, n, mode, int64_t(bits % 16 == 0));
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes)
+      for (bool backward : {false, true}) all.push_back(spec(t, backward));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<ActivationProblem>& activation_dense() {
+  static const Dense engine;
+  return engine;
+}
+
+}  // namespace minidnn

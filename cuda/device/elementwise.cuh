@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// A slice of a dense tensor in a block's registers: what kernels do that read and write every element once.
+// A block has one slice, vectors of 16 bytes that all its threads load before any is used; a grid has as many blocks as
+// there are slices, for a grid that strides would wait for its loads at each turn. Where an address is not a multiple
+// of 16, and in the last slice, elements are loaded one by one, neighbouring ones by neighbouring threads: as many
+// bytes are in flight, in more instructions. 64-bit offsets.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn {
+
+constexpr int kSliceThreads = 256;
+
+template <int bytes> struct BitsOf;
+template <> struct BitsOf<1> {
+  using type = uint8_t;
+};
+template <> struct BitsOf<2> {
+  using type = uint16_t;
+};
+template <> struct BitsOf<4> {
+  using type = uint32_t;
+};
+template <> struct BitsOf<8> {
+  using type = uint64_t;
+};
+
+// Neighbouring elements as words: where branches meet, elements of their own would each have a register, and be taken
+// apart as soon as they are loaded.
+template <class T, int items> struct alignas(items * sizeof(T) < 16 ? items * sizeof(T) : 16) Items {
+  static constexpr int kBytes = items * int(sizeof(T)), kBits = 8 * int(sizeof(T));
+  using Bits = typename BitsOf<sizeof(T)>::type;
+  using Word = typename BitsOf<(kBytes < 4 ? kBytes : sizeof(T) == 8 ? 8 : 4)>::type;
+  static constexpr int kInWord = int(sizeof(Word) / sizeof(T));
+  Word word[kBytes / int(sizeof(Word))];
+
+  __device__ __forceinline__ T get(int i) const {
+    return __builtin_bit_cast(T, Bits(word[i / kInWord] >> (i % kInWord * kBits)));
+  }
+  // In order, from 0 on: the first of a word clears it.
+  __device__ __forceinline__ void put(int i, T v) {
+    const Word bits = Word(__builtin_bit_cast(Bits, v));
+    if (i % kInWord == 0) word[i / kInWord] = bits;
+    else word[i / kInWord] |= bits << (i % kInWord * kBits);
+  }
+};
+
+// A thread holds `vectors` of `items` elements of each tensor.
+template <int vectors, int items> struct Slice {
+  static constexpr int kItems = kSliceThreads * vectors * items;
+  int64_t begin, n;
+  bool whole;  // vectors may be loaded
+
+  __device__ __forceinline__ Slice(int64_t n, bool aligned)
+      : begin(int64_t(blockIdx.x) * kItems), n(n), whole(aligned && begin + kItems <= n) {}
+
+  __device__ __forceinline__ int64_t vector_at(int v) const {
+    return begin + (v * kSliceThreads + int(threadIdx.x)) * items;
+  }
+  __device__ __forceinline__ int64_t item_at(int v, int i) const {
+    return begin + (v * items + i) * kSliceThreads + int(threadIdx.x);
+  }
+
+  template <class T> __device__ __forceinline__ void load(const void* from, Items<T, items> (&to)[vectors]) const {
+    const T* x = static_cast<const T*>(from);
+    if (whole) {
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) to[v] = *reinterpret_cast<const Items<T, items>*>(x + vector_at(v));
+    } else {
+#pragma unroll
+      for (int v = 0; v < vectors; ++v)
+#pragma unroll
+        for (int i = 0; i < items; ++i) {
+          const int64_t at = item_at(v, i);
+          to[v].put(i, at < n ? x[at] : T());
+        }
+    }
+  }
+  template <class T> __device__ __forceinline__ void store(void* to, const Items<T, items> (&from)[vectors]) const {
+    T* y = static_cast<T*>(to);
+    if (whole) {
+#pragma unroll
+      for (int v = 0; v < vectors; ++v) *reinterpret_cast<Items<T, items>*>(y + vector_at(v)) = from[v];
+    } else {
+#pragma unroll
+      for (int v = 0; v < vectors; ++v)
+#pragma unroll
+        for (int i = 0; i < items; ++i) {
+          const int64_t at = item_at(v, i);
+          if (at < n) y[at] = from[v].get(i);
+        }
+    }
+  }
+};
+
+}  // namespace minidnn

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of pointwise_math.h. A kernel serves a group of functions: which one is a switch between the loads and
+// the stores. A block has a slice (cuda/device/elementwise.cuh) of vectors where operands are dense, one number, a value
+// for each vector (a channel's in NCHW) or a vector along the last dimension whose length is one of whole vectors. What
+// does not fit, and the last slice, goes by fours of elements with an offset for each.
+#include "cuda/device/elementwise.cuh"
+#include "cuda/pointwise/vectors.h"
+
+namespace minidnn {
+
+template <class T> struct StoredAs {
+  using type = T;
+};
+template <> struct StoredAs<bool> {
+  using type = uint8_t;
+};
+template <class T> using Stored = typename StoredAs<T>::type;
+
+template <class T> __device__ __forceinline__ PointwiseType<T> value_of(Stored<T> v) { return PointwiseType<T>(v); }
+
+template <> __device__ __forceinline__ int32_t value_of<bool>(uint8_t v) { return v != 0; }  // any byte may be in it
+
+// Beyond 2^31 elements: divisions in 64 bits take a hundred instructions, so they are called.
+__device__ __noinline__ int64_t far_offset(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
+  return g.walk.offset(x, i);
+}
+// Of an operand that repeats; of fewer than 2^31 elements.
+__device__ __forceinline__ int64_t offset_in_period(const PointwiseAccess& x, const PointwisePeriod& period,
+                                                    int64_t i) {
+  uint32_t n = period.inner.quotient(uint32_t(i));
+  return int64_t(period.length.digit(n)) * x.stride;
+}
+__device__ __forceinline__ int64_t offset_of(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
+  if (x.kind == Access::dense) return i;
+  if (!g.by_divisors) return far_offset(g, x, i);
+  uint32_t n = uint32_t(i);
+  int64_t at = 0;
+#pragma unroll 1
+  for (int d = int(g.walk.rank) - 1; d >= 0; --d) at += int64_t(g.shape[d].digit(n)) * x.strides[d];
+  return at;
+}
+
+template <class T, int vectors, int items>
+__device__ __forceinline__ void load_vectors(const PointwiseAccess& x, const PointwisePeriod& period, const void* from,
+                                             int64_t at, Items<T, items> (&to)[vectors]) {
+  constexpr int kStep = kSliceThreads * items;
+  const T* source = static_cast<const T*>(from);
+  if (x.kind == Access::dense) {
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) to[v] = *reinterpret_cast<const Items<T, items>*>(source + at + v * kStep);
+  } else if (x.inner == 1 && x.length > 1) {
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+      to[v] = *reinterpret_cast<const Items<T, items>*>(source + offset_in_period(x, period, at + v * kStep));
+  } else {
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+      const T value = source[x.length == 1 ? 0 : offset_in_period(x, period, at + v * kStep)];
+#pragma unroll
+      for (int i = 0; i < items; ++i) to[v].put(i, value);
+    }
+  }
+}
+
+template <class T, int items>
+__device__ __forceinline__ void load_elements(const PointwiseGrid& g, const PointwiseAccess& x, const void* from,
+                                              int64_t at, Items<T, items> (&to)[1]) {
+#pragma unroll
+  for (int i = 0; i < items; ++i) {
+    const int64_t element = at + i * kSliceThreads;
+    to[0].put(i, element < g.walk.n ? static_cast<const T*>(from)[offset_of(g, x, element)] : T());
+  }
+}
+
+template <class T, class First, class Result, int vectors, int items> struct ApplyToAll {
+  Items<Stored<First>, items> (&a)[vectors];
+  Items<Stored<T>, items> (&b)[vectors];
+  Items<Stored<T>, items> (&c)[vectors];
+  Items<Result, items> (&out)[vectors];
+  template <class Name> __device__ __forceinline__ void operator()(Name) const {
+    using A = PointwiseType<T>;
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+#pragma unroll
+      for (int i = 0; i < items; ++i)
+        out[v].put(i, Result(PointwiseOp<Name::op>::of(A(value_of<First>(a[v].get(i))), value_of<T>(b[v].get(i)),
+                                                       value_of<T>(c[v].get(i)))));
+  }
+};
+
+template <bool first, class A, class B> struct Choose {
+  using type = A;
+};
+template <class A, class B> struct Choose<false, A, B> {
+  using type = B;
+};
+
+template <class T, PointwiseGroup group> struct PointwiseBlock {
+  static constexpr bool kTests = group == PointwiseGroup::test1 || group == PointwiseGroup::test2;
+  static constexpr int kOperands = group <= PointwiseGroup::test1 ? 1 : group <= PointwiseGroup::test2 ? 2 : 3;
+  using First = typename Choose<group == PointwiseGroup::select, bool, T>::type;
+  using Result = typename Choose<kTests, uint8_t, Stored<T>>::type;
+
+  const PointwiseGrid& g;
+  const PointwiseArgs& args;
+  Pointwise op;
+
+  template <int vectors, int items> __device__ __forceinline__ void by_vectors(int64_t at) const {
+    Items<Stored<First>, items> a[vectors];
+    Items<Stored<T>, items> b[vectors] = {}, c[vectors] = {};
+    Items<Result, items> out[vectors];
+    load_vectors(g.walk.a, g.a, args.a, at, a);
+    if constexpr (kOperands > 1) load_vectors(g.walk.b, g.b, args.b, at, b);
+    if constexpr (kOperands > 2) load_vectors(g.walk.c, g.c, args.c, at, c);
+    with_pointwise<group, T>(op, ApplyToAll<T, First, Result, vectors, items>{a, b, c, out});
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+      *reinterpret_cast<Items<Result, items>*>(static_cast<Result*>(args.out) + at + v * kSliceThreads * items) =
+          out[v];
+  }
+
+  template <int items> __device__ __forceinline__ void by_elements(int64_t at) const {
+    Items<Stored<First>, items> a[1];
+    Items<Stored<T>, items> b[1] = {}, c[1] = {};
+    Items<Result, items> out[1];
+    load_elements(g, g.walk.a, args.a, at, a);
+    if constexpr (kOperands > 1) load_elements(g, g.walk.b, args.b, at, b);
+    if constexpr (kOperands > 2) load_elements(g, g.walk.c, args.c, at, c);
+    with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, items>{a, b, c, out});
+#pragma unroll
+    for (int i = 0; i < items; ++i) {
+      const int64_t element = at + i * kSliceThreads;
+      if (element < g.walk.n) static_cast<Result*>(args.out)[offset_of(g, g.walk.out, element)] = out[0].get(i);
+    }
+  }
+};
+
+// `by_vectors`: what the host found of operands and addresses.
+template <class T, PointwiseGroup group>
+__global__ void __launch_bounds__(kSliceThreads, group <= PointwiseGroup::test1 ? 5 : 4)
+    pointwise_vectors(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args, int64_t op,
+                      int64_t by_vectors) {
+  constexpr int kVectors = pointwise_vectors_of(group, sizeof(T)), kItems = 16 / int(sizeof(T)), kFew = 4;
+  constexpr int kSlice = kSliceThreads * kVectors * kItems;
+  const PointwiseBlock<T, group> block{g, args, Pointwise(op)};
+  const int64_t begin = int64_t(blockIdx.x) * kSlice;
+  if (by_vectors && begin + kSlice <= g.walk.n) {
+    block.template by_vectors<kVectors, kItems>(begin + int(threadIdx.x) * kItems);
+    return;
+  }
+#pragma unroll 1
+  for (int i = int(threadIdx.x); i < kSlice; i += kSliceThreads * kFew) block.template by_elements<kFew>(begin + i);
+}
+
+}  // namespace minidnn

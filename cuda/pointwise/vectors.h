@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cuda.pointwise.vectors tells its kernel: the walk, and its sizes as divisors.
+#pragma once
+#include "cpp/pointwise/pointwise_math.h"
+
+namespace minidnn {
+
+struct PointwisePeriod {
+  Divisor inner, length;
+};
+struct PointwiseGrid {
+  PointwiseWalk walk;
+  PointwisePeriod a, b, c;
+  Divisor shape[kMaxRank];
+  int64_t by_divisors = 0;  // fewer than 2^31 elements
+};
+
+// Vectors of 16 bytes a thread. A function of many instructions is unrolled less, and has more threads instead.
+MINIDNN_HD constexpr int pointwise_vectors_of(PointwiseGroup group, int item_bytes) {
+  return item_bytes == 1 || group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 1 : 2;
+}
+
+}  // namespace minidnn

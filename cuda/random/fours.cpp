@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.random.fours: any strides; row-major tensors by vectors.
+#include "cuda/random/engines.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kThreads = 256, kVectors = 2;  // of fours.cu
+
+KernelSpec spec(DType t, Random kind) {
+  return {"cuda/random/fours.cu",
+          cat("minidnn::random_fours<", cuda_name(t), ", (minidnn::Random)", int64_t(kind), ">")};
+}
+
+struct Fours final : Engine<RandomProblem> {
+  std::string name() const override { return "cuda.random.fours"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const RandomProblem&, const Device&) const override { return ""; }
+  double estimate_us(const RandomProblem& p, const Device& d) const override {
+    return roofline_us(random_flop(p), random_bytes(p), d, 0.8);
+  }
+  std::unique_ptr<Plan<RandomProblem>> build(const RandomProblem& p, const Device& d, const Config&) const override {
+    auto kernel = cuda::load_kernel(spec(p.out.dtype, p.kind), d.place.index);
+    const int64_t n = p.out.numel(), bytes = int64_t(itemsize(p.out.dtype)), items = bytes == 8 ? 4 : 16 / bytes;
+    const int64_t dense = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
+    cuda::LaunchConfig config;
+    config.block = {unsigned(kThreads)};
+    config.grid = {unsigned(ceil_div(n, kThreads * kVectors * items))};
+    return make_plan<RandomProblem>([=](const RandomArgs& a, void*, Stream stream) {
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
+      const uintptr_t bits = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
+      cuda::launch(*kernel, now, p, a, n, dense, int64_t(dense && bits % 16 == 0));
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : kFloatingDTypes)
+      for (Random kind : {Random::uniform, Random::normal, Random::dropout}) all.push_back(spec(t, kind));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<RandomProblem>& random_fours() {
+  static const Fours engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random numbers and dropout. Philox makes four words at a time, for four elements that follow each other; a thread has
+// two fours of 32 or 64 bits or four of 16, two vectors of 16 bytes or more, all loaded before the first use.
+#include "cpp/random/random_math.h"
+#include "cuda/device/elementwise.cuh"
+
+namespace minidnn {
+
+template <class T, Random kind>
+__global__ void __launch_bounds__(kSliceThreads, 4)
+    random_fours(const __grid_constant__ RandomProblem p, const __grid_constant__ RandomArgs a, int64_t n,
+                 int64_t dense, int64_t aligned) {
+  using A = Accumulator<T>;
+  constexpr int kItems = sizeof(T) == 8 ? 4 : 16 / int(sizeof(T)), kVectors = 2, kFours = kItems / 4;
+  constexpr int kSlice = kSliceThreads * kVectors * kItems;
+  const int64_t begin = int64_t(blockIdx.x) * kSlice;
+  if (aligned && begin + kSlice <= n) {
+    Items<T, kItems> x[kVectors], y[kVectors];
+    const int64_t at = begin + int(threadIdx.x) * kItems;
+    if constexpr (kind == Random::dropout) {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        x[v] = *reinterpret_cast<const Items<T, kItems>*>(static_cast<const T*>(a.x) + at + v * kSliceThreads * kItems);
+    }
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+      for (int f = 0; f < kFours; ++f) {
+        A from[4] = {}, to[4];
+        if constexpr (kind == Random::dropout) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) from[i] = A(x[v].get(4 * f + i));
+        }
+        random_four<kind>(a, uint64_t(at + v * kSliceThreads * kItems) / 4 + f, from, to);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) y[v].put(4 * f + i, T(to[i]));
+      }
+      *reinterpret_cast<Items<T, kItems>*>(static_cast<T*>(a.out) + at + v * kSliceThreads * kItems) = y[v];
+    }
+    return;
+  }
+#pragma unroll 1
+  for (int i = int(threadIdx.x); i < kSlice / 4; i += kSliceThreads) {
+    const int64_t group = begin / 4 + i;
+    if (4 * group < n) random_elements<kind, T>(p, a, group, n, dense);
+  }
+}
+
+}  // namespace minidnn

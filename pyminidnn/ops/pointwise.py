@@ -1,0 +1,428 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of one, two or three tensors, element by element, with broadcasting."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from .. import _C
+from .._C import DeviceTensor, Handle
+from ..tensor import ArrayLike, full, operands, output
+
+_Number = (bool, int, float)
+
+
+def pointwise(
+    op: str,
+    a: ArrayLike,
+    b: ArrayLike | None = None,
+    c: ArrayLike | None = None,
+    *,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """The function `op` of each element of one to three tensors; add(a, b) is pointwise("add", a, b).
+
+    op       a name: the functions of this module, listed with formulas in docs/ops/pointwise.md
+    a, b, c  as many as the function takes, of one dtype, any strides, broadcast as NumPy does; a number takes the dtype
+             of the tensor beside it. where() takes bool and two of any one dtype
+    algo     an engine by name; None: the fastest expected
+    out      written instead of a new tensor; may be an operand that is not broadcast
+    handle   None: the current one for a's device
+    returns  the operands' dtype, bool for tests, in the layout of the first operand that is not broadcast
+
+    Functions of reals take float32, float64, float16 and bfloat16; those of numbers integers too; tests, and where(),
+    bool as well. Computed in float32 (float64 for float64), rounded once; integers wrap around. NaN gives NaN but in
+    tests. Deterministic. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
+    """
+    a, b, c = _tensors(op, handle, out, a, b, c)
+    return _C.pointwise(op, a, b, c, algo or "", output(out, handle), handle)
+
+
+def _tensors(
+    op: str, handle: Handle | None, out: ArrayLike | None, *given: ArrayLike | None
+) -> list[DeviceTensor | None]:
+    """The operands as tensors. A number becomes one without dimensions, of the others' dtype, on their device."""
+    numbers = [type(x) in _Number for x in given]
+    if not any(numbers):
+        return list(operands(handle, *given, out=out))
+    tensors = list(operands(handle, *(None if n else x for x, n in zip(given, numbers, strict=True)), out=out))
+    # where()'s condition says nothing of the others' dtype.
+    like = next((t for t in (tensors[1:] if op == "where" else tensors) if t is not None), None)
+    for i, number in enumerate(numbers):
+        if number:
+            condition = op == "where" and i == 0
+            value = float(given[i])  # type: ignore[arg-type]
+            device = next((t.device for t in tensors if t is not None), None)
+            dtype = "bool" if condition else "float32" if like is None else like.dtype
+            with handle or nullcontext():  # made on the stream that reads it
+                tensors[i] = full((), value if dtype != "int64" else given[i], dtype=dtype, device=device)  # type: ignore[arg-type]
+    return tensors
+
+
+def neg(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """-a. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("neg", a, algo=algo, out=out, handle=handle)
+
+
+def abs(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """|a|. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("abs", a, algo=algo, out=out, handle=handle)
+
+
+def sign(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """-1, 0 or 1 by a's sign; zeros and NaN stay. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("sign", a, algo=algo, out=out, handle=handle)
+
+
+def square(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a^2. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("square", a, algo=algo, out=out, handle=handle)
+
+
+def reciprocal(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """1 / a. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("reciprocal", a, algo=algo, out=out, handle=handle)
+
+
+def sqrt(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The square root; NaN below 0. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("sqrt", a, algo=algo, out=out, handle=handle)
+
+
+def rsqrt(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """1 / sqrt(a). Floating dtypes; the rest as in pointwise()."""
+    return pointwise("rsqrt", a, algo=algo, out=out, handle=handle)
+
+
+def floor(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The largest integer up to a. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("floor", a, algo=algo, out=out, handle=handle)
+
+
+def ceil(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The least integer from a on. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("ceil", a, algo=algo, out=out, handle=handle)
+
+
+def round(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The nearest integer, the even one of two. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("round", a, algo=algo, out=out, handle=handle)
+
+
+def trunc(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a without its fraction. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("trunc", a, algo=algo, out=out, handle=handle)
+
+
+def exp(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """e^a. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("exp", a, algo=algo, out=out, handle=handle)
+
+
+def expm1(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """e^a - 1, exact near 0. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("expm1", a, algo=algo, out=out, handle=handle)
+
+
+def log(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The natural logarithm. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("log", a, algo=algo, out=out, handle=handle)
+
+
+def log1p(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """log(1 + a), exact near 0. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("log1p", a, algo=algo, out=out, handle=handle)
+
+
+def log2(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The logarithm to base 2. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("log2", a, algo=algo, out=out, handle=handle)
+
+
+def sin(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Sine of radians. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("sin", a, algo=algo, out=out, handle=handle)
+
+
+def cos(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Cosine of radians. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("cos", a, algo=algo, out=out, handle=handle)
+
+
+def tan(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Tangent of radians. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("tan", a, algo=algo, out=out, handle=handle)
+
+
+def atan(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The angle between -pi/2 and pi/2 whose tangent is a. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("atan", a, algo=algo, out=out, handle=handle)
+
+
+def tanh(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The hyperbolic tangent. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("tanh", a, algo=algo, out=out, handle=handle)
+
+
+def erf(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """2/sqrt(pi) times the integral of e^(-t^2) from 0 to a. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("erf", a, algo=algo, out=out, handle=handle)
+
+
+def isnan(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Whether a is NaN; bool. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("isnan", a, algo=algo, out=out, handle=handle)
+
+
+def isinf(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Whether a is Inf or -Inf; bool. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("isinf", a, algo=algo, out=out, handle=handle)
+
+
+def isfinite(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Whether a is neither Inf nor NaN; bool. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("isfinite", a, algo=algo, out=out, handle=handle)
+
+
+def logical_not(
+    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Whether a is zero; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("logical_not", a, algo=algo, out=out, handle=handle)
+
+
+def add(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a + b. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("add", a, b, algo=algo, out=out, handle=handle)
+
+
+def sub(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a - b. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("sub", a, b, algo=algo, out=out, handle=handle)
+
+
+def mul(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a b. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("mul", a, b, algo=algo, out=out, handle=handle)
+
+
+def div(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a / b. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("div", a, b, algo=algo, out=out, handle=handle)
+
+
+def minimum(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The smaller of a and b, NaN if either is. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("minimum", a, b, algo=algo, out=out, handle=handle)
+
+
+def maximum(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The larger of a and b, NaN if either is. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("maximum", a, b, algo=algo, out=out, handle=handle)
+
+
+def add_square(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a + b^2. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("add_square", a, b, algo=algo, out=out, handle=handle)
+
+
+def pow(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a^b. Floating dtypes; the rest as in pointwise()."""
+    return pointwise("pow", a, b, algo=algo, out=out, handle=handle)
+
+
+def mod(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a - b floor(a / b); an integer's by 0 is 0. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("mod", a, b, algo=algo, out=out, handle=handle)
+
+
+def atan2(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The angle of the point (b, a). Floating dtypes; the rest as in pointwise()."""
+    return pointwise("atan2", a, b, algo=algo, out=out, handle=handle)
+
+
+def eq(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a == b; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("eq", a, b, algo=algo, out=out, handle=handle)
+
+
+def ne(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a != b; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("ne", a, b, algo=algo, out=out, handle=handle)
+
+
+def lt(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a < b; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("lt", a, b, algo=algo, out=out, handle=handle)
+
+
+def le(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a <= b; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("le", a, b, algo=algo, out=out, handle=handle)
+
+
+def gt(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a > b; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("gt", a, b, algo=algo, out=out, handle=handle)
+
+
+def ge(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """a >= b; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("ge", a, b, algo=algo, out=out, handle=handle)
+
+
+def logical_and(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Whether neither a nor b is zero; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("logical_and", a, b, algo=algo, out=out, handle=handle)
+
+
+def logical_or(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Whether a or b is not zero; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("logical_or", a, b, algo=algo, out=out, handle=handle)
+
+
+def logical_xor(
+    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """Whether one of a and b is zero; bool. Any dtype; the rest as in pointwise()."""
+    return pointwise("logical_xor", a, b, algo=algo, out=out, handle=handle)
+
+
+def clamp(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    *,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """a within b and c: min(max(a, b), c). Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("clamp", a, b, c, algo=algo, out=out, handle=handle)
+
+
+def multiply_add(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    *,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """a b + c. Floating dtypes and integers; the rest as in pointwise()."""
+    return pointwise("multiply_add", a, b, c, algo=algo, out=out, handle=handle)
+
+
+def lerp(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    *,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """a + c (b - a). Floating dtypes; the rest as in pointwise()."""
+    return pointwise("lerp", a, b, c, algo=algo, out=out, handle=handle)
+
+
+def where(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    *,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """b where a is true, else c. Any dtype; the rest as in pointwise()."""
+    return pointwise("where", a, b, c, algo=algo, out=out, handle=handle)

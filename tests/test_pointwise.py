@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of elements: samples for the case lines, NumPy's opinion on broadcasting, special values and errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import reference
+from cases import Case, Operand, generator
+from support import REAL, Result, Sample, assert_close, tensor, values_of
+
+import pyminidnn as dnn
+
+POINTWISE = reference.POINTWISE
+INTEGERS = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+TESTS = {"isnan", "isinf", "isfinite", "logical_not", "eq", "ne", "lt", "le", "gt", "ge",
+         "logical_and", "logical_or", "logical_xor"}  # fmt: skip
+POSITIVE = {"sqrt", "rsqrt", "log", "log1p", "log2", "reciprocal"}
+# Half a step between subnormals: the absolute error of rounding a tiny result.
+SMALLEST = {"float32": 2.0**-149, "float64": 0.0, "float16": 2.0**-25, "bfloat16": 2.0**-134}
+
+
+def drawn(rng: np.random.Generator, operand: Operand, dtype: str, op: str, name: str) -> np.ndarray:
+    strides = operand.strides or operand.shape
+    distinct = tuple(1 if operand.strides and s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
+    if dtype == "bool":
+        x = rng.integers(0, 2, distinct).astype("float64")
+    elif dtype in INTEGERS:
+        x = rng.integers(0 if dtype == "uint8" else -9, 10, distinct).astype("float64")  # few values: some are equal
+        if op == "mod" and name == "b":
+            x[x == 0] = 3
+    else:
+        x = rng.normal(0, 3, distinct)
+        if op in POSITIVE or (op == "pow" and name == "a"):
+            x = np.abs(x) + 0.1
+        if op in TESTS:
+            x = np.round(x)
+    return np.broadcast_to(reference.rounded(x, dtype), operand.shape)
+
+
+def sample(case: Case) -> Sample:
+    rng = generator(case)
+    op = case.direction
+    inputs, dtypes = {}, {}
+    for name in ("a", "b", "c"):
+        if name not in case.operands:
+            continue
+        dtypes[name] = "bool" if op == "where" and name == "a" else case.dtype
+        inputs[name] = drawn(rng, case.operands[name], dtypes[name], op, name)
+    want = reference.pointwise(op, *inputs.values())
+    tolerance: float | np.ndarray = 0.0
+    if case.dtype in INTEGERS and op not in TESTS:
+        low, high = INTEGERS[case.dtype]
+        if case.dtype != "int64":
+            want = (want - low) % (high - low + 1) + low
+    elif case.dtype in REAL and op not in TESTS:
+        # Inputs are exact, and the machine's functions within some ulp; sums of products round what may cancel.
+        largest = np.float64(0)
+        if op in ("lerp", "multiply_add", "add_square"):
+            largest = sum(np.abs(x) for x in inputs.values()) * (2 + np.abs(inputs["b"]) + np.abs(inputs.get("c", 0)))
+        accumulator = reference.EPS["float64" if case.dtype == "float64" else "float32"]
+        tolerance = reference.tolerance(case.dtype, 16, np.abs(want)) + 4 * accumulator * largest + SMALLEST[case.dtype]
+        want = (
+            reference.rounded(want, case.dtype) if case.dtype == "float16" else want
+        )  # what overflows does so here too
+    call = lambda t, algo, out=None: [dnn.pointwise(op, *t.values(), algo=algo, out=out)]
+    return Sample(inputs, call, [Result(want, tolerance)], dtypes)
+
+
+@pytest.mark.parametrize("op", POINTWISE)
+def test_every_function_by_its_name(op: str, device: str) -> None:
+    rng = np.random.default_rng(0)
+    arity = POINTWISE[op].__code__.co_argcount if hasattr(POINTWISE[op], "__code__") else POINTWISE[op].nin if hasattr(POINTWISE[op], "nin") else 1  # fmt: skip
+    values = [np.abs(rng.normal(0, 2, 40)) + 0.1 for _ in range(arity)]
+    tensors = [tensor(v, "float64", device) for v in values]
+    if op == "where":
+        values[0] = (values[0] > 1).astype("float64")
+        tensors[0] = tensor(values[0], "bool", device)
+    got = getattr(dnn, op)(*tensors)
+    assert_close(got, Result(reference.pointwise(op, *values), 1e-13), op)
+    assert got.dtype == ("bool" if op in TESTS else "float64")
+
+
+@pytest.mark.parametrize("op", POINTWISE)
+def test_nan_and_infinity(op: str, device: str) -> None:
+    special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 300.0])
+    a, b = (x.ravel() for x in np.meshgrid(special, special))
+    function = getattr(dnn, op)
+    arity = function.__code__.co_argcount
+    values = [a, b, np.full_like(a, 2.0)][:arity]
+    tensors = [tensor(v, "float64", device) for v in values]
+    if op == "where":
+        values[0] = (a == a).astype("float64")
+        tensors[0] = tensor(values[0], "bool", device)
+    assert_close(function(*tensors), Result(reference.pointwise(op, *values), 1e-13 * (1 + 300.0**2)), op)
+
+
+def test_numpy_broadcasting(device: str) -> None:
+    rng = np.random.default_rng(1)
+    shapes = [((4, 5), (5,)), ((4, 1), (1, 5)), ((3, 4, 5), (4, 1)), ((), (2, 3)), ((2, 1, 3), (7, 1)), ((1,), (1, 1))]
+    for one, other in shapes:
+        a, b = rng.normal(size=one), rng.normal(size=other)
+        got = dnn.add(tensor(a, "float64", device), tensor(b, "float64", device))
+        np.testing.assert_array_equal(values_of(got), a + b)
+        assert got.shape == (a + b).shape
+
+
+def test_numbers_take_the_dtype_beside_them(device: str) -> None:
+    x = tensor(np.array([1.0, 2.0, 3.0]), "float16", device)
+    assert dnn.add(x, 1).dtype == "float16"
+    np.testing.assert_array_equal(values_of(dnn.sub(10, x)), [9, 8, 7])
+    np.testing.assert_array_equal(values_of(dnn.clamp(x, 1.5, 2.5)), [1.5, 2, 2.5])
+    mask = dnn.gt(x, 1.5)
+    np.testing.assert_array_equal(values_of(dnn.where(mask, x, 0)), [0, 2, 3])
+    big = dnn.asarray(np.array([2**62], "int64"), device=device)
+    assert dnn.add(big, 2**60 + 1).to(device="cpu").numpy()[0] == 2**62 + 2**60 + 1
+
+
+def test_integers_wrap_around_and_divide(device: str) -> None:
+    for dtype in ("int8", "int32", "int64"):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        x = dnn.asarray(np.array([low, high, 7, -7], dtype), device=device)
+        one = dnn.asarray(np.array([-1, 1, 0, 3], dtype), device=device)
+        assert dnn.add(x, one).to(device="cpu").numpy().tolist() == [high, low, 7, -4]
+        assert dnn.neg(x).to(device="cpu").numpy().tolist() == [low, -high, -7, 7]
+        assert dnn.abs(x).to(device="cpu").numpy().tolist() == [low, high, 7, 7]
+        assert dnn.mod(x, one).to(device="cpu").numpy().tolist() == [0, 0, 0, 2]
+
+
+def test_any_byte_of_a_bool_is_true(device: str) -> None:
+    x = dnn.asarray(np.array([0, 1, 2, 255], "uint8").view("bool"), device=device)
+    np.testing.assert_array_equal(values_of(dnn.logical_not(x)), [1, 0, 0, 0])
+    np.testing.assert_array_equal(values_of(dnn.eq(x, dnn.asarray(np.ones(4, "bool"), device=device))), [0, 1, 1, 1])
+
+
+def test_in_place_and_at_any_address(device: str) -> None:
+    values = np.linspace(-3, 3, 9001)
+    whole = tensor(np.concatenate([[0], values]), "float32", device)
+    x, y = tensor(values, "float32", device), whole.as_strided((9001,), (1,), 1)
+    want = values_of(dnn.mul(x, x))
+    np.testing.assert_array_equal(values_of(dnn.mul(x, y)), want)
+    assert dnn.mul(x, y, out=y).data_ptr == y.data_ptr
+    np.testing.assert_array_equal(values_of(y), want)
+
+
+def test_empty_and_layout(device: str) -> None:
+    assert dnn.add(dnn.empty((4, 0, 3), device=device), 1).shape == (4, 0, 3)
+    x = dnn.zeros((2, 3, 4, 5), layout="NHWC", device=device)
+    assert dnn.add(dnn.zeros((3, 1, 1), device=device), x).layout == "NHWC"
+
+
+@pytest.mark.parametrize(
+    "call, kind, text",
+    [
+        (lambda x: dnn.pointwise("plus", x, x), dnn.ShapeError, "pointwise: 'plus' is not one of neg, abs"),
+        (lambda x: dnn.pointwise("add", x), dnn.ShapeError, "add takes 2 operands; got 1"),
+        (lambda x: dnn.add(x, x.reshape((6,))), dnn.ShapeError, "add: b [6] does not broadcast with [2, 3]"),
+        (lambda x: dnn.add(x, x.to(dtype="float64")), dnn.DTypeError, "add: a is float32, b is float64; cast one"),
+        (lambda x: dnn.exp(x.to(dtype="int32")), dnn.DTypeError, "exp: a is int32; this call takes float32"),
+        (lambda x: dnn.add(x.to(dtype="bool"), x.to(dtype="bool")), dnn.DTypeError, "add: a is bool"),
+        (lambda x: dnn.where(x, x, x), dnn.DTypeError, "where: a is float32; the condition must be bool"),
+        (lambda x: dnn.add(x, x, out=dnn.empty((3, 2), device=x.device)), dnn.ShapeError, "out must be [2, 3]; got [3, 2]"),
+        (lambda x: dnn.add(x.as_strided((1, 3), (3, 1)), dnn.zeros((2, 3), device=x.device), out=x), dnn.ShapeError,
+         "add: out shares memory with a, which is broadcast"),
+    ],
+)  # fmt: skip
+def test_errors(call: object, kind: type[Exception], text: str, device: str) -> None:
+    x = tensor(np.ones((2, 3)), "float32", device)
+    with pytest.raises(kind) as caught:
+        call(x)
+    assert text in str(caught.value)
+    np.testing.assert_array_equal(values_of(x), 1)

@@ -74,8 +74,7 @@ def test_files_open_with_their_licence(path: str) -> None:
 def test_readme_table_is_the_registry() -> None:
     rows = re.findall(r"^\| `(\w+)` \|([^|]*)\|([^|]*)\|([^|]*)\|$", (ROOT / "README.md").read_text(), re.M)
     functions = {name for name in vars(dnn) if name.endswith(("_forward", "_training", "_inference"))}
-    functions |= {"matmul", "reduce", "transform"}
-    functions |= {"matmul", "pointwise", "transform"}
+    functions |= {"matmul", "pointwise", "reduce", "transform"}
     assert {row[0] for row in rows} == functions
     for function, cpu, cuda, backward in rows:
         module = getattr(dnn, function).__module__.rsplit(".", 1)[1]

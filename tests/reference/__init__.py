@@ -23,11 +23,24 @@ from .conv import (
 )
 from .loss import cross_entropy_backward, cross_entropy_forward
 from .matmul import matmul
-from .norm import (batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training, row_norm_backward, row_norm_forward)
-from .pooling import (adaptive_pool_backward, adaptive_pool_forward, pool_backward, pool_forward, pool_indices, pool_output_shape)
-from .reduce import (reduce)
-from .softmax import (logits, softmax_backward, softmax_forward)
-from .pointwise import (POINTWISE, pointwise)
+from .norm import (
+    batch_norm_backward,
+    batch_norm_forward_inference,
+    batch_norm_forward_training,
+    row_norm_backward,
+    row_norm_forward,
+)
+from .pointwise import POINTWISE, pointwise
+from .pooling import (
+    adaptive_pool_backward,
+    adaptive_pool_forward,
+    pool_backward,
+    pool_forward,
+    pool_indices,
+    pool_output_shape,
+)
+from .reduce import reduce
+from .softmax import logits, softmax_backward, softmax_forward
 from .transform import cast, rounded, transform
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
@@ -80,8 +93,8 @@ __all__ = [
     "pool_forward",
     "pool_indices",
     "pool_output_shape",
-    "reduce",
     "random",
+    "reduce",
     "rounded",
     "row_norm_backward",
     "row_norm_forward",

@@ -14,7 +14,7 @@ mkdir -p "$out" && out=$(realpath "$out")
 export PYTHONUNBUFFERED=1 PYMINIDNN_CACHE_DIR=${PYMINIDNN_CACHE_DIR:-$PWD/build/gpu_cache}
 mkdir -p -m 700 "$PYMINIDNN_CACHE_DIR"
 chmod 700 "$PYMINIDNN_CACHE_DIR"
-tests="-m gpu -q" sanitize="" demo=0 benches=()
+tests="-m gpu" sanitize="" demo=0 benches=()
 while [ $# -gt 0 ]; do
   case $1 in
     --tests) tests=$2; shift 2 ;;
@@ -41,14 +41,17 @@ step info python3 -m pyminidnn info
 [ "$tests" = none ] || step compile python3 -m pyminidnn compile --arch "${ARCH:-sm_90a}"
 # Options are one word each here, and split as a shell would: --tests "-m gpu -k 'conv and not big'"
 eval "test_options=($tests) sanitize_options=($sanitize)"
-# The tests in twelve processes, each with its share of them: what they wait for is mostly kernels being compiled.
+# The tests in twelve processes, each with its share of them: what they wait for is mostly kernels being compiled. Those
+# that fill the GPU's memory come by themselves.
 in_shares() {
   local pytest=(python3 -m pytest -c ../pyproject.toml --rootdir ..) folder share pids=() rc=0
   folder=$(mktemp -d)
-  "${pytest[@]}" --collect-only -q "$@" | sed -n 's|^tests/\(.*::\)|\1|p' > "$folder/ids" || { echo "no tests"; return 1; }
-  split -n r/12 "$folder/ids" "$folder/share."
+  "${pytest[@]}" --collect-only -q "$@" | sed -n 's|^tests/\(.*::\)|\1|p' > "$folder/ids"
+  [ -s "$folder/ids" ] || { echo "no tests"; return 1; }
+  grep -v '^test_big' "$folder/ids" | split -n r/12 - "$folder/share."
   for share in "$folder"/share.*; do timeout 300 "${pytest[@]}" -q "@$share" > "$share.log" 2>&1 & pids+=($!); done
   for share in "${pids[@]}"; do wait "$share" || rc=1; done
+  grep '^test_big' "$folder/ids" > "$folder/big" && { "${pytest[@]}" -q "@$folder/big" > "$folder/share.big.log" 2>&1 || rc=1; }
   cat "$folder"/share.*.log >> "$out/log.txt"
   grep -h -E "^(FAILED|ERROR|E  )|passed|failed|Fatal" "$folder"/share.*.log
   return $rc

@@ -11,8 +11,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kStep = 16;            // columns that vectors take whole
-constexpr int64_t kWidest = 256;         // columns of a strip
+constexpr int64_t kNarrowest = 16, kWidest = 256;  // columns of a strip
 constexpr int64_t kStripFloats = 65536;  // of one operand: 256 KB, half a second-level cache
 constexpr int64_t kRowFloats = 131072;   // a longer row's exponentials are computed twice instead of kept
 constexpr int64_t kLongestFew = 128;     // columns of rows that are dealt with in blocks
@@ -26,16 +25,16 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   c.outer = p.in.numel() / (c.cols * c.inner);
   c.log = p.log;
   c.past_caches = cpu::past_caches(double(p.in.numel() * itemsize(p.in.dtype)));
-  auto whole = [](int64_t n) { return ceil_div(n, kStep) * kStep; };
+  auto whole = [](int64_t n) { return ceil_div(n, kWholeColumns) * kWholeColumns; };
   if (c.inner == 1 && c.cols > kLongestFew) {
     c.kind = SoftmaxCut::rows;
     c.items = c.outer;
     bool keeps = !backward && c.cols <= kRowFloats;
-    c.room_floats = keeps ? max_of(whole(c.cols), kWidest) + 2 * kStep : kWidest;
+    c.room_floats = keeps ? max_of(whole(c.cols), kWidest) + 2 * kWholeColumns : kWidest;
     return c;
   }
-  int64_t widest = min_of(max_of(kStripFloats / c.cols / kStep * kStep, kStep), kWidest);
-  if (c.inner >= kStep) {
+  int64_t widest = min_of(max_of(kStripFloats / c.cols / kWholeColumns * kWholeColumns, kWholeColumns), kWidest);
+  if (c.inner >= kNarrowest) {
     c.kind = SoftmaxCut::strips;
     int64_t strips = ceil_div(c.inner, widest);
     c.width = whole(ceil_div(c.inner, strips));  // about as wide as each other
@@ -46,7 +45,7 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
     int64_t outers = min_of(widest / c.inner, c.outer);
     c.width = outers * c.inner;
     c.items = ceil_div(c.outer, outers);
-    c.room_floats = 3 * (c.cols * whole(c.width) + kStep) + kWidest;
+    c.room_floats = 3 * (c.cols * whole(c.width) + kWholeColumns) + kWidest;
   }
   return c;
 }

@@ -8,6 +8,7 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 using V = Vector<float>;
+static_assert(kWholeColumns % kStep == 0);
 
 // ---- rows: lanes run along the row
 

@@ -7,6 +7,8 @@
 
 namespace minidnn {
 
+constexpr int64_t kWholeColumns = 32;  // loops take as many columns at a time, or a part of them that divides it
+
 // How the work is cut, and the floats of room that a piece of it needs. All engines of a problem agree on it.
 struct SoftmaxCut {
   // rows: inner is 1, a row at a time. strips: `width` columns beside each other at a time. blocks: whole outer indices

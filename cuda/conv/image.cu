@@ -7,6 +7,7 @@
 // Chunks are rounded up: elements beside a window are multiplied by zero weights, so an infinity there makes NaN of results
 // whose windows end beside it.
 #include "cuda/conv/image.h"
+#include "cuda/device/grid.cuh"
 #include "cuda/device/mbarrier.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
@@ -17,11 +18,6 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
-}
-
-// Without swizzle: eight rows of 16 bytes follow each other, and so do their groups; chunks of k are `chunk` bytes apart.
-__device__ __forceinline__ uint64_t image_descriptor(uint32_t address, uint32_t chunk) {
-  return uint64_t((address & 0x3ffff) >> 4) | uint64_t(chunk >> 4) << 16 | uint64_t(128 >> 4) << 32;
 }
 
 template <class T, class Y, int kFilters, int kStages, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
@@ -42,7 +38,7 @@ __global__ void __launch_bounds__(384, 1)
     barrier_init_fence();
   }
   __syncthreads();
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  wait_for_grid_before();
 
   int stage = 0;
   uint32_t parity = 0;
@@ -52,7 +48,7 @@ __global__ void __launch_bounds__(384, 1)
   // A tile is a line of y; blocks walk lines of one tile of filters, whose weights they keep.
   const int filters = int(blockIdx.y) * kFilters;
   if (group == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    give_registers<40>();
     if (threadIdx.x > 0) return;
     for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {
       const uint32_t image = p.lines.quotient(uint32_t(tile)), line = uint32_t(tile) - image * p.lines.divisor;
@@ -66,7 +62,7 @@ __global__ void __launch_bounds__(384, 1)
     }
     return;
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+  take_registers<232>();
   const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4;
   // Filters: [line of the window][chunk][filter], 16 bytes each, zeros for those that are not.
   for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
@@ -95,8 +91,9 @@ __global__ void __launch_bounds__(384, 1)
         int plane = 0;
 #pragma unroll 1
         for (int chunk = 0; chunk < p.chunks; chunk += 2, b += 2 * kFilters * 16) {
-          Wgmma<T, kFilters>::template run<false, false>(sums, image_descriptor(a, beside),
-                                                         image_descriptor(b, kFilters * 16), r > 0 || chunk > 0);
+          Wgmma<T, kFilters>::template run<false, false>(sums, wgmma_matrix<false>(a, beside, 128),
+                                                         wgmma_matrix<false>(b, kFilters * 16, 128),
+                                                         r > 0 || chunk > 0);
           a += 2 * beside, plane += 2;
           if (plane == p.planes) plane = 0, a += 16 - uint32_t(p.planes) * beside;
         }

@@ -8,6 +8,7 @@
 // over 512 x 512 (docs/measured_facts.md): y in 114 us where that product takes 195, and memory alone some 95.
 #include "cpp/core/half.h"
 #include "cuda/conv/window.h"
+#include "cuda/device/grid.cuh"
 #include "cuda/device/matrix.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
@@ -35,11 +36,9 @@ struct WindowRing {
   }
 };
 
-// Rows of 128 bytes in 128-byte swizzle, from any row on; eight are 1 KB. Along rows, matrices of 64 columns lie
-// `columns` bytes apart.
-__device__ __forceinline__ uint64_t window_descriptor(uint32_t address, uint32_t columns) {
-  return uint64_t((address & 0x3ffff) >> 4) | uint64_t(columns >> 4) << 16 | uint64_t(1024 >> 4) << 32 |
-         uint64_t(1) << 62;
+// Rows of 128 bytes, from any row on. Along rows, matrices of 64 columns lie `columns` bytes apart.
+__device__ __forceinline__ uint64_t window_matrix(uint32_t address, uint32_t columns) {
+  return wgmma_matrix<true>(address, columns, 1024);
 }
 
 // A run of lines below one another.
@@ -169,10 +168,10 @@ __global__ void __launch_bounds__(512, 1)
     prefetch_map(&p.x), prefetch_map(&p.w);
   }
   __syncthreads();
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  wait_for_grid_before();
 
   if (group == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    give_registers<40>();
     if (threadIdx.x > 0) return;
     barrier_expect(weights_full, uint32_t(taps) * kTap);
     uint32_t to = weights;
@@ -193,10 +192,10 @@ __global__ void __launch_bounds__(512, 1)
       }
       at += walk.count;
     }
-    asm volatile("griddepcontrol.launch_dependents;");
+    let_next_grid_start();
     return;
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
+  take_registers<152>();
   auto pass = [&](int count) {
 #pragma unroll 1
     for (int i = 0; i < count; ++i, x.next()) {
@@ -218,13 +217,13 @@ __global__ void __launch_bounds__(512, 1)
       pass(line - passed);
       passed = line;
       WindowRing of_tap = x;
-      uint64_t a = window_descriptor(weights, 64 * 128);
+      uint64_t a = window_matrix(weights, 64 * 128);
       wgmma_pin(sums);
       wgmma_fence();
 #pragma unroll 1
       for (int r = 0; r < p.window_lines; ++r) {
         of_tap.wait_full();
-        uint64_t b = window_descriptor(of_tap.slot(), 64 * 128);
+        uint64_t b = window_matrix(of_tap.slot(), 64 * 128);
 #pragma unroll 1
         for (int s = 0; s < p.window_columns; ++s, a += kTap >> 4, b += column_step)
 #pragma unroll
@@ -277,13 +276,13 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
     prefetch_map(&p.x), prefetch_map(&p.dy);
   }
   __syncthreads();
-  asm volatile("griddepcontrol.wait;" ::: "memory");
+  wait_for_grid_before();
 
   auto together = [] {
     if constexpr (kBlocks > 1) cluster_sync();
   };
   if (group == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    give_registers<40>();
     for (int at = threadIdx.x > 0 ? last : first; at < last;) {
       const WindowWalk walk(p.walk, at, last);
       const int x_line = p.walk.first_line + first_line * p.walk.line_step + walk.line;
@@ -302,7 +301,7 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
       }
       at += walk.count;
     }
-    asm volatile("griddepcontrol.launch_dependents;");
+    let_next_grid_start();
     __syncwarp();
     together(), together();
     return;
@@ -312,7 +311,7 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
     together(), together();
     return;
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 152;");
+  take_registers<152>();
   const int lane = int(threadIdx.x) % 32;
   auto release = [&](uint32_t barrier) {
     if (lane == 0) barrier_arrive(barrier);
@@ -335,7 +334,7 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
     for (int i = 0; i < walk.count; ++i) {
       x.wait_full();
       dy.wait_full();
-      const uint64_t a = window_descriptor(dy.slot(), 64 * 128), b = window_descriptor(x.slot(), columns);
+      const uint64_t a = window_matrix(dy.slot(), 64 * 128), b = window_matrix(x.slot(), columns);
       wgmma_pin(sums);
       wgmma_fence();
 #pragma unroll

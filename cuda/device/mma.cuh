@@ -20,19 +20,6 @@ __device__ __forceinline__ char* dynamic_shared() {
   return memory;
 }
 
-// For grids of one result that follow one another: the next may start where this one leaves room, and this one ends
-// after the one before has. Before sm_90 grids just follow one another.
-__device__ __forceinline__ void let_next_grid_start() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_grid_before() {
-#if __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-
 __device__ __forceinline__ uint32_t load_shared(uint32_t address) {
   uint32_t v;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");

@@ -22,6 +22,23 @@ template <int n> __device__ __forceinline__ void wgmma_pin(float (&d)[n]) {
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
+// Registers of each thread of a warpgroup, given back or asked for: as many as all have given.
+template <int kRegisters> __device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+template <int kRegisters> __device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
+}
+
+// A matrix in shared memory, whose groups of eight rows (of k, where it lies along its rows) are `groups` bytes apart and
+// whose chunks beside one another `columns`: 16 bytes, or 128 in 128-byte swizzle. That goes by addresses, so that a
+// matrix may begin at any of its rows.
+template <bool kSwizzled>
+__device__ __forceinline__ uint64_t wgmma_matrix(uint32_t address, uint32_t columns, uint32_t groups) {
+  return uint64_t((address & 0x3ffff) >> 4) | uint64_t(columns >> 4) << 16 | uint64_t(groups >> 4) << 32 |
+         uint64_t(kSwizzled) << 62;
+}
+
 // Specialised by type and N. kAlongM: the operand is contiguous along its rows instead of along k (16-bit types only).
 // d = a b when `add` is 0.
 template <class T, int N> struct Wgmma;

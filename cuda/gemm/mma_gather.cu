@@ -7,6 +7,7 @@
 // In shared memory a slice has lines of vectors as they lie in global memory: 64 bytes of k for each row, or all rows
 // for each k. Chunks of 16 bytes are exchanged within a line (place()), so that neither cp.async nor the loads of
 // fragments meet in a bank.
+#include "cuda/device/grid.cuh"
 #include "cuda/device/mma.cuh"
 #include "cuda/gemm/gather.h"
 #include "cuda/gemm/staged_epilogue.cuh"

@@ -14,19 +14,13 @@
 // registers, in an order that meets no bank twice; where b is alone, sm90.cpp exchanges them; where both are, the warps
 // that have nothing to load turn b in place.
 #pragma once
+#include "cuda/device/grid.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
 #include "cuda/gemm/sm90.h"
 
 namespace minidnn {
-
-template <int kRegisters> __device__ __forceinline__ void give_registers() {
-  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
-template <int kRegisters> __device__ __forceinline__ void take_registers() {
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
-}
 
 // Named barriers between the two consuming warpgroups: one arrives and goes on, the other waits for it.
 __device__ __forceinline__ void hand_over(int barrier) {
@@ -158,9 +152,8 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
 
 // Of a matrix in a stage, from `address` on. Along rows: 64 of them side by side, the next 64 after kK lines of 128
 // bytes.
-__device__ __forceinline__ uint64_t sm90_descriptor(uint32_t address, bool along_rows, int k_lines) {
-  const uint64_t groups = 1024 >> 4, columns = along_rows ? uint64_t(k_lines * 128) >> 4 : 1, swizzle_128 = 1;
-  return uint64_t((address & 0x3ffff) >> 4) | columns << 16 | groups << 32 | swizzle_128 << 62;
+__device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_rows, int k_lines) {
+  return wgmma_matrix<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
 }
 
 // Turns 32 lines (k) of 32 floats (rows) into 32 rows of k, by a warp, in place, both swizzled.
@@ -267,7 +260,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   }
   if constexpr (kCluster > 1) cluster_sync();
   else __syncthreads();
-  asm volatile("griddepcontrol.wait;" ::: "memory");  // what the kernel before writes is there from here on
+  wait_for_grid_before();
 
   // Tiles are dealt out forth and back, since phases of backward_data come with their longest tiles first.
   constexpr int kTogether = kCluster * kSplit;
@@ -313,7 +306,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           }
         }
       }
-      asm volatile("griddepcontrol.launch_dependents;");
+      let_next_grid_start();
     } else if (kTurnB && threadIdx.x >= 32) {
       int chunk = int(threadIdx.x) / 32 - 1;  // each of the three warps takes every third of all
       for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by) {
@@ -367,8 +360,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         if constexpr (kTurnB) barrier_wait(turned + 8 * stage, parity);
         const uint32_t at_a = stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128),
                        at_b = stage * kStageBytes + kBytesA;
-        const uint64_t a = sm90_descriptor(stages + at_a, LoaderA::kAlongRows, kK),
-                       b = sm90_descriptor(stages + at_b, LoaderB::kAlongRows && !kTurnB, kK);
+        const uint64_t a = sm90_matrix(stages + at_a, LoaderA::kAlongRows, kK),
+                       b = sm90_matrix(stages + at_b, LoaderB::kAlongRows && !kTurnB, kK);
         // 32 bytes along k are 32 bytes of a row, or as many lines of 128 bytes.
         constexpr int kStepA = LoaderA::kAlongRows ? kK / 4 * 128 >> 4 : 2,
                       kStepB = LoaderB::kAlongRows && !kTurnB ? kK / 4 * 128 >> 4 : 2;

@@ -68,7 +68,7 @@ int main() {
   check(matmul(1024, 1024, 1024), "cuda.matmul.wgmma", {"tile=128x64", "tile=64x128"});
   check(matmul(4096, 4096, 4096), "cuda.matmul.wgmma", {"tile=128x256", "tile=128x256;cluster=2"});
   check(matmul(8192, 8192, 8192), "cuda.matmul.wgmma", {"tile=128x256;cluster=2", "tile=128x256"});
-  check(matmul(16, 8192, 8192), "cuda.matmul.wgmma", {"tile=64x64", "tile=64x128"});
+  check(matmul(16, 8192, 8192), "cuda.matmul.wgmma", {"tile=64x64", "tile=64x128", "tile=64x128;split=2;in_cluster"});
   check(matmul(4096, 4096, 4096, DType::float32), "cuda.matmul.wgmma", {"tile=128x256", "tile=128x256;cluster=2"});
   check(matmul(2048, 8192, 512, DType::float32), "cuda.matmul.wgmma", {"tile=128x256", "tile=64x256"});
   check(conv(forward, 64, 56, 64, 1, 1), "cuda.conv.wgmma", {"tile=128x64"});
@@ -80,7 +80,7 @@ int main() {
   check(conv(forward, 128, 28, 128, 3, 1), "cuda.conv.wgmma", {"tile=128x128", "tile=192x128"});
   check(conv(backward_data, 128, 56, 128, 3, 2), "cuda.conv.wgmma", {});
   check(conv(forward, 256, 14, 256, 3, 1), "cuda.conv.wgmma", {"tile=192x128"});
-  check(conv(forward, 512, 7, 512, 3, 1), "cuda.conv.wgmma", {"tile=128x128;shared"});
+  check(conv(forward, 512, 7, 512, 3, 1), "cuda.conv.wgmma", {"tile=64x256", "tile=128x128", "tile=128x128;shared"});
   check(conv(forward, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {});
   check(conv(backward_data, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {"tile=128x192;shared"});
   check(conv(forward, 3, 224, 64, 7, 2), "cuda.conv.image", {});

@@ -14,6 +14,11 @@ from torch.nn import functional
 
 import pyminidnn as dnn
 
+
+def torch_group_backward(dy: torch.Tensor, x: torch.Tensor, *rest: object) -> object:  # as autograd calls it
+    return torch.ops.aten.native_group_norm_backward(dy.contiguous(), x.contiguous(), *rest)
+
+
 torch_backward = partial(torch.ops.aten.native_batch_norm_backward, train=True, eps=1e-5, output_mask=[True] * 3)
 
 
@@ -70,8 +75,8 @@ def group_norms(device: str) -> Iterator[Row]:
                           partial(functional.group_norm, x, groups, s, b), bytes=forward_bytes * x.nbytes,
                           dtype=dtype)  # fmt: skip
                 yield Row(f"norm group_backward {line}", partial(dnn.group_norm_backward, g, t, groups, p[0], *saved),
-                          partial(torch.ops.aten.native_group_norm_backward, dy, x, mean, inv_std, s, n, c, space,
-                                  groups, [True] * 3), bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
+                          partial(torch_group_backward, dy, x, mean, inv_std, s, n, c, space, groups, [True] * 3),
+                          bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
 
 
 def batch_norms(device: str) -> Iterator[Row]:

@@ -174,17 +174,19 @@ def draw(path: Path, title: str, machine: Machine, lists: list[Summary]) -> None
             each = by(s.records, lambda r: r.direction)
             small = len(s.records) <= 24  # fits one axis whole
             groups += [(s.list, s.records)] if small else [(f"{s.list}, {name}", some) for name, some in each]
-    heights = [2.4] * len(groups) + [5.0]
+    multiplied = [r for s in lists if s.list for r in s.records if r.flop]
+    heights = [2.4] * len(groups) + [5.0] * bool(multiplied)
     figure, axes = pyplot.subplots(
-        len(heights), 1, figsize=(13, sum(heights) + 1), height_ratios=heights, layout="constrained"
+        len(heights), 1, figsize=(13, sum(heights) + 1), height_ratios=heights, layout="constrained", squeeze=False
     )
     figure.suptitle(title)
-    for axis, (name, records) in zip(axes, groups, strict=False):
+    for axis, (name, records) in zip(axes[:, 0], groups, strict=False):
         bars(axis, name, records)
         axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter("{x:g}")
         axis.yaxis.set_minor_locator(ticker.NullLocator())
-    roofline(axes[-1], machine, [r for s in lists if s.list for r in s.records if r.flop])
+    if multiplied:
+        roofline(axes[-1, 0], machine, multiplied)
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
 

@@ -51,6 +51,9 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   }
   if (p.kind == RowNorm::group) {
     if (p.backward) return "sums parameters along rows backward, and group norm has one for a plane";
+    const int64_t plane = p.x.numel() / (p.x.shape[0] * p.x.shape[1]), sample = plane * p.x.shape[1];
+    if ((p.x.shape[1] > 1 && p.x.stride[1] != plane) || (p.x.shape[0] > 1 && p.x.stride[0] != sample))
+      return "finds an element's channel by its place in NCHW";
     r.groups = uint32_t(p.groups), r.of_group = uint32_t(p.x.shape[1] / p.groups);
   }
   c.vector = vector_of(p, r);

@@ -1,9 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions over any strides and dtypes: `lanes` threads share an output and walk its elements one by one, with 64-bit
 // index arithmetic. For what the engines of rows and of columns decline.
+#include "cpp/core/team.h"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {
+
+// What a thread has combined. Long sums in float32 keep their rounding errors.
+template <ReduceKind kind, class Acc> struct Strand {
+  reduction::State<kind, Acc> all = reduction::identity<kind, Acc>();
+  __device__ void take(const reduction::State<kind, Acc>& s) { all = reduction::combined<kind, Acc>(all, s); }
+  __device__ reduction::State<kind, Acc> result() const { return all; }
+};
+template <> struct Strand<ReduceKind::sum, float> {
+  CarefulSum<float> all;
+  __device__ void take(const reduction::State<ReduceKind::sum, float>& s) { all.add(s.value); }
+  __device__ reduction::State<ReduceKind::sum, float> result() const { return {all.value()}; }
+};
 
 template <ReduceKind kind, class Acc> __global__ void __launch_bounds__(kReduceThreads)
     reduce_generic(const __grid_constant__ ReduceProblem p, const __grid_constant__ ReduceView v, ReduceArgs a,
@@ -12,15 +25,14 @@ template <ReduceKind kind, class Acc> __global__ void __launch_bounds__(kReduceT
   const int at_once = kReduceThreads / lanes;
   for (int64_t first = int64_t(blockIdx.x) * at_once; first < outputs; first += int64_t(gridDim.x) * at_once) {
     const int64_t output = first + threadIdx.x / lanes;
-    auto state = reduction::identity<kind, Acc>();
+    Strand<kind, Acc> strand;
     if (output < outputs) {
       const int64_t from = v.kept.offset_of(output);
       for (int64_t i = threadIdx.x % lanes; i < count; i += lanes)
-        state = reduction::combined<kind, Acc>(
-            state, reduction::element<kind, Acc>(
-                       p.mode, reduction::load<Acc>(p.x.dtype, a.x, from + v.reduced.offset_of(i)), i));
+        strand.take(reduction::element<kind, Acc>(
+            p.mode, reduction::load<Acc>(p.x.dtype, a.x, from + v.reduced.offset_of(i)), i));
     }
-    state = reduce_lanes<kind, Acc>(state, lanes);
+    const auto state = reduce_lanes<kind, Acc>(strand.result(), lanes);
     if (output < outputs && threadIdx.x % lanes == 0)
       reduction::finish<kind, Acc>(p.mode, p.y, a.y, p.y.offset_of(output), state, count);
   }

@@ -31,24 +31,29 @@ __global__ void __launch_bounds__(256, 3)  // for four blocks of an SM 16-bit ro
     for (int k = 0; k < kV; ++k) {
       const int32_t v = begin + k * team.threads;
       if (v < line.vectors) rows::unpack<T>(raw[k], x[k]);
+      if (v >= line.vectors || !line.holds_all(v)) {
 #pragma unroll
-      for (int e = 0; e < kW; ++e) {
-        if (v >= line.vectors || !line.holds(v, e)) x[k][e] = -INFINITY;
-        else logits += x[k][e];
-        most = fmaxf(most, x[k][e]);
+        for (int e = 0; e < kW; ++e)
+          if (v >= line.vectors || !line.holds(v, e)) x[k][e] = -INFINITY;
+          else logits += p.smoothed ? x[k][e] : 0;
+      } else if (p.smoothed) {
+#pragma unroll
+        for (int e = 0; e < kW; ++e) logits += x[k][e];
       }
+#pragma unroll
+      for (int e = 0; e < kW; ++e) most = fmaxf(most, x[k][e]);
     }
     const float shift = most == -INFINITY ? 0 : most;
     float few = 0;
 #pragma unroll
     for (int k = 0; k < kV; ++k)
 #pragma unroll
-      for (int e = 0; e < kW; ++e) few += maths::exp_of_negative(x[k][e] - shift);
-    sum = sum * maths::exp_of_negative(largest - shift) + few;
+      for (int e = 0; e < kW; ++e) few += rows::exp_of_negative<T>(x[k][e] - shift);
+    sum = sum * rows::exp_of_negative<T>(largest - shift) + few;
     largest = most;
   }
-  const float most = team.reduce<rows::Max, 0>(largest);  // a NaN comes back in the sum
-  sum = team.reduce<rows::Sum, 1>(sum * maths::exp_of_negative(largest - most));
+  const auto [most, all] = team.join<T>({largest, sum});
+  sum = all;
   if (p.smoothed) logits = team.reduce<rows::Sum, 2>(logits);
   if (team.rank != 0 || team.row >= p.shape.rows) return;
   const float lse = most + maths::log(sum);

@@ -3,6 +3,7 @@
 // maxima of the threads that hold a row (rows.h). Nothing is atomic; the order of additions depends on the shape alone.
 #pragma once
 #include "cpp/core/half.h"
+#include "cpp/core/maths.h"
 #include "cuda/device/cluster.cuh"
 #include "cuda/rows/rows.h"
 
@@ -50,6 +51,27 @@ __device__ __forceinline__ float reciprocal(float v) {
   return v;
 }
 
+// exp(x) for x <= 0. For 16-bit results two instructions, within 2^-16 of it where it is not yet 0 to them.
+template <class T> __device__ __forceinline__ float exp_of_negative(float x) {
+  if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
+  x *= 1.44269504f;
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+  return x;
+}
+
+// The largest of some numbers, and the sum of exp(number - largest).
+struct Exponentials {
+  float largest, sum;
+};
+
+template <class T> __device__ __forceinline__ Exponentials joined(Exponentials a, Exponentials b) {
+  const float largest = fmaxf(a.largest, b.largest);
+  auto moved = [&](Exponentials e) {  // -inf - -inf is no difference
+    return e.sum * exp_of_negative<T>(e.largest == largest ? 0 : e.largest - largest);
+  };
+  return {largest, moved(a) + moved(b)};
+}
+
 // Otherwise the compiler may make four stores of one.
 __device__ __forceinline__ void store_vector(void* to, uint4 v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
@@ -81,6 +103,36 @@ class Team {
     // Nobody writes to a block that does not run yet; who reduces first waits.
     if (clustered_) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
+  }
+
+  // The same over the row, or the piece, of each thread's. Where there is nothing but -inf, the sum is 0. A NaN may not
+  // be the largest, but comes back in the sum.
+  template <class T> __device__ Exponentials join(Exponentials e) const {
+    const int lanes = threads < 32 ? threads : 32, lane = threadIdx.x % 32, warps = threads / 32;
+    e = join_lanes<T>(e, lanes);
+    if (threads <= 32) return e;
+    __shared__ Exponentials of_warp[32];
+    if (lane == 0) of_warp[threadIdx.x / 32] = e;
+    asm volatile("bar.sync %0, %1;" ::"r"(team_ + 1), "r"(threads) : "memory");
+    e = lane < warps ? of_warp[team_ * warps + lane] : Exponentials{-INFINITY, 0};
+    e = join_lanes<T>(e, 32);
+#if __CUDA_ARCH__ >= 900
+    if (clustered_) {
+      __shared__ Exponentials of_block[kMostOfCluster];
+      asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+      if (int32_t(threadIdx.x) < pieces_) {
+        const uint32_t mine = uint32_t(__cvta_generic_to_shared(&of_block[piece]));
+        asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address_in_block(mine, threadIdx.x)),
+                     "f"(e.largest), "f"(e.sum)
+                     : "memory");
+      }
+      cluster_sync();
+      const int block = lane % kMostOfCluster;
+      e = block < pieces_ ? of_block[block] : Exponentials{-INFINITY, 0};
+      e = join_lanes<T>(e, kMostOfCluster);
+    }
+#endif
+    return e;
   }
 
   static constexpr int kReductions = 3;  // that a kernel may ask for
@@ -115,6 +167,17 @@ class Team {
   }
 
  private:
+  template <class T> __device__ static Exponentials join_lanes(Exponentials e, int lanes) {
+    float largest = e.largest;
+#pragma unroll 1
+    for (int offset = lanes / 2; offset > 0; offset /= 2)
+      largest = Max::of(largest, __shfl_xor_sync(0xffffffff, largest, offset));
+    e.sum = joined<T>(e, {largest, 0}).sum;
+#pragma unroll 1
+    for (int offset = lanes / 2; offset > 0; offset /= 2) e.sum += __shfl_xor_sync(0xffffffff, e.sum, offset);
+    return {largest, e.sum};
+  }
+
   int32_t team_, pieces_, clustered_;
 };
 
@@ -130,10 +193,11 @@ template <class T> struct Line {
     vectors = row < s.rows ? (skip + cols + kWidth<T> - 1) / kWidth<T> : 0;
   }
   __device__ bool holds(int32_t v, int32_t e) const { return uint32_t(v * kWidth<T> + e - skip) < uint32_t(cols); }
+  __device__ bool holds_all(int32_t v) const { return holds(v, 0) && holds(v, kWidth<T> - 1); }
   __device__ uint4 load(const void* tensor, int32_t v) const { return static_cast<const uint4*>(tensor)[first + v]; }
   __device__ void store(void* tensor, int32_t v, const float* f) const {
     uint4* to = static_cast<uint4*>(tensor) + first + v;
-    if (holds(v, 0) && holds(v, kWidth<T> - 1)) store_vector(to, pack<T>(f));
+    if (holds_all(v)) store_vector(to, pack<T>(f));
     else {
 #pragma unroll
       for (int e = 0; e < kWidth<T>; ++e)

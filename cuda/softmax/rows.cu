@@ -38,10 +38,10 @@ __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void
 
 }  // namespace
 
-// `parts`: a maximum and a sum for each piece of each row.
+// Exponentials are a thread's own until all of the row have met, once. `parts`: those of each piece of each row.
 template <class T, SoftmaxMask masked>
 __global__ void __launch_bounds__(1024)
-    softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float2* parts) {
+    softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, rows::Exponentials* parts) {
   constexpr int kW = kWidth<T>, kV = softmax_forward_vectors<T>(masked == SoftmaxMask::add);
   const rows::Team team(p.shape);
   const Line<T> line(p.shape, team.row);
@@ -60,19 +60,15 @@ __global__ void __launch_bounds__(1024)
     if (v >= line.vectors) continue;
     rows::unpack<T>(raw[k], held[k]);
     scale_and_mask<T, masked>(held[k], scale, a.mask, mask_row + v * kW);
+    if (!line.holds_all(v))
 #pragma unroll
-    for (int e = 0; e < kW; ++e) {
-      if (!line.holds(v, e)) held[k][e] = -INFINITY;
-      largest = fmaxf(largest, held[k][e]);
-    }
+      for (int e = 0; e < kW; ++e)
+        if (!line.holds(v, e)) held[k][e] = -INFINITY;
+#pragma unroll
+    for (int e = 0; e < kW; ++e) largest = fmaxf(largest, held[k][e]);
   }
 
-  parts += team.row * p.shape.pieces;
-  if (p.stage == SoftmaxRows::finish && team.row < p.shape.rows)
-#pragma unroll 1
-    for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads) largest = fmaxf(largest, parts[i].x);
-  largest = team.reduce<rows::Max, 0>(largest);  // a NaN comes back in the sum
-  const float shift = p.stage == SoftmaxRows::part && largest == -INFINITY ? 0 : largest;
+  const float shift = largest == -INFINITY ? 0 : largest;
   float sum = 0;
 #pragma unroll
   for (int k = 0; k < kV; ++k) {
@@ -81,7 +77,7 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
     for (int e = 0; e < kW; ++e) {
       const float shifted = held[k][e] - shift;
-      terms[e] = maths::exp_of_negative(shifted);
+      terms[e] = rows::exp_of_negative<T>(shifted);
       held[k][e] = p.log ? shifted : terms[e];
     }
 #pragma unroll
@@ -90,19 +86,22 @@ __global__ void __launch_bounds__(1024)
       for (int e = 0; e < half; ++e) terms[e] += terms[e + half];
     sum += terms[0];
   }
+  parts += team.row * p.shape.pieces;
+  rows::Exponentials all{largest, sum};
   if (p.stage == SoftmaxRows::finish && team.row < p.shape.rows) {
-    sum = 0;
+    all = {-INFINITY, 0};
 #pragma unroll 1
-    for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads)
-      sum += parts[i].y * maths::exp_of_negative(parts[i].x - largest);
+    for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads) all = rows::joined<T>(all, parts[i]);
   }
-  sum = team.reduce<rows::Sum, 1>(sum);
+  all = team.join<T>(all);
   if (p.stage == SoftmaxRows::part) {
-    if (team.rank == 0 && team.row < p.shape.rows) parts[team.piece] = {largest, sum};
+    if (team.rank == 0 && team.row < p.shape.rows) parts[team.piece] = all;
     return;
   }
 
-  const float factor = p.log ? 1 : rows::reciprocal(sum), term = p.log ? -maths::log(sum) : 0;
+  // A row of nothing but -inf becomes NaN: 0 / 0, or -inf + inf.
+  const float factor = p.log ? 1 : rows::joined<T>({largest, rows::reciprocal(all.sum)}, {all.largest, 0}).sum;
+  const float term = p.log ? (shift - all.largest) - maths::log(all.sum) : 0;
 #pragma unroll
   for (int k = 0; k < kV; ++k) {
     const int32_t v = begin + k * team.threads;

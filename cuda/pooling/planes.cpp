@@ -39,6 +39,10 @@ Cut cut_of(const PoolingProblem& p, const Device&) {
   // Found maxima take numbers, given ones no more than that; only the general kernel writes indices.
   if (!backward && s.index_bytes) c.step = {};
   if (p.x.rank == 3) c.step = {};
+  auto covers = [](const pooling::Windows& w) {
+    return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1;
+  };
+  s.whole = c.step.window == 0 && covers(s.h) && covers(s.w);
   const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
   const int64_t all = backward ? s.h.size : s.h.count, plane_elements = int64_t(s.h.size) * line;
   const int64_t most = kBlockBytes / size;
@@ -73,15 +77,23 @@ Cut cut_of(const PoolingProblem& p, const Device&) {
   s.found_at = int32_t(min_of<int64_t>(found_at, 1 << 30));
   c.smem_bytes = found_at + (backward ? room(all_windows * (p.mode == PoolingMode::max ? 2 : 4)) : 0);
   // Long windows, or few of them, keep several threads busy.
-  const int64_t taps = int64_t(s.h.window) * s.w.window;
-  while (s.lane_bits < 5 && (taps >> s.lane_bits) >= 8 && (all_windows << s.lane_bits) < 1024) ++s.lane_bits;
+  const int64_t taps = int64_t(s.h.window) * s.w.window, least = s.whole ? 16 : 8;
+  while (s.lane_bits < 5 && (taps >> s.lane_bits) >= least && (all_windows << s.lane_bits) < 1024) ++s.lane_bits;
+  // Sums of a thread that takes several windows, or elements of dx, are plain ones: of no more than 64.
+  const int64_t sums = !backward ? (p.mode == PoolingMode::max ? 0 : taps)
+                                 : ceil_div<int64_t>(s.h.window, s.h.stride) * ceil_div<int64_t>(s.w.window, s.w.stride);
+  s.down = s.lane_bits == 0 && !s.whole && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window &&
+           sums <= 64;
   s.windows = Grid(s.group, int(windows), s.w.count);
-  s.results = Grid(s.group, backward ? s.h.size : s.h.count, backward ? s.w.size : s.w.count);
+  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::kDown)), s.w.count);
+  s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
+  // A whole plane's elements count as columns of one line.
+  if (s.whole) s.results.by_columns = Divisor(plane_elements);
   if (c.step.window > 0) {
     if (backward)
       s.results = Grid(s.group, (s.h.size - 1 + s.h.before) / s.h.stride + 1 - s.h.before / s.h.stride,
                        (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);
-    else s.results = Grid(s.group, ceil_div(s.h.count, 4), s.w.count);
+    else s.results = Grid(s.group, ceil_div(s.h.count, pooling::kDown), s.w.count);
   }
   return c;
 }

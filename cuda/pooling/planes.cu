@@ -30,6 +30,8 @@ __global__ void __launch_bounds__(256, 5)
   __syncthreads();
   work.find();
   __syncthreads();
+  if constexpr (kWindow == 0)
+    if (s.whole) return work.spread();
   work.gather();
   __syncthreads();
   work.store();

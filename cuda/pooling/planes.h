@@ -23,13 +23,18 @@ struct Planes {
   int32_t lane_bits;      // threads of a window, as a power of 2, where the compiler does not know its size
   int32_t index_bytes;    // 0: no indices
   int32_t exclude_padding;
+  int32_t down;         // of a window's size unknown to the compiler: a thread takes kDown of them below each other
+  int32_t whole;        // a plane is one window, so its elements need no telling apart
   int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0
   Divisor by_strips;
-  Grid windows, results;  // of a block: its windows, and what a thread at a time makes of y or dx
+  // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
+  Grid windows, finds, results;
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(group)) * strips; }
 };
+
+constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes some below each other
 
 // What a block works on.
 struct PlanesBlock {
@@ -86,6 +91,53 @@ MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int 
   }
 }
 
+// Calls put(d, what V finds in it) for the windows at p + d, of kDown but before `p_end`: each line of x is gone through
+// once, and what is found there joins all windows over it.
+template <class V, class T, class Put>
+MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int q, Put&& put) {
+  const int windows = min_of(kDown, p_end - p), line = s.h.first(p);
+  const int r_begin = max_of(-line, 0), r_end = min_of((windows - 1) * s.h.stride + s.h.window, s.h.size - line);
+  const int c_begin = s.w.begin(q, 0), columns = s.w.end(q, s.w.size) - c_begin;
+  int at = (line + r_begin) * s.w.size + s.w.first(q) + c_begin * s.w.dilation;
+  V found[kDown];
+  for (int r = r_begin; r < r_end; ++r, at += s.w.size) {
+    V of_line;
+    of_line.begin(columns > 0 ? at : -1);
+    int place = at;
+    MINIDNN_UNROLL_4
+    for (int c = 0; c < columns; ++c, place += s.w.dilation) of_line.next(float(plane[place]), place);
+    MINIDNN_UNROLL
+    for (int d = 0; d < kDown; ++d)
+      if (uint32_t(r - d * s.h.stride) < uint32_t(s.h.window)) found[d].join(of_line);
+  }
+  MINIDNN_UNROLL
+  for (int d = 0; d < kDown; ++d)
+    if (d < windows) put(d, found[d]);
+}
+
+// A lane's part of a plane that is one window.
+constexpr int kAtOnce = 8;
+template <class T> MINIDNN_HD Best best_of(const T* plane, int n, int lane, int lanes) {
+  Best best;
+  for (int i = lane; i < n; i += kAtOnce * lanes) {
+    MINIDNN_UNROLL
+    for (int k = 0; k < kAtOnce; ++k)
+      if (i + k * lanes < n) best.next(float(plane[i + k * lanes]), i + k * lanes);
+  }
+  return best;
+}
+template <class T> MINIDNN_HD float sum_of(const T* plane, int n, int lane, int lanes) {
+  CarefulSum<float> sum;
+  for (int i = lane; i < n; i += kAtOnce * lanes) {
+    float some = 0;
+    MINIDNN_UNROLL
+    for (int k = 0; k < kAtOnce; ++k)
+      if (i + k * lanes < n) some += float(plane[i + k * lanes]);
+    sum.add(some);
+  }
+  return sum.value();
+}
+
 #ifdef __CUDA_ARCH__
 MINIDNN_HD void join_lanes(Best& best, int lanes) {
   for (int apart = lanes / 2; apart > 0; apart /= 2) {
@@ -108,7 +160,6 @@ template <class I> MINIDNN_HD int64_t index_from(const void* indices, int64_t at
 }
 
 template <class T, bool is_max, class S> struct PlanesForward {
-  static constexpr int kDown = S::window > 0 ? 4 : 1;  // windows of a thread, below each other
   const Planes& s;
   const PoolingArgs& a;
   PlanesBlock b;
@@ -159,7 +210,49 @@ template <class T, bool is_max, class S> struct PlanesForward {
       }
     }
   }
+  MINIDNN_HD void put_index(int64_t at, int index) const {
+    if (s.index_bytes == 4) static_cast<int32_t*>(a.indices)[at] = index;
+    if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at] = index;
+  }
+  template <class V> MINIDNN_HD void pool_down() {
+    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
+    const int64_t y = b.plane * s.h.count * s.w.count;
+    const int n = ceil_div(b.end - b.begin, kDown) * s.w.count * b.planes;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
+      each_down<V>(s, x + int(rest) * s.h.size * s.w.size, p, b.end, q, [&](int d, const V& found) {
+        const float share = is_max ? 1.f : share_of(s.h, s.w, p + d, q, s.exclude_padding);
+        static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * share);
+        if (is_max && s.index_bytes) put_index(at + d * s.w.count, found.at());
+      });
+    }
+  }
+  MINIDNN_HD void pool_whole() {
+    const T* x = placed_like<T>(source(), room);
+    const int elements = s.h.size * s.w.size, n = b.planes << s.lane_bits;
+    const float share = is_max ? 1.f : share_of(s.h, s.w, 0, 0, s.exclude_padding);
+    for (int i = t.index; i - t.index % 32 < n; i += t.count) {
+      const int plane = min_of(i, n - 1) >> s.lane_bits, lane = i & (s.lanes() - 1);
+      if constexpr (is_max) {
+        Best best = best_of(x + plane * elements, elements, lane, s.lanes());
+        join_lanes(best, s.lanes());
+        if (lane != 0 || i >= n) continue;
+        static_cast<T*>(a.out)[b.plane + plane] = T(best.value);
+        put_index(b.plane + plane, best.place);
+      } else {
+        const float total = sum_lanes(sum_of(x + plane * elements, elements, lane, s.lanes()), s.lanes());
+        if (lane == 0 && i < n) static_cast<T*>(a.out)[b.plane + plane] = T(total * share);
+      }
+    }
+  }
   MINIDNN_HD void pool_any() {
+    if (s.whole) return pool_whole();
+    if (s.down) {
+      if constexpr (!is_max) return pool_down<Total>();
+      else return s.index_bytes ? pool_down<FirstLargest>() : pool_down<Largest>();
+    }
     const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
     const int lines = b.end - b.begin, n = lines * s.w.count * b.planes << s.lane_bits;
@@ -177,9 +270,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
         join_lanes(best, s.lanes());
         if (lane != 0 || i >= n) continue;
         static_cast<T*>(a.out)[at] = T(best.value);
-        const int index = best.place == 0x7fffffff ? -1 : best.place;
-        if (s.index_bytes == 4) static_cast<int32_t*>(a.indices)[at] = index;
-        if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at] = index;
+        put_index(at, best.place == 0x7fffffff ? -1 : best.place);
       } else {
         CarefulSum<float> sum;
         each_element<S>(s, plane, p, q, lane, s.lanes(), [&](int, float v) { sum.add(v); });
@@ -241,6 +332,29 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         return;
       }
       const T* x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
+      if constexpr (S::window == 0) {
+        if (s.down) {
+          const int windows_lines = b.p_end - b.p_begin, n = ceil_div(windows_lines, kDown) * s.w.count * b.planes;
+          for (int i = t.index; i < n; i += t.count) {
+            uint32_t rest = uint32_t(i);
+            const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kDown;
+            const int plane = int(rest), number = (plane * windows_lines + p - b.p_begin) * s.w.count + q;
+            each_down<FirstLargest>(s, x + plane * plane_size, p, b.p_end, q, [&](int d, const FirstLargest& found) {
+              keys()[number + d * s.w.count] = key_of(found.at(), plane);
+            });
+          }
+          return;
+        }
+        if (s.whole) {
+          for (int i = t.index; i - t.index % 32 < n << s.lane_bits; i += t.count) {
+            const int plane = min_of(i, (n << s.lane_bits) - 1) >> s.lane_bits, lane = i & (s.lanes() - 1);
+            Best best = best_of(x + plane * plane_size, plane_size, lane, s.lanes());
+            join_lanes(best, s.lanes());
+            if (lane == 0 && i < n << s.lane_bits) keys()[plane] = key_of(best.place, plane);
+          }
+          return;
+        }
+      }
       const int lanes = S::window > 0 ? 1 : s.lanes();
       for (int i = t.index; i - t.index % 32 < n * lanes; i += t.count) {
         uint32_t rest = uint32_t(min_of(i, n * lanes - 1));
@@ -263,6 +377,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   }
   // In place of x, which is not needed any more.
   MINIDNN_HD void gather() {
+    if constexpr (S::window == 0)
+      if (s.down) return gather_down();
     T* dx = placed_like<T>(target(), room);
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
     if constexpr (S::window > 0) {
@@ -318,6 +434,66 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         dx[i] = T(sum.value());
       }
     }
+  }
+  // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
+  MINIDNN_HD void gather_down() {
+    T* dx = placed_like<T>(target(), room);
+    const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
+    const int n = ceil_div(lines, kDown) * s.w.size * b.planes;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int column = s.results.by_columns.digit(rest), line = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int results = min_of(kDown, b.end - line);
+      const int number = (int(rest) * lines + line - b.begin) * s.w.size + column;
+      const int p_begin = s.h.over_begin(line), p_end = s.h.over_end(line + results - 1);
+      const int q_begin = s.w.over_begin(column), q_end = s.w.over_end(column);
+      int window = (int(rest) * windows_lines + p_begin - b.p_begin) * s.w.count;
+      int reach = line - s.h.first(p_begin);
+      float sum[kDown]{};
+      for (int p = p_begin; p < p_end; ++p, window += s.w.count, reach -= s.h.stride) {
+        if constexpr (is_max) {
+          MINIDNN_UNROLL_4
+          for (int q = q_begin; q < q_end; ++q) {
+            const int key = int(keys()[window + q]) - number;
+            const float v = float(dy()[window + q]);
+            MINIDNN_UNROLL
+            for (int d = 0; d < kDown; ++d)
+              if (key == d * s.w.size) sum[d] += v;
+          }
+        } else {
+          float of_line = 0;
+          MINIDNN_UNROLL_4
+          for (int q = q_begin; q < q_end; ++q) of_line += shares()[window + q];
+          MINIDNN_UNROLL
+          for (int d = 0; d < kDown; ++d)
+            if (uint32_t(reach + d) < uint32_t(s.h.window)) sum[d] += of_line;
+        }
+      }
+      MINIDNN_UNROLL
+      for (int d = 0; d < kDown; ++d)
+        if (d < results) dx[number + d * s.w.size] = T(sum[d]);
+    }
+  }
+  // Planes of one window each: dx needs no place of its own, and goes out in words.
+  MINIDNN_HD void spread() {
+    T* dx = target();
+    const int elements = s.h.size * s.w.size, n = elements * b.planes;
+    const int head = elements_before_words<T>(dx, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
+    for (int i = t.index; i < words; i += t.count) {
+      const int first = head + i * kLanes<T>;
+      uint32_t rest = uint32_t(first);
+      int left = elements - s.results.by_columns.digit(rest), plane = int(rest);
+      float v[kLanes<T>];
+      MINIDNN_UNROLL
+      for (int k = 0; k < kLanes<T>; ++k) {
+        v[k] = from(plane, first + k);
+        if (--left == 0) left = elements, plane = min_of(plane + 1, b.planes - 1);
+      }
+      store_words(dx + first, words_of<T>(v));
+    }
+    auto put = [&](int i) { dx[i] = T(from(int(s.results.by_columns.quotient(uint32_t(i))), i)); };
+    if (t.index < head) put(t.index);
+    if (t.index < n - tail) put(tail + t.index);
   }
   MINIDNN_HD void store() {
     copy_out(t, placed_like<T>(target(), room), (b.end - b.begin) * s.w.size * b.planes, target());

@@ -185,6 +185,37 @@ struct Best {
   }
 };
 
+// What a line of a window has, and then the window, whose lines come in order. begin() takes the place of the line's
+// first element, or -1 if it has none.
+struct Largest {
+  float value = -INFINITY;
+  MINIDNN_HD void begin(int32_t) {}
+  MINIDNN_HD void next(float v, int32_t) { value = larger(value, v); }
+  MINIDNN_HD void join(const Largest& o) { value = larger(value, o.value); }
+  MINIDNN_HD int32_t at() const { return -1; }
+};
+struct FirstLargest {
+  float value = -INFINITY;
+  int32_t place = -1;
+  MINIDNN_HD void begin(int32_t at) { place = at; }
+  MINIDNN_HD void next(float v, int32_t at) {
+    const bool take = !(v <= value) && value == value;
+    value = take ? v : value, place = take ? at : place;
+  }
+  MINIDNN_HD void join(const FirstLargest& o) {
+    const bool take = place < 0 || (!(o.value <= value) && value == value);
+    value = take ? o.value : value, place = take ? o.place : place;
+  }
+  MINIDNN_HD int32_t at() const { return place; }
+};
+struct Total {
+  float value = 0;
+  MINIDNN_HD void begin(int32_t) {}
+  MINIDNN_HD void next(float v, int32_t) { value += v; }
+  MINIDNN_HD void join(const Total& o) { value += o.value; }
+  MINIDNN_HD int32_t at() const { return -1; }
+};
+
 // Where threads meet is theirs to say: a block of a GPU, or all of one in turn in a test.
 struct Thread {
   int index, count;

@@ -15,8 +15,10 @@ struct OneKernel : Engine<TransformProblem> {
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
                                                 const Config&) const override {
-    return cuda::kernel_plan(spec(p.y.dtype), p, d, cuda::elementwise_launch(p.y.numel(), d));
+    const int64_t of_thread = elements_of_thread(p);
+    return cuda::kernel_plan(spec(p.y.dtype), p, d, cuda::elementwise_launch(ceil_div(p.y.numel(), of_thread), d));
   }
+  virtual int64_t elements_of_thread(const TransformProblem&) const { return 1; }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     for (DType to : kDTypes) all.push_back(spec(to));
@@ -40,7 +42,10 @@ struct Dense final : OneKernel {
     return is_dense(p.x) && same_strides(p.x, p.y) ? "" : "needs tensors without gaps and with equal strides";
   }
   double estimate_us(const TransformProblem& p, const Device& d) const override {
-    return roofline_us(0, transform_bytes(p), d, 0.7);
+    return roofline_us(0, transform_bytes(p), d, 0.9);
+  }
+  int64_t elements_of_thread(const TransformProblem& p) const override {
+    return 16 / int64_t(min_of(itemsize(p.x.dtype), itemsize(p.y.dtype)));
   }
 };
 

@@ -47,7 +47,8 @@ int64_t vector_of(const NormProblem& p, const NormSplit& c) {
 // Fills in how blocks divide c.
 void divide(NormSplit& c, int64_t vector, const Device& d) {
   // Some sixteen blocks an SM, in several waves where few fit at once: what the last ones leave idle is a small part.
-  const int64_t blocks = max_of(16 * d.sm_count / c.samples, int64_t(1));
+  // Eight for columns, whose blocks begin and end with more work, and where each leaves all its channels' sums.
+  const int64_t blocks = max_of((c.plane > 1 ? 16 : 8) * d.sm_count / c.samples, int64_t(1));
   int64_t tiles = c.channels, least = 4 * kNormThreads;  // items worth a block
   if (c.plane > 1) {
     c.items = uint32_t(c.items / vector);
@@ -60,7 +61,7 @@ void divide(NormSplit& c, int64_t vector, const Device& d) {
     c.rows = uint32_t(kNormThreads / c.width);
     c.by_width = Divisor(c.width);
     c.tiles = uint32_t(tiles), c.by_tiles = Divisor(tiles);
-    least = 4 * c.rows;
+    least = kNormBatch * c.rows;  // whole batches but for the last chunk
   }
   const int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));
   c.chunk = uint32_t(ceil_div(ceil_div<int64_t>(c.items, chunks), least) * least);
@@ -136,7 +137,7 @@ struct Split final : Engine<NormProblem> {
     }
     cuda::LaunchConfig blocks, joining;
     blocks.block = {kNormThreads}, blocks.grid = {unsigned(blocks_of(c))};
-    joining.block = {512}, joining.grid = {unsigned(ceil_div(c.channels, int64_t(32)))};
+    joining.block = {kFinishThreads}, joining.grid = {unsigned(ceil_div(c.channels, int64_t(kFinishChannels)))};
     return make_plan<NormProblem>([=](const NormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig wide = blocks, narrow = joining;
       wide.stream = narrow.stream = stream;

@@ -4,9 +4,11 @@
 // vectors, several in flight a thread. x is read twice (backward dy too); the map walks backwards, so that it begins
 // with what the L2 still holds. A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
 //
-// Sums are taken of x less the channel's first element: each batch of a thread's vectors has its mean and its squares
-// about that mean, and batches join by Chan's formula. So neither |mean| >> std nor a far first element costs digits.
-// A partial result is four floats: count, mean, squares, first element; backward two sums.
+// Planes sum x less the channel's first element: each batch of a thread's vectors has its mean and its squares about
+// that mean, and batches join by Chan's formula. Columns would do so for every element of a vector; they sum x less the
+// mean of the thread's first batch, and squares of that: of n elements, b in the batch, (its mean - mean)^2 <= var n / b,
+// so that taking one from the other costs little. So neither |mean| >> std nor a far first element costs digits.
+// A partial result is four floats: count, mean, squares, what the mean is counted from; backward two sums.
 #include "cpp/norm/norm_math.h"
 #include "cuda/norm/split.cuh"
 #include "cuda/norm/split.h"
@@ -140,31 +142,13 @@ template <int V> struct ColumnCut {
   __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }  // among all channels
 };
 
+// U rows of a thread from i on; with `whole` all of them exist, else those before cut.end.
+template <int U, bool whole, int V> __device__ __forceinline__ bool has_row(const ColumnCut<V>& cut, uint32_t i, int u) {
+  return whole || i + u * cut.s.rows < cut.end;
+}
+
 template <int V> struct ColumnMoments {
   float n, mean[V], squares[V];
-  template <class T, int U>
-  __device__ __forceinline__ void add(const ColumnCut<V>& cut, const NormArgs& a, uint32_t i, const float (&first)[V]) {
-    Packed<T, V> x[U];
-#pragma unroll
-    for (int u = 0; u < U; ++u) x[u].load(typed<T>(a.x) + cut.offset(i + u * cut.s.rows));
-    const float all = n + U, share = U / all, between = n * share;
-#pragma unroll
-    for (int k = 0; k < V; ++k) {
-      float sum = 0, some = 0;
-#pragma unroll
-      for (int u = 0; u < U; ++u) sum += x[u][k] - first[k];
-      const float about = sum * (1.f / U);
-#pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const float away = (x[u][k] - first[k]) - about;
-        some += away * away;
-      }
-      const float apart = about - mean[k];
-      mean[k] += apart * share;
-      squares[k] += some + apart * apart * between;
-    }
-    n = all;
-  }
   __device__ __forceinline__ void join(const ColumnMoments& o) {
 #pragma unroll
     for (int k = 0; k < V; ++k) {
@@ -174,63 +158,130 @@ template <int V> struct ColumnMoments {
     }
     n += o.n;
   }
-  __device__ __forceinline__ float4 partial(int k, float first) const { return {n, mean[k], squares[k], first}; }
+  __device__ __forceinline__ float4 partial(int k, float shift) const { return {n, mean[k], squares[k], shift}; }
 };
-template <int V> struct ColumnGradients {
-  float dy[V], product[V];
-  template <class T, int U>
-  __device__ __forceinline__ void add(const ColumnCut<V>& cut, const NormArgs& a, uint32_t i, const float (&mean)[V]) {
-    Packed<T, V> x[U], g[U], y[U];
+// What a thread adds up: x - shift, and its squares.
+template <int V> struct ColumnAdds {
+  float n, sum[V], squares[V], shift[V];
+  template <class T, int U, bool whole>
+  __device__ __forceinline__ void add(const ColumnCut<V>& cut, const NormArgs& a, uint32_t i) {
+    Packed<T, V> x[U];
+    float rows = 0;
 #pragma unroll
-    for (int u = 0; u < U; ++u) {
-      x[u].load(typed<T>(a.x) + cut.offset(i + u * cut.s.rows));
-      g[u].load(typed<T>(a.dy) + cut.offset(i + u * cut.s.rows));
-    }
-    if (a.other) {
+    for (int u = 0; u < U; ++u)
+      if (has_row<U, whole>(cut, i, u)) x[u].load(typed<T>(a.x) + cut.offset(i + u * cut.s.rows)), rows += 1;
+    if (n == 0) {
+      const float share = 1 / rows;
 #pragma unroll
-      for (int u = 0; u < U; ++u) y[u].load(typed<T>(a.other) + cut.offset(i + u * cut.s.rows));
+      for (int k = 0; k < V; ++k) {
+        float some = 0;  // less the first, for values whose sum would overflow
+#pragma unroll
+        for (int u = 1; u < U; ++u)
+          if (has_row<U, whole>(cut, i, u)) some += x[u][k] - x[0][k];
+        shift[k] = x[0][k] + some * share;
+      }
     }
 #pragma unroll
     for (int k = 0; k < V; ++k) {
-      float some = 0, products = 0;
+      float some = 0, square = 0;
 #pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const float one = a.other ? where_positive(g[u][k], y[u][k]) : g[u][k];
-        some += one, products += one * (x[u][k] - mean[k]);
-      }
-      dy[k] += some, product[k] += products;
+      for (int u = 0; u < U; ++u)
+        if (has_row<U, whole>(cut, i, u)) {
+          const float away = x[u][k] - shift[k];
+          some += away, square += away * away;
+        }
+      sum[k] += some, squares[k] += square;
     }
+    n += rows;
   }
+  // With the mean counted from the shift of the block's first row of threads, `of_block`, which becomes it.
+  __device__ __forceinline__ ColumnMoments<V> settled(const ColumnCut<V>& cut, float (&of_block)[V]) const {
+    __shared__ float shifts[32 * V];
+    const uint32_t at = (threadIdx.x - cut.row * cut.s.width) * V;
+    if (cut.row == 0) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) shifts[at + k] = shift[k];
+    }
+    __syncthreads();
+    ColumnMoments<V> m{n};
+    const float share = n > 0 ? 1 / n : 0.f;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      of_block[k] = shifts[at + k];
+      const float from_shift = sum[k] * share;
+      m.mean[k] = n > 0 ? (shift[k] - of_block[k]) + from_shift : 0.f;
+      m.squares[k] = max_or_nan(squares[k] - sum[k] * from_shift, 0.f);
+    }
+    return m;
+  }
+};
+template <int V> struct ColumnGradients {
+  float dy[V], product[V];
   __device__ __forceinline__ void join(const ColumnGradients& o) {
 #pragma unroll
     for (int k = 0; k < V; ++k) dy[k] += o.dy[k], product[k] += o.product[k];
   }
   __device__ __forceinline__ float4 partial(int k, float) const { return {dy[k], product[k], 0, 0}; }
 };
+template <int V> struct ColumnGradientAdds {
+  ColumnGradients<V> sums;
+  float mean[V];
+  template <class T, int U, bool whole>
+  __device__ __forceinline__ void add(const ColumnCut<V>& cut, const NormArgs& a, uint32_t i) {
+    Packed<T, V> x[U], g[U], y[U];
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+      if (has_row<U, whole>(cut, i, u)) {
+        x[u].load(typed<T>(a.x) + cut.offset(i + u * cut.s.rows));
+        g[u].load(typed<T>(a.dy) + cut.offset(i + u * cut.s.rows));
+      }
+    if (a.other) {
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+        if (has_row<U, whole>(cut, i, u)) y[u].load(typed<T>(a.other) + cut.offset(i + u * cut.s.rows));
+    }
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      float some = 0, products = 0;
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+        if (has_row<U, whole>(cut, i, u)) {
+          const float one = a.other ? where_positive(g[u][k], y[u][k]) : g[u][k];
+          some += one, products += one * (x[u][k] - mean[k]);
+        }
+      sums.dy[k] += some, sums.product[k] += products;
+    }
+  }
+  __device__ __forceinline__ ColumnGradients<V> settled(const ColumnCut<V>&, float (&)[V]) const { return sums; }
+};
 template <int V, bool backward> struct ColumnSums {
-  using type = ColumnMoments<V>;
+  using Adds = ColumnAdds<V>;
+  using Joined = ColumnMoments<V>;
 };
 template <int V> struct ColumnSums<V, true> {
-  using type = ColumnGradients<V>;
+  using Adds = ColumnGradientAdds<V>;
+  using Joined = ColumnGradients<V>;
 };
 
 template <class T, int V, bool backward>
 __global__ void __launch_bounds__(kNormThreads)
     norm_columns_sums(const __grid_constant__ NormSplit s, NormArgs a, float4* partials) {
-  using Sums = typename ColumnSums<V, backward>::type;
-  constexpr int U = backward ? 4 : 8;
+  using Sums = typename ColumnSums<V, backward>::Joined;
+  constexpr int U = backward ? kNormBatch / 2 : kNormBatch;
   const ColumnCut<V> cut(s, blockIdx.x);
-  float about[V]{};
-  if (!cut.idle) {
+  typename ColumnSums<V, backward>::Adds adds{};
+  if constexpr (backward) {
+    if (!cut.idle) {
 #pragma unroll
-    for (int k = 0; k < V; ++k)
-      about[k] = backward ? typed<float>(a.mean)[s.by_group.quotient(uint32_t(cut.of_all() + k))]
-                          : float(typed<T>(a.x)[cut.start + cut.channel + k]);
+      for (int k = 0; k < V; ++k)
+        adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(cut.of_all() + k))];
+    }
   }
-  Sums total{};
   uint32_t i = cut.begin + cut.row;
-  for (; i + (U - 1) * s.rows < cut.end; i += U * s.rows) total.template add<T, U>(cut, a, i, about);
-  for (; i < cut.end; i += s.rows) total.template add<T, 1>(cut, a, i, about);
+  for (; i + (U - 1) * s.rows < cut.end; i += U * s.rows) adds.template add<T, U, true>(cut, a, i);
+  if (i < cut.end) adds.template add<T, U, false>(cut, a, i);
+  float shift[V]{};
+  Sums total = adds.settled(cut, shift);
   // The rows of threads join by halves: those of the upper half leave their sums in shared memory.
   __shared__ Sums left[kNormThreads / 2];
 #pragma unroll 1
@@ -245,61 +296,81 @@ __global__ void __launch_bounds__(kNormThreads)
   if (cut.row != 0 || cut.idle) return;
 #pragma unroll
   for (int k = 0; k < V; ++k)
-    partials[int64_t(cut.chunk) * s.samples * s.channels + cut.of_all() + k] = total.partial(k, about[k]);
+    partials[int64_t(cut.chunk) * s.samples * s.channels + cut.of_all() + k] = total.partial(k, shift[k]);
 }
 
-// A block joins the partial results of 32 channels, in float64: a warp takes every 16th, then warps join by halves.
-constexpr int kFinishWarps = 16;
-template <bool backward> struct JoinedOf {
-  using type = Moments<double>;
-  __device__ static type from(const float4& v) { return {double(v.x), double(v.y), double(v.z)}; }
+// Partial results of a channel or group, added up in float64. Moments count from the mean of one partial result, of m
+// elements: (that - mean)^2 <= var n / m, so few digits are lost, and no addition waits for a division as joins do.
+__device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
+struct MomentSums {
+  double away, squares;
+  __device__ __forceinline__ void add(const float4& v, double about) {
+    const double n = double(v.x), apart = mean_of(v) - about;
+    away += n * apart, squares += double(v.z) + n * apart * apart;
+  }
+  __device__ __forceinline__ void join(const MomentSums& o) { away += o.away, squares += o.squares; }
+  template <int first = 1> __device__ __forceinline__ void join_warp() {
+#pragma unroll
+    for (int lane = first; lane < 32; lane *= 2) {
+      away += __shfl_xor_sync(0xffffffff, away, lane);
+      squares += __shfl_xor_sync(0xffffffff, squares, lane);
+    }
+  }
+  __device__ __forceinline__ double squares_of(double n) const { return max_or_nan(squares - away / n * away, 0.0); }
 };
-template <> struct JoinedOf<true> {
-  using type = Gradients<double>;
-  __device__ static type from(const float4& v) { return {double(v.x), double(v.y)}; }
+struct GradientSums : Gradients<double> {
+  __device__ __forceinline__ void add(const float4& v, double) { join({double(v.x), double(v.y)}); }
 };
 
-__device__ __forceinline__ void write_sums(const NormSplit& s, const NormArgs& a, int64_t channel, double first,
-                                           const Moments<double>& total) {
-  const double n = double(s.members), mean = first + total.mean;
+__device__ __forceinline__ void write_sums(const NormSplit& s, const NormArgs& a, int64_t channel, double about,
+                                           const MomentSums& total) {
+  const double n = double(s.members), mean = about + total.away / n, squares = total.squares_of(n);
   static_cast<float*>(a.mean)[channel] = float(mean);
-  static_cast<float*>(a.inv_std)[channel] = norm::inverse_std(float(total.squares / n), a.eps);
+  static_cast<float*>(a.inv_std)[channel] = norm::inverse_std(float(squares / n), a.eps);
   if (!a.running_mean) return;
   const float momentum = float(a.momentum), keep = float(1 - a.momentum);
   float& running_mean = static_cast<float*>(a.running_mean)[channel];
   float& running_var = static_cast<float*>(a.running_var)[channel];
   running_mean = keep * running_mean + momentum * float(mean);
-  running_var = keep * running_var + momentum * float(total.squares / max_of(n - 1, 1.0));
+  running_var = keep * running_var + momentum * float(squares / max_of(n - 1, 1.0));
 }
 __device__ __forceinline__ void write_sums(const NormSplit&, const NormArgs& a, int64_t channel, double,
-                                           const Gradients<double>& total) {
+                                           const GradientSums& total) {
   static_cast<float*>(a.dbias)[channel] = float(total.dy);
   static_cast<float*>(a.dscale)[channel] = float(total.product * double(typed<float>(a.inv_std)[channel]));
 }
 
+// A block joins kFinishChannels channels, 128 bytes of a chunk: each row of so many threads every kFinishRows-th chunk.
+// Few channels a block, for columns leave a thousand chunks, and what waits for them is this one launch.
+template <bool backward> struct FinishOf {
+  using type = MomentSums;
+};
+template <> struct FinishOf<true> {
+  using type = GradientSums;
+};
 template <bool backward>
-__global__ void __launch_bounds__(32 * kFinishWarps)
+__global__ void __launch_bounds__(kFinishThreads)
     norm_finish(const __grid_constant__ NormSplit s, NormArgs a, const float4* partials) {
-  using Sums = typename JoinedOf<backward>::type;
-  __shared__ Sums of_warp[kFinishWarps][32];
-  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t channel = int64_t(blockIdx.x) * 32 + lane;
+  using Sums = typename FinishOf<backward>::type;
+  constexpr uint32_t kFinishRows = kFinishThreads / kFinishChannels, kFinishWarps = kFinishThreads / 32;
+  __shared__ Sums of_warp[kFinishWarps][kFinishChannels];
+  const uint32_t column = threadIdx.x % kFinishChannels, row = threadIdx.x / kFinishChannels;
+  const int64_t channel = int64_t(blockIdx.x) * kFinishChannels + column;
   Sums total{};
-  double first = 0;
+  double about = 0;
   if (channel < s.channels) {
-    first = double(partials[channel].w);
-#pragma unroll 4
-    for (uint32_t i = warp; i < s.chunks; i += kFinishWarps)
-      total.join(JoinedOf<backward>::from(partials[int64_t(i) * s.channels + channel]));
+    about = mean_of(partials[channel]);
+#pragma unroll 8
+    for (uint32_t i = row; i < s.chunks; i += kFinishRows)
+      total.add(partials[int64_t(i) * s.channels + channel], about);
   }
-#pragma unroll 1
-  for (uint32_t half = kFinishWarps / 2; half > 0; half /= 2) {
-    of_warp[warp][lane] = total;
-    __syncthreads();
-    if (warp < half) total.join(of_warp[warp + half][lane]);
-    __syncthreads();
-  }
-  if (warp == 0 && channel < s.channels) write_sums(s, a, channel, first, total);
+  total.template join_warp<kFinishChannels>();
+  if (threadIdx.x % 32 < kFinishChannels) of_warp[threadIdx.x / 32][column] = total;
+  __syncthreads();
+  if (row != 0 || channel >= s.channels) return;
+#pragma unroll
+  for (uint32_t w = 1; w < kFinishWarps; ++w) total.join(of_warp[w][column]);
+  write_sums(s, a, channel, about, total);
 }
 
 // Group norm: a warp joins the partial results of a group and writes the lines of its channels; backward also each
@@ -317,14 +388,15 @@ __global__ void __launch_bounds__(kNormThreads)
   const int64_t parameter = first % s.parameters;
   const float* scale = typed<float>(a.scale);
   if constexpr (!backward) {
-    Moments<double> total{};
+    const double about = mean_of(partials[first]);
+    MomentSums total{};
 #pragma unroll 4
-    for (int64_t i = lane; i < int64_t(s.chunks) * of_group; i += 32) {
-      const float4 v = partials[i / of_group * all + first + i % of_group];
-      total.join({double(v.x), double(v.w) + double(v.y), double(v.z)});
+    for (uint32_t i = lane; i < s.chunks * uint32_t(of_group); i += 32) {
+      const uint32_t chunk = s.by_group.quotient(i);
+      total.add(partials[chunk * all + first + (i - chunk * of_group)], about);
     }
     total.join_warp();
-    const float mean = float(total.mean), inv_std = norm::inverse_std(float(total.squares / n), a.eps);
+    const float mean = float(about + total.away / n), inv_std = norm::inverse_std(float(total.squares_of(n) / n), a.eps);
     if (lane == 0) static_cast<float*>(a.mean)[group] = mean, static_cast<float*>(a.inv_std)[group] = inv_std;
 #pragma unroll 1
     for (int c = lane; c < of_group; c += 32) {
@@ -363,9 +435,9 @@ __device__ __forceinline__ NormLine line_of(const NormSplit& s, const NormArgs& 
   const float inv_std = a.var ? norm::inverse_std(typed<float>(a.var)[c], a.eps) : typed<float>(a.inv_std)[c];
   NormLine line{typed<float>(a.mean)[c], scale * inv_std, 0, 0};
   if constexpr (backward) {
-    const float n = float(s.members);
-    line.offset = line.factor * (typed<float>(a.dbias)[c] / n);
-    line.slope = line.factor * (typed<float>(a.dscale)[c] / n * inv_std);
+    const float per_member = 1 / float(s.members);  // one division a thread, not two a channel
+    line.offset = line.factor * (typed<float>(a.dbias)[c] * per_member);
+    line.slope = line.factor * (typed<float>(a.dscale)[c] * per_member * inv_std);
   } else line.offset = typed<float>(a.bias)[c];
   return line;
 }

@@ -71,9 +71,9 @@ template <class F> struct Moments {
 template <class F> struct Gradients {
   F dy, product;
   __device__ __forceinline__ void join(const Gradients& o) { dy += o.dy, product += o.product; }
-  __device__ __forceinline__ void join_warp() {
+  template <int first = 1> __device__ __forceinline__ void join_warp() {  // lanes that differ in bits from `first` on
 #pragma unroll
-    for (int lane = 1; lane < 32; lane *= 2) {
+    for (int lane = first; lane < 32; lane *= 2) {
       dy += __shfl_xor_sync(0xffffffff, dy, lane);
       product += __shfl_xor_sync(0xffffffff, product, lane);
     }

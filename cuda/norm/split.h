@@ -8,6 +8,8 @@
 namespace minidnn {
 
 constexpr int kNormThreads = 256;
+constexpr int kNormBatch = 8;  // rows of columns in flight a thread; backward half of them, of two tensors
+constexpr int kFinishThreads = 512, kFinishChannels = 8;
 
 struct NormSplit {
   int64_t channels = 0, members = 0;  // members: elements of a statistic

@@ -306,6 +306,13 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, placed_like<T>(x_source(), room));
     copy_in(t, dy_source(), windows(), dy());
   }
+  // Whether an index is in its window: gather_down() asks no more.
+  MINIDNN_HD bool has(int p, int q, int64_t place) const {
+    if (place < 0 || place >= s.h.size * s.w.size) return false;
+    uint32_t rest = uint32_t(place);
+    const int column = s.results.by_columns.digit(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
+    return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
+  }
   MINIDNN_HD void find() {
     const int n = windows();
     if (n == 0) return;
@@ -324,10 +331,12 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       if (s.index_bytes) {
         for (int i = t.index; i < n; i += t.count) {
           uint32_t rest = uint32_t(i);
-          s.windows.by_columns.digit(rest), s.windows.by_lines.digit(rest);
+          const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
           const int64_t at = dy_offset() + i;
-          keys()[i] = key_of(
-              s.index_bytes == 8 ? index_from<int64_t>(a.indices, at) : index_from<int32_t>(a.indices, at), int(rest));
+          int64_t place = s.index_bytes == 8 ? index_from<int64_t>(a.indices, at) : index_from<int32_t>(a.indices, at);
+          if constexpr (S::window == 0)
+            if (s.down && !has(p, q, place)) place = -1;
+          keys()[i] = key_of(place, int(rest));
         }
         return;
       }

@@ -94,6 +94,9 @@ struct Rows final : Dense {
       r.slice = min_of(r.slice, r.run), r.slices = ceil_div(r.run, r.slice);
       r.parts = groups * r.slices;
       r.lanes = lanes_for(ceil_div(r.slice, vector));
+    } else {  // a warp an output, which waits for no other, where there are outputs enough
+      const int64_t enough = ceil_div(int64_t(2048) * d.sm_count, outputs);
+      r.lanes = min_of(r.lanes, max_of(int64_t(std::bit_ceil(uint64_t(enough))), int64_t(32)));
     }
     r.items = outputs * r.parts;
     if (ceil_div(r.items, kThreads / r.lanes) > 0x7fffffff) return "launches 2^31 - 1 blocks at most";

@@ -38,7 +38,7 @@ __device__ __forceinline__ void take(Partial<kind>& s, float v, [[maybe_unused]]
   } else if constexpr (kind == ReduceKind::max) {
     const float truth = v == 0 ? map.if_zero : 1.f - map.if_zero;
     v = map.tests ? truth : v;
-    s.value = s.value < v || v != v ? v : s.value;
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(s.value) : "f"(v));
   } else {
     if (s.index < 0 || (!(v <= s.value) && s.value == s.value)) s = {v, index};
   }

@@ -63,7 +63,9 @@ void divide(NormSplit& c, int64_t vector, const Device& d) {
     c.tiles = uint32_t(tiles), c.by_tiles = Divisor(tiles);
     least = kNormBatch * c.rows;  // whole batches but for the last chunk
   }
-  const int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));
+  int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));
+  // At most 1024 rows a thread, whose plain sums stay short.
+  if (c.plane == 1) chunks = max_of(chunks, ceil_div<int64_t>(c.items, int64_t(1024) * c.rows));
   c.chunk = uint32_t(ceil_div(ceil_div<int64_t>(c.items, chunks), least) * least);
   c.chunks = uint32_t(ceil_div<int64_t>(c.items, c.chunk));
   c.by_chunks = Divisor(c.chunks);

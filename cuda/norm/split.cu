@@ -5,9 +5,9 @@
 // with what the L2 still holds. A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
 //
 // Planes sum x less the channel's first element: each batch of a thread's vectors has its mean and its squares about
-// that mean, and batches join by Chan's formula. Columns would do so for every element of a vector; they sum x less the
-// mean of the thread's first batch, and squares of that: of n elements, b in the batch, (its mean - mean)^2 <= var n / b,
-// so that taking one from the other costs little. So neither |mean| >> std nor a far first element costs digits.
+// that mean, and batches join by Chan's formula. Columns would do so for every element of a vector: they sum x less the
+// thread's first element, and squares of that, and the elements of a thread are few: for any one of n elements
+// (it - mean)^2 <= var n. So neither |mean| >> std nor a far first element costs digits.
 // A partial result is four floats: count, mean, squares, what the mean is counted from; backward two sums.
 #include "cpp/norm/norm_math.h"
 #include "cuda/norm/split.cuh"
@@ -171,15 +171,8 @@ template <int V> struct ColumnAdds {
     for (int u = 0; u < U; ++u)
       if (has_row<U, whole>(cut, i, u)) x[u].load(typed<T>(a.x) + cut.offset(i + u * cut.s.rows)), rows += 1;
     if (n == 0) {
-      const float share = 1 / rows;
 #pragma unroll
-      for (int k = 0; k < V; ++k) {
-        float some = 0;  // less the first, for values whose sum would overflow
-#pragma unroll
-        for (int u = 1; u < U; ++u)
-          if (has_row<U, whole>(cut, i, u)) some += x[u][k] - x[0][k];
-        shift[k] = x[0][k] + some * share;
-      }
+      for (int k = 0; k < V; ++k) shift[k] = x[0][k];
     }
 #pragma unroll
     for (int k = 0; k < V; ++k) {

@@ -8,7 +8,7 @@ const Engines<NormProblem>& Family<NormProblem>::cuda_engines() {
   return all;
 }
 const Engines<RowNormProblem>& Family<RowNormProblem>::cuda_engines() {
-  static const Engines<RowNormProblem> all{&norm_rows(), &norm_groups(), &norm_rows_generic()};
+  static const Engines<RowNormProblem> all{&norm_rows(), &norm_long_rows(), &norm_groups(), &norm_rows_generic()};
   return all;
 }
 

@@ -5,10 +5,17 @@
 
 namespace minidnn {
 
+struct NormRows;
+
 const Engine<NormProblem>& norm_split();
 const Engine<NormProblem>& norm_generic();
 const Engine<RowNormProblem>& norm_rows();
+const Engine<RowNormProblem>& norm_long_rows();
 const Engine<RowNormProblem>& norm_groups();
 const Engine<RowNormProblem>& norm_rows_generic();
+
+// The layout of cuda.norm.rows and cuda.norm.long_rows: contiguous rows one behind the other, or why they are not. Fills
+// in rows, columns, centered and groups of it, and the elements of a vector.
+std::string contiguous_rows(const RowNormProblem&, NormRows&, int64_t& vector);
 
 }  // namespace minidnn

@@ -30,36 +30,8 @@ struct Cut {
 
 // The rows, or why they do not fit.
 std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
-  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-  if (p.x.numel() == 0) return "there are no rows";
-  const RowNormSpaces s = row_norm_spaces(p);
-  auto alike = [](const NormOffsets& o) { return o.dy == o.x && o.out == o.x; };
   NormRows& r = c.rows;
-  r.rows = s.rows.size, r.columns = s.members.size, r.centered = s.centered;
-  const bool contiguous =
-      (r.columns == 1 || (s.members.rank <= 2 && alike(s.members.run_step()) && s.members.run_step().x == 1)) &&
-      (r.rows == 1 || (s.rows.rank <= 2 && alike(s.rows.run_step()) && s.rows.run_step().x == r.columns));
-  const char* const layout = "reads rows that are contiguous and lie one behind the other, in all tensors alike";
-  if (!contiguous) return layout;
-  if (s.members.rank == 2) {
-    const NormOffsets& outer = s.members.step[0];
-    if (!alike(outer) || outer.x != s.members.run()) return layout;
-  }
-  if (s.rows.rank == 2) {
-    const NormOffsets& outer = s.rows.step[0];
-    if (!alike(outer) || outer.x != s.rows.run() * r.columns) return layout;
-  }
-  if (p.kind == RowNorm::group) {
-    if (p.backward) return "sums parameters along rows backward, and group norm has one for a plane";
-    const int64_t plane = p.x.numel() / (p.x.shape[0] * p.x.shape[1]), sample = plane * p.x.shape[1];
-    if ((p.x.shape[1] > 1 && p.x.stride[1] != plane) || (p.x.shape[0] > 1 && p.x.stride[0] != sample))
-      return "finds an element's channel by its place in NCHW";
-    r.groups = uint32_t(p.groups), r.of_group = uint32_t(p.x.shape[1] / p.groups);
-  }
-  c.vector = vector_of(p, r);
-  if (r.columns / c.vector >= int64_t(1) << 24) return cat("counts 2^24 - 1 vectors of a row at most");
-  r.vectors = uint32_t(r.columns / c.vector);
-  if (r.groups) r.span = Divisor(r.vectors / r.of_group);
+  if (std::string why = contiguous_rows(p, r, c.vector); !why.empty()) return why;
   // Four vectors a thread where a block is not full before: enough bytes in flight, and short sums.
   const int64_t most = p.backward ? 512 : 1024, most_held = p.backward ? 4 : 8;
   const int64_t wanted = c.vector == 1 ? most_held : p.backward ? 2 : 4;
@@ -101,7 +73,11 @@ struct Rows final : Engine<RowNormProblem> {
   double estimate_us(const RowNormProblem& p, const Device& d) const override {
     Cut c;
     parse(p, d, c);
-    return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, c.vector > 1 ? 0.9 : 0.5) + (p.backward ? 3 : 0);
+    // Backward as measured on an H100: a block or a cluster whose registers are full has one row in flight.
+    const bool narrow = itemsize(p.x.dtype) == 2;
+    const double backward = c.rows.blocks > 2 ? 0.45 : c.held > 2 || c.rows.blocks > 1 ? 0.7 : 0.87;
+    const double share = p.backward ? backward * (narrow ? 0.7 : 1) : 0.9;
+    return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, c.vector > 1 ? share : 0.5) + (p.backward ? 3 : 0);
   }
   size_t workspace_bytes(const RowNormProblem& p, const Device& d, const Config&) const override {
     if (!p.backward) return 0;
@@ -151,6 +127,39 @@ struct Rows final : Engine<RowNormProblem> {
 };
 
 }  // namespace
+
+std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vector) {
+  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+  if (p.x.numel() == 0) return "there are no rows";
+  const RowNormSpaces s = row_norm_spaces(p);
+  auto alike = [](const NormOffsets& o) { return o.dy == o.x && o.out == o.x; };
+  r.rows = s.rows.size, r.columns = s.members.size, r.centered = s.centered;
+  const bool contiguous =
+      (r.columns == 1 || (s.members.rank <= 2 && alike(s.members.run_step()) && s.members.run_step().x == 1)) &&
+      (r.rows == 1 || (s.rows.rank <= 2 && alike(s.rows.run_step()) && s.rows.run_step().x == r.columns));
+  const char* const layout = "reads rows that are contiguous and lie one behind the other, in all tensors alike";
+  if (!contiguous) return layout;
+  if (s.members.rank == 2) {
+    const NormOffsets& outer = s.members.step[0];
+    if (!alike(outer) || outer.x != s.members.run()) return layout;
+  }
+  if (s.rows.rank == 2) {
+    const NormOffsets& outer = s.rows.step[0];
+    if (!alike(outer) || outer.x != s.rows.run() * r.columns) return layout;
+  }
+  if (p.kind == RowNorm::group) {
+    if (p.backward) return "sums parameters along rows backward, and group norm has one for a plane";
+    const int64_t plane = p.x.numel() / (p.x.shape[0] * p.x.shape[1]), sample = plane * p.x.shape[1];
+    if ((p.x.shape[1] > 1 && p.x.stride[1] != plane) || (p.x.shape[0] > 1 && p.x.stride[0] != sample))
+      return "finds an element's channel by its place in NCHW";
+    r.groups = uint32_t(p.groups), r.of_group = uint32_t(p.x.shape[1] / p.groups);
+  }
+  vector = vector_of(p, r);
+  if (r.columns / vector >= int64_t(1) << 24) return cat("counts 2^24 - 1 vectors of a row at most");
+  r.vectors = uint32_t(r.columns / vector);
+  if (r.groups) r.span = Divisor(r.vectors / r.of_group);
+  return "";
+}
 
 const Engine<RowNormProblem>& norm_rows() {
   static const Rows engine;

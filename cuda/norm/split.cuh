@@ -40,6 +40,21 @@ template <class T> struct Packed<T, 1> {
 
 template <class T> __device__ __forceinline__ const T* typed(const void* p) { return static_cast<const T*>(p); }
 
+// The parameters of a vector's elements.
+template <int V>
+__device__ __forceinline__ void read_parameters(float (&p)[V], const void* from, int64_t at, float none) {
+  if (!from) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) p[k] = none;
+  } else if constexpr (V == 1) p[0] = typed<float>(from)[at];
+  else {
+#pragma unroll
+    for (int k = 0; k < V; k += 4) {
+      const float4 four = __ldg(reinterpret_cast<const float4*>(typed<float>(from) + at + k));
+      p[k] = four.x, p[k + 1] = four.y, p[k + 2] = four.z, p[k + 3] = four.w;
+    }
+  }
+}
 // Of n values: their mean and sum((x - mean)^2). Without initializers, as shared memory wants its types.
 template <class F> struct Moments {
   F n, mean, squares;

@@ -51,12 +51,15 @@ __device__ __forceinline__ float reciprocal(float v) {
   return v;
 }
 
+constexpr float kLog2e = 1.44269504f;
+__device__ __forceinline__ float power_of_two(float x) {
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+  return x;
+}
 // exp(x) for x <= 0. For 16-bit results two instructions, within 2^-16 of it where it is not yet 0 to them.
 template <class T> __device__ __forceinline__ float exp_of_negative(float x) {
   if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
-  x *= 1.44269504f;
-  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
-  return x;
+  else return power_of_two(x * kLog2e);
 }
 
 // The largest of some numbers, and the sum of exp(number - largest).

@@ -12,13 +12,13 @@ constexpr DType kDTypes[] = {DType::float32, DType::float16, DType::bfloat16};
 int64_t width_of(const SoftmaxProblem& p) { return 16 / itemsize(p.in.dtype); }
 
 SoftmaxRows task_of(const SoftmaxProblem& p, const Device& d) {
-  const bool backward = p.direction == SoftmaxDirection::backward, added = p.masked == SoftmaxMask::add;
+  const bool backward = p.direction == SoftmaxDirection::backward;
   SoftmaxRows t;
   t.log = int32_t(p.log);
-  const int64_t held = backward                       ? kSoftmaxBackwardVectors
-                       : p.in.dtype == DType::float32 ? softmax_forward_vectors<float>(added)
-                                                      : softmax_forward_vectors<bfloat16>(added);
-  t.shape = rows::shape_of(p.rows(), p.cols(), width_of(p), held, d.arch >= 90);
+  const int64_t width = width_of(p), item = int64_t(itemsize(p.in.dtype));
+  int64_t held = backward ? kSoftmaxBackwardVectors : softmax_forward_vectors(item, p.masked);
+  if (item == 2 && rows::vectors_of(p.cols(), width) <= kSoftmaxShortRow) held = min_of(held, int64_t(4));
+  t.shape = rows::shape_of(p.rows(), p.cols(), width, held, d.arch >= 90);
   if (p.masked == SoftmaxMask::none) return t;
   // Rows are numbered as they lie in memory; dimensions that the mask walks through as one become one.
   int64_t order[kMaxRank], count = 0;

@@ -36,13 +36,97 @@ __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void
   }
 }
 
+// The end of a row's meeting: what its pieces leave for their second launch, if they do.
+__device__ __forceinline__ bool leaves(const SoftmaxRows& p, const rows::Team& team, rows::Exponentials all,
+                                       rows::Exponentials* parts) {
+  if (p.stage != SoftmaxRows::part) return false;
+  if (team.rank == 0 && team.row < p.shape.rows) parts[team.piece] = all;
+  return true;
+}
+// What a thread brings to it: its own, or its share of what pieces left.
+template <class T> __device__ __forceinline__ rows::Exponentials brought(const SoftmaxRows& p, const rows::Team& team,
+                                                                         rows::Exponentials own,
+                                                                         const rows::Exponentials* parts) {
+  if (p.stage != SoftmaxRows::finish || team.row >= p.shape.rows) return own;
+  rows::Exponentials all{-INFINITY, 0};
+#pragma unroll 1
+  for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads) all = rows::joined<T>(all, parts[i]);
+  return all;
+}
+
+// 16-bit numbers without a mask: a thread keeps them packed, and computes an exponential again, which is two
+// instructions, instead of keeping it.
+template <class T, int kV>
+__device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const SoftmaxArgs& a, rows::Exponentials* parts,
+                                               const rows::Team& team, const Line<T>& line, int32_t begin,
+                                               const uint4 (&raw)[kV]) {
+  constexpr int kW = kWidth<T>;
+  const float scale = float(a.scale), in_twos = scale * rows::kLog2e;
+  float largest = -INFINITY;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t v = begin + k * team.threads;
+    if (v >= line.vectors) continue;
+    float x[kW];
+    rows::unpack<T>(raw[k], x);
+    if (line.holds_all(v)) {
+#pragma unroll
+      for (int e = 0; e < kW; ++e) largest = fmaxf(largest, x[e] * scale);
+    } else {
+#pragma unroll
+      for (int e = 0; e < kW; ++e)
+        if (line.holds(v, e)) largest = fmaxf(largest, x[e] * scale);
+    }
+  }
+  const float shift = largest == -INFINITY ? 0 : -largest * rows::kLog2e;
+  float sum = 0;
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t v = begin + k * team.threads;
+    if (v >= line.vectors) continue;
+    float x[kW];
+    rows::unpack<T>(raw[k], x);
+#pragma unroll
+    for (int e = 0; e < kW; ++e) x[e] = rows::power_of_two(x[e] * in_twos + shift);
+    if (!line.holds_all(v))
+#pragma unroll
+      for (int e = 0; e < kW; ++e)
+        if (!line.holds(v, e)) x[e] = 0;
+#pragma unroll
+    for (int half = kW / 2; half > 0; half /= 2)
+#pragma unroll
+      for (int e = 0; e < half; ++e) x[e] += x[e + half];
+    sum += x[0];
+  }
+  parts += team.row * p.shape.pieces;
+  const rows::Exponentials all = team.join<T>(brought<T>(p, team, {largest, sum}, parts));
+  if (leaves(p, team, all, parts)) return;
+  // A row of nothing but -inf becomes NaN: -inf + inf.
+  const float term = p.log ? -all.largest - maths::log(all.sum) : -all.largest * rows::kLog2e - ::log2f(all.sum);
+#pragma unroll
+  for (int k = 0; k < kV; ++k) {
+    const int32_t v = begin + k * team.threads;
+    if (v >= line.vectors) continue;
+    float x[kW];
+    rows::unpack<T>(raw[k], x);
+    if (p.log) {
+#pragma unroll
+      for (int e = 0; e < kW; ++e) x[e] = x[e] * scale + term;
+    } else {
+#pragma unroll
+      for (int e = 0; e < kW; ++e) x[e] = rows::power_of_two(x[e] * in_twos + term);
+    }
+    line.store(a.out, v, x);
+  }
+}
+
 }  // namespace
 
 // Exponentials are a thread's own until all of the row have met, once. `parts`: those of each piece of each row.
 template <class T, SoftmaxMask masked>
 __global__ void __launch_bounds__(1024)
     softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, rows::Exponentials* parts) {
-  constexpr int kW = kWidth<T>, kV = softmax_forward_vectors<T>(masked == SoftmaxMask::add);
+  constexpr int kW = kWidth<T>, kV = softmax_forward_vectors(sizeof(T), masked);
   const rows::Team team(p.shape);
   const Line<T> line(p.shape, team.row);
   const int32_t begin = team.piece * team.threads * kV + team.rank;
@@ -51,6 +135,10 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
   for (int k = 0; k < kV; ++k)
     if (begin + k * team.threads < line.vectors) raw[k] = line.load(a.in, begin + k * team.threads);
+  if constexpr (sizeof(T) == 2 && masked == SoftmaxMask::none) {
+    forward_packed<T, kV>(p, a, parts, team, line, begin, raw);
+    return;
+  }
   const int64_t mask_row = masked == SoftmaxMask::none ? 0 : p.mask.offset_of(team.row);
   const float scale = float(a.scale);
   float held[kV][kW], largest = -INFINITY;
@@ -87,17 +175,8 @@ __global__ void __launch_bounds__(1024)
     sum += terms[0];
   }
   parts += team.row * p.shape.pieces;
-  rows::Exponentials all{largest, sum};
-  if (p.stage == SoftmaxRows::finish && team.row < p.shape.rows) {
-    all = {-INFINITY, 0};
-#pragma unroll 1
-    for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads) all = rows::joined<T>(all, parts[i]);
-  }
-  all = team.join<T>(all);
-  if (p.stage == SoftmaxRows::part) {
-    if (team.rank == 0 && team.row < p.shape.rows) parts[team.piece] = all;
-    return;
-  }
+  const rows::Exponentials all = team.join<T>(brought<T>(p, team, {largest, sum}, parts));
+  if (leaves(p, team, all, parts)) return;
 
   // A row of nothing but -inf becomes NaN: 0 / 0, or -inf + inf.
   const float factor = p.log ? 1 : rows::joined<T>({largest, rows::reciprocal(all.sum)}, {all.largest, 0}).sum;

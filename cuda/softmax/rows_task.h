@@ -7,10 +7,12 @@
 
 namespace minidnn {
 
-// The 16-byte vectors of a tensor that a thread holds: 32 values of x, or 32 registers of y and dy.
-template <class T> MINIDNN_HD constexpr int softmax_forward_vectors(bool added) {
-  return sizeof(T) == 4 && !added ? 8 : 4;
+// The 16-byte vectors of a tensor that a thread holds: 32 registers of x, or of y and dy. 16-bit numbers stay as they are
+// but where a mask is applied to them.
+MINIDNN_HD constexpr int softmax_forward_vectors(int64_t item, SoftmaxMask mask) {
+  return mask == SoftmaxMask::none || (item == 4 && mask == SoftmaxMask::keep) ? 8 : 4;
 }
+constexpr int64_t kSoftmaxShortRow = 256;  // vectors of 16 bits: half as many a thread, so that more threads wait
 constexpr int kSoftmaxBackwardVectors = 4;
 
 // Where a row's mask lies: a digit of the row's number for each dimension, the innermost first.

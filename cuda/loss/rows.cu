@@ -19,6 +19,11 @@ __global__ void __launch_bounds__(256, 3)  // for four blocks of an SM 16-bit ro
   constexpr int kW = rows::kWidth<T>, kV = kLossVectors;
   const rows::Team team(p.shape);
   const rows::Line<T> line(p.shape, team.row);
+  // The target's logit is far away, and asked for as soon as the row is.
+  const bool tells = team.rank == 0 && team.row < p.shape.rows;
+  const int64_t target = tells ? target_of_row(p, a, team.row) : -1;
+  const bool known = 0 <= target && target < p.shape.cols;
+  float logit = INFINITY - INFINITY;
   float largest = -INFINITY, sum = 0, logits = 0;
 #pragma unroll 1
   for (int32_t begin = team.rank; begin < line.vectors; begin += kV * team.threads) {
@@ -26,6 +31,7 @@ __global__ void __launch_bounds__(256, 3)  // for four blocks of an SM 16-bit ro
 #pragma unroll
     for (int k = 0; k < kV; ++k)
       if (begin + k * team.threads < line.vectors) raw[k] = line.load(a.x, begin + k * team.threads);
+    if (begin == 0 && known) logit = float(static_cast<const T*>(a.x)[team.row * p.shape.cols + target]);
     float x[kV][kW], most = largest;
 #pragma unroll
     for (int k = 0; k < kV; ++k) {
@@ -55,17 +61,12 @@ __global__ void __launch_bounds__(256, 3)  // for four blocks of an SM 16-bit ro
   const auto [most, all] = team.join<T>({largest, sum});
   sum = all;
   if (p.smoothed) logits = team.reduce<rows::Sum, 2>(logits);
-  if (team.rank != 0 || team.row >= p.shape.rows) return;
+  if (!tells) return;
   const float lse = most + maths::log(sum);
-  const int64_t target = target_of_row(p, a, team.row);
   static_cast<float*>(a.lse)[team.row] = lse;
   float loss = 0;
-  if (target != p.ignore_index) {
-    const bool known = 0 <= target && target < p.shape.cols;
-    const float logit =
-        known ? float(static_cast<const T*>(a.x)[team.row * p.shape.cols + target]) : INFINITY - INFINITY;
+  if (target != p.ignore_index)
     loss = detail::loss_of<float>(lse, logit, logits, p.shape.cols, p.smoothed, float(a.smoothing));
-  }
   losses[team.row] = loss;
 }
 

@@ -13,7 +13,8 @@ using pooling::Channels;
 
 constexpr int64_t kThreads = 256;
 constexpr int64_t kMostRoom = 40 << 10;  // of a block's shared memory backward: 5 blocks on an SM, without asking
-constexpr int64_t kTile = 16;            // lines and columns of dx: windows across its edges are found twice
+// Lines and columns of dx: windows across its edges are found twice, the larger they are the more.
+constexpr int64_t kTile = 16, kTileOfLarge = 32;
 
 struct Cut {
   Channels s;
@@ -42,17 +43,27 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
   s.by_vectors = Divisor(s.vectors), s.by_columns = Divisor(s.w.count);
   c.step = p.x.rank == 4 && !(s.index_bytes) ? pooling::static_step(p) : pooling::StaticStep{};
+  const bool known = c.step.window > 0;
+  const int64_t down = width == 4 ? 4 : 2;  // kDown in channels.h
+  // Sums of a thread that takes several windows, or elements of dx, are plain ones: of no more than 64.
+  const int64_t sums = backward ? ceil_div<int64_t>(s.h.window, s.h.stride) * ceil_div<int64_t>(s.w.window, s.w.stride)
+                       : is_max ? 0
+                                : int64_t(s.h.window) * s.w.window;
+  s.down = !known && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window &&
+           (backward || s.h.count > 1) && sums <= 64;
   if (!backward) {
-    const int64_t down = c.step.window > 0 ? 4 : 1;
-    const int64_t items = ceil_div<int64_t>(s.h.count, down) * s.w.count * s.vectors;
+    auto items_by = [&](int64_t n) { return ceil_div<int64_t>(s.h.count, n) * s.w.count * s.vectors; };
+    // Where there are few windows, teams keep more threads busy.
+    if (items_by(down) * s.images < int64_t(d.sm_count) * 256) s.down = 0;
+    const int64_t items = items_by(known ? 4 : s.down ? down : 1);
     s.items = int32_t(min_of<int64_t>(items, 0x7fffffff));
     s.teams = 1;
     // Few windows: their lines go to several teams.
     const int64_t wanted = int64_t(d.sm_count) * 1024;
-    if (c.step.window == 0)
+    if (!known && !s.down)
       while (s.teams < 16 && s.teams * 2 <= s.h.window + 1 && items * s.images * s.teams < wanted) s.teams *= 2;
     c.blocks = ceil_div<int64_t>(items, kThreads / s.teams);
-    c.smem_bytes = c.step.window > 0 ? 0 : kThreads * width * 8;
+    c.smem_bytes = known || s.down ? 0 : kThreads * width * 8;
     return c;
   }
   const int64_t bytes = width * (is_max ? 2 : 4);  // of a window in shared memory, a vector's
@@ -63,7 +74,9 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   auto windows = [](const pooling::Windows& w, int64_t size) {
     return min_of<int64_t>((size + int64_t(w.window - 1) * w.dilation - 1) / w.stride + 1, w.count);
   };
-  int64_t lines = kTile, columns = kTile, vectors = 8;
+  const int64_t tile = s.h.window > 3 || s.w.window > 3 ? kTileOfLarge : kTile;
+  int64_t lines = tile, columns = tile, vectors = 8;
+  while (vectors < 64 && vectors * s.h.size * s.w.size < 1024) vectors *= 2;  // small planes keep a block busy
   for (;;) {
     s.lines = even(s.h.size, lines, s.h.stride <= lines ? s.h.stride : 1);
     s.columns = even(s.w.size, columns, s.w.stride <= columns ? s.w.stride : 1);
@@ -81,7 +94,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.by_vector_groups = Divisor(groups), s.by_tile_columns = Divisor(tile_columns);
   s.by_block_vectors = Divisor(s.block_vectors), s.by_q_columns = Divisor(max_of(s.q_columns, 1));
   // Given indices are taken apart by lines of x; else threads of windows that the compiler knows by steps of a tile.
-  s.by_result_columns = Divisor(c.step.window > 0 ? s.columns / s.w.stride + 1 : s.w.size);
+  s.by_result_columns = Divisor(known ? s.columns / s.w.stride + 1 : s.w.size);
   return c;
 }
 

@@ -14,6 +14,10 @@ __global__ void __launch_bounds__(256, 2)
       const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
       if (item >= s.items) return;
       Work{s, a, image, item}.pool();
+    } else if (s.down) {
+      const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
+      if (item >= s.items) return;
+      Work{s, a, image, item}.pool_down();
     } else {
       extern __shared__ __align__(16) unsigned char room[];
       const int members = int(blockDim.x) / s.teams, team = int(threadIdx.x) / members;

@@ -16,6 +16,7 @@ struct Channels {
   int64_t indices_image, indices_line, indices_column;
   int32_t vectors;  // of channels
   int32_t index_bytes, exclude_padding;
+  int32_t down;  // of a window's size unknown to the compiler: a thread takes kDown of them below each other
   // Forward: threads of an image, and teams of a block.
   int32_t items, teams;
   Divisor by_vectors, by_columns;
@@ -25,8 +26,47 @@ struct Channels {
   Divisor by_vector_groups, by_tile_columns, by_block_vectors, by_q_columns, by_result_columns;
 };
 
+// Of windows of a size unknown to the compiler, and of elements of dx under them: those of a thread, below each other.
+// As many as the registers hold maxima of, with their places.
+template <class T> constexpr int kDown = kLanes<T> == 4 ? 4 : 2;
+
+// Calls put(d, what L finds in it) for the windows, without a dilation, at p + d, of kDown but before `p_end`: a line of
+// x is gone through once, and what is found there joins all windows over it. place(line, column) is what L calls an
+// element. kAtOnce loads are under way together: backward has registers for two.
+template <class L, int kAtOnce, class T, class Place, class Put>
+MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q, Place&& place, Put&& put) {
+  const int windows = min_of(kDown<T>, p_end - p), first = s.h.first(p);
+  const int begin = max_of(first, 0), end = min_of(first + (windows - 1) * s.h.stride + s.h.window, s.h.size);
+  const int c_begin = max_of(s.w.first(q), 0), c_end = min_of(s.w.first(q) + s.w.window, s.w.size);
+  const T* from = x + begin * s.x_line + c_begin * s.x_column;
+  L found[kDown<T>];
+  MINIDNN_UNROLL
+  for (int d = 0; d < kDown<T>; ++d) found[d].clear();
+  for (int line = begin; line < end; ++line, from += s.x_line) {
+    const T* at = from;
+    L of_line;
+    of_line.clear();
+    of_line.begin(c_begin < c_end ? place(line, c_begin) : -1);
+    for (int c = c_begin; c < c_end; c += kAtOnce) {
+      Words v[kAtOnce];
+      MINIDNN_UNROLL
+      for (int k = 0; k < kAtOnce; ++k, at += s.x_column)
+        if (c + k < c_end) v[k] = load_words(at);
+      MINIDNN_UNROLL
+      for (int k = 0; k < kAtOnce; ++k)
+        if (c + k < c_end) of_line.next(v[k], place(line, c + k));
+    }
+    MINIDNN_UNROLL
+    for (int d = 0; d < kDown<T>; ++d)
+      if (uint32_t(line - first - d * s.h.stride) < uint32_t(s.h.window)) found[d].join(of_line);
+  }
+  MINIDNN_UNROLL
+  for (int d = 0; d < kDown<T>; ++d)
+    if (d < windows) put(d, found[d]);
+}
+
 template <class T, bool is_max, class S> struct ChannelsForward {
-  static constexpr int kDown = S::window > 0 ? 4 : 1, kWidth = kLanes<T>;
+  static constexpr int kDown = 4, kWidth = kLanes<T>;  // of windows of a static size
   const Channels& s;
   const PoolingArgs& a;
   int64_t image;
@@ -64,6 +104,43 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   MINIDNN_HD void pool() {
     if constexpr (is_max) walk<MaxLanes<T>>();
     else walk<SumLanes<T>>();
+  }
+
+  template <class L> MINIDNN_HD void walk_down() {
+    uint32_t rest = uint32_t(item);
+    const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * pooling::kDown<T>;
+    each_down<L, 4>(
+        s, x(vector), p, s.h.count, q, [&](int line, int column) { return line * s.w.size + column; },
+        [&](int d, const L& found) {
+          store_words(y(p + d, q, vector), found.result(share(p + d, q)));
+          if constexpr (L::has_places) {
+            int32_t place[kWidth];
+            MINIDNN_UNROLL
+            for (int i = 0; i < kWidth; ++i) place[i] = found.of[i].place;
+            put_indices(p + d, q, vector, place);
+          }
+        });
+  }
+  // Two at a time, so that an int64's go by 16 bytes too.
+  MINIDNN_HD void put_indices(int p, int q, int vector, const int32_t (&place)[kWidth]) const {
+    const int64_t at = image * s.indices_image + p * s.indices_line + q * s.indices_column + vector * kWidth;
+    auto sign = [](int32_t v) { return uint32_t(v >> 31); };
+    if (s.index_bytes == 4) {
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWidth; i += 4)
+        store_words(static_cast<int32_t*>(a.indices) + at + i, {uint32_t(place[i]), uint32_t(place[i + 1]),
+                                                                uint32_t(place[i + 2]), uint32_t(place[i + 3])});
+    } else if (s.index_bytes == 8) {
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWidth; i += 2)
+        store_words(static_cast<int64_t*>(a.indices) + at + i,
+                    {uint32_t(place[i]), sign(place[i]), uint32_t(place[i + 1]), sign(place[i + 1])});
+    }
+  }
+  MINIDNN_HD void pool_down() {
+    if constexpr (!is_max) walk_down<SumLanes<T>>();
+    else if (s.index_bytes) walk_down<FirstLargestLanes<T>>();
+    else walk_down<MaxLanes<T>>();
   }
 
   // One team's part of a window, to places of its own in `room`: a maximum and where it is, or a sum. The other teams'
@@ -120,12 +197,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
       }
     }
     store_words(y(p, q, vector), words_of<T>(out));
-    if (!is_max || s.index_bytes == 0) return;
-    const int64_t at = image * s.indices_image + p * s.indices_line + q * s.indices_column + vector * kWidth;
-    for (int i = 0; i < kWidth; ++i) {
-      if (s.index_bytes == 4) static_cast<int32_t*>(a.indices)[at + i] = place[i];
-      else static_cast<int64_t*>(a.indices)[at + i] = place[i];
-    }
+    if constexpr (is_max) put_indices(p, q, vector, place);
   }
 };
 
@@ -168,6 +240,8 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 
   MINIDNN_HD void find() {
+    if constexpr (S::window == 0 && is_max)
+      if (s.down && s.index_bytes == 0) return find_down();
     // Numbered as if the tile were whole, so that divisors are known.
     const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -195,10 +269,14 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     for (int k = 0; k < kWidth; ++k) {
       const int64_t index = s.index_bytes == 8 ? static_cast<const int64_t*>(a.indices)[at + k]
                                                : static_cast<const int32_t*>(a.indices)[at + k];
-      const bool in = 0 <= index && index < int64_t(s.h.size) * s.w.size;
+      bool in = 0 <= index && index < int64_t(s.h.size) * s.w.size;
       // All of a window's indices are near each other: a line's number is found by multiplication.
       uint32_t rest = in ? uint32_t(index) : 0;
       const int column = s.by_result_columns.digit(rest);
+      // gather_down() does not ask whether an index is in its window.
+      if (S::window == 0 && s.down)
+        in = in && uint32_t(int(rest) - s.h.first(p)) < uint32_t(s.h.window) &&
+             uint32_t(column - s.w.first(q)) < uint32_t(s.w.window);
       key.of[k] = uint16_t(in ? key_of(int(rest), column) : kNowhere);
     }
     return key;
@@ -251,6 +329,25 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     return found;
   }
 
+  MINIDNN_HD void find_down() {
+    const int n = ceil_div(p_end - p_begin, kDown<T>) * s.q_columns * s.block_vectors;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int vector = s.by_block_vectors.digit(rest), q = q_begin + s.by_q_columns.digit(rest);
+      const int p = p_begin + int(rest) * kDown<T>;
+      if (vector >= vectors || q >= q_end) continue;
+      each_down<FirstLargestLanes<T>, 2>(
+          s, static_cast<const T*>(a.x) + image * s.x_image + (first_vector + vector) * kWidth, p, p_end, q,
+          [&](int line, int column) { return int(key_of(line, column)); },
+          [&](int d, const FirstLargestLanes<T>& found) {
+            Keys key;
+            MINIDNN_UNROLL
+            for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].place);  // none is kNowhere
+            keys()[((p + d - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector] = key;
+          });
+    }
+  }
+
   // A window's part in the sums of one dx.
   MINIDNN_HD void add(float (&sum)[kWidth], uint32_t key, const Keys& found, const Words& v) const {
     MINIDNN_UNROLL
@@ -262,7 +359,51 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
                     (first_vector + vector) * kWidth,
                 words_of<T>(sum));
   }
+  // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
+  MINIDNN_HD void gather_down() {
+    const int n = ceil_div(h_end - h_begin, kDown<T>) * s.columns * s.block_vectors;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int vector = s.by_block_vectors.digit(rest);
+      const int line = h_begin + int(rest) / s.columns * kDown<T>, column = w_begin + int(rest) % s.columns;
+      if (vector >= vectors || column >= w_end) continue;
+      const int results = min_of(kDown<T>, h_end - line);
+      const int to_p = s.h.over_end(line + results - 1), from_q = s.w.over_begin(column), to_q = s.w.over_end(column);
+      const uint32_t key = key_of(line, column);
+      float sum[kDown<T>][kWidth]{};
+      for (int p = s.h.over_begin(line); p < to_p; ++p) {
+        const int reach = line - s.h.first(p);
+        const int window = ((p - p_begin) * s.q_columns - q_begin) * s.block_vectors + vector;
+        if constexpr (is_max) {
+          MINIDNN_UNROLL_4
+          for (int q = from_q; q < to_q; ++q) {
+            const Words v = dy(p, q, vector);
+            const Keys found = keys()[window + q * s.block_vectors];
+            MINIDNN_UNROLL
+            for (int d = 0; d < kDown<T>; ++d) add(sum[d], key + uint32_t(d * s.columns), found, v);
+          }
+        } else {
+          float of_line[kWidth]{};
+          MINIDNN_UNROLL_4
+          for (int q = from_q; q < to_q; ++q) {
+            const Shares share = shares()[window + q * s.block_vectors];
+            MINIDNN_UNROLL
+            for (int k = 0; k < kWidth; ++k) of_line[k] += share.of[k];
+          }
+          MINIDNN_UNROLL
+          for (int d = 0; d < kDown<T>; ++d)
+            if (uint32_t(reach + d) < uint32_t(s.h.window)) MINIDNN_UNROLL
+          for (int k = 0; k < kWidth; ++k) sum[d][k] += of_line[k];
+        }
+      }
+      MINIDNN_UNROLL
+      for (int d = 0; d < kDown<T>; ++d)
+        if (d < results) put(line + d, column, vector, sum[d]);
+    }
+  }
   MINIDNN_HD void gather() {
+    if constexpr (S::window == 0)
+      if (s.down) return gather_down();
     if constexpr (S::window > 0) {
       // A thread takes the dx that the same windows lie over: those between two steps of the windows.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kStride = S::stride;

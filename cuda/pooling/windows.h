@@ -136,6 +136,7 @@ template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
 // Lanes of a maximum, kept in T, or of a sum, kept in float. What a mean divides by comes as its reciprocal, rounded: a
 // division takes some ten instructions, which a lane each would be half of a kernel.
 template <class T> struct MaxLanes {
+  static constexpr bool has_places = false;
   Words v;
   MINIDNN_HD void clear() {
     const uint32_t none = sizeof(T) == 4 ? 0xff800000 : kIsFloat16<T> ? 0xfc00fc00 : 0xff80ff80;  // -inf
@@ -146,9 +147,12 @@ template <class T> struct MaxLanes {
     for (int i = 0; i < 4; ++i) v.word[i] = larger_in<T>(v.word[i], w.word[i]);
   }
   MINIDNN_HD void join(const MaxLanes& o) { join(o.v); }
+  MINIDNN_HD void begin(int32_t) {}
+  MINIDNN_HD void next(const Words& w, int32_t) { join(w); }
   MINIDNN_HD Words result(float) const { return v; }
 };
 template <class T> struct SumLanes {
+  static constexpr bool has_places = false;
   float v[kLanes<T>];
   MINIDNN_HD void clear() {
     for (int i = 0; i < kLanes<T>; ++i) v[i] = 0;
@@ -161,6 +165,8 @@ template <class T> struct SumLanes {
     MINIDNN_UNROLL
     for (int i = 0; i < kLanes<T>; ++i) v[i] += o.v[i];
   }
+  MINIDNN_HD void begin(int32_t) {}
+  MINIDNN_HD void next(const Words& w, int32_t) { join(w); }
   MINIDNN_HD Words result(float share) const {
     float out[kLanes<T>];
     MINIDNN_UNROLL
@@ -214,6 +220,30 @@ struct Total {
   MINIDNN_HD void next(float v, int32_t) { value += v; }
   MINIDNN_HD void join(const Total& o) { value += o.value; }
   MINIDNN_HD int32_t at() const { return -1; }
+};
+
+template <class T> struct FirstLargestLanes {
+  static constexpr bool has_places = true;
+  FirstLargest of[kLanes<T>];
+  MINIDNN_HD void clear() {}
+  MINIDNN_HD void begin(int32_t at) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) of[i].begin(at);
+  }
+  MINIDNN_HD void next(const Words& w, int32_t at) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) of[i].next(lane<T>(w, i), at);
+  }
+  MINIDNN_HD void join(const FirstLargestLanes& o) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) of[i].join(o.of[i]);
+  }
+  MINIDNN_HD Words result(float) const {
+    float out[kLanes<T>];
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) out[i] = of[i].value;
+    return words_of<T>(out);
+  }
 };
 
 // Where threads meet is theirs to say: a block of a GPU, or all of one in turn in a test.

@@ -17,7 +17,9 @@ SoftmaxRows task_of(const SoftmaxProblem& p, const Device& d) {
   t.log = int32_t(p.log);
   const int64_t width = width_of(p), item = int64_t(itemsize(p.in.dtype));
   int64_t held = backward ? kSoftmaxBackwardVectors : softmax_forward_vectors(item, p.masked);
-  if (item == 2 && rows::vectors_of(p.cols(), width) <= kSoftmaxShortRow) held = min_of(held, int64_t(4));
+  const int64_t vectors = rows::vectors_of(p.cols(), width);
+  if (item == 2 && vectors <= kSoftmaxShortRow) held = min_of(held, int64_t(4));
+  if (vectors <= 4) held = 2;  // a sector of 32 bytes to two threads
   t.shape = rows::shape_of(p.rows(), p.cols(), width, held, d.arch >= 90);
   if (p.masked == SoftmaxMask::none) return t;
   // Rows are numbered as they lie in memory; dimensions that the mask walks through as one become one.

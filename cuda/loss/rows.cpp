@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.loss.rows: classes are innermost; a few lanes, or a block, read a row once.
+#include <bit>
+
 #include "cuda/loss/engines.h"
 #include "cuda/loss/plan.h"
 #include "cuda/loss/rows_task.h"
@@ -7,7 +9,9 @@
 namespace minidnn {
 namespace {
 
-LossRows task_of(const LossProblem& p) {
+constexpr int64_t kFewestLanes = 8;  // a line of 128 bytes
+
+LossRows task_of(const LossProblem& p, const Device& d) {
   const bool backward = p.direction == LossDirection::backward;
   const int64_t width = 16 / itemsize(p.x.dtype);
   LossRows t;
@@ -16,6 +20,11 @@ LossRows task_of(const LossProblem& p) {
   if (wanted > rows::kBlock) {
     t.shape.threads = rows::kBlock;
     t.shape.pieces = backward ? int32_t(ceil_div<int64_t>(wanted, rows::kBlock)) : 1;
+  }
+  if (!backward) {  // a row's end is as much work as its elements are to few lanes: no more of them than fill the GPU
+    const int64_t enough = ceil_div(int64_t(2048) * d.sm_count, max_of(p.rows(), int64_t(1)));
+    const int64_t few = max_of(int64_t(std::bit_ceil(uint64_t(enough))), kFewestLanes);
+    if (few <= rows::kMostOfShared) t.shape.threads = min_of(t.shape.threads, int32_t(few));
   }
   t.ignore_index = p.ignore_index;
   t.narrow_target = p.target.dtype == DType::int32;
@@ -27,19 +36,19 @@ LossRows task_of(const LossProblem& p) {
 struct Rows final : Engine<LossProblem> {
   std::string name() const override { return "cuda.loss.rows"; }
   unsigned traits() const override { return kNeedsJit; }
-  std::string why_not(const LossProblem& p, const Device&) const override {
+  std::string why_not(const LossProblem& p, const Device& d) const override {
     if (p.x.dtype == DType::float64) return "computes in float32";
     if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx in x's strides";
     if (!loss_rows_in_order(p)) return "needs rows of classes end to end, in the order of targets";
     if (p.alignment < 16) return cat("tensors must begin at a multiple of 16 bytes, these do at one of ", p.alignment);
     if (p.cols() > 1 << 30) return cat("a row may have 2^30 classes; this one has ", p.cols());
-    const int64_t blocks = rows::blocks_of(task_of(p).shape);
+    const int64_t blocks = rows::blocks_of(task_of(p, d).shape);
     if (blocks > INT32_MAX) return cat("needs ", blocks, " blocks, and a grid has 2^31 - 1");
     return "";
   }
   // To be measured: nine tenths of the copy rate where rows fill vectors and there are enough of them.
   double estimate_us(const LossProblem& p, const Device& d) const override {
-    const LossRows t = task_of(p);
+    const LossRows t = task_of(p, d);
     const double useful = std::min(1.0, double(p.cols()) * double(itemsize(p.x.dtype)) / 64);
     const double filled =
         std::clamp(double(rows::blocks_of(t.shape) * rows::block_of(t.shape)) / (512.0 * d.sm_count), 1e-3, 1.0);
@@ -54,7 +63,7 @@ struct Rows final : Engine<LossProblem> {
             cat("minidnn::loss_rows_", forward ? "forward" : "backward", "<", cuda_name(dtype), ">")};
   }
   std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device& d, const Config&) const override {
-    const LossRows task = task_of(p);
+    const LossRows task = task_of(p, d);
     cuda::LaunchConfig config;
     config.block = {unsigned(rows::block_of(task.shape))};
     config.grid = {unsigned(rows::blocks_of(task.shape))};

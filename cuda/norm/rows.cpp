@@ -32,13 +32,15 @@ struct Cut {
 std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   NormRows& r = c.rows;
   if (std::string why = contiguous_rows(p, r, c.vector); !why.empty()) return why;
-  // Four vectors a thread where a block is not full before: enough bytes in flight, and short sums.
-  const int64_t most = p.backward ? 512 : 1024, most_held = p.backward ? 4 : 8;
-  const int64_t wanted = c.vector == 1 ? most_held : p.backward ? 2 : 4;
-  r.threads = uint32_t(std::clamp<int64_t>(ceil_div(ceil_div<int64_t>(r.vectors, wanted), int64_t(32)) * 32, 32, most));
-  // Forward's eight vectors a thread, of which a block of 1024 spills some, only where clusters do not reach.
-  const int64_t first_held = c.vector == 1 ? most_held : 4, blocks_here = d.arch >= 90 ? kMostBlocks : 1;
-  while (int64_t(r.threads) * r.blocks * first_held < r.vectors && r.blocks < blocks_here) r.blocks *= 2;
+  // Forward four vectors a thread: enough bytes in flight, and short sums. Beyond 512 threads, two blocks of which run at
+  // once on an SM, eight; then clusters of such; then 1024 threads, whose row has an SM's registers for itself.
+  const int64_t most = p.backward ? 512 : 1024, most_held = p.backward ? 4 : 8, full = 512;
+  const int64_t blocks_here = d.arch >= 90 ? kMostBlocks : 1, vectors = r.vectors;
+  auto threads_of = [&](int64_t each) { return ceil_div(ceil_div(vectors, each * r.blocks), int64_t(32)) * 32; };
+  int64_t threads = threads_of(c.vector == 1 ? most_held : p.backward ? 2 : 4);
+  if (threads > full) threads = threads_of(most_held);
+  while (threads > full && r.blocks < blocks_here) r.blocks *= 2, threads = threads_of(most_held);
+  r.threads = uint32_t(min_of(threads, most));
   if (d.arch < 90 && int64_t(r.threads) * most_held < r.vectors)
     return cat("rows of more than ", most * most_held * c.vector,
                " elements take clusters of blocks, of sm_90 on; they have ", r.columns);
@@ -53,7 +55,8 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
 // Backward: blocks stay, as many as run at once.
 int64_t standing_blocks(const Cut& c, const Device& d) {
   const int64_t block = int64_t(c.rows.threads) * c.rows.rows_at_once;
-  const int64_t at_once = std::max<int64_t>(1024 / block, 1) * d.sm_count / c.rows.blocks;
+  const int64_t threads = c.held == 1 || c.vector == 1 ? 1024 : 512;  // of an SM, as registers allow
+  const int64_t at_once = std::max<int64_t>(threads / block, 1) * d.sm_count / c.rows.blocks;
   return std::min(std::max<int64_t>(at_once, 1), ceil_div(c.rows.rows, int64_t(c.rows.rows_at_once)));
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms of contiguous rows that stay in registers, so that x, and backward dy, are read once: W vectors a thread, by a
-// warp or more a row, a block, or a cluster of blocks whose sums meet in shared memory (sm_90).
+// warp or more a row, a block, or a cluster of blocks, each of which leaves its sums with all others (sm_90). Two blocks
+// share an SM while those of 512 threads reach: one row's loads go on while another's threads meet.
 //
-// Forward: the mean of the values, then deviations from it, whose own mean corrects it and their squares: what the
-// first sum loses where |mean| >> std is found again. Backward: blocks walk over rows, a step of the grid at a time, so
+// Forward: each warp takes the mean of its values, then deviations from it, whose own mean corrects it and their squares:
+// what the first sum loses where |mean| >> std is found again. Warps, and blocks, then meet once. Backward: blocks walk over rows, a step of the grid at a time, so
 // that a thread keeps the sums of its columns' dscale and dbias; a second launch joins those of all blocks in order.
 #include "cpp/norm/row_norm_math.h"
 #include "cuda/device/async_copy.cuh"
@@ -13,58 +14,71 @@
 
 namespace minidnn {
 
-constexpr int kMostWarps = 32;
+constexpr int kMostWarps = 32, kMostBlocks = 8;
 // Blocks at a row. Before sm_90 there is one, and no instruction for others.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool several_blocks(const NormRows& r) { return r.blocks > 1; }
 __device__ __forceinline__ uint32_t block_of_row(const NormRows& r) { return r.blocks == 1 ? 0 : cluster_rank(); }
-__device__ __forceinline__ void sync_blocks() { cluster_sync(); }
-__device__ __forceinline__ float2 sums_of_block(const float2* sums, uint32_t block) {
-  float2 some;
-  load_of_block<1>(&some.x, shared_address(&sums->x), block);
-  load_of_block<1>(&some.y, shared_address(&sums->y), block);
-  return some;
+// All blocks run, so that others may write to their shared memory. Where loads are under way, it costs little.
+__device__ __forceinline__ void wait_for_blocks() { cluster_sync_relaxed(); }
+// Thread i of each block leaves `sums` with block i, and all wait. What others write comes before the last barrier that a
+// block waits at, so that it may end there.
+__device__ __forceinline__ void give_to_blocks(const NormRows& r, float4* of_block, const float4& sums) {
+  if (threadIdx.x < r.blocks)
+    store_to_block(address_in_block(shared_address(of_block + cluster_rank()), threadIdx.x), sums.x, sums.y, sums.z,
+                   sums.w);
+  cluster_sync();
 }
 #else
 __device__ __forceinline__ bool several_blocks(const NormRows&) { return false; }
 __device__ __forceinline__ uint32_t block_of_row(const NormRows&) { return 0; }
-__device__ __forceinline__ void sync_blocks() {}
-__device__ __forceinline__ float2 sums_of_block(const float2* sums, uint32_t) { return *sums; }
+__device__ __forceinline__ void wait_for_blocks() {}
+__device__ __forceinline__ void give_to_blocks(const NormRows&, float4*, const float4&) {}
 #endif
 
-// Two sums over the threads of a row, the same bits in each. `slots` alternate from call to call: a warp that is ahead
-// by one call writes beside what others still read, and it can not be ahead by two.
-struct RowSums {
-  float2 of_warp[2][kMostWarps];
-  float2 of_block[2];
-};
-__device__ __forceinline__ float2 row_sums(const NormRows& r, RowSums& shared, int slot, float a, float b) {
+__device__ __forceinline__ float warp_sum(float a) {
 #pragma unroll
-  for (int lane = 1; lane < 32; lane *= 2) {
-    a += __shfl_xor_sync(0xffffffff, a, lane);
-    b += __shfl_xor_sync(0xffffffff, b, lane);
+  for (int lane = 1; lane < 32; lane *= 2) a += __shfl_xor_sync(0xffffffff, a, lane);
+  return a;
+}
+
+// What the warps, then the blocks, of a row have, a lane each, as one: the same bits in each lane.
+struct JoinSums {  // two sums
+  static __device__ __forceinline__ float4 of(float4 part) {
+    return {warp_sum(part.x), warp_sum(part.y), 0, 0};
   }
-  if (r.threads == 32) return {a, b};
-  const uint32_t warps = r.threads / 32, warp = threadIdx.x / 32;
-  if (threadIdx.x % 32 == 0) shared.of_warp[slot][warp] = {a, b};
+};
+// Count, mean as a float and what it lacks, squares about it; a count of 0 is no part, and the first is one. Means are
+// taken from the first's, so that |mean| >> std costs nothing, and squares about the mean of all.
+struct JoinMoments {
+  static __device__ __forceinline__ float4 of(float4 part) {
+    const float first = __shfl_sync(0xffffffff, part.y, 0);
+    const float apart = part.x > 0 ? (part.y - first) + part.z : 0.f;
+    const float n = warp_sum(part.x), rest = warp_sum(part.x * apart) / n, away = apart - rest;
+    return {n, first, rest, warp_sum(part.w + part.x * away * away)};
+  }
+};
+
+// `slots` alternate from call to call: a warp that is ahead by one call writes beside what others still read, and it can
+// not be ahead by two.
+struct RowSums {
+  float4 of_warp[2][kMostWarps];
+  float4 of_block[2][kMostBlocks];
+};
+template <class Join>
+__device__ __forceinline__ float4 join_row(const NormRows& r, RowSums& shared, int slot, const float4& of_warp) {
+  if (r.threads == 32) return of_warp;
+  const uint32_t warps = r.threads / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (lane == 0) shared.of_warp[slot][warp] = of_warp;
   __syncthreads();
-  const uint32_t first = warp / warps * warps;
-  a = 0, b = 0;
-#pragma unroll 4
-  for (uint32_t w = first; w < first + warps; ++w) {
-    const float2 some = shared.of_warp[slot][w];
-    a += some.x, b += some.y;
-  }
-  if (!several_blocks(r)) return {a, b};
-  if (threadIdx.x == 0) shared.of_block[slot] = {a, b};
-  sync_blocks();
-  a = 0, b = 0;
-#pragma unroll 1
-  for (uint32_t block = 0; block < r.blocks; ++block) {
-    const float2 some = sums_of_block(&shared.of_block[slot], block);
-    a += some.x, b += some.y;
-  }
-  return {a, b};
+  float4 part{};
+  if (lane < warps) part = shared.of_warp[slot][warp / warps * warps + lane];
+  const float4 of_block = Join::of(part);
+  if (!several_blocks(r)) return of_block;
+  give_to_blocks(r, shared.of_block[slot], of_block);
+  part = {};
+  if (lane < r.blocks) part = shared.of_block[slot][lane];
+  return Join::of(part);
 }
 
 // This thread's part of a row.
@@ -79,11 +93,10 @@ struct RowPart {
 };
 
 template <int V>
-__device__ __forceinline__ void parameters_of(const NormRows& r, int64_t row, uint32_t vector, const void* from,
-                                              float none, float (&p)[V]) {
+__device__ __forceinline__ void parameters_of(const NormRows& r, int64_t first_channel, uint32_t vector,
+                                              const void* from, float none, float (&p)[V]) {
   if (r.groups == 0) return read_parameters<V>(p, from, int64_t(vector) * V, none);
-  const int64_t channel = row % r.groups * r.of_group + r.span.quotient(vector);
-  const float one = from ? __ldg(typed<float>(from) + channel) : none;
+  const float one = from ? __ldg(typed<float>(from) + first_channel + r.span.quotient(vector)) : none;
 #pragma unroll
   for (int k = 0; k < V; ++k) p[k] = one;
 }
@@ -102,17 +115,19 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
     has[w] = exists && part.first + w * part.step < r.vectors;
     if (has[w]) v[w].load(x + int64_t(part.first + w * part.step) * V);
   }
+  if (several_blocks(r)) wait_for_blocks();
   const float n = float(r.columns);
-  float mean = 0;
+  float sum = 0, mean = 0, rest = 0, of_warp = 0;
   if (r.centered) {
-    float sum = 0;
 #pragma unroll
-    for (int w = 0; w < W; ++w)
+    for (int w = 0; w < W; ++w) {
+      of_warp += float(V * __popc(__ballot_sync(0xffffffff, has[w])));
       if (has[w]) {
 #pragma unroll
         for (int k = 0; k < V; ++k) sum += v[w][k];
       }
-    mean = row_sums(r, shared, 0, sum, 0).x / n;
+    }
+    mean = of_warp > 0 ? warp_sum(sum) / of_warp : 0.f;
   }
   float away = 0, squares = 0;
 #pragma unroll
@@ -124,27 +139,31 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
         away += deviation, squares += deviation * deviation;
       }
     }
-  const float2 sums = row_sums(r, shared, 1, away, squares);
-  const float rest = r.centered ? sums.x / n : 0.f;
-  const float var = max_or_nan(sums.y / n - rest * rest, 0.f);
-  const float inv_std = norm::inverse_std(var, a.eps);
+  squares = warp_sum(squares);
+  if (r.centered) {
+    away = warp_sum(away);
+    rest = of_warp > 0 ? away / of_warp : 0.f;
+    const float4 all = join_row<JoinMoments>(r, shared, 0, {of_warp, mean, rest, squares - away * rest});
+    mean = all.y, rest = all.z, squares = all.w;
+  } else squares = join_row<JoinSums>(r, shared, 0, {squares, 0, 0, 0}).x;
+  const float inv_std = norm::inverse_std(max_or_nan(squares / n, 0.f), a.eps);
   if (exists && part.first == 0) {
     if (r.centered) static_cast<float*>(a.mean)[row] = mean + rest;
     static_cast<float*>(a.inv_std)[row] = inv_std;
   }
   T* out = static_cast<T*>(a.out) + row * r.columns;
+  const int64_t first_channel = r.groups ? row % r.groups * r.of_group : 0;
 #pragma unroll
   for (int w = 0; w < W; ++w)
     if (has[w]) {
       const uint32_t vector = part.first + w * part.step;
       float scale[V], bias[V], y[V];
-      parameters_of<V>(r, row, vector, a.scale, 1, scale);
-      parameters_of<V>(r, row, vector, a.bias, 0, bias);
+      parameters_of<V>(r, first_channel, vector, a.scale, 1, scale);
+      parameters_of<V>(r, first_channel, vector, a.bias, 0, bias);
 #pragma unroll
       for (int k = 0; k < V; ++k) y[k] = ((v[w][k] - mean) - rest) * inv_std * scale[k] + bias[k];
       Packed<T, V>::store(out + int64_t(vector) * V, y);
     }
-  if (several_blocks(r)) sync_blocks();  // others may still read this block's sums
 }
 
 // A thread's part of a row of x and dy, none of one that does not exist.
@@ -179,6 +198,7 @@ __global__ void __launch_bounds__(512)
   const int64_t start = int64_t(blockIdx.x / r.blocks) * r.rows_at_once;
   HeldRow<T, V, W> now;
   now.load(r, a, part, start + part.team);
+  if (several_blocks(r)) wait_for_blocks();
   for (int64_t begin = start; begin < r.rows; begin += step, slot ^= 1) {
     const int64_t row = begin + part.team;
     const auto& [x, dy, has, mean, inv_std] = now;
@@ -199,7 +219,7 @@ __global__ void __launch_bounds__(512)
     constexpr bool kAhead = W <= 2;
     HeldRow<T, V, W> next;
     if constexpr (kAhead) next.load(r, a, part, row + step);
-    const float2 sums = row_sums(r, shared, slot, first, second);
+    const float4 sums = join_row<JoinSums>(r, shared, slot, {warp_sum(first), warp_sum(second), 0, 0});
     first = r.centered ? sums.x * per_member : 0.f, second = sums.y * per_member;
 #pragma unroll
     for (int w = 0; w < W; ++w)
@@ -243,7 +263,6 @@ __global__ void __launch_bounds__(512)
         for (int k = 0; k < V; ++k) to[int64_t(part.first + w * part.step) * V + k] = {dscale[w][k], dbias[w][k]};
       }
   }
-  if (several_blocks(r)) sync_blocks();
 }
 
 // A block joins 32 columns: a warp takes every 16th partial result, then warps join by halves.

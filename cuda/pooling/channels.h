@@ -76,7 +76,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   MINIDNN_HD T* y(int p, int q, int vector) const {
     return static_cast<T*>(a.out) + image * s.y_image + p * s.y_line + q * s.y_column + vector * kWidth;
   }
-  MINIDNN_HD float share(int p, int q) const { return is_max ? 1.f : share_of(s.h, s.w, p, q, s.exclude_padding); }
+  MINIDNN_HD float share(int p, int q) const { return is_max ? 1.f : share_of<S>(s.h, s.w, p, q, s.exclude_padding); }
   template <class L> MINIDNN_HD void walk() {
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * kDown;
@@ -251,7 +251,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
       if (vector >= vectors || q >= q_end) continue;
       if constexpr (!is_max) {
         const Words v = dy(p, q, vector);
-        const float scale = share_of(s.h, s.w, p, q, s.exclude_padding);
+        const float scale = share_of<S>(s.h, s.w, p, q, s.exclude_padding);
         Shares share;
         MINIDNN_UNROLL
         for (int k = 0; k < kWidth; ++k) share.of[k] = lane<T>(v, k) * scale;

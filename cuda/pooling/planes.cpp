@@ -90,8 +90,9 @@ Cut cut_of(const PoolingProblem& p, const Device&) {
   // A whole plane's elements count as columns of one line.
   if (s.whole) s.results.by_columns = Divisor(plane_elements);
   if (c.step.window > 0) {
+    const int steps = s.h.stride == 1 ? 4 : s.h.window > s.h.stride ? 2 : 1;  // kStepsDown of planes.h
     if (backward)
-      s.results = Grid(s.group, (s.h.size - 1 + s.h.before) / s.h.stride + 1 - s.h.before / s.h.stride,
+      s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
                        (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);
     else s.results = Grid(s.group, ceil_div(s.h.count, pooling::kDown), s.w.count);
   }

@@ -36,6 +36,9 @@ struct Planes {
 
 constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes some below each other
 
+// Steps of windows of a static size, down dx, of a thread backward.
+template <class S> constexpr int kStepsDown = S::stride == 1 ? 4 : S::window > S::stride ? 2 : 1;
+
 // What a block works on.
 struct PlanesBlock {
   int64_t plane;
@@ -65,36 +68,50 @@ struct PlanesBlock {
 
 // Calls visit(offset from the plane's first element, value) for a window's elements in x, in order: every `lanes`-th,
 // from the `lane`-th on.
-template <class S, class T, class Visit>
+template <class T, class Visit>
 MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int lane, int lanes, Visit&& visit) {
-  if constexpr (S::window > 0) {
-    const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before;
-    MINIDNN_UNROLL
-    for (int r = 0; r < S::window; ++r) MINIDNN_UNROLL
-    for (int c = 0; c < S::window; ++c)
-      if (uint32_t(line + r) < uint32_t(s.h.size) && uint32_t(column + c) < uint32_t(s.w.size)) {
-        const int at = (line + r) * s.w.size + column + c;
-        visit(at, float(plane[at]));
-      }
-  } else {
-    const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0);
-    const int columns = s.w.end(q, s.w.size) - c_begin;
-    if (columns <= 0) return;
-    int c = lane, r = r_begin;
+  const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0);
+  const int columns = s.w.end(q, s.w.size) - c_begin;
+  if (columns <= 0) return;
+  int c = lane, r = r_begin;
+  while (c >= columns) c -= columns, ++r;
+  for (; r < r_end;) {
+    const int at = (s.h.first(p) + r * s.h.dilation) * s.w.size + s.w.first(q) + (c_begin + c) * s.w.dilation;
+    visit(at, float(plane[at]));
+    c += lanes;
     while (c >= columns) c -= columns, ++r;
-    for (; r < r_end;) {
-      const int at = (s.h.first(p) + r * s.h.dilation) * s.w.size + s.w.first(q) + (c_begin + c) * s.w.dilation;
-      visit(at, float(plane[at]));
-      c += lanes;
-      while (c >= columns) c -= columns, ++r;
-    }
   }
 }
 
 // Calls put(d, what V finds in it) for the windows at p + d, of kDown but before `p_end`: each line of x is gone through
 // once, and what is found there joins all windows over it.
-template <class V, class T, class Put>
+template <class S, class V, class T, class Put>
 MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int q, Put&& put) {
+  if constexpr (S::window > 0) {
+    constexpr int kLines = (kDown - 1) * S::stride + S::window;
+    const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before, skipped = max_of(-column, 0);
+    const bool some = skipped < S::window && column < s.w.size;
+    int at = line * s.w.size + column;
+    V lines[kLines];
+    MINIDNN_UNROLL
+    for (int r = 0; r < kLines; ++r, at += s.w.size) {
+      const int first_over = p + max_of(r - S::window + S::stride, 0) / S::stride;  // others' lines are not loaded
+      const bool in = uint32_t(line + r) < uint32_t(s.h.size) && first_over < p_end;
+      lines[r].begin(in && some ? at + skipped : -1);
+      MINIDNN_UNROLL
+      for (int c = 0; c < S::window; ++c)
+        if (in && uint32_t(column + c) < uint32_t(s.w.size)) lines[r].next(float(plane[at + c]), at + c);
+    }
+    MINIDNN_UNROLL
+    for (int d = 0; d < kDown; ++d) {
+      if (p + d >= p_end) break;
+      V found = lines[d * S::stride];
+      MINIDNN_UNROLL
+      for (int r = 1; r < S::window; ++r) found.join(lines[d * S::stride + r]);
+      put(d, found);
+    }
+    return;
+  }
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);
   const int r_begin = max_of(-line, 0), r_end = min_of((windows - 1) * s.h.stride + s.h.window, s.h.size - line);
   const int c_begin = s.w.begin(q, 0), columns = s.w.end(q, s.w.size) - c_begin;
@@ -205,7 +222,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
           const float u = joined[d * S::stride + r];
           v = is_max ? larger(v, u) : v + u;
         }
-        if (!is_max) v *= share_of(s.h, s.w, p + d, q, s.exclude_padding);
+        if (!is_max) v *= share_of<S>(s.h, s.w, p + d, q, s.exclude_padding);
         y[(int64_t(int(rest)) * s.h.count + p + d) * s.w.count + q] = T(v);
       }
     }
@@ -222,8 +239,8 @@ template <class T, bool is_max, class S> struct PlanesForward {
       uint32_t rest = uint32_t(i);
       const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
       const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
-      each_down<V>(s, x + int(rest) * s.h.size * s.w.size, p, b.end, q, [&](int d, const V& found) {
-        const float share = is_max ? 1.f : share_of(s.h, s.w, p + d, q, s.exclude_padding);
+      each_down<S, V>(s, x + int(rest) * s.h.size * s.w.size, p, b.end, q, [&](int d, const V& found) {
+        const float share = is_max ? 1.f : share_of<S>(s.h, s.w, p + d, q, s.exclude_padding);
         static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * share);
         if (is_max && s.index_bytes) put_index(at + d * s.w.count, found.at());
       });
@@ -232,7 +249,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
   MINIDNN_HD void pool_whole() {
     const T* x = placed_like<T>(source(), room);
     const int elements = s.h.size * s.w.size, n = b.planes << s.lane_bits;
-    const float share = is_max ? 1.f : share_of(s.h, s.w, 0, 0, s.exclude_padding);
+    const float share = is_max ? 1.f : share_of<S>(s.h, s.w, 0, 0, s.exclude_padding);
     for (int i = t.index; i - t.index % 32 < n; i += t.count) {
       const int plane = min_of(i, n - 1) >> s.lane_bits, lane = i & (s.lanes() - 1);
       if constexpr (is_max) {
@@ -266,17 +283,17 @@ template <class T, bool is_max, class S> struct PlanesForward {
       const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
       if constexpr (is_max) {
         Best best;
-        each_element<S>(s, plane, p, q, lane, s.lanes(), [&](int place, float v) { best.next(v, place); });
+        each_element(s, plane, p, q, lane, s.lanes(), [&](int place, float v) { best.next(v, place); });
         join_lanes(best, s.lanes());
         if (lane != 0 || i >= n) continue;
         static_cast<T*>(a.out)[at] = T(best.value);
         put_index(at, best.place == 0x7fffffff ? -1 : best.place);
       } else {
         CarefulSum<float> sum;
-        each_element<S>(s, plane, p, q, lane, s.lanes(), [&](int, float v) { sum.add(v); });
+        each_element(s, plane, p, q, lane, s.lanes(), [&](int, float v) { sum.add(v); });
         const float total = sum_lanes(sum.value(), s.lanes());
         if (lane != 0 || i >= n) continue;
-        static_cast<T*>(a.out)[at] = T(total * share_of(s.h, s.w, p, q, s.exclude_padding));
+        static_cast<T*>(a.out)[at] = T(total * share_of<S>(s.h, s.w, p, q, s.exclude_padding));
       }
     }
   }
@@ -307,8 +324,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     copy_in(t, dy_source(), windows(), dy());
   }
   // Whether an index is in its window: gather_down() asks no more.
-  MINIDNN_HD bool has(int p, int q, int64_t place) const {
-    if (place < 0 || place >= s.h.size * s.w.size) return false;
+  MINIDNN_HD bool has(int p, int q, int place) const {
+    if (place < 0) return false;
     uint32_t rest = uint32_t(place);
     const int column = s.results.by_columns.digit(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
@@ -320,11 +337,11 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
         const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-        shares()[i] = float(dy()[i]) * share_of(s.h, s.w, p, q, s.exclude_padding);
+        shares()[i] = float(dy()[i]) * share_of<S>(s.h, s.w, p, q, s.exclude_padding);
       }
     } else {
       const int block_begin = b.begin * s.w.size, block_end = b.end * s.w.size, plane_size = s.h.size * s.w.size;
-      auto key_of = [&](int64_t place, int plane) {
+      auto key_of = [&](int place, int plane) {
         const bool here = block_begin <= place && place < block_end;
         return uint16_t(here ? uint32_t(place - block_begin) + uint32_t(plane * plane_size) : kNowhere);
       };
@@ -334,26 +351,27 @@ template <class T, bool is_max, class S> struct PlanesBackward {
           const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
           const int64_t at = dy_offset() + i;
           int64_t place = s.index_bytes == 8 ? index_from<int64_t>(a.indices, at) : index_from<int32_t>(a.indices, at);
+          if (place < 0 || place >= plane_size) place = -1;
           if constexpr (S::window == 0)
-            if (s.down && !has(p, q, place)) place = -1;
-          keys()[i] = key_of(place, int(rest));
+            if (s.down && !has(p, q, int(place))) place = -1;
+          keys()[i] = key_of(int(place), int(rest));
         }
         return;
       }
       const T* x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
-      if constexpr (S::window == 0) {
-        if (s.down) {
-          const int windows_lines = b.p_end - b.p_begin, n = ceil_div(windows_lines, kDown) * s.w.count * b.planes;
-          for (int i = t.index; i < n; i += t.count) {
-            uint32_t rest = uint32_t(i);
-            const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kDown;
-            const int plane = int(rest), number = (plane * windows_lines + p - b.p_begin) * s.w.count + q;
-            each_down<FirstLargest>(s, x + plane * plane_size, p, b.p_end, q, [&](int d, const FirstLargest& found) {
-              keys()[number + d * s.w.count] = key_of(found.at(), plane);
-            });
-          }
-          return;
+      if (S::window > 0 || s.down) {
+        const int windows_lines = b.p_end - b.p_begin, n = ceil_div(windows_lines, kDown) * s.w.count * b.planes;
+        for (int i = t.index; i < n; i += t.count) {
+          uint32_t rest = uint32_t(i);
+          const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kDown;
+          const int plane = int(rest), number = (plane * windows_lines + p - b.p_begin) * s.w.count + q;
+          each_down<S, FirstLargest>(s, x + plane * plane_size, p, b.p_end, q, [&](int d, const FirstLargest& found) {
+            keys()[number + d * s.w.count] = key_of(found.at(), plane);
+          });
         }
+        return;
+      }
+      if constexpr (S::window == 0) {
         if (s.whole) {
           for (int i = t.index; i - t.index % 32 < n << s.lane_bits; i += t.count) {
             const int plane = min_of(i, (n << s.lane_bits) - 1) >> s.lane_bits, lane = i & (s.lanes() - 1);
@@ -363,19 +381,18 @@ template <class T, bool is_max, class S> struct PlanesBackward {
           }
           return;
         }
-      }
-      const int lanes = S::window > 0 ? 1 : s.lanes();
-      for (int i = t.index; i - t.index % 32 < n * lanes; i += t.count) {
-        uint32_t rest = uint32_t(min_of(i, n * lanes - 1));
-        const int lane = int(rest) & (lanes - 1);
-        if constexpr (S::window == 0) rest >>= s.lane_bits;
-        const int number = int(rest);
-        const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-        const T* plane = x + int(rest) * plane_size;
-        Best best;
-        each_element<S>(s, plane, p, q, lane, lanes, [&](int place, float v) { best.next(v, place); });
-        if constexpr (S::window == 0) join_lanes(best, lanes);
-        if (lane == 0 && i < n * lanes) keys()[number] = key_of(best.place, int(rest));
+        for (int i = t.index; i - t.index % 32 < n << s.lane_bits; i += t.count) {
+          uint32_t rest = uint32_t(min_of(i, (n << s.lane_bits) - 1));
+          const int lane = int(rest) & (s.lanes() - 1);
+          rest >>= s.lane_bits;
+          const int number = int(rest);
+          const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+          Best best;
+          each_element(s, x + int(rest) * plane_size, p, q, lane, s.lanes(),
+                       [&](int place, float v) { best.next(v, place); });
+          join_lanes(best, s.lanes());
+          if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, int(rest));
+        }
       }
     }
   }
@@ -391,35 +408,48 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     T* dx = placed_like<T>(target(), room);
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
     if constexpr (S::window > 0) {
-      // A thread takes the dx that the same windows lie over: those between two steps of the windows.
-      constexpr int kOver = (S::window - 1) / S::stride + 1;
+      // A thread takes the dx between two steps of the windows, which the same windows lie over, and those of some steps
+      // below: windows have in common what they are over.
+      constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = kStepsDown<S>, kTall = kSteps * S::stride;
       const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;
-      const int tile_lines = (b.end - 1 + s.h.before) / S::stride + 1 - first_line;
+      const int tile_lines = ((b.end - 1 + s.h.before) / S::stride - first_line) / kSteps + 1;
       const int tile_columns = (s.w.size - 1 + s.w.before) / S::stride + 1 - first_column;
       const int n = tile_lines * tile_columns * b.planes;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
         const int tile_q = first_column + s.results.by_columns.digit(rest),
-                  tile_p = first_line + s.results.by_lines.digit(rest);
+                  tile_p = first_line + s.results.by_lines.digit(rest) * kSteps;
         const int line = tile_p * S::stride - s.h.before, column = tile_q * S::stride - s.w.before;
         const int number = (int(rest) * lines + line - b.begin) * s.w.size + column;
-        float sum[S::stride][S::stride]{};
+        float sum[kTall][S::stride]{};
         MINIDNN_UNROLL
-        for (int up = kOver - 1; up >= 0; --up) MINIDNN_UNROLL
-        for (int left = kOver - 1; left >= 0; --left) {
-          const int p = tile_p - up - b.p_begin, q = tile_q - left;
-          if (uint32_t(p) >= uint32_t(windows_lines) || uint32_t(q) >= uint32_t(Q)) continue;
-          const int window = (int(rest) * windows_lines + p) * Q + q;
-          const int key = is_max ? int(keys()[window]) - number : 0;
-          const float v = is_max ? float(dy()[window]) : shares()[window];
+        for (int up = kOver - 1; up > -kSteps; --up) {
+          const int p = tile_p - up - b.p_begin, window = (int(rest) * windows_lines + p) * Q + tile_q;
+          float of_line[S::stride]{};
           MINIDNN_UNROLL
-          for (int j = 0; j < S::stride; ++j) MINIDNN_UNROLL
-          for (int k = 0; k < S::stride; ++k)
-            if (up * S::stride + j < S::window && left * S::stride + k < S::window)
-              if (!is_max || key == j * s.w.size + k) sum[j][k] += v;
+          for (int left = kOver - 1; left >= 0; --left) {
+            if (uint32_t(p) >= uint32_t(windows_lines) || uint32_t(tile_q - left) >= uint32_t(Q)) continue;
+            const int key = is_max ? int(keys()[window - left]) - number : 0;
+            const float v = is_max ? float(dy()[window - left]) : shares()[window - left];
+            MINIDNN_UNROLL
+            for (int k = 0; k < S::stride; ++k) {
+              if (left * S::stride + k >= S::window) continue;
+              if constexpr (is_max) {
+                MINIDNN_UNROLL
+                for (int j = 0; j < kTall; ++j)
+                  if (uint32_t(up * S::stride + j) < uint32_t(S::window) && key == j * s.w.size + k) sum[j][k] += v;
+              } else {
+                of_line[k] += v;
+              }
+            }
+          }
+          if constexpr (!is_max) MINIDNN_UNROLL
+          for (int j = 0; j < kTall; ++j)
+            if (uint32_t(up * S::stride + j) < uint32_t(S::window)) MINIDNN_UNROLL
+          for (int k = 0; k < S::stride; ++k) sum[j][k] += of_line[k];
         }
         MINIDNN_UNROLL
-        for (int j = 0; j < S::stride; ++j) MINIDNN_UNROLL
+        for (int j = 0; j < kTall; ++j) MINIDNN_UNROLL
         for (int k = 0; k < S::stride; ++k)
           if (line + j >= b.begin && line + j < b.end && column + k >= 0 && column + k < s.w.size)
             dx[number + j * s.w.size + k] = T(sum[j][k]);

@@ -52,10 +52,30 @@ struct Windows {
   MINIDNN_HD int over_end(int at) const { return min_of(int(by_stride.quotient(uint32_t(at + before))) + 1, count); }
 };
 
+// 1 / v, rounded, for v from 1 to 2^48. A division's way around numbers that overflow would take most of its time.
+MINIDNN_HD float reciprocal(float v) {
+#ifdef __CUDA_ARCH__
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return fmaf(fmaf(-v, r, 1.f), r, r);
+#else
+  return 1.f / v;
+#endif
+}
 // One by what a mean over a window divides by.
-MINIDNN_HD float share_of(const Windows& h, const Windows& w, int p, int q, bool exclude_padding) {
-  const int64_t n = int64_t(h.counted(p, exclude_padding)) * w.counted(q, exclude_padding);
-  return 1.f / float(max_of(n, int64_t(1)));
+template <class S> MINIDNN_HD float share_of(const Windows& h, const Windows& w, int p, int q, bool exclude_padding) {
+  if constexpr (S::window > 0) {
+    auto counted = [&](const Windows& along, int at) {
+      const int first = at * S::stride - along.before, low = exclude_padding ? 0 : -along.before;
+      const int high = along.size + (exclude_padding ? 0 : along.after);
+      return min_of(first + S::window, high) - max_of(first, low);
+    };
+    const int down = counted(h, p), across = counted(w, q);
+    return down > 0 && across > 0 ? reciprocal(float(down * across)) : 1.f;
+  } else {
+    const float n = float(h.counted(p, exclude_padding)) * float(w.counted(q, exclude_padding));
+    return reciprocal(max_of(n, 1.f));
+  }
 }
 
 struct alignas(16) Words {

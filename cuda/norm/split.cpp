@@ -70,10 +70,23 @@ void divide(NormSplit& c, int64_t vector, const Device& d) {
   c.chunks = uint32_t(ceil_div<int64_t>(c.items, c.chunk));
   c.by_chunks = Divisor(c.chunks);
 }
+// Planes that vectors would straddle are columns of images instead, where all channels' planes are whole vectors: a column
+// per element of an image, and as many of them to a statistic as a plane has. From 16 images on, as each column leaves 16
+// bytes of partial results.
+void planes_as_columns(const NormProblem& p, NormSplit& c) {
+  if (c.plane == 1 || vector_of(p, c) > 1) return;
+  NormSplit columns = c;
+  columns.channels = c.channels * c.plane, columns.plane = 1, columns.by_group = Divisor(c.plane);
+  const int64_t images = c.members / c.plane;
+  if (vector_of(p, columns) == 1 || images < 16 || columns.channels >= kMost) return;
+  columns.items = uint32_t(images);
+  c = columns;
+}
 NormSplit split_of(const NormProblem& p, const Device& d) {
   NormSplit c;
   parse(p, c);
   c.items = uint32_t(c.members);
+  planes_as_columns(p, c);
   divide(c, vector_of(p, c), d);
   return c;
 }
@@ -118,8 +131,7 @@ struct Split final : Engine<NormProblem> {
     return parse(p, c);
   }
   double estimate_us(const NormProblem& p, const Device& d) const override {
-    NormSplit c;
-    parse(p, c);
+    const NormSplit c = split_of(p, d);
     const bool sums = p.direction != NormDirection::inference;
     const double once = double(p.x.numel()) * double(itemsize(p.x.dtype));
     const double again = !sums ? 0 : once * double(1 + (p.direction == NormDirection::backward) * (1 + p.relu));
@@ -139,7 +151,7 @@ struct Split final : Engine<NormProblem> {
     }
     cuda::LaunchConfig blocks, joining;
     blocks.block = {kNormThreads}, blocks.grid = {unsigned(blocks_of(c))};
-    joining.block = {kFinishThreads}, joining.grid = {unsigned(ceil_div(c.channels, int64_t(kFinishChannels)))};
+    joining.block = {kFinishThreads}, joining.grid = {unsigned(ceil_div(c.channels / int64_t(c.by_group.divisor), int64_t(kFinishChannels)))};
     return make_plan<NormProblem>([=](const NormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig wide = blocks, narrow = joining;
       wide.stream = narrow.stream = stream;

@@ -349,18 +349,23 @@ __global__ void __launch_bounds__(kFinishThreads)
   __shared__ Sums of_warp[kFinishWarps][kFinishChannels];
   const uint32_t column = threadIdx.x % kFinishChannels, row = threadIdx.x / kFinishChannels;
   const int64_t channel = int64_t(blockIdx.x) * kFinishChannels + column;
+  const uint32_t group = s.by_group.divisor;
+  const bool exists = channel * group < s.channels;
   Sums total{};
   double about = 0;
-  if (channel < s.channels) {
-    about = mean_of(partials[channel]);
+  if (exists) {
+    const float4* mine = partials + channel * group;
+    about = mean_of(*mine);
 #pragma unroll 8
-    for (uint32_t i = row; i < s.chunks; i += kFinishRows)
-      total.add(partials[int64_t(i) * s.channels + channel], about);
+    for (uint32_t i = row; i < s.chunks * group; i += kFinishRows) {
+      const uint32_t chunk = s.by_group.quotient(i);
+      total.add(mine[chunk * s.channels + (i - chunk * group)], about);
+    }
   }
   total.template join_warp<kFinishChannels>();
   if (threadIdx.x % 32 < kFinishChannels) of_warp[threadIdx.x / 32][column] = total;
   __syncthreads();
-  if (row != 0 || channel >= s.channels) return;
+  if (row != 0 || !exists) return;
 #pragma unroll
   for (uint32_t w = 1; w < kFinishWarps; ++w) total.join(of_warp[w][column]);
   write_sums(s, a, channel, about, total);
@@ -420,7 +425,7 @@ __global__ void __launch_bounds__(kNormThreads)
   }
 }
 
-// Batch norm's line of channel c; group norm's have been written.
+// Batch norm's line of statistic c; group norm's have been written.
 template <bool backward>
 __device__ __forceinline__ NormLine line_of(const NormSplit& s, const NormArgs& a, const NormLine* lines, int64_t c) {
   if (lines) return lines[c];
@@ -496,8 +501,18 @@ __global__ void __launch_bounds__(kNormThreads)
   const ColumnCut<V> cut(s, gridDim.x - 1 - blockIdx.x);
   if (cut.idle) return;
   NormLine lines[V];
+  if (V > 1 && !given && s.by_group.divisor >= V) {  // a vector has elements of two statistics at most
+    const uint32_t from = uint32_t(cut.channel), first = s.by_group.quotient(from);
+    const uint32_t last = s.by_group.quotient(from + V - 1);
+    lines[0] = line_of<backward>(s, a, nullptr, first);
+    const NormLine other = line_of<backward>(s, a, nullptr, last);
 #pragma unroll
-  for (int k = 0; k < V; ++k) lines[k] = line_of<backward>(s, a, given, cut.of_all() + k);
+    for (int k = 1; k < V; ++k) lines[k] = s.by_group.quotient(from + k) == first ? lines[0] : other;
+  } else {
+#pragma unroll
+    for (int k = 0; k < V; ++k)
+      lines[k] = line_of<backward>(s, a, given, given ? cut.of_all() + k : s.by_group.quotient(uint32_t(cut.channel + k)));
+  }
   uint32_t i = cut.begin + cut.row;
   for (; i + (U - 1) * s.rows < cut.end; i += U * s.rows) {
     int64_t at[U];

@@ -17,7 +17,7 @@ struct NormSplit {
   int64_t parameters = 0;  // channels of a sample
   uint32_t tiles = 1;      // of columns
   Divisor by_tiles;
-  Divisor by_group{1};             // channels, of all samples, that share a statistic
+  Divisor by_group{1};             // channels, of all samples, that share a statistic; batch norm: see split_of()
   int64_t plane = 1;               // elements of a plane; 1: columns
   uint32_t items = 0;              // of a channel: vectors, or rows
   uint32_t chunk = 0, chunks = 0;  // items that a block takes; blocks of a channel, or of a tile of columns

@@ -26,15 +26,46 @@ struct Channels {
   Divisor by_vector_groups, by_tile_columns, by_block_vectors, by_q_columns, by_result_columns;
 };
 
-// Of windows of a size unknown to the compiler, and of elements of dx under them: those of a thread, below each other.
-// As many as the registers hold maxima of, with their places.
+// Windows of a thread, and elements of dx, below each other: the registers hold maxima of so many, and their places.
 template <class T> constexpr int kDown = kLanes<T> == 4 ? 4 : 2;
+// Windows two apart have little in common, and a tile has too few of them for that.
+template <class S, class T> constexpr int kFindsDown = S::stride > 1 ? 1 : kDown<T>;
 
 // Calls put(d, what L finds in it) for the windows, without a dilation, at p + d, of kDown but before `p_end`: a line of
 // x is gone through once, and what is found there joins all windows over it. place(line, column) is what L calls an
 // element. kAtOnce loads are under way together: backward has registers for two.
-template <class L, int kAtOnce, class T, class Place, class Put>
+template <class S, class L, int kAtOnce, class T, class Place, class Put>
 MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q, Place&& place, Put&& put) {
+  if constexpr (S::window > 0) {
+    constexpr int kTall = kFindsDown<S, T>;
+    const int first = p * S::stride - s.h.before, column = q * S::stride - s.w.before, skipped = max_of(-column, 0);
+    const bool some = skipped < S::window && column < s.w.size;
+    const T* from = x + first * s.x_line + column * s.x_column;
+    L found[kTall];
+    MINIDNN_UNROLL
+    for (int r = 0; r < (kTall - 1) * S::stride + S::window; ++r, from += s.x_line) {
+      const bool in = uint32_t(first + r) < uint32_t(s.h.size);
+      Words v[S::window];
+      MINIDNN_UNROLL
+      for (int c = 0; c < S::window; ++c)
+        if (in && uint32_t(column + c) < uint32_t(s.w.size)) v[c] = load_words(from + c * s.x_column);
+      L of_line;
+      of_line.clear();
+      of_line.begin(in && some ? place(first + r, column + skipped) : -1);
+      MINIDNN_UNROLL
+      for (int c = 0; c < S::window; ++c)
+        if (in && uint32_t(column + c) < uint32_t(s.w.size)) of_line.next(v[c], place(first + r, column + c));
+      MINIDNN_UNROLL
+      for (int d = 0; d < kTall; ++d) {
+        if (r == d * S::stride) found[d] = of_line;
+        else if (d * S::stride < r && r < d * S::stride + S::window) found[d].join(of_line);
+      }
+    }
+    MINIDNN_UNROLL
+    for (int d = 0; d < kTall; ++d)
+      if (p + d < p_end) put(d, found[d]);
+    return;
+  }
   const int windows = min_of(kDown<T>, p_end - p), first = s.h.first(p);
   const int begin = max_of(first, 0), end = min_of(first + (windows - 1) * s.h.stride + s.h.window, s.h.size);
   const int c_begin = max_of(s.w.first(q), 0), c_end = min_of(s.w.first(q) + s.w.window, s.w.size);
@@ -109,7 +140,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   template <class L> MINIDNN_HD void walk_down() {
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * pooling::kDown<T>;
-    each_down<L, 4>(
+    each_down<S, L, 4>(
         s, x(vector), p, s.h.count, q, [&](int line, int column) { return line * s.w.size + column; },
         [&](int d, const L& found) {
           store_words(y(p + d, q, vector), found.result(share(p + d, q)));
@@ -240,8 +271,8 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 
   MINIDNN_HD void find() {
-    if constexpr (S::window == 0 && is_max)
-      if (s.down && s.index_bytes == 0) return find_down();
+    if constexpr (is_max)
+      if (S::window > 0 || (s.down && s.index_bytes == 0)) return find_down();
     // Numbered as if the tile were whole, so that divisors are known.
     const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -265,10 +296,16 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     const int64_t at =
         image * s.indices_image + p * s.indices_line + q * s.indices_column + (first_vector + vector) * kWidth;
     Keys key;
+    Words two{};
     MINIDNN_UNROLL
     for (int k = 0; k < kWidth; ++k) {
-      const int64_t index = s.index_bytes == 8 ? static_cast<const int64_t*>(a.indices)[at + k]
-                                               : static_cast<const int32_t*>(a.indices)[at + k];
+      int64_t index;
+      if (s.index_bytes == 8) {
+        if (k % 2 == 0) two = load_words(static_cast<const int64_t*>(a.indices) + at + k);
+        index = int64_t(uint64_t(two.word[k % 2 * 2]) | uint64_t(two.word[k % 2 * 2 + 1]) << 32);
+      } else {
+        index = static_cast<const int32_t*>(a.indices)[at + k];
+      }
       bool in = 0 <= index && index < int64_t(s.h.size) * s.w.size;
       // All of a window's indices are near each other: a line's number is found by multiplication.
       uint32_t rest = in ? uint32_t(index) : 0;
@@ -297,30 +334,13 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
       }
       first = false;
     };
-    if constexpr (S::window > 0) {
-      const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before;
-      MINIDNN_UNROLL
-      for (int r = 0; r < S::window; ++r) {
-        Words v[S::window];
-        bool in[S::window];
-        MINIDNN_UNROLL
-        for (int c = 0; c < S::window; ++c) {
-          in[c] = uint32_t(line + r) < uint32_t(s.h.size) && uint32_t(column + c) < uint32_t(s.w.size);
-          if (in[c]) v[c] = load_words(x + (line + r) * s.x_line + (column + c) * s.x_column);
-        }
-        MINIDNN_UNROLL
-        for (int c = 0; c < S::window; ++c)
-          if (in[c]) next(v[c], key_of(line + r, column + c));
-      }
-    } else {
-      const int r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0), c_end = s.w.end(q, s.w.size);
-      for (int r = s.h.begin(p, 0); r < r_end; ++r) {
-        const int line = s.h.first(p) + r * s.h.dilation;
-        MINIDNN_UNROLL_4
-        for (int c = c_begin; c < c_end; ++c) {
-          const int column = s.w.first(q) + c * s.w.dilation;
-          next(load_words(x + line * s.x_line + column * s.x_column), key_of(line, column));
-        }
+    const int r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0), c_end = s.w.end(q, s.w.size);
+    for (int r = s.h.begin(p, 0); r < r_end; ++r) {
+      const int line = s.h.first(p) + r * s.h.dilation;
+      MINIDNN_UNROLL_4
+      for (int c = c_begin; c < c_end; ++c) {
+        const int column = s.w.first(q) + c * s.w.dilation;
+        next(load_words(x + line * s.x_line + column * s.x_column), key_of(line, column));
       }
     }
     Keys found;
@@ -330,13 +350,13 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 
   MINIDNN_HD void find_down() {
-    const int n = ceil_div(p_end - p_begin, kDown<T>) * s.q_columns * s.block_vectors;
+    const int n = ceil_div(p_end - p_begin, kFindsDown<S, T>) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
       const int vector = s.by_block_vectors.digit(rest), q = q_begin + s.by_q_columns.digit(rest);
-      const int p = p_begin + int(rest) * kDown<T>;
+      const int p = p_begin + int(rest) * kFindsDown<S, T>;
       if (vector >= vectors || q >= q_end) continue;
-      each_down<FirstLargestLanes<T>, 2>(
+      each_down<S, FirstLargestLanes<T>, 2>(
           s, static_cast<const T*>(a.x) + image * s.x_image + (first_vector + vector) * kWidth, p, p_end, q,
           [&](int line, int column) { return int(key_of(line, column)); },
           [&](int d, const FirstLargestLanes<T>& found) {
@@ -405,43 +425,56 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     if constexpr (S::window == 0)
       if (s.down) return gather_down();
     if constexpr (S::window > 0) {
-      // A thread takes the dx that the same windows lie over: those between two steps of the windows.
+      // A thread takes the dx between two steps of the windows, which the same windows lie over; of steps of one, some
+      // below each other.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kStride = S::stride;
+      constexpr int kSteps = kStride == 1 ? kDown<T> : 1, kTall = kSteps * kStride;
       const int first_line = (h_begin + s.h.before) / kStride, first_column = (w_begin + s.w.before) / kStride;
-      const int tile_lines = (h_end - 1 + s.h.before) / kStride + 1 - first_line;
+      const int tile_lines = ((h_end - 1 + s.h.before) / kStride - first_line) / kSteps + 1;
       const int columns = s.columns / kStride + 1, n = tile_lines * columns * s.block_vectors;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
         const int vector = s.by_block_vectors.digit(rest);
-        const int tile_q = first_column + s.by_result_columns.digit(rest), tile_p = first_line + int(rest);
+        const int tile_q = first_column + s.by_result_columns.digit(rest), tile_p = first_line + int(rest) * kSteps;
         const int line = tile_p * kStride - s.h.before, column = tile_q * kStride - s.w.before;
         if (vector >= vectors || column >= w_end) continue;
-        float sum[kStride * kStride][kWidth]{};
+        float sum[kTall][kStride][kWidth]{};
         MINIDNN_UNROLL
-        for (int up = kOver - 1; up >= 0; --up) MINIDNN_UNROLL
-        for (int left = kOver - 1; left >= 0; --left) {
-          const int p = tile_p - up, q = tile_q - left;
-          if (p < p_begin || p >= p_end || q < q_begin || q >= q_end) continue;
-          const int window = ((p - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector;
-          if constexpr (is_max) {
-            const Words v = dy(p, q, vector);
-            const Keys found = keys()[window];
-            MINIDNN_UNROLL
-            for (int j = 0; j < kStride * kStride; ++j)
-              if (up * kStride + j / kStride < S::window && left * kStride + j % kStride < S::window)
-                add(sum[j], key_of(line + j / kStride, column + j % kStride), found, v);
-          } else {
-            const Shares share = shares()[window];
-            MINIDNN_UNROLL
-            for (int j = 0; j < kStride * kStride; ++j)
-              if (up * kStride + j / kStride < S::window && left * kStride + j % kStride < S::window) MINIDNN_UNROLL
-            for (int k = 0; k < kWidth; ++k) sum[j][k] += share.of[k];
+        for (int up = kOver - 1; up > -kSteps; --up) {
+          const int p = tile_p - up;
+          float of_line[kStride][kWidth]{};
+          MINIDNN_UNROLL
+          for (int left = kOver - 1; left >= 0; --left) {
+            const int q = tile_q - left;
+            if (p < p_begin || p >= p_end || q < q_begin || q >= q_end) continue;
+            const int window = ((p - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector;
+            if constexpr (is_max) {
+              const Words v = dy(p, q, vector);
+              const Keys found = keys()[window];
+              MINIDNN_UNROLL
+              for (int j = 0; j < kTall; ++j) MINIDNN_UNROLL
+              for (int k = 0; k < kStride; ++k)
+                if (uint32_t(up * kStride + j) < uint32_t(S::window) && left * kStride + k < S::window)
+                  add(sum[j][k], key_of(line + j, column + k), found, v);
+            } else {
+              const Shares share = shares()[window];
+              MINIDNN_UNROLL
+              for (int k = 0; k < kStride; ++k)
+                if (left * kStride + k < S::window) MINIDNN_UNROLL
+              for (int m = 0; m < kWidth; ++m) of_line[k][m] += share.of[m];
+            }
           }
+          if constexpr (!is_max) MINIDNN_UNROLL
+          for (int j = 0; j < kTall; ++j)
+            if (uint32_t(up * kStride + j) < uint32_t(S::window)) MINIDNN_UNROLL
+          for (int k = 0; k < kStride; ++k) MINIDNN_UNROLL
+          for (int m = 0; m < kWidth; ++m) sum[j][k][m] += of_line[k][m];
         }
         MINIDNN_UNROLL
-        for (int j = 0; j < kStride * kStride; ++j) {
-          const int h = line + j / kStride, w = column + j % kStride;
-          if (h >= h_begin && h < h_end && w >= w_begin && w < w_end) put(h, w, vector, sum[j]);
+        for (int j = 0; j < kTall; ++j) MINIDNN_UNROLL
+        for (int k = 0; k < kStride; ++k) {
+          const int h = line + j, w = column + k;
+          if (h >= h_begin && h < h_end && w >= w_begin && w < w_end) put(h, w, vector, sum[j][k]);
         }
       }
     } else {

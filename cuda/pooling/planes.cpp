@@ -85,7 +85,8 @@ Cut cut_of(const PoolingProblem& p, const Device&) {
   s.down = s.lane_bits == 0 && !s.whole && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window &&
            sums <= 64;
   s.windows = Grid(s.group, int(windows), s.w.count);
-  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::kDown)), s.w.count);
+  const int64_t finds_down = c.step.stride > 1 ? 2 : pooling::kDown;  // kFindsDown of planes.h
+  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, finds_down)), s.w.count);
   s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
   // A whole plane's elements count as columns of one line.
   if (s.whole) s.results.by_columns = Divisor(plane_elements);

@@ -39,6 +39,9 @@ constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes 
 // Steps of windows of a static size, down dx, of a thread backward.
 template <class S> constexpr int kStepsDown = S::stride == 1 ? 4 : S::window > S::stride ? 2 : 1;
 
+// Windows of a thread that finds maxima, below each other. Those two apart have less in common, and are fewer.
+template <class S> constexpr int kFindsDown = S::stride > 1 ? 2 : kDown;
+
 // What a block works on.
 struct PlanesBlock {
   int64_t plane;
@@ -88,7 +91,8 @@ MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int 
 template <class S, class V, class T, class Put>
 MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int q, Put&& put) {
   if constexpr (S::window > 0) {
-    constexpr int kLines = (kDown - 1) * S::stride + S::window;
+    constexpr int kTall = kFindsDown<S>;
+    constexpr int kLines = (kTall - 1) * S::stride + S::window;
     const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before, skipped = max_of(-column, 0);
     const bool some = skipped < S::window && column < s.w.size;
     int at = line * s.w.size + column;
@@ -103,7 +107,7 @@ MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int
         if (in && uint32_t(column + c) < uint32_t(s.w.size)) lines[r].next(float(plane[at + c]), at + c);
     }
     MINIDNN_UNROLL
-    for (int d = 0; d < kDown; ++d) {
+    for (int d = 0; d < kTall; ++d) {
       if (p + d >= p_end) break;
       V found = lines[d * S::stride];
       MINIDNN_UNROLL
@@ -360,10 +364,11 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       }
       const T* x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
       if (S::window > 0 || s.down) {
-        const int windows_lines = b.p_end - b.p_begin, n = ceil_div(windows_lines, kDown) * s.w.count * b.planes;
+        const int windows_lines = b.p_end - b.p_begin;
+        const int n = ceil_div(windows_lines, kFindsDown<S>) * s.w.count * b.planes;
         for (int i = t.index; i < n; i += t.count) {
           uint32_t rest = uint32_t(i);
-          const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kDown;
+          const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kFindsDown<S>;
           const int plane = int(rest), number = (plane * windows_lines + p - b.p_begin) * s.w.count + q;
           each_down<S, FirstLargest>(s, x + plane * plane_size, p, b.p_end, q, [&](int d, const FirstLargest& found) {
             keys()[number + d * s.w.count] = key_of(found.at(), plane);
@@ -408,8 +413,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     T* dx = placed_like<T>(target(), room);
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
     if constexpr (S::window > 0) {
-      // A thread takes the dx between two steps of the windows, which the same windows lie over, and those of some steps
-      // below: windows have in common what they are over.
+      // A thread takes the dx between two steps of the windows, which the same windows lie over, and those of the steps
+      // below: most of their windows are the same.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = kStepsDown<S>, kTall = kSteps * S::stride;
       const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;
       const int tile_lines = ((b.end - 1 + s.h.before) / S::stride - first_line) / kSteps + 1;

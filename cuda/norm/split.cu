@@ -106,6 +106,10 @@ __global__ void __launch_bounds__(kNormThreads)
   typename SumsOf<backward>::type total{};
   uint32_t i = cut.begin + threadIdx.x;
   for (; i + (U - 1) * kNormThreads < cut.end; i += U * kNormThreads) add_vectors<T, V, U>(cut, a, i, about, total);
+  if constexpr (V == 1) {  // small planes have few batches, and what is left over would be a chain of loads
+    for (; i + 3 * kNormThreads < cut.end; i += 4 * kNormThreads) add_vectors<T, V, 4>(cut, a, i, about, total);
+    for (; i + kNormThreads < cut.end; i += 2 * kNormThreads) add_vectors<T, V, 2>(cut, a, i, about, total);
+  }
   for (; i < cut.end; i += kNormThreads) add_vectors<T, V, 1>(cut, a, i, about, total);
   __shared__ typename SumsOf<backward>::type of_warp[kWarps];
   total.join_warp();
@@ -475,23 +479,28 @@ __device__ __forceinline__ void map_vectors(const NormArgs& a, const int64_t (&a
   }
 }
 
-template <class T, int V, bool backward>
-__global__ void __launch_bounds__(kNormThreads)
-    norm_planes_map(const __grid_constant__ NormSplit s, NormArgs a, const NormLine* lines) {
-  constexpr int U = V == 1 ? 8 : 4;
-  const PlaneCut<T, V> cut(s, gridDim.x - 1 - blockIdx.x);
-  const NormLine line[1] = {line_of<backward>(s, a, lines, cut.channel)};
-  uint32_t i = cut.begin + threadIdx.x;
+// Batches of U vectors from i on while they are whole; returns where the rest begins.
+template <class T, int V, int U, bool backward>
+__device__ __forceinline__ uint32_t map_batches(const PlaneCut<T, V>& cut, const NormArgs& a, uint32_t i,
+                                                const NormLine (&line)[1]) {
   for (; i + (U - 1) * kNormThreads < cut.end; i += U * kNormThreads) {
     int64_t at[U];
 #pragma unroll
     for (int u = 0; u < U; ++u) at[u] = cut.offset(i + u * kNormThreads);
     map_vectors<T, V, U, backward>(a, at, line);
   }
-  for (; i < cut.end; i += kNormThreads) {
-    const int64_t at[1] = {cut.offset(i)};
-    map_vectors<T, V, 1, backward>(a, at, line);
-  }
+  return i;
+}
+
+template <class T, int V, bool backward>
+__global__ void __launch_bounds__(kNormThreads)
+    norm_planes_map(const __grid_constant__ NormSplit s, NormArgs a, const NormLine* lines) {
+  constexpr int U = V == 1 ? 8 : 4;
+  const PlaneCut<T, V> cut(s, gridDim.x - 1 - blockIdx.x);
+  const NormLine line[1] = {line_of<backward>(s, a, lines, cut.channel)};
+  uint32_t i = map_batches<T, V, U, backward>(cut, a, cut.begin + threadIdx.x, line);
+  if constexpr (V == 1) i = map_batches<T, V, 2, backward>(cut, a, map_batches<T, V, 4, backward>(cut, a, i, line), line);
+  map_batches<T, V, 1, backward>(cut, a, i, line);
 }
 
 template <class T, int V, bool backward>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies against torch: layout changes, casts and accumulation, on tensors far larger than any cache."""
+"""Copies against torch: layouts, casts, accumulation, parts and padding, on tensors far larger than any cache."""
 
 from __future__ import annotations
 
@@ -25,10 +25,26 @@ def rows(device: str) -> Iterator[Row]:
         yield Row(f"transform accumulate {short} x={size}",
                   lambda t=t, out=out: dnn.transform(t, alpha=0.5, beta=1.0, out=out),
                   lambda x=x, y=y: y.add_(x, alpha=0.5), bytes=3 * x.nbytes)  # fmt: skip
+        for last in (torch.contiguous_format, torch.channels_last):
+            yield from pieces(x.contiguous(memory_format=last), last, short)
     x = torch.randn(shape, device=device)
     t = dnn.from_dlpack(x)
     yield Row(f"transform copy f32 x={size} to=bf16", lambda: t.to(dtype="bfloat16"), lambda: x.to(torch.bfloat16),
               bytes=1.5 * x.nbytes)  # fmt: skip
+
+
+def pieces(x: torch.Tensor, last: torch.memory_format, dtype: str) -> Iterator[Row]:
+    t, half = dnn.from_dlpack(x), x.shape[1] // 2
+    layout = "NHWC" if last == torch.channels_last else "NCHW"
+    name = f"{dtype} x={'x'.join(map(str, x.shape))}{':nhwc' if layout == 'NHWC' else ''}"
+    yield Row(f"transform concat {name} twice", lambda: dnn.concat([t, t], 1), lambda: torch.cat([x, x], 1),
+              bytes=4 * x.nbytes)  # fmt: skip
+    yield Row(f"transform slice {name} half the channels",
+              lambda: dnn.transform(dnn.split(t, 2, 1)[1], layout=layout),
+              lambda: x[:, half:].contiguous(memory_format=last), bytes=x.nbytes)  # fmt: skip
+    for mode in ("constant", "reflect", "replicate"):
+        yield Row(f"transform pad {name} {mode}", lambda mode=mode: dnn.pad(t, [0, 0, 1, 1], mode=mode),
+                  lambda mode=mode: torch.nn.functional.pad(x, (1, 1, 1, 1), mode), bytes=2 * x.nbytes)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ from .ops.pooling import (
 from .ops.random import dropout_backward, dropout_forward, random_normal, random_uniform
 from .ops.reduce import reduce
 from .ops.softmax import softmax_backward, softmax_forward
-from .ops.transform import transform
+from .ops.transform import concat, pad, slice, split, transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
 from .tuning import engines, explain, find
 
@@ -139,6 +139,7 @@ __all__ = [
     "batch_norm_forward_training",
     "ceil",
     "clamp",
+    "concat",
     "conv_backward_bias",
     "conv_backward_data",
     "conv_backward_filter",
@@ -193,6 +194,7 @@ __all__ = [
     "multiply_add",
     "ne",
     "neg",
+    "pad",
     "pointwise",
     "pool_backward",
     "pool_forward",
@@ -210,8 +212,10 @@ __all__ = [
     "set_log_level",
     "sign",
     "sin",
+    "slice",
     "softmax_backward",
     "softmax_forward",
+    "split",
     "sqrt",
     "square",
     "sub",

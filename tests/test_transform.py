@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -330,3 +331,80 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
         call(x)
     assert text in str(caught.value)
     np.testing.assert_array_equal(values_of(x), 1)  # nothing lost
+
+
+def parts(rng: np.random.Generator, dtype: str, layout: str, *sizes: int) -> list[dnn.DeviceTensor]:
+    return [dnn.asarray(rng.integers(0, 2 if dtype == "bool" else 100, (3, n, 5, 4)).astype(dtype), layout=layout)
+            for n in sizes]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int8", "int64", "bool"])
+def test_concat(dtype: str, layout: str, device: str) -> None:
+    tensors = parts(np.random.default_rng(2), dtype, layout, 8, 1, 0, 7)
+    want = np.concatenate([t.numpy() for t in tensors], 1)
+    got = dnn.concat([t.to(device=device) for t in tensors], 1)
+    assert got.device == device and got.layout == layout
+    np.testing.assert_array_equal(values_of(got), want)
+    views = dnn.split(got, [8, 1, 0, 7], -3)
+    assert all(v.data_ptr - got.data_ptr < got.nbytes for v in views[:2])
+    for view, t in zip(views, tensors, strict=True):
+        np.testing.assert_array_equal(values_of(view), values_of(t))
+    out, margins_untouched = framed(want.shape, got.strides, dtype, device)
+    dnn.concat([t.to(device=device) for t in tensors], axis=1, out=out)
+    np.testing.assert_array_equal(values_of(out), want)
+    assert margins_untouched()
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("mode", ["constant", "replicate", "reflect"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64"])
+def test_pad(dtype: str, mode: str, layout: str, device: str) -> None:
+    (x,) = parts(np.random.default_rng(3), dtype, layout, 6)
+    for widths in (0, 2, [0, (1, 5), (4, 0), 3], [(2, 0), 0, 0, (0, 3)]):
+        pairs = [(w, w) if isinstance(w, int) else w for w in ([widths] * 4 if isinstance(widths, int) else widths)]
+        options = {"constant_values": 7} if mode == "constant" else {}
+        want = np.pad(x.numpy(), pairs, {"replicate": "edge"}.get(mode, mode), **options)
+        got = dnn.pad(x.to(device=device), widths, mode=mode, value=7)
+        assert got.layout == layout
+        np.testing.assert_array_equal(values_of(got), want, err_msg=str(widths))
+        out, margins_untouched = framed(want.shape, got.strides, dtype, device)
+        dnn.pad(x.to(device=device), widths, mode=mode, value=7, out=out)
+        np.testing.assert_array_equal(values_of(out), want)
+        assert margins_untouched()
+
+
+def test_slice(device: str) -> None:
+    x = np.arange(3 * 5 * 7.0).reshape(3, 5, 7)
+    t = dnn.asarray(x, device=device)
+    got = dnn.slice(t, [1, 0, 2], [3, 5, 7], [1, 2, 3])
+    np.testing.assert_array_equal(values_of(got), x[1:3, 0:5:2, 2:7:3])
+    assert got.data_ptr == t.data_ptr + 37 * 8
+    assert dnn.slice(t, [1, 2, 0], [1, 5, 7]).shape == (0, 3, 7)
+    assert [v.shape for v in dnn.split(x, 5, axis=1)] == [(3, 1, 7)] * 5
+
+
+@pytest.mark.parametrize(
+    "call, text",
+    [
+        (lambda x: dnn.concat([]), "concat: there is nothing to put together"),
+        (lambda x: dnn.concat([x, x], 2), r"concat: axis=2 is no dimension of \[4, 6\]"),
+        (lambda x: dnn.concat([x, x[:, :5]]), r"all but dimension 0 of tensor 1 must be so, too; got \[4, 5\]"),
+        (lambda x: dnn.concat([x, x.astype("int32")]), "concat: the first tensor is float64, tensor 1 int32"),
+        (lambda x: dnn.concat([x, x], out=x), r"concat: out must be \[8, 6\]"),
+        (lambda x: dnn.concat([x[:2], x[2:]], out=x), "concat: out shares memory with tensor 0"),
+        (lambda x: dnn.pad(x, [1]), "pad: x .* needs widths for 2 dimensions; there are 1"),
+        (lambda x: dnn.pad(x, -1), "pad: widths are at least 0"),
+        (lambda x: dnn.pad(x, (0, 6), mode="reflect"), "dimension 1 .* too few elements to give 6 beside its edge"),
+        (lambda x: dnn.pad(x[:0], 1, mode="replicate"), "dimension 0 .* too few elements to give 1 of its edge"),
+        (lambda x: dnn.pad(x, 1, mode="wrap"), "pad: mode 'wrap' is not"),
+        (lambda x: dnn.slice(x, [0], [1]), "slice: x .* needs start, stop and step of 2 numbers"),
+        (lambda x: dnn.slice(x, [0, 2], [4, 1]), "slice: 2:1:1 is no part of a dimension of 6"),
+        (lambda x: dnn.split(x, [1, 2]), r"split: sizes \[1, 2\] do not add up to the 4 elements"),
+        (lambda x: dnn.split(x, 3), "split: 4 elements do not make 3 equal parts"),
+        (lambda x: dnn.split(x, 1, 2), "split: axis=2 is no dimension"),
+    ],
+)
+def test_errors_of_pieces(call: Callable[[np.ndarray], object], text: str) -> None:
+    with pytest.raises(dnn.Error, match=text):
+        call(np.zeros((4, 6)))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
-#include "cpp/transform/transform.h"
+#include "cpp/transform/pieces.h"
 
 namespace minidnn {
 
@@ -18,6 +18,24 @@ void bind_transform(py::module_& m) {
       },
       py::arg("x"), py::arg("alpha"), py::arg("beta"), py::arg("dtype"), py::arg("layout"), py::arg("algo"),
       py::arg("out"), py::arg("handle"));
+  m.def(
+      "concat",
+      [](const std::vector<Tensor>& tensors, int64_t axis, std::optional<Tensor> out, HandlePtr handle) {
+        ReleaseGil release;
+        return concat(tensors, axis, {"", std::move(out), std::move(handle)});
+      },
+      py::arg("tensors"), py::arg("axis"), py::arg("out"), py::arg("handle"));
+  m.def(
+      "pad",
+      [](const Tensor& x, const std::vector<std::pair<int64_t, int64_t>>& widths, const std::string& mode, double value,
+         std::optional<Tensor> out, HandlePtr handle) {
+        std::vector<Sides> sides;
+        for (auto [before, after] : widths) sides.push_back({before, after});
+        const PadMode how = pad_mode(mode, "pad");
+        ReleaseGil release;
+        return pad(x, sides, how, value, {"", std::move(out), std::move(handle)});
+      },
+      py::arg("x"), py::arg("widths"), py::arg("mode"), py::arg("value"), py::arg("out"), py::arg("handle"));
 }
 
 }  // namespace minidnn

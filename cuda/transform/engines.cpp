@@ -4,7 +4,8 @@
 namespace minidnn {
 
 const Engines<TransformProblem>& Family<TransformProblem>::cuda_engines() {
-  static const Engines<TransformProblem> all{&transform_dense(), &transform_tiled(), &transform_generic()};
+  static const Engines<TransformProblem> all{&transform_dense(), &transform_tiled(), &transform_runs(),
+                                             &transform_generic()};
   return all;
 }
 

@@ -7,6 +7,7 @@ namespace minidnn {
 
 const Engine<TransformProblem>& transform_dense();
 const Engine<TransformProblem>& transform_tiled();
+const Engine<TransformProblem>& transform_runs();
 const Engine<TransformProblem>& transform_generic();
 
 }  // namespace minidnn

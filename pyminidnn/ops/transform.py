@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that scale, accumulate, cast, or change layout."""
+"""Copies that scale, accumulate, cast, change layout, put together or pad; and views of parts."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..tensor import ArrayLike, asarray, operands, output
+
+PadMode = Literal["constant", "replicate", "reflect"]
 
 
 def transform(
@@ -37,3 +40,101 @@ def transform(
     """
     (x,) = operands(handle, x, out=out)
     return _C.transform(x, alpha, beta, dtype, layout, algo or "", output(out, handle), handle)
+
+
+def concat(
+    tensors: Sequence[ArrayLike], axis: int = 0, *, out: ArrayLike | None = None, handle: Handle | None = None
+) -> DeviceTensor:
+    """The tensors one behind the other along a dimension, a copy each.
+
+    tensors  at least one; of one dtype, device and shape but for `axis`, any strides
+    axis     from -rank to rank - 1
+    out      written instead of a new tensor; shares memory with none of them
+    handle   as in transform
+    returns  a new tensor in the layout of the first, on its device and the handle's stream (does not synchronise)
+
+    Exact, any dtype. To spare the copies, let what makes the tensors write into parts of one, out of split().
+    Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
+    """
+    return _C.concat(list(operands(handle, *tensors, out=out)), axis, output(out, handle), handle)
+
+
+def pad(
+    x: ArrayLike,
+    widths: int | Sequence[int | tuple[int, int]],
+    *,
+    mode: PadMode = "constant",
+    value: float = 0.0,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """x with elements before and after it in each dimension.
+
+    x        any shape, strides and dtype
+    widths   at least 0: one for all, or for each dimension of x a number or a pair (before, after)
+    mode     "constant": `value`. "replicate": the nearest element of x. "reflect": as if mirrors stood at the first
+             and at the last element, which are not repeated; a width is less than the size
+    value    cast to x's dtype as transform casts
+    out      written instead of a new tensor; shares no memory with x
+    handle   as in transform
+    returns  a new tensor in the layout of x, on its device and the handle's stream (does not synchronise)
+
+    Exact. Corners are what padding one dimension after the other makes of them, in any order. Raises ShapeError,
+    DTypeError, DeviceError, OutOfMemory.
+    """
+    (x,) = operands(handle, x, out=out)
+    sides = [widths] * len(x.shape) if isinstance(widths, int) else widths
+    pairs = [(w, w) if isinstance(w, int) else w for w in sides]
+    return _C.pad(x, pairs, mode, value, output(out, handle), handle)
+
+
+def slice(x: ArrayLike, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None) -> DeviceTensor:
+    """A view of x[start[0]:stop[0]:step[0], ...]; shares x's memory.
+
+    start, stop  0 <= start <= stop <= size, for each dimension
+    step         positive, for each dimension; None: 1
+
+    Raises ShapeError.
+    """
+    t: DeviceTensor = asarray(x)
+    steps = [1] * len(t.shape) if step is None else step
+    if not len(start) == len(stop) == len(steps) == len(t.shape):
+        raise _C.ShapeError(f"slice: x {list(t.shape)} needs start, stop and step of {len(t.shape)} numbers")
+    for size, first, last, by in zip(t.shape, start, stop, steps, strict=True):
+        if not 0 <= first <= last <= size or by < 1:
+            raise _C.ShapeError(f"slice: {first}:{last}:{by} is no part of a dimension of {size}")
+    shape = [-(-(last - first) // by) for first, last, by in zip(start, stop, steps, strict=True)]
+    if 0 in shape:
+        return t.as_strided(shape, t.strides)
+    strides = [s * by for s, by in zip(t.strides, steps, strict=True)]
+    return t.as_strided(shape, strides, sum(f * s for f, s in zip(start, t.strides, strict=True)))
+
+
+def split(x: ArrayLike, sizes: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
+    """Views of x, one behind the other along a dimension; they share x's memory.
+
+    sizes  of the parts; a number: so many equal parts
+    axis   from -rank to rank - 1
+
+    Raises ShapeError where the sizes do not add up to x's.
+    """
+    x = asarray(x)
+    rank = len(x.shape)
+    if not -rank <= axis < rank:
+        raise _C.ShapeError(f"split: axis={axis} is no dimension of {list(x.shape)}")
+    axis %= rank
+    if isinstance(sizes, int):
+        if sizes < 1 or x.shape[axis] % sizes:
+            raise _C.ShapeError(f"split: {x.shape[axis]} elements do not make {sizes} equal parts")
+        sizes = [x.shape[axis] // sizes] * sizes
+    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
+        raise _C.ShapeError(
+            f"split: sizes {list(sizes)} do not add up to the {x.shape[axis]} elements of dimension {axis}"
+        )
+    parts, at = [], 0
+    for size in sizes:
+        start, stop = [0] * rank, list(x.shape)
+        start[axis], stop[axis] = at, at + size
+        parts.append(slice(x, start, stop))
+        at += size
+    return parts

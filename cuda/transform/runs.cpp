@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.transform.runs: slices, and what is put together of them.
+#include "cuda/transform/runs.h"
+
+#include <algorithm>
+
+#include "cuda/runtime/plan.h"
+#include "cuda/transform/engines.h"
+
+namespace minidnn {
+namespace {
+
+struct Dimension {
+  int64_t size, x, y;
+};
+struct Copy {
+  RunsCopy runs;
+  int64_t word = 16;  // bytes
+};
+
+// Dimensions of one are dropped, neighbours in both tensors joined, the innermost of y last.
+std::vector<Dimension> dimensions_of(const TransformProblem& p) {
+  std::vector<Dimension> dims;
+  for (int i = 0; i < p.y.rank; ++i)
+    if (p.y.shape[i] != 1) dims.push_back({p.y.shape[i], p.x.stride[i], p.y.stride[i]});
+  std::ranges::sort(dims, [](const Dimension& a, const Dimension& b) { return std::abs(a.y) > std::abs(b.y); });
+  for (size_t i = 0; i + 1 < dims.size();) {
+    const Dimension &outer = dims[i], &inner = dims[i + 1];
+    if (outer.x == inner.x * inner.size && outer.y == inner.y * inner.size) {
+      dims[i] = {outer.size * inner.size, inner.x, inner.y};
+      dims.erase(dims.begin() + std::ptrdiff_t(i) + 1);
+    } else ++i;
+  }
+  return dims;
+}
+
+// The largest power of two, 16 at most, that divides a number of bytes, or an address.
+int64_t divides(int64_t bytes) { return (bytes | 16) & -(bytes | 16); }
+
+std::string parse(const TransformProblem& p, int64_t alignment, Copy& c) {
+  const std::vector<Dimension> dims = dimensions_of(p);
+  if (!dims.empty() && (dims.back().x != 1 || dims.back().y != 1))
+    return "needs tensors that are contiguous along the same dimension";
+  if (dims.size() > kRunsOuters + 1)
+    return cat("walks ", kRunsOuters, " dimensions of runs; there are ", dims.size() - 1);
+  const int64_t item = int64_t(itemsize(p.x.dtype)), run = dims.empty() ? 1 : dims.back().size;
+  int64_t all = run * item | alignment;
+  for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item | dims[i].y * item;
+  c.word = divides(all);
+  if (p.y.numel() >= int64_t(1) << 31) return cat("counts 2^31 - 1 elements; there are ", p.y.numel());
+  c.runs.words = uint32_t(p.y.numel() * item / c.word);
+  c.runs.run = Divisor(run * item / c.word);
+  for (size_t i = 0; i + 1 < dims.size(); ++i) {
+    const Dimension& d = dims[dims.size() - 2 - i];
+    c.runs.outer[i] = Divisor(d.size);
+    c.runs.x_outer[i] = d.x * item / c.word, c.runs.y_outer[i] = d.y * item / c.word;
+  }
+  return "";
+}
+
+KernelSpec spec(int64_t word) {
+  return {"cuda/transform/runs.cu",
+          cat("minidnn::transform_runs<", word == 16 ? "uint4" : cat("uint", 8 * word, "_t"), ">")};
+}
+
+struct Runs final : Engine<TransformProblem> {
+  std::string name() const override { return "cuda.transform.runs"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const TransformProblem& p, const Device&) const override {
+    if (p.x.dtype != p.y.dtype || p.scaled) return "copies bits: neither casts nor scales";
+    if (p.y.numel() == 0) return "needs something to copy";
+    Copy c;
+    return parse(p, 16, c);
+  }
+  // Counted, not measured: narrower words take as many more instructions.
+  double estimate_us(const TransformProblem& p, const Device& d) const override {
+    Copy c;
+    parse(p, 16, c);
+    const double efficiency = c.word >= 8 ? 0.88 : c.word == 4 ? 0.7 : c.word == 2 ? 0.4 : 0.2;
+    return roofline_us(0, transform_bytes(p), d, efficiency);
+  }
+  std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
+                                                const Config&) const override {
+    Copy usual;
+    parse(p, 16, usual);
+    auto kernel = cuda::load_kernel(spec(usual.word), d.place.index);
+    return make_plan<TransformProblem>(
+        [p, usual, kernel, device = d.place.index](const TransformArgs& a, void*, Stream stream) {
+          // Where tensors begin is known in each call, and may ask for narrower words.
+          const int64_t allowed = divides(int64_t(reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.y)));
+          Copy now = usual;
+          auto narrow = kernel;
+          if (allowed < usual.word) {
+            parse(p, allowed, now);
+            narrow = cuda::load_kernel(spec(now.word), device);
+          }
+          cuda::LaunchConfig config;
+          config.block = {kRunsThreads};
+          config.grid = {unsigned(ceil_div<int64_t>(now.runs.words, kRunsThreads * kRunsAhead))};
+          config.stream = stream;
+          cuda::launch(*narrow, config, now.runs, a.x, a.y);
+        });
+  }
+  std::vector<KernelSpec> kernels() const override { return {spec(1), spec(2), spec(4), spec(8), spec(16)}; }
+};
+
+}  // namespace
+
+const Engine<TransformProblem>& transform_runs() {
+  static const Runs engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -10,5 +10,6 @@ const Engine<NormProblem>& norm_generic();
 const Engine<RowNormProblem>& norm_rows();
 const Engine<RowNormProblem>& norm_groups();
 const Engine<RowNormProblem>& norm_rows_generic();
+KernelSpec norm_rows_finish();  // rows.cu: joins [count][columns] pairs of dscale and dbias
 
 }  // namespace minidnn

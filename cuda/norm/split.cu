@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch norm of dense tensors in three launches: sums of chunks, a channel's chunks joined, and the map. Group norm takes
-// the same sums and map over the channels of each sample, and joins those of a group. 16-byte
-// vectors, several in flight a thread. x is read twice (backward dy too); the map walks backwards, so that it begins
-// with what the L2 still holds. A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
+// the same sums and map over the channels of each sample, and joins those of a group. 16-byte vectors,
+// several in flight a thread. x is read twice (backward dy too); the map walks backwards, so that it begins with what the
+// L2 still holds. A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
 //
 // Sums are taken of x less the channel's first element: each batch of a thread's vectors has its mean and its squares
 // about that mean, and batches join by Chan's formula. So neither |mean| >> std nor a far first element costs digits.
 // A partial result is four floats: count, mean, squares, first element; backward two sums.
 #include "cpp/norm/norm_math.h"
 #include "cuda/norm/split.cuh"
-#include "cuda/norm/split.h"
 
 namespace minidnn {
 
@@ -249,7 +248,6 @@ __global__ void __launch_bounds__(kNormThreads)
 }
 
 // A block joins the partial results of 32 channels, in float64: a warp takes every 16th, then warps join by halves.
-constexpr int kFinishWarps = 16;
 template <bool backward> struct JoinedOf {
   using type = Moments<double>;
   __device__ static type from(const float4& v) { return {double(v.x), double(v.y), double(v.z)}; }
@@ -278,27 +276,20 @@ __device__ __forceinline__ void write_sums(const NormSplit&, const NormArgs& a, 
 }
 
 template <bool backward>
-__global__ void __launch_bounds__(32 * kFinishWarps)
+__global__ void __launch_bounds__(kNormFinishThreads)
     norm_finish(const __grid_constant__ NormSplit s, NormArgs a, const float4* partials) {
   using Sums = typename JoinedOf<backward>::type;
-  __shared__ Sums of_warp[kFinishWarps][32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t channel = int64_t(blockIdx.x) * 32 + lane;
+  const int64_t channel = int64_t(blockIdx.x) * kNormFinishChannels + lane;
   Sums total{};
   double first = 0;
   if (channel < s.channels) {
     first = double(partials[channel].w);
 #pragma unroll 4
-    for (uint32_t i = warp; i < s.chunks; i += kFinishWarps)
+    for (uint32_t i = warp; i < s.chunks; i += kNormFinishWarps)
       total.join(JoinedOf<backward>::from(partials[int64_t(i) * s.channels + channel]));
   }
-#pragma unroll 1
-  for (uint32_t half = kFinishWarps / 2; half > 0; half /= 2) {
-    of_warp[warp][lane] = total;
-    __syncthreads();
-    if (warp < half) total.join(of_warp[warp + half][lane]);
-    __syncthreads();
-  }
+  total = join_warps(total);
   if (warp == 0 && channel < s.channels) write_sums(s, a, channel, first, total);
 }
 

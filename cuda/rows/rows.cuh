@@ -4,6 +4,7 @@
 #pragma once
 #include "cpp/core/half.h"
 #include "cuda/device/cluster.cuh"
+#include "cuda/device/quad.cuh"
 #include "cuda/rows/rows.h"
 
 namespace minidnn::rows {
@@ -22,17 +23,9 @@ template <class T> __device__ __forceinline__ void unpack_word(uint32_t word, fl
 template <> __device__ __forceinline__ void unpack_word<bfloat16>(uint32_t word, float* f) {
   f[0] = __uint_as_float(word << 16), f[1] = __uint_as_float(word & 0xffff0000);
 }
-template <class T> __device__ __forceinline__ uint32_t pack_word(const float* f);
-template <> __device__ __forceinline__ uint32_t pack_word<float>(const float* f) { return __float_as_uint(f[0]); }
-template <> __device__ __forceinline__ uint32_t pack_word<float16>(const float* f) {
-  uint32_t word;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(f[1]), "f"(f[0]));
-  return word;
-}
-template <> __device__ __forceinline__ uint32_t pack_word<bfloat16>(const float* f) {
-  uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(f[1]), "f"(f[0]));
-  return word;
+template <class T> __device__ __forceinline__ uint32_t pack_word(const float* f) {
+  if constexpr (sizeof(T) == 4) return __float_as_uint(f[0]);
+  else return minidnn::pack(T(), f[0], f[1]);
 }
 template <class T> __device__ __forceinline__ void unpack(uint4 v, float* f) {
   constexpr int kStep = kWidth<T> / 4;
@@ -48,11 +41,6 @@ template <class T> __device__ __forceinline__ uint4 pack(const float* f) {
 __device__ __forceinline__ float reciprocal(float v) {
   asm("rcp.approx.f32 %0, %0;" : "+f"(v));
   return v;
-}
-
-// Otherwise the compiler may make four stores of one.
-__device__ __forceinline__ void store_vector(void* to, uint4 v) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
 struct Sum {
@@ -133,7 +121,7 @@ template <class T> struct Line {
   __device__ uint4 load(const void* tensor, int32_t v) const { return static_cast<const uint4*>(tensor)[first + v]; }
   __device__ void store(void* tensor, int32_t v, const float* f) const {
     uint4* to = static_cast<uint4*>(tensor) + first + v;
-    if (holds(v, 0) && holds(v, kWidth<T> - 1)) store_vector(to, pack<T>(f));
+    if (holds(v, 0) && holds(v, kWidth<T> - 1)) store_sixteen(to, pack<T>(f));
     else {
 #pragma unroll
       for (int e = 0; e < kWidth<T>; ++e)

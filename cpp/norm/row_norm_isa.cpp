@@ -9,6 +9,7 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int64_t kPiece = 4096;  // elements whose sums stay float32
+static_assert(kPiece % kFloats == 0);
 
 // Calls f(vector number's first element, x) for all whole vectors, and for the rest with what lies beyond it at 0 in
 // f's sums: `lanes` tells how many count.

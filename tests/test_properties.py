@@ -141,6 +141,7 @@ class Context:
             "pool": (n, c, *(v // 2 for v in (h, w, 2)[: rank - 2])),
         }.get(function.split("_")[0], self.image)
         self.channels, self.matrices = c, ((h, w), (w, k), (h, k))
+        self.scale_is_a_number = function.startswith("softmax")
         self.out = {"conv_forward": self.result, "conv_backward_filter": self.weights, "conv_backward_bias": (k,),
                     "pool_forward": self.result, "matmul": (h, k)}.get(function, self.image)  # fmt: skip
 
@@ -216,7 +217,7 @@ class Context:
             )
         if name in ("axis", "groups", "offset", "max_workspace"):
             return fits(st.just(1)), st.one_of(fits(INTEGER), wrong("1", 2.5, [], object()))
-        if name in ("alpha", "beta", "eps", "momentum", "value"):
+        if name in ("alpha", "beta", "eps", "momentum", "value") or (name == "scale" and self.scale_is_a_number):
             return fits(st.floats(0, 1)), st.one_of(fits(st.floats(), SMALL, st.sampled_from([np.float32(0.5), True, *HUGE])),
                                                     wrong("1", [], 1j, object()))  # fmt: skip
         if name in ("log", "ceil_mode", "per_activation", "transpose_a", "transpose_b", "copy", "deterministic"):

@@ -239,9 +239,17 @@ class Context:
         return anything, anything
 
 
-FLAGS = "log ceil_mode per_activation keepdims dresidual transpose_a transpose_b copy deterministic".split()
-NUMBERS = "alpha beta eps momentum value p low high std label_smoothing".split()
-ARRAYS = "x y dy w a b c bias residual scale mean var out obj mask target lse inv_std inv_rms indices".split()
+FLAGS = (
+    "log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy",
+    "deterministic"
+)  # fmt: skip
+NUMBERS = (
+    "alpha", "beta", "eps", "momentum", "value", "p", "low", "high", "std", "label_smoothing"
+)  # fmt: skip
+ARRAYS = (
+    "x", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj", "mask", "target",
+    "lse", "inv_std", "inv_rms", "indices"
+)  # fmt: skip
 USUAL_WORDS = {"mode": ("relu", "tanh", "gelu", "max", "avg", "cross_correlation", "sum", "argmax"), "activation": ("relu", None), "math": ("ieee",),
                "layout": ("NCHW", "NHWC", None), "algo": (None, "reference"), "family": ("transform", None), "level": ("off",)}  # fmt: skip
 

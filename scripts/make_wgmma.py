@@ -42,9 +42,9 @@ template <int kRegisters> __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// A matrix in shared memory, whose groups of eight rows (of k, where it lies along its rows) are `groups` bytes apart and
-// whose chunks beside one another `columns`: 16 bytes, or 128 in 128-byte swizzle. That goes by addresses, so that a
-// matrix may begin at any of its rows.
+// A matrix in shared memory, whose groups of eight rows (of k, where it lies along its rows) are `groups` bytes apart
+// and whose chunks beside one another `columns`: 16 bytes, or 128 in 128-byte swizzle. That goes by addresses, so that
+// a matrix may begin at any of its rows.
 template <bool kSwizzled>
 __device__ __forceinline__ uint64_t wgmma_matrix(uint32_t address, uint32_t columns, uint32_t groups) {
   return uint64_t((address & 0x3ffff) >> 4) | uint64_t(columns >> 4) << 16 | uint64_t(groups >> 4) << 32 |

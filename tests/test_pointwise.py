@@ -143,6 +143,17 @@ def test_in_place_and_at_any_address(device: str) -> None:
     np.testing.assert_array_equal(values_of(y), want)
 
 
+@pytest.mark.parametrize("op", ["exp", "neg"])
+@pytest.mark.parametrize("n", [4099, 4096])
+def test_eight_bytes_in_place(op: str, n: int, device: str) -> None:
+    """Element by element too each is computed once, where a block's part is the smallest."""
+    whole = tensor(np.linspace(-1, 1, n + 1), "float64", device)
+    x = whole.as_strided((n,), (1,), 1)
+    want = values_of(dnn.pointwise(op, x.to(copy=True)))
+    dnn.pointwise(op, x, out=x)
+    np.testing.assert_array_equal(values_of(x), want)
+
+
 def test_empty_and_layout(device: str) -> None:
     assert dnn.add(dnn.empty((4, 0, 3), device=device), 1).shape == (4, 0, 3)
     x = dnn.zeros((2, 3, 4, 5), layout="NHWC", device=device)

@@ -141,6 +141,7 @@ class Context:
             "pool": (n, c, *(v // 2 for v in (h, w, 2)[: rank - 2])),
         }.get(function.split("_")[0], self.image)
         self.channels, self.matrices = c, ((h, w), (w, k), (h, k))
+        self.numbers = {"softmax": ("scale",), "random": ("mean",)}.get(function.split("_")[0], ())
         self.out = {"conv_forward": self.result, "conv_backward_filter": self.weights, "conv_backward_bias": (k,),
                     "pool_forward": self.result, "matmul": (h, k)}.get(function, self.image)  # fmt: skip
 
@@ -214,12 +215,12 @@ class Context:
             return fits(st.just(2)), st.one_of(
                 fits(INTEGER, st.lists(INTEGER, max_size=4)), wrong("2", None, 2.5, object())
             )
-        if name in ("axis", "groups", "offset", "max_workspace"):
+        if name in ("axis", "groups", "offset", "max_workspace", "seed", "norm", "ignore_index"):
             return fits(st.just(1)), st.one_of(fits(INTEGER), wrong("1", 2.5, [], object()))
-        if name in ("alpha", "beta", "eps", "momentum", "value"):
+        if name in NUMBERS or name in self.numbers:
             return fits(st.floats(0, 1)), st.one_of(fits(st.floats(), SMALL, st.sampled_from([np.float32(0.5), True, *HUGE])),
                                                     wrong("1", [], 1j, object()))  # fmt: skip
-        if name in ("log", "ceil_mode", "per_activation", "transpose_a", "transpose_b", "copy", "deterministic"):
+        if name in FLAGS:
             return fits(st.booleans()), wrong("yes", [], 2, object())
         if name == "handle":
             closed = dnn.Handle()
@@ -238,8 +239,18 @@ class Context:
         return anything, anything
 
 
-ARRAYS = ("x", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj")
-USUAL_WORDS = {"mode": ("relu", "tanh", "gelu", "max", "avg", "cross_correlation"), "activation": ("relu", None), "math": ("ieee",),
+FLAGS = (
+    "log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy",
+    "deterministic"
+)  # fmt: skip
+NUMBERS = (
+    "alpha", "beta", "eps", "momentum", "value", "p", "low", "high", "std", "label_smoothing"
+)  # fmt: skip
+ARRAYS = (
+    "x", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj", "mask", "target",
+    "lse", "inv_std", "inv_rms", "indices"
+)  # fmt: skip
+USUAL_WORDS = {"mode": ("relu", "tanh", "gelu", "max", "avg", "cross_correlation", "sum", "argmax"), "activation": ("relu", None), "math": ("ieee",),
                "layout": ("NCHW", "NHWC", None), "algo": (None, "reference"), "family": ("transform", None), "level": ("off",)}  # fmt: skip
 
 

@@ -186,6 +186,18 @@ def test_in_place(log: bool, device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_a_mask_at_any_address(dtype: str, device: str) -> None:
+    rng = np.random.default_rng(5)
+    t = tensor(rng.normal(0, 2, (8, 64)), dtype, device)
+    keep, add = rng.random(513) < 0.7, rng.normal(0, 1, 513)
+    for whole in (dnn.asarray(keep).to(device=device), tensor(add, dtype, device)):
+        shifted = whole.as_strided((8, 64), (64, 1), 1)
+        want = values_of(dnn.softmax_forward(t, mask=shifted.to(copy=True)))
+        # An engine of its own may be chosen for it: one or two roundings apart.
+        assert_close(dnn.softmax_forward(t, mask=shifted), Result(want, 2 * reference.EPS[dtype]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_masks_and_scales(dtype: str, device: str) -> None:
     rng = np.random.default_rng(4)
     x = reference.rounded(rng.normal(0, 2, (2, 3, 8, 16)), dtype)

@@ -360,7 +360,6 @@ def test_asarray_copy_and_dtype() -> None:
         ([[1, 2], [3]], dnn.ShapeError, "asarray: setting an array element with a sequence"),
         (np.zeros((1,) * 9), dnn.ShapeError, "has 9 dimensions; at most 8 are supported"),
     ],
-    ids=str,
 )
 def test_asarray_errors(source: object, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:

@@ -11,6 +11,7 @@ namespace minidnn::MINIDNN_ISA {
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
 // Elements converted at a time: the floats stay in the first-level cache.
 constexpr int64_t kRun = 256;
+static_assert(kRun % kStep == 0);  // room for a run is room for its last step too
 
 // How floats lie that come out of memory and go back to it. Lanes: as is cheapest, a step of bfloat16 with its even
 // elements before its odd ones, so that no vector need be taken apart; for what treats all elements alike.

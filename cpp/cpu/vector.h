@@ -39,5 +39,13 @@ template <class T> inline __attribute__((always_inline)) Vector<T> load(const T*
 template <class T> inline __attribute__((always_inline)) void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
+// op of all lanes, by halves.
+template <class Op> inline __attribute__((always_inline)) float over_lanes(Vector<float> v, Op op) {
+  Vector<int32_t> lane;
+  for (int i = 0; i < kLanes<float>; ++i) lane[i] = i;
+#pragma GCC unroll 4
+  for (int half = kLanes<float> / 2; half > 0; half /= 2) v = op(v, __builtin_shuffle(v, lane ^ half));
+  return v[0];
+}
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -9,15 +9,8 @@ namespace {
 using V = Vector<float>;
 constexpr int64_t kLane = kLanes<float>;
 
-template <class Op> inline __attribute__((always_inline)) float across(V v, Op op) {
-  Vector<int32_t> lane;
-  for (int i = 0; i < kLane; ++i) lane[i] = i;
-#pragma GCC unroll 4
-  for (int half = kLane / 2; half > 0; half /= 2) v = op(v, __builtin_shuffle(v, lane ^ half));
-  return v[0];
-}
 inline __attribute__((always_inline)) float total(V v) {
-  return across(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+  return over_lanes(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
 // A NaN may be passed over here: it comes back in the sum.
@@ -32,7 +25,7 @@ template <class T> float largest_of(const T* x, int64_t cols) {
       most = most > here ? most : here;
     }
   }
-  return across(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+  return over_lanes(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 void exponentials(const float* x, float* e, int64_t n, float less) {

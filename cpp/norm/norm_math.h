@@ -245,7 +245,8 @@ MINIDNN_HD NormCoefficients<Accumulator<T>> norm_coefficients(const NormSpaces& 
   } else return {mean, scale * inv_std, parameter<Acc>(a.bias, at), Acc(0)};
 }
 
-// y = scale * x_hat + bias, and what is fused;  dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n). Reads before it writes.
+// y = scale * x_hat + bias, and what is fused;  dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n). Reads
+// before it writes.
 template <class T, NormDirection direction>
 MINIDNN_HD void norm_element(const NormArgs& a, const NormOffsets& at, const NormCoefficients<Accumulator<T>>& c) {
   using Acc = Accumulator<T>;

@@ -9,9 +9,9 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int64_t kPiece = 4096;  // elements whose sums stay float32
+static_assert(kPiece % kFloats == 0);
 
-// Calls f(vector number's first element, x) for all whole vectors, and for the rest with what lies beyond it at 0 in
-// f's sums: `lanes` tells how many count.
+// Calls f(i, lanes) for the vectors of n elements: i is a vector's first, and `lanes` count, fewer in the last.
 template <class F> MINIDNN_HD void each_vector(int64_t n, const F& f) {
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) f(i, int64_t(kFloats));

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
 
-// A thread whose members lie beside each other lets compilers vectorise its sums.
+// A thread takes some items, the more the fewer members each has.
 template <class Body> void each(const NormSpace& items, const NormSpace& members, Body body) {
   cpu::parallel_for(items.size, std::max<int64_t>(kGrain / std::max<int64_t>(members.size, 1), 1),
                     [&](int64_t begin, int64_t end) {

@@ -10,6 +10,7 @@ using enum ReduceMode;
 // A lane's elements are combined in float, so many at most before they go into a double: few, so that their rounding
 // errors do not add up where all have one sign.
 constexpr int64_t kShortSum = 32;
+static_assert(kShortSum * kStep % kRun == 0);  // so that only the last run of all has a part of a step
 
 template <ReduceMode mode> inline __attribute__((always_inline)) float map(float v) {
   if constexpr (mode == norm1 || mode == amax) return detail::float_of(detail::bits_of(v) & 0x7fffffff);

@@ -62,7 +62,7 @@ Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, co
                   : output(me, "out", call.out, like, h, {}, {{"x", x}});
   if (y.desc.numel() == 0) return y;
   p.out = y.desc;
-  p.alignment = alignment_of(h, {x.data, y.data});
+  p.alignment = alignment_of(h, {x.data, y.data, mask ? mask->data : nullptr});
   run(h, p, SoftmaxArgs{x.data, nullptr, y.data, mask ? mask->data : nullptr, scale}, call.algo);
   return y;
 }

@@ -12,10 +12,10 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kNarrowest = 16, kWidest = 256;  // columns of a strip
-constexpr int64_t kStripFloats = 65536;  // of one operand: 256 KB, half a second-level cache
-constexpr int64_t kRowFloats = 131072;   // a longer row's exponentials are computed twice instead of kept
-constexpr int64_t kLongestFew = 128;     // columns of rows that are dealt with in blocks
-constexpr int64_t kGrain = 8192;         // elements a thread is worth waking for
+constexpr int64_t kStripFloats = 65536;            // of one operand: 256 KB, half a second-level cache
+constexpr int64_t kRowFloats = 131072;             // a longer row's exponentials are computed twice instead of kept
+constexpr int64_t kLongestFew = 128;               // columns of rows that are dealt with in blocks
+constexpr int64_t kGrain = 8192;                   // elements a thread is worth waking for
 
 SoftmaxCut cut_of(const SoftmaxProblem& p) {
   bool backward = p.direction == SoftmaxDirection::backward;

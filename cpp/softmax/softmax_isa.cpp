@@ -24,15 +24,8 @@ struct Sum {
   }
 };
 
-template <class Op> inline __attribute__((always_inline)) float across(V v, Op op) {
-  Vector<int32_t> lane;
-  for (int i = 0; i < kLanes<float>; ++i) lane[i] = i;
-#pragma GCC unroll 4
-  for (int half = kLanes<float> / 2; half > 0; half /= 2) v = op(v, __builtin_shuffle(v, lane ^ half));
-  return v[0];
-}
 inline __attribute__((always_inline)) float total(const Sum& s) {
-  return across(s.sum + s.lost, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+  return over_lanes(s.sum + s.lost, [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
 // Adds f(i), for vectors at i = 0, kLanes ... below n, a multiple of kStep.
@@ -61,7 +54,7 @@ float largest_of(const float* x, int64_t n, float so_far) {
     most[0] = most[0] > v ? most[0] : v;
   }
   for (int k = 1; k < kTree; ++k) most[0] = most[0] > most[k] ? most[0] : most[k];
-  return across(most[0], [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+  return over_lanes(most[0], [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 void exponentials(const float* x, float* e, int64_t n, float largest) {
@@ -267,14 +260,14 @@ template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, bo
       if (cols % kLane) v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
       V most = v[0], sum{};
       for (int64_t i = 1; i < vectors; ++i) most = most > v[i] ? most : v[i];  // a NaN comes back in the sum
-      most = V{} + across(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+      most = V{} + over_lanes(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
       for (int64_t i = 0; i < vectors; ++i) {
         v[i] -= most;
         const V e = elementary::exp_of_negative(v[i]);
         sum += e;
         if (!log) v[i] = e;
       }
-      amount[r] = across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+      amount[r] = over_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
     }
     if (log)
       for (float& a : amount) a = maths::log(a);
@@ -303,7 +296,7 @@ template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t row
         for (int64_t i = 0; i < vectors; ++i) sum += g[i];
       else
         for (int64_t i = 0; i < vectors; ++i) sum += g[i] * p[i];
-      const float all = across(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+      const float all = over_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
       if (log)
         for (int64_t i = 0; i < vectors; ++i) g[i] -= elementary::exp(p[i]) * all;
       else

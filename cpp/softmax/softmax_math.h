@@ -24,7 +24,7 @@ struct SoftmaxProblem {
   int64_t scaled = 0;      // 1: args.scale is not 1
   int64_t axis = 0;        // from 0 to rank - 1
   SoftmaxMask masked{};    // forward alone: what is masked shows in y
-  int64_t alignment = 16;  // of in, dy and out in memory, in bytes: at most 16, and less only on a GPU
+  int64_t alignment = 16;  // of in, dy, out and mask in memory, in bytes: at most 16, and less only on a GPU
   TensorDesc in, dy, out;  // forward: x, none, y; backward: y, dy, dx. One dtype and one shape; any strides
   TensorDesc mask;         // x's shape, by strides of 0 where it is broadcast
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.activation.dense: vectors of 16 bytes over memory in its own order.
 #include "cuda/activation/engines.h"
+#include "cuda/device/slice.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
 namespace {
-
-constexpr int64_t kThreads = 256, kVectors = 2;  // of dense.cu
 
 KernelSpec spec(DType dtype, bool backward) {
   KernelSpec s{"cuda/activation/dense.cu", cat("minidnn::activation_dense<", cuda_name(dtype), ", ", backward, ">")};
@@ -32,8 +31,8 @@ struct Dense final : Engine<ActivationProblem> {
     auto kernel = cuda::load_kernel(spec(p.x.dtype, p.direction == ActivationDirection::backward), d.place.index);
     const int64_t n = p.x.numel(), mode = int64_t(p.mode);
     cuda::LaunchConfig config;
-    config.block = {unsigned(kThreads)};
-    config.grid = {unsigned(ceil_div(n, kThreads * kVectors * 16 / int64_t(itemsize(p.x.dtype))))};
+    config.block = {unsigned(kSliceThreads)};
+    config.grid = {unsigned(ceil_div(n, kSliceThreads * kSliceVectors * 16 / int64_t(itemsize(p.x.dtype))))};
     return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream stream) {
       cuda::LaunchConfig now = config;
       now.stream = stream;

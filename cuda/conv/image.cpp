@@ -66,12 +66,9 @@ struct Image {
   }
 };
 
-KernelSpec spec(DType type, DType y, Activation activation, bool bias, bool c, GemmStore store) {
-  constexpr const char* stores[] = {"lines", "turned", "any"};
-  KernelSpec s{"cuda/conv/image.cu",
-               cat("minidnn::conv_image<", cuda_name(type), ", ", cuda_name(y), ", ", kFilters, ", ", kStages,
-                   ", minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
-                   ", minidnn::GemmStore::", stores[int(store)], ">")};
+KernelSpec spec(DType type, DType y, const GemmEnding& ending) {
+  KernelSpec s{"cuda/conv/image.cu", cat("minidnn::conv_image<", cuda_name(type), ", ", cuda_name(y), ", ", kFilters,
+                                         ", ", kStages, ", ", ending.text(), ">")};
   s.min_arch = 90;
   return s;
 }
@@ -127,7 +124,7 @@ struct ImageEngine final : Engine<ConvProblem> {
     const GemmTask task = gemm_task(p);
     steps->pad_x = cuda::load_kernel(i.x.kernel(), d.place.index);
     steps->pad_w = cuda::load_kernel(i.w.kernel(), d.place.index);
-    steps->kernel = cuda::load_kernel(spec(task.type, task.y, p.activation, task.has_bias, task.has_c, i.store),
+    steps->kernel = cuda::load_kernel(spec(task.type, task.y, {p.activation, task.has_bias, task.has_c, i.store}),
                                       d.place.index, int(i.smem_bytes()));
     cuda::LaunchConfig& launch = steps->launch;
     launch.block = {384}, launch.smem_bytes = unsigned(i.smem_bytes()), launch.programmatic = true;
@@ -151,8 +148,7 @@ struct ImageEngine final : Engine<ConvProblem> {
     std::vector<KernelSpec> all;
     for (DType type : {DType::float16, DType::bfloat16, DType::float32})
       for (GemmStore store : {GemmStore::lines, GemmStore::turned, GemmStore::any})
-        if (type != DType::float32 || store != GemmStore::turned)
-          all.push_back(spec(type, type, Activation::identity, false, false, store));
+        if (type != DType::float32 || store != GemmStore::turned) all.push_back(spec(type, type, {.store = store}));
     return all;
   }
 };

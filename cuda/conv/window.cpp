@@ -136,12 +136,9 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   return l;
 }
 
-KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, Activation activation, bool bias, bool c) {
-  constexpr const char* stores[] = {"lines", "turned", "any"};
+KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, const GemmEnding& ending) {
   KernelSpec s{"cuda/conv/window.cu", cat("minidnn::conv_window<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions,
-                                          ", ", l.steps, l.backward ? ", true" : ", false", ", minidnn::Activation::",
-                                          name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
-                                          ", minidnn::GemmStore::", stores[int(l.store)], ">")};
+                                          ", ", l.steps, l.backward ? ", true" : ", false", ", ", ending.text(), ">")};
   s.min_arch = 90;
   return s;
 }
@@ -242,10 +239,9 @@ double filter_us(const ConvProblem& c, const Device& d) {
 
 std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Device& d, int64_t positions) {
   const ProductLaunch l = product_launch(p, d, positions);
-  const bool residual = p.residual.rank != 0;
+  const GemmEnding ending{p.activation, p.has_bias != 0, p.residual.rank != 0, l.store};
   auto kernel =
-      cuda::load_kernel(product_kernel(operand_dtype(p), out_dtype(p), l, p.activation, p.has_bias != 0, residual),
-                        d.place.index, int(l.smem_bytes));
+      cuda::load_kernel(product_kernel(operand_dtype(p), out_dtype(p), l, ending), d.place.index, int(l.smem_bytes));
   cuda::LaunchConfig launch;
   launch.grid = {unsigned(l.blocks), unsigned(l.tiles)}, launch.block = {512};
   launch.smem_bytes = unsigned(l.smem_bytes), launch.programmatic = true;
@@ -295,8 +291,7 @@ struct Window final : Engine<ConvProblem> {
     const Relaid<ConvProblem> r = relaid(problem);
     const ConvProblem& p = r.problem;
     double us = is_filter(p) ? filter_us(p, d) : product_us(p, d, lengths(p, d).front());
-    for (const auto& c : r.copies) us += choose_on(d, c.transform).estimate_us;
-    return us;
+    return us + r.copies_us(d);
   }
   std::vector<Config> configs(const ConvProblem& problem, const Device& d) const override {
     if (is_filter(problem)) return {""};
@@ -311,23 +306,10 @@ struct Window final : Engine<ConvProblem> {
     return r.bytes + size_t(l.parts() * l.p.part_stride) * sizeof(float);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
-    struct Relay {
-      Relaid<ConvProblem> relaid;
-      std::vector<std::shared_ptr<const Plan<TransformProblem>>> copies;
-      std::unique_ptr<Plan<ConvProblem>> product;
-    };
-    auto relay = std::make_shared<Relay>(relaid(p));
-    for (const auto& c : relay->relaid.copies) relay->copies.push_back(plan_on(d, c.transform).plan);
-    relay->product = product_of(relay->relaid.problem, d, config);
-    return make_plan<ConvProblem>([relay](const ConvArgs& args, void* workspace, Stream stream) {
-      ConvArgs now = args;
-      for (size_t i = 0; i < relay->copies.size(); ++i) {
-        const auto& copy = relay->relaid.copies[i];
-        void* to = static_cast<char*>(workspace) + copy.offset;
-        relay->copies[i]->run({args.*copy.data, to}, nullptr, stream);
-        now.*copy.data = to;
-      }
-      relay->product->run(now, static_cast<char*>(workspace) + relay->relaid.bytes, stream);
+    const Relaid<ConvProblem> r = relaid(p);
+    std::shared_ptr<const Plan<ConvProblem>> product = product_of(r.problem, d, config);
+    return plan_after_copies(r, d, [product](const ConvArgs& args, void* workspace, Stream stream) {
+      product->run(args, workspace, stream);
     });
   }
   std::vector<KernelSpec> kernels() const override {
@@ -340,8 +322,8 @@ struct Window final : Engine<ConvProblem> {
           for (int64_t steps : {2, 4})
             for (GemmStore store : {GemmStore::lines, GemmStore::turned}) {
               ProductLaunch l;
-              l.positions = positions, l.steps = steps, l.backward = backward, l.store = store;
-              all.push_back(product_kernel(type, type, l, Activation::identity, false, false));
+              l.positions = positions, l.steps = steps, l.backward = backward;
+              all.push_back(product_kernel(type, type, l, {.store = store}));
             }
     }
     return all;

@@ -6,10 +6,9 @@
 // bytes are in flight, in more instructions. 64-bit offsets.
 #pragma once
 #include "cpp/core/hd.h"
+#include "cuda/device/slice.h"
 
 namespace minidnn {
-
-constexpr int kSliceThreads = 256;
 
 template <int bytes> struct BitsOf;
 template <> struct BitsOf<1> {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four neighbouring elements as one access, computed with as float. The address is a multiple of their size.
+// Four neighbouring elements as one access, computed with as float. The address is a multiple of their size. And what
+// larger vectors are made of: pairs of 16-bit elements, 16 bytes stored.
 #pragma once
 #include "cpp/core/half.h"
 
@@ -39,6 +40,11 @@ __device__ __forceinline__ uint32_t pack(float16, float low, float high) {
 }
 template <class T> __device__ __forceinline__ void write_quad(T* to, const float (&v)[4]) {
   *reinterpret_cast<uint2*>(to) = {pack(T(), v[0], v[1]), pack(T(), v[2], v[3])};
+}
+
+// In assembly: of an assignment, behind a condition above all, compilers make four stores.
+__device__ __forceinline__ void store_sixteen(void* to, uint4 v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
 }  // namespace minidnn

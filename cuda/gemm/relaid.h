@@ -24,7 +24,28 @@ template <class P> struct Relaid {
     bytes += size_t(ceil_div(reach, int64_t(256)) * 256);
     problem.*tensor = to;
   }
+  double copies_us(const Device& d) const {
+    double us = 0;
+    for (const Copy& c : copies) us += choose_on(d, c.transform).estimate_us;
+    return us;
+  }
 };
+
+// Makes the copies, then calls product(arguments with them, the workspace behind them, stream).
+template <class P, class Product>
+std::unique_ptr<Plan<P>> plan_after_copies(const Relaid<P>& r, const Device& d, Product product) {
+  std::vector<std::shared_ptr<const Plan<TransformProblem>>> plans;
+  for (const auto& c : r.copies) plans.push_back(plan_on(d, c.transform).plan);
+  return make_plan<P>([=, copies = r.copies, bytes = r.bytes](const ArgsOf<P>& args, void* workspace, Stream stream) {
+    ArgsOf<P> now = args;
+    for (size_t i = 0; i < copies.size(); ++i) {
+      void* to = static_cast<char*>(workspace) + copies[i].offset;
+      plans[i]->run({args.*copies[i].data, to}, nullptr, stream);
+      now.*copies[i].data = to;
+    }
+    product(now, static_cast<char*>(workspace) + bytes, stream);
+  });
+}
 
 // Dense but for lines of 16 bytes; dimensions from the outermost to the contiguous one.
 inline TensorDesc in_order(TensorDesc d, const std::vector<int>& order) {
@@ -58,9 +79,7 @@ template <class P> struct RelaidEngine : Engine<P> {
   }
   double estimate_us(const P& p, const Device& d) const override {
     const Relaid<P> r = relaid(p);
-    double us = sm90_estimate_us(gemm_task(r.problem), d);
-    for (const auto& c : r.copies) us += choose_on(d, c.transform).estimate_us;
-    return us;
+    return sm90_estimate_us(gemm_task(r.problem), d) + r.copies_us(d);
   }
   std::vector<Config> configs(const P& p, const Device& d) const override {
     return sm90_configs(gemm_task(relaid(p).problem), d);
@@ -70,26 +89,12 @@ template <class P> struct RelaidEngine : Engine<P> {
     return r.bytes + sm90_workspace_bytes(gemm_task(r.problem), config);
   }
   std::unique_ptr<Plan<P>> build(const P& p, const Device& d, const Config& config) const override {
-    struct Relay {
-      const RelaidEngine* engine;
-      Relaid<P> relaid;
-      std::vector<std::shared_ptr<const Plan<TransformProblem>>> copies;
-      std::unique_ptr<GemmPlan> product;
-    };
-    auto relay = std::make_shared<Relay>(this, relaid(p));
-    for (const auto& c : relay->relaid.copies) relay->copies.push_back(plan_on(d, c.transform).plan);
-    relay->product = sm90_plan(gemm_task(relay->relaid.problem), d, config);
-    return make_plan<P>([relay](const ArgsOf<P>& args, void* workspace, Stream stream) {
-      ArgsOf<P> now = args;
-      for (size_t i = 0; i < relay->copies.size(); ++i) {
-        const auto& copy = relay->relaid.copies[i];
-        void* to = static_cast<char*>(workspace) + copy.offset;
-        relay->copies[i]->run({args.*copy.data, to}, nullptr, stream);
-        now.*copy.data = to;
-      }
-      relay->product->run(relay->engine->product_args(relay->relaid.problem, now),
-                          static_cast<char*>(workspace) + relay->relaid.bytes, stream);
-    });
+    const Relaid<P> r = relaid(p);
+    std::shared_ptr<const GemmPlan> product = sm90_plan(gemm_task(r.problem), d, config);
+    return plan_after_copies(
+        r, d, [this, product, problem = r.problem](const ArgsOf<P>& args, void* workspace, Stream stream) {
+          product->run(product_args(problem, args), workspace, stream);
+        });
   }
 };
 

@@ -11,7 +11,7 @@
 // Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align, then the epilogue's.
 //
 // wgmma takes TF32 from shared memory along k only. Where a is contiguous along its rows, the warpgroups read it into
-// registers, in an order that meets no bank twice; where b is alone, sm90.cpp exchanges them; where both are, the warps
+// registers, in an order that meets no bank twice; where b is alone, sm90_lower.cpp exchanges them; where both are, the warps
 // that have nothing to load turn b in place.
 #pragma once
 #include "cuda/device/grid.cuh"

@@ -3,6 +3,12 @@
 
 namespace minidnn {
 
+std::string GemmEnding::text() const {
+  constexpr const char* stores[] = {"lines", "turned", "any", "columns", "phases"};
+  return cat("minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
+             ", minidnn::GemmStore::", stores[int(store)]);
+}
+
 GemmTask gemm_task(const MatmulProblem& p) {
   return {{gemm_view(p)},  p.a.dtype,     p.y.dtype,   p.activation,
           p.has_bias != 0, p.c.rank != 0, p.alignment, matmul_bytes(p)};

@@ -17,6 +17,15 @@ struct GemmTask {
   double bytes = 0;        // read and written, for estimates
 };
 
+// What a kernel does with its sums: compiled in, since code that is not used takes its time, too (measured_facts.md).
+struct GemmEnding {
+  Activation activation = Activation::identity;
+  bool bias = false, c = false;
+  GemmStore store = GemmStore::lines;
+
+  std::string text() const;  // as template arguments
+};
+
 GemmTask gemm_task(const MatmulProblem&);
 GemmTask gemm_task(const ConvProblem&);
 

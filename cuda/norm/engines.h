@@ -13,6 +13,7 @@ const Engine<RowNormProblem>& norm_rows();
 const Engine<RowNormProblem>& norm_long_rows();
 const Engine<RowNormProblem>& norm_groups();
 const Engine<RowNormProblem>& norm_rows_generic();
+KernelSpec norm_rows_finish();  // rows.cu: joins [count][columns] pairs of dscale and dbias
 
 // The layout of cuda.norm.rows and cuda.norm.long_rows: contiguous rows one behind the other, or why they are not. Fills
 // in rows, columns, centered and groups of it, and the elements of a vector.

@@ -3,6 +3,7 @@
 #include "cuda/norm/rows.h"
 
 #include "cuda/norm/engines.h"
+#include "cuda/norm/split.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
@@ -64,7 +65,6 @@ KernelSpec spec(DType t, bool backward, int64_t vector, int64_t held) {
   return {"cuda/norm/rows.cu",
           cat("minidnn::norm_rows_", backward ? "backward<" : "forward<", cuda_name(t), ", ", vector, ", ", held, ">")};
 }
-KernelSpec finish_spec() { return {"cuda/norm/rows.cu", "minidnn::norm_rows_finish<0>"}; }
 
 struct Rows final : Engine<RowNormProblem> {
   std::string name() const override { return "cuda.norm.rows"; }
@@ -104,11 +104,12 @@ struct Rows final : Engine<RowNormProblem> {
         cuda::launch(*kernel, now, r, a);
       });
     }
-    auto finish = cuda::load_kernel(finish_spec(), d.place.index);
+    auto finish = cuda::load_kernel(norm_rows_finish(), d.place.index);
     const int64_t standing = standing_blocks(c, d);
     config.grid = {unsigned(standing * r.blocks)};
     cuda::LaunchConfig joining;
-    joining.block = {512}, joining.grid = {unsigned(ceil_div(r.columns, int64_t(32)))};
+    joining.block = {kNormFinishThreads};
+    joining.grid = {unsigned(ceil_div(r.columns, int64_t(kNormFinishChannels)))};
     return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig first = config, second = joining;
       first.stream = second.stream = stream;
@@ -117,7 +118,7 @@ struct Rows final : Engine<RowNormProblem> {
     });
   }
   std::vector<KernelSpec> kernels() const override {
-    std::vector<KernelSpec> all{finish_spec()};
+    std::vector<KernelSpec> all{norm_rows_finish()};
     for (DType t : {DType::float32, DType::float16, DType::bfloat16}) {
       const int64_t wide = 16 / int64_t(itemsize(t));
       for (int64_t w : {1, 2, 4, 8}) all.push_back(spec(t, false, wide, w));
@@ -164,6 +165,7 @@ std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vecto
   return "";
 }
 
+KernelSpec norm_rows_finish() { return {"cuda/norm/rows.cu", "minidnn::norm_rows_finish<0>"}; }
 const Engine<RowNormProblem>& norm_rows() {
   static const Rows engine;
   return engine;

@@ -44,9 +44,7 @@ __device__ __forceinline__ float warp_sum(float a) {
 
 // What the warps, then the blocks, of a row have, a lane each, as one: the same bits in each lane.
 struct JoinSums {  // two sums
-  static __device__ __forceinline__ float4 of(float4 part) {
-    return {warp_sum(part.x), warp_sum(part.y), 0, 0};
-  }
+  static __device__ __forceinline__ float4 of(float4 part) { return {warp_sum(part.x), warp_sum(part.y), 0, 0}; }
 };
 // Count, mean as a float and what it lacks, squares about it; a count of 0 is no part, and the first is one. Means are
 // taken from the first's, so that |mean| >> std costs nothing, and squares about the mean of all.
@@ -266,28 +264,21 @@ __global__ void __launch_bounds__(512)
 }
 
 // A block joins 32 columns: a warp takes every 16th partial result, then warps join by halves.
-constexpr int kFinishWarps = 16;
+// A template, as what is none would be in the cubin of every kernel of this file.
 template <int unused>
-__global__ void __launch_bounds__(32 * kFinishWarps)
+__global__ void __launch_bounds__(kNormFinishThreads)
     norm_rows_finish(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
-  __shared__ Gradients<double> of_warp[kFinishWarps][32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int64_t column = int64_t(blockIdx.x) * 32 + lane;
+  const int64_t column = int64_t(blockIdx.x) * kNormFinishChannels + lane;
   Gradients<double> total{};
   if (column < columns) {
 #pragma unroll 8
-    for (int64_t i = warp; i < count; i += kFinishWarps) {
+    for (int64_t i = warp; i < count; i += kNormFinishWarps) {
       const float2 some = partials[i * columns + column];
       total.join({double(some.y), double(some.x)});
     }
   }
-#pragma unroll 1
-  for (uint32_t half = kFinishWarps / 2; half > 0; half /= 2) {
-    of_warp[warp][lane] = total;
-    __syncthreads();
-    if (warp < half) total.join(of_warp[warp + half][lane]);
-    __syncthreads();
-  }
+  total = join_warps(total);
   if (warp != 0 || column >= columns) return;
   dscale[column] = float(total.product);
   if (dbias) dbias[column] = float(total.dy);

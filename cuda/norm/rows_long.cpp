@@ -32,8 +32,8 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   r.chunks = uint32_t(ceil_div<int64_t>(vectors, r.chunk));
   // Map: six blocks an SM, of which some three run at once.
   r.tiles = uint32_t(ceil_div<int64_t>(vectors, kLongThreads));
-  const int64_t sections =
-      std::clamp<int64_t>(6 * d.sm_count / r.tiles, ceil_div(r.rows, int64_t(kMostLongSection)), std::max(batches, int64_t(1)));
+  const int64_t sections = std::clamp<int64_t>(6 * d.sm_count / r.tiles, ceil_div(r.rows, int64_t(kMostLongSection)),
+                                               std::max(batches, int64_t(1)));
   r.section = uint32_t(ceil_div(ceil_div(r.rows, sections), int64_t(kLongBatch)) * kLongBatch);
   r.sections = uint32_t(ceil_div<int64_t>(r.rows, r.section));
   if (batches * r.chunks > INT32_MAX || int64_t(r.sections) * r.tiles > INT32_MAX)
@@ -46,7 +46,6 @@ KernelSpec spec(DType t, int64_t vector, const char* pass) {
   return {"cuda/norm/rows_long.cu", cat("minidnn::norm_long_", pass, "<", cuda_name(t), ", ", vector, ">")};
 }
 KernelSpec few_spec() { return {"cuda/norm/rows_long.cu", "minidnn::norm_long_finish<0>"}; }
-KernelSpec many_spec() { return {"cuda/norm/rows.cu", "minidnn::norm_rows_finish<0>"}; }
 
 struct LongRows final : Engine<RowNormProblem> {
   std::string name() const override { return "cuda.norm.long_rows"; }
@@ -72,7 +71,7 @@ struct LongRows final : Engine<RowNormProblem> {
     auto sums = cuda::load_kernel(spec(p.x.dtype, c.vector, "sums"), d.place.index);
     auto map = cuda::load_kernel(spec(p.x.dtype, c.vector, "map"), d.place.index);
     const bool few = r.sections <= kFewSections;
-    auto finish = cuda::load_kernel(few ? few_spec() : many_spec(), d.place.index);
+    auto finish = cuda::load_kernel(few ? few_spec() : norm_rows_finish(), d.place.index);
     cuda::LaunchConfig rows, columns, joining;
     rows.block = columns.block = {kLongThreads};
     rows.grid = {unsigned(ceil_div(r.rows, int64_t(kLongBatch)) * r.chunks)};
@@ -85,7 +84,8 @@ struct LongRows final : Engine<RowNormProblem> {
       char* const partials = static_cast<char*>(workspace) + sums_bytes(r);
       cuda::launch(*sums, first, r, a, workspace);
       cuda::launch(*map, second, r, a, static_cast<const void*>(workspace), static_cast<void*>(partials));
-      cuda::launch(*finish, last, r.columns, int64_t(r.sections), static_cast<const void*>(partials), a.dscale, a.dbias);
+      cuda::launch(*finish, last, r.columns, int64_t(r.sections), static_cast<const void*>(partials), a.dscale,
+                   a.dbias);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -151,7 +151,8 @@ struct Split final : Engine<NormProblem> {
     }
     cuda::LaunchConfig blocks, joining;
     blocks.block = {kNormThreads}, blocks.grid = {unsigned(blocks_of(c))};
-    joining.block = {kFinishThreads}, joining.grid = {unsigned(ceil_div(c.channels / int64_t(c.by_group.divisor), int64_t(kFinishChannels)))};
+    joining.block = {kFinishThreads},
+    joining.grid = {unsigned(ceil_div(c.channels / int64_t(c.by_group.divisor), int64_t(kFinishChannels)))};
     return make_plan<NormProblem>([=](const NormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig wide = blocks, narrow = joining;
       wide.stream = narrow.stream = stream;
@@ -219,13 +220,13 @@ struct Groups final : Engine<RowNormProblem> {
     auto finish = cuda::load_kernel(groups_finish_spec(p.backward), d.place.index);
     auto map = cuda::load_kernel(spec(like, c, "map"), d.place.index);
     std::shared_ptr<const cuda::Kernel> parameters;
-    if (p.backward)
-      parameters = cuda::load_kernel({"cuda/norm/rows.cu", "minidnn::norm_rows_finish<0>"}, d.place.index);
+    if (p.backward) parameters = cuda::load_kernel(norm_rows_finish(), d.place.index);
     cuda::LaunchConfig blocks, groups, channels;
     blocks.block = {kNormThreads}, blocks.grid = {unsigned(blocks_of(c))};
     groups.block = {kNormThreads};
     groups.grid = {unsigned(ceil_div(p.x.shape[0] * p.groups, int64_t(kNormThreads / 32)))};
-    channels.block = {512}, channels.grid = {unsigned(ceil_div(c.parameters, int64_t(32)))};
+    channels.block = {kNormFinishThreads};
+    channels.grid = {unsigned(ceil_div(c.parameters, int64_t(kNormFinishChannels)))};
     return make_plan<RowNormProblem>(
         [=, samples = p.x.shape[0], partials = partial_bytes(c)](const RowNormArgs& r, void* workspace, Stream stream) {
           NormArgs a{.x = r.x,

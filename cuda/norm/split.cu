@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch norm of dense tensors in three launches: sums of chunks, a channel's chunks joined, and the map. Group norm takes
-// the same sums and map over the channels of each sample, and joins those of a group. 16-byte
-// vectors, several in flight a thread. x is read twice (backward dy too); the map walks backwards, so that it begins
-// with what the L2 still holds. A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
+// the same sums and map over the channels of each sample, and joins those of a group. 16-byte vectors,
+// several in flight a thread. x is read twice (backward dy too); the map walks backwards, so that it begins with what the
+// L2 still holds. A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
 //
 // Planes sum x less the channel's first element: each batch of a thread's vectors has its mean and its squares about
 // that mean, and batches join by Chan's formula. Columns would do so for every element of a vector: they sum x less the
@@ -11,7 +11,6 @@
 // A partial result is four floats: count, mean, squares, what the mean is counted from; backward two sums.
 #include "cpp/norm/norm_math.h"
 #include "cuda/norm/split.cuh"
-#include "cuda/norm/split.h"
 
 namespace minidnn {
 
@@ -147,7 +146,8 @@ template <int V> struct ColumnCut {
 };
 
 // U rows of a thread from i on; with `whole` all of them exist, else those before cut.end.
-template <int U, bool whole, int V> __device__ __forceinline__ bool has_row(const ColumnCut<V>& cut, uint32_t i, int u) {
+template <int U, bool whole, int V> __device__ __forceinline__ bool has_row(const ColumnCut<V>& cut, uint32_t i,
+                                                                            int u) {
   return whole || i + u * cut.s.rows < cut.end;
 }
 
@@ -270,8 +270,7 @@ __global__ void __launch_bounds__(kNormThreads)
   if constexpr (backward) {
     if (!cut.idle) {
 #pragma unroll
-      for (int k = 0; k < V; ++k)
-        adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(cut.of_all() + k))];
+      for (int k = 0; k < V; ++k) adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(cut.of_all() + k))];
     }
   }
   uint32_t i = cut.begin + cut.row;
@@ -398,7 +397,8 @@ __global__ void __launch_bounds__(kNormThreads)
       total.add(partials[chunk * all + first + (i - chunk * of_group)], about);
     }
     total.join_warp();
-    const float mean = float(about + total.away / n), inv_std = norm::inverse_std(float(total.squares_of(n) / n), a.eps);
+    const float mean = float(about + total.away / n),
+                inv_std = norm::inverse_std(float(total.squares_of(n) / n), a.eps);
     if (lane == 0) static_cast<float*>(a.mean)[group] = mean, static_cast<float*>(a.inv_std)[group] = inv_std;
 #pragma unroll 1
     for (int c = lane; c < of_group; c += 32) {
@@ -499,7 +499,8 @@ __global__ void __launch_bounds__(kNormThreads)
   const PlaneCut<T, V> cut(s, gridDim.x - 1 - blockIdx.x);
   const NormLine line[1] = {line_of<backward>(s, a, lines, cut.channel)};
   uint32_t i = map_batches<T, V, U, backward>(cut, a, cut.begin + threadIdx.x, line);
-  if constexpr (V == 1) i = map_batches<T, V, 2, backward>(cut, a, map_batches<T, V, 4, backward>(cut, a, i, line), line);
+  if constexpr (V == 1)
+    i = map_batches<T, V, 2, backward>(cut, a, map_batches<T, V, 4, backward>(cut, a, i, line), line);
   map_batches<T, V, 1, backward>(cut, a, i, line);
 }
 
@@ -520,7 +521,8 @@ __global__ void __launch_bounds__(kNormThreads)
   } else {
 #pragma unroll
     for (int k = 0; k < V; ++k)
-      lines[k] = line_of<backward>(s, a, given, given ? cut.of_all() + k : s.by_group.quotient(uint32_t(cut.channel + k)));
+      lines[k] =
+          line_of<backward>(s, a, given, given ? cut.of_all() + k : s.by_group.quotient(uint32_t(cut.channel + k)));
   }
   uint32_t i = cut.begin + cut.row;
   for (; i + (U - 1) * s.rows < cut.end; i += U * s.rows) {

@@ -3,6 +3,7 @@
 #pragma once
 #include "cpp/core/half.h"
 #include "cuda/device/quad.cuh"
+#include "cuda/norm/split.h"
 
 namespace minidnn {
 
@@ -19,7 +20,6 @@ template <class T, int n> struct Packed {
       return float(one);
     }
   }
-  // In assembly: compilers tear some of these stores into words.
   static __device__ __forceinline__ void store(T* to, const float (&v)[n]) {
     uint4 w;
     if constexpr (sizeof(T) == 4) {
@@ -27,8 +27,7 @@ template <class T, int n> struct Packed {
     } else {
       w = {pack(T(), v[0], v[1]), pack(T(), v[2], v[3]), pack(T(), v[4], v[5]), pack(T(), v[6], v[7])};
     }
-    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(w.x), "r"(w.y), "r"(w.z), "r"(w.w)
-                 : "memory");
+    store_sixteen(to, w);
   }
 };
 template <class T> struct Packed<T, 1> {
@@ -94,5 +93,19 @@ template <class F> struct Gradients {
     }
   }
 };
+
+// Lane by lane, of the kNormFinishWarps warps of a block, by halves: the first warp has the result.
+template <class Sums> __device__ __forceinline__ Sums join_warps(Sums total) {
+  __shared__ Sums of_warp[kNormFinishWarps][32];
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll 1
+  for (uint32_t half = kNormFinishWarps / 2; half > 0; half /= 2) {
+    of_warp[warp][lane] = total;
+    __syncthreads();
+    if (warp < half) total.join(of_warp[warp + half][lane]);
+    __syncthreads();
+  }
+  return total;
+}
 
 }  // namespace minidnn

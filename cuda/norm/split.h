@@ -10,6 +10,8 @@ namespace minidnn {
 constexpr int kNormThreads = 256;
 constexpr int kNormBatch = 8;  // rows of columns in flight a thread; backward half of them, of two tensors
 constexpr int kFinishThreads = 512, kFinishChannels = 8;
+// Blocks that join partial results: a lane a channel, or column.
+constexpr int kNormFinishWarps = 16, kNormFinishThreads = 32 * kNormFinishWarps, kNormFinishChannels = 32;
 
 struct NormSplit {
   int64_t channels = 0, members = 0;  // members: elements of a statistic

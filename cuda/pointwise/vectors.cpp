@@ -8,7 +8,6 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kThreads = 256;
 constexpr PointwiseGroup kGroups[] = {PointwiseGroup::unary,   PointwiseGroup::maths1, PointwiseGroup::test1,
                                       PointwiseGroup::binary,  PointwiseGroup::maths2, PointwiseGroup::test2,
                                       PointwiseGroup::ternary, PointwiseGroup::select};
@@ -52,8 +51,9 @@ struct Vectors final : Engine<PointwiseProblem> {
     const int64_t items = 16 / int64_t(itemsize(type)), op = int64_t(p.op);
     const int operands = arity(group);
     cuda::LaunchConfig config;
-    config.block = {unsigned(kThreads)};
-    config.grid = {unsigned(ceil_div(g.walk.n, kThreads * pointwise_vectors_of(group, int(itemsize(type))) * items))};
+    config.block = {unsigned(kSliceThreads)};
+    config.grid = {
+        unsigned(ceil_div(g.walk.n, kSliceThreads * pointwise_vectors_of(group, int(itemsize(type))) * items))};
     return make_plan<PointwiseProblem>([=](const PointwiseArgs& a, void*, Stream stream) {
       cuda::LaunchConfig now = config;
       now.stream = stream;

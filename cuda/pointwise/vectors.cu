@@ -2,7 +2,7 @@
 // The functions of pointwise_math.h. A kernel serves a group of functions: which one is a switch between the loads and
 // the stores. A block has a slice (cuda/device/elementwise.cuh) of vectors where operands are dense, one number, a value
 // for each vector (a channel's in NCHW) or a vector along the last dimension whose length is one of whole vectors. What
-// does not fit, and the last slice, goes by fours of elements with an offset for each.
+// does not fit, and the last slice, goes by fours of elements, or twos, with an offset for each.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/pointwise/vectors.h"
 
@@ -140,8 +140,9 @@ template <class T, PointwiseGroup group>
 __global__ void __launch_bounds__(kSliceThreads, group <= PointwiseGroup::test1 ? 5 : 4)
     pointwise_vectors(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args, int64_t op,
                       int64_t by_vectors) {
-  constexpr int kVectors = pointwise_vectors_of(group, sizeof(T)), kItems = 16 / int(sizeof(T)), kFew = 4;
-  constexpr int kSlice = kSliceThreads * kVectors * kItems;
+  constexpr int kVectors = pointwise_vectors_of(group, sizeof(T)), kItems = 16 / int(sizeof(T));
+  constexpr int kSlice = kSliceThreads * kVectors * kItems, kFew = kVectors * kItems < 4 ? kVectors * kItems : 4;
+  static_assert(kSlice % (kSliceThreads * kFew) == 0);  // else a block would reach into the next one's slice
   const PointwiseBlock<T, group> block{g, args, Pointwise(op)};
   const int64_t begin = int64_t(blockIdx.x) * kSlice;
   if (by_vectors && begin + kSlice <= g.walk.n) {

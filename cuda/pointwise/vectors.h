@@ -2,6 +2,7 @@
 // What cuda.pointwise.vectors tells its kernel: the walk, and its sizes as divisors.
 #pragma once
 #include "cpp/pointwise/pointwise_math.h"
+#include "cuda/device/slice.h"
 
 namespace minidnn {
 
@@ -17,7 +18,7 @@ struct PointwiseGrid {
 
 // Vectors of 16 bytes a thread. A function of many instructions is unrolled less, and has more threads instead.
 MINIDNN_HD constexpr int pointwise_vectors_of(PointwiseGroup group, int item_bytes) {
-  return item_bytes == 1 || group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 1 : 2;
+  return item_bytes == 1 || group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 1 : kSliceVectors;
 }
 
 }  // namespace minidnn

@@ -14,7 +14,6 @@ using pooling::Grid, pooling::kLanes, pooling::Planes;
 // Of x in a block: 5 blocks or more on an SM keep two times 32 KB under way, and the lines that blocks share are few.
 constexpr int64_t kBlockBytes = 16 << 10;
 constexpr int64_t kMostElements = 65534;  // of a block's x or dx: numbered in 16 bits
-constexpr int64_t kMostTaps = 1 << 20;
 
 struct Cut {
   Planes s;
@@ -25,7 +24,7 @@ struct Cut {
 bool finds(const PoolingProblem& p) { return p.mode == PoolingMode::max && p.indices.rank == 0; }
 
 // smem_bytes may turn out to be more than there is.
-Cut cut_of(const PoolingProblem& p, const Device&) {
+Cut cut_of(const PoolingProblem& p) {
   const bool backward = p.direction == PoolingDirection::backward;
   Cut c{};
   Planes& s = c.s;
@@ -115,7 +114,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
     for (const TensorDesc& t : {reads_x ? p.x : p.out, p.direction == PoolingDirection::forward ? p.out : p.dy, p.out,
                                 p.indices.rank ? p.indices : p.out})
       if (!is_row_major(t)) return "needs planes side by side, NCHW, in x, y, dy, dx and indices alike";
-    const Cut c = cut_of(p, d);
+    const Cut c = cut_of(p);
     if (int64_t(c.s.lines) * c.s.w.size * c.s.group > kMostElements)
       return cat("numbers the elements of a block in 16 bits: a line, or two steps of lines, must have at most ",
                  kMostElements);
@@ -129,7 +128,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
     return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.7);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
-    const Cut c = cut_of(p, d);
+    const Cut c = cut_of(p);
     const bool backward = p.direction == PoolingDirection::backward;
     auto kernel = cuda::load_kernel(spec(p.x.dtype, backward, p.mode == PoolingMode::max, c.step), d.place.index,
                                     int(c.smem_bytes));

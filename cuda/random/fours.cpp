@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.random.fours: any strides; row-major tensors by vectors.
+#include "cuda/device/slice.h"
 #include "cuda/random/engines.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
 namespace {
-
-constexpr int64_t kThreads = 256, kVectors = 2;  // of fours.cu
 
 KernelSpec spec(DType t, Random kind) {
   return {"cuda/random/fours.cu",
@@ -25,8 +24,8 @@ struct Fours final : Engine<RandomProblem> {
     const int64_t n = p.out.numel(), bytes = int64_t(itemsize(p.out.dtype)), items = bytes == 8 ? 4 : 16 / bytes;
     const int64_t dense = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
     cuda::LaunchConfig config;
-    config.block = {unsigned(kThreads)};
-    config.grid = {unsigned(ceil_div(n, kThreads * kVectors * items))};
+    config.block = {unsigned(kSliceThreads)};
+    config.grid = {unsigned(ceil_div(n, kSliceThreads * kSliceVectors * items))};
     return make_plan<RandomProblem>([=](const RandomArgs& a, void*, Stream stream) {
       cuda::LaunchConfig now = config;
       now.stream = stream;

@@ -12,7 +12,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kThreads = 256, kAhead = 4;
+constexpr int64_t kThreads = kReduceThreads, kAhead = kReduceAhead;
 constexpr int64_t kBlocksPerSm = 16;  // wanted of a cut reduction: two or three rounds, so that the last is short
 
 std::string kernel_type(ReduceKind kind) { return cat("(minidnn::ReduceKind)", int64_t(kind)); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of float32, float16 and bfloat16 by vectors of 16 bytes, four in flight a thread: along rows (memory's order),
 // along columns (across it), and of the parts into which either cuts few long sums. Each element is read once. Sums are
-// float32: a thread's own in four strands, then trees. The order depends on the shape alone, so results repeat.
+// float32: a thread's own in four strands, then trees. The order depends on shape and device alone, so results repeat.
 #include "cuda/reduce/dense.h"
 
 #include "cuda/reduce/lanes.cuh"
@@ -9,7 +9,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int kAhead = 4;
+constexpr int kAhead = kReduceAhead;
 
 // reduction::mapped() without a branch for each element: bits kept and turned round, then squared or tested.
 struct Map {

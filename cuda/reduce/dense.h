@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of dense.cu. Std-free.
+// What reductions' kernels and their engines share: the parameters of dense.cu, and sizes of blocks. Std-free.
 #pragma once
 #include "cpp/reduce/reduce_math.h"
 
 namespace minidnn {
+
+constexpr int kReduceThreads = 256;
+constexpr int kReduceAhead = 4;  // vectors of 16 bytes that a thread has in flight
 
 // Outputs whose elements lie in runs beside each other. An output is cut into parts: so many slices of each run, times
 // groups of runs.

@@ -2,13 +2,14 @@
 // cuda.reduce.generic: any strides and dtypes.
 #include <bit>
 
+#include "cuda/reduce/dense.h"
 #include "cuda/reduce/engines.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
 namespace {
 
-constexpr int64_t kThreads = 256;
+constexpr int64_t kThreads = kReduceThreads;
 
 KernelSpec spec(ReduceKind kind, const char* acc) {
   return {"cuda/reduce/generic.cu",

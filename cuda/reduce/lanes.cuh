@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a reduction in a block: partial results of neighbouring threads become one, in an order that is fixed.
 #pragma once
-#include "cpp/reduce/reduce_math.h"
+#include "cuda/reduce/dense.h"
 
 namespace minidnn {
-
-constexpr int kReduceThreads = 256;
 
 template <ReduceKind kind, class Acc>
 __device__ __forceinline__ reduction::State<kind, Acc> shuffled_down(const reduction::State<kind, Acc>& s, int by) {

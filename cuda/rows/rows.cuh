@@ -5,6 +5,7 @@
 #include "cpp/core/half.h"
 #include "cpp/core/maths.h"
 #include "cuda/device/cluster.cuh"
+#include "cuda/device/quad.cuh"
 #include "cuda/rows/rows.h"
 
 namespace minidnn::rows {
@@ -23,17 +24,9 @@ template <class T> __device__ __forceinline__ void unpack_word(uint32_t word, fl
 template <> __device__ __forceinline__ void unpack_word<bfloat16>(uint32_t word, float* f) {
   f[0] = __uint_as_float(word << 16), f[1] = __uint_as_float(word & 0xffff0000);
 }
-template <class T> __device__ __forceinline__ uint32_t pack_word(const float* f);
-template <> __device__ __forceinline__ uint32_t pack_word<float>(const float* f) { return __float_as_uint(f[0]); }
-template <> __device__ __forceinline__ uint32_t pack_word<float16>(const float* f) {
-  uint32_t word;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(f[1]), "f"(f[0]));
-  return word;
-}
-template <> __device__ __forceinline__ uint32_t pack_word<bfloat16>(const float* f) {
-  uint32_t word;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(f[1]), "f"(f[0]));
-  return word;
+template <class T> __device__ __forceinline__ uint32_t pack_word(const float* f) {
+  if constexpr (sizeof(T) == 4) return __float_as_uint(f[0]);
+  else return minidnn::pack(T(), f[0], f[1]);
 }
 template <class T> __device__ __forceinline__ void unpack(uint4 v, float* f) {
   constexpr int kStep = kWidth<T> / 4;
@@ -73,11 +66,6 @@ template <class T> __device__ __forceinline__ Exponentials joined(Exponentials a
     return e.sum * exp_of_negative<T>(e.largest == largest ? 0 : e.largest - largest);
   };
   return {largest, moved(a) + moved(b)};
-}
-
-// Otherwise the compiler may make four stores of one.
-__device__ __forceinline__ void store_vector(void* to, uint4 v) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
 struct Sum {
@@ -200,7 +188,7 @@ template <class T> struct Line {
   __device__ uint4 load(const void* tensor, int32_t v) const { return static_cast<const uint4*>(tensor)[first + v]; }
   __device__ void store(void* tensor, int32_t v, const float* f) const {
     uint4* to = static_cast<uint4*>(tensor) + first + v;
-    if (holds_all(v)) store_vector(to, pack<T>(f));
+    if (holds_all(v)) store_sixteen(to, pack<T>(f));
     else {
 #pragma unroll
       for (int e = 0; e < kWidth<T>; ++e)

@@ -10,7 +10,7 @@ namespace {
 template <class T, int width> struct Few {
   using Bits = uint4;
   __device__ static void unpack(uint4 v, float* f) { rows::unpack<T>(v, f); }
-  __device__ static void store(T* to, const float* f) { rows::store_vector(to, rows::pack<T>(f)); }
+  __device__ static void store(T* to, const float* f) { store_sixteen(to, rows::pack<T>(f)); }
 };
 template <class T> struct Few<T, 1> {
   using Bits = T;

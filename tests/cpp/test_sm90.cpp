@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sm90.cpp makes of TF32 problems, walked by element as sm90.cuh and its epilogue walk it: tensor maps, taps,
+// What sm90_lower.cpp makes of TF32 problems, walked by element as sm90.cuh and its epilogue walk it: tensor maps, taps,
 // phases, the exchange of a and b, where results go. Against the arithmetic of the direct engines, on random problems.
-#include "cuda/gemm/sm90.cpp"
-
+#include "cuda/gemm/sm90_lower.h"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;

@@ -4,6 +4,7 @@
 
 #include "cuda/norm/engines.h"
 #include "cuda/norm/rows.h"
+#include "cuda/norm/split.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
@@ -76,8 +77,8 @@ struct LongRows final : Engine<RowNormProblem> {
     rows.block = columns.block = {kLongThreads};
     rows.grid = {unsigned(ceil_div(r.rows, int64_t(kLongBatch)) * r.chunks)};
     columns.grid = {r.sections * r.tiles};
-    joining.block = {few ? unsigned(kLongThreads) : 512u};
-    joining.grid = {unsigned(ceil_div(r.columns, int64_t(few ? kLongThreads : 32)))};
+    joining.block = {unsigned(few ? kLongThreads : kNormFinishThreads)};
+    joining.grid = {unsigned(ceil_div(r.columns, int64_t(few ? kLongThreads : kNormFinishChannels)))};
     return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig first = rows, second = columns, last = joining;
       first.stream = second.stream = last.stream = stream;

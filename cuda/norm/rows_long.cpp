@@ -32,8 +32,8 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   r.chunks = uint32_t(ceil_div<int64_t>(vectors, r.chunk));
   // Map: six blocks an SM, of which some three run at once.
   r.tiles = uint32_t(ceil_div<int64_t>(vectors, kLongThreads));
-  const int64_t sections =
-      std::clamp<int64_t>(6 * d.sm_count / r.tiles, ceil_div(r.rows, int64_t(kMostLongSection)), std::max(batches, int64_t(1)));
+  const int64_t sections = std::clamp<int64_t>(6 * d.sm_count / r.tiles, ceil_div(r.rows, int64_t(kMostLongSection)),
+                                               std::max(batches, int64_t(1)));
   r.section = uint32_t(ceil_div(ceil_div(r.rows, sections), int64_t(kLongBatch)) * kLongBatch);
   r.sections = uint32_t(ceil_div<int64_t>(r.rows, r.section));
   if (batches * r.chunks > INT32_MAX || int64_t(r.sections) * r.tiles > INT32_MAX)
@@ -85,7 +85,8 @@ struct LongRows final : Engine<RowNormProblem> {
       char* const partials = static_cast<char*>(workspace) + sums_bytes(r);
       cuda::launch(*sums, first, r, a, workspace);
       cuda::launch(*map, second, r, a, static_cast<const void*>(workspace), static_cast<void*>(partials));
-      cuda::launch(*finish, last, r.columns, int64_t(r.sections), static_cast<const void*>(partials), a.dscale, a.dbias);
+      cuda::launch(*finish, last, r.columns, int64_t(r.sections), static_cast<const void*>(partials), a.dscale,
+                   a.dbias);
     });
   }
   std::vector<KernelSpec> kernels() const override {

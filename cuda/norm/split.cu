@@ -147,7 +147,8 @@ template <int V> struct ColumnCut {
 };
 
 // U rows of a thread from i on; with `whole` all of them exist, else those before cut.end.
-template <int U, bool whole, int V> __device__ __forceinline__ bool has_row(const ColumnCut<V>& cut, uint32_t i, int u) {
+template <int U, bool whole, int V> __device__ __forceinline__ bool has_row(const ColumnCut<V>& cut, uint32_t i,
+                                                                            int u) {
   return whole || i + u * cut.s.rows < cut.end;
 }
 
@@ -270,8 +271,7 @@ __global__ void __launch_bounds__(kNormThreads)
   if constexpr (backward) {
     if (!cut.idle) {
 #pragma unroll
-      for (int k = 0; k < V; ++k)
-        adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(cut.of_all() + k))];
+      for (int k = 0; k < V; ++k) adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(cut.of_all() + k))];
     }
   }
   uint32_t i = cut.begin + cut.row;
@@ -398,7 +398,8 @@ __global__ void __launch_bounds__(kNormThreads)
       total.add(partials[chunk * all + first + (i - chunk * of_group)], about);
     }
     total.join_warp();
-    const float mean = float(about + total.away / n), inv_std = norm::inverse_std(float(total.squares_of(n) / n), a.eps);
+    const float mean = float(about + total.away / n),
+                inv_std = norm::inverse_std(float(total.squares_of(n) / n), a.eps);
     if (lane == 0) static_cast<float*>(a.mean)[group] = mean, static_cast<float*>(a.inv_std)[group] = inv_std;
 #pragma unroll 1
     for (int c = lane; c < of_group; c += 32) {
@@ -499,7 +500,8 @@ __global__ void __launch_bounds__(kNormThreads)
   const PlaneCut<T, V> cut(s, gridDim.x - 1 - blockIdx.x);
   const NormLine line[1] = {line_of<backward>(s, a, lines, cut.channel)};
   uint32_t i = map_batches<T, V, U, backward>(cut, a, cut.begin + threadIdx.x, line);
-  if constexpr (V == 1) i = map_batches<T, V, 2, backward>(cut, a, map_batches<T, V, 4, backward>(cut, a, i, line), line);
+  if constexpr (V == 1)
+    i = map_batches<T, V, 2, backward>(cut, a, map_batches<T, V, 4, backward>(cut, a, i, line), line);
   map_batches<T, V, 1, backward>(cut, a, i, line);
 }
 
@@ -520,7 +522,8 @@ __global__ void __launch_bounds__(kNormThreads)
   } else {
 #pragma unroll
     for (int k = 0; k < V; ++k)
-      lines[k] = line_of<backward>(s, a, given, given ? cut.of_all() + k : s.by_group.quotient(uint32_t(cut.channel + k)));
+      lines[k] =
+          line_of<backward>(s, a, given, given ? cut.of_all() + k : s.by_group.quotient(uint32_t(cut.channel + k)));
   }
   uint32_t i = cut.begin + cut.row;
   for (; i + (U - 1) * s.rows < cut.end; i += U * s.rows) {

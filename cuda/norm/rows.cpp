@@ -39,9 +39,10 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   const int64_t blocks_here = d.arch >= 90 ? kMostBlocks : 1, vectors = r.vectors;
   auto threads_of = [&](int64_t each) { return ceil_div(ceil_div(vectors, each * r.blocks), int64_t(32)) * 32; };
   int64_t threads = threads_of(c.vector == 1 ? most_held : p.backward ? 2 : 4);
+  const bool one_an_sm = p.backward && threads > full;  // registers hold no second block: this one is full
   if (threads > full) threads = threads_of(most_held);
   while (threads > full && r.blocks < blocks_here) r.blocks *= 2, threads = threads_of(most_held);
-  r.threads = uint32_t(min_of(threads, most));
+  r.threads = uint32_t(one_an_sm ? most : min_of(threads, most));
   if (d.arch < 90 && int64_t(r.threads) * most_held < r.vectors)
     return cat("rows of more than ", most * most_held * c.vector,
                " elements take clusters of blocks, of sm_90 on; they have ", r.columns);

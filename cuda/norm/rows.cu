@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms of contiguous rows that stay in registers, so that x, and backward dy, are read once: W vectors a thread, by a
-// warp or more a row, a block, or a cluster of blocks, each of which leaves its sums with all others (sm_90). Two blocks
-// share an SM while those of 512 threads reach: one row's loads go on while another's threads meet.
+// warp or more a row, a block, or a cluster of blocks, each of which leaves its sums with all others (sm_90). Two
+// blocks share an SM while those of 512 threads reach: one row's loads go on while another's threads meet.
 //
-// Forward: each warp takes the mean of its values, then deviations from it, whose own mean corrects it and their squares:
-// what the first sum loses where |mean| >> std is found again. Warps, and blocks, then meet once. Backward: blocks walk over rows, a step of the grid at a time, so
-// that a thread keeps the sums of its columns' dscale and dbias; a second launch joins those of all blocks in order.
+// Forward: each warp takes the mean of its values, then deviations from it, whose own mean corrects it and their
+// squares: what the first sum loses where |mean| >> std is found again. Warps, and blocks, then meet once. Backward:
+// blocks walk over rows, a step of the grid at a time, so that a thread keeps the sums of its columns' dscale and dbias;
+// a second launch joins those of all blocks in order.
 #include "cpp/norm/row_norm_math.h"
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/cluster.cuh"

@@ -59,8 +59,8 @@ std::string parse(const TransformProblem& p, int64_t alignment, Copy& c) {
 }
 
 KernelSpec spec(int64_t word) {
-  return {"cuda/transform/runs.cu",
-          cat("minidnn::transform_runs<", word == 16 ? "uint4" : cat("uint", 8 * word, "_t"), ">")};
+  const std::string type = word == 16 ? "uint4" : cat("uint", 8 * word, "_t");
+  return {"cuda/transform/runs.cu", cat("minidnn::transform_runs<", type, ">")};
 }
 
 struct Runs final : Engine<TransformProblem> {

@@ -65,6 +65,28 @@ def test_softmax(axis: int, shape: tuple[int, int]) -> None:
     agree(dnn.softmax_forward(x, axis=axis), torch.softmax(x, axis), 2**-7)
 
 
+def test_loss() -> None:
+    x, target = random(2**21 + 3, 1024), torch.randint(0, 1024, (2**21 + 3,), device="cuda")
+    pieces = zip(x.split(1 << 18), target.split(1 << 18), strict=True)
+    want = torch.cat([torch.nn.functional.cross_entropy(a.float(), t, reduction="none") for a, t in pieces])
+    agree(dnn.cross_entropy_forward(x, target, reduction="none")[0], want, 2**-14)
+
+
+def test_pointwise() -> None:
+    x = random(MORE)
+    agree(dnn.add(x, x), x + x, 0)
+
+
+def test_random() -> None:
+    x = torch.ones(MORE, device="cuda", dtype=torch.bfloat16)
+    y = torch.from_dlpack(dnn.dropout_forward(x, 0.5, seed=3))
+    for some in y.split(1 << 28):
+        kept = int((some == 2).sum())
+        assert kept + int((some == 0).sum()) == some.numel()
+        assert abs(kept - some.numel() / 2) <= 4 * some.numel() ** 0.5
+    assert torch.equal(torch.from_dlpack(dnn.dropout_backward(x, 0.5, seed=3)), y)
+
+
 def test_pooling() -> None:
     x = random(1, 1, 46342, 46342)
     agree(dnn.pool_forward(x, (2, 2)), torch.nn.functional.max_pool2d(x, 2), 0)

@@ -159,8 +159,8 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     if (s.index_bytes == 4) {
       MINIDNN_UNROLL
       for (int i = 0; i < kWidth; i += 4)
-        store_words(static_cast<int32_t*>(a.indices) + at + i, {uint32_t(place[i]), uint32_t(place[i + 1]),
-                                                                uint32_t(place[i + 2]), uint32_t(place[i + 3])});
+        store_words(static_cast<int32_t*>(a.indices) + at + i,
+                    {uint32_t(place[i]), uint32_t(place[i + 1]), uint32_t(place[i + 2]), uint32_t(place[i + 3])});
     } else if (s.index_bytes == 8) {
       MINIDNN_UNROLL
       for (int i = 0; i < kWidth; i += 2)

@@ -79,10 +79,11 @@ Cut cut_of(const PoolingProblem& p) {
   const int64_t taps = int64_t(s.h.window) * s.w.window, least = s.whole ? 16 : 8;
   while (s.lane_bits < 5 && (taps >> s.lane_bits) >= least && (all_windows << s.lane_bits) < 1024) ++s.lane_bits;
   // Sums of a thread that takes several windows, or elements of dx, are plain ones: of no more than 64.
-  const int64_t sums = !backward ? (p.mode == PoolingMode::max ? 0 : taps)
-                                 : ceil_div<int64_t>(s.h.window, s.h.stride) * ceil_div<int64_t>(s.w.window, s.w.stride);
-  s.down = s.lane_bits == 0 && !s.whole && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window &&
-           sums <= 64;
+  const int64_t sums = !backward
+                           ? (p.mode == PoolingMode::max ? 0 : taps)
+                           : ceil_div<int64_t>(s.h.window, s.h.stride) * ceil_div<int64_t>(s.w.window, s.w.stride);
+  s.down =
+      s.lane_bits == 0 && !s.whole && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window && sums <= 64;
   s.windows = Grid(s.group, int(windows), s.w.count);
   const int64_t finds_down = c.step.stride > 1 ? 2 : pooling::kDown;  // kFindsDown of planes.h
   s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, finds_down)), s.w.count);

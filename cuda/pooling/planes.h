@@ -23,8 +23,8 @@ struct Planes {
   int32_t lane_bits;      // threads of a window, as a power of 2, where the compiler does not know its size
   int32_t index_bytes;    // 0: no indices
   int32_t exclude_padding;
-  int32_t down;         // of a window's size unknown to the compiler: a thread takes kDown of them below each other
-  int32_t whole;        // a plane is one window, so its elements need no telling apart
+  int32_t down;             // of a window's size unknown to the compiler: a thread takes kDown of them below each other
+  int32_t whole;            // a plane is one window, so its elements need no telling apart
   int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0
   Divisor by_strips;
   // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.

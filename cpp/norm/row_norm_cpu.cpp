@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.rows: layer and RMS norm of contiguous rows, by vectors. Backward cuts rows into sections by the shape alone,
-// each with sums of its own for dscale and dbias, which join in order: results do not depend on threads.
+// cpu.norm.rows: layer and RMS norm of contiguous rows, group and instance norm of NCHW, by vectors. Backward cuts rows
+// into sections by the shape alone, each with sums of its own for dscale and dbias, which join in order; groups have a sum
+// for each of their channels. Results do not depend on threads.
 #include "cpp/cpu/threads.h"
 #include "cpp/norm/row_norm.h"
 #include "cpp/norm/row_norm_kernels.h"
@@ -17,11 +18,29 @@ int64_t sections_of(const RowNormProblem& p, const RowNormSpaces& s) {
                     : 0;
 }
 
+constexpr int64_t kLeastPlane = 16;  // elements, else vectors are empty
+
+int64_t plane_of(const RowNormProblem& p) {
+  int64_t plane = 1;
+  for (int i = 2; i < p.x.rank; ++i) plane *= p.x.shape[i];
+  return plane;
+}
+std::string why_no_groups(const RowNormProblem& p) {
+  const int64_t plane = plane_of(p), sample = plane * p.x.shape[1];
+  const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
+  if (!is_dense(p.x) || !alike || (p.x.shape[1] > 1 && p.x.stride[1] != plane) ||
+      (p.x.shape[0] > 1 && p.x.stride[0] != sample))
+    return "reads groups whose channels lie one behind the other (NCHW), in all tensors alike";
+  if (p.x.numel() == 0) return "there is nothing to normalise";
+  if (plane < kLeastPlane) return cat("reads planes of ", kLeastPlane, " elements and more; they have ", plane);
+  return "";
+}
+
 struct Rows final : Engine<RowNormProblem> {
   std::string name() const override { return "cpu.norm.rows"; }
   std::string why_not(const RowNormProblem& p, const Device&) const override {
-    if (p.kind == RowNorm::group) return "takes layer and RMS norm, with a parameter for each element of a row";
     if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (p.kind == RowNorm::group) return why_no_groups(p);
     const RowNormSpaces s = row_norm_spaces(p);
     const NormOffsets along = s.members.run_step(), down = s.rows.run_step();
     auto is = [](const NormOffsets& o, int64_t step) { return o.x == step && o.dy == step && o.out == step; };
@@ -34,6 +53,7 @@ struct Rows final : Engine<RowNormProblem> {
     return roofline_us(row_norm_flop(p) / 8, row_norm_bytes(p), d, 0.7);
   }
   size_t workspace_bytes(const RowNormProblem& p, const Device&, const Config&) const override {
+    if (p.kind == RowNorm::group) return p.backward ? size_t(p.x.shape[0] * p.x.shape[1] * 2) * sizeof(float) : 0;
     const RowNormSpaces s = row_norm_spaces(p);
     return size_t(sections_of(p, s) * s.members.size * 2) * sizeof(float);
   }
@@ -43,6 +63,7 @@ struct Rows final : Engine<RowNormProblem> {
     const RowNormKernels::Typed k = p.x.dtype == DType::float32    ? all.f32
                                     : p.x.dtype == DType::bfloat16 ? all.bf16
                                                                    : all.f16;
+    if (p.kind == RowNorm::group) return groups_plan(p, k);
     const int64_t rows = s.rows.size, n = s.members.size, row_bytes = n * int64_t(itemsize(p.x.dtype));
     const int64_t sections = sections_of(p, s);
     if (!p.backward)
@@ -77,6 +98,41 @@ struct Rows final : Engine<RowNormProblem> {
         if (a.dbias)
           for (int64_t i = begin; i < end; ++i) join(sums + n, static_cast<float*>(a.dbias), i);
       });
+    });
+  }
+
+ private:
+  static std::unique_ptr<Plan<RowNormProblem>> groups_plan(const RowNormProblem& p, const RowNormKernels::Typed& k) {
+    const int64_t samples = p.x.shape[0], all = p.x.shape[1], channels = all / p.groups, plane = plane_of(p);
+    const int64_t rows = samples * p.groups, n = channels * plane, row_bytes = n * int64_t(itemsize(p.x.dtype));
+    auto of_row = [groups = p.groups, channels](const void* parameter, int64_t row) {
+      const float* all = static_cast<const float*>(parameter);
+      return all ? all + row % groups * channels : nullptr;
+    };
+    if (!p.backward)
+      return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream) {
+        cpu::parallel_for(rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            k.forward_planes(static_cast<const char*>(a.x) + i * row_bytes, of_row(a.scale, i), of_row(a.bias, i),
+                             channels, plane, float(a.eps), static_cast<char*>(a.out) + i * row_bytes,
+                             static_cast<float*>(a.mean) + i, static_cast<float*>(a.inv_std) + i);
+        });
+      });
+    return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream) {
+      float* const sums = static_cast<float*>(workspace);  // [samples][all][2]
+      cpu::parallel_for(rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          k.backward_planes(static_cast<const char*>(a.x) + i * row_bytes,
+                            static_cast<const char*>(a.dy) + i * row_bytes, of_row(a.scale, i), channels, plane,
+                            static_cast<const float*>(a.mean)[i], static_cast<const float*>(a.inv_std)[i],
+                            static_cast<char*>(a.out) + i * row_bytes, sums + i * channels * 2);
+      });
+      for (int64_t c = 0; c < all; ++c) {
+        double dscale = 0, dbias = 0;
+        for (int64_t i = 0; i < samples; ++i)
+          dscale += double(sums[(i * all + c) * 2]), dbias += double(sums[(i * all + c) * 2 + 1]);
+        static_cast<float*>(a.dscale)[c] = float(dscale), static_cast<float*>(a.dbias)[c] = float(dbias);
+      }
     });
   }
 };

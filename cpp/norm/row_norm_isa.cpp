@@ -48,30 +48,38 @@ template <bool squared, class T> MINIDNN_HD void sums_about(const T* x, int64_t 
   }
 }
 
-template <class T>
-void forward(const void* from, const float* scale, const float* bias, int64_t n, float eps, void* to, float* mean_out,
-             float* inv_std_out) {
-  const T* x = static_cast<const T*>(from);
-  T* y = static_cast<T*>(to);
+// A mean, what rounding took from it, and the inverse deviation.
+struct Statistics {
+  float mean = 0, rest = 0, inv_std = 0;
+};
+template <class T> Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
+  Statistics s;
   double sum = 0, squares = 0;
-  float mean = 0, rest = 0;
-  if (mean_out) {
+  if (centered) {
     const float first = float(x[0]);
     sums_about<false>(x, n, first, &sum, &squares);
-    const double exact = double(first) + sum / double(n);
-    mean = float(exact);
-    *mean_out = mean;
+    s.mean = float(double(first) + sum / double(n));
   }
-  sums_about<true>(x, n, mean, &sum, &squares);
+  sums_about<true>(x, n, s.mean, &sum, &squares);
   double var = squares / double(n);
-  if (mean_out) {
-    const double away = sum / double(n);  // what rounding the mean took
-    rest = float(away);
+  if (centered) {
+    const double away = sum / double(n);
+    s.rest = float(away);
     var -= away * away;
   }
-  const float inv_std = 1 / __builtin_sqrtf(float(var < 0 ? 0 : var) + eps);
-  *inv_std_out = inv_std;
-  const Floats center = floats(mean), off = floats(rest), factor = floats(inv_std);
+  s.inv_std = 1 / __builtin_sqrtf(float(var < 0 ? 0 : var) + eps);
+  return s;
+}
+
+template <class T>
+void forward(const void* from, const float* scale, const float* bias, int64_t n, float eps, void* to, float* mean,
+             float* inv_std) {
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  const Statistics s = statistics_of(x, n, eps, mean != nullptr);
+  if (mean) *mean = s.mean;
+  *inv_std = s.inv_std;
+  const Floats center = floats(s.mean), off = floats(s.rest), factor = floats(s.inv_std);
   each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
     Floats v = ((read(x + i, lanes) - center) - off) * factor;
     if (scale) v *= read(scale + i, lanes);
@@ -107,10 +115,62 @@ void backward(const void* from, const void* gradient, const float* scale, int64_
   });
 }
 
+template <class T>
+void forward_planes(const void* from, const float* scale, const float* bias, int64_t channels, int64_t n, float eps,
+                    void* to, float* mean, float* inv_std) {
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  const Statistics s = statistics_of(x, channels * n, eps, true);
+  *mean = s.mean, *inv_std = s.inv_std;
+  const Floats center = floats(s.mean), off = floats(s.rest);
+  for (int64_t c = 0; c < channels; ++c, x += n, y += n) {
+    const Floats factor = floats(s.inv_std * (scale ? scale[c] : 1)), added = floats(bias ? bias[c] : 0);
+    each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
+      write(y + i, lanes, ((read(x + i, lanes) - center) - off) * factor + added);
+    });
+  }
+}
+
+template <class T>
+void backward_planes(const void* from, const void* gradient, const float* scale, int64_t channels, int64_t n,
+                     float mean, float inv_std, void* to, float* sums) {
+  const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
+  T* dx = static_cast<T*>(to);
+  const Floats center = floats(mean), factor = floats(inv_std);
+  double first = 0, second = 0;
+  for (int64_t c = 0; c < channels; ++c) {
+    double of_dy = 0, of_products = 0;
+    for (int64_t begin = 0; begin < n; begin += kPiece) {
+      Floats a{}, b{};
+      each_vector(min_of(kPiece, n - begin), [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
+        const int64_t i = c * n + begin + at;
+        const Floats g = read(dy + i, lanes);  // zero behind the end
+        a += g, b += g * kept(read(x + i, lanes) - center, lanes);
+      });
+      of_dy += double(sum_of_lanes(a)), of_products += double(sum_of_lanes(b)) * double(inv_std);
+    }
+    sums[2 * c] = float(of_products), sums[2 * c + 1] = float(of_dy);
+    const double by = scale ? double(scale[c]) : 1;
+    first += by * of_dy, second += by * of_products;
+  }
+  const double count = double(channels * n);
+  const Floats offset = floats(float(first / count)), slope = floats(float(second / count));
+  for (int64_t c = 0; c < channels; ++c) {
+    const Floats by = floats(scale ? scale[c] : 1);
+    each_vector(n, [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
+      const int64_t i = c * n + at;
+      const Floats x_hat = (read(x + i, lanes) - center) * factor;
+      write(dx + i, lanes, factor * (read(dy + i, lanes) * by - offset - x_hat * slope));
+    });
+  }
+}
+
+template <class T> constexpr RowNormKernels::Typed kTyped{forward<T>, backward<T>, forward_planes<T>,
+                                                          backward_planes<T>};
+
 }  // namespace
 
 extern const RowNormKernels row_norm_kernels;
-const RowNormKernels row_norm_kernels = {
-    {forward<float>, backward<float>}, {forward<bfloat16>, backward<bfloat16>}, {forward<float16>, backward<float16>}};
+const RowNormKernels row_norm_kernels = {kTyped<float>, kTyped<bfloat16>, kTyped<float16>};
 
 }  // namespace minidnn::MINIDNN_ISA

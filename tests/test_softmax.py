@@ -168,6 +168,19 @@ def test_nan_and_infinity(dtype: str, log: bool, device: str) -> None:
         assert np.isnan(dx[[0, 1, 2, 3, 5]]).all() and np.isfinite(dx[4]).all()
 
 
+@pytest.mark.parametrize("shape, axis", [((3, 40), 1), ((3, 200), 1), ((3, 40, 50), 1), ((2, 9, 5), 1)])
+def test_what_is_impossible_has_no_gradient(shape: tuple[int, ...], axis: int, device: str) -> None:
+    """Where the logarithm is -inf; every way that an engine has of going through rows."""
+    x = np.random.default_rng(5).normal(size=shape).astype("float32")
+    x[:, 2] = -np.inf
+    y = dnn.softmax_forward(dnn.asarray(x, device=device), axis=axis, log=True)
+    (report,) = dnn.explain(dnn.softmax_backward, y, y, axis=axis, log=True)
+    for engine in (e.name for e in report.engines if not e.why_not):
+        dx = values_of(dnn.softmax_backward(dnn.asarray(np.ones(shape, "float32"), device=device), y, axis=axis,
+                                            log=True, algo=engine))  # fmt: skip
+        assert (dx[:, 2] == 0).all() and np.isfinite(dx).all(), engine
+
+
 @pytest.mark.parametrize("log", [False, True])
 def test_in_place(log: bool, device: str) -> None:
     rng = np.random.default_rng(2)

@@ -54,7 +54,7 @@ struct Dense final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cpu.softmax.dense"; }
   std::string why_not(const SoftmaxProblem& p, const Device&) const override {
     if (p.in.dtype == DType::float64) return "its loops compute in float32";
-    if (p.scaled || p.masked != SoftmaxMask::none) return "its loops take x as it is, without a scale or a mask";
+    if (p.masked != SoftmaxMask::none) return "its loops take no mask";
     bool backward = p.direction == SoftmaxDirection::backward;
     bool dense = is_dense(p.in) && same_strides(p.in, p.out) && (!backward || same_strides(p.in, p.dy));
     return dense ? "" : "needs tensors without gaps and with equal strides";

@@ -10,6 +10,16 @@ namespace {
 using V = Vector<float>;
 static_assert(kWholeColumns % kStep == 0);
 
+// dy - exp(y) sum, and 0 where y is -inf.
+inline __attribute__((always_inline)) float log_gradient(float y, float dy, float sum) {
+  const float gradient = dy - maths::exp(y) * sum;
+  return y == -INFINITY ? 0 : gradient;
+}
+inline __attribute__((always_inline)) V log_gradient(V y, V dy, float sum) {
+  const V gradient = dy - elementary::exp(y) * sum;
+  return y == -INFINITY ? V{} : gradient;
+}
+
 // ---- rows: lanes run along the row
 
 constexpr int kTree = 4;  // vectors added in pairs before the sum takes them
@@ -38,7 +48,7 @@ template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, 
 }
 
 // A NaN may be passed over here: it comes back in the sum.
-float largest_of(const float* x, int64_t n, float so_far) {
+float largest_of(const float* x, int64_t n, float scale, float so_far) {
   constexpr int64_t kLane = kLanes<float>;
   V most[kTree];
   for (V& m : most) m = V{} + so_far;
@@ -46,33 +56,33 @@ float largest_of(const float* x, int64_t n, float so_far) {
   for (; i + kTree * kLane <= n; i += kTree * kLane)
 #pragma GCC unroll 4
     for (int k = 0; k < kTree; ++k) {
-      V v = load(x + i + k * kLane);
+      V v = load(x + i + k * kLane) * scale;
       most[k] = most[k] > v ? most[k] : v;
     }
   for (; i < n; i += kLane) {
-    V v = load(x + i);
+    V v = load(x + i) * scale;
     most[0] = most[0] > v ? most[0] : v;
   }
   for (int k = 1; k < kTree; ++k) most[0] = most[0] > most[k] ? most[0] : most[k];
   return over_lanes(most[0], [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
-void exponentials(const float* x, float* e, int64_t n, float largest) {
+void exponentials(const float* x, float* e, int64_t n, float scale, float largest) {
   n &= -kStep;
 #pragma GCC ivdep  // e is x or apart from it
-  for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] - largest);
+  for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] * scale - largest);
 }
-void scale(const float* e, float* y, int64_t n, float factor) {
+void multiply(const float* e, float* y, int64_t n, float factor) {
   n &= -kStep;
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) y[i] = e[i] * factor;
 }
-void shift(const float* x, float* y, int64_t n, float largest, float log_sum) {
+void shift(const float* x, float* y, int64_t n, float scale, float largest, float log_sum) {
   n &= -kStep;
 #pragma GCC ivdep
-  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - largest) - log_sum;
+  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
 }
-template <class T> void forward_row(const T* x, T* y, const SoftmaxCut& cut, float* room) {
+template <class T> void forward_row(const T* x, T* y, const SoftmaxCut& cut, float scale, float* room) {
   const int64_t cols = cut.cols;
   const bool kept =
       cut.room_floats > kRun;  // the row in `room`, as floats; one of float32 but for its end not at first
@@ -83,28 +93,28 @@ template <class T> void forward_row(const T* x, T* y, const SoftmaxCut& cut, flo
   float largest = -INFINITY;
   for (int64_t i = 0; i < cols; i += kRun) {
     int64_t run = min_of(kRun, cols - i);
-    largest = largest_of(read(i, run), whole_steps(run), largest);
+    largest = largest_of(read(i, run), whole_steps(run), scale, largest);
   }
   Sum sum;
   for (int64_t i = 0; i < cols; i += kRun) {
     int64_t run = min_of(kRun, cols - i), whole = whole_steps(run);
     alignas(64) float here[kRun];
     float* e = kept && !cut.log ? room + i : here;
-    exponentials(copied ? room + i : read(i, run), e, whole, largest);
+    exponentials(copied ? room + i : read(i, run), e, whole, scale, largest);
     add_all(sum, whole, [&](int64_t at) __attribute__((always_inline)) { return load(e + at); });
   }
   const float sum_of_row = total(sum);
   if (cut.log) {
     const float log_sum = maths::log(sum_of_row);
     write_all<Order::lanes>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
-      shift(copied ? room + i : read(i, run), out, whole_steps(run), largest, log_sum);
+      shift(copied ? room + i : read(i, run), out, whole_steps(run), scale, largest, log_sum);
     });
   } else {
     const float factor = 1.0f / sum_of_row;
     write_all<Order::lanes>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
       const int64_t whole = whole_steps(run);
-      if (!kept) exponentials(read(i, run), out, whole, largest);
-      scale(kept ? room + i : out, out, whole, factor);
+      if (!kept) exponentials(read(i, run), out, whole, scale, largest);
+      multiply(kept ? room + i : out, out, whole, factor);
     });
   }
 }
@@ -145,7 +155,7 @@ template <> [[maybe_unused]] void add_terms(Sum& sum, const float16* y, const fl
   }
 }
 
-template <class T> void backward_row(const T* y, const T* dy, T* dx, const SoftmaxCut& cut) {
+template <class T> void backward_row(const T* y, const T* dy, T* dx, const SoftmaxCut& cut, float scale) {
   const int64_t cols = cut.cols, whole = cols & -kStep;
   Sum sum;
   add_terms(sum, y, dy, whole, cut.log);
@@ -158,11 +168,12 @@ template <class T> void backward_row(const T* y, const T* dy, T* dx, const Softm
   const float all = total(sum);
   if (cut.log)
     map_all(y, dy, dx, cols, cut.past_caches, [=](const T* y, const T* dy, T* dx, int64_t n) {
-      each(y, dy, dx, n, [=](float y, float dy) __attribute__((always_inline)) { return dy - maths::exp(y) * all; });
+      each(y, dy, dx, n,
+           [=](float y, float dy) __attribute__((always_inline)) { return log_gradient(y, dy, all) * scale; });
     });
   else
     map_all(y, dy, dx, cols, cut.past_caches, [=](const T* y, const T* dy, T* dx, int64_t n) {
-      each(y, dy, dx, n, [=](float y, float dy) __attribute__((always_inline)) { return y * (dy - all); });
+      each(y, dy, dx, n, [=](float y, float dy) __attribute__((always_inline)) { return y * (dy - all) * scale; });
     });
 }
 
@@ -247,7 +258,7 @@ inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float beyond)
   return lane < n ? v : V{} + beyond;
 }
 
-template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, bool past_caches) {
+template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool past_caches) {
   const int64_t cols = x.cols, vectors = ceil_div(cols, kLane);
   each_group(y, rows, cols, past_caches, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
     V values[kGroup * kMostFew / kLane];
@@ -257,6 +268,7 @@ template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, bo
     for (int64_t r = 0; r < count; ++r) {
       V* const v = values + r * vectors;
       load_row(from + r * cols, v, cols);
+      for (int64_t i = 0; i < vectors; ++i) v[i] *= scale;
       if (cols % kLane) v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
       V most = v[0], sum{};
       for (int64_t i = 1; i < vectors; ++i) most = most > v[i] ? most : v[i];  // a NaN comes back in the sum
@@ -280,7 +292,8 @@ template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, bo
     }
   });
 }
-template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, bool past_caches) {
+template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, float scale,
+                                     bool past_caches) {
   const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
   each_group(dx, rows, cols, past_caches, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
     const T *values = y.group(row, count), *gradients = dy.group(row, count);
@@ -298,9 +311,9 @@ template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t row
         for (int64_t i = 0; i < vectors; ++i) sum += g[i] * p[i];
       const float all = over_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
       if (log)
-        for (int64_t i = 0; i < vectors; ++i) g[i] -= elementary::exp(p[i]) * all;
+        for (int64_t i = 0; i < vectors; ++i) g[i] = log_gradient(p[i], g[i], all) * scale;
       else
-        for (int64_t i = 0; i < vectors; ++i) g[i] = p[i] * (g[i] - all);
+        for (int64_t i = 0; i < vectors; ++i) g[i] = p[i] * (g[i] - all) * scale;
       store_row(to + r * cols, g, cols);
     }
   });
@@ -392,23 +405,23 @@ void scale_columns(const float* e, const float* number, float16* out, int64_t n)
 }
 
 // e[j] = exp(x[j] - largest[j]), in the order of numbers, and the sum of them.
-void add_exponentials(const float* x, const float* largest, float* e, float* sum, int64_t n) {
+void add_exponentials(const float* x, float scale, const float* largest, float* e, float* sum, int64_t n) {
   n &= -kStep;
 #pragma GCC ivdep  // e is x or apart from it
-  for (int64_t j = 0; j < n; ++j) sum[j] += e[j] = maths::exp_of_negative(x[j] - largest[j]);
+  for (int64_t j = 0; j < n; ++j) sum[j] += e[j] = maths::exp_of_negative(x[j] * scale - largest[j]);
 }
-void add_exponentials(const bfloat16* x, const float* largest, float* e, float* sum, int64_t n) {
+void add_exponentials(const bfloat16* x, float scale, const float* largest, float* e, float* sum, int64_t n) {
   auto xs = reinterpret_cast<const Two*>(x);
   const int64_t half = (n & -kStep) / 2;
   for (int64_t j = 0; j < half; ++j) {
     e[j] = detail::float_of(xs[j] << 16);
     e[half + j] = detail::float_of(xs[j] & 0xffff0000);
   }
-  add_exponentials(e, largest, e, sum, n);
+  add_exponentials(e, scale, largest, e, sum, n);
 }
-void add_exponentials(const float16* x, const float* largest, float* e, float* sum, int64_t n) {
+void add_exponentials(const float16* x, float scale, const float* largest, float* e, float* sum, int64_t n) {
   widen<Order::memory>(x, e, n);
-  add_exponentials(e, largest, e, sum, n);
+  add_exponentials(e, scale, largest, e, sum, n);
 }
 void add_carefully(float* few, float* sum, float* lost, int64_t n) {
   n &= -kStep;
@@ -458,18 +471,18 @@ inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool 
 
 // `room` holds the exponentials.
 template <class T>
-void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, bool past_caches, float* room) {
+void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool past_caches, float* room) {
   const int64_t n = whole_steps(x.width);
   Across largest, sum;
   for (float& v : largest.at) v = -INFINITY;
-  auto larger = [](float so_far, float x, float) __attribute__((always_inline)) {
-    return so_far > x ? so_far : x;  // a NaN comes back in the sum
+  auto larger = [scale](float so_far, float x, float) __attribute__((always_inline)) {
+    return so_far > x * scale ? so_far : x * scale;  // a NaN comes back in the sum
   };
   for (int64_t c = 0; c < cols; ++c) fold(largest.at, x.row(c), x.row(c), n, larger);
   sum_rows(cols, n, sum, [&](int64_t c, float* few) {
     Across unused;
     float* e = log ? unused.at : room + c * n;
-    add_exponentials(x.row(c), largest.at, e, few, n);
+    add_exponentials(x.row(c), scale, largest.at, e, few, n);
   });
   if (log)
     for (int64_t j = 0; j < n; ++j) sum.at[j] = maths::log(sum.at[j]);
@@ -479,13 +492,13 @@ void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, bool past_caches, 
     write_row(y + c * x.pitch, x.width, past_caches, [&](T* to) {
       if (log)
         each_column(x.row(c), x.row(c), largest.at, sum.at, to, n,
-                    [](float x, float, float most, float log_sum)
-                        __attribute__((always_inline)) { return (x - most) - log_sum; });
+                    [scale](float x, float, float most, float log_sum)
+                        __attribute__((always_inline)) { return (x * scale - most) - log_sum; });
       else scale_columns(room + c * n, sum.at, to, n);
     });
 }
 template <class T>
-void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, bool past_caches) {
+void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, float scale, bool past_caches) {
   const int64_t n = whole_steps(y.width);
   Across sum;
   sum_rows(cols, n, sum, [&](int64_t c, float* few) {
@@ -500,11 +513,12 @@ void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, bo
     write_row(dx + c * y.pitch, y.width, past_caches, [&](T* to) {
       if (log)
         each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
-                    [](float y, float dy, float sum, float)
-                        __attribute__((always_inline)) { return dy - maths::exp(y) * sum; });
+                    [scale](float y, float dy, float sum, float)
+                        __attribute__((always_inline)) { return log_gradient(y, dy, sum) * scale; });
       else
         each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
-                    [](float y, float dy, float sum, float) __attribute__((always_inline)) { return y * (dy - sum); });
+                    [scale](float y, float dy, float sum, float)
+                        __attribute__((always_inline)) { return y * (dy - sum) * scale; });
     });
 }
 
@@ -563,28 +577,29 @@ template <class T> const T* end_of(const SoftmaxCut& cut, const T* tensor, bool 
 
 template <class T>
 void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t begin, int64_t end) {
+  const float scale = float(a.scale);
   auto x = static_cast<const T*>(a.in);
   auto y = static_cast<T*>(a.out);
   const int64_t pitch = whole_steps(cut.width), floats = cut.cols * pitch;
   for (int64_t i = begin; i < end; ++i)
-    if (cut.kind == SoftmaxCut::rows) forward_row(x + i * cut.cols, y + i * cut.cols, cut, room);
+    if (cut.kind == SoftmaxCut::rows) forward_row(x + i * cut.cols, y + i * cut.cols, cut, scale, room);
     else
       find_item(
           cut, i,
           [&](int64_t at, int64_t width) {
             Strip<T> strip{x + at, cut.inner, width, end_of(cut, x, x == y)};
-            forward_strip(strip, y + at, cut.cols, cut.log, cut.past_caches, room);
+            forward_strip(strip, y + at, cut.cols, cut.log, scale, cut.past_caches, room);
           },
           [&](int64_t at, const Block& b) {
             if constexpr (kTakesFew<T>)
               if (is_few(b)) {
                 Rows<T> rows{x + at, end_of(cut, x, x == y), b.cols};
-                return forward_few(rows, y + at, b.outers, cut.log, cut.past_caches);
+                return forward_few(rows, y + at, b.outers, cut.log, scale, cut.past_caches);
               }
             float *strip = room + floats, *stage = strip + floats + kStep;
             read_block(x + at, b, pitch, strip, stage);
             Strip<float> block{strip, pitch, pitch, nullptr};
-            forward_strip(block, strip, cut.cols, cut.log, false, room);
+            forward_strip(block, strip, cut.cols, cut.log, scale, false, room);
             write_block(strip, y + at, b, pitch, stage, cut.past_caches);
           });
   if (cut.past_caches) streams_end();
@@ -592,31 +607,32 @@ void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t b
 
 template <class T>
 void backward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t begin, int64_t end) {
+  const float scale = float(a.scale);
   auto y = static_cast<const T*>(a.in), dy = static_cast<const T*>(a.dy);
   auto dx = static_cast<T*>(a.out);
   const int64_t pitch = whole_steps(cut.width), floats = cut.cols * pitch;
   for (int64_t i = begin; i < end; ++i)
-    if (cut.kind == SoftmaxCut::rows) backward_row(y + i * cut.cols, dy + i * cut.cols, dx + i * cut.cols, cut);
+    if (cut.kind == SoftmaxCut::rows) backward_row(y + i * cut.cols, dy + i * cut.cols, dx + i * cut.cols, cut, scale);
     else
       find_item(
           cut, i,
           [&](int64_t at, int64_t width) {
             Strip<T> values{y + at, cut.inner, width, end_of(cut, y, y == dx)};
             Strip<T> gradients{dy + at, cut.inner, width, end_of(cut, dy, dy == dx)};
-            backward_strip(values, gradients, dx + at, cut.cols, cut.log, cut.past_caches);
+            backward_strip(values, gradients, dx + at, cut.cols, cut.log, scale, cut.past_caches);
           },
           [&](int64_t at, const Block& b) {
             if constexpr (kTakesFew<T>)
               if (is_few(b)) {
                 Rows<T> values{y + at, end_of(cut, y, y == dx), b.cols};
                 Rows<T> gradients{dy + at, end_of(cut, dy, dy == dx), b.cols};
-                return backward_few(values, gradients, dx + at, b.outers, cut.log, cut.past_caches);
+                return backward_few(values, gradients, dx + at, b.outers, cut.log, scale, cut.past_caches);
               }
             float *strip = room, *gradients = strip + floats + kStep, *stage = gradients + floats + kStep;
             read_block(y + at, b, pitch, strip, stage);
             read_block(dy + at, b, pitch, gradients, stage);
             Strip<float> values{strip, pitch, pitch, nullptr}, dys{gradients, pitch, pitch, nullptr};
-            backward_strip(values, dys, strip, cut.cols, cut.log, false);
+            backward_strip(values, dys, strip, cut.cols, cut.log, scale, false);
             write_block(strip, dx + at, b, pitch, stage, cut.past_caches);
           });
   if (cut.past_caches) streams_end();

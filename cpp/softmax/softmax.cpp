@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/softmax/softmax.h"
 
+#include <algorithm>
+
 namespace minidnn {
 namespace {
 
@@ -79,6 +81,20 @@ Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool lo
   p.alignment = alignment_of(h, {y.data, dy.data, dx.data});
   run(h, p, SoftmaxArgs{y.data, dy.data, dx.data, nullptr, scale}, call.algo);
   return dx;
+}
+
+MaskWalk mask_walk(const SoftmaxProblem& p) {
+  std::vector<int> order;  // from the innermost in memory outwards
+  for (int i = 0; i < p.in.rank; ++i)
+    if (i != p.axis && p.in.shape[i] != 1) order.push_back(i);
+  std::ranges::stable_sort(order, {}, [&](int i) { return p.in.stride[i]; });
+  MaskWalk w;
+  for (int i : order) {
+    const int64_t size = p.in.shape[i], stride = p.mask.stride[i], last = w.dims - 1;
+    if (w.dims && stride == w.size[last] * w.stride[last]) w.size[last] *= size;
+    else w.size[w.dims] = size, w.stride[w.dims++] = stride;
+  }
+  return w;
 }
 
 double softmax_bytes(const SoftmaxProblem& p) {

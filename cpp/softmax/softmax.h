@@ -23,6 +23,8 @@ Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, co
 // `y` is what softmax_forward returned for the same axis, `log` and scale. `out` may be dy or y.
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
+MaskWalk mask_walk(const SoftmaxProblem&);  // of a dense x; dimensions that the mask walks through as one become one
+
 // Bytes and flop for estimates, shared by the engines of both devices.
 double softmax_bytes(const SoftmaxProblem&);
 double softmax_flop(const SoftmaxProblem&);

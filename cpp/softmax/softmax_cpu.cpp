@@ -26,7 +26,9 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   c.log = p.log;
   c.past_caches = cpu::past_caches(double(p.in.numel() * itemsize(p.in.dtype)));
   auto whole = [](int64_t n) { return ceil_div(n, kWholeColumns) * kWholeColumns; };
-  if (c.inner == 1 && c.cols > kLongestFew) {
+  c.masked = p.masked;
+  if (p.masked != SoftmaxMask::none) c.mask = mask_walk(p);
+  if (c.inner == 1 && (c.cols > kLongestFew || p.masked != SoftmaxMask::none)) {
     c.kind = SoftmaxCut::rows;
     c.items = c.outer;
     bool keeps = !backward && c.cols <= kRowFloats;
@@ -54,10 +56,14 @@ struct Dense final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cpu.softmax.dense"; }
   std::string why_not(const SoftmaxProblem& p, const Device&) const override {
     if (p.in.dtype == DType::float64) return "its loops compute in float32";
-    if (p.masked != SoftmaxMask::none) return "its loops take no mask";
     bool backward = p.direction == SoftmaxDirection::backward;
     bool dense = is_dense(p.in) && same_strides(p.in, p.out) && (!backward || same_strides(p.in, p.dy));
-    return dense ? "" : "needs tensors without gaps and with equal strides";
+    if (!dense) return "needs tensors without gaps and with equal strides";
+    if (p.masked == SoftmaxMask::none) return "";
+    if (p.cols() == 1 || p.in.stride[p.axis] != 1 || p.mask.stride[p.axis] != 1)
+      return "its loops take masks of rows, contiguous like these";
+    if (p.cols() > kRowFloats) return cat("masks rows of ", kRowFloats, " elements at most; they have ", p.cols());
+    return "";
   }
   // Against the reference's 0.2: exponentials of 8 or 16 columns at a time (2 Zen 3 cores, 2026-11).
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {

@@ -82,13 +82,15 @@ void shift(const float* x, float* y, int64_t n, float scale, float largest, floa
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
 }
-template <class T> void forward_row(const T* x, T* y, const SoftmaxCut& cut, float scale, float* room) {
+// `masked`: the row is in `room` already, in memory's order, its end filled up with -inf.
+template <Order order, class T>
+void forward_row(const T* x, T* y, const SoftmaxCut& cut, float scale, float* room, bool masked = false) {
   const int64_t cols = cut.cols;
   const bool kept =
       cut.room_floats > kRun;  // the row in `room`, as floats; one of float32 but for its end not at first
-  const bool copied = kept && sizeof(T) != 4;
-  auto read = [&](int64_t i, int64_t run) {
-    return read_run<Order::lanes>(x + i, kept ? room + i : room, run, -INFINITY);
+  const bool copied = masked || (kept && sizeof(T) != 4);
+  auto read = [&](int64_t i, int64_t run) -> const float* {
+    return masked ? room + i : read_run<order>(x + i, kept ? room + i : room, run, -INFINITY);
   };
   float largest = -INFINITY;
   for (int64_t i = 0; i < cols; i += kRun) {
@@ -106,16 +108,35 @@ template <class T> void forward_row(const T* x, T* y, const SoftmaxCut& cut, flo
   const float sum_of_row = total(sum);
   if (cut.log) {
     const float log_sum = maths::log(sum_of_row);
-    write_all<Order::lanes>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
+    write_all<order>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
       shift(copied ? room + i : read(i, run), out, whole_steps(run), scale, largest, log_sum);
     });
   } else {
     const float factor = 1.0f / sum_of_row;
-    write_all<Order::lanes>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
+    write_all<order>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
       const int64_t whole = whole_steps(run);
       if (!kept) exponentials(read(i, run), out, whole, scale, largest);
       multiply(kept ? room + i : out, out, whole, factor);
     });
+  }
+}
+
+// A row times `scale` with its mask, as floats in memory's order.
+template <class T>
+void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxCut& cut, float scale, float* room) {
+  for (int64_t i = 0; i < cut.cols; i += kRun) {
+    const int64_t run = min_of(kRun, cut.cols - i), whole = whole_steps(run);
+    alignas(64) float values[kRun], added[kRun];
+    const float* v = read_run<Order::memory>(x + i, values, run, -INFINITY);
+    float* const to = room + i;
+    if (cut.masked == SoftmaxMask::add) {
+      const float* add = read_run<Order::memory>(static_cast<const T*>(mask) + at + i, added, run);
+      for (int64_t j = 0; j < run; ++j) to[j] = v[j] * scale + add[j];
+    } else {
+      const uint8_t* keep = static_cast<const uint8_t*>(mask) + at + i;
+      for (int64_t j = 0; j < run; ++j) to[j] = keep[j] ? v[j] * scale : -INFINITY;
+    }
+    for (int64_t j = run; j < whole; ++j) to[j] = -INFINITY;
   }
 }
 
@@ -582,8 +603,12 @@ void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t b
   auto y = static_cast<T*>(a.out);
   const int64_t pitch = whole_steps(cut.width), floats = cut.cols * pitch;
   for (int64_t i = begin; i < end; ++i)
-    if (cut.kind == SoftmaxCut::rows) forward_row(x + i * cut.cols, y + i * cut.cols, cut, scale, room);
-    else
+    if (cut.masked != SoftmaxMask::none) {
+      mask_row(x + i * cut.cols, a.mask, cut.mask.offset_of(i), cut, scale, room);
+      forward_row<Order::memory>(x + i * cut.cols, y + i * cut.cols, cut, 1, room, true);
+    } else if (cut.kind == SoftmaxCut::rows) {
+      forward_row<Order::lanes>(x + i * cut.cols, y + i * cut.cols, cut, scale, room);
+    } else {
       find_item(
           cut, i,
           [&](int64_t at, int64_t width) {
@@ -602,6 +627,7 @@ void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t b
             forward_strip(block, strip, cut.cols, cut.log, scale, false, room);
             write_block(strip, y + at, b, pitch, stage, cut.past_caches);
           });
+    }
   if (cut.past_caches) streams_end();
 }
 

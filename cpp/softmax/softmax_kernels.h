@@ -20,6 +20,8 @@ struct SoftmaxCut {
   int64_t room_floats;  // of one thread
   int64_t log;          // 1: log-softmax
   int64_t past_caches;  // 1: the result is not to fill the caches
+  SoftmaxMask masked;   // rows alone, which then are kept as floats
+  MaskWalk mask;
 };
 
 // Items [begin, end). `room`: the thread's own, aligned to 64 bytes.

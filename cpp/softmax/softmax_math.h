@@ -32,6 +32,20 @@ struct SoftmaxProblem {
   MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }  // asked only where there are elements
 };
 
+// Where the mask of a row lies, rows being numbered as they lie in memory: digits of the number, the innermost first.
+struct MaskWalk {
+  int64_t dims = 0, size[kMaxRank]{}, stride[kMaxRank]{};
+
+  MINIDNN_HD int64_t offset_of(int64_t row) const {
+    int64_t offset = 0;
+    for (int64_t i = 0; i < dims; ++i) {
+      offset += row % size[i] * stride[i];
+      row /= size[i];
+    }
+    return offset;
+  }
+};
+
 struct SoftmaxArgs {
   const void* in = nullptr;
   const void* dy = nullptr;

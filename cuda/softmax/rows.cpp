@@ -22,22 +22,9 @@ SoftmaxRows task_of(const SoftmaxProblem& p, const Device& d) {
   if (vectors <= 4) held = 2;  // a sector of 32 bytes to two threads
   t.shape = rows::shape_of(p.rows(), p.cols(), width, held, d.arch >= 90);
   if (p.masked == SoftmaxMask::none) return t;
-  // Rows are numbered as they lie in memory; dimensions that the mask walks through as one become one.
-  int64_t order[kMaxRank], count = 0;
-  for (int64_t i = 0; i < p.in.rank; ++i) {
-    if (i == p.axis || p.in.shape[i] == 1) continue;
-    int64_t at = count++;
-    for (; at > 0 && p.in.stride[order[at - 1]] > p.in.stride[i]; --at) order[at] = order[at - 1];
-    order[at] = i;
-  }
-  int64_t sizes[kMaxRank];
-  int32_t& dims = t.mask.dims;
-  for (int64_t k = 0; k < count; ++k) {
-    const int64_t size = p.in.shape[order[k]], stride = p.mask.stride[order[k]];
-    if (dims && stride == sizes[dims - 1] * t.mask.stride[dims - 1]) sizes[dims - 1] *= size;
-    else sizes[dims] = size, t.mask.stride[dims++] = stride;
-  }
-  for (int32_t i = 0; i < dims; ++i) t.mask.size[i] = Divisor(sizes[i]);
+  const MaskWalk w = mask_walk(p);
+  t.mask.dims = int32_t(w.dims);
+  for (int64_t i = 0; i < w.dims; ++i) t.mask.size[i] = Divisor(w.size[i]), t.mask.stride[i] = w.stride[i];
   return t;
 }
 

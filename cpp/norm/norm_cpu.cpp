@@ -56,7 +56,9 @@ std::optional<Cut> loops_of(const NormProblem& p) {
   struct Tensor {
     int64_t NormOffsets::* offset;
     NormPart::Steps& steps;
-  } tensors[] = {{&NormOffsets::x, c.x}, {&NormOffsets::dy, c.dy}, {&NormOffsets::out, c.out}};
+  } tensors[] = {{&NormOffsets::x, c.x},
+                 {p.other.rank ? &NormOffsets::other : &NormOffsets::dy, c.dy},
+                 {&NormOffsets::out, c.out}};
   auto all = [&](auto holds) { return std::ranges::all_of(tensors, holds); };
 
   NormSpace rows = s.members;
@@ -164,7 +166,8 @@ template <class T> class StreamedCall {
       : c(cut), spaces(s), direction(d), a(args), workspace(room) {
     const bool in_a_row = c.space == 1 || c.tile == 1 || c.out.column == c.space;
     const int64_t bytes = c.members * c.channels * int64_t(sizeof(T));
-    stream = in_a_row && a.out != a.x && bytes > (d == NormDirection::inference ? kInferenceBytes : kSummedBytes);
+    stream = in_a_row && a.out != a.x && a.out != a.other &&
+             bytes > (d == NormDirection::inference ? kInferenceBytes : kSummedBytes);
   }
 
   void run() const {
@@ -180,8 +183,9 @@ template <class T> class StreamedCall {
     if (direction == NormDirection::training) training_lines(t);
     else if (direction == NormDirection::inference) inference_lines(t);
     else backward_lines(t);
-    const NormLines lines{t.mean, t.factor, t.offset, t.slope};
-    const auto map = direction == NormDirection::backward ? kernels.backward : kernels.forward;
+    const bool backward = direction == NormDirection::backward;
+    const NormLines lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
+    const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
     // Backwards: a cache still holds the sections that were summed last.
     const bool summed = direction != NormDirection::inference;
     each_section(t, [&](int64_t i) { map(section(t, summed ? c.sections - 1 - i : i), lines, stream); });
@@ -200,7 +204,7 @@ template <class T> class StreamedCall {
     auto from = [&](auto* base, const NormPart::Steps& s) {
       return base + row * s.row + t.channel * c.repeat * s.column + at;
     };
-    const void* dy = direction == NormDirection::backward ? a.dy : a.x;
+    const void* dy = direction == NormDirection::backward ? a.dy : a.other ? a.other : a.x;
     return {from(static_cast<const T*>(a.x), c.x),
             from(static_cast<const T*>(dy), c.dy),
             from(static_cast<T*>(a.out), c.out),
@@ -335,7 +339,8 @@ struct Streamed final : Engine<NormProblem> {
   std::string name() const override { return "cpu.norm.streamed"; }
   std::string why_not(const NormProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-    if (p.relu || p.other.rank || p.dresidual.rank) return "fuses neither an activation nor a residual";
+    if (p.direction == NormDirection::backward && (p.other.rank || p.dresidual.rank))
+      return "fuses an activation and a residual forward alone";
     if (p.x.numel() == 0) return "an empty batch has no statistics to sum";
     if (!loops_of(p))
       return "reads vectors: the members of a statistic, or the statistics' channels, must lie beside each other in "

@@ -217,12 +217,17 @@ template <class T> void moments(const NormPart& p, float* results) {
 }
 
 // norm_element() on vectors.
-struct Forward {
-  static constexpr bool reads_dy = false;
+template <bool adds, bool relu> struct Forward {
+  static constexpr bool reads_dy = adds;
   Floats mean, factor, offset;
   template <class Load> MINIDNN_HD Forward(const NormLines& l, int64_t c, Load load)
       : mean(load(l.mean + c)), factor(load(l.factor + c)), offset(load(l.offset + c)) {}
-  MINIDNN_HD Floats operator()(Floats x, Floats) const { return (x - mean) * factor + offset; }
+  MINIDNN_HD Floats operator()(Floats x, Floats residual) const {
+    Floats y = (x - mean) * factor + offset;
+    if (adds) y += residual;
+    if (relu) y = y < 0 ? Floats{} : y;  // a NaN stays
+    return y;
+  }
 };
 struct Backward {
   static constexpr bool reads_dy = true;
@@ -272,7 +277,7 @@ template <class Map, class T> void map_part(const NormPart& p, const NormLines& 
       to_lanes<T>(given.mean, p.columns, in_lanes[0]);
       to_lanes<T>(given.factor, p.columns, in_lanes[1]);
       to_lanes<T>(given.offset, p.columns, in_lanes[2]);
-      if (Map::reads_dy) to_lanes<T>(given.slope, p.columns, in_lanes[3]);
+      if (given.slope) to_lanes<T>(given.slope, p.columns, in_lanes[3]);
       l = {in_lanes[0], in_lanes[1], in_lanes[2], in_lanes[3]};
     }
   const int64_t lines = by_run ? p.columns : 1, length = by_run ? p.space : p.columns;
@@ -334,7 +339,11 @@ void inverse_std(int64_t n, const float* var, float eps, float* inv_std) {
 }
 
 template <class T> constexpr NormKernels::Typed typed() {
-  return {moments<T>, sum_part<Gradients, T>, map_part<Forward, T>, map_part<Backward, T>};
+  return {moments<T>,
+          sum_part<Gradients, T>,
+          {{map_part<Forward<false, false>, T>, map_part<Forward<false, true>, T>},
+           {map_part<Forward<true, false>, T>, map_part<Forward<true, true>, T>}},
+          map_part<Backward, T>};
 }
 
 }  // namespace

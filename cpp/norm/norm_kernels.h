@@ -12,7 +12,7 @@ constexpr int64_t kNormColumns = 4096;  // the most that a part has where space 
 // sums have an entry per column.
 struct NormPart {
   const void* x;
-  const void* dy;
+  const void* dy;  // forward: the residual
   void* out;
   int64_t rows, columns, space;
   struct Steps {
@@ -31,8 +31,8 @@ struct NormKernels {
     void (*moments)(const NormPart&, float* results);
     // [2][columns]: sum(dy) and sum(dy (x - mean[c]))
     void (*gradients)(const NormPart&, const float* mean, float* results);
-    // Past the caches if `stream`: then out is not x.
-    void (*forward)(const NormPart&, const NormLines&, bool stream);
+    // Past the caches if `stream`: then out is not x. Forward by [adds a residual][relu].
+    void (*forward[2][2])(const NormPart&, const NormLines&, bool stream);
     void (*backward)(const NormPart&, const NormLines&, bool stream);
   } f32, bf16, f16;
   // Joins a column's moments, `step` apart, of n members to those of a channel that `joined` members have given.

@@ -59,7 +59,7 @@ in_shares() {
 [ "$tests" = none ] || LINES_SHOWN=40 step tests in_shares "${test_options[@]}"
 if [ -n "$sanitize" ]; then
   # What is handed from warp to warp through several barriers is ordered, too.
-  for tool in memcheck "racecheck --racecheck-indirect-barrier-dependency yes"; do
+  for tool in memcheck "racecheck --racecheck-indirect-barrier-dependency"; do
     # API errors are not its business: asking for one parameter too many is how a kernel's parameters are counted.
     # shellcheck disable=SC2086
     step "${tool%% *}" compute-sanitizer --tool $tool --report-api-errors no --error-exitcode 9 --launch-timeout 120 \

@@ -26,6 +26,13 @@ void check_rank(const char* call, const Operand& o, int64_t least, int64_t most)
                 least == most ? cat(least) : cat(least, " to ", most), " dimensions; got ", shape_text(o.tensor.desc));
 }
 
+int64_t checked_axis(const char* call, const Operand& o, int64_t axis, const char* word) {
+  const int64_t rank = o.tensor.desc.rank;
+  MINIDNN_CHECK(ShapeError, -rank <= axis && axis < rank, call, ": ", word, " must be from ", -rank, " to ", rank - 1,
+                " for ", o.name, " ", shape_text(o.tensor.desc), "; got ", axis);
+  return axis < 0 ? axis + rank : axis;
+}
+
 void check_shape(const char* call, const Operand& o, std::span<const int64_t> wanted, const char* why) {
   MINIDNN_CHECK(ShapeError, std::ranges::equal(shape_of(o.tensor.desc), wanted), call, ": ", o.name, " must be ",
                 shape_text(wanted), " ", why, "; got ", shape_text(o.tensor.desc));

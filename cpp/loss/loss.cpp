@@ -14,11 +14,9 @@ DType accumulator_of(DType t) { return t == DType::float64 ? t : DType::float32;
 LossProblem problem_of(const char* call, LossDirection direction, const Tensor& x, const Tensor& target,
                        const CrossEntropy& c, const Handle& h) {
   check_rank(call, {"x", x}, 1, kMaxRank);
-  const int64_t rank = x.desc.rank;
-  MINIDNN_CHECK(ShapeError, -rank <= c.axis && c.axis < rank, call, ": axis must be from ", -rank, " to ", rank - 1,
-                " for x ", shape_text(x.desc), "; got ", c.axis);
   LossProblem p;
   p.direction = direction;
+  p.axis = checked_axis(call, {"x", x}, c.axis);
   const auto found = std::ranges::find(kReductions, c.reduction);
   MINIDNN_CHECK(ShapeError, found != std::end(kReductions), call, ": reduction must be 'none', 'sum' or 'mean'; got '",
                 c.reduction, "'");
@@ -27,16 +25,15 @@ LossProblem problem_of(const char* call, LossDirection direction, const Tensor& 
                 ": label_smoothing must be from 0 to 1; got ", c.label_smoothing);
   p.smoothed = c.label_smoothing != 0;
   p.ignore_index = c.ignore_index;
-  p.axis = c.axis < 0 ? c.axis + rank : c.axis;
-  MINIDNN_CHECK(ShapeError, p.axis < rank && x.desc.shape[p.axis] > 0, call, ": x ", shape_text(x.desc),
-                " has no classes along axis ", c.axis);
+  MINIDNN_CHECK(ShapeError, x.desc.shape[p.axis] > 0, call, ": x ", shape_text(x.desc), " has no classes along axis ",
+                c.axis);
   MINIDNN_CHECK(DeviceError, target.place() == h.place(), call, ": x is on ", name(h.place()), ", target is on ",
                 name(target.place()), "; move one with .to(device=...)");
   const DType t = target.desc.dtype;
   MINIDNN_CHECK(DTypeError, t == DType::int64 || t == DType::int32, call, ": target is ", name(t),
                 "; classes are int64 or int32");
   std::vector<int64_t> others;
-  for (int64_t i = 0; i < rank; ++i)
+  for (int64_t i = 0; i < x.desc.rank; ++i)
     if (i != p.axis) others.push_back(x.desc.shape[i]);
   check_shape(call, {"target", target}, others, "like x without its classes");
   target.storage->used_on(h.stream());

@@ -34,10 +34,7 @@ RowNormProblem problem_of(const char* call, RowNormKind kind, const Tensor& x) {
     return p;
   }
   check_rank(call, {"x", x}, 1, kMaxRank);
-  const int64_t rank = x.desc.rank, axis = kind.axis_or_groups;
-  MINIDNN_CHECK(ShapeError, -rank <= axis && axis < rank, call, ": axis must be from ", -rank, " to ", rank - 1,
-                " for x ", shape_text(x.desc), "; got ", axis);
-  p.axis = axis < 0 ? axis + rank : axis;
+  p.axis = checked_axis(call, {"x", x}, kind.axis_or_groups);
   return p;
 }
 

@@ -61,10 +61,8 @@ Tensor reduce(const Tensor& x, const std::string& mode_name, const std::optional
   if (!axes) p.axes = (int64_t(1) << rank) - 1;
   else
     for (int64_t axis : *axes) {
-      MINIDNN_CHECK(ShapeError, -rank <= axis && axis < rank, me, ": axes must be from ", -rank, " to ", rank - 1,
-                    " for x ", shape_text(x.desc), "; got ", axis);
-      const int64_t bit = int64_t(1) << (axis < 0 ? axis + rank : axis);
-      MINIDNN_CHECK(ShapeError, !(p.axes & bit), me, ": axes name dimension ", axis < 0 ? axis + rank : axis, " twice");
+      const int64_t dimension = checked_axis(me, {"x", x}, axis, "axes"), bit = int64_t(1) << dimension;
+      MINIDNN_CHECK(ShapeError, !(p.axes & bit), me, ": axes name dimension ", dimension, " twice");
       p.axes |= bit;
     }
   Shape kept, full;

@@ -6,14 +6,6 @@
 namespace minidnn {
 namespace {
 
-int64_t checked_axis(const char* call, const Operand& o, int64_t axis) {
-  check_rank(call, o, 1, kMaxRank);
-  int64_t rank = o.tensor.desc.rank;
-  MINIDNN_CHECK(ShapeError, -rank <= axis && axis < rank, call, ": axis must be from ", -rank, " to ", rank - 1,
-                " for ", o.name, " ", shape_text(o.tensor.desc), "; got ", axis);
-  return axis < 0 ? axis + rank : axis;
-}
-
 // The mask as it is broadcast to x, NumPy's way.
 TensorDesc broadcast_mask(const char* call, const Handle& h, const Tensor& mask, const Tensor& x) {
   const TensorDesc &m = mask.desc, &d = x.desc;
@@ -52,6 +44,7 @@ Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, co
                        const Call& call) {
   const char* me = "softmax_forward";
   Handle& h = check_operands(me, call, {{"x", x}});
+  check_rank(me, {"x", x}, 1, kMaxRank);
   axis = checked_axis(me, {"x", x}, axis);
   SoftmaxProblem p{SoftmaxDirection::forward, log, scale != 1, axis};
   p.in = x.desc;
@@ -73,6 +66,7 @@ Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool lo
   const char* me = "softmax_backward";
   Handle& h = check_operands(me, call, {{"dy", dy}, {"y", y}});
   check_shape(me, {"y", y}, shape_of(dy.desc), "like dy");
+  check_rank(me, {"dy", dy}, 1, kMaxRank);
   axis = checked_axis(me, {"dy", dy}, axis);
   Tensor dx = output(me, "out", call.out, dense_like(y.desc, y.desc.dtype, me), h, {}, {{"dy", dy}, {"y", y}});
   if (dx.desc.numel() == 0) return dx;

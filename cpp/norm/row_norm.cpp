@@ -177,6 +177,16 @@ RowNormBackward row_norm_backward(const char* me, RowNormKind kind, const Tensor
   return r;
 }
 
+int64_t plane_of(const TensorDesc& x) {
+  int64_t plane = 1;
+  for (int i = 2; i < x.rank; ++i) plane *= x.shape[i];
+  return plane;
+}
+bool channels_in_order(const TensorDesc& x) {
+  const int64_t plane = plane_of(x);
+  return (x.shape[1] <= 1 || x.stride[1] == plane) && (x.shape[0] <= 1 || x.stride[0] == plane * x.shape[1]);
+}
+
 double row_norm_bytes(const RowNormProblem& p) {
   return double(p.x.numel()) * double(itemsize(p.x.dtype)) * (p.backward ? 3 : 2);
 }

@@ -39,7 +39,9 @@ RowNormBackward row_norm_backward(const char* call, RowNormKind, const Tensor& d
                                   const OptionalTensor& scale, const OptionalTensor& mean, const Tensor& inv_std,
                                   const Call&);
 
-// For engines.
+// For engines. The elements of a channel in a sample, and whether channels, then samples, lie one behind the other.
+int64_t plane_of(const TensorDesc& x);
+bool channels_in_order(const TensorDesc& x);
 RowNormSpaces row_norm_spaces(const RowNormProblem&);
 double row_norm_bytes(const RowNormProblem&);
 double row_norm_flop(const RowNormProblem&);

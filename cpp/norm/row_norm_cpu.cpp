@@ -20,16 +20,10 @@ int64_t sections_of(const RowNormProblem& p, const RowNormSpaces& s) {
 
 constexpr int64_t kLeastPlane = 16;  // elements, else vectors are empty
 
-int64_t plane_of(const RowNormProblem& p) {
-  int64_t plane = 1;
-  for (int i = 2; i < p.x.rank; ++i) plane *= p.x.shape[i];
-  return plane;
-}
 std::string why_no_groups(const RowNormProblem& p) {
-  const int64_t plane = plane_of(p), sample = plane * p.x.shape[1];
+  const int64_t plane = plane_of(p.x);
   const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
-  if (!is_dense(p.x) || !alike || (p.x.shape[1] > 1 && p.x.stride[1] != plane) ||
-      (p.x.shape[0] > 1 && p.x.stride[0] != sample))
+  if (!is_dense(p.x) || !alike || !channels_in_order(p.x))
     return "reads groups whose channels lie one behind the other (NCHW), in all tensors alike";
   if (p.x.numel() == 0) return "there is nothing to normalise";
   if (plane < kLeastPlane) return cat("reads planes of ", kLeastPlane, " elements and more; they have ", plane);
@@ -103,7 +97,7 @@ struct Rows final : Engine<RowNormProblem> {
 
  private:
   static std::unique_ptr<Plan<RowNormProblem>> groups_plan(const RowNormProblem& p, const RowNormKernels::Typed& k) {
-    const int64_t samples = p.x.shape[0], all = p.x.shape[1], channels = all / p.groups, plane = plane_of(p);
+    const int64_t samples = p.x.shape[0], all = p.x.shape[1], channels = all / p.groups, plane = plane_of(p.x);
     const int64_t rows = samples * p.groups, n = channels * plane, row_bytes = n * int64_t(itemsize(p.x.dtype));
     auto of_row = [groups = p.groups, channels](const void* parameter, int64_t row) {
       const float* all = static_cast<const float*>(parameter);

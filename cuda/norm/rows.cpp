@@ -154,9 +154,7 @@ std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vecto
   }
   if (p.kind == RowNorm::group) {
     if (p.backward) return "sums parameters along rows backward, and group norm has one for a plane";
-    const int64_t plane = p.x.numel() / (p.x.shape[0] * p.x.shape[1]), sample = plane * p.x.shape[1];
-    if ((p.x.shape[1] > 1 && p.x.stride[1] != plane) || (p.x.shape[0] > 1 && p.x.stride[0] != sample))
-      return "finds an element's channel by its place in NCHW";
+    if (!channels_in_order(p.x)) return "finds an element's channel by its place in NCHW";
     r.groups = uint32_t(p.groups), r.of_group = uint32_t(p.x.shape[1] / p.groups);
   }
   vector = vector_of(p, r);

@@ -2,43 +2,20 @@
 // cuda.transform.runs: slices, and what is put together of them.
 #include "cuda/transform/runs.h"
 
-#include <algorithm>
-
 #include "cuda/runtime/plan.h"
+#include "cuda/transform/dimensions.h"
 #include "cuda/transform/engines.h"
 
 namespace minidnn {
 namespace {
 
-struct Dimension {
-  int64_t size, x, y;
-};
 struct Copy {
   RunsCopy runs;
   int64_t word = 16;  // bytes
 };
 
-// Dimensions of one are dropped, neighbours in both tensors joined, the innermost of y last.
-std::vector<Dimension> dimensions_of(const TransformProblem& p) {
-  std::vector<Dimension> dims;
-  for (int i = 0; i < p.y.rank; ++i)
-    if (p.y.shape[i] != 1) dims.push_back({p.y.shape[i], p.x.stride[i], p.y.stride[i]});
-  std::ranges::sort(dims, [](const Dimension& a, const Dimension& b) { return std::abs(a.y) > std::abs(b.y); });
-  for (size_t i = 0; i + 1 < dims.size();) {
-    const Dimension &outer = dims[i], &inner = dims[i + 1];
-    if (outer.x == inner.x * inner.size && outer.y == inner.y * inner.size) {
-      dims[i] = {outer.size * inner.size, inner.x, inner.y};
-      dims.erase(dims.begin() + std::ptrdiff_t(i) + 1);
-    } else ++i;
-  }
-  return dims;
-}
-
-// The largest power of two, 16 at most, that divides a number of bytes, or an address.
-int64_t divides(int64_t bytes) { return (bytes | 16) & -(bytes | 16); }
-
 std::string parse(const TransformProblem& p, int64_t alignment, Copy& c) {
-  const std::vector<Dimension> dims = dimensions_of(p);
+  const std::vector<CopyDimension> dims = copy_dimensions(p);
   if (!dims.empty() && (dims.back().x != 1 || dims.back().y != 1))
     return "needs tensors that are contiguous along the same dimension";
   if (dims.size() > kRunsOuters + 1)
@@ -51,7 +28,7 @@ std::string parse(const TransformProblem& p, int64_t alignment, Copy& c) {
   c.runs.words = uint32_t(p.y.numel() * item / c.word);
   c.runs.run = Divisor(run * item / c.word);
   for (size_t i = 0; i + 1 < dims.size(); ++i) {
-    const Dimension& d = dims[dims.size() - 2 - i];
+    const CopyDimension& d = dims[dims.size() - 2 - i];
     c.runs.outer[i] = Divisor(d.size);
     c.runs.x_outer[i] = d.x * item / c.word, c.runs.y_outer[i] = d.y * item / c.word;
   }

@@ -2,9 +2,8 @@
 // cuda.transform.tiled: transposes and changes of layout, through tiles in shared memory.
 #include "cuda/transform/tiled.h"
 
-#include <algorithm>
-
 #include "cuda/runtime/plan.h"
+#include "cuda/transform/dimensions.h"
 #include "cuda/transform/engines.h"
 
 namespace minidnn {
@@ -12,44 +11,26 @@ namespace {
 
 constexpr int64_t kMostBlocks = 0x7fffffff;
 
-struct Dimension {
-  int64_t size, x, y;
-};
-
 int64_t lines_of(int64_t item) {
   return item == 1   ? TiledShape<1>::kLines
          : item == 2 ? TiledShape<2>::kLines
          : item == 4 ? TiledShape<4>::kLines
                      : TiledShape<8>::kLines;
 }
-// The largest power of two, 16 at most, that divides a number of bytes, or an address.
-int64_t divides(int64_t bytes) { return (bytes | 16) & -(bytes | 16); }
-
 struct Copy : TiledCopy {
   int64_t blocks = 1;
 };
 
-// The copy, or why it is no transpose of few dimensions. Dimensions of one are dropped, neighbours in both tensors
-// joined.
+// The copy, or why it is no transpose of few dimensions.
 std::string parse(const TransformProblem& p, Copy& c) {
-  std::vector<Dimension> dims;
-  for (int i = 0; i < p.y.rank; ++i)
-    if (p.y.shape[i] != 1) dims.push_back({p.y.shape[i], p.x.stride[i], p.y.stride[i]});
-  std::ranges::sort(dims, std::ranges::greater{}, &Dimension::y);
-  for (size_t i = 0; i + 1 < dims.size();) {
-    const Dimension &outer = dims[i], &inner = dims[i + 1];
-    if (outer.x == inner.x * inner.size && outer.y == inner.y * inner.size) {
-      dims[i] = {outer.size * inner.size, inner.x, inner.y};
-      dims.erase(dims.begin() + std::ptrdiff_t(i) + 1);
-    } else ++i;
-  }
-  auto take = [&](int64_t Dimension::* stride) {
+  std::vector<CopyDimension> dims = copy_dimensions(p);
+  auto take = [&](int64_t CopyDimension::* stride) {
     auto at = std::ranges::find(dims, 1, stride);
-    Dimension found = at == dims.end() ? Dimension{0, 0, 0} : *at;
+    CopyDimension found = at == dims.end() ? CopyDimension{0, 0, 0} : *at;
     if (at != dims.end()) dims.erase(at);
     return found;
   };
-  const Dimension columns = take(&Dimension::x), lines = take(&Dimension::y);
+  const CopyDimension columns = take(&CopyDimension::x), lines = take(&CopyDimension::y);
   if (!columns.size || !lines.size)
     return "needs tensors that are contiguous along one dimension each, and not the same one";
   if (dims.size() > kTiledOuters)
@@ -59,7 +40,7 @@ std::string parse(const TransformProblem& p, Copy& c) {
   const int64_t line_tiles = ceil_div(c.lines, high), column_tiles = ceil_div(c.columns, side);
   int64_t blocks = line_tiles * column_tiles, x_strides = c.x_line * item, y_strides = c.y_column * item;
   for (size_t i = 0; i < dims.size(); ++i) {
-    const Dimension& d = dims[dims.size() - 1 - i];
+    const CopyDimension& d = dims[dims.size() - 1 - i];
     c.x_outer[i] = d.x, c.y_outer[i] = d.y;
     x_strides |= d.x * item, y_strides |= d.y * item;
     if (i + 1 < kTiledOuters && d.size < kMostBlocks) c.outer[i] = Divisor(d.size);

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A copy's dimensions as engines walk them. Host only.
+#pragma once
+#include <algorithm>
+#include <cstdlib>
+#include <vector>
+
+#include "cpp/transform/transform_math.h"
+
+namespace minidnn {
+
+struct CopyDimension {
+  int64_t size, x, y;  // strides in elements
+};
+
+// From y's outermost to its innermost. Dimensions of one are dropped, neighbours in both tensors joined.
+inline std::vector<CopyDimension> copy_dimensions(const TransformProblem& p) {
+  std::vector<CopyDimension> dims;
+  for (int i = 0; i < p.y.rank; ++i)
+    if (p.y.shape[i] != 1) dims.push_back({p.y.shape[i], p.x.stride[i], p.y.stride[i]});
+  std::ranges::sort(dims, std::ranges::greater{}, [](const CopyDimension& d) { return std::abs(d.y); });
+  for (size_t i = 0; i + 1 < dims.size();) {
+    const CopyDimension &outer = dims[i], &inner = dims[i + 1];
+    if (outer.x == inner.x * inner.size && outer.y == inner.y * inner.size) {
+      dims[i] = {outer.size * inner.size, inner.x, inner.y};
+      dims.erase(dims.begin() + std::ptrdiff_t(i) + 1);
+    } else ++i;
+  }
+  return dims;
+}
+
+// The largest power of two, 16 at most, that divides a number of bytes, or an address.
+inline int64_t divides(int64_t bytes) { return (bytes | 16) & -(bytes | 16); }
+
+}  // namespace minidnn

@@ -44,7 +44,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.by_vectors = Divisor(s.vectors), s.by_columns = Divisor(s.w.count);
   c.step = p.x.rank == 4 && !(s.index_bytes) ? pooling::static_step(p) : pooling::StaticStep{};
   const bool known = c.step.window > 0;
-  const int64_t down = width == 4 ? 4 : 2;  // kDown in channels.h
+  const int64_t down = pooling::down_of(int(width));
   // Sums of a thread that takes several windows, or elements of dx, are plain ones: of no more than 64.
   const int64_t sums = backward ? ceil_div<int64_t>(s.h.window, s.h.stride) * ceil_div<int64_t>(s.w.window, s.w.stride)
                        : is_max ? 0
@@ -55,7 +55,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     auto items_by = [&](int64_t n) { return ceil_div<int64_t>(s.h.count, n) * s.w.count * s.vectors; };
     // Where there are few windows, teams keep more threads busy.
     if (items_by(down) * s.images < int64_t(d.sm_count) * 256) s.down = 0;
-    const int64_t items = items_by(known ? 4 : s.down ? down : 1);
+    const int64_t items = items_by(known ? pooling::kStaticDown : s.down ? down : 1);
     s.items = int32_t(min_of<int64_t>(items, 0x7fffffff));
     s.teams = 1;
     // Few windows: their lines go to several teams.
@@ -98,12 +98,6 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   return c;
 }
 
-KernelSpec spec(DType dtype, bool backward, bool is_max, pooling::StaticStep step) {
-  return {"cuda/pooling/channels.cu",
-          cat("minidnn::pooling_channels_", backward ? "backward" : "forward", "<", cuda_name(dtype), ", ",
-              is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
-}
-
 struct ChannelsEngine final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.channels"; }
   unsigned traits() const override { return kNeedsJit; }
@@ -136,8 +130,8 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const Cut c = cut_of(p, d);
     const bool backward = p.direction == PoolingDirection::backward;
-    auto kernel = cuda::load_kernel(spec(p.x.dtype, backward, p.mode == PoolingMode::max, c.step), d.place.index,
-                                    int(c.smem_bytes));
+    auto kernel = cuda::load_kernel(pooling::spec("channels", p.x.dtype, backward, p.mode == PoolingMode::max, c.step),
+                                    d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
       constexpr int64_t kMostImages = 65535;  // of a grid's y
       cuda::LaunchConfig config;
@@ -148,14 +142,7 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
       cuda::launch(*kernel, config, c.s, args);
     });
   }
-  std::vector<KernelSpec> kernels() const override {
-    std::vector<KernelSpec> all;
-    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
-      for (bool backward : {false, true})
-        for (bool is_max : {false, true})
-          for (auto step : pooling::kStaticSteps) all.push_back(spec(t, backward, is_max, step));
-    return all;
-  }
+  std::vector<KernelSpec> kernels() const override { return pooling::all_specs("channels"); }
 };
 
 }  // namespace

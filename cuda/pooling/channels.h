@@ -27,7 +27,9 @@ struct Channels {
 };
 
 // Windows of a thread, and elements of dx, below each other: the registers hold maxima of so many, and their places.
-template <class T> constexpr int kDown = kLanes<T> == 4 ? 4 : 2;
+MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
+template <class T> constexpr int kDown = down_of(kLanes<T>);
+constexpr int kStaticDown = 4;  // windows of a static size, forward
 // Windows two apart have little in common, and a tile has too few of them for that.
 template <class S, class T> constexpr int kFindsDown = S::stride > 1 ? 1 : kDown<T>;
 
@@ -97,7 +99,7 @@ MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q
 }
 
 template <class T, bool is_max, class S> struct ChannelsForward {
-  static constexpr int kDown = 4, kWidth = kLanes<T>;  // of windows of a static size
+  static constexpr int kDown = kStaticDown, kWidth = kLanes<T>;
   const Channels& s;
   const PoolingArgs& a;
   int64_t image;

@@ -85,25 +85,18 @@ Cut cut_of(const PoolingProblem& p) {
   s.down =
       s.lane_bits == 0 && !s.whole && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window && sums <= 64;
   s.windows = Grid(s.group, int(windows), s.w.count);
-  const int64_t finds_down = c.step.stride > 1 ? 2 : pooling::kDown;  // kFindsDown of planes.h
-  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, finds_down)), s.w.count);
+  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::finds_down(c.step.stride))), s.w.count);
   s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
   // A whole plane's elements count as columns of one line.
   if (s.whole) s.results.by_columns = Divisor(plane_elements);
   if (c.step.window > 0) {
-    const int steps = s.h.stride == 1 ? 4 : s.h.window > s.h.stride ? 2 : 1;  // kStepsDown of planes.h
+    const int steps = pooling::steps_down(s.h.window, s.h.stride);
     if (backward)
       s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
                        (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);
     else s.results = Grid(s.group, ceil_div(s.h.count, pooling::kDown), s.w.count);
   }
   return c;
-}
-
-KernelSpec spec(DType dtype, bool backward, bool is_max, pooling::StaticStep step) {
-  return {"cuda/pooling/planes.cu",
-          cat("minidnn::pooling_planes_", backward ? "backward" : "forward", "<", cuda_name(dtype), ", ",
-              is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
 }
 
 struct PlanesEngine final : Engine<PoolingProblem> {
@@ -131,8 +124,8 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const Cut c = cut_of(p);
     const bool backward = p.direction == PoolingDirection::backward;
-    auto kernel = cuda::load_kernel(spec(p.x.dtype, backward, p.mode == PoolingMode::max, c.step), d.place.index,
-                                    int(c.smem_bytes));
+    auto kernel = cuda::load_kernel(pooling::spec("planes", p.x.dtype, backward, p.mode == PoolingMode::max, c.step),
+                                    d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
       cuda::LaunchConfig config;
       config.grid = {unsigned(c.s.blocks())};
@@ -142,14 +135,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
       cuda::launch(*kernel, config, c.s, args);
     });
   }
-  std::vector<KernelSpec> kernels() const override {
-    std::vector<KernelSpec> all;
-    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
-      for (bool backward : {false, true})
-        for (bool is_max : {false, true})
-          for (auto step : pooling::kStaticSteps) all.push_back(spec(t, backward, is_max, step));
-    return all;
-  }
+  std::vector<KernelSpec> kernels() const override { return pooling::all_specs("planes"); }
 };
 
 }  // namespace

@@ -37,10 +37,12 @@ struct Planes {
 constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes some below each other
 
 // Steps of windows of a static size, down dx, of a thread backward.
-template <class S> constexpr int kStepsDown = S::stride == 1 ? 4 : S::window > S::stride ? 2 : 1;
+MINIDNN_HD constexpr int steps_down(int window, int stride) { return stride == 1 ? 4 : window > stride ? 2 : 1; }
+template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
 
 // Windows of a thread that finds maxima, below each other. Those two apart have less in common, and are fewer.
-template <class S> constexpr int kFindsDown = S::stride > 1 ? 2 : kDown;
+MINIDNN_HD constexpr int finds_down(int stride) { return stride > 1 ? 2 : kDown; }
+template <class S> constexpr int kFindsDown = finds_down(S::stride);
 
 // What a block works on.
 struct PlanesBlock {

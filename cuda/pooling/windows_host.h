@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host side of windows.h: what a problem's windows are, and which problems the fast kernels know.
 #pragma once
+#include "cpp/engine/kernel_spec.h"
 #include "cpp/pooling/pooling.h"
 #include "cuda/pooling/windows.h"
 
@@ -48,6 +49,21 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   }
   if (plane >= int64_t(1) << 30) return "counts the elements of a plane in 32 bits, up to 2^30";
   return "";
+}
+
+// Of kernels in "cuda/pooling/NAME.cu".
+inline KernelSpec spec(const char* name, DType dtype, bool backward, bool is_max, StaticStep step) {
+  return {cat("cuda/pooling/", name, ".cu"),
+          cat("minidnn::pooling_", name, backward ? "_backward<" : "_forward<", cuda_name(dtype), ", ",
+              is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
+}
+inline std::vector<KernelSpec> all_specs(const char* name) {
+  std::vector<KernelSpec> all;
+  for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+    for (bool backward : {false, true})
+      for (bool is_max : {false, true})
+        for (StaticStep step : kStaticSteps) all.push_back(spec(name, t, backward, is_max, step));
+  return all;
 }
 
 }  // namespace minidnn::pooling

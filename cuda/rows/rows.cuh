@@ -38,6 +38,15 @@ template <class T> __device__ __forceinline__ uint4 pack(const float* f) {
   return {pack_word<T>(f), pack_word<T>(f + kStep), pack_word<T>(f + 2 * kStep), pack_word<T>(f + 3 * kStep)};
 }
 
+// Of a power of two of numbers, by halves; they are lost.
+template <int n> __device__ __forceinline__ float take_sum(float (&f)[n]) {
+#pragma unroll
+  for (int half = n / 2; half > 0; half /= 2)
+#pragma unroll
+    for (int e = 0; e < half; ++e) f[e] += f[e + half];
+  return f[0];
+}
+
 // Within an ulp; for normal numbers.
 __device__ __forceinline__ float reciprocal(float v) {
   asm("rcp.approx.f32 %0, %0;" : "+f"(v));

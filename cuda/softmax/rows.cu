@@ -92,11 +92,7 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
 #pragma unroll
       for (int e = 0; e < kW; ++e)
         if (!line.holds(v, e)) x[e] = 0;
-#pragma unroll
-    for (int half = kW / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int e = 0; e < half; ++e) x[e] += x[e + half];
-    sum += x[0];
+    sum += rows::take_sum(x);
   }
   parts += team.row * p.shape.pieces;
   const rows::Exponentials all = team.join<T>(brought<T>(p, team, {largest, sum}, parts));
@@ -168,11 +164,7 @@ __global__ void __launch_bounds__(1024)
       terms[e] = rows::exp_of_negative<T>(shifted);
       held[k][e] = p.log ? shifted : terms[e];
     }
-#pragma unroll
-    for (int half = kW / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int e = 0; e < half; ++e) terms[e] += terms[e + half];
-    sum += terms[0];
+    sum += rows::take_sum(terms);
   }
   parts += team.row * p.shape.pieces;
   const rows::Exponentials all = team.join<T>(brought<T>(p, team, {largest, sum}, parts));
@@ -219,11 +211,7 @@ __global__ void __launch_bounds__(1024)
       if (!log) dy[e] *= y[e];
       if (!line.holds(v, e)) dy[e] = 0;
     }
-#pragma unroll
-    for (int half = kW / 2; half > 0; half /= 2)
-#pragma unroll
-      for (int e = 0; e < half; ++e) dy[e] += dy[e + half];
-    sum += dy[0];
+    sum += rows::take_sum(dy);
   }
   parts += team.row * p.shape.pieces;
   if (p.stage == SoftmaxRows::finish && team.row < p.shape.rows) {

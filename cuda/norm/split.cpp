@@ -151,7 +151,7 @@ struct Split final : Engine<NormProblem> {
     }
     cuda::LaunchConfig blocks, joining;
     blocks.block = {kNormThreads}, blocks.grid = {unsigned(blocks_of(c))};
-    joining.block = {kFinishThreads},
+    joining.block = {kFinishThreads};
     joining.grid = {unsigned(ceil_div(c.channels / int64_t(c.by_group.divisor), int64_t(kFinishChannels)))};
     return make_plan<NormProblem>([=](const NormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig wide = blocks, narrow = joining;

@@ -9,8 +9,8 @@ namespace minidnn {
 
 constexpr int kNormThreads = 256;
 constexpr int kNormBatch = 8;  // rows of columns in flight a thread; backward half of them, of two tensors
+// Blocks that join partial results: of few channels, for columns leave a thousand chunks; or a lane a channel.
 constexpr int kFinishThreads = 512, kFinishChannels = 8;
-// Blocks that join partial results: a lane a channel, or column.
 constexpr int kNormFinishWarps = 16, kNormFinishThreads = 32 * kNormFinishWarps, kNormFinishChannels = 32;
 
 struct NormSplit {

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions against torch (cuDNN on a GPU, in benchmark mode): the host's cost of a tiny call, the three passes of
 ResNet-50's layers in every arithmetic, and what is hard for an implicit product. Lists: resnet {bf16,fp16,tf32} nhwc,
-resnet ieee nchw, fp16 nchw, depthwise, large, one-channel, three-channel."""
+resnet ieee nchw, fp16 nchw, depthwise, large, one-channel, three-channel; statistics (against conv2d and
+batch_norm_stats) and bias (its gradient), which have no target."""
 
 from __future__ import annotations
 
@@ -87,6 +88,7 @@ FIRST = RESNET[0]  # no gradient of the image
 FOUR = [Layer(64, 56, 64, 3), Layer(128, 28, 128, 3), Layer(256, 14, 256, 3), Layer(1024, 14, 256, 1)]
 DEPTHWISE = [Layer(144, 56, 144, 3, groups=144), Layer(384, 14, 384, 7, groups=384), Layer(128, 56, 128, 3, groups=32)]
 LARGE = [Layer(256, 64, 256, 3, dilation=2, batch=16), Layer(64, 512, 64, 3, batch=4), Layer(320, 64, 320, 5, batch=8)]
+BIASED = [Layer(64, 56, 256, 1), Layer(128, 28, 512, 1), Layer(1024, 14, 256, 1)]
 PLANE = Layer(1, (1024, 2048), 1, 3, batch=1)
 PIXELS = Layer(3, 224, 64, 3, batch=32)
 
@@ -137,12 +139,22 @@ class Case:
         t = self.ours
         if direction == "forward":
             return dnn.conv_forward(t.x, t.w, **self.attributes)
+        if direction == "forward_statistics":
+            return dnn.conv_forward_statistics(t.x, t.w, **self.attributes)[0]
+        if direction == "backward_bias":
+            return dnn.conv_backward_bias(t.dy)
         if direction == "backward_data":
             return dnn.conv_backward_data(t.dy, t.w, self.layer.x, **self.attributes)
         return dnn.conv_backward_filter(t.dy, t.x, self.layer.w, **self.attributes)
 
     def run_torch(self, direction: str) -> torch.Tensor:
         t, a = self.theirs, self.layer
+        if direction == "forward_statistics":
+            y = self.run_torch("forward")
+            torch.batch_norm_stats(y, 1e-5)
+            return y
+        if direction == "backward_bias":
+            return t.dy.sum((0, 2, 3))
         if direction == "forward":
             return torch.conv2d(t.x, t.w, None, a.stride, a.padding, a.dilation, a.groups)
         pair = [a.stride] * 2, [a.padding] * 2, [a.dilation] * 2
@@ -167,22 +179,29 @@ class Case:
             "backward_data": operand("dy", a.y) + operand("w", a.w) + plain("dx", a.x),
             "backward_filter": operand("dy", a.y) + operand("x", a.x) + plain("dw", a.w),
         }
+        if direction == "backward_bias":
+            return f"conv {direction} {self.arithmetic.short}" + operand("dy", a.y)
+        operands["forward_statistics"] = operands["forward"]
         more = {"stride": (a.stride, 1), "pad": (a.padding, 0), "dilation": (a.dilation, 1), "groups": (a.groups, 1)}
         attributes = "".join(f" {name}={value}" for name, (value, default) in more.items() if value != default)
         return f"conv {direction} {self.arithmetic.short}{operands[direction]}{attributes}{self.arithmetic.suffix}"
 
     def bytes(self, direction: str) -> float:
         a = self.layer
+        item = getattr(torch, self.arithmetic.dtype).itemsize
+        if direction == "backward_bias":
+            return math.prod(a.y) * item
         # Of x only what a window meets is read, but all of dx is written. In rows of pixels a stride skips no memory.
         height, width = (min(n, p * a.window) for n, p in zip(a.x[2:], a.y[2:], strict=True))
         met = a.x[0] * a.x[1] * height * (width if self.nhwc else a.x[3])
         x = math.prod(a.x) if direction == "backward_data" else met
-        return (x + math.prod(a.w) + math.prod(a.y)) * getattr(torch, self.arithmetic.dtype).itemsize
+        return (x + math.prod(a.w) + math.prod(a.y)) * item
 
     def rows(self, name: str, passes: tuple[str, ...] = PASSES) -> Iterator[Row]:
         for d in passes:
+            products = 1 if d == "backward_bias" else math.prod(self.layer.w[1:])
             yield Row(self.name(d), lambda d=d: self.run_ours(d), lambda d=d: self.run_torch(d), self.bytes(d),
-                      2.0 * math.prod(self.layer.y) * math.prod(self.layer.w[1:]),
+                      2.0 * math.prod(self.layer.y) * products,
                       self.arithmetic.ceiling, tolerance=self.arithmetic.tolerance, list=name,
                       label=self.layer.label)  # fmt: skip
 
@@ -210,6 +229,11 @@ def rows(device: str) -> Iterator[Row]:
             yield from case(layer, arithmetic, arithmetic == "bf16").rows("depthwise")
     for layer in LARGE:
         yield from case(layer, "bf16", True).rows("large")
+    for layer in RESNET:
+        yield from case(layer, "bf16", True).rows("statistics", ("forward_statistics",))
+    for arithmetic, nhwc in (("bf16", True), ("ieee", False)):
+        for layer in BIASED:
+            yield from case(layer, arithmetic, nhwc).rows("bias", ("backward_bias",))
     yield from case(PLANE, "ieee", False).rows("one-channel", ("forward",))
     yield from case(PIXELS, "ieee", False).rows("three-channel")
 

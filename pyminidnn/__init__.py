@@ -29,7 +29,13 @@ _C.set_search_path([p for p in _sys.path if p])
 from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level
 from .errors import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, ShapeError
 from .ops.activation import activation_backward, activation_forward
-from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
+from .ops.conv import (
+    conv_backward_bias,
+    conv_backward_data,
+    conv_backward_filter,
+    conv_forward,
+    conv_forward_statistics,
+)
 from .ops.loss import cross_entropy_backward, cross_entropy_forward
 from .ops.matmul import matmul
 from .ops.norm import (
@@ -144,6 +150,7 @@ __all__ = [
     "conv_backward_data",
     "conv_backward_filter",
     "conv_forward",
+    "conv_forward_statistics",
     "cos",
     "cross_entropy_backward",
     "cross_entropy_forward",

@@ -112,9 +112,12 @@ def sample(case: Case) -> Sample:
             tolerance + reference.tolerance(case.out_dtype, 8, np.abs(want)) + reference.EPS[case.out_dtype] / 64
         )
 
+    statistics = case.direction == "forward_statistics"
+
     def call(t: dict[str, dnn.DeviceTensor], algo: str | None, out: Any = None) -> list[dnn.DeviceTensor]:
         b = None if bias is None else t["bias"].as_strided((filters,), (step,), 0)
-        y = dnn.conv_forward(
+        function = dnn.conv_forward_statistics if statistics else dnn.conv_forward
+        result = function(
             t["x"],
             t["w"],
             b,
@@ -125,11 +128,19 @@ def sample(case: Case) -> Sample:
             out=out_for(case, out, want.shape, t["x"]),
             handle=handle_of(t["x"], case),
         )
-        return [y]
+        return list(result) if statistics else [result]
 
     inputs = {"x": x, "w": w} | ({} if bias is None else {"bias": bias_memory})
     inputs |= {} if residual is None else {"residual": residual}
-    return Sample(inputs, call, [Result(want, tolerance)], {"residual": case.out_dtype})
+    results = [Result(want, tolerance)]
+    if statistics:
+        # Each element may be off by its tolerance, its square by that times twice itself; then the sums are rounded.
+        over, count = (0, *range(2, want.ndim)), want.size / want.shape[1]
+        dtype = "float64" if case.out_dtype == "float64" else "float32"
+        for values, error in ((want, tolerance), (want**2, (2 * np.abs(want) + tolerance) * tolerance)):
+            rounding = reference.tolerance(dtype, count, (np.abs(values) + error).sum(over))
+            results.append(Result(values.sum(over), np.broadcast_to(error, want.shape).sum(over) + rounding))
+    return Sample(inputs, call, results, {"residual": case.out_dtype})
 
 
 # Shapes and attributes that leave nothing trivial: x, w, attributes.
@@ -302,6 +313,31 @@ def test_engines_for_few_channels_say_why_not() -> None:
     (report,) = dnn.explain(dnn.conv_backward_bias, dy)
     reasons = {e.why_not for e in report.engines if e.name.rsplit(".", 1)[1] in ("depthwise", "grouped", "planes")}
     assert reasons == {"db is a sum, without a window"}
+
+
+def test_statistics_are_of_y_as_it_is_stored(device: str) -> None:
+    """Rounded to 16 bits, after the activation: exactly what its elements add up to, by every engine."""
+    rng = np.random.default_rng(3)
+    x, w = rng.normal(size=(2, 16, 9, 7)), rng.normal(size=(24, 16, 3, 3))
+    tx, tw = tensor(x, "bfloat16", device).to(layout="NHWC"), tensor(w, "bfloat16", device).to(layout="NHWC")
+    keywords = {"padding": 1, "activation": "relu"}
+    for algo in engines(dnn.conv_forward_statistics, tx, tw, **keywords):
+        y, total, squares = dnn.conv_forward_statistics(tx, tw, **keywords, algo=algo)
+        values = values_of(y)
+        assert total.dtype == squares.dtype == "float32" and total.shape == squares.shape == (24,)
+        count = values.size / 24
+        for got, terms in ((total, values), (squares, values**2)):
+            sums = terms.sum((0, 2, 3))
+            assert_close(got, Result(sums, reference.tolerance("float32", count, sums)), algo)
+
+
+def test_statistics_of_nothing(device: str) -> None:
+    w = dnn.full((4, 3, 3, 3), 1.0, device=device)
+    y, total, squares = dnn.conv_forward_statistics(dnn.zeros((0, 3, 5, 5), device=device), w)
+    assert y.shape == (0, 4, 3, 3)
+    assert (values_of(total) == 0).all() and (values_of(squares) == 0).all()
+    _, none, _ = dnn.conv_forward_statistics(dnn.zeros((2, 3, 5, 5), device=device), dnn.zeros((0, 3, 3, 3), device=device))  # fmt: skip
+    assert none.shape == (0,)
 
 
 def test_empty(device: str) -> None:

@@ -92,16 +92,9 @@ void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const
 
 int64_t ieee(const Handle& h, DType dtype) { return h.options().math == Math::ieee && dtype == DType::float32; }
 
-}  // namespace
-
-bool conv_flips(const std::string& mode, const char* call) {
-  MINIDNN_CHECK(ShapeError, mode == "cross_correlation" || mode == "convolution", call, ": mode '", mode,
-                "' is not 'cross_correlation' or 'convolution'");
-  return mode == "convolution";
-}
-
-std::string Family<ConvProblem>::text(const ConvProblem& p) {
-  std::string text = head_text(name, word(p.direction), operand_dtype(p));
+std::string conv_text(const ConvProblem& p, const char* word) {
+  const char* name = Family<ConvProblem>::name;
+  std::string text = head_text(name, word, operand_dtype(p));
   auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };  // its strides are told by out=
   bool forward = p.direction == ConvDirection::forward;
   if (!forward) text += " dy=" + problem_text(p.y);
@@ -122,6 +115,56 @@ std::string Family<ConvProblem>::text(const ConvProblem& p) {
   return text + out_text(out_desc(p), default_out(p, name));
 }
 
+// A convolution forward, checked, and its y.
+struct Forward {
+  Handle& handle;
+  ConvProblem problem;
+  ConvArgs args;
+  Tensor y;
+};
+Forward forward(const char* me, const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
+                const Call& call) {
+  const Tensor& b = bias ? *bias : w;  // where no bias is given, w is looked at a second time
+  Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
+  DType to = product_dtype(x.desc.dtype, call.out);
+  Operand of_result = to == x.desc.dtype ? Operand{"x", x} : Operand{"out", *call.out};
+  if (residual) check_operands(me, call, {of_result, {"residual", *residual}});
+  check_rank(me, {"x", x}, 3, 2 + kMaxSpatial);
+  ConvProblem p = problem(me, ConvDirection::forward, attributes, x.desc.rank);
+  check_filter(me, p.groups, "x", shape_of(x.desc), "w", shape_of(w.desc));
+  if (bias) check_shape(me, {"bias", b}, shape_of(w.desc).first(1), "for the filters of w");
+  const std::string what = cat(me, ": y");
+  p.x = x.desc, p.w = w.desc;
+  p.y = dense(to, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first, what.c_str());
+  if (residual) check_shape(me, {"residual", *residual}, shape_of(p.y), "to be added to y");
+  const Tensor& r = residual ? *residual : x;
+  Tensor y = output(me, "out", call.out, default_out(p, what.c_str()), h, {{"x", x}, {"w", w}, {"bias", b}},
+                    {{"residual", r}});
+  p.y = y.desc;
+  p.activation = activation;
+  p.has_bias = bias.has_value();
+  p.bias_stride = bias ? b.desc.stride[0] : 0;
+  if (residual) p.residual = r.desc;
+  p.ieee = ieee(h, x.desc.dtype);
+  p.alignment = alignment_of(h, {x.data, w.data, r.data, y.data});
+  ConvArgs args{x.data,  w.data, bias ? b.data : nullptr,  residual ? r.data : nullptr,
+                nullptr, y.data, default_alpha(activation)};
+  return {h, p, args, std::move(y)};
+}
+
+TensorDesc sums_desc(const ConvProblem& p) {
+  const int64_t shape[] = {2, p.y.shape[1]};
+  return dense(statistics_dtype(p), shape, Layout::channels_first, "conv: statistics");
+}
+
+}  // namespace
+
+std::string Family<ConvProblem>::text(const ConvProblem& p) { return conv_text(p, word(p.direction)); }
+std::string Family<ConvStatisticsProblem>::text(const ConvStatisticsProblem& p) {
+  return conv_text(p, "forward_statistics");
+}
+
 ConvArgs Family<ConvProblem>::scratch(const ConvProblem& p, Scratch& s) {
   ConvArgs a;
   bool forward = p.direction == ConvDirection::forward;
@@ -135,38 +178,40 @@ ConvArgs Family<ConvProblem>::scratch(const ConvProblem& p, Scratch& s) {
   return a;
 }
 
+ConvStatisticsArgs Family<ConvStatisticsProblem>::scratch(const ConvStatisticsProblem& p, Scratch& s) {
+  return {Family<ConvProblem>::scratch(p, s), s.tensor(sums_desc(p))};
+}
+
+bool conv_flips(const std::string& mode, const char* call) {
+  MINIDNN_CHECK(ShapeError, mode == "cross_correlation" || mode == "convolution", call, ": mode '", mode,
+                "' is not 'cross_correlation' or 'convolution'");
+  return mode == "convolution";
+}
+
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                     const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
                     const Call& call) {
-  const char* me = "conv_forward";
-  const Tensor& b = bias ? *bias : w;  // where no bias is given, w is looked at a second time
-  Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
-  DType to = product_dtype(x.desc.dtype, call.out);
-  Operand of_result = to == x.desc.dtype ? Operand{"x", x} : Operand{"out", *call.out};
-  if (residual) check_operands(me, call, {of_result, {"residual", *residual}});
-  check_rank(me, {"x", x}, 3, 2 + kMaxSpatial);
-  ConvProblem p = problem(me, ConvDirection::forward, attributes, x.desc.rank);
-  check_filter(me, p.groups, "x", shape_of(x.desc), "w", shape_of(w.desc));
-  if (bias) check_shape(me, {"bias", b}, shape_of(w.desc).first(1), "for the filters of w");
-  p.x = x.desc, p.w = w.desc;
-  p.y = dense(to, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first, "conv_forward: y");
-  if (residual) check_shape(me, {"residual", *residual}, shape_of(p.y), "to be added to y");
-  const Tensor& r = residual ? *residual : x;
-  Tensor y = output(me, "out", call.out, default_out(p, "conv_forward: y"), h, {{"x", x}, {"w", w}, {"bias", b}},
-                    {{"residual", r}});
-  if (y.desc.numel() == 0) return y;
-  p.y = y.desc;
-  p.activation = activation;
-  p.has_bias = bias.has_value();
-  p.bias_stride = bias ? b.desc.stride[0] : 0;
-  if (residual) p.residual = r.desc;
-  p.ieee = ieee(h, x.desc.dtype);
-  p.alignment = alignment_of(h, {x.data, w.data, r.data, y.data});
-  run(h, p,
-      ConvArgs{x.data, w.data, bias ? b.data : nullptr, residual ? r.data : nullptr, nullptr, y.data,
-               default_alpha(activation)},
-      call.algo);
-  return y;
+  Forward f = forward("conv_forward", x, w, bias, residual, attributes, activation, call);
+  if (f.y.desc.numel()) run(f.handle, f.problem, f.args, call.algo);
+  return std::move(f.y);
+}
+
+ConvStatistics conv_forward_statistics(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                                       const std::optional<Tensor>& residual, const ConvAttributes& attributes,
+                                       Activation activation, const Call& call) {
+  const char* me = "conv_forward_statistics";
+  Forward f = forward(me, x, w, bias, residual, attributes, activation, call);
+  Tensor sums = empty(sums_desc(f.problem), f.handle.place(), f.handle.stream(), me, "sums");
+  if (f.y.desc.numel()) {
+    run(f.handle, ConvStatisticsProblem{f.problem}, ConvStatisticsArgs{f.args, sums.data}, call.algo);
+  } else if (sums.nbytes()) {
+    memory_of(sums.place()).fill(sums.data, 0, size_t(sums.nbytes()), f.handle.stream());
+  }
+  const int64_t filters[] = {sums.desc.shape[1]};
+  Tensor sum = sums, squares = sums;
+  sum.desc = squares.desc = dense(sums.desc.dtype, filters, Layout::channels_first, me);
+  squares.data = static_cast<char*>(sums.data) + sums.nbytes() / 2;
+  return {std::move(f.y), std::move(sum), std::move(squares)};
 }
 
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvAttributes& attributes,
@@ -223,10 +268,12 @@ Tensor conv_backward_bias(const Tensor& dy, const Call& call) {
   Tensor db = output(me, "out", call.out, default_out(p, "conv_backward_bias: db"), h, {{"dy", dy}});
   if (db.desc.numel() == 0) return db;
   p.bias_stride = db.desc.stride[0];
+  p.alignment = alignment_of(h, {dy.data});
   run(h, p, ConvArgs{nullptr, nullptr, nullptr, nullptr, dy.data, db.data, 0}, call.algo);
   return db;
 }
 
+DType statistics_dtype(const ConvProblem& p) { return p.y.dtype == DType::float64 ? DType::float64 : DType::float32; }
 DType operand_dtype(const ConvProblem& p) { return p.direction == ConvDirection::forward ? p.x.dtype : p.y.dtype; }
 DType out_dtype(const ConvProblem& p) {
   return p.direction == ConvDirection::backward_data     ? p.x.dtype

@@ -18,6 +18,15 @@ template <> struct Family<ConvProblem> {
   static const Engines<ConvProblem>& cuda_engines();
 };
 
+template <> struct Family<ConvStatisticsProblem> {
+  using Args = ConvStatisticsArgs;
+  static constexpr const char* name = "conv";
+  static std::string text(const ConvStatisticsProblem&);
+  static Args scratch(const ConvStatisticsProblem&, Scratch&);
+  static const Engines<ConvStatisticsProblem>& cpu_engines();
+  static const Engines<ConvStatisticsProblem>& cuda_engines();
+};
+
 struct ConvAttributes {
   std::vector<int64_t> stride{1}, dilation{1};  // one for all spatial dimensions, or one for each; so is the padding
   std::vector<Sides> padding{{0, 0}};
@@ -30,6 +39,13 @@ bool conv_flips(const std::string& mode, const char* call);  // ShapeError unles
 // residual; the activation has its default alpha.
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                     const std::optional<Tensor>& residual, const ConvAttributes&, Activation, const Call&);
+// The same, with the sums of y and of its squares over all but its channels.
+struct ConvStatistics {
+  Tensor y, sum, sum_of_squares;
+};
+ConvStatistics conv_forward_statistics(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                                       const std::optional<Tensor>& residual, const ConvAttributes&, Activation,
+                                       const Call&);
 // dx of that shape, in the layout dy prefers.
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvAttributes&, const Call&);
 // dw of that shape, channels last if x prefers that, else row-major.
@@ -53,5 +69,10 @@ double conv_flop(const ConvProblem&);
 const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp
 const Engine<ConvProblem>& conv_filter_tiles();  // conv_filter_tiles.cpp
 const Engine<ConvProblem>& conv_groups();        // conv_groups.cpp
+// conv_sums.cpp, for both devices:
+const Engine<ConvProblem>& conv_reduce(bool cuda);
+const Engine<ConvStatisticsProblem>& conv_then_reduce(bool cuda);
+
+DType statistics_dtype(const ConvProblem&);  // of a ConvStatisticsProblem's sums
 
 }  // namespace minidnn

@@ -39,6 +39,12 @@ struct ConvArgs {
   double activation_alpha = 0;
 };
 
+// A convolution forward, and the sums of y as it is stored, and of its squares.
+struct ConvStatisticsProblem : ConvProblem {};
+struct ConvStatisticsArgs : ConvArgs {
+  void* sums = nullptr;  // [2, K], contiguous: float32, or float64 where y is
+};
+
 // x or y with its three spatial dimensions; strides in elements.
 struct ConvSide {
   int64_t channels = 1;  // of one group

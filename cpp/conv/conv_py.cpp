@@ -16,22 +16,28 @@ ConvAttributes attributes(const char* call, py::handle stride, py::handle paddin
 
 void bind_conv(py::module_& m) {
   register_family<ConvProblem>();
-  m.def(
-      "conv_forward",
-      [](const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias, const std::optional<Tensor>& residual,
-         py::handle stride, py::handle padding, py::handle dilation, int64_t groups,
-         const std::optional<std::string>& activation, const std::string& mode, std::string algo,
-         std::optional<Tensor> out, HandlePtr handle) {
-        const char* me = "conv_forward";
-        ConvAttributes a = attributes(me, stride, padding, dilation, groups, mode);
-        py::gil_scoped_release release;
-        return conv_forward(x, w, bias, residual, a,
-                            activation ? activation_from(*activation, me) : Activation::identity,
-                            {std::move(algo), std::move(out), std::move(handle)});
-      },
-      py::arg("x"), py::arg("w"), py::arg("bias"), py::arg("residual"), py::arg("stride"), py::arg("padding"),
-      py::arg("dilation"), py::arg("groups"), py::arg("activation"), py::arg("mode"), py::arg("algo"), py::arg("out"),
-      py::arg("handle"));
+  register_family<ConvStatisticsProblem>();
+  auto define_forward = [&m](const char* name, auto call) {
+    m.def(
+        name,
+        [name, call](const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+                     const std::optional<Tensor>& residual, py::handle stride, py::handle padding, py::handle dilation,
+                     int64_t groups, const std::optional<std::string>& activation, const std::string& mode,
+                     std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+          ConvAttributes a = attributes(name, stride, padding, dilation, groups, mode);
+          py::gil_scoped_release release;
+          return call(x, w, bias, residual, a, activation ? activation_from(*activation, name) : Activation::identity,
+                      Call{std::move(algo), std::move(out), std::move(handle)});
+        },
+        py::arg("x"), py::arg("w"), py::arg("bias"), py::arg("residual"), py::arg("stride"), py::arg("padding"),
+        py::arg("dilation"), py::arg("groups"), py::arg("activation"), py::arg("mode"), py::arg("algo"), py::arg("out"),
+        py::arg("handle"));
+  };
+  define_forward("conv_forward", &conv_forward);
+  define_forward("conv_forward_statistics", [](auto&&... arguments) {
+    ConvStatistics s = conv_forward_statistics(std::forward<decltype(arguments)>(arguments)...);
+    return std::tuple{std::move(s.y), std::move(s.sum), std::move(s.sum_of_squares)};
+  });
   // Both take a gradient, an operand and the shape of what they make.
   auto define_gradient = [&m](const char* name, auto call, const char* operand, const char* shape) {
     m.def(

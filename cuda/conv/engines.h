@@ -19,5 +19,6 @@ const Engine<ConvProblem>& conv_grouped();
 const Engine<ConvProblem>& conv_im2col_gemm();
 const Engine<ConvProblem>& conv_planes();
 const Engine<ConvProblem>& conv_image_filter();
+const Engine<ConvStatisticsProblem>& conv_wgmma_statistics();
 
 }  // namespace minidnn

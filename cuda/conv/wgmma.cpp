@@ -2,6 +2,9 @@
 // cuda.conv.wgmma: implicit matrix products by the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Pixels come by
 // im2col tensor maps, so nothing is lowered in memory. Where they lie otherwise, x and dy are copied to NHWC, and
 // filters to where the dimension that is summed is contiguous. Results are written in their own layout.
+// cuda.conv.wgmma_statistics: the same forward, with columns of y added up by warpgroups as they are stored; a reduction
+// adds these sums.
+#include "cpp/reduce/reduce.h"
 #include "cuda/conv/engines.h"
 #include "cuda/gemm/relaid.h"
 
@@ -48,10 +51,75 @@ struct Wgmma final : RelaidEngine<ConvProblem> {
   std::vector<KernelSpec> kernels() const override { return sm90_kernels(true); }
 };
 
+struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
+  Wgmma wgmma;
+  using Problem = ConvStatisticsProblem;
+
+  static GemmTask task_of(const Relaid<ConvProblem>& r) {
+    GemmTask task = gemm_task(r.problem);
+    task.sums = true;
+    return task;
+  }
+  static size_t sums_bytes(const ReduceProblem& r) { return size_t(r.x.numel()) * sizeof(float); }
+  static ReduceProblem reduction(const ConvProblem& p, const GemmTask& task, const Config& config) {
+    const int64_t rows = sm90_sums(task, config), columns = 2 * p.y.shape[1];
+    ReduceProblem r{.mode = ReduceMode::sum, .axes = 1};
+    r.x = dense(DType::float32, {{rows, columns}}, Layout::channels_first, "conv: statistics");
+    r.y = dense(DType::float32, {{columns}}, Layout::channels_first, "conv: statistics");
+    return r;
+  }
+
+  std::string name() const override { return "cuda.conv.wgmma_statistics"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const Problem& p, const Device& d) const override {
+    std::string why = wgmma.refusal(p);
+    return why.empty() ? sm90_why_not(task_of(wgmma.relaid(p)), d) : why;
+  }
+  double estimate_us(const Problem& p, const Device& d) const override {
+    const Relaid<ConvProblem> r = wgmma.relaid(p);
+    const GemmTask task = task_of(r);
+    return sm90_estimate_us(task, d) + r.copies_us(d) +
+           choose_on(d, reduction(p, task, configs(p, d).front())).estimate_us;
+  }
+  std::vector<Config> configs(const Problem& p, const Device& d) const override {
+    return sm90_configs(task_of(wgmma.relaid(p)), d);
+  }
+  // Copies, the sums of warpgroups, then what the reduction wants.
+  size_t workspace_bytes(const Problem& p, const Device& d, const Config& config) const override {
+    const Relaid<ConvProblem> r = wgmma.relaid(p);
+    const ReduceProblem sums = reduction(p, task_of(r), config);
+    return r.bytes + sums_bytes(sums) + choose_on(d, sums).workspace_bytes;
+  }
+  std::unique_ptr<Plan<Problem>> build(const Problem& p, const Device& d, const Config& config) const override {
+    const Relaid<ConvProblem> r = wgmma.relaid(p);
+    const GemmTask task = task_of(r);
+    const ReduceProblem sums = reduction(p, task, config);
+    std::shared_ptr<const Plan<ReduceProblem>> reduce = plan_on(d, sums).plan;
+    std::shared_ptr<const GemmPlan> product = sm90_plan(task, d, config);
+    std::shared_ptr<const Plan<ConvProblem>> conv =
+        plan_after_copies(r, d, [product, problem = r.problem](const ConvArgs& a, void* sums, Stream stream) {
+          GemmArgs args = gemm_args(problem, a);
+          args.sums = static_cast<float*>(sums);
+          product->run(args, nullptr, stream);
+        });
+    return make_plan<Problem>([reduce, conv, at = r.bytes, bytes = sums_bytes(sums)](const ConvStatisticsArgs& a,
+                                                                                     void* workspace, Stream stream) {
+      conv->run(a, workspace, stream);
+      char* const rows = static_cast<char*>(workspace) + at;
+      reduce->run({rows, a.sums}, rows + bytes, stream);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override { return sm90_kernels_with_sums(); }
+};
+
 }  // namespace
 
 const Engine<ConvProblem>& conv_wgmma() {
   static const Wgmma engine;
+  return engine;
+}
+const Engine<ConvStatisticsProblem>& conv_wgmma_statistics() {
+  static const WgmmaStatistics engine;
   return engine;
 }
 

@@ -39,6 +39,31 @@ __device__ __forceinline__ uint32_t pack(bfloat16, float low, float high) {
   return r;
 }
 
+// Of what a lane stores of lines: chunks of 16 bytes of some rows, always of the same columns in a step.
+struct NoColumnSums {
+  __device__ __forceinline__ void add(int, const uint4&) {}
+};
+template <class Y, int kSteps> struct ColumnSums {
+  static constexpr int kChunk = 16 / int(sizeof(Y));
+  float of[2][kSteps][kChunk]{};  // values, squares
+
+  __device__ __forceinline__ void add(int step, const uint4& words) {
+    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
+#pragma unroll
+    for (int i = 0; i < kChunk; ++i) {
+      float v;
+      if constexpr (sizeof(Y) == 4) {
+        v = __uint_as_float(word[i]);
+      } else {
+        Y y;
+        y.bits = uint16_t(word[i / 2] >> i % 2 * 16);
+        v = float(y);
+      }
+      of[0][step][i] += v, of[1][step][i] += v * v;
+    }
+  }
+};
+
 template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
@@ -52,6 +77,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
                           uint32_t lines)
       : o_(o),
         part_(part),
+        sums_(args.sums),
         alpha_(args.alpha),
         beta_(args.beta),
         activation_alpha_(args.activation_alpha),
@@ -71,7 +97,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     if constexpr (kStore == GemmStore::turned) {
       store_turned(acc, first - (threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), rows, n);
     } else if constexpr (kStore == GemmStore::lines) {
-      store_lines(acc, first, second, n);
+      NoColumnSums none;
+      store_lines(acc, first, second, n, none);
     } else {
       const Row rows[2] = {row(first), row(second)};
       if (o_.n.first == kDigits - 1) store_even(acc, rows, n);
@@ -157,7 +184,63 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
+  // GemmStore::summed: of kBlocks blocks of 64 rows, a lane's first is `m`. Row `slot` of args.sums gets the sums of a
+  // warpgroup's rows, as y has them: those of a lane, of the four with the same columns, of the four warps.
+  template <int kSums, int kBlocks, int kCount>
+  __device__ __forceinline__ void store_summed(float (&acc)[kBlocks][kCount], uint32_t m, uint32_t n,
+                                               uint32_t slot) const {
+    constexpr int kLine = 128 / int(sizeof(Y)), kColumns = 2 * kSums, kSteps = (kColumns + kLine - 1) / kLine;
+    static_assert(2 * kColumns * 4 <= kLinesBytes);
+    ColumnSums<Y, kSteps> sums;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b)
+      store_lines(reinterpret_cast<float(&)[kSums]>(acc[b]), m + 64 * b, m + 64 * b + 8, n, sums);
+
+    constexpr int kChunk = sums.kChunk;
+    const uint32_t lane = threadIdx.x % 32, thread = threadIdx.x % 128, second = lane / 16, odd = lane / 8 % 2;
+    __syncwarp();  // lines have been read
+#pragma unroll
+    for (int which = 0; which < 2; ++which)
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) {
+        // Two lanes share the columns of a chunk, then two their half of them.
+        float(&v)[kChunk] = sums.of[which][step];
+        share<16, kChunk / 2>(v, second);
+        share<8, kChunk / 4>(v, odd);
+        const uint32_t column = step * kLine + lane % 8 * kChunk + second * (kChunk / 2) + odd * (kChunk / 4);
+#pragma unroll
+        for (int i = 0; i < kChunk / 4; ++i)
+          if (column < kColumns) shared_at<float>(lines_ + (which * kColumns + column + i) * 4) = v[i];
+      }
+    wait_for_warpgroup();
+    const uint32_t all = lines_ - thread / 32 * kLinesBytes, which = 4 * thread / kColumns,
+                   column = 4 * thread - which * kColumns;
+    if (which < 2 && n + column < uint32_t(o_.n_limit)) {
+      float4 sum = shared_at<float4>(all + thread * 16);
+#pragma unroll
+      for (int warp = 1; warp < 4; ++warp) {
+        const float4 v = shared_at<float4>(all + warp * kLinesBytes + thread * 16);
+        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+      }
+      *reinterpret_cast<float4*>(sums_ + (slot * int64_t(2) + which) * o_.n_limit + n + column) = sum;
+    }
+    wait_for_warpgroup();  // before lines go there
+  }
+
  private:
+  // Of 2 * kHalf values, which two lanes kLanes apart both have, each gets the sums of half.
+  template <int kLanes, int kHalf>
+  __device__ __forceinline__ static void share(float* v, uint32_t second) {
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      const float others = second ? v[i] : v[kHalf + i];
+      v[i] = (second ? v[kHalf + i] : v[i]) + __shfl_xor_sync(~0u, others, kLanes);
+    }
+  }
+  __device__ __forceinline__ static void wait_for_warpgroup() {
+    asm volatile("bar.sync %0, 128;" ::"r"(2 + threadIdx.x / 128) : "memory");
+  }
+
   struct Row {
     bool exists;
     int64_t y, c, bias;  // offsets; 0 for a bias that goes with columns
@@ -175,8 +258,9 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   }
   // Rows of y are lines in memory, and go there by 128 bytes: sixteen rows at a time pass through shared memory, then a
   // lane has a chunk of 16 bytes of each fourth row. c comes the same way, one step ahead.
-  template <int kCount>
-  __device__ __forceinline__ void store_lines(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n) const {
+  template <int kCount, class Sums>
+  __device__ __forceinline__ void store_lines(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
+                                              Sums& sums) const {
     constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));  // columns
     constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
     static_assert(kCount % 8 == 0);
@@ -263,7 +347,10 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const uint4 words = line(i);
-        if (there[i] && kLine * step < left) *reinterpret_cast<uint4*>(y[i] + kLine * step) = words;
+        if (there[i] && kLine * step < left) {
+          *reinterpret_cast<uint4*>(y[i] + kLine * step) = words;
+          sums.add(step, words);
+        }
       }
     }
   }
@@ -285,7 +372,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
       const int at = i / 2 * 8 + i % 2;
-      if ((kStore == GemmStore::lines ? at - i % 2 : at) >= left) continue;
+      if ((kStore == GemmStore::lines || kStore == GemmStore::summed ? at - i % 2 : at) >= left) continue;
       const float of_column = float(bias[at]);
       v[i / 2 * 4 + i % 2] += of_column, v[i / 2 * 4 + 2 + i % 2] += of_column;
     }
@@ -310,12 +397,11 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     const uint32_t lines = lines_ - warp * kLinesBytes;
     const uint32_t put = lines + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
     const uint32_t get = lines + column * 128 + (lane % 16 / 2 ^ column % 8) * 16 + lane % 2 * 8;
-    auto wait = [] { asm volatile("bar.sync %0, 128;" ::"r"(2 + threadIdx.x / 128) : "memory"); };  // for the warpgroup
 
     if (alpha_ != 1) scale(acc);
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      wait();
+      wait_for_warpgroup();
 #pragma unroll
       for (int j = 0; j < kBlocks; j += 2) {
         auto& v = sixteen(acc, kBlocks * step + j);
@@ -325,7 +411,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
         stmatrix_transposed(put + j * 1024, pack(Y(), v[0], v[1]), pack(Y(), v[2], v[3]), pack(Y(), v[4], v[5]),
                             pack(Y(), v[6], v[7]));
       }
-      wait();
+      wait_for_warpgroup();
 #pragma unroll
       for (int i = 0; i < kColumns / 4; i += 2, y += 2 * step_of_y) {
         const uint2 words = shared_at<uint2>((get ^ i % 8 * 16) + i * 128);
@@ -390,6 +476,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 
   const GemmOutput& o_;
   const GemmPart& part_;
+  float* const sums_;
   const float alpha_, beta_, activation_alpha_;
   const uint32_t lines_;
   Y* y_;

@@ -74,12 +74,13 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
 }
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows takes registers: those of
-// a, or those of the warps that turn b: 192 columns are too many beside 128 rows, and wanted beside 64 only there.
-bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows) {
+// a, or those of the warps that turn b: 192 columns are too many beside 128 rows, and wanted beside 64 only there. So do
+// sums of columns.
+bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows, bool sums = false) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
   return (t.n / t.cluster % 64 == 0 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
-         (t.n != 192 || turned != t.ping_pong);
+         (t.n != 192 || turned != t.ping_pong) && !(sums && rows * t.n > 128 * 128);
 }
 
 // Microseconds for one tile shape, fitted to 1800 timings of matmuls and ResNet-50's convolutions in bfloat16 and TF32 on
@@ -126,13 +127,13 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
   const Extents s = shape_of(task, low);
   std::vector<Choice90> all;
   for (const Tile& t : kTiles) {
-    if (!fits(t, task.type, low.a.along_rows(), low.b.along_rows())) continue;
+    if (!fits(t, task.type, low.a.along_rows(), low.b.along_rows(), task.sums)) continue;
     const int64_t tiles = s.tiles_m(t) * ceil_div(s.n, int64_t(t.n)) * s.batch, outputs = s.m * s.n * s.batch;
     const int64_t most = s.phases > 1 || outputs >= int64_t(1) << 31
                              ? 1
                              : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
     Choice90 best{t, {}, tile_us(task, s, d, t, {})};
-    for (int parts = 2; parts <= most; ++parts)
+    for (int parts = 2; parts <= most && !task.sums; ++parts)
       if (double us = tile_us(task, s, d, t, {parts}); us < best.us) best = {t, {parts}, us};
     all.push_back(best);
     const Split in_cluster{kInCluster, true};
@@ -215,6 +216,10 @@ std::string sm90_why_not(const GemmTask& t, const Device& d) {
   const Extents s = shape_of(t, low);
   if (s.phases * ceil_div(s.m, int64_t(64)) * ceil_div(s.n, int64_t(64)) * s.batch >= int64_t(1) << 24)
     return "counts tiles in 32 bits; there are too many";
+  if (t.sums && store_of(t, low) != GemmStore::lines)
+    return "adds up columns of y as it stores whole lines: channels side by side, eight by eight, on multiples of 16 "
+           "bytes";
+  if (t.sums && s.batch > 1) return cat("adds up the columns of one product; there are ", s.batch);
   return "";
 }
 
@@ -238,6 +243,12 @@ std::pair<Tile, Split> parsed(const std::string& config) {
 }
 
 }  // namespace
+
+int64_t sm90_sums(const GemmTask& t, const std::string& config) {
+  const Tile tile = parsed(config).first;
+  const int64_t clusters = ceil_div(lowered(t).view.m.size, int64_t(tile.m) * tile.cluster);
+  return clusters * tile.cluster * (tile.ping_pong ? 1 : sm90_warpgroups(tile.m));
+}
 
 size_t sm90_workspace_bytes(const GemmTask& t, const std::string& config) {
   const int parts = parsed(config).second.passes();
@@ -290,7 +301,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   }
 
   GemmEnding ending{.store = columns ? GemmStore::columns : GemmStore::lines};  // of parts
-  if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, store};
+  if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
   plan->kernel = cuda::load_kernel(kernel_spec(task.type, passes > 1 ? DType::float32 : task.y, tile, split,
                                                low.a.source, low.b.source, low.spatial, ending),
                                    plan->device, int(smem_bytes(tile)));
@@ -334,6 +345,16 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions) {
       }
     }
   if (!convolutions) std::ranges::copy(add_parts_kernels(), std::back_inserter(all));
+  return all;
+}
+
+std::vector<KernelSpec> sm90_kernels_with_sums() {
+  std::vector<KernelSpec> all;
+  for (DType type : {DType::float16, DType::bfloat16, DType::float32})
+    for (const Tile& t : kTiles)
+      if (fits(t, type, false, false, true))
+        all.push_back(kernel_spec(type, type, t, {}, Sm90Source::pixels_along_k, Sm90Source::tile_along_k, 2,
+                                  {.store = GemmStore::summed}));
   return all;
 }
 

@@ -238,7 +238,9 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
-  static_assert(kBlocksM * 64 == kRows && (kTurnA || kStore < GemmStore::columns) && (kCluster == 1 || kSplit == 1));
+  static_assert(kBlocksM * 64 == kRows &&
+                (kTurnA ? kStore != GemmStore::summed : kStore != GemmStore::columns && kStore != GemmStore::phases) &&
+                (kCluster == 1 || kSplit == 1));
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
@@ -308,20 +310,21 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       }
       let_next_grid_start();
     } else if (kTurnB && threadIdx.x >= 32) {
-      int chunk = int(threadIdx.x) / 32 - 1;  // each of the three warps takes every third of all
+      // Each of the three warps takes every third chunk of the ring: the same ones each time round.
+      constexpr int kChunks = kTileN / kK;
+      const int warp = int(threadIdx.x) / 32 - 1;
       for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by) {
         const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
 #pragma unroll 1
         for (int i = t.k_begin; i < t.k_end; ++i, next()) {
           barrier_wait(full + 8 * stage, parity);
 #pragma unroll 1
-          for (; chunk < kTileN / kK; chunk += 3) {
+          for (int chunk = (warp + stage * (3 - kChunks % 3)) % 3; chunk < kChunks; chunk += 3) {
             sm90_turn(stages_there + stage * kStageBytes + kBytesA + chunk * (kK * 128));
             copy_engine_fence();
             __syncwarp();
             if (threadIdx.x % 32 == 0) barrier_arrive(turned + 8 * stage);
           }
-          chunk -= kTileN / kK;
         }
       }
     }
@@ -416,6 +419,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         epilogue.template store_columns<kSums>(sums, row, n);
       } else if constexpr (kStore == GemmStore::phases) {
         epilogue.store_phases(sums, row, n);
+      } else if constexpr (kStore == GemmStore::summed) {
+        epilogue.template store_summed<kSums>(sums, row, n, kPingPong ? t.m : t.m * kWarpgroups + mine);
       } else {
 #pragma unroll
         for (int j = 0; j < kBlocksM; ++j)

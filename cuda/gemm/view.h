@@ -67,6 +67,7 @@ struct GemmArgs {
   const void* bias = nullptr;  // null: none
   void* y = nullptr;
   float alpha = 1, beta = 0, activation_alpha = 0;
+  float* sums = nullptr;  // GemmStore::summed: [rows of y by warpgroups, 2, n]: of y's columns, and of their squares
 };
 
 struct GemmDigits {
@@ -105,8 +106,9 @@ struct GemmPart {
 };
 
 // How a tile's sums go to y: rows that are lines in memory, by vectors; 16-bit columns, transposed; any strides; float32
-// columns, where a lane's rows are neighbours; the same for phases of backward_data, whose columns lie unevenly.
-enum class GemmStore : int64_t { lines, turned, any, columns, phases };
+// columns, where a lane's rows are neighbours; the same for phases of backward_data, whose columns lie unevenly; lines
+// whose columns are also added up.
+enum class GemmStore : int64_t { lines, turned, any, columns, phases, summed };
 constexpr int kLinesBytes = 16 * 128;  // of shared memory for each warp that stores lines, or turned ones
 
 // Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are

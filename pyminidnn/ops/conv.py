@@ -69,6 +69,40 @@ def conv_forward(
     )
 
 
+def conv_forward_statistics(
+    x: ArrayLike,
+    w: ArrayLike,
+    bias: ArrayLike | None = None,
+    residual: ArrayLike | None = None,
+    *,
+    stride: PerDimension = 1,
+    padding: Padding = 0,
+    dilation: PerDimension = 1,
+    groups: int = 1,
+    activation: Activation | None = None,
+    mode: Mode = "cross_correlation",
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    """conv_forward and what a batch norm wants to know of its result, without reading that again where an engine can.
+
+    sum[k] = sum_{n, p} y[n, k, p],  sum_of_squares[k] = sum_{n, p} y[n, k, p]^2
+
+    x, w, bias, residual, stride, padding, dilation, groups, activation, mode, algo, out, handle  as in conv_forward
+    returns  y as conv_forward returns it, and the two sums [K], contiguous; float32, float64 if y is. On x's device and
+             the handle's stream (does not synchronise)
+
+    Sums are those of y as it is stored, after the activation and rounded; an empty batch gives zeros. Of N P elements,
+    mean = sum / (N P) and var = sum_of_squares / (N P) - mean^2, which loses digits where |mean| is far above the
+    deviation: batch_norm_forward_training, which reads y once more, does not. Deterministic. Raises as conv_forward.
+    """
+    x, w, bias, residual = operands(handle, x, w, bias, residual, out=out)
+    return _C.conv_forward_statistics(
+        x, w, bias, residual, stride, padding, dilation, groups, activation, mode, algo or "", output(out), handle
+    )
+
+
 def conv_backward_data(
     dy: ArrayLike,
     w: ArrayLike,

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over all but channels, by plans of the reduce family:
+//   {cpu,cuda}.conv.reduce       db, of dy
+//   {cpu,cuda}.conv.then_reduce  statistics, of any y that a convolution writes, which is read again
+#include "cpp/conv/conv.h"
+#include "cpp/reduce/reduce.h"
+
+namespace minidnn {
+namespace {
+
+ReduceProblem channel_sums(const TensorDesc& of, ReduceMode mode, int64_t alignment, DType to, int64_t stride = 1) {
+  ReduceProblem r{.mode = mode, .axes = ((int64_t(1) << of.rank) - 1) & ~int64_t(2), .alignment = alignment};
+  r.x = of;
+  r.y.dtype = to, r.y.rank = 1, r.y.shape[0] = of.shape[1], r.y.stride[0] = stride;
+  return r;
+}
+
+std::string name_on(bool cuda, const char* engine) { return cat(cuda ? "cuda" : "cpu", ".conv.", engine); }
+
+struct Reduce final : Engine<ConvProblem> {
+  bool cuda;
+  explicit Reduce(bool on_cuda) : cuda(on_cuda) {}
+
+  static ReduceProblem sum_of(const ConvProblem& p) {
+    return channel_sums(p.y, ReduceMode::sum, p.alignment, p.y.dtype, p.bias_stride);
+  }
+  std::string name() const override { return name_on(cuda, "reduce"); }
+  unsigned traits() const override { return cuda ? kNeedsJit : 0u; }
+  std::string why_not(const ConvProblem& p, const Device&) const override {
+    return p.direction == ConvDirection::backward_bias ? "" : "adds up dy for db, and multiplies nothing";
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    return choose_on(d, sum_of(p)).estimate_us;
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
+    return choose_on(d, sum_of(p)).workspace_bytes;
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    return make_plan<ConvProblem>(
+        [sum = plan_on(d, sum_of(p)).plan](const ConvArgs& a, void* workspace, Stream stream) {
+          sum->run({a.dy, a.out}, workspace, stream);
+        });
+  }
+};
+
+struct ThenReduce final : Engine<ConvStatisticsProblem> {
+  bool cuda;
+  explicit ThenReduce(bool on_cuda) : cuda(on_cuda) {}
+
+  static ReduceProblem sum_of(const ConvProblem& p, ReduceMode mode) {
+    return channel_sums(p.y, mode, p.alignment, statistics_dtype(p));
+  }
+  std::string name() const override { return name_on(cuda, "then_reduce"); }
+  unsigned traits() const override { return cuda ? kNeedsJit : 0u; }
+  std::string why_not(const ConvStatisticsProblem&, const Device&) const override { return ""; }
+  double estimate_us(const ConvStatisticsProblem& p, const Device& d) const override {
+    return choose_on<ConvProblem>(d, p).estimate_us + choose_on(d, sum_of(p, ReduceMode::sum)).estimate_us +
+           choose_on(d, sum_of(p, ReduceMode::sumsq)).estimate_us;
+  }
+  size_t workspace_bytes(const ConvStatisticsProblem& p, const Device& d, const Config&) const override {
+    return std::max({choose_on<ConvProblem>(d, p).workspace_bytes,
+                     choose_on(d, sum_of(p, ReduceMode::sum)).workspace_bytes,
+                     choose_on(d, sum_of(p, ReduceMode::sumsq)).workspace_bytes});
+  }
+  std::unique_ptr<Plan<ConvStatisticsProblem>> build(const ConvStatisticsProblem& p, const Device& d,
+                                                     const Config&) const override {
+    const auto conv = plan_on<ConvProblem>(d, p).plan;
+    const auto sum = plan_on(d, sum_of(p, ReduceMode::sum)).plan,
+               squares = plan_on(d, sum_of(p, ReduceMode::sumsq)).plan;
+    const size_t of_sum = size_t(p.y.shape[1]) * itemsize(statistics_dtype(p));
+    return make_plan<ConvStatisticsProblem>([=](const ConvStatisticsArgs& a, void* workspace, Stream stream) {
+      conv->run(a, workspace, stream);
+      sum->run({a.out, a.sums}, workspace, stream);
+      squares->run({a.out, static_cast<char*>(a.sums) + of_sum}, workspace, stream);
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_reduce(bool cuda) {
+  static const Reduce engines[] = {Reduce(false), Reduce(true)};
+  return engines[cuda];
+}
+const Engine<ConvStatisticsProblem>& conv_then_reduce(bool cuda) {
+  static const ThenReduce engines[] = {ThenReduce(false), ThenReduce(true)};
+  return engines[cuda];
+}
+
+const Engines<ConvStatisticsProblem>& Family<ConvStatisticsProblem>::cpu_engines() {
+  static const Engines<ConvStatisticsProblem> all{&conv_then_reduce(false)};
+  return all;
+}
+
+}  // namespace minidnn

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products against torch (cuBLAS on a GPU): the host's cost of a tiny call, nine shapes in every arithmetic, and
-some that are no plain product. Lists: matmul {bf16,fp16,tf32,ieee}, others."""
+some that are no plain product. Lists: matmul {bf16,fp16,tf32,ieee,3xtf32}, others."""
 
 from __future__ import annotations
 
@@ -34,14 +34,20 @@ TARGETS = {
 
 
 def product(
-    name: str, arithmetic: str, a: tuple[int, ...], b: tuple[int, ...], device: str, transpose: bool = False
+    name: str,
+    arithmetic: str,
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    device: str,
+    transpose: bool = False,
+    algo: str | None = None,
 ) -> Row:
     """a @ b, b's columns contiguous if `transpose`. Its tensors are made when they are first needed."""
     how = ARITHMETIC[arithmetic]
     dtype = getattr(torch, how.dtype)
     if device == "cpu":
         a, b = (tuple(min(n, 512) for n in shape) for shape in (a, b))
-    handle = dnn.Handle(device, math=how.math)
+    handle = dnn.Handle(device, math="tf32" if algo else how.math)
 
     @cache
     def tensors() -> tuple[torch.Tensor, torch.Tensor, dnn.DeviceTensor, dnn.DeviceTensor]:
@@ -52,7 +58,8 @@ def product(
     result = (*a[:-1], b[-1])
     line = f"matmul forward {how.short} a={'x'.join(map(str, a))} b={'x'.join(map(str, b))}"
     line += f":s1,{b[-2]}" if transpose else ""
-    return Row(line + how.suffix, lambda: dnn.matmul(*tensors()[2:], handle=handle),
+    return Row(line + (f" ({algo})" if algo else how.suffix),
+               lambda: dnn.matmul(*tensors()[2:], algo=algo, handle=handle),
                lambda: torch.matmul(*tensors()[:2]), sum(map(math.prod, (a, b, result))) * dtype.itemsize,
                2.0 * math.prod(result) * a[-1], how.ceiling, tolerance=how.tolerance, list=name,
                label="x".join(map(str, (*result, a[-1]))))  # fmt: skip
@@ -65,6 +72,9 @@ def rows(device: str) -> Iterator[Row]:
     for arithmetic in ("bf16", "fp16", "tf32", "ieee"):
         for m, n, k in SHAPES:
             yield product(f"matmul {arithmetic}", arithmetic, (m, k), (k, n), device)
+    if device != "cpu":  # float32-class, against cuBLAS's float32
+        for m, n, k in SHAPES:
+            yield product("matmul 3xtf32", "ieee", (m, k), (k, n), device, algo="wgmma_3xtf32")
     for arithmetic in ("bf16", "ieee"):
         yield product("others", arithmetic, (4096, 4096), (4096, 4096), device, transpose=True)
         yield product("others", arithmetic, (1, 4096), (4096, 4096), device)  # as fast as b can be read

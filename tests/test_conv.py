@@ -290,6 +290,31 @@ def test_every_activation_in_float32(
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_three_tf32_products_are_float32_class(layout: str, stride: int) -> None:
+    """As test_matmul.py has it: sums of three times the terms, each product 3 * 2^-22 off at most."""
+    rng = np.random.default_rng(9)
+    attributes = {"padding": 1, "stride": stride}
+    x, w = (reference.rounded(rng.normal(size=s), "float32") for s in ((2, 40, 10, 12), (24, 40, 3, 3)))
+    dy = reference.rounded(rng.normal(size=reference.conv_forward(x, w, **attributes).shape), "float32")
+    passes = [
+        (dnn.conv_forward, (x, w), (), reference.conv_forward),
+        (dnn.conv_backward_data, (dy, w), (x.shape,), reference.conv_backward_data),
+        (dnn.conv_backward_filter, (dy, x), (w.shape,), reference.conv_backward_filter),
+    ]
+    for call, operands, shape, want_of in passes:
+        tensors = [tensor(v, "float32", "cuda:0").to(layout=layout) for v in operands]
+        scale = want_of(*(np.abs(v) for v in operands), *shape, **attributes)
+        allowed = 2 * reference.tolerance("float32", 3 * 9 * 40, scale) + 3 * 2.0**-22 * scale
+        able = [e for e in engines(call, *tensors, *shape, **attributes) if e.endswith("3xtf32")]
+        assert "cuda.conv.mma_3xtf32" in able
+        for algo in able:
+            got = call(*tensors, *shape, **attributes, algo=algo)
+            assert_close(got, Result(want_of(*operands, *shape, **attributes), allowed), f"{call.__name__} by {algo}")
+
+
+@pytest.mark.gpu
 def test_engines_for_few_channels_say_why_not() -> None:
     def why_not(engine: str, x_shape: Any, w_shape: Any, dtype: str = "float32", **attributes: Any) -> str:
         x, w = (dnn.zeros(s, dtype=dtype, device="cuda:0") for s in (x_shape, w_shape))

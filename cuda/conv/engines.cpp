@@ -5,9 +5,10 @@ namespace minidnn {
 
 const Engines<ConvProblem>& Family<ConvProblem>::cuda_engines() {
   static const Engines<ConvProblem> all{
-      &conv_wgmma(),      &conv_window(),    &conv_image(),       &conv_wgmma_taps(), &conv_mma(),
-      &conv_mma_3xtf32(), &conv_depthwise(), &conv_grouped(),     &conv_planes(),     &conv_image_filter(),
-      &conv_winograd(),   &conv_simt(),      &conv_im2col_gemm(), &conv_reduce(true), &conv_direct()};
+      &conv_wgmma(),      &conv_wgmma_3xtf32(), &conv_window(),       &conv_image(),
+      &conv_wgmma_taps(), &conv_mma(),          &conv_mma_3xtf32(),   &conv_depthwise(),
+      &conv_grouped(),    &conv_planes(),       &conv_image_filter(), &conv_winograd(),
+      &conv_simt(),       &conv_im2col_gemm(),  &conv_reduce(true),   &conv_direct()};
   return all;
 }
 

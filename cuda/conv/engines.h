@@ -6,6 +6,7 @@
 namespace minidnn {
 
 const Engine<ConvProblem>& conv_wgmma();
+const Engine<ConvProblem>& conv_wgmma_3xtf32();
 const Engine<ConvProblem>& conv_window();
 const Engine<ConvProblem>& conv_wgmma_taps();
 const Engine<ConvProblem>& conv_image();

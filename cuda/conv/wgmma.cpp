@@ -2,11 +2,12 @@
 // cuda.conv.wgmma: implicit matrix products by the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Pixels come by
 // im2col tensor maps, so nothing is lowered in memory. Where they lie otherwise, x and dy are copied to NHWC, and
 // filters to where the dimension that is summed is contiguous. Results are written in their own layout.
+// cuda.conv.wgmma_3xtf32: float32 as three TF32 products of it (three_tf32.h).
 // cuda.conv.wgmma_statistics: the same forward, with columns of y added up by warpgroups as they are stored; a reduction
 // adds these sums.
 #include "cpp/reduce/reduce.h"
 #include "cuda/conv/engines.h"
-#include "cuda/gemm/relaid.h"
+#include "cuda/gemm/three_tf32.h"
 
 namespace minidnn {
 namespace {
@@ -51,8 +52,31 @@ struct Wgmma final : RelaidEngine<ConvProblem> {
   std::vector<KernelSpec> kernels() const override { return sm90_kernels(true); }
 };
 
+const Wgmma& wgmma() {
+  static const Wgmma engine;
+  return engine;
+}
+
+// Channels, filters or images three times.
+struct ThreeTf32 final : ThreeTf32Engine<ConvProblem> {
+  std::string name() const override { return "cuda.conv.wgmma_3xtf32"; }
+  const RelaidEngine<ConvProblem>& plain() const override { return wgmma(); }
+  std::string why_not(const ConvProblem& p, const Device& d) const override {
+    if (p.groups > 1 && p.direction != ConvDirection::backward_filter)
+      return cat("splits the sums of one group; there are ", p.groups);
+    return ThreeTf32Engine::why_not(p, d);
+  }
+  std::array<Operand, 2> operands(const ConvProblem& p) const override {
+    const Operand x{&ConvProblem::x, &ConvArgs::x, p.direction == ConvDirection::forward},
+        w{&ConvProblem::w, &ConvArgs::w, p.direction == ConvDirection::forward},
+        dy{&ConvProblem::y, &ConvArgs::dy, p.direction == ConvDirection::backward_data};
+    if (p.direction == ConvDirection::forward) return {x, w};
+    if (p.direction == ConvDirection::backward_data) return {dy, w};
+    return {dy, x};
+  }
+};
+
 struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
-  Wgmma wgmma;
   using Problem = ConvStatisticsProblem;
 
   static GemmTask task_of(const Relaid<ConvProblem>& r) {
@@ -72,26 +96,26 @@ struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
   std::string name() const override { return "cuda.conv.wgmma_statistics"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const Problem& p, const Device& d) const override {
-    std::string why = wgmma.refusal(p);
-    return why.empty() ? sm90_why_not(task_of(wgmma.relaid(p)), d) : why;
+    std::string why = wgmma().refusal(p);
+    return why.empty() ? sm90_why_not(task_of(wgmma().relaid(p)), d) : why;
   }
   double estimate_us(const Problem& p, const Device& d) const override {
-    const Relaid<ConvProblem> r = wgmma.relaid(p);
+    const Relaid<ConvProblem> r = wgmma().relaid(p);
     const GemmTask task = task_of(r);
     return sm90_estimate_us(task, d) + r.copies_us(d) +
            choose_on(d, reduction(p, task, configs(p, d).front())).estimate_us;
   }
   std::vector<Config> configs(const Problem& p, const Device& d) const override {
-    return sm90_configs(task_of(wgmma.relaid(p)), d);
+    return sm90_configs(task_of(wgmma().relaid(p)), d);
   }
   // Copies, the sums of warpgroups, then what the reduction wants.
   size_t workspace_bytes(const Problem& p, const Device& d, const Config& config) const override {
-    const Relaid<ConvProblem> r = wgmma.relaid(p);
+    const Relaid<ConvProblem> r = wgmma().relaid(p);
     const ReduceProblem sums = reduction(p, task_of(r), config);
     return r.bytes + sums_bytes(sums) + choose_on(d, sums).workspace_bytes;
   }
   std::unique_ptr<Plan<Problem>> build(const Problem& p, const Device& d, const Config& config) const override {
-    const Relaid<ConvProblem> r = wgmma.relaid(p);
+    const Relaid<ConvProblem> r = wgmma().relaid(p);
     const GemmTask task = task_of(r);
     const ReduceProblem sums = reduction(p, task, config);
     std::shared_ptr<const Plan<ReduceProblem>> reduce = plan_on(d, sums).plan;
@@ -114,8 +138,9 @@ struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
 
 }  // namespace
 
-const Engine<ConvProblem>& conv_wgmma() {
-  static const Wgmma engine;
+const Engine<ConvProblem>& conv_wgmma() { return wgmma(); }
+const Engine<ConvProblem>& conv_wgmma_3xtf32() {
+  static const ThreeTf32 engine;
   return engine;
 }
 const Engine<ConvStatisticsProblem>& conv_wgmma_statistics() {

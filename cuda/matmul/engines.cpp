@@ -4,8 +4,9 @@
 namespace minidnn {
 
 const Engines<MatmulProblem>& Family<MatmulProblem>::cuda_engines() {
-  static const Engines<MatmulProblem> all{&matmul_wgmma(), &matmul_mma(),   &matmul_mma_3xtf32(),
-                                          &matmul_simt(),  &matmul_tiled(), &matmul_generic()};
+  static const Engines<MatmulProblem> all{&matmul_wgmma(),      &matmul_wgmma_3xtf32(), &matmul_mma(),
+                                          &matmul_mma_3xtf32(), &matmul_simt(),         &matmul_tiled(),
+                                          &matmul_generic()};
   return all;
 }
 

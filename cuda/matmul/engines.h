@@ -6,6 +6,7 @@
 namespace minidnn {
 
 const Engine<MatmulProblem>& matmul_wgmma();
+const Engine<MatmulProblem>& matmul_wgmma_3xtf32();
 const Engine<MatmulProblem>& matmul_simt();
 const Engine<MatmulProblem>& matmul_mma();
 const Engine<MatmulProblem>& matmul_mma_3xtf32();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are no multiples of
 // 16 bytes are copied first, and b of large TF32 products where neither operand is contiguous along K.
-#include "cuda/gemm/relaid.h"
+// cuda.matmul.wgmma_3xtf32: float32 as three TF32 products of it (three_tf32.h).
+#include "cuda/gemm/three_tf32.h"
 #include "cuda/matmul/engines.h"
 
 namespace minidnn {
@@ -45,10 +46,25 @@ struct Wgmma final : RelaidEngine<MatmulProblem> {
   std::vector<KernelSpec> kernels() const override { return sm90_kernels(false); }
 };
 
+const Wgmma& wgmma() {
+  static const Wgmma engine;
+  return engine;
+}
+
+struct ThreeTf32 final : ThreeTf32Engine<MatmulProblem> {
+  std::string name() const override { return "cuda.matmul.wgmma_3xtf32"; }
+  const RelaidEngine<MatmulProblem>& plain() const override { return wgmma(); }
+  std::array<Operand, 2> operands(const MatmulProblem& p) const override {
+    const int last = int(p.y.rank) - 1;
+    return {{{&MatmulProblem::a, &MatmulArgs::a, last}, {&MatmulProblem::b, &MatmulArgs::b, last - 1}}};
+  }
+};
+
 }  // namespace
 
-const Engine<MatmulProblem>& matmul_wgmma() {
-  static const Wgmma engine;
+const Engine<MatmulProblem>& matmul_wgmma() { return wgmma(); }
+const Engine<MatmulProblem>& matmul_wgmma_3xtf32() {
+  static const ThreeTf32 engine;
   return engine;
 }
 

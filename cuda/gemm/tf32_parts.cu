@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// float32 as the TF32 beside it and the TF32 beside the rest, which together lose 2^-22 of it at most: three parts, one
+// of them the rest, for a product with three times the terms. A vector or an element a thread; reads once, writes three
+// times.
+#include "cuda/device/grid.cuh"
+#include "cuda/gemm/tf32_parts.h"
+
+namespace minidnn {
+
+__device__ __forceinline__ float tf32_of(float v) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
+  return __uint_as_float(bits);
+}
+
+template <int kWidth>
+__global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ Tf32Parts p, const float* x, float* y) {
+  struct alignas(4 * kWidth) Vector {
+    float of[kWidth];
+  };
+  uint32_t i = blockIdx.x * 256 + threadIdx.x;
+  wait_for_grid_before();
+  if (i >= p.items) return;
+#pragma unroll
+  for (int d = 0; d < kTf32Dimensions; ++d) {
+    const int64_t at = p.size[d].digit(i) * int64_t(d == 0 ? kWidth : 1);
+    x += at * p.x[d], y += at * p.y[d];
+  }
+  const Vector whole = *reinterpret_cast<const Vector*>(x);
+  Vector kept, rest;
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) {
+    kept.of[e] = tf32_of(whole.of[e]);
+    rest.of[e] = tf32_of(whole.of[e] - kept.of[e]);
+  }
+#pragma unroll
+  for (int part = 0; part < 3; ++part) *reinterpret_cast<Vector*>(y + part * p.part) = part == p.small_at ? rest : kept;
+}
+
+}  // namespace minidnn

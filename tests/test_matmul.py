@@ -91,17 +91,17 @@ def every_engine(test: Callable[..., None]) -> Callable[..., None]:
     "a_shape, b_shape", [((200, 300), (300, 136)), ((3, 64, 4096), (4096, 72)), ((130, 33), (33, 64))]
 )
 def test_three_tf32_products_are_float32_class(a_shape: Any, b_shape: Any) -> None:
-    """Of |a b| a product loses at most 3 * 2^-22; tensor cores cut sums off where others round them, twice the walk."""
+    """Of |a b| a product loses at most 3 * 2^-22, and its sum has three times the terms."""
     rng = np.random.default_rng(5)
     a, b = (reference.rounded(rng.normal(size=s), "float32") for s in (a_shape, b_shape))
     ta, tb = (tensor(v, "float32", "cuda:0") for v in (a, b))
     scale = np.abs(a) @ np.abs(b)
-    allowed = 2 * reference.tolerance("float32", 3 * a.shape[-1], scale) + 3 * 2.0**-22 * scale
+    allowed = reference.tolerance("float32", 3 * a.shape[-1], scale) + 3 * 2.0**-22 * scale
     (report,) = dnn.explain(dnn.matmul, ta, tb)
     able = [e for e in report.engines if not e.why_not and e.name.endswith("3xtf32")]
     assert able
     for engine in able:
-        assert "reduced_precision" in engine.traits
+        assert "reduced precision" in engine.traits
         for algo in (engine.name, f"{engine.name}:{engine.configs[-1]}"):
             assert_close(dnn.matmul(ta, tb, algo=algo), Result(a @ b, allowed), algo)
 

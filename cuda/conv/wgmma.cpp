@@ -61,6 +61,7 @@ const Wgmma& wgmma() {
 struct ThreeTf32 final : ThreeTf32Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.wgmma_3xtf32"; }
   const RelaidEngine<ConvProblem>& plain() const override { return wgmma(); }
+  bool convolves() const override { return true; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
     if (p.groups > 1 && p.direction != ConvDirection::backward_filter)
       return cat("splits the sums of one group; there are ", p.groups);

@@ -75,12 +75,13 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
 
 // Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows takes registers: those of
 // a, or those of the warps that turn b: 192 columns are too many beside 128 rows, and wanted beside 64 only there. So do
-// sums of columns.
-bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows, bool sums = false) {
+// sums of columns, and sums of sums, which are as many again.
+bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows, bool careful = false, bool sums = false) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
   return (t.n / t.cluster % 64 == 0 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
-         (t.n != 192 || turned != t.ping_pong) && !(sums && rows * t.n > 128 * 128);
+         (t.n != 192 || turned != t.ping_pong) && !(sums && rows * t.n > 128 * 128) &&
+         !(careful && (rows * t.n > 64 * 128 || t.m == 192));
 }
 
 // Microseconds for one tile shape, fitted to 1800 timings of matmuls and ResNet-50's convolutions in bfloat16 and TF32 on
@@ -127,7 +128,7 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
   const Extents s = shape_of(task, low);
   std::vector<Choice90> all;
   for (const Tile& t : kTiles) {
-    if (!fits(t, task.type, low.a.along_rows(), low.b.along_rows(), task.sums)) continue;
+    if (!fits(t, task.type, low.a.along_rows(), low.b.along_rows(), task.careful, task.sums)) continue;
     const int64_t tiles = s.tiles_m(t) * ceil_div(s.n, int64_t(t.n)) * s.batch, outputs = s.m * s.n * s.batch;
     const int64_t most = s.phases > 1 || outputs >= int64_t(1) << 31
                              ? 1
@@ -150,13 +151,13 @@ const char* source_text(Sm90Source s) {
   return names[int(s)];
 }
 
-KernelSpec kernel_spec(DType type, DType y, const Tile& t, const Split& split, Sm90Source a, Sm90Source b, int spatial,
-                       const GemmEnding& ending) {
+KernelSpec kernel_spec(DType type, DType y, const Tile& t, const Split& split, bool careful, Sm90Source a, Sm90Source b,
+                       int spatial, const GemmEnding& ending) {
   KernelSpec spec{"cuda/gemm/sm90.cu",
                   cat("minidnn::gemm_sm90<", cuda_name(type), ", ", cuda_name(y), ", ", t.m, ", ", t.n, ", ", t.stages,
                       ", ", t.ping_pong ? "true" : "false", ", ", t.cluster, ", ", split.cluster(),
-                      ", minidnn::Sm90Source::", source_text(a), ", minidnn::Sm90Source::", source_text(b), ", ",
-                      spatial, ", ", ending.text(), ">")};
+                      careful ? ", true" : ", false", ", minidnn::Sm90Source::", source_text(a),
+                      ", minidnn::Sm90Source::", source_text(b), ", ", spatial, ", ", ending.text(), ">")};
   spec.min_arch = 90;
   return spec;
 }
@@ -303,7 +304,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   GemmEnding ending{.store = columns ? GemmStore::columns : GemmStore::lines};  // of parts
   if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
   plan->kernel = cuda::load_kernel(kernel_spec(task.type, passes > 1 ? DType::float32 : task.y, tile, split,
-                                               low.a.source, low.b.source, low.spatial, ending),
+                                               task.careful, low.a.source, low.b.source, low.spatial, ending),
                                    plan->device, int(smem_bytes(tile)));
   plan->config.block = {unsigned(128 + 128 * sm90_warpgroups(tile.m))};
   plan->config.programmatic = true;
@@ -316,21 +317,22 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   return plan;
 }
 
-std::vector<KernelSpec> sm90_kernels(bool convolutions) {
+std::vector<KernelSpec> sm90_kernels(bool convolutions, bool careful) {
   using enum Sm90Source;
   std::vector<KernelSpec> all;
   for (DType type : {DType::float16, DType::bfloat16, DType::float32})
     for (const Tile& t : kTiles) {
       const bool tf32 = type == DType::float32;
+      if (careful && !tf32) continue;
       auto add = [&](Sm90Source a, Sm90Source b, GemmStore usual = GemmStore::lines) {
-        if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows)) return;
-        all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {.store = usual}));
+        if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows, careful)) return;
+        all.push_back(kernel_spec(type, type, t, {}, careful, a, b, 2, {.store = usual}));
         if (t.m * t.n == 64 * 64)
           for (GemmStore store : {GemmStore::turned, GemmStore::any})
             if (!tf32 || store == GemmStore::any)
-              all.push_back(kernel_spec(type, type, t, {}, a, b, 2, {.store = store}));
+              all.push_back(kernel_spec(type, type, t, {}, careful, a, b, 2, {.store = store}));
         if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong && usual != GemmStore::phases)
-          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, a, b, 2, {.store = usual}));
+          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, careful, a, b, 2, {.store = usual}));
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);
@@ -352,8 +354,8 @@ std::vector<KernelSpec> sm90_kernels_with_sums() {
   std::vector<KernelSpec> all;
   for (DType type : {DType::float16, DType::bfloat16, DType::float32})
     for (const Tile& t : kTiles)
-      if (fits(t, type, false, false, true))
-        all.push_back(kernel_spec(type, type, t, {}, Sm90Source::pixels_along_k, Sm90Source::tile_along_k, 2,
+      if (fits(t, type, false, false, false, true))
+        all.push_back(kernel_spec(type, type, t, {}, false, Sm90Source::pixels_along_k, Sm90Source::tile_along_k, 2,
                                   {.store = GemmStore::summed}));
   return all;
 }

@@ -4,7 +4,8 @@
 // Blocks are persistent. kPingPong: each of two warpgroups has tiles of its own, so that one stores while the other
 // multiplies; otherwise they share a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares
 // what it loads of b, each loading its part for all. A cluster of kSplit blocks takes one tile, each a share of its k;
-// in the end each adds up its part of the columns, which the others put into its shared memory.
+// in the end each adds up its part of the columns, which the others put into its shared memory. kCareful: tensor cores
+// cut off what an addition has below the sum's last bit, so sums are short, and float32 adds them up.
 //
 // A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where
 // the operand is contiguous along k, else lines of 128 bytes of rows, kK of them one below another for each kK rows.
@@ -227,9 +228,11 @@ __device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* 
   }
 }
 
+constexpr int kSm90CarefulBlocks = 8;  // of k in a sum that is not cut off much, at 2^-25 of it a step of eight
+
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, int kSplit,
-          Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias, bool kC,
-          GemmStore kStore>
+          bool kCareful, Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias,
+          bool kC, GemmStore kStore>
 __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
   constexpr int kK = 128 / sizeof(T), kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
@@ -336,6 +339,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     // other has taken all its stages. Named barriers 1 and 2 hand the ring over.
     if (kPingPong && mine == 1) hand_over(1);
     float sums[kBlocksM][kTileN / 2];
+    float all_sums[kCareful ? kBlocksM : 1][kCareful ? kTileN / 2 : 1];
     uint32_t place = kTurnA ? stages + (kPingPong ? 0 : mine * kRows * 128) + sm90_turned_place<kBlocksM>() : 0;
     asm volatile("" : "+r"(place));  // kept, not computed anew for each block of k
     uint32_t a_values[kTurnA ? 4 : 1][kBlocksM][4];
@@ -356,7 +360,12 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         continue;
       }
       if (kPingPong) take_over(1 + mine);
-      int before = 0;
+      int before = 0, sum_begin = t.k_begin;
+      if constexpr (kCareful)
+#pragma unroll
+        for (auto& row : all_sums)
+#pragma unroll
+          for (float& v : row) v = 0;
 #pragma unroll 1
       for (int i = t.k_begin; i < t.k_end; ++i) {
         barrier_wait(full + 8 * stage, parity);
@@ -371,8 +380,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         auto multiply = [&](int s, int j) {
           if constexpr (!kTurnA)
             Wgmma<T, kTileN>::template run<LoaderA::kAlongRows, LoaderB::kAlongRows && !kTurnB>(
-                sums[j], a + s * kStepA + j * (64 * 128 >> 4), b + s * kStepB, i > t.k_begin || s > 0);
-          else Wgmma<T, kTileN>::run(sums[j], a_values[s][j], b + s * kStepB, i > t.k_begin || s > 0);
+                sums[j], a + s * kStepA + j * (64 * 128 >> 4), b + s * kStepB, i > sum_begin || s > 0);
+          else Wgmma<T, kTileN>::run(sums[j], a_values[s][j], b + s * kStepB, i > sum_begin || s > 0);
         };
         // Of a in registers half is read while the other half is multiplied.
         constexpr int kHalves = kTurnA ? 2 : 1;
@@ -396,12 +405,28 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         }
         before = stage;
         next();
+        if constexpr (kCareful)
+          if (i + 1 - sum_begin == kSm90CarefulBlocks || i + 1 == t.k_end) {
+            wgmma_wait<0>();
+#pragma unroll
+            for (int j = 0; j < kBlocksM; ++j) {
+              wgmma_pin(sums[j]);
+#pragma unroll
+              for (int e = 0; e < kTileN / 2; ++e) all_sums[j][e] += sums[j][e];
+            }
+            sum_begin = i + 1;
+          }
       }
       if (kPingPong) hand_over(2 - mine);
       wgmma_wait<0>();
       release(before);
 #pragma unroll
       for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
+      if constexpr (kCareful)
+#pragma unroll
+        for (int j = 0; j < kBlocksM; ++j)
+#pragma unroll
+          for (int e = 0; e < kTileN / 2; ++e) sums[j][e] = all_sums[j][e];
       GemmArgs to = args;
       to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
       const uint32_t lines = stages + kStages * kStageBytes + uint32_t(mine * 4 + warp) * kLinesBytes;

@@ -15,6 +15,7 @@ struct GemmTask {
   bool has_bias = false, has_c = false;
   int64_t alignment = 16;  // of every pointer, in bytes
   double bytes = 0;        // read and written, for estimates
+  bool careful = false;    // sums of tensor cores are kept short
   bool sums = false;       // of y's columns and of their squares are wanted, too: GemmArgs::sums
 };
 

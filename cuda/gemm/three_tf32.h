@@ -66,6 +66,7 @@ template <class P> struct ThreeTf32Engine : Engine<P> {
   };
   virtual const RelaidEngine<P>& plain() const = 0;
   virtual std::array<Operand, 2> operands(const P&) const = 0;
+  virtual bool convolves() const = 0;
 
   struct Split {
     Relaid<P> relaid;  // with operands in parts
@@ -85,6 +86,12 @@ template <class P> struct ThreeTf32Engine : Engine<P> {
     return s;
   }
 
+  static GemmTask task_of(const Split& s) {
+    GemmTask task = gemm_task(s.relaid.problem);
+    task.careful = true;
+    return task;
+  }
+
   unsigned traits() const override { return kNeedsJit | kReducedPrecision; }
   std::string why_not(const P& p, const Device& d) const override {
     P q = p;
@@ -94,25 +101,23 @@ template <class P> struct ThreeTf32Engine : Engine<P> {
     if (type != DType::float32) return cat("splits float32 operands in two; these are ", minidnn::name(type));
     if (p.ieee) return mma_why_not_ieee(MmaProducts::three);
     const Split s = split(p);
-    return s.why_not.empty() ? sm90_why_not(gemm_task(s.relaid.problem), d) : s.why_not;
+    return s.why_not.empty() ? sm90_why_not(task_of(s), d) : s.why_not;
   }
   double estimate_us(const P& p, const Device& d) const override {
     const Split s = split(p);
-    double us = sm90_estimate_us(gemm_task(s.relaid.problem), d) + s.relaid.copies_us(d);
+    double us = sm90_estimate_us(task_of(s), d) + s.relaid.copies_us(d);
     for (const Tf32Split& part : s.parts) us += roofline_us(0, double(part.bytes()) * 4 / 3, d, 0.85);
     return us;
   }
-  std::vector<Config> configs(const P& p, const Device& d) const override {
-    return sm90_configs(gemm_task(split(p).relaid.problem), d);
-  }
+  std::vector<Config> configs(const P& p, const Device& d) const override { return sm90_configs(task_of(split(p)), d); }
   // Copies, parts, then what the product wants.
   size_t workspace_bytes(const P& p, const Device&, const Config& config) const override {
     const Split s = split(p);
-    return s.relaid.bytes + s.bytes + sm90_workspace_bytes(gemm_task(s.relaid.problem), config);
+    return s.relaid.bytes + s.bytes + sm90_workspace_bytes(task_of(s), config);
   }
   std::unique_ptr<Plan<P>> build(const P& p, const Device& d, const Config& config) const override {
     const Split s = split(p);
-    std::shared_ptr<const GemmPlan> product = sm90_plan(gemm_task(s.relaid.problem), d, config);
+    std::shared_ptr<const GemmPlan> product = sm90_plan(task_of(s), d, config);
     std::vector<std::shared_ptr<const cuda::Kernel>> kernels;
     for (const Tf32Split& part : s.parts)
       kernels.push_back(cuda::load_kernel(tf32_parts_kernel(part.width), d.place.index));
@@ -133,7 +138,11 @@ template <class P> struct ThreeTf32Engine : Engine<P> {
                                product->run(plain().product_args(problem, now), to, stream);
                              });
   }
-  std::vector<KernelSpec> kernels() const override { return {tf32_parts_kernel(1), tf32_parts_kernel(4)}; }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all = sm90_kernels(convolves(), true);
+    for (int width : {1, 4}) all.push_back(tf32_parts_kernel(width));
+    return all;
+  }
 };
 
 }  // namespace minidnn

@@ -54,6 +54,7 @@ const Wgmma& wgmma() {
 struct ThreeTf32 final : ThreeTf32Engine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.wgmma_3xtf32"; }
   const RelaidEngine<MatmulProblem>& plain() const override { return wgmma(); }
+  bool convolves() const override { return false; }
   std::array<Operand, 2> operands(const MatmulProblem& p) const override {
     const int last = int(p.y.rank) - 1;
     return {{{&MatmulProblem::a, &MatmulArgs::a, last}, {&MatmulProblem::b, &MatmulArgs::b, last - 1}}};

@@ -34,6 +34,10 @@ struct NormKernels {
     // Past the caches if `stream`: then out is not x. Forward by [adds a residual][relu].
     void (*forward[2][2])(const NormPart&, const NormLines&, bool stream);
     void (*backward)(const NormPart&, const NormLines&, bool stream);
+    // out = dy slope[c] + (x - mean[c]) factor[c] + offset[c]
+    void (*blend)(const NormPart&, const NormLines&, bool stream);
+    // out = dy, by [relu] only where y > 0, which is in x's place. Of the lines only the mean need be there.
+    void (*gate[2])(const NormPart&, const NormLines&, bool stream);
   } f32, bf16, f16;
   // Joins a column's moments, `step` apart, of n members to those of a channel that `joined` members have given.
   void (*join_moments)(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,

@@ -121,17 +121,21 @@ struct Rows final : Engine<RowNormProblem> {
                             static_cast<const float*>(a.mean)[i], static_cast<const float*>(a.inv_std)[i],
                             static_cast<char*>(a.out) + i * row_bytes, sums + i * channels * 2);
       });
-      for (int64_t c = 0; c < all; ++c) {
-        double dscale = 0, dbias = 0;
-        for (int64_t i = 0; i < samples; ++i)
-          dscale += double(sums[(i * all + c) * 2]), dbias += double(sums[(i * all + c) * 2 + 1]);
-        static_cast<float*>(a.dscale)[c] = float(dscale), static_cast<float*>(a.dbias)[c] = float(dbias);
-      }
+      row_norm_join(sums, samples, all, a);
     });
   }
 };
 
 }  // namespace
+
+void row_norm_join(const float* sums, int64_t samples, int64_t channels, const RowNormArgs& a) {
+  for (int64_t c = 0; c < channels; ++c) {
+    double dscale = 0, dbias = 0;
+    for (int64_t i = 0; i < samples; ++i)
+      dscale += double(sums[(i * channels + c) * 2]), dbias += double(sums[(i * channels + c) * 2 + 1]);
+    static_cast<float*>(a.dscale)[c] = float(dscale), static_cast<float*>(a.dbias)[c] = float(dbias);
+  }
+}
 
 const Engine<RowNormProblem>& row_norm_rows() {
   static const Rows engine;

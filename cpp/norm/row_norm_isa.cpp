@@ -30,43 +30,64 @@ MINIDNN_HD Floats kept(Floats v, int64_t lanes) {
   return v;
 }
 
-// sum(x - about) and, if wanted, sum((x - about)^2).
-template <bool squared, class T> MINIDNN_HD void sums_about(const T* x, int64_t n, float about, double* sum,
-                                                            double* squares) {
+// Sums of x - about and of its square.
+struct Sums {
+  double first = 0, squares = 0;
+};
+template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about) {
+  constexpr int64_t kChains = 4;  // vectors that do not wait for each other
   const Floats center = floats(about);
-  *sum = *squares = 0;
+  Sums sums;
   for (int64_t begin = 0; begin < n; begin += kPiece) {
-    Floats a{}, b{};
+    Floats a[kChains]{}, b[kChains]{};
+    auto add = [&](int64_t k, Floats d) __attribute__((always_inline)) { a[k] += d, b[k] += d * d; };
     const T* from = x + begin;
-    each_vector(min_of(kPiece, n - begin), [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
-      const Floats d = kept(read(from + i, lanes) - center, lanes);
-      a += d;
-      if (squared) b += d * d;
-    });
-    *sum += double(sum_of_lanes(a));
-    if (squared) *squares += double(sum_of_lanes(b));
+    const int64_t count = min_of(kPiece, n - begin);
+    int64_t i = 0;
+    for (; i + kChains * kFloats <= count; i += kChains * kFloats)
+#pragma GCC unroll 4
+      for (int64_t k = 0; k < kChains; ++k) add(k, load_floats(from + i + k * kFloats) - center);
+    for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
+    if (i < count && count >= kFloats)  // as the last lanes of a vector that begins earlier
+      add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
+    else if (i < count) add(1, kept(load_first(from, count) - center, count));
+    auto total = [](const Floats(&v)[kChains]) __attribute__((always_inline)) {
+      return double(over_lanes((v[0] + v[1]) + (v[2] + v[3]),
+                               [](Floats p, Floats q) __attribute__((always_inline)) { return p + q; }));
+    };
+    sums.first += total(a), sums.squares += total(b);
   }
+  return sums;
 }
 
 // A mean, what rounding took from it, and the inverse deviation.
 struct Statistics {
   float mean = 0, rest = 0, inv_std = 0;
 };
-template <class T> Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
+// Around the mean of the first elements. Where that lies further from the mean than a deviation, again around the mean:
+// so the subtraction of squares takes no more than a bit.
+template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
+  constexpr int64_t kFew = 64;
+  float center = 0;
+  if (centered) {
+    const int64_t few = min_of(n, kFew);
+    const float guess = float(sums_about(x, few, 0).first / double(few));
+    center = guess - guess == 0 ? guess : 0;
+  }
+  Sums sums = sums_about(x, n, center);
+  double away = 0;
+  if (centered) {
+    away = sums.first / double(n);
+    if (away * sums.first * 2 > sums.squares) {
+      center = float(center + away);
+      sums = sums_about(x, n, center);
+      away = sums.first / double(n);
+    }
+  }
   Statistics s;
-  double sum = 0, squares = 0;
-  if (centered) {
-    const float first = float(x[0]);
-    sums_about<false>(x, n, first, &sum, &squares);
-    s.mean = float(double(first) + sum / double(n));
-  }
-  sums_about<true>(x, n, s.mean, &sum, &squares);
-  double var = squares / double(n);
-  if (centered) {
-    const double away = sum / double(n);
-    s.rest = float(away);
-    var -= away * away;
-  }
+  const double mean = double(center) + away, var = sums.squares / double(n) - away * away;
+  s.mean = float(mean);
+  s.rest = float(mean - double(s.mean));
   s.inv_std = 1 / __builtin_sqrtf(float(var < 0 ? 0 : var) + eps);
   return s;
 }

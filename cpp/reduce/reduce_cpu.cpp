@@ -14,6 +14,7 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kPart = 65536;  // elements worth waking a thread for
+constexpr int64_t kEven = 32;     // outputs beside each other that fill vectors and lines
 constexpr int64_t kEnough = 256;  // pieces of work for any number of threads
 
 struct Loops {
@@ -53,7 +54,9 @@ std::string parse(const ReduceProblem& p, Loops& l) {
   if (l.across && l.apart != 1 && (l.n > 1 || l.outputs > 1))
     return "needs elements of an output, or outputs, that lie beside each other";
   const int64_t runs = l.runs.numel(), outer = l.kept.numel();
-  l.block = l.across ? kReduceOutputs : std::clamp<int64_t>(kPart / (l.n * runs), 1, kReduceOutputs);
+  const int64_t blocks = ceil_div(l.outputs, kReduceOutputs);
+  l.block = l.across ? ceil_div(ceil_div(l.outputs, blocks), kEven) * kEven
+                     : std::clamp<int64_t>(kPart / (l.n * runs), 1, kReduceOutputs);
   l.part = l.n;
   if (runs == 1 && outer * l.blocks() < kEnough)
     l.part = min_of(l.n, l.across ? ceil_div(kPart, min_of(l.outputs, l.block)) : kPart);

@@ -16,7 +16,7 @@ struct ReducePart {
   int64_t* places;  // and the values'
 };
 using ReduceLoop = void (*)(const ReducePart&);
-constexpr int64_t kReduceOutputs = 256;  // at most
+constexpr int64_t kReduceOutputs = 1024;  // at most
 
 struct ReduceKernels {
   ReduceLoop along[4][13];  // by dtype and mode; null for float64

@@ -12,12 +12,10 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;          // elements a thread is worth waking for
-constexpr int64_t kTileBytes = 256 << 10;  // stays in a core's cache from one pass to the next
-constexpr int64_t kSection = 64 << 10;     // elements of a section of rows
-// A larger result is written past the caches, sooner where they hold what was summed and is read again. By measurement
-// on 2 Zen 3 cores with 32 MB (2026-11-21).
-constexpr int64_t kInferenceBytes = 32 << 20, kSummedBytes = 12 << 20;
+constexpr int64_t kGrain = 16384;              // elements a thread is worth waking for
+constexpr int64_t kTileBytes = 256 << 10;      // stays in a core's cache from one pass to the next
+constexpr int64_t kSection = 64 << 10;         // elements of a section of rows
+constexpr int64_t kInferenceBytes = 32 << 20;  // as kNormSummedBytes, without sums
 
 constexpr int64_t kUneven = INT64_MIN;
 
@@ -184,7 +182,7 @@ template <class T> class StreamedCall {
     const bool in_a_row = c.space == 1 || c.tile == 1 || c.out.column == c.space;
     const int64_t bytes = c.members * c.channels * int64_t(sizeof(T));
     stream = in_a_row && a.out != a.x && a.out != a.other && a.out != all.dy &&
-             bytes > (d == NormDirection::inference ? kInferenceBytes : kSummedBytes);
+             bytes > (d == NormDirection::inference ? kInferenceBytes : kNormSummedBytes);
   }
 
   void run() const {

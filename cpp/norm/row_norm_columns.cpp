@@ -9,9 +9,8 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;           // elements a thread is worth waking for
-constexpr int64_t kSection = 64 << 10;      // elements of a section
-constexpr int64_t kSummedBytes = 12 << 20;  // a larger result is written past the caches, as cpu.norm.streamed does
+constexpr int64_t kGrain = 16384;       // elements a thread is worth waking for
+constexpr int64_t kSection = 64 << 10;  // elements of a section
 
 struct Cut {
   int64_t samples, plane, channels, groups, members;  // a group's channels
@@ -164,7 +163,7 @@ struct Columns final : Engine<RowNormProblem> {
                                   : p.x.dtype == DType::bfloat16 ? all.bf16
                                                                  : all.f16;
     const int64_t item = int64_t(itemsize(p.x.dtype));
-    const bool large = p.x.numel() * item > kSummedBytes;
+    const bool large = p.x.numel() * item > kNormSummedBytes;
     return make_plan<RowNormProblem>(
         [c = Cut(p), &k, item, large, rooms = rooms(Cut(p), d)](const RowNormArgs& a, void* workspace, Stream) {
           float* const sums = static_cast<float*>(workspace);  // [samples][channels][2]

@@ -45,8 +45,11 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
     const int64_t count = min_of(kPiece, n - begin);
     int64_t i = 0;
     for (; i + kChains * kFloats <= count; i += kChains * kFloats)
-#pragma GCC unroll 4
-      for (int64_t k = 0; k < kChains; ++k) add(k, load_floats(from + i + k * kFloats) - center);
+#pragma GCC unroll 2
+      for (int64_t k = 0; k < kChains; k += 2) {
+        const Pair p = load_pair(from + i + k * kFloats);
+        add(k, p.first - center), add(k + 1, p.second - center);
+      }
     for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
     if (i < count && count >= kFloats)  // as the last lanes of a vector that begins earlier
       add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
@@ -136,25 +139,46 @@ void backward(const void* from, const void* gradient, const float* scale, int64_
   });
 }
 
+// y[i] = map(x[i], dy[i]) of n elements, which `to` puts past the caches if there is one.
+template <class T, class Map>
+MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>* to, const Map& map) {
+  constexpr int64_t kPair = 2 * kFloats;
+  for (int64_t begin = 0, some; begin < n; begin += some) {
+    some = to ? min_of(Streamer<T>::kRoom, n - begin) : n;
+    T* const out = to ? to->next() : y;
+    int64_t i = 0;
+    for (; i + kPair <= some; i += kPair) {
+      const Pair xs = load_pair(x + begin + i), dys = load_pair(dy + begin + i);
+      store_pair(out + i, Pair{map(xs.first, dys.first), map(xs.second, dys.second)});
+    }
+    const T *rest = x + begin + i, *dy_rest = dy + begin + i;
+    each_vector(some - i, [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
+      write(out + i + at, lanes, map(read(rest + at, lanes), read(dy_rest + at, lanes)));
+    });
+    if (to) to->advance(some);
+  }
+}
+
 template <class T>
 void forward_planes(const void* from, const float* scale, const float* bias, int64_t channels, int64_t n, float eps,
-                    void* to, float* mean, float* inv_std) {
+                    bool past_caches, void* to, float* mean, float* inv_std) {
   const T* x = static_cast<const T*>(from);
   T* y = static_cast<T*>(to);
   const Statistics s = statistics_of(x, channels * n, eps, true);
   *mean = s.mean, *inv_std = s.inv_std;
   const Floats center = floats(s.mean), off = floats(s.rest);
+  Streamer<T> streamer(y);
   for (int64_t c = 0; c < channels; ++c, x += n, y += n) {
     const Floats factor = floats(s.inv_std * (scale ? scale[c] : 1)), added = floats(bias ? bias[c] : 0);
-    each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
-      write(y + i, lanes, ((read(x + i, lanes) - center) - off) * factor + added);
-    });
+    map_plane(x, x, n, y, past_caches ? &streamer : nullptr,
+              [&](Floats v, Floats) __attribute__((always_inline)) { return ((v - center) - off) * factor + added; });
   }
+  if (past_caches) streamer.finish();
 }
 
 template <class T>
 void backward_planes(const void* from, const void* gradient, const float* scale, int64_t channels, int64_t n,
-                     float mean, float inv_std, void* to, float* sums) {
+                     float mean, float inv_std, bool past_caches, void* to, float* sums) {
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const Floats center = floats(mean), factor = floats(inv_std);
@@ -162,13 +186,22 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
   for (int64_t c = 0; c < channels; ++c) {
     double of_dy = 0, of_products = 0;
     for (int64_t begin = 0; begin < n; begin += kPiece) {
-      Floats a{}, b{};
-      each_vector(min_of(kPiece, n - begin), [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
-        const int64_t i = c * n + begin + at;
-        const Floats g = read(dy + i, lanes);  // zero behind the end
-        a += g, b += g * kept(read(x + i, lanes) - center, lanes);
+      Floats a[4]{}, b[4]{};
+      auto add = [&](int64_t k, Floats v, Floats g) __attribute__((always_inline)) { a[k] += g, b[k] += g * v; };
+      const int64_t at = c * n + begin, count = min_of(kPiece, n - begin);
+      int64_t i = 0;
+      for (; i + 4 * kFloats <= count; i += 4 * kFloats)
+#pragma GCC unroll 2
+        for (int64_t k = 0; k < 4; k += 2) {
+          const Pair xs = load_pair(x + at + i + k * kFloats), dys = load_pair(dy + at + i + k * kFloats);
+          add(k, xs.first - center, dys.first), add(k + 1, xs.second - center, dys.second);
+        }
+      each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
+        const Floats g = read(dy + at + i + j, lanes);  // zero behind the end
+        add(0, kept(read(x + at + i + j, lanes) - center, lanes), g);
       });
-      of_dy += double(sum_of_lanes(a)), of_products += double(sum_of_lanes(b)) * double(inv_std);
+      of_dy += double(sum_of_lanes((a[0] + a[1]) + (a[2] + a[3])));
+      of_products += double(sum_of_lanes((b[0] + b[1]) + (b[2] + b[3]))) * double(inv_std);
     }
     sums[2 * c] = float(of_products), sums[2 * c + 1] = float(of_dy);
     const double by = scale ? double(scale[c]) : 1;
@@ -176,14 +209,14 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
   }
   const double count = double(channels * n);
   const Floats offset = floats(float(first / count)), slope = floats(float(second / count));
-  for (int64_t c = 0; c < channels; ++c) {
+  Streamer<T> streamer(dx);
+  for (int64_t c = 0; c < channels; ++c, x += n, dy += n, dx += n) {
     const Floats by = floats(scale ? scale[c] : 1);
-    each_vector(n, [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
-      const int64_t i = c * n + at;
-      const Floats x_hat = (read(x + i, lanes) - center) * factor;
-      write(dx + i, lanes, factor * (read(dy + i, lanes) * by - offset - x_hat * slope));
+    map_plane(x, dy, n, dx, past_caches ? &streamer : nullptr, [&](Floats v, Floats g) __attribute__((always_inline)) {
+      return factor * (g * by - offset - (v - center) * factor * slope);
     });
   }
+  if (past_caches) streamer.finish();
 }
 
 template <class T> constexpr RowNormKernels::Typed kTyped{forward<T>, backward<T>, forward_planes<T>,

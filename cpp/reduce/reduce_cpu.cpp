@@ -76,8 +76,13 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Loops& l, 
   const int64_t outputs = p.y.numel(), count = p.x.numel() / outputs, runs = l.runs.numel(), blocks = l.blocks();
   const int64_t item = int64_t(itemsize(p.x.dtype)), step = l.across ? l.pitch : l.apart;
   const double nothing = reduction::identity<kind, double>().value;
-  auto finish = [&](int64_t outer, int64_t j, const reduction::State<kind, double>& s) {
-    reduction::finish<kind, double>(p.mode, p.y, a.y, l.outs.offset_of(outer) + j * l.out_step, s, count);
+  auto finish = [&](int64_t outer, int64_t first, int64_t n, auto state_of) {
+    const int64_t at = l.outs.offset_of(outer) + first * l.out_step;
+    auto to = static_cast<float*>(a.y) + at;
+    if (kind != ReduceKind::arg && p.y.dtype == DType::float32)  // most are: without asking each time
+      for (int64_t j = 0; j < n; ++j) to[j * l.out_step] = float(reduction::finished(p.mode, state_of(j), count));
+    else
+      for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * l.out_step, state_of(j), count);
   };
   // [output][part]
   const size_t room = l.parts > 1 ? size_t(outputs * l.parts) : 0;
@@ -97,11 +102,14 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Loops& l, 
           for (int64_t run = 0; run < runs; ++run)
             loop({x + l.runs.offset_of(run) * item, step, some, min_of(l.part, l.n - at), values, run * l.n + at,
                   places});
+          if (!room) {
+            finish(outer, first, some, [&](int64_t j) { return state<kind>(values, places, j); });
+            continue;
+          }
           for (int64_t j = 0; j < some; ++j) {
             const int64_t slot = (outer * l.outputs + first + j) * l.parts + part;
-            if (part_values) part_values[slot] = values[j];
-            else finish(outer, first + j, state<kind>(values, places, j));
-            if (part_places) part_places[slot] = places[j];
+            part_values[slot] = values[j];
+            if (kind == ReduceKind::arg) part_places[slot] = places[j];
           }
         }
       });
@@ -109,7 +117,7 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Loops& l, 
     auto s = reduction::identity<kind, double>();
     for (int64_t part = 0; part < l.parts; ++part)
       s = reduction::combined<kind, double>(s, state<kind>(part_values.get(), part_places.get(), i * l.parts + part));
-    finish(i / l.outputs, i % l.outputs, s);
+    finish(i / l.outputs, i % l.outputs, 1, [&](int64_t) { return s; });
   }
 }
 

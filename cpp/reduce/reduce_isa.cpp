@@ -39,6 +39,13 @@ template <ReduceMode mode> constexpr float kElement = mode == min               
                                                       : mode == prod || mode == all ? 1.f
                                                                                     : 0.f;
 
+// What changes nothing in the lanes before those of the last n % kFloats elements, which end a vector.
+template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
+  Ints lane;
+  for (int k = 0; k < kFloats; ++k) lane[k] = k;
+  return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
+}
+
 // Of n >= kFloats elements.
 template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, int64_t n, double result) {
   const Floats nothing = floats(kNothing<mode>);
@@ -51,18 +58,33 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, i
       for (int k = 0; k < kChains; ++k)
         chains[k] = combine<mode>(chains[k], map<mode>(load_floats(x + i + k * kFloats)));
     for (; i < end; i += kFloats) chains[0] = combine<mode>(chains[0], map<mode>(load_floats(x + i)));
-    if (end == whole && whole < n) {  // what is left, as the last lanes of a vector that begins earlier
-      Ints lane;
-      for (int k = 0; k < kFloats; ++k) lane[k] = k;
-      const Floats last = map<mode>(load_floats(x + n - kFloats));
-      chains[1] = combine<mode>(chains[1], lane >= int32_t(kFloats - (n - whole)) ? last : nothing);
-    }
+    if (end == whole && whole < n)
+      chains[1] = combine<mode>(chains[1], last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
     const Floats both = combine<mode>(combine<mode>(chains[0], chains[1]), combine<mode>(chains[2], chains[3]));
     result = combine<mode>(result, double(over_lanes(both, [](Floats a, Floats b) __attribute__((always_inline)) {
                              return combine<mode>(a, b);
                            })));
   }
   return result;
+}
+
+// Lane by lane, of kFloats to kShortSum * kFloats elements.
+template <class T, ReduceMode mode> MINIDNN_HD Floats short_run(const T* x, int64_t n) {
+  Floats one = map<mode>(load_floats(x)), two = floats(kNothing<mode>);
+  int64_t i = kFloats;
+  for (; i + 2 * kFloats <= n; i += 2 * kFloats) {
+    one = combine<mode>(one, map<mode>(load_floats(x + i)));
+    two = combine<mode>(two, map<mode>(load_floats(x + i + kFloats)));
+  }
+  if (i + kFloats <= n) one = combine<mode>(one, map<mode>(load_floats(x + i)));
+  if (n % kFloats) two = combine<mode>(two, last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
+  return combine<mode>(one, two);
+}
+// Each two lanes combined, those of a before those of b: log2(kFloats) times so, and a lane is left of each vector.
+template <ReduceMode mode> MINIDNN_HD Floats of_neighbours(Floats a, Floats b) {
+  Ints even;
+  for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;
+  return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
 }
 
 // An element of each of kFloats outputs.
@@ -76,6 +98,16 @@ template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
 template <class T, ReduceMode mode> void along(const ReducePart& p) {
   auto x = static_cast<const T*>(p.x);
   int64_t output = 0;
+  if (p.n >= kFloats && p.n < kShortSum * kFloats)
+    for (; output + kFloats <= p.outputs; output += kFloats) {
+      Floats rows[kFloats];
+      for (int k = 0; k < kFloats; ++k) rows[k] = short_run<T, mode>(x + (output + k) * p.step, p.n);
+#pragma GCC unroll 4
+      for (int n = kFloats; n > 1; n /= 2)
+#pragma GCC unroll 8
+        for (int k = 0; k < n / 2; ++k) rows[k] = of_neighbours<mode>(rows[2 * k], rows[2 * k + 1]);
+      for (int k = 0; k < kFloats; ++k) p.values[output + k] = combine<mode>(p.values[output + k], double(rows[0][k]));
+    }
   if (p.n >= kFloats)
     for (; output < p.outputs; ++output)
       p.values[output] = combined_run<T, mode>(x + output * p.step, p.n, p.values[output]);

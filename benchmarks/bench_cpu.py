@@ -118,6 +118,53 @@ def memory(mb: int) -> Iterator[Row]:
             partial(aten._softmax_backward_data, gradient, y, 1, dtype),
             3 * size,
         )
+        weight = torch.rand(1024) + 0.5
+        yield row(
+            "norm layer_forward rows of 1024",
+            partial(dnn.layer_norm_forward, s, dnn.from_dlpack(weight), dnn.from_dlpack(weight)),
+            partial(functional.layer_norm, scores, (1024,), weight.to(dtype), weight.to(dtype)),
+            2 * size,
+        )
+        stats = dnn.layer_norm_forward(s)[1:]
+        inner = [v.to(dtype) for v in (weight, weight)]
+        normal = aten.native_layer_norm(scores, (1024,), *inner, 1e-5)[1:]
+        yield row(
+            "norm layer_backward rows of 1024",
+            partial(dnn.layer_norm_backward, g, s, dnn.from_dlpack(weight), *stats),
+            partial(aten.native_layer_norm_backward, gradient, scores, (1024,), *normal, *inner, [True] * 3),
+            3 * size,
+        )
+        classes = torch.randint(0, 1024, scores.shape[:1])
+        loss, lse = dnn.cross_entropy_forward(s, dnn.from_dlpack(classes))
+        yield row(
+            "loss forward rows of 1024",
+            partial(dnn.cross_entropy_forward, s, dnn.from_dlpack(classes)),
+            partial(functional.cross_entropy, scores, classes),
+            size,
+        )
+        logits = scores.detach().requires_grad_()
+        yield row(
+            "loss backward rows of 1024",
+            partial(dnn.cross_entropy_backward, dnn.full((), 1, dtype=loss.dtype), s, dnn.from_dlpack(classes), lse),
+            partial(torch.autograd.grad, functional.cross_entropy(logits, classes), logits, retain_graph=True),
+            2 * size,
+        )
+        target = torch.empty_like(x)
+        wide = {"seed": 1, "dtype": str(dtype).removeprefix("torch.")}
+        yield row(
+            "random dropout",
+            partial(dnn.dropout_forward, t, 0.3, seed=1),
+            partial(functional.dropout, x, 0.3),
+            2 * size,
+        )
+        yield row("random uniform", partial(dnn.random_uniform, t.shape, **wide), target.uniform_, size)
+        yield row("random normal", partial(dnn.random_normal, t.shape, **wide), target.normal_, size)
+        yield row("reduce sum of all", partial(dnn.reduce, t, "sum"), x.sum, size)
+        yield row("reduce argmax of all", partial(dnn.reduce, t, "argmax"), x.argmax, size)
+        for mode, over in (("sum", torch.sum), ("max", torch.amax), ("argmax", torch.argmax)):
+            yield row(
+                f"reduce {mode} rows of 1024", partial(dnn.reduce, s, mode, axis=1), partial(over, scores, 1), size
+            )
         scale, bias, mean, var = (torch.rand(64) + 0.5 for _ in range(4))
         p = [dnn.from_dlpack(v) for v in (scale, bias, mean, var)]
         for order, layout in ORDERS.items():
@@ -149,6 +196,36 @@ def memory(mb: int) -> Iterator[Row]:
                 partial(dnn.batch_norm_backward, td, ti, p[0], *saved),
                 partial(aten.native_batch_norm_backward, d, i, scale, None, None, *theirs, True, 1e-5, [True] * 3),
                 3 * size,
+            )
+            grouped = [v.to(dtype) for v in (scale, bias)]
+            yield row(
+                f"norm group_forward {order}",
+                partial(dnn.group_norm_forward, ti, 16, *p[:2]),
+                partial(functional.group_norm, i, 16, *grouped),
+                2 * size,
+            )
+            of_groups = dnn.group_norm_forward(ti, 16, *p[:2])[1:]
+            leaves = [v.detach().requires_grad_() for v in (i, *grouped)]
+            yield row(
+                f"norm group_backward {order}",
+                partial(dnn.group_norm_backward, td, ti, 16, p[0], *of_groups),
+                partial(
+                    torch.autograd.grad, functional.group_norm(leaves[0], 16, *leaves[1:]), leaves, d, retain_graph=True
+                ),
+                3 * size,
+            )
+            for over, dimensions in (("channels", (1,)), ("pixels", (2, 3)), ("a line", (3,)), ("images", (0, 2, 3))):
+                yield row(
+                    f"reduce sum over {over} {order}",
+                    partial(dnn.reduce, ti, "sum", axis=dimensions),
+                    partial(torch.sum, i, dimensions),
+                    size,
+                )
+            yield row(
+                f"reduce argmax over channels {order}",
+                partial(dnn.reduce, ti, "argmax", axis=1),
+                partial(torch.argmax, i, 1),
+                size,
             )
             for mode, pool, window, stride, pad in (
                 ("max", functional.max_pool2d, 3, 2, 1),

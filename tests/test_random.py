@@ -75,6 +75,17 @@ def test_uniform_bits(device: str) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_engines_agree_bit_by_bit(dtype: str, device: str) -> None:
+    x = tensor(np.linspace(-3, 3, 1001), dtype, device)
+    where = {"seed": SEED, "offset": OFFSET}
+    bits = set()
+    for algo in dnn.engines("random", device):
+        y = dnn.random_uniform(1001, low=-1.3, high=2.7, dtype=dtype, device=device, algo=algo, **where)
+        bits.add(bytes(values_of(y)) + bytes(values_of(dnn.dropout_forward(x, P, algo=algo, **where))))
+    assert len(bits) == 1
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_distributions(dtype: str, device: str) -> None:
     """Moments and counts of a million numbers, within 5 standard deviations of theirs."""

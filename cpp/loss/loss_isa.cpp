@@ -77,6 +77,12 @@ void gradients(const float* x, float* out, int64_t n, float lse, float g, float 
   for (int64_t i = 0; i < n; ++i) out[i] = g * (maths::exp(x[i] - lse) - each);
 }
 
+// Where an element of a run is in the order of lanes.
+template <class T> int64_t lane_of(int64_t i) { return i; }
+template <> [[maybe_unused]] int64_t lane_of<bfloat16>(int64_t i) {
+  return (i & -kStep) + i % kStep / 2 + i % 2 * kHalf;
+}
+
 template <class T>
 void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bool past_caches, int64_t begin,
               int64_t end) {
@@ -95,11 +101,14 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
     const float lse = static_cast<const float*>(a.lse)[row];
     float g = gradient[p.reduction == LossReduction::none ? row : 0];
     if (!known) g = INFINITY - INFINITY;
-    const float logit = known ? float(x[target]) : 0;  // before x is overwritten, where dx is x
     write_all<Order::lanes>(dx, cols, past_caches, [&](int64_t i, int64_t run, float* out) {
-      gradients(read_run<Order::lanes>(x + i, room, run), out, whole_steps(run), lse, g, each);
+      const float* v = read_run<Order::lanes>(x + i, room, run);
+      // Among the others: a line that has just gone past the caches would have to come back.
+      const int64_t lane = known && i <= target && target < i + run ? lane_of<T>(target - i) : -1;
+      const float logit = lane < 0 ? 0 : v[lane];
+      gradients(v, out, whole_steps(run), lse, g, each);
+      if (lane >= 0) out[lane] = g * (maths::exp(logit - lse) - (1 - smoothing + each));
     });
-    if (known) dx[target] = T(g * (maths::exp(logit - lse) - (1 - smoothing + each)));
   }
   if (past_caches) streams_end();
 }

@@ -12,12 +12,10 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;          // elements a thread is worth waking for
-constexpr int64_t kTileBytes = 256 << 10;  // stays in a core's cache from one pass to the next
-constexpr int64_t kSection = 64 << 10;     // elements of a section of rows
-// A larger result is written past the caches, sooner where they hold what was summed and is read again. By measurement
-// on 2 Zen 3 cores with 32 MB (2026-11-21).
-constexpr int64_t kInferenceBytes = 32 << 20, kSummedBytes = 12 << 20;
+constexpr int64_t kGrain = 16384;              // elements a thread is worth waking for
+constexpr int64_t kTileBytes = 256 << 10;      // stays in a core's cache from one pass to the next
+constexpr int64_t kSection = 64 << 10;         // elements of a section of rows
+constexpr int64_t kInferenceBytes = 32 << 20;  // as kNormSummedBytes, without sums
 
 constexpr int64_t kUneven = INT64_MIN;
 
@@ -37,6 +35,7 @@ struct Cut {
   int64_t repeat = 1, copies = 1;
   int64_t left_rows = 0;  // that fill no row of `copies`; they lie behind the others
   NormPart::Steps x{}, dy{}, out{};
+  NormPart::Steps y{}, gated{};       // fused backward: of the forward result, and of the residual's gradient
   bool ordered = false;               // parameters lie in the channels' order in memory
   int64_t tile = 0, tiles = 0;        // channels of a tile
   int64_t section = 0, sections = 0;  // a section's rows, or where pieces > 1, of a run
@@ -53,12 +52,15 @@ std::optional<Cut> loops_of(const NormProblem& p) {
   Cut c;
   c.channels = s.groups.size, c.members = s.members.size;
   c.ordered = c.channels == 1 || step_of(s.groups, &NormOffsets::parameter) == 1;
+  const bool backward = p.direction == NormDirection::backward;
   struct Tensor {
     int64_t NormOffsets::* offset;
     NormPart::Steps& steps;
   } tensors[] = {{&NormOffsets::x, c.x},
-                 {p.other.rank ? &NormOffsets::other : &NormOffsets::dy, c.dy},
-                 {&NormOffsets::out, c.out}};
+                 {backward || !p.other.rank ? &NormOffsets::dy : &NormOffsets::other, c.dy},
+                 {&NormOffsets::out, c.out},
+                 {&NormOffsets::other, c.y},
+                 {&NormOffsets::dresidual, c.gated}};
   auto all = [&](auto holds) { return std::ranges::all_of(tensors, holds); };
 
   NormSpace rows = s.members;
@@ -164,10 +166,23 @@ template <class T> class StreamedCall {
  public:
   StreamedCall(const Cut& cut, const NormSpaces& s, NormDirection d, const NormArgs& args, void* room)
       : c(cut), spaces(s), direction(d), a(args), workspace(room) {
+    const T *x = static_cast<const T*>(a.x), *dy = static_cast<const T*>(a.dy), *other = static_cast<const T*>(a.other);
+    T* const out = static_cast<T*>(a.out);
+    if (d != NormDirection::backward) {
+      all = {x, other ? other : x, out, c.x, c.dy, c.out};
+    } else if (!other && !a.dresidual) {
+      all = {x, dy, out, c.x, c.dy, c.out};
+    } else {
+      gates = true;
+      T* const gated = a.dresidual ? static_cast<T*>(a.dresidual) : out;
+      const NormPart::Steps& step = a.dresidual ? c.gated : c.out;
+      gate = {other ? other : dy, dy, gated, other ? c.y : c.dy, c.dy, step};
+      all = {x, gated, out, c.x, step, c.out};
+    }
     const bool in_a_row = c.space == 1 || c.tile == 1 || c.out.column == c.space;
     const int64_t bytes = c.members * c.channels * int64_t(sizeof(T));
-    stream = in_a_row && a.out != a.x && a.out != a.other &&
-             bytes > (d == NormDirection::inference ? kInferenceBytes : kSummedBytes);
+    stream = in_a_row && a.out != a.x && a.out != a.other && a.out != all.dy &&
+             bytes > (d == NormDirection::inference ? kInferenceBytes : kNormSummedBytes);
   }
 
   void run() const {
@@ -188,7 +203,7 @@ template <class T> class StreamedCall {
     const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
     // Backwards: a cache still holds the sections that were summed last.
     const bool summed = direction != NormDirection::inference;
-    each_section(t, [&](int64_t i) { map(section(t, summed ? c.sections - 1 - i : i), lines, stream); });
+    each_section(t, [&](int64_t i) { map(section(all, t, summed ? c.sections - 1 - i : i), lines, stream); });
   }
 
   template <class Body> void each_section(const Tile& t, Body body) const {
@@ -200,30 +215,36 @@ template <class T> class StreamedCall {
     else cpu::parallel_for(c.sections, kGrain / elements + 1, each);
   }
 
-  NormPart part(const Tile& t, int64_t columns, int64_t row, int64_t rows, int64_t at, int64_t space) const {
+  // What a loop reads and writes.
+  struct Tensors {
+    const T *x, *dy;
+    T* out;
+    NormPart::Steps x_step, dy_step, out_step;
+  };
+  NormPart part(const Tensors& of, const Tile& t, int64_t columns, int64_t row, int64_t rows, int64_t at,
+                int64_t space) const {
     auto from = [&](auto* base, const NormPart::Steps& s) {
       return base + row * s.row + t.channel * c.repeat * s.column + at;
     };
-    const void* dy = direction == NormDirection::backward ? a.dy : a.other ? a.other : a.x;
-    return {from(static_cast<const T*>(a.x), c.x),
-            from(static_cast<const T*>(dy), c.dy),
-            from(static_cast<T*>(a.out), c.out),
+    return {from(of.x, of.x_step),
+            from(of.dy, of.dy_step),
+            from(of.out, of.out_step),
             rows,
             columns,
             space,
-            c.x,
-            c.dy,
-            c.out};
+            of.x_step,
+            of.dy_step,
+            of.out_step};
   }
-  NormPart section(const Tile& t, int64_t i) const {
+  NormPart section(const Tensors& of, const Tile& t, int64_t i) const {
     const int64_t columns = t.count * c.repeat * c.copies;
     if (c.pieces > 1) {
       const int64_t at = i % c.pieces * c.section;
-      return part(t, columns, i / c.pieces, 1, at, min_of(c.section, c.space - at));
+      return part(of, t, columns, i / c.pieces, 1, at, min_of(c.section, c.space - at));
     }
     const int64_t row = i * c.section;
-    if (row < c.rows) return part(t, columns, row, min_of(c.section, c.rows - row), 0, c.space);
-    NormPart left = part(t, c.row_columns(), c.rows, c.left_rows, 0, 1);
+    if (row < c.rows) return part(of, t, columns, row, min_of(c.section, c.rows - row), 0, c.space);
+    NormPart left = part(of, t, c.row_columns(), c.rows, c.left_rows, 0, 1);
     left.x_step.row = left.dy_step.row = left.out_step.row = c.row_columns();
     return left;
   }
@@ -244,17 +265,17 @@ template <class T> class StreamedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // Calls work(part, results) for all sections, of `kinds` results per column each, and join(part, results) in order.
+  // Calls work(i, part, results) for all sections, of `kinds` results per column each, and join(part, results) in order.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {
-        const NormPart p = section(t, i);
-        work(p, t.results);
+        const NormPart p = section(all, t, i);
+        work(i, p, t.results);
         join(p, t.results);
       });
     const int64_t step = kinds * c.tile_columns();
-    each_section(t, [&](int64_t i) { work(section(t, i), t.results + i * step); });
-    for (int64_t i = 0; i < c.sections; ++i) join(section(t, i), t.results + i * step);
+    each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
+    for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
   // Calls f(results, step) for all columns of a section, those of a tile's channels at a time.
   template <class F> void each_channels(const Tile& t, const NormPart& p, const float* results, F f) const {
@@ -266,7 +287,8 @@ template <class T> class StreamedCall {
     double *mean = t.first, *squares = t.second, n = 0;
     std::fill_n(mean, t.count, 0.0);
     std::fill_n(squares, t.count, 0.0);
-    each_section_joined(t, 3, kernels.moments, [&](const NormPart& p, const float* results) {
+    auto moments = [&](int64_t, const NormPart& p, float* results) { kernels.moments(p, results); };
+    each_section_joined(t, 3, moments, [&](const NormPart& p, const float* results) {
       const double more = double(p.rows * p.space);
       each_channels(t, p, results, [&](const float* from, int64_t step) {
         norm_kernels().join_moments(t.count, from, p.columns, step, more, n, mean, squares);
@@ -308,7 +330,11 @@ template <class T> class StreamedCall {
     std::fill_n(t.first, t.count, 0.0);
     std::fill_n(t.second, t.count, 0.0);
     each_section_joined(
-        t, 2, [&](const NormPart& p, float* results) { kernels.gradients(p, t.mean, results); },
+        t, 2,
+        [&](int64_t i, const NormPart& p, float* results) {
+          if (gates) kernels.gate[a.other != nullptr](section(gate, t, i), {t.mean, nullptr, nullptr, nullptr}, false);
+          kernels.gradients(p, t.mean, results);
+        },
         [&](const NormPart& p, const float* results) {
           each_channels(t, p, results, [&](const float* from, int64_t step) {
             norm_kernels().join_gradients(t.count, from, p.columns, step, t.first, t.second);
@@ -332,6 +358,8 @@ template <class T> class StreamedCall {
   const NormArgs& a;
   void* const workspace;
   const NormKernels::Typed& kernels = kernels_of<T>();
+  Tensors all{}, gate{};
+  bool gates = false;  // dy by the sign of y, before it is summed: into the residual's gradient, or where dx goes
   bool stream = false;
 };
 
@@ -339,13 +367,10 @@ struct Streamed final : Engine<NormProblem> {
   std::string name() const override { return "cpu.norm.streamed"; }
   std::string why_not(const NormProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-    if (p.direction == NormDirection::backward && (p.other.rank || p.dresidual.rank))
-      return "fuses an activation and a residual forward alone";
     if (p.x.numel() == 0) return "an empty batch has no statistics to sum";
     if (!loops_of(p))
       return "reads vectors: the members of a statistic, or the statistics' channels, must lie beside each other in "
-             "x, " +
-             std::string(p.direction == NormDirection::backward ? "dy and dx" : "and y") + " alike, at even steps";
+             "all tensors alike, at even steps";
     return "";
   }
   double estimate_us(const NormProblem& p, const Device& d) const override {

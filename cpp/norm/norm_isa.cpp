@@ -236,6 +236,15 @@ struct Backward {
       : mean(load(l.mean + c)), factor(load(l.factor + c)), offset(load(l.offset + c)), slope(load(l.slope + c)) {}
   MINIDNN_HD Floats operator()(Floats x, Floats dy) const { return factor * (dy - offset - (x - mean) * slope); }
 };
+struct Blend : Backward {
+  using Backward::Backward;
+  MINIDNN_HD Floats operator()(Floats x, Floats dy) const { return dy * slope + ((x - mean) * factor + offset); }
+};
+template <bool relu> struct Gate {
+  static constexpr bool reads_dy = true;
+  template <class Load> MINIDNN_HD Gate(const NormLines&, int64_t, Load) {}
+  MINIDNN_HD Floats operator()(Floats y, Floats dy) const { return relu ? (y <= 0 ? Floats{} : dy) : dy; }
+};
 
 // The vector that ends the run is made before anything is written: it overlaps another, and out may be x.
 template <class Map, class T> MINIDNN_HD void map_run(const T* x, const T* dy, int64_t n, const Map& map, T* out) {
@@ -275,8 +284,8 @@ template <class Map, class T> void map_part(const NormPart& p, const NormLines& 
   if constexpr (kIsInterleaved<T>)
     if (!by_run) {
       to_lanes<T>(given.mean, p.columns, in_lanes[0]);
-      to_lanes<T>(given.factor, p.columns, in_lanes[1]);
-      to_lanes<T>(given.offset, p.columns, in_lanes[2]);
+      if (given.factor) to_lanes<T>(given.factor, p.columns, in_lanes[1]);
+      if (given.offset) to_lanes<T>(given.offset, p.columns, in_lanes[2]);
       if (given.slope) to_lanes<T>(given.slope, p.columns, in_lanes[3]);
       l = {in_lanes[0], in_lanes[1], in_lanes[2], in_lanes[3]};
     }
@@ -343,7 +352,9 @@ template <class T> constexpr NormKernels::Typed typed() {
           sum_part<Gradients, T>,
           {{map_part<Forward<false, false>, T>, map_part<Forward<false, true>, T>},
            {map_part<Forward<true, false>, T>, map_part<Forward<true, true>, T>}},
-          map_part<Backward, T>};
+          map_part<Backward, T>,
+          map_part<Blend, T>,
+          {map_part<Gate<false>, T>, map_part<Gate<true>, T>}};
 }
 
 }  // namespace

@@ -7,6 +7,9 @@
 namespace minidnn {
 
 constexpr int64_t kNormColumns = 4096;  // the most that a part has where space is 1
+// A larger result is written past the caches: sooner than cpu.norm.streamed's without sums, since the caches hold what
+// was summed and is read again. By measurement on 2 Zen 3 cores with 32 MB (2026-11-21).
+constexpr int64_t kNormSummedBytes = 12 << 20;
 
 // A part of x, dy and out: [rows][columns][space], space contiguous; where it is 1, the columns are. Parameters and
 // sums have an entry per column.
@@ -34,6 +37,10 @@ struct NormKernels {
     // Past the caches if `stream`: then out is not x. Forward by [adds a residual][relu].
     void (*forward[2][2])(const NormPart&, const NormLines&, bool stream);
     void (*backward)(const NormPart&, const NormLines&, bool stream);
+    // out = dy slope[c] + (x - mean[c]) factor[c] + offset[c]
+    void (*blend)(const NormPart&, const NormLines&, bool stream);
+    // out = dy, by [relu] only where y > 0, which is in x's place. Of the lines only the mean need be there.
+    void (*gate[2])(const NormPart&, const NormLines&, bool stream);
   } f32, bf16, f16;
   // Joins a column's moments, `step` apart, of n members to those of a channel that `joined` members have given.
   void (*join_moments)(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,

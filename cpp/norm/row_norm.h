@@ -45,6 +45,9 @@ bool channels_in_order(const TensorDesc& x);
 RowNormSpaces row_norm_spaces(const RowNormProblem&);
 double row_norm_bytes(const RowNormProblem&);
 double row_norm_flop(const RowNormProblem&);
-const Engine<RowNormProblem>& row_norm_rows();  // row_norm_cpu.cpp
+const Engine<RowNormProblem>& row_norm_rows();     // row_norm_cpu.cpp
+const Engine<RowNormProblem>& row_norm_columns();  // row_norm_columns.cpp
+// dscale and dbias of sums[samples][channels][2].
+void row_norm_join(const float* sums, int64_t samples, int64_t channels, const RowNormArgs&);
 
 }  // namespace minidnn

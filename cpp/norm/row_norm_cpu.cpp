@@ -3,6 +3,7 @@
 // into sections by the shape alone, each with sums of its own for dscale and dbias, which join in order; groups have a sum
 // for each of their channels. Results do not depend on threads.
 #include "cpp/cpu/threads.h"
+#include "cpp/norm/norm_kernels.h"
 #include "cpp/norm/row_norm.h"
 #include "cpp/norm/row_norm_kernels.h"
 
@@ -19,6 +20,7 @@ int64_t sections_of(const RowNormProblem& p, const RowNormSpaces& s) {
 }
 
 constexpr int64_t kLeastPlane = 16;  // elements, else vectors are empty
+constexpr int64_t kLongRow = 4096;   // bytes that may go past the caches: lines at its ends are shared
 
 std::string why_no_groups(const RowNormProblem& p) {
   const int64_t plane = plane_of(p.x);
@@ -103,12 +105,13 @@ struct Rows final : Engine<RowNormProblem> {
       const float* all = static_cast<const float*>(parameter);
       return all ? all + row % groups * channels : nullptr;
     };
+    const bool large = rows * row_bytes > kNormSummedBytes && row_bytes >= kLongRow;
     if (!p.backward)
       return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream) {
         cpu::parallel_for(rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i)
             k.forward_planes(static_cast<const char*>(a.x) + i * row_bytes, of_row(a.scale, i), of_row(a.bias, i),
-                             channels, plane, float(a.eps), static_cast<char*>(a.out) + i * row_bytes,
+                             channels, plane, float(a.eps), large, static_cast<char*>(a.out) + i * row_bytes,
                              static_cast<float*>(a.mean) + i, static_cast<float*>(a.inv_std) + i);
         });
       });
@@ -118,20 +121,24 @@ struct Rows final : Engine<RowNormProblem> {
         for (int64_t i = begin; i < end; ++i)
           k.backward_planes(static_cast<const char*>(a.x) + i * row_bytes,
                             static_cast<const char*>(a.dy) + i * row_bytes, of_row(a.scale, i), channels, plane,
-                            static_cast<const float*>(a.mean)[i], static_cast<const float*>(a.inv_std)[i],
+                            static_cast<const float*>(a.mean)[i], static_cast<const float*>(a.inv_std)[i], large,
                             static_cast<char*>(a.out) + i * row_bytes, sums + i * channels * 2);
       });
-      for (int64_t c = 0; c < all; ++c) {
-        double dscale = 0, dbias = 0;
-        for (int64_t i = 0; i < samples; ++i)
-          dscale += double(sums[(i * all + c) * 2]), dbias += double(sums[(i * all + c) * 2 + 1]);
-        static_cast<float*>(a.dscale)[c] = float(dscale), static_cast<float*>(a.dbias)[c] = float(dbias);
-      }
+      row_norm_join(sums, samples, all, a);
     });
   }
 };
 
 }  // namespace
+
+void row_norm_join(const float* sums, int64_t samples, int64_t channels, const RowNormArgs& a) {
+  for (int64_t c = 0; c < channels; ++c) {
+    double dscale = 0, dbias = 0;
+    for (int64_t i = 0; i < samples; ++i)
+      dscale += double(sums[(i * channels + c) * 2]), dbias += double(sums[(i * channels + c) * 2 + 1]);
+    static_cast<float*>(a.dscale)[c] = float(dscale), static_cast<float*>(a.dbias)[c] = float(dbias);
+  }
+}
 
 const Engine<RowNormProblem>& row_norm_rows() {
   static const Rows engine;

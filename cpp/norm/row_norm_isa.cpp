@@ -30,43 +30,67 @@ MINIDNN_HD Floats kept(Floats v, int64_t lanes) {
   return v;
 }
 
-// sum(x - about) and, if wanted, sum((x - about)^2).
-template <bool squared, class T> MINIDNN_HD void sums_about(const T* x, int64_t n, float about, double* sum,
-                                                            double* squares) {
+// Sums of x - about and of its square.
+struct Sums {
+  double first = 0, squares = 0;
+};
+template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about) {
+  constexpr int64_t kChains = 4;  // vectors that do not wait for each other
   const Floats center = floats(about);
-  *sum = *squares = 0;
+  Sums sums;
   for (int64_t begin = 0; begin < n; begin += kPiece) {
-    Floats a{}, b{};
+    Floats a[kChains]{}, b[kChains]{};
+    auto add = [&](int64_t k, Floats d) __attribute__((always_inline)) { a[k] += d, b[k] += d * d; };
     const T* from = x + begin;
-    each_vector(min_of(kPiece, n - begin), [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
-      const Floats d = kept(read(from + i, lanes) - center, lanes);
-      a += d;
-      if (squared) b += d * d;
-    });
-    *sum += double(sum_of_lanes(a));
-    if (squared) *squares += double(sum_of_lanes(b));
+    const int64_t count = min_of(kPiece, n - begin);
+    int64_t i = 0;
+    for (; i + kChains * kFloats <= count; i += kChains * kFloats)
+#pragma GCC unroll 2
+      for (int64_t k = 0; k < kChains; k += 2) {
+        const Pair p = load_pair(from + i + k * kFloats);
+        add(k, p.first - center), add(k + 1, p.second - center);
+      }
+    for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
+    if (i < count && count >= kFloats)  // as the last lanes of a vector that begins earlier
+      add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
+    else if (i < count) add(1, kept(load_first(from, count) - center, count));
+    auto total = [](const Floats(&v)[kChains]) __attribute__((always_inline)) {
+      return double(over_lanes((v[0] + v[1]) + (v[2] + v[3]),
+                               [](Floats p, Floats q) __attribute__((always_inline)) { return p + q; }));
+    };
+    sums.first += total(a), sums.squares += total(b);
   }
+  return sums;
 }
 
 // A mean, what rounding took from it, and the inverse deviation.
 struct Statistics {
   float mean = 0, rest = 0, inv_std = 0;
 };
-template <class T> Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
+// Around the mean of the first elements. Where that lies further from the mean than a deviation, again around the mean:
+// so the subtraction of squares takes no more than a bit.
+template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
+  constexpr int64_t kFew = 64;
+  float center = 0;
+  if (centered) {
+    const int64_t few = min_of(n, kFew);
+    const float guess = float(sums_about(x, few, 0).first / double(few));
+    center = guess - guess == 0 ? guess : 0;
+  }
+  Sums sums = sums_about(x, n, center);
+  double away = 0;
+  if (centered) {
+    away = sums.first / double(n);
+    if (away * sums.first * 2 > sums.squares) {
+      center = float(center + away);
+      sums = sums_about(x, n, center);
+      away = sums.first / double(n);
+    }
+  }
   Statistics s;
-  double sum = 0, squares = 0;
-  if (centered) {
-    const float first = float(x[0]);
-    sums_about<false>(x, n, first, &sum, &squares);
-    s.mean = float(double(first) + sum / double(n));
-  }
-  sums_about<true>(x, n, s.mean, &sum, &squares);
-  double var = squares / double(n);
-  if (centered) {
-    const double away = sum / double(n);
-    s.rest = float(away);
-    var -= away * away;
-  }
+  const double mean = double(center) + away, var = sums.squares / double(n) - away * away;
+  s.mean = float(mean);
+  s.rest = float(mean - double(s.mean));
   s.inv_std = 1 / __builtin_sqrtf(float(var < 0 ? 0 : var) + eps);
   return s;
 }
@@ -115,25 +139,46 @@ void backward(const void* from, const void* gradient, const float* scale, int64_
   });
 }
 
+// y[i] = map(x[i], dy[i]) of n elements, which `to` puts past the caches if there is one.
+template <class T, class Map>
+MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>* to, const Map& map) {
+  constexpr int64_t kPair = 2 * kFloats;
+  for (int64_t begin = 0, some; begin < n; begin += some) {
+    some = to ? min_of(Streamer<T>::kRoom, n - begin) : n;
+    T* const out = to ? to->next() : y;
+    int64_t i = 0;
+    for (; i + kPair <= some; i += kPair) {
+      const Pair xs = load_pair(x + begin + i), dys = load_pair(dy + begin + i);
+      store_pair(out + i, Pair{map(xs.first, dys.first), map(xs.second, dys.second)});
+    }
+    const T *rest = x + begin + i, *dy_rest = dy + begin + i;
+    each_vector(some - i, [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
+      write(out + i + at, lanes, map(read(rest + at, lanes), read(dy_rest + at, lanes)));
+    });
+    if (to) to->advance(some);
+  }
+}
+
 template <class T>
 void forward_planes(const void* from, const float* scale, const float* bias, int64_t channels, int64_t n, float eps,
-                    void* to, float* mean, float* inv_std) {
+                    bool past_caches, void* to, float* mean, float* inv_std) {
   const T* x = static_cast<const T*>(from);
   T* y = static_cast<T*>(to);
   const Statistics s = statistics_of(x, channels * n, eps, true);
   *mean = s.mean, *inv_std = s.inv_std;
   const Floats center = floats(s.mean), off = floats(s.rest);
+  Streamer<T> streamer(y);
   for (int64_t c = 0; c < channels; ++c, x += n, y += n) {
     const Floats factor = floats(s.inv_std * (scale ? scale[c] : 1)), added = floats(bias ? bias[c] : 0);
-    each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
-      write(y + i, lanes, ((read(x + i, lanes) - center) - off) * factor + added);
-    });
+    map_plane(x, x, n, y, past_caches ? &streamer : nullptr,
+              [&](Floats v, Floats) __attribute__((always_inline)) { return ((v - center) - off) * factor + added; });
   }
+  if (past_caches) streamer.finish();
 }
 
 template <class T>
 void backward_planes(const void* from, const void* gradient, const float* scale, int64_t channels, int64_t n,
-                     float mean, float inv_std, void* to, float* sums) {
+                     float mean, float inv_std, bool past_caches, void* to, float* sums) {
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const Floats center = floats(mean), factor = floats(inv_std);
@@ -141,13 +186,22 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
   for (int64_t c = 0; c < channels; ++c) {
     double of_dy = 0, of_products = 0;
     for (int64_t begin = 0; begin < n; begin += kPiece) {
-      Floats a{}, b{};
-      each_vector(min_of(kPiece, n - begin), [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
-        const int64_t i = c * n + begin + at;
-        const Floats g = read(dy + i, lanes);  // zero behind the end
-        a += g, b += g * kept(read(x + i, lanes) - center, lanes);
+      Floats a[4]{}, b[4]{};
+      auto add = [&](int64_t k, Floats v, Floats g) __attribute__((always_inline)) { a[k] += g, b[k] += g * v; };
+      const int64_t at = c * n + begin, count = min_of(kPiece, n - begin);
+      int64_t i = 0;
+      for (; i + 4 * kFloats <= count; i += 4 * kFloats)
+#pragma GCC unroll 2
+        for (int64_t k = 0; k < 4; k += 2) {
+          const Pair xs = load_pair(x + at + i + k * kFloats), dys = load_pair(dy + at + i + k * kFloats);
+          add(k, xs.first - center, dys.first), add(k + 1, xs.second - center, dys.second);
+        }
+      each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
+        const Floats g = read(dy + at + i + j, lanes);  // zero behind the end
+        add(0, kept(read(x + at + i + j, lanes) - center, lanes), g);
       });
-      of_dy += double(sum_of_lanes(a)), of_products += double(sum_of_lanes(b)) * double(inv_std);
+      of_dy += double(sum_of_lanes((a[0] + a[1]) + (a[2] + a[3])));
+      of_products += double(sum_of_lanes((b[0] + b[1]) + (b[2] + b[3]))) * double(inv_std);
     }
     sums[2 * c] = float(of_products), sums[2 * c + 1] = float(of_dy);
     const double by = scale ? double(scale[c]) : 1;
@@ -155,14 +209,14 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
   }
   const double count = double(channels * n);
   const Floats offset = floats(float(first / count)), slope = floats(float(second / count));
-  for (int64_t c = 0; c < channels; ++c) {
+  Streamer<T> streamer(dx);
+  for (int64_t c = 0; c < channels; ++c, x += n, dy += n, dx += n) {
     const Floats by = floats(scale ? scale[c] : 1);
-    each_vector(n, [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
-      const int64_t i = c * n + at;
-      const Floats x_hat = (read(x + i, lanes) - center) * factor;
-      write(dx + i, lanes, factor * (read(dy + i, lanes) * by - offset - x_hat * slope));
+    map_plane(x, dy, n, dx, past_caches ? &streamer : nullptr, [&](Floats v, Floats g) __attribute__((always_inline)) {
+      return factor * (g * by - offset - (v - center) * factor * slope);
     });
   }
+  if (past_caches) streamer.finish();
 }
 
 template <class T> constexpr RowNormKernels::Typed kTyped{forward<T>, backward<T>, forward_planes<T>,

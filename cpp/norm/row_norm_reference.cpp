@@ -39,7 +39,7 @@ struct Reference final : Engine<RowNormProblem> {
 
 const Engines<RowNormProblem>& Family<RowNormProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<RowNormProblem> all{&row_norm_rows(), &reference};
+  static const Engines<RowNormProblem> all{&row_norm_rows(), &row_norm_columns(), &reference};
   return all;
 }
 

@@ -61,6 +61,16 @@ MINIDNN_HD SineCosine of_turns(uint32_t w) {
   return {quarter & 2 ? -a : a, quarter & 2 ? -b : b};
 }
 
+// Two numbers of mean 0 and deviation 1 out of two words (Box and Muller 1958).
+struct TwoNormals {
+  float first, second;
+};
+MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
+  const float radius = maths::sqrt(-2 * maths::log(above_zero(u, 0.0f)));
+  const SineCosine turn = of_turns(v);
+  return {radius * turn.cosine, radius * turn.sine};
+}
+
 }  // namespace detail
 
 // Elements 4 group to 4 group + 3 of the result; x as many of dropout's input.
@@ -87,11 +97,10 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
     const Four w = words(group);
     if constexpr (kind == Random::uniform) {
       for (int i = 0; i < 4; ++i) y[i] = A(a.low) + A(a.width) * detail::fraction(w.word[i], 0.0f);
-    } else {  // Box and Muller (1958)
+    } else {
       for (int i = 0; i < 4; i += 2) {
-        const float radius = maths::sqrt(-2 * maths::log(detail::above_zero(w.word[i], 0.0f)));
-        const detail::SineCosine turn = detail::of_turns(w.word[i + 1]);
-        y[i] = A(a.low) + A(a.width) * (radius * turn.cosine), y[i + 1] = A(a.low) + A(a.width) * (radius * turn.sine);
+        const detail::TwoNormals z = detail::two_normals(w.word[i], w.word[i + 1]);
+        y[i] = A(a.low) + A(a.width) * z.first, y[i + 1] = A(a.low) + A(a.width) * z.second;
       }
     }
   }

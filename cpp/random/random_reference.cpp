@@ -20,7 +20,7 @@ struct Reference final : Engine<RandomProblem> {
   std::string name() const override { return "cpu.random.reference"; }
   std::string why_not(const RandomProblem&, const Device&) const override { return ""; }
   double estimate_us(const RandomProblem& p, const Device& d) const override {
-    return roofline_us(random_flop(p), random_bytes(p), d, 0.3);
+    return roofline_us(random_flop(p), random_bytes(p), d, 0.05);
   }
   std::unique_ptr<Plan<RandomProblem>> build(const RandomProblem& p, const Device&, const Config&) const override {
     return make_plan<RandomProblem>([p](const RandomArgs& a, void*, Stream) {
@@ -38,7 +38,7 @@ struct Reference final : Engine<RandomProblem> {
 
 const Engines<RandomProblem>& Family<RandomProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<RandomProblem> all{&reference};
+  static const Engines<RandomProblem> all{&random_dense_cpu(), &reference};
   return all;
 }
 

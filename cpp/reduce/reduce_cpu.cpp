@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.reduce.runs: vectors along the elements of an output where these lie beside each other, or across outputs that do.
 // Few outputs are cut into parts, as the shape says, so that results do not depend on how many threads there are.
+#include <algorithm>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "cpp/cpu/threads.h"
 #include "cpp/reduce/reduce.h"
@@ -11,88 +14,110 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kPart = 65536;  // elements worth waking a thread for
+constexpr int64_t kEven = 32;     // outputs beside each other that fill vectors and lines
 constexpr int64_t kEnough = 256;  // pieces of work for any number of threads
 
-// x[kept][run][element], or x[kept][row][column].
 struct Loops {
-  TensorDesc kept, runs;
-  bool across = false;
-  int64_t n = 1;  // elements of a run, or columns
-  int64_t rows = 1, pitch = 0;
-  int64_t parts = 1, part = 0;  // of an output: so many elements of a run, or rows
+  TensorDesc kept, outs;  // outputs in x and in y: blocks of the innermost ones, which lie `apart` and `out_step` apart
+  int64_t outputs = 1, apart = 0, out_step = 0;
+  TensorDesc runs;                         // of an output
+  int64_t n = 1, pitch = 1;                // a run's elements
+  bool across = false;                     // vectors of outputs, else of a run's elements
+  int64_t block = 0, parts = 1, part = 0;  // outputs taken at a time, and so many elements of a run
+  int64_t blocks() const { return ceil_div(outputs, block); }
 };
 
 std::string parse(const ReduceProblem& p, Loops& l) {
+  // Outputs are independent: in order of x's strides, with their places in y.
   const ReduceView v = reduce_view(p);
-  l.kept = joined(v.kept, false), l.runs = joined(v.reduced, true);
-  auto innermost = [](const TensorDesc& d) { return d.rank && d.stride[d.rank - 1] == 1; };
-  if (innermost(l.runs)) {
-    l.n = l.runs.shape[--l.runs.rank];
-    l.part = l.n;
-    if (l.kept.numel() < kEnough && l.runs.numel() == 1) l.part = min_of(l.n, kPart);
-    l.parts = ceil_div(l.n, l.part);
-    return "";
+  std::vector<int> order;
+  for (int i = 0; i < v.kept.rank; ++i)
+    if (v.kept.shape[i] != 1) order.push_back(i);
+  std::ranges::stable_sort(order, std::greater(), [&](int i) { return std::abs(v.kept.stride[i]); });
+  for (int i : order) {
+    const int64_t n = v.kept.shape[i], from = v.kept.stride[i], to = p.y.stride[i], last = l.kept.rank - 1;
+    if (last >= 0 && l.kept.stride[last] == from * n && l.outs.stride[last] == to * n) {
+      l.kept.shape[last] *= n, l.kept.stride[last] = from, l.outs.stride[last] = to;
+    } else {
+      l.kept.shape[last + 1] = n, l.kept.stride[last + 1] = from, l.outs.stride[last + 1] = to;
+      l.outs.rank = ++l.kept.rank;
+    }
   }
-  if (!innermost(l.kept) || l.runs.rank > 1)
-    return "needs elements of an output, or outputs and one dimension of rows, that lie beside each other";
-  l.across = true;
-  l.n = l.kept.shape[--l.kept.rank];
-  if (l.runs.rank) l.rows = l.runs.shape[0], l.pitch = l.runs.stride[0];
-  l.part = l.rows;
-  if (l.kept.numel() * ceil_div(l.n, kReduceColumns) < kEnough)
-    l.part = min_of(l.rows, ceil_div(kPart, min_of(l.n, kReduceColumns)));
-  l.parts = ceil_div(l.rows, l.part);
+  if (l.kept.rank) {
+    const int64_t last = l.outs.rank = --l.kept.rank;
+    l.outputs = l.kept.shape[last], l.apart = l.kept.stride[last], l.out_step = l.outs.stride[last];
+  }
+  std::copy_n(l.kept.shape, kMaxRank, l.outs.shape);
+  l.runs = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);  // places are counted in x's order
+  if (l.runs.rank) l.n = l.runs.shape[--l.runs.rank], l.pitch = l.runs.stride[l.runs.rank];
+  l.across = l.pitch != 1 || l.n == 1;
+  if (l.across && l.apart != 1 && (l.n > 1 || l.outputs > 1))
+    return "needs elements of an output, or outputs, that lie beside each other";
+  const int64_t runs = l.runs.numel(), outer = l.kept.numel();
+  const int64_t blocks = ceil_div(l.outputs, kReduceOutputs);
+  l.block = l.across ? ceil_div(ceil_div(l.outputs, blocks), kEven) * kEven
+                     : std::clamp<int64_t>(kPart / (l.n * runs), 1, kReduceOutputs);
+  l.part = l.n;
+  if (runs == 1 && outer * l.blocks() < kEnough)
+    l.part = min_of(l.n, l.across ? ceil_div(kPart, min_of(l.outputs, l.block)) : kPart);
+  l.parts = ceil_div(l.n, l.part);
   return "";
 }
 
+template <ReduceKind kind> reduction::State<kind, double> state(const double* values, const int64_t* places,
+                                                                int64_t i) {
+  if constexpr (kind == ReduceKind::arg) return {values[i], places[i]};
+  else return {values[i]};
+}
+
 template <ReduceKind kind> void compute(const ReduceProblem& p, const Loops& l, const ReduceArgs& a) {
-  const int64_t dtype = int64_t(p.x.dtype), mode = int64_t(p.mode), item = int64_t(itemsize(p.x.dtype));
-  const auto along = reduce_kernels().along[dtype][mode];
-  const auto across = reduce_kernels().across[dtype][mode];
-  const int64_t outputs = p.y.numel(), count = p.x.numel() / outputs;
+  const auto& loops = l.across ? reduce_kernels().across : reduce_kernels().along;
+  const ReduceLoop loop = loops[int64_t(p.x.dtype)][int64_t(p.mode)];
+  const int64_t outputs = p.y.numel(), count = p.x.numel() / outputs, runs = l.runs.numel(), blocks = l.blocks();
+  const int64_t item = int64_t(itemsize(p.x.dtype)), step = l.across ? l.pitch : l.apart;
   const double nothing = reduction::identity<kind, double>().value;
-  auto x = static_cast<const char*>(a.x);
-  std::unique_ptr<double[]> partials(l.parts > 1 ? new double[size_t(outputs * l.parts)] : nullptr);
-  auto finish = [&](int64_t output, double v) {
-    reduction::finish<kind, double>(p.mode, p.y, a.y, p.y.offset_of(output), {v}, count);
+  auto finish = [&](int64_t outer, int64_t first, int64_t n, auto state_of) {
+    const int64_t at = l.outs.offset_of(outer) + first * l.out_step;
+    auto to = static_cast<float*>(a.y) + at;
+    if (kind != ReduceKind::arg && p.y.dtype == DType::float32)  // most are: without asking each time
+      for (int64_t j = 0; j < n; ++j) to[j * l.out_step] = float(reduction::finished(p.mode, state_of(j), count));
+    else
+      for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * l.out_step, state_of(j), count);
   };
-  if (l.across) {
-    const int64_t blocks = ceil_div(l.n, kReduceColumns), outer = l.kept.numel();
-    const int64_t work = min_of(l.n, kReduceColumns) * l.part;
-    cpu::parallel_for(outer * blocks * l.parts, max_of<int64_t>(kPart / work, 1), [&](int64_t begin, int64_t end) {
-      double sums[kReduceColumns];
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t part = i % l.parts, block = i / l.parts % blocks, o = i / l.parts / blocks;
-        const int64_t column = block * kReduceColumns, columns = min_of(kReduceColumns, l.n - column);
-        const int64_t row = part * l.part;
-        for (double& v : sums) v = nothing;
-        across(x + (l.kept.offset_of(o) + row * l.pitch + column) * item, l.pitch, min_of(l.part, l.rows - row),
-               columns, sums);
-        for (int64_t j = 0; j < columns; ++j) {
-          const int64_t output = o * l.n + column + j;
-          if (partials) partials[output * l.parts + part] = sums[j];
-          else finish(output, sums[j]);
+  // [output][part]
+  const size_t room = l.parts > 1 ? size_t(outputs * l.parts) : 0;
+  std::unique_ptr<double[]> part_values(room ? new double[room] : nullptr);
+  std::unique_ptr<int64_t[]> part_places(room && kind == ReduceKind::arg ? new int64_t[room] : nullptr);
+  const int64_t work = min_of(l.outputs, l.block) * l.part * runs;
+  cpu::parallel_for(
+      l.kept.numel() * blocks * l.parts, max_of<int64_t>(kPart / work, 1), [&](int64_t begin, int64_t end) {
+        double values[kReduceOutputs];
+        int64_t places[kReduceOutputs];
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t part = i % l.parts, outer = i / l.parts / blocks, first = i / l.parts % blocks * l.block;
+          const int64_t some = min_of(l.block, l.outputs - first), at = part * l.part;
+          std::fill_n(values, some, nothing);
+          std::fill_n(places, some, -1);
+          auto x = static_cast<const char*>(a.x) + (l.kept.offset_of(outer) + first * l.apart + at * l.pitch) * item;
+          for (int64_t run = 0; run < runs; ++run)
+            loop({x + l.runs.offset_of(run) * item, step, some, min_of(l.part, l.n - at), values, run * l.n + at,
+                  places});
+          if (!room) {
+            finish(outer, first, some, [&](int64_t j) { return state<kind>(values, places, j); });
+            continue;
+          }
+          for (int64_t j = 0; j < some; ++j) {
+            const int64_t slot = (outer * l.outputs + first + j) * l.parts + part;
+            part_values[slot] = values[j];
+            if (kind == ReduceKind::arg) part_places[slot] = places[j];
+          }
         }
-      }
-    });
-  } else {
-    const int64_t runs = l.runs.numel();
-    cpu::parallel_for(outputs * l.parts, max_of<int64_t>(kPart / (l.part * runs), 1), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t output = i / l.parts, at = i % l.parts * l.part;
-        double v = nothing;
-        for (int64_t run = 0; run < runs; ++run)
-          along(x + (l.kept.offset_of(output) + l.runs.offset_of(run) + at) * item, min_of(l.part, l.n - at), &v);
-        if (partials) partials[i] = v;
-        else finish(output, v);
-      }
-    });
-  }
-  for (int64_t output = 0; partials && output < outputs; ++output) {
-    reduction::State<kind, double> s{nothing};
+      });
+  for (int64_t i = 0; room && i < outputs; ++i) {
+    auto s = reduction::identity<kind, double>();
     for (int64_t part = 0; part < l.parts; ++part)
-      s = reduction::combined<kind, double>(s, {partials[output * l.parts + part]});
-    finish(output, s.value);
+      s = reduction::combined<kind, double>(s, state<kind>(part_values.get(), part_places.get(), i * l.parts + part));
+    finish(i / l.outputs, i % l.outputs, 1, [&](int64_t) { return s; });
   }
 }
 
@@ -100,7 +125,6 @@ struct Runs final : Engine<ReduceProblem> {
   std::string name() const override { return "cpu.reduce.runs"; }
   std::string why_not(const ReduceProblem& p, const Device&) const override {
     if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64) return "reads float32, float16 and bfloat16";
-    if (kind_of(p.mode) == ReduceKind::arg) return "finds values, not their places";
     if (p.x.numel() == 0) return "needs something to reduce";
     Loops l;
     return parse(p, l);
@@ -117,6 +141,8 @@ struct Runs final : Engine<ReduceProblem> {
           return compute<ReduceKind::prod>(p, l, a);
         case ReduceKind::max:
           return compute<ReduceKind::max>(p, l, a);
+        case ReduceKind::arg:
+          return compute<ReduceKind::arg>(p, l, a);
         default:
           return compute<ReduceKind::sum>(p, l, a);
       }

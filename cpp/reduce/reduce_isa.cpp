@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cpp/core/elementary.h"
+#include "cpp/cpu/floats.h"
 #include "cpp/cpu/runs.h"
 #include "cpp/reduce/reduce_kernels.h"
 
@@ -6,21 +8,24 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 using enum ReduceMode;
+using Ints = Vector<int32_t>;
 
 // A lane's elements are combined in float, so many at most before they go into a double: few, so that their rounding
 // errors do not add up where all have one sign.
 constexpr int64_t kShortSum = 32;
-static_assert(kShortSum * kStep % kRun == 0);  // so that only the last run of all has a part of a step
+constexpr int kChains = 4;  // vectors that do not wait for each other
 
-template <ReduceMode mode> inline __attribute__((always_inline)) float map(float v) {
-  if constexpr (mode == norm1 || mode == amax) return detail::float_of(detail::bits_of(v) & 0x7fffffff);
+// V is float or a vector of them.
+template <ReduceMode mode, class V> MINIDNN_HD V map(V v) {
+  const V one = elementary::all<V>(1), zero{};
+  if constexpr (mode == norm1 || mode == amax) return elementary::magnitude(v);
   else if constexpr (mode == norm2 || mode == sumsq) return v * v;
-  else if constexpr (mode == min) return -v;
-  else if constexpr (mode == any) return v != 0 ? 1.f : 0.f;
-  else if constexpr (mode == all) return v == 0 ? 1.f : 0.f;
+  else if constexpr (mode == min || mode == argmin) return -v;
+  else if constexpr (mode == any) return v != 0 ? one : zero;
+  else if constexpr (mode == all) return v == 0 ? one : zero;
   else return v;
 }
-template <ReduceMode mode, class A> inline __attribute__((always_inline)) A combine(A a, A b) {
+template <ReduceMode mode, class V> MINIDNN_HD V combine(V a, V b) {
   if constexpr (kind_of(mode) == ReduceKind::sum) return a + b;
   else if constexpr (kind_of(mode) == ReduceKind::prod) return a * b;
   else return (a < b) | (b != b) ? b : a;
@@ -34,57 +39,229 @@ template <ReduceMode mode> constexpr float kElement = mode == min               
                                                       : mode == prod || mode == all ? 1.f
                                                                                     : 0.f;
 
-template <class T, ReduceMode mode> void along(const void* x, int64_t n, double* result) {
-  auto from = static_cast<const T*>(x);
-  alignas(64) float room[kRun], lanes[kStep];
-  double total = *result;
-  for (int64_t begin = 0; begin < n; begin += kShortSum * kStep) {
-    for (float& v : lanes) v = kNothing<mode>;
-    const int64_t end = min_of(n, begin + kShortSum * kStep);
-    for (int64_t i = begin, run; i < end; i += run) {
-      run = min_of(kRun, end - i);
-      const float* floats = read_run<Order::memory>(from + i, room, run, kElement<mode>);
-      const int64_t whole = whole_steps(run);
-      for (int64_t k = 0; k < whole; k += kStep)
-        for (int j = 0; j < kStep; ++j) lanes[j] = combine<mode>(lanes[j], map<mode>(floats[k + j]));
-    }
-    for (int half = kStep / 2; half > 0; half /= 2)
-      for (int j = 0; j < half; ++j) lanes[j] = combine<mode>(lanes[j], lanes[j + half]);
-    total = combine<mode>(total, double(lanes[0]));
-  }
-  *result = total;
+// What changes nothing in the lanes before those of the last n % kFloats elements, which end a vector.
+template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
+  Ints lane;
+  for (int k = 0; k < kFloats; ++k) lane[k] = k;
+  return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
 }
 
-template <class T, ReduceMode mode>
-void across(const void* x, int64_t pitch, int64_t rows, int64_t columns, double* results) {
-  static_assert(kReduceColumns <= kRun);
-  auto from = static_cast<const T*>(x);
-  alignas(64) float room[kRun], sums[kRun];
-  const int64_t whole = whole_steps(columns);
-  for (int64_t begin = 0; begin < rows; begin += kShortSum) {
-    for (int64_t j = 0; j < whole; ++j) sums[j] = kNothing<mode>;
-    for (int64_t i = begin, end = min_of(rows, begin + kShortSum); i < end; ++i) {
-      const float* floats = read_run<Order::memory>(from + i * pitch, room, columns, kElement<mode>);
-      for (int64_t j = 0; j < whole; ++j) sums[j] = combine<mode>(sums[j], map<mode>(floats[j]));
+// Of n >= kFloats elements.
+template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, int64_t n, double result) {
+  const Floats nothing = floats(kNothing<mode>);
+  const int64_t whole = n & -int64_t(kFloats);
+  for (int64_t i = 0; i < whole;) {
+    Floats chains[kChains] = {nothing, nothing, nothing, nothing};
+    const int64_t end = min_of(whole, i + kShortSum * kChains * kFloats);
+    for (; i + kChains * kFloats <= end; i += kChains * kFloats)
+#pragma GCC unroll 4
+      for (int k = 0; k < kChains; ++k)
+        chains[k] = combine<mode>(chains[k], map<mode>(load_floats(x + i + k * kFloats)));
+    for (; i < end; i += kFloats) chains[0] = combine<mode>(chains[0], map<mode>(load_floats(x + i)));
+    if (end == whole && whole < n)
+      chains[1] = combine<mode>(chains[1], last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
+    const Floats both = combine<mode>(combine<mode>(chains[0], chains[1]), combine<mode>(chains[2], chains[3]));
+    result = combine<mode>(result, double(over_lanes(both, [](Floats a, Floats b) __attribute__((always_inline)) {
+                             return combine<mode>(a, b);
+                           })));
+  }
+  return result;
+}
+
+// Lane by lane, of kFloats to kShortSum * kFloats elements.
+template <class T, ReduceMode mode> MINIDNN_HD Floats short_run(const T* x, int64_t n) {
+  Floats one = map<mode>(load_floats(x)), two = floats(kNothing<mode>);
+  int64_t i = kFloats;
+  for (; i + 2 * kFloats <= n; i += 2 * kFloats) {
+    one = combine<mode>(one, map<mode>(load_floats(x + i)));
+    two = combine<mode>(two, map<mode>(load_floats(x + i + kFloats)));
+  }
+  if (i + kFloats <= n) one = combine<mode>(one, map<mode>(load_floats(x + i)));
+  if (n % kFloats) two = combine<mode>(two, last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
+  return combine<mode>(one, two);
+}
+// Each two lanes combined, those of a before those of b: log2(kFloats) times so, and a lane is left of each vector.
+template <ReduceMode mode> MINIDNN_HD Floats of_neighbours(Floats a, Floats b) {
+  Ints even;
+  for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;
+  return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
+}
+
+// An element of each of kFloats outputs.
+template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
+  Floats v{};
+#pragma GCC unroll 16
+  for (int k = 0; k < kFloats; ++k) v[k] = float(x[k * step]);
+  return v;
+}
+
+template <class T, ReduceMode mode> void along(const ReducePart& p) {
+  auto x = static_cast<const T*>(p.x);
+  int64_t output = 0;
+  if (p.n >= kFloats && p.n < kShortSum * kFloats)
+    for (; output + kFloats <= p.outputs; output += kFloats) {
+      Floats rows[kFloats];
+      for (int k = 0; k < kFloats; ++k) rows[k] = short_run<T, mode>(x + (output + k) * p.step, p.n);
+#pragma GCC unroll 4
+      for (int n = kFloats; n > 1; n /= 2)
+#pragma GCC unroll 8
+        for (int k = 0; k < n / 2; ++k) rows[k] = of_neighbours<mode>(rows[2 * k], rows[2 * k + 1]);
+      for (int k = 0; k < kFloats; ++k) p.values[output + k] = combine<mode>(p.values[output + k], double(rows[0][k]));
     }
-    for (int64_t j = 0; j < columns; ++j) results[j] = combine<mode>(results[j], double(sums[j]));
+  if (p.n >= kFloats)
+    for (; output < p.outputs; ++output)
+      p.values[output] = combined_run<T, mode>(x + output * p.step, p.n, p.values[output]);
+  for (; output + kFloats <= p.outputs; output += kFloats) {
+    Floats few = floats(kNothing<mode>);
+    for (int64_t i = 0; i < p.n; ++i) few = combine<mode>(few, map<mode>(one_of_each(x + output * p.step + i, p.step)));
+    for (int k = 0; k < kFloats; ++k) p.values[output + k] = combine<mode>(p.values[output + k], double(few[k]));
+  }
+  for (; output < p.outputs; ++output) {
+    float few = kNothing<mode>;
+    for (int64_t i = 0; i < p.n; ++i) few = combine<mode>(few, map<mode>(float(x[output * p.step + i])));
+    p.values[output] = combine<mode>(p.values[output], double(few));
+  }
+}
+
+// Of a run that is being read, the same in the next row: processors fetch ahead within a page alone.
+template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t run) {
+  constexpr int64_t kLine = 64 / int64_t(sizeof(T));
+  for (int64_t j = 0; j < run; j += kLine) __builtin_prefetch(from + step + j);
+}
+
+// Of a run of outputs, so many rows: more streams from memory, and fewer visits to the sums.
+template <int rows, class T, ReduceMode mode>
+MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t run, int64_t to_prefetch, float* sums) {
+  alignas(64) float room[rows][kRun];
+  const float* row[rows];
+  for (int r = 0; r < rows; ++r) {
+    prefetch_row(x + r * step, rows * step, r < to_prefetch ? run : 0);
+    row[r] = read_run<Order::memory>(x + r * step, room[r], run, kElement<mode>);
+  }
+  for (int64_t j = 0, whole = whole_steps(run); j < whole; j += kFloats) {
+    Floats v = map<mode>(load(row[0] + j));
+#pragma GCC unroll 4
+    for (int r = 1; r < rows; ++r) v = combine<mode>(v, map<mode>(load(row[r] + j)));
+    store(sums + j, combine<mode>(load(sums + j), v));
+  }
+}
+
+template <class T, ReduceMode mode> void across(const ReducePart& p) {
+  constexpr int64_t kRows = 4;
+  alignas(64) float sums[kReduceOutputs];
+  auto x = static_cast<const T*>(p.x);
+  for (int64_t begin = 0; begin < p.n; begin += kShortSum) {
+    for (int64_t j = 0; j < whole_steps(p.outputs); ++j) sums[j] = kNothing<mode>;
+    int64_t i = begin;
+    for (const int64_t end = min_of(p.n, begin + kShortSum); i < end;) {
+      const bool several = i + kRows <= end;
+      const int64_t rows = several ? kRows : 1, to_prefetch = p.n - i - rows;
+      for (int64_t first = 0; first < p.outputs; first += kRun) {
+        const T* from = x + i * p.step + first;
+        const int64_t run = min_of(kRun, p.outputs - first);
+        if (several) add_rows<kRows, T, mode>(from, p.step, run, to_prefetch, sums + first);
+        else add_rows<1, T, mode>(from, p.step, run, to_prefetch, sums + first);
+      }
+      i += rows;
+    }
+    for (int64_t j = 0; j < p.outputs; ++j) p.values[j] = combine<mode>(p.values[j], double(sums[j]));
+  }
+}
+
+// The largest element and its place: a NaN before all, of equal elements the first.
+using Largest = reduction::State<ReduceKind::arg, double>;
+template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a != a) & (b == b)); }
+
+MINIDNN_HD void join(const ReducePart& p, int64_t output, float value, int64_t place) {
+  const Largest now = reduction::combined<ReduceKind::arg, double>({p.values[output], p.places[output]},
+                                                                   {double(value), p.begin + place});
+  p.values[output] = now.value, p.places[output] = now.index;
+}
+
+constexpr int64_t kPlaces = 1 << 16;  // elements whose places are int32
+
+template <class T, ReduceMode mode> void places_along(const ReducePart& p) {
+  auto all = static_cast<const T*>(p.x);
+  Ints lane;
+  for (int k = 0; k < kFloats; ++k) lane[k] = k;
+  int64_t output = 0;
+  if (p.n >= kFloats)
+    for (; output < p.outputs; ++output)
+      for (int64_t begin = 0; begin < p.n; begin += kPlaces) {
+        const int64_t n = min_of(p.n - begin, kPlaces);
+        // Elements taken twice have the same place: the vectors that begin and end a piece may overlap its neighbours.
+        const T* x = all + output * p.step + begin;
+        const int64_t before = n < kFloats ? kFloats - n : 0;
+        Floats value = map<mode>(load_floats(x - before));
+        Ints place = lane - int32_t(before);
+        auto take = [&](int64_t i) __attribute__((always_inline)) {
+          const Floats here = map<mode>(load_floats(x + i));
+          const Ints larger = is_larger(here, value);
+          value = larger ? here : value, place = larger ? lane + int32_t(i) : place;
+        };
+        int64_t i = kFloats;
+        for (; i + kFloats <= n; i += kFloats) take(i);
+        if (i < n) take(n - kFloats);
+#pragma GCC unroll 4
+        for (int half = kFloats / 2; half > 0; half /= 2) {
+          const Floats other = __builtin_shuffle(value, lane ^ half);
+          const Ints others = __builtin_shuffle(place, lane ^ half);
+          const Ints larger = is_larger(other, value) | (~is_larger(value, other) & (others < place));
+          value = larger ? other : value, place = larger ? others : place;
+        }
+        join(p, output, value[0], begin + place[0]);
+      }
+  for (; output + kFloats <= p.outputs; output += kFloats) {
+    Floats value = floats(kNothing<mode>);
+    Ints place{};
+    for (int64_t i = 0; i < p.n; ++i) {
+      const Floats here = map<mode>(one_of_each(all + output * p.step + i, p.step));
+      const Ints larger = is_larger(here, value);
+      value = larger ? here : value, place = larger ? Ints{} + int32_t(i) : place;
+    }
+    for (int k = 0; k < kFloats; ++k) join(p, output + k, value[k], place[k]);
+  }
+  for (; output < p.outputs; ++output)
+    for (int64_t i = 0; i < p.n; ++i) join(p, output, map<mode>(float(all[output * p.step + i])), i);
+}
+
+template <class T, ReduceMode mode> void places_across(const ReducePart& p) {
+  alignas(64) float room[kRun], values[kReduceOutputs];
+  alignas(64) int32_t places[kReduceOutputs];
+  for (int64_t begin = 0; begin < p.n; begin += kPlaces) {
+    for (int64_t j = 0; j < whole_steps(p.outputs); ++j) values[j] = -__builtin_inff(), places[j] = 0;
+    for (int64_t i = 0, end = min_of(p.n - begin, kPlaces); i < end; ++i)
+      for (int64_t first = 0; first < p.outputs; first += kRun) {
+        const int64_t run = min_of(kRun, p.outputs - first), whole = whole_steps(run);
+        const T* from = static_cast<const T*>(p.x) + (begin + i) * p.step + first;
+        prefetch_row(from, p.step, i + 1 < end ? run : 0);
+        const float* row = read_run<Order::memory>(from, room, run);
+        float* const value = values + first;
+        int32_t* const place = places + first;
+        for (int64_t j = 0; j < whole; ++j) {
+          const float here = map<mode>(row[j]);
+          const bool larger = is_larger(here, value[j]);
+          value[j] = larger ? here : value[j], place[j] = larger ? int32_t(i) : place[j];
+        }
+      }
+    for (int64_t j = 0; j < p.outputs; ++j) join(p, j, values[j], begin + places[j]);
   }
 }
 
 }  // namespace
 
-#define MINIDNN_REDUCE_MODES(loop, T)                                                          \
-  {loop<T, sum>,   loop<T, mean>,  loop<T, max>,  loop<T, min>, loop<T, prod>, loop<T, norm1>, \
-   loop<T, norm2>, loop<T, sumsq>, loop<T, amax>, loop<T, any>, loop<T, all>}
+#define MINIDNN_REDUCE_MODES(loop, places, T)                                                                      \
+  {loop<T, sum>,   loop<T, mean>, loop<T, max>, loop<T, min>, loop<T, prod>,     loop<T, norm1>,   loop<T, norm2>, \
+   loop<T, sumsq>, loop<T, amax>, loop<T, any>, loop<T, all>, places<T, argmax>, places<T, argmin>}
 
 extern const ReduceKernels reduce_kernels;
-const ReduceKernels reduce_kernels = {{MINIDNN_REDUCE_MODES(along, float),
+const ReduceKernels reduce_kernels = {{MINIDNN_REDUCE_MODES(along, places_along, float),
                                        {},
-                                       MINIDNN_REDUCE_MODES(along, float16),
-                                       MINIDNN_REDUCE_MODES(along, bfloat16)},
-                                      {MINIDNN_REDUCE_MODES(across, float),
+                                       MINIDNN_REDUCE_MODES(along, places_along, float16),
+                                       MINIDNN_REDUCE_MODES(along, places_along, bfloat16)},
+                                      {MINIDNN_REDUCE_MODES(across, places_across, float),
                                        {},
-                                       MINIDNN_REDUCE_MODES(across, float16),
-                                       MINIDNN_REDUCE_MODES(across, bfloat16)}};
+                                       MINIDNN_REDUCE_MODES(across, places_across, float16),
+                                       MINIDNN_REDUCE_MODES(across, places_across, bfloat16)}};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -6,15 +6,21 @@
 
 namespace minidnn {
 
-// *result = *result combined with n elements beside each other.
-using ReduceAlong = void (*)(const void* x, int64_t n, double* result);
-// results[j] = results[j] combined with x[i * pitch + j] for all i < rows, for at most kReduceColumns columns j.
-using ReduceAcross = void (*)(const void* x, int64_t pitch, int64_t rows, int64_t columns, double* results);
-constexpr int64_t kReduceColumns = 256;
+// n elements each of some outputs. Along: an output's elements lie beside each other, and outputs `step` apart. Across:
+// outputs lie beside each other, and an output's elements `step` apart.
+struct ReducePart {
+  const void* x;
+  int64_t step, outputs, n;
+  double* values;   // of outputs so far, which the elements are combined with
+  int64_t begin;    // argmax and argmin: the first element's place
+  int64_t* places;  // and the values'
+};
+using ReduceLoop = void (*)(const ReducePart&);
+constexpr int64_t kReduceOutputs = 1024;  // at most
 
 struct ReduceKernels {
-  ReduceAlong along[4][11];  // by dtype and mode, up to `all`; null for float64
-  ReduceAcross across[4][11];
+  ReduceLoop along[4][13];  // by dtype and mode; null for float64
+  ReduceLoop across[4][13];
 };
 
 MINIDNN_PER_ISA(ReduceKernels, reduce_kernels)

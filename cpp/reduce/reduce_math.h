@@ -166,10 +166,9 @@ MINIDNN_HD float root(float v) { return ::sqrtf(v); }
 MINIDNN_HD double root(double v) { return ::sqrt(v); }
 
 template <ReduceKind kind, class Acc>
-MINIDNN_HD void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t at, const State<kind, Acc>& s,
-                       int64_t count) {
+MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t count) {
   if constexpr (kind == ReduceKind::arg) {
-    write<int64_t>(y, to, at, s.index);
+    return s.index;
   } else {
     Acc v = s.value;
     if constexpr (kind == ReduceKind::sum && !is_integer<Acc>) {
@@ -181,8 +180,13 @@ MINIDNN_HD void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t a
       if (mode == ReduceMode::any) v = Acc(v > 0);       // of nothing: the identity
       if (mode == ReduceMode::all) v = Acc(!(v > 0));
     }
-    write<Acc>(y, to, at, v);
+    return v;
   }
+}
+template <ReduceKind kind, class Acc>
+MINIDNN_HD void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t at, const State<kind, Acc>& s,
+                       int64_t count) {
+  write(y, to, at, finished(mode, s, count));
 }
 
 // Any dtype as what it is summed in.

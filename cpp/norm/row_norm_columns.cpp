@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.norm.columns: group and instance norm of channels that lie beside each other (NHWC), by the loops of
+// cpu.norm.streamed: a sample's sums by channel, in sections of its pixels, which the channels of a group then join.
+// Samples are shared out among threads, or where they are few each one's sections; results depend on neither.
+#include "cpp/cpu/threads.h"
+#include "cpp/norm/norm_kernels.h"
+#include "cpp/norm/row_norm.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 16384;       // elements a thread is worth waking for
+constexpr int64_t kSection = 64 << 10;  // elements of a section
+
+struct Cut {
+  int64_t samples, plane, channels, groups, members;  // a group's channels
+  int64_t section, sections;                          // pixels
+  bool backward;
+
+  explicit Cut(const RowNormProblem& p)
+      : samples(p.x.shape[0]),
+        plane(plane_of(p.x)),
+        channels(p.x.shape[1]),
+        groups(p.groups),
+        members(channels / groups),
+        backward(p.backward != 0) {
+    section = std::clamp<int64_t>(max_of(kSection / channels, plane / 16), 64, 1024);
+    sections = ceil_div(plane, section);
+  }
+  // A sample's: sums as float64, of two kinds, and as float32 lines; then sections' sums.
+  int64_t room() const { return channels * (4 + 4 + 3 * sections); }
+  // Of all samples, channel by channel, backward.
+  int64_t kept() const { return backward ? 2 * samples * channels : 0; }
+};
+
+struct Sample {
+  const Cut& c;
+  const NormKernels::Typed& k;
+  int64_t item;  // bytes
+  const RowNormArgs& a;
+  int64_t at;
+  double *first, *second;
+  float *mean, *factor, *offset, *slope, *results;
+
+  Sample(const Cut& cut, const NormKernels::Typed& kernels, int64_t bytes, const RowNormArgs& args, int64_t sample,
+         float* room)
+      : c(cut), k(kernels), item(bytes), a(args), at(sample) {
+    first = reinterpret_cast<double*>(room), second = first + c.channels;
+    mean = room + 4 * c.channels, factor = mean + c.channels, offset = factor + c.channels, slope = offset + c.channels;
+    results = slope + c.channels;
+    std::fill_n(first, 2 * c.channels, 0.0);
+  }
+
+  NormPart part(int64_t section) const {
+    const int64_t row = section * c.section, rows = min_of(c.section, c.plane - row), width = c.channels;
+    auto from = [&](const void* base) { return static_cast<const char*>(base) + (at * c.plane + row) * width * item; };
+    const NormPart::Steps steps{width, 1};
+    return {from(a.x), from(c.backward ? a.dy : a.x), const_cast<char*>(from(a.out)), rows, width, 1, steps, steps,
+            steps};
+  }
+  // sum(part, results) of each section, then join(results, pixels) in order, then map(part).
+  template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
+    const int64_t step = kinds * c.channels, grain = kGrain / (c.section * c.channels) + 1;
+    cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sum(part(i), results + i * step);
+    });
+    for (int64_t i = 0; i < c.sections; ++i) join(results + i * step, double(part(i).rows));
+    lines();
+    cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {  // a cache still holds the last sections
+      for (int64_t i = begin; i < end; ++i) map(part(c.sections - 1 - i));
+    });
+  }
+  void lines() const { c.backward ? backward_lines() : forward_lines(); }
+  float parameter(const void* p, int64_t channel, float none) const {
+    return p ? static_cast<const float*>(p)[channel] : none;
+  }
+
+  void forward(bool stream) const {
+    double joined = 0;
+    passes(
+        3, k.moments,
+        [&](const float* of, double pixels) {
+          norm_kernels().join_moments(c.channels, of, c.channels, 1, pixels, joined, first, second);
+          joined += pixels;
+        },
+        [&](const NormPart& p) { k.forward[0][0](p, {mean, factor, offset, nullptr}, stream); });
+  }
+  void forward_lines() const {
+    for (int64_t group = 0; group < c.groups; ++group) {
+      const int64_t begin = group * c.members, end = begin + c.members;
+      double all = 0, squares = 0;
+      for (int64_t i = begin; i < end; ++i) all += first[i] - first[begin];
+      all = first[begin] + all / double(c.members);
+      for (int64_t i = begin; i < end; ++i)
+        squares += second[i] + double(c.plane) * (first[i] - all) * (first[i] - all);
+      const float center = float(all), rest = float(all - double(center));
+      const float inv_std = 1 / std::sqrt(float(squares / double(c.plane * c.members)) + float(a.eps));
+      static_cast<float*>(a.mean)[at * c.groups + group] = center;
+      static_cast<float*>(a.inv_std)[at * c.groups + group] = inv_std;
+      for (int64_t i = begin; i < end; ++i) {
+        mean[i] = center, factor[i] = inv_std * parameter(a.scale, i, 1);
+        offset[i] = parameter(a.bias, i, 0) - rest * factor[i];
+      }
+    }
+  }
+
+  // Leaves each channel's sums of dy x_hat and of dy in `sums`.
+  void backward(bool stream, float* sums) const {
+    for (int64_t i = 0; i < c.channels; ++i) mean[i] = static_cast<const float*>(a.mean)[at * c.groups + i / c.members];
+    passes(
+        2, [&](const NormPart& p, float* to) { k.gradients(p, mean, to); },
+        [&](const float* of, double) { norm_kernels().join_gradients(c.channels, of, c.channels, 1, first, second); },
+        [&](const NormPart& p) { k.blend(p, {mean, factor, offset, slope}, stream); });
+    for (int64_t i = 0; i < c.channels; ++i) {
+      const double inv_std = static_cast<const float*>(a.inv_std)[at * c.groups + i / c.members];
+      sums[2 * i] = float(second[i] * inv_std), sums[2 * i + 1] = float(first[i]);
+    }
+  }
+  void backward_lines() const {
+    const double n = double(c.plane * c.members);
+    for (int64_t group = 0; group < c.groups; ++group) {
+      const int64_t begin = group * c.members, end = begin + c.members;
+      const double inv_std = static_cast<const float*>(a.inv_std)[at * c.groups + group];
+      double of_dy = 0, of_products = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const double scale = parameter(a.scale, i, 1);
+        of_dy += scale * first[i], of_products += scale * second[i];
+      }
+      for (int64_t i = begin; i < end; ++i) {
+        slope[i] = float(inv_std) * parameter(a.scale, i, 1);
+        offset[i] = float(-inv_std * of_dy / n);
+        factor[i] = float(-inv_std * inv_std * inv_std * of_products / n);
+      }
+    }
+  }
+};
+
+struct Columns final : Engine<RowNormProblem> {
+  std::string name() const override { return "cpu.norm.columns"; }
+  std::string why_not(const RowNormProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (p.kind != RowNorm::group) return "computes group and instance norm";
+    const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
+    const bool last = p.x.shape[1] == 1 || p.x.stride[1] == 1;
+    const bool in_order = p.x.shape[0] == 1 || p.x.stride[0] == plane_of(p.x) * p.x.shape[1];
+    if (!is_dense(p.x) || !alike || !last || !in_order)
+      return "reads samples whose channels lie beside each other (NHWC), in all tensors alike";
+    if (p.x.numel() == 0) return "there is nothing to normalise";
+    if (p.x.shape[1] > kNormColumns)
+      return cat("keeps sums of ", kNormColumns, " channels at most; there are ", p.x.shape[1]);
+    return "";
+  }
+  double estimate_us(const RowNormProblem& p, const Device& d) const override {
+    return roofline_us(row_norm_flop(p) / 8, row_norm_bytes(p), d, 0.6);
+  }
+  size_t workspace_bytes(const RowNormProblem& p, const Device& d, const Config&) const override {
+    const Cut c(p);
+    return size_t(c.kept() + rooms(c, d) * c.room()) * sizeof(float);
+  }
+  std::unique_ptr<Plan<RowNormProblem>> build(const RowNormProblem& p, const Device& d, const Config&) const override {
+    const NormKernels& all = norm_kernels();
+    const NormKernels::Typed& k = p.x.dtype == DType::float32    ? all.f32
+                                  : p.x.dtype == DType::bfloat16 ? all.bf16
+                                                                 : all.f16;
+    const int64_t item = int64_t(itemsize(p.x.dtype));
+    const bool large = p.x.numel() * item > kNormSummedBytes;
+    return make_plan<RowNormProblem>(
+        [c = Cut(p), &k, item, large, rooms = rooms(Cut(p), d)](const RowNormArgs& a, void* workspace, Stream) {
+          float* const sums = static_cast<float*>(workspace);  // [samples][channels][2]
+          auto work = [&](int64_t i, int64_t room) {
+            const Sample sample(c, k, item, a, i, sums + c.kept() + room * c.room());
+            if (c.backward) sample.backward(large, sums + 2 * i * c.channels);
+            else sample.forward(large);
+          };
+          if (rooms > 1) cpu::parallel_items(c.samples, work);
+          else
+            for (int64_t i = 0; i < c.samples; ++i) work(i, 0);
+          if (c.backward) row_norm_join(sums, c.samples, c.channels, a);
+        });
+  }
+
+ private:
+  // Samples at a time.
+  static int64_t rooms(const Cut& c, const Device& d) {
+    const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;
+    return enough && c.samples * c.channels * c.plane >= 2 * kGrain ? d.sm_count : 1;
+  }
+};
+
+}  // namespace
+
+const Engine<RowNormProblem>& row_norm_columns() {
+  static const Columns engine;
+  return engine;
+}
+
+}  // namespace minidnn

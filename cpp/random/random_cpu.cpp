@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.random.dense: vectorised loops (random_isa.cpp) over row-major tensors, threaded over blocks of elements.
+#include "cpp/cpu/caches.h"
+#include "cpp/cpu/threads.h"
+#include "cpp/random/random.h"
+#include "cpp/random/random_kernels.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kBlock = 8192;  // elements worth waking a thread for
+
+struct Dense final : Engine<RandomProblem> {
+  std::string name() const override { return "cpu.random.dense"; }
+  std::string why_not(const RandomProblem& p, const Device&) const override {
+    if (p.out.dtype == DType::float64) return "its loops compute in float32";
+    const bool in_order = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
+    return in_order ? "" : "needs row-major tensors: numbers follow the shape";
+  }
+  double estimate_us(const RandomProblem& p, const Device& d) const override {
+    return roofline_us(random_flop(p), random_bytes(p), d, 0.5);
+  }
+  std::unique_ptr<Plan<RandomProblem>> build(const RandomProblem& p, const Device&, const Config&) const override {
+    const RandomLoop loop = random_kernels().loops[int64_t(p.kind)][int64_t(p.out.dtype)];
+    const int64_t n = p.out.numel();
+    const bool past_caches = cpu::past_caches(double(n * itemsize(p.out.dtype)));
+    return make_plan<RandomProblem>([=](const RandomArgs& a, void*, Stream) {
+      cpu::parallel_for(ceil_div(n, kBlock), 1, [&](int64_t begin, int64_t end) {
+        loop(a, past_caches, begin * kBlock, min_of(n, end * kBlock));
+      });
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<RandomProblem>& random_dense_cpu() {
+  static const Dense engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.random.dense, compiled once per instruction set (random_isa.cpp): row-major tensors.
+#pragma once
+#include "cpp/cpu/isa.h"
+#include "cpp/random/random_math.h"
+
+namespace minidnn {
+
+// Elements [begin, end), `begin` a multiple of 4.
+using RandomLoop = void (*)(const RandomArgs&, bool past_caches, int64_t begin, int64_t end);
+
+struct RandomKernels {
+  RandomLoop loops[3][4];  // by kind and dtype; null for float64
+};
+
+MINIDNN_PER_ISA(RandomKernels, random_kernels)
+
+}  // namespace minidnn

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Norms against torch (cuDNN where torch takes it): batch norm, plain and fused, and group norm in both layouts, layer
-and RMS norm of rows from 256 to 262144. Bytes: each input read once, each output written once; batch and group norm
-also have the bytes of a second reading, which two passes can not do without."""
+and RMS norm of rows from 256 to 262144, local response norm. Bytes: each input read once, each output written once;
+batch and group norm also have the bytes of a second reading, which two passes can not do without."""
 
 from __future__ import annotations
 
@@ -79,6 +79,27 @@ def group_norms(device: str) -> Iterator[Row]:
                           bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
 
 
+def local_norms(device: str) -> Iterator[Row]:
+    # GoogLeNet's and AlexNet's, whose planes are odd.
+    shapes = [(128, 64, 56, 56), (128, 192, 56, 56), (256, 96, 55, 55)] if device != "cpu" else [(8, 64, 28, 28)]
+    for shape in shapes:
+        for dtype in ("float32", "bfloat16"):
+            for layout, memory in (("", torch.contiguous_format), (":nhwc", torch.channels_last)):
+                x, dy = (
+                    torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory)
+                    for _ in range(2)
+                )
+                t, g = dnn.from_dlpack(x), dnn.from_dlpack(dy)
+                leaf = x.clone().requires_grad_()
+                graph = functional.local_response_norm(leaf, 5)
+                line = f"{dtype} x={'x'.join(map(str, shape))}{layout} size=5"
+                yield Row(f"norm lrn_forward {line}", partial(dnn.lrn_forward, t, 5),
+                          partial(functional.local_response_norm, x, 5), bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                yield Row(f"norm lrn_backward {line}", partial(dnn.lrn_backward, g, t, 5),
+                          partial(torch.autograd.grad, graph, leaf, dy, retain_graph=True),
+                          bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
 def batch_norms(device: str) -> Iterator[Row]:
     shapes = [(64, 64, 112, 112), (64, 256, 56, 56), (64, 2048, 7, 7)] if device != "cpu" else [(64, 16, 28, 28)]
     for shape in shapes:
@@ -113,6 +134,7 @@ def rows(device: str) -> Iterator[Row]:
     yield from batch_norms(device)
     yield from group_norms(device)
     yield from row_norms(device)
+    yield from local_norms(device)
 
 
 if __name__ == "__main__":

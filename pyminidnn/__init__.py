@@ -42,6 +42,8 @@ from .ops.norm import (
     instance_norm_forward,
     layer_norm_backward,
     layer_norm_forward,
+    lrn_backward,
+    lrn_forward,
     rms_norm_backward,
     rms_norm_forward,
 )
@@ -184,6 +186,8 @@ __all__ = [
     "logical_not",
     "logical_or",
     "logical_xor",
+    "lrn_backward",
+    "lrn_forward",
     "lt",
     "matmul",
     "maximum",

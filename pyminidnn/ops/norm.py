@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalization: training, inference and backward."""
+"""Batch, layer, RMS, group, instance and local response normalization, forward and backward."""
 
 from __future__ import annotations
 
@@ -347,3 +347,65 @@ def instance_norm_backward(
     )
     assert dbias is not None
     return dx, dscale, dbias
+
+
+def lrn_forward(
+    x: ArrayLike,
+    size: int,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """Local response normalization: each element divided by a power of the squares of its neighbours across channels.
+
+    y_c = x_c s_c^-beta,  s_c = k + alpha / size sum(x_j^2)  over channels j of [c - (size - 1) // 2, c + size // 2]
+
+    x        [N, C, spatial...], 2 to 5 dimensions, any strides; float32, float64, float16 or bfloat16; NumPy, DLPack or
+             DeviceTensor
+    size     channels in a window, 1 or more. Those that do not exist count as zeros
+    alpha    0 or more; divided by size, as in torch, ONNX and cuDNN
+    beta     above 0
+    k        0 or more; ONNX calls it bias. cuDNN's own default is 2
+    algo     an engine by name, "cuda.norm.across" or "across"; None: the fastest expected
+    out      written instead of a new tensor; shape, dtype and device of x; not x itself
+    handle   None: the current one for x's device
+    returns  y like x, on x's device and the handle's stream (does not synchronise)
+
+    An even size has its odd channel ahead, as cuDNN and ONNX have it; torch has it behind. Computed in float32, float64
+    for float64, each window summed anew, then rounded once. NaN or Inf makes its own window NaN or 0. Deterministic.
+    Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
+    Source: Krizhevsky, Sutskever & Hinton 2012, section 3.3.
+    """
+    (x,) = operands(handle, x, out=out)
+    return _C.lrn_forward(x, size, alpha, beta, k, algo or "", output(out), handle)
+
+
+def lrn_backward(
+    dy: ArrayLike,
+    x: ArrayLike,
+    size: int,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """The gradient of lrn_forward, out of its input.
+
+    dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c sum(dy_j x_j s_j^(-beta - 1))  over the j whose window has c
+
+    dy, x    one shape, dtype and device; any strides
+    size, alpha, beta, k, algo, handle  as in the forward call
+    out      written instead of a new tensor; like x; not x or dy
+    returns  dx like x
+
+    Numerics and errors as in lrn_forward.
+    """
+    dy, x = operands(handle, dy, x, out=out)
+    return _C.lrn_backward(dy, x, size, alpha, beta, k, algo or "", output(out), handle)

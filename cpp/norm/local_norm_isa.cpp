@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// Local response norm by vectors: of positions, going through the channels, or of channels. Windows are summed anew for
+// each element: sums that slide would keep what large elements left behind.
+#include "cpp/core/elementary.h"
+#include "cpp/cpu/floats.h"
+#include "cpp/norm/local_norm_kernels.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+static_assert(kAcrossRun % kFloats == 0 && kAcrossPiece % kFloats == 0);
+
+template <class T> MINIDNN_HD Floats read(const T* from, int64_t lanes) {
+  return lanes == kFloats ? load_floats(from) : load_first(from, lanes);
+}
+template <class T> MINIDNN_HD void write(T* to, int64_t lanes, Floats v) {
+  if (lanes == kFloats) store_floats(to, v);
+  else store_first(to, lanes, v);
+}
+MINIDNN_HD Floats inverse_power(Floats s, float beta) { return elementary::exp(-beta * elementary::log(s)); }
+
+// What an element hands to its own gradient, and to those of its neighbours.
+struct Parts {
+  Floats own, g;
+};
+MINIDNN_HD Parts parts_of(const AcrossChannels& c, Floats squares, Floats x, Floats dy) {
+  const Floats s = c.k + c.scale * squares, own = dy * inverse_power(s, c.beta);
+  return {own, own * x / s};
+}
+
+template <class T>
+MINIDNN_HD Floats squares_around(const AcrossChannels& c, const T* x, int64_t plane, int64_t channel, int64_t lanes) {
+  Floats sum{};
+  for (int64_t o = max_of(channel - c.behind, int64_t(0)); o <= min_of(channel + c.ahead, c.channels - 1); ++o) {
+    const Floats v = read(x + o * plane, lanes);
+    sum += v * v;
+  }
+  return sum;
+}
+
+template <class T>
+void forward_run(const AcrossChannels& c, const void* from, int64_t plane, int64_t n, void* to) {
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  for (int64_t channel = 0; channel < c.channels; ++channel)
+    for (int64_t i = 0; i < n; i += kFloats) {
+      const int64_t lanes = min_of(int64_t(kFloats), n - i), at = channel * plane + i;
+      const Floats s = c.k + c.scale * squares_around(c, x + i, plane, channel, lanes);
+      write(y + at, lanes, read(x + at, lanes) * inverse_power(s, c.beta));
+    }
+}
+
+template <class T>
+void backward_run(const AcrossChannels& c, const void* from, const void* gradient, int64_t plane, int64_t n, void* to) {
+  const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
+  T* dx = static_cast<T*>(to);
+  const int64_t size = c.behind + c.ahead + 1;
+  float own[kMostAcross * kAcrossRun], g[kMostAcross * kAcrossRun];  // of the last `size` channels, in turn
+  const float slope = 2 * c.beta * c.scale;
+  for (int64_t next = 0; next < c.channels + c.behind; ++next) {
+    if (next < c.channels)
+      for (int64_t i = 0; i < n; i += kFloats) {
+        const int64_t lanes = min_of(int64_t(kFloats), n - i), at = next * plane + i;
+        const int64_t slot = next % size * kAcrossRun + i;
+        const Parts p =
+            parts_of(c, squares_around(c, x + i, plane, next, lanes), read(x + at, lanes), read(dy + at, lanes));
+        store(own + slot, p.own), store(g + slot, p.g);
+      }
+    // The channel whose last neighbour that was.
+    const int64_t channel = next - c.behind;
+    if (channel < 0) continue;
+    const int64_t first = max_of(channel - c.ahead, int64_t(0)), last = min_of(next, c.channels - 1);
+    for (int64_t i = 0; i < n; i += kFloats) {
+      const int64_t lanes = min_of(int64_t(kFloats), n - i), at = channel * plane + i;
+      Floats sum{};
+      for (int64_t o = first; o <= last; ++o) sum += load(g + o % size * kAcrossRun + i);
+      write(dx + at, lanes, load(own + channel % size * kAcrossRun + i) - slope * read(x + at, lanes) * sum);
+    }
+  }
+}
+
+// Channels from a piece's first less kMargin on, in memory of ours; beyond a row they are zeros.
+constexpr int64_t kMargin = kMostAcross;
+static_assert(kMargin % kFloats == 0);
+struct Line {
+  float at[kMargin + kAcrossPiece + kMargin + kFloats];
+  MINIDNN_HD float* operator+(int64_t i) { return at + kMargin + i; }
+};
+
+// Channels [begin, end) of a row, those of `first` at 0 of the line.
+template <class T>
+MINIDNN_HD void read_line(const AcrossChannels& c, const T* row, int64_t first, int64_t begin, int64_t end, Line& to) {
+  const int64_t from = max_of(begin, -first), until = min_of(end, c.channels - first);
+  for (int64_t i = begin; i < from; ++i) *(to + i) = 0;
+  for (int64_t i = from; i < until; i += kFloats)
+    store(to + i, read(row + first + i, min_of(int64_t(kFloats), until - i)));
+  for (int64_t i = max_of(until, from); i < end; ++i) *(to + i) = 0;
+}
+MINIDNN_HD Floats squares_around(Line& x, int64_t i, int64_t behind, int64_t ahead) {
+  Floats sum{};
+  for (int64_t o = -behind; o <= ahead; ++o) {
+    const Floats v = load(x + (i + o));
+    sum += v * v;
+  }
+  return sum;
+}
+
+template <class T> void forward_rows(const AcrossChannels& c, const void* from, int64_t positions, void* to) {
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  Line line;
+  for (int64_t row = 0; row < positions; ++row, x += c.channels, y += c.channels)
+    for (int64_t first = 0; first < c.channels; first += kAcrossPiece) {
+      const int64_t n = min_of(kAcrossPiece, c.channels - first);
+      read_line(c, x, first, -c.behind, n + c.ahead, line);
+      for (int64_t i = 0; i < n; i += kFloats) {
+        const Floats s = c.k + c.scale * squares_around(line, i, c.behind, c.ahead);
+        write(y + first + i, min_of(int64_t(kFloats), n - i), load(line + i) * inverse_power(s, c.beta));
+      }
+    }
+}
+
+template <class T>
+void backward_rows(const AcrossChannels& c, const void* from, const void* gradient, int64_t positions, void* to) {
+  const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
+  T* dx = static_cast<T*>(to);
+  const float slope = 2 * c.beta * c.scale;
+  const int64_t around = c.behind + c.ahead;
+  Line line, gradients, g;
+  for (int64_t row = 0; row < positions; ++row, x += c.channels, dy += c.channels, dx += c.channels)
+    for (int64_t first = 0; first < c.channels; first += kAcrossPiece) {
+      const int64_t n = min_of(kAcrossPiece, c.channels - first);
+      read_line(c, x, first, -around, n + around, line);
+      read_line(c, dy, first, -c.ahead, n + c.behind, gradients);
+      for (int64_t i = -c.ahead; i < n + c.behind; i += kFloats) {
+        const Parts p = parts_of(c, squares_around(line, i, c.behind, c.ahead), load(line + i), load(gradients + i));
+        store(gradients + i, p.own), store(g + i, p.g);
+      }
+      // Where s is 0 beyond the row, zeros are divided by it.
+      for (int64_t i = -c.ahead; i < -first; ++i) *(g + i) = 0;
+      for (int64_t i = c.channels - first; i < n + c.behind; ++i) *(g + i) = 0;
+      for (int64_t i = 0; i < n; i += kFloats) {
+        Floats sum{};
+        for (int64_t o = -c.ahead; o <= c.behind; ++o) sum += load(g + (i + o));
+        write(dx + first + i, min_of(int64_t(kFloats), n - i), load(gradients + i) - slope * load(line + i) * sum);
+      }
+    }
+}
+
+template <class T> constexpr LocalNormKernels::Typed kTyped{forward_run<T>, backward_run<T>, forward_rows<T>,
+                                                            backward_rows<T>};
+
+}  // namespace
+
+extern const LocalNormKernels local_norm_kernels;
+const LocalNormKernels local_norm_kernels = {kTyped<float>, kTyped<bfloat16>, kTyped<float16>};
+
+}  // namespace minidnn::MINIDNN_ISA

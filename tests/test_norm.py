@@ -233,9 +233,14 @@ def local_sample(case: Case) -> Sample:
     def call(
         t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
     ) -> Sequence[dnn.DeviceTensor]:
+        if kind == "lrn":
+            if direction == "forward":
+                return [dnn.lrn_forward(t["x"], size, **values, algo=algo, out=out)]
+            return [dnn.lrn_backward(t["dy"], t["x"], size, **values, algo=algo, out=out)]
         if direction == "forward":
-            return [dnn.lrn_forward(t["x"], size, **values, algo=algo, out=out)]
-        return [dnn.lrn_backward(t["dy"], t["x"], size, **values, algo=algo, out=out)]
+            return [dnn.lcn_forward(t["x"], size, means=t.get("means"), **values, algo=algo, out=out)]
+        gradients = dnn.lcn_backward(t["dy"], t["x"], size, means=t.get("means"), **values, algo=algo, out=out)
+        return gradients if isinstance(gradients, tuple) else [gradients]
 
     return Sample(inputs, call, results)
 
@@ -932,6 +937,10 @@ def test_lrn_of_nothing(device: str) -> None:
         (lambda x: dnn.lrn_backward(x, x, 5, out=x), dnn.ShapeError, "lrn_backward: out"),
         (lambda x: dnn.lrn_backward(x.reshape((3, 2, 4)), x, 5), dnn.ShapeError,
          "lrn_backward: dy must be [2, 3, 4] like x; got [3, 2, 4]"),
+        (lambda x: dnn.lcn_forward(x.reshape((6, 4)), 5), dnn.ShapeError, "lcn_forward: x must have 3 to 5 dimensions"),
+        (lambda x: dnn.lcn_forward(x, 5, means=x.reshape((3, 2, 4))), dnn.ShapeError,
+         "lcn_forward: means must be [2, 3, 4] like x; got [3, 2, 4]"),
+        (lambda x: dnn.lcn_backward(x, x, 5, means=p(x, 3, "float16")), dnn.DTypeError, "means is float16"),
     ],
 )  # fmt: skip
 def test_local_norm_errors(
@@ -940,3 +949,72 @@ def test_local_norm_errors(
     with pytest.raises(kind) as caught:
         call(tensor(np.ones((2, 3, 4)), "float32", device))
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("centered", [False, True])
+@pytest.mark.parametrize("size", [1, 4, 5])
+@pytest.mark.parametrize("shape", [(2, 3, 9), (2, 3, 6, 7), (1, 2, 4, 5, 6)])
+def test_lcn_is_torchs_pooling(shape: tuple[int, ...], size: int, centered: bool, device: str) -> None:
+    """sum((x_j - m_i)^2) = sum(x_j^2) - 2 m_i sum(x_j) + m_i^2 n_i, each sum an average pooling with its padding."""
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(40)
+    x, m, dy = (rng.normal(0, 1, shape) for _ in range(3))
+    d = len(shape) - 2
+    pool = (torch.nn.functional.avg_pool1d, torch.nn.functional.avg_pool2d, torch.nn.functional.avg_pool3d)[d - 1]
+
+    def window(t: Any) -> Any:
+        return pool(torch.nn.functional.pad(t, ((size - 1) // 2, size // 2) * d), size, 1)
+
+    theirs, means = (torch.from_numpy(v).requires_grad_() for v in (x, m * centered))
+    n = window(torch.ones_like(theirs))
+    s = LOCAL["k"] + LOCAL["alpha"] * (window(theirs**2) - 2 * means * window(theirs) + means**2 * n)
+    y = theirs * s ** -LOCAL["beta"]
+    y.backward(torch.from_numpy(dy))
+    t, g, given = (tensor(v, "float64", device) for v in (x, dy, m))
+    keywords = {**LOCAL, "means": given if centered else None}
+    np.testing.assert_allclose(values_of(dnn.lcn_forward(t, size, **keywords)), y.detach().numpy(), rtol=1e-11)
+    got = dnn.lcn_backward(g, t, size, **keywords)
+    wanted = [theirs.grad, means.grad] if centered else [theirs.grad]
+    for a, b in zip(got if isinstance(got, tuple) else [got], wanted, strict=True):
+        np.testing.assert_allclose(values_of(a), b.numpy(), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("size", [2, 5])
+def test_lcn_backward_is_the_derivative(size: int, device: str) -> None:
+    rng = np.random.default_rng(41)
+    x, m, dy, v = (rng.normal(0, 1, (2, 2, 5, 6)) for _ in range(4))
+
+    def loss(x: np.ndarray, m: np.ndarray) -> float:
+        t, means = tensor(x, "float64", device), tensor(m, "float64", device)
+        return float((values_of(dnn.lcn_forward(t, size, means=means, **LOCAL)) * dy).sum())
+
+    t, means, g = (tensor(values, "float64", device) for values in (x, m, dy))
+    dx, dmeans = dnn.lcn_backward(g, t, size, means=means, **LOCAL)
+    h = 1e-5
+    for gradient, a, b in ((dx, v, 0), (dmeans, 0, v)):
+        change = (loss(x + h * a, m + h * b) - loss(x - h * a, m - h * b)) / (2 * h)
+        np.testing.assert_allclose((values_of(gradient) * v).sum(), change, rtol=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_lcn_far_from_zero(layout: str, device: str) -> None:
+    """The variance about a mean that is far away costs no digits: differences are squared, not subtracted squares."""
+    rng = np.random.default_rng(42)
+    x = reference.rounded(rng.normal(1e4, 1e-1, (2, 8, 12, 16)), "float32")
+    m = np.full(x.shape, 1e4)
+    t, means = (dnn.asarray(v, dtype="float32", layout=layout).to(device=device) for v in (x, m))
+    y = dnn.lcn_forward(t, 5, means=means, alpha=100, beta=0.5, k=1)
+    want, _ = reference.local_norm_forward(x, 5, axes=(2, 3), means=m, alpha=100, beta=0.5, k=1)
+    np.testing.assert_allclose(values_of(y), want, rtol=2e-6)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_lcn_keeps_nan_in_its_windows(layout: str, device: str) -> None:
+    x = np.random.default_rng(43).normal(0, 1, (2, 8, 11, 16))
+    clean = values_of(dnn.lcn_forward(dnn.asarray(x, dtype="float32", layout=layout).to(device=device), 5, **LOCAL))
+    x[1, 3, 5, 7] = np.nan
+    y = values_of(dnn.lcn_forward(dnn.asarray(x, dtype="float32", layout=layout).to(device=device), 5, **LOCAL))
+    around = np.s_[1, 3, 3:8, 5:10]
+    assert np.isnan(y[around]).all()
+    y[around] = clean[around]
+    np.testing.assert_array_equal(y, clean)

@@ -41,33 +41,59 @@ LocalNormArgs Family<LocalNormProblem>::scratch(const LocalNormProblem& p, Scrat
   return a;
 }
 
-Tensor lrn_forward(const Tensor& x, const LocalNormOptions& o, const Call& call) {
-  const char* me = "lrn_forward";
-  Handle& h = check_operands(me, call, {{"x", x}});
-  LocalNormProblem p = problem_of(me, LocalNorm::lrn, x, o);
-  Tensor y = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h, {{"x", x}});
+namespace {
+
+Tensor forward(const char* me, LocalNorm kind, const Tensor& x, const std::optional<Tensor>& means,
+               const LocalNormOptions& o, const Call& call) {
+  const Tensor& m = means ? *means : x;
+  Handle& h = check_operands(me, call, {{"x", x}, {"means", m}});
+  LocalNormProblem p = problem_of(me, kind, x, o);
+  check_shape(me, {"means", m}, shape_of(x.desc), "like x");
+  Tensor y = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h, {{"x", x}, {"means", m}});
   if (y.desc.numel() == 0) return y;
   p.out = y.desc;
   LocalNormArgs a = args_of(o);
   a.x = x.data, a.out = y.data;
-  p.alignment = alignment_of(h, {a.x, a.out});
+  if (means) p.means = m.desc, a.means = m.data;
+  p.alignment = alignment_of(h, {a.x, a.out, a.means});
   run(h, p, a, call.algo);
   return y;
 }
 
-Tensor lrn_backward(const Tensor& dy, const Tensor& x, const LocalNormOptions& o, const Call& call) {
-  const char* me = "lrn_backward";
-  Handle& h = check_operands(me, call, {{"x", x}, {"dy", dy}});
-  LocalNormProblem p = problem_of(me, LocalNorm::lrn, x, o);
+LcnBackward backward(const char* me, LocalNorm kind, const Tensor& dy, const Tensor& x,
+                     const std::optional<Tensor>& means, const LocalNormOptions& o, const Call& call) {
+  const Tensor& m = means ? *means : x;
+  Handle& h = check_operands(me, call, {{"x", x}, {"dy", dy}, {"means", m}});
+  LocalNormProblem p = problem_of(me, kind, x, o);
   check_shape(me, {"dy", dy}, shape_of(x.desc), "like x");
-  Tensor dx = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h, {{"dy", dy}, {"x", x}});
-  if (dx.desc.numel() == 0) return dx;
-  p.backward = 1, p.dy = dy.desc, p.out = dx.desc;
+  check_shape(me, {"means", m}, shape_of(x.desc), "like x");
+  const TensorDesc like = dense_like(x.desc, x.desc.dtype, me);
+  LcnBackward r{output(me, "out", call.out, like, h, {{"dy", dy}, {"x", x}, {"means", m}}), {}};
+  if (means) r.dmeans = output(me, "dmeans", {}, like, h, {});
+  if (r.dx.desc.numel() == 0) return r;
+  p.backward = 1, p.dy = dy.desc, p.out = r.dx.desc;
   LocalNormArgs a = args_of(o);
-  a.x = x.data, a.dy = dy.data, a.out = dx.data;
-  p.alignment = alignment_of(h, {a.x, a.dy, a.out});
+  a.x = x.data, a.dy = dy.data, a.out = r.dx.data;
+  if (means) p.means = m.desc, a.means = m.data, p.dmeans = r.dmeans->desc, a.dmeans = r.dmeans->data;
+  p.alignment = alignment_of(h, {a.x, a.dy, a.out, a.means, a.dmeans});
   run(h, p, a, call.algo);
-  return dx;
+  return r;
+}
+
+}  // namespace
+
+Tensor lrn_forward(const Tensor& x, const LocalNormOptions& o, const Call& call) {
+  return forward("lrn_forward", LocalNorm::lrn, x, {}, o, call);
+}
+Tensor lrn_backward(const Tensor& dy, const Tensor& x, const LocalNormOptions& o, const Call& call) {
+  return backward("lrn_backward", LocalNorm::lrn, dy, x, {}, o, call).dx;
+}
+Tensor lcn_forward(const Tensor& x, const std::optional<Tensor>& means, const LocalNormOptions& o, const Call& call) {
+  return forward("lcn_forward", LocalNorm::lcn, x, means, o, call);
+}
+LcnBackward lcn_backward(const Tensor& dy, const Tensor& x, const std::optional<Tensor>& means,
+                         const LocalNormOptions& o, const Call& call) {
+  return backward("lcn_backward", LocalNorm::lcn, dy, x, means, o, call);
 }
 
 double local_norm_bytes(const LocalNormProblem& p) {

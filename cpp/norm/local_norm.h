@@ -26,6 +26,15 @@ struct LocalNormOptions {
 Tensor lrn_forward(const Tensor& x, const LocalNormOptions&, const Call&);
 Tensor lrn_backward(const Tensor& dy, const Tensor& x, const LocalNormOptions&, const Call&);
 
+// Of 3 dimensions at least. means: like x, any strides; none: zeros.
+Tensor lcn_forward(const Tensor& x, const std::optional<Tensor>& means, const LocalNormOptions&, const Call&);
+struct LcnBackward {
+  Tensor dx;
+  std::optional<Tensor> dmeans;  // of means that are given
+};
+LcnBackward lcn_backward(const Tensor& dy, const Tensor& x, const std::optional<Tensor>& means, const LocalNormOptions&,
+                         const Call&);
+
 // For engines.
 double local_norm_bytes(const LocalNormProblem&);
 double local_norm_flop(const LocalNormProblem&);

@@ -66,6 +66,26 @@ void bind_norm(py::module_& m) {
       py::arg("call"), py::arg("kind"), py::arg("axis_or_groups"), py::arg("dy"), py::arg("x"), py::arg("scale"),
       py::arg("mean"), py::arg("inv_std"), py::arg("algo"), py::arg("handle"));
   m.def(
+      "lcn_forward",
+      [](const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta, double k,
+         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+        py::gil_scoped_release release;
+        return lcn_forward(x, means, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
+      },
+      py::arg("x"), py::arg("means"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"), py::arg("algo"),
+      py::arg("out"), py::arg("handle"));
+  m.def(
+      "lcn_backward",
+      [](const Tensor& dy, const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta,
+         double k, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+        py::gil_scoped_release release;
+        LcnBackward r =
+            lcn_backward(dy, x, means, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
+        return std::tuple(r.dx, r.dmeans);
+      },
+      py::arg("dy"), py::arg("x"), py::arg("means"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"),
+      py::arg("algo"), py::arg("out"), py::arg("handle"));
+  m.def(
       "batch_norm_forward_training",
       [](const Tensor& x, const Tensor& scale, const Tensor& bias, std::optional<Tensor> running_mean,
          std::optional<Tensor> running_var, double momentum, double eps, bool per_activation,

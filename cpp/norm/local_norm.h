@@ -43,5 +43,8 @@ size_t local_norm_workspace(const LocalNormProblem&);  // of what needs g of eve
 // channels_in_order(), or innermost.
 std::string why_not_across(const LocalNormProblem&);
 const Engine<LocalNormProblem>& local_norm_across();
+// The same of local contrast norm over one or two spatial dimensions: row-major, or channels last.
+std::string why_not_around(const LocalNormProblem&);
+const Engine<LocalNormProblem>& local_norm_around();
 
 }  // namespace minidnn

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local response norm by vectors: of positions, going through the channels, or of channels. Windows are summed anew for
-// each element: sums that slide would keep what large elements left behind.
+// Local response norm by vectors: of positions, going through the channels, or of channels. Local contrast norm by
+// vectors of rows, a position of all windows at a time. Windows are summed anew for each element: sums that slide would
+// keep what large elements left behind.
 #include "cpp/core/elementary.h"
 #include "cpp/cpu/floats.h"
 #include "cpp/norm/local_norm_kernels.h"
@@ -147,8 +148,98 @@ void backward_rows(const AcrossChannels& c, const void* from, const void* gradie
     }
 }
 
-template <class T> constexpr LocalNormKernels::Typed kTyped{forward_run<T>, backward_run<T>, forward_rows<T>,
-                                                            backward_rows<T>};
+// Calls tap(i, from, lanes) for vectors of the piece, i from its begin on, and where one position of their windows
+// lies, a position after another; beyond a row there is none.
+template <class Tap> MINIDNN_HD void each_tap(const AroundPiece& p, const Tap& tap) {
+  for (int64_t down = -p.above; down <= p.below; ++down)
+    for (int64_t o = -p.behind; o <= p.ahead; ++o) {
+      const int64_t shift = o * p.step, first = max_of(p.begin, -shift), last = min_of(p.end, p.row - shift);
+      for (int64_t i = first; i < last; i += kFloats)
+        tap(i - p.begin, down * p.row + i + shift, min_of(int64_t(kFloats), last - i));
+    }
+}
+// As much of v as there are lanes, to be added.
+MINIDNN_HD Floats first_lanes(int64_t lanes, Floats v) {
+  if (lanes < kFloats)
+    for (int64_t k = lanes; k < kFloats; ++k) v[k] = 0;
+  return v;
+}
+MINIDNN_HD void add(float* to, int64_t lanes, Floats v) { store(to, load(to) + first_lanes(lanes, v)); }
+// Room for a piece, and for what a last vector has beyond it.
+struct Piece {
+  float at[kAroundPiece + kFloats];
+  MINIDNN_HD float* operator+(int64_t i) { return at + i; }
+};
+MINIDNN_HD void clear(Piece& to, int64_t n) {
+  for (int64_t i = 0; i < n; i += kFloats) store(to + i, Floats{});
+}
+template <class T> MINIDNN_HD void read_piece(const AroundPiece& p, const T* from, Piece& to) {
+  const int64_t n = p.end - p.begin;
+  for (int64_t i = 0; i < n; i += kFloats)
+    store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
+}
+// The squares of windows about their means, and the sums of differences where `away` has room for them.
+template <class T>
+MINIDNN_HD void squares_around(const AroundPiece& p, const T* x, Piece& mean, Piece& squares, Piece* away) {
+  clear(squares, p.end - p.begin);
+  if (away) clear(*away, p.end - p.begin);
+  each_tap(p, [&](int64_t i, int64_t from, int64_t lanes) __attribute__((always_inline)) {
+    const Floats apart = read(x + from, lanes) - load(mean + i);
+    add(squares + i, lanes, apart * apart);
+    if (away) add(*away + i, lanes, apart);
+  });
+}
+
+template <class T> void around(const AroundPiece& p, const void* from, const void* means, void* to) {
+  const T* x = static_cast<const T*>(from);
+  Piece mean, squares;
+  read_piece(p, static_cast<const T*>(means), mean);
+  squares_around(p, x, mean, squares, nullptr);
+  for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
+    const int64_t lanes = min_of(int64_t(kFloats), p.end - p.begin - i);
+    const Floats s = p.k + p.scale * load(squares + i);
+    write(static_cast<T*>(to) + p.begin + i, lanes, read(x + p.begin + i, lanes) * inverse_power(s, p.beta));
+  }
+}
+
+template <class T>
+void around_weights(const AroundPiece& p, const void* from, const void* means, const void* gradient, float* g,
+                    float* own, void* dmeans) {
+  const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
+  Piece mean, squares, away;
+  read_piece(p, static_cast<const T*>(means), mean);
+  squares_around(p, x, mean, squares, dmeans ? &away : nullptr);
+  const float slope = 2 * p.beta * p.scale;
+  for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
+    const int64_t at = p.begin + i, lanes = min_of(int64_t(kFloats), p.end - at);
+    const Floats s = p.k + p.scale * load(squares + i), some = read(dy + at, lanes) * inverse_power(s, p.beta);
+    const Floats of_g = some * read(x + at, lanes) / s;
+    write(own + at, lanes, some), write(g + at, lanes, of_g);
+    if (dmeans) write(static_cast<T*>(dmeans) + at, lanes, slope * of_g * load(away + i));
+  }
+}
+
+template <class T>
+void around_gradient(const AroundPiece& p, const void* from, const void* means, const float* g, const float* own,
+                     void* to) {
+  const T *x = static_cast<const T*>(from), *m = static_cast<const T*>(means);
+  Piece mine, sums;
+  read_piece(p, x, mine);
+  clear(sums, p.end - p.begin);
+  each_tap(p, [&](int64_t i, int64_t at, int64_t lanes) __attribute__((always_inline)) {
+    const Floats apart = m ? load(mine + i) - read(m + at, lanes) : load(mine + i);
+    add(sums + i, lanes, read(g + at, lanes) * apart);
+  });
+  const float slope = 2 * p.beta * p.scale;
+  for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
+    const int64_t lanes = min_of(int64_t(kFloats), p.end - p.begin - i);
+    write(static_cast<T*>(to) + p.begin + i, lanes, read(own + p.begin + i, lanes) - slope * load(sums + i));
+  }
+}
+
+template <class T> constexpr LocalNormKernels::Typed kTyped{forward_run<T>,    backward_run<T>, forward_rows<T>,
+                                                            backward_rows<T>,  around<T>,       around_weights<T>,
+                                                            around_gradient<T>};
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.norm.across, once per instruction set.
+// The loops of cpu.norm.across and cpu.norm.around, once per instruction set.
 #pragma once
 #include "cpp/core/hd.h"
 #include "cpp/cpu/isa.h"
@@ -15,6 +15,14 @@ struct AcrossChannels {
   float scale, beta, k;  // scale: alpha / size
 };
 
+// Elements [begin, end) of a row and their windows in space: the position before lies `step` elements away. Rows of the
+// windows lie `row` elements apart, the first `above` of them before this one, the last `below` behind.
+constexpr int64_t kAroundPiece = 1024;  // elements at most
+struct AroundPiece {
+  int64_t begin, end, row, step, above, below, behind, ahead;
+  float scale, beta, k;  // scale: alpha / size^d
+};
+
 struct LocalNormKernels {
   struct Typed {
     // n <= kAcrossRun positions in all channels, whose planes are `plane` elements apart.
@@ -23,6 +31,13 @@ struct LocalNormKernels {
     // Positions whose channels are contiguous, one position behind the other.
     void (*forward_rows)(const AcrossChannels&, const void* x, int64_t positions, void* y);
     void (*backward_rows)(const AcrossChannels&, const void* x, const void* dy, int64_t positions, void* dx);
+    // Pointers are to the row's first element. means may be null.
+    void (*around)(const AroundPiece&, const void* x, const void* means, void* y);
+    // Leaves g and dy s^-beta of the piece, and the gradient of its means, if there are any.
+    void (*around_weights)(const AroundPiece&, const void* x, const void* means, const void* dy, float* g, float* own,
+                           void* dmeans);
+    void (*around_gradient)(const AroundPiece&, const void* x, const void* means, const float* g, const float* own,
+                            void* dx);
   } f32, bf16, f16;
 };
 

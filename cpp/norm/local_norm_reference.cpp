@@ -40,7 +40,7 @@ struct Reference final : Engine<LocalNormProblem> {
 
 const Engines<LocalNormProblem>& Family<LocalNormProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<LocalNormProblem> all{&local_norm_across(), &reference};
+  static const Engines<LocalNormProblem> all{&local_norm_across(), &local_norm_around(), &reference};
   return all;
 }
 

@@ -1,30 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local response norm of dense tensors. A thread asks for its strip, and for the channels beside it, all at once: those
-// others ask for too, and they come from the L1. Windows are summed anew for each element, for a sum that slides would keep
-// what large elements left behind. Backward, g (local_norm_math.h) meets its neighbours in shared memory; where a block
-// ends amid the channels, it also computes what the next one has.
+// others ask for too, and they come from the L1. Windows are summed anew for each element, for a sum that slides would
+// keep what large elements left behind. Backward, g (local_norm_math.h) meets its neighbours in shared memory; where a
+// block ends amid the channels, it also computes what the next one has.
 #include "cpp/norm/local_norm_math.h"
 #include "cuda/device/elementwise.cuh"
 #include "cuda/norm/across.h"
+#include "cuda/norm/power.cuh"
 
 namespace minidnn {
 
-// s^-beta, s below 2^-126 as 0. float32: the logarithm's approximation has an absolute error, so that s goes to it without
-// its exponent, unless it is 0, infinite or NaN.
-template <class T> __device__ __forceinline__ float power_of(float s, float beta) {
-  int32_t exponent = 0;
-  if (sizeof(T) == 4 && s >= 0x1p-126f && s < INFINITY)
-    exponent = (__float_as_int(s) - 0x3f400000) & int32_t(0xff800000);
-  float log2, p;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(__int_as_float(__float_as_int(s) - exponent)));
-  if constexpr (sizeof(T) == 4) log2 = float(exponent >> 23) * beta + log2 * beta;
-  else log2 *= beta;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(p) : "f"(-log2));
-  return p;
-}
-
-// Channels [-kAcrossSide, kOwn + kAcrossSide) of kItems positions; channel 0 is the strip's first. What lies outside of x is
-// zero, and maybe what no window has.
+// Channels [-kAcrossSide, kOwn + kAcrossSide) of kItems positions; channel 0 is the strip's first. What lies outside of
+// x is zero, and maybe what no window has.
 template <class T, int items, bool whole> struct Planes {
   static constexpr int kOwn = kAcrossOwn, kItems = items;
   static constexpr int kLines = kOwn + 2 * kAcrossSide, kThreads = 32 * kAcrossWarps;

@@ -8,8 +8,8 @@ namespace minidnn {
 
 constexpr int kAcrossSide = 4;  // channels of a window on either side
 constexpr int kAcrossOwn = 4;   // channels of a strip in planes, or where rows are read by elements
-// Positions of a strip in planes: backward, and where they are read by elements, four, for their numbers stay in registers
-// from the sums to the end.
+// Positions of a strip in planes: backward, and where they are read by elements, four, for their numbers stay in
+// registers from the sums to the end.
 constexpr int kAcrossItems = 4;
 constexpr int kAcrossThreads = 256;  // in rows
 constexpr int kAcrossWarps = 8;      // in planes, at most: each has further channels of the same positions

@@ -12,7 +12,7 @@ const Engines<RowNormProblem>& Family<RowNormProblem>::cuda_engines() {
   return all;
 }
 const Engines<LocalNormProblem>& Family<LocalNormProblem>::cuda_engines() {
-  static const Engines<LocalNormProblem> all{&norm_across(), &norm_local_generic()};
+  static const Engines<LocalNormProblem> all{&norm_across(), &norm_around(), &norm_local_generic()};
   return all;
 }
 

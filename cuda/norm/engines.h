@@ -15,6 +15,7 @@ const Engine<RowNormProblem>& norm_long_rows();
 const Engine<RowNormProblem>& norm_groups();
 const Engine<RowNormProblem>& norm_rows_generic();
 const Engine<LocalNormProblem>& norm_across();
+const Engine<LocalNormProblem>& norm_around();
 const Engine<LocalNormProblem>& norm_local_generic();
 KernelSpec norm_rows_finish();  // rows.cu: joins [count][columns] pairs of dscale and dbias
 

@@ -148,23 +148,31 @@ void backward_rows(const AcrossChannels& c, const void* from, const void* gradie
     }
 }
 
+// Some lanes of a vector: `count` of them from the first on, or all but the first `skip`.
+struct Lanes {
+  int64_t count, skip;
+  MINIDNN_HD Floats of(Floats v) const {
+    if (skip) return lanes_from(int(skip), v);
+    for (int64_t k = count; k < kFloats; ++k) v[k] = 0;
+    return v;
+  }
+};
 // Calls tap(i, from, lanes) for vectors of the piece, i from its begin on, and where one position of their windows
-// lies, a position after another; beyond a row there is none.
+// lies, a position after another; beyond a row there is none. A last vector begins early, and skips what has been.
 template <class Tap> MINIDNN_HD void each_tap(const AroundPiece& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
       const int64_t shift = o * p.step, first = max_of(p.begin, -shift), last = min_of(p.end, p.row - shift);
-      for (int64_t i = first; i < last; i += kFloats)
-        tap(i - p.begin, down * p.row + i + shift, min_of(int64_t(kFloats), last - i));
+      const int64_t from = down * p.row + shift;
+      int64_t i = first;
+      for (; i + kFloats <= last; i += kFloats) tap(i - p.begin, from + i, Lanes{kFloats, 0});
+      if (i >= last) continue;
+      const int64_t early = last - kFloats;
+      if (early >= first) tap(early - p.begin, from + early, Lanes{kFloats, i - early});
+      else tap(i - p.begin, from + i, Lanes{last - i, 0});
     }
 }
-// As much of v as there are lanes, to be added.
-MINIDNN_HD Floats first_lanes(int64_t lanes, Floats v) {
-  if (lanes < kFloats)
-    for (int64_t k = lanes; k < kFloats; ++k) v[k] = 0;
-  return v;
-}
-MINIDNN_HD void add(float* to, int64_t lanes, Floats v) { store(to, load(to) + first_lanes(lanes, v)); }
+MINIDNN_HD void add(float* to, Lanes lanes, Floats v) { store(to, load(to) + lanes.of(v)); }
 // Room for a piece, and for what a last vector has beyond it.
 struct Piece {
   float at[kAroundPiece + kFloats];
@@ -183,8 +191,8 @@ template <class T>
 MINIDNN_HD void squares_around(const AroundPiece& p, const T* x, Piece& mean, Piece& squares, Piece* away) {
   clear(squares, p.end - p.begin);
   if (away) clear(*away, p.end - p.begin);
-  each_tap(p, [&](int64_t i, int64_t from, int64_t lanes) __attribute__((always_inline)) {
-    const Floats apart = read(x + from, lanes) - load(mean + i);
+  each_tap(p, [&](int64_t i, int64_t from, Lanes lanes) __attribute__((always_inline)) {
+    const Floats apart = read(x + from, lanes.count) - load(mean + i);
     add(squares + i, lanes, apart * apart);
     if (away) add(*away + i, lanes, apart);
   });
@@ -226,9 +234,9 @@ void around_gradient(const AroundPiece& p, const void* from, const void* means, 
   Piece mine, sums;
   read_piece(p, x, mine);
   clear(sums, p.end - p.begin);
-  each_tap(p, [&](int64_t i, int64_t at, int64_t lanes) __attribute__((always_inline)) {
-    const Floats apart = m ? load(mine + i) - read(m + at, lanes) : load(mine + i);
-    add(sums + i, lanes, read(g + at, lanes) * apart);
+  each_tap(p, [&](int64_t i, int64_t at, Lanes lanes) __attribute__((always_inline)) {
+    const Floats apart = m ? load(mine + i) - read(m + at, lanes.count) : load(mine + i);
+    add(sums + i, lanes, read(g + at, lanes.count) * apart);
   });
   const float slope = 2 * p.beta * p.scale;
   for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {

@@ -90,8 +90,8 @@ struct Line {
 
 // Channels [begin, end) of a row, those of `first` at 0 of the line.
 template <class T>
-MINIDNN_HD void read_line(const AcrossChannels& c, const T* row, int64_t first, int64_t begin, int64_t end, Line& to) {
-  const int64_t from = max_of(begin, -first), until = min_of(end, c.channels - first);
+MINIDNN_HD void read_line(int64_t channels, const T* row, int64_t first, int64_t begin, int64_t end, Line& to) {
+  const int64_t from = max_of(begin, -first), until = min_of(end, channels - first);
   for (int64_t i = begin; i < from; ++i) *(to + i) = 0;
   for (int64_t i = from; i < until; i += kFloats)
     store(to + i, read(row + first + i, min_of(int64_t(kFloats), until - i)));
@@ -113,7 +113,7 @@ template <class T> void forward_rows(const AcrossChannels& c, const void* from, 
   for (int64_t row = 0; row < positions; ++row, x += c.channels, y += c.channels)
     for (int64_t first = 0; first < c.channels; first += kAcrossPiece) {
       const int64_t n = min_of(kAcrossPiece, c.channels - first);
-      read_line(c, x, first, -c.behind, n + c.ahead, line);
+      read_line(c.channels, x, first, -c.behind, n + c.ahead, line);
       for (int64_t i = 0; i < n; i += kFloats) {
         const Floats s = c.k + c.scale * squares_around(line, i, c.behind, c.ahead);
         write(y + first + i, min_of(int64_t(kFloats), n - i), load(line + i) * inverse_power(s, c.beta));
@@ -131,8 +131,8 @@ void backward_rows(const AcrossChannels& c, const void* from, const void* gradie
   for (int64_t row = 0; row < positions; ++row, x += c.channels, dy += c.channels, dx += c.channels)
     for (int64_t first = 0; first < c.channels; first += kAcrossPiece) {
       const int64_t n = min_of(kAcrossPiece, c.channels - first);
-      read_line(c, x, first, -around, n + around, line);
-      read_line(c, dy, first, -c.ahead, n + c.behind, gradients);
+      read_line(c.channels, x, first, -around, n + around, line);
+      read_line(c.channels, dy, first, -c.ahead, n + c.behind, gradients);
       for (int64_t i = -c.ahead; i < n + c.behind; i += kFloats) {
         const Parts p = parts_of(c, squares_around(line, i, c.behind, c.ahead), load(line + i), load(gradients + i));
         store(gradients + i, p.own), store(g + i, p.g);
@@ -186,11 +186,44 @@ template <class T> MINIDNN_HD void read_piece(const AroundPiece& p, const T* fro
   for (int64_t i = 0; i < n; i += kFloats)
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
+// Where positions lie beside each other, vectors of each would begin where no later one does, and sums in memory would
+// wait for stores: a row of windows is copied, with zeros around it, and each vector of outputs goes through it alone.
+static_assert(kAroundPiece <= kAcrossPiece);
+MINIDNN_HD bool are_beside(const AroundPiece& p) { return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin; }
+template <class T> MINIDNN_HD void read_row(const AroundPiece& p, const T* from, int64_t down, Line& to) {
+  read_line(p.row, from + down * p.row, p.begin, -p.behind, p.end - p.begin + p.ahead, to);
+}
+// Zero in lanes that lie outside of the row, of a vector that begins at `at` of the piece.
+MINIDNN_HD Floats inside(const AroundPiece& p, int64_t at, Floats v) {
+  const int64_t low = -(p.begin + at), high = low + p.row;
+  if (low <= 0 && high >= kFloats) return v;
+  Vector<int32_t> lane;
+  for (int k = 0; k < kFloats; ++k) lane[k] = k;
+  const auto mask = (lane >= int32_t(max_of(low, int64_t(0)))) & (lane < int32_t(min_of(high, int64_t(kFloats))));
+  return (Floats)(Vector<int32_t>(v) & mask);
+}
 // The squares of windows about their means, and the sums of differences where `away` has room for them.
 template <class T>
 MINIDNN_HD void squares_around(const AroundPiece& p, const T* x, Piece& mean, Piece& squares, Piece* away) {
   clear(squares, p.end - p.begin);
   if (away) clear(*away, p.end - p.begin);
+  if (are_beside(p)) {
+    Line line;
+    for (int64_t down = -p.above; down <= p.below; ++down) {
+      read_row(p, x, down, line);
+      for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
+        const Floats center = load(mean + i);
+        Floats sum = load(squares + i), sum_away = away ? load(*away + i) : Floats{};
+        for (int64_t o = -p.behind; o <= p.ahead; ++o) {
+          const Floats apart = inside(p, i + o, load(line + (i + o)) - center);
+          sum += apart * apart, sum_away += apart;
+        }
+        store(squares + i, sum);
+        if (away) store(*away + i, sum_away);
+      }
+    }
+    return;
+  }
   each_tap(p, [&](int64_t i, int64_t from, Lanes lanes) __attribute__((always_inline)) {
     const Floats apart = read(x + from, lanes.count) - load(mean + i);
     add(squares + i, lanes, apart * apart);
@@ -234,10 +267,26 @@ void around_gradient(const AroundPiece& p, const void* from, const void* means, 
   Piece mine, sums;
   read_piece(p, x, mine);
   clear(sums, p.end - p.begin);
-  each_tap(p, [&](int64_t i, int64_t at, Lanes lanes) __attribute__((always_inline)) {
-    const Floats apart = m ? load(mine + i) - read(m + at, lanes.count) : load(mine + i);
-    add(sums + i, lanes, read(g + at, lanes.count) * apart);
-  });
+  if (are_beside(p)) {
+    Line weights, centers;
+    for (int64_t down = -p.above; down <= p.below; ++down) {
+      read_row(p, g, down, weights);
+      if (m) read_row(p, m, down, centers);
+      for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
+        const Floats own_x = load(mine + i);
+        Floats sum = load(sums + i);
+        for (int64_t o = -p.behind; o <= p.ahead; ++o) {
+          const Floats apart = m ? own_x - load(centers + (i + o)) : own_x;
+          sum += inside(p, i + o, load(weights + (i + o)) * apart);
+        }
+        store(sums + i, sum);
+      }
+    }
+  } else
+    each_tap(p, [&](int64_t i, int64_t at, Lanes lanes) __attribute__((always_inline)) {
+      const Floats apart = m ? load(mine + i) - read(m + at, lanes.count) : load(mine + i);
+      add(sums + i, lanes, read(g + at, lanes.count) * apart);
+    });
   const float slope = 2 * p.beta * p.scale;
   for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
     const int64_t lanes = min_of(int64_t(kFloats), p.end - p.begin - i);

@@ -17,7 +17,7 @@ struct AcrossChannels {
 
 // Elements [begin, end) of a row and their windows in space: the position before lies `step` elements away. Rows of the
 // windows lie `row` elements apart, the first `above` of them before this one, the last `below` behind.
-constexpr int64_t kAroundPiece = 1024;  // elements at most
+constexpr int64_t kAroundPiece = 512;  // elements at most
 struct AroundPiece {
   int64_t begin, end, row, step, above, below, behind, ahead;
   float scale, beta, k;  // scale: alpha / size^d

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Norms against torch (cuDNN where torch takes it): batch norm, plain and fused, and group norm in both layouts, layer
-and RMS norm of rows from 256 to 262144. Bytes: each input read once, each output written once; batch and group norm
-also have the bytes of a second reading, which two passes can not do without."""
+and RMS norm of rows from 256 to 262144, local response and contrast norm. Bytes: each input read once, each output
+written once; batch and group norm also have the bytes of a second reading, which two passes can not do without."""
 
 from __future__ import annotations
 
@@ -79,6 +79,58 @@ def group_norms(device: str) -> Iterator[Row]:
                           bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
 
 
+def local_norms(device: str) -> Iterator[Row]:
+    # GoogLeNet's and AlexNet's, whose planes are odd.
+    shapes = [(128, 64, 56, 56), (128, 192, 56, 56), (256, 96, 55, 55)] if device != "cpu" else [(8, 64, 28, 28)]
+    for shape in shapes:
+        for dtype in ("float32", "bfloat16") if device != "cpu" else ("float32",):  # torch's CPU has no other
+            for layout, memory in (("", torch.contiguous_format), (":nhwc", torch.channels_last)):
+                x, dy = (
+                    torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory)
+                    for _ in range(2)
+                )
+                t, g = dnn.from_dlpack(x), dnn.from_dlpack(dy)
+                leaf = x.clone().requires_grad_()
+                graph = functional.local_response_norm(leaf, 5)
+                line = f"{dtype} x={'x'.join(map(str, shape))}{layout} size=5"
+                yield Row(f"norm lrn_forward {line}", partial(dnn.lrn_forward, t, 5),
+                          partial(functional.local_response_norm, x, 5), bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                yield Row(f"norm lrn_backward {line}", partial(dnn.lrn_backward, g, t, 5),
+                          partial(torch.autograd.grad, graph, leaf, dy, retain_graph=True),
+                          bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
+def torch_lcn(x: torch.Tensor, means: torch.Tensor | None = None) -> torch.Tensor:  # torch has no call of its own
+    s = functional.avg_pool2d(x * x, 5, 1, 2)
+    if means is not None:
+        s = s - 2 * means * functional.avg_pool2d(x, 5, 1, 2) + means * means  # but for the edges
+    return x * s.mul(1e-4).add(1).pow(-0.75)
+
+
+def contrast_norms(device: str) -> Iterator[Row]:
+    shape = (128, 64, 56, 56) if device != "cpu" else (8, 32, 28, 28)
+    for dtype in ("float32", "bfloat16"):
+        for layout, memory in (("", torch.contiguous_format), (":nhwc", torch.channels_last)):
+            x, dy, m = (
+                torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory) for _ in range(3)
+            )
+            t, g, means = (dnn.from_dlpack(v) for v in (x, dy, m))
+            leaf, center = x.clone().requires_grad_(), m.clone().requires_grad_()
+            graph, centered = torch_lcn(leaf), torch_lcn(leaf, center)
+            head, line = f"{dtype} x={'x'.join(map(str, shape))}{layout}", "size=5"
+            yield Row(f"norm lcn_forward {head} {line}", partial(dnn.lcn_forward, t, 5), partial(torch_lcn, x),
+                      bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+            yield Row(f"norm lcn_forward {head} centered {line}", partial(dnn.lcn_forward, t, 5, means=means),
+                      partial(torch_lcn, x, m),
+                      bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+            yield Row(f"norm lcn_backward {head} {line}", partial(dnn.lcn_backward, g, t, 5),
+                      partial(torch.autograd.grad, graph, leaf, dy, retain_graph=True),
+                      bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+            yield Row(f"norm lcn_backward {head} centered {line}", partial(dnn.lcn_backward, g, t, 5, means=means),
+                      partial(torch.autograd.grad, centered, [leaf, center], dy, retain_graph=True),
+                      bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
+
+
 def batch_norms(device: str) -> Iterator[Row]:
     shapes = [(64, 64, 112, 112), (64, 256, 56, 56), (64, 2048, 7, 7)] if device != "cpu" else [(64, 16, 28, 28)]
     for shape in shapes:
@@ -113,6 +165,8 @@ def rows(device: str) -> Iterator[Row]:
     yield from batch_norms(device)
     yield from group_norms(device)
     yield from row_norms(device)
+    yield from local_norms(device)
+    yield from contrast_norms(device)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
+#include "cpp/norm/local_norm.h"
 #include "cpp/norm/row_norm.h"
 
 namespace minidnn {
@@ -21,6 +22,25 @@ RowNormKind kind_from(const std::string& kind, int64_t axis_or_groups) {
 void bind_norm(py::module_& m) {
   register_family<NormProblem>();
   register_family<RowNormProblem>();
+  register_family<LocalNormProblem>();
+  m.def(
+      "lrn_forward",
+      [](const Tensor& x, int64_t size, double alpha, double beta, double k, std::string algo,
+         std::optional<Tensor> out, HandlePtr handle) {
+        py::gil_scoped_release release;
+        return lrn_forward(x, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
+      },
+      py::arg("x"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"), py::arg("algo"), py::arg("out"),
+      py::arg("handle"));
+  m.def(
+      "lrn_backward",
+      [](const Tensor& dy, const Tensor& x, int64_t size, double alpha, double beta, double k, std::string algo,
+         std::optional<Tensor> out, HandlePtr handle) {
+        py::gil_scoped_release release;
+        return lrn_backward(dy, x, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
+      },
+      py::arg("dy"), py::arg("x"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"), py::arg("algo"),
+      py::arg("out"), py::arg("handle"));
   // For layer, RMS, group and instance norm; ops/norm.py names them.
   m.def(
       "row_norm_forward",
@@ -45,6 +65,26 @@ void bind_norm(py::module_& m) {
       },
       py::arg("call"), py::arg("kind"), py::arg("axis_or_groups"), py::arg("dy"), py::arg("x"), py::arg("scale"),
       py::arg("mean"), py::arg("inv_std"), py::arg("algo"), py::arg("handle"));
+  m.def(
+      "lcn_forward",
+      [](const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta, double k,
+         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+        py::gil_scoped_release release;
+        return lcn_forward(x, means, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
+      },
+      py::arg("x"), py::arg("means"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"), py::arg("algo"),
+      py::arg("out"), py::arg("handle"));
+  m.def(
+      "lcn_backward",
+      [](const Tensor& dy, const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta,
+         double k, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+        py::gil_scoped_release release;
+        LcnBackward r =
+            lcn_backward(dy, x, means, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
+        return std::tuple(r.dx, r.dmeans);
+      },
+      py::arg("dy"), py::arg("x"), py::arg("means"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"),
+      py::arg("algo"), py::arg("out"), py::arg("handle"));
   m.def(
       "batch_norm_forward_training",
       [](const Tensor& x, const Tensor& scale, const Tensor& bias, std::optional<Tensor> running_mean,

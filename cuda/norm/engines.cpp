@@ -11,5 +11,9 @@ const Engines<RowNormProblem>& Family<RowNormProblem>::cuda_engines() {
   static const Engines<RowNormProblem> all{&norm_rows(), &norm_long_rows(), &norm_groups(), &norm_rows_generic()};
   return all;
 }
+const Engines<LocalNormProblem>& Family<LocalNormProblem>::cuda_engines() {
+  static const Engines<LocalNormProblem> all{&norm_across(), &norm_around(), &norm_local_generic()};
+  return all;
+}
 
 }  // namespace minidnn

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA engines of the norm family, one accessor each; the list is in engines.cpp.
 #pragma once
+#include "cpp/norm/local_norm.h"
 #include "cpp/norm/row_norm.h"
 
 namespace minidnn {
@@ -13,6 +14,9 @@ const Engine<RowNormProblem>& norm_rows();
 const Engine<RowNormProblem>& norm_long_rows();
 const Engine<RowNormProblem>& norm_groups();
 const Engine<RowNormProblem>& norm_rows_generic();
+const Engine<LocalNormProblem>& norm_across();
+const Engine<LocalNormProblem>& norm_around();
+const Engine<LocalNormProblem>& norm_local_generic();
 KernelSpec norm_rows_finish();  // rows.cu: joins [count][columns] pairs of dscale and dbias
 
 // The layout of cuda.norm.rows and cuda.norm.long_rows: contiguous rows one behind the other, or why they are not. Fills

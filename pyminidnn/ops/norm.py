@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch normalization: training, inference and backward."""
+"""Batch, layer, RMS, group, instance, local response and local contrast normalization, forward and backward."""
 
 from __future__ import annotations
 
@@ -347,3 +347,128 @@ def instance_norm_backward(
     )
     assert dbias is not None
     return dx, dscale, dbias
+
+
+def lrn_forward(
+    x: ArrayLike,
+    size: int,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """Local response normalization: each element divided by a power of the squares of its neighbours across channels.
+
+    y_c = x_c s_c^-beta,  s_c = k + alpha / size sum(x_j^2)  over channels j of [c - (size - 1) // 2, c + size // 2]
+
+    x        [N, C, spatial...], 2 to 5 dimensions, any strides; float32, float64, float16 or bfloat16; NumPy, DLPack or
+             DeviceTensor
+    size     channels in a window, 1 or more. Those that do not exist count as zeros
+    alpha    0 or more; divided by size, as in torch, ONNX and cuDNN
+    beta     above 0
+    k        0 or more; ONNX calls it bias. cuDNN's own default is 2
+    algo     an engine by name, "cuda.norm.across" or "across"; None: the fastest expected
+    out      written instead of a new tensor; shape, dtype and device of x; not x itself
+    handle   None: the current one for x's device
+    returns  y like x, on x's device and the handle's stream (does not synchronise)
+
+    An even size has its odd channel ahead, as cuDNN and ONNX have it; torch has it behind. Computed in float32, float64
+    for float64, each window summed anew, then rounded once. NaN or Inf makes its own window NaN or 0. Deterministic.
+    Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
+    Source: Krizhevsky, Sutskever & Hinton 2012, section 3.3.
+    """
+    (x,) = operands(handle, x, out=out)
+    return _C.lrn_forward(x, size, alpha, beta, k, algo or "", output(out), handle)
+
+
+def lrn_backward(
+    dy: ArrayLike,
+    x: ArrayLike,
+    size: int,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """The gradient of lrn_forward, out of its input.
+
+    dx_c = dy_c s_c^-beta - 2 alpha beta / size x_c sum(dy_j x_j s_j^(-beta - 1))  over the j whose window has c
+
+    dy, x    one shape, dtype and device; any strides
+    size, alpha, beta, k, algo, handle  as in the forward call
+    out      written instead of a new tensor; like x; not x or dy
+    returns  dx like x
+
+    Numerics and errors as in lrn_forward.
+    """
+    dy, x = operands(handle, dy, x, out=out)
+    return _C.lrn_backward(dy, x, size, alpha, beta, k, algo or "", output(out), handle)
+
+
+def lcn_forward(
+    x: ArrayLike,
+    size: int,
+    *,
+    means: ArrayLike | None = None,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """Local contrast normalization: each element divided by a power of its neighbours' variance in space.
+
+    y_i = x_i s_i^-beta,  s_i = k + alpha / size^d sum((x_j - m_i)^2)  over its window in d spatial dimensions
+
+    x        [N, C, spatial...], 3 to 5 dimensions, any strides; dtypes as in lrn_forward
+    size     of the window along each spatial dimension: (size - 1) // 2 behind, size // 2 ahead. Where it is clipped at
+             an edge the sum is still divided by size^d
+    means    like x, any strides: m, of each window its mean or what else is wanted in its place; None: zeros
+    alpha, beta, k, algo, out, handle  as in lrn_forward
+    returns  y like x
+
+    This is cuDNN's divisive normalization with precomputed means: m_i is subtracted within the window of i, and not
+    from x_i before it is divided. With zero means it is also Caffe's LRN within channels. Numerics and errors as in
+    lrn_forward.
+    Source: Jarrett, Kavukcuoglu, Ranzato & LeCun 2009.
+    """
+    x, means = operands(handle, x, means, out=out)
+    return _C.lcn_forward(x, means, size, alpha, beta, k, algo or "", output(out), handle)
+
+
+def lcn_backward(
+    dy: ArrayLike,
+    x: ArrayLike,
+    size: int,
+    *,
+    means: ArrayLike | None = None,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor | tuple[DeviceTensor, DeviceTensor]:
+    """The gradients of lcn_forward, out of its inputs.
+
+    g_i = dy_i x_i s_i^(-beta - 1),  c = 2 alpha beta / size^d
+    dx_i = dy_i s_i^-beta - c sum(g_j (x_i - m_j))  over the j whose window has i
+    dmeans_i = c g_i sum(x_j - m_i)                 over the window of i
+
+    dy, x, means  one shape, dtype and device; any strides
+    size, alpha, beta, k, algo, handle  as in the forward call
+    out      written instead of a new dx; like x; not dy, x or means
+    returns  dx like x; where means are given, also their gradient, like x
+
+    Numerics and errors as in lrn_forward.
+    """
+    dy, x, means = operands(handle, dy, x, means, out=out)
+    dx, dmeans = _C.lcn_backward(dy, x, means, size, alpha, beta, k, algo or "", output(out), handle)
+    return dx if dmeans is None else (dx, dmeans)

@@ -27,6 +27,8 @@ from .norm import (
     batch_norm_backward,
     batch_norm_forward_inference,
     batch_norm_forward_training,
+    local_norm_backward,
+    local_norm_forward,
     row_norm_backward,
     row_norm_forward,
 )
@@ -85,6 +87,8 @@ __all__ = [
     "conv_output_shape",
     "cross_entropy_backward",
     "cross_entropy_forward",
+    "local_norm_backward",
+    "local_norm_forward",
     "logits",
     "matmul",
     "output_size",

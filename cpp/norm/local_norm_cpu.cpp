@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.norm.across and cpu.norm.around: local response and local contrast norm of dense tensors, channels first or last,
+// by vectors.
+#include "cpp/cpu/threads.h"
+#include "cpp/norm/local_norm.h"
+#include "cpp/norm/local_norm_kernels.h"
+#include "cpp/norm/row_norm.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 8192;  // elements a thread is worth waking for
+
+const LocalNormKernels::Typed& kernels_of(DType t) {
+  const LocalNormKernels& all = local_norm_kernels();
+  return t == DType::float32 ? all.f32 : t == DType::bfloat16 ? all.bf16 : all.f16;
+}
+const char* bytes(const void* p) { return static_cast<const char*>(p); }
+char* bytes(void* p) { return static_cast<char*>(p); }
+
+struct Across final : Engine<LocalNormProblem> {
+  std::string name() const override { return "cpu.norm.across"; }
+  std::string why_not(const LocalNormProblem& p, const Device&) const override {
+    if (p.kind != LocalNorm::lrn) return "has windows across channels, and not in space";
+    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (p.size > kMostAcross) return cat("has windows of ", kMostAcross, " channels at most; got ", p.size);
+    return why_not_across(p);
+  }
+  double estimate_us(const LocalNormProblem& p, const Device& d) const override {
+    return roofline_us(local_norm_flop(p) / 4, local_norm_bytes(p), d, 0.5);
+  }
+  std::unique_ptr<Plan<LocalNormProblem>> build(const LocalNormProblem& p, const Device&,
+                                                const Config&) const override {
+    const LocalNormKernels::Typed k = kernels_of(p.x.dtype);
+    const LocalWindow w(p);
+    const int64_t samples = p.x.shape[0], channels = p.x.shape[1], plane = plane_of(p.x);
+    const int64_t item = int64_t(itemsize(p.x.dtype)), size = p.size, grain = kGrain / channels + 1;
+    const bool backward = p.backward != 0;
+    auto across_of = [=](const LocalNormArgs& a) {
+      return AcrossChannels{channels, w.behind, w.ahead, float(a.alpha / double(size)), float(a.beta), float(a.k)};
+    };
+    if (!channels_in_order(p.x))
+      return make_plan<LocalNormProblem>([=](const LocalNormArgs& a, void*, Stream) {
+        const AcrossChannels c = across_of(a);
+        cpu::parallel_for(samples * plane, grain, [&](int64_t begin, int64_t end) {
+          const int64_t at = begin * channels * item;
+          if (backward) k.backward_rows(c, bytes(a.x) + at, bytes(a.dy) + at, end - begin, bytes(a.out) + at);
+          else k.forward_rows(c, bytes(a.x) + at, end - begin, bytes(a.out) + at);
+        });
+      });
+    const int64_t runs = ceil_div(plane, kAcrossRun);
+    return make_plan<LocalNormProblem>([=](const LocalNormArgs& a, void*, Stream) {
+      const AcrossChannels c = across_of(a);
+      cpu::parallel_for(samples * runs, grain / kAcrossRun + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t run = begin; run < end; ++run) {
+          const int64_t first = run % runs * kAcrossRun, n = std::min(kAcrossRun, plane - first);
+          const int64_t at = (run / runs * channels * plane + first) * item;
+          if (backward) k.backward_run(c, bytes(a.x) + at, bytes(a.dy) + at, plane, n, bytes(a.out) + at);
+          else k.forward_run(c, bytes(a.x) + at, plane, n, bytes(a.out) + at);
+        }
+      });
+    });
+  }
+};
+
+// Backward goes over all elements twice: g and dy s^-beta, then their neighbours'.
+struct Around final : Engine<LocalNormProblem> {
+  std::string name() const override { return "cpu.norm.around"; }
+  std::string why_not(const LocalNormProblem& p, const Device&) const override { return why_not_around(p); }
+  double estimate_us(const LocalNormProblem& p, const Device& d) const override {
+    return roofline_us(local_norm_flop(p) / 2, local_norm_bytes(p), d, 0.3);
+  }
+  size_t workspace_bytes(const LocalNormProblem& p, const Device&, const Config&) const override {
+    return 2 * local_norm_workspace(p);
+  }
+  std::unique_ptr<Plan<LocalNormProblem>> build(const LocalNormProblem& p, const Device&,
+                                                const Config&) const override {
+    const LocalNormKernels::Typed k = kernels_of(p.x.dtype);
+    const LocalWindow w(p);
+    const int64_t step = is_row_major(p.x) ? 1 : p.x.shape[1], row = p.x.shape[p.x.rank - 1] * step;
+    const int64_t height = p.x.rank == 4 ? p.x.shape[2] : 1, rows = p.x.numel() / row;
+    const int64_t pieces = ceil_div(row, kAroundPiece), item = int64_t(itemsize(p.x.dtype));
+    const double elements = p.x.rank == 4 ? double(p.size) * double(p.size) : double(p.size);
+    // Calls body(piece, first element of its row) for all pieces, with windows that reach so far.
+    auto each = [=](const LocalNormArgs& a, int64_t behind, int64_t ahead, auto body) {
+      cpu::parallel_for(rows * pieces, kGrain / std::min(row, kAroundPiece) + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t at = i / pieces, first = i % pieces * kAroundPiece, y = at % height;
+          body(AroundPiece{first, std::min(first + kAroundPiece, row), row, step, std::min(behind, y),
+                           std::min(ahead, height - 1 - y), behind, ahead, float(a.alpha / elements), float(a.beta),
+                           float(a.k)},
+               at * row);
+        }
+      });
+    };
+    if (!p.backward)
+      return make_plan<LocalNormProblem>([=](const LocalNormArgs& a, void*, Stream) {
+        each(a, w.behind, w.ahead, [&](const AroundPiece& piece, int64_t at) {
+          k.around(piece, bytes(a.x) + at * item, a.means ? bytes(a.means) + at * item : nullptr,
+                   bytes(a.out) + at * item);
+        });
+      });
+    return make_plan<LocalNormProblem>([=, count = p.x.numel()](const LocalNormArgs& a, void* workspace, Stream) {
+      float* const g = static_cast<float*>(workspace);
+      float* const own = g + count;
+      each(a, w.behind, w.ahead, [&](const AroundPiece& piece, int64_t at) {
+        k.around_weights(piece, bytes(a.x) + at * item, a.means ? bytes(a.means) + at * item : nullptr,
+                         bytes(a.dy) + at * item, g + at, own + at, a.dmeans ? bytes(a.dmeans) + at * item : nullptr);
+      });
+      each(a, w.ahead, w.behind, [&](const AroundPiece& piece, int64_t at) {
+        k.around_gradient(piece, bytes(a.x) + at * item, a.means ? bytes(a.means) + at * item : nullptr, g + at,
+                          own + at, bytes(a.out) + at * item);
+      });
+    });
+  }
+};
+
+}  // namespace
+
+std::string why_not_across(const LocalNormProblem& p) {
+  const int64_t plane = plane_of(p.x), channels = p.x.shape[1];
+  const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
+  // Dense, and channels_in_order, or channels innermost with positions behind each other in any order.
+  const bool last = channels <= 1 || p.x.stride[1] == 1;
+  const bool samples = p.x.shape[0] <= 1 || p.x.stride[0] == channels * plane;
+  if (!alike || !is_dense(p.x) || !(channels_in_order(p.x) || (last && samples)))
+    return "reads dense tensors, channels first or last, all alike";
+  return "";
+}
+
+std::string why_not_around(const LocalNormProblem& p) {
+  if (p.kind != LocalNorm::lcn) return "has windows in space, and not across channels";
+  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+  if (p.x.rank > 4) return cat("has windows over one or two dimensions; there are ", p.x.rank - 2);
+  auto like_x = [&](const TensorDesc& t) { return !t.rank || same_strides(p.x, t); };
+  const bool last = same_strides(p.x, dense(p.x.dtype, shape_of(p.x), Layout::channels_last, "norm: x"));
+  if (!(last || is_row_major(p.x)) || !like_x(p.out) || !like_x(p.dy) || !like_x(p.means) || !like_x(p.dmeans))
+    return "reads dense tensors, channels first or last, all alike";
+  return "";
+}
+
+const Engine<LocalNormProblem>& local_norm_around() {
+  static const Around engine;
+  return engine;
+}
+const Engine<LocalNormProblem>& local_norm_across() {
+  static const Across engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Local response and local contrast norm over any strides: a thread an element.
+#include "cpp/norm/local_norm_math.h"
+#include "cuda/device/grid.cuh"
+
+namespace minidnn {
+
+template <class T, int pass>  // 0: forward, 1: backward's g, 2: dx
+__global__ void __launch_bounds__(256)
+    local_norm_generic(const __grid_constant__ LocalNormProblem p, LocalNormArgs a, void* workspace) {
+  auto* const g = static_cast<Accumulator<T>*>(workspace);
+  grid_stride(p.x.numel(), [&](int64_t i) {
+    if constexpr (pass == 0) local_norm_forward<T>(p, a, i);
+    else if constexpr (pass == 1) local_norm_weight<T>(p, a, g, i);
+    else local_norm_backward<T>(p, a, g, i);
+  });
+}
+
+}  // namespace minidnn

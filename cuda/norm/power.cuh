@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What local response and local contrast norm divide by.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn {
+
+// s^-beta, s below 2^-126 as 0. float32: the logarithm's approximation has an absolute error, so that s goes to it
+// without its exponent, unless it is 0, infinite or NaN.
+template <class T> __device__ __forceinline__ float power_of(float s, float beta) {
+  int32_t exponent = 0;
+  if (sizeof(T) == 4 && s >= 0x1p-126f && s < INFINITY)
+    exponent = (__float_as_int(s) - 0x3f400000) & int32_t(0xff800000);
+  float log2, p;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(__int_as_float(__float_as_int(s) - exponent)));
+  if constexpr (sizeof(T) == 4) log2 = float(exponent >> 23) * beta + log2 * beta;
+  else log2 *= beta;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(p) : "f"(-log2));
+  return p;
+}
+
+}  // namespace minidnn

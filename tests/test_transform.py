@@ -81,6 +81,20 @@ def contents(t: dnn.DeviceTensor) -> list[float | int]:
     return t.numpy().ravel().tolist()
 
 
+def pad_sample(case: Case, x: np.ndarray) -> Sample:
+    widths, mode = case.padding(x.ndim), case.attributes["mode"]
+    options = {"constant_values": 85} if mode == "constant" else {}
+    want = np.pad(x, widths, {"replicate": "edge"}.get(mode, mode), **options) if x.ndim else x
+    want = np.where(want == 85, 1, want) if case.dtype == "bool" else want
+
+    def pad(
+        t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
+    ) -> list[dnn.DeviceTensor]:
+        return [dnn.pad(t["x"], widths, mode=mode, value=85, algo=algo, out=out)]
+
+    return Sample({"x": x}, pad, [Result(want, 0)])
+
+
 def sample(case: Case) -> Sample:
     rng = generator(case)
     operand = case.operands["x"]
@@ -95,6 +109,9 @@ def sample(case: Case) -> Sample:
         low, high = INTEGERS.get(case.dtype, (0, 1))
         x = rng.integers(max(low, -(2**53)), min(high, 2**53), distinct, endpoint=True).astype("float64")
     x = np.broadcast_to(x, shape)
+
+    if case.direction == "pad":
+        return pad_sample(case, x)
 
     if case.direction == "copy":
         numbers = [int(v) if case.dtype not in REAL else v for v in x.ravel().tolist()]
@@ -374,6 +391,30 @@ def test_pad(dtype: str, mode: str, layout: str, device: str) -> None:
         assert margins_untouched()
 
 
+@pytest.mark.parametrize("mode", ["constant", "replicate", "reflect"])
+def test_pad_at_any_address(mode: str, device: str) -> None:
+    """Views that begin between multiples of 16 bytes: a first vector that begins before y, words narrower than usual."""
+    values = np.arange(3000) % 251
+    for dtype, shape in (
+        ("uint8", (3, 5, 33)),
+        ("float16", (3, 5, 32)),
+        ("float32", (2, 9, 16)),
+        ("float64", (3, 5, 8)),
+    ):
+        x = dnn.asarray(values.astype(dtype), device=device)
+        strides = (shape[1] * shape[2], shape[2], 1)
+        for widths in ([0, 1, 2], [1, 2, 0]):
+            for first, second in ((0, 1), (1, 0), (3, 5)):
+                part = x.as_strided(shape, strides, first)
+                want = np.pad(values_of(part), [(w, w) for w in widths], {"replicate": "edge"}.get(mode, mode))
+                out = dnn.full(3000, 85, dtype=dtype, device=device)
+                y = out.as_strided(want.shape, (want.shape[1] * want.shape[2], want.shape[2], 1), second)
+                dnn.pad(part, widths, mode=mode, out=y)
+                np.testing.assert_array_equal(values_of(y), want)
+                around = np.delete(values_of(out), np.s_[second : second + want.size])
+                assert (around == 85).all()
+
+
 def test_slice(device: str) -> None:
     x = np.arange(3 * 5 * 7.0).reshape(3, 5, 7)
     t = dnn.asarray(x, device=device)
@@ -398,6 +439,8 @@ def test_slice(device: str) -> None:
         (lambda x: dnn.pad(x, (0, 6), mode="reflect"), "dimension 1 .* too few elements to give 6 beside its edge"),
         (lambda x: dnn.pad(x[:0], 1, mode="replicate"), "dimension 0 .* too few elements to give 1 of its edge"),
         (lambda x: dnn.pad(x, 1, mode="wrap"), "pad: mode 'wrap' is not"),
+        (lambda x: dnn.pad(x, 1, out=np.zeros((6, 7))), r"pad: out must be \[6, 8\]"),
+        (lambda x: dnn.pad(x, 0, out=x), "pad: out shares memory with x"),
         (lambda x: dnn.slice(x, [0], [1]), "slice: x .* needs start, stop and step of 2 numbers"),
         (lambda x: dnn.slice(x, [0, 2], [4, 1]), "slice: 2:1:1 is no part of a dimension of 6"),
         (lambda x: dnn.split(x, [1, 2]), r"split: sizes \[1, 2\] do not add up to the 4 elements"),

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
+#include "cpp/transform/pad.h"
 #include "cpp/transform/pieces.h"
 
 namespace minidnn {
 
 void bind_transform(py::module_& m) {
   register_family<TransformProblem>();
+  register_family<PadProblem>();
   m.def(
       "transform",
       [](const Tensor& x, double alpha, double beta, py::handle dtype, std::optional<std::string> layout,
@@ -28,14 +30,15 @@ void bind_transform(py::module_& m) {
   m.def(
       "pad",
       [](const Tensor& x, const std::vector<std::pair<int64_t, int64_t>>& widths, const std::string& mode, double value,
-         std::optional<Tensor> out, HandlePtr handle) {
+         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
         std::vector<Sides> sides;
         for (auto [before, after] : widths) sides.push_back({before, after});
         const PadMode how = pad_mode(mode, "pad");
         ReleaseGil release;
-        return pad(x, sides, how, value, {"", std::move(out), std::move(handle)});
+        return pad(x, sides, how, value, {std::move(algo), std::move(out), std::move(handle)});
       },
-      py::arg("x"), py::arg("widths"), py::arg("mode"), py::arg("value"), py::arg("out"), py::arg("handle"));
+      py::arg("x"), py::arg("widths"), py::arg("mode"), py::arg("value"), py::arg("algo"), py::arg("out"),
+      py::arg("handle"));
 }
 
 }  // namespace minidnn

@@ -8,5 +8,9 @@ const Engines<TransformProblem>& Family<TransformProblem>::cuda_engines() {
                                              &transform_generic()};
   return all;
 }
+const Engines<PadProblem>& Family<PadProblem>::cuda_engines() {
+  static const Engines<PadProblem> all{&pad_lines(), &pad_generic()};
+  return all;
+}
 
 }  // namespace minidnn

@@ -65,6 +65,7 @@ def pad(
     *,
     mode: PadMode = "constant",
     value: float = 0.0,
+    algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
@@ -76,7 +77,7 @@ def pad(
              and at the last element, which are not repeated; a width is less than the size
     value    cast to x's dtype as transform casts
     out      written instead of a new tensor; shares no memory with x
-    handle   as in transform
+    algo, handle  as in transform
     returns  a new tensor in the layout of x, on its device and the handle's stream (does not synchronise)
 
     Exact. Corners are what padding one dimension after the other makes of them, in any order. Raises ShapeError,
@@ -85,7 +86,7 @@ def pad(
     (x,) = operands(handle, x, out=out)
     sides = [widths] * len(x.shape) if isinstance(widths, int) else widths
     pairs = [(w, w) if isinstance(w, int) else w for w in sides]
-    return _C.pad(x, pairs, mode, value, output(out, handle), handle)
+    return _C.pad(x, pairs, mode, value, algo or "", output(out, handle), handle)
 
 
 def slice(x: ArrayLike, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None) -> DeviceTensor:

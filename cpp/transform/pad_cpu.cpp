@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.transform.pad: lines of the result, whose middle is a copy of x's. A result that the caches do not hold is put
+// together in a piece of the first-level cache, which then goes past them.
+#include <algorithm>
+#include <bit>
+
+#include "cpp/cpu/caches.h"
+#include "cpp/cpu/threads.h"
+#include "cpp/transform/pad.h"
+#include "cpp/transform/transform_kernels.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kStageBytes = 16384;  // half a first-level cache
+constexpr int64_t kGrainBytes = 65536;  // worth waking a thread for
+
+// Elements [first, end) of a line; x is where its own begin.
+template <class T> void fill(const PadLines& l, const T* x, bool inside, T value, int64_t first, int64_t end, T* y) {
+  const PadDimension& d = l.line;
+  if (!inside) return std::fill(y, y + (end - first), value);
+  const int64_t from = std::clamp<int64_t>(d.before, first, end);
+  const int64_t to = std::clamp<int64_t>(int64_t(d.before) + d.size, from, end);
+  auto beside = [&](int64_t begin, int64_t stop) {
+    if (l.mode == PadMode::constant) std::fill(y + (begin - first), y + (stop - first), value);
+    else
+      for (int64_t i = begin; i < stop; ++i) y[i - first] = x[pad_source<int64_t>(l.mode, i - d.before, d.size) * d.x];
+  };
+  beside(first, from);
+  if (d.x == 1 && from < to) std::memcpy(y + (from - first), x + (from - d.before), size_t(to - from) * sizeof(T));
+  else
+    for (int64_t i = from; i < to; ++i) y[i - first] = x[(i - d.before) * d.x];
+  beside(to, end);
+}
+
+template <class T> void compute(const PadLines& l, const PadArgs& a, bool past_caches) {
+  constexpr int64_t kStage = kStageBytes / int64_t(sizeof(T));
+  const int64_t width = int64_t(l.width.divisor), pieces = ceil_div(l.words, kStage);
+  const TransformRun copy = transform_kernels().copy[std::countr_zero(sizeof(T))];
+  cpu::parallel_for(pieces, kGrainBytes / kStageBytes, [&](int64_t begin, int64_t end) {
+    alignas(64) T stage[kStage];
+    for (int64_t piece = begin; piece < end; ++piece) {
+      const int64_t first = piece * kStage, n = min_of(kStage, l.words - first);
+      T* const y = static_cast<T*>(a.y) + first;
+      T* const to = past_caches ? stage : y;
+      int64_t line = first / width, column = first - line * width;
+      for (int64_t done = 0, run; done < n; done += run, column = 0, ++line) {
+        run = min_of(width - column, n - done);
+        int64_t at;
+        const bool inside = l.begin(l.mode, uint32_t(line), at);
+        fill(l, static_cast<const T*>(a.x) + (inside ? at : 0), inside, T(a.value), column, column + run, to + done);
+      }
+      if (past_caches) copy({stage, y, 1, n, n, n, true}, {});
+    }
+    if (past_caches) transform_kernels().finish();
+  });
+}
+
+struct Lines final : Engine<PadProblem> {
+  std::string name() const override { return "cpu.transform.pad"; }
+  std::string why_not(const PadProblem& p, const Device&) const override {
+    PadLines l;
+    int64_t word;
+    return pad_lines(p, 1, l, word);
+  }
+  double estimate_us(const PadProblem& p, const Device& d) const override {
+    return roofline_us(0, pad_bytes(p), d, 2);  // as transform's copies
+  }
+  std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device&, const Config&) const override {
+    PadLines l;
+    int64_t word;
+    pad_lines(p, 1, l, word);
+    const bool past_caches = cpu::past_caches(double(l.words * word));
+    return make_plan<PadProblem>([=](const PadArgs& a, void*, Stream) {
+      if (word == 1) compute<uint8_t>(l, a, past_caches);
+      if (word == 2) compute<uint16_t>(l, a, past_caches);
+      if (word == 4) compute<uint32_t>(l, a, past_caches);
+      if (word == 8) compute<uint64_t>(l, a, past_caches);
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<PadProblem>& pad_lines_cpu() {
+  static const Lines engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -78,7 +78,7 @@ class Case:
         return pairs if len(pairs) == rank else pairs * rank
 
 
-OPERAND_NAMES = {"x", "w", "y", "dx", "dy", "dw", "a", "b", "c", "residual", "out", "mask", "keep", "target"}
+OPERAND_NAMES = {"x", "w", "y", "dx", "dy", "dw", "a", "b", "c", "residual", "out", "mask", "keep", "target", "index"}
 
 
 def parse(text: str) -> Case:

@@ -107,6 +107,7 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   for (const Dim& d : dims)
     if (d.size >= int64_t(1) << 30) return cat("counts along a dimension up to 2^30; here are ", d.size);
   if (lines > kMaxAttribute) return cat("counts lines up to 2^31 - 1; here are ", lines);
+  if (double(l.words) * double(width) >= 0x1p63) return "divides by a line in 64 bits, and both are too many";
   l.width = LongDivisor(width);
   auto dimension = [](const Dim& d) { return PadDimension{int32_t(d.before), int32_t(d.x_size), d.x}; };
   l.line = dimension(dims.back());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA engines of the transform family, one accessor each; the list is in engines.cpp.
 #pragma once
+#include "cpp/transform/gather.h"
 #include "cpp/transform/pad.h"
 #include "cpp/transform/transform.h"
 
@@ -13,5 +14,8 @@ const Engine<TransformProblem>& transform_generic();
 
 const Engine<PadProblem>& pad_lines();
 const Engine<PadProblem>& pad_generic();
+
+const Engine<GatherProblem>& gather_rows();
+const Engine<GatherProblem>& gather_generic();
 
 }  // namespace minidnn

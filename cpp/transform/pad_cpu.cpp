@@ -35,7 +35,8 @@ template <class T> void fill(const PadLines& l, const T* x, bool inside, T value
 
 template <class T> void compute(const PadLines& l, const PadArgs& a, bool past_caches) {
   constexpr int64_t kStage = kStageBytes / int64_t(sizeof(T));
-  const int64_t width = int64_t(l.width.divisor), pieces = ceil_div(l.words, kStage);
+  const int64_t width = int64_t(l.width.divisor), rows = int64_t(l.outer[0].divisor),
+                pieces = ceil_div(l.words, kStage);
   const TransformRun copy = transform_kernels().copy[std::countr_zero(sizeof(T))];
   cpu::parallel_for(pieces, kGrainBytes / kStageBytes, [&](int64_t begin, int64_t end) {
     alignas(64) T stage[kStage];
@@ -44,10 +45,15 @@ template <class T> void compute(const PadLines& l, const PadArgs& a, bool past_c
       T* const y = static_cast<T*>(a.y) + first;
       T* const to = past_caches ? stage : y;
       int64_t line = first / width, column = first - line * width;
-      for (int64_t done = 0, run; done < n; done += run, column = 0, ++line) {
+      uint32_t plane = uint32_t(line);
+      int32_t row = l.outer[0].digit(plane);
+      int64_t plane_at = 0;
+      bool in_plane = l.add_plane(l.mode, plane, plane_at);
+      for (int64_t done = 0, run; done < n; done += run, column = 0, ++row) {
         run = min_of(width - column, n - done);
-        int64_t at;
-        const bool inside = l.begin(l.mode, uint32_t(line), at);
+        if (row == rows) row = 0, plane_at = 0, in_plane = l.add_plane(l.mode, ++plane, plane_at);
+        int64_t at = plane_at;
+        const bool inside = l.add_row(l.mode, row, at) && in_plane;
         fill(l, static_cast<const T*>(a.x) + (inside ? at : 0), inside, T(a.value), column, column + run, to + done);
       }
       if (past_caches) copy({stage, y, 1, n, n, n, true}, {});

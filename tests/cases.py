@@ -78,7 +78,8 @@ class Case:
         return pairs if len(pairs) == rank else pairs * rank
 
 
-OPERAND_NAMES = {"x", "w", "y", "dx", "dy", "dw", "a", "b", "c", "residual", "out", "mask", "keep", "target", "means"}
+OPERAND_NAMES = {"x", "w", "y", "dx", "dy", "dw", "a", "b", "c", "residual", "out", "mask", "keep", "target", "means",
+                 "index"}  # fmt: skip
 
 
 def parse(text: str) -> Case:

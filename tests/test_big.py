@@ -51,6 +51,17 @@ def test_layout_change() -> None:
     assert torch.equal(y, x)
 
 
+def test_pad() -> None:
+    x = torch.randint(0, 100, (3, 5, 12000, 12000), device="cuda", dtype=torch.uint8)
+    assert torch.equal(torch.from_dlpack(dnn.pad(x, [0, 0, 1, (0, 3)]))[:, :, 1:-1, :-3], x)
+
+
+def test_gather() -> None:
+    x = torch.randint(0, 100, (2**21 + 3, 1024), device="cuda", dtype=torch.uint8)
+    index = torch.randint(0, x.shape[0], (2**21 + 3,), device="cuda")
+    assert torch.equal(torch.from_dlpack(dnn.gather(x, index)), x[index])
+
+
 @pytest.mark.parametrize("axis, shape", [(0, (MORE,)), (1, (2**21 + 3, 1024)), (0, (1024, 2**21 + 3))])
 def test_reduce(axis: int, shape: tuple[int, ...]) -> None:
     x = random(*shape)

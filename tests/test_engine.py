@@ -33,7 +33,11 @@ CALLS: dict[str, list[Callable[[dnn.DeviceTensor], object]]] = {
     "activation": [lambda x: dnn.activation_forward(x, "relu")],
     "pointwise": [lambda x: dnn.add(x, x)],
     "random": [lambda x: dnn.dropout_forward(x, 0.5, seed=1)],
-    "transform": [lambda x: dnn.transform(x, layout="NHWC")],
+    "transform": [
+        lambda x: dnn.transform(x, layout="NHWC"),
+        lambda x: dnn.pad(x, 1),
+        lambda x: dnn.gather(x, on(x.device, np.zeros(2, "int64"))),
+    ],
     "reduce": [lambda x: dnn.reduce(x, "sum", axis=1)],
 }
 

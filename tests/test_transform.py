@@ -81,7 +81,56 @@ def contents(t: dnn.DeviceTensor) -> list[float | int]:
     return t.numpy().ravel().tolist()
 
 
+def pad_sample(case: Case, x: np.ndarray) -> Sample:
+    widths, mode = case.padding(x.ndim), case.attributes["mode"]
+    options = {"constant_values": 85} if mode == "constant" else {}
+    want = np.pad(x, widths, {"replicate": "edge"}.get(mode, mode), **options) if x.ndim else x
+    want = np.where(want == 85, 1, want) if case.dtype == "bool" else want
+
+    def pad(
+        t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
+    ) -> list[dnn.DeviceTensor]:
+        return [dnn.pad(t["x"], widths, mode=mode, value=85, algo=algo, out=out)]
+
+    return Sample({"x": x}, pad, [Result(want, 0)])
+
+
+def gather_sample(case: Case) -> Sample:
+    rng = generator(case)
+    x_shape, index_shape = case.operands["x"].shape, case.operands["index"].shape
+    axis = case.integers("axis", 0)
+    rows = x_shape[axis]
+    index = rng.integers(-rows, rows, index_shape)
+    dtypes = {"index": case.attributes.get("indices", "i64").replace("i", "int")}
+    if case.direction == "gather":
+        low, high = (-100, 100) if case.dtype in REAL else INTEGERS.get(case.dtype, (0, 1))
+        x = rng.integers(max(low, -100), min(high, 100), x_shape, endpoint=True).astype("float64")
+
+        def gather(
+            t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
+        ) -> list[dnn.DeviceTensor]:
+            return [dnn.gather(t["x"], t["index"], axis=axis, algo=algo, out=out)]
+
+        return Sample({"x": x, "index": index}, gather, [Result(np.take(x, index, axis), 0)], dtypes)
+
+    dy_shape = x_shape[:axis] + index_shape + x_shape[axis + 1 :]
+    dy = reference.rounded(rng.normal(size=dy_shape), case.dtype)
+    want = reference.gather_backward(dy, index, x_shape, axis=axis)
+    scale = reference.gather_backward(np.abs(dy), index, x_shape, axis=axis)
+
+    def gather_backward(
+        t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
+    ) -> list[dnn.DeviceTensor]:
+        return [dnn.gather_backward(t["dy"], t["index"], x_shape, axis=axis, algo=algo, out=out)]
+
+    most = np.bincount(index.ravel() % rows, minlength=1).max()
+    tolerance = reference.tolerance(case.dtype, max(most, 1), scale)
+    return Sample({"dy": dy, "index": index}, gather_backward, [Result(want, tolerance)], dtypes)
+
+
 def sample(case: Case) -> Sample:
+    if case.direction.startswith("gather"):
+        return gather_sample(case)
     rng = generator(case)
     operand = case.operands["x"]
     shape, to = operand.shape, case.out_dtype
@@ -95,6 +144,9 @@ def sample(case: Case) -> Sample:
         low, high = INTEGERS.get(case.dtype, (0, 1))
         x = rng.integers(max(low, -(2**53)), min(high, 2**53), distinct, endpoint=True).astype("float64")
     x = np.broadcast_to(x, shape)
+
+    if case.direction == "pad":
+        return pad_sample(case, x)
 
     if case.direction == "copy":
         numbers = [int(v) if case.dtype not in REAL else v for v in x.ravel().tolist()]
@@ -374,6 +426,76 @@ def test_pad(dtype: str, mode: str, layout: str, device: str) -> None:
         assert margins_untouched()
 
 
+@pytest.mark.parametrize("mode", ["constant", "replicate", "reflect"])
+def test_pad_at_any_address(mode: str, device: str) -> None:
+    """Views that begin between multiples of 16 bytes: a first vector that begins before y, words narrower than usual."""
+    values = np.arange(3000) % 251
+    for dtype, shape in (
+        ("uint8", (3, 5, 33)),
+        ("float16", (3, 5, 32)),
+        ("float32", (2, 9, 16)),
+        ("float64", (3, 5, 8)),
+    ):
+        x = dnn.asarray(values.astype(dtype), device=device)
+        strides = (shape[1] * shape[2], shape[2], 1)
+        for widths in ([0, 1, 2], [1, 2, 0]):
+            for first, second in ((0, 1), (1, 0), (3, 5)):
+                part = x.as_strided(shape, strides, first)
+                want = np.pad(values_of(part), [(w, w) for w in widths], {"replicate": "edge"}.get(mode, mode))
+                out = dnn.full(3000, 85, dtype=dtype, device=device)
+                y = out.as_strided(want.shape, (want.shape[1] * want.shape[2], want.shape[2], 1), second)
+                dnn.pad(part, widths, mode=mode, out=y)
+                np.testing.assert_array_equal(values_of(y), want)
+                around = np.delete(values_of(out), np.s_[second : second + want.size])
+                assert (around == 85).all()
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_gather_as_numpy(axis: int, device: str) -> None:
+    x = np.arange(3 * 5 * 8.0).reshape(3, 5, 8)
+    t = dnn.asarray(x, device=device)
+    for index in (
+        np.array(2),
+        np.array([-1, 0, 2, 2]),
+        np.array([[0, -3], [1, 1], [2, 0]], "int32"),
+        np.zeros((0, 2), "int64"),
+    ):
+        got = dnn.gather(t, index, axis=axis)
+        np.testing.assert_array_equal(values_of(got), np.take(x, index, axis))
+        dx = dnn.gather_backward(got, index, x.shape, axis=axis)
+        counts = np.bincount(index.ravel() % x.shape[axis], minlength=x.shape[axis])
+        shape = [-1 if d == axis % 3 else 1 for d in range(3)]
+        np.testing.assert_array_equal(values_of(dx), x * counts.reshape(shape))
+
+
+def test_gather_at_any_address(device: str) -> None:
+    x = np.arange(2000.0, dtype="float32").reshape(50, 40)
+    index = np.array([3, -1, 3, 0, 49])
+    whole = dnn.asarray(np.concatenate([[0], x.ravel()]).astype("float32"), device=device)
+    t = whole.as_strided((50, 40), (40, 1), 1)
+    np.testing.assert_array_equal(values_of(dnn.gather(t, index)), x[index])
+    dy = whole.as_strided((5, 40), (40, 1), 1)
+    want = np.zeros((50, 40))
+    np.add.at(want, index, x[:5])
+    np.testing.assert_array_equal(values_of(dnn.gather_backward(dy, index, (50, 40))), want)
+
+
+def test_an_index_beyond_the_axis(device: str) -> None:
+    x, index = dnn.asarray(np.ones((4, 6)), device=device), dnn.asarray(np.array([1, 4, -5]), device=device)
+    if device == "cpu":
+        out = dnn.full((3, 6), 7.0, dtype="float64")
+        with pytest.raises(
+            dnn.ShapeError, match=r"gather: index 4 \(number 1\) is none of the 4 elements along axis 0"
+        ):
+            dnn.gather(x, index, out=out)
+        assert (out.numpy() == 7).all()
+        with pytest.raises(dnn.ShapeError, match="gather_backward: index 4"):
+            dnn.gather_backward(out, index, (4, 6))
+        return
+    assert values_of(dnn.gather(x, index)).sum(1).tolist() == [6, 0, 0]
+    assert values_of(dnn.gather_backward(x[:3], index, (4, 6))).sum(1).tolist() == [0, 6, 0, 0]
+
+
 def test_slice(device: str) -> None:
     x = np.arange(3 * 5 * 7.0).reshape(3, 5, 7)
     t = dnn.asarray(x, device=device)
@@ -398,6 +520,13 @@ def test_slice(device: str) -> None:
         (lambda x: dnn.pad(x, (0, 6), mode="reflect"), "dimension 1 .* too few elements to give 6 beside its edge"),
         (lambda x: dnn.pad(x[:0], 1, mode="replicate"), "dimension 0 .* too few elements to give 1 of its edge"),
         (lambda x: dnn.pad(x, 1, mode="wrap"), "pad: mode 'wrap' is not"),
+        (lambda x: dnn.pad(x, 1, out=np.zeros((6, 7))), r"pad: out must be \[6, 8\]"),
+        (lambda x: dnn.pad(x, 0, out=x), "pad: out shares memory with x"),
+        (lambda x: dnn.gather(x, np.zeros(2)), "gather: index is float64; indices are int32 or int64"),
+        (lambda x: dnn.gather(x, np.zeros(2, int), axis=2), "gather: axis must be from -2 to 1 for x"),
+        (lambda x: dnn.gather(x, np.zeros((1,) * 8, int)), "has more than 8 dimensions"),
+        (lambda x: dnn.gather_backward(x, np.zeros(2, int), (5, 6)), r"gather_backward: dy must be \[2, 6\]"),
+        (lambda x: dnn.gather_backward(x.astype(int), np.zeros(4, int), (5, 6)), "gather_backward: dy is int64"),
         (lambda x: dnn.slice(x, [0], [1]), "slice: x .* needs start, stop and step of 2 numbers"),
         (lambda x: dnn.slice(x, [0, 2], [4, 1]), "slice: 2:1:1 is no part of a dimension of 6"),
         (lambda x: dnn.split(x, [1, 2]), r"split: sizes \[1, 2\] do not add up to the 4 elements"),

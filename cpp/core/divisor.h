@@ -25,4 +25,21 @@ struct Divisor {
   }
 };
 
+// For 0 <= n and 1 <= divisor < 2^31 with n * divisor < 2^64, n = 0 alone if the divisor is 1: the multiplier is 2^64 /
+// divisor rounded up, and the product's error stays below one divisor-th.
+struct LongDivisor {
+  uint64_t divisor = 1, multiplier = 0;
+
+  LongDivisor() = default;
+  MINIDNN_HD explicit LongDivisor(int64_t by) : divisor(uint64_t(by)), multiplier(~uint64_t(0) / divisor + 1) {}
+
+  MINIDNN_HD int64_t quotient(int64_t n) const {
+#ifdef __CUDA_ARCH__
+    return int64_t(__umul64hi(uint64_t(n), multiplier));
+#else
+    return int64_t(static_cast<unsigned __int128>(uint64_t(n)) * multiplier >> 64);
+#endif
+  }
+};
+
 }  // namespace minidnn

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
+#include "cpp/transform/gather.h"
+#include "cpp/transform/pad.h"
 #include "cpp/transform/pieces.h"
 
 namespace minidnn {
 
 void bind_transform(py::module_& m) {
   register_family<TransformProblem>();
+  register_family<PadProblem>();
+  register_family<GatherProblem>();
   m.def(
       "transform",
       [](const Tensor& x, double alpha, double beta, py::handle dtype, std::optional<std::string> layout,
@@ -28,14 +32,32 @@ void bind_transform(py::module_& m) {
   m.def(
       "pad",
       [](const Tensor& x, const std::vector<std::pair<int64_t, int64_t>>& widths, const std::string& mode, double value,
-         std::optional<Tensor> out, HandlePtr handle) {
+         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
         std::vector<Sides> sides;
         for (auto [before, after] : widths) sides.push_back({before, after});
         const PadMode how = pad_mode(mode, "pad");
         ReleaseGil release;
-        return pad(x, sides, how, value, {"", std::move(out), std::move(handle)});
+        return pad(x, sides, how, value, {std::move(algo), std::move(out), std::move(handle)});
       },
-      py::arg("x"), py::arg("widths"), py::arg("mode"), py::arg("value"), py::arg("out"), py::arg("handle"));
+      py::arg("x"), py::arg("widths"), py::arg("mode"), py::arg("value"), py::arg("algo"), py::arg("out"),
+      py::arg("handle"));
+  m.def(
+      "gather",
+      [](const Tensor& x, const Tensor& index, int64_t axis, std::string algo, std::optional<Tensor> out,
+         HandlePtr handle) {
+        ReleaseGil release;
+        return gather(x, index, axis, {std::move(algo), std::move(out), std::move(handle)});
+      },
+      py::arg("x"), py::arg("index"), py::arg("axis"), py::arg("algo"), py::arg("out"), py::arg("handle"));
+  m.def(
+      "gather_backward",
+      [](const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, std::string algo,
+         std::optional<Tensor> out, HandlePtr handle) {
+        ReleaseGil release;
+        return gather_backward(dy, index, x_shape, axis, {std::move(algo), std::move(out), std::move(handle)});
+      },
+      py::arg("dy"), py::arg("index"), py::arg("x_shape"), py::arg("axis"), py::arg("algo"), py::arg("out"),
+      py::arg("handle"));
 }
 
 }  // namespace minidnn

@@ -75,9 +75,10 @@ Cut cut_of(const PoolingProblem& p) {
   const int64_t found_at = s.dy_at + (backward ? room(all_windows * size) : 0);
   s.found_at = int32_t(min_of<int64_t>(found_at, 1 << 30));
   c.smem_bytes = found_at + (backward ? room(all_windows * (p.mode == PoolingMode::max ? 2 : 4)) : 0);
-  // Long windows, or few of them, keep several threads busy.
+  // Long windows, or few of them, keep several threads busy. From 512 on, a thread that takes four below each other
+  // (down) has some 200 instructions where two lanes for each window have four rounds of 70.
   const int64_t taps = int64_t(s.h.window) * s.w.window, least = s.whole ? 16 : 8;
-  while (s.lane_bits < 5 && (taps >> s.lane_bits) >= least && (all_windows << s.lane_bits) < 1024) ++s.lane_bits;
+  while (s.lane_bits < 5 && (taps >> s.lane_bits) >= least && (all_windows << s.lane_bits) < 512) ++s.lane_bits;
   // Sums of a thread that takes several windows, or elements of dx, are plain ones: of no more than 64.
   const int64_t sums = !backward
                            ? (p.mode == PoolingMode::max ? 0 : taps)

@@ -8,5 +8,13 @@ const Engines<TransformProblem>& Family<TransformProblem>::cuda_engines() {
                                              &transform_generic()};
   return all;
 }
+const Engines<PadProblem>& Family<PadProblem>::cuda_engines() {
+  static const Engines<PadProblem> all{&pad_lines(), &pad_generic()};
+  return all;
+}
+const Engines<GatherProblem>& Family<GatherProblem>::cuda_engines() {
+  static const Engines<GatherProblem> all{&gather_rows(), &gather_generic()};
+  return all;
+}
 
 }  // namespace minidnn

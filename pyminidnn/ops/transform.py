@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that scale, accumulate, cast, change layout, put together or pad; and views of parts."""
+"""Copies that scale, accumulate, cast, change layout, put together, pad or gather; and views of parts."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ def pad(
     *,
     mode: PadMode = "constant",
     value: float = 0.0,
+    algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
@@ -76,7 +77,7 @@ def pad(
              and at the last element, which are not repeated; a width is less than the size
     value    cast to x's dtype as transform casts
     out      written instead of a new tensor; shares no memory with x
-    handle   as in transform
+    algo, handle  as in transform
     returns  a new tensor in the layout of x, on its device and the handle's stream (does not synchronise)
 
     Exact. Corners are what padding one dimension after the other makes of them, in any order. Raises ShapeError,
@@ -85,7 +86,60 @@ def pad(
     (x,) = operands(handle, x, out=out)
     sides = [widths] * len(x.shape) if isinstance(widths, int) else widths
     pairs = [(w, w) if isinstance(w, int) else w for w in sides]
-    return _C.pad(x, pairs, mode, value, output(out, handle), handle)
+    return _C.pad(x, pairs, mode, value, algo or "", output(out, handle), handle)
+
+
+def gather(
+    x: ArrayLike,
+    index: ArrayLike,
+    *,
+    axis: int = 0,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """The slices of x along `axis` that index names: NumPy's take, ONNX's Gather; for axis 0 an embedding.
+
+    y[i..., j..., k...] = x[i..., index[j...], k...]
+
+    x        at least one dimension, any strides and dtype
+    index    int32 or int64, any shape and strides, on x's device; negative counts from the end
+    axis     from -rank to rank - 1
+    out      written instead of a new tensor; shares no memory with x or index
+    algo, handle  as in transform
+    returns  [i..., j..., k...], row-major, on x's device and the handle's stream (does not synchronise)
+
+    Exact. An index beyond the axis is a ShapeError on the CPU, before anything is written; on a GPU, which would have
+    to be waited for, its slice of the result is zero. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
+    """
+    x, index = operands(handle, x, index, out=out)
+    return _C.gather(x, index, axis, algo or "", output(out, handle), handle)
+
+
+def gather_backward(
+    dy: ArrayLike,
+    index: ArrayLike,
+    x_shape: Sequence[int],
+    *,
+    axis: int = 0,
+    algo: str | None = None,
+    out: ArrayLike | None = None,
+    handle: Handle | None = None,
+) -> DeviceTensor:
+    """The gradient of gather(x, index, axis=axis): for each slice of x, the sum of dy's slices that came from it.
+
+    dy       floating, of the shape of gather's result, any strides
+    index, axis   as given to gather; on a GPU, what an index beyond the axis has in dy is dropped
+    x_shape  the shape of gather's x
+    out      written instead of a new tensor; shares no memory with dy or index
+    algo, handle  as in transform
+    returns  [*x_shape] of dy's dtype, row-major, on dy's device and the handle's stream (does not synchronise)
+
+    Sums in float32, float64 for float64, in the order of the indices, rounded once. Deterministic: no atomics on
+    floats. Slices that no index names are zero. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
+    """
+    dy, index = operands(handle, dy, index, out=out)
+    return _C.gather_backward(dy, index, list(x_shape), axis, algo or "", output(out, handle), handle)
 
 
 def slice(x: ArrayLike, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None) -> DeviceTensor:

@@ -152,6 +152,15 @@ static void test_divisor() {
     int32_t digit = Divisor(by).digit(rest);
     CHECK(rest == n / by && digit == int32_t(n % by), n, " / ", by, " gives ", rest, " and ", digit);
   }
+  for (int i = 0; i < 20000; ++i) {
+    const int64_t by = pick(2, int64_t(1) << pick(2, 30)), most = int64_t((uint64_t(1) << 63) / uint64_t(by));
+    int64_t n = pick(0, int64_t(1) << pick(1, 40));
+    if (i % 3 == 0) n = std::max<int64_t>(n / by * by, 1) - i % 2;
+    if (i % 100 == 0) n = most;
+    n = std::min(n, most);
+    const int64_t got = LongDivisor(by).quotient(n);
+    CHECK(got == n / by, n, " / ", by, " gives ", got);
+  }
 }
 
 // ---- layouts

@@ -43,7 +43,7 @@ from .pooling import (
 )
 from .reduce import reduce
 from .softmax import logits, softmax_backward, softmax_forward
-from .transform import cast, rounded, transform
+from .transform import cast, gather_backward, rounded, transform
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
 
@@ -87,6 +87,7 @@ __all__ = [
     "conv_output_shape",
     "cross_entropy_backward",
     "cross_entropy_forward",
+    "gather_backward",
     "local_norm_backward",
     "local_norm_forward",
     "logits",

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Slices by index, and the gradient: the public functions and their problem. Maths: gather_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/transform/gather_math.h"
+
+namespace minidnn {
+
+template <> struct Family<GatherProblem> {
+  using Args = GatherArgs;
+  static constexpr const char* name = "transform";
+  static std::string text(const GatherProblem&);
+  static Args scratch(const GatherProblem&, Scratch&);
+  static const Engines<GatherProblem>& cpu_engines();
+  static const Engines<GatherProblem>& cuda_engines();
+};
+
+// index: int32 or int64 of any shape, which takes the place of x's axis in the result's.
+Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call&);
+Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, const Call&);
+
+// For engines: the problem as to[outer][index][run] = from[outer][row][run], or backward the other way round.
+struct GatherRows {
+  int64_t outer = 1, rows = 1, indices = 1, run = 1;  // run: elements that lie beside each other
+};
+// Or why it is none: all tensors have to be row-major.
+std::string gather_rows(const GatherProblem&, GatherRows&);
+double gather_bytes(const GatherProblem&);
+size_t gather_order_bytes(const GatherProblem&);
+GatherOrder gather_order(const GatherProblem&, void* workspace);
+void put_in_order(const GatherProblem&, const GatherArgs&, const GatherOrder&);  // on the CPU
+const Engine<GatherProblem>& gather_rows_cpu();                                  // gather_cpu.cpp
+
+}  // namespace minidnn

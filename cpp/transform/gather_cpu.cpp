@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.transform.gather: row-major tensors, a copy for each index; backward a sum for each row.
+#include "cpp/cpu/threads.h"
+#include "cpp/transform/gather.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrainBytes = 65536;  // worth waking a thread for
+constexpr int64_t kColumns = 512;       // summed at a time
+
+template <class T> void sum_rows(const GatherRows& g, const GatherArgs& a, const GatherOrder& o) {
+  const int64_t grain = max_of<int64_t>(kGrainBytes / (g.run * int64_t(sizeof(T))), 1);
+  cpu::parallel_for(g.outer * g.rows, grain, [&](int64_t begin, int64_t end) {
+    Accumulator<T> sums[kColumns];
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t outer = i / g.rows, row = i - outer * g.rows;
+      const T* dy = static_cast<const T*>(a.from) + outer * g.indices * g.run;
+      for (int64_t c = 0; c < g.run; c += kColumns) {
+        const int64_t n = min_of(kColumns, g.run - c);
+        std::fill(sums, sums + n, Accumulator<T>(0));
+        for (int32_t j = o.starts[row]; j < o.starts[row + 1]; ++j) {
+          const T* line = dy + o.order[j] * g.run + c;
+          for (int64_t k = 0; k < n; ++k) sums[k] += Accumulator<T>(line[k]);
+        }
+        T* dx = static_cast<T*>(a.to) + i * g.run + c;
+        for (int64_t k = 0; k < n; ++k) dx[k] = T(sums[k]);
+      }
+    }
+  });
+}
+
+struct Rows final : Engine<GatherProblem> {
+  std::string name() const override { return "cpu.transform.gather"; }
+  std::string why_not(const GatherProblem& p, const Device&) const override {
+    GatherRows g;
+    return gather_rows(p, g);
+  }
+  double estimate_us(const GatherProblem& p, const Device& d) const override {
+    return roofline_us(0, gather_bytes(p), d, 1);
+  }
+  size_t workspace_bytes(const GatherProblem& p, const Device&, const Config&) const override {
+    return gather_order_bytes(p);
+  }
+  std::unique_ptr<Plan<GatherProblem>> build(const GatherProblem& p, const Device&, const Config&) const override {
+    GatherRows g;
+    gather_rows(p, g);
+    return make_plan<GatherProblem>([p, g](const GatherArgs& a, void* workspace, Stream) {
+      if (p.direction == GatherDirection::backward) {
+        const GatherOrder o = gather_order(p, workspace);
+        put_in_order(p, a, o);
+        return with_floating(p.x.dtype, [&](auto type) { sum_rows<typename decltype(type)::type>(g, a, o); });
+      }
+      const int64_t bytes = g.run * int64_t(itemsize(p.x.dtype));
+      cpu::parallel_for(g.outer * g.indices, max_of<int64_t>(kGrainBytes / bytes, 1), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t outer = i / g.indices, row = gather_row(p, a.index, i - outer * g.indices);
+          char* to = static_cast<char*>(a.to) + i * bytes;
+          if (row < 0) std::memset(to, 0, size_t(bytes));  // find() times indices that nobody has checked
+          else std::memcpy(to, static_cast<const char*>(a.from) + (outer * g.rows + row) * bytes, size_t(bytes));
+        }
+      });
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<GatherProblem>& gather_rows_cpu() {
+  static const Rows engine;
+  return engine;
+}
+
+}  // namespace minidnn

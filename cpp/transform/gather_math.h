@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// y = x's slices by index along an axis, and dx = the sum of dy's over equal indices. Shared by CPU and CUDA.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/half.h"
+
+namespace minidnn {
+
+enum class GatherDirection : int64_t { forward, backward };
+
+struct GatherProblem {
+  GatherDirection direction{};
+  int64_t axis = 0;
+  TensorDesc x, index,
+      y;  // backward: dx and dy. y has index's dimensions in place of x's axis; index is int32 or int64
+
+  MINIDNN_HD int64_t rows() const { return x.shape[axis]; }
+};
+
+struct GatherArgs {
+  const void* from = nullptr;  // x, or dy
+  const void* index = nullptr;
+  void* to = nullptr;  // y, or dx
+};
+
+// The row that the index at a place in memory means, counted from the end if negative; -1 if there is none.
+MINIDNN_HD int64_t gather_row_at(const GatherProblem& p, const void* index, int64_t at) {
+  int64_t row = p.index.dtype == DType::int32 ? int64_t(static_cast<const int32_t*>(index)[at])
+                                              : static_cast<const int64_t*>(index)[at];
+  if (row < 0) row += p.rows();
+  return 0 <= row && row < p.rows() ? row : -1;
+}
+// The k-th index's.
+MINIDNN_HD int64_t gather_row(const GatherProblem& p, const void* index, int64_t k) {
+  return gather_row_at(p, index, p.index.offset_of(k));
+}
+
+// An index without a row makes zero: checking it beforehand would wait for the device.
+template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const GatherArgs& a, int64_t linear) {
+  int64_t x_at = 0, y_at = 0, k = 0, k_step = 1;
+  for (int d = int(p.y.rank) - 1; d >= 0; --d) {
+    const int64_t i = linear % p.y.shape[d];
+    linear /= p.y.shape[d];
+    y_at += i * p.y.stride[d];
+    const int64_t of_index = d - p.axis;
+    if (of_index < 0) x_at += i * p.x.stride[d];
+    else if (of_index >= p.index.rank) x_at += i * p.x.stride[d - p.index.rank + 1];
+    else k += i * k_step, k_step *= p.y.shape[d];
+  }
+  const int64_t row = gather_row(p, a.index, k);
+  static_cast<T*>(a.to)[y_at] = row < 0 ? T(0) : static_cast<const T*>(a.from)[x_at + row * p.x.stride[p.axis]];
+}
+
+// Backward, indices are first put in the order of their rows, those of one row in their own: row r has order[starts[r]]
+// to order[starts[r + 1] - 1]. Sums run in that order, on any number of threads.
+struct GatherOrder {
+  int32_t* starts;  // rows() + 1
+  int32_t* order;   // as many as there are indices
+};
+
+template <class T>
+MINIDNN_HD void gather_sum(const GatherProblem& p, const GatherArgs& a, const GatherOrder& o, int64_t linear) {
+  int64_t dx_at = 0, dy_at = 0, row = 0;
+  for (int d = int(p.x.rank) - 1; d >= 0; --d) {
+    const int64_t i = linear % p.x.shape[d];
+    linear /= p.x.shape[d];
+    dx_at += i * p.x.stride[d];
+    if (d < p.axis) dy_at += i * p.y.stride[d];
+    else if (d > p.axis) dy_at += i * p.y.stride[d + p.index.rank - 1];
+    else row = i;
+  }
+  Accumulator<T> sum = 0;
+  for (int32_t j = o.starts[row]; j < o.starts[row + 1]; ++j) {
+    int64_t k = o.order[j], at = dy_at;
+    for (int d = int(p.axis + p.index.rank) - 1; d >= p.axis; --d) {
+      at += k % p.y.shape[d] * p.y.stride[d];
+      k /= p.y.shape[d];
+    }
+    sum += Accumulator<T>(static_cast<const T*>(a.from)[at]);
+  }
+  static_cast<T*>(a.to)[dx_at] = T(sum);
+}
+
+}  // namespace minidnn

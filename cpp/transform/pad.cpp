@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/transform/pad.h"
+
+#include "cpp/transform/transform.h"
+
+namespace minidnn {
+namespace {
+
+constexpr const char* kModes[] = {"constant", "replicate", "reflect"};
+
+int64_t after(const PadProblem& p, int64_t d) { return p.y.shape[d] - p.x.shape[d] - p.before[d]; }
+
+}  // namespace
+
+PadMode pad_mode(const std::string& word, const char* call) {
+  const auto at = std::ranges::find(kModes, word);
+  MINIDNN_CHECK(ShapeError, at != std::end(kModes), call, ": mode '", word,
+                "' is not 'constant', 'replicate' or 'reflect'");
+  return PadMode(at - kModes);
+}
+
+std::string Family<PadProblem>::text(const PadProblem& p) {
+  std::vector<std::string> widths;
+  for (int64_t d = 0; d < p.x.rank; ++d)
+    widths.push_back(p.before[d] == after(p, d) ? cat(p.before[d]) : cat(p.before[d], ":", after(p, d)));
+  if (std::ranges::all_of(widths, [&](const std::string& w) { return w == widths[0]; })) widths.resize(1, "0");
+  const std::string text = cat(head_text("transform", "pad", p.x.dtype), " x=", problem_text(p.x),
+                               " pad=", join(widths, ","), " mode=", kModes[int64_t(p.mode)]);
+  return text + out_text(p.y, dense(p.x.dtype, shape_of(p.y), preferred_layout(p.x), "pad"));
+}
+
+PadArgs Family<PadProblem>::scratch(const PadProblem& p, Scratch& s) { return {s.tensor(p.x), s.tensor(p.y)}; }
+
+Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, double value, const Call& call) {
+  const char* me = "pad";
+  Handle& h = handle_for(call.handle, x.place(), me, "x");
+  MINIDNN_CHECK(ShapeError, std::ssize(widths) == x.desc.rank, me, ": x ", shape_text(x.desc), " needs widths for ",
+                x.desc.rank, " dimensions; there are ", widths.size());
+  PadProblem p{x.desc};
+  p.mode = mode;
+  Shape shape(x.desc.shape, x.desc.shape + x.desc.rank);
+  for (int d = 0; d < x.desc.rank; ++d) {
+    const auto [before, after] = widths[size_t(d)];
+    const int64_t n = x.desc.shape[d], most = mode == PadMode::reflect ? n - 1 : n == 0 ? 0 : INT64_MAX;
+    MINIDNN_CHECK(ShapeError, before >= 0 && after >= 0, me, ": widths are at least 0; got (", before, ", ", after,
+                  ") for dimension ", d);
+    MINIDNN_CHECK(ShapeError, mode == PadMode::constant || max_of(before, after) <= max_of<int64_t>(most, 0), me,
+                  ": dimension ", d, " of x ", shape_text(x.desc), " has too few elements to give ",
+                  max_of(before, after), mode == PadMode::reflect ? " beside its edge" : " of its edge");
+    MINIDNN_CHECK(ShapeError, before <= kMaxAttribute && after <= kMaxAttribute, me, ": a width is below 2^31; got (",
+                  before, ", ", after, ")");
+    shape[size_t(d)] += before + after;
+    p.before[d] = before;
+  }
+  Tensor y =
+      output(me, "out", call.out, dense(x.desc.dtype, shape, preferred_layout(x.desc), "pad: result"), h, {{"x", x}});
+  p.y = y.desc;
+  if (y.desc.numel() == 0) return y;
+  x.storage->used_on(h.stream());
+  PadArgs args{x.data, y.data};
+  with_any(x.desc.dtype, [&](auto type) {
+    const auto v = cast<typename decltype(type)::type>(value);
+    std::memcpy(&args.value, &v, sizeof v);
+  });
+  run(h, p, args, call.algo);
+  return y;
+}
+
+std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t& word) {
+  struct Dim {
+    int64_t size, before, x_size, x, y;  // of y, and of x
+    bool grows() const { return size != x_size; }
+  };
+  std::vector<Dim> dims;
+  for (int d = 0; d < p.y.rank; ++d)
+    if (p.y.shape[d] != 1) dims.push_back({p.y.shape[d], p.before[d], p.x.shape[d], p.x.stride[d], p.y.stride[d]});
+  std::ranges::sort(dims, std::ranges::greater{}, &Dim::y);
+  int64_t dense = 1;
+  for (size_t i = dims.size(); i-- > 0; dense *= dims[i].size)
+    if (dims[i].y != dense) return "needs a result without gaps";
+  if (dims.empty() || p.x.numel() == 0) dims = {{dense, 0, p.x.numel(), 1, 1}};
+  // What an outer dimension's neighbour moves by as a whole joins it.
+  for (size_t i = 0; i + 1 < dims.size();) {
+    const Dim &outer = dims[i], &inner = dims[i + 1];
+    if (!inner.grows() && outer.x == inner.x * inner.size && (!outer.grows() || p.mode == PadMode::constant)) {
+      dims[i] = {outer.size * inner.size, outer.before * inner.size, outer.x_size * inner.size, inner.x, inner.y};
+      dims.erase(dims.begin() + std::ptrdiff_t(i) + 1);
+    } else ++i;
+  }
+  const int64_t item = int64_t(itemsize(p.x.dtype));
+  Dim& line = dims.back();
+  word = item;
+  if (line.x == 1 && (!line.grows() || p.mode == PadMode::constant)) {
+    int64_t all = widest | (line.size | line.before | line.x_size) * item;
+    for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item;
+    word = max_of(item, all & -all);
+  }
+  const int64_t items = word / item;  // in a word
+  line.size /= items, line.before /= items, line.x_size /= items;
+  for (size_t i = 0; i + 1 < dims.size(); ++i) dims[i].x /= items;
+  if (line.size == 1 && dims.size() > 1) dims.pop_back();  // a word for each element of the next dimension
+
+  l = {};
+  l.mode = p.mode;
+  l.words = p.y.numel() / items;
+  const int64_t width = dims.back().size, lines = l.words / width;
+  for (const Dim& d : dims)
+    if (d.size >= int64_t(1) << 30) return cat("counts along a dimension up to 2^30; here are ", d.size);
+  if (lines > kMaxAttribute) return cat("counts lines up to 2^31 - 1; here are ", lines);
+  if (double(l.words) * double(width) >= 0x1p63) return "divides by a line in 64 bits, and both are too many";
+  l.width = LongDivisor(width);
+  auto dimension = [](const Dim& d) { return PadDimension{int32_t(d.before), int32_t(d.x_size), d.x}; };
+  l.line = dimension(dims.back());
+  if (std::abs(l.line.x) * word > kMaxAttribute) return cat("steps along x in 32 bits; a step is ", l.line.x);
+  for (size_t i = dims.size() - 1, k = 0; i-- > 0; ++k) {
+    l.outer[k] = Divisor(dims[i].size), l.along[k] = dimension(dims[i]);
+    l.outers = int64_t(k) + 1;
+  }
+  return "";
+}
+
+double pad_bytes(const PadProblem& p) { return double(p.x.numel() + p.y.numel()) * double(itemsize(p.x.dtype)); }
+
+}  // namespace minidnn

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Padding: the public function and its problem. Maths: pad_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/engine/spatial.h"
+#include "cpp/transform/pad_math.h"
+
+namespace minidnn {
+
+template <> struct Family<PadProblem> {
+  using Args = PadArgs;
+  static constexpr const char* name = "transform";
+  static std::string text(const PadProblem&);
+  static Args scratch(const PadProblem&, Scratch&);
+  static const Engines<PadProblem>& cpu_engines();
+  static const Engines<PadProblem>& cuda_engines();
+};
+
+PadMode pad_mode(const std::string&, const char* call);  // ShapeError for another word
+
+// x with so many elements before and after it in each dimension: `value`, its edge again, or what lies opposite the edge.
+Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode, double value, const Call&);
+
+// For engines: the problem by lines, in words of an element or, up to `widest` bytes, some; or why not.
+std::string pad_lines(const PadProblem&, int64_t widest, PadLines&, int64_t& word);
+double pad_bytes(const PadProblem&);
+const Engine<PadProblem>& pad_lines_cpu();  // pad_cpu.cpp
+
+}  // namespace minidnn

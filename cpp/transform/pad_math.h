@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the elements of a padded tensor come from. Shared by CPU and CUDA.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/divisor.h"
+
+namespace minidnn {
+
+enum class PadMode : int64_t { constant, replicate, reflect };
+
+struct PadProblem {
+  TensorDesc x, y;
+  int64_t before[kMaxRank]{};  // elements of y in front of x's first, in each dimension
+  PadMode mode{};
+};
+
+struct PadArgs {
+  const void* x = nullptr;
+  void* y = nullptr;
+  uint64_t value = 0;  // the bits of one element
+};
+
+// Which of a dimension's elements stands at i, counted from the first; none of them where a constant does. Reflected
+// widths are below the size, so there is one mirror to each side.
+template <class Int> MINIDNN_HD Int pad_source(PadMode mode, Int i, Int size) {
+  if (mode == PadMode::constant) return i;
+  if (mode == PadMode::replicate) return min_of(max_of(i, Int(0)), size - 1);
+  i = i < 0 ? -i : i;
+  return min_of(i, 2 * (size - 1) - i);
+}
+
+template <class T> MINIDNN_HD void pad_element(const PadProblem& p, const PadArgs& a, int64_t linear) {
+  int64_t x_at = 0, y_at = 0;
+  bool inside = true;
+  for (int d = int(p.y.rank) - 1; d >= 0; --d) {
+    const int64_t i = linear % p.y.shape[d];
+    linear /= p.y.shape[d];
+    const int64_t from = pad_source(p.mode, i - p.before[d], p.x.shape[d]);
+    inside = inside && 0 <= from && from < p.x.shape[d];
+    x_at += from * p.x.stride[d], y_at += i * p.y.stride[d];
+  }
+  static_cast<T*>(a.y)[y_at] = inside ? static_cast<const T*>(a.x)[x_at] : T(a.value);
+}
+
+constexpr int kPadOuters = kMaxRank - 1;
+
+struct PadDimension {
+  int32_t before = 0, size = 1;  // in front of x's elements, and of them
+  int64_t x = 0;                 // their stride
+};
+
+// A y without gaps, as lines along its innermost dimension. Dimensions are joined where they can be, and neighbouring
+// elements that always move together are one word: all numbers count words.
+struct PadLines {
+  int64_t words = 0;  // of y
+  LongDivisor width;  // a line of y
+  PadDimension line;
+  int64_t outers = 1;  // from the innermost outwards: rows, then planes
+  Divisor outer[kPadOuters];
+  PadDimension along[kPadOuters];
+  PadMode mode{};
+
+  // Where the elements of a row's line begin in x, in two steps; false if the line is all constant. `how` is mode, known
+  // to the compiler.
+  MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
+    bool inside = true;
+#ifdef __CUDA_ARCH__
+#pragma unroll 1  // one dimension mostly: unrolled, the code is longer and no faster
+#endif
+    for (int d = 1; d < int(outers); ++d) inside = add(how, along[d], outer[d].digit(plane), at) && inside;
+    return inside;
+  }
+  MINIDNN_HD bool add_row(PadMode how, int32_t row, int64_t& at) const { return add(how, along[0], row, at); }
+  MINIDNN_HD static bool add(PadMode how, const PadDimension& d, int32_t place, int64_t& at) {
+    const int32_t i = pad_source(how, place - d.before, d.size);
+    at += i * d.x;
+    return uint32_t(i) < uint32_t(d.size);
+  }
+  MINIDNN_HD bool begin(PadMode how, uint32_t number, int64_t& at) const {
+    at = 0;
+    const int32_t row = outer[0].digit(number);
+    const bool inside = add_plane(how, number, at);
+    return add_row(how, row, at) && inside;
+  }
+};
+
+}  // namespace minidnn

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.transform.pad_reference: an element at a time, any strides, threaded.
+#include "cpp/cpu/threads.h"
+#include "cpp/transform/pad.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 16384;
+
+template <class T> void compute(const PadProblem& p, const PadArgs& a) {
+  cpu::parallel_for(p.y.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) pad_element<T>(p, a, i);
+  });
+}
+
+struct Reference final : Engine<PadProblem> {
+  std::string name() const override { return "cpu.transform.pad_reference"; }
+  std::string why_not(const PadProblem&, const Device&) const override { return ""; }
+  double estimate_us(const PadProblem& p, const Device& d) const override {
+    return roofline_us(0, pad_bytes(p), d, 0.1);
+  }
+  std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device&, const Config&) const override {
+    return make_plan<PadProblem>([p, bytes = itemsize(p.x.dtype)](const PadArgs& a, void*, Stream) {
+      if (bytes == 1) compute<uint8_t>(p, a);
+      if (bytes == 2) compute<uint16_t>(p, a);
+      if (bytes == 4) compute<uint32_t>(p, a);
+      if (bytes == 8) compute<uint64_t>(p, a);
+    });
+  }
+};
+
+}  // namespace
+
+const Engines<PadProblem>& Family<PadProblem>::cpu_engines() {
+  static const Reference reference;
+  static const Engines<PadProblem> all{&pad_lines_cpu(), &reference};
+  return all;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gather. Forward: a word of up to 16 bytes a thread, four under way; neighbours share an index. Backward: indices are
+// put in the order of their rows, and a thread sums what one vector of dx gets, in that order: dy is read once, dx
+// written once, without atomics on floats. And both an element at a time, between any strides.
+#include "cuda/device/elementwise.cuh"
+#include "cuda/device/grid.cuh"
+#include "cuda/transform/gather.h"
+
+namespace minidnn {
+
+template <class Word> __global__ void __launch_bounds__(kGatherThreads)
+    transform_gather(const __grid_constant__ GatherWalk w, const __grid_constant__ GatherProblem p, const Word* x,
+                     const void* index, Word* y) {
+  const int64_t first = int64_t(blockIdx.x) * (kGatherThreads * kGatherAhead) + threadIdx.x;
+  int64_t from[kGatherAhead];
+#pragma unroll
+  for (int k = 0; k < kGatherAhead; ++k) {  // all indices before the first word: these wait for them
+    const int64_t at = first + k * kGatherThreads;
+    from[k] = -1;
+    if (at >= w.words) continue;
+    const int64_t line = w.run.divisor == 1 ? at : w.run.quotient(at);
+    uint32_t outer = uint32_t(line);
+    const int64_t i = w.inner.digit(outer), row = gather_row_at(p, index, i);
+    if (row >= 0) from[k] = (outer * w.rows + row - line) * int64_t(w.run.divisor) + at;
+  }
+  Word words[kGatherAhead];
+#pragma unroll
+  for (int k = 0; k < kGatherAhead; ++k) words[k] = from[k] < 0 ? Word() : x[from[k]];
+#pragma unroll
+  for (int k = 0; k < kGatherAhead; ++k)
+    if (first + k * kGatherThreads < w.words) y[first + k * kGatherThreads] = words[k];
+}
+
+// A block puts the indices of some neighbouring rows in order. It goes through all indices twice: first it counts those
+// of earlier rows, where its own begin, and those of each of its rows; then it writes its own, in their order.
+template <bool contiguous> __global__ void __launch_bounds__(kGatherThreads)
+    transform_gather_order(const __grid_constant__ GatherProblem p, const void* index, GatherOrder o, int32_t rows) {
+  constexpr int kAhead = contiguous ? 8 : 1;  // indices of a thread under way
+  __shared__ int32_t counts[kOrderRows], before_all[kGatherThreads / 32];
+  const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
+  const int here = int(min_of(int64_t(rows), p.rows() - begin));
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  for (int r = thread; r < here; r += kGatherThreads) counts[r] = 0;
+  __syncthreads();
+  int32_t before = 0;
+  for (int64_t tile = 0; tile < indices; tile += kGatherThreads * kAhead) {
+    int64_t row[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t i = tile + k * kGatherThreads + thread;
+      row[k] = i < indices ? (contiguous ? gather_row_at(p, index, i) : gather_row(p, index, i)) : -1;
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      before += row[k] >= 0 && row[k] < begin;
+      if (row[k] >= begin && row[k] < begin + here)
+        atomicAdd(&counts[row[k] - begin], 1);  // integers: any order will do
+    }
+  }
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) before += __shfl_xor_sync(~0u, before, d);
+  if (lane == 0) before_all[warp] = before;
+  __syncthreads();
+  // One warp makes counts to starts, 32 at a time: they are few.
+  if (warp == 0) {
+    int32_t start = 0;
+    for (int i = 0; i < kGatherThreads / 32; ++i) start += before_all[i];
+    for (int r = 0; r < here; r += 32) {
+      const int32_t own = r + lane < here ? counts[r + lane] : 0;
+      int32_t sum = own;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int32_t other = __shfl_up_sync(~0u, sum, d);
+        if (lane >= d) sum += other;
+      }
+      if (r + lane < here) counts[r + lane] = o.starts[begin + r + lane] = start + sum - own;
+      start += __shfl_sync(~0u, sum, 31);
+    }
+    if (lane == 0 && begin + here == p.rows()) o.starts[p.rows()] = start;
+  }
+  __syncthreads();
+  for (int64_t tile = 0; tile < indices; tile += kGatherThreads * kAhead) {
+    int64_t row[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const int64_t i = tile + k * kGatherThreads + thread;
+      row[k] = i < indices ? (contiguous ? gather_row_at(p, index, i) : gather_row(p, index, i)) - begin : -1;
+    }
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k) {
+      const bool own = 0 <= row[k] && row[k] < here;
+      if (!__syncthreads_or(own)) continue;
+#pragma unroll 1
+      for (int turn = 0; turn < kGatherThreads / 32; ++turn) {  // warps in the order of their indices
+        if (warp == turn) {
+          const int32_t mine = own ? int32_t(row[k]) : -1;
+          const uint32_t alike = __match_any_sync(~0u, mine), earlier = alike & ((1u << lane) - 1);
+          const int32_t start = own ? counts[mine] : 0;
+          __syncwarp();
+          if (own) o.order[start + __popc(earlier)] = int32_t(tile + k * kGatherThreads + thread);
+          if (own && earlier == 0) counts[mine] = start + __popc(alike);
+        }
+        __syncthreads();
+      }
+    }
+  }
+}
+
+// A vector of dx a thread.
+template <class T> __global__ void __launch_bounds__(kGatherThreads)
+    transform_gather_sum(const __grid_constant__ GatherWalk w, GatherOrder o, const T* dy, T* dx) {
+  constexpr int kItems = 16 / int(sizeof(T)), kAhead = 4;
+  using Vector = Items<T, kItems>;
+  const int64_t at = int64_t(blockIdx.x) * kGatherThreads + threadIdx.x;
+  if (at >= w.words) return;
+  const int64_t line = w.run.divisor == 1 ? at : w.run.quotient(at), run = int64_t(w.run.divisor);
+  uint32_t outer = uint32_t(line);
+  const int32_t row = w.inner.digit(outer);
+  const Vector* from = reinterpret_cast<const Vector*>(dy) + outer * w.indices * run + (at - line * run);
+  Accumulator<T> sums[kItems]{};
+  const int32_t end = o.starts[row + 1];
+  for (int32_t j = o.starts[row]; j < end; j += kAhead) {
+    Vector in[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (j + k < end) in[k] = from[o.order[j + k] * run];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (j + k < end)
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) sums[i] += Accumulator<T>(in[k].get(i));
+  }
+  Vector out;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) out.put(i, T(sums[i]));
+  reinterpret_cast<Vector*>(dx)[at] = out;
+}
+
+template <class T> __global__ void __launch_bounds__(256)
+    transform_gather_generic(const __grid_constant__ GatherProblem p, GatherArgs a) {
+  grid_stride(p.y.numel(), [&](int64_t i) { gather_element<T>(p, a, i); });
+}
+
+template <class T> __global__ void __launch_bounds__(256)
+    transform_gather_sum_generic(const __grid_constant__ GatherProblem p, GatherArgs a, GatherOrder o) {
+  grid_stride(p.x.numel(), [&](int64_t i) { gather_sum<T>(p, a, o, i); });
+}
+
+}  // namespace minidnn

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// What gather.cu and its engines agree on. Std-free.
+#pragma once
+#include "cpp/core/divisor.h"
+#include "cpp/transform/gather_math.h"
+
+namespace minidnn {
+
+constexpr int kGatherThreads = 256, kGatherAhead = 4;
+constexpr int kOrderRows = 1024;  // whose indices a block puts in order, at most
+
+// to[outer][index][run] = from[outer][row][run], in words; or the sums, the other way round.
+struct GatherWalk {
+  int64_t words = 0;  // of what is written
+  LongDivisor run;
+  Divisor inner;  // indices, or backward rows
+  int64_t rows = 1, indices = 1;
+};
+
+}  // namespace minidnn

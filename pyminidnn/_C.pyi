@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_random', 'from_cuda_array_interface', 'from_dlpack', 'full', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_random', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_log_level', 'set_package_folder', 'set_search_path', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -306,6 +306,10 @@ def from_cuda_array_interface(x: typing.Any, handle: Handle | None) -> DeviceTen
 def from_dlpack(x: typing.Any, *, device: str | None = None, copy: bool | None = None, handle: Handle | None = None) -> DeviceTensor:
     ...
 def full(shape: collections.abc.Sequence[int], value: typing.Any, *, dtype: typing.Any, layout: str | None = None, device: str) -> DeviceTensor:
+    ...
+def gather(x: DeviceTensor, index: DeviceTensor, axis: int, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def gather_backward(dy: DeviceTensor, index: DeviceTensor, x_shape: collections.abc.Sequence[int], axis: int, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def lcn_backward(dy: DeviceTensor, x: DeviceTensor, means: DeviceTensor | None, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None]:
     ...

@@ -19,9 +19,9 @@ X = np.random.default_rng(0).normal(size=(4, 8, 9, 9)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
 PARAMETERS = np.ones(8, "float32")
 
-# Of each family, a call of each of its problems: the norms have two.
+# Of each family, a call of each of its problems.
 CALLS: dict[str, list[Callable[[dnn.DeviceTensor], object]]] = {
-    "conv": [lambda x: dnn.conv_forward(x, W, padding=1)],
+    "conv": [lambda x: dnn.conv_forward(x, W, padding=1), lambda x: dnn.conv_forward_statistics(x, W)],
     "matmul": [lambda x: dnn.matmul(x, x)],
     "pooling": [lambda x: dnn.pool_forward(x, 3)],
     "softmax": [lambda x: dnn.softmax_forward(x)],
@@ -29,6 +29,7 @@ CALLS: dict[str, list[Callable[[dnn.DeviceTensor], object]]] = {
     "norm": [
         lambda x: dnn.batch_norm_forward_training(x, PARAMETERS, PARAMETERS),
         lambda x: dnn.layer_norm_forward(x),
+        lambda x: dnn.lrn_forward(x, 5),
     ],
     "activation": [lambda x: dnn.activation_forward(x, "relu")],
     "pointwise": [lambda x: dnn.add(x, x)],
@@ -126,10 +127,11 @@ def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
 
 
 def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
+    (report,) = dnn.explain(dnn.conv_forward, on(device), W)
     with pytest.raises(dnn.NotSupported) as caught:
         dnn.conv_forward(on(device), W, algo="fft")
-    for name in dnn.engines("conv", device):
-        assert f"{name}: algo='fft' asks for another engine" in str(caught.value)
+    for engine in report.engines:
+        assert f"{engine.name}: algo='fft' asks for another engine" in str(caught.value)
 
 
 def test_algo_may_name_a_config(device: str) -> None:

@@ -80,8 +80,8 @@ bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows, bool 
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
   return (t.n / t.cluster % 64 == 0 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
-         (t.n != 192 || turned != t.ping_pong) && !(sums && rows * t.n > 128 * 128) &&
-         !(careful && (rows * t.n > 64 * 128 || t.m == 192));
+         (t.n != 192 || (turned || careful) != t.ping_pong) && !(sums && rows * t.n > 128 * 128) &&
+         !(careful && (rows * t.n > 64 * 192 || t.m == 192));
 }
 
 // Microseconds for one tile shape, fitted to 1800 timings of matmuls and ResNet-50's convolutions in bfloat16 and TF32 on

@@ -184,7 +184,8 @@ def test_the_log_says_what_ran_and_why_not_the_others() -> None:
     line = "pyminidnn: conv forward f64 x=1x1x3x3 w=1x1x2x2 on cpu -> cpu.conv.direct\n"
     assert run_python(LOG, PYMINIDNN_LOG="info").stderr == line
     debug = run_python(LOG, PYMINIDNN_LOG="debug").stderr
-    others = [e for e in dnn.engines("conv", "cpu") if e != "cpu.conv.direct"]
+    (report,) = dnn.explain(CALLS["conv"][0], on("cpu"))
+    others = [e.name for e in report.engines if e.name != "cpu.conv.direct"]
     assert debug == line + "".join(f"pyminidnn:   not {e}: algo='direct' asks for another engine\n" for e in others)
 
 

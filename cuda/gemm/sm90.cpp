@@ -95,6 +95,8 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   const double load =
       128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
   double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
+  // A careful sum's end is waited for; 192 columns of the other warpgroup's hide it.
+  if (task.careful && t.n < 192) block += 110;
   // Shared memory, 128 bytes a clock: both are written, a is read once, b by each 64 rows of a, and twice more if turned.
   if (s.turned_a || s.turned_b) block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64)));
   const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
+from report import Target
 from runner import Row, main
 from torch.nn import functional
 
@@ -34,14 +35,14 @@ def rows(device: str) -> Iterator[Row]:
             t = dnn.from_dlpack(x)
             name = f"activation forward {dtype} {mode} x={'x'.join(map(str, shape))}"
             yield Row(name, lambda t=t, mode=mode: dnn.activation_forward(t, mode), lambda x=x, peer=peer: peer(x),
-                      bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                      bytes=2 * x.nbytes, dtype=dtype, list="activation")  # fmt: skip
             dy = torch.randn(shape, device=device).to(x.dtype)
             d = dnn.from_dlpack(dy)
             yield Row(name.replace("forward", "backward"),
                       lambda t=t, d=d, mode=mode: dnn.activation_backward(d, t, t, mode),
                       lambda dy=dy, x=x, mode=mode: BACKWARD[mode](dy, x),
-                      bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                      bytes=3 * x.nbytes, dtype=dtype, list="activation")  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(rows, __doc__)
+    main(rows, __doc__, {"activation": Target(worst=1.0, share=0.92)})

@@ -9,10 +9,20 @@ from collections.abc import Iterator
 from functools import partial
 
 import torch
-from runner import Row, main
+from report import Target
+from runner import Row, listed, main
 from torch.nn import functional
 
 import pyminidnn as dnn
+
+TARGETS = {
+    "batch norm": Target(1.2, 1.0, 0.85),
+    "group norm": Target(1.2, 1.0, 0.85),
+    "rows": Target(1.3, 1.0, 0.9),
+    "short rows": Target(1.3, 1.0, 0.8),
+    "local response norm": Target(share=0.7),
+    "local contrast norm": Target(share=0.7),
+}
 
 
 def torch_group_backward(dy: torch.Tensor, x: torch.Tensor, *rest: object) -> object:  # as autograd calls it
@@ -40,18 +50,19 @@ def row_norms(device: str) -> Iterator[Row]:
             mean, inv_std = (torch.from_dlpack(v).reshape(-1, 1) for v in saved)
             leaf, weight = x.clone().requires_grad_(), s.clone().requires_grad_()
             graph = functional.rms_norm(leaf, (columns,), weight, 1e-5)
-            line = f"{dtype} x={shape[0]}x{columns} axis=1"
+            line, name = f"{dtype} x={shape[0]}x{columns} axis=1", "rows" if columns > 512 else "short rows"
             yield Row(f"norm layer_forward {line}", partial(dnn.layer_norm_forward, t, *p),
-                      partial(functional.layer_norm, x, (columns,), s, b), bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                      partial(functional.layer_norm, x, (columns,), s, b),
+                      bytes=2 * x.nbytes, dtype=dtype, list=name)  # fmt: skip
             yield Row(f"norm layer_backward {line}", partial(dnn.layer_norm_backward, g, t, p[0], *saved),
                       partial(torch.ops.aten.native_layer_norm_backward, dy, x, (columns,), mean, inv_std, s, b,
-                              [True] * 3), bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                              [True] * 3), bytes=3 * x.nbytes, dtype=dtype, list=name)  # fmt: skip
             yield Row(f"norm rms_forward {line}", partial(dnn.rms_norm_forward, t, p[0]),
                       partial(functional.rms_norm, x, (columns,), s, 1e-5),
-                      bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                      bytes=2 * x.nbytes, dtype=dtype, list=name)  # fmt: skip
             yield Row(f"norm rms_backward {line}", partial(dnn.rms_norm_backward, g, t, p[0], inv_rms),
                       partial(torch.autograd.grad, graph, [leaf, weight], dy, retain_graph=True),
-                      bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                      bytes=3 * x.nbytes, dtype=dtype, list=name)  # fmt: skip
 
 
 def group_norms(device: str) -> Iterator[Row]:
@@ -162,12 +173,12 @@ def batch_norms(device: str) -> Iterator[Row]:
 
 
 def rows(device: str) -> Iterator[Row]:
-    yield from batch_norms(device)
-    yield from group_norms(device)
+    yield from listed("batch norm", batch_norms(device))
+    yield from listed("group norm", group_norms(device))
     yield from row_norms(device)
-    yield from local_norms(device)
-    yield from contrast_norms(device)
+    yield from listed("local response norm", local_norms(device))
+    yield from listed("local contrast norm", contrast_norms(device))
 
 
 if __name__ == "__main__":
-    main(rows, __doc__)
+    main(rows, __doc__, TARGETS)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from runner import Row, main
+from report import Target
+from runner import Row, listed, main
 from torch.nn import functional
 
 import pyminidnn as dnn
@@ -72,4 +73,4 @@ def with_indices(
 
 
 if __name__ == "__main__":
-    main(rows, __doc__)
+    main(lambda device: listed("pooling", rows(device)), __doc__, {"pooling": Target(2.0, 1.0, 0.85)})

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import torch
-from runner import Row, main
+from report import Target
+from runner import Row, listed, main
 
 import pyminidnn as dnn
+
+TARGETS = {"layout": Target(2.0, 1.0, 0.85), "parts": Target(2.0, 1.0, 0.85), "elements": Target(worst=1.0, share=0.92)}
 
 
 def rows(device: str) -> Iterator[Row]:
@@ -19,19 +22,20 @@ def rows(device: str) -> Iterator[Row]:
         t = dnn.from_dlpack(x)
         short = {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]
         yield Row(f"transform copy {short} x={size} to nhwc", lambda t=t: t.to(layout="NHWC"),
-                  lambda x=x: x.contiguous(memory_format=torch.channels_last), bytes=2 * x.nbytes)  # fmt: skip
+                  lambda x=x: x.contiguous(memory_format=torch.channels_last),
+                  bytes=2 * x.nbytes, list="layout")  # fmt: skip
         y = torch.zeros_like(x)
         out = dnn.from_dlpack(y)
         yield Row(f"transform accumulate {short} x={size}",
                   lambda t=t, out=out: dnn.transform(t, alpha=0.5, beta=1.0, out=out),
-                  lambda x=x, y=y: y.add_(x, alpha=0.5), bytes=3 * x.nbytes)  # fmt: skip
+                  lambda x=x, y=y: y.add_(x, alpha=0.5), bytes=3 * x.nbytes, list="elements")  # fmt: skip
         for last in (torch.contiguous_format, torch.channels_last):
-            yield from pieces(x.contiguous(memory_format=last), last, short)
-        yield from embeddings(dtype, short, device)
+            yield from listed("parts", pieces(x.contiguous(memory_format=last), last, short))
+        yield from listed("gather", embeddings(dtype, short, device))
     x = torch.randn(shape, device=device)
     t = dnn.from_dlpack(x)
     yield Row(f"transform copy f32 x={size} to=bf16", lambda: t.to(dtype="bfloat16"), lambda: x.to(torch.bfloat16),
-              bytes=1.5 * x.nbytes)  # fmt: skip
+              bytes=1.5 * x.nbytes, list="elements")  # fmt: skip
 
 
 def pieces(x: torch.Tensor, last: torch.memory_format, dtype: str) -> Iterator[Row]:
@@ -68,4 +72,4 @@ def embeddings(dtype: torch.dtype, short: str, device: str) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    main(rows, __doc__)
+    main(rows, __doc__, TARGETS)

@@ -23,10 +23,11 @@ class Machine:
 
 @dataclass
 class Target:
-    """For the peer's times over ours."""
+    """For the peer's times over ours, and for what each row reaches of its floor."""
 
-    mean: float  # geometric
+    mean: float | None = None  # geometric
     worst: float | None = None
+    share: float | None = None
 
 
 @dataclass
@@ -74,11 +75,20 @@ class Summary:
     def worst(self) -> Record:
         return min(self.records, key=lambda r: r.ratio)
 
+    @property
+    def least(self) -> Record | None:
+        """Of the floor; None where no row has one."""
+        return min((r for r in self.records if r.floor_us), key=lambda r: r.share, default=None)
+
     def mean_text(self) -> str:
         return f"{self.mean:.2f}{verdict(self.mean, self.target.mean if self.target else None)}"
 
     def worst_text(self) -> str:
         return f"{self.worst.ratio:.2f}{verdict(self.worst.ratio, self.target.worst if self.target else None)}"
+
+    def least_text(self) -> str:
+        wanted = self.target.share if self.target else None
+        return f"{self.least.share:.2f}{verdict(self.least.share, wanted)}" if self.least else ""
 
     def directions(self) -> str:
         """The mean of each, where there are several."""
@@ -87,9 +97,10 @@ class Summary:
 
     def line(self) -> str:
         directions = f" ({self.directions()})" if self.directions() else ""
+        least = f"; least of the floor {self.least_text()} at {self.least.name}" if self.least else ""
         return (
             f"{self.list or 'rows'}: {len(self.records)}, geometric mean of torch/ours {self.mean_text()}{directions}, "
-            f"worst {self.worst_text()} at {self.worst.name}"
+            f"worst {self.worst_text()} at {self.worst.name}{least}"
         )
 
 
@@ -133,10 +144,11 @@ def write_report(
         "The floor is bytes over the copy rate or FLOP over the ceiling, whichever takes longer.",
         "",
         *([f"![times and roofline]({stem}.png)", ""] if picture else []),
-        "| list | rows | mean of torch/ours | by direction | worst | at |",
-        "|---|---|---|---|---|---|",
+        "| list | rows | mean of torch/ours | by direction | worst | at | least of floor | at |",
+        "|---|---|---|---|---|---|---|---|",
         *(
-            f"| {s.list} | {len(s.records)} | {s.mean_text()} | {s.directions()} | {s.worst_text()} | {s.worst.name} |"
+            f"| {s.list} | {len(s.records)} | {s.mean_text()} | {s.directions()} | {s.worst_text()} | {s.worst.name} "
+            f"| {s.least_text()} | {s.least.name if s.least else ''} |"
             for s in lists
         ),
     ]

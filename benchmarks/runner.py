@@ -18,8 +18,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,11 @@ class Row:
     tolerance: float = 0  # of |ours - peer| / |peer|, Euclidean; 0: results are not compared
     list: str = ""
     label: str = ""  # a name short enough for a picture
+
+
+def listed(name: str, rows: Iterable[Row]) -> Iterator[Row]:
+    """The rows as a list of that name."""
+    return (replace(row, list=name) for row in rows)
 
 
 class Clock:
@@ -189,7 +194,7 @@ class Clock:
             us, peer_us = self.host_us(row.ours), self.host_us(row.peer)
         else:
             us, peer_us = self.pair_us(row.ours, row.peer)
-        label = row.label or row.name
+        label = row.label or " ".join(row.name.split()[2:])
         return Record(row.list, row.name, label, row.dtype, row.bytes, row.flop, us, peer_us, floor, engine)
 
 

@@ -24,6 +24,9 @@ TensorDesc padded_in_front(const TensorDesc& d) {
   }
   return full;
 }
+
+}  // namespace
+
 PoolingProblem padded_in_front(const PoolingProblem& p) {
   PoolingProblem full{p.direction, p.mode, p.ceil_mode};
   full.x = padded_in_front(p.x), full.out = padded_in_front(p.out);
@@ -36,8 +39,11 @@ PoolingProblem padded_in_front(const PoolingProblem& p) {
     full.spatial.after[i + missing] = p.spatial.after[i];
     full.spatial.dilation[i + missing] = p.spatial.dilation[i];
   }
+  if (p.indices.rank) full.indices = padded_in_front(p.indices);
   return full;
 }
+
+namespace {
 
 bool is_backward(const PoolingProblem& p) { return p.direction == PoolingDirection::backward; }
 

@@ -643,8 +643,30 @@ void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const Poo
   }
 }
 
+template <class T>
+void take_larger(float* largest, int32_t* where, int64_t n, const void* from, int64_t step, int32_t index,
+                 int32_t apart) {
+  const T* x = static_cast<const T*>(from);
+  Ints lane{};
+  for (int e = 0; e < kFloats; ++e) lane[e] = e;
+  for (int64_t i = 0; i < n; i += kFloats) {
+    const int32_t left = int32_t(min_of<int64_t>(n - i, kFloats));
+    Floats v{};
+    if (step == 1) v = left == kFloats ? load_floats(x + i) : load_first(x + i, left);
+    else
+      for (int e = 0; e < left; ++e) v[e] = float(x[(i + e) * step]);
+    const Floats most = load(largest + i);
+    Ints at;
+    __builtin_memcpy(&at, where + i, sizeof at);
+    const Ints larger = ((v > most) | ((v != v) & (most == most)) | (at < 0)) & (lane < left);
+    store(largest + i, select(larger, v, most));
+    at = (larger & (index + (int32_t(i) + lane) * apart)) | (~larger & at);
+    __builtin_memcpy(where + i, &at, sizeof at);
+  }
+}
+
 template <class T> constexpr PoolingKernels::Typed typed() {
-  return {channels_forward<T>, channels_backward<T>, planes_forward<T>, planes_backward<T>};
+  return {channels_forward<T>, channels_backward<T>, planes_forward<T>, planes_backward<T>, take_larger<T>};
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.channels over a part of a problem, once per instruction set. Problems come with three
-// spatial dimensions, those that are missing in front. Either the channels are contiguous in all tensors, or the last
-// dimension.
+// The loops of cpu.pooling.channels over a part of a problem, and of cpu.pooling.places over a line, once per instruction
+// set. Problems come with three spatial dimensions, those that are missing in front. For channels, either these are
+// contiguous in all tensors, or the last dimension is.
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
@@ -22,8 +22,14 @@ struct PoolingShare {
 
 struct PoolingKernels {
   using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingShare&, float* room);
+  // The larger of what there is, and where that was, and of n elements of x `step` apart, the first of which is at `index`
+  // and the others `apart` from each other. A NaN is larger than all numbers; of equals the first stays. A vector beyond
+  // the n largest may be read.
+  using TakeLarger = void (*)(float* largest, int32_t* where, int64_t n, const void* x, int64_t step, int32_t index,
+                              int32_t apart);
   struct Typed {
     Run channels_forward, channels_backward, planes_forward, planes_backward;
+    TakeLarger take_larger;
   } f32, bf16, f16;
 };
 

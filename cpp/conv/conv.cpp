@@ -115,14 +115,14 @@ std::string conv_text(const ConvProblem& p, const char* word) {
   return text + out_text(out_desc(p), default_out(p, name));
 }
 
-// A convolution forward, checked, and its y.
+// A convolution forward, checked, and its y. `what` stands in texts for that.
 struct Forward {
   Handle& handle;
   ConvProblem problem;
   ConvArgs args;
   Tensor y;
 };
-Forward forward(const char* me, const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
+Forward forward(const char* me, const char* what, const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                 const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
                 const Call& call) {
   const Tensor& b = bias ? *bias : w;  // where no bias is given, w is looked at a second time
@@ -134,13 +134,11 @@ Forward forward(const char* me, const Tensor& x, const Tensor& w, const std::opt
   ConvProblem p = problem(me, ConvDirection::forward, attributes, x.desc.rank);
   check_filter(me, p.groups, "x", shape_of(x.desc), "w", shape_of(w.desc));
   if (bias) check_shape(me, {"bias", b}, shape_of(w.desc).first(1), "for the filters of w");
-  const std::string what = cat(me, ": y");
   p.x = x.desc, p.w = w.desc;
-  p.y = dense(to, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first, what.c_str());
+  p.y = dense(to, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first, what);
   if (residual) check_shape(me, {"residual", *residual}, shape_of(p.y), "to be added to y");
   const Tensor& r = residual ? *residual : x;
-  Tensor y = output(me, "out", call.out, default_out(p, what.c_str()), h, {{"x", x}, {"w", w}, {"bias", b}},
-                    {{"residual", r}});
+  Tensor y = output(me, "out", call.out, default_out(p, what), h, {{"x", x}, {"w", w}, {"bias", b}}, {{"residual", r}});
   p.y = y.desc;
   p.activation = activation;
   p.has_bias = bias.has_value();
@@ -191,7 +189,7 @@ bool conv_flips(const std::string& mode, const char* call) {
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                     const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
                     const Call& call) {
-  Forward f = forward("conv_forward", x, w, bias, residual, attributes, activation, call);
+  Forward f = forward("conv_forward", "conv_forward: y", x, w, bias, residual, attributes, activation, call);
   if (f.y.desc.numel()) run(f.handle, f.problem, f.args, call.algo);
   return std::move(f.y);
 }
@@ -200,7 +198,7 @@ ConvStatistics conv_forward_statistics(const Tensor& x, const Tensor& w, const s
                                        const std::optional<Tensor>& residual, const ConvAttributes& attributes,
                                        Activation activation, const Call& call) {
   const char* me = "conv_forward_statistics";
-  Forward f = forward(me, x, w, bias, residual, attributes, activation, call);
+  Forward f = forward(me, "conv_forward_statistics: y", x, w, bias, residual, attributes, activation, call);
   Tensor sums = empty(sums_desc(f.problem), f.handle.place(), f.handle.stream(), me, "sums");
   if (f.y.desc.numel()) {
     run(f.handle, ConvStatisticsProblem{f.problem}, ConvStatisticsArgs{f.args, sums.data}, call.algo);

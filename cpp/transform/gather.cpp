@@ -11,9 +11,7 @@ GatherProblem problem_of(const char* call, GatherDirection direction, const Tens
   const DType t = index.desc.dtype;
   MINIDNN_CHECK(DTypeError, t == DType::int32 || t == DType::int64, call, ": index is ", name(t),
                 "; indices are int32 or int64");
-  MINIDNN_CHECK(ShapeError, -x.rank <= axis && axis < x.rank, call, ": axis must be from ", -x.rank, " to ", x.rank - 1,
-                " for x ", shape_text(x), "; got ", axis);
-  GatherProblem p{direction, axis < 0 ? axis + x.rank : axis, x, index.desc, {}};
+  GatherProblem p{direction, checked_axis(call, {"x", Tensor{x}}, axis), x, index.desc, {}};
   MINIDNN_CHECK(ShapeError, x.rank - 1 + index.desc.rank <= kMaxRank, call, ": x ", shape_text(x), " by index ",
                 shape_text(index.desc), " has more than ", kMaxRank, " dimensions");
   constexpr int64_t kMost = 0x7fffffff;

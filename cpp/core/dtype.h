@@ -53,5 +53,18 @@ template <class F> decltype(auto) with_any(DType t, F&& f) {
       return with_floating(t, std::forward<F>(f));
   }
 }
+// For elements that are only moved: an unsigned integer of their size.
+template <class F> void with_word(int64_t bytes, F&& f) {
+  switch (bytes) {
+    case 1:
+      return f(Type<uint8_t>{});
+    case 2:
+      return f(Type<uint16_t>{});
+    case 4:
+      return f(Type<uint32_t>{});
+    default:
+      return f(Type<uint64_t>{});
+  }
+}
 
 }  // namespace minidnn

@@ -53,10 +53,7 @@ struct Reference final : Engine<GatherProblem> {
         });
         return;
       }
-      if (bytes == 1) compute<uint8_t>(p, a);
-      if (bytes == 2) compute<uint16_t>(p, a);
-      if (bytes == 4) compute<uint32_t>(p, a);
-      if (bytes == 8) compute<uint64_t>(p, a);
+      with_word(bytes, [&](auto type) { compute<typename decltype(type)::type>(p, a); });
     });
   }
 };

@@ -63,10 +63,7 @@ struct Lines final : Engine<PadProblem> {
     int64_t word;
     pad_lines(p, 1, l, word);
     return make_plan<PadProblem>([=](const PadArgs& a, void*, Stream) {
-      if (word == 1) compute<uint8_t>(l, a);
-      if (word == 2) compute<uint16_t>(l, a);
-      if (word == 4) compute<uint32_t>(l, a);
-      if (word == 8) compute<uint64_t>(l, a);
+      with_word(word, [&](auto type) { compute<typename decltype(type)::type>(l, a); });
     });
   }
 };

@@ -22,10 +22,7 @@ struct Reference final : Engine<PadProblem> {
   }
   std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device&, const Config&) const override {
     return make_plan<PadProblem>([p, bytes = itemsize(p.x.dtype)](const PadArgs& a, void*, Stream) {
-      if (bytes == 1) compute<uint8_t>(p, a);
-      if (bytes == 2) compute<uint16_t>(p, a);
-      if (bytes == 4) compute<uint32_t>(p, a);
-      if (bytes == 8) compute<uint64_t>(p, a);
+      with_word(bytes, [&](auto type) { compute<typename decltype(type)::type>(p, a); });
     });
   }
 };

@@ -2,6 +2,7 @@
 // cpu.norm.across and cpu.norm.around: local response and local contrast norm of dense tensors, channels first or last,
 // by vectors.
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/typed_kernels.h"
 #include "cpp/norm/local_norm.h"
 #include "cpp/norm/local_norm_kernels.h"
 #include "cpp/norm/row_norm.h"
@@ -11,10 +12,6 @@ namespace {
 
 constexpr int64_t kGrain = 8192;  // elements a thread is worth waking for
 
-const LocalNormKernels::Typed& kernels_of(DType t) {
-  const LocalNormKernels& all = local_norm_kernels();
-  return t == DType::float32 ? all.f32 : t == DType::bfloat16 ? all.bf16 : all.f16;
-}
 const char* bytes(const void* p) { return static_cast<const char*>(p); }
 char* bytes(void* p) { return static_cast<char*>(p); }
 
@@ -31,7 +28,7 @@ struct Across final : Engine<LocalNormProblem> {
   }
   std::unique_ptr<Plan<LocalNormProblem>> build(const LocalNormProblem& p, const Device&,
                                                 const Config&) const override {
-    const LocalNormKernels::Typed k = kernels_of(p.x.dtype);
+    const LocalNormKernels::Typed k = cpu::typed_kernels(local_norm_kernels(), p.x.dtype);
     const LocalWindow w(p);
     const int64_t samples = p.x.shape[0], channels = p.x.shape[1], plane = plane_of(p.x);
     const int64_t item = int64_t(itemsize(p.x.dtype)), size = p.size, grain = kGrain / channels + 1;
@@ -75,7 +72,7 @@ struct Around final : Engine<LocalNormProblem> {
   }
   std::unique_ptr<Plan<LocalNormProblem>> build(const LocalNormProblem& p, const Device&,
                                                 const Config&) const override {
-    const LocalNormKernels::Typed k = kernels_of(p.x.dtype);
+    const LocalNormKernels::Typed k = cpu::typed_kernels(local_norm_kernels(), p.x.dtype);
     const LocalWindow w(p);
     const int64_t step = is_row_major(p.x) ? 1 : p.x.shape[1], row = p.x.shape[p.x.rank - 1] * step;
     const int64_t height = p.x.rank == 4 ? p.x.shape[2] : 1, rows = p.x.numel() / row;
@@ -118,12 +115,8 @@ struct Around final : Engine<LocalNormProblem> {
 }  // namespace
 
 std::string why_not_across(const LocalNormProblem& p) {
-  const int64_t plane = plane_of(p.x), channels = p.x.shape[1];
   const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
-  // Dense, and channels_in_order, or channels innermost with positions behind each other in any order.
-  const bool last = channels <= 1 || p.x.stride[1] == 1;
-  const bool samples = p.x.shape[0] <= 1 || p.x.stride[0] == channels * plane;
-  if (!alike || !is_dense(p.x) || !(channels_in_order(p.x) || (last && samples)))
+  if (!alike || !is_dense(p.x) || !(channels_in_order(p.x) || channels_innermost(p.x)))
     return "reads dense tensors, channels first or last, all alike";
   return "";
 }

@@ -182,10 +182,17 @@ int64_t plane_of(const TensorDesc& x) {
   for (int i = 2; i < x.rank; ++i) plane *= x.shape[i];
   return plane;
 }
-bool channels_in_order(const TensorDesc& x) {
-  const int64_t plane = plane_of(x);
-  return (x.shape[1] <= 1 || x.stride[1] == plane) && (x.shape[0] <= 1 || x.stride[0] == plane * x.shape[1]);
+
+namespace {
+
+bool channels_lie(const TensorDesc& x, int64_t apart) {
+  return (x.shape[1] <= 1 || x.stride[1] == apart) && (x.shape[0] <= 1 || x.stride[0] == plane_of(x) * x.shape[1]);
 }
+
+}  // namespace
+
+bool channels_in_order(const TensorDesc& x) { return channels_lie(x, plane_of(x)); }
+bool channels_innermost(const TensorDesc& x) { return channels_lie(x, 1); }
 
 double row_norm_bytes(const RowNormProblem& p) {
   return double(p.x.numel()) * double(itemsize(p.x.dtype)) * (p.backward ? 3 : 2);

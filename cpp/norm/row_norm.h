@@ -39,9 +39,11 @@ RowNormBackward row_norm_backward(const char* call, RowNormKind, const Tensor& d
                                   const OptionalTensor& scale, const OptionalTensor& mean, const Tensor& inv_std,
                                   const Call&);
 
-// For engines. The elements of a channel in a sample, and whether channels, then samples, lie one behind the other.
+// For engines. The elements of a channel in a sample, and whether channels, then samples, lie one behind the other; or
+// samples do, and channels side by side.
 int64_t plane_of(const TensorDesc& x);
 bool channels_in_order(const TensorDesc& x);
+bool channels_innermost(const TensorDesc& x);
 RowNormSpaces row_norm_spaces(const RowNormProblem&);
 double row_norm_bytes(const RowNormProblem&);
 double row_norm_flop(const RowNormProblem&);

@@ -3,6 +3,7 @@
 // cpu.norm.streamed: a sample's sums by channel, in sections of its pixels, which the channels of a group then join.
 // Samples are shared out among threads, or where they are few each one's sections; results depend on neither.
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/typed_kernels.h"
 #include "cpp/norm/norm_kernels.h"
 #include "cpp/norm/row_norm.h"
 
@@ -141,9 +142,7 @@ struct Columns final : Engine<RowNormProblem> {
     if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
     if (p.kind != RowNorm::group) return "computes group and instance norm";
     const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
-    const bool last = p.x.shape[1] == 1 || p.x.stride[1] == 1;
-    const bool in_order = p.x.shape[0] == 1 || p.x.stride[0] == plane_of(p.x) * p.x.shape[1];
-    if (!is_dense(p.x) || !alike || !last || !in_order)
+    if (!is_dense(p.x) || !alike || !channels_innermost(p.x))
       return "reads samples whose channels lie beside each other (NHWC), in all tensors alike";
     if (p.x.numel() == 0) return "there is nothing to normalise";
     if (p.x.shape[1] > kNormColumns)
@@ -158,10 +157,7 @@ struct Columns final : Engine<RowNormProblem> {
     return size_t(c.kept() + rooms(c, d) * c.room()) * sizeof(float);
   }
   std::unique_ptr<Plan<RowNormProblem>> build(const RowNormProblem& p, const Device& d, const Config&) const override {
-    const NormKernels& all = norm_kernels();
-    const NormKernels::Typed& k = p.x.dtype == DType::float32    ? all.f32
-                                  : p.x.dtype == DType::bfloat16 ? all.bf16
-                                                                 : all.f16;
+    const NormKernels::Typed& k = cpu::typed_kernels(norm_kernels(), p.x.dtype);
     const int64_t item = int64_t(itemsize(p.x.dtype));
     const bool large = p.x.numel() * item > kNormSummedBytes;
     return make_plan<RowNormProblem>(

@@ -3,6 +3,7 @@
 // into sections by the shape alone, each with sums of its own for dscale and dbias, which join in order; groups have a sum
 // for each of their channels. Results do not depend on threads.
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/typed_kernels.h"
 #include "cpp/norm/norm_kernels.h"
 #include "cpp/norm/row_norm.h"
 #include "cpp/norm/row_norm_kernels.h"
@@ -55,10 +56,7 @@ struct Rows final : Engine<RowNormProblem> {
   }
   std::unique_ptr<Plan<RowNormProblem>> build(const RowNormProblem& p, const Device&, const Config&) const override {
     const RowNormSpaces s = row_norm_spaces(p);
-    const RowNormKernels& all = row_norm_kernels();
-    const RowNormKernels::Typed k = p.x.dtype == DType::float32    ? all.f32
-                                    : p.x.dtype == DType::bfloat16 ? all.bf16
-                                                                   : all.f16;
+    const RowNormKernels::Typed k = cpu::typed_kernels(row_norm_kernels(), p.x.dtype);
     if (p.kind == RowNorm::group) return groups_plan(p, k);
     const int64_t rows = s.rows.size, n = s.members.size, row_bytes = n * int64_t(itemsize(p.x.dtype));
     const int64_t sections = sections_of(p, s);

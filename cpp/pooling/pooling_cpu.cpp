@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/typed_kernels.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/pooling/pooling_kernels.h"
 
@@ -111,13 +112,8 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
   return c;
 }
 
-const PoolingKernels::Typed& kernels_of(DType dtype) {
-  const PoolingKernels& k = pooling_kernels();
-  return dtype == DType::float32 ? k.f32 : dtype == DType::bfloat16 ? k.bf16 : k.f16;
-}
-
 void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
-  const PoolingKernels::Typed& kernels = kernels_of(c.p.x.dtype);
+  const PoolingKernels::Typed& kernels = cpu::typed_kernels(pooling_kernels(), c.p.x.dtype);
   const auto run = is_backward(c.p) ? (c.in_place ? kernels.channels_backward : kernels.planes_backward)
                                     : (c.in_place ? kernels.channels_forward : kernels.planes_forward);
   std::atomic<int64_t> next = 0;

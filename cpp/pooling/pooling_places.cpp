@@ -2,6 +2,7 @@
 // cpu.pooling.places: maxima and where they are, a line of columns or all channels of a pixel at a time; and backward,
 // what these places get, each plane's sums kept where a core's cache holds them. Backward looks at every window once.
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/typed_kernels.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/pooling/pooling_kernels.h"
 
@@ -16,11 +17,13 @@ constexpr int64_t kBeyond = 16;  // that vectors may read past a line's end
 struct Cut {
   PoolingProblem p;
   bool by_channels = false;                  // these are contiguous in all tensors
+  PoolingKernels::TakeLarger take_larger;    // but in float64
   int64_t plane = 1;                         // elements of x's
   int64_t channels = 1, blocks = 1;          // backward: of a task, and tasks of an image
   int64_t tasks = 0, threads = 1, room = 0;  // bytes a thread
 
-  Cut(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
+  Cut(const PoolingProblem& problem, int64_t cores)
+      : p(padded_in_front(problem)), take_larger(cpu::typed_kernels(pooling_kernels(), p.x.dtype).take_larger) {
     const bool backward = p.direction == PoolingDirection::backward;
     const TensorDesc &windows = backward ? p.dy : p.out, &other = backward ? p.out : p.x;
     const int64_t C = p.x.shape[1], item = p.x.dtype == DType::float64 ? 8 : 4;
@@ -40,19 +43,14 @@ struct Cut {
   }
 };
 
-// PoolingKernels::take_larger, in any type.
-template <class T, class Acc>
-void take_larger(Acc* largest, int32_t* where, int64_t n, const T* x, int64_t step, int32_t index, int32_t apart) {
-  if constexpr (std::is_same_v<T, double>) {
-    for (int64_t i = 0; i < n; ++i) {
-      const double v = x[i * step];
-      if (v > largest[i] || (v != v && largest[i] == largest[i]) || where[i] < 0)
-        largest[i] = v, where[i] = index + int32_t(i) * apart;
-    }
-  } else {
-    const PoolingKernels& k = pooling_kernels();
-    const auto& typed = std::is_same_v<T, float> ? k.f32 : std::is_same_v<T, bfloat16> ? k.bf16 : k.f16;
-    typed.take_larger(largest, where, n, x, step, index, apart);
+// PoolingKernels::take_larger in float64.
+void take_larger(double* largest, int32_t* where, int64_t n, const void* from, int64_t step, int32_t index,
+                 int32_t apart) {
+  const double* x = static_cast<const double*>(from);
+  for (int64_t i = 0; i < n; ++i) {
+    const double v = x[i * step];
+    if (v > largest[i] || (v != v && largest[i] == largest[i]) || where[i] < 0)
+      largest[i] = v, where[i] = index + int32_t(i) * apart;
   }
 }
 
@@ -70,6 +68,10 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
   Acc* largest = reinterpret_cast<Acc*>(room);
   auto where = reinterpret_cast<int32_t*>(largest + together + kBeyond);
   const T* channel = static_cast<const T*>(a.x) + y.n * p.x.stride[0] + y.c * p.x.stride[1];
+  auto take = [&] {
+    if constexpr (std::is_same_v<T, double>) return &take_larger;
+    else return c.take_larger;
+  }();
   auto begin = [&] {
     std::fill_n(largest, together, Acc(-INFINITY));
     std::fill_n(where, together, -1);
@@ -83,7 +85,7 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
     for (y.at[2] = 0; y.at[2] < columns; ++y.at[2]) {
       begin();
       detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t index) {
-        take_larger(largest, where, C, channel + offset, 1, int32_t(index), 0);
+        take(largest, where, C, channel + offset, 1, int32_t(index), 0);
         return true;
       });
       store(1, 1);
@@ -102,8 +104,8 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
         const int64_t first = at < 0 ? ceil_div(-at, stride) : 0,
                       last = min_of(columns, at < width ? (width - 1 - at) / stride + 1 : 0);
         if (first < last)
-          take_larger(largest + first, where + first, last - first, line + (at + first * stride) * p.x.stride[4], step,
-                      int32_t((i * spatial_size(p.x, 1) + j) * width + at + first * stride), int32_t(stride));
+          take(largest + first, where + first, last - first, line + (at + first * stride) * p.x.stride[4], step,
+               int32_t((i * spatial_size(p.x, 1) + j) * width + at + first * stride), int32_t(stride));
       }
     }
   store(p.out.stride[4], p.indices.stride[4]);

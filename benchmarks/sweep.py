@@ -16,6 +16,7 @@ import json
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +31,11 @@ PLAIN = {name: getattr(dnn, name) for name in CALLS}
 def force(algo: str | None) -> None:
     """Makes the calls of rows run by `algo`; None: by the engine that is chosen."""
     for name, call in PLAIN.items():
-        setattr(dnn, name, partial(call, algo=algo) if algo else call)
+        setattr(dnn, name, partial(by_algo, call, algo) if algo else call)
+
+
+def by_algo(call: Callable[..., object], algo: str, /, *args: object, **kwargs: object) -> object:
+    return call(*args, **{**kwargs, "algo": algo})
 
 
 def median_us(clock: Clock, run: object, samples: int = 7) -> float:

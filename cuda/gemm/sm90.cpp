@@ -164,6 +164,20 @@ KernelSpec kernel_spec(DType type, DType y, const Tile& t, const Split& split, b
   return spec;
 }
 
+// A stream that no later tile wants takes its own lines out of the L2 first, not what others keep there. What several
+// blocks read comes from memory anew if its lines go before the last of them: so that is only for what fits, and for
+// reads of whole lines. `tiles`: of the other operand, each of which reads all of this one. (docs/measured_facts.md)
+CachePolicy policy_of(const GemmTask& task, const Lowering& low, const TmaOperand& o, int64_t tiles, const Device& d) {
+  int64_t again = 0;  // times that a tile reads an element
+  if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
+  else if (o.along_rows()) again = int64_t(low.window[0]) * low.window[1] * low.window[2];
+  else
+    for (const Sm90Phase& p : low.phases) again += int64_t(p.taps[0]) * p.taps[1] * p.taps[2];
+  const int64_t readers = tiles * again;
+  const bool once = readers == 1 && o.along_rows(), fits = readers <= 4 && task.bytes < 0.8 * double(d.l2_bytes);
+  return once || fits ? CachePolicy::evict_first : CachePolicy::normal;
+}
+
 struct Plan90 final : GemmPlan {
   DType type;
   Tile tile;
@@ -283,6 +297,8 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster),
                 n_tiles = ceil_div(v.n.size, int64_t(tile.n));
   const int64_t group_m = min_of(m_tiles, int64_t(8)), last = m_tiles % group_m;
+  problem.a.policy = policy_of(task, low, low.a, n_tiles, d);
+  problem.b.policy = policy_of(task, low, low.b, m_tiles, d);
   problem.m_tiles = int32_t(m_tiles);
   problem.per_matrix = Divisor(m_tiles * n_tiles);
   problem.splits = Divisor(passes), problem.batches = Divisor(v.batch.size);

@@ -84,7 +84,7 @@ __device__ __forceinline__ void sm90_pixels(uint32_t to, const TensorMap* map, u
     at[j] = o.corner[d] + position[d] * o.position_step[d];
     offset[j] = first_offset[d] + tap[d] * o.offset_step[d];
   }
-  load_pixels(to, map, barrier, blocks, channel, at, image, offset);
+  load_pixels(to, map, barrier, blocks, channel, at, image, offset, o.policy);
 }
 
 // Brings kRows rows of an operand from `row` on, or this block's 1 / kShare of them for all blocks of the cluster.
@@ -130,12 +130,12 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
     const int outer_tap = first_tap[1] + k.tap[0] * o.tap_step[0] + k.tap[1] * o.tap_step[1];
     if constexpr (kSource == Sm90Source::tile_along_k) {
       const int at[5] = {k.channel, inner_tap, outer_tap, row, batch * o.batch_step};
-      load_box(stage + part * 128, map, barrier, kBlocks, at);
+      load_box(stage + part * 128, map, barrier, kBlocks, at, o.policy);
     } else if constexpr (kSource == Sm90Source::tile_along_rows) {
 #pragma unroll
       for (int i = 0; i < kPart / kK; ++i) {
         const int at[5] = {row + i * kK, inner_tap, outer_tap, k.channel, batch * o.batch_step};
-        load_box(stage + (part / kK + i) * 128 * kK, map, barrier, kBlocks, at);
+        load_box(stage + (part / kK + i) * 128 * kK, map, barrier, kBlocks, at, o.policy);
       }
     } else if constexpr (kSource == Sm90Source::pixels_along_k) {
       sm90_pixels<kSpatial>(stage + part * 128, map, barrier, kBlocks, o, first_offset,

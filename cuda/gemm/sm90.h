@@ -15,6 +15,7 @@ namespace minidnn {
 enum class Sm90Source : int64_t { tile_along_k, tile_along_rows, pixels_along_k, pixels_along_rows };
 
 struct Sm90Operand {
+  CachePolicy policy = CachePolicy::normal;
   int32_t batch_step = 0;  // tile: 0 where every batch has the same, 1 where batches are the map's last dimension
   int32_t channels_of_batch = 0;            // pixels: channels from one group to the next
   int32_t tap_step[3]{};                    // tile: of each digit, last in the map's dimension 1, the others in 2

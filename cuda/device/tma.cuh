@@ -3,6 +3,7 @@
 // which count in full also where a box leaves the tensor (zeros arrive there). One thread issues. A block mask other
 // than 0 multicasts: data and completion go to the same addresses in each of these blocks of the cluster.
 #pragma once
+#include "cuda/device/cache.cuh"
 #include "cuda/device/mbarrier.cuh"
 #include "cuda/device/tensor_map.cuh"
 

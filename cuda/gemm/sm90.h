@@ -6,6 +6,7 @@
 //   pixels  the windows of a convolution, an im2col map
 // k runs through taps, and in each through blocks of 128 bytes of channels (or of as many k, along rows).
 #pragma once
+#include "cuda/device/cache.cuh"
 #include "cuda/device/tensor_map.cuh"
 #include "cuda/gemm/view.h"
 

@@ -42,6 +42,11 @@ std::string refusal(const ReduceProblem& p) {
   if (p.x.numel() == 0) return "needs something to reduce";
   return "";
 }
+// What is read once shall not push out of the L2 what others wrote; of much more than it holds it does so anyway, and
+// then takes longer (docs/measured_facts.md).
+CachePolicy policy_of(const ReduceProblem& p, const Device& d) {
+  return reduce_bytes(p) < 8 * double(d.l2_bytes) ? CachePolicy::evict_first : CachePolicy::normal;
+}
 size_t partial_bytes(const ReduceProblem& p) { return kind_of(p.mode) == ReduceKind::arg ? 16 : 4; }
 int64_t lanes_for(int64_t vectors) {
   return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div(vectors, kAhead)))), 1, kThreads);
@@ -76,7 +81,7 @@ struct Rows final : Dense {
 
   static std::string parse(const ReduceProblem& p, const Device& d, ReduceRows& r) {
     const ReduceView v = reduce_view(p);
-    r.mode = p.mode, r.y = joined(p.y, false), r.kept = joined(v.kept, false);
+    r.mode = p.mode, r.policy = policy_of(p, d), r.y = joined(p.y, false), r.kept = joined(v.kept, false);
     r.runs = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
     if (r.runs.rank == 0 || r.runs.stride[r.runs.rank - 1] != 1)
       return "needs elements of an output that lie beside each other";
@@ -141,7 +146,7 @@ struct Columns final : Dense {
   static std::string parse(const ReduceProblem& p, const Device& d, ReduceColumns& c) {
     const ReduceView v = reduce_view(p);
     const TensorDesc rows = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
-    c.mode = p.mode, c.y = joined(p.y, false), c.outer = joined(v.kept, false);
+    c.mode = p.mode, c.policy = policy_of(p, d), c.y = joined(p.y, false), c.outer = joined(v.kept, false);
     if (c.outer.rank == 0 || c.outer.stride[c.outer.rank - 1] != 1) return "needs outputs that lie beside each other";
     if (rows.rank > 1) return cat("walks one dimension of rows; there are ", rows.rank);
     c.columns = c.outer.shape[--c.outer.rank];

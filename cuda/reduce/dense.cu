@@ -95,7 +95,7 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
         Sixteen<T> in[kAhead];
 #pragma unroll
         for (int u = 0; u < kAhead; ++u)
-          if (v + u * lanes < vectors) in[u].whole = body[v + u * lanes];
+          if (v + u * lanes < vectors) in[u].whole = load_by(r.policy, body + v + u * lanes);
 #pragma unroll
         for (int u = 0; u < kAhead; ++u)
           if (v + u * lanes < vectors)
@@ -138,7 +138,8 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
         Sixteen<T> in[kAhead];
 #pragma unroll
         for (int u = 0; u < kAhead; ++u)
-          if (row + u * high < end) in[u].whole = *reinterpret_cast<const uint4*>(x + (row + u * high) * c.pitch);
+          if (row + u * high < end)
+            in[u].whole = load_by(c.policy, reinterpret_cast<const uint4*>(x + (row + u * high) * c.pitch));
 #pragma unroll
         for (int u = 0; u < kAhead; ++u)
           if (row + u * high < end)

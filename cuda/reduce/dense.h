@@ -2,6 +2,7 @@
 // What reductions' kernels and their engines share: the parameters of dense.cu, and sizes of blocks. Std-free.
 #pragma once
 #include "cpp/reduce/reduce_math.h"
+#include "cuda/device/cache.cuh"
 
 namespace minidnn {
 
@@ -12,6 +13,7 @@ constexpr int kReduceAhead = 4;  // vectors of 16 bytes that a thread has in fli
 // groups of runs.
 struct ReduceRows {
   ReduceMode mode;
+  CachePolicy policy;
   TensorDesc y, kept, runs;  // where results go, outputs begin, and runs lie from there
   int64_t items, parts, slices, slice, run, runs_a_part, count;  // slice and run: elements
   int64_t lanes;                                                 // threads at an item, a part of an output
@@ -20,6 +22,7 @@ struct ReduceRows {
 // Outputs that lie beside each other, x[outer][row][column], rows a pitch apart.
 struct ReduceColumns {
   ReduceMode mode;
+  CachePolicy policy;
   TensorDesc y, outer;
   int64_t columns, column_blocks, rows, pitch, parts, rows_a_part, outputs;
   int64_t lanes;  // threads side by side; the others of a block take other rows

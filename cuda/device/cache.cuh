@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the L2 does with lines that a kernel reads. Std-free, for the host too.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn {
+
+// As createpolicy makes them. evict_first: these lines leave before others, which then need not be written to memory yet.
+enum class CachePolicy : uint64_t { normal = 0x1000000000000000, evict_first = 0x12F0000000000000 };
+
+#ifdef __CUDACC__
+__device__ __forceinline__ uint4 load_by(CachePolicy policy, const uint4* from) {
+  uint4 v;
+  asm("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+      : "l"(from), "l"(uint64_t(policy)));
+  return v;
+}
+#endif
+
+}  // namespace minidnn

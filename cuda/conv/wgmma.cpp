@@ -62,10 +62,10 @@ struct ThreeTf32 final : ThreeTf32Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.wgmma_3xtf32"; }
   const RelaidEngine<ConvProblem>& plain() const override { return wgmma(); }
   bool convolves() const override { return true; }
-  std::string why_not(const ConvProblem& p, const Device& d) const override {
+  std::string refusal(const ConvProblem& p) const override {
     if (p.groups > 1 && p.direction != ConvDirection::backward_filter)
       return cat("splits the sums of one group; there are ", p.groups);
-    return ThreeTf32Engine::why_not(p, d);
+    return ThreeTf32Engine::refusal(p);
   }
   std::array<Operand, 2> operands(const ConvProblem& p) const override {
     const Operand x{&ConvProblem::x, &ConvArgs::x, p.direction == ConvDirection::forward},

@@ -101,9 +101,7 @@ double local_norm_bytes(const LocalNormProblem& p) {
   return double(p.x.numel()) * double(itemsize(p.x.dtype)) * double(tensors);
 }
 double local_norm_flop(const LocalNormProblem& p) {
-  const LocalWindow w(p);
-  double window = 1;
-  for (int64_t i = 0; i < w.count; ++i) window *= double(p.size);
+  const double window = window_elements(p);
   return double(p.x.numel()) * (p.backward ? 40 + 4 * window : 20 + 2 * window);
 }
 size_t local_norm_workspace(const LocalNormProblem& p) {

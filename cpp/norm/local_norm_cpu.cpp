@@ -77,7 +77,7 @@ struct Around final : Engine<LocalNormProblem> {
     const int64_t step = is_row_major(p.x) ? 1 : p.x.shape[1], row = p.x.shape[p.x.rank - 1] * step;
     const int64_t height = p.x.rank == 4 ? p.x.shape[2] : 1, rows = p.x.numel() / row;
     const int64_t pieces = ceil_div(row, kAroundPiece), item = int64_t(itemsize(p.x.dtype));
-    const double elements = p.x.rank == 4 ? double(p.size) * double(p.size) : double(p.size);
+    const double elements = window_elements(p);
     // Calls body(piece, first element of its row) for all pieces, with windows that reach so far.
     auto each = [=](const LocalNormArgs& a, int64_t behind, int64_t ahead, auto body) {
       cpu::parallel_for(rows * pieces, kGrain / std::min(row, kAroundPiece) + 1, [&](int64_t begin, int64_t end) {

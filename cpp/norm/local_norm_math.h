@@ -44,6 +44,13 @@ struct LocalWindow {
         ahead(p.size / 2) {}
 };
 
+// size^d: what alpha is divided by, also where a window is clipped.
+MINIDNN_HD double window_elements(const LocalNormProblem& p) {
+  double elements = 1;
+  for (int64_t d = 0; d < LocalWindow(p).count; ++d) elements *= double(p.size);
+  return elements;
+}
+
 namespace local_norm {
 
 constexpr int kMostDims = 3;
@@ -84,9 +91,7 @@ template <class T> struct Center {
   using Acc = Accumulator<T>;
   Acc x, mean = 0, s, scale;  // scale: alpha / n
   MINIDNN_HD Center(const LocalNormProblem& p, const LocalWindow& w, const LocalNormArgs& a, const Index& i) {
-    Acc elements = 1;
-    for (int d = 0; d < w.count; ++d) elements *= Acc(p.size);
-    scale = Acc(a.alpha) / elements;
+    scale = Acc(a.alpha) / Acc(window_elements(p));
     const T* from = static_cast<const T*>(a.x) + i.in(p.x);
     x = Acc(*from);
     if (a.means) mean = Acc(static_cast<const T*>(a.means)[i.in(p.means)]);

@@ -39,6 +39,14 @@ __device__ __forceinline__ void copy_async(uint32_t to, const void* from, uint32
         "l"(from), "r"(exists), "r"(wanted), "n"(bytes)
         : "memory");
 }
+// The same of no more than `read` bytes; zeros for the rest.
+template <int bytes> __device__ __forceinline__ void copy_some(uint32_t to, const void* from, uint32_t read) {
+  if constexpr (bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from), "r"(read) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(to), "l"(from), "n"(bytes), "r"(read)
+                 : "memory");
+}
 __device__ __forceinline__ void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `pending` of this thread's latest groups are under way.
 template <int pending> __device__ __forceinline__ void wait_copies() {

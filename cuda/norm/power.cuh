@@ -19,4 +19,11 @@ template <class T> __device__ __forceinline__ float power_of(float s, float beta
   return p;
 }
 
+// 0 of what is above 2^126.
+__device__ __forceinline__ float reciprocal(float s) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(s));
+  return r;
+}
+
 }  // namespace minidnn

@@ -1,0 +1,543 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums over windows by threads that walk down the rows of an image. A row comes once, by cp.async some rows before its
+// turn, to a line of shared memory; a thread sums along it what its vector's windows have of it, and adds that to the
+// sums of all windows that have the row, which it keeps: each window is summed anew, none slides. Backward, g
+// (local_norm_math.h) goes to its neighbours through a line as well, and windows of g are summed likewise, a row later.
+//
+// With means, a row is summed once for all outputs below each other: about its own x in their column, c, of which
+// d_j = x_j - c and e = c - m, sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e). Nothing large is subtracted, for c is
+// in the window: d_j and e are bound by its squares. The same of gradients: sum g_j (x - m_j) is (x - m_c) sum g_j +
+// sum g_j (m_c - m_j).
+#pragma once
+#include "cpp/norm/local_norm_math.h"
+#include "cuda/device/async_copy.cuh"
+#include "cuda/device/elementwise.cuh"
+#include "cuda/norm/power.cuh"
+#include "cuda/norm/split.cuh"
+#include "cuda/norm/walk.h"
+
+namespace minidnn {
+
+// Of what lies end to end in `low` and `high`, V elements from `first` on, 0 <= first < V.
+template <class T, int V>
+__device__ __forceinline__ Items<T, V> cut(const Items<T, V>& low, const Items<T, V>& high, uint32_t first) {
+  constexpr int kWords = V * int(sizeof(T)) / 4;
+  uint32_t word[2 * kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) word[i] = low.word[i], word[kWords + i] = high.word[i];
+  const uint32_t words = first * uint32_t(sizeof(T)) / 4;
+#pragma unroll
+  for (int step = kWords / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (int i = 0; i + step < 2 * kWords; ++i) word[i] = words & uint32_t(step) ? word[i + step] : word[i];
+  }
+  Items<T, V> v;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i)
+    v.word[i] = sizeof(T) == 2 ? __funnelshift_r(word[i], word[i + 1], first % 2 * 16) : word[i];
+  return v;
+}
+
+// A vector of a row: `count` elements, none outside of it, from `at` on in an image's first row; its slot in lines.
+struct Spot {
+  int64_t at = 0;
+  int32_t column = 0, count = 0;
+  uint32_t slot = 0;
+};
+
+template <class T, int V, Along along, bool whole, bool centered, int size, bool backward> struct Walk {
+  static constexpr int kMost = size ? size : 2 * kWalkReach + 1;  // rows of a window
+  static constexpr int kSide = along == Along::nothing ? 0 : size ? size / 2 : kWalkReach;
+  static constexpr int kStages = kWalkAhead + 1, kBytes = V * int(sizeof(T));
+  static constexpr int kCounts = along == Along::beside ? V : 1;  // of the elements that a row has of a window
+  // Where vectors are written across those of neighbouring lanes: a warp's first lane has the last one of the warp before,
+  // for the next lane to see.
+  static constexpr bool kLaps = along == Along::nothing && !whole;
+  using Vector = Items<T, V>;
+  using Sums = float[kMost - 1][V];
+
+  const NormWalk& r;
+  const WalkRoom& room;
+  unsigned char* const shared;
+  Spot own, beside;  // beside: what this thread brings of the gaps
+  uint32_t thread;   // of the block; 0 where it is one too many
+  uint32_t writes;
+  bool linked, leads;   // linked: writes what follows on the vector of the lane before; leads: so does the next
+  int32_t top, bottom;  // rows written
+  int32_t line = 0, stage = 0;
+  int64_t at = 0;  // where the step's row begins, of an image
+
+  __device__ __forceinline__ int behind() const { return size ? (size - 1) / 2 : r.behind; }
+  __device__ __forceinline__ int ahead() const { return size ? size / 2 : r.ahead; }
+  __device__ __forceinline__ int rows() const { return size ? size : r.behind + r.ahead + 1; }
+
+  __device__ __forceinline__ Walk(const NormWalk& r, const WalkRoom& room, unsigned char* shared)
+      : r(r), room(room), shared(shared) {
+    uint32_t block = blockIdx.x;
+    top = int32_t(uint32_t(r.by_pieces.digit(block)) * r.tall),
+    bottom = int32_t(min_of(top + int64_t(r.tall), r.height));
+    thread = threadIdx.x < room.block ? threadIdx.x : 0;
+    const uint32_t group = r.by_threads.quotient(thread), of_group = thread - group * r.threads;
+    uint32_t image = block * r.in_block + group - (kLaps ? threadIdx.x / 32 + 1 : 0);
+    const bool active = threadIdx.x < room.block && image < r.groups;
+    uint32_t tile = uint32_t(r.by_tiles.digit(image));
+    const int32_t slice = r.by_slices.digit(tile), first = int32_t(tile * r.own) - int32_t(r.halo);
+    auto spot = [&](int32_t place, uint32_t channel, uint32_t slot) {
+      Spot s;
+      const bool in_slice = channel < r.slice;
+      s.column = (first + place) * (along == Along::apart ? 1 : V), s.slot = slot;
+      const int32_t within = along == Along::apart ? int32_t((uint32_t(slice) * r.slice + channel) * V) : s.column;
+      const int64_t left = (along == Along::apart ? r.step : r.width) - within;
+      const bool inside = active && in_slice && s.column >= 0 && s.column < r.width && left > 0;
+      s.count = inside ? int32_t(min_of(left, int64_t(V))) : 0;
+      s.at = int64_t(image) * r.height * r.row + (along == Along::apart ? s.column * r.step + within : within);
+      return s;
+    };
+    const uint32_t place = r.by_slice.quotient(of_group);
+    own = spot(int32_t(place), of_group - place * r.slice, room.gap + group * (r.threads + room.gap) + of_group);
+    writes = own.count > 0 && place >= r.halo && place < r.halo + r.own && !(kLaps && threadIdx.x % 32 == 0);
+    if (along != Along::nothing && r.tiled && threadIdx.x < 2 * room.gap) {
+      const bool before = threadIdx.x < room.gap;
+      const uint32_t i = threadIdx.x - (before ? 0 : room.gap), far = r.by_slice.quotient(i);
+      const int32_t reach = int32_t(r.by_slice.quotient(room.gap)), past = int32_t(r.by_slice.quotient(r.threads));
+      beside = spot(int32_t(far) + (before ? -reach : past), i - far * r.slice, before ? i : room.gap + r.threads + i);
+    }
+    // Else the compiler finds them anew, divisions and all, wherever they are wanted.
+    asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
+    if (along != Along::nothing) asm volatile("" : "+l"(beside.at), "+r"(beside.slot), "+r"(beside.count));
+    if constexpr (kLaps) linked = own.column > 0, leads = own.column + V < r.width;
+    else if constexpr (!whole) {
+      const int64_t lane_before = __shfl_up_sync(0xffffffff, writes && own.count == V ? own.at : -1, 1);
+      linked = threadIdx.x % 32 && writes && lane_before >= 0 && lane_before + V == own.at;
+      leads = __shfl_down_sync(0xffffffff, int(linked), 1) && threadIdx.x % 32 != 31;
+    }
+  }
+
+  // A line `back` before that of the step's row, or rows later; where it begins.
+  __device__ __forceinline__ unsigned char* line_at(uint32_t first, int back) const {
+    const int i = line - back, n = int(room.lines);
+    return shared + first + uint32_t(i < 0 ? i + n : i >= n ? i - n : i) * room.line;
+  }
+  __device__ __forceinline__ T* slot_of(uint32_t first, int back) const {
+    return reinterpret_cast<T*>(line_at(first, back)) + own.slot * V;
+  }
+  static __device__ __forceinline__ uint32_t shift_of(const T* p) {
+    return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % V;
+  }
+  // Where arrives what is wanted `later` steps from now: element i of n vectors, or of n pairs of them.
+  __device__ __forceinline__ unsigned char* arrival(uint32_t first, int later, uint32_t n, uint32_t i) const {
+    const int s = stage + later;
+    return shared + first + ((s >= kStages ? s - kStages : s) * n * (whole ? 1 : 2) + i) * kBytes;
+  }
+  // `rows` from the step's row.
+  __device__ __forceinline__ void bring(unsigned char* to, uint32_t n, const void* from, const Spot& spot,
+                                        int rows) const {
+    const int64_t first = spot.at + (this->at + rows * r.row);
+    const T* at = static_cast<const T*>(from) + first;
+    if constexpr (whole) copy_async<kBytes>(shared_address(to), at, 1, spot.count > 0);
+    else if (spot.count > 0) {
+      const uint32_t shift = shift_of(at), room = shared_address(to);
+      const int64_t left = r.elements - first + shift;
+      const bool two = shift + spot.count > V;
+      if (left >= 2 * V) {
+        copy_async<kBytes>(room, at - shift, 1);
+        copy_async<kBytes>(room + n * kBytes, at - shift + V, 1, two);
+      } else {  // the tensor's end
+        copy_some<kBytes>(room, at - shift, uint32_t(min_of(left, int64_t(V))) * sizeof(T));
+        if (two) copy_some<kBytes>(room + n * kBytes, at - shift + V, uint32_t(left - V) * sizeof(T));
+      }
+    }
+  }
+  // A vector whose pair has arrived; zeros beyond its count.
+  __device__ __forceinline__ Vector settle(const unsigned char* pair, uint32_t n, const void* from, const Spot& spot,
+                                           int rows) const {
+    const T* at = static_cast<const T*>(from) + (spot.at + (this->at + rows * r.row));
+    Vector low = *reinterpret_cast<const Vector*>(pair), high = *reinterpret_cast<const Vector*>(pair + n * kBytes);
+    // Else words are loaded one by one, those that the cut wants.
+#pragma unroll
+    for (int i = 0; i < int(sizeof(low.word) / sizeof(low.word[0])); ++i)
+      asm volatile("" : "+r"(low.word[i]), "+r"(high.word[i]));
+    Vector v = cut<T, V>(low, high, shift_of(at));
+    if (spot.count < V) {
+      const Vector all = v;
+#pragma unroll
+      for (int e = 0; e < V; ++e) v.put(e, e < spot.count ? all.get(e) : T());
+    }
+    return v;
+  }
+  __device__ __forceinline__ void store(void* out, int rows, const float (&v)[V]) const {
+    T* to = static_cast<T*>(out) + (own.at + (at + rows * r.row));
+    if constexpr (whole) {
+      if (writes) store_vector(to, v);
+    } else {
+      Vector mine, before;
+#pragma unroll
+      for (int e = 0; e < V; ++e) mine.put(e, T(v[e]));
+#pragma unroll
+      for (int i = 0; i < int(sizeof(mine.word) / sizeof(mine.word[0])); ++i)
+        before.word[i] = __shfl_up_sync(0xffffffff, mine.word[i], 1);
+      if (!writes) return;
+      const uint32_t shift = shift_of(to);
+      // From the multiple of a vector on: the end of the lane before, and all but this one's end.
+      const int head = V - int(shift);
+      const Vector joined = shift ? cut<T, V>(before, mine, uint32_t(head)) : mine;
+      T* const from = to - shift;
+      if (own.count >= head && (linked || !shift)) *reinterpret_cast<Vector*>(from) = joined;
+      else {
+        const int begin = linked ? 0 : int(shift), end = int(shift) + min_of(own.count, head);
+#pragma unroll
+        for (int i = 0; i < V; ++i)
+          if (i >= begin && i < end) from[i] = joined.get(i);
+      }
+      if (!leads && shift) {
+#pragma unroll
+        for (int e = 0; e < V; ++e)
+          if (e >= head && e < own.count) to[e] = mine.get(e);
+      }
+    }
+  }
+  template <int n> static __device__ __forceinline__ void store_vector(float* to, const float (&v)[n]) {
+    write_quad(to, v);
+  }
+  template <int n, class E> static __device__ __forceinline__ void store_vector(E* to, const float (&v)[n]) {
+    if constexpr (n == 4) write_quad(to, v);
+    else Packed<E, n>::store(to, v);
+  }
+
+  // What lies about a thread's vector in a line: q(o, e) is element e of the position o away, behind to(o).
+  struct Taps {
+    const T* at;
+    int apart;
+    float q[V + (along == Along::beside ? 2 * kSide : 0)];
+    __device__ __forceinline__ Taps(const Walk& w, const T* at) : at(at), apart(int(w.r.slice) * V) {
+      if constexpr (along == Along::beside) {
+        const auto before = *reinterpret_cast<const Items<T, kSide>*>(at - kSide);
+        const auto after = *reinterpret_cast<const Items<T, kSide>*>(at + V);
+        const Vector mine = *reinterpret_cast<const Vector*>(at);
+#pragma unroll
+        for (int i = 0; i < V + 2 * kSide; ++i)
+          q[i] = float(i < kSide ? before.get(i) : i < kSide + V ? mine.get(i - kSide) : after.get(i - kSide - V));
+      }
+    }
+    __device__ __forceinline__ void to(int o) {
+      if constexpr (along != Along::beside) {
+        const Vector v = *reinterpret_cast<const Vector*>(at + o * apart);
+#pragma unroll
+        for (int e = 0; e < V; ++e) q[e] = float(v.get(e));
+      }
+    }
+    __device__ __forceinline__ float operator()(int o, int e) const {
+      return q[along == Along::beside ? kSide + e + o : e];
+    }
+  };
+  // The same of g, whose lines have four elements of each vector, then the next four.
+  struct Weights {
+    const float4* at;
+    int slots, apart;
+    float q[V + (along == Along::beside ? 2 * kSide : 0)];
+    __device__ __forceinline__ Weights(const Walk& w, const float4* at)
+        : at(at), slots(int(w.room.slots)), apart(int(w.r.slice)) {
+      if constexpr (along == Along::beside) {
+        const float4 before = at[(V / 4 - 1) * slots - 1], after = at[1];
+        const float low[4]{before.x, before.y, before.z, before.w}, high[4]{after.x, after.y, after.z, after.w};
+#pragma unroll
+        for (int i = 0; i < kSide; ++i) q[i] = low[4 - kSide + i], q[kSide + V + i] = high[i];
+        four(q + kSide, at);
+      }
+    }
+    __device__ __forceinline__ void four(float* to, const float4* from) const {
+#pragma unroll
+      for (int h = 0; h < V / 4; ++h) {
+        const float4 v = from[h * slots];
+        to[4 * h] = v.x, to[4 * h + 1] = v.y, to[4 * h + 2] = v.z, to[4 * h + 3] = v.w;
+      }
+    }
+    __device__ __forceinline__ void to(int o) {
+      if constexpr (along != Along::beside) four(q, at + o * apart);
+    }
+    __device__ __forceinline__ float operator()(int o, int e) const {
+      return q[along == Along::beside ? kSide + e + o : e];
+    }
+  };
+  static __device__ __forceinline__ void put_numbers(float4* to, int slots, const float (&v)[V]) {
+#pragma unroll
+    for (int h = 0; h < V / 4; ++h) to[h * slots] = {v[4 * h], v[4 * h + 1], v[4 * h + 2], v[4 * h + 3]};
+  }
+  static __device__ __forceinline__ void get_numbers(float (&v)[V], const float4* from, int slots) {
+#pragma unroll
+    for (int h = 0; h < V / 4; ++h) {
+      const float4 four = from[h * slots];
+      v[4 * h] = four.x, v[4 * h + 1] = four.y, v[4 * h + 2] = four.z, v[4 * h + 3] = four.w;
+    }
+  }
+  static __device__ __forceinline__ void get_vector(float (&v)[V], const T* from) {
+    const Vector all = *reinterpret_cast<const Vector*>(from);
+#pragma unroll
+    for (int e = 0; e < V; ++e) v[e] = float(all.get(e));
+  }
+  // Whether the row has the position o away from element e's.
+  __device__ __forceinline__ bool has(int o, int e) const {
+    if constexpr (along == Along::beside && whole)
+      return e + o < 0 ? own.column > 0 : e + o < V || own.column + V < r.width;
+    const int at = own.column + o + (along == Along::beside ? e : 0);
+    return at >= 0 && at < r.width;
+  }
+
+  // Sums of windows that have a row: the first is complete with it.
+  __device__ __forceinline__ void add(Sums& sums, const float (&term)[V], float (&total)[V]) const {
+#pragma unroll
+    for (int e = 0; e < V; ++e) total[e] = sums[0][e] + term[e];
+#pragma unroll
+    for (int k = 1; k < kMost; ++k)
+      if (k < rows()) {
+#pragma unroll
+        for (int e = 0; e < V; ++e) sums[k - 1][e] = (k < kMost - 1 ? sums[k][e] : 0.f) + term[e];
+      }
+  }
+  __device__ __forceinline__ void skip(Sums& sums, float (&total)[V]) const {
+    const float nothing[V]{};
+    add(sums, nothing, total);
+  }
+
+  // x's row t, and what is wanted in its step besides: the means as soon as a window has the row, dy of the output
+  // whose window ends with it.
+  struct Ends {
+    int first, last;
+    __device__ __forceinline__ bool has(int row) const { return row >= first && row < last; }
+  };
+  __device__ __forceinline__ void bring_all(const LocalNormArgs& a, int t, int later, Ends x, Ends g) const {
+    const uint32_t all = room.block + 2 * room.gap;
+    if (x.has(t)) {
+      unsigned char* const to =
+          whole ? line_at(0, -later) + own.slot * kBytes : arrival(room.arriving, later, all, thread);
+      bring(to, all, a.x, own, later);
+      if (along != Along::nothing && r.tiled)
+        bring(whole ? line_at(0, -later) + beside.slot * kBytes
+                    : arrival(room.arriving, later, all, room.block + threadIdx.x),
+              all, a.x, beside, later);
+    }
+    if (centered && a.means && t + behind() >= x.first && t + behind() < g.last)
+      bring(whole ? line_at(room.means, -later) + own.slot * kBytes
+                  : arrival(means_arriving(), later, room.block, thread),
+            room.block, a.means, own, later + behind());
+    if (backward && g.has(t - ahead()))
+      bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, own, later - ahead());
+    commit_copies();
+  }
+  __device__ __forceinline__ uint32_t means_arriving() const {
+    return room.arriving + kStages * 2 * kBytes * (room.block + 2 * room.gap);
+  }
+  __device__ __forceinline__ void settle_all(const LocalNormArgs& a, int t, Ends x, Ends g) const {
+    const uint32_t all = room.block + 2 * room.gap;
+    if (x.has(t)) {
+      auto put = [&](const Spot& spot, uint32_t i) {
+        if (spot.count > 0)
+          *reinterpret_cast<Vector*>(line_at(0, 0) + spot.slot * kBytes) =
+              settle(arrival(room.arriving, 0, all, i), all, a.x, spot, 0);
+      };
+      put(own, thread);
+      if (along != Along::nothing && r.tiled) put(beside, room.block + threadIdx.x);
+    }
+    if (centered && a.means && own.count > 0 && t + behind() >= x.first && t + behind() < g.last)
+      *reinterpret_cast<Vector*>(line_at(room.means, 0) + own.slot * kBytes) =
+          settle(arrival(means_arriving(), 0, room.block, thread), room.block, a.means, own, behind());
+  }
+
+  __device__ __forceinline__ void run(const LocalNormArgs& a, const WalkFactors& f) {
+    constexpr int kLater = along == Along::nothing ? 0 : 1;  // steps from g to the sums of its windows
+    const int height = int(r.height);
+    const Ends g{backward ? max_of(top - ahead(), 0) : top, backward ? min_of(bottom + behind(), height) : bottom};
+    const Ends x{max_of(top - (backward ? rows() - 1 : behind()), 0),
+                 min_of(bottom + (backward ? rows() - 1 : ahead()), height)};
+    const int end = bottom + (backward ? rows() - 1 + kLater : ahead());
+    int t = x.first - (centered ? behind() : 0);
+    at = t * r.row;
+    if constexpr (along != Along::nothing || centered) {
+      for (uint32_t i = threadIdx.x; i < room.bytes / 16; i += blockDim.x) reinterpret_cast<uint4*>(shared)[i] = {};
+      __syncthreads();
+    }
+#pragma unroll 1
+    for (int later = 0; later < kWalkAhead; ++later) bring_all(a, t + later, later, x, g);
+
+    float counts[kCounts];
+    if constexpr (centered) {
+#pragma unroll
+      for (int e = 0; e < kCounts; ++e) {
+        const int at = own.column + e;
+        counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
+      }
+    }
+    Sums squares{}, away{}, gradients{};  // away: twice the sums of differences
+    float own_before[V]{};
+    int ring = 0, parity = 0;
+    const int own_lines = behind() + 2;
+    auto own_line = [&](int i) {
+      return reinterpret_cast<float4*>(shared + room.own) +
+             ((i >= own_lines ? i - own_lines : i) * int(V / 4) * int(room.block) + int(thread));
+    };
+    auto g_line = [&](int which) {
+      return reinterpret_cast<float4*>(shared + room.g) + (which * (V / 4) * int(room.slots) + int(own.slot));
+    };
+
+#pragma unroll 1
+    for (; t < end; ++t) {
+      wait_copies<kWalkAhead - 1>();
+      if constexpr (!whole) settle_all(a, t, x, g);
+      if constexpr (along != Along::nothing) __syncthreads();
+      bring_all(a, t + kWalkAhead, kWalkAhead, x, g);
+
+      float total[V], total_away[V];
+      if (x.has(t)) {
+        Taps taps(*this, slot_of(0, 0));
+        if constexpr (centered) {
+          float mine[V], once[V]{}, twice[V]{};  // sums of d_j, 2 d_j; of their squares
+          get_vector(mine, slot_of(0, 0));
+#pragma unroll
+          for (int o = -kSide; o <= kSide; ++o)
+            if (o && o >= -behind() && o <= ahead()) {
+              taps.to(o);
+#pragma unroll
+              for (int e = 0; e < V; ++e) {
+                const float apart = has(o, e) ? taps(o, e) - mine[e] : 0.f;
+                once[e] += apart, twice[e] += apart * apart;
+              }
+            }
+          // An infinity makes its windows infinite, and what is summed with it NaN.
+#pragma unroll
+          for (int e = 0; e < V; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
+#pragma unroll
+          for (int k = 0; k < kMost; ++k)
+            if (k < rows()) {
+              float mean[V];
+              get_vector(mean, slot_of(room.means, rows() - 1 - k));
+#pragma unroll
+              for (int e = 0; e < V; ++e) {
+                const float n = counts[e % kCounts], from = mine[e] - mean[e], both = n * from + once[e];
+                const float sum = from * both + ((k < kMost - 1 ? squares[k < kMost - 1 ? k : 0][e] : 0.f) + twice[e]);
+                if (k == 0) total[e] = sum;
+                else squares[k ? k - 1 : 0][e] = sum;
+                if constexpr (backward) {
+                  const float moved = (k < kMost - 1 ? away[k < kMost - 1 ? k : 0][e] : 0.f) + (n * from + both);
+                  if (k == 0) total_away[e] = moved;
+                  else away[k ? k - 1 : 0][e] = moved;
+                }
+              }
+            }
+        } else {
+          float row[V]{};
+#pragma unroll
+          for (int o = -kSide; o <= kSide; ++o)
+            if (o >= -behind() && o <= ahead() || along == Along::nothing) {
+              taps.to(o);
+#pragma unroll
+              for (int e = 0; e < V; ++e) row[e] += taps(o, e) * taps(o, e);
+            }
+          add(squares, row, total);
+        }
+      } else {
+        skip(squares, total);
+        if constexpr (centered && backward) skip(away, total_away);
+      }
+
+      float of_g[V]{}, result[V]{};
+      const int o = t - ahead();
+      if (g.has(o)) {
+        float mine[V], dy[V];
+        get_vector(mine, slot_of(0, ahead()));
+        if constexpr (backward) {
+          const unsigned char* const from = arrival(room.dy, 0, room.block, thread);
+          const Vector all =
+              whole ? *reinterpret_cast<const Vector*>(from) : settle(from, room.block, a.dy, own, -ahead());
+#pragma unroll
+          for (int e = 0; e < V; ++e) dy[e] = float(all.get(e));
+        }
+#pragma unroll
+        for (int e = 0; e < V; ++e) {
+          const float s = f.k + f.scale * total[e], p = power_of<T>(s, f.beta);
+          result[e] = (backward ? dy[e] : mine[e]) * p;
+          if (backward) of_g[e] = whole || e < own.count ? result[e] * (mine[e] * reciprocal(s)) : 0.f;
+        }
+        if constexpr (!backward) store(a.out, -ahead(), result);
+        else if (own.count > 0) {
+          if constexpr (along != Along::nothing) put_numbers(g_line(parity), int(room.slots), of_g);
+          if constexpr (!centered) put_numbers(own_line(ring), int(room.block), result);
+        }
+        if constexpr (backward && centered) {
+          if (a.dmeans && o >= top && o < bottom) {
+#pragma unroll
+            for (int e = 0; e < V; ++e) dy[e] = .5f * f.slope * of_g[e] * total_away[e];
+            store(a.dmeans, -ahead(), dy);
+          }
+        }
+      }
+
+      if constexpr (backward) {
+        const int row = o - kLater, i = row - behind();  // whose g is summed; whose windows are complete
+        if (g.has(row)) {
+          float sum[V]{};
+          if constexpr (centered) {
+            float center[V], rest[V]{};
+            get_vector(center, slot_of(room.means, rows()));
+            Weights weights(*this, g_line(1 - parity));
+            Taps means(*this, slot_of(room.means, rows()));
+#pragma unroll
+            for (int o = -kSide; o <= kSide; ++o)
+              if (o >= -ahead() && o <= behind()) {
+                weights.to(o);
+                if (o) means.to(o);
+#pragma unroll
+                for (int e = 0; e < V; ++e) {
+                  sum[e] += weights(o, e);
+                  if (o) rest[e] += weights(o, e) * (center[e] - means(o, e));
+                }
+              }
+#pragma unroll
+            for (int e = 0; e < V; ++e) sum[e] *= -f.slope, rest[e] *= -f.slope;
+#pragma unroll
+            for (int k = 0; k < kMost; ++k)
+              if (k < rows()) {
+                float mine[V];
+                get_vector(mine, slot_of(0, rows() - k));
+#pragma unroll
+                for (int e = 0; e < V; ++e) {
+                  float term = (k < kMost - 1 ? gradients[k < kMost - 1 ? k : 0][e] : 0.f) + rest[e];
+                  if (k == behind()) term += own_before[e];
+                  term += (mine[e] - center[e]) * sum[e];
+                  if (k == 0) total[e] = term;
+                  else gradients[k ? k - 1 : 0][e] = term;
+                }
+              }
+          } else if constexpr (along == Along::nothing) {
+            add(gradients, of_g, total);
+          } else {
+            Weights weights(*this, g_line(1 - parity));
+#pragma unroll
+            for (int o = -kSide; o <= kSide; ++o) {
+              weights.to(o);
+#pragma unroll
+              for (int e = 0; e < V; ++e) sum[e] += weights(o, e);
+            }
+            add(gradients, sum, total);
+          }
+        } else skip(gradients, total);
+        if (i >= top) {
+          if constexpr (!centered) {
+            float mine[V], first[V];
+            get_vector(mine, slot_of(0, rows() - 1 + kLater));
+            get_numbers(first, own_line(ring + own_lines - behind() - kLater), int(room.block));
+#pragma unroll
+            for (int e = 0; e < V; ++e) total[e] = first[e] - f.slope * mine[e] * total[e];
+          }
+          store(a.out, 1 - rows() - kLater, total);
+        }
+#pragma unroll
+        for (int e = 0; e < V; ++e) own_before[e] = result[e];
+        ring = ring + 1 == own_lines ? 0 : ring + 1, parity = 1 - parity;
+      }
+      line = line + 1 == int(room.lines) ? 0 : line + 1, stage = stage + 1 == kStages ? 0 : stage + 1;
+      at += r.row;
+    }
+  }
+};
+
+}  // namespace minidnn

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/norm/walk_plan.h"
+
+#include "cpp/norm/row_norm.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kSlice = 4;  // vectors of channels: 64 bytes of a position, or 32
+
+// Groups of at most `most` threads.
+void cut_groups(WalkCut& c, int64_t images, int64_t channels, bool backward, int64_t most) {
+  NormWalk& r = c.walk;
+  const int64_t V = c.vector, reach = max_of(r.behind, r.ahead);
+  int64_t slices = 1, places = ceil_div(r.width, V), tiles = 1, halo = 0, gap = 1;
+  if (c.along == Along::nothing) tiles = places, places = 1, gap = 0;
+  if (c.along == Along::apart) {
+    const int64_t vectors = ceil_div(channels, V);
+    slices = ceil_div(vectors, kSlice), r.slice = uint32_t(ceil_div(vectors, slices));
+    places = r.width, gap = r.slice * reach;
+  }
+  r.own = uint32_t(places), r.tiled = 0;
+  if (places * r.slice > most) {
+    halo = !backward ? 0 : c.along == Along::apart ? reach : 1;
+    const int64_t wide = max_of(most / r.slice - 2 * halo, int64_t(1));
+    tiles = ceil_div(places, wide), r.own = uint32_t(ceil_div(places, tiles)), r.tiled = 1;
+  }
+  r.halo = uint32_t(halo), r.threads = uint32_t((r.own + 2 * halo) * r.slice);
+  r.in_block = uint32_t(max_of(most / (r.threads + gap / 2), int64_t(1)));
+  const bool laps = c.along == Along::nothing && !c.whole;  // a warp's first lane, on the warp before
+  if (laps) r.in_block = uint32_t(most / 32 * 31);
+  r.groups = uint32_t(images * tiles * slices);
+  r.by_threads = Divisor(r.threads), r.by_slice = Divisor(r.slice);
+  r.by_tiles = Divisor(tiles * slices), r.by_slices = Divisor(slices);
+  c.block = laps ? most : ceil_div(int64_t(r.threads) * r.in_block, int64_t(32)) * 32;
+}
+
+void cut_room(WalkCut& c, bool backward, int64_t item) {
+  const NormWalk& r = c.walk;
+  WalkRoom& m = c.room;
+  const uint32_t vector = uint32_t(c.vector * item), numbers = uint32_t(c.vector) * 4;
+  const uint32_t size = uint32_t(r.behind + r.ahead + 1), reach = uint32_t(max_of(r.behind, r.ahead));
+  auto next = [](uint32_t from, uint32_t more) { return (from + more + 15) / 16 * 16; };
+  m.block = c.along == Along::nothing ? uint32_t(c.block) : r.threads * r.in_block;
+  m.gap = c.along == Along::nothing ? 0 : c.along == Along::beside ? 1 : r.slice * reach;
+  m.slots = m.block + (r.in_block + 1) * m.gap;
+  m.lines = size + (c.whole ? kWalkAhead + 1 : 2), m.line = m.slots * vector;
+  // Where rows begin anywhere, two vectors have what a thread wants of one; x's also those of the gaps.
+  const uint32_t stages = kWalkAhead + 1, pairs = stages * 2 * vector;
+  m.means = next(0, m.lines * m.line);
+  m.arriving = next(m.means, c.centered ? m.lines * m.line : 0);
+  m.dy = next(m.arriving, c.whole ? 0 : pairs * (m.block + 2 * m.gap + (c.centered ? m.block : 0)));
+  m.g = next(m.dy, backward ? (c.whole ? stages * vector : pairs) * m.block : 0);
+  m.own = next(m.g, backward && c.along != Along::nothing ? 2 * m.slots * numbers : 0);
+  m.bytes = next(m.own, backward && !c.centered ? uint32_t(r.behind + 2) * m.block * numbers : 0);
+}
+
+// Rows of a block: many, for what windows have beyond them is read and computed twice, but enough blocks for all SMs.
+void cut_rows(WalkCut& c, bool backward, const Device& d) {
+  constexpr int64_t kBeginning = 2, kLeast = 8,
+                    kMostPieces = 64;  // kBeginning: rows that a block's start costs, a guess
+  NormWalk& r = c.walk;
+  const int64_t groups = ceil_div(int64_t(r.groups), int64_t(r.in_block)), window = r.behind + r.ahead;
+  const int64_t room = d.max_smem_bytes / (int64_t(c.room.bytes) + 1024);
+  const double resident = double(max_of(min_of(room, walk_residents(c.centered, backward) / c.block), int64_t(1)));
+  double best = 0;
+  for (int64_t pieces = 1; pieces <= min_of(max_of(r.height / kLeast, int64_t(1)), kMostPieces); ++pieces) {
+    const int64_t tall = ceil_div(r.height, pieces), blocks = groups * ceil_div(r.height, tall);
+    const double in_sm = double(ceil_div(blocks, int64_t(d.sm_count)));
+    const double cost = max_of(in_sm, resident) * double(tall + (backward ? 2 : 1) * window + kBeginning);
+    if (pieces > 1 && cost >= best) continue;
+    best = cost, r.tall = uint32_t(tall), c.grid = blocks;
+  }
+  r.by_pieces = Divisor(ceil_div(r.height, int64_t(r.tall)));
+}
+
+}  // namespace
+
+int64_t walk_vector(DType t, int64_t size) { return size ? 16 / int64_t(itemsize(t)) : 4; }
+
+std::string cut_walk(const LocalNormProblem& p, Along along, const Device& d, WalkCut& c) {
+  const LocalWindow w(p);
+  if (w.ahead > kWalkReach) return cat("has windows of ", 2 * kWalkReach + 1, " elements at most; got ", p.size);
+  constexpr int64_t kMost = int64_t(1) << 30;
+  if (p.x.numel() / min_of(p.x.numel(), int64_t(4)) > kMost)
+    return cat("counts 2^30 vectors at most; x has ", p.x.numel(), " elements");
+  const int64_t channels = p.x.shape[1], item = int64_t(itemsize(p.x.dtype));
+  NormWalk& r = c.walk;
+  c.along = along, r.behind = int32_t(w.behind), r.ahead = int32_t(w.ahead), r.elements = p.x.numel();
+  if (along == Along::nothing) r.height = channels, r.width = r.row = plane_of(p.x);
+  else {
+    r.width = p.x.shape[p.x.rank - 1], r.height = p.x.rank == 4 ? p.x.shape[2] : 1;
+    r.step = along == Along::apart ? channels : 1, r.row = r.width * r.step;
+  }
+  const int64_t images = r.elements / (r.height * r.row), wide = walk_vector(p.x.dtype, kWalkSize);
+  c.whole = p.size == kWalkSize && p.alignment == 16 && (along == Along::apart ? channels : r.width) % wide == 0;
+  c.size = p.size == kWalkSize && (c.whole || along == Along::nothing) ? kWalkSize : 0;
+  c.vector = walk_vector(p.x.dtype, c.size);
+  c.centered = along != Along::nothing && (p.means.rank || !c.size);
+  for (int64_t most = walk_threads(along, c.centered, p.backward != 0);; most /= 2) {
+    cut_groups(c, images, channels, p.backward != 0, most);
+    cut_room(c, p.backward != 0, item);
+    if (int64_t(c.room.bytes) <= d.max_smem_bytes) break;
+    if (most == 32) return cat("keeps rows in shared memory: ", c.room.bytes, " of ", d.max_smem_bytes, " bytes");
+  }
+  cut_rows(c, p.backward != 0, d);
+  if (c.grid > INT32_MAX) return cat("counts 2^31 blocks at most; there would be ", c.grid);
+  return "";
+}
+
+WalkFactors walk_factors(const LocalNormProblem& p, const LocalNormArgs& a) {
+  const double scale = a.alpha / window_elements(p);
+  return {float(scale), float(a.beta), float(a.k), float(2 * a.beta * scale)};
+}
+
+double walk_estimate_us(const LocalNormProblem& p, const Device& d, const WalkCut& c) {
+  // Rows that neighbouring blocks read too come from the L2.
+  const double again = double((p.backward ? 2 : 1) * (c.walk.behind + c.walk.ahead)) / double(c.walk.tall);
+  return roofline_us(local_norm_flop(p), local_norm_bytes(p) * (1 + again / 8), d, c.whole ? 0.75 : 0.5);
+}
+
+std::unique_ptr<Plan<LocalNormProblem>> walk_plan(const LocalNormProblem& p, const Device& d, const WalkCut& c,
+                                                  const KernelSpec& spec) {
+  auto kernel = cuda::load_kernel(spec, d.place.index, int(c.room.bytes));
+  cuda::LaunchConfig config;
+  config.block = {unsigned(c.block)}, config.grid = {unsigned(c.grid)}, config.smem_bytes = c.room.bytes;
+  return make_plan<LocalNormProblem>([=, r = c.walk, room = c.room](const LocalNormArgs& a, void*, Stream stream) {
+    cuda::LaunchConfig now = config;
+    now.stream = stream;
+    cuda::launch(*kernel, now, r, room, a, walk_factors(p, a));
+  });
+}
+
+}  // namespace minidnn

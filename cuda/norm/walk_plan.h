@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// How cuda.norm.across and cuda.norm.around cut a problem for walk.cuh, and their plans.
+#pragma once
+#include "cpp/norm/local_norm.h"
+#include "cuda/norm/walk.h"
+#include "cuda/runtime/launch.h"
+
+namespace minidnn {
+
+constexpr int kWalkSize = 5;  // of windows that kernels are made for: of most networks, and cuDNN's default
+
+// The kernel of a problem, and how it is launched. size: of windows it is made for; 0: any.
+struct WalkCut {
+  NormWalk walk;
+  WalkRoom room;
+  Along along = Along::nothing;
+  int64_t vector = 0, size = 0, block = 0, grid = 0;
+  bool whole = false, centered = false;
+};
+
+// Empty, or why the problem can not be cut so. Rows begin at multiples of a vector where a cut is whole.
+std::string cut_walk(const LocalNormProblem&, Along, const Device&, WalkCut&);
+int64_t walk_vector(DType, int64_t size);  // elements
+WalkFactors walk_factors(const LocalNormProblem&, const LocalNormArgs&);
+double walk_estimate_us(const LocalNormProblem&, const Device&, const WalkCut&);
+std::unique_ptr<Plan<LocalNormProblem>> walk_plan(const LocalNormProblem&, const Device&, const WalkCut&,
+                                                  const KernelSpec&);
+
+}  // namespace minidnn

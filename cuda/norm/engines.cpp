@@ -4,7 +4,7 @@
 namespace minidnn {
 
 const Engines<NormProblem>& Family<NormProblem>::cuda_engines() {
-  static const Engines<NormProblem> all{&norm_split(), &norm_generic()};
+  static const Engines<NormProblem> all{&norm_resident(), &norm_split(), &norm_generic()};
   return all;
 }
 const Engines<RowNormProblem>& Family<RowNormProblem>::cuda_engines() {

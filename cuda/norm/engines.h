@@ -7,7 +7,9 @@
 namespace minidnn {
 
 struct NormRows;
+struct NormSplit;
 
+const Engine<NormProblem>& norm_resident();
 const Engine<NormProblem>& norm_split();
 const Engine<NormProblem>& norm_generic();
 const Engine<RowNormProblem>& norm_rows();
@@ -19,6 +21,8 @@ const Engine<LocalNormProblem>& norm_around();
 const Engine<LocalNormProblem>& norm_local_generic();
 KernelSpec norm_rows_finish();  // rows.cu: joins [count][columns] pairs of dscale and dbias
 
+// A dense batch norm as planes or columns, or why it is neither. Fills in channels, members and plane (1: columns).
+std::string dense_norm(const NormProblem&, NormSplit&);
 // The layout of cuda.norm.rows and cuda.norm.long_rows: contiguous rows one behind the other, or why they are not. Fills
 // in rows, columns, centered and groups of it, and the elements of a vector.
 std::string contiguous_rows(const RowNormProblem&, NormRows&, int64_t& vector);

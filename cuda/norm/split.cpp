@@ -14,8 +14,9 @@ constexpr int64_t kMost = int64_t(1) << 30;  // items of a channel, and blocks: 
 // One step for all tensors, or none of these layouts.
 bool alike(const NormOffsets& s) { return s.dy == s.x && s.out == s.x && s.other == s.x && s.dresidual == s.x; }
 
-// The tensor as planes or columns, or why it is neither.
-std::string parse(const NormProblem& p, NormSplit& c) {
+}  // namespace
+
+std::string dense_norm(const NormProblem& p, NormSplit& c) {
   const NormSpaces s = norm_spaces(p);
   const char* const layout = "reads x and what is like it as [N][C][space] or [N space][C], dense and all alike";
   if (p.x.numel() == 0) return "an empty batch has no statistics to sum";
@@ -38,6 +39,8 @@ std::string parse(const NormProblem& p, NormSplit& c) {
   if (c.channels >= int64_t(1) << 24) return cat("takes 2^24 - 1 channels at most; there are ", c.channels);
   return "";
 }
+
+namespace {
 
 int64_t vector_of(const NormProblem& p, const NormSplit& c) {
   const int64_t wide = 16 / int64_t(itemsize(p.x.dtype));
@@ -84,7 +87,7 @@ void planes_as_columns(const NormProblem& p, NormSplit& c) {
 }
 NormSplit split_of(const NormProblem& p, const Device& d) {
   NormSplit c;
-  parse(p, c);
+  dense_norm(p, c);
   c.items = uint32_t(c.members);
   planes_as_columns(p, c);
   divide(c, vector_of(p, c), d);
@@ -93,11 +96,11 @@ NormSplit split_of(const NormProblem& p, const Device& d) {
 // Group norm: each sample for itself.
 NormSplit split_of(const RowNormProblem& p, const NormProblem& like, const Device& d) {
   NormSplit c;
-  parse(like, c);
+  dense_norm(like, c);
   const int64_t samples = p.x.shape[0], channels = c.channels, of_group = channels / p.groups;
   c.items = uint32_t(c.members / samples);
   c.members = c.members / samples * of_group;
-  if (channels == 1) c.plane = c.items;  // parse() saw one run of all samples
+  if (channels == 1) c.plane = c.items;  // dense_norm() saw one run of all samples
   c.parameters = channels, c.by_group = Divisor(of_group);
   if (c.plane > 1) c.channels *= samples;
   else c.samples = samples;
@@ -128,7 +131,7 @@ struct Split final : Engine<NormProblem> {
   std::string why_not(const NormProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
     NormSplit c;
-    return parse(p, c);
+    return dense_norm(p, c);
   }
   double estimate_us(const NormProblem& p, const Device& d) const override {
     const NormSplit c = split_of(p, d);
@@ -193,7 +196,7 @@ struct Groups final : Engine<RowNormProblem> {
     if (p.kind != RowNorm::group) return "takes group and instance norm";
     if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
     NormSplit c;
-    std::string why = parse(batch_norm_like(p), c);
+    std::string why = dense_norm(batch_norm_like(p), c);
     if (why.empty() && p.x.shape[0] * c.channels >= int64_t(1) << 24)
       why = cat("takes 2^24 - 1 channels of all samples at most; there are ", p.x.shape[0] * c.channels);
     return why;
@@ -201,7 +204,7 @@ struct Groups final : Engine<RowNormProblem> {
   double estimate_us(const RowNormProblem& p, const Device& d) const override {
     const NormProblem like = batch_norm_like(p);
     NormSplit c;
-    parse(like, c);
+    dense_norm(like, c);
     const double again = row_norm_bytes(p) * (p.backward ? 2.0 / 3 : 0.5);
     // Planes shorter than a block's batch leave threads idle.
     const double busy = c.plane > 1 ? std::min(1.0, double(c.plane) / (4 * kNormThreads)) : 1;

@@ -29,12 +29,24 @@ template <class T, int n> struct Packed {
     }
     store_sixteen(to, w);
   }
+  __device__ __forceinline__ void put(T* to) const { store_sixteen(to, raw); }
+  // Zeros where y is not above 0; a NaN is.
+  __device__ __forceinline__ void keep_where_positive(const Packed& y) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      uint32_t& word = (&raw.x)[i];
+      if constexpr (sizeof(T) == 4) word = y[i] <= 0 ? 0 : word;
+      else word &= (y[2 * i] <= 0 ? 0 : 0xffff) | (y[2 * i + 1] <= 0 ? 0 : 0xffff0000);
+    }
+  }
 };
 template <class T> struct Packed<T, 1> {
   T raw;
   __device__ __forceinline__ void load(const T* from) { raw = *from; }
   __device__ __forceinline__ float operator[](int) const { return float(raw); }
   static __device__ __forceinline__ void store(T* to, const float (&v)[1]) { *to = T(v[0]); }
+  __device__ __forceinline__ void put(T* to) const { *to = raw; }
+  __device__ __forceinline__ void keep_where_positive(const Packed& y) { raw = y[0] <= 0 ? T(0) : raw; }
 };
 
 template <class T> __device__ __forceinline__ const T* typed(const void* p) { return static_cast<const T*>(p); }
@@ -65,7 +77,7 @@ template <class F> struct Moments {
   }
   // Of a warp, in every lane.
   __device__ __forceinline__ void join_warp() {
-#pragma unroll
+#pragma unroll 1  // two divisions each
     for (int lane = 1; lane < 32; lane *= 2) {
       Moments o;
       o.n = __shfl_xor_sync(0xffffffff, n, lane);

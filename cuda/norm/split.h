@@ -29,6 +29,19 @@ struct NormSplit {
   uint32_t width = 0, rows = 0, vectors = 0;
 };
 
+// cuda.norm.resident: a chunk is what one block of a cluster holds of its channels, a plane's or a tile's.
+struct NormResident {
+  NormSplit split;
+  uint32_t statistics = 1;     // of a cluster
+  uint32_t held = 0;           // vectors of a tensor in a block
+  uint32_t portion = 0;        // of a thread's vectors, which it waits for at a time
+  uint32_t within_warps = 0;   // 1: rows of threads first join within their warp
+  uint32_t meeting_bytes = 0;  // of shared memory, before what is held
+};
+constexpr int kNormPortions = 4, kNormHeldBatch = 4;  // portions of a thread's vectors; of those, as many at a time
+// Of a block at most, and of an SM: what else than a float's moments is summed takes more than 64 registers.
+MINIDNN_HD constexpr int resident_threads(bool backward, bool columns) { return backward || columns ? 512 : 1024; }
+
 // What a channel's elements have in common: y = (x - mean) factor + offset;  dx = dy factor - offset - (x - mean) slope.
 struct alignas(16) NormLine {
   float mean, factor, offset, slope;

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.norm.resident: batch norm of channels that a cluster of blocks holds in shared memory; see resident.cu.
+#include <algorithm>
+#include <numeric>
+
+#include "cuda/norm/engines.h"
+#include "cuda/norm/split.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kVector = 16;   // bytes
+constexpr size_t kMostWays = 12;  // that find() may try
+
+// One way to hold a problem, and how long it may take.
+struct Way {
+  NormResident cut;
+  int64_t blocks = 1, width = 0, threads = 0;  // of a cluster; vectors of a tile; of a block
+  int64_t clusters = 0, smem_bytes = 0;
+  double us = 0;
+  Config config() const {
+    return cat("blocks=", blocks, width ? cat(";width=", width) : std::string(), ";threads=", threads);
+  }
+};
+
+bool is_backward(const NormProblem& p) { return p.direction == NormDirection::backward; }
+
+// The tensor as rows of channels' planes, or of columns `group` of which share a statistic; or why not.
+struct Held {
+  NormSplit split;
+  int64_t vector = 1, group = 1, items = 0;  // items: of a channel, or rows
+  bool columns = false;
+};
+std::string parse(const NormProblem& p, Held& h) {
+  NormSplit& c = h.split;
+  if (p.direction == NormDirection::inference) return "holds what is read twice; inference reads x once";
+  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+  if (std::string why = dense_norm(p, c); !why.empty()) return why;
+  const int64_t size = int64_t(itemsize(p.x.dtype)), images = c.members / c.plane;
+  h.vector = kVector / size, h.columns = c.plane == 1, c.parameters = c.channels;
+  if (p.alignment < kVector) return cat("copies by 16 bytes; an address is a multiple of ", p.alignment);
+  // Planes that vectors straddle, or that are no whole lines, are columns of images: as many to a channel as a plane has.
+  if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
+    h.group = c.plane, h.columns = true;
+    c.channels *= c.plane, c.by_group = Divisor(c.plane), c.plane = 1;
+    if (c.channels >= int64_t(1) << 30) return cat("takes rows of 2^30 - 1 elements; they have ", c.channels);
+  }
+  if (h.columns && c.channels % h.vector)
+    return cat("copies by ", h.vector, " elements; a row of channels has ", c.channels);
+  h.items = !h.columns ? c.members / h.vector : h.group > 1 ? images : c.members;
+  if (!h.columns) c.by_plane = Divisor(c.plane / h.vector);
+  return "";
+}
+
+// Tiles of columns, in vectors: whole channels, some lines of memory.
+std::vector<int64_t> widths_of(const Held& h) {
+  if (!h.columns) return {0};
+  const int64_t all = h.split.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);
+  std::vector<int64_t> widths;
+  for (int64_t width = unit; width < all && widths.size() < 3; width *= 2)
+    if (width * kVector >= 64) widths.push_back(width);
+  if (widths.size() < 3 && (widths.empty() || widths.back() < all)) widths.push_back(all);
+  return widths;
+}
+
+// Clusters that run at once. Their blocks share a part of the machine of some 16 multiprocessors, in which what is left
+// over is lost: 14 of 8 blocks of an SM each, and 30 of half an SM, ran on an H100.
+double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
+  const double slots = double(d.sm_count) * double(per_sm), parts = double(ceil_div<int64_t>(d.sm_count, 17));
+  return std::floor(slots / double(blocks) - (blocks > 2 ? parts * (double(blocks) / 2 - 1) / double(blocks) : 0));
+}
+
+// Fills in the rest of a way, or leaves `us` 0 where it does not fit.
+void settle(const NormProblem& p, const Held& h, const Device& d, Way& w) {
+  NormSplit& c = w.cut.split;
+  c = h.split;
+  const bool backward = is_backward(p);
+  const int64_t chunk = ceil_div(h.items, w.blocks);
+  if (ceil_div(h.items, chunk) != w.blocks) return;  // the last would be empty
+  int64_t tiles = h.split.channels, rows = w.threads, left = 0;
+  if (h.columns) {
+    rows = w.threads / w.width;
+    if (rows == 0) return;
+    const int64_t vectors = c.channels / h.vector;
+    tiles = ceil_div(vectors, w.width);
+    c.width = uint32_t(w.width), c.rows = uint32_t(rows), c.vectors = uint32_t(vectors);
+    c.by_width = Divisor(w.width), c.tiles = uint32_t(tiles), c.by_tiles = Divisor(tiles);
+    w.cut.statistics = uint32_t(w.width * h.vector / h.group);
+    w.cut.within_warps = w.width < 32 && (w.width & (w.width - 1)) == 0;
+    const int64_t joining = w.cut.within_warps ? w.threads / 32 : rows;
+    left = max_of(joining / 2 * w.width * 4 * (2 * h.vector + !backward), w.width * h.vector * 16) +
+           (backward ? 0 : w.width * h.vector * 4);
+  } else left = w.threads / 32 * 12;
+  c.items = uint32_t(h.items), c.chunk = uint32_t(chunk), c.chunks = uint32_t(w.blocks);
+  c.by_chunks = Divisor(w.blocks);
+  w.clusters = tiles;
+  w.cut.held = uint32_t(chunk * max_of(w.width, int64_t(1)));
+  w.cut.portion = uint32_t(ceil_div(ceil_div(chunk, rows), int64_t(kNormPortions * kNormHeldBatch)) * kNormHeldBatch);
+  const int64_t meeting = (w.blocks + 1) * int64_t(w.cut.statistics) * 16 + left;
+  w.cut.meeting_bytes = uint32_t(ceil_div(meeting, kVector) * kVector);
+  w.smem_bytes = w.cut.meeting_bytes + int64_t(w.cut.held) * kVector * (backward ? 2 : 1);
+  if (w.smem_bytes > d.max_smem_bytes) return;
+
+  // What the driver keeps of an SM's shared memory for a block is 1 KB.
+  const int64_t per_sm =
+      min_of((d.max_smem_bytes + 1024) / (w.smem_bytes + 1024), resident_threads(backward, h.columns) / w.threads);
+  const double together = at_once(w.blocks, per_sm, d);
+  if (together < 1) return;
+  // Guesses: the copy rate but for what few threads an SM lose, while four tenths of the machine are busy; tiles that
+  // share lines with others, or leave them half of each, cost a tenth; a wave begins and ends in 2 us.
+  const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
+  const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
+  double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));
+  bytes_us *= (1.03 + 96 / busy) * (w.width * kVector % 128 && w.clusters > 1 ? 1.1 : 1);
+  w.us = 3 + (w.blocks > 1 ? 1 : 0) + bytes_us + 2 * std::ceil(waves) / double(per_sm);
+}
+
+// Those that fit, the fastest estimates first.
+std::vector<Way> ways_of(const NormProblem& p, const Held& h, const Device& d) {
+  std::vector<Way> ways;
+  for (int64_t blocks = 1; blocks <= (d.arch >= 90 ? 8 : 1); blocks *= 2)
+    for (int64_t width : widths_of(h))
+      for (int64_t threads = 128; threads <= resident_threads(is_backward(p), h.columns); threads *= 2) {
+        Way w{.blocks = blocks, .width = width, .threads = threads};
+        settle(p, h, d, w);
+        if (w.us > 0) ways.push_back(w);
+      }
+  std::ranges::stable_sort(ways, {}, &Way::us);
+  if (ways.size() > kMostWays) ways.resize(kMostWays);
+  return ways;
+}
+
+KernelSpec spec(DType t, bool backward, bool columns) {
+  return {"cuda/norm/resident.cu", cat("minidnn::norm_resident<", cuda_name(t), ", ", backward ? "true" : "false", ", ",
+                                       columns ? "true" : "false", ">")};
+}
+
+struct Resident final : Engine<NormProblem> {
+  std::string name() const override { return "cuda.norm.resident"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const NormProblem& p, const Device& d) const override {
+    Held h;
+    if (std::string why = parse(p, h); !why.empty()) return why;
+    if (!ways_of(p, h, d).empty()) return "";
+    const int64_t of_tensor = h.items * widths_of(h).front() * kVector;
+    return cat("holds ", h.columns ? "64 bytes or more of neighbouring channels" : "a channel", " of all samples in ",
+               d.arch >= 90 ? "eight blocks" : "a block", " of ", d.max_smem_bytes, " bytes; they are ",
+               h.columns ? of_tensor : h.items * kVector, is_backward(p) ? ", in each of x and dy" : "");
+  }
+  double estimate_us(const NormProblem& p, const Device& d) const override {
+    Held h;
+    parse(p, h);
+    return ways_of(p, h, d).front().us;
+  }
+  std::vector<Config> configs(const NormProblem& p, const Device& d) const override {
+    Held h;
+    parse(p, h);
+    std::vector<Config> all;
+    for (const Way& w : ways_of(p, h, d)) all.push_back(w.config());
+    return all;
+  }
+  std::unique_ptr<Plan<NormProblem>> build(const NormProblem& p, const Device& d, const Config& config) const override {
+    Held h;
+    parse(p, h);
+    const std::vector<Way> ways = ways_of(p, h, d);
+    const auto named = std::ranges::find(ways, config, &Way::config);
+    const Way w = named == ways.end() ? ways.front() : *named;
+    auto kernel = cuda::load_kernel(spec(p.x.dtype, is_backward(p), h.columns), d.place.index, int(w.smem_bytes));
+    cuda::LaunchConfig launch;
+    launch.block = {unsigned(w.threads)}, launch.grid = {unsigned(w.clusters * w.blocks)};
+    launch.smem_bytes = unsigned(w.smem_bytes);
+    if (w.blocks > 1) launch.cluster = {unsigned(w.blocks)};
+    return make_plan<NormProblem>([=, cut = w.cut](const NormArgs& a, void*, Stream stream) {
+      cuda::LaunchConfig now = launch;
+      now.stream = stream;
+      cuda::launch(*kernel, now, cut, a);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+      for (bool backward : {false, true})
+        for (bool columns : {false, true}) all.push_back(spec(t, backward, columns));
+    return all;
+  }
+};
+
+}  // namespace
+
+const Engine<NormProblem>& norm_resident() {
+  static const Resident engine;
+  return engine;
+}
+
+}  // namespace minidnn

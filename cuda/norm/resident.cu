@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm in one launch that reads x, and backward dy, once: the blocks of a cluster hold all elements of a channel, or
+// of a tile of neighbouring channels, in shared memory, meet, and write the result from there (clusters from sm_90 on;
+// else a block by itself). Sums are those of cuda.norm.split (sums.cuh).
+//
+// A thread copies its vectors to shared memory with all copies under way at once, and nobody else reads them: what it
+// waits for is its own copies, a portion at a time, while the rest arrives. Threads meet only with their sums, by warps,
+// in the block, and each block with all others of its cluster, which then know the same lines. Of shared memory there is,
+// in this order: what blocks gave each other, lines, what threads of a block give each other, x, dy.
+#include "cuda/device/async_copy.cuh"
+#include "cuda/device/cluster.cuh"
+#include "cuda/norm/sums.cuh"
+
+namespace minidnn {
+
+// Before sm_90 a cluster is a block, and there is no instruction for others.
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ bool alone(const NormSplit& s) { return s.chunks == 1; }
+__device__ __forceinline__ void await_blocks() { cluster_sync_relaxed(); }
+// To the same place in a block of the cluster.
+__device__ __forceinline__ void give(float4* to, uint32_t block, const float4& v) {
+  store_to_block(address_in_block(shared_address(to), block), v.x, v.y, v.z, v.w);
+}
+__device__ __forceinline__ void meet_blocks() { cluster_sync(); }
+#else
+__device__ __forceinline__ bool alone(const NormSplit&) { return true; }
+__device__ __forceinline__ void await_blocks() {}
+__device__ __forceinline__ void give(float4*, uint32_t, const float4&) {}
+__device__ __forceinline__ void meet_blocks() {}
+#endif
+
+// A thread's vectors: items from, from + by, ... below end, of which those in shared memory lie `stride` apart.
+struct Mine {
+  uint4 *x, *dy;
+  uint32_t from, by, end, stride;
+  template <class Cut> __device__ Mine(const NormResident& r, const Cut& cut, uint4* held) {
+    x = held + threadIdx.x, dy = x + r.held, end = cut.end;
+    if constexpr (Cut::kColumns) from = cut.begin + cut.row, by = r.split.rows, stride = by * r.split.width;
+    else from = cut.begin + threadIdx.x, by = stride = blockDim.x;
+  }
+  __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
+};
+
+// Until the portions up to `portion` are there.
+template <uint32_t last = kNormPortions - 1> __device__ __forceinline__ void await_portion(uint32_t portion) {
+  if constexpr (last > 0)
+    if (portion < last) return await_portion<last - 1>(portion);
+  wait_copies<kNormPortions - 1 - last>();
+}
+
+// kNormHeldBatch vectors of a thread, as many as it has.
+template <class T, int V> struct Batch {
+  static constexpr int U = kNormHeldBatch;
+  Packed<T, V> x[U], dy[U], other[U];
+  int64_t at[U];
+  uint32_t have = 0;
+  template <class Cut>
+  __device__ __forceinline__ Batch(const Cut& cut, const Mine& mine, uint32_t i, bool backward, const void* others) {
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+      if (mine.item(i + u) < mine.end) {
+        at[u] = cut.offset(mine.item(i + u));
+        x[u].raw = mine.x[(i + u) * mine.stride];
+        if (backward) dy[u].raw = mine.dy[(i + u) * mine.stride];
+        ++have;
+      }
+    if (others) {
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+        if (u < have) other[u].load(typed<T>(others) + at[u]);
+    }
+  }
+};
+
+// A block's sums of its channels, a float4 each, given to all blocks: planes have one channel.
+template <bool backward>
+__device__ __forceinline__ void share_sums(const NormResident& r, float4* table, uint32_t chunk, void* scratch,
+                                           typename SumsOf<backward>::type total, float about) {
+  using Sums = typename SumsOf<backward>::type;
+  Sums* const of_warp = static_cast<Sums*>(scratch);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  total.join_warp();
+  if (lane == 0) of_warp[warp] = total;
+  __syncthreads();
+  if (warp != 0) return;
+  total = {};
+  if (lane < blockDim.x / 32) total = of_warp[lane];
+  total.join_warp();
+  const float4 part = partial_of(total, about);
+  if (alone(r.split)) {
+    if (lane == 0) *table = part;
+  } else if (lane < r.split.chunks) give(table + chunk, lane, part);
+}
+template <bool backward, int V, class Adds>
+__device__ __forceinline__ void share_sums(const NormResident& r, float4* table, const ColumnCut<V>& cut, void* scratch,
+                                           const Adds& adds) {
+  using Joined = typename Adds::Joined;
+  const NormSplit& s = r.split;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  float* const shifts = static_cast<float*>(scratch);
+  void* const left = shifts + (backward ? 0 : s.width * V);
+  float shift[V]{};
+  Joined total = adds.settled(cut, shifts, shift);
+  uint32_t row = cut.row, rows = s.rows, column = threadIdx.x - row * s.width;
+  if (r.within_warps) {
+    total.join_lanes(s.width);
+    rows = warps, row = lane < s.width ? warp : warps;  // those of the first row of each warp go on
+  }
+  join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
+  float4* const columns = static_cast<float4*>(left);
+  if (row == 0) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) columns[column * V + k] = total.partial(k, shift[k]);
+  }
+  __syncthreads();
+  float4* const here = table + cut.chunk * r.statistics;
+  if (s.by_group.divisor == 1) {
+    for (uint32_t c = threadIdx.x; c < r.statistics; c += blockDim.x) {
+      if (alone(s)) here[c] = columns[c];
+      else {
+#pragma unroll 1
+        for (uint32_t block = 0; block < s.chunks; ++block) give(here + c, block, columns[c]);
+      }
+    }
+    return;
+  }
+  const uint32_t group = s.by_group.divisor;
+#pragma unroll 1
+  for (uint32_t c = warp; c < r.statistics; c += warps) {
+    const float4* const mine = columns + c * group;
+    const double about = mean_of(*mine);
+    typename FinishOf<backward>::type sums{};
+#pragma unroll 1
+    for (uint32_t i = lane; i < group; i += 32) sums.add(mine[i], about);
+    sums.join_warp();
+    float4 part;
+    if constexpr (backward) part = {float(sums.dy), float(sums.product), 0, 0};
+    else {
+      const double n = double(mine->x) * double(group);
+      const float from = float(about);
+      part = {float(n), float(about - double(from) + sums.away / n), float(sums.squares_of(n)), from};
+    }
+    if (alone(s)) {
+      if (lane == 0) here[c] = part;
+    } else if (lane < s.chunks) give(here + c, lane, part);
+  }
+}
+
+template <class T, bool backward, bool columns>
+__global__ void __launch_bounds__(resident_threads(backward, columns))
+    norm_resident(const __grid_constant__ NormResident r, NormArgs a) {
+  constexpr int V = 16 / int(sizeof(T)), U = kNormHeldBatch;
+  extern __shared__ uint4 shared[];
+  const NormSplit& s = r.split;
+  const typename CutOf<T, V, columns>::type cut(s, blockIdx.x);
+  float4* const table = reinterpret_cast<float4*>(shared);
+  NormLine* const lines = reinterpret_cast<NormLine*>(table + s.chunks * r.statistics);
+  void* const scratch = lines + r.statistics;
+  const Mine mine(r, cut, shared + r.meeting_bytes / sizeof(uint4));
+
+  const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // statistic of the cluster
+  float about = 0;
+  typename SumsOf<backward>::type total{};
+  typename ColumnAddsOf<V, backward>::type adds{};
+  if constexpr (columns && backward) {
+    if (!cut.idle) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(cut.channel + k))];
+    }
+  } else if constexpr (!columns) about = backward ? typed<float>(a.mean)[first] : float(typed<T>(a.x)[first * s.plane]);
+
+  const uint32_t x_to = shared_address(mine.x), dy_to = shared_address(mine.dy);
+#pragma unroll 1
+  for (uint32_t portion = 0; portion < kNormPortions * r.portion; portion += r.portion) {
+#pragma unroll 4
+    for (uint32_t i = portion; i < portion + r.portion; ++i) {
+      const bool exists = mine.item(i) < mine.end;
+      const int64_t at = cut.offset(mine.item(i));
+      copy_async<16>(x_to + i * mine.stride * 16, typed<T>(a.x) + at, 1, exists);
+      if constexpr (backward) copy_async<16>(dy_to + i * mine.stride * 16, typed<T>(a.dy) + at, 1, exists);
+    }
+    commit_copies();
+  }
+  if (!alone(s)) await_blocks();
+#pragma unroll 1
+  for (uint32_t portion = 0; portion < kNormPortions; ++portion) {
+    await_portion(portion);
+#pragma unroll 1
+    for (uint32_t i = portion * r.portion; i < (portion + 1) * r.portion && mine.item(i) < mine.end; i += U) {
+      Batch<T, V> some(cut, mine, i, backward, backward ? a.other : nullptr);
+      if constexpr (backward) {
+        if (a.other) {
+#pragma unroll
+          for (int u = 0; u < U; ++u)
+            if (u < some.have) {
+              some.dy[u].keep_where_positive(some.other[u]);
+              mine.dy[(i + u) * mine.stride] = some.dy[u].raw;
+            }
+        }
+        if constexpr (columns) adds.add(some.x, some.dy, some.have);
+        else add_vectors<T, V, U>(total, some.x, some.dy, some.have, about);
+      } else {
+        if constexpr (columns) adds.add(some.x, some.have);
+        else add_vectors<T, V, U>(total, some.x, some.have, about);
+      }
+    }
+  }
+  if constexpr (columns) share_sums<backward>(r, table, cut, scratch, adds);
+  else share_sums<backward>(r, table, cut.chunk, scratch, total, about);
+  if (alone(s)) __syncthreads();
+  else meet_blocks();
+
+#pragma unroll 1
+  for (uint32_t c = threadIdx.x; c < r.statistics && first + c < s.parameters; c += blockDim.x) {
+    typename FinishOf<backward>::type all{};
+    const double from = backward ? 0 : mean_of(table[c]);
+#pragma unroll 1
+    for (uint32_t block = 0; block < s.chunks; ++block) all.add(table[block * r.statistics + c], from);
+    const Statistic of = statistic_of(s, a, first + c, from, all);
+    lines[c] = line_of<backward>(s, a, first + c, of.first, of.second);
+    if (cut.chunk == 0) write_statistic<backward>(s, a, first + c, of);
+  }
+  __syncthreads();
+
+  NormLine line[columns ? V : 1];
+  if constexpr (columns) {
+    const uint32_t column = (threadIdx.x - cut.row * s.width) * V;
+#pragma unroll
+    for (int k = 0; k < V; ++k) line[k] = lines[s.by_group.quotient(column + k)];
+  } else line[0] = lines[0];
+#pragma unroll 1
+  for (uint32_t i = 0; mine.item(i) < mine.end; i += U) {
+    const Batch<T, V> some(cut, mine, i, backward, backward ? nullptr : a.other);
+#pragma unroll
+    for (int u = 0; u < U; ++u)
+      if (u < some.have) map_vector<T, V, backward>(a, some.at[u], some.x[u], some.dy[u], some.other[u], line);
+  }
+}
+
+}  // namespace minidnn

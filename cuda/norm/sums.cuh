@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm's arithmetic on dense tensors, for cuda.norm.split, groups and resident: where a block's part lies, its sums,
+// how they join, and the map.
+//
+// Planes sum x less the channel's first element: each batch of a thread's vectors has its mean and its squares about
+// that mean, and batches join by Chan's formula. Columns would do so for every element of a vector: they sum x less the
+// thread's first element, and squares of that, and the elements of a thread are few: for any one of n elements
+// (it - mean)^2 <= var n. So neither |mean| >> std nor a far first element costs digits.
+// A partial result is four floats: count, mean, squares, what the mean is counted from; backward two sums.
+#pragma once
+#include "cpp/norm/norm_math.h"
+#include "cuda/norm/split.cuh"
+
+namespace minidnn {
+
+template <bool backward> struct SumsOf {
+  using type = Moments<float>;
+};
+template <> struct SumsOf<true> {
+  using type = Gradients<float>;
+};
+
+__device__ __forceinline__ float4 partial_of(const Moments<float>& m, float first) {
+  return {m.n, m.mean, m.squares, first};
+}
+__device__ __forceinline__ float4 partial_of(const Gradients<float>& g, float) { return {g.dy, g.product, 0, 0}; }
+
+// One channel's vectors begin..end, counted over all images.
+template <class T, int V> struct PlaneCut {
+  static constexpr bool kColumns = false;
+  const NormSplit& s;
+  int64_t channel;
+  uint32_t begin, end, chunk;
+  __device__ PlaneCut(const NormSplit& split, uint32_t block) : s(split) {
+    channel = s.by_chunks.quotient(block);
+    chunk = block - uint32_t(channel) * s.chunks;
+    begin = chunk * s.chunk;
+    end = min_of(begin + s.chunk, s.items);
+  }
+  __device__ __forceinline__ int64_t offset(uint32_t item) const {
+    const uint32_t image = s.by_plane.quotient(item);
+    return (int64_t(image) * s.channels + channel) * s.plane + int64_t(item - image * s.by_plane.divisor) * V;
+  }
+};
+
+// The first `have` of some vectors of one channel: moments of x - first, or gradients.
+template <class T, int V, int U>
+__device__ __forceinline__ void add_vectors(Moments<float>& total, const Packed<T, V> (&x)[U], uint32_t have,
+                                            float first) {
+  float sum = 0;
+#pragma unroll
+  for (int u = 0; u < U; ++u)
+    if (u < have) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) sum += x[u][k] - first;
+    }
+  const float n = float(have * V);
+  Moments<float> some{n, sum * (1.f / n), 0};
+#pragma unroll
+  for (int u = 0; u < U; ++u)
+    if (u < have) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) {
+        const float away = (x[u][k] - first) - some.mean;
+        some.squares += away * away;
+      }
+    }
+  total.join(some);
+}
+template <class T, int V, int U>
+__device__ __forceinline__ void add_vectors(Gradients<float>& total, const Packed<T, V> (&x)[U],
+                                            const Packed<T, V> (&dy)[U], uint32_t have, float mean) {
+  Gradients<float> some{};
+#pragma unroll
+  for (int u = 0; u < U; ++u)
+    if (u < have) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) some.dy += dy[u][k], some.product += dy[u][k] * (x[u][k] - mean);
+    }
+  total.join(some);
+}
+
+// Rows begin..end of `width` vectors of channels, one vector a thread.
+template <int V> struct ColumnCut {
+  static constexpr bool kColumns = true;
+  const NormSplit& s;
+  int64_t channel, sample, start;  // start: of the sample, in elements
+  uint32_t row, begin, end, chunk;
+  bool idle;
+  __device__ ColumnCut(const NormSplit& split, uint32_t block) : s(split) {
+    const uint32_t all_tiles = s.by_chunks.quotient(block);
+    chunk = block - all_tiles * s.chunks;
+    sample = s.by_tiles.quotient(all_tiles);
+    start = sample * s.items * s.channels;
+    const uint32_t tile = all_tiles - uint32_t(sample) * s.tiles;
+    row = s.by_width.quotient(threadIdx.x);
+    const uint32_t vector = tile * s.width + threadIdx.x - row * s.width;
+    channel = int64_t(vector) * V;
+    idle = row >= s.rows || vector >= s.vectors;
+    begin = chunk * s.chunk;
+    end = idle ? 0 : min_of(begin + s.chunk, s.items);
+  }
+  __device__ __forceinline__ int64_t offset(uint32_t item) const {
+    return start + int64_t(item) * s.channels + channel;
+  }
+  __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }  // among all channels
+};
+
+template <class T, int V, bool columns> struct CutOf {
+  using type = PlaneCut<T, V>;
+};
+template <class T, int V> struct CutOf<T, V, true> {
+  using type = ColumnCut<V>;
+};
+
+// Of a lane `apart` in all bits that it has.
+__device__ __forceinline__ float from_lane(float v, uint32_t apart) { return __shfl_xor_sync(0xffffffff, v, apart); }
+
+template <int V> struct ColumnMoments {
+  float n, mean[V], squares[V];
+  __device__ __forceinline__ void join(const ColumnMoments& o) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      Moments<float> both{n, mean[k], squares[k]};
+      both.join({o.n, o.mean[k], o.squares[k]});
+      mean[k] = both.mean, squares[k] = both.squares;
+    }
+    n += o.n;
+  }
+  // Of lanes that differ in bits from `first` on, in the lowest.
+  __device__ __forceinline__ void join_lanes(uint32_t first) {
+#pragma unroll 1
+    for (uint32_t lane = first; lane < 32; lane *= 2) {
+      ColumnMoments o;
+      o.n = from_lane(n, lane);
+#pragma unroll
+      for (int k = 0; k < V; ++k) o.mean[k] = from_lane(mean[k], lane), o.squares[k] = from_lane(squares[k], lane);
+      join(o);
+    }
+  }
+  __device__ __forceinline__ float4 partial(int k, float shift) const { return {n, mean[k], squares[k], shift}; }
+};
+// What a thread adds up: x - shift, and its squares.
+template <int V> struct ColumnAdds {
+  using Joined = ColumnMoments<V>;
+  float n, sum[V], squares[V], shift[V];
+  // The first `have` of some vectors.
+  template <class T, int U> __device__ __forceinline__ void add(const Packed<T, V> (&x)[U], uint32_t have) {
+    if (n == 0) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) shift[k] = x[0][k];
+    }
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      float some = 0, square = 0;
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+        if (u < have) {
+          const float away = x[u][k] - shift[k];
+          some += away, square += away * away;
+        }
+      sum[k] += some, squares[k] += square;
+    }
+    n += float(have);
+  }
+  // With the mean counted from the shift of the block's first row of threads, `of_block`, which becomes it and goes
+  // through shared memory, `shifts`.
+  __device__ __forceinline__ Joined settled(const ColumnCut<V>& cut, float* shifts, float (&of_block)[V]) const {
+    const uint32_t at = (threadIdx.x - cut.row * cut.s.width) * V;
+    if (cut.row == 0) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) shifts[at + k] = shift[k];
+    }
+    __syncthreads();
+    Joined m{n};
+    const float share = n > 0 ? 1 / n : 0.f;
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      of_block[k] = shifts[at + k];
+      const float from_shift = sum[k] * share;
+      m.mean[k] = n > 0 ? (shift[k] - of_block[k]) + from_shift : 0.f;
+      m.squares[k] = max_or_nan(squares[k] - sum[k] * from_shift, 0.f);
+    }
+    return m;
+  }
+};
+template <int V> struct ColumnGradients {
+  float dy[V], product[V];
+  __device__ __forceinline__ void join(const ColumnGradients& o) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) dy[k] += o.dy[k], product[k] += o.product[k];
+  }
+  __device__ __forceinline__ void join_lanes(uint32_t first) {
+#pragma unroll 1
+    for (uint32_t lane = first; lane < 32; lane *= 2)
+#pragma unroll
+      for (int k = 0; k < V; ++k) dy[k] += from_lane(dy[k], lane), product[k] += from_lane(product[k], lane);
+  }
+  __device__ __forceinline__ float4 partial(int k, float) const { return {dy[k], product[k], 0, 0}; }
+};
+template <int V> struct ColumnGradientAdds {
+  using Joined = ColumnGradients<V>;
+  Joined sums;
+  float mean[V];
+  template <class T, int U>
+  __device__ __forceinline__ void add(const Packed<T, V> (&x)[U], const Packed<T, V> (&dy)[U], uint32_t have) {
+#pragma unroll
+    for (int k = 0; k < V; ++k) {
+      float some = 0, products = 0;
+#pragma unroll
+      for (int u = 0; u < U; ++u)
+        if (u < have) some += dy[u][k], products += dy[u][k] * (x[u][k] - mean[k]);
+      sums.dy[k] += some, sums.product[k] += products;
+    }
+  }
+  __device__ __forceinline__ Joined settled(const ColumnCut<V>&, float*, float (&)[V]) const { return sums; }
+};
+template <int V, bool backward> struct ColumnAddsOf {
+  using type = ColumnAdds<V>;
+};
+template <int V> struct ColumnAddsOf<V, true> {
+  using type = ColumnGradientAdds<V>;
+};
+// The sums of `rows` rows of `width` threads, by halves: those of the upper half leave theirs in shared memory. The
+// first row has the result.
+template <class Sums>
+__device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows, uint32_t width, uint32_t row,
+                                          uint32_t column) {
+#pragma unroll 1
+  while (rows > 1) {
+    const uint32_t half = (rows + 1) / 2;
+    if (half <= row && row < rows) left[(row - half) * width + column] = total;
+    __syncthreads();
+    if (row < rows - half) total.join(left[row * width + column]);
+    __syncthreads();
+    rows = half;
+  }
+}
+
+// Partial results of a channel or group, added up in float64. Moments count from the mean of one partial result, of m
+// elements: (that - mean)^2 <= var n / m, so few digits are lost, and no addition waits for a division as joins do.
+__device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
+struct MomentSums {
+  double away, squares;
+  __device__ __forceinline__ void add(const float4& v, double about) {
+    const double n = double(v.x), apart = mean_of(v) - about;
+    away += n * apart, squares += double(v.z) + n * apart * apart;
+  }
+  __device__ __forceinline__ void join(const MomentSums& o) { away += o.away, squares += o.squares; }
+  template <int first = 1> __device__ __forceinline__ void join_warp() {
+#pragma unroll
+    for (int lane = first; lane < 32; lane *= 2) {
+      away += __shfl_xor_sync(0xffffffff, away, lane);
+      squares += __shfl_xor_sync(0xffffffff, squares, lane);
+    }
+  }
+  __device__ __forceinline__ double squares_of(double n) const { return max_or_nan(squares - away / n * away, 0.0); }
+};
+struct GradientSums : Gradients<double> {
+  __device__ __forceinline__ void add(const float4& v, double) { join({double(v.x), double(v.y)}); }
+};
+
+template <bool backward> struct FinishOf {
+  using type = MomentSums;
+};
+template <> struct FinishOf<true> {
+  using type = GradientSums;
+};
+
+// Of a statistic: mean, inv_std and squares; backward dbias and dscale.
+struct Statistic {
+  float first, second;
+  double squares;
+};
+__device__ __forceinline__ Statistic statistic_of(const NormSplit& s, const NormArgs& a, int64_t, double about,
+                                                  const MomentSums& total) {
+  const double n = double(s.members), squares = total.squares_of(n);
+  return {float(about + total.away / n), norm::inverse_std(float(squares / n), a.eps), squares};
+}
+__device__ __forceinline__ Statistic statistic_of(const NormSplit&, const NormArgs& a, int64_t channel, double,
+                                                  const GradientSums& total) {
+  return {float(total.dy), float(total.product * double(typed<float>(a.inv_std)[channel])), 0};
+}
+template <bool backward>
+__device__ __forceinline__ void write_statistic(const NormSplit& s, const NormArgs& a, int64_t channel,
+                                                const Statistic& of) {
+  static_cast<float*>(backward ? a.dbias : a.mean)[channel] = of.first;
+  static_cast<float*>(backward ? a.dscale : a.inv_std)[channel] = of.second;
+  if (backward || !a.running_mean) return;
+  const float momentum = float(a.momentum), keep = float(1 - a.momentum);
+  float& running_mean = static_cast<float*>(a.running_mean)[channel];
+  float& running_var = static_cast<float*>(a.running_var)[channel];
+  running_mean = keep * running_mean + momentum * of.first;
+  running_var = keep * running_var + momentum * float(of.squares / max_of(double(s.members) - 1, 1.0));
+}
+
+// `first` and `second` as in Statistic; backward `mean` and `inv_std` beside them.
+template <bool backward>
+__device__ __forceinline__ NormLine line_of(const NormSplit& s, const NormArgs& a, int64_t c, float first,
+                                            float second) {
+  const float scale = typed<float>(a.scale)[c];
+  if constexpr (!backward) return {first, scale * second, typed<float>(a.bias)[c], 0};
+  else {
+    const float inv_std = typed<float>(a.inv_std)[c], per_member = 1 / float(s.members), factor = scale * inv_std;
+    return {typed<float>(a.mean)[c], factor, factor * (first * per_member), factor * (second * per_member * inv_std)};
+  }
+}
+
+// norm_element() of the vector at an offset, with a line for each element, or one for all; dy as it passes relu.
+template <class T, int V, bool backward, int L>
+__device__ __forceinline__ void map_vector(const NormArgs& a, int64_t at, const Packed<T, V>& x, const Packed<T, V>& dy,
+                                           const Packed<T, V>& other, const NormLine (&lines)[L]) {
+  float out[V];
+#pragma unroll
+  for (int k = 0; k < V; ++k) {
+    const NormLine& c = lines[L == 1 ? 0 : k];
+    const float deviation = x[k] - c.mean;
+    if constexpr (backward) out[k] = dy[k] * c.factor - c.offset - deviation * c.slope;
+    else {
+      out[k] = deviation * c.factor + c.offset;
+      if (a.other) out[k] += other[k];
+      if (a.relu) out[k] = out[k] < 0 ? 0.f : out[k];
+    }
+  }
+  Packed<T, V>::store(static_cast<T*>(a.out) + at, out);
+  if constexpr (backward)
+    if (a.dresidual) dy.put(static_cast<T*>(a.dresidual) + at);
+}
+
+}  // namespace minidnn

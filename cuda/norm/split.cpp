@@ -156,11 +156,13 @@ struct Split final : Engine<NormProblem> {
     blocks.block = {kNormThreads}, blocks.grid = {unsigned(blocks_of(c))};
     joining.block = {kFinishThreads};
     joining.grid = {unsigned(ceil_div(c.channels / int64_t(c.by_group.divisor), int64_t(kFinishChannels)))};
+    const bool early = sums && d.arch >= 90;
     return make_plan<NormProblem>([=](const NormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig wide = blocks, narrow = joining;
       wide.stream = narrow.stream = stream;
       if (sums) {
         cuda::launch(*sums, wide, c, a, workspace);
+        wide.programmatic = narrow.programmatic = early;
         cuda::launch(*finish, narrow, c, a, static_cast<const void*>(workspace));
       }
       cuda::launch(*map, wide, c, a, static_cast<const NormLine*>(nullptr));
@@ -230,27 +232,28 @@ struct Groups final : Engine<RowNormProblem> {
     groups.grid = {unsigned(ceil_div(p.x.shape[0] * p.groups, int64_t(kNormThreads / 32)))};
     channels.block = {kNormFinishThreads};
     channels.grid = {unsigned(ceil_div(c.parameters, int64_t(kNormFinishChannels)))};
-    return make_plan<RowNormProblem>(
-        [=, samples = p.x.shape[0], partials = partial_bytes(c)](const RowNormArgs& r, void* workspace, Stream stream) {
-          NormArgs a{.x = r.x,
-                     .dy = r.dy,
-                     .out = r.out,
-                     .scale = r.scale,
-                     .bias = r.bias,
-                     .mean = r.mean,
-                     .inv_std = r.inv_std,
-                     .dscale = r.dscale,
-                     .dbias = r.dbias,
-                     .eps = r.eps};
-          auto* lines = reinterpret_cast<NormLine*>(static_cast<char*>(workspace) + partials);
-          const void* const parts = lines + samples * c.parameters;
-          cuda::LaunchConfig wide = blocks, narrow = groups, last = channels;
-          wide.stream = narrow.stream = last.stream = stream;
-          cuda::launch(*sums, wide, c, a, workspace);
-          cuda::launch(*finish, narrow, c, a, workspace, parts, lines);
-          if (parameters) cuda::launch(*parameters, last, c.parameters, samples, parts, r.dscale, r.dbias);
-          cuda::launch(*map, wide, c, a, lines);
-        });
+    return make_plan<RowNormProblem>([=, samples = p.x.shape[0], partials = partial_bytes(c), early = d.arch >= 90](
+                                         const RowNormArgs& r, void* workspace, Stream stream) {
+      NormArgs a{.x = r.x,
+                 .dy = r.dy,
+                 .out = r.out,
+                 .scale = r.scale,
+                 .bias = r.bias,
+                 .mean = r.mean,
+                 .inv_std = r.inv_std,
+                 .dscale = r.dscale,
+                 .dbias = r.dbias,
+                 .eps = r.eps};
+      auto* lines = reinterpret_cast<NormLine*>(static_cast<char*>(workspace) + partials);
+      const void* const parts = lines + samples * c.parameters;
+      cuda::LaunchConfig wide = blocks, narrow = groups, last = channels;
+      wide.stream = narrow.stream = last.stream = stream;
+      cuda::launch(*sums, wide, c, a, workspace);
+      wide.programmatic = narrow.programmatic = early;
+      cuda::launch(*finish, narrow, c, a, workspace, parts, lines);
+      if (parameters) cuda::launch(*parameters, last, c.parameters, samples, parts, r.dscale, r.dbias);
+      cuda::launch(*map, wide, c, a, lines);
+    });
   }
   std::vector<KernelSpec> kernels() const override { return {groups_finish_spec(false), groups_finish_spec(true)}; }
 };

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch norm of dense tensors in three launches: sums of chunks, a channel's chunks joined, and the map. Group norm takes
 // the same sums and map over the channels of each sample, and joins those of a group. 16-byte vectors,
-// several in flight a thread. x is read twice (backward dy too); the map walks backwards, so that it begins with what the
-// L2 still holds. A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
+// several in flight a thread. x is read twice (backward dy too); the map walks backwards, in its chunks too, so that it
+// begins with what the L2 still holds. Each launch lets the next one start where it leaves room (sm_90). A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
 // The arithmetic is in sums.cuh.
+#include "cuda/device/grid.cuh"
 #include "cuda/norm/sums.cuh"
 
 namespace minidnn {
@@ -54,6 +55,7 @@ __global__ void __launch_bounds__(kNormThreads)
     for (; i + kNormThreads < cut.end; i += 2 * kNormThreads) add_items<T, V, 2>(cut, a, i, about, total);
   }
   for (; i < cut.end; i += kNormThreads) add_items<T, V, 1>(cut, a, i, about, total);
+  let_next_grid_start();
   __shared__ typename SumsOf<backward>::type of_warp[kWarps];
   total.join_warp();
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = total;
@@ -114,6 +116,7 @@ __global__ void __launch_bounds__(kNormThreads)
   uint32_t i = cut.begin + cut.row;
   for (; i + (U - 1) * s.rows < cut.end; i += U * s.rows) add_rows<T, V, U, true>(cut, a, i, adds);
   if (i < cut.end) add_rows<T, V, U, false>(cut, a, i, adds);
+  let_next_grid_start();
   __shared__ float shifts[32 * V];
   float shift[V]{};
   Sums total = adds.settled(cut, shifts, shift);
@@ -130,6 +133,8 @@ __global__ void __launch_bounds__(kNormThreads)
 template <bool backward>
 __global__ void __launch_bounds__(kFinishThreads)
     norm_finish(const __grid_constant__ NormSplit s, NormArgs a, const float4* partials) {
+  let_next_grid_start();
+  wait_for_grid_before();
   using Sums = typename FinishOf<backward>::type;
   constexpr uint32_t kFinishRows = kFinishThreads / kFinishChannels, kFinishWarps = kFinishThreads / 32;
   __shared__ Sums of_warp[kFinishWarps][kFinishChannels];
@@ -163,6 +168,8 @@ template <bool backward>
 __global__ void __launch_bounds__(kNormThreads)
     norm_groups_finish(const __grid_constant__ NormSplit s, NormArgs a, const float4* partials, float2* parts,
                        NormLine* lines) {
+  let_next_grid_start();
+  wait_for_grid_before();
   const int64_t group = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32, all = s.samples * s.channels;
   const int of_group = int(s.by_group.divisor), lane = threadIdx.x % 32;
   const int64_t first = group * of_group;
@@ -221,12 +228,15 @@ __device__ __forceinline__ NormLine line_of(const NormSplit& s, const NormArgs& 
   return line_of<false>(s, a, c, typed<float>(a.mean)[c], inv_std);
 }
 
-// The vectors at offsets at[].
-template <class T, int V, int U, bool backward, int L>
-__device__ __forceinline__ void map_vectors(const NormArgs& a, const int64_t (&at)[U], const NormLine (&lines)[L]) {
+// U vectors, a step apart from item i on.
+template <class T, int V, int U, bool backward, int L, class Cut>
+__device__ __forceinline__ void map_vectors(const Cut& cut, const NormArgs& a, uint32_t i, uint32_t step,
+                                            const NormLine (&lines)[L]) {
   Packed<T, V> x[U], dy[U], other[U];
+  int64_t at[U];
 #pragma unroll
   for (int u = 0; u < U; ++u) {
+    at[u] = cut.offset(i + u * step);
     x[u].load(typed<T>(a.x) + at[u]);
     if constexpr (backward) dy[u].load(typed<T>(a.dy) + at[u]);
   }
@@ -242,36 +252,34 @@ __device__ __forceinline__ void map_vectors(const NormArgs& a, const int64_t (&a
   for (int u = 0; u < U; ++u) map_vector<T, V, backward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Batches of U vectors from i on while they are whole; returns where the rest begins.
-template <class T, int V, int U, bool backward>
-__device__ __forceinline__ uint32_t map_batches(const PlaneCut<T, V>& cut, const NormArgs& a, uint32_t i,
-                                                const NormLine (&line)[1]) {
-  for (; i + (U - 1) * kNormThreads < cut.end; i += U * kNormThreads) {
-    int64_t at[U];
-#pragma unroll
-    for (int u = 0; u < U; ++u) at[u] = cut.offset(i + u * kNormThreads);
-    map_vectors<T, V, U, backward>(a, at, line);
+// A thread's items from `first` on, whole batches last, and those backwards.
+template <class T, int V, bool backward, int L, class Cut>
+__device__ __forceinline__ void map_backwards(const Cut& cut, const NormArgs& a, uint32_t first, uint32_t step,
+                                              const NormLine (&lines)[L]) {
+  constexpr int U = V == 1 ? 8 : 4;
+  uint32_t whole = (cut.end - cut.begin) / (U * step), i = first + whole * (U * step);
+  if constexpr (V == 1) {  // small planes have few batches, and what is left over would be a chain of loads
+    for (; i + 3 * step < cut.end; i += 4 * step) map_vectors<T, V, 4, backward>(cut, a, i, step, lines);
+    for (; i + step < cut.end; i += 2 * step) map_vectors<T, V, 2, backward>(cut, a, i, step, lines);
   }
-  return i;
+  for (; i < cut.end; i += step) map_vectors<T, V, 1, backward>(cut, a, i, step, lines);
+  while (whole > 0) map_vectors<T, V, U, backward>(cut, a, first + --whole * (U * step), step, lines);
 }
 
 template <class T, int V, bool backward>
 __global__ void __launch_bounds__(kNormThreads)
-    norm_planes_map(const __grid_constant__ NormSplit s, NormArgs a, const NormLine* lines) {
-  constexpr int U = V == 1 ? 8 : 4;
+    norm_planes_map(const __grid_constant__ NormSplit s, NormArgs a, const NormLine* given) {
   const PlaneCut<T, V> cut(s, gridDim.x - 1 - blockIdx.x);
-  const NormLine line[1] = {line_of<backward>(s, a, lines, cut.channel)};
-  uint32_t i = map_batches<T, V, U, backward>(cut, a, cut.begin + threadIdx.x, line);
-  if constexpr (V == 1)
-    i = map_batches<T, V, 2, backward>(cut, a, map_batches<T, V, 4, backward>(cut, a, i, line), line);
-  map_batches<T, V, 1, backward>(cut, a, i, line);
+  wait_for_grid_before();
+  const NormLine lines[1] = {line_of<backward>(s, a, given, cut.channel)};
+  map_backwards<T, V, backward>(cut, a, cut.begin + threadIdx.x, kNormThreads, lines);
 }
 
 template <class T, int V, bool backward>
 __global__ void __launch_bounds__(kNormThreads)
     norm_columns_map(const __grid_constant__ NormSplit s, NormArgs a, const NormLine* given) {
-  constexpr int U = V == 1 ? 8 : 4;
   const ColumnCut<V> cut(s, gridDim.x - 1 - blockIdx.x);
+  wait_for_grid_before();
   if (cut.idle) return;
   NormLine lines[V];
   if (V > 1 && !given && s.by_group.divisor >= V) {  // a vector has elements of two statistics at most
@@ -287,17 +295,7 @@ __global__ void __launch_bounds__(kNormThreads)
       lines[k] =
           line_of<backward>(s, a, given, given ? cut.of_all() + k : s.by_group.quotient(uint32_t(cut.channel + k)));
   }
-  uint32_t i = cut.begin + cut.row;
-  for (; i + (U - 1) * s.rows < cut.end; i += U * s.rows) {
-    int64_t at[U];
-#pragma unroll
-    for (int u = 0; u < U; ++u) at[u] = cut.offset(i + u * s.rows);
-    map_vectors<T, V, U, backward>(a, at, lines);
-  }
-  for (; i < cut.end; i += s.rows) {
-    const int64_t at[1] = {cut.offset(i)};
-    map_vectors<T, V, 1, backward>(a, at, lines);
-  }
+  map_backwards<T, V, backward>(cut, a, cut.begin + cut.row, s.rows, lines);
 }
 
 }  // namespace minidnn

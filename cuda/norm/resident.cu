@@ -57,9 +57,10 @@ template <class T, int V> struct Batch {
   template <class Cut>
   __device__ __forceinline__ Batch(const Cut& cut, const Mine& mine, uint32_t i, bool backward, const void* others) {
 #pragma unroll
+    for (int u = 0; u < U; ++u) at[u] = cut.offset(mine.item(i + u));
+#pragma unroll
     for (int u = 0; u < U; ++u)
       if (mine.item(i + u) < mine.end) {
-        at[u] = cut.offset(mine.item(i + u));
         x[u].raw = mine.x[(i + u) * mine.stride];
         if (backward) dy[u].raw = mine.dy[(i + u) * mine.stride];
         ++have;
@@ -172,12 +173,15 @@ __global__ void __launch_bounds__(resident_threads(backward, columns))
   const uint32_t x_to = shared_address(mine.x), dy_to = shared_address(mine.dy);
 #pragma unroll 1
   for (uint32_t portion = 0; portion < kNormPortions * r.portion; portion += r.portion) {
-#pragma unroll 4
-    for (uint32_t i = portion; i < portion + r.portion; ++i) {
-      const bool exists = mine.item(i) < mine.end;
-      const int64_t at = cut.offset(mine.item(i));
-      copy_async<16>(x_to + i * mine.stride * 16, typed<T>(a.x) + at, 1, exists);
-      if constexpr (backward) copy_async<16>(dy_to + i * mine.stride * 16, typed<T>(a.dy) + at, 1, exists);
+#pragma unroll 1
+    for (uint32_t i = portion; i < portion + r.portion; i += U) {
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const uint32_t item = mine.item(i + u), slot = (i + u) * mine.stride * 16;
+        const int64_t at = cut.offset(item);
+        copy_async<16>(x_to + slot, typed<T>(a.x) + at, 1, item < mine.end);
+        if constexpr (backward) copy_async<16>(dy_to + slot, typed<T>(a.dy) + at, 1, item < mine.end);
+      }
     }
     commit_copies();
   }

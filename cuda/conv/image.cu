@@ -8,7 +8,7 @@
 // whose windows end beside it.
 #include "cuda/conv/image.h"
 #include "cuda/device/grid.cuh"
-#include "cuda/device/mbarrier.cuh"
+#include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
 

@@ -28,6 +28,14 @@ __device__ __forceinline__ void store_to_block(uint32_t address, float a, float 
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
 }
+// The same, counted by a barrier beside them (mbarrier.cuh) as 16 bytes that have come: who waits there sees them, and
+// nobody waits for what was stored elsewhere, as a release does.
+__device__ __forceinline__ void send_to_block(uint32_t address, uint32_t barrier, float a, float b, float c, float d) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(address),
+      "r"(barrier), "f"(a), "f"(b), "f"(c), "f"(d)
+      : "memory");
+}
 // What another block has at the same address: one float, or four that are 16 aligned bytes.
 template <int count> __device__ __forceinline__ void load_of_block(float* v, uint32_t address, uint32_t block) {
   address = address_in_block(address, block);

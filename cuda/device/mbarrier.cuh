@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Barriers in shared memory (sm_90): a phase ends when all arrivals and all announced bytes have come. Addresses are
-// 32-bit shared-memory addresses; see shared_address().
+// 32-bit shared-memory addresses; see shared_address() of tma.cuh or async_copy.cuh.
 #pragma once
 #include "cpp/core/hd.h"
 #include "cuda/device/cluster.cuh"
 
 namespace minidnn {
-
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
 __device__ __forceinline__ void barrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

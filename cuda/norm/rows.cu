@@ -10,31 +10,50 @@
 #include "cpp/norm/row_norm_math.h"
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/cluster.cuh"
+#include "cuda/device/grid.cuh"
+#include "cuda/device/mbarrier.cuh"
 #include "cuda/norm/rows.h"
 #include "cuda/norm/split.cuh"
 
 namespace minidnn {
 
 constexpr int kMostWarps = 32, kMostBlocks = 8;
+
+// Of rows in turn: a warp that is ahead by one row writes beside what others still read, and it can not be ahead by two.
+struct RowSums {
+  float4 of_warp[2][kMostWarps];
+  float4 of_block[2][kMostBlocks];
+  uint64_t come[2];  // barriers: sums of other blocks
+};
+
 // Blocks at a row. Before sm_90 there is one, and no instruction for others.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool several_blocks(const NormRows& r) { return r.blocks > 1; }
 __device__ __forceinline__ uint32_t block_of_row(const NormRows& r) { return r.blocks == 1 ? 0 : cluster_rank(); }
 // All blocks run, so that others may write to their shared memory. Where loads are under way, it costs little.
-__device__ __forceinline__ void wait_for_blocks() { cluster_sync_relaxed(); }
-// Thread i of each block leaves `sums` with block i, and all wait. What others write comes before the last barrier that a
-// block waits at, so that it may end there.
-__device__ __forceinline__ void give_to_blocks(const NormRows& r, float4* of_block, const float4& sums) {
+__device__ __forceinline__ void meet_blocks(const NormRows& r, RowSums& shared) {
+  if (threadIdx.x == 0) {
+    barrier_init(shared_address(&shared.come[0]), 1), barrier_init(shared_address(&shared.come[1]), 1);
+    barrier_init_fence();
+  }
+  cluster_sync_relaxed();
+}
+// Thread i of each block leaves `sums` with block i, and all wait for those of the others. Whoever writes for the turn
+// after next has been told of the next by all, who had read this one's before.
+__device__ __forceinline__ void give_to_blocks(const NormRows& r, RowSums& shared, int turn, const float4& sums) {
+  const int slot = turn % 2;
+  const uint32_t barrier = shared_address(&shared.come[slot]);
+  if (threadIdx.x == 0) barrier_expect(barrier, r.blocks * 16);
   if (threadIdx.x < r.blocks)
-    store_to_block(address_in_block(shared_address(of_block + cluster_rank()), threadIdx.x), sums.x, sums.y, sums.z,
-                   sums.w);
-  cluster_sync();
+    send_to_block(address_in_block(shared_address(&shared.of_block[slot][cluster_rank()]), threadIdx.x),
+                  address_in_block(barrier, threadIdx.x), sums.x, sums.y, sums.z, sums.w);
+  barrier_wait(barrier, turn / 2 % 2);
 }
 #else
 __device__ __forceinline__ bool several_blocks(const NormRows&) { return false; }
 __device__ __forceinline__ uint32_t block_of_row(const NormRows&) { return 0; }
-__device__ __forceinline__ void wait_for_blocks() {}
-__device__ __forceinline__ void give_to_blocks(const NormRows&, float4*, const float4&) {}
+__device__ __forceinline__ void meet_blocks(const NormRows&, RowSums&) {}
+__device__ __forceinline__ void give_to_blocks(const NormRows&, RowSums&, int, const float4&) {}
 #endif
 
 __device__ __forceinline__ float warp_sum(float a) {
@@ -58,15 +77,10 @@ struct JoinMoments {
   }
 };
 
-// `slots` alternate from call to call: a warp that is ahead by one call writes beside what others still read, and it can
-// not be ahead by two.
-struct RowSums {
-  float4 of_warp[2][kMostWarps];
-  float4 of_block[2][kMostBlocks];
-};
 template <class Join>
-__device__ __forceinline__ float4 join_row(const NormRows& r, RowSums& shared, int slot, const float4& of_warp) {
+__device__ __forceinline__ float4 join_row(const NormRows& r, RowSums& shared, int turn, const float4& of_warp) {
   if (r.threads == 32) return of_warp;
+  const int slot = turn % 2;
   const uint32_t warps = r.threads / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (lane == 0) shared.of_warp[slot][warp] = of_warp;
   __syncthreads();
@@ -74,7 +88,7 @@ __device__ __forceinline__ float4 join_row(const NormRows& r, RowSums& shared, i
   if (lane < warps) part = shared.of_warp[slot][warp / warps * warps + lane];
   const float4 of_block = Join::of(part);
   if (!several_blocks(r)) return of_block;
-  give_to_blocks(r, shared.of_block[slot], of_block);
+  give_to_blocks(r, shared, turn, of_block);
   part = {};
   if (lane < r.blocks) part = shared.of_block[slot][lane];
   return Join::of(part);
@@ -114,7 +128,7 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
     has[w] = exists && part.first + w * part.step < r.vectors;
     if (has[w]) v[w].load(x + int64_t(part.first + w * part.step) * V);
   }
-  if (several_blocks(r)) wait_for_blocks();
+  if (several_blocks(r)) meet_blocks(r, shared);
   const float n = float(r.columns);
   float sum = 0, mean = 0, rest = 0, of_warp = 0;
   if (r.centered) {
@@ -165,101 +179,173 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
     }
 }
 
-// A thread's part of a row of x and dy, none of one that does not exist.
-template <class T, int V, int W> struct HeldRow {
-  Packed<T, V> x[W], dy[W];
-  bool has[W];
-  float mean, inv_std;
-  __device__ __forceinline__ void load(const NormRows& r, const RowNormArgs& a, const RowPart& part, int64_t row) {
-    const bool exists = row < r.rows;
-    mean = exists && r.centered ? __ldg(typed<float>(a.mean) + row) : 0.f;
-    inv_std = exists ? __ldg(typed<float>(a.inv_std) + row) : 0.f;
-#pragma unroll
-    for (int w = 0; w < W; ++w) {
-      const uint32_t vector = part.first + w * part.step;
-      has[w] = exists && vector < r.vectors;
-      const int64_t at = row * r.columns + int64_t(vector) * V;
-      if (has[w]) x[w].load(typed<T>(a.x) + at), dy[w].load(typed<T>(a.dy) + at);
-    }
+// A thread's vectors of some rows of x and dy, in shared memory: `r.stages` rows are there or on their way while another is
+// worked on. What a thread copies it reads back itself, so nobody waits at a barrier for it; what does not exist is zeros.
+template <class T, int V, int W> struct HeldRows {
+  Packed<T, V>* slots;  // [stages][W][x, dy][threads]
+
+  __device__ __forceinline__ Packed<T, V>* stage(uint32_t i) const {
+    return slots + i * (2 * W * blockDim.x) + threadIdx.x;
+  }
+  static __device__ __forceinline__ Packed<T, V>& x(Packed<T, V>* stage, int w) { return stage[2 * w * blockDim.x]; }
+  static __device__ __forceinline__ Packed<T, V>& dy(Packed<T, V>* stage, int w) {
+    return stage[(2 * w + 1) * blockDim.x];
+  }
+  // `at`: the first element of the vector; read if it exists.
+  static __device__ __forceinline__ void fetch(const RowNormArgs& a, Packed<T, V>* stage, int w, int64_t at,
+                                               bool exists) {
+    Packed<T, V>&x_to = x(stage, w), &dy_to = dy(stage, w);
+    if constexpr (V > 1) {
+      copy_async<16>(shared_address(&x_to), typed<T>(a.x) + at, exists);
+      copy_async<16>(shared_address(&dy_to), typed<T>(a.dy) + at, exists);
+    } else if (exists) x_to.load(typed<T>(a.x) + at), dy_to.load(typed<T>(a.dy) + at);
+    else x_to.raw = T(0.f), dy_to.raw = T(0.f);
+  }
+  // A thread's oldest row is there.
+  static __device__ __forceinline__ void wait(uint32_t stages) {
+    if (stages == 1) wait_copies<0>();
+    else if (stages == 2) wait_copies<1>();
+    else if (stages == 3) wait_copies<2>();
+    else wait_copies<3>();
   }
 };
 
+// What the gradients of a row share, asked for a row ahead.
+struct RowStatistics {
+  float mean = 0, inv_std = 0;
+  __device__ __forceinline__ void load(const NormRows& r, const RowNormArgs& a, int64_t row) {
+    const bool exists = row < r.rows;
+    mean = exists && r.centered ? __ldg(typed<float>(a.mean) + row) : 0.f;
+    inv_std = exists ? __ldg(typed<float>(a.inv_std) + row) : 0.f;
+  }
+};
+
+// Where registers allow it, scale stays there, or two blocks of 512 threads share an SM.
+template <int V, int W> constexpr bool kKeepsScale = V * W <= 16;
+template <int V, int W> constexpr int kBackwardBlocks = V * W <= 8 ? 2 : 1;
+
 // partials: [blocks][columns] pairs of dscale and dbias.
 template <class T, int V, int W>
-__global__ void __launch_bounds__(512)
+__global__ void __launch_bounds__(kNormRowsThreads, (kBackwardBlocks<V, W>))
     norm_rows_backward(const __grid_constant__ NormRows r, RowNormArgs a, float2* partials) {
+  using Held = HeldRows<T, V, W>;
+  extern __shared__ uint4 dynamic[];
   __shared__ RowSums shared;
+  const Held held{reinterpret_cast<Packed<T, V>*>(dynamic)};
   const RowPart part(r);
   const float per_member = 1.f / float(r.columns);
   const int64_t step = int64_t(gridDim.x / r.blocks) * r.rows_at_once;
-  float dscale[W][V]{}, dbias[W][V]{};
-  int slot = 0;
   const int64_t start = int64_t(blockIdx.x / r.blocks) * r.rows_at_once;
-  HeldRow<T, V, W> now;
-  now.load(r, a, part, start + part.team);
-  if (several_blocks(r)) wait_for_blocks();
-  for (int64_t begin = start; begin < r.rows; begin += step, slot ^= 1) {
+  auto has = [&](int w) { return part.first + w * part.step < r.vectors; };
+  auto place = [&](int w) { return int64_t(part.first + w * part.step) * V; };
+
+  for (uint32_t i = 0; i < r.stages; ++i) {
+    const int64_t row = start + part.team + i * step;
+#pragma unroll
+    for (int w = 0; w < W; ++w) Held::fetch(a, held.stage(i), w, row * r.columns + place(w), row < r.rows && has(w));
+    commit_copies();
+  }
+  RowStatistics next;
+  next.load(r, a, start + part.team);
+  float kept[W][V];
+  if constexpr (kKeepsScale<V, W>) {
+#pragma unroll
+    for (int w = 0; w < W; ++w)
+      if (has(w)) read_parameters<V>(kept[w], a.scale, place(w), 1);
+      else {
+#pragma unroll
+        for (int k = 0; k < V; ++k) kept[w][k] = 0;
+      }
+  }
+  auto scale_of = [&](int w, float(&scale)[V]) {
+    if constexpr (kKeepsScale<V, W>) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) scale[k] = kept[w][k];
+    } else if (has(w)) read_parameters<V>(scale, a.scale, place(w), 1);
+    else {
+#pragma unroll
+      for (int k = 0; k < V; ++k) scale[k] = 0;
+    }
+  };
+
+  float dscale[W][V]{}, dbias[W][V]{};
+  uint32_t oldest = 0;
+  int turn = 0;
+  if (several_blocks(r)) meet_blocks(r, shared);
+#pragma unroll 1
+  for (int64_t begin = start; begin < r.rows; begin += step, ++turn) {
     const int64_t row = begin + part.team;
-    const auto& [x, dy, has, mean, inv_std] = now;
+    Packed<T, V>* const stage = held.stage(oldest);
+    oldest = oldest + 1 == r.stages ? 0 : oldest + 1;
+    const auto [mean, inv_std] = next;
+    next.load(r, a, row + step);
+    Held::wait(r.stages);
+    // inv_std comes in where it costs least: second is of dy (x - mean) until the row has met.
     float first = 0, second = 0;
 #pragma unroll
-    for (int w = 0; w < W; ++w)
-      if (has[w]) {
-        float scale[V];
-        read_parameters<V>(scale, a.scale, int64_t(part.first + w * part.step) * V, 1);
+    for (int w = 0; w < W; ++w) {
+      const Packed<T, V> x = Held::x(stage, w), dy = Held::dy(stage, w);
+      float scale[V];
+      scale_of(w, scale);
 #pragma unroll
-        for (int k = 0; k < V; ++k) {
-          const float one = dy[w][k], x_hat = (x[w][k] - mean) * inv_std, g = one * scale[k];
-          first += g, second += g * x_hat;
-          dbias[w][k] += one, dscale[w][k] += one * x_hat;
-        }
+      for (int k = 0; k < V; ++k) {
+        const float one = dy[k], product = one * (x[k] - mean);
+        first += one * scale[k], second += product * scale[k];
+        dbias[w][k] += one, dscale[w][k] += product * inv_std;
       }
-    // The next row is under way while this one's threads meet, where registers allow it.
-    constexpr bool kAhead = W <= 2;
-    HeldRow<T, V, W> next;
-    if constexpr (kAhead) next.load(r, a, part, row + step);
-    const float4 sums = join_row<JoinSums>(r, shared, slot, {warp_sum(first), warp_sum(second), 0, 0});
-    first = r.centered ? sums.x * per_member : 0.f, second = sums.y * per_member;
+    }
+    const float4 sums = join_row<JoinSums>(r, shared, turn, {warp_sum(first), warp_sum(second), 0, 0});
+    first = r.centered ? sums.x * per_member : 0.f;
+    second = sums.y * inv_std * per_member * inv_std;
+    const int64_t ahead = row + r.stages * step;
 #pragma unroll
-    for (int w = 0; w < W; ++w)
-      if (has[w]) {
-        float scale[V], dx[V];
-        read_parameters<V>(scale, a.scale, int64_t(part.first + w * part.step) * V, 1);
+    for (int w = 0; w < W; ++w) {
+      const Packed<T, V> x = Held::x(stage, w), dy = Held::dy(stage, w);
+      float scale[V], dx[V];
+      scale_of(w, scale);
 #pragma unroll
-        for (int k = 0; k < V; ++k)
-          dx[k] = inv_std * (dy[w][k] * scale[k] - first - (x[w][k] - mean) * inv_std * second);
-        Packed<T, V>::store(static_cast<T*>(a.out) + row * r.columns + int64_t(part.first + w * part.step) * V, dx);
-      }
-    if constexpr (!kAhead) next.load(r, a, part, row + step);
-    now = next;
+      for (int k = 0; k < V; ++k) dx[k] = inv_std * (dy[k] * scale[k] - ((x[k] - mean) * second + first));
+      if (has(w) && row < r.rows) Packed<T, V>::store(static_cast<T*>(a.out) + row * r.columns + place(w), dx);
+      Held::fetch(a, stage, w, ahead * r.columns + place(w), ahead < r.rows && has(w));
+    }
+    commit_copies();
   }
-  // A block's rows at once join in order, through the shared memory of one.
-  constexpr int kMostThreads = 128;  // of a row beside others
-  __shared__ float2 other[W * V][kMostThreads];
-  const uint32_t in_block = threadIdx.x - part.team * r.threads;
+  let_next_grid_start();
+  wait_copies<0>();
+
+  // A block's rows at once join by halves, the lower half's sums first.
+  float2* const other = reinterpret_cast<float2*>(dynamic);
 #pragma unroll 1
-  for (uint32_t team = 1; team < r.rows_at_once; ++team) {
+  for (uint32_t teams = r.rows_at_once; teams > 1;) {
+    const uint32_t half = (teams + 1) / 2, threads = half * r.threads;
     __syncthreads();
-    if (part.team == team) {
+    if (part.team >= half && part.team < teams) {
 #pragma unroll
-      for (int i = 0; i < W * V; ++i) other[i][in_block] = {dscale[i / V][i % V], dbias[i / V][i % V]};
+      for (int i = 0; i < W * V; ++i)
+        other[i * threads + threadIdx.x - threads] = {dscale[i / V][i % V], dbias[i / V][i % V]};
     }
     __syncthreads();
-    if (part.team == 0) {
+    if (part.team < teams - half) {
 #pragma unroll
       for (int i = 0; i < W * V; ++i) {
-        const float2 more = other[i][in_block];
+        const float2 more = other[i * threads + threadIdx.x];
         dscale[i / V][i % V] += more.x, dbias[i / V][i % V] += more.y;
       }
     }
+    teams = half;
   }
   if (part.team == 0) {
     float2* to = partials + int64_t(blockIdx.x / r.blocks) * r.columns;
 #pragma unroll
     for (int w = 0; w < W; ++w)
-      if (part.first + w * part.step < r.vectors) {
+      if (has(w)) {
+        if constexpr (V == 1) to[place(w)] = {dscale[w][0], dbias[w][0]};
+        else {
 #pragma unroll
-        for (int k = 0; k < V; ++k) to[int64_t(part.first + w * part.step) * V + k] = {dscale[w][k], dbias[w][k]};
+          for (int k = 0; k < V; k += 2)
+            *reinterpret_cast<float4*>(to + place(w) + k) = {dscale[w][k], dbias[w][k], dscale[w][k + 1],
+                                                             dbias[w][k + 1]};
+        }
       }
   }
 }
@@ -272,6 +358,7 @@ __global__ void __launch_bounds__(kNormFinishThreads)
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t column = int64_t(blockIdx.x) * kNormFinishChannels + lane;
   Gradients<double> total{};
+  wait_for_grid_before();
   if (column < columns) {
 #pragma unroll 8
     for (int64_t i = warp; i < count; i += kNormFinishWarps) {

@@ -78,6 +78,9 @@ struct Driver {
   PFN_cuFuncGetParamInfo_v12040 cuFuncGetParamInfo = get.optional("cuFuncGetParamInfo", 12040);  // null before 550
   PFN_cuLaunchKernel_v4000 cuLaunchKernel = get("cuLaunchKernel");
   PFN_cuLaunchKernelEx_v11060 cuLaunchKernelEx = get("cuLaunchKernelEx");
+  PFN_cuOccupancyMaxActiveBlocksPerMultiprocessor_v6050 cuOccupancyMaxActiveBlocksPerMultiprocessor =
+      get("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  PFN_cuOccupancyMaxActiveClusters_v11070 cuOccupancyMaxActiveClusters = get("cuOccupancyMaxActiveClusters");
   PFN_cuTensorMapEncodeTiled_v12000 cuTensorMapEncodeTiled = get("cuTensorMapEncodeTiled");
   PFN_cuTensorMapEncodeIm2col_v12000 cuTensorMapEncodeIm2col = get("cuTensorMapEncodeIm2col");
 };

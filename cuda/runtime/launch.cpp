@@ -90,6 +90,24 @@ std::shared_ptr<const Kernel> load_kernel(const KernelSpec& spec, int device_ind
   return slot;
 }
 
+int fit_at_once(const Kernel& kernel, const LaunchConfig& c, const Device& device) {
+  Current current(kernel.device);
+  int count = 0;
+  if (c.cluster.x > 1) {
+    CUlaunchAttribute cluster;
+    cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    cluster.value.clusterDim = {c.cluster.x, c.cluster.y, c.cluster.z};
+    CUlaunchConfig config{c.cluster.x, c.cluster.y,  c.cluster.z, c.block.x, c.block.y,
+                          c.block.z,   c.smem_bytes, nullptr,     &cluster,  1};
+    check(driver().cuOccupancyMaxActiveClusters(&count, kernel.function, &config), "clusters of ", kernel.name);
+    return count;
+  }
+  const int threads = int(c.block.x * c.block.y * c.block.z);
+  check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel.function, threads, c.smem_bytes),
+        "blocks of ", kernel.name);
+  return count * device.sm_count;
+}
+
 void launch_raw(const Kernel& kernel, const LaunchConfig& c, void** parameters) {
   if (c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0) return;
   Current current(kernel.device);

@@ -41,6 +41,10 @@ struct LaunchConfig {
   bool programmatic = false;  // may start before its predecessor ends; the kernel calls griddepcontrol.wait
 };
 
+// Blocks of `config`, or clusters of them, that a whole device runs at once: for grids that stay, where one more would be
+// a second turn. Clusters lie within a part of the device, so there are fewer than blocks would make. Not its grid.
+int fit_at_once(const Kernel&, const LaunchConfig&, const Device&);
+
 void launch_raw(const Kernel&, const LaunchConfig&, void** parameters);
 [[noreturn]] void fail_parameters(const Kernel&, int count, const size_t* bytes);
 

@@ -98,6 +98,8 @@ int cuModuleLoadData(void** m, const void*) {
 }
 int cuModuleGetFunction(void** f, void*, const char*) { return *f = &fake, status(); }
 int cuFuncSetAttribute(void*, int, int n) { return fake.allowed_smem = n, n > 232448 ? 1 : status(); }
+int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* v, void*, int, unsigned long) { return *v = 2, status(); }
+int cuOccupancyMaxActiveClusters(int* v, void*, const void*) { return *v = 15, status(); }
 int cuFuncGetAttribute(int* v, int, void*) { return *v = 40, status(); }
 int cuFuncGetParamInfo(void*, unsigned long i, unsigned long*, unsigned long* n) {
   return *n = i ? 4 : 8, i < 2 ? 0 : 1;  // (T*, int)

@@ -9,7 +9,13 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kMostBlocks = 8;  // of a cluster, as every device with clusters has them
+// Of a cluster. Every device with clusters has eight.
+int64_t most_blocks(const Device& d) { return d.arch < 90 ? 1 : 8; }
+// Of one that stays. Sixteen lie in one part of a GPU (GPC), and of the eight parts of Hopper one has as many
+// multiprocessors, if all together have more than 8 * 15.
+int64_t most_staying(const Device& d) { return d.arch == 90 && d.sm_count > 120 ? 16 : most_blocks(d); }
+
+constexpr int64_t kStaticBytes = 5 << 10;  // of a block: RowSums, and what the system keeps
 
 int64_t vector_of(const RowNormProblem& p, const NormRows& r) {
   const int64_t wide = 16 / int64_t(itemsize(p.x.dtype));
@@ -17,69 +23,107 @@ int64_t vector_of(const RowNormProblem& p, const NormRows& r) {
   return p.alignment == 16 && even % wide == 0 ? wide : 1;
 }
 
-// Vectors a thread holds, as the kernels are made for: backward in shared memory, with sums of its columns in registers.
-int64_t held(int64_t vectors, int64_t threads, int64_t vector, bool backward) {
-  if (vector == 1) return backward ? 4 : 8;
-  const int64_t w = ceil_div(vectors, threads);
-  return w <= 2 ? w : w <= 4 ? 4 : 8;
-}
-
 struct Cut {
   NormRows rows;
   int64_t vector = 1, held = 1;
-  int64_t smem_bytes = 0, blocks_an_sm = 1;  // backward: of a block, and of those at most
+  bool stays = false;                                         // backward, and long rows
+  int64_t rows_a_turn = 1, smem_bytes = 0, blocks_an_sm = 1;  // of blocks that stay: of a block, and of those at most
 };
 
-// Rows on their way, as many as shared memory has room for beside another block's; and where they end, sums that join.
-void set_stages(const RowNormProblem& p, const Device& d, Cut& c) {
+int64_t threads_for(const Cut& c, int64_t each) {
+  return ceil_div(ceil_div(int64_t(c.rows.vectors), each * c.rows.blocks), int64_t(32)) * 32;
+}
+// As many blocks as leave a thread `each` vectors; false if that takes more than `most`.
+bool set_blocks(Cut& c, int64_t most, int64_t each, int64_t most_threads) {
+  while (threads_for(c, each) > most_threads && c.rows.blocks < most) c.rows.blocks *= 2;
+  c.rows.threads = uint32_t(min_of(threads_for(c, each), most_threads));
+  return threads_for(c, each) <= most_threads;
+}
+
+// Forward short rows by four vectors a thread: enough bytes in flight, and short sums. Beyond 512 threads, two blocks of
+// which run at once on an SM, eight; then clusters of such; then 1024 threads, whose row has an SM's registers for itself.
+bool hold(Cut& c, const Device& d) {
+  const int64_t most = most_blocks(d), most_held = 8, full = 512;
+  if (threads_for(c, c.vector == 1 ? most_held : 4) <= full) set_blocks(c, most, c.vector == 1 ? most_held : 4, full);
+  else if (!set_blocks(c, most, most_held, full) && !set_blocks(c, most, most_held, 1024)) return false;
   NormRows& r = c.rows;
+  const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
+  c.held = c.vector == 1 ? most_held : w <= 2 ? w : w <= 4 ? 4 : most_held;
+  r.rows_at_once = r.threads <= 128 && r.blocks == 1 ? 256 / r.threads : 1;
+  return true;
+}
+
+// Forward rows that would take a cluster to hold, or 32 KB of 16-bit numbers and more, whose parameters are four times
+// that: group norm's are not a column's for ever.
+bool stream(Cut& c, const Device& d, const RowNormProblem& p) {
+  const bool narrow = itemsize(p.x.dtype) == 2;
+  if (c.vector == 1 || c.rows.groups || c.rows.columns < (narrow ? 16384 : 16385)) return false;
+  c.held = kNormRowsStreamed / c.vector, c.rows_a_turn = narrow ? 2 : 1;
+  if (!set_blocks(c, most_staying(d), c.held, kNormRowsThreads)) return false;
+  c.stays = true, c.rows.rows_at_once = 1;
+  const int64_t stage = c.rows.threads * c.held * c.rows_a_turn * 16;
+  c.rows.stages = uint32_t(std::clamp<int64_t>((d.max_smem_bytes - kStaticBytes) / stage, 0, 4));
+  c.smem_bytes = c.rows.stages * stage;
+  return c.rows.stages > 0;
+}
+
+// Backward by two vectors a thread, then by as many as registers have sums for beside scale, then by clusters, then with
+// scale in shared memory. Rows on their way are as many as shared memory has room for, beside another block's.
+bool ring(Cut& c, const Device& d, const RowNormProblem& p) {
+  NormRows& r = c.rows;
+  const int64_t most = most_blocks(d), full = kNormRowsThreads, kept = c.vector == 1 ? 4 : kNormRowsKept / c.vector;
+  const int64_t most_held = c.vector == 1 ? 4 : 2 * kept;
+  if (threads_for(c, 2) <= full && c.vector > 1) set_blocks(c, most, 2, full);
+  else if (!set_blocks(c, most, kept, full) && !set_blocks(c, most_staying(d), most_held, full)) return false;
+  const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
+  c.held = c.vector == 1 ? 4 : w <= 2 ? w : w <= 4 ? 4 : 8;
+  c.stays = true, r.rows_at_once = r.blocks == 1 ? uint32_t(full) / r.threads : 1;
   const int64_t block = int64_t(r.threads) * r.rows_at_once, elements = c.held * c.vector;
-  const int64_t stage = 2 * block * elements * int64_t(itemsize(p.x.dtype)), beside = 3 << 10;  // static, the system's
-  c.blocks_an_sm = elements <= 8 ? 2 : 1;
-  const int64_t room = (int64_t(d.max_smem_bytes) - beside) / c.blocks_an_sm;
-  r.stages = uint32_t(std::clamp<int64_t>(room / stage, 1, 4));
+  const int64_t stage = 2 * block * elements * int64_t(itemsize(p.x.dtype));
+  const int64_t scale = elements > kNormRowsKept ? block * elements * 4 : 0;
+  c.blocks_an_sm = elements <= kNormRowsShared ? 2 : 1;
+  const int64_t room = (int64_t(d.max_smem_bytes) - kStaticBytes) / c.blocks_an_sm - scale;
+  r.stages = uint32_t(std::clamp<int64_t>(room / stage, 0, c.held == 8 ? 1 : 4));
+  // Where blocks end, sums of rows at once join.
   const int64_t joined = ceil_div(int64_t(r.rows_at_once), int64_t(2)) * r.threads * elements * 8;
-  c.smem_bytes = std::max(r.stages * stage, r.rows_at_once > 1 ? joined : 0);
+  c.smem_bytes = std::max(r.stages * stage + scale, r.rows_at_once > 1 ? joined : 0);
+  return r.stages > 0;
 }
 
 // The rows, or why they do not fit.
 std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
-  NormRows& r = c.rows;
-  if (std::string why = contiguous_rows(p, r, c.vector); !why.empty()) return why;
-  // Forward four vectors a thread: enough bytes in flight, and short sums. Beyond 512 threads, two blocks of which run at
-  // once on an SM, eight; then clusters of such; then 1024 threads, whose row has an SM's registers for itself. Backward
-  // two vectors, then as many as registers have sums for beside scale, then clusters, then without scale.
-  const int64_t full = kNormRowsThreads, most = p.backward ? full : 1024, most_held = p.backward ? 4 : 8;
-  const int64_t kept = p.backward ? min_of(most_held, 16 / c.vector) : most_held;
-  const int64_t blocks_here = d.arch >= 90 ? kMostBlocks : 1, vectors = r.vectors;
-  auto threads_of = [&](int64_t each) { return ceil_div(ceil_div(vectors, each * r.blocks), int64_t(32)) * 32; };
-  int64_t threads = threads_of(c.vector == 1 ? most_held : p.backward ? 2 : 4);
-  if (threads > full) threads = threads_of(kept);
-  while (threads > full && r.blocks < blocks_here) r.blocks *= 2, threads = threads_of(kept);
-  if (threads > most) threads = threads_of(most_held);
-  r.threads = uint32_t(min_of(threads, most));
-  if (d.arch < 90 && int64_t(r.threads) * most_held < r.vectors)
-    return cat("rows of more than ", most * most_held * c.vector,
-               " elements take clusters of blocks, of sm_90 on; they have ", r.columns);
-  if (int64_t(r.threads) * r.blocks * most_held < r.vectors)
-    return cat("holds rows of ", most * kMostBlocks * most_held * c.vector, " elements at most; there are ", r.columns);
-  c.held = held(r.vectors, int64_t(r.threads) * r.blocks, c.vector, p.backward);
-  if (p.backward) r.rows_at_once = r.blocks == 1 ? uint32_t(full) / r.threads : 1;
-  else r.rows_at_once = r.threads <= 128 && r.blocks == 1 ? 256 / r.threads : 1;
-  if (ceil_div(r.rows, int64_t(r.rows_at_once)) * r.blocks > INT32_MAX) return "launches 2^31 - 1 blocks at most";
-  if (p.backward) set_stages(p, d, c);
+  if (std::string why = contiguous_rows(p, c.rows, c.vector); !why.empty()) return why;
+  Cut streamed = c;
+  const bool fits = p.backward ? ring(c, d, p) : stream(streamed, d, p) || hold(c, d);
+  if (streamed.stays) c = streamed;
+  if (!fits) {
+    const int64_t blocks = p.backward ? most_staying(d) : most_blocks(d);
+    const int64_t most = blocks * (!p.backward ? 1024 * 8 * c.vector : 512 * (c.vector > 1 ? 2 * kNormRowsKept : 4));
+    return cat("holds a row on chip, here up to ", most, " elements by ", blocks, " blocks of a cluster; there are ",
+               c.rows.columns);
+  }
+  if (ceil_div(c.rows.rows, int64_t(c.rows.rows_at_once)) * c.rows.blocks > INT32_MAX)
+    return "launches 2^31 - 1 blocks at most";
   return "";
 }
 
-// Backward: blocks, or clusters, that stay. At most, since those that run at once are the driver's to know.
+// Blocks, or clusters, that stay. At most, since those that run at once are the driver's to know.
 int64_t most_standing(const Cut& c, const Device& d) {
   const int64_t at_once = std::max<int64_t>(c.blocks_an_sm * d.sm_count / c.rows.blocks, 1);
-  return std::min(at_once, ceil_div(c.rows.rows, int64_t(c.rows.rows_at_once)));
+  return std::min(at_once, ceil_div(c.rows.rows, c.rows.rows_at_once * c.rows_a_turn));
 }
 
-KernelSpec spec(DType t, bool backward, int64_t vector, int64_t held) {
+KernelSpec kernel_of(DType t, const char* kernel, int64_t vector, int64_t held, const char* more = "") {
   return {"cuda/norm/rows.cu",
-          cat("minidnn::norm_rows_", backward ? "backward<" : "forward<", cuda_name(t), ", ", vector, ", ", held, ">")};
+          cat("minidnn::norm_rows_", kernel, "<", cuda_name(t), ", ", vector, ", ", held, more, ">")};
+}
+KernelSpec stream_spec(DType t) {
+  const int64_t vector = 16 / int64_t(itemsize(t));
+  return kernel_of(t, "stream", vector, kNormRowsStreamed / vector, itemsize(t) == 2 ? ", 2" : ", 1");
+}
+KernelSpec spec(const RowNormProblem& p, const Cut& c) {
+  if (c.stays && !p.backward) return stream_spec(p.x.dtype);
+  return kernel_of(p.x.dtype, p.backward ? "backward" : "forward", c.vector, c.held);
 }
 
 struct Rows final : Engine<RowNormProblem> {
@@ -108,23 +152,24 @@ struct Rows final : Engine<RowNormProblem> {
     Cut c;
     parse(p, d, c);
     const NormRows r = c.rows;
-    auto kernel = cuda::load_kernel(spec(p.x.dtype, p.backward, c.vector, c.held), d.place.index, int(c.smem_bytes));
+    auto kernel = cuda::load_kernel(spec(p, c), d.place.index, int(c.smem_bytes));
     cuda::LaunchConfig config;
     config.smem_bytes = unsigned(c.smem_bytes);
     config.block = {r.threads * r.rows_at_once};
     if (r.blocks > 1) config.cluster = {r.blocks};
-    if (!p.backward) {
-      config.grid = {unsigned(ceil_div(r.rows, int64_t(r.rows_at_once)) * r.blocks)};
+    config.grid = {unsigned(ceil_div(r.rows, int64_t(r.rows_at_once)) * r.blocks)};
+    int64_t standing = 0;
+    if (c.stays) {
+      standing = std::min<int64_t>(most_standing(c, d), std::max(cuda::fit_at_once(*kernel, config, d), 1));
+      config.grid = {unsigned(standing * r.blocks)};
+    }
+    if (!p.backward)
       return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream stream) {
         cuda::LaunchConfig now = config;
         now.stream = stream;
         cuda::launch(*kernel, now, r, a);
       });
-    }
     auto finish = cuda::load_kernel(norm_rows_finish(), d.place.index);
-    const int64_t fit = std::max(cuda::fit_at_once(*kernel, config, d), 1);
-    const int64_t standing = std::min<int64_t>(most_standing(c, d), fit);
-    config.grid = {unsigned(standing * r.blocks)};
     cuda::LaunchConfig joining;
     joining.block = {kNormFinishThreads};
     joining.grid = {unsigned(ceil_div(r.columns, int64_t(kNormFinishChannels)))};
@@ -140,10 +185,11 @@ struct Rows final : Engine<RowNormProblem> {
     std::vector<KernelSpec> all{norm_rows_finish()};
     for (DType t : {DType::float32, DType::float16, DType::bfloat16}) {
       const int64_t wide = 16 / int64_t(itemsize(t));
-      for (int64_t w : {1, 2, 4, 8}) all.push_back(spec(t, false, wide, w));
-      for (int64_t w : {1, 2, 4}) all.push_back(spec(t, true, wide, w));
-      all.push_back(spec(t, false, 1, 8));
-      all.push_back(spec(t, true, 1, 4));
+      for (int64_t w : {1, 2, 4, 8}) all.push_back(kernel_of(t, "forward", wide, w));
+      for (int64_t w = 1; w * wide <= 2 * kNormRowsKept; w *= 2) all.push_back(kernel_of(t, "backward", wide, w));
+      all.push_back(kernel_of(t, "forward", 1, 8));
+      all.push_back(kernel_of(t, "backward", 1, 4));
+      all.push_back(stream_spec(t));
     }
     return all;
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of contiguous rows that stay in registers, so that x, and backward dy, are read once: W vectors a thread, by a
-// warp or more a row, a block, or a cluster of blocks, each of which leaves its sums with all others (sm_90). Two
-// blocks share an SM while those of 512 threads reach: one row's loads go on while another's threads meet.
+// Norms of contiguous rows that stay on chip, so that x, and backward dy, are read once: W vectors a thread, by a warp or
+// more a row, a block, or a cluster of blocks, each of which leaves its sums with all others (sm_90). Forward short rows
+// are held in registers, a block's life long. Long ones, and all backward, go through shared memory: blocks stay, as many
+// as run at once, and copy the next rows while they work on one.
 //
 // Forward: each warp takes the mean of its values, then deviations from it, whose own mean corrects it and their
-// squares: what the first sum loses where |mean| >> std is found again. Warps, and blocks, then meet once. Backward:
-// blocks walk over rows, a step of the grid at a time, so that a thread keeps the sums of its columns' dscale and dbias;
-// a second launch joins those of all blocks in order.
+// squares: what the first sum loses where |mean| >> std is found again. Warps, and blocks, then meet once. Backward a
+// thread keeps the sums of its columns' dscale and dbias; a second launch joins those of all blocks in order.
 #include "cpp/norm/row_norm_math.h"
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/cluster.cuh"
@@ -17,12 +17,13 @@
 
 namespace minidnn {
 
-constexpr int kMostWarps = 32, kMostBlocks = 8;
+constexpr int kMostWarps = 32, kMostBlocks = 16;
 
-// Of rows in turn: a warp that is ahead by one row writes beside what others still read, and it can not be ahead by two.
-struct RowSums {
-  float4 of_warp[2][kMostWarps];
-  float4 of_block[2][kMostBlocks];
+// Of R rows at each turn. A warp that is ahead by a turn writes beside what others still read, and it can not be ahead by
+// two.
+template <int R> struct RowSums {
+  float4 of_warp[2][R][kMostWarps];
+  float4 of_block[2][R][kMostBlocks];
   uint64_t come[2];  // barriers: sums of other blocks
 };
 
@@ -31,7 +32,7 @@ struct RowSums {
 __device__ __forceinline__ bool several_blocks(const NormRows& r) { return r.blocks > 1; }
 __device__ __forceinline__ uint32_t block_of_row(const NormRows& r) { return r.blocks == 1 ? 0 : cluster_rank(); }
 // All blocks run, so that others may write to their shared memory. Where loads are under way, it costs little.
-__device__ __forceinline__ void meet_blocks(const NormRows& r, RowSums& shared) {
+template <int R> __device__ __forceinline__ void meet_blocks(RowSums<R>& shared) {
   if (threadIdx.x == 0) {
     barrier_init(shared_address(&shared.come[0]), 1), barrier_init(shared_address(&shared.come[1]), 1);
     barrier_init_fence();
@@ -40,20 +41,26 @@ __device__ __forceinline__ void meet_blocks(const NormRows& r, RowSums& shared) 
 }
 // Thread i of each block leaves `sums` with block i, and all wait for those of the others. Whoever writes for the turn
 // after next has been told of the next by all, who had read this one's before.
-__device__ __forceinline__ void give_to_blocks(const NormRows& r, RowSums& shared, int turn, const float4& sums) {
+template <int R>
+__device__ __forceinline__ void give_to_blocks(const NormRows& r, RowSums<R>& shared, int turn,
+                                               const float4 (&sums)[R]) {
   const int slot = turn % 2;
   const uint32_t barrier = shared_address(&shared.come[slot]);
-  if (threadIdx.x == 0) barrier_expect(barrier, r.blocks * 16);
-  if (threadIdx.x < r.blocks)
-    send_to_block(address_in_block(shared_address(&shared.of_block[slot][cluster_rank()]), threadIdx.x),
-                  address_in_block(barrier, threadIdx.x), sums.x, sums.y, sums.z, sums.w);
+  if (threadIdx.x == 0) barrier_expect(barrier, r.blocks * R * 16);
+  if (threadIdx.x < r.blocks) {
+#pragma unroll
+    for (int i = 0; i < R; ++i)
+      send_to_block(address_in_block(shared_address(&shared.of_block[slot][i][cluster_rank()]), threadIdx.x),
+                    address_in_block(barrier, threadIdx.x), sums[i].x, sums[i].y, sums[i].z, sums[i].w);
+  }
   barrier_wait(barrier, turn / 2 % 2);
 }
 #else
 __device__ __forceinline__ bool several_blocks(const NormRows&) { return false; }
 __device__ __forceinline__ uint32_t block_of_row(const NormRows&) { return 0; }
-__device__ __forceinline__ void meet_blocks(const NormRows&, RowSums&) {}
-__device__ __forceinline__ void give_to_blocks(const NormRows&, RowSums&, int, const float4&) {}
+template <int R> __device__ __forceinline__ void meet_blocks(RowSums<R>&) {}
+template <int R>
+__device__ __forceinline__ void give_to_blocks(const NormRows&, RowSums<R>&, int, const float4 (&)[R]) {}
 #endif
 
 __device__ __forceinline__ float warp_sum(float a) {
@@ -77,21 +84,37 @@ struct JoinMoments {
   }
 };
 
-template <class Join>
-__device__ __forceinline__ float4 join_row(const NormRows& r, RowSums& shared, int turn, const float4& of_warp) {
-  if (r.threads == 32) return of_warp;
+// Of each row, what its warps have becomes what all of it has.
+template <class Join, int R>
+__device__ __forceinline__ void join_rows(const NormRows& r, RowSums<R>& shared, int turn, float4 (&sums)[R]) {
+  if (r.threads == 32) return;
   const int slot = turn % 2;
   const uint32_t warps = r.threads / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (lane == 0) shared.of_warp[slot][warp] = of_warp;
+  if (lane == 0) {
+#pragma unroll
+    for (int i = 0; i < R; ++i) shared.of_warp[slot][i][warp] = sums[i];
+  }
   __syncthreads();
-  float4 part{};
-  if (lane < warps) part = shared.of_warp[slot][warp / warps * warps + lane];
-  const float4 of_block = Join::of(part);
-  if (!several_blocks(r)) return of_block;
-  give_to_blocks(r, shared, turn, of_block);
-  part = {};
-  if (lane < r.blocks) part = shared.of_block[slot][lane];
-  return Join::of(part);
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    float4 part{};
+    if (lane < warps) part = shared.of_warp[slot][i][warp / warps * warps + lane];
+    sums[i] = Join::of(part);
+  }
+  if (!several_blocks(r)) return;
+  give_to_blocks(r, shared, turn, sums);
+#pragma unroll
+  for (int i = 0; i < R; ++i) {
+    float4 part{};
+    if (lane < r.blocks) part = shared.of_block[slot][i][lane];
+    sums[i] = Join::of(part);
+  }
+}
+template <class Join>
+__device__ __forceinline__ float4 join_row(const NormRows& r, RowSums<1>& shared, int turn, const float4& of_warp) {
+  float4 sums[1]{of_warp};
+  join_rows<Join>(r, shared, turn, sums);
+  return sums[0];
 }
 
 // This thread's part of a row.
@@ -116,7 +139,7 @@ __device__ __forceinline__ void parameters_of(const NormRows& r, int64_t first_c
 
 template <class T, int V, int W>
 __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant__ NormRows r, RowNormArgs a) {
-  __shared__ RowSums shared;
+  __shared__ RowSums<1> shared;
   const RowPart part(r);
   const int64_t row = int64_t(blockIdx.x / r.blocks) * r.rows_at_once + part.team;
   const bool exists = row < r.rows;
@@ -128,7 +151,7 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
     has[w] = exists && part.first + w * part.step < r.vectors;
     if (has[w]) v[w].load(x + int64_t(part.first + w * part.step) * V);
   }
-  if (several_blocks(r)) meet_blocks(r, shared);
+  if (several_blocks(r)) meet_blocks(shared);
   const float n = float(r.columns);
   float sum = 0, mean = 0, rest = 0, of_warp = 0;
   if (r.centered) {
@@ -179,6 +202,119 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
     }
 }
 
+// A thread's oldest copies of `stages` are there.
+__device__ __forceinline__ void wait_stage(uint32_t stages) {
+  if (stages == 1) wait_copies<0>();
+  else if (stages == 2) wait_copies<1>();
+  else if (stages == 3) wait_copies<2>();
+  else wait_copies<3>();
+}
+
+// Of W groups of copies the w-th is there.
+template <int W, int i = 0> __device__ __forceinline__ void wait_group(int w) {
+  if (w == i) wait_copies<W - 1 - i>();
+  else if constexpr (i + 1 < W) wait_group<W, i + 1>(w);
+}
+
+// Long rows: a block, or a cluster of blocks, stays, with the parameters of its columns in registers, and takes R rows at
+// each turn through shared memory, where the next turns' are on their way meanwhile. A thread reads what it has copied
+// itself.
+template <class T, int V, int W, int R>
+__global__ void __launch_bounds__(kNormRowsThreads)
+    norm_rows_stream(const __grid_constant__ NormRows r, RowNormArgs a) {
+  extern __shared__ uint4 dynamic[];
+  __shared__ RowSums<R> shared;
+  const RowPart part(r);
+  const int64_t step = int64_t(gridDim.x / r.blocks) * R, start = int64_t(blockIdx.x / r.blocks) * R;
+  auto has = [&](int w) { return part.first + w * part.step < r.vectors; };
+  auto place = [&](int w) { return int64_t(part.first + w * part.step) * V; };
+  auto slot_of = [&](uint32_t stage) {
+    return reinterpret_cast<Packed<T, V>*>(dynamic) + stage * (R * W * blockDim.x) + threadIdx.x;
+  };
+  auto fetch = [&](Packed<T, V>* stage, int i, int w, int64_t row) {
+    copy_async<16>(shared_address(stage + (i * W + w) * blockDim.x), typed<T>(a.x) + row * r.columns + place(w),
+                   row < r.rows && has(w));
+  };
+  for (uint32_t s = 0; s < r.stages; ++s) {
+#pragma unroll
+    for (int w = 0; w < W; ++w)
+#pragma unroll
+      for (int i = 0; i < R; ++i) fetch(slot_of(s), i, w, start + s * step + i);
+    commit_copies();
+  }
+  float scale[W][V]{}, bias[W][V]{}, of_warp = 0;
+#pragma unroll
+  for (int w = 0; w < W; ++w) {
+    of_warp += float(V * __popc(__ballot_sync(0xffffffff, has(w))));
+    if (has(w)) read_parameters<V>(scale[w], a.scale, place(w), 1), read_parameters<V>(bias[w], a.bias, place(w), 0);
+  }
+  const float n = float(r.columns), per_warp = of_warp > 0 ? 1.f / of_warp : 0.f;
+  if (several_blocks(r)) meet_blocks(shared);
+  uint32_t oldest = 0;
+  int turn = 0;
+#pragma unroll 1
+  for (int64_t row = start; row < r.rows; row += step, ++turn) {
+    Packed<T, V>* const stage = slot_of(oldest);
+    oldest = oldest + 1 == r.stages ? 0 : oldest + 1;
+    wait_stage(r.stages);
+    float4 sums[R];
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      float mean = 0, away = 0, squares = 0;
+      if (r.centered) {
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < W; ++w) {
+          const Packed<T, V> x = stage[(i * W + w) * blockDim.x];
+#pragma unroll
+          for (int k = 0; k < V; ++k) sum += x[k];
+        }
+        mean = warp_sum(sum) * per_warp;
+      }
+#pragma unroll
+      for (int w = 0; w < W; ++w)
+        if (has(w)) {
+          const Packed<T, V> x = stage[(i * W + w) * blockDim.x];
+#pragma unroll
+          for (int k = 0; k < V; ++k) {
+            const float deviation = x[k] - mean;
+            away += deviation, squares += deviation * deviation;
+          }
+        }
+      squares = warp_sum(squares);
+      if (r.centered) {
+        away = warp_sum(away);
+        const float rest = away * per_warp;
+        sums[i] = {of_warp, mean, rest, squares - away * rest};
+      } else sums[i] = {squares, 0, 0, 0};
+    }
+    if (r.centered) join_rows<JoinMoments>(r, shared, turn, sums);
+    else join_rows<JoinSums>(r, shared, turn, sums);
+#pragma unroll
+    for (int i = 0; i < R; ++i) {
+      const float mean = r.centered ? sums[i].y : 0.f, rest = r.centered ? sums[i].z : 0.f;
+      const float inv_std = norm::inverse_std(max_or_nan((r.centered ? sums[i].w : sums[i].x) / n, 0.f), a.eps);
+      const bool exists = row + i < r.rows;
+      if (exists && part.first == 0) {
+        if (r.centered) static_cast<float*>(a.mean)[row + i] = mean + rest;
+        static_cast<float*>(a.inv_std)[row + i] = inv_std;
+      }
+      T* const out = static_cast<T*>(a.out) + (row + i) * r.columns;
+#pragma unroll
+      for (int w = 0; w < W; ++w) {
+        const Packed<T, V> x = stage[(i * W + w) * blockDim.x];
+        float y[V];
+#pragma unroll
+        for (int k = 0; k < V; ++k) y[k] = ((x[k] - mean) - rest) * inv_std * scale[w][k] + bias[w][k];
+        if (exists && has(w)) Packed<T, V>::store(out + place(w), y);
+        fetch(stage, i, w, row + i + r.stages * step);
+      }
+    }
+    commit_copies();
+  }
+  wait_copies<0>();
+}
+
 // A thread's vectors of some rows of x and dy, in shared memory: `r.stages` rows are there or on their way while another is
 // worked on. What a thread copies it reads back itself, so nobody waits at a barrier for it; what does not exist is zeros.
 template <class T, int V, int W> struct HeldRows {
@@ -201,13 +337,6 @@ template <class T, int V, int W> struct HeldRows {
     } else if (exists) x_to.load(typed<T>(a.x) + at), dy_to.load(typed<T>(a.dy) + at);
     else x_to.raw = T(0.f), dy_to.raw = T(0.f);
   }
-  // A thread's oldest row is there.
-  static __device__ __forceinline__ void wait(uint32_t stages) {
-    if (stages == 1) wait_copies<0>();
-    else if (stages == 2) wait_copies<1>();
-    else if (stages == 3) wait_copies<2>();
-    else wait_copies<3>();
-  }
 };
 
 // What the gradients of a row share, asked for a row ahead.
@@ -220,9 +349,10 @@ struct RowStatistics {
   }
 };
 
-// Where registers allow it, scale stays there, or two blocks of 512 threads share an SM.
-template <int V, int W> constexpr bool kKeepsScale = V * W <= 16;
-template <int V, int W> constexpr int kBackwardBlocks = V * W <= 8 ? 2 : 1;
+// Where registers allow it, scale stays there, else in shared memory behind the rows, and two blocks of 512 threads share
+// an SM.
+template <int V, int W> constexpr bool kKeepsScale = V * W <= kNormRowsKept;
+template <int V, int W> constexpr int kBackwardBlocks = V * W <= kNormRowsShared ? 2 : 1;
 
 // partials: [blocks][columns] pairs of dscale and dbias.
 template <class T, int V, int W>
@@ -230,7 +360,7 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBackwardBlocks<V, W>))
     norm_rows_backward(const __grid_constant__ NormRows r, RowNormArgs a, float2* partials) {
   using Held = HeldRows<T, V, W>;
   extern __shared__ uint4 dynamic[];
-  __shared__ RowSums shared;
+  __shared__ RowSums<1> shared;
   const Held held{reinterpret_cast<Packed<T, V>*>(dynamic)};
   const RowPart part(r);
   const float per_member = 1.f / float(r.columns);
@@ -239,39 +369,53 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBackwardBlocks<V, W>))
   auto has = [&](int w) { return part.first + w * part.step < r.vectors; };
   auto place = [&](int w) { return int64_t(part.first + w * part.step) * V; };
 
+  // A stage's copies are one group, and where there is no other stage each vector's are, to begin with the first.
+  constexpr bool kOneStage = V > 1 && W == 8;
+  auto commit = [](int w) {
+    if (kOneStage || w == W - 1) commit_copies();
+  };
   for (uint32_t i = 0; i < r.stages; ++i) {
     const int64_t row = start + part.team + i * step;
 #pragma unroll
-    for (int w = 0; w < W; ++w) Held::fetch(a, held.stage(i), w, row * r.columns + place(w), row < r.rows && has(w));
-    commit_copies();
+    for (int w = 0; w < W; ++w) {
+      Held::fetch(a, held.stage(i), w, row * r.columns + place(w), row < r.rows && has(w));
+      commit(w);
+    }
   }
   RowStatistics next;
   next.load(r, a, start + part.team);
   float kept[W][V];
-  if constexpr (kKeepsScale<V, W>) {
+  float4* const behind = reinterpret_cast<float4*>(held.slots + r.stages * 2 * W * blockDim.x) + threadIdx.x;
 #pragma unroll
-    for (int w = 0; w < W; ++w)
-      if (has(w)) read_parameters<V>(kept[w], a.scale, place(w), 1);
-      else {
+  for (int w = 0; w < W; ++w) {
+    if (has(w)) read_parameters<V>(kept[w], a.scale, place(w), 1);
+    else {
 #pragma unroll
-        for (int k = 0; k < V; ++k) kept[w][k] = 0;
-      }
+      for (int k = 0; k < V; ++k) kept[w][k] = 0;
+    }
+    if constexpr (!kKeepsScale<V, W>) {
+#pragma unroll
+      for (int k = 0; k < V; k += 4)
+        behind[(w * V + k) / 4 * blockDim.x] = {kept[w][k], kept[w][k + 1], kept[w][k + 2], kept[w][k + 3]};
+    }
   }
   auto scale_of = [&](int w, float(&scale)[V]) {
     if constexpr (kKeepsScale<V, W>) {
 #pragma unroll
       for (int k = 0; k < V; ++k) scale[k] = kept[w][k];
-    } else if (has(w)) read_parameters<V>(scale, a.scale, place(w), 1);
-    else {
+    } else {
 #pragma unroll
-      for (int k = 0; k < V; ++k) scale[k] = 0;
+      for (int k = 0; k < V; k += 4) {
+        const float4 four = behind[(w * V + k) / 4 * blockDim.x];
+        scale[k] = four.x, scale[k + 1] = four.y, scale[k + 2] = four.z, scale[k + 3] = four.w;
+      }
     }
   };
 
   float dscale[W][V]{}, dbias[W][V]{};
   uint32_t oldest = 0;
   int turn = 0;
-  if (several_blocks(r)) meet_blocks(r, shared);
+  if (several_blocks(r)) meet_blocks(shared);
 #pragma unroll 1
   for (int64_t begin = start; begin < r.rows; begin += step, ++turn) {
     const int64_t row = begin + part.team;
@@ -279,11 +423,12 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBackwardBlocks<V, W>))
     oldest = oldest + 1 == r.stages ? 0 : oldest + 1;
     const auto [mean, inv_std] = next;
     next.load(r, a, row + step);
-    Held::wait(r.stages);
+    if constexpr (!kOneStage) wait_stage(r.stages);
     // inv_std comes in where it costs least: second is of dy (x - mean) until the row has met.
     float first = 0, second = 0;
 #pragma unroll
     for (int w = 0; w < W; ++w) {
+      if constexpr (kOneStage) wait_group<W>(w);
       const Packed<T, V> x = Held::x(stage, w), dy = Held::dy(stage, w);
       float scale[V];
       scale_of(w, scale);
@@ -307,8 +452,8 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBackwardBlocks<V, W>))
       for (int k = 0; k < V; ++k) dx[k] = inv_std * (dy[k] * scale[k] - ((x[k] - mean) * second + first));
       if (has(w) && row < r.rows) Packed<T, V>::store(static_cast<T*>(a.out) + row * r.columns + place(w), dx);
       Held::fetch(a, stage, w, ahead * r.columns + place(w), ahead < r.rows && has(w));
+      commit(w);
     }
-    commit_copies();
   }
   let_next_grid_start();
   wait_copies<0>();

@@ -5,7 +5,10 @@
 
 namespace minidnn {
 
-constexpr int kNormRowsThreads = 512;  // of a block, backward at most
+constexpr int kNormRowsThreads = 512;  // of a block that stays, at most
+// Elements of a thread that leave registers for scale beside their sums, and for a second block on an SM.
+constexpr int kNormRowsKept = 16, kNormRowsShared = 8;
+constexpr int kNormRowsStreamed = 32;  // forward: elements of a row whose parameters a thread keeps
 
 struct NormRows {
   int64_t rows = 0, columns = 0;
@@ -13,7 +16,7 @@ struct NormRows {
   uint32_t threads = 0;       // of a block, at a row: whole warps
   uint32_t rows_at_once = 0;  // of a block
   uint32_t blocks = 1;        // at a row: a cluster
-  uint32_t stages = 1;        // backward: rows on their way, 4 at most
+  uint32_t stages = 1;        // of blocks that stay: turns on their way, 4 at most
   int64_t centered = 1;
   // Group norm: row r has the channels of group r % groups, `of_group` of them, a parameter for `span` vectors each.
   // 0: a parameter for each element of a row.

@@ -94,6 +94,9 @@ int fit_at_once(const Kernel& kernel, const LaunchConfig& c, const Device& devic
   Current current(kernel.device);
   int count = 0;
   if (c.cluster.x > 1) {
+    if (c.cluster.x > 8)
+      check(driver().cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+            "clusters of ", kernel.name);
     CUlaunchAttribute cluster;
     cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
     cluster.value.clusterDim = {c.cluster.x, c.cluster.y, c.cluster.z};

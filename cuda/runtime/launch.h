@@ -42,7 +42,8 @@ struct LaunchConfig {
 };
 
 // Blocks of `config`, or clusters of them, that a whole device runs at once: for grids that stay, where one more would be
-// a second turn. Clusters lie within a part of the device, so there are fewer than blocks would make. Not its grid.
+// a second turn. Clusters lie within a part of the device, so there are fewer than blocks would make. Of `config` all but
+// its grid. Whoever launches clusters of more than eight asks here first: it allows them.
 int fit_at_once(const Kernel&, const LaunchConfig&, const Device&);
 
 void launch_raw(const Kernel&, const LaunchConfig&, void** parameters);

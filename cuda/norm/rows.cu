@@ -210,22 +210,26 @@ __device__ __forceinline__ void wait_stage(uint32_t stages) {
   else wait_copies<3>();
 }
 
+// Blocks of 512 threads that share an SM.
+template <int V, int W> constexpr int kBlocksOfSm = V * W <= kNormRowsShared ? 2 : 1;
+
 // Of W groups of copies the w-th is there.
 template <int W, int i = 0> __device__ __forceinline__ void wait_group(int w) {
   if (w == i) wait_copies<W - 1 - i>();
   else if constexpr (i + 1 < W) wait_group<W, i + 1>(w);
 }
 
-// Long rows: a block, or a cluster of blocks, stays, with the parameters of its columns in registers, and takes R rows at
-// each turn through shared memory, where the next turns' are on their way meanwhile. A thread reads what it has copied
-// itself.
+// A block, or a cluster of blocks, stays, with the parameters of its columns in registers, and takes R rows, or R times
+// those at once, at each turn through shared memory, where the next turns' are on their way meanwhile. A thread reads what
+// it has copied itself.
 template <class T, int V, int W, int R>
 __global__ void __launch_bounds__(kNormRowsThreads)
     norm_rows_stream(const __grid_constant__ NormRows r, RowNormArgs a) {
   extern __shared__ uint4 dynamic[];
   __shared__ RowSums<R> shared;
   const RowPart part(r);
-  const int64_t step = int64_t(gridDim.x / r.blocks) * R, start = int64_t(blockIdx.x / r.blocks) * R;
+  const int64_t of_block = r.rows_at_once * R, step = int64_t(gridDim.x / r.blocks) * of_block;
+  const int64_t start = int64_t(blockIdx.x / r.blocks) * of_block, mine = part.team * R;
   auto has = [&](int w) { return part.first + w * part.step < r.vectors; };
   auto place = [&](int w) { return int64_t(part.first + w * part.step) * V; };
   auto slot_of = [&](uint32_t stage) {
@@ -239,7 +243,7 @@ __global__ void __launch_bounds__(kNormRowsThreads)
 #pragma unroll
     for (int w = 0; w < W; ++w)
 #pragma unroll
-      for (int i = 0; i < R; ++i) fetch(slot_of(s), i, w, start + s * step + i);
+      for (int i = 0; i < R; ++i) fetch(slot_of(s), i, w, start + mine + s * step + i);
     commit_copies();
   }
   float scale[W][V]{}, bias[W][V]{}, of_warp = 0;
@@ -253,7 +257,8 @@ __global__ void __launch_bounds__(kNormRowsThreads)
   uint32_t oldest = 0;
   int turn = 0;
 #pragma unroll 1
-  for (int64_t row = start; row < r.rows; row += step, ++turn) {
+  for (int64_t begin = start; begin < r.rows; begin += step, ++turn) {
+    const int64_t row = begin + mine;
     Packed<T, V>* const stage = slot_of(oldest);
     oldest = oldest + 1 == r.stages ? 0 : oldest + 1;
     wait_stage(r.stages);
@@ -349,14 +354,12 @@ struct RowStatistics {
   }
 };
 
-// Where registers allow it, scale stays there, else in shared memory behind the rows, and two blocks of 512 threads share
-// an SM.
+// Where registers allow it, scale stays there, else in shared memory behind the rows.
 template <int V, int W> constexpr bool kKeepsScale = V * W <= kNormRowsKept;
-template <int V, int W> constexpr int kBackwardBlocks = V * W <= kNormRowsShared ? 2 : 1;
 
 // partials: [blocks][columns] pairs of dscale and dbias.
 template <class T, int V, int W>
-__global__ void __launch_bounds__(kNormRowsThreads, (kBackwardBlocks<V, W>))
+__global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
     norm_rows_backward(const __grid_constant__ NormRows r, RowNormArgs a, float2* partials) {
   using Held = HeldRows<T, V, W>;
   extern __shared__ uint4 dynamic[];

@@ -15,7 +15,7 @@ LossRows task_of(const LossProblem& p, const Device& d) {
   const bool backward = p.direction == LossDirection::backward;
   const int64_t width = 16 / itemsize(p.x.dtype);
   LossRows t;
-  t.shape = rows::shape_of(p.rows(), p.cols(), width, kLossVectors, false);
+  t.shape = rows::shape_of(p.rows(), p.cols(), width, kLossVectors, 1);
   const int64_t wanted = ceil_div(rows::vectors_of(p.cols(), width), int64_t(kLossVectors));
   if (wanted > rows::kBlock) {
     t.shape.threads = rows::kBlock;

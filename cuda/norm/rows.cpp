@@ -9,12 +9,6 @@
 namespace minidnn {
 namespace {
 
-// Of a cluster. Every device with clusters has eight.
-int64_t most_blocks(const Device& d) { return d.arch < 90 ? 1 : 8; }
-// Of one that stays. Sixteen lie in one part of a GPU (GPC), and of the eight parts of Hopper one has as many
-// multiprocessors, if all together have more than 8 * 15.
-int64_t most_staying(const Device& d) { return d.arch == 90 && d.sm_count > 120 ? 16 : most_blocks(d); }
-
 constexpr int64_t kStaticBytes = 8 << 10;  // of a block: RowSums, and what the system keeps
 
 int64_t vector_of(const RowNormProblem& p, const NormRows& r) {
@@ -46,7 +40,7 @@ bool set_blocks(Cut& c, int64_t most, int64_t each, int64_t most_threads) {
 // Forward short rows by four vectors a thread: enough bytes in flight, and short sums. Beyond 512 threads, two blocks of
 // which run at once on an SM, eight; then clusters of such; then 1024 threads, whose row has an SM's registers for itself.
 bool hold(Cut& c, const Device& d) {
-  const int64_t most = most_blocks(d), most_held = 8, full = 512;
+  const int64_t most = std::min(cuda::largest_cluster(d), 8), most_held = 8, full = 512;
   if (threads_for(c, c.vector == 1 ? most_held : 4) <= full) set_blocks(c, most, c.vector == 1 ? most_held : 4, full);
   else if (!set_blocks(c, most, most_held, full) && !set_blocks(c, most, most_held, 1024)) return false;
   NormRows& r = c.rows;
@@ -64,7 +58,7 @@ bool stream(Cut& c, const Device& d, const RowNormProblem& p) {
   if (c.vector == 1 || r.groups || r.vectors < 32 || r.columns <= (narrow ? 0 : 16384)) return false;
   const int64_t full = kNormRowsThreads, most_held = kNormRowsStreamed / c.vector;
   c.held = narrow && r.vectors <= 64 ? ceil_div<int64_t>(r.vectors, 32) : most_held;
-  if (!set_blocks(c, most_staying(d), c.held, full)) return false;
+  if (!set_blocks(c, cuda::largest_cluster(d), c.held, full)) return false;
   c.stays = true, r.rows_at_once = r.blocks == 1 ? uint32_t(full) / r.threads : 1;
   c.rows_a_turn = rows_a_turn(c.held * c.vector, c.vector);
   c.blocks_an_sm = c.held * c.vector <= kNormRowsShared ? 2 : 1;
@@ -80,10 +74,11 @@ bool stream(Cut& c, const Device& d, const RowNormProblem& p) {
 // scale in shared memory. Rows on their way are as many as shared memory has room for, beside another block's.
 bool ring(Cut& c, const Device& d, const RowNormProblem& p) {
   NormRows& r = c.rows;
-  const int64_t most = most_blocks(d), full = kNormRowsThreads, kept = c.vector == 1 ? 4 : kNormRowsKept / c.vector;
+  const int64_t most = std::min(cuda::largest_cluster(d), 8), full = kNormRowsThreads,
+                kept = c.vector == 1 ? 4 : kNormRowsKept / c.vector;
   const int64_t most_held = c.vector == 1 ? 4 : 2 * kept;
   if (threads_for(c, 2) <= full && c.vector > 1) set_blocks(c, most, 2, full);
-  else if (!set_blocks(c, most, kept, full) && !set_blocks(c, most_staying(d), most_held, full)) return false;
+  else if (!set_blocks(c, most, kept, full) && !set_blocks(c, cuda::largest_cluster(d), most_held, full)) return false;
   const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
   c.held = c.vector == 1 ? 4 : w <= 2 ? w : w <= 4 ? 4 : 8;
   c.stays = true, r.rows_at_once = r.blocks == 1 ? uint32_t(full) / r.threads : 1;
@@ -105,7 +100,7 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   Cut streamed = c;
   if (!p.backward && stream(streamed, d, p)) c = streamed;
   else if (!(p.backward ? ring(c, d, p) : hold(c, d))) {
-    const int64_t blocks = p.backward ? most_staying(d) : most_blocks(d);
+    const int64_t blocks = std::min(cuda::largest_cluster(d), p.backward ? 16 : 8);
     const int64_t most = blocks * (!p.backward ? 1024 * 8 * c.vector : 512 * (c.vector > 1 ? 2 * kNormRowsKept : 4));
     return cat("holds a row on chip, here up to ", most, " elements by ", blocks, " blocks of a cluster; there are ",
                c.rows.columns);

@@ -5,6 +5,7 @@
 #include "cpp/core/half.h"
 #include "cpp/core/maths.h"
 #include "cuda/device/cluster.cuh"
+#include "cuda/device/mbarrier.cuh"
 #include "cuda/device/quad.cuh"
 #include "cuda/rows/rows.h"
 
@@ -101,6 +102,11 @@ class Team {
     row = int64_t(group) * (int32_t(blockDim.x) / threads) + team_;
 #if __CUDA_ARCH__ >= 900
     // Nobody writes to a block that does not run yet; who reduces first waits.
+    if (clustered_ && threadIdx.x == 0) {
+#pragma unroll
+      for (int slot = 0; slot < kReductions; ++slot) barrier_init(given(slot).come, 1);
+      barrier_init_fence();
+    }
     if (clustered_) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
   }
@@ -118,17 +124,9 @@ class Team {
     e = join_lanes<T>(e, 32);
 #if __CUDA_ARCH__ >= 900
     if (clustered_) {
-      __shared__ Exponentials of_block[kMostOfCluster];
-      asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-      if (int32_t(threadIdx.x) < pieces_) {
-        const uint32_t mine = uint32_t(__cvta_generic_to_shared(&of_block[piece]));
-        asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address_in_block(mine, threadIdx.x)),
-                     "f"(e.largest), "f"(e.sum)
-                     : "memory");
-      }
-      cluster_sync();
+      const float4* of_block = give<0>({e.largest, e.sum, 0, 0});
       const int block = lane % kMostOfCluster;
-      e = block < pieces_ ? of_block[block] : Exponentials{-INFINITY, 0};
+      e = block < pieces_ ? Exponentials{of_block[block].x, of_block[block].y} : Exponentials{-INFINITY, 0};
       e = join_lanes<T>(e, kMostOfCluster);
     }
 #endif
@@ -151,22 +149,40 @@ class Team {
     for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
 #if __CUDA_ARCH__ >= 900
     if (clustered_) {
-      __shared__ float of_block[kReductions][kMostOfCluster];
-      if (slot == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-      if (int32_t(threadIdx.x) < pieces_) {
-        const uint32_t mine = uint32_t(__cvta_generic_to_shared(&of_block[slot][piece]));
-        asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(address_in_block(mine, threadIdx.x)), "f"(v) : "memory");
-      }
-      cluster_sync();
-      v = of_block[slot][0];
+      const float4* of_block = give<slot>({v, 0, 0, 0});
+      v = of_block[0].x;
 #pragma unroll 1
-      for (int i = 1; i < pieces_; ++i) v = Op::of(v, of_block[slot][i]);
+      for (int i = 1; i < pieces_; ++i) v = Op::of(v, of_block[i].x);
     }
 #endif
     return v;
   }
 
  private:
+#if __CUDA_ARCH__ >= 900
+  // What the blocks of a cluster give to each other, and the barrier that counts it.
+  struct Given {
+    float4* of_block;
+    uint32_t come;
+  };
+  __device__ __forceinline__ static Given given(int slot) {
+    __shared__ float4 of_block[kReductions][kMostOfCluster];
+    __shared__ uint64_t come[kReductions];
+    return {of_block[slot], uint32_t(__cvta_generic_to_shared(&come[slot]))};
+  }
+  // Thread i gives it to block i; who returns sees that of all. Stores elsewhere are not waited for.
+  template <int slot> __device__ __forceinline__ const float4* give(float4 v) const {
+    const Given g = given(slot);
+    if (slot == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    if (threadIdx.x == 0) barrier_expect(g.come, pieces_ * 16);
+    if (int32_t(threadIdx.x) < pieces_) {
+      const uint32_t mine = uint32_t(__cvta_generic_to_shared(&g.of_block[piece]));
+      send_to_block(address_in_block(mine, threadIdx.x), address_in_block(g.come, threadIdx.x), v.x, v.y, v.z, v.w);
+    }
+    barrier_wait(g.come, 0);
+    return g.of_block;
+  }
+#endif
   template <class T> __device__ static Exponentials join_lanes(Exponentials e, int lanes) {
     float largest = e.largest;
 #pragma unroll 1

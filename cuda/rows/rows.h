@@ -20,7 +20,8 @@ struct Shape {
 // Four blocks of 64 registers a thread to an SM: some load while others compute.
 constexpr int kBlock = 256;          // threads
 constexpr int kLargestBlock = 1024;  // where a cluster of less is too small
-constexpr int kMostOfCluster = 8;    // wherever a GPU has clusters
+constexpr int kMostOfCluster = 16;   // see largest_cluster() in cuda/runtime/launch.h
+constexpr int kUsualCluster = 8;     // wherever a GPU has clusters
 constexpr int kMostOfShared = 64;    // threads of a row that shares its block
 
 // Vectors that a row of `cols` elements may touch, `width` to a vector.
@@ -28,9 +29,9 @@ MINIDNN_HD int64_t vectors_of(int64_t cols, int64_t width) {
   return cols % width == 0 ? cols / width : (cols + 2 * width - 2) / width;
 }
 
-// `held`: vectors of a thread. A row too long for a cluster, or for a block of a GPU without clusters, is left in pieces
+// `held`: vectors of a thread. A row too long for a cluster of `most` blocks (1: a GPU without clusters) is left in pieces
 // of kBlock threads.
-MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t held, bool clusters) {
+MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t held, int64_t most) {
   Shape s;
   s.rows = rows;
   s.cols = int32_t(cols);
@@ -47,9 +48,10 @@ MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t hel
   }
   s.threads = kBlock;
   s.pieces = int32_t(ceil_div<int64_t>(wanted, kBlock));
-  if (clusters && wanted <= kMostOfCluster * kLargestBlock) {
+  if (most > 1 && wanted <= most * kLargestBlock) {
     s.clustered = 1;
-    s.pieces = min_of<int32_t>(power_of_two(s.pieces), kMostOfCluster);
+    s.pieces =
+        wanted > kUsualCluster * kLargestBlock ? int32_t(most) : min_of<int32_t>(power_of_two(s.pieces), kUsualCluster);
     s.threads = warps(ceil_div<int64_t>(wanted, s.pieces));
   } else if (wanted <= kLargestBlock) {
     s.pieces = 1;

@@ -90,13 +90,18 @@ std::shared_ptr<const Kernel> load_kernel(const KernelSpec& spec, int device_ind
   return slot;
 }
 
+void allow_cluster(const Kernel& kernel, const LaunchConfig& c) {
+  if (c.cluster.x <= 8) return;
+  Current current(kernel.device);
+  check(driver().cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
+        "clusters of ", kernel.name);
+}
+
 int fit_at_once(const Kernel& kernel, const LaunchConfig& c, const Device& device) {
   Current current(kernel.device);
   int count = 0;
   if (c.cluster.x > 1) {
-    if (c.cluster.x > 8)
-      check(driver().cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1),
-            "clusters of ", kernel.name);
+    allow_cluster(kernel, c);
     CUlaunchAttribute cluster;
     cluster.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
     cluster.value.clusterDim = {c.cluster.x, c.cluster.y, c.cluster.z};

@@ -41,9 +41,14 @@ struct LaunchConfig {
   bool programmatic = false;  // may start before its predecessor ends; the kernel calls griddepcontrol.wait
 };
 
+// Blocks of a cluster, at most; 1 where there are none. Eight fit every device that has clusters. Sixteen must lie in one
+// part of it (GPC), and one of Hopper's eight has as many multiprocessors, if all together have more than 8 * 15.
+inline int largest_cluster(const Device& d) { return d.arch < 90 ? 1 : d.arch == 90 && d.sm_count > 120 ? 16 : 8; }
+void allow_cluster(const Kernel&, const LaunchConfig&);  // more than eight must be, before a launch
+
 // Blocks of `config`, or clusters of them, that a whole device runs at once: for grids that stay, where one more would be
 // a second turn. Clusters lie within a part of the device, so there are fewer than blocks would make. Of `config` all but
-// its grid. Whoever launches clusters of more than eight asks here first: it allows them.
+// its grid.
 int fit_at_once(const Kernel&, const LaunchConfig&, const Device&);
 
 void launch_raw(const Kernel&, const LaunchConfig&, void** parameters);

@@ -20,7 +20,7 @@ SoftmaxRows task_of(const SoftmaxProblem& p, const Device& d) {
   const int64_t vectors = rows::vectors_of(p.cols(), width);
   if (item == 2 && vectors <= kSoftmaxShortRow) held = min_of(held, int64_t(4));
   if (vectors <= 4) held = 2;  // a sector of 32 bytes to two threads
-  t.shape = rows::shape_of(p.rows(), p.cols(), width, held, d.arch >= 90);
+  t.shape = rows::shape_of(p.rows(), p.cols(), width, held, cuda::largest_cluster(d));
   if (p.masked == SoftmaxMask::none) return t;
   const MaskWalk w = mask_walk(p);
   t.mask.dims = int32_t(w.dims);
@@ -80,7 +80,10 @@ struct Rows final : Engine<SoftmaxProblem> {
     cuda::LaunchConfig config;
     config.block = {unsigned(rows::block_of(task.shape))};
     config.grid = {unsigned(rows::blocks_of(task.shape))};
-    if (task.shape.clustered) config.cluster = {unsigned(task.shape.pieces)};
+    if (task.shape.clustered) {
+      config.cluster = {unsigned(task.shape.pieces)};
+      cuda::allow_cluster(*kernel, config);
+    }
     const bool parts = in_parts(task);
     return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig now = config;

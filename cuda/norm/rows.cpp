@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.norm.rows: contiguous rows in registers; see rows.cu.
+// cuda.norm.rows: contiguous rows on chip; see rows.cu.
 #include "cuda/norm/rows.h"
 
 #include "cuda/norm/engines.h"
@@ -100,10 +100,8 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   Cut streamed = c;
   if (!p.backward && stream(streamed, d, p)) c = streamed;
   else if (!(p.backward ? ring(c, d, p) : hold(c, d))) {
-    const int64_t blocks = std::min(cuda::largest_cluster(d), p.backward ? 16 : 8);
-    const int64_t most = blocks * (!p.backward ? 1024 * 8 * c.vector : 512 * (c.vector > 1 ? 2 * kNormRowsKept : 4));
-    return cat("holds a row on chip, here up to ", most, " elements by ", blocks, " blocks of a cluster; there are ",
-               c.rows.columns);
+    return cat("holds a row in registers and shared memory, here by up to ", cuda::largest_cluster(d), " blocks of ",
+               d.max_smem_bytes, " bytes, which have no room for ", c.rows.columns, " elements");
   }
   if (ceil_div(c.rows.rows, int64_t(c.rows.rows_at_once)) * c.rows.blocks > INT32_MAX)
     return "launches 2^31 - 1 blocks at most";

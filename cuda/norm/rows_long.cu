@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer and RMS norm's gradients along rows too long to stay in registers beside their columns' sums, in three launches:
+// Layer and RMS norm's gradients along rows too long to stay on chip beside their columns' sums, in three launches:
 // each row's two sums by chunks of it; dx, and the sums of columns over sections of rows, by columns; those joined. x and
 // dy are read twice, five tensors where one pass has three, at the rate of copies; the map begins with what the L2
 // still holds. Blocks take several rows at once, so that scale is read once for them.

@@ -19,7 +19,13 @@ const Engine<RowNormProblem>& norm_rows_generic();
 const Engine<LocalNormProblem>& norm_across();
 const Engine<LocalNormProblem>& norm_around();
 const Engine<LocalNormProblem>& norm_local_generic();
-KernelSpec norm_rows_finish();  // rows.cu: joins [count][columns] pairs of dscale and dbias
+
+// rows.cu: joins [count][columns] pairs of dscale and dbias, so many columns a block.
+struct NormFinish {
+  KernelSpec kernel;
+  int64_t threads, columns;
+};
+NormFinish norm_rows_finish(int64_t count);
 
 // A dense batch norm as planes or columns, or why it is neither. Fills in channels, members and plane (1: columns).
 std::string dense_norm(const NormProblem&, NormSplit&);

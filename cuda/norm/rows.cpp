@@ -170,10 +170,11 @@ struct Rows final : Engine<RowNormProblem> {
         now.stream = stream;
         cuda::launch(*kernel, now, r, a);
       });
-    auto finish = cuda::load_kernel(norm_rows_finish(), d.place.index);
+    const NormFinish f = norm_rows_finish(standing);
+    auto finish = cuda::load_kernel(f.kernel, d.place.index);
     cuda::LaunchConfig joining;
-    joining.block = {kNormFinishThreads};
-    joining.grid = {unsigned(ceil_div(r.columns, int64_t(kNormFinishChannels)))};
+    joining.block = {unsigned(f.threads)};
+    joining.grid = {unsigned(ceil_div(r.columns, f.columns))};
     joining.programmatic = d.arch >= 90;
     return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig first = config, second = joining;
@@ -183,7 +184,7 @@ struct Rows final : Engine<RowNormProblem> {
     });
   }
   std::vector<KernelSpec> kernels() const override {
-    std::vector<KernelSpec> all{norm_rows_finish()};
+    std::vector<KernelSpec> all{norm_rows_finish(1).kernel, norm_rows_finish(INT32_MAX).kernel};
     for (DType t : {DType::float32, DType::float16, DType::bfloat16}) {
       const int64_t wide = 16 / int64_t(itemsize(t));
       for (int64_t w : {1, 2, 4, 8}) all.push_back(kernel_of(t, "forward", wide, w));
@@ -229,7 +230,12 @@ std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vecto
   return "";
 }
 
-KernelSpec norm_rows_finish() { return {"cuda/norm/rows.cu", "minidnn::norm_rows_finish<0>"}; }
+NormFinish norm_rows_finish(int64_t count) {
+  constexpr int64_t kFew = 16;
+  if (count <= kFew)
+    return {{"cuda/norm/rows.cu", "minidnn::norm_rows_finish_few<0>"}, kNormFewThreads, kNormFewThreads};
+  return {{"cuda/norm/rows.cu", "minidnn::norm_rows_finish<0>"}, kNormFinishThreads, kNormFinishChannels};
+}
 const Engine<RowNormProblem>& norm_rows() {
   static const Rows engine;
   return engine;

@@ -520,4 +520,21 @@ __global__ void __launch_bounds__(kNormFinishThreads)
   if (dbias) dbias[column] = float(total.dy);
 }
 
+// The same of few: a thread joins a column.
+template <int unused>
+__global__ void __launch_bounds__(kNormFewThreads)
+    norm_rows_finish_few(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
+  const int64_t column = int64_t(blockIdx.x) * kNormFewThreads + threadIdx.x;
+  if (column >= columns) return;
+  Gradients<double> total{};
+  wait_for_grid_before();
+#pragma unroll 8
+  for (int64_t i = 0; i < count; ++i) {
+    const float2 some = partials[i * columns + column];
+    total.join({double(some.y), double(some.x)});
+  }
+  dscale[column] = float(total.product);
+  if (dbias) dbias[column] = float(total.dy);
+}
+
 }  // namespace minidnn

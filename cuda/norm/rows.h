@@ -8,6 +8,7 @@ namespace minidnn {
 constexpr int kNormRowsThreads = 512;  // of a block that stays, at most
 // Elements of a thread that leave registers for scale beside their sums, and for a second block on an SM.
 constexpr int kNormRowsKept = 16, kNormRowsShared = 8;
+constexpr int kNormFewThreads = 256;   // of a block that joins few partial sums
 constexpr int kNormRowsStreamed = 32;  // forward: elements of a row whose parameters a thread keeps, at most
 
 struct NormRows {

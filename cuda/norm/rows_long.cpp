@@ -10,8 +10,6 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kFewSections = 16;  // which a thread joins
-
 struct Cut {
   NormLongRows rows;
   int64_t vector = 1;
@@ -46,7 +44,6 @@ size_t sums_bytes(const NormLongRows& r) { return size_t(r.rows) * r.chunks * 2 
 KernelSpec spec(DType t, int64_t vector, const char* pass) {
   return {"cuda/norm/rows_long.cu", cat("minidnn::norm_long_", pass, "<", cuda_name(t), ", ", vector, ">")};
 }
-KernelSpec few_spec() { return {"cuda/norm/rows_long.cu", "minidnn::norm_long_finish<0>"}; }
 
 struct LongRows final : Engine<RowNormProblem> {
   std::string name() const override { return "cuda.norm.long_rows"; }
@@ -71,14 +68,14 @@ struct LongRows final : Engine<RowNormProblem> {
     const NormLongRows r = c.rows;
     auto sums = cuda::load_kernel(spec(p.x.dtype, c.vector, "sums"), d.place.index);
     auto map = cuda::load_kernel(spec(p.x.dtype, c.vector, "map"), d.place.index);
-    const bool few = r.sections <= kFewSections;
-    auto finish = cuda::load_kernel(few ? few_spec() : norm_rows_finish(), d.place.index);
+    const NormFinish f = norm_rows_finish(r.sections);
+    auto finish = cuda::load_kernel(f.kernel, d.place.index);
     cuda::LaunchConfig rows, columns, joining;
     rows.block = columns.block = {kLongThreads};
     rows.grid = {unsigned(ceil_div(r.rows, int64_t(kLongBatch)) * r.chunks)};
     columns.grid = {r.sections * r.tiles};
-    joining.block = {unsigned(few ? kLongThreads : kNormFinishThreads)};
-    joining.grid = {unsigned(ceil_div(r.columns, int64_t(few ? kLongThreads : kNormFinishChannels)))};
+    joining.block = {unsigned(f.threads)};
+    joining.grid = {unsigned(ceil_div(r.columns, f.columns))};
     return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig first = rows, second = columns, last = joining;
       first.stream = second.stream = last.stream = stream;
@@ -90,7 +87,7 @@ struct LongRows final : Engine<RowNormProblem> {
     });
   }
   std::vector<KernelSpec> kernels() const override {
-    std::vector<KernelSpec> all{few_spec()};
+    std::vector<KernelSpec> all;
     for (DType t : {DType::float32, DType::float16, DType::bfloat16})
       for (int64_t vector : {int64_t(16 / itemsize(t)), int64_t(1)})
         for (const char* pass : {"sums", "map"}) all.push_back(spec(t, vector, pass));

@@ -124,20 +124,4 @@ __global__ void __launch_bounds__(kLongThreads)
   for (int k = 0; k < V; ++k) to[k] = {dscale[k], dbias[k]};
 }
 
-// A thread joins a column's few sections; norm_rows_finish many.
-template <int unused>
-__global__ void __launch_bounds__(kLongThreads)
-    norm_long_finish(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
-  const int64_t column = int64_t(blockIdx.x) * kLongThreads + threadIdx.x;
-  if (column >= columns) return;
-  Gradients<double> total{};
-#pragma unroll 8
-  for (int64_t i = 0; i < count; ++i) {
-    const float2 some = partials[i * columns + column];
-    total.join({double(some.y), double(some.x)});
-  }
-  dscale[column] = float(total.product);
-  if (dbias) dbias[column] = float(total.dy);
-}
-
 }  // namespace minidnn

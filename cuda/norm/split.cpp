@@ -225,13 +225,14 @@ struct Groups final : Engine<RowNormProblem> {
     auto finish = cuda::load_kernel(groups_finish_spec(p.backward), d.place.index);
     auto map = cuda::load_kernel(spec(like, c, "map"), d.place.index);
     std::shared_ptr<const cuda::Kernel> parameters;
-    if (p.backward) parameters = cuda::load_kernel(norm_rows_finish(), d.place.index);
+    const NormFinish join = norm_rows_finish(p.x.shape[0]);
+    if (p.backward) parameters = cuda::load_kernel(join.kernel, d.place.index);
     cuda::LaunchConfig blocks, groups, channels;
     blocks.block = {kNormThreads}, blocks.grid = {unsigned(blocks_of(c))};
     groups.block = {kNormThreads};
     groups.grid = {unsigned(ceil_div(p.x.shape[0] * p.groups, int64_t(kNormThreads / 32)))};
-    channels.block = {kNormFinishThreads};
-    channels.grid = {unsigned(ceil_div(c.parameters, int64_t(kNormFinishChannels)))};
+    channels.block = {unsigned(join.threads)};
+    channels.grid = {unsigned(ceil_div(c.parameters, join.columns))};
     return make_plan<RowNormProblem>([=, samples = p.x.shape[0], partials = partial_bytes(c), early = d.arch >= 90](
                                          const RowNormArgs& r, void* workspace, Stream stream) {
       NormArgs a{.x = r.x,

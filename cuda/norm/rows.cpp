@@ -24,9 +24,6 @@ struct Cut {
   int64_t rows_a_turn = 1, smem_bytes = 0, blocks_an_sm = 1;  // of blocks that stay: of a block, and of those at most
 };
 
-// Forward: rows of a thread at each turn, so that those of 16 bits meet together.
-int64_t rows_a_turn(int64_t elements, int64_t vector) { return vector == 4 ? 1 : elements <= 8 ? 4 : 2; }
-
 int64_t threads_for(const Cut& c, int64_t each) {
   return ceil_div(ceil_div(int64_t(c.rows.vectors), each * c.rows.blocks), int64_t(32)) * 32;
 }
@@ -50,24 +47,18 @@ bool hold(Cut& c, const Device& d) {
   return true;
 }
 
-// Forward rows that would take a cluster to hold, and of 16-bit numbers, whose parameters are four times their bytes, those
-// from 512 bytes on that are many. Not group norm's: its parameters are not a column's for ever.
-bool stream(Cut& c, const Device& d, const RowNormProblem& p) {
+// Forward rows that take a cluster to hold, beyond those that registers serve as fast (docs/measured_facts.md). Not group
+// norm's: its parameters are not a column's for ever.
+bool stream(Cut& c, const Device& d) {
   NormRows& r = c.rows;
-  const bool narrow = itemsize(p.x.dtype) == 2;
-  if (c.vector == 1 || r.groups || r.vectors < 32 || r.columns <= (narrow ? 0 : 16384)) return false;
-  const int64_t full = kNormRowsThreads, most_held = kNormRowsStreamed / c.vector;
-  c.held = narrow && r.vectors <= 64 ? ceil_div<int64_t>(r.vectors, 32) : most_held;
-  if (!set_blocks(c, cuda::largest_cluster(d), c.held, full)) return false;
-  c.stays = true, r.rows_at_once = r.blocks == 1 ? uint32_t(full) / r.threads : 1;
-  c.rows_a_turn = rows_a_turn(c.held * c.vector, c.vector);
-  c.blocks_an_sm = c.held * c.vector <= kNormRowsShared ? 2 : 1;
-  const int64_t stage = r.threads * r.rows_at_once * c.held * c.rows_a_turn * 16;
-  const int64_t room = (d.max_smem_bytes - kStaticBytes) / c.blocks_an_sm;
-  r.stages = uint32_t(std::clamp<int64_t>(room / stage, 0, 4));
+  if (c.vector == 1 || r.groups || r.columns <= (c.vector == 4 ? 65536 : 16384)) return false;
+  c.held = kNormRowsStreamed / c.vector;
+  if (!set_blocks(c, cuda::largest_cluster(d), c.held, kNormRowsThreads)) return false;
+  c.stays = true, r.rows_at_once = 1, c.rows_a_turn = norm_rows_a_turn(c.vector);
+  const int64_t stage = r.threads * c.held * c.rows_a_turn * 16;
+  r.stages = uint32_t(std::clamp<int64_t>((d.max_smem_bytes - kStaticBytes) / stage, 0, 4));
   c.smem_bytes = r.stages * stage;
-  const int64_t turn = c.blocks_an_sm * d.sm_count * r.rows_at_once * c.rows_a_turn;
-  return r.stages > 0 && (r.blocks > 1 || r.rows >= 2 * turn);
+  return r.stages > 0;
 }
 
 // Backward by two vectors a thread, then by as many as registers have sums for beside scale, then by clusters, then with
@@ -98,7 +89,7 @@ bool ring(Cut& c, const Device& d, const RowNormProblem& p) {
 std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   if (std::string why = contiguous_rows(p, c.rows, c.vector); !why.empty()) return why;
   Cut streamed = c;
-  if (!p.backward && stream(streamed, d, p)) c = streamed;
+  if (!p.backward && stream(streamed, d)) c = streamed;
   else if (!(p.backward ? ring(c, d, p) : hold(c, d))) {
     return cat("holds a row in registers and shared memory, here by up to ", cuda::largest_cluster(d), " blocks of ",
                d.max_smem_bytes, " bytes, which have no room for ", c.rows.columns, " elements");
@@ -114,16 +105,15 @@ int64_t most_standing(const Cut& c, const Device& d) {
   return std::min(at_once, ceil_div(c.rows.rows, c.rows.rows_at_once * c.rows_a_turn));
 }
 
-KernelSpec kernel_of(DType t, const char* kernel, int64_t vector, int64_t held, const std::string& more = "") {
-  return {"cuda/norm/rows.cu",
-          cat("minidnn::norm_rows_", kernel, "<", cuda_name(t), ", ", vector, ", ", held, more, ">")};
+KernelSpec kernel_of(DType t, const char* kernel, int64_t vector, int64_t held) {
+  return {"cuda/norm/rows.cu", cat("minidnn::norm_rows_", kernel, "<", cuda_name(t), ", ", vector, ", ", held, ">")};
 }
-KernelSpec stream_spec(DType t, int64_t held) {
+KernelSpec stream_spec(DType t) {
   const int64_t vector = 16 / int64_t(itemsize(t));
-  return kernel_of(t, "stream", vector, held, cat(", ", rows_a_turn(held * vector, vector)));
+  return kernel_of(t, "stream", vector, kNormRowsStreamed / vector);
 }
 KernelSpec spec(const RowNormProblem& p, const Cut& c) {
-  if (c.stays && !p.backward) return stream_spec(p.x.dtype, c.held);
+  if (c.stays && !p.backward) return stream_spec(p.x.dtype);
   return kernel_of(p.x.dtype, p.backward ? "backward" : "forward", c.vector, c.held);
 }
 
@@ -191,7 +181,7 @@ struct Rows final : Engine<RowNormProblem> {
       for (int64_t w = 1; w * wide <= 2 * kNormRowsKept; w *= 2) all.push_back(kernel_of(t, "backward", wide, w));
       all.push_back(kernel_of(t, "forward", 1, 8));
       all.push_back(kernel_of(t, "backward", 1, 4));
-      for (int64_t w = wide == 4 ? 8 : 1; w * wide <= kNormRowsStreamed; w *= 2) all.push_back(stream_spec(t, w));
+      all.push_back(stream_spec(t));
     }
     return all;
   }

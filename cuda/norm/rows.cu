@@ -219,17 +219,16 @@ template <int W, int i = 0> __device__ __forceinline__ void wait_group(int w) {
   else if constexpr (i + 1 < W) wait_group<W, i + 1>(w);
 }
 
-// A block, or a cluster of blocks, stays, with the parameters of its columns in registers, and takes R rows, or R times
-// those at once, at each turn through shared memory, where the next turns' are on their way meanwhile. A thread reads what
-// it has copied itself.
-template <class T, int V, int W, int R>
+// A cluster of blocks stays, with the parameters of its columns in registers, and takes R rows at each turn through shared
+// memory, where the next turns' are on their way meanwhile. A thread reads what it has copied itself.
+template <class T, int V, int W>
 __global__ void __launch_bounds__(kNormRowsThreads)
     norm_rows_stream(const __grid_constant__ NormRows r, RowNormArgs a) {
+  constexpr int R = norm_rows_a_turn(V);
   extern __shared__ uint4 dynamic[];
   __shared__ RowSums<R> shared;
   const RowPart part(r);
-  const int64_t of_block = r.rows_at_once * R, step = int64_t(gridDim.x / r.blocks) * of_block;
-  const int64_t start = int64_t(blockIdx.x / r.blocks) * of_block, mine = part.team * R;
+  const int64_t start = int64_t(blockIdx.x / r.blocks) * R, step = int64_t(gridDim.x / r.blocks) * R;
   auto has = [&](int w) { return part.first + w * part.step < r.vectors; };
   auto place = [&](int w) { return int64_t(part.first + w * part.step) * V; };
   auto slot_of = [&](uint32_t stage) {
@@ -243,7 +242,7 @@ __global__ void __launch_bounds__(kNormRowsThreads)
 #pragma unroll
     for (int w = 0; w < W; ++w)
 #pragma unroll
-      for (int i = 0; i < R; ++i) fetch(slot_of(s), i, w, start + mine + s * step + i);
+      for (int i = 0; i < R; ++i) fetch(slot_of(s), i, w, start + s * step + i);
     commit_copies();
   }
   float scale[W][V]{}, bias[W][V]{}, of_warp = 0;
@@ -257,8 +256,7 @@ __global__ void __launch_bounds__(kNormRowsThreads)
   uint32_t oldest = 0;
   int turn = 0;
 #pragma unroll 1
-  for (int64_t begin = start; begin < r.rows; begin += step, ++turn) {
-    const int64_t row = begin + mine;
+  for (int64_t row = start; row < r.rows; row += step, ++turn) {
     Packed<T, V>* const stage = slot_of(oldest);
     oldest = oldest + 1 == r.stages ? 0 : oldest + 1;
     wait_stage(r.stages);

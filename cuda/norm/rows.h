@@ -10,6 +10,8 @@ constexpr int kNormRowsThreads = 512;  // of a block that stays, at most
 constexpr int kNormRowsKept = 16, kNormRowsShared = 8;
 constexpr int kNormFewThreads = 256;   // of a block that joins few partial sums
 constexpr int kNormRowsStreamed = 32;  // forward: elements of a row whose parameters a thread keeps, at most
+// Forward: rows of a thread at each turn of blocks that stay, so that those of 16 bits meet together.
+MINIDNN_HD constexpr int norm_rows_a_turn(int64_t vector) { return vector == 4 ? 1 : 2; }
 
 struct NormRows {
   int64_t rows = 0, columns = 0;

@@ -26,7 +26,8 @@ template <class P> struct ThreeTf32Engine : RelaidEngine<P> {
     if (p.ieee) return mma_why_not_ieee(MmaProducts::three);
     if (std::string why = plain().refusal(p); !why.empty()) return why;
     const DType type = gemm_task(p).type;
-    return type == DType::float32 ? "" : cat("splits float32 operands in two; these are ", minidnn::name(type));
+    if (type == DType::float32) return "";
+    return cat("splits float32 operands in two; these are ", minidnn::name(type));
   }
   Relaid<P> relaid(const P& p) const override {
     Relaid<P> r = plain().relaid(p);

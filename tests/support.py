@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import reference
 from cases import Case, Operand
 
 import pyminidnn as dnn
@@ -75,6 +76,19 @@ def framed(
         return np.array_equal(edges, np.full(2 * MARGIN, poison), equal_nan=True)
 
     return flat.as_strided(shape, strides, MARGIN - low), margins_untouched
+
+
+def drawn(case: Case, rng: np.random.Generator, name: str, mean: float) -> np.ndarray:
+    """Values for an operand, which is of the shape of x if the case gives none; where its stride is 0 they are the same."""
+    operand = case.operand(name, case.operands["x"].shape)
+    strides = operand.strides or operand.shape
+    distinct = tuple(1 if s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
+    return np.broadcast_to(reference.rounded(rng.normal(mean, 2, distinct), case.dtype), operand.shape)
+
+
+def zeros(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.DeviceTensor:
+    """n of them, on the device of x."""
+    return dnn.zeros((n,), dtype=dtype, device=x.device)
 
 
 def values_of(t: dnn.DeviceTensor) -> np.ndarray:

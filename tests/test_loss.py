@@ -15,10 +15,6 @@ DTYPES = ["float32", "float64", "float16", "bfloat16"]
 SMOOTHING = 0.1
 
 
-def accumulator(dtype: str) -> str:
-    return "float64" if dtype == "float64" else "float32"
-
-
 def targets(rng: np.random.Generator, shape: tuple[int, ...], classes: int, ignored: int) -> np.ndarray:
     t = rng.integers(0, classes, shape)
     return np.where(rng.random(shape) < 0.2, ignored, t) if t.size > 1 else t
@@ -40,7 +36,7 @@ def sample(case: Case) -> Sample:
     x = reference.rounded(rng.normal(0, 3, shape), case.dtype)
     target = targets(rng, without(shape, axis), shape[axis], keywords["ignore_index"])
     dtypes = {"target": "int32" if case.attributes.get("classes") == "i32" else "int64"}
-    acc = accumulator(case.dtype)
+    acc = reference.accumulator(case.dtype)
     loss, lse = reference.cross_entropy_forward(x, target, **keywords)
     depth = np.abs(np.moveaxis(x, axis, -1)).max(axis=-1) + np.abs(lse)  # what is subtracted, rounded as it is
     rows = max(int((target != keywords["ignore_index"]).sum()), 1)

@@ -8,22 +8,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
 import reference
+import test_local_norm
+import test_row_norm
 from cases import Case, generator
-from support import Result, Sample, assert_close, tensor, values_of
+from support import Result, Sample, assert_close, drawn, tensor, values_of, zeros
 
 import pyminidnn as dnn
 
 EPS = 1e-5  # the default eps
-
-
-def accumulator(dtype: str) -> str:
-    """The dtype of sums, parameters and statistics."""
-    return "float64" if dtype == "float64" else "float32"
 
 
 def view_of(parameter: np.ndarray, x: np.ndarray, per_activation: bool) -> np.ndarray:
@@ -41,7 +37,7 @@ def training_results(
         x, scale, bias, running_mean=old_mean, running_var=old_var, momentum=momentum, eps=eps,
         per_activation=per_activation,
     )  # fmt: skip
-    acc = accumulator(dtype)
+    acc = reference.accumulator(dtype)
     unit = reference.EPS[acc]
     view = partial(view_of, x=x, per_activation=per_activation)
     n = x.size // mean.size
@@ -71,7 +67,7 @@ def backward_results(
     *, per_activation: bool = False,
 ) -> list[Result]:  # fmt: skip
     dx, dscale, dbias = reference.batch_norm_backward(dy, x, scale, mean, inv_std, per_activation=per_activation)
-    acc = accumulator(dtype)
+    acc = reference.accumulator(dtype)
     unit = reference.EPS[acc]
     view = partial(view_of, x=x, per_activation=per_activation)
     n = x.size // mean.size
@@ -89,178 +85,20 @@ def backward_results(
 
 def parameters(rng: np.random.Generator, shape: Sequence[int], acc: str) -> list[np.ndarray]:
     """scale, bias, a mean and a variance."""
-    drawn = [rng.normal(1, 0.5, shape), rng.normal(0, 1, shape), rng.normal(0, 2, shape), rng.uniform(0.5, 4, shape)]
-    return [reference.rounded(p, acc) for p in drawn]
-
-
-def row_sample(case: Case) -> Sample:
-    """layer, rms and group norm. x is seen with its channels split into groups, (N, G, C / G, spatial)."""
-    rng = generator(case)
-    kind, _, direction = case.direction.partition("_")
-    acc = accumulator(case.dtype)
-    unit = reference.EPS[acc]
-    operand = case.operand("x", case.operands["x"].shape)
-    shape = operand.shape
-    x = reference.rounded(rng.normal(1, 2, shape), case.dtype)
-    if kind == "group":
-        groups = case.integers("groups", 1)
-        view = (shape[0], groups, shape[1] // groups, *shape[2:])
-        rows, parameters = (0, 1), (1, groups, shape[1] // groups, *(1,) * (len(shape) - 2))
-        of_parameter, of_statistic = (shape[1],), (shape[0], groups)
-    else:
-        axis = case.integers("axis", -1)
-        view, rows = shape, tuple(range(axis))
-        parameters = (*(1,) * axis, *shape[axis:])
-        of_parameter, of_statistic = shape[axis:], shape[:axis]
-    centered = kind != "rms"
-    scale = reference.rounded(rng.normal(1, 0.5, of_parameter), acc)
-    bias = reference.rounded(rng.normal(0, 1, of_parameter), acc) if centered else np.zeros(of_parameter)
-    v = x.reshape(view)
-    keywords = {"rows": rows, "parameters": parameters, "centered": centered}
-    y, mean, inv_std = reference.row_norm_forward(v, scale, bias, **keywords)
-    n = v.size // mean.size
-    axes = tuple(i for i in range(v.ndim) if i not in rows)
-    extra = {"groups": groups} if kind == "group" else {"axis": axis}
-
-    def on(t: dict[str, dnn.DeviceTensor], *values: np.ndarray) -> list[dnn.DeviceTensor]:
-        return [dnn.asarray(v.astype(acc), device=t["x"].device) for v in values]
-
-    if direction == "forward":
-        # As training_results: the mean to the rounding of its terms, the deviation to that of its squares.
-        spread = 2 * np.abs(v - mean).max(axis=axes, keepdims=True)
-        mean_tolerance = (reference.tolerance(acc, n, spread) + unit * np.abs(mean)) * centered
-        relative = reference.tolerance(acc, n, 2.0) + 2 * unit
-        s, b = np.abs(scale.reshape(parameters)), np.abs(bias.reshape(parameters))
-        y_hat = np.abs(y - bias.reshape(parameters))
-        y_tolerance = (
-            reference.EPS[case.dtype] * np.abs(y)
-            + y_hat * (relative + 2 * unit)
-            + s * inv_std * (mean_tolerance + unit * np.abs(v - mean))
-            + unit * (y_hat + b)
-        )
-
-        def forward(t: dict[str, dnn.DeviceTensor], algo: str | None, out: None = None) -> Sequence[dnn.DeviceTensor]:
-            if kind == "rms":
-                return dnn.rms_norm_forward(t["x"], *on(t, scale), **extra, algo=algo)
-            call = dnn.layer_norm_forward if kind == "layer" else dnn.group_norm_forward
-            return call(t["x"], scale=on(t, scale)[0], bias=on(t, bias)[0], **extra, algo=algo)
-
-        results = [Result(y.reshape(shape), y_tolerance.reshape(shape))]
-        if centered:
-            results.append(Result(mean.reshape(of_statistic), mean_tolerance.reshape(of_statistic)))
-        results.append(Result(inv_std.reshape(of_statistic), (inv_std * relative).reshape(of_statistic)))
-        return Sample({"x": x}, forward, results)
-
-    mean, inv_std = reference.rounded(mean, acc), reference.rounded(inv_std, acc)
-    dy = reference.rounded(rng.normal(0, 1, shape), case.dtype)
-    d = dy.reshape(view)
-    dx, dscale, dbias = reference.row_norm_backward(d, v, scale, mean, inv_std, **keywords)
-    x_hat, g = (v - mean) * inv_std, d * scale.reshape(parameters)
-    others = tuple(i for i in range(v.ndim) if parameters[i] == 1)
-    terms = v.size // scale.size
-    dbias_tolerance = reference.tolerance(acc, terms, np.abs(d).sum(axis=others))
-    dscale_tolerance = reference.tolerance(acc, terms, 3 * np.abs(d * x_hat).sum(axis=others))
-    row = partial(np.mean, axis=axes, keepdims=True)
-    sizes = np.abs(g) + row(np.abs(g)) + np.abs(x_hat) * row(np.abs(g * x_hat))
-    sums = reference.tolerance(acc, n, 2 * (row(np.abs(g)) + np.abs(x_hat) * row(np.abs(g * x_hat))))
-    dx_tolerance = np.abs(inv_std) * (sums + 8 * unit * sizes) + reference.EPS[case.dtype] * np.abs(dx)
-
-    def back(t: dict[str, dnn.DeviceTensor], algo: str | None, out: None = None) -> Sequence[dnn.DeviceTensor]:
-        s, m, i = on(t, scale, mean.reshape(of_statistic), inv_std.reshape(of_statistic))
-        if kind == "rms":
-            return dnn.rms_norm_backward(t["dy"], t["x"], s, i, **extra, algo=algo)
-        call = dnn.layer_norm_backward if kind == "layer" else dnn.group_norm_backward
-        return call(t["dy"], t["x"], scale=s, mean=m, inv_std=i, **extra, algo=algo)
-
-    results = [Result(dx.reshape(shape), dx_tolerance.reshape(shape))]
-    results.append(Result(dscale.reshape(of_parameter), dscale_tolerance.reshape(of_parameter)))
-    if centered:
-        results.append(Result(dbias.reshape(of_parameter), dbias_tolerance.reshape(of_parameter)))
-    return Sample({"x": x, "dy": dy}, back, results)
-
-
-def local_results(
-    x: np.ndarray, dy: np.ndarray | None, means: np.ndarray | None, dtype: str, size: int, **options: Any
-) -> list[Result]:
-    """What local response and contrast norm must return: y, or dx and, with means, dmeans."""
-    m = np.zeros(()) if means is None else means
-    y, s = reference.local_norm_forward(x, size, means=m, **options)
-    acc, beta = accumulator(dtype), options["beta"]
-    unit, n = reference.EPS[acc], size ** len(options["axes"])
-    # Squares are positive: s has the relative error of its sum. The power adds that of a logarithm, beta |ln s| units of
-    # the result, and a few roundings.
-    of_sum = reference.tolerance(acc, n, 1.0) + 2 * unit
-    of_power = beta * of_sum + unit * (4 + 2 * beta * np.abs(np.log(s)))
-    least = 2.0**-24 if dtype == "float16" else 0  # its subnormal numbers are apart by that
-    if dy is None:
-        return [Result(y, np.abs(y) * (of_power + reference.EPS[dtype]) + least)]
-    dx, dmeans = reference.local_norm_backward(dy, x, size, means=m, **options)
-    g = np.abs(dy * x) * s ** (-beta - 1)
-    # A term of the sums: its g, a difference, products; then the sum's own rounding.
-    weights = g * (of_power + of_sum + 6 * unit + reference.tolerance(acc, n, 1.0))
-    of_dx, of_dmeans = reference.local_norm_backward(dy, x, size, means=m, weights=weights, **options)
-    of_dx = of_dx + np.abs(dy) * s**-beta * (of_power + 2 * unit) + reference.EPS[dtype] * np.abs(dx) + least
-    results = [Result(dx, of_dx)]
-    return (
-        results
-        if means is None
-        else [*results, Result(dmeans, of_dmeans + reference.EPS[dtype] * np.abs(dmeans) + least)]
-    )
-
-
-def local_sample(case: Case) -> Sample:
-    rng = generator(case)
-    kind, _, direction = case.direction.partition("_")
-    size = case.integers("size", 1)
-    assert isinstance(size, int)
-
-    def draw(name: str, mean: float) -> np.ndarray:
-        operand = case.operand(name, case.operands["x"].shape)
-        strides = operand.strides or operand.shape
-        distinct = tuple(1 if s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
-        return np.broadcast_to(reference.rounded(rng.normal(mean, 2, distinct), case.dtype), operand.shape)
-
-    inputs = {"x": draw("x", 0.5)}
-    x = inputs["x"]
-    if direction == "backward":
-        inputs["dy"] = draw("dy", 0)
-    if "means" in case.operands or "centered" in case.words:
-        inputs["means"] = draw("means", 0.5)
-    values = {"alpha": 2.0, "beta": float(rng.choice([0.5, 0.75, 1.25])), "k": float(rng.choice([1.0, 0.25]))}
-    axes = (1,) if kind == "lrn" else tuple(range(2, x.ndim))
-    results = local_results(x, inputs.get("dy"), inputs.get("means"), case.dtype, size, axes=axes, **values)
-
-    def call(
-        t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
-    ) -> Sequence[dnn.DeviceTensor]:
-        if kind == "lrn":
-            if direction == "forward":
-                return [dnn.lrn_forward(t["x"], size, **values, algo=algo, out=out)]
-            return [dnn.lrn_backward(t["dy"], t["x"], size, **values, algo=algo, out=out)]
-        if direction == "forward":
-            return [dnn.lcn_forward(t["x"], size, means=t.get("means"), **values, algo=algo, out=out)]
-        gradients = dnn.lcn_backward(t["dy"], t["x"], size, means=t.get("means"), **values, algo=algo, out=out)
-        return gradients if isinstance(gradients, tuple) else [gradients]
-
-    return Sample(inputs, call, results)
+    values = [rng.normal(1, 0.5, shape), rng.normal(0, 1, shape), rng.normal(0, 2, shape), rng.uniform(0.5, 4, shape)]
+    return [reference.rounded(p, acc) for p in values]
 
 
 def sample(case: Case) -> Sample:
     if case.direction.startswith(("lrn", "lcn")):
-        return local_sample(case)
+        return test_local_norm.sample(case)
     if "_" in case.direction:
-        return row_sample(case)
+        return test_row_norm.sample(case)
     rng = generator(case)
     per_activation = "per_activation" in case.words
-    acc = accumulator(case.dtype)
+    acc = reference.accumulator(case.dtype)
 
-    def draw(name: str, mean: float) -> np.ndarray:
-        operand = case.operand(name, case.operands["x"].shape)
-        strides = operand.strides or operand.shape
-        distinct = tuple(1 if s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
-        return np.broadcast_to(reference.rounded(rng.normal(mean, 2, distinct), case.dtype), operand.shape)
-
-    x = draw("x", 1)
+    x = drawn(case, rng, "x", 1)
     scale, bias, mean, var = parameters(rng, x.shape[1:] if per_activation else x.shape[1:2], acc)
 
     def on(t: dict[str, dnn.DeviceTensor], *values: np.ndarray) -> list[dnn.DeviceTensor]:
@@ -272,7 +110,7 @@ def sample(case: Case) -> Sample:
     add = "add" in case.words
     inputs = {"x": x}
     if case.direction != "backward" and (add or "residual" in case.operands):
-        inputs["residual"] = draw("residual", 0.5)
+        inputs["residual"] = drawn(case, rng, "residual", 0.5)
 
     def fused(y: Result) -> Result:
         """The residual's addition rounds once more; relu loses nothing."""
@@ -314,14 +152,14 @@ def sample(case: Case) -> Sample:
             ]  # fmt: skip
 
         return Sample(inputs, infer, [fused(Result(want, tolerance))])
-    dy = draw("dy", 0)
+    dy = drawn(case, rng, "dy", 0)
     # The saved values are inputs here: those of the forward oracle, as the library would store them.
     _, mean, inv_std, _, _ = reference.batch_norm_forward_training(x, scale, bias, per_activation=per_activation)
     mean, inv_std = reference.rounded(mean, acc), reference.rounded(inv_std, acc)
 
     inputs["dy"] = dy
     if relu:  # a y of any signs tells as much as a true one
-        inputs["y"] = np.maximum(draw("y", 0), 0)
+        inputs["y"] = np.maximum(drawn(case, rng, "y", 0), 0)
         dy = np.where(inputs["y"] > 0, dy, 0)
 
     def back(t: dict[str, dnn.DeviceTensor], algo: str | None, out: None = None) -> Sequence[dnn.DeviceTensor]:
@@ -632,18 +470,14 @@ def train(x: dnn.DeviceTensor, **keywords: object) -> object:
     return dnn.batch_norm_forward_training(x, **defaults)
 
 
-def p(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.DeviceTensor:
-    return dnn.zeros((n,), dtype=dtype, device=x.device)
-
-
 @pytest.mark.parametrize(
     "call, kind, text",
     [
-        (lambda x: train(x, scale=p(x, 4)), dnn.ShapeError,
+        (lambda x: train(x, scale=zeros(x, 4)), dnn.ShapeError,
          "batch_norm_forward_training: scale must be [3] for the channels of x; got [4]"),
         (lambda x: train(x, per_activation=True), dnn.ShapeError,
          "scale must be [3, 4] for the samples of x, per activation; got [3]"),
-        (lambda x: train(x.to(dtype="float16"), bias=p(x, 3, "float16")), dnn.DTypeError,
+        (lambda x: train(x.to(dtype="float16"), bias=zeros(x, 3, "float16")), dnn.DTypeError,
          "bias must be float32 for x of float16; got float16"),
         (lambda x: train(x.to(dtype="float64")), dnn.DTypeError, "scale must be float64 for x of float64; got float32"),
         (lambda x: train(x.to(dtype="int32")), dnn.DTypeError, "x is int32; this call takes"),
@@ -656,44 +490,44 @@ def p(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.DeviceTens
         (lambda x: train(x, running_var=None), dnn.ShapeError,
          "running_mean is given without running_var; give both or neither"),
         (lambda x: train(x, running_mean=None), dnn.ShapeError, "running_var is given without running_mean"),
-        (lambda x: train(x, running_mean=p(x, 2)), dnn.ShapeError, "running_mean must be [3]; got [2]"),
-        (lambda x: train(x, running_var=p(x, 3, "float64")), dnn.DTypeError,
+        (lambda x: train(x, running_mean=zeros(x, 2)), dnn.ShapeError, "running_mean must be [3]; got [2]"),
+        (lambda x: train(x, running_var=zeros(x, 3, "float64")), dnn.DTypeError,
          "running_var must be float32; got float64"),
         (lambda x: train(x, running_mean=[0.0, 0.0, 0.0]), dnn.DeviceError, "list has no memory to share"),
-        (lambda x: train(x, running_mean=p(x, 6).as_strided((3,), (2,))), dnn.ShapeError,
+        (lambda x: train(x, running_mean=zeros(x, 6).as_strided((3,), (2,))), dnn.ShapeError,
          "running_mean has strides [2]; it is updated in place and must be contiguous"),
         (lambda x: train(x, running_mean=x.as_strided((3,), (1,))), dnn.ShapeError,
          "running_mean shares memory with x"),
-        (lambda x: train(x, **dict.fromkeys(("running_mean", "running_var"), p(x))), dnn.ShapeError,
+        (lambda x: train(x, **dict.fromkeys(("running_mean", "running_var"), zeros(x))), dnn.ShapeError,
          "running_var shares memory with running_mean"),
         (lambda x: train(x, activation="gelu"), dnn.ShapeError,
          "batch_norm_forward_training: activation must be None or 'relu'; got 'gelu'"),
-        (lambda x: train(x, residual=p(x)), dnn.ShapeError, "residual must be [2, 3, 4] like x; got [3]"),
+        (lambda x: train(x, residual=zeros(x)), dnn.ShapeError, "residual must be [2, 3, 4] like x; got [3]"),
         (lambda x: train(x, residual=x.to(dtype="float16")), dnn.DTypeError, "x is float32, residual is float16"),
-        (lambda x: dnn.batch_norm_backward(x, x, *[p(x)] * 3, activation="relu"), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_backward(x, x, *[zeros(x)] * 3, activation="relu"), dnn.ShapeError,
          "batch_norm_backward: activation 'relu' needs y, the result of the forward call"),
-        (lambda x: dnn.batch_norm_backward(x, x, *[p(x)] * 3, y=x), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_backward(x, x, *[zeros(x)] * 3, y=x), dnn.ShapeError,
          "y is given without an activation, whose gradient it would tell"),
-        (lambda x: dnn.batch_norm_backward(x, x, *[p(x)] * 3, y=p(x), activation="relu"), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_backward(x, x, *[zeros(x)] * 3, y=zeros(x), activation="relu"), dnn.ShapeError,
          "y must be [2, 3, 4] like x; got [3]"),
         (lambda x: train(x, algo="welford"), dnn.NotSupported, "algo='welford' asks for another engine"),
-        (lambda x: dnn.batch_norm_forward_inference(x, *[p(x)] * 3, p(x, 1)), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_forward_inference(x, *[zeros(x)] * 3, zeros(x, 1)), dnn.ShapeError,
          "batch_norm_forward_inference: var must be [3] for the channels of x; got [1]"),
-        (lambda x: dnn.batch_norm_forward_inference(x, *[p(x)] * 4, eps=-1), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_forward_inference(x, *[zeros(x)] * 4, eps=-1), dnn.ShapeError,
          "eps must be 0 or a positive number; got -1"),
         (lambda x: dnn.batch_norm_forward_inference(
-            x, *[p(x)] * 4, out=x.as_strided((1, 3, 4), (12, 4, 1))), dnn.ShapeError,
+            x, *[zeros(x)] * 4, out=x.as_strided((1, 3, 4), (12, 4, 1))), dnn.ShapeError,
          "out must be [2, 3, 4]; got [1, 3, 4]"),
         (lambda x: dnn.batch_norm_forward_inference(
-            x.as_strided((1, 3, 4), (12, 4, 1)), *[p(x)] * 4,
+            x.as_strided((1, 3, 4), (12, 4, 1)), *[zeros(x)] * 4,
             out=x.as_strided((1, 3, 4), (12, 4, 1), 4)), dnn.ShapeError,
          "out overlaps x without being the same elements"),
-        (lambda x: dnn.batch_norm_backward(x.reshape((2, 12)), x, *[p(x)] * 3), dnn.ShapeError,
+        (lambda x: dnn.batch_norm_backward(x.reshape((2, 12)), x, *[zeros(x)] * 3), dnn.ShapeError,
          "batch_norm_backward: dy must be [2, 3, 4] like x; got [2, 12]"),
-        (lambda x: dnn.batch_norm_backward(x.to(dtype="float16"), x, *[p(x)] * 3), dnn.DTypeError,
+        (lambda x: dnn.batch_norm_backward(x.to(dtype="float16"), x, *[zeros(x)] * 3), dnn.DTypeError,
          "x is float32, dy is float16; cast one"),
         (lambda x: dnn.batch_norm_backward(
-            x, x, *[p(x)] * 2, p(x, 3, "float64")), dnn.DTypeError,
+            x, x, *[zeros(x)] * 2, zeros(x, 3, "float64")), dnn.DTypeError,
          "saved_inv_std must be float32 for x of float32; got float64"),
     ],
 )  # fmt: skip
@@ -722,299 +556,3 @@ def test_devices_must_agree() -> None:
     running = np.zeros(3, "float32")  # an argument that is only read would follow x to the GPU; this one would be lost
     with pytest.raises(dnn.DeviceError, match="the inputs are on cuda:0, running_mean is on cpu"):
         dnn.batch_norm_forward_training(x, one, one, running_mean=running, running_var=one)
-
-
-ROW_NORMS: dict[str, Callable[..., Sequence[dnn.DeviceTensor]]] = {
-    "layer": lambda x, s, b: dnn.layer_norm_forward(x, s, b),
-    "rms": lambda x, s, b: dnn.rms_norm_forward(x, s),
-    "group": lambda x, s, b: dnn.group_norm_forward(x, 2, s, b),
-    "instance": lambda x, s, b: dnn.instance_norm_forward(x, s, b),
-}
-ROW_GRADIENTS: dict[str, Callable[..., Sequence[dnn.DeviceTensor]]] = {
-    "layer": lambda dy, x, s, saved: dnn.layer_norm_backward(dy, x, s, *saved),
-    "rms": lambda dy, x, s, saved: dnn.rms_norm_backward(dy, x, s, *saved),
-    "group": lambda dy, x, s, saved: dnn.group_norm_backward(dy, x, 2, s, *saved),
-    "instance": lambda dy, x, s, saved: dnn.instance_norm_backward(dy, x, s, *saved),
-}
-
-
-@pytest.mark.parametrize("kind", ROW_NORMS)
-def test_row_norm_backward_is_the_derivative(kind: str, device: str) -> None:
-    rng = np.random.default_rng(20)
-    x, dy = rng.normal(1, 2, (3, 4, 2, 5)), rng.normal(0, 1, (3, 4, 2, 5))
-    scale, bias = (
-        rng.normal(1, 0.5, (5 if kind in ("layer", "rms") else 4,)),
-        rng.normal(0, 1, (5 if kind in ("layer", "rms") else 4,)),
-    )
-
-    def loss(*values: np.ndarray) -> float:
-        y, *_ = ROW_NORMS[kind](*[tensor(v, "float64", device) for v in values])
-        return float((values_of(y) * dy).sum())
-
-    t, s, b = (tensor(v, "float64", device) for v in (x, scale, bias))
-    _, *saved = ROW_NORMS[kind](t, s, b)
-    gradients = ROW_GRADIENTS[kind](tensor(dy, "float64", device), t, s, saved)
-    assert len(gradients) == (2 if kind == "rms" else 3)
-    h = 1e-5
-    for i, gradient in enumerate(gradients):
-        v = rng.normal(0, 1, gradient.shape)
-        ahead, behind = [x, scale, bias], [x, scale, bias]
-        ahead[i], behind[i] = ahead[i] + h * v, behind[i] - h * v
-        np.testing.assert_allclose((values_of(gradient) * v).sum(), (loss(*ahead) - loss(*behind)) / (2 * h), rtol=1e-6)
-
-
-def test_row_norms_are_each_other(device: str) -> None:
-    """One group is layer norm of a sample; a group per channel is instance norm; no parameters are ones and zeros."""
-    x = tensor(np.random.default_rng(21).normal(1, 2, (3, 4, 2, 5)), "float64", device)
-    ones, zeros = (dnn.full((4,), v, dtype="float64", device=device) for v in (1.0, 0.0))
-    layer = dnn.layer_norm_forward(x, axis=1)
-    group = dnn.group_norm_forward(x, 1, ones, zeros)
-    np.testing.assert_allclose(values_of(group[0]), values_of(layer[0]), atol=1e-14)
-    for a, b in zip(dnn.group_norm_forward(x, 4), dnn.instance_norm_forward(x, ones, zeros), strict=True):
-        np.testing.assert_array_equal(values_of(a), values_of(b))
-    mean_0 = tensor(values_of(x) - values_of(x).mean(axis=-1, keepdims=True), "float64", device)
-    np.testing.assert_allclose(
-        values_of(dnn.rms_norm_forward(mean_0)[0]), values_of(dnn.layer_norm_forward(mean_0)[0]), atol=1e-14
-    )
-
-
-@pytest.mark.parametrize("mean, std", [(1e4, 1e-2), (-3e5, 1.0)])
-def test_layer_norm_far_from_zero(mean: float, std: float, device: str) -> None:
-    x = reference.rounded(np.random.default_rng(22).normal(mean, std, (5, 1000)), "float32")
-    y, m, inv_std = dnn.layer_norm_forward(tensor(x, "float32", device), eps=1e-12)
-    unit = reference.EPS["float32"]
-    want_mean, want = x.mean(axis=1), 1 / np.sqrt(x.var(axis=1) + 1e-12)
-    assert_close(m, Result(want_mean, 2 * unit * np.abs(want_mean)), "mean")
-    assert_close(inv_std, Result(want, want * reference.tolerance("float32", 1000, 2.0)), "inv_std")
-    rounding = unit * np.abs(mean) * want.max() + 1e-5
-    assert_close(y, Result((x - want_mean[:, None]) * want[:, None], rounding), "y")
-
-
-@pytest.mark.parametrize("kind", ROW_NORMS)
-def test_row_norms_keep_nan_in_its_row(kind: str, device: str) -> None:
-    x = np.random.default_rng(23).normal(0, 1, (3, 4, 2, 6))
-    n = 6 if kind in ("layer", "rms") else 4
-    one, zero = ones_and_zeros(n, "float32", device)
-    clean = values_of(ROW_NORMS[kind](tensor(x, "float32", device), one, zero)[0])
-    x[1, 1, 1, 3] = np.nan
-    y = values_of(ROW_NORMS[kind](tensor(x, "float32", device), one, zero)[0])
-    row = {"layer": np.s_[1, 1, 1], "rms": np.s_[1, 1, 1], "group": np.s_[1, :2], "instance": np.s_[1, 1]}[kind]
-    assert np.isnan(y[row]).all()
-    y[row] = clean[row]
-    np.testing.assert_array_equal(y, clean)
-
-
-def test_row_norms_of_nothing(device: str) -> None:
-    empty = dnn.empty((0, 4), device=device)
-    y, mean, inv_std = dnn.layer_norm_forward(empty)
-    assert (y.shape, mean.shape, inv_std.shape) == ((0, 4), (0,), (0,))
-    dx, dscale, dbias = dnn.layer_norm_backward(empty, empty, None, mean, inv_std)
-    assert dx.shape == (0, 4)
-    np.testing.assert_array_equal(values_of(dscale), np.zeros(4))
-    np.testing.assert_array_equal(values_of(dbias), np.zeros(4))
-
-
-@pytest.mark.parametrize(
-    "call, kind, text",
-    [
-        (lambda x: dnn.layer_norm_forward(x, p(x)), dnn.ShapeError,
-         "layer_norm_forward: scale must be [4] for the rows of x; got [3]"),
-        (lambda x: dnn.layer_norm_forward(x, axis=3), dnn.ShapeError, "axis must be from -3 to 2 for x [2, 3, 4]; got 3"),
-        (lambda x: dnn.layer_norm_forward(x, eps=-1), dnn.ShapeError, "eps must be 0 or a positive number; got -1"),
-        (lambda x: dnn.rms_norm_forward(x, p(x, 4, "float16")), dnn.DTypeError,
-         "rms_norm_forward: scale must be float32 for x of float32; got float16"),
-        (lambda x: dnn.layer_norm_forward(dnn.empty((2, 0), device=x.device)), dnn.ShapeError,
-         "a row of x [2, 0] has no elements"),
-        (lambda x: dnn.group_norm_forward(x, 2), dnn.ShapeError, "groups must divide the 3 channels of x; got 2"),
-        (lambda x: dnn.group_norm_forward(x, 0), dnn.ShapeError, "groups must be 1 or more; got 0"),
-        (lambda x: dnn.group_norm_forward(x, 3, p(x), p(x, 1)), dnn.ShapeError,
-         "bias must be [3] for the channels of x; got [1]"),
-        (lambda x: dnn.layer_norm_backward(x, x, None, p(x), p(x)), dnn.ShapeError,
-         "layer_norm_backward: mean must be [2, 3] of the rows of x; got [3]"),
-        (lambda x: dnn.layer_norm_backward(x.reshape((3, 2, 4)), x, None, p(x), p(x)), dnn.ShapeError,
-         "dy must be [2, 3, 4] like x; got [3, 2, 4]"),
-    ],
-)  # fmt: skip
-def test_row_norm_errors(
-    call: Callable[[dnn.DeviceTensor], object], kind: type[Exception], text: str, device: str
-) -> None:
-    with pytest.raises(kind) as caught:
-        call(tensor(np.ones((2, 3, 4)), "float32", device))
-    assert text in str(caught.value)
-
-
-LOCAL = {"alpha": 0.7, "beta": 0.75, "k": 0.5}
-
-
-@pytest.mark.parametrize("size", [1, 3, 4, 5, 9])
-@pytest.mark.parametrize("shape", [(2, 7, 5), (2, 7, 4, 3), (2, 3, 2, 3, 4)])
-def test_lrn_is_torchs(shape: tuple[int, ...], size: int, device: str) -> None:
-    """Odd sizes. Of an even one torch has the odd channel behind, cuDNN and ONNX ahead: the same with channels reversed."""
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(30)
-    x, dy = rng.normal(0, 2, shape), rng.normal(0, 1, shape)
-    turn = slice(None, None, 1 if size % 2 else -1)
-    theirs = torch.from_numpy(x[:, turn].copy()).requires_grad_()
-    y = torch.nn.functional.local_response_norm(theirs, size, **LOCAL)
-    y.backward(torch.from_numpy(dy[:, turn].copy()))
-    t, g = tensor(x, "float64", device), tensor(dy, "float64", device)
-    np.testing.assert_allclose(
-        values_of(dnn.lrn_forward(t, size, **LOCAL))[:, turn], y.detach().numpy(), rtol=1e-12, atol=1e-13
-    )
-    np.testing.assert_allclose(
-        values_of(dnn.lrn_backward(g, t, size, **LOCAL))[:, turn], theirs.grad.numpy(), rtol=1e-11, atol=1e-12
-    )
-
-
-@pytest.mark.parametrize("size", [1, 4, 5, 20])
-def test_lrn_backward_is_the_derivative(size: int, device: str) -> None:
-    rng = np.random.default_rng(31)
-    x, dy, v = rng.normal(0, 2, (2, 6, 3)), rng.normal(0, 1, (2, 6, 3)), rng.normal(0, 1, (2, 6, 3))
-
-    def loss(values: np.ndarray) -> float:
-        return float((values_of(dnn.lrn_forward(tensor(values, "float64", device), size, **LOCAL)) * dy).sum())
-
-    dx = dnn.lrn_backward(tensor(dy, "float64", device), tensor(x, "float64", device), size, **LOCAL)
-    h = 1e-5
-    np.testing.assert_allclose((values_of(dx) * v).sum(), (loss(x + h * v) - loss(x - h * v)) / (2 * h), rtol=1e-6)
-
-
-def test_lrn_over_all_channels_is_rms_norm(device: str) -> None:
-    """k = eps and beta = 1/2, with a window of twice the channels: alpha / size times their squares is their mean."""
-    x = tensor(np.random.default_rng(32).normal(0, 2, (4, 6, 1)), "float64", device)
-    y = dnn.lrn_forward(x, 12, alpha=2, beta=0.5, k=1e-5)
-    want, _ = dnn.rms_norm_forward(x.reshape((4, 6)), axis=1, eps=1e-5)
-    np.testing.assert_allclose(values_of(y)[..., 0], values_of(want), rtol=1e-12)
-
-
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_lrn_keeps_nan_in_its_windows(bad: float, layout: str, device: str) -> None:
-    """Of a NaN all its neighbours are NaN; of an infinity they are 0, and itself is NaN."""
-    rng = np.random.default_rng(33)
-    x, dy = rng.normal(0, 1, (2, 16, 2, 4)), rng.normal(0, 1, (2, 16, 2, 4))
-    g = dnn.asarray(dy, dtype="float32", layout=layout).to(device=device)
-
-    def both() -> list[np.ndarray]:
-        t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
-        return [values_of(dnn.lrn_forward(t, 5, **LOCAL)), values_of(dnn.lrn_backward(g, t, 5, **LOCAL))]
-
-    clean = both()
-    x[1, 7, 1, 2] = bad
-    y, dx = both()
-    assert np.isnan(y[1, 7, 1, 2])
-    beside = [5, 6, 8, 9]
-    assert (np.isnan(y[1, beside, 1, 2]) if np.isnan(bad) else y[1, beside, 1, 2] == 0).all()
-    assert np.isnan(dx[1, 5:10, 1, 2]).all()
-    for values, wanted, around in zip((y, dx), clean, (slice(5, 10), slice(3, 12)), strict=True):
-        values[1, around, 1, 2] = wanted[1, around, 1, 2]
-        np.testing.assert_array_equal(values, wanted)
-
-
-def test_lrn_forgets_large_neighbours(device: str) -> None:
-    """A window's sum is its own: after 1e6 it is not off by what 1e12 left of a 1."""
-    x = np.ones((1, 12, 1, 4))
-    x[:, 3] = 1e6
-    y = dnn.lrn_forward(tensor(x, "float32", device), 3, alpha=3, beta=0.5, k=0)
-    np.testing.assert_allclose(values_of(y)[:, 6:11], 1 / np.sqrt(3), rtol=1e-6)
-
-
-def test_lrn_of_nothing(device: str) -> None:
-    empty = dnn.empty((0, 4, 3), device=device)
-    assert dnn.lrn_forward(empty, 5).shape == (0, 4, 3)
-    assert dnn.lrn_backward(empty, empty, 5).shape == (0, 4, 3)
-
-
-@pytest.mark.parametrize(
-    "call, kind, text",
-    [
-        (lambda x: dnn.lrn_forward(x, 0), dnn.ShapeError, "lrn_forward: size must be in [1, 1048576]; got 0"),
-        (lambda x: dnn.lrn_forward(x, 5, alpha=-1), dnn.ShapeError, "alpha must be 0 or a positive number; got -1"),
-        (lambda x: dnn.lrn_forward(x, 5, beta=0), dnn.ShapeError, "beta must be a positive number; got 0"),
-        (lambda x: dnn.lrn_forward(x, 5, k=np.nan), dnn.ShapeError, "k must be 0 or a positive number; got nan"),
-        (lambda x: dnn.lrn_forward(x.reshape((24,)), 5), dnn.ShapeError, "lrn_forward: x must have 2 to 5 dimensions"),
-        (lambda x: dnn.lrn_forward(x, 5, out=x), dnn.ShapeError, "lrn_forward: out"),
-        (lambda x: dnn.lrn_backward(x, x, 5, out=x), dnn.ShapeError, "lrn_backward: out"),
-        (lambda x: dnn.lrn_backward(x.reshape((3, 2, 4)), x, 5), dnn.ShapeError,
-         "lrn_backward: dy must be [2, 3, 4] like x; got [3, 2, 4]"),
-        (lambda x: dnn.lcn_forward(x.reshape((6, 4)), 5), dnn.ShapeError, "lcn_forward: x must have 3 to 5 dimensions"),
-        (lambda x: dnn.lcn_forward(x, 5, means=x.reshape((3, 2, 4))), dnn.ShapeError,
-         "lcn_forward: means must be [2, 3, 4] like x; got [3, 2, 4]"),
-        (lambda x: dnn.lcn_backward(x, x, 5, means=p(x, 3, "float16")), dnn.DTypeError, "means is float16"),
-    ],
-)  # fmt: skip
-def test_local_norm_errors(
-    call: Callable[[dnn.DeviceTensor], object], kind: type[Exception], text: str, device: str
-) -> None:
-    with pytest.raises(kind) as caught:
-        call(tensor(np.ones((2, 3, 4)), "float32", device))
-    assert text in str(caught.value)
-
-
-@pytest.mark.parametrize("centered", [False, True])
-@pytest.mark.parametrize("size", [1, 4, 5])
-@pytest.mark.parametrize("shape", [(2, 3, 9), (2, 3, 6, 7), (1, 2, 4, 5, 6)])
-def test_lcn_is_torchs_pooling(shape: tuple[int, ...], size: int, centered: bool, device: str) -> None:
-    """sum((x_j - m_i)^2) = sum(x_j^2) - 2 m_i sum(x_j) + m_i^2 n_i, each sum an average pooling with its padding."""
-    torch = pytest.importorskip("torch")
-    rng = np.random.default_rng(40)
-    x, m, dy = (rng.normal(0, 1, shape) for _ in range(3))
-    d = len(shape) - 2
-    pool = (torch.nn.functional.avg_pool1d, torch.nn.functional.avg_pool2d, torch.nn.functional.avg_pool3d)[d - 1]
-
-    def window(t: Any) -> Any:
-        return pool(torch.nn.functional.pad(t, ((size - 1) // 2, size // 2) * d), size, 1)
-
-    theirs, means = (torch.from_numpy(v).requires_grad_() for v in (x, m * centered))
-    n = window(torch.ones_like(theirs))
-    s = LOCAL["k"] + LOCAL["alpha"] * (window(theirs**2) - 2 * means * window(theirs) + means**2 * n)
-    y = theirs * s ** -LOCAL["beta"]
-    y.backward(torch.from_numpy(dy))
-    t, g, given = (tensor(v, "float64", device) for v in (x, dy, m))
-    keywords = {**LOCAL, "means": given if centered else None}
-    np.testing.assert_allclose(values_of(dnn.lcn_forward(t, size, **keywords)), y.detach().numpy(), rtol=1e-11)
-    got = dnn.lcn_backward(g, t, size, **keywords)
-    wanted = [theirs.grad, means.grad] if centered else [theirs.grad]
-    for a, b in zip(got if isinstance(got, tuple) else [got], wanted, strict=True):
-        np.testing.assert_allclose(values_of(a), b.numpy(), rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("size", [2, 5])
-def test_lcn_backward_is_the_derivative(size: int, device: str) -> None:
-    rng = np.random.default_rng(41)
-    x, m, dy, v = (rng.normal(0, 1, (2, 2, 5, 6)) for _ in range(4))
-
-    def loss(x: np.ndarray, m: np.ndarray) -> float:
-        t, means = tensor(x, "float64", device), tensor(m, "float64", device)
-        return float((values_of(dnn.lcn_forward(t, size, means=means, **LOCAL)) * dy).sum())
-
-    t, means, g = (tensor(values, "float64", device) for values in (x, m, dy))
-    dx, dmeans = dnn.lcn_backward(g, t, size, means=means, **LOCAL)
-    h = 1e-5
-    for gradient, a, b in ((dx, v, 0), (dmeans, 0, v)):
-        change = (loss(x + h * a, m + h * b) - loss(x - h * a, m - h * b)) / (2 * h)
-        np.testing.assert_allclose((values_of(gradient) * v).sum(), change, rtol=1e-6)
-
-
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_lcn_far_from_zero(layout: str, device: str) -> None:
-    """The variance about a mean that is far away costs no digits: differences are squared, not subtracted squares."""
-    rng = np.random.default_rng(42)
-    x = reference.rounded(rng.normal(1e4, 1e-1, (2, 8, 12, 16)), "float32")
-    m = np.full(x.shape, 1e4)
-    t, means = (dnn.asarray(v, dtype="float32", layout=layout).to(device=device) for v in (x, m))
-    y = dnn.lcn_forward(t, 5, means=means, alpha=100, beta=0.5, k=1)
-    want, _ = reference.local_norm_forward(x, 5, axes=(2, 3), means=m, alpha=100, beta=0.5, k=1)
-    np.testing.assert_allclose(values_of(y), want, rtol=2e-6)
-
-
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_lcn_keeps_nan_in_its_windows(layout: str, device: str) -> None:
-    x = np.random.default_rng(43).normal(0, 1, (2, 8, 11, 16))
-    clean = values_of(dnn.lcn_forward(dnn.asarray(x, dtype="float32", layout=layout).to(device=device), 5, **LOCAL))
-    x[1, 3, 5, 7] = np.nan
-    y = values_of(dnn.lcn_forward(dnn.asarray(x, dtype="float32", layout=layout).to(device=device), 5, **LOCAL))
-    around = np.s_[1, 3, 3:8, 5:10]
-    assert np.isnan(y[around]).all()
-    y[around] = clean[around]
-    np.testing.assert_array_equal(y, clean)

@@ -58,7 +58,7 @@ def sample(case: Case) -> Sample:
         largest = np.float64(0)
         if op in ("lerp", "multiply_add", "add_square"):
             largest = sum(np.abs(x) for x in inputs.values()) * (2 + np.abs(inputs["b"]) + np.abs(inputs.get("c", 0)))
-        accumulator = reference.EPS["float64" if case.dtype == "float64" else "float32"]
+        accumulator = reference.EPS[reference.accumulator(case.dtype)]
         tolerance = reference.tolerance(case.dtype, 16, np.abs(want)) + 4 * accumulator * largest + SMALLEST[case.dtype]
         want = (
             reference.rounded(want, case.dtype) if case.dtype == "float16" else want

@@ -58,7 +58,7 @@ def sample(case: Case) -> Sample:
     elif mode in ("max", "min", "amax"):
         tolerance = 0.0
     elif mode == "prod":  # errors of the factors add up
-        accumulator = "float64" if case.dtype == "float64" else "float32"
+        accumulator = reference.accumulator(case.dtype)
         tolerance = (reference.EPS[to] + count * reference.EPS[accumulator]) * np.abs(want)
     else:
         scale = {"sum": "norm1", "mean": "norm1"}.get(mode, mode)

@@ -17,7 +17,7 @@ SMALLEST = {"float64": 0.0, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16
 
 def few_roundings(dtype: str, scale: np.ndarray) -> np.ndarray:
     """Of intermediate results, in the accumulator: exp and log within 2 ulp, other steps within half of one."""
-    return reference.tolerance("float64" if dtype == "float64" else "float32", 9, scale)
+    return reference.tolerance(reference.accumulator(dtype), 9, scale)
 
 
 def forward_tolerance(

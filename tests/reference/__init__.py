@@ -48,6 +48,11 @@ from .transform import cast, gather_backward, rounded, transform
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
 
 
+def accumulator(dtype):
+    """The dtype of sums, and of parameters and statistics."""
+    return "float64" if dtype == "float64" else "float32"
+
+
 def tolerance(dtype, reduction, scale):
     """How far a correct result may be from the oracle.
 
@@ -63,8 +68,7 @@ def tolerance(dtype, reduction, scale):
     with a standard deviation below sqrt(reduction) * eps(accumulator) / 2 * scale. The tolerance is twice both.
     Rounding of the inputs is not in it: the oracle must be given the same, rounded() values. Nor is TF32.
     """
-    accumulator = "float64" if dtype == "float64" else "float32"
-    return EPS[dtype] * scale + EPS[accumulator] * np.sqrt(reduction) * scale
+    return EPS[dtype] * scale + EPS[accumulator(dtype)] * np.sqrt(reduction) * scale
 
 
 __all__ = [
@@ -72,6 +76,7 @@ __all__ = [
     "EPS",
     "MODES",
     "POINTWISE",
+    "accumulator",
     "activation_backward",
     "activation_forward",
     "adaptive_pool_backward",

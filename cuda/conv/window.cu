@@ -8,6 +8,7 @@
 // over 512 x 512 (docs/measured_facts.md): y in 114 us where that product takes 195, and memory alone some 95.
 #include "cpp/core/half.h"
 #include "cuda/conv/window.h"
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/matrix.cuh"
 #include "cuda/device/tma.cuh"

@@ -2,18 +2,9 @@
 // cp.async: from global to shared memory past the registers, on sm_80 and later. Complete after commit and wait,
 // visible to other threads after a barrier.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cuda/device/shared_address.cuh"
 
 namespace minidnn {
-
-// Shared memory by its own 32-bit addresses. volatile: else the compiler finds the address anew for every copy.
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  uint32_t address;
-  asm volatile("{\n.reg .u64 shared;\ncvta.to.shared.u64 shared, %1;\ncvt.u32.u64 %0, shared;\n}"
-               : "=r"(address)
-               : "l"(p));
-  return address;
-}
 
 // `bytes` is 4, 8 or 16, and both addresses are multiples of it. Zeros are written where `exists` is 0, and `from` is
 // not read then. Nothing is written where `wanted` is 0. `whole_lines` brings the 128 bytes about what is read into the

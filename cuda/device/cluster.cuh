@@ -2,7 +2,7 @@
 // Blocks of a cluster (sm_90 and later), which see each other's shared memory. In a launch without clusters a block is
 // one.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cuda/device/mbarrier.cuh"
 
 namespace minidnn {
 
@@ -35,6 +35,21 @@ __device__ __forceinline__ void send_to_block(uint32_t address, uint32_t barrier
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(address),
       "r"(barrier), "f"(a), "f"(b), "f"(c), "f"(d)
       : "memory");
+}
+// Of each row, thread i of every block leaves `mine` with block i, at its own rank, and all wait for those of the others.
+// `come` is a barrier of one arrival, whose phase of that parity this is. Stores elsewhere are not waited for.
+template <int rows, int most>
+__device__ __forceinline__ void give_to_blocks(uint32_t blocks, float4 (&of_block)[rows][most], uint64_t& come,
+                                               uint32_t parity, const float4 (&mine)[rows]) {
+  const uint32_t barrier = shared_address(&come);
+  if (threadIdx.x == 0) barrier_expect(barrier, blocks * rows * 16);
+  if (threadIdx.x < blocks) {
+#pragma unroll
+    for (int i = 0; i < rows; ++i)
+      send_to_block(address_in_block(shared_address(&of_block[i][cluster_rank()]), threadIdx.x),
+                    address_in_block(barrier, threadIdx.x), mine[i].x, mine[i].y, mine[i].z, mine[i].w);
+  }
+  barrier_wait(barrier, parity);
 }
 // What another block has at the same address: one float, or four that are 16 aligned bytes.
 template <int count> __device__ __forceinline__ void load_of_block(float* v, uint32_t address, uint32_t block) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Barriers in shared memory (sm_90): a phase ends when all arrivals and all announced bytes have come. Addresses are
-// 32-bit shared-memory addresses; see shared_address() of tma.cuh or async_copy.cuh.
+// 32-bit shared-memory addresses; see shared_address().
 #pragma once
-#include "cpp/core/hd.h"
-#include "cuda/device/cluster.cuh"
+#include "cuda/device/shared_address.cuh"
 
 namespace minidnn {
 

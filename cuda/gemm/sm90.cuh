@@ -15,6 +15,7 @@
 // registers, in an order that meets no bank twice; where b is alone, sm90_lower.cpp exchanges them; where both are, the warps
 // that have nothing to load turn b in place.
 #pragma once
+#include "cuda/device/cluster.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"

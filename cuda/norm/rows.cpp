@@ -37,7 +37,7 @@ bool set_blocks(Cut& c, int64_t most, int64_t each, int64_t most_threads) {
 // Forward short rows by four vectors a thread: enough bytes in flight, and short sums. Beyond 512 threads, two blocks of
 // which run at once on an SM, eight; then clusters of such; then 1024 threads, whose row has an SM's registers for itself.
 bool hold(Cut& c, const Device& d) {
-  const int64_t most = std::min(cuda::largest_cluster(d), 8), most_held = 8, full = 512;
+  const int64_t most = cuda::usual_cluster(d), most_held = 8, full = 512;
   if (threads_for(c, c.vector == 1 ? most_held : 4) <= full) set_blocks(c, most, c.vector == 1 ? most_held : 4, full);
   else if (!set_blocks(c, most, most_held, full) && !set_blocks(c, most, most_held, 1024)) return false;
   NormRows& r = c.rows;
@@ -65,7 +65,7 @@ bool stream(Cut& c, const Device& d) {
 // scale in shared memory. Rows on their way are as many as shared memory has room for, beside another block's.
 bool ring(Cut& c, const Device& d, const RowNormProblem& p) {
   NormRows& r = c.rows;
-  const int64_t most = std::min(cuda::largest_cluster(d), 8), full = kNormRowsThreads,
+  const int64_t most = cuda::usual_cluster(d), full = kNormRowsThreads,
                 kept = c.vector == 1 ? 4 : kNormRowsKept / c.vector;
   const int64_t most_held = c.vector == 1 ? 4 : 2 * kept;
   if (threads_for(c, 2) <= full && c.vector > 1) set_blocks(c, most, 2, full);

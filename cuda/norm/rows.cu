@@ -39,28 +39,16 @@ template <int R> __device__ __forceinline__ void meet_blocks(RowSums<R>& shared)
   }
   cluster_sync_relaxed();
 }
-// Thread i of each block leaves `sums` with block i, and all wait for those of the others. Whoever writes for the turn
-// after next has been told of the next by all, who had read this one's before.
+// Whoever writes for the turn after next has been told of the next by all, who had read this one's before.
 template <int R>
-__device__ __forceinline__ void give_to_blocks(const NormRows& r, RowSums<R>& shared, int turn,
-                                               const float4 (&sums)[R]) {
-  const int slot = turn % 2;
-  const uint32_t barrier = shared_address(&shared.come[slot]);
-  if (threadIdx.x == 0) barrier_expect(barrier, r.blocks * R * 16);
-  if (threadIdx.x < r.blocks) {
-#pragma unroll
-    for (int i = 0; i < R; ++i)
-      send_to_block(address_in_block(shared_address(&shared.of_block[slot][i][cluster_rank()]), threadIdx.x),
-                    address_in_block(barrier, threadIdx.x), sums[i].x, sums[i].y, sums[i].z, sums[i].w);
-  }
-  barrier_wait(barrier, turn / 2 % 2);
+__device__ __forceinline__ void exchange(const NormRows& r, RowSums<R>& shared, int turn, const float4 (&sums)[R]) {
+  give_to_blocks(r.blocks, shared.of_block[turn % 2], shared.come[turn % 2], turn / 2 % 2, sums);
 }
 #else
 __device__ __forceinline__ bool several_blocks(const NormRows&) { return false; }
 __device__ __forceinline__ uint32_t block_of_row(const NormRows&) { return 0; }
 template <int R> __device__ __forceinline__ void meet_blocks(RowSums<R>&) {}
-template <int R>
-__device__ __forceinline__ void give_to_blocks(const NormRows&, RowSums<R>&, int, const float4 (&)[R]) {}
+template <int R> __device__ __forceinline__ void exchange(const NormRows&, RowSums<R>&, int, const float4 (&)[R]) {}
 #endif
 
 __device__ __forceinline__ float warp_sum(float a) {
@@ -102,7 +90,7 @@ __device__ __forceinline__ void join_rows(const NormRows& r, RowSums<R>& shared,
     sums[i] = Join::of(part);
   }
   if (!several_blocks(r)) return;
-  give_to_blocks(r, shared, turn, sums);
+  exchange(r, shared, turn, sums);
 #pragma unroll
   for (int i = 0; i < R; ++i) {
     float4 part{};

@@ -104,7 +104,7 @@ class Team {
     // Nobody writes to a block that does not run yet; who reduces first waits.
     if (clustered_ && threadIdx.x == 0) {
 #pragma unroll
-      for (int slot = 0; slot < kReductions; ++slot) barrier_init(given(slot).come, 1);
+      for (int slot = 0; slot < kReductions; ++slot) barrier_init(shared_address(&given(slot).come), 1);
       barrier_init_fence();
     }
     if (clustered_) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -124,7 +124,7 @@ class Team {
     e = join_lanes<T>(e, 32);
 #if __CUDA_ARCH__ >= 900
     if (clustered_) {
-      const float4* of_block = give<0>({e.largest, e.sum, 0, 0});
+      const float4* of_block = exchange<0>({e.largest, e.sum, 0, 0});
       const int block = lane % kMostOfCluster;
       e = block < pieces_ ? Exponentials{of_block[block].x, of_block[block].y} : Exponentials{-INFINITY, 0};
       e = join_lanes<T>(e, kMostOfCluster);
@@ -149,7 +149,7 @@ class Team {
     for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
 #if __CUDA_ARCH__ >= 900
     if (clustered_) {
-      const float4* of_block = give<slot>({v, 0, 0, 0});
+      const float4* of_block = exchange<slot>({v, 0, 0, 0});
       v = of_block[0].x;
 #pragma unroll 1
       for (int i = 1; i < pieces_; ++i) v = Op::of(v, of_block[i].x);
@@ -160,27 +160,22 @@ class Team {
 
  private:
 #if __CUDA_ARCH__ >= 900
-  // What the blocks of a cluster give to each other, and the barrier that counts it.
+  // What the blocks of a cluster gave to each other in a reduction, and the barrier that counts it.
   struct Given {
-    float4* of_block;
-    uint32_t come;
+    float4 of_block[1][kMostOfCluster];
+    uint64_t come;
   };
-  __device__ __forceinline__ static Given given(int slot) {
-    __shared__ float4 of_block[kReductions][kMostOfCluster];
-    __shared__ uint64_t come[kReductions];
-    return {of_block[slot], uint32_t(__cvta_generic_to_shared(&come[slot]))};
+  __device__ __forceinline__ static Given& given(int slot) {
+    __shared__ Given all[kReductions];
+    return all[slot];
   }
-  // Thread i gives it to block i; who returns sees that of all. Stores elsewhere are not waited for.
-  template <int slot> __device__ __forceinline__ const float4* give(float4 v) const {
-    const Given g = given(slot);
+  // This block's with those of all others.
+  template <int slot> __device__ __forceinline__ const float4* exchange(float4 v) const {
+    Given& g = given(slot);
     if (slot == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-    if (threadIdx.x == 0) barrier_expect(g.come, pieces_ * 16);
-    if (int32_t(threadIdx.x) < pieces_) {
-      const uint32_t mine = uint32_t(__cvta_generic_to_shared(&g.of_block[piece]));
-      send_to_block(address_in_block(mine, threadIdx.x), address_in_block(g.come, threadIdx.x), v.x, v.y, v.z, v.w);
-    }
-    barrier_wait(g.come, 0);
-    return g.of_block;
+    const float4 mine[1]{v};
+    give_to_blocks(pieces_, g.of_block, g.come, 0, mine);
+    return g.of_block[0];
   }
 #endif
   template <class T> __device__ static Exponentials join_lanes(Exponentials e, int lanes) {

@@ -43,6 +43,7 @@ struct LaunchConfig {
 
 // Blocks of a cluster, at most; 1 where there are none. Eight fit every device that has clusters. Sixteen must lie in one
 // part of it (GPC), and one of Hopper's eight has as many multiprocessors, if all together have more than 8 * 15.
+inline int usual_cluster(const Device& d) { return d.arch < 90 ? 1 : 8; }
 inline int largest_cluster(const Device& d) { return d.arch < 90 ? 1 : d.arch == 90 && d.sm_count > 120 ? 16 : 8; }
 void allow_cluster(const Kernel&, const LaunchConfig&);  // more than eight must be, before a launch
 

@@ -108,6 +108,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
     }
   };
   go_through({slab, 0, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
+  let_next_grid_start();
 
   // The walkers of a row of the window add up in their order.
   float* const all_sums = reinterpret_cast<float*>(shared) + lane;

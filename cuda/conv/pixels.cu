@@ -318,6 +318,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     }
   };
   go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
+  let_next_grid_start();
 
   // A sum's walkers are kQuads threads apart.
   float* const all_sums = reinterpret_cast<float*>(shared);

@@ -485,6 +485,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     }
   };
   go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
+  let_next_grid_start();
 
   // The walkers of a sum are kLanes threads apart, a power of two of them: first those of a warp, then the warps'.
   const int32_t in_warp = min_of<int32_t>(b.walkers.divisor, 32 / kLanes), warps = b.walkers.divisor / in_warp;

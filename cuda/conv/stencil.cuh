@@ -3,6 +3,7 @@
 #pragma once
 #include "cuda/conv/stencil.h"
 #include "cuda/device/async_copy.cuh"
+#include "cuda/device/grid.cuh"
 #include "cuda/device/quad.cuh"
 
 namespace minidnn {

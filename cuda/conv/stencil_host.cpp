@@ -572,6 +572,7 @@ std::function<void(const void*, void*, Stream)> filter_adder(const ConvProblem& 
   cuda::LaunchConfig config;
   config.block = {32, 8};
   config.grid = {unsigned(ceil_div<int64_t>(f.count, 32))};
+  config.programmatic = d.arch >= 90;
   return [f, config, kernel = cuda::load_kernel(filter_sum_kernel(out_dtype(p)), d.place.index)](
              const void* all, void* dw, Stream stream) {
     cuda::LaunchConfig now = config;

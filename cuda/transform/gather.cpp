@@ -22,7 +22,7 @@ KernelSpec order_spec(bool contiguous) {
 
 bool is_backward(const GatherProblem& p) { return p.direction == GatherDirection::backward; }
 
-// Two blocks an SM, where there are so many rows: each reads all indices.
+// A block an SM, where there are so many rows: each reads all indices.
 struct Ordering {
   GatherProblem problem;
   std::shared_ptr<const cuda::Kernel> kernel;
@@ -31,8 +31,8 @@ struct Ordering {
 
   Ordering(const GatherProblem& p, const Device& d)
       : problem(p), kernel(cuda::load_kernel(order_spec(is_row_major(p.index)), d.place.index)) {
-    rows = int32_t(min_of<int64_t>(ceil_div<int64_t>(p.rows(), 2 * d.sm_count), kOrderRows));
-    config.block = {kGatherThreads};
+    rows = int32_t(min_of<int64_t>(ceil_div<int64_t>(p.rows(), d.sm_count), kOrderRows));
+    config.block = {kOrderThreads};
     config.grid = {unsigned(ceil_div<int64_t>(p.rows(), rows))};
   }
   GatherOrder run(const GatherArgs& a, void* workspace, Stream stream) const {
@@ -47,7 +47,7 @@ struct Ordering {
 // Bytes of all indices, read twice by each block out of the second-level cache, at half of what it gives: 2.5 TB/s.
 double order_us(const GatherProblem& p, const Device& d) {
   if (!is_backward(p)) return 0;
-  const double blocks = max_of(2.0 * d.sm_count, double(p.rows()) / kOrderRows);
+  const double blocks = max_of(double(d.sm_count), double(p.rows()) / kOrderRows);
   return 5 + 2 * blocks * double(p.index.numel()) * double(itemsize(p.index.dtype)) / 2.5e6;
 }
 

@@ -31,27 +31,35 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
     if (first + k * kGatherThreads < w.words) y[first + k * kGatherThreads] = words[k];
 }
 
-// A block puts the indices of some neighbouring rows in order. It goes through all indices twice: first it counts those
-// of earlier rows, where its own begin, and those of each of its rows; then it writes its own, in their order.
-template <bool contiguous> __global__ void __launch_bounds__(kGatherThreads)
+// A block puts the indices of some neighbouring rows in order. It goes through all indices twice, a tile at a time: first
+// it counts those of earlier rows, where its own begin, and those of each of its rows; then its own of a tile are put
+// beside each other, and one warp writes them, in their order, behind those of the same row.
+template <bool contiguous> __global__ void __launch_bounds__(kOrderThreads)
     transform_gather_order(const __grid_constant__ GatherProblem p, const void* index, GatherOrder o, int32_t rows) {
-  constexpr int kAhead = contiguous ? 8 : 1;  // indices of a thread under way
-  __shared__ int32_t counts[kOrderRows], before_all[kGatherThreads / 32];
+  constexpr int kWarps = kOrderThreads / 32, kEach = kOrderTile / kOrderThreads;
+  static_assert(kWarps == 32 && kOrderRows <= 1 << 16 && kOrderTile <= 1 << 16);
+  __shared__ int32_t counts[kOrderRows], of_warp[kWarps];
+  __shared__ uint32_t own[kOrderTile];  // row of the block, place in the tile
   const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
   const int here = int(min_of(int64_t(rows), p.rows() - begin));
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
-  for (int r = thread; r < here; r += kGatherThreads) counts[r] = 0;
-  __syncthreads();
-  int32_t before = 0;
-  for (int64_t tile = 0; tile < indices; tile += kGatherThreads * kAhead) {
-    int64_t row[kAhead];
+  const uint32_t below = (1u << lane) - 1;
+  const int place = warp * (32 * kEach) + lane;  // of a tile; a warp's are neighbours
+  const auto load_rows = [&](int64_t tile, int64_t(&row)[kEach]) {
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      const int64_t i = tile + k * kGatherThreads + thread;
+    for (int k = 0; k < kEach; ++k) {
+      const int64_t i = tile + place + k * 32;
       row[k] = i < indices ? (contiguous ? gather_row_at(p, index, i) : gather_row(p, index, i)) : -1;
     }
+  };
+  for (int r = thread; r < here; r += kOrderThreads) counts[r] = 0;
+  __syncthreads();
+  int32_t before = 0;
+  for (int64_t tile = 0; tile < indices; tile += kOrderTile) {
+    int64_t row[kEach];
+    load_rows(tile, row);
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
+    for (int k = 0; k < kEach; ++k) {
       before += row[k] >= 0 && row[k] < begin;
       if (row[k] >= begin && row[k] < begin + here)
         atomicAdd(&counts[row[k] - begin], 1);  // integers: any order will do
@@ -59,49 +67,58 @@ template <bool contiguous> __global__ void __launch_bounds__(kGatherThreads)
   }
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) before += __shfl_xor_sync(~0u, before, d);
-  if (lane == 0) before_all[warp] = before;
+  if (lane == 0) of_warp[warp] = before;
   __syncthreads();
+  const auto sum_up_to = [&](int32_t v) {  // this lane
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int32_t other = __shfl_up_sync(~0u, v, d);
+      if (lane >= d) v += other;
+    }
+    return v;
+  };
   // One warp makes counts to starts, 32 at a time: they are few.
   if (warp == 0) {
-    int32_t start = 0;
-    for (int i = 0; i < kGatherThreads / 32; ++i) start += before_all[i];
+    int32_t start = __shfl_sync(~0u, sum_up_to(of_warp[lane]), 31);
     for (int r = 0; r < here; r += 32) {
-      const int32_t own = r + lane < here ? counts[r + lane] : 0;
-      int32_t sum = own;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const int32_t other = __shfl_up_sync(~0u, sum, d);
-        if (lane >= d) sum += other;
-      }
-      if (r + lane < here) counts[r + lane] = o.starts[begin + r + lane] = start + sum - own;
+      const int32_t mine = r + lane < here ? counts[r + lane] : 0, sum = sum_up_to(mine);
+      if (r + lane < here) counts[r + lane] = o.starts[begin + r + lane] = start + sum - mine;
       start += __shfl_sync(~0u, sum, 31);
     }
     if (lane == 0 && begin + here == p.rows()) o.starts[p.rows()] = start;
   }
-  __syncthreads();
-  for (int64_t tile = 0; tile < indices; tile += kGatherThreads * kAhead) {
-    int64_t row[kAhead];
+  for (int64_t tile = 0; tile < indices; tile += kOrderTile) {
+    int64_t row[kEach];
+    uint32_t found[kEach];
+    load_rows(tile, row);
+    int32_t sum = 0;
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      const int64_t i = tile + k * kGatherThreads + thread;
-      row[k] = i < indices ? (contiguous ? gather_row_at(p, index, i) : gather_row(p, index, i)) - begin : -1;
+    for (int k = 0; k < kEach; ++k) {
+      row[k] -= begin;
+      found[k] = __ballot_sync(~0u, 0 <= row[k] && row[k] < here);
+      sum += __popc(found[k]);
     }
+    __syncthreads();  // of_warp has been read
+    if (lane == 0) of_warp[warp] = sum;
+    __syncthreads();
+    const int32_t up_to = sum_up_to(of_warp[lane]), all = __shfl_sync(~0u, up_to, 31);
+    int32_t to = __shfl_sync(~0u, up_to, warp) - sum;
 #pragma unroll
-    for (int k = 0; k < kAhead; ++k) {
-      const bool own = 0 <= row[k] && row[k] < here;
-      if (!__syncthreads_or(own)) continue;
+    for (int k = 0; k < kEach; ++k) {
+      if (found[k] >> lane & 1) own[to + __popc(found[k] & below)] = uint32_t(row[k]) << 16 | uint32_t(place + k * 32);
+      to += __popc(found[k]);
+    }
+    __syncthreads();
+    if (warp > 0) continue;
 #pragma unroll 1
-      for (int turn = 0; turn < kGatherThreads / 32; ++turn) {  // warps in the order of their indices
-        if (warp == turn) {
-          const int32_t mine = own ? int32_t(row[k]) : -1;
-          const uint32_t alike = __match_any_sync(~0u, mine), earlier = alike & ((1u << lane) - 1);
-          const int32_t start = own ? counts[mine] : 0;
-          __syncwarp();
-          if (own) o.order[start + __popc(earlier)] = int32_t(tile + k * kGatherThreads + thread);
-          if (own && earlier == 0) counts[mine] = start + __popc(alike);
-        }
-        __syncthreads();
-      }
+    for (int i = lane; i - lane < all; i += 32) {
+      const bool exists = i < all;
+      const uint32_t mine = exists ? own[i] : ~0u, alike = __match_any_sync(~0u, mine >> 16), earlier = alike & below;
+      const int32_t start = exists ? counts[mine >> 16] : 0;
+      __syncwarp();
+      if (exists) o.order[start + __popc(earlier)] = int32_t(tile + (mine & 0xffff));
+      if (exists && earlier == 0) counts[mine >> 16] = start + __popc(alike);
+      __syncwarp();
     }
   }
 }

@@ -7,7 +7,8 @@
 namespace minidnn {
 
 constexpr int kGatherThreads = 256, kGatherAhead = 4;
-constexpr int kOrderRows = 1024;  // whose indices a block puts in order, at most
+// A block puts in order the indices of so many rows at most, and looks at so many indices at a time.
+constexpr int kOrderThreads = 1024, kOrderRows = 1024, kOrderTile = 4096;
 
 // to[outer][index][run] = from[outer][row][run], in words; or the sums, the other way round.
 struct GatherWalk {

@@ -52,8 +52,7 @@ struct Vectors final : Engine<PointwiseProblem> {
     const int operands = arity(group);
     cuda::LaunchConfig config;
     config.block = {unsigned(kSliceThreads)};
-    config.grid = {
-        unsigned(ceil_div(g.walk.n, kSliceThreads * pointwise_vectors_of(group, int(itemsize(type))) * items))};
+    config.grid = {unsigned(ceil_div(g.walk.n, kSliceThreads * pointwise_vectors_of(int(itemsize(type))) * items))};
     return make_plan<PointwiseProblem>([=](const PointwiseArgs& a, void*, Stream stream) {
       cuda::LaunchConfig now = config;
       now.stream = stream;

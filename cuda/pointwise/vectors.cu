@@ -112,7 +112,19 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
     load_vectors(g.walk.a, g.a, args.a, at, a);
     if constexpr (kOperands > 1) load_vectors(g.walk.b, g.b, args.b, at, b);
     if constexpr (kOperands > 2) load_vectors(g.walk.c, g.c, args.c, at, c);
-    with_pointwise<group, T>(op, ApplyToAll<T, First, Result, vectors, items>{a, b, c, out});
+    if constexpr (group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2) {
+      // A function of many instructions is there once, and vectors pass it in a ring.
+#pragma unroll 1
+      for (int v = 0; v < vectors; ++v) {
+        Items<Stored<First>, items> first[1] = {a[0]};
+        Items<Stored<T>, items> second[1] = {b[0]}, third[1] = {};
+        Items<Result, items> result[1];
+        with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, items>{first, second, third, result});
+#pragma unroll
+        for (int i = 0; i + 1 < vectors; ++i) a[i] = a[i + 1], b[i] = b[i + 1], out[i] = out[i + 1];
+        out[vectors - 1] = result[0];
+      }
+    } else with_pointwise<group, T>(op, ApplyToAll<T, First, Result, vectors, items>{a, b, c, out});
 #pragma unroll
     for (int v = 0; v < vectors; ++v)
       *reinterpret_cast<Items<Result, items>*>(static_cast<Result*>(args.out) + at + v * kSliceThreads * items) =
@@ -140,7 +152,7 @@ template <class T, PointwiseGroup group>
 __global__ void __launch_bounds__(kSliceThreads, group <= PointwiseGroup::test1 ? 5 : 4)
     pointwise_vectors(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args, int64_t op,
                       int64_t by_vectors) {
-  constexpr int kVectors = pointwise_vectors_of(group, sizeof(T)), kItems = 16 / int(sizeof(T));
+  constexpr int kVectors = pointwise_vectors_of(sizeof(T)), kItems = 16 / int(sizeof(T));
   constexpr int kSlice = kSliceThreads * kVectors * kItems, kFew = kVectors * kItems < 4 ? kVectors * kItems : 4;
   static_assert(kSlice % (kSliceThreads * kFew) == 0);  // else a block would reach into the next one's slice
   const PointwiseBlock<T, group> block{g, args, Pointwise(op)};

@@ -16,9 +16,7 @@ struct PointwiseGrid {
   int64_t by_divisors = 0;  // fewer than 2^31 elements
 };
 
-// Vectors of 16 bytes a thread. A function of many instructions is unrolled less, and has more threads instead.
-MINIDNN_HD constexpr int pointwise_vectors_of(PointwiseGroup group, int item_bytes) {
-  return item_bytes == 1 || group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 1 : kSliceVectors;
-}
+// Vectors of 16 bytes a thread.
+MINIDNN_HD constexpr int pointwise_vectors_of(int item_bytes) { return item_bytes == 1 ? 1 : kSliceVectors; }
 
 }  // namespace minidnn

@@ -15,10 +15,11 @@ struct OneKernel : Engine<TransformProblem> {
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
                                                 const Config&) const override {
-    const int64_t of_thread = elements_of_thread(p);
-    return cuda::kernel_plan(spec(p.y.dtype), p, d, cuda::elementwise_launch(ceil_div(p.y.numel(), of_thread), d));
+    return cuda::kernel_plan(spec(p.y.dtype), p, d, launch_of(p, d));
   }
-  virtual int64_t elements_of_thread(const TransformProblem&) const { return 1; }
+  virtual cuda::LaunchConfig launch_of(const TransformProblem& p, const Device& d) const {
+    return cuda::elementwise_launch(p.y.numel(), d);
+  }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     for (DType to : kDTypes) all.push_back(spec(to));
@@ -44,8 +45,12 @@ struct Dense final : OneKernel {
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     return roofline_us(0, transform_bytes(p), d, 0.9);
   }
-  int64_t elements_of_thread(const TransformProblem& p) const override {
-    return 16 / int64_t(min_of(itemsize(p.x.dtype), itemsize(p.y.dtype)));
+  // Two pieces a thread: a grid that strides would wait for its loads at each turn.
+  cuda::LaunchConfig launch_of(const TransformProblem& p, const Device& d) const override {
+    cuda::LaunchConfig config = cuda::elementwise_launch(1, d);
+    const int64_t piece = 16 / int64_t(min_of(itemsize(p.x.dtype), itemsize(p.y.dtype)));
+    config.grid = {unsigned(min_of<int64_t>(ceil_div(p.y.numel(), 2 * piece * int64_t(config.block.x)), INT32_MAX))};
+    return config;
   }
 };
 

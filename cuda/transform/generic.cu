@@ -27,16 +27,26 @@ __device__ __forceinline__ void copy_dense(const TransformProblem& p, const Tran
   constexpr int kCount = 16 / int(sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
   const bool aligned = (reinterpret_cast<uint64_t>(a.x) | reinterpret_cast<uint64_t>(a.y)) % 16 == 0;
   const int64_t n = p.y.numel(), pieces = aligned ? n / kCount : 0;
-  grid_stride(pieces, [&](int64_t i) {
-    Piece<From, kCount> x;
-    Piece<To, kCount> y;
-    x.load(a.x, i);
-    if (p.reads_y) y.load(a.y, i);
-    const TransformArgs here{x.elements, y.elements, a.alpha, a.beta};
+  constexpr int kAhead = (sizeof(From) + sizeof(To)) * kCount <= 48 ? 2 : 1;  // pieces under way
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < pieces; i += kAhead * step) {
+    Piece<From, kCount> x[kAhead];
+    Piece<To, kCount> y[kAhead];
 #pragma unroll
-    for (int k = 0; k < kCount; ++k) transform_element<From, To>(p, here, k, k);
-    y.store(a.y, i);
-  });
+    for (int u = 0; u < kAhead; ++u)
+      if (i + u * step < pieces) {
+        x[u].load(a.x, i + u * step);
+        if (p.reads_y) y[u].load(a.y, i + u * step);
+      }
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u)
+      if (i + u * step < pieces) {
+        const TransformArgs here{x[u].elements, y[u].elements, a.alpha, a.beta};
+#pragma unroll
+        for (int k = 0; k < kCount; ++k) transform_element<From, To>(p, here, k, k);
+        y[u].store(a.y, i + u * step);
+      }
+  }
   grid_stride(n - pieces * kCount,
               [&](int64_t i) { transform_element<From, To>(p, a, pieces * kCount + i, pieces * kCount + i); });
 }

@@ -81,8 +81,9 @@ def every(x: dnn.DeviceTensor, mode: str, device: str, **options: object) -> lis
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("axis", [0, 1])
-def test_nan_and_inf(dtype: str, axis: int, device: str) -> None:
-    x = np.random.default_rng(1).normal(size=(24, 40))
+@pytest.mark.parametrize("shape", [(24, 40), (27, 41)])
+def test_special_values(shape: tuple[int, int], dtype: str, axis: int, device: str) -> None:
+    x = np.random.default_rng(1).normal(size=shape)
     x = reference.rounded(x if axis else x.T, dtype)
     rows = x if axis else x.T
     rows[1, 7] = np.nan
@@ -95,6 +96,8 @@ def test_nan_and_inf(dtype: str, axis: int, device: str) -> None:
     rows[8, :], rows[8, 39] = 0, np.nan  # NaN is true
     rows[9, 30], rows[9, 20] = np.nan, np.nan  # the first counts
     rows[10, 5], rows[10, 6] = 0, np.nan  # not all
+    rows[11], rows[11, 3], rows[11, 9] = -1, -0.0, 0.0  # the same number
+    rows[12], rows[12, 4], rows[12, 7] = 1, 0.0, -0.0
     t = tensor(x, dtype, device)
     for mode in ("max", "min", "amax", "any", "all", "argmax", "argmin"):
         want = reference.reduce(x, mode, axis=axis)

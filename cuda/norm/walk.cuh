@@ -18,26 +18,6 @@
 
 namespace minidnn {
 
-// Of what lies end to end in `low` and `high`, V elements from `first` on, 0 <= first < V.
-template <class T, int V>
-__device__ __forceinline__ Items<T, V> cut(const Items<T, V>& low, const Items<T, V>& high, uint32_t first) {
-  constexpr int kWords = V * int(sizeof(T)) / 4;
-  uint32_t word[2 * kWords];
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) word[i] = low.word[i], word[kWords + i] = high.word[i];
-  const uint32_t words = first * uint32_t(sizeof(T)) / 4;
-#pragma unroll
-  for (int step = kWords / 2; step > 0; step /= 2) {
-#pragma unroll
-    for (int i = 0; i + step < 2 * kWords; ++i) word[i] = words & uint32_t(step) ? word[i + step] : word[i];
-  }
-  Items<T, V> v;
-#pragma unroll
-  for (int i = 0; i < kWords; ++i)
-    v.word[i] = sizeof(T) == 2 ? __funnelshift_r(word[i], word[i + 1], first % 2 * 16) : word[i];
-  return v;
-}
-
 // A vector of a row: `count` elements, none outside of it, from `at` on in an image's first row; its slot in lines.
 struct Spot {
   int64_t at = 0;

@@ -14,23 +14,28 @@ namespace {
 
 constexpr int64_t kThreads = kReduceThreads, kAhead = kReduceAhead;
 constexpr int64_t kBlocksPerSm = 16;  // wanted of a cut reduction: two or three rounds, so that the last is short
+constexpr int64_t kMostPlaces = INT32_MAX - 2 * kThreads * kAhead * 8;  // steps beyond an end are counted too
+constexpr const char* kTooMany = "counts fewer than 2^31 elements of a part";
 
 std::string kernel_type(ReduceKind kind) { return cat("(minidnn::ReduceKind)", int64_t(kind)); }
 KernelSpec parts_spec(ReduceKind kind) {
   return {"cuda/reduce/dense.cu", cat("minidnn::reduce_parts<", kernel_type(kind), ">")};
 }
+KernelSpec rows_spec(DType t, ReduceKind kind) {
+  return {"cuda/reduce/dense.cu", cat("minidnn::reduce_rows<", cuda_name(t), ", ", kernel_type(kind), ">")};
+}
+KernelSpec columns_spec(DType t, ReduceKind kind, bool wide) {
+  return {"cuda/reduce/dense.cu",
+          cat("minidnn::reduce_columns<", cuda_name(t), ", ", kernel_type(kind), wide ? ", true>" : ", false>")};
+}
 
 struct Dense : Engine<ReduceProblem> {
-  const char* const kernel;
-  explicit Dense(const char* k) : kernel(k) {}
   unsigned traits() const override { return kNeedsJit; }
-  KernelSpec spec(DType t, ReduceKind kind) const {
-    return {"cuda/reduce/dense.cu", cat("minidnn::", kernel, "<", cuda_name(t), ", ", kernel_type(kind), ">")};
-  }
+  virtual void add_kernels(std::vector<KernelSpec>& all, DType t, ReduceKind kind) const = 0;
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     for (auto kind : {ReduceKind::sum, ReduceKind::prod, ReduceKind::max, ReduceKind::arg}) {
-      for (DType t : {DType::float32, DType::float16, DType::bfloat16}) all.push_back(spec(t, kind));
+      for (DType t : {DType::float32, DType::float16, DType::bfloat16}) add_kernels(all, t, kind);
       all.push_back(parts_spec(kind));
     }
     return all;
@@ -62,6 +67,7 @@ std::unique_ptr<Plan<ReduceProblem>> two_steps(const ReduceProblem& p, const Dev
                                                bool parts_first, Launch launch) {
   ReduceParts r{p.mode, joined(p.y, false), outputs, parts, parts_first ? 1 : parts, parts_first ? outputs : 1, 0, 0};
   r.count = p.x.numel() / outputs, r.lanes = lanes_for(parts);
+  const bool early = d.arch >= 90;
   std::shared_ptr<const cuda::Kernel> last;
   if (parts > 1) last = cuda::load_kernel(parts_spec(kind_of(p.mode)), d.place.index);
   return make_plan<ReduceProblem>([=](const ReduceArgs& a, void* workspace, Stream stream) {
@@ -70,14 +76,17 @@ std::unique_ptr<Plan<ReduceProblem>> two_steps(const ReduceProblem& p, const Dev
     cuda::LaunchConfig config;
     config.block = {unsigned(kThreads)};
     config.grid = {unsigned(ceil_div(outputs, kThreads / r.lanes))};
+    config.programmatic = early;
     config.stream = stream;
     cuda::launch(*last, config, r, static_cast<const void*>(workspace), a.y);
   });
 }
 
 struct Rows final : Dense {
-  Rows() : Dense("reduce_rows") {}
   std::string name() const override { return "cuda.reduce.rows"; }
+  void add_kernels(std::vector<KernelSpec>& all, DType t, ReduceKind kind) const override {
+    all.push_back(rows_spec(t, kind));
+  }
 
   static std::string parse(const ReduceProblem& p, const Device& d, ReduceRows& r) {
     const ReduceView v = reduce_view(p);
@@ -105,6 +114,7 @@ struct Rows final : Dense {
     }
     r.items = outputs * r.parts;
     if (ceil_div(r.items, kThreads / r.lanes) > 0x7fffffff) return "launches 2^31 - 1 blocks at most";
+    if ((r.runs_a_part - 1) * r.run + r.slice > kMostPlaces) return kTooMany;
     return "";
   }
   std::string why_not(const ReduceProblem& p, const Device& d) const override {
@@ -130,7 +140,7 @@ struct Rows final : Dense {
     cuda::LaunchConfig config;
     config.block = {unsigned(kThreads)};
     config.grid = {unsigned(ceil_div(r.items, kThreads / r.lanes))};
-    auto first = cuda::load_kernel(spec(p.x.dtype, kind_of(p.mode)), d.place.index);
+    auto first = cuda::load_kernel(rows_spec(p.x.dtype, kind_of(p.mode)), d.place.index);
     return two_steps(p, d, r.parts, p.y.numel(), false, [=](const ReduceArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig now = config;
       now.stream = stream;
@@ -140,8 +150,10 @@ struct Rows final : Dense {
 };
 
 struct Columns final : Dense {
-  Columns() : Dense("reduce_columns") {}
   std::string name() const override { return "cuda.reduce.columns"; }
+  void add_kernels(std::vector<KernelSpec>& all, DType t, ReduceKind kind) const override {
+    for (bool wide : {false, true}) all.push_back(columns_spec(t, kind, wide));
+  }
 
   static std::string parse(const ReduceProblem& p, const Device& d, ReduceColumns& c) {
     const ReduceView v = reduce_view(p);
@@ -156,6 +168,7 @@ struct Columns final : Dense {
     int64_t aligned = c.columns | c.pitch;
     for (int i = 0; i < c.outer.rank; ++i) aligned |= c.outer.stride[i];
     c.wide = aligned % vector == 0 && p.alignment == 16;
+    c.whole_rows = c.pitch > 0 ? max_of<int64_t>(c.rows - ceil_div(2 * vector, c.pitch), 0) : 0;
     const int64_t vectors = ceil_div(c.columns, vector);
     c.lanes = std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(vectors))), 1, 32);
     c.column_blocks = ceil_div(vectors, c.lanes);
@@ -163,6 +176,7 @@ struct Columns final : Dense {
     c.rows_a_part = ceil_div(c.rows, parts_for(groups, c.rows / (kAhead * high), d));
     c.parts = ceil_div(c.rows, c.rows_a_part);
     if (double(groups) * double(c.parts) > 0x7fffffff) return "launches 2^31 - 1 blocks at most";
+    if (c.rows_a_part > kMostPlaces) return kTooMany;
     return "";
   }
   std::string why_not(const ReduceProblem& p, const Device& d) const override {
@@ -170,12 +184,12 @@ struct Columns final : Dense {
     std::string why = refusal(p);
     return why.empty() ? parse(p, d, c) : why;
   }
-  // Counted, not measured, as for rows; single elements are eight visits to L1 in place of one.
+  // Counted, not measured, as for rows; vectors cut out of two are two visits to L1 and as many instructions again.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceColumns c;
     parse(p, d, c);
     const double line = std::min(1.0, double(c.columns) * double(itemsize(p.x.dtype)) / 128);
-    return roofline_us(0, reduce_bytes(p), d, (c.wide ? 0.92 : 0.5) * line) + (c.parts > 1 ? 3 : 0);
+    return roofline_us(0, reduce_bytes(p), d, (c.wide ? 0.92 : 0.8) * line) + (c.parts > 1 ? 3 : 0);
   }
   size_t workspace_bytes(const ReduceProblem& p, const Device& d, const Config&) const override {
     ReduceColumns c;
@@ -188,7 +202,7 @@ struct Columns final : Dense {
     cuda::LaunchConfig config;
     config.block = {unsigned(kThreads)};
     config.grid = {unsigned(c.column_blocks * c.outer.numel() * c.parts)};
-    auto first = cuda::load_kernel(spec(p.x.dtype, kind_of(p.mode)), d.place.index);
+    auto first = cuda::load_kernel(columns_spec(p.x.dtype, kind_of(p.mode), c.wide), d.place.index);
     return two_steps(p, d, c.parts, c.outputs, true, [=](const ReduceArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig now = config;
       now.stream = stream;

@@ -4,6 +4,8 @@
 // float32: a thread's own in four strands, then trees. The order depends on shape and device alone, so results repeat.
 #include "cuda/reduce/dense.h"
 
+#include "cuda/device/elementwise.cuh"
+#include "cuda/device/grid.cuh"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {
@@ -15,21 +17,41 @@ constexpr int kAhead = kReduceAhead;
 struct Map {
   uint32_t keep, flip;
   bool squares, tests;
-  float if_zero;
+  float if_zero, sign;
 
   __device__ explicit Map(ReduceMode m)
       : keep(m == ReduceMode::norm1 || m == ReduceMode::amax ? 0x7fffffff : 0xffffffff),
-        flip(m == ReduceMode::min || m == ReduceMode::argmin ? 0x80000000 : 0),
+        flip(m == ReduceMode::min ? 0x80000000 : 0),
         squares(m == ReduceMode::norm2 || m == ReduceMode::sumsq),
         tests(m == ReduceMode::any || m == ReduceMode::all),
-        if_zero(m == ReduceMode::all ? 1.f : 0.f) {}
+        if_zero(m == ReduceMode::all ? 1.f : 0.f),
+        sign(m == ReduceMode::argmin ? -1.f : 1.f) {}
 };
 
 template <ReduceKind kind> using Partial = reduction::State<kind, float>;
 
-// A thread's elements come in the order of their indices, which spares most of combined()'s comparisons.
+// What a thread has so far of its part of an output. Its elements come in the order of their places, counted from the
+// part's first, which spares most of combined()'s comparisons. To begin with -inf at the first place is right: where all
+// are -inf that is the answer, and elsewhere something larger is found.
+template <ReduceKind kind> struct Strand {
+  float value = reduction::identity<kind, float>().value;
+  __device__ Partial<kind> from(int64_t) const { return {value}; }
+};
+template <> struct Strand<ReduceKind::arg> {
+  float value = -INFINITY;
+  int32_t place = 0;
+  __device__ Partial<ReduceKind::arg> from(int64_t first) const { return {value, first + place}; }
+};
+
 template <ReduceKind kind>
-__device__ __forceinline__ void take(Partial<kind>& s, float v, [[maybe_unused]] int64_t index, const Map& map) {
+__device__ __forceinline__ void take(Strand<kind>& s, float v, [[maybe_unused]] int32_t place, const Map& map) {
+  if constexpr (kind == ReduceKind::arg) {
+    float largest = __fmaf_rn(v, map.sign, 0.f);  // -0 is no other number than 0
+    asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest) : "f"(s.value));
+    if (__float_as_uint(largest) != __float_as_uint(s.value)) s.place = place;
+    s.value = largest;
+    return;
+  }
   v = __uint_as_float((__float_as_uint(v) & map.keep) ^ map.flip);
   if constexpr (kind == ReduceKind::sum) {
     s.value += v * (map.squares ? v : 1.f);
@@ -39,25 +61,15 @@ __device__ __forceinline__ void take(Partial<kind>& s, float v, [[maybe_unused]]
     const float truth = v == 0 ? map.if_zero : 1.f - map.if_zero;
     v = map.tests ? truth : v;
     asm("max.NaN.f32 %0, %0, %1;" : "+f"(s.value) : "f"(v));
-  } else {
-    if (s.index < 0 || (!(v <= s.value) && s.value == s.value)) s = {v, index};
   }
 }
 
-template <class T> union Sixteen {
-  uint4 whole;
-  uint32_t words[4];
-};
-template <class T> __device__ __forceinline__ float element_of(const Sixteen<T>& v, int i) {
-  if constexpr (sizeof(T) == 4) {
-    return __uint_as_float(v.words[i]);
-  } else {
-    T e;
-    e.bits = uint16_t(v.words[i / 2] >> i % 2 * 16);
-    return float(e);
-  }
-}
+template <class T> constexpr int kVector = 16 / int(sizeof(T));
+template <class T> using Vector = Items<T, kVector<T>>;
 
+template <class T> __device__ __forceinline__ Vector<T> load_vector(CachePolicy policy, const T* at) {
+  return __builtin_bit_cast(Vector<T>, load_by(policy, reinterpret_cast<const uint4*>(at)));
+}
 template <ReduceKind kind>
 __device__ __forceinline__ void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t output,
                                        const Partial<kind>& s, int64_t count) {
@@ -69,45 +81,46 @@ __device__ __forceinline__ void finish(ReduceMode mode, const TensorDesc& y, voi
 // Grid: an item to `lanes` threads, as many items as fit a block.
 template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThreads)
     reduce_rows(const __grid_constant__ ReduceRows r, const T* x, void* y, Partial<kind>* partials) {
-  constexpr int kVector = 16 / sizeof(T);
+  constexpr int V = kVector<T>;
   const int lanes = int(r.lanes), lane = threadIdx.x % lanes;
   const int64_t item = int64_t(blockIdx.x) * (kReduceThreads / lanes) + threadIdx.x / lanes;
   const Map map(r.mode);
-  Partial<kind> strands[kAhead];
-#pragma unroll
-  for (int u = 0; u < kAhead; ++u) strands[u] = reduction::identity<kind, float>();
-  int64_t output = item, part = 0;
+  Strand<kind> strands[kAhead];
+  int64_t output = item, part = 0, start = 0;  // start: the part's first element
   if (r.parts > 1) output = item / r.parts, part = item - output * r.parts;
   if (item < r.items) {
     int64_t begin = 0, first = part;
     if (r.slices > 1) first = part / r.slices, begin = (part - first * r.slices) * r.slice;
-    first *= r.runs_a_part;
+    first *= r.runs_a_part, start = first * r.run + begin;
     const int64_t n = min_of(r.slice, r.run - begin), runs = r.runs.numel();
     x += r.kept.offset_of(output) + begin;
     for (int64_t run = first, last = min_of(runs, first + r.runs_a_part); run < last; ++run) {
       const T* from = x + r.runs.offset_of(run);
-      const int64_t index = run * r.run + begin;
+      const int32_t place = int32_t((run - first) * r.run);
       const int64_t head = min_of(n, int64_t((16 - reinterpret_cast<uint64_t>(from) % 16) % 16 / sizeof(T)));
-      const int64_t vectors = (n - head) / kVector, tail = head + vectors * kVector;
-      for (int64_t i = lane; i < head; i += lanes) take<kind>(strands[0], float(from[i]), index + i, map);
-      const uint4* body = reinterpret_cast<const uint4*>(from + head);
+      const int64_t vectors = (n - head) / V, tail = head + vectors * V;
+      for (int64_t i = lane; i < head; i += lanes) take<kind>(strands[0], float(from[i]), place + int32_t(i), map);
+      const T* body = from + head;
       for (int64_t v = lane; v < vectors; v += kAhead * lanes) {
-        Sixteen<T> in[kAhead];
+        Vector<T> in[kAhead];
 #pragma unroll
         for (int u = 0; u < kAhead; ++u)
-          if (v + u * lanes < vectors) in[u].whole = load_by(r.policy, body + v + u * lanes);
+          if (v + u * lanes < vectors) in[u] = load_vector(r.policy, body + (v + u * lanes) * V);
 #pragma unroll
         for (int u = 0; u < kAhead; ++u)
           if (v + u * lanes < vectors)
 #pragma unroll
-            for (int e = 0; e < kVector; ++e)
-              take<kind>(strands[u], element_of(in[u], e), index + head + (v + u * lanes) * kVector + e, map);
+            for (int e = 0; e < V; ++e)
+              take<kind>(strands[u], float(in[u].get(e)), place + int32_t(head + (v + u * lanes) * V) + e, map);
       }
-      for (int64_t i = tail + lane; i < n; i += lanes) take<kind>(strands[0], float(from[i]), index + i, map);
+      for (int64_t i = tail + lane; i < n; i += lanes) take<kind>(strands[0], float(from[i]), place + int32_t(i), map);
     }
   }
-  Partial<kind> s = reduction::combined<kind, float>(reduction::combined<kind, float>(strands[0], strands[1]),
-                                                     reduction::combined<kind, float>(strands[2], strands[3]));
+  let_next_grid_start();
+  const auto joined = [&](int u) {
+    return reduction::combined<kind, float>(strands[u].from(start), strands[u + 1].from(start));
+  };
+  Partial<kind> s = reduction::combined<kind, float>(joined(0), joined(2));
   s = reduce_lanes<kind, float>(s, lanes);
   if (lane > 0 || item >= r.items) return;
   if (r.parts > 1) partials[item] = s;
@@ -115,50 +128,70 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
 }
 
 // Grid: blocks of columns, fastest, then parts of the rows, then what is outside. A block is `lanes` by 256 / lanes.
-template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThreads)
+// `wide`: a row's vectors begin at multiples of 16 bytes. Else floats come one by one, and a vector of shorter elements is
+// cut out of the two that it lies in, which its neighbours read too, so that memory is not: but for rows at whose end the
+// tensor may end.
+template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__(kReduceThreads)
     reduce_columns(const __grid_constant__ ReduceColumns c, const T* x, void* y, Partial<kind>* partials) {
-  constexpr int kVector = 16 / sizeof(T);
-  __shared__ Partial<kind> shared[kReduceThreads * kVector];
+  constexpr int V = kVector<T>;
+  constexpr bool kCut = !wide && sizeof(T) < 4;
+  __shared__ Strand<kind> shared[kReduceThreads * V];
   const int lanes = int(c.lanes), high = kReduceThreads / lanes, across = threadIdx.x % lanes,
             down = threadIdx.x / lanes;
   int64_t rest = blockIdx.x;
   const int64_t block = rest % c.column_blocks;
   rest /= c.column_blocks;
   const int64_t part = rest % c.parts, outer = rest / c.parts;
-  const int64_t first = block * lanes * kVector, column = first + across * kVector;
+  const int64_t first = block * lanes * V, column = first + across * V;
   const int64_t begin = part * c.rows_a_part, end = min_of(c.rows, begin + c.rows_a_part);
   const Map map(c.mode);
-  Partial<kind> sums[kVector];
-#pragma unroll
-  for (int e = 0; e < kVector; ++e) sums[e] = reduction::identity<kind, float>();
+  Strand<kind> sums[V];
   if (column < c.columns) {
     x += c.outer.offset_of(outer) + column;
-    if (c.wide) {
-      for (int64_t row = begin + down; row < end; row += kAhead * high) {
-        Sixteen<T> in[kAhead];
+    const int count = int(min_of<int64_t>(V, c.columns - column));
+    const int64_t whole = wide ? end : min_of(end, c.whole_rows);
+    int64_t row = begin + down;
+    for (; row < whole; row += kAhead * high) {
+      Vector<T> in[kAhead], next[kCut ? kAhead : 1];
+      [[maybe_unused]] int shift[kAhead];
 #pragma unroll
-        for (int u = 0; u < kAhead; ++u)
-          if (row + u * high < end)
-            in[u].whole = load_by(c.policy, reinterpret_cast<const uint4*>(x + (row + u * high) * c.pitch));
+      for (int u = 0; u < kAhead; ++u)
+        if (row + u * high < whole) {
+          const T* from = x + (row + u * high) * c.pitch;
+          if constexpr (kCut) {
+            shift[u] = int(reinterpret_cast<uint64_t>(from) / sizeof(T) % V), from -= shift[u];
+            next[u] = load_vector(c.policy, from + (shift[u] + count > V ? V : 0));
+          }
+          if constexpr (wide || kCut) in[u] = load_vector(c.policy, from);
+          else {
 #pragma unroll
-        for (int u = 0; u < kAhead; ++u)
-          if (row + u * high < end)
+            for (int e = 0; e < V; ++e) in[u].put(e, from[e]);
+          }
+        }
 #pragma unroll
-            for (int e = 0; e < kVector; ++e) take<kind>(sums[e], element_of(in[u], e), row + u * high, map);
-      }
-    } else {
-      for (int64_t row = begin + down; row < end; row += high)
+      for (int u = 0; u < kAhead; ++u)
+        if (row + u * high < whole) {
+          if constexpr (kCut) in[u] = cut<T, V>(in[u], next[u], uint32_t(shift[u]));
 #pragma unroll
-        for (int e = 0; e < kVector; ++e)
-          if (column + e < c.columns) take<kind>(sums[e], float(x[row * c.pitch + e]), row, map);
+          for (int e = 0; e < V; ++e) take<kind>(sums[e], float(in[u].get(e)), int32_t(row - begin) + u * high, map);
+        }
+    }
+    if constexpr (!wide) {
+      row = begin + down;
+      if (row < whole) row += ceil_div(whole - row, int64_t(high)) * high;
+      for (; row < end; row += high)
+#pragma unroll
+        for (int e = 0; e < V; ++e)
+          if (e < count) take<kind>(sums[e], float(x[row * c.pitch + e]), int32_t(row - begin), map);
     }
   }
+  let_next_grid_start();
 #pragma unroll
-  for (int e = 0; e < kVector; ++e) shared[(down * lanes + across) * kVector + e] = sums[e];
+  for (int e = 0; e < V; ++e) shared[(down * lanes + across) * V + e] = sums[e];
   __syncthreads();
-  for (int i = threadIdx.x; i < lanes * kVector && first + i < c.columns; i += kReduceThreads) {
-    Partial<kind> s = shared[i];
-    for (int d = 1; d < high; ++d) s = reduction::combined<kind, float>(s, shared[d * lanes * kVector + i]);
+  for (int i = threadIdx.x; i < lanes * V && first + i < c.columns; i += kReduceThreads) {
+    Partial<kind> s = shared[i].from(begin);
+    for (int d = 1; d < high; ++d) s = reduction::combined<kind, float>(s, shared[d * lanes * V + i].from(begin));
     const int64_t output = outer * c.columns + first + i;
     if (c.parts > 1) partials[part * c.outputs + output] = s;
     else finish<kind>(c.mode, c.y, y, output, s, c.rows);
@@ -170,6 +203,7 @@ template <ReduceKind kind> __global__ void __launch_bounds__(kReduceThreads)
   const int lanes = int(r.lanes), lane = threadIdx.x % lanes;
   const int64_t output = int64_t(blockIdx.x) * (kReduceThreads / lanes) + threadIdx.x / lanes;
   auto s = reduction::identity<kind, float>();
+  wait_for_grid_before();
   if (output < r.outputs)
     for (int64_t part = lane; part < r.parts; part += lanes)
       s = reduction::combined<kind, float>(s, partials[output * r.output_step + part * r.part_step]);

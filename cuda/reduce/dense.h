@@ -25,8 +25,9 @@ struct ReduceColumns {
   CachePolicy policy;
   TensorDesc y, outer;
   int64_t columns, column_blocks, rows, pitch, parts, rows_a_part, outputs;
-  int64_t lanes;  // threads side by side; the others of a block take other rows
-  int64_t wide;   // 16 bytes of columns at a time, else elements
+  int64_t lanes;       // threads side by side; the others of a block take other rows
+  int64_t wide;        // the vectors of a row begin at multiples of 16 bytes
+  int64_t whole_rows;  // behind whose columns x goes on for two vectors and more
 };
 
 // The parts of an output, `output_step` and `part_step` apart.

@@ -29,6 +29,7 @@ __device__ void put_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc 
 // Blocks of any number of whole warps.
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(1024) loss_generic(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
+  wait_for_grid_before();
   BlockTeam team;
   for (int64_t row = blockIdx.x, rows = p.rows(); row < rows; row += gridDim.x)
     loss_row<T, direction>(p, a, numbers, row, team);
@@ -36,21 +37,24 @@ __global__ void __launch_bounds__(1024) loss_generic(const __grid_constant__ Los
 
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(256) loss_thread(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
+  wait_for_grid_before();
   Solo team;
   grid_stride(p.rows(), [&](int64_t row) { loss_row<T, direction>(p, a, numbers, row, team); });
 }
 
-// A sum and a count for each block, or with one block the end of it.
+// A sum and a count for each block, or with one block the end of it. It counts while the rows' last losses are made.
 template <class Acc>
 __global__ void __launch_bounds__(512)
     loss_add(const __grid_constant__ LossProblem p, LossArgs a, Acc* numbers, Acc* parts) {
+  let_next_grid_start();
   BlockTeam team;
   CarefulSum<Acc> partial;
   Acc count = 0;
-  grid_stride(p.rows(), [&](int64_t row) {
-    if (p.direction == LossDirection::forward) partial.add(numbers[row]);
-    if (p.reduction == LossReduction::mean) count += detail::target_of(p, a, row) == p.ignore_index ? Acc(0) : Acc(1);
-  });
+  if (p.reduction == LossReduction::mean)
+    grid_stride(p.rows(),
+                [&](int64_t row) { count += detail::target_of(p, a, row) == p.ignore_index ? Acc(0) : Acc(1); });
+  wait_for_grid_before();
+  if (p.direction == LossDirection::forward) grid_stride(p.rows(), [&](int64_t row) { partial.add(numbers[row]); });
   const Acc sum = team.sum(partial.value());
   count = team.sum(count);
   if (gridDim.x == 1) return put_total(p, a, sum, count, numbers);
@@ -60,6 +64,8 @@ __global__ void __launch_bounds__(512)
 template <class Acc>
 __global__ void __launch_bounds__(512)
     loss_finish(const __grid_constant__ LossProblem p, LossArgs a, Acc* numbers, const Acc* parts, int32_t blocks) {
+  let_next_grid_start();
+  wait_for_grid_before();
   BlockTeam team;
   Acc sum = 0, count = 0;
   if (int32_t(threadIdx.x) < blocks) sum = parts[2 * threadIdx.x], count = parts[2 * threadIdx.x + 1];

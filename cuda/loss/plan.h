@@ -26,18 +26,18 @@ inline std::vector<KernelSpec> loss_total_kernels() {
   return all;
 }
 
-// `spec` takes (Task, LossArgs, pointer): to where each row's loss goes, or to the gradient of one.
+// `spec` takes (Task, LossArgs, pointer): to where each row's loss goes, or to the gradient of one. On sm_90 a launch may
+// start before the one that it follows ends.
 template <class Task>
 std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossProblem& p, const Device& d,
                                              cuda::LaunchConfig over_rows, const Task& task) {
   const bool backward = p.direction == LossDirection::backward, reduced = p.reduction != LossReduction::none;
-  const bool adds = backward ? p.reduction == LossReduction::mean : reduced;
+  const bool early = d.arch >= 90, adds = backward ? p.reduction == LossReduction::mean : reduced;
   auto rows = cuda::load_kernel(spec, d.place.index);
   std::shared_ptr<const cuda::Kernel> add, finish;
   cuda::LaunchConfig over_losses;
   over_losses.block = {unsigned(kLossThreads)};
-  over_losses.grid = {
-      unsigned(p.rows() <= kLossRowsOfOne ? 1 : min_of(ceil_div(p.rows(), kLossThreads * 4), kLossBlocks))};
+  over_losses.grid = {unsigned(p.rows() <= kLossRowsOfOne ? 1 : min_of(ceil_div(p.rows(), kLossThreads), kLossBlocks))};
   if (adds) add = cuda::load_kernel(loss_total_spec("loss_add", p.x.dtype), d.place.index);
   if (adds && over_losses.grid.x > 1)
     finish = cuda::load_kernel(loss_total_spec("loss_finish", p.x.dtype), d.place.index);
@@ -47,17 +47,17 @@ std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossP
     void* parts = static_cast<char*>(workspace) + numbers_bytes;
     auto launch_rows = [&] {
       cuda::LaunchConfig now = over_rows;
-      now.stream = stream;
+      now.stream = stream, now.programmatic = early && backward && adds;
       cuda::launch(*rows, now, task, a, numbers);
     };
     if (!backward) launch_rows();
     if (adds) {
       cuda::LaunchConfig now = over_losses;
-      now.stream = stream;
+      now.stream = stream, now.programmatic = early && !backward;
       cuda::launch(*add, now, p, a, numbers, parts);
       if (finish) {
         const int32_t blocks = int32_t(now.grid.x);
-        now.grid = {1};
+        now.grid = {1}, now.programmatic = early;
         cuda::launch(*finish, now, p, a, numbers, parts, blocks);
       }
     }

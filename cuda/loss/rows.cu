@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy of rows that lie end to end. Forward a few lanes or a block stream through a row once, with a maximum
 // and a sum that follow it (Milakov & Gimelshein 2018, arXiv:1805.02867); backward is one pass without any reduction.
+#include "cuda/device/grid.cuh"
 #include "cuda/loss/rows_task.h"
 #include "cuda/rows/rows.cuh"
 
@@ -58,6 +59,7 @@ __global__ void __launch_bounds__(256, 3)  // for four blocks of an SM 16-bit ro
     sum = sum * rows::exp_of_negative<T>(largest - shift) + few;
     largest = most;
   }
+  let_next_grid_start();
   const auto [most, all] = team.join<T>({largest, sum});
   sum = all;
   if (p.smoothed) logits = team.reduce<rows::Sum, 2>(logits);
@@ -86,6 +88,7 @@ __global__ void __launch_bounds__(256)
   const bool ignored = target == p.ignore_index, known = 0 <= target && target < p.shape.cols;
   const float lse = static_cast<const float*>(a.lse)[team.row];
   const float each = float(a.smoothing) / float(p.shape.cols), hit = 1 - float(a.smoothing) + each;
+  wait_for_grid_before();
   float g = gradient[p.each_gradient ? team.row : 0];
   if (!known) g = INFINITY - INFINITY;
   const int32_t at = known ? int32_t(target) + line.skip : -1;  // as vectors count

@@ -4,7 +4,7 @@
 namespace minidnn {
 
 const Engines<LossProblem>& Family<LossProblem>::cuda_engines() {
-  static const Engines<LossProblem> all{&loss_rows(), &loss_generic(), &loss_thread()};
+  static const Engines<LossProblem> all{&loss_rows(), &loss_columns(), &loss_generic(), &loss_thread()};
   return all;
 }
 

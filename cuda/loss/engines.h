@@ -6,6 +6,7 @@
 namespace minidnn {
 
 const Engine<LossProblem>& loss_rows();
+const Engine<LossProblem>& loss_columns();
 const Engine<LossProblem>& loss_thread();
 const Engine<LossProblem>& loss_generic();
 

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What cuda.loss.columns tells its kernels: x is [outer][class][inner], rows are [outer][inner]. Std-free.
+#pragma once
+#include "cpp/core/divisor.h"
+#include "cpp/loss/loss_math.h"
+
+namespace minidnn {
+
+constexpr int kLossColumnsThreads = 256;
+
+struct LossColumns {
+  Divisor vectors_of_inner;  // 16 bytes of rows beside each other, a thread each
+  uint32_t vectors = 0;
+  int32_t classes = 0;
+  int64_t inner = 0, ignore_index = 0;
+  int32_t narrow_target = 0;  // 1: int32
+  int32_t smoothed = 0;
+  int32_t each_gradient = 0;  // 1: a row has its own
+};
+
+}  // namespace minidnn

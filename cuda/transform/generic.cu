@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies over any strides and dtypes, an element a thread, and over dense tensors whose elements correspond by offset,
-// 16 bytes of the shorter dtype at a time. A kernel serves all dtypes of x: it chooses its loop once, which spares eight
-// of nine kernels.
+// 16 bytes of the shorter dtype at a time. A kernel serves all dtypes of x, which spares eight of nine kernels.
 #include "cpp/transform/transform_math.h"
 #include "cuda/device/grid.cuh"
 
@@ -51,47 +50,57 @@ __device__ __forceinline__ void copy_dense(const TransformProblem& p, const Tran
               [&](int64_t i) { transform_element<From, To>(p, a, pieces * kCount + i, pieces * kCount + i); });
 }
 
-template <class From, class To, bool dense>
-__device__ __forceinline__ void copy_all(const TransformProblem& p, const TransformArgs& a) {
-  if constexpr (dense) copy_dense<From, To>(p, a);
-  else
-    grid_stride(p.y.numel(), [&](int64_t i) { transform_element<From, To>(p, a, p.x.offset_of(i), p.y.offset_of(i)); });
-}
+template <class To> struct CopyDense {
+  const TransformProblem& p;
+  const TransformArgs& a;
+  template <class From> __device__ __forceinline__ void operator()(From) const { copy_dense<From, To>(p, a); }
+};
 
-template <class To, bool dense>
-__device__ __forceinline__ void copy_from_any(const TransformProblem& p, const TransformArgs& a) {
-  switch (p.x.dtype) {
+template <class To> struct CopyElement {
+  const TransformProblem& p;
+  const TransformArgs& a;
+  int64_t x_at, y_at;
+  template <class From> __device__ __forceinline__ void operator()(From) const {
+    transform_element<From, To>(p, a, x_at, y_at);
+  }
+};
+
+// Calls f(From()). A functor: NVRTC takes a generic lambda for host code.
+template <class F> __device__ __forceinline__ void with_dtype(DType dtype, F&& f) {
+  switch (dtype) {
     case DType::float32:
-      return copy_all<float, To, dense>(p, a);
+      return f(float());
     case DType::float64:
-      return copy_all<double, To, dense>(p, a);
+      return f(double());
     case DType::float16:
-      return copy_all<float16, To, dense>(p, a);
+      return f(float16());
     case DType::bfloat16:
-      return copy_all<bfloat16, To, dense>(p, a);
+      return f(bfloat16());
     case DType::int8:
-      return copy_all<int8_t, To, dense>(p, a);
+      return f(int8_t());
     case DType::uint8:
-      return copy_all<uint8_t, To, dense>(p, a);
+      return f(uint8_t());
     case DType::int32:
-      return copy_all<int32_t, To, dense>(p, a);
+      return f(int32_t());
     case DType::int64:
-      return copy_all<int64_t, To, dense>(p, a);
+      return f(int64_t());
     case DType::boolean:
-      return copy_all<bool, To, dense>(p, a);
+      return f(bool());
   }
 }
 
 }  // namespace
 
+// An element's place stands before the choice: the divisions for it are the code that would be there nine times.
 template <class To>
 __global__ void __launch_bounds__(256) transform_generic(const __grid_constant__ TransformProblem p, TransformArgs a) {
-  copy_from_any<To, false>(p, a);
+  grid_stride(p.y.numel(),
+              [&](int64_t i) { with_dtype(p.x.dtype, CopyElement<To>{p, a, p.x.offset_of(i), p.y.offset_of(i)}); });
 }
 
 template <class To>
 __global__ void __launch_bounds__(256) transform_dense(const __grid_constant__ TransformProblem p, TransformArgs a) {
-  copy_from_any<To, true>(p, a);
+  with_dtype(p.x.dtype, CopyDense<To>{p, a});
 }
 
 }  // namespace minidnn

@@ -21,6 +21,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # test_isa.py's take minutes each: first, so that other processes do the rest meanwhile.
+    items.sort(key=lambda item: item.path.name != "test_isa.py")
     reason = _C.why_no_cuda() or _C.why_no_nvrtc()
     if not reason:
         return

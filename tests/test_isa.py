@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU engines on every instruction set that this machine has: the other tests use the best."""
+"""CPU engines on every instruction set that this machine has: the other tests use the best. Reference engines have one
+code for all, so that test_every_engine.py leaves them out where the set is not the best."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from test_every_engine import depends_on_isa
 
+import pyminidnn as dnn
 from pyminidnn import _C
 
 HERE = Path(__file__).parent
@@ -34,3 +38,13 @@ def test_the_best_is_chosen() -> None:
 def test_an_unknown_one_is_refused() -> None:
     done = run("sse17", "-c", "from pyminidnn import _C; _C.cpu_isa()")
     assert f"PYMINIDNN_CPU_ISA is 'sse17'; this machine has {', '.join(_C.cpu_isas())}" in done.stderr
+
+
+def test_engines_that_are_left_out_are_the_reference_ones() -> None:
+    left_out = {e for family in _C.families() for e in dnn.engines(family, "cpu") if not depends_on_isa(e)}
+    found = set()
+    for file in (HERE.parent / "cpp").glob("*/*_reference.cpp"):
+        text = file.read_text()
+        assert not re.search(r"isa\.h|_kernels|MINIDNN_PER_ISA", text), f"{file.name} has code for each instruction set"
+        found |= set(re.findall(r'"(cpu\.\w+\.\w+)"', text))
+    assert found == left_out

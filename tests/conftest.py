@@ -10,6 +10,8 @@ import pytest
 
 # Tests neither read nor write the user's cache: kernels and tuning lines go to a folder of this run, unless CI names one.
 os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-test-"))
+# Oracles multiply small matrices, over which NumPy's threads only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pyminidnn as dnn
 from pyminidnn import _C

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.columns: classes are not innermost; a thread reads the rows of a vector once.
+// cuda.loss.columns: classes are not innermost; a thread reads four rows beside each other once.
 #include "cuda/loss/columns_task.h"
 #include "cuda/loss/engines.h"
 #include "cuda/loss/plan.h"
 
 namespace minidnn {
 namespace {
+
+constexpr int64_t kWidth = kLossColumnsWidth;
 
 int64_t inner_of(const LossProblem& p) {
   int64_t inner = 1;
@@ -20,17 +22,17 @@ struct Columns final : Engine<LossProblem> {
     if (p.x.dtype == DType::float64) return "computes in float32";
     if (p.direction == LossDirection::backward && !is_row_major(p.dx)) return "needs dx row-major, as x";
     if (!is_row_major(p.x) || !is_row_major(p.target)) return "needs x and targets row-major";
-    if (p.alignment < 16) return cat("tensors must begin at a multiple of 16 bytes, these do at one of ", p.alignment);
-    const int64_t width = 16 / int64_t(itemsize(p.x.dtype)), inner = inner_of(p);
-    if (inner % width != 0) return cat("takes ", width, " rows beside each other; there are ", inner);
+    const int64_t bytes = kWidth * int64_t(itemsize(p.x.dtype)), inner = inner_of(p);
+    if (p.alignment < bytes)
+      return cat("tensors must begin at a multiple of ", bytes, " bytes, these do at one of ", p.alignment);
+    if (inner % kWidth != 0) return cat("takes ", kWidth, " rows beside each other; there are ", inner);
     if (p.rows() == 0 || p.cols() > 1 << 30) return cat("has up to 2^30 classes of some rows; got ", p.cols());
-    if (p.rows() / width > INT32_MAX) return cat("numbers vectors of rows by 31 bits; there are ", p.rows() / width);
+    if (p.rows() / kWidth > INT32_MAX) return cat("numbers fours of rows by 31 bits; there are ", p.rows() / kWidth);
     return "";
   }
   // To be measured: nine tenths of the copy rate where threads fill the machine; fewer wait for their classes in turn.
   double estimate_us(const LossProblem& p, const Device& d) const override {
-    const double threads = double(p.rows()) * double(itemsize(p.x.dtype)) / 16;
-    const double filled = std::clamp(threads / (512.0 * d.sm_count), 1e-4, 1.0);
+    const double filled = std::clamp(double(p.rows()) / double(kWidth) / (1024.0 * d.sm_count), 1e-4, 1.0);
     return 3 + std::max(roofline_us(0, loss_bytes(p), d, 0.85 * filled), 0.25 * double(p.cols()));
   }
   size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
@@ -42,15 +44,14 @@ struct Columns final : Engine<LossProblem> {
             cat("minidnn::loss_columns_", forward ? "forward" : "backward", "<", cuda_name(dtype), ">")};
   }
   std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device& d, const Config&) const override {
-    const int64_t width = 16 / int64_t(itemsize(p.x.dtype));
     LossColumns task;
-    task.inner = inner_of(p), task.vectors_of_inner = Divisor(task.inner / width);
-    task.vectors = uint32_t(p.rows() / width), task.classes = int32_t(p.cols());
+    task.inner = inner_of(p), task.strips_of_inner = Divisor(task.inner / kWidth);
+    task.strips = uint32_t(p.rows() / kWidth), task.classes = int32_t(p.cols());
     task.ignore_index = p.ignore_index, task.narrow_target = p.target.dtype == DType::int32;
     task.smoothed = int32_t(p.smoothed), task.each_gradient = p.reduction == LossReduction::none;
     cuda::LaunchConfig config;
     config.block = {unsigned(kLossColumnsThreads)};
-    config.grid = {unsigned(ceil_div(int64_t(task.vectors), int64_t(kLossColumnsThreads)))};
+    config.grid = {unsigned(ceil_div(int64_t(task.strips), int64_t(kLossColumnsThreads)))};
     return loss_plan(spec(p.x.dtype, p.direction), p, d, config, task);
   }
   std::vector<KernelSpec> kernels() const override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy along an axis that has others beside it in memory, as pixels of images have: a thread goes through the
-// classes of as many neighbouring rows as a vector of 16 bytes holds, some classes ahead, once. Forward a maximum and a sum
-// follow each row (Milakov & Gimelshein 2018, arXiv:1805.02867), with one exponential for a class.
+// classes of four neighbouring rows once, as many under way as make 64 bytes. Forward a maximum and a sum follow each row
+// (Milakov & Gimelshein 2018, arXiv:1805.02867), with one exponential for a class.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/loss/columns_task.h"
@@ -10,95 +10,87 @@
 namespace minidnn {
 namespace {
 
-constexpr int kAhead = 4;                    // classes under way
-constexpr float kLargest = 0x1.fffffep127f;  // finite
+constexpr int W = kLossColumnsWidth;
+template <class T> constexpr int kAhead = 64 / (W * int(sizeof(T)));  // classes under way
+constexpr float kLargest = 0x1.fffffep127f;                           // finite
 
-// Neighbouring numbers, by 16 bytes where they begin so.
-template <class S, int n> __device__ __forceinline__ void load_run(const void* from, int64_t at, S (&to)[n]) {
+// Four numbers, by 16 bytes where they begin so.
+template <class S> __device__ __forceinline__ void load_four(const void* from, int64_t at, S (&to)[W]) {
   const S* const source = static_cast<const S*>(from) + at;
+  Items<S, W> four;
   if (reinterpret_cast<uint64_t>(source) % 16 == 0) {
-    constexpr int kSome = 16 / int(sizeof(S));
-#pragma unroll
-    for (int i = 0; i < n; i += kSome) {
-      const auto some = *reinterpret_cast<const Items<S, kSome>*>(source + i);
-#pragma unroll
-      for (int j = 0; j < kSome; ++j) to[i + j] = some.get(j);
-    }
+    four = *reinterpret_cast<const Items<S, W>*>(source);
   } else {
 #pragma unroll
-    for (int i = 0; i < n; ++i) to[i] = source[i];
+    for (int w = 0; w < W; ++w) four.put(w, source[w]);
   }
+#pragma unroll
+  for (int w = 0; w < W; ++w) to[w] = four.get(w);
 }
-template <int n> __device__ __forceinline__ void store_run(void* to, int64_t at, const float (&v)[n]) {
+__device__ __forceinline__ void store_four(void* to, int64_t at, const float (&v)[W]) {
   float* const target = static_cast<float*>(to) + at;
-  if (reinterpret_cast<uint64_t>(target) % 16 == 0) {
+  if (reinterpret_cast<uint64_t>(target) % 16 == 0) return write_quad(target, v);
 #pragma unroll
-    for (int i = 0; i < n; i += 4) *reinterpret_cast<float4*>(target + i) = {v[i], v[i + 1], v[i + 2], v[i + 3]};
-  } else {
-#pragma unroll
-    for (int i = 0; i < n; ++i) target[i] = v[i];
-  }
+  for (int w = 0; w < W; ++w) target[w] = v[w];
 }
 
 template <class T> struct Strip {
-  static constexpr int W = rows::kWidth<T>;
+  using Four = Items<T, W>;
   int64_t row, first;  // the first row's number, and where its first class lies
   int32_t target[W];   // -1: no class
   uint32_t ignored = 0;
 
-  __device__ __forceinline__ Strip(const LossColumns& p, const LossArgs& a, uint32_t vector) {
-    uint32_t outer = vector;
-    const int64_t at = int64_t(p.vectors_of_inner.digit(outer)) * W;
+  __device__ __forceinline__ Strip(const LossColumns& p, const LossArgs& a, uint32_t number) {
+    uint32_t outer = number;
+    const int64_t at = int64_t(p.strips_of_inner.digit(outer)) * W;
     row = outer * p.inner + at, first = int64_t(outer) * p.classes * p.inner + at;
     int64_t wide[W];
     if (p.narrow_target) {
       int32_t narrow[W];
-      load_run(a.target, row, narrow);
+      load_four(a.target, row, narrow);
 #pragma unroll
       for (int w = 0; w < W; ++w) wide[w] = narrow[w];
-    } else load_run(a.target, row, wide);
+    } else load_four(a.target, row, wide);
 #pragma unroll
     for (int w = 0; w < W; ++w) {
       target[w] = 0 <= wide[w] && wide[w] < p.classes ? int32_t(wide[w]) : -1;
       ignored |= uint32_t(wide[w] == p.ignore_index) << w;
     }
   }
-  __device__ __forceinline__ void load(const LossColumns& p, const void* x, int32_t c, uint4 (&raw)[kAhead]) const {
+  __device__ __forceinline__ int64_t at(const LossColumns& p, int32_t c) const { return first + c * p.inner; }
+  __device__ __forceinline__ void load(const LossColumns& p, const void* x, int32_t c, Four (&four)[kAhead<T>]) const {
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u)
-      if (c + u < p.classes)
-        raw[u] = *reinterpret_cast<const uint4*>(static_cast<const T*>(x) + first + (c + u) * p.inner);
+    for (int u = 0; u < kAhead<T>; ++u)
+      if (c + u < p.classes) four[u] = *reinterpret_cast<const Four*>(static_cast<const T*>(x) + at(p, c + u));
   }
 };
 
 }  // namespace
 
 template <class T>
-__global__ void __launch_bounds__(kLossColumnsThreads, sizeof(T) == 4 ? 3 : 2)
+__global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses) {
-  constexpr int W = rows::kWidth<T>;
-  const uint32_t vector = blockIdx.x * kLossColumnsThreads + threadIdx.x;
-  if (vector >= p.vectors) return;
-  const Strip<T> strip(p, a, vector);
+  const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
+  if (number >= p.strips) return;
+  const Strip<T> strip(p, a, number);
   float largest[W], sum[W], logit[W], logits[W];
 #pragma unroll
   for (int w = 0; w < W; ++w) largest[w] = -kLargest, sum[w] = logits[w] = 0, logit[w] = INFINITY - INFINITY;
 #pragma unroll 1
-  for (int32_t c = 0; c < p.classes; c += kAhead) {
-    uint4 raw[kAhead];
-    strip.load(p, a.x, c, raw);
+  for (int32_t c = 0; c < p.classes; c += kAhead<T>) {
+    typename Strip<T>::Four four[kAhead<T>];
+    strip.load(p, a.x, c, four);
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
+    for (int u = 0; u < kAhead<T>; ++u) {
       if (c + u >= p.classes) break;
-      float x[W];
-      rows::unpack<T>(raw[u], x);
 #pragma unroll
       for (int w = 0; w < W; ++w) {
-        const float apart = x[w] - largest[w], smaller = rows::exp_of_negative<T>(-fabsf(apart));
+        const float x = float(four[u].get(w)), apart = x - largest[w];
+        const float smaller = rows::exp_of_negative<T>(-fabsf(apart));
         sum[w] = apart > 0 ? sum[w] * smaller + 1 : sum[w] + smaller;
-        largest[w] = fmaxf(largest[w], x[w]);
-        if (c + u == strip.target[w]) logit[w] = x[w];
-        if (p.smoothed) logits[w] += x[w];
+        largest[w] = fmaxf(largest[w], x);
+        if (c + u == strip.target[w]) logit[w] = x;
+        if (p.smoothed) logits[w] += x;
       }
     }
   }
@@ -110,43 +102,41 @@ __global__ void __launch_bounds__(kLossColumnsThreads, sizeof(T) == 4 ? 3 : 2)
     loss[w] = detail::loss_of<float>(lse[w], logit[w], logits[w], p.classes, p.smoothed, float(a.smoothing));
     if (strip.ignored >> w & 1) loss[w] = 0;
   }
-  store_run(a.lse, strip.row, lse);
-  store_run(losses, strip.row, loss);
+  store_four(a.lse, strip.row, lse);
+  store_four(losses, strip.row, loss);
 }
 
 template <class T>
-__global__ void __launch_bounds__(kLossColumnsThreads, 3)
+__global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_backward(const __grid_constant__ LossColumns p, LossArgs a, const float* gradient) {
-  constexpr int W = rows::kWidth<T>;
-  const uint32_t vector = blockIdx.x * kLossColumnsThreads + threadIdx.x;
-  if (vector >= p.vectors) return;
-  const Strip<T> strip(p, a, vector);
+  const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
+  if (number >= p.strips) return;
+  const Strip<T> strip(p, a, number);
   const float each = float(a.smoothing) / float(p.classes), hit = 1 - float(a.smoothing) + each;
   float lse[W], g[W];
-  load_run(a.lse, strip.row, lse);
-  uint4 raw[kAhead];
-  strip.load(p, a.x, 0, raw);
+  load_four(a.lse, strip.row, lse);
+  typename Strip<T>::Four four[kAhead<T>];
+  strip.load(p, a.x, 0, four);
   wait_for_grid_before();
-  if (p.each_gradient) load_run(gradient, strip.row, g);
+  if (p.each_gradient) load_four(gradient, strip.row, g);
 #pragma unroll
   for (int w = 0; w < W; ++w) {
     if (!p.each_gradient) g[w] = gradient[0];
     if (strip.target[w] < 0) g[w] = INFINITY - INFINITY;
   }
 #pragma unroll 1
-  for (int32_t c = 0; c < p.classes; c += kAhead) {
-    if (c > 0) strip.load(p, a.x, c, raw);
+  for (int32_t c = 0; c < p.classes; c += kAhead<T>) {
+    if (c > 0) strip.load(p, a.x, c, four);
 #pragma unroll
-    for (int u = 0; u < kAhead; ++u) {
+    for (int u = 0; u < kAhead<T>; ++u) {
       if (c + u >= p.classes) break;
-      float x[W];
-      rows::unpack<T>(raw[u], x);
+      float dx[W];
 #pragma unroll
       for (int w = 0; w < W; ++w) {
-        const float less = c + u == strip.target[w] ? hit : each;
-        x[w] = strip.ignored >> w & 1 ? 0.f : g[w] * (rows::exp_of_negative<T>(x[w] - lse[w]) - less);
+        const float share = rows::exp_of_negative<T>(float(four[u].get(w)) - lse[w]);
+        dx[w] = strip.ignored >> w & 1 ? 0.f : g[w] * (share - (c + u == strip.target[w] ? hit : each));
       }
-      store_sixteen(static_cast<T*>(a.dx) + strip.first + (c + u) * p.inner, rows::pack<T>(x));
+      write_quad(static_cast<T*>(a.dx) + strip.at(p, c + u), dx);
     }
   }
 }

@@ -7,10 +7,11 @@
 namespace minidnn {
 
 constexpr int kLossColumnsThreads = 256;
+constexpr int kLossColumnsWidth = 4;  // rows of a thread
 
 struct LossColumns {
-  Divisor vectors_of_inner;  // 16 bytes of rows beside each other, a thread each
-  uint32_t vectors = 0;
+  Divisor strips_of_inner;  // of kLossColumnsWidth rows beside each other
+  uint32_t strips = 0;
   int32_t classes = 0;
   int64_t inner = 0, ignore_index = 0;
   int32_t narrow_target = 0;  // 1: int32

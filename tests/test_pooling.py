@@ -168,6 +168,30 @@ def test_nan_and_infinity(dtype: str, device: str) -> None:
         assert_close(dx, Result(reference.pool_backward(dy, x, want, 2, mode=mode, **keywords), 0), mode)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("window, stride", [(2, 2), (3, 2), (3, 1), (5, 1)])
+def test_first_of_equal_maxima_among_nan_and_zeros(
+    window: int, stride: int, layout: str, dtype: str, device: str
+) -> None:
+    rng = np.random.default_rng(0)
+    some = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0]
+    x = rng.choice(some, (6, 8, 11, 13), p=[0.03, 0.03, 0.04, 0.5, 0.15, 0.15, 0.1])
+    x[0], x[1] = -np.inf, rng.choice([0.0, -0.0], x[1].shape)
+    t = dnn.asarray(x, dtype=dtype, layout=layout).to(device=device)
+    keywords: dict[str, Any] = {"stride": stride, "padding": window // 2}
+    want, places = reference.pool_forward(x, window, **keywords), reference.pool_indices(x, window, **keywords)
+    y, where = dnn.pool_forward_with_indices(t, window, **keywords)
+    assert_close(dnn.pool_forward(t, window, **keywords), Result(want, 0))
+    assert_close(y, Result(want, 0))
+    np.testing.assert_array_equal(values_of(where), places)
+    dy = rng.integers(-3, 4, want.shape).astype(np.float64)
+    g = dnn.asarray(dy, dtype=dtype, layout=layout).to(device=device)
+    for indices in (None, where):
+        dx = dnn.pool_backward(g, t, y, window, **keywords, indices=indices)
+        assert_close(dx, Result(reference.pool_backward(dy, x, want, window, **keywords), 0))
+
+
 def test_the_first_maximum_takes_the_gradient(device: str) -> None:
     x = tensor(np.full((1, 1, 3, 3), 7.0), "float32", device)
     y = dnn.pool_forward(x, 2, stride=1)

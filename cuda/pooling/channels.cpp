@@ -12,9 +12,11 @@ namespace {
 using pooling::Channels;
 
 constexpr int64_t kThreads = 256;
-constexpr int64_t kMostRoom = 40 << 10;  // of a block's shared memory backward: 5 blocks on an SM, without asking
+constexpr int64_t kMostRoom = 40 << 10;        // of a block's shared memory backward: 5 blocks on an SM, without asking
+constexpr int64_t kMostRoomOfSums = 72 << 10;  // where windows add to dx: 3 blocks
 // Lines and columns of dx: windows across its edges are found twice, the larger they are the more.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
+constexpr int64_t kSumVectors = 4;  // of a block where windows add to dx: 64 bytes of each element
 
 struct Cut {
   Channels s;
@@ -42,7 +44,14 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.index_bytes = p.indices.rank ? int32_t(itemsize(p.indices.dtype)) : 0;
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
   s.by_vectors = Divisor(s.vectors), s.by_columns = Divisor(s.w.count);
-  c.step = p.x.rank == 4 && !(s.index_bytes) ? pooling::static_step(p) : pooling::StaticStep{};
+  // Kernels of windows that the compiler knows count the elements of an image in 32 bits.
+  auto counted = [](const TensorDesc& t) {
+    int64_t last = 0;
+    for (int i = 1; i < t.rank; ++i) last += t.stride[i] < 0 ? int64_t(1) << 31 : (t.shape[i] - 1) * t.stride[i];
+    return last < 0x7fffffff;
+  };
+  const bool all_counted = counted(p.x) && counted(p.out) && (!backward || counted(p.dy)) && counted(p.indices);
+  c.step = p.x.rank == 4 && all_counted ? pooling::static_step(p) : pooling::StaticStep{};
   const bool known = c.step.window > 0;
   const int64_t down = pooling::down_of(int(width));
   // Sums of a thread that takes several windows, or elements of dx, are plain ones: of no more than 64.
@@ -51,6 +60,18 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
                                 : int64_t(s.h.window) * s.w.window;
   s.down = !known && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window &&
            (backward || s.h.count > 1) && sums <= 64;
+  s.by_words = Divisor(s.vectors * 4), s.by_line = Divisor(s.w.size);
+  const int across = known ? pooling::across_of(c.step.stride) : 1;
+  auto tiles = [&](int64_t lines, int64_t columns) {
+    s.by_columns = Divisor(ceil_div<int64_t>(columns, across));
+    s.items = int32_t(min_of<int64_t>(
+        ceil_div<int64_t>(lines, pooling::kStaticDown) * s.by_columns.divisor * s.vectors * 4, 0x7fffffff));
+    c.blocks = ceil_div<int64_t>(s.items, kThreads);
+    return c;
+  };
+  if (backward && !is_max && c.step.stride == 1) return tiles(s.h.size, s.w.size);
+  if (!backward && known && (s.index_bytes || pooling::takes_words(is_max, c.step.window)))
+    return tiles(s.h.count, s.w.count);
   if (!backward) {
     auto items_by = [&](int64_t n) { return ceil_div<int64_t>(s.h.count, n) * s.w.count * s.vectors; };
     // Where there are few windows, teams keep more threads busy.
@@ -66,7 +87,8 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     c.smem_bytes = known || s.down ? 0 : kThreads * width * 8;
     return c;
   }
-  const int64_t bytes = width * (is_max ? 2 : 4);  // of a window in shared memory, a vector's
+  s.scatter = is_max && s.h.dilation == 1 && s.w.dilation == 1 && sums <= 64;
+  s.apart_h = ceil_div(s.h.window, s.h.stride), s.apart_w = ceil_div(s.w.window, s.w.stride);
   auto even = [](int64_t size, int64_t most, int64_t stride) {
     const int64_t part = ceil_div(size, ceil_div(size, most));
     return int32_t(ceil_div(part, stride) * stride);
@@ -74,17 +96,27 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   auto windows = [](const pooling::Windows& w, int64_t size) {
     return min_of<int64_t>((size + int64_t(w.window - 1) * w.dilation - 1) / w.stride + 1, w.count);
   };
-  const int64_t tile = s.h.window > 3 || s.w.window > 3 ? kTileOfLarge : kTile;
-  int64_t lines = tile, columns = tile, vectors = 8;
+  const int64_t tile = s.scatter || s.h.window > 3 || s.w.window > 3 ? kTileOfLarge : kTile;
+  const int64_t room = s.scatter ? kMostRoomOfSums : kMostRoom;
+  int64_t lines = tile, columns = tile, vectors = s.scatter ? kSumVectors : 8;
   while (vectors < 64 && vectors * s.h.size * s.w.size < 1024) vectors *= 2;  // small planes keep a block busy
   for (;;) {
     s.lines = even(s.h.size, lines, s.h.stride <= lines ? s.h.stride : 1);
     s.columns = even(s.w.size, columns, s.w.stride <= columns ? s.w.stride : 1);
     s.block_vectors = int32_t(min_of<int64_t>(vectors, s.vectors));
     s.p_lines = int32_t(windows(s.h, s.lines)), s.q_columns = int32_t(windows(s.w, s.columns));
-    c.smem_bytes = int64_t(s.p_lines) * s.q_columns * s.block_vectors * bytes;
-    if (c.smem_bytes <= kMostRoom || (lines == 1 && columns == 1 && vectors == 1)) break;
-    if (vectors > 2) vectors /= 2;
+    const int64_t window_channels = int64_t(s.p_lines) * s.q_columns * s.block_vectors * width;
+    const int64_t sums_bytes = int64_t(s.lines) * s.columns * s.block_vectors * width * 4;
+    if (s.scatter) {
+      const int64_t keys_at = sums_bytes + window_channels * int64_t(itemsize(p.x.dtype));
+      s.dy_at = int32_t(sums_bytes), s.keys_at = int32_t(keys_at);
+      c.smem_bytes = keys_at + window_channels * 2;
+    } else {
+      c.smem_bytes = window_channels * (is_max ? 2 : 4);
+    }
+    if (c.smem_bytes <= room || (lines == 1 && columns == 1 && vectors == 1)) break;
+    // The windows of a sum's channels want whole sectors; those of others a large tile.
+    if (vectors > 2 && !(s.scatter && max_of(lines, columns) > kTile)) vectors /= 2;
     else if (lines > 1 && lines >= columns) lines /= 2;
     else if (columns > 1) columns /= 2;
     else vectors = 1;
@@ -93,13 +125,18 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   c.blocks = groups * tile_columns * ceil_div(s.h.size, s.lines);
   s.by_vector_groups = Divisor(groups), s.by_tile_columns = Divisor(tile_columns);
   s.by_block_vectors = Divisor(s.block_vectors), s.by_q_columns = Divisor(max_of(s.q_columns, 1));
-  // Given indices are taken apart by lines of x; else threads of windows that the compiler knows by steps of a tile.
-  s.by_result_columns = Divisor(known ? s.columns / s.w.stride + 1 : s.w.size);
+  s.by_block_words = Divisor(s.block_vectors * 4), s.by_block_channels = Divisor(s.block_vectors * width);
+  s.by_q_tiles = Divisor(max_of(ceil_div(s.q_columns, across), 1));
+  s.by_q_apart = Divisor(max_of(ceil_div(s.q_columns, s.apart_w), 1));
+  s.by_tile_width = Divisor(s.columns);
+  // Steps of a tile.
+  if (known) s.by_result_columns = Divisor(s.columns / s.w.stride + 1);
   return c;
 }
 
 struct ChannelsEngine final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.channels"; }
+  int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
     if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
@@ -119,13 +156,13 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
     const Cut c = cut_of(p, d);
     if (int64_t(spatial_size(p.out, 0)) * spatial_size(p.out, 1) * c.s.vectors >= int64_t(1) << 30)
       return "counts the vectors of an image in 32 bits, up to 2^30";
-    if (c.smem_bytes > 48 << 10)
-      return cat("holds the windows over an element of dx in shared memory: ", c.smem_bytes, " of ", 48 << 10,
+    if (c.smem_bytes > d.max_smem_bytes)
+      return cat("holds the windows over an element of dx in shared memory: ", c.smem_bytes, " of ", d.max_smem_bytes,
                  " bytes");
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.75);
+    return roofline_us(pooling_flop(p) / pooling::less_work(p), pooling_bytes(p), d, 0.75);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const Cut c = cut_of(p, d);

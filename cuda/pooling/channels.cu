@@ -6,7 +6,7 @@
 namespace minidnn {
 
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(256, 2)
+__global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     pooling_channels_forward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
   using Work = pooling::ChannelsForward<T, is_max, pooling::Step<kWindow, kStride>>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
@@ -39,10 +39,26 @@ __global__ void __launch_bounds__(256, 3)
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
     pooling::ChannelsBackward<T, is_max, pooling::Step<kWindow, kStride>> work{
         s, a, image, room, {int(threadIdx.x), int(blockDim.x)}};
+    if constexpr (!is_max && kStride == 1) {
+      const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
+      if (item >= s.items) return;
+      work.pool_shares(item);
+      continue;
+    }
     work.choose(int(blockIdx.x));
-    work.find();
-    __syncthreads();
-    work.gather();
+    if (is_max && s.scatter) {
+      work.load();
+      commit_copies();
+      work.find();
+      wait_copies<0>();
+      __syncthreads();
+      each_turn(work, s.apart_h, s.apart_w);
+      work.store();
+    } else if constexpr (!is_max || kWindow == 0) {
+      work.find();
+      __syncthreads();
+      work.gather();
+    }
     __syncthreads();
   }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling where channels lie side by side (NHWC): a thread takes 16 bytes of them. Forward, threads of windows that the
-// compiler knows walk down some lines of y and join the columns of a line of x once for all windows over it; of others,
-// teams share a window where there are few. What windows have in common comes from the L1 or the L2 cache. Backward, a
-// block takes a tile of dx: the windows over it find their maxima, or shares, into shared memory, then each dx adds up
-// what they have for it.
+// Pooling where channels lie side by side (NHWC). Forward, a thread walks down some lines of y, 16 bytes of channels each,
+// or takes a tile of windows of a word of channels; where there are few windows, teams share each. What windows have in
+// common comes from the L1 or the L2 cache. Backward, a block takes a tile of dx: the windows over it find their maxima,
+// or shares, into shared memory. A maximum's gradient is added to its dx there, by windows at once that do not overlap;
+// of shares, each dx adds up what the windows over it have for it.
 #pragma once
-#include "cuda/pooling/windows.h"
+#include "cuda/pooling/tiles.h"
 
 namespace minidnn::pooling {
 
@@ -17,57 +17,33 @@ struct Channels {
   int32_t vectors;  // of channels
   int32_t index_bytes, exclude_padding;
   int32_t down;  // of a window's size unknown to the compiler: a thread takes kDown of them below each other
-  // Forward: threads of an image, and teams of a block.
+  // Threads of an image, and teams of a block: forward, and backward where a thread takes a tile of dx from dy alone.
   int32_t items, teams;
-  Divisor by_vectors, by_columns;
+  Divisor by_vectors, by_words, by_columns;
   // Backward: a block's vectors, and its tile of dx and of windows.
   int32_t block_vectors, lines, columns, p_lines, q_columns;
-  int32_t tiles;  // blocks of an image: [tile lines][tile columns][vector groups]
-  Divisor by_vector_groups, by_tile_columns, by_block_vectors, by_q_columns, by_result_columns;
+  int32_t scatter;           // windows add to dx; else each dx asks the windows over it
+  int32_t apart_h, apart_w;  // windows so far apart do not overlap
+  int32_t dy_at, keys_at;    // in shared memory, after dx
+  Divisor by_vector_groups, by_tile_columns, by_block_vectors, by_block_words, by_block_channels;
+  Divisor by_q_columns, by_q_tiles, by_q_apart, by_result_columns, by_line, by_tile_width;
 };
 
 // Windows of a thread, and elements of dx, below each other: the registers hold maxima of so many, and their places.
 MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
 template <class T> constexpr int kDown = down_of(kLanes<T>);
 constexpr int kStaticDown = 4;  // windows of a static size, forward
-// Windows two apart have little in common, and a tile has too few of them for that.
-template <class S, class T> constexpr int kFindsDown = S::stride > 1 ? 1 : kDown<T>;
+// Of windows of a static size: columns of a thread's tile of a word. Those two apart have little in common.
+MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
+template <class S> constexpr int kAcross = across_of(S::stride);
+// Whether forward a tile of words does better than a walk by vectors, which have too many sums, or windows in common.
+MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
 // Calls put(d, what L finds in it) for the windows, without a dilation, at p + d, of kDown but before `p_end`: a line of
 // x is gone through once, and what is found there joins all windows over it. place(line, column) is what L calls an
 // element. kAtOnce loads are under way together: backward has registers for two.
-template <class S, class L, int kAtOnce, class T, class Place, class Put>
+template <class L, int kAtOnce, class T, class Place, class Put>
 MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q, Place&& place, Put&& put) {
-  if constexpr (S::window > 0) {
-    constexpr int kTall = kFindsDown<S, T>;
-    const int first = p * S::stride - s.h.before, column = q * S::stride - s.w.before, skipped = max_of(-column, 0);
-    const bool some = skipped < S::window && column < s.w.size;
-    const T* from = x + first * s.x_line + column * s.x_column;
-    L found[kTall];
-    MINIDNN_UNROLL
-    for (int r = 0; r < (kTall - 1) * S::stride + S::window; ++r, from += s.x_line) {
-      const bool in = uint32_t(first + r) < uint32_t(s.h.size);
-      Words v[S::window];
-      MINIDNN_UNROLL
-      for (int c = 0; c < S::window; ++c)
-        if (in && uint32_t(column + c) < uint32_t(s.w.size)) v[c] = load_words(from + c * s.x_column);
-      L of_line;
-      of_line.clear();
-      of_line.begin(in && some ? place(first + r, column + skipped) : -1);
-      MINIDNN_UNROLL
-      for (int c = 0; c < S::window; ++c)
-        if (in && uint32_t(column + c) < uint32_t(s.w.size)) of_line.next(v[c], place(first + r, column + c));
-      MINIDNN_UNROLL
-      for (int d = 0; d < kTall; ++d) {
-        if (r == d * S::stride) found[d] = of_line;
-        else if (d * S::stride < r && r < d * S::stride + S::window) found[d].join(of_line);
-      }
-    }
-    MINIDNN_UNROLL
-    for (int d = 0; d < kTall; ++d)
-      if (p + d < p_end) put(d, found[d]);
-    return;
-  }
   const int windows = min_of(kDown<T>, p_end - p), first = s.h.first(p);
   const int begin = max_of(first, 0), end = min_of(first + (windows - 1) * s.h.stride + s.h.window, s.h.size);
   const int c_begin = max_of(s.w.first(q), 0), c_end = min_of(s.w.first(q) + s.w.window, s.w.size);
@@ -98,6 +74,20 @@ MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q
     if (d < windows) put(d, found[d]);
 }
 
+// An image by words of channels, in less than 2^31 elements: an offset of 32 bits spares half of an address's arithmetic.
+template <class T> struct WordsOf {
+  const uint32_t* image;
+  uint32_t line, column;
+  MINIDNN_HD WordsOf(const T* first, int64_t line, int64_t column)
+      : image(reinterpret_cast<const uint32_t*>(first)),
+        line(uint32_t(line) / kInWord<T>),
+        column(uint32_t(column) / kInWord<T>) {}
+  MINIDNN_HD uint32_t at(int l, int c, int word, bool exists = true) const {
+    const uint32_t v = image[uint32_t(l) * line + (uint32_t(c) * column + uint32_t(word))];
+    return exists ? v : 0;
+  }
+};
+
 template <class T, bool is_max, class S> struct ChannelsForward {
   static constexpr int kDown = kStaticDown, kWidth = kLanes<T>;
   const Channels& s;
@@ -110,7 +100,8 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     return static_cast<T*>(a.out) + image * s.y_image + p * s.y_line + q * s.y_column + vector * kWidth;
   }
   MINIDNN_HD float share(int p, int q) const { return is_max ? 1.f : share_of<S>(s.h, s.w, p, q, s.exclude_padding); }
-  template <class L> MINIDNN_HD void walk() {
+  MINIDNN_HD void walk() {
+    using L = MaxLanes<T>;
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * kDown;
     const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before;
@@ -134,15 +125,84 @@ template <class T, bool is_max, class S> struct ChannelsForward {
       store_words(y(p + d, q, vector), total.result(share(p + d, q)));
     }
   }
+  // Of a word of channels, by offsets in an image of 32 bits; item(word, its place) is what R makes of a word of x, and
+  // put(found, whether the window sees anything of x, p, q, word) takes what it finds.
+  template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
+    constexpr int kWide = kAcross<S>;
+    uint32_t rest = uint32_t(item);
+#ifdef __CUDA_ARCH__
+    // Else the compiler finds the addresses of all that a kernel may do before it asks what to do, and runs out of
+    // registers.
+    asm volatile("" : "+r"(rest));
+#endif
+    const int word = s.by_words.digit(rest), q = s.by_columns.digit(rest) * kWide, p = int(rest) * kDown;
+    const Span h{p * S::stride - s.h.before, 0, s.h.size}, w{q * S::stride - s.w.before, 0, s.w.size};
+    const WordsOf<T> x(static_cast<const T*>(a.x) + image * s.x_image, s.x_line, s.x_column);
+    typename R::Item found[kDown][kWide];
+    join_tile<S, R>(
+        h, w,
+        [&](int line, int column, bool exists) {
+          return item_of(x.at(line, column, word, exists), line * s.w.size + column);
+        },
+        found);
+    MINIDNN_UNROLL
+    for (int d = 0; d < kDown; ++d) {
+      const bool line_sees = h.template meets<S>(d);
+      MINIDNN_UNROLL
+      for (int k = 0; k < kWide; ++k)
+        if (p + d < s.h.count && q + k < s.w.count)
+          put(found[d][k], line_sees && w.template meets<S>(k), p + d, q + k, word);
+    }
+  }
+  MINIDNN_HD void put_word(int p, int q, int word, uint32_t v) const {
+    T* to = static_cast<T*>(a.out) + image * s.y_image + word * kInWord<T>;
+    *reinterpret_cast<uint32_t*>(to + p * int(s.y_line) + q * int(s.y_column)) = v;
+  }
+  MINIDNN_HD void pool_with_indices() {
+    constexpr int n = kInWord<T>;
+    using R = FirstMaxima<n>;
+    pool_tile<R>([&](uint32_t word, int place) { return R::item(lanes_in<T>(word), place); },
+                 [&](const typename R::Item& found, bool sees, int p, int q, int word) {
+                   Lanes<n> out;
+                   const int64_t at =
+                       image * s.indices_image + (p * int(s.indices_line) + q * int(s.indices_column) + word * n);
+                   MINIDNN_UNROLL
+                   for (int i = 0; i < n; ++i) {
+                     out.of[i] = sees ? found.of[i] : -INFINITY;
+                     const int place = sees ? found.place[i] : -1;
+                     if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at + i] = place;
+                     else static_cast<int32_t*>(a.indices)[at + i] = place;
+                   }
+                   put_word(p, q, word, word_of_lanes<T>(out));
+                 });
+  }
   MINIDNN_HD void pool() {
-    if constexpr (is_max) walk<MaxLanes<T>>();
-    else walk<SumLanes<T>>();
+    if constexpr (!is_max) {
+      constexpr int n = kInWord<T>;
+      pool_tile<Sums<n>>([&](uint32_t word, int) { return lanes_in<T>(word); },
+                         [&](Lanes<n> sum, bool, int p, int q, int word) {
+                           MINIDNN_UNROLL
+                           for (int i = 0; i < n; ++i) sum.of[i] *= share(p, q);
+                           put_word(p, q, word, word_of_lanes<T>(sum));
+                         });
+    } else if (s.index_bytes) {
+      pool_with_indices();
+    } else if constexpr (takes_words(is_max, S::window)) {
+      MaxLanes<T> none;
+      none.clear();
+      pool_tile<WordMaxima<T>>([&](uint32_t word, int) { return word; },
+                               [&](uint32_t found, bool sees, int p, int q, int word) {
+                                 put_word(p, q, word, sees ? found : none.v.word[0]);
+                               });
+    } else {
+      walk();
+    }
   }
 
   template <class L> MINIDNN_HD void walk_down() {
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * pooling::kDown<T>;
-    each_down<S, L, 4>(
+    each_down<L, 4>(
         s, x(vector), p, s.h.count, q, [&](int line, int column) { return line * s.w.size + column; },
         [&](int d, const L& found) {
           store_words(y(p + d, q, vector), found.result(share(p + d, q)));
@@ -189,18 +249,30 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     const int c_begin = s.w.begin(q, 0), c_end = s.w.end(q, s.w.size);
     Best best[kWidth];
     CarefulSum<float> sum[kWidth];
+    constexpr int kAtOnce = 4;
     for (int r = r_begin + team; r < r_end; r += s.teams) {
       const int line = s.h.first(p) + r * s.h.dilation;
       const T* from = x(vector) + line * s.x_line;
-      MINIDNN_UNROLL_4
-      for (int c = c_begin; c < c_end; ++c) {
-        const int column = s.w.first(q) + c * s.w.dilation;
-        const Words v = load_words(from + column * s.x_column);
+      for (int c = c_begin; c < c_end; c += kAtOnce) {
+        // The last again beyond it: a condition would keep loads from being under way together.
+        Words v[kAtOnce];
         MINIDNN_UNROLL
-        for (int i = 0; i < kWidth; ++i) {
-          if constexpr (is_max) best[i].next(lane<T>(v, i), line * s.w.size + column);
-          else sum[i].add(lane<T>(v, i));
+        for (int k = 0; k < kAtOnce; ++k)
+          v[k] = load_words(from + (s.w.first(q) + min_of(c + k, c_end - 1) * s.w.dilation) * s.x_column);
+        float some[kWidth]{};
+        MINIDNN_UNROLL
+        for (int k = 0; k < kAtOnce; ++k) {
+          if (c + k >= c_end) break;
+          const int place = line * s.w.size + s.w.first(q) + (c + k) * s.w.dilation;
+          MINIDNN_UNROLL
+          for (int i = 0; i < kWidth; ++i) {
+            if constexpr (is_max) best[i].next(lane<T>(v[k], i), place);
+            else some[i] += lane<T>(v[k], i);
+          }
         }
+        MINIDNN_UNROLL
+        for (int i = 0; i < kWidth; ++i)
+          if constexpr (!is_max) sum[i].add(some[i]);
       }
     }
     MINIDNN_UNROLL
@@ -244,14 +316,17 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   // The tile.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
-  // Windows' keys or shares: [window lines][window columns][vectors][lanes of 16 bits or of floats].
+  // In shared memory. Where windows add to dx: sums [lines][columns][channels], then dy and keys [window lines][window
+  // columns][channels]; else keys or shares alone.
   struct Keys {
     uint16_t of[kWidth];
   };
   struct Shares {
     float of[kWidth];
   };
-  MINIDNN_HD Keys* keys() const { return reinterpret_cast<Keys*>(room); }
+  MINIDNN_HD float* sums() const { return reinterpret_cast<float*>(room); }
+  MINIDNN_HD T* dy_here() const { return reinterpret_cast<T*>(room + s.dy_at); }
+  MINIDNN_HD Keys* keys() const { return reinterpret_cast<Keys*>(room + s.keys_at); }
   MINIDNN_HD Shares* shares() const { return reinterpret_cast<Shares*>(room); }
 
   MINIDNN_HD void choose(int tile) {
@@ -263,18 +338,21 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     p_begin = s.h.over_begin(h_begin), p_end = max_of(s.h.over_end(h_end - 1), p_begin);
     q_begin = s.w.over_begin(w_begin), q_end = max_of(s.w.over_end(w_end - 1), q_begin);
   }
-  MINIDNN_HD Words dy(int p, int q, int vector) const {
-    return load_words(static_cast<const T*>(a.dy) + image * s.y_image + p * s.y_line + q * s.y_column +
-                      (first_vector + vector) * kWidth);
+  MINIDNN_HD const T* dy_at(int p, int q, int vector) const {
+    return static_cast<const T*>(a.dy) + image * s.y_image + p * s.y_line + q * s.y_column +
+           (first_vector + vector) * kWidth;
   }
+  MINIDNN_HD Words dy(int p, int q, int vector) const { return load_words(dy_at(p, q, vector)); }
   MINIDNN_HD uint32_t key_of(int line, int column) const {
     const bool here = h_begin <= line && line < h_end && w_begin <= column && column < w_end;
     return here ? uint32_t((line - h_begin) * s.columns + column - w_begin) : kNowhere;
   }
 
   MINIDNN_HD void find() {
-    if constexpr (is_max)
-      if (S::window > 0 || (s.down && s.index_bytes == 0)) return find_down();
+    if constexpr (is_max && S::window > 0)
+      if (s.index_bytes == 0) return find_tiles();
+    if constexpr (is_max && S::window == 0)
+      if (s.down && s.index_bytes == 0) return find_down();
     // Numbered as if the tile were whole, so that divisors are known.
     const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -301,19 +379,19 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     Words two{};
     MINIDNN_UNROLL
     for (int k = 0; k < kWidth; ++k) {
-      int64_t index;
+      uint32_t index, beyond = 0;  // 32 bits
       if (s.index_bytes == 8) {
         if (k % 2 == 0) two = load_words(static_cast<const int64_t*>(a.indices) + at + k);
-        index = int64_t(uint64_t(two.word[k % 2 * 2]) | uint64_t(two.word[k % 2 * 2 + 1]) << 32);
+        index = two.word[k % 2 * 2], beyond = two.word[k % 2 * 2 + 1];
       } else {
-        index = static_cast<const int32_t*>(a.indices)[at + k];
+        index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
-      bool in = 0 <= index && index < int64_t(s.h.size) * s.w.size;
+      bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
       // All of a window's indices are near each other: a line's number is found by multiplication.
-      uint32_t rest = in ? uint32_t(index) : 0;
-      const int column = s.by_result_columns.digit(rest);
-      // gather_down() does not ask whether an index is in its window.
-      if (S::window == 0 && s.down)
+      uint32_t rest = in ? index : 0;
+      const int column = s.by_line.digit(rest);
+      // scatter() does not ask whether an index is in its window.
+      if (s.scatter)
         in = in && uint32_t(int(rest) - s.h.first(p)) < uint32_t(s.h.window) &&
              uint32_t(column - s.w.first(q)) < uint32_t(s.w.window);
       key.of[k] = uint16_t(in ? key_of(int(rest), column) : kNowhere);
@@ -351,14 +429,54 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     return found;
   }
 
+  // Of a word of channels, by offsets in an image of 32 bits. A place holds a line and a column of the tile of dx.
+  MINIDNN_HD void find_tiles() {
+    constexpr int kTall = kDown<float>, kWide = kAcross<S>, kInEach = kInWord<T>;
+    using R = FirstMaxima<kInEach>;
+    const int windows_lines = p_end - p_begin, words = vectors * 4, all_words = s.block_vectors * 4;
+    const int n = ceil_div(windows_lines, kTall) * int(s.by_q_tiles.divisor) * all_words;
+    const WordsOf<T> x(static_cast<const T*>(a.x) + image * s.x_image + first_vector * kWidth, s.x_line, s.x_column);
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int word = s.by_block_words.digit(rest), across = s.by_q_tiles.digit(rest) * kWide;
+      const int down = int(rest) * kTall, q = q_begin + across;
+      if (word >= words || q >= q_end) continue;
+      const Span h{(p_begin + down) * S::stride - s.h.before, 0, s.h.size}, w{q * S::stride - s.w.before, 0, s.w.size};
+      typename R::Item found[kTall][kWide];
+      join_tile<S, R>(
+          h, w,
+          [&](int line, int column, bool) {
+            return R::item(lanes_in<T>(x.at(line, column, word)), (line - h_begin) * 0x10000 + (column - w_begin));
+          },
+          found);
+      uint16_t* key = keys()[(down * s.q_columns + across) * s.block_vectors].of + word * kInEach;
+      MINIDNN_UNROLL
+      for (int d = 0; d < kTall; ++d) {
+        const bool line_sees = down + d < windows_lines && h.template meets<S>(d);
+        MINIDNN_UNROLL
+        for (int k = 0; k < kWide; ++k) {
+          const bool sees = line_sees && w.template meets<S>(k);
+          if (down + d >= windows_lines || q + k >= q_end) continue;
+          MINIDNN_UNROLL
+          for (int m = 0; m < kInEach; ++m) {
+            const int place = found[d][k].place[m], column = short(place), line = (place - column) >> 16;
+            const bool here =
+                sees && uint32_t(line) < uint32_t(h_end - h_begin) && uint32_t(column) < uint32_t(w_end - w_begin);
+            key[(d * s.q_columns + k) * s.block_vectors * kWidth + m] =
+                uint16_t(here ? uint32_t(line * s.columns + column) : kNowhere);
+          }
+        }
+      }
+    }
+  }
   MINIDNN_HD void find_down() {
-    const int n = ceil_div(p_end - p_begin, kFindsDown<S, T>) * s.q_columns * s.block_vectors;
+    const int n = ceil_div(p_end - p_begin, kDown<T>) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
       const int vector = s.by_block_vectors.digit(rest), q = q_begin + s.by_q_columns.digit(rest);
-      const int p = p_begin + int(rest) * kFindsDown<S, T>;
+      const int p = p_begin + int(rest) * kDown<T>;
       if (vector >= vectors || q >= q_end) continue;
-      each_down<S, FirstLargestLanes<T>, 2>(
+      each_down<FirstLargestLanes<T>, 2>(
           s, static_cast<const T*>(a.x) + image * s.x_image + (first_vector + vector) * kWidth, p, p_end, q,
           [&](int line, int column) { return int(key_of(line, column)); },
           [&](int d, const FirstLargestLanes<T>& found) {
@@ -370,18 +488,79 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     }
   }
 
-  // A window's part in the sums of one dx.
-  MINIDNN_HD void add(float (&sum)[kWidth], uint32_t key, const Keys& found, const Words& v) const {
-    MINIDNN_UNROLL
-    for (int k = 0; k < kWidth; ++k)
-      if (found.of[k] == key) sum[k] += lane<T>(v, k);
+  // dy to shared memory, at hand after a barrier, and zeros to the sums.
+  MINIDNN_HD void load() {
+    const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int vector = s.by_block_vectors.digit(rest), q = q_begin + s.by_q_columns.digit(rest);
+      if (vector < vectors && q < q_end) copy_vector(dy_here() + i * kWidth, dy_at(p_begin + int(rest), q, vector));
+    }
+    clear_words(t, sums(), s.lines * s.columns * s.block_vectors * kWidth / 4);
+  }
+  // Corners of windows `apart` from each other: in a turn of its own, each of those that are so many down and across from
+  // them adds to one dx, and no other has the same.
+  MINIDNN_HD int corners() const {
+    return ceil_div(p_end - p_begin, s.apart_h) * int(s.by_q_apart.divisor) * s.block_vectors * kWidth;
+  }
+  MINIDNN_HD void scatter(int corner, int down, int across) const {
+    const int channels = s.block_vectors * kWidth;
+    uint32_t rest = uint32_t(corner);
+    const int channel = s.by_block_channels.digit(rest), q = s.by_q_apart.digit(rest) * s.apart_w;
+    const int line = int(rest) * s.apart_h;
+    if (corner >= corners() || channel >= vectors * kWidth) return;
+    if (across >= q_end - q_begin - q || down >= p_end - p_begin - line) return;
+    const int window = (line * s.q_columns + q) * channels + channel + (down * s.q_columns + across) * channels;
+    const uint32_t key = keys()[0].of[window];
+    if (key != kNowhere) sums()[int(key) * channels + channel] += float(dy_here()[window]);
+  }
+  MINIDNN_HD void store() const {
+    const int n = (h_end - h_begin) * s.columns * s.block_vectors;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int vector = s.by_block_vectors.digit(rest);
+      const int column = w_begin + s.by_tile_width.digit(rest), line = h_begin + int(rest);
+      if (vector < vectors && column < w_end)
+        store_words(dx_at(line, column, vector), words_of_sums<T>(sums() + i * kWidth));
+    }
+  }
+  MINIDNN_HD T* dx_at(int line, int column, int vector) const {
+    return static_cast<T*>(a.out) + image * s.dx_image + line * s.dx_line + column * s.dx_column +
+           (first_vector + vector) * kWidth;
   }
   MINIDNN_HD void put(int line, int column, int vector, const float (&sum)[kWidth]) const {
-    store_words(static_cast<T*>(a.out) + image * s.dx_image + line * s.dx_line + column * s.dx_column +
-                    (first_vector + vector) * kWidth,
-                words_of<T>(sum));
+    store_words(dx_at(line, column, vector), words_of<T>(sum));
   }
-  // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
+  // Averages at a stride of 1: what windows have for a dx is a window of them, of a word of channels here.
+  MINIDNN_HD void pool_shares(int item) const {
+    constexpr int kTall = kStaticDown, kWide = kAcross<S>, n = kInWord<T>;
+    uint32_t rest = uint32_t(item);
+    const int word = s.by_words.digit(rest), column = s.by_columns.digit(rest) * kWide, line = int(rest) * kTall;
+    const WordsOf<T> dy(static_cast<const T*>(a.dy) + image * s.y_image, s.y_line, s.y_column);
+    T* to = static_cast<T*>(a.out) + image * s.dx_image + word * n;
+    const Span h{line + s.h.before - (S::window - 1), 0, s.h.count},
+        w{column + s.w.before - (S::window - 1), 0, s.w.count};
+    Lanes<n> sum[kTall][kWide];
+    join_tile<S, Sums<n>>(
+        h, w,
+        [&](int p, int q, bool exists) {
+          Lanes<n> v = lanes_in<T>(dy.at(p, q, word, exists));
+          const float share = share_of<S>(s.h, s.w, p, q, s.exclude_padding);
+          MINIDNN_UNROLL
+          for (int i = 0; i < n; ++i) v.of[i] *= share;
+          return v;
+        },
+        sum);
+    MINIDNN_UNROLL
+    for (int d = 0; d < kTall; ++d) {
+      MINIDNN_UNROLL
+      for (int k = 0; k < kWide; ++k)
+        if (line + d < s.h.size && column + k < s.w.size)
+          *reinterpret_cast<uint32_t*>(to + (line + d) * int(s.dx_line) + (column + k) * int(s.dx_column)) =
+              word_of_lanes<T>(sum[d][k]);
+    }
+  }
+  // Of a thread some dx below each other: a line of windows is added up once for all of them.
   MINIDNN_HD void gather_down() {
     const int n = ceil_div(h_end - h_begin, kDown<T>) * s.columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -391,32 +570,21 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
       if (vector >= vectors || column >= w_end) continue;
       const int results = min_of(kDown<T>, h_end - line);
       const int to_p = s.h.over_end(line + results - 1), from_q = s.w.over_begin(column), to_q = s.w.over_end(column);
-      const uint32_t key = key_of(line, column);
       float sum[kDown<T>][kWidth]{};
       for (int p = s.h.over_begin(line); p < to_p; ++p) {
         const int reach = line - s.h.first(p);
         const int window = ((p - p_begin) * s.q_columns - q_begin) * s.block_vectors + vector;
-        if constexpr (is_max) {
-          MINIDNN_UNROLL_4
-          for (int q = from_q; q < to_q; ++q) {
-            const Words v = dy(p, q, vector);
-            const Keys found = keys()[window + q * s.block_vectors];
-            MINIDNN_UNROLL
-            for (int d = 0; d < kDown<T>; ++d) add(sum[d], key + uint32_t(d * s.columns), found, v);
-          }
-        } else {
-          float of_line[kWidth]{};
-          MINIDNN_UNROLL_4
-          for (int q = from_q; q < to_q; ++q) {
-            const Shares share = shares()[window + q * s.block_vectors];
-            MINIDNN_UNROLL
-            for (int k = 0; k < kWidth; ++k) of_line[k] += share.of[k];
-          }
+        float of_line[kWidth]{};
+        MINIDNN_UNROLL_4
+        for (int q = from_q; q < to_q; ++q) {
+          const Shares share = shares()[window + q * s.block_vectors];
           MINIDNN_UNROLL
-          for (int d = 0; d < kDown<T>; ++d)
-            if (uint32_t(reach + d) < uint32_t(s.h.window)) MINIDNN_UNROLL
-          for (int k = 0; k < kWidth; ++k) sum[d][k] += of_line[k];
+          for (int k = 0; k < kWidth; ++k) of_line[k] += share.of[k];
         }
+        MINIDNN_UNROLL
+        for (int d = 0; d < kDown<T>; ++d)
+          if (uint32_t(reach + d) < uint32_t(s.h.window)) MINIDNN_UNROLL
+        for (int k = 0; k < kWidth; ++k) sum[d][k] += of_line[k];
       }
       MINIDNN_UNROLL
       for (int d = 0; d < kDown<T>; ++d)
@@ -424,56 +592,43 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     }
   }
   MINIDNN_HD void gather() {
-    if constexpr (S::window == 0)
+    if constexpr (S::window == 0 && !is_max)
       if (s.down) return gather_down();
     if constexpr (S::window > 0) {
-      // A thread takes the dx between two steps of the windows, which the same windows lie over; of steps of one, some
-      // below each other.
+      // A thread takes the dx between two steps of the windows, which the same windows lie over.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kStride = S::stride;
-      constexpr int kSteps = kStride == 1 ? kDown<T> : 1, kTall = kSteps * kStride;
       const int first_line = (h_begin + s.h.before) / kStride, first_column = (w_begin + s.w.before) / kStride;
-      const int tile_lines = ((h_end - 1 + s.h.before) / kStride - first_line) / kSteps + 1;
+      const int tile_lines = (h_end - 1 + s.h.before) / kStride - first_line + 1;
       const int columns = s.columns / kStride + 1, n = tile_lines * columns * s.block_vectors;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
         const int vector = s.by_block_vectors.digit(rest);
-        const int tile_q = first_column + s.by_result_columns.digit(rest), tile_p = first_line + int(rest) * kSteps;
+        const int tile_q = first_column + s.by_result_columns.digit(rest), tile_p = first_line + int(rest);
         const int line = tile_p * kStride - s.h.before, column = tile_q * kStride - s.w.before;
         if (vector >= vectors || column >= w_end) continue;
-        float sum[kTall][kStride][kWidth]{};
+        float sum[kStride][kStride][kWidth]{};
         MINIDNN_UNROLL
-        for (int up = kOver - 1; up > -kSteps; --up) {
+        for (int up = kOver - 1; up >= 0; --up) {
           const int p = tile_p - up;
           float of_line[kStride][kWidth]{};
           MINIDNN_UNROLL
           for (int left = kOver - 1; left >= 0; --left) {
             const int q = tile_q - left;
             if (p < p_begin || p >= p_end || q < q_begin || q >= q_end) continue;
-            const int window = ((p - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector;
-            if constexpr (is_max) {
-              const Words v = dy(p, q, vector);
-              const Keys found = keys()[window];
-              MINIDNN_UNROLL
-              for (int j = 0; j < kTall; ++j) MINIDNN_UNROLL
-              for (int k = 0; k < kStride; ++k)
-                if (uint32_t(up * kStride + j) < uint32_t(S::window) && left * kStride + k < S::window)
-                  add(sum[j][k], key_of(line + j, column + k), found, v);
-            } else {
-              const Shares share = shares()[window];
-              MINIDNN_UNROLL
-              for (int k = 0; k < kStride; ++k)
-                if (left * kStride + k < S::window) MINIDNN_UNROLL
-              for (int m = 0; m < kWidth; ++m) of_line[k][m] += share.of[m];
-            }
+            const Shares share = shares()[((p - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector];
+            MINIDNN_UNROLL
+            for (int k = 0; k < kStride; ++k)
+              if (left * kStride + k < S::window) MINIDNN_UNROLL
+            for (int m = 0; m < kWidth; ++m) of_line[k][m] += share.of[m];
           }
-          if constexpr (!is_max) MINIDNN_UNROLL
-          for (int j = 0; j < kTall; ++j)
-            if (uint32_t(up * kStride + j) < uint32_t(S::window)) MINIDNN_UNROLL
+          MINIDNN_UNROLL
+          for (int j = 0; j < kStride; ++j)
+            if (up * kStride + j < S::window) MINIDNN_UNROLL
           for (int k = 0; k < kStride; ++k) MINIDNN_UNROLL
           for (int m = 0; m < kWidth; ++m) sum[j][k][m] += of_line[k][m];
         }
         MINIDNN_UNROLL
-        for (int j = 0; j < kTall; ++j) MINIDNN_UNROLL
+        for (int j = 0; j < kStride; ++j) MINIDNN_UNROLL
         for (int k = 0; k < kStride; ++k) {
           const int h = line + j, w = column + k;
           if (h >= h_begin && h < h_end && w >= w_begin && w < w_end) put(h, w, vector, sum[j][k]);

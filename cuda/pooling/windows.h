@@ -65,13 +65,13 @@ MINIDNN_HD float reciprocal(float v) {
 // One by what a mean over a window divides by.
 template <class S> MINIDNN_HD float share_of(const Windows& h, const Windows& w, int p, int q, bool exclude_padding) {
   if constexpr (S::window > 0) {
-    auto counted = [&](const Windows& along, int at) {
+    // Of either direction: a tile of windows has fewer lines and columns than windows.
+    auto share = [&](const Windows& along, int at) {
       const int first = at * S::stride - along.before, low = exclude_padding ? 0 : -along.before;
       const int high = along.size + (exclude_padding ? 0 : along.after);
-      return min_of(first + S::window, high) - max_of(first, low);
+      return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
     };
-    const int down = counted(h, p), across = counted(w, q);
-    return down > 0 && across > 0 ? reciprocal(float(down * across)) : 1.f;
+    return share(h, p) * share(w, q);
   } else {
     const float n = float(h.counted(p, exclude_padding)) * float(w.counted(q, exclude_padding));
     return reciprocal(max_of(n, 1.f));
@@ -297,6 +297,14 @@ template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* t
 
 namespace minidnn::pooling {
 
+// 16 bytes to shared memory, at hand after a barrier.
+MINIDNN_HD void copy_vector(void* to, const void* from) {
+#ifdef __CUDA_ARCH__
+  copy_async<16>(shared_address(to), from, 1);
+#else
+  *static_cast<Words*>(to) = load_words(from);
+#endif
+}
 template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to) {
   const int head = elements_before_words<T>(from, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
 #ifdef __CUDA_ARCH__

@@ -7,11 +7,14 @@
 
 namespace minidnn::pooling {
 
-// Windows that the compiler knows: VGG's and DenseNet's, ResNet's, Inception's; {} is any.
+// Windows that the compiler knows: VGG's and DenseNet's, ResNet's, Inception's, YOLO's; {} is any.
 struct StaticStep {
   int window = 0, stride = 0;
 };
-inline constexpr StaticStep kStaticSteps[] = {{}, {2, 2}, {3, 2}, {3, 1}};
+inline constexpr StaticStep kStaticSteps[] = {{}, {2, 2}, {3, 2}, {3, 1}, {5, 1}};
+
+// Averages of 5 x 5 are rare.
+inline bool is_compiled(StaticStep s, bool is_max) { return is_max || s.window < 5; }
 
 inline Windows windows_of(const PoolingProblem& p, int i) {
   Windows w;
@@ -29,7 +32,7 @@ inline StaticStep static_step(const PoolingProblem& p) {
     bool same = s.window > 0;
     for (int i = 0; i < 2; ++i)
       same = same && p.window[i] == s.window && p.spatial.stride[i] == s.stride && p.spatial.dilation[i] == 1;
-    if (same) return s;
+    if (same && is_compiled(s, p.mode == PoolingMode::max)) return s;
   }
   return {};
 }
@@ -51,6 +54,12 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   return "";
 }
 
+// By what an estimate of a thread an element is too high: what windows share is joined once, and backward a window tells one
+// dx alone of its maximum.
+inline double less_work(const PoolingProblem& p) {
+  return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
+}
+
 // Of kernels in "cuda/pooling/NAME.cu".
 inline KernelSpec spec(const char* name, DType dtype, bool backward, bool is_max, StaticStep step) {
   return {cat("cuda/pooling/", name, ".cu"),
@@ -62,7 +71,8 @@ inline std::vector<KernelSpec> all_specs(const char* name) {
   for (DType t : {DType::float32, DType::float16, DType::bfloat16})
     for (bool backward : {false, true})
       for (bool is_max : {false, true})
-        for (StaticStep step : kStaticSteps) all.push_back(spec(name, t, backward, is_max, step));
+        for (StaticStep step : kStaticSteps)
+          if (is_compiled(step, is_max)) all.push_back(spec(name, t, backward, is_max, step));
   return all;
 }
 

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Windows of a size that the compiler knows, a tile of them in a thread's registers: the columns of a line of x are joined
+// once for all windows over it, and then the lines are. What neighbours share is joined once in both directions.
+#pragma once
+#include "cuda/pooling/windows.h"
+
+namespace minidnn::pooling {
+
+template <int n> struct Lanes {
+  float of[n];
+};
+template <class T> constexpr int kInWord = 4 / int(sizeof(T));
+template <class T> MINIDNN_HD Lanes<kInWord<T>> lanes_in(uint32_t word) {
+  const Words v{{word}};
+  Lanes<kInWord<T>> lanes;
+  MINIDNN_UNROLL
+  for (int i = 0; i < kInWord<T>; ++i) lanes.of[i] = lane<T>(v, i);
+  return lanes;
+}
+template <class T> MINIDNN_HD uint32_t word_of_lanes(const Lanes<kInWord<T>>& lanes) {
+  if constexpr (sizeof(T) == 4) return word_of(lanes.of[0]);
+  else return word_of(T(lanes.of[0]), T(lanes.of[1]));
+}
+
+// What can be found of elements that come in order. Where an element may come twice, x's edges repeat beyond it: that
+// changes nothing for windows that see anything of x.
+template <class T> struct WordMaxima {
+  static constexpr bool repeats = true;
+  using Item = uint32_t;
+  MINIDNN_HD static Item join(Item a, Item b) { return larger_in<T>(a, b); }
+};
+template <int n> struct Sums {
+  static constexpr bool repeats = false;
+  using Item = Lanes<n>;
+  MINIDNN_HD static Item join(const Item& a, const Item& b) {
+    Item sum;
+    MINIDNN_UNROLL
+    for (int i = 0; i < n; ++i) sum.of[i] = a.of[i] + b.of[i];
+    return sum;
+  }
+};
+// With one zero and one NaN, a number is the maximum of two where its bits are those of the maximum.
+MINIDNN_HD float with_one_nan(float v) {
+#ifdef __CUDA_ARCH__
+  return v + 0.f;  // a NaN that arithmetic makes is 0x7fffffff, and -0 + 0 is 0
+#else
+  return v != v ? detail::float_of(0x7fffffff) : v + 0.f;
+#endif
+}
+template <int n> struct FirstMaxima {
+  static constexpr bool repeats = true;
+  struct Item {
+    float of[n];
+    int32_t place[n];
+  };
+  MINIDNN_HD static Item item(const Lanes<n>& v, int32_t place) {
+    Item item;
+    MINIDNN_UNROLL
+    for (int i = 0; i < n; ++i) item.of[i] = with_one_nan(v.of[i]), item.place[i] = place;
+    return item;
+  }
+  MINIDNN_HD static Item join(const Item& a, const Item& b) {
+    Item first;
+    MINIDNN_UNROLL
+    for (int i = 0; i < n; ++i) {
+      first.of[i] = larger(a.of[i], b.of[i]);
+      first.place[i] = word_of(a.of[i]) == word_of(first.of[i]) ? a.place[i] : b.place[i];
+    }
+    return first;
+  }
+};
+
+// Of windows in one direction, each from `in[i * stride]` on. At stride 1, of blocks one shorter than a window: a window
+// is the end of a block and the beginning of the next.
+template <class S, class R, int kCount, class Item = typename R::Item>
+MINIDNN_HD void join_along(const Item (&in)[(kCount - 1) * S::stride + S::window], Item (&out)[kCount]) {
+  if constexpr (S::stride == 1 && S::window > 2) {
+    constexpr int kBlock = S::window - 1;
+    MINIDNN_UNROLL
+    for (int first = 0; first < kCount; first += kBlock) {
+      Item end[kBlock], begin = in[first + kBlock];
+      end[kBlock - 1] = in[first + kBlock - 1];
+      MINIDNN_UNROLL
+      for (int i = kBlock - 2; i >= 0; --i) end[i] = R::join(in[first + i], end[i + 1]);
+      MINIDNN_UNROLL
+      for (int i = 0; i < kBlock; ++i) {
+        if (first + i >= kCount) break;
+        if (i > 0) begin = R::join(begin, in[first + kBlock + i]);
+        out[first + i] = R::join(end[i], begin);
+      }
+    }
+  } else {
+    MINIDNN_UNROLL
+    for (int k = 0; k < kCount; ++k) {
+      out[k] = in[k * S::stride];
+      MINIDNN_UNROLL
+      for (int i = 1; i < S::window; ++i) out[k] = R::join(out[k], in[k * S::stride + i]);
+    }
+  }
+}
+
+// In one direction: where a tile's first window begins, and what there is from `begin` to below `end`.
+struct Span {
+  int first, begin, end;
+  MINIDNN_HD int nearest(int i) const { return max_of(min_of(first + i, end - 1), begin); }
+  // Whether the tile's i-th window has something of it.
+  template <class S> MINIDNN_HD bool meets(int i) const {
+    return begin < end &&
+           uint32_t(first + i * S::stride + S::window - 1 - begin) < uint32_t(end - begin + S::window - 1);
+  }
+  MINIDNN_HD bool has(int i) const { return uint32_t(first + i - begin) < uint32_t(end - begin); }
+};
+
+// read(line, column, exists) makes an Item of an element, of zero if it does not exist. It loads the nearest then: a
+// condition would keep loads from being under way together.
+template <class S, class R, int kDown, int kAcross, class Read, class Item = typename R::Item>
+MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, Item (&found)[kDown][kAcross]) {
+  constexpr int kLines = (kDown - 1) * S::stride + S::window, kColumns = (kAcross - 1) * S::stride + S::window;
+  Item of_lines[kAcross][kLines];
+  MINIDNN_UNROLL
+  for (int r = 0; r < kLines; ++r) {
+    Item line[kColumns], joined[kAcross];
+    MINIDNN_UNROLL
+    for (int c = 0; c < kColumns; ++c) {
+      const bool exists = R::repeats || (lines.has(r) && columns.has(c));
+      line[c] = read(lines.nearest(r), columns.nearest(c), exists);
+    }
+    join_along<S, R, kAcross>(line, joined);
+    MINIDNN_UNROLL
+    for (int k = 0; k < kAcross; ++k) of_lines[k][r] = joined[k];
+  }
+  MINIDNN_UNROLL
+  for (int k = 0; k < kAcross; ++k) {
+    Item down[kDown];
+    join_along<S, R, kDown>(of_lines[k], down);
+    MINIDNN_UNROLL
+    for (int d = 0; d < kDown; ++d) found[d][k] = down[d];
+  }
+}
+
+// 16 bytes of T from sums that begin at a multiple of 16 bytes.
+template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
+  float v[kLanes<T>];
+  MINIDNN_UNROLL
+  for (int i = 0; i < kLanes<T>; i += 4) {
+    const Words some = *reinterpret_cast<const Words*>(from + i);
+    MINIDNN_UNROLL
+    for (int k = 0; k < 4; ++k) v[i + k] = detail::float_of(some.word[k]);
+  }
+  return words_of<T>(v);
+}
+MINIDNN_HD void clear_words(Thread t, void* room, int words) {
+  for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
+}
+
+#ifdef __CUDACC__
+// All of a block's windows, two of a thread in each turn.
+template <class Work> __device__ __forceinline__ void each_turn(const Work& work, int turns_down, int turns_across) {
+  const int count = work.t.count, n = work.corners();
+  for (int base = 0; base < n; base += 2 * count) {
+    const bool two = base + count < n;  // of no thread else
+    for (int down = 0; down < turns_down; ++down)
+      for (int across = 0; across < turns_across; ++across) {
+        work.scatter(base + work.t.index, down, across);
+        if (two) work.scatter(base + count + work.t.index, down, across);
+        __syncthreads();
+      }
+  }
+}
+#endif
+
+}  // namespace minidnn::pooling

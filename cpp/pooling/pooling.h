@@ -45,8 +45,9 @@ Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const P
 double pooling_bytes(const PoolingProblem&);
 double pooling_flop(const PoolingProblem&);
 PoolingProblem padded_in_front(
-    const PoolingProblem&);                        // with three spatial dimensions, those that are missing in front
-const Engine<PoolingProblem>& pooling_channels();  // pooling_cpu.cpp
-const Engine<PoolingProblem>& pooling_places();    // pooling_places.cpp
+    const PoolingProblem&);                          // with three spatial dimensions, those that are missing in front
+const Engine<PoolingProblem>& pooling_channels();    // pooling_cpu.cpp
+const Engine<PoolingProblem>& pooling_places();      // pooling_places.cpp
+const Engine<PoolingProblem>& pooling_cpu_planes();  // pooling_planes.cpp
 
 }  // namespace minidnn

@@ -20,6 +20,7 @@ struct Cut {
   PoolingKernels::TakeLarger take_larger;    // but in float64
   int64_t plane = 1;                         // elements of x's
   int64_t channels = 1, blocks = 1;          // backward: of a task, and tasks of an image
+  bool in_place = false;                     // dx lies as a task's sums do, and is of their type
   int64_t tasks = 0, threads = 1, room = 0;  // bytes a thread
 
   Cut(const PoolingProblem& problem, int64_t cores)
@@ -30,9 +31,13 @@ struct Cut {
     by_channels = C > 1 && windows.stride[1] == 1 && other.stride[1] == 1 && p.indices.stride[1] == 1;
     for (int i = 0; i < kMaxSpatial; ++i) plane *= spatial_size(p.x, i);
     if (backward) {
-      if (by_channels) channels = std::clamp<int64_t>(kSumsOfPlanes / plane, 1, C);
+      in_place = int64_t(itemsize(p.out.dtype)) == item;
+      int64_t step = by_channels ? C : 1;
+      for (int i = kMaxSpatial; i-- > 0; step *= spatial_size(p.out, i))
+        in_place = in_place && (p.out.stride[i + 2] == step || spatial_size(p.out, i) == 1);
+      if (by_channels) channels = in_place ? C : std::clamp<int64_t>(kSumsOfPlanes / plane, 1, C);
       blocks = ceil_div(C, channels);
-      tasks = p.x.shape[0] * blocks, room = plane * channels * item;
+      tasks = p.x.shape[0] * blocks, room = in_place ? 0 : plane * channels * item;
     } else {
       const int64_t lines = spatial_size(p.out, 0) * spatial_size(p.out, 1);
       tasks = p.x.shape[0] * lines * (by_channels ? 1 : C);
@@ -118,25 +123,41 @@ template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a
   const int64_t n = task / c.blocks, first = task % c.blocks * c.channels,
                 channels = min_of(c.channels, p.x.shape[1] - first);
   Acc* sums = reinterpret_cast<Acc*>(room);
+  if constexpr (std::is_same_v<T, Acc>)
+    if (c.in_place) sums = static_cast<T*>(a.out) + n * p.out.stride[0] + first * p.out.stride[1];
   std::fill_n(sums, c.plane * channels, Acc(0));
-  detail::Position y{n, first, {}};
-  auto each = [](const TensorDesc& d, detail::Position& at, auto&& visit) {
+  // Lines of the last dimension, from where it begins.
+  auto each_line = [&](const TensorDesc& d, auto&& visit) {
+    detail::Position at{n, first, {}};
     for (at.at[0] = 0; at.at[0] < spatial_size(d, 0); ++at.at[0])
-      for (at.at[1] = 0; at.at[1] < spatial_size(d, 1); ++at.at[1])
-        for (at.at[2] = 0; at.at[2] < spatial_size(d, 2); ++at.at[2]) visit();
+      for (at.at[1] = 0; at.at[1] < spatial_size(d, 1); ++at.at[1]) visit(at);
   };
-  each(p.dy, y, [&] {
+  const int64_t windows = spatial_size(p.dy, 2), columns = spatial_size(p.out, 2);
+  each_line(p.dy, [&](const detail::Position& y) {
     const T* dy = static_cast<const T*>(a.dy) + y.offset_in(p.dy);
     const Index* index = static_cast<const Index*>(a.indices) + y.offset_in(p.indices);
-    for (int64_t k = 0; k < channels; ++k)
-      if (uint64_t(index[k]) < uint64_t(c.plane)) sums[int64_t(index[k]) * channels + k] += Acc(dy[k]);
+    const int64_t step = p.dy.stride[4], index_step = p.indices.stride[4];
+    if (channels == 1) {
+      for (int64_t q = 0; q < windows; ++q, dy += step, index += index_step)
+        if (uint64_t(*index) < uint64_t(c.plane)) sums[*index] += Acc(*dy);
+    } else {
+      for (int64_t q = 0; q < windows; ++q, dy += step, index += index_step)
+        for (int64_t k = 0; k < channels; ++k)
+          if (uint64_t(index[k]) < uint64_t(c.plane)) sums[int64_t(index[k]) * channels + k] += Acc(dy[k]);
+    }
   });
-  detail::Position x{n, first, {}};
+  if (c.in_place) return;
   const Acc* from = sums;
-  each(p.out, x, [&] {
+  each_line(p.out, [&](const detail::Position& x) {
     T* to = static_cast<T*>(a.out) + x.offset_in(p.out);
-    for (int64_t k = 0; k < channels; ++k) to[k] = T(from[k]);
-    from += channels;
+    const int64_t step = p.out.stride[4];
+    if (channels == 1 && step == 1) {
+      for (int64_t w = 0; w < columns; ++w) to[w] = T(from[w]);
+    } else {
+      for (int64_t w = 0; w < columns; ++w)
+        for (int64_t k = 0; k < channels; ++k) to[w * step + k] = T(from[w * channels + k]);
+    }
+    from += columns * channels;
   });
 }
 

@@ -42,7 +42,7 @@ struct Reference final : Engine<PoolingProblem> {
 
 const Engines<PoolingProblem>& Family<PoolingProblem>::cpu_engines() {
   static const Reference reference;
-  static const Engines<PoolingProblem> all{&pooling_channels(), &pooling_places(), &reference};
+  static const Engines<PoolingProblem> all{&pooling_cpu_planes(), &pooling_channels(), &pooling_places(), &reference};
   return all;
 }
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.pooling.planes: max pooling backward without places, where rows are contiguous. Threads share out slabs of planes;
+// sums do not depend on how.
+#include <atomic>
+
+#include "cpp/cpu/threads.h"
+#include "cpp/cpu/typed_kernels.h"
+#include "cpp/pooling/pooling.h"
+#include "cpp/pooling/pooling_planes_kernels.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;         // elements that a thread is worth waking for
+constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in cpp/norm/norm_cpu.cpp
+
+constexpr int64_t kRoomFloats = 8 << 10;  // stay in a first-level cache
+
+struct Cut {
+  PoolingProblem p;
+  PoolingPlanesShare share{};
+  int64_t tasks = 0, threads = 1, room = 0;  // floats a thread
+
+  Cut(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
+    const int64_t planes = p.x.shape[0] * p.x.shape[1] * spatial_size(p.x, 0), H = spatial_size(p.x, 1);
+    threads = std::clamp<int64_t>(p.x.numel() / kGrain, 1, cores);
+    // Slabs find the windows that they share with their neighbours for themselves: of several windows.
+    const int64_t fewest = min_of(8 * p.window[1] * p.spatial.dilation[1], H);
+    share.rows = H;
+    while (share.rows > fewest && (pooling::PlaneRoom(p, share.rows).floats(p) > kRoomFloats ||
+                                   planes * ceil_div(H, share.rows) < 4 * threads))
+      share.rows = max_of(ceil_div<int64_t>(share.rows, 2), fewest);
+    share.stream = p.out.numel() * int64_t(itemsize(p.out.dtype)) > kStreamBytes;
+    tasks = planes * ceil_div(H, share.rows);
+    threads = min_of(threads, tasks);
+    room = ceil_div<int64_t>(pooling::PlaneRoom(p, share.rows).floats(p), 16) * 16;
+  }
+};
+
+struct Planes final : Engine<PoolingProblem> {
+  std::string name() const override { return "cpu.pooling.planes"; }
+  std::string why_not(const PoolingProblem& problem, const Device&) const override {
+    if (problem.direction != PoolingDirection::backward || problem.mode != PoolingMode::max)
+      return "is for the gradient of maxima";
+    if (problem.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (problem.adaptive) return "slides windows of one size, and adaptive ones are of several";
+    if (problem.indices.rank) return "finds the maxima in x, and here they are given";
+    if (problem.x.numel() == 0 || problem.dy.numel() == 0) return "there is nothing to find";
+    const PoolingProblem p = padded_in_front(problem);
+    if (p.window[0] != 1 || p.spatial.stride[0] != 1 || spatial_size(p.x, 0) != spatial_size(p.dy, 0))
+      return "takes planes one by one, and windows here are three-dimensional";
+    for (int i = 1; i < kMaxSpatial; ++i)
+      if (p.window[i] > pooling::kMostWindow || p.spatial.stride[i] > pooling::kMostStride)
+        return cat("numbers windows of at most ", pooling::kMostWindow, " at strides of at most ", pooling::kMostStride,
+                   "; here are ", p.window[i], " at ", p.spatial.stride[i]);
+    for (const TensorDesc* d : {&p.x, &p.dy, &p.out})
+      if (d->shape[4] != 1 && d->stride[4] != 1)
+        return "reads vectors: the last dimension must be contiguous in x, dy and dx alike";
+    for (const TensorDesc* d : {&p.x, &p.out})
+      for (int i = 0; i < d->rank; ++i)
+        if (d->stride[i] < 0 || (i == 3 && d->shape[4] > d->stride[3] && d->shape[3] > 1))
+          return "writes rows one behind the other: those of x and dx must neither overlap nor go backwards";
+    return "";
+  }
+  double estimate_us(const PoolingProblem& p, const Device& d) const override {
+    // A slab's loops take some 0.2 us to begin and end (Zen 5, 2026-11-22): small planes are better off as channels.
+    const Cut c(p, d.sm_count);
+    return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) + 0.2 * double(c.tasks) / double(c.threads);
+  }
+  size_t workspace_bytes(const PoolingProblem& p, const Device& d, const Config&) const override {
+    const Cut c(p, d.sm_count);
+    return size_t(c.threads * c.room) * sizeof(float);
+  }
+  std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
+    return make_plan<PoolingProblem>([c = Cut(p, d.sm_count)](const PoolingArgs& a, void* workspace, Stream) {
+      const auto run = cpu::typed_kernels(pooling_planes_kernels(), c.p.x.dtype);
+      const int64_t batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
+      std::atomic<int64_t> next = 0;
+      cpu::parallel_for(c.threads, 1, [&](int64_t first, int64_t last) {
+        for (int64_t thread = first; thread < last; ++thread)
+          for (int64_t begin; (begin = next.fetch_add(batch)) < c.tasks;) {
+            PoolingPlanesShare share = c.share;
+            share.begin = begin, share.end = min_of(begin + batch, c.tasks);
+            run(c.p, a, share, static_cast<float*>(workspace) + thread * c.room);
+          }
+      });
+    });
+  }
+};
+
+}  // namespace
+
+const Engine<PoolingProblem>& pooling_cpu_planes() {
+  static const Planes engine;
+  return engine;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.pooling.planes over a part of a problem, once per instruction set. Problems come with three spatial
+// dimensions, those that are missing in front; the first of these is one more of planes.
+#pragma once
+#include "cpp/cpu/isa.h"
+#include "cpp/pooling/pooling_math.h"
+
+namespace minidnn {
+
+// An item is a slab of `rows` rows of a plane of dx.
+struct PoolingPlanesShare {
+  int64_t begin, end, rows;
+  bool stream;  // dx goes past the caches
+};
+
+struct PoolingPlanesKernels {
+  using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingPlanesShare&, float* room);
+  Run f32, bf16, f16;
+};
+
+MINIDNN_PER_ISA(PoolingPlanesKernels, pooling_planes_kernels)
+
+namespace pooling {
+
+constexpr int64_t kMostWindow = 16, kMostStride = 8;  // along a dimension
+
+// How a slab lies in memory: of x, a plane for each pair of remainders that rows and columns of the padded x have by
+// the strides; then a window's taps are at the same offsets for all windows, and rows need not begin at vectors. Of the
+// windows, their first maxima and dy, with rows and columns in front that reach no element.
+struct PlaneRoom {
+  int64_t pitch;            // from a row to the next, in all of these
+  int64_t above, left;      // of the windows, in front
+  int64_t x_rows, x_plane;  // of one remainder
+  int64_t windows, plane;   // rows of windows of the slab, and all of their plane
+  MINIDNN_HD PlaneRoom(const PoolingProblem& p, int64_t rows) {
+    constexpr int64_t kVectors = 32;  // that may be read or written beyond the last row
+    const SpatialAttributes& s = p.spatial;
+    const int64_t down = s.stride[1], right = s.stride[2], reach = (p.window[1] - 1) * s.dilation[1];
+    above = reach / down, left = (p.window[2] - 1) * s.dilation[2] / right;
+    pitch = max_of(spatial_size(p.dy, 2) + left, ceil_div(s.before[2] + spatial_size(p.x, 2), right));
+    windows = min_of((rows - 1 + reach) / down + 1, spatial_size(p.dy, 1));
+    x_rows = windows + above + 1;
+    x_plane = x_rows * pitch + kVectors;
+    plane = (windows + above + ceil_div(rows, down) + 1) * pitch + left + kVectors;
+  }
+  MINIDNN_HD int64_t floats(const PoolingProblem& p) const {
+    return p.spatial.stride[1] * p.spatial.stride[2] * x_plane + 2 * plane;
+  }
+};
+
+}  // namespace pooling
+}  // namespace minidnn

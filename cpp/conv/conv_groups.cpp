@@ -96,21 +96,40 @@ struct GroupsPlan final : Plan<ConvProblem> {
     }
   }
 
-  // Calls f(zone, taps that this line meets, where each reads for its first pixel).
-  template <class F> void for_zones(const Phase& phase, int64_t image, int64_t a, int64_t b, F&& f) const {
+  // The taps that a line meets, zone by zone. One goes from line to line, so that these allocate nothing.
+  struct Met {
     std::vector<int64_t> taps, at;
+    struct Part {
+      const Zone* zone;
+      size_t begin, end;
+    };
+    std::vector<Part> parts;
+  };
+  // Leaves in `met` these taps, and where each reads for its zone's first pixel.
+  void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, Met& met) const {
+    met.taps.clear(), met.at.clear(), met.parts.clear();
     for (const Zone& zone : phase.zones) {
-      taps.clear(), at.clear();
+      const size_t begin = met.taps.size();
       for (int64_t t : zone.taps) {
         const ConvTap& tap = phase.taps[size_t(t)];
         const int64_t h = a * in_step[0] + tap.shift[0], w = b * in_step[1] + tap.shift[1];
         if (uint64_t(h) >= uint64_t(in.side.size[0]) || uint64_t(w) >= uint64_t(in.side.size[1])) continue;
-        taps.push_back(t);
-        at.push_back(image * in.side.image + h * in.side.space[0] + w * in.side.space[1] +
-                     (zone.begin * in_step[2] + tap.shift[2]) * in.side.space[2]);
+        met.taps.push_back(t);
+        met.at.push_back(image * in.side.image + h * in.side.space[0] + w * in.side.space[1] +
+                         (zone.begin * in_step[2] + tap.shift[2]) * in.side.space[2]);
       }
-      f(zone, taps, at);
+      met.parts.push_back({&zone, begin, met.taps.size()});
     }
+  }
+  // Asks for the line of x that the next line is the first to meet: more lines of pixels than the hardware follows.
+  void ask_for_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
+    if (phase.taps.empty()) return;
+    int64_t last = phase.taps[0].shift[1];
+    for (const ConvTap& tap : phase.taps) last = std::max(last, tap.shift[1]);
+    const int64_t h = a * in_step[0] + phase.taps[0].shift[0], w = (b + 1) * in_step[1] + last;
+    if (uint64_t(h) >= uint64_t(in.side.size[0]) || uint64_t(w) >= uint64_t(in.side.size[1])) return;
+    const float* next = x + image * in.side.image + h * in.side.space[0] + w * in.side.space[1];
+    for (int64_t i = 0; i < in.side.size[2] * in.side.space[2]; i += 16) __builtin_prefetch(next + i, 0, 2);
   }
 
   // [tap, channel of the group, channel of the result], each phase by itself.
@@ -139,16 +158,17 @@ struct GroupsPlan final : Plan<ConvProblem> {
                     grain = std::max<int64_t>({1, 65536 / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
         Odometer<3> line(lines, item * grain);
+        Met met;
         for (int64_t i = item * grain; i < std::min(all, (item + 1) * grain); ++i, line.advance())
           compute_line<T, Y>(phase, line.at[0], line.at[1], line.at[2], args, x, weights + phase.weights_at,
-                             workspace + rooms_at + size_t(room) * room_bytes);
+                             workspace + rooms_at + size_t(room) * room_bytes, met);
       });
     }
   }
 
   template <class T, class Y> void compute_line(const Phase& phase, int64_t image, int64_t a, int64_t b,
-                                                const ConvArgs& args, const float* x, const float* weights,
-                                                char* room) const {
+                                                const ConvArgs& args, const float* x, const float* weights, char* room,
+                                                Met& met) const {
     const int64_t pixels = phase.count[2];
     auto start = [&](const ConvSide& s) {
       return image * s.image + (phase.first[0] + a * step[0]) * s.space[0] +
@@ -162,22 +182,17 @@ struct GroupsPlan final : Plan<ConvProblem> {
     float* sums = reinterpret_cast<float*>(room);
     int64_t pitch = channels;
     if (straight) sums = static_cast<float*>(args.out) + start(out), pitch = y_pixel;
-    struct Part {
-      const Zone* zone;
-      std::vector<int64_t> at, w_at;
-    };
-    std::vector<Part> parts;
-    for_zones(phase, image, a, b, [&](const Zone& zone, const std::vector<int64_t>& taps, std::vector<int64_t>& at) {
-      parts.push_back({&zone, at, taps});
-      for (int64_t& t : parts.back().w_at) t *= size * channels;
-    });
+    find_taps(phase, image, a, b, met);
+    for (int64_t& t : met.taps) t *= size * channels;
+    ask_for_next(phase, image, a, b, x);
     // The weights of some channels stay in the first-level cache for the whole line.
-    constexpr int64_t kSome = 64;
-    for (int64_t c = 0; c < channels; c += kSome)
-      for (const Part& part : parts)
-        kernels.pixels(size, part.at.data(), part.w_at.data(), int64_t(part.at.size()), x + c,
-                       in_step[2] * in.side.space[2], weights + c, channels, sums + part.zone->begin * pitch + c, pitch,
-                       part.zone->end - part.zone->begin, std::min(kSome, channels - c));
+    constexpr int64_t kWeights = 4096, kFewest = 64;
+    const int64_t some = std::max<int64_t>(kWeights / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
+    for (int64_t c = 0; c < channels; c += some)
+      for (const Met::Part& part : met.parts)
+        kernels.pixels(size, met.at.data() + part.begin, met.taps.data() + part.begin, int64_t(part.end - part.begin),
+                       x + c, in_step[2] * in.side.space[2], weights + c, channels, sums + part.zone->begin * pitch + c,
+                       pitch, part.zone->end - part.zone->begin, std::min(some, channels - c));
     if (straight) return;
     Y* y = static_cast<Y*>(args.out) + start(out);
     const Y* c = args.residual ? static_cast<const Y*>(args.residual) + start(g.residual) : nullptr;
@@ -210,21 +225,23 @@ struct GroupsPlan final : Plan<ConvProblem> {
       std::fill_n(sums, (end - begin) * of_vector, 0.0f);
       const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
       Odometer<3> line(lines, 0);
-      for (int64_t i = 0; i < lines[0] * lines[1] * lines[2]; ++i, line.advance())
-        for_zones(phase, line.at[0], line.at[1], line.at[2],
-                  [&](const Zone& zone, const std::vector<int64_t>& list, const std::vector<int64_t>& at) {
-                    const float* from = gradient + line.at[0] * dy.side.image + line.at[1] * dy.side.space[0] +
-                                        line.at[2] * dy.side.space[1] + zone.begin * dy.side.space[2];
-                    // Runs of taps that follow each other.
-                    for (size_t first = 0, stop; first < list.size(); first = stop) {
-                      for (stop = first + 1; stop < list.size() && list[stop] == list[stop - 1] + 1;) ++stop;
-                      for (int64_t v = begin; v < end; ++v)
-                        kernels.filters(size, at.data() + first, int64_t(stop - first), x + v * lanes,
-                                        in_step[2] * in.side.space[2], from + v * lanes, dy.side.space[2],
-                                        zone.end - zone.begin,
-                                        sums + (v - begin) * of_vector + list[first] * size * lanes);
-                    }
-                  });
+      Met met;
+      for (int64_t i = 0; i < lines[0] * lines[1] * lines[2]; ++i, line.advance()) {
+        find_taps(phase, line.at[0], line.at[1], line.at[2], met);
+        for (const Met::Part& part : met.parts) {
+          const float* from = gradient + line.at[0] * dy.side.image + line.at[1] * dy.side.space[0] +
+                              line.at[2] * dy.side.space[1] + part.zone->begin * dy.side.space[2];
+          // Runs of taps that follow each other.
+          for (size_t first = part.begin, stop; first < part.end; first = stop) {
+            for (stop = first + 1; stop < part.end && met.taps[stop] == met.taps[stop - 1] + 1;) ++stop;
+            for (int64_t v = begin; v < end; ++v)
+              kernels.filters(size, met.at.data() + first, int64_t(stop - first), x + v * lanes,
+                              in_step[2] * in.side.space[2], from + v * lanes, dy.side.space[2],
+                              part.zone->end - part.zone->begin,
+                              sums + (v - begin) * of_vector + met.taps[first] * size * lanes);
+          }
+        }
+      }
       Y* dw = static_cast<Y*>(args.out);
       for (int64_t v = begin; v < end; ++v)
         for (int64_t t = 0; t < taps; ++t)

@@ -131,7 +131,7 @@ MINIDNN_HD void add_rows(const NormPart& p, const T* x, const T* dy, const float
   for (; c + kPair <= p.columns; c += kPair) {
     Sums s[2]{};
     const Floats centers[] = {load(center + c), load(center + c + kFloats)};
-#pragma GCC unroll 4
+#pragma GCC unroll 8
     for (int r = 0; r < rows; ++r) {
       const Pair xs = load_pair(x + r * p.x_step.row + c), dys = dy_pair<Sums>(dy + r * p.dy_step.row + c);
       s[0].add(xs.first, dys.first, centers[0]);
@@ -164,6 +164,8 @@ template <class Sums, class T> void sum_rows(const NormPart& p, const float* cen
   const T* x = static_cast<const T*>(p.x);
   const T* dy = static_cast<const T*>(p.dy);
   int64_t row = 0;
+  for (; row + 8 <= p.rows; row += 8, x += 8 * p.x_step.row, dy += 8 * p.dy_step.row)
+    add_rows<Sums, 8>(p, x, dy, center, sums, sums + p.columns);
   for (; row + 4 <= p.rows; row += 4, x += 4 * p.x_step.row, dy += 4 * p.dy_step.row)
     add_rows<Sums, 4>(p, x, dy, center, sums, sums + p.columns);
   for (; row < p.rows; ++row, x += p.x_step.row, dy += p.dy_step.row)

@@ -174,18 +174,23 @@ COLOURS = {"ours": "#1f77b4", "torch": "#ff9f40", "floor": "#555555"}
 
 
 def draw(path: Path, title: str, machine: Machine, lists: list[Summary]) -> None:
-    """Bars for each direction of each list, and below them all its rows with FLOP between the measured ceilings."""
+    """Bars for each list, directions that fit one axis together, and below them all its rows with FLOP between the
+    measured ceilings."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot, ticker
 
-    groups = []
+    groups: list[tuple[str, list[Record]]] = []
     for s in lists:
-        if s.list:
-            each = by(s.records, lambda r: r.direction)
-            small = len(s.records) <= 24  # fits one axis whole
-            groups += [(s.list, s.records)] if small else [(f"{s.list}, {name}", some) for name, some in each]
+        parts: list[tuple[list[str], list[Record]]] = []
+        for name, some in by(s.records, lambda r: r.direction) if s.list else ():
+            if parts and len(parts[-1][1]) + len(some) <= 24:
+                parts[-1][0].append(name)
+                parts[-1][1].extend(some)
+            else:
+                parts.append(([name], list(some)))
+        groups += [(", ".join([s.list, *names] if len(parts) > 1 else [s.list]), some) for names, some in parts]
     multiplied = [r for s in lists if s.list for r in s.records if r.flop]
     # Labels lean, and take 0.04 inches of height a letter.
     heights = [1.7 + 0.04 * max(len(r.label) for r in records) for _, records in groups] + [5.0] * bool(multiplied)

@@ -131,6 +131,8 @@ void finish(const GemmFinish& f, float* sums, int64_t pitch, int64_t rows, int64
       const T* from = static_cast<const T*>(bias) + i * f.bias_row;
       if (f.bias_column == 1)
         for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j]);
+      else if (f.bias_column == 0)
+        for (int64_t j = 0; j < columns; ++j) v[j] += float(from[0]);
       else
         for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j * f.bias_column]);
     }

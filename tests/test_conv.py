@@ -415,6 +415,14 @@ def test_nan_and_infinity_stay_in_their_windows(value: float, device: str) -> No
         touched[:, :, 1:4, 4:6] = True
         assert (np.isfinite(dx) == ~touched).all(), algo
     assert np.isfinite(values_of(dnn.conv_backward_bias(tdy))).tolist() == [True, True, False]
+    last = np.ones(x.shape)
+    last[0, 1, 2, 6] = value  # under the last column of the window alone
+    tdy, tlast = tensor(np.ones(dy.shape), "float32", device), tensor(last, "float32", device)
+    for algo in engines(dnn.conv_backward_filter, tdy, tlast, w.shape):
+        dw = values_of(dnn.conv_backward_filter(tdy, tlast, w.shape, algo=algo))
+        touched = np.zeros(dw.shape, bool)
+        touched[:, 1, :, 1] = True
+        assert (np.isfinite(dw) == ~touched).all(), algo
 
 
 def test_every_activation(device: str) -> None:

@@ -69,6 +69,7 @@ double conv_flop(const ConvProblem&);
 const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp
 const Engine<ConvProblem>& conv_filter_tiles();  // conv_filter_tiles.cpp
 const Engine<ConvProblem>& conv_groups();        // conv_groups.cpp
+const Engine<ConvProblem>& conv_planes_cpu();    // conv_planes.cpp
 // conv_sums.cpp, for both devices:
 const Engine<ConvProblem>& conv_reduce(bool cuda);
 const Engine<ConvStatisticsProblem>& conv_then_reduce(bool cuda);

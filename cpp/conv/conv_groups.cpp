@@ -275,7 +275,11 @@ struct Groups final : Engine<ConvProblem> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    return roofline_us(conv_flop(p) / 4, conv_bytes(p), d, 0.8);
+    // What is not channels-last is copied.
+    const ConvGeometry g = conv_geometry(p);
+    const bool copied = g.x.channel != 1 || g.y.channel != 1;
+    const double loads = p.direction == ConvDirection::backward_filter ? 1 + 2 / double(g.x.channels) : 1;
+    return roofline_us(conv_flop(p) * loads / 5, conv_bytes(p) * (copied ? 2.5 : 1), d, 0.8);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
     return GroupsPlan(p, d).bytes;

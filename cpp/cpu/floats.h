@@ -155,6 +155,26 @@ template <class T> MINIDNN_HD void store_first(T* to, int64_t n, Floats v) {
   store_floats(some, v);
   for (int64_t i = 0; i < n; ++i) to[i] = some[i];
 }
+#if defined(__AVX512F__)
+MINIDNN_HD Floats load_first(const float* from, int64_t n) {
+  return __builtin_ia32_loadups512_mask(from, Floats{}, (unsigned short)((1 << n) - 1));
+}
+MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
+  __builtin_ia32_storeups512_mask(to, v, (unsigned short)((1 << n) - 1));
+}
+#elif defined(__AVX__)
+MINIDNN_HD Vector<int32_t> first_lanes(int64_t n) {
+  Vector<int32_t> lane;
+  for (int i = 0; i < kFloats; ++i) lane[i] = i;
+  return lane < int32_t(n);
+}
+MINIDNN_HD Floats load_first(const float* from, int64_t n) {
+  return __builtin_ia32_maskloadps256(reinterpret_cast<const Floats*>(from), first_lanes(n));
+}
+MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
+  __builtin_ia32_maskstoreps256(reinterpret_cast<Floats*>(to), first_lanes(n), v);
+}
+#endif
 
 // Writes long runs front to back past the caches, which spares reading their lines first: for results that no cache
 // would keep. Elements are put into a stage that is as aligned as the run, and leave it by whole vectors.

@@ -39,6 +39,17 @@ template <class T> inline __attribute__((always_inline)) Vector<T> load(const T*
 template <class T> inline __attribute__((always_inline)) void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
+// Loaded once, however often it is used: GCC makes each use of a value in memory a load of its own.
+template <class V> inline __attribute__((always_inline)) V held(V v) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(v));
+#elif defined(__x86_64__)
+  asm("" : "+x"(v));
+#else
+  asm("" : "+w"(v));
+#endif
+  return v;
+}
 // op of all lanes, by halves.
 template <class Op> inline __attribute__((always_inline)) float over_lanes(Vector<float> v, Op op) {
   Vector<int32_t> lane;

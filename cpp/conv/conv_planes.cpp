@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.conv.planes: all passes of convolutions with few input channels in a group. A vector holds neighbouring pixels of
+// a line. Some lines of the input go into a cache with zeros around them, every stride-th pixel beside the next, so that
+// each tap is a vector at some distance everywhere; the result is written where it belongs.
+#include <algorithm>
+#include <bit>
+#include <tuple>
+
+#include "cpp/conv/conv.h"
+#include "cpp/conv/phases.h"
+#include "cpp/conv/planes_kernel.h"
+#include "cpp/cpu/gemm_kernel.h"
+#include "cpp/cpu/threads.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int64_t kMostChannels = 16;                // that are read, of a group
+constexpr int64_t kFilters = 8;                      // at a time, at most
+constexpr int64_t kBandBytes = 64 << 10;             // of input lines, for a second-level cache
+constexpr int64_t kGradientBytes = 32 << 10;         // of dy's lines, which all taps read: for a first-level cache
+constexpr int64_t kItems = 16, kPartWork = 1 << 20;  // of a filter gradient: so many, of so many products at least
+
+// Lines of the input as pixels with the same taps read them, a band of the result's lines at a time.
+struct Band : ConvPhase {
+  std::vector<int64_t> depths;  // the first dimension's shifts
+  struct Column {               // every stride-th pixel of a line, from `first` on
+    int64_t first;
+    PlanesLines lines;
+  };
+  std::vector<Column> columns;
+  int64_t weights_at = 0;         // in elements: [group, filters at a time, tap, filter]
+  int64_t height = 1;             // of columns of taps; `taps` are in their order
+  std::vector<int64_t> at;        // each column of taps, of all channels
+  std::vector<int64_t> w;         // each tap's weight, of all channels
+  int64_t top = 0, lines = 0;     // the least shift in the second dimension; lines of a band
+  int64_t rows = 0, bands = 0;    // of the result
+  int64_t pitch = 0, length = 0;  // of a line of the result; of one of the band's
+  int64_t channel() const { return int64_t(columns.size() * depths.size()) * lines * length; }
+};
+
+template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
+
+struct PlanesPlan final : Plan<ConvProblem> {
+  ConvProblem p;
+  ConvGeometry g;
+  const PlanesKernels& kernels = planes_kernels();
+  ConvSide in, out;  // out: dy of a filter gradient
+  bool backward, filter;
+  int64_t threads, w_in, w_out;
+  int64_t step[kMaxSpatial], in_step[kMaxSpatial];
+  std::vector<Band> phases;
+  int64_t units = 0, units_of_part = 0, parts = 1;  // of a filter gradient: bands, of all images
+  size_t rooms_at = 0, room_bytes = 0, bytes = 0;
+  int64_t band_floats = 0, line_floats = 0;  // of a band, and of the result's or dy's lines that belong to it
+
+  PlanesPlan(const ConvProblem& problem, const Device& d)
+      : p(problem),
+        g(conv_geometry(problem)),
+        in(g.backward_data ? g.y : g.x),
+        out(g.backward_data ? g.x : g.y),
+        backward(g.backward_data),
+        filter(p.direction == ConvDirection::backward_filter),
+        threads(d.sm_count),
+        w_in(backward ? g.w_filter : g.w_channel),
+        w_out(backward ? g.w_channel : g.w_filter) {
+    int64_t most_rows = 0;
+    for (int j = 0; j < kMaxSpatial; ++j) step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
+    const int64_t filters = std::min(kFilters, out.channels);
+    int64_t taps = 0;
+    for (ConvPhase& phase : conv_phases(g)) {
+      Band& b = phases.emplace_back(band(std::move(phase)));
+      b.weights_at = taps * g.groups * out.channels;
+      taps += int64_t(b.w.size());
+      band_floats = std::max(band_floats, aligned(in.channels * b.channel() + kernels.lanes));
+      line_floats = std::max(line_floats, aligned(filters * filter_floats(b)));
+      most_rows = std::max(most_rows, b.rows);
+    }
+    if (filter) {
+      const Band& b = phases.front();
+      units = g.images * b.count[0] * b.bands;
+      const int64_t work = b.rows * b.pitch * int64_t(b.w.size()) * filters;
+      const int64_t items = g.groups * ceil_div(out.channels, kFilters);
+      parts = std::clamp<int64_t>(units * work / kPartWork, 1, ceil_div(kItems, items));
+      units_of_part = ceil_div(units, parts), parts = ceil_div(units, units_of_part);
+    }
+    if (!filter || parts > 1) bytes = ceil_div<size_t>(size_t(parts * w_numel()) * sizeof(float), 4096) * 4096;
+    room_bytes = size_t(2 * band_floats + line_floats + (filter ? taps * filters * kernels.lanes : 0)) * sizeof(float) +
+                 2 * size_t(most_rows) * sizeof(int64_t);
+    room_bytes = ceil_div<size_t>(room_bytes, 4096) * 4096;
+    rooms_at = bytes;
+    bytes += room_bytes * size_t(threads);
+  }
+  int64_t w_numel() const { return g.groups * in.channels * out.channels * volume(g.window); }
+
+  // Of the result's or dy's lines: a vector more than they are, so that filters are no power of two apart, whose
+  // elements would meet in few sets of a cache.
+  int64_t filter_floats(const Band& b) const { return b.rows * b.pitch + kernels.lanes; }
+  static int64_t aligned(int64_t floats) { return ceil_div<int64_t>(floats, 16) * 16; }
+
+  Band band(ConvPhase&& phase) const {
+    Band b{std::move(phase)};
+    auto& taps = b.taps;
+    const int64_t lanes = kernels.lanes, stride = in_step[2];
+    auto column = [&](const ConvTap& t) { return t.shift[2] - floor_div(t.shift[2], stride) * stride; };
+    auto distinct = [&](auto of) {
+      std::vector<int64_t> all;
+      for (const ConvTap& t : taps) all.push_back(of(t));
+      std::ranges::sort(all);
+      all.erase(std::ranges::unique(all).begin(), all.end());
+      return all;
+    };
+    std::ranges::sort(taps, {}, [](const ConvTap& t) { return std::tuple(t.shift[0], t.shift[2], t.shift[1]); });
+    b.depths = distinct([](const ConvTap& t) { return t.shift[0]; });
+    const std::vector<int64_t> heights = distinct([](const ConvTap& t) { return t.shift[1]; });
+    const std::vector<int64_t> wholes = distinct([&](const ConvTap& t) { return floor_div(t.shift[2], stride); });
+    const std::vector<int64_t> rests = distinct(column);
+    const int64_t left = wholes.empty() ? 0 : wholes.front(), right = wholes.empty() ? 0 : wholes.back();
+    b.pitch = ceil_div(b.count[2], lanes) * lanes, b.length = b.pitch + right - left;
+    for (int64_t rest : rests) {
+      const int64_t first = left * stride + rest;  // of the input, under the line's first element
+      const int64_t before = std::clamp<int64_t>(ceil_div(-first, stride), 0, b.length);
+      const int64_t end =
+          std::clamp<int64_t>(first < in.size[2] ? (in.size[2] - 1 - first) / stride + 1 : 0, before, b.length);
+      b.columns.push_back({first, {0, 0, 0, before, end - before, b.length - end}});
+    }
+    b.top = heights.empty() ? 0 : heights.front();
+    const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
+    // Columns of taps: the same lines, one below the other, under each.
+    const int64_t number = int64_t(heights.size()), all = int64_t(taps.size());
+    const bool together = in_step[1] == 1 && out.channels == 1 && !filter && reach + 1 == number &&
+                          all == number * int64_t(b.depths.size()) *
+                                     int64_t(distinct([](const ConvTap& t) { return t.shift[2]; }).size());
+    if (together && std::ranges::find(kPlanesHeights, number) != std::end(kPlanesHeights)) b.height = number;
+
+    const int64_t line_bytes =
+        in.channels * int64_t(b.depths.size() * b.columns.size()) * b.length * int64_t(sizeof(float));
+    int64_t rows = line_bytes ? (kBandBytes / line_bytes - reach - 1) / in_step[1] + 1 : b.count[1];
+    if (filter)
+      rows = std::min(rows, kGradientBytes / (std::min(kFilters, out.channels) * b.pitch * int64_t(sizeof(float))));
+    if (rows < b.count[1]) rows = std::max<int64_t>(rows / kPlanesRows * kPlanesRows, kPlanesRows);
+    b.rows = std::min(rows, b.count[1]), b.bands = ceil_div(b.count[1], std::max<int64_t>(b.rows, 1));
+    b.lines = (b.rows - 1) * in_step[1] + reach + 1;
+    for (int64_t i = 0; i < in.channels; ++i)
+      for (size_t t = 0; t < taps.size(); t += size_t(b.height)) {
+        auto place = [](const std::vector<int64_t>& of, int64_t v) { return std::ranges::find(of, v) - of.begin(); };
+        const int64_t z = place(b.depths, taps[t].shift[0]), rest = place(rests, column(taps[t]));
+        const int64_t line = (rest * int64_t(b.depths.size()) + z) * b.lines + taps[t].shift[1] - b.top;
+        b.at.push_back(i * b.channel() + line * b.length + floor_div(taps[t].shift[2], stride) - left);
+      }
+    for (int64_t i = 0; i < in.channels; ++i)
+      for (const ConvTap& tap : taps) b.w.push_back(tap.w + i * w_in);
+    return b;
+  }
+  static int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }
+
+  // Lines that the result's from `row` on read, of all channels of x.
+  template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, float* to) const {
+    const auto copy = kernels.copy[kind<T>];
+    const int64_t first = row * in_step[1] + b.top;
+    const int64_t above = std::clamp<int64_t>(-first, 0, b.lines),
+                  end = std::clamp<int64_t>(in.size[1] - first, above, b.lines);
+    for (int64_t i = 0; i < in.channels; ++i)
+      for (const Band::Column& c : b.columns)
+        for (int64_t shift : b.depths) {
+          PlanesLines lines = c.lines;
+          const int64_t d = depth * in_step[0] + shift;
+          if (uint64_t(d) < uint64_t(in.size[0])) lines.above = above, lines.rows = end - above;
+          lines.below = b.lines - lines.above - lines.rows;
+          const int64_t w = c.first + lines.before * in_step[2];
+          copy(lines, x + i * in.channel + d * in.space[0] + (first + above) * in.space[1] + w * in.space[2],
+               in.space[1], in_step[2] * in.space[2], to);
+          to += b.lines * b.length;
+        }
+  }
+
+  static int64_t at_a_time(int64_t filters) { return int64_t(std::bit_floor(uint64_t(std::min(kFilters, filters)))); }
+
+  template <class T> void pack_weights(const T* w, float* to) const {
+    for (const Band& b : phases)
+      for (int64_t group = 0; group < g.groups; ++group)
+        for (int64_t first = 0, filters; first < out.channels; first += filters) {
+          filters = at_a_time(out.channels - first);
+          const T* from = w + group * g.y.channels * g.w_filter + first * w_out;
+          for (int64_t tap : b.w)
+            for (int64_t j = 0; j < filters; ++j) *to++ = float(from[tap + j * w_out]);
+        }
+  }
+
+  template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
+    GemmFinish finish;
+    finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha);
+    finish.beta = 1, finish.y_column = out.space[2] * step[2], finish.c_column = g.residual.space[2];
+    float* weights = reinterpret_cast<float*>(workspace);
+    pack_weights(static_cast<const T*>(args.w), weights);
+    for (const Band& b : phases) {
+      const int64_t items[] = {g.images, g.groups, b.count[0], b.bands};
+      const int64_t work = b.rows * b.pitch * out.channels * std::max<int64_t>(1, int64_t(b.taps.size()) * in.channels);
+      const int64_t all = items[0] * items[1] * items[2] * items[3],
+                    grain = std::max<int64_t>({1, 65536 / work, all / (threads * 8)});
+      cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
+        // The next band is read before this one is used, so that no load waits for a store.
+        float* lines = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
+        float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
+        const int64_t end = std::min(all, (item + 1) * grain);
+        Odometer<4> at(items, item * grain), ahead(items, item * grain);
+        read_input<T>(b, ahead.at, args, now);
+        for (int64_t i = item * grain; i < end; ++i, at.advance(), std::swap(now, next)) {
+          ahead.advance();
+          if (i + 1 < end) read_input<T>(b, ahead.at, args, next);
+          compute_band<T, Y>(b, finish, at.at, args, weights, now, rest);
+        }
+      });
+    }
+  }
+
+  // at: an image, a group, a line's depth and a band.
+  template <class T> void read_input(const Band& b, const int64_t (&at)[4], const ConvArgs& args, float* lines) const {
+    const T* x = static_cast<const T*>(backward ? args.dy : args.x);
+    read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, lines);
+  }
+  template <class T, class Y> void compute_band(const Band& b, const GemmFinish& finish, const int64_t (&at)[4],
+                                                const ConvArgs& args, const float* weights, const float* lines,
+                                                float* sums) const {
+    const int64_t image = at[0], group = at[1], depth = at[2], row = at[3] * b.rows;
+    int64_t* y_rows = reinterpret_cast<int64_t*>(sums + line_floats);
+    const int64_t rows = std::min(b.rows, b.count[1] - row), pixels = b.count[2];
+    auto start = [&](const ConvSide& s, int64_t channel) {
+      return image * s.image + channel * s.channel + (b.first[0] + depth * step[0]) * s.space[0] +
+             (b.first[1] + row * step[1]) * s.space[1] + b.first[2] * s.space[2];
+    };
+    const bool straight = sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
+    const int64_t y_row = out.space[1] * step[1];
+    for (int64_t first = 0, filters; first < out.channels; first += filters) {
+      filters = at_a_time(out.channels - first);
+      const int64_t channel = group * out.channels + first;
+      Y* y = static_cast<Y*>(args.out) + start(out, channel);
+      auto sum = [&](float* to, int64_t filter, int64_t line, int64_t columns) {
+        kernels.sums(filters, b.height, b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length,
+                     weights + b.weights_at + channel * int64_t(b.w.size()), to, filter, line, rows, columns);
+      };
+      if (straight) {
+        sum(reinterpret_cast<float*>(y), out.channel, y_row, pixels);
+        continue;
+      }
+      sum(sums, filter_floats(b), b.pitch, b.pitch);
+      int64_t* c_rows = y_rows + b.rows;
+      for (int64_t i = 0; i < rows; ++i) y_rows[i] = i * y_row, c_rows[i] = i * g.residual.space[1];
+      for (int64_t j = 0; j < filters; ++j) {
+        const Y* c = args.residual ? static_cast<const Y*>(args.residual) + start(g.residual, channel + j) : nullptr;
+        const T* bias = g.has_bias ? static_cast<const T*>(args.bias) + (channel + j) * g.bias_stride : nullptr;
+        gemm_finish<T, Y>()(finish, sums + j * filter_floats(b), b.pitch, rows, pixels, y + j * out.channel, y_rows, c,
+                            c_rows, bias);
+      }
+    }
+  }
+
+  // A group's filters, some at a time, are an item, over all bands of a part.
+  template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
+    const Band& b = phases.front();
+    const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {parts, g.groups, blocks};
+    const int64_t taps = int64_t(b.w.size());
+    float* partial = reinterpret_cast<float*>(workspace);
+    Y* dw = static_cast<Y*>(args.out);
+    cpu::parallel_items(parts * g.groups * blocks, [&](int64_t item, int64_t room) {
+      const Odometer<3> at(items, item);
+      float* sums =
+          reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes) + line_floats + band_floats;
+      const int64_t end = std::min((at.at[2] + 1) * kFilters, out.channels);
+      for (int64_t first = at.at[2] * kFilters, filters; first < end; first += filters) {
+        filters = at_a_time(end - first);
+        const int64_t channel = at.at[1] * out.channels + first;
+        std::fill_n(sums, taps * filters * kernels.lanes, 0.0f);
+        for (int64_t unit = at.at[0] * units_of_part; unit < std::min(units, (at.at[0] + 1) * units_of_part); ++unit)
+          add_band<T>(b, unit, at.at[1], channel, filters, args, sums);
+        for (int64_t t = 0; t < taps; ++t)
+          for (int64_t j = 0; j < filters; ++j) {
+            const float sum = kernels.total(sums + (t * filters + j) * kernels.lanes);
+            if (parts == 1) dw[b.w[size_t(t)] + (channel + j) * w_out] = Y(sum);
+            else partial[at.at[0] * w_numel() + (channel + j) * taps + t] = sum;
+          }
+      }
+    });
+    if (parts == 1) return;
+    cpu::parallel_for(g.groups * out.channels, 65536 / (taps * parts) + 1, [&](int64_t begin, int64_t end) {
+      for (int64_t channel = begin; channel < end; ++channel)
+        for (int64_t t = 0; t < taps; ++t) {
+          float sum = 0;
+          for (int64_t part = 0; part < parts; ++part) sum += partial[part * w_numel() + channel * taps + t];
+          dw[b.w[size_t(t)] + channel * w_out] = Y(sum);
+        }
+    });
+  }
+  // `sums` follow the room of dy's lines and that of x's.
+  template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,
+                                   const ConvArgs& args, float* sums) const {
+    const Odometer<3> at({g.images, b.count[0], b.bands}, unit);
+    const int64_t row = at.at[2] * b.rows, rows = std::min(b.rows, b.count[1] - row);
+    float *lines = sums - band_floats, *gradient = lines - line_floats;
+    const T* x = static_cast<const T*>(args.x) + at.at[0] * in.image + group * in.channels * in.channel;
+    const T* dy = static_cast<const T*>(args.dy) + at.at[0] * out.image + channel * out.channel +
+                  at.at[1] * out.space[0] + row * out.space[1];
+    read(b, x, at.at[1], row, lines);
+    for (int64_t j = 0; j < filters; ++j)
+      kernels.copy[kind<T>]({0, rows, 0, 0, b.count[2], b.pitch - b.count[2]}, dy + j * out.channel, out.space[1],
+                            out.space[2], gradient + j * filter_floats(b));
+    kernels.filters(filters, b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, gradient,
+                    filter_floats(b), b.pitch, rows, b.count[2], sums);
+  }
+
+  void run(const ConvArgs& args, void* workspace, Stream) const override {
+    with_conv_types(p, [&](auto from, auto to) {
+      using T = typename decltype(from)::type;
+      using Y = typename decltype(to)::type;
+      if constexpr (sizeof(T) != 8) {
+        if (filter) compute_filters<T, Y>(args, static_cast<char*>(workspace));
+        else compute<T, Y>(args, static_cast<char*>(workspace));
+      }
+    });
+  }
+};
+
+struct Planes final : Engine<ConvProblem> {
+  std::string name() const override { return "cpu.conv.planes"; }
+  std::string why_not(const ConvProblem& p, const Device&) const override {
+    if (p.direction == ConvDirection::backward_bias) return "multiplies; a bias gradient is a sum";
+    if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";
+    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0)
+      return "needs at least one image, channel and filter to multiply";
+    const int64_t channels = (p.direction == ConvDirection::backward_data ? p.y : p.x).shape[1] / p.groups;
+    if (channels > kMostChannels)
+      return cat("keeps lines of all channels in a cache: at most ", kMostChannels, " of a group, got ", channels);
+    return "";
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    const ConvGeometry g = conv_geometry(p);
+    const ConvSide &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
+    const bool filter = p.direction == ConvDirection::backward_filter;
+    // The fewer filters use what is loaded, the more of the time goes into loads.
+    const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
+                  lanes = planes_kernels().lanes;
+    const double loads = 1 / double(std::min(kFilters, out.channels));
+    const double waste =
+        double(ceil_div(pixels, lanes) * lanes) / double(pixels) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
+    // Pixels that are not neighbours are moved one by one.
+    double moved = 0;
+    for (const ConvSide* side : {&in, &out})
+      if (side->space[2] != 1) moved += double(g.images * g.groups * side->channels) * double(volume(side->size));
+    return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95) + roofline_us(0, 16 * moved, d, 1);
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
+    return PlanesPlan(p, d).bytes;
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    return std::make_unique<PlanesPlan>(p, d);
+  }
+};
+
+}  // namespace
+
+const Engine<ConvProblem>& conv_planes_cpu() {
+  static const Planes engine;
+  return engine;
+}
+
+}  // namespace minidnn

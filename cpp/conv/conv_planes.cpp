@@ -36,7 +36,7 @@ struct Band : ConvPhase {
   int64_t top = 0, lines = 0;     // the least shift in the second dimension; lines of a band
   int64_t rows = 0, bands = 0;    // of the result
   int64_t pitch = 0, length = 0;  // of a line of the result; of one of the band's
-  int64_t channel() const { return int64_t(columns.size() * depths.size()) * lines * length; }
+  int64_t channel = 0;            // from one channel's lines to the next one's: a vector more than they are
 };
 
 template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
@@ -72,7 +72,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
       Band& b = phases.emplace_back(band(std::move(phase)));
       b.weights_at = taps * g.groups * out.channels;
       taps += int64_t(b.w.size());
-      band_floats = std::max(band_floats, aligned(in.channels * b.channel() + kernels.lanes));
+      band_floats = std::max(band_floats, aligned(in.channels * b.channel));
       line_floats = std::max(line_floats, aligned(filters * filter_floats(b)));
       most_rows = std::max(most_rows, b.rows);
     }
@@ -141,12 +141,13 @@ struct PlanesPlan final : Plan<ConvProblem> {
     if (rows < b.count[1]) rows = std::max<int64_t>(rows / kPlanesRows * kPlanesRows, kPlanesRows);
     b.rows = std::min(rows, b.count[1]), b.bands = ceil_div(b.count[1], std::max<int64_t>(b.rows, 1));
     b.lines = (b.rows - 1) * in_step[1] + reach + 1;
+    b.channel = int64_t(b.columns.size() * b.depths.size()) * b.lines * b.length + lanes;
     for (int64_t i = 0; i < in.channels; ++i)
       for (size_t t = 0; t < taps.size(); t += size_t(b.height)) {
         auto place = [](const std::vector<int64_t>& of, int64_t v) { return std::ranges::find(of, v) - of.begin(); };
         const int64_t z = place(b.depths, taps[t].shift[0]), rest = place(rests, column(taps[t]));
         const int64_t line = (rest * int64_t(b.depths.size()) + z) * b.lines + taps[t].shift[1] - b.top;
-        b.at.push_back(i * b.channel() + line * b.length + floor_div(taps[t].shift[2], stride) - left);
+        b.at.push_back(i * b.channel + line * b.length + floor_div(taps[t].shift[2], stride) - left);
       }
     for (int64_t i = 0; i < in.channels; ++i)
       for (const ConvTap& tap : taps) b.w.push_back(tap.w + i * w_in);
@@ -156,22 +157,42 @@ struct PlanesPlan final : Plan<ConvProblem> {
 
   // Lines that the result's from `row` on read, of all channels of x.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, float* to) const {
-    const auto copy = kernels.copy[kind<T>];
     const int64_t first = row * in_step[1] + b.top;
     const int64_t above = std::clamp<int64_t>(-first, 0, b.lines),
                   end = std::clamp<int64_t>(in.size[1] - first, above, b.lines);
-    for (int64_t i = 0; i < in.channels; ++i)
-      for (const Band::Column& c : b.columns)
-        for (int64_t shift : b.depths) {
-          PlanesLines lines = c.lines;
-          const int64_t d = depth * in_step[0] + shift;
-          if (uint64_t(d) < uint64_t(in.size[0])) lines.above = above, lines.rows = end - above;
-          lines.below = b.lines - lines.above - lines.rows;
-          const int64_t w = c.first + lines.before * in_step[2];
-          copy(lines, x + i * in.channel + d * in.space[0] + (first + above) * in.space[1] + w * in.space[2],
-               in.space[1], in_step[2] * in.space[2], to);
-          to += b.lines * b.length;
+    for (const Band::Column& c : b.columns)
+      for (int64_t shift : b.depths) {
+        PlanesLines lines = c.lines;
+        const int64_t d = depth * in_step[0] + shift;
+        if (uint64_t(d) < uint64_t(in.size[0])) lines.above = above, lines.rows = end - above;
+        lines.below = b.lines - lines.above - lines.rows;
+        const int64_t w = c.first + lines.before * in_step[2];
+        copy(lines, x + d * in.space[0] + (first + above) * in.space[1] + w * in.space[2], in, in_step[2], in.channels,
+             to, b.channel);
+        to += b.lines * b.length;
+      }
+  }
+  // Of some channels: lines with zeros around.
+  template <class T> void copy(const PlanesLines& lines, const T* from, const ConvSide& side, int64_t stride,
+                               int64_t channels, float* to, int64_t channel) const {
+    const int64_t step = stride * side.space[2], length = lines.before + lines.count + lines.after;
+    if constexpr (sizeof(T) == 4) {
+      if (side.channel == 1 && channels > 1) {
+        for (int64_t i = 0; i < channels; ++i) std::fill_n(to + i * channel, lines.above * length, 0.0f);
+        to += lines.above * length;
+        for (int64_t r = 0; r < lines.rows; ++r, from += side.space[1], to += length) {
+          for (int64_t i = 0; i < channels; ++i) {
+            std::fill_n(to + i * channel, lines.before, 0.0f);
+            std::fill_n(to + i * channel + lines.before + lines.count, lines.after, 0.0f);
+          }
+          gemm_kernels().transpose(from, step, lines.count, channels, to + lines.before, channel);
         }
+        for (int64_t i = 0; i < channels; ++i) std::fill_n(to + i * channel, lines.below * length, 0.0f);
+        return;
+      }
+    }
+    for (int64_t i = 0; i < channels; ++i)
+      kernels.copy[kind<T>](lines, from + i * side.channel, side.space[1], step, to + i * channel);
   }
 
   static int64_t at_a_time(int64_t filters) { return int64_t(std::bit_floor(uint64_t(std::min(kFilters, filters)))); }
@@ -301,9 +322,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
     const T* dy = static_cast<const T*>(args.dy) + at.at[0] * out.image + channel * out.channel +
                   at.at[1] * out.space[0] + row * out.space[1];
     read(b, x, at.at[1], row, lines);
-    for (int64_t j = 0; j < filters; ++j)
-      kernels.copy[kind<T>]({0, rows, 0, 0, b.count[2], b.pitch - b.count[2]}, dy + j * out.channel, out.space[1],
-                            out.space[2], gradient + j * filter_floats(b));
+    copy({0, rows, 0, 0, b.count[2], b.pitch - b.count[2]}, dy, out, 1, filters, gradient, filter_floats(b));
     kernels.filters(filters, b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, gradient,
                     filter_floats(b), b.pitch, rows, b.count[2], sums);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/cpu/gemm_kernel.h"
 
-#include "cpp/cpu/vector.h"
+#include "cpp/cpu/floats.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
@@ -63,21 +63,29 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
-  if (rows < n || columns < n) {
+  const bool narrow = sizeof(T) == 4 && columns < n;  // fewer columns than a block: the rest of its rows is zeros
+  if (rows < n || (columns < n && !narrow)) {
     for (int64_t j = 0; j < columns; ++j)
       for (int64_t i = 0; i < rows; ++i) to[j * to_pitch + i] = from[i * pitch + j];
     return;
   }
   for (int64_t next_j = 0; next_j < columns; next_j += n) {
-    const int64_t j = min_of(next_j, columns - n);
+    const int64_t j = narrow ? 0 : min_of(next_j, columns - n);
     for (int64_t next_i = 0; next_i < rows; next_i += n) {
       const int64_t i = min_of(next_i, rows - n);
       Vector<T> block[n];
 #pragma GCC unroll 16
-      for (int r = 0; r < n; ++r) block[r] = load(from + (i + r) * pitch + j);
+      for (int r = 0; r < n; ++r) {
+        if constexpr (sizeof(T) == 4)
+          block[r] = narrow ? load_first(from + (i + r) * pitch, columns) : load(from + (i + r) * pitch + j);
+        else block[r] = load(from + (i + r) * pitch + j);
+      }
       transpose_block<T>(block);
 #pragma GCC unroll 16
-      for (int c = 0; c < n; ++c) store(to + (j + c) * to_pitch + i, block[c]);
+      for (int c = 0; c < n; ++c) {
+        if (c == columns) break;
+        store(to + (j + c) * to_pitch + i, block[c]);
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 // holds neighbouring channels of one pixel, those of several groups; a line of pixels is cut where the taps that meet
 // data change. What is not float32 channels-last is copied first, and a result in another order turned line by line.
 #include <algorithm>
+#include <tuple>
 
 #include "cpp/conv/channels_last.h"
 #include "cpp/conv/conv.h"
@@ -14,6 +15,9 @@
 namespace minidnn {
 namespace {
 
+constexpr int64_t kSumBytes = 16 << 10;              // of a filter gradient that a first-level cache keeps
+constexpr int64_t kItems = 16, kPartWork = 1 << 20;  // of a filter gradient: so many, of so many products at least
+
 // Pixels begin to end of a line meet these taps, as far as the last dimension goes.
 struct Zone {
   int64_t begin, end;
@@ -21,7 +25,12 @@ struct Zone {
 };
 struct Phase : ConvPhase {
   std::vector<Zone> zones;
+  std::vector<int64_t> row_cuts;  // of the lines: between two of these all meet the same taps
   int64_t weights_at = 0;
+  // Where taps stand below each other, `height` of them in each column: the first one's shift, and how many taps further
+  // the next one's weights are. Else `height` is 0.
+  int64_t height = 0, top = 0, next = 0;
+  int64_t rows() const { return height ? kGroupsRows : 1; }  // of lines at a time
 };
 
 struct GroupsPlan final : Plan<ConvProblem> {
@@ -36,6 +45,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
   std::vector<Phase> phases;
   int64_t longest = 0;  // line of a result
   size_t in_at = 0, dy_at = 0, weights_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
+  int64_t some_vectors = 1, lines_of_part = 0, parts = 1;  // of a filter gradient
 
   static ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvSide& side) {
     return {side, operand_dtype(p), g.images, g.groups, false, {}};
@@ -61,6 +71,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
       taps += int64_t(phases.back().taps.size());
       longest = std::max(longest, phases.back().count[2]);
       find_zones(phases.back());
+      find_columns(phases.back());
     }
     auto reserve = [&](size_t n) {
       size_t at = bytes;
@@ -69,31 +80,71 @@ struct GroupsPlan final : Plan<ConvProblem> {
     };
     in_at = reserve(in.bytes());
     if (filter) dy_at = reserve(dy.bytes());
-    else weights_at = reserve(size_t(taps * size * channels) * sizeof(float));
-    if (filter) room_bytes = size_t(kVectors * taps * size * kernels.lanes) * sizeof(float);
-    else
-      room_bytes = size_t(longest * channels) * (last ? 1 : 2) * sizeof(float) +
-                   2 * size_t(std::max(longest, channels)) * sizeof(int64_t);
+    if (filter) {
+      const int64_t vectors = channels / kernels.lanes, lines = g.images * phases[0].count[0] * phases[0].count[1];
+      some_vectors =
+          std::clamp<int64_t>(kSumBytes / (taps * size * kernels.lanes * int64_t(sizeof(float))), 1, vectors);
+      const int64_t work = phases[0].count[2] * channels * size * taps;
+      parts = std::clamp<int64_t>(lines * work / kPartWork, 1, ceil_div(kItems, ceil_div(vectors, some_vectors)));
+      lines_of_part = ceil_div(lines, parts), parts = ceil_div(lines, lines_of_part);
+      weights_at = reserve(size_t(parts * taps * size * channels) * sizeof(float));
+      return;
+    }
+    weights_at = reserve(size_t(taps * size * channels) * sizeof(float));
+    room_bytes = size_t(longest * channels * (kGroupsRows + (last ? 0 : 1))) * sizeof(float) +
+                 2 * size_t(std::max(longest, channels)) * sizeof(int64_t);
     room_bytes = ceil_div<size_t>(room_bytes, 4096) * 4096;
     rooms_at = reserve(room_bytes * size_t(threads));
   }
 
-  void find_zones(Phase& phase) const {
-    std::vector<int64_t> low, high, cuts{0, phase.count[2]};
+  // The pixels of a dimension under which a tap meets data: begin to end, as far as it goes.
+  std::pair<int64_t, int64_t> met_by(const Phase& phase, const ConvTap& tap, int j) const {
+    const int64_t shift = tap.shift[j], over = in.side.size[j] - 1 - shift, all = phase.count[j];
+    return {std::min(all, shift < 0 ? ceil_div(-shift, in_step[j]) : 0),
+            std::min(all, over < 0 ? 0 : over / in_step[j] + 1)};
+  }
+  // Between two of these all pixels meet the same taps.
+  std::vector<int64_t> cuts(const Phase& phase, int j) const {
+    std::vector<int64_t> all{0, phase.count[j]};
     for (const ConvTap& tap : phase.taps) {
-      const int64_t shift = tap.shift[2], over = in.side.size[2] - 1 - shift;
-      low.push_back(shift < 0 ? ceil_div(-shift, in_step[2]) : 0);
-      high.push_back(over < 0 ? 0 : over / in_step[2] + 1);
-      for (int64_t cut : {low.back(), high.back()}) cuts.push_back(std::clamp<int64_t>(cut, 0, phase.count[2]));
+      const auto [begin, end] = met_by(phase, tap, j);
+      all.push_back(begin), all.push_back(end);
     }
-    std::ranges::sort(cuts);
-    for (size_t i = 0; i + 1 < cuts.size(); ++i) {
-      if (cuts[i] == cuts[i + 1]) continue;
-      Zone zone{cuts[i], cuts[i + 1], {}};
-      for (size_t t = 0; t < phase.taps.size(); ++t)
-        if (low[t] <= zone.begin && zone.end <= high[t]) zone.taps.push_back(int64_t(t));
+    std::ranges::sort(all);
+    all.erase(std::ranges::unique(all).begin(), all.end());
+    return all;
+  }
+  void find_zones(Phase& phase) const {
+    phase.row_cuts = cuts(phase, 1);
+    const std::vector<int64_t> all = cuts(phase, 2);
+    for (size_t i = 0; i + 1 < all.size(); ++i) {
+      Zone zone{all[i], all[i + 1], {}};
+      for (size_t t = 0; t < phase.taps.size(); ++t) {
+        const auto [begin, end] = met_by(phase, phase.taps[t], 2);
+        if (begin <= zone.begin && zone.end <= end) zone.taps.push_back(int64_t(t));
+      }
       phase.zones.push_back(std::move(zone));
     }
+  }
+
+  void find_columns(Phase& phase) const {
+    if (size != 1 || filter || in_step[1] != 1 || phase.taps.empty()) return;
+    auto order = [](const ConvTap& t) { return std::tuple(t.shift[0], t.shift[2], t.shift[1]); };
+    std::vector<int64_t> taps(phase.taps.size());
+    for (size_t t = 0; t < taps.size(); ++t) taps[t] = int64_t(t);
+    std::ranges::sort(taps, {}, [&](int64_t t) { return order(phase.taps[size_t(t)]); });
+    auto tap = [&](size_t i) -> const ConvTap& { return phase.taps[size_t(taps[i])]; };
+    size_t height = 1;
+    while (height < taps.size() && tap(height).shift[2] == tap(0).shift[2] && tap(height).shift[0] == tap(0).shift[0])
+      ++height;
+    if (height < 3 || height > 7 || height % 2 == 0 || taps.size() % height) return;
+    for (size_t i = 0; i < taps.size(); ++i) {
+      const size_t first = i / height * height;
+      const bool below = tap(i).shift[1] == tap(0).shift[1] + int64_t(i - first) &&
+                         tap(i).shift[2] == tap(first).shift[2] && tap(i).shift[0] == tap(first).shift[0];
+      if (!below || taps[i] - taps[first] != int64_t(i - first) * (taps[1] - taps[0])) return;
+    }
+    phase.height = int64_t(height), phase.top = tap(0).shift[1], phase.next = taps[1] - taps[0];
   }
 
   // The taps that a line meets, zone by zone. One goes from line to line, so that these allocate nothing.
@@ -116,6 +167,23 @@ struct GroupsPlan final : Plan<ConvProblem> {
         if (uint64_t(h) >= uint64_t(in.side.size[0]) || uint64_t(w) >= uint64_t(in.side.size[1])) continue;
         met.taps.push_back(t);
         met.at.push_back(image * in.side.image + h * in.side.space[0] + w * in.side.space[1] +
+                         (zone.begin * in_step[2] + tap.shift[2]) * in.side.space[2]);
+      }
+      met.parts.push_back({&zone, begin, met.taps.size()});
+    }
+  }
+  // The first taps of columns that lines at a depth meet, likewise, and where they read in the line of x that is the
+  // first under them.
+  void find_tops(const Phase& phase, int64_t image, int64_t a, int64_t b, Met& met) const {
+    met.taps.clear(), met.at.clear(), met.parts.clear();
+    for (const Zone& zone : phase.zones) {
+      const size_t begin = met.taps.size();
+      for (int64_t t : zone.taps) {
+        const ConvTap& tap = phase.taps[size_t(t)];
+        const int64_t h = a * in_step[0] + tap.shift[0];
+        if (tap.shift[1] != phase.top || uint64_t(h) >= uint64_t(in.side.size[0])) continue;
+        met.taps.push_back(t);
+        met.at.push_back(image * in.side.image + h * in.side.space[0] + (b + phase.top) * in.side.space[1] +
                          (zone.begin * in_step[2] + tap.shift[2]) * in.side.space[2]);
       }
       met.parts.push_back({&zone, begin, met.taps.size()});
@@ -151,24 +219,28 @@ struct GroupsPlan final : Plan<ConvProblem> {
     float* weights = reinterpret_cast<float*>(workspace + weights_at);
     pack_weights(static_cast<const T*>(args.w), weights);
     for (const Phase& phase : phases) {
-      const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
-      const int64_t work = phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
+      const int64_t rows = phase.rows(), lines[] = {g.images, phase.count[0], ceil_div(phase.count[1], rows)};
+      const int64_t work = rows * phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
       // Neighbouring lines, which meet the same lines of x, go to one thread.
       const int64_t all = lines[0] * lines[1] * lines[2],
                     grain = std::max<int64_t>({1, 65536 / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
-        Odometer<3> line(lines, item * grain);
+        Odometer<3> at(lines, item * grain);
         Met met;
-        for (int64_t i = item * grain; i < std::min(all, (item + 1) * grain); ++i, line.advance())
-          compute_line<T, Y>(phase, line.at[0], line.at[1], line.at[2], args, x, weights + phase.weights_at,
-                             workspace + rooms_at + size_t(room) * room_bytes, met);
+        char* memory = workspace + rooms_at + size_t(room) * room_bytes;
+        for (int64_t i = item * grain; i < std::min(all, (item + 1) * grain); ++i, at.advance()) {
+          const int64_t first = at.at[2] * rows, end = std::min(first + rows, phase.count[1]);
+          const int64_t some = end - first == rows ? rows : 1;
+          for (int64_t b = first; b < end; b += some)
+            compute_lines<T, Y>(phase, at.at[0], at.at[1], b, some, args, x, weights + phase.weights_at, memory, met);
+        }
       });
     }
   }
 
-  template <class T, class Y> void compute_line(const Phase& phase, int64_t image, int64_t a, int64_t b,
-                                                const ConvArgs& args, const float* x, const float* weights, char* room,
-                                                Met& met) const {
+  template <class T, class Y> void compute_lines(const Phase& phase, int64_t image, int64_t a, int64_t b, int64_t rows,
+                                                 const ConvArgs& args, const float* x, const float* weights, char* room,
+                                                 Met& met) const {
     const int64_t pixels = phase.count[2];
     auto start = [&](const ConvSide& s) {
       return image * s.image + (phase.first[0] + a * step[0]) * s.space[0] +
@@ -180,75 +252,94 @@ struct GroupsPlan final : Plan<ConvProblem> {
     const bool straight = last && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
     const int64_t y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
     float* sums = reinterpret_cast<float*>(room);
-    int64_t pitch = channels;
-    if (straight) sums = static_cast<float*>(args.out) + start(out), pitch = y_pixel;
-    find_taps(phase, image, a, b, met);
+    int64_t pitch = channels, row = longest * channels;
+    if (straight) sums = static_cast<float*>(args.out) + start(out), pitch = y_pixel, row = out.space[1] * step[1];
+    if (rows > 1) find_tops(phase, image, a, b, met);
+    else find_taps(phase, image, a, b, met);
     for (int64_t& t : met.taps) t *= size * channels;
-    ask_for_next(phase, image, a, b, x);
+    if (rows == 1) ask_for_next(phase, image, a, b, x);
     // The weights of some channels stay in the first-level cache for the whole line.
     constexpr int64_t kWeights = 4096, kFewest = 64;
     const int64_t some = std::max<int64_t>(kWeights / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
+    const int64_t x_step = in_step[2] * in.side.space[2], above = b + phase.top;
     for (int64_t c = 0; c < channels; c += some)
-      for (const Met::Part& part : met.parts)
-        kernels.pixels(size, met.at.data() + part.begin, met.taps.data() + part.begin, int64_t(part.end - part.begin),
-                       x + c, in_step[2] * in.side.space[2], weights + c, channels, sums + part.zone->begin * pitch + c,
-                       pitch, part.zone->end - part.zone->begin, std::min(some, channels - c));
-    if (straight) return;
-    Y* y = static_cast<Y*>(args.out) + start(out);
-    const Y* c = args.residual ? static_cast<const Y*>(args.residual) + start(g.residual) : nullptr;
-    const void* bias = g.has_bias ? args.bias : nullptr;
-    int64_t* y_rows = reinterpret_cast<int64_t*>(sums + longest * channels * (last ? 1 : 2));
-    int64_t* c_rows = y_rows + std::max(longest, channels);
-    if (last) {
-      for (int64_t i = 0; i < pixels; ++i) y_rows[i] = i * y_pixel, c_rows[i] = i * c_pixel;
-      finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
-      gemm_finish<T, Y>()(finish, sums, channels, pixels, channels, y, y_rows, c, c_rows, bias);
-    } else {
-      float* turned = sums + longest * channels;
-      gemm_kernels().transpose(sums, channels, pixels, channels, turned, pixels);
-      for (int64_t i = 0; i < channels; ++i) y_rows[i] = i * out.channel, c_rows[i] = i * g.residual.channel;
-      finish.y_column = y_pixel, finish.c_column = c_pixel, finish.bias_row = g.bias_stride;
-      gemm_finish<T, Y>()(finish, turned, pixels, channels, pixels, y, y_rows, c, c_rows, bias);
+      for (const Met::Part& part : met.parts) {
+        const int64_t *at = met.at.data() + part.begin, *w_at = met.taps.data() + part.begin,
+                      taps = int64_t(part.end - part.begin), n = part.zone->end - part.zone->begin;
+        float* to = sums + part.zone->begin * pitch + c;
+        if (rows > 1)
+          kernels.lines(phase.height, at, w_at, taps, x + c, in.side.space[1], x_step, -above, in.side.size[1] - above,
+                        weights + c, phase.next * channels, to, row, pitch, n, std::min(some, channels - c));
+        else
+          kernels.pixels(size, at, w_at, taps, x + c, x_step, weights + c, channels, to, pitch, n,
+                         std::min(some, channels - c));
+      }
+    for (int64_t r = 0; r < rows && !straight; ++r) {
+      float* line = sums + r * row;
+      Y* y = static_cast<Y*>(args.out) + start(out) + r * out.space[1] * step[1];
+      const Y* c = args.residual
+                       ? static_cast<const Y*>(args.residual) + start(g.residual) + r * g.residual.space[1] * step[1]
+                       : nullptr;
+      const void* bias = g.has_bias ? args.bias : nullptr;
+      int64_t* y_rows = reinterpret_cast<int64_t*>(sums + longest * channels * (kGroupsRows + (last ? 0 : 1)));
+      int64_t* c_rows = y_rows + std::max(longest, channels);
+      if (last) {
+        for (int64_t i = 0; i < pixels; ++i) y_rows[i] = i * y_pixel, c_rows[i] = i * c_pixel;
+        finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
+        gemm_finish<T, Y>()(finish, line, channels, pixels, channels, y, y_rows, c, c_rows, bias);
+      } else {
+        float* turned = sums + longest * channels * kGroupsRows;
+        gemm_kernels().transpose(line, channels, pixels, channels, turned, pixels);
+        for (int64_t i = 0; i < channels; ++i) y_rows[i] = i * out.channel, c_rows[i] = i * g.residual.channel;
+        finish.y_column = y_pixel, finish.c_column = c_pixel, finish.bias_row = g.bias_stride;
+        gemm_finish<T, Y>()(finish, turned, pixels, channels, pixels, y, y_rows, c, c_rows, bias);
+      }
     }
   }
 
-  // Some vectors of channels are one item: all pixels pass by, line by line.
-  static constexpr int64_t kVectors = 4;
+  // Some vectors of channels over a part of the lines are an item.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
     const float* gradient = dy.read(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();
     const int64_t lanes = kernels.lanes, vectors = channels / lanes, taps = int64_t(phase.taps.size());
-    const int64_t some = std::clamp<int64_t>(ceil_div(vectors, threads * 2), 1, kVectors);
-    cpu::parallel_items(ceil_div(vectors, some), [&](int64_t item, int64_t room) {
-      float* sums = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
-      const int64_t begin = item * some, end = std::min(begin + some, vectors), of_vector = taps * size * lanes;
-      std::fill_n(sums, (end - begin) * of_vector, 0.0f);
-      const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
-      Odometer<3> line(lines, 0);
+    const int64_t of_vector = taps * size * lanes, blocks = ceil_div(vectors, some_vectors);
+    const int64_t lines[] = {g.images, phase.count[0], phase.count[1]}, all = lines[0] * lines[1] * lines[2];
+    float* sums = reinterpret_cast<float*>(workspace + weights_at);  // [part, vector, tap, channel of x, lane]
+    cpu::parallel_items(parts * blocks, [&](int64_t item, int64_t) {
+      const int64_t part = item / blocks, first_vector = item % blocks * some_vectors;
+      const int64_t end = std::min(first_vector + some_vectors, vectors);
+      float* to = sums + (part * vectors + first_vector) * of_vector;
+      std::fill_n(to, (end - first_vector) * of_vector, 0.0f);
+      Odometer<3> line(lines, part * lines_of_part);
       Met met;
-      for (int64_t i = 0; i < lines[0] * lines[1] * lines[2]; ++i, line.advance()) {
-        find_taps(phase, line.at[0], line.at[1], line.at[2], met);
-        for (const Met::Part& part : met.parts) {
+      const int64_t last_line = std::min(all, (part + 1) * lines_of_part);
+      for (int64_t i = part * lines_of_part, rows; i < last_line; i += rows) {
+        const int64_t b = line.at[2], cut = *std::ranges::upper_bound(phase.row_cuts, b);
+        rows = std::min({cut - b, last_line - i, kGroupsRows});
+        find_taps(phase, line.at[0], line.at[1], b, met);
+        for (const Met::Part& zone : met.parts) {
           const float* from = gradient + line.at[0] * dy.side.image + line.at[1] * dy.side.space[0] +
-                              line.at[2] * dy.side.space[1] + part.zone->begin * dy.side.space[2];
-          // Runs of taps that follow each other.
-          for (size_t first = part.begin, stop; first < part.end; first = stop) {
-            for (stop = first + 1; stop < part.end && met.taps[stop] == met.taps[stop - 1] + 1;) ++stop;
-            for (int64_t v = begin; v < end; ++v)
-              kernels.filters(size, met.at.data() + first, int64_t(stop - first), x + v * lanes,
-                              in_step[2] * in.side.space[2], from + v * lanes, dy.side.space[2],
-                              part.zone->end - part.zone->begin,
-                              sums + (v - begin) * of_vector + met.taps[first] * size * lanes);
-          }
+                              b * dy.side.space[1] + zone.zone->begin * dy.side.space[2];
+          for (int64_t v = first_vector; v < end; ++v)
+            kernels.filters(size, met.at.data() + zone.begin, met.taps.data() + zone.begin,
+                            int64_t(zone.end - zone.begin), x + v * lanes, in_step[1] * in.side.space[1],
+                            in_step[2] * in.side.space[2], from + v * lanes, dy.side.space[1], dy.side.space[2], rows,
+                            zone.zone->end - zone.zone->begin, to + (v - first_vector) * of_vector);
         }
+        for (int64_t r = 0; r < rows; ++r) line.advance();
       }
-      Y* dw = static_cast<Y*>(args.out);
+    });
+    Y* dw = static_cast<Y*>(args.out);
+    cpu::parallel_for(vectors, 65536 / (of_vector * parts) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t v = begin; v < end; ++v)
         for (int64_t t = 0; t < taps; ++t)
           for (int64_t i = 0; i < size; ++i)
-            for (int64_t k = 0; k < lanes; ++k)
-              dw[phase.taps[size_t(t)].w + (v * lanes + k) * g.w_filter + i * g.w_channel] =
-                  Y(sums[(v - begin) * of_vector + (t * size + i) * lanes + k]);
+            for (int64_t k = 0; k < lanes; ++k) {
+              float sum = 0;
+              for (int64_t part = 0; part < parts; ++part)
+                sum += sums[(part * vectors + v) * of_vector + (t * size + i) * lanes + k];
+              dw[phase.taps[size_t(t)].w + (v * lanes + k) * g.w_filter + i * g.w_channel] = Y(sum);
+            }
     });
   }
 

@@ -55,7 +55,8 @@ void across(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x
   for (int v = 0; v < kVectors; ++v) store(y + v * kN, sums[v]);
 }
 
-template <int size, int kPixels = size == 1 ? 8 : 4>
+// Pixels enough that additions need not wait for each other.
+template <int size, int kPixels = size < 8 || kVectorRegisters == 32 ? 8 : 4>
 void pixels_of(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step, const float* w,
                int64_t w_step, float* y, int64_t y_step, int64_t pixels, int64_t channels) {
   constexpr int kAcross = 4;
@@ -70,36 +71,78 @@ void pixels_of(const int64_t* at, const int64_t* w_at, int64_t taps, const float
     pixels_of<size, kPixels / 2>(at, w_at, taps, x, x_step, w, w_step, y, y_step, pixels, channels);
 }
 
-// Sums of some taps stay in registers while the pixels go by.
-template <int size, int kTaps>
-void some_filters(const int64_t* at, const float* x, int64_t x_step, const float* dy, int64_t dy_step, int64_t pixels,
-                  float* sums) {
-  Vector<float> tile[kTaps][size];
+template <int kHeight>
+void lines_by(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_row, int64_t x_step,
+              int64_t first, int64_t end, const float* w, int64_t w_row, float* y, int64_t y_row, int64_t y_step,
+              int64_t pixels, int64_t channels) {
+  for (int64_t p = 0; p < pixels; ++p, y += y_step)
+    for (int64_t c = 0; c < channels; c += kN) {
+      Vector<float> sums[kGroupsRows] = {};
+      for (int64_t t = 0; t < taps; ++t) {
+        int64_t from = at[t] + p * x_step + c;
+        const float* weights = w + w_at[t] + c;
+        Vector<float> row[kHeight];
 #pragma GCC unroll 8
-  for (int t = 0; t < kTaps; ++t)
+        for (int i = 0; i < kHeight; ++i) row[i] = load(weights + i * w_row);
+#pragma GCC unroll 16
+        for (int line = 0; line < kGroupsRows + kHeight - 1; ++line, from += x_row) {
+          if (line < first || line >= end) continue;
+          const Vector<float> v = held(load(x + from));
 #pragma GCC unroll 8
-    for (int i = 0; i < size; ++i) tile[t][i] = load(sums + (t * size + i) * kN);
-  for (int64_t p = 0; p < pixels; ++p, x += x_step, dy += dy_step) {
-    const Vector<float> gradient = load(dy);
+          for (int i = 0; i < kHeight; ++i)
+            if (line >= i && line - i < kGroupsRows) sums[line - i] += v * row[i];
+        }
+      }
 #pragma GCC unroll 8
-    for (int t = 0; t < kTaps; ++t) {
-      const Vector<float> v = load(x + at[t]);
-#pragma GCC unroll 8
-      for (int i = 0; i < size; ++i) tile[t][i] += spread<size>(v, i) * gradient;
+      for (int r = 0; r < kGroupsRows; ++r) store(y + r * y_row + c, sums[r]);
     }
-  }
-#pragma GCC unroll 8
-  for (int t = 0; t < kTaps; ++t)
-#pragma GCC unroll 8
-    for (int i = 0; i < size; ++i) store(sums + (t * size + i) * kN, tile[t][i]);
+}
+void lines(int64_t height, const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_row,
+           int64_t x_step, int64_t first, int64_t end, const float* w, int64_t w_row, float* y, int64_t y_row,
+           int64_t y_step, int64_t pixels, int64_t channels) {
+  const auto by = height == 3 ? lines_by<3> : height == 5 ? lines_by<5> : lines_by<7>;
+  by(at, w_at, taps, x, x_row, x_step, first, end, w, w_row, y, y_row, y_step, pixels, channels);
 }
 
-template <int size, int kTaps = 8 / size>
-void filters_of(const int64_t* at, int64_t taps, const float* x, int64_t x_step, const float* dy, int64_t dy_step,
-                int64_t pixels, float* sums) {
-  for (; taps >= kTaps; taps -= kTaps, at += kTaps, sums += kTaps * size * kN)
-    some_filters<size, kTaps>(at, x, x_step, dy, dy_step, pixels, sums);
-  if constexpr (kTaps > 1) filters_of<size, kTaps / 2>(at, taps, x, x_step, dy, dy_step, pixels, sums);
+// Sums of some taps stay in registers while the pixels go by.
+template <int size, int kTaps>
+void some_filters(const int64_t* at, const int64_t* place, const float* x, int64_t x_row, int64_t x_step,
+                  const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels, float* sums) {
+  Vector<float> tile[kTaps][size];
+#pragma GCC unroll 16
+  for (int t = 0; t < kTaps; ++t)
+#pragma GCC unroll 8
+    for (int i = 0; i < size; ++i) tile[t][i] = load(sums + (place[t] * size + i) * kN);
+  for (; rows > 0; --rows, x += x_row, dy += dy_row)
+    for (int64_t p = 0; p < pixels; ++p) {
+      const Vector<float> gradient = held(load(dy + p * dy_step));
+#pragma GCC unroll 16
+      for (int t = 0; t < kTaps; ++t) {
+        const Vector<float> v = load(x + at[t] + p * x_step);
+#pragma GCC unroll 8
+        for (int i = 0; i < size; ++i) tile[t][i] += spread<size>(v, i) * gradient;
+      }
+    }
+#pragma GCC unroll 16
+  for (int t = 0; t < kTaps; ++t)
+#pragma GCC unroll 8
+    for (int i = 0; i < size; ++i) store(sums + (place[t] * size + i) * kN, tile[t][i]);
+}
+
+template <int size, int kTaps, class... Args> void at_most(int64_t taps, Args... args) {
+  if constexpr (kTaps > 1)
+    if (taps < kTaps) return at_most<size, kTaps - 1>(taps, args...);
+  some_filters<size, kTaps>(args...);
+}
+// As many taps in one go as in the next.
+template <int size, int kTaps = (kVectorRegisters == 32 ? 12 : 8) / size>
+void filters_of(const int64_t* at, const int64_t* place, int64_t taps, const float* x, int64_t x_row, int64_t x_step,
+                const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels, float* sums) {
+  for (int64_t times = (taps + kTaps - 1) / kTaps; times > 0; --times) {
+    const int64_t some = (taps + times - 1) / times;
+    at_most<size, kTaps>(some, at, place, x, x_row, x_step, dy, dy_row, dy_step, rows, pixels, sums);
+    taps -= some, at += some, place += some;
+  }
 }
 
 void pixels(int64_t size, const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step,
@@ -111,18 +154,22 @@ void pixels(int64_t size, const int64_t* at, const int64_t* w_at, int64_t taps, 
     if (size == 8) pixels_of<8>(at, w_at, taps, x, x_step, w, w_step, y, y_step, n, channels);
 }
 
-void filters(int64_t size, const int64_t* at, int64_t taps, const float* x, int64_t x_step, const float* dy,
-             int64_t dy_step, int64_t n, float* sums) {
-  if (size == 1) filters_of<1>(at, taps, x, x_step, dy, dy_step, n, sums);
-  if (size == 2) filters_of<2>(at, taps, x, x_step, dy, dy_step, n, sums);
-  if (size == 4) filters_of<4>(at, taps, x, x_step, dy, dy_step, n, sums);
+void filters(int64_t size, const int64_t* at, const int64_t* place, int64_t taps, const float* x, int64_t x_row,
+             int64_t x_step, const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels,
+             float* sums) {
+  auto of = [&](auto function) {
+    function(at, place, taps, x, x_row, x_step, dy, dy_row, dy_step, rows, pixels, sums);
+  };
+  if (size == 1) of(filters_of<1>);
+  if (size == 2) of(filters_of<2>);
+  if (size == 4) of(filters_of<4>);
   if constexpr (kN >= 8)
-    if (size == 8) filters_of<8>(at, taps, x, x_step, dy, dy_step, n, sums);
+    if (size == 8) of(filters_of<8>);
 }
 
 }  // namespace
 
 extern const GroupsKernels groups_kernels;
-const GroupsKernels groups_kernels = {kN, pixels, filters};
+const GroupsKernels groups_kernels = {kN, pixels, lines, filters};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -6,6 +6,7 @@
 // What the kernel can not read is copied first (channels_last.h).
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "cpp/conv/channels_last.h"
 #include "cpp/conv/conv.h"
@@ -17,6 +18,9 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kBlockTiles = 16;  // whose input stays in the first cache levels while the weights go by
+// Weights of more than this are packed panel by panel, just before the only block that reads each, if a panel takes no
+// more than that: packed all at once they would go through memory twice more.
+constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 struct Phase : ConvPhase {
   int64_t weights_at = 0;  // packed, of the first group and panel
@@ -43,9 +47,10 @@ struct TilesPlan final : Plan<ConvProblem> {
   std::vector<Phase> phases;
   std::vector<Block> blocks;
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
-  bool local = false;  // a block turns its pixels into its room
+  bool local = false;      // a block turns its pixels into its room
+  bool by_panels = false;  // a block packs the weights it reads
   int64_t block_rows;
-  size_t sums_at = 0, lines_at = 0, local_at = 0;  // in a room, behind the segments
+  size_t sums_at = 0, lines_at = 0, local_at = 0, panel_at = 0;  // in a room, behind the segments
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
 
@@ -85,12 +90,17 @@ struct TilesPlan final : Plan<ConvProblem> {
       bytes += ceil_div<size_t>(size, 4096) * 4096;
       return at;
     };
-    int64_t taps = 0;
+    int64_t taps = 0, most_taps = 0;
     for (Phase& phase : phases) {
       phase.weights_at = taps * channels * g.groups * panels * kernel.columns;
       taps += int64_t(phase.taps.size());
+      most_taps = std::max(most_taps, int64_t(phase.taps.size()));
+      by_panels = by_panels || g.images * volume(phase.count) > block_rows;
     }
-    weights_at = reserve(size_t(taps * channels * g.groups * panels * kernel.columns) * 4);
+    const int64_t packed = taps * channels * g.groups * panels * kernel.columns * int64_t(sizeof(float));
+    const int64_t panel_bytes = most_taps * channels * kernel.columns * int64_t(sizeof(float));
+    by_panels = !by_panels && packed > kManyWeights && panel_bytes <= kPanelBytes;
+    if (!by_panels) weights_at = reserve(size_t(packed));
     copy_at = reserve(input_.bytes());
     zeros_at = reserve(size_t(channels * merged) * 4);
     size_t segments = 0;
@@ -99,7 +109,8 @@ struct TilesPlan final : Plan<ConvProblem> {
     sums_at = ceil_div<size_t>(segments * kBlockTiles * sizeof(GemmSegment), 64) * 64;
     lines_at = sums_at + size_t(rows * kernel.columns) * 4;
     local_at = lines_at + (last ? 0 : size_t(rows * kernel.columns) * 4);
-    room_bytes = local_at + (local ? size_t(rows * channels) * 4 : 0);
+    panel_at = local_at + (local ? size_t(rows * channels) * 4 : 0);
+    room_bytes = panel_at + (by_panels ? size_t(panel_bytes) : 0);
     rooms_at = reserve(room_bytes * size_t(threads));
   }
 
@@ -161,39 +172,56 @@ struct TilesPlan final : Plan<ConvProblem> {
     cpu::parallel_for(g.groups * parts, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t group = i / parts, part = i % parts, k = by_panel ? 0 : part * some;
-        for (int64_t panel = by_panel ? part : 0; panel < (by_panel ? part + 1 : panels); ++panel) {
-          const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
-          const T* from = w + group * g.y.channels * g.w_filter + first * w_out;
-          const int64_t several = lines ? std::max<int64_t>(1, 256 / taps) : channels;
-          for (int64_t n = k, stop = std::min(k + some, channels); n < stop; n += several)
-            pack_part(from + n * w_in, std::min(several, stop - n), count, to + n * kernel.columns,
-                      group * panels + panel);
-        }
+        for (int64_t panel = by_panel ? part : 0; panel < (by_panel ? part + 1 : panels); ++panel)
+          pack_panel(w, phases, group, panel, k, std::min(k + some, channels),
+                     [&](const Phase& phase) { return packed_panel(phase, group, panel, to); });
       }
     });
   }
-  template <class T> void pack_part(const T* from, int64_t length, int64_t count, float* to, int64_t panel) const {
+  template <class F> F* packed_panel(const Phase& phase, int64_t group, int64_t panel, F* weights) const {
+    return weights + phase.weights_at +
+           (group * panels + panel) * int64_t(phase.taps.size()) * channels * kernel.columns;
+  }
+  // Channels k to `end` of a panel, for some phases: each one's goes to place(phase).
+  template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
+                                              int64_t k, int64_t end, P place) const {
+    const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
+    const int64_t several = lines ? std::max<int64_t>(1, 256 / volume(g.window)) : channels;
+    const T* from = w + group * g.y.channels * g.w_filter + first * w_out;
+    for (int64_t n = k; n < end; n += several)
+      pack_part(from + n * w_in, some, std::min(several, end - n), count,
+                [&](const Phase& phase) { return place(phase) + n * kernel.columns; });
+  }
+  // Of a size that the compiler knows, where it is the usual one: no call.
+  void copy_row(const float* from, float* to) const {
+    if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
+    else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
+  }
+  template <class T, class P>
+  void pack_part(const T* from, std::span<const Phase> some, int64_t length, int64_t count, P place) const {
     constexpr int64_t kMost = 256 * 32;
     float rows[kMost];
     const int64_t taps = volume(g.window), width = kernel.columns;
     // Weights whose taps are neighbours: lines of them are transposed, and their rows go to where each tap's are.
     const bool together = w_in == taps, by_lines = sizeof(T) == 4 && lines && length * taps * width <= kMost;
-    if (by_lines)
-      for (int64_t n = 0; n < (together ? 1 : length); ++n)
-        kernels.transpose(reinterpret_cast<const float*>(from) + lowest_tap + n * w_in, w_out, count,
-                          together ? length * taps : taps, rows + n * taps * width, width);
-    for (const Phase& phase : phases) {
-      float* at = to + phase.weights_at + panel * int64_t(phase.taps.size()) * channels * width;
+    // Lines far apart, of which the hardware knows none in advance.
+    constexpr int64_t kAhead = 8;
+    for (int64_t n = 0; by_lines && n < (together ? 1 : length); ++n) {
+      const float* line = reinterpret_cast<const float*>(from) + lowest_tap + n * w_in;
+      for (int64_t i = 0; !together && i < count * w_out; i += 16) __builtin_prefetch(line + kAhead * w_in + i, 0, 2);
+      kernels.transpose(line, w_out, count, together ? length * taps : taps, rows + n * taps * width, width);
+    }
+    for (const Phase& phase : some) {
+      float* to = place(phase);
       for (const ConvTap& tap : phase.taps) {
         if (by_lines)
-          for (int64_t n = 0; n < length; ++n)
-            std::memcpy(at + n * width, rows + (n * taps + tap.w - lowest_tap) * width, size_t(width) * sizeof(float));
-        else if constexpr (sizeof(T) == 4) kernel.pack(from + tap.w, w_out, w_in, count, length, at);
+          for (int64_t n = 0; n < length; ++n) copy_row(rows + (n * taps + tap.w - lowest_tap) * width, to + n * width);
+        else if constexpr (sizeof(T) == 4) kernel.pack(from + tap.w, w_out, w_in, count, length, to);
         else
           for (int64_t n = 0; n < length; ++n)
             for (int64_t j = 0; j < width; ++j)
-              at[n * width + j] = j < count ? float(from[tap.w + j * w_out + n * w_in]) : 0;
-        at += channels * width;
+              to[n * width + j] = j < count ? float(from[tap.w + j * w_out + n * w_in]) : 0;
+        to += channels * width;
       }
     }
   }
@@ -202,7 +230,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     float* weights = reinterpret_cast<float*>(workspace + weights_at);
     float* zeros = reinterpret_cast<float*>(workspace + zeros_at);
     std::fill_n(zeros, channels * merged, 0.0f);
-    pack_weights(static_cast<const T*>(args.w), weights);
+    if (!by_panels) pack_weights(static_cast<const T*>(args.w), weights);
     const float* x = input_.read(backward ? args.dy : args.x, workspace + copy_at);
     cpu::parallel_items(int64_t(blocks.size()), [&](int64_t i, int64_t room) {
       compute_block<T, Y>(blocks[size_t(i)], args, x, weights, zeros, workspace + rooms_at + size_t(room) * room_bytes);
@@ -255,7 +283,7 @@ struct TilesPlan final : Plan<ConvProblem> {
       }
       pixel.advance();
     }
-    const int64_t run = channels * merged, panel_size = int64_t(phase.taps.size()) * channels * kernel.columns;
+    const int64_t run = channels * merged;
     for (int64_t t = 0; t < tiles; ++t)
       for (int64_t s = 0; s < runs; ++s) segments[t * runs + s].b = s * run * kernel.columns * int64_t(sizeof(float));
 
@@ -266,7 +294,13 @@ struct TilesPlan final : Plan<ConvProblem> {
     const void* bias = g.has_bias ? args.bias : nullptr;
     const bool straight = last && sizeof(Y) == 4 && !bias && !args.residual && finish.plain();
     for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
-      const float* b = weights + phase.weights_at + (block.group * panels + panel) * panel_size;
+      const float* b = packed_panel(phase, block.group, panel, weights);
+      if (by_panels) {
+        float* own = reinterpret_cast<float*>(room + panel_at);
+        pack_panel(static_cast<const T*>(args.w), {&phase, 1}, block.group, panel, 0, channels,
+                   [&](const Phase&) { return own; });
+        b = own;
+      }
       const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
       const int64_t channel = block.group * columns + first;
       char* y = static_cast<char*>(args.out) + channel * out.channel * size;

@@ -17,24 +17,22 @@ namespace {
 
 constexpr int64_t kMostChannels = 16;                // that are read, of a group
 constexpr int64_t kFilters = 8;                      // at a time, at most
+constexpr int64_t kMostPixels = 1024;                // of a line at a time
 constexpr int64_t kBandBytes = 64 << 10;             // of input lines, for a second-level cache
 constexpr int64_t kGradientBytes = 32 << 10;         // of dy's lines, which all taps read: for a first-level cache
 constexpr int64_t kItems = 16, kPartWork = 1 << 20;  // of a filter gradient: so many, of so many products at least
 
-// Lines of the input as pixels with the same taps read them, a band of the result's lines at a time.
+// Lines of the input as pixels with the same taps read them: for a band of the result's lines, and of long lines a piece.
 struct Band : ConvPhase {
-  std::vector<int64_t> depths;  // the first dimension's shifts
-  struct Column {               // every stride-th pixel of a line, from `first` on
-    int64_t first;
-    PlanesLines lines;
-  };
-  std::vector<Column> columns;
+  std::vector<int64_t> depths;    // the first dimension's shifts
+  std::vector<int64_t> columns;   // every stride-th pixel of a line, from these on
   int64_t weights_at = 0;         // in elements: [group, filters at a time, tap, filter]
   int64_t height = 1;             // of columns of taps; `taps` are in their order
   std::vector<int64_t> at;        // each column of taps, of all channels
   std::vector<int64_t> w;         // each tap's weight, of all channels
   int64_t top = 0, lines = 0;     // the least shift in the second dimension; lines of a band
   int64_t rows = 0, bands = 0;    // of the result
+  int64_t piece = 0, pieces = 0;  // of its lines
   int64_t pitch = 0, length = 0;  // of a line of the result; of one of the band's
   int64_t channel = 0;            // from one channel's lines to the next one's: a vector more than they are
 };
@@ -78,7 +76,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
     }
     if (filter) {
       const Band& b = phases.front();
-      units = g.images * b.count[0] * b.bands;
+      units = g.images * b.count[0] * b.bands * b.pieces;
       const int64_t work = b.rows * b.pitch * int64_t(b.w.size()) * filters;
       const int64_t items = g.groups * ceil_div(out.channels, kFilters);
       parts = std::clamp<int64_t>(units * work / kPartWork, 1, ceil_div(kItems, items));
@@ -116,14 +114,9 @@ struct PlanesPlan final : Plan<ConvProblem> {
     const std::vector<int64_t> wholes = distinct([&](const ConvTap& t) { return floor_div(t.shift[2], stride); });
     const std::vector<int64_t> rests = distinct(column);
     const int64_t left = wholes.empty() ? 0 : wholes.front(), right = wholes.empty() ? 0 : wholes.back();
-    b.pitch = ceil_div(b.count[2], lanes) * lanes, b.length = b.pitch + right - left;
-    for (int64_t rest : rests) {
-      const int64_t first = left * stride + rest;  // of the input, under the line's first element
-      const int64_t before = std::clamp<int64_t>(ceil_div(-first, stride), 0, b.length);
-      const int64_t end =
-          std::clamp<int64_t>(first < in.size[2] ? (in.size[2] - 1 - first) / stride + 1 : 0, before, b.length);
-      b.columns.push_back({first, {0, 0, 0, before, end - before, b.length - end}});
-    }
+    b.piece = std::min(b.count[2], kMostPixels), b.pieces = ceil_div(b.count[2], std::max<int64_t>(b.piece, 1));
+    b.pitch = ceil_div(b.piece, lanes) * lanes, b.length = b.pitch + right - left;
+    for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
     b.top = heights.empty() ? 0 : heights.front();
     const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
     // Columns of taps: the same lines, one below the other, under each.
@@ -155,22 +148,26 @@ struct PlanesPlan final : Plan<ConvProblem> {
   }
   static int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }
 
-  // Lines that the result's from `row` on read, of all channels of x.
-  template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, float* to) const {
-    const int64_t first = row * in_step[1] + b.top;
-    const int64_t above = std::clamp<int64_t>(-first, 0, b.lines),
-                  end = std::clamp<int64_t>(in.size[1] - first, above, b.lines);
-    for (const Band::Column& c : b.columns)
+  // Lines that the result's from `row` and `pixel` on read, of all channels of x.
+  template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
+    const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
+    const int64_t above = std::clamp<int64_t>(-top, 0, b.lines),
+                  end = std::clamp<int64_t>(in.size[1] - top, above, b.lines);
+    for (int64_t column : b.columns) {
+      const int64_t first = column + pixel * stride;  // of the input, under the line's first element
+      const int64_t before = first < 0 ? std::min(ceil_div(-first, stride), b.length) : 0;
+      const int64_t stop = first < in.size[2] ? std::min((in.size[2] - 1 - first) / stride + 1, b.length) : before;
       for (int64_t shift : b.depths) {
-        PlanesLines lines = c.lines;
+        PlanesLines lines{0, 0, 0, before, std::max(stop, before) - before, 0};
+        lines.after = b.length - before - lines.count;
         const int64_t d = depth * in_step[0] + shift;
         if (uint64_t(d) < uint64_t(in.size[0])) lines.above = above, lines.rows = end - above;
         lines.below = b.lines - lines.above - lines.rows;
-        const int64_t w = c.first + lines.before * in_step[2];
-        copy(lines, x + d * in.space[0] + (first + above) * in.space[1] + w * in.space[2], in, in_step[2], in.channels,
-             to, b.channel);
+        copy(lines, x + d * in.space[0] + (top + above) * in.space[1] + (first + before * stride) * in.space[2], in,
+             stride, in.channels, to, b.channel);
         to += b.lines * b.length;
       }
+    }
   }
   // Of some channels: lines with zeros around.
   template <class T> void copy(const PlanesLines& lines, const T* from, const ConvSide& side, int64_t stride,
@@ -215,16 +212,16 @@ struct PlanesPlan final : Plan<ConvProblem> {
     float* weights = reinterpret_cast<float*>(workspace);
     pack_weights(static_cast<const T*>(args.w), weights);
     for (const Band& b : phases) {
-      const int64_t items[] = {g.images, g.groups, b.count[0], b.bands};
+      const int64_t items[] = {g.images, g.groups, b.count[0], b.bands, b.pieces};
       const int64_t work = b.rows * b.pitch * out.channels * std::max<int64_t>(1, int64_t(b.taps.size()) * in.channels);
-      const int64_t all = items[0] * items[1] * items[2] * items[3],
+      const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, 65536 / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
         // The next band is read before this one is used, so that no load waits for a store.
         float* lines = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
-        Odometer<4> at(items, item * grain), ahead(items, item * grain);
+        Odometer<5> at(items, item * grain), ahead(items, item * grain);
         read_input<T>(b, ahead.at, args, now);
         for (int64_t i = item * grain; i < end; ++i, at.advance(), std::swap(now, next)) {
           ahead.advance();
@@ -235,20 +232,20 @@ struct PlanesPlan final : Plan<ConvProblem> {
     }
   }
 
-  // at: an image, a group, a line's depth and a band.
-  template <class T> void read_input(const Band& b, const int64_t (&at)[4], const ConvArgs& args, float* lines) const {
+  // at: an image, a group, a line's depth, a band and a piece.
+  template <class T> void read_input(const Band& b, const int64_t (&at)[5], const ConvArgs& args, float* lines) const {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
-    read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, lines);
+    read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.piece, lines);
   }
-  template <class T, class Y> void compute_band(const Band& b, const GemmFinish& finish, const int64_t (&at)[4],
+  template <class T, class Y> void compute_band(const Band& b, const GemmFinish& finish, const int64_t (&at)[5],
                                                 const ConvArgs& args, const float* weights, const float* lines,
                                                 float* sums) const {
-    const int64_t image = at[0], group = at[1], depth = at[2], row = at[3] * b.rows;
+    const int64_t image = at[0], group = at[1], depth = at[2], row = at[3] * b.rows, pixel = at[4] * b.piece;
     int64_t* y_rows = reinterpret_cast<int64_t*>(sums + line_floats);
-    const int64_t rows = std::min(b.rows, b.count[1] - row), pixels = b.count[2];
+    const int64_t rows = std::min(b.rows, b.count[1] - row), pixels = std::min(b.piece, b.count[2] - pixel);
     auto start = [&](const ConvSide& s, int64_t channel) {
       return image * s.image + channel * s.channel + (b.first[0] + depth * step[0]) * s.space[0] +
-             (b.first[1] + row * step[1]) * s.space[1] + b.first[2] * s.space[2];
+             (b.first[1] + row * step[1]) * s.space[1] + (b.first[2] + pixel * step[2]) * s.space[2];
     };
     const bool straight = sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
     const int64_t y_row = out.space[1] * step[1];
@@ -315,16 +312,17 @@ struct PlanesPlan final : Plan<ConvProblem> {
   // `sums` follow the room of dy's lines and that of x's.
   template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,
                                    const ConvArgs& args, float* sums) const {
-    const Odometer<3> at({g.images, b.count[0], b.bands}, unit);
+    const Odometer<4> at({g.images, b.count[0], b.bands, b.pieces}, unit);
     const int64_t row = at.at[2] * b.rows, rows = std::min(b.rows, b.count[1] - row);
+    const int64_t pixel = at.at[3] * b.piece, pixels = std::min(b.piece, b.count[2] - pixel);
     float *lines = sums - band_floats, *gradient = lines - line_floats;
     const T* x = static_cast<const T*>(args.x) + at.at[0] * in.image + group * in.channels * in.channel;
     const T* dy = static_cast<const T*>(args.dy) + at.at[0] * out.image + channel * out.channel +
-                  at.at[1] * out.space[0] + row * out.space[1];
-    read(b, x, at.at[1], row, lines);
-    copy({0, rows, 0, 0, b.count[2], b.pitch - b.count[2]}, dy, out, 1, filters, gradient, filter_floats(b));
+                  at.at[1] * out.space[0] + row * out.space[1] + pixel * out.space[2];
+    read(b, x, at.at[1], row, pixel, lines);
+    copy({0, rows, 0, 0, pixels, b.pitch - pixels}, dy, out, 1, filters, gradient, filter_floats(b));
     kernels.filters(filters, b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, gradient,
-                    filter_floats(b), b.pitch, rows, b.count[2], sums);
+                    filter_floats(b), b.pitch, rows, pixels, sums);
   }
 
   void run(const ConvArgs& args, void* workspace, Stream) const override {

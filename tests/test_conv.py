@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -338,6 +341,42 @@ def test_engines_for_few_channels_say_why_not() -> None:
     (report,) = dnn.explain(dnn.conv_backward_bias, dy)
     reasons = {e.why_not for e in report.engines if e.name.rsplit(".", 1)[1] in ("depthwise", "grouped", "planes")}
     assert reasons == {"db is a sum, without a window"}
+
+
+def test_winograd_on_the_cpu_says_why_not() -> None:
+    def why_not(x: Any, w: Any, dtype: str = "float32", **attributes: Any) -> str:
+        tensors = (dnn.zeros(s, dtype=dtype) for s in (x, w))
+        (report,) = dnn.explain(dnn.conv_forward, *tensors, **attributes)
+        return next(e.why_not for e in report.engines if e.name == "cpu.conv.winograd")
+
+    x, w = (1, 32, 5, 5), (4, 32, 3, 3)
+    assert why_not(x, w) == ""
+    assert why_not(x, w, "bfloat16") == "multiplies float32; the operands are bfloat16"
+    assert why_not((1, 32, 5), (4, 32, 3)) == "slides over two spatial dimensions; x has 1"
+    assert why_not(x, (4, 32, 3, 1)) == "has transforms for windows of 3 x 3; this is 3 x 1"
+    assert why_not(x, w, stride=2) == why_not(x, w, dilation=2) == "needs stride 1 and dilation 1"
+    assert why_not((1, 64, 5, 5), w, groups=2) == "computes one group; there are 2"
+    assert why_not((1, 0, 5, 5), (4, 0, 3, 3)) == "needs at least one image, channel and filter to multiply"
+    shortest = "rounds as float32 may from sums of 128 products over 32 channels on; the shortest has "
+    assert why_not((1, 31, 5, 5), (4, 31, 3, 3)) == shortest + "279 over 31"
+    assert why_not(x, w, padding=2) == shortest + "32 over 32"
+
+
+def test_threads_do_not_change_a_bit_of_winograd() -> None:
+    """Few tiles are one block of all threads, but only where there are panels for them."""
+    code = """if True:
+        import hashlib, numpy as np, pyminidnn as dnn
+        rng, digest = np.random.default_rng(0), hashlib.sha256()
+        for n, c, k, size in ((1, 200, 70, 14), (2, 72, 40, 37)):
+            x, w = (dnn.asarray(rng.standard_normal(s), dtype="float32") for s in ((n, c, size, size), (k, c, 3, 3)))
+            digest.update(bytes(dnn.conv_forward(x, w, padding=1, algo="winograd").numpy()))
+        print(digest.hexdigest())"""
+    results = {
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": n}, capture_output=True,
+                       text=True, check=True).stdout
+        for n in ("1", "2", "64")
+    }  # fmt: skip
+    assert len(results) == 1
 
 
 def test_statistics_are_of_y_as_it_is_stored(device: str) -> None:

@@ -70,6 +70,7 @@ const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp
 const Engine<ConvProblem>& conv_filter_tiles();  // conv_filter_tiles.cpp
 const Engine<ConvProblem>& conv_groups();        // conv_groups.cpp
 const Engine<ConvProblem>& conv_planes_cpu();    // conv_planes.cpp
+const Engine<ConvProblem>& conv_winograd_cpu();  // conv_winograd.cpp
 // conv_sums.cpp, for both devices:
 const Engine<ConvProblem>& conv_reduce(bool cuda);
 const Engine<ConvStatisticsProblem>& conv_then_reduce(bool cuda);

@@ -54,9 +54,12 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, i
     Floats chains[kChains] = {nothing, nothing, nothing, nothing};
     const int64_t end = min_of(whole, i + kShortSum * kChains * kFloats);
     for (; i + kChains * kFloats <= end; i += kChains * kFloats)
-#pragma GCC unroll 4
-      for (int k = 0; k < kChains; ++k)
-        chains[k] = combine<mode>(chains[k], map<mode>(load_floats(x + i + k * kFloats)));
+#pragma GCC unroll 2
+      for (int k = 0; k < kChains; k += 2) {
+        const Pair pair = load_pair(x + i + k * kFloats);
+        chains[k] = combine<mode>(chains[k], map<mode>(pair.first));
+        chains[k + 1] = combine<mode>(chains[k + 1], map<mode>(pair.second));
+      }
     for (; i < end; i += kFloats) chains[0] = combine<mode>(chains[0], map<mode>(load_floats(x + i)));
     if (end == whole && whole < n)
       chains[1] = combine<mode>(chains[1], last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));

@@ -292,7 +292,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     finish.beta = 1;
     const int64_t size = int64_t(sizeof(Y));
     const void* bias = g.has_bias ? args.bias : nullptr;
-    const bool straight = last && sizeof(Y) == 4 && !bias && !args.residual && finish.plain();
+    const bool plain = sizeof(Y) == 4 && !bias && !args.residual && finish.plain(), straight = last && plain;
     for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
       const float* b = packed_panel(phase, block.group, panel, weights);
       if (by_panels) {
@@ -327,13 +327,19 @@ struct TilesPlan final : Plan<ConvProblem> {
       if (last) continue;
       // Pixels become columns; those at one step in the result, and in the residual, go together.
       const int64_t line = tiles * kernel.rows;
-      kernels.transpose(sums, kernel.columns, block.rows, count, turned, line);
+      const bool direct = plain && out.space[2] * step[2] == 1;
+      if (!direct) kernels.transpose(sums, kernel.columns, block.rows, count, turned, line);
       finish.bias_row = g.bias_stride;
       int64_t y_channels[64], c_channels[64];
       for (int64_t row = 0, end; row < block.rows; row = end) {
         for (end = row + 1; end < block.rows && y_rows[end] - y_rows[end - 1] == y_rows[row + 1] - y_rows[row] &&
                             (!c || c_rows[end] - c_rows[end - 1] == c_rows[row + 1] - c_rows[row]);)
           ++end;
+        if (direct) {
+          kernels.transpose(sums + row * kernel.columns, kernel.columns, end - row, count,
+                            reinterpret_cast<float*>(y) + y_rows[row], out.channel);
+          continue;
+        }
         finish.y_column = end > row + 1 ? y_rows[row + 1] - y_rows[row] : 1;
         finish.c_column = end > row + 1 ? c_rows[row + 1] - c_rows[row] : 1;
         for (int64_t j = 0; j < count; ++j)

@@ -82,11 +82,32 @@ template <class T> Blocking blocking(const MatmulProblem& p, const Device& d) {
   return k;
 }
 
+// Where y lies by columns, as planes do, what is computed is y^T = b^T a^T: its lines are then summed where they lie.
+bool is_turned(const MatmulProblem& p) {
+  const int64_t last = p.y.rank - 1;
+  return p.a.dtype != DType::float64 && p.y.stride[last] != 1 && p.y.stride[last - 1] == 1 && p.y.shape[last] > 1 &&
+         p.y.shape[last - 1] > 1;
+}
+MatmulProblem turned(MatmulProblem p) {
+  std::swap(p.a, p.b);
+  for (TensorDesc* d : {&p.a, &p.b, &p.c, &p.y}) {
+    if (!d->rank) continue;
+    std::swap(d->shape[d->rank - 2], d->shape[d->rank - 1]);
+    std::swap(d->stride[d->rank - 2], d->stride[d->rank - 1]);
+  }
+  return p;
+}
+MatmulArgs turned(MatmulArgs args) {
+  std::swap(args.a, args.b);
+  return args;
+}
+
 template <class T, class Y> struct Product {
   using Acc = Accumulator<T>;
   const MatmulProblem& p;
   const MatmulArgs& args;
   const Blocking& k;
+  const bool turned;  // the bias is then of rows
   const GemmKernel<Acc>& kernel = kernel_of<T>(p);
   const MatmulSizes s = sizes_of(p);
 
@@ -198,10 +219,12 @@ template <class T, class Y> struct Product {
       GemmFinish f;
       f.activation = activation_on_floats(p.activation), f.activation_alpha = float(args.activation_alpha);
       f.alpha = float(args.alpha), f.beta = float(args.beta);
-      f.y_column = y.column, f.c_column = c.column, f.bias_column = p.bias_stride;
+      f.y_column = y.column, f.c_column = c.column;
+      (turned ? f.bias_row : f.bias_column) = p.bias_stride;
       int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];
       for (int64_t i = 0; i < rows; ++i) y_rows[i] = i * y.row, c_rows[i] = i * c.row;
-      const T* bias = p.has_bias ? static_cast<const T*>(args.bias) + column * p.bias_stride : nullptr;
+      const int64_t first = (turned ? row : column) * p.bias_stride;
+      const T* bias = p.has_bias ? static_cast<const T*>(args.bias) + first : nullptr;
       gemm_finish<T, Y>()(f, sums, pitch, rows, columns, y.at(row, column), y_rows,
                           reads_c ? c.at(row, column) : nullptr, c_rows, bias);
     }
@@ -212,31 +235,39 @@ struct Tiles final : Engine<MatmulProblem> {
   std::string name() const override { return "cpu.matmul.tiles"; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    return roofline_us(matmul_flop(p) / 10, matmul_bytes(p), d, 0.8);
+    const GemmKernel<float>& kernel = gemm_kernels().f32;
+    const MatmulSizes s = sizes_of(is_turned(p) ? turned(p) : p);
+    auto wasted = [](int64_t used, int64_t unit) { return double(ceil_div(used, unit) * unit) / double(used); };
+    const double waste = s.m && s.n ? wasted(s.m, s.m > 1 ? kernel.rows : 1) * wasted(s.n, kernel.columns) : 1;
+    return roofline_us(matmul_flop(p) * waste / 10, matmul_bytes(p), d, 0.85);
   }
   size_t workspace_bytes(const MatmulProblem& p, const Device& d, const Config&) const override {
     return blocking_of(p, d).bytes;
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config&) const override {
-    return make_plan<MatmulProblem>([p, k = blocking_of(p, d)](const MatmulArgs& args, void* workspace, Stream) {
-      with_matmul_types(p, [&](auto from, auto to) {
-        const Product<typename decltype(from)::type, typename decltype(to)::type> product{p, args, k};
-        // A few microseconds of work are done sooner than another thread is woken.
-        const bool small = matmul_flop(p) < 1e6;
-        auto block = [&](int64_t i, int64_t room) {
-          product.block(i, static_cast<char*>(workspace) + size_t(room) * k.room_bytes);
-        };
-        if (small)
-          for (int64_t i = 0; i < k.count; ++i) block(i, 0);
-        else cpu::parallel_items(k.count, block);
-      });
-    });
+    const bool turns = is_turned(p);
+    return make_plan<MatmulProblem>(
+        [p = turns ? turned(p) : p, turns, k = blocking_of(p, d)](const MatmulArgs& given, void* workspace, Stream) {
+          const MatmulArgs args = turns ? turned(given) : given;
+          with_matmul_types(p, [&](auto from, auto to) {
+            const Product<typename decltype(from)::type, typename decltype(to)::type> product{p, args, k, turns};
+            // A few microseconds of work are done sooner than another thread is woken.
+            const bool small = matmul_flop(p) < 1e6;
+            auto block = [&](int64_t i, int64_t room) {
+              product.block(i, static_cast<char*>(workspace) + size_t(room) * k.room_bytes);
+            };
+            if (small)
+              for (int64_t i = 0; i < k.count; ++i) block(i, 0);
+            else cpu::parallel_items(k.count, block);
+          });
+        });
   }
 
  private:
   static Blocking blocking_of(const MatmulProblem& p, const Device& d) {
     Blocking k{};
-    with_floating(p.a.dtype, [&](auto type) { k = blocking<typename decltype(type)::type>(p, d); });
+    const MatmulProblem as_computed = is_turned(p) ? turned(p) : p;
+    with_floating(p.a.dtype, [&](auto type) { k = blocking<typename decltype(type)::type>(as_computed, d); });
     return k;
   }
 };

@@ -332,7 +332,8 @@ struct TilesPlan final : Plan<ConvProblem> {
       finish.bias_row = g.bias_stride;
       int64_t y_channels[64], c_channels[64];
       for (int64_t row = 0, end; row < block.rows; row = end) {
-        for (end = row + 1; end < block.rows && y_rows[end] - y_rows[end - 1] == y_rows[row + 1] - y_rows[row] &&
+        const int64_t y_step = direct || row + 1 == block.rows ? 1 : y_rows[row + 1] - y_rows[row];
+        for (end = row + 1; end < block.rows && y_rows[end] - y_rows[end - 1] == y_step &&
                             (!c || c_rows[end] - c_rows[end - 1] == c_rows[row + 1] - c_rows[row]);)
           ++end;
         if (direct) {
@@ -340,7 +341,7 @@ struct TilesPlan final : Plan<ConvProblem> {
                             reinterpret_cast<float*>(y) + y_rows[row], out.channel);
           continue;
         }
-        finish.y_column = end > row + 1 ? y_rows[row + 1] - y_rows[row] : 1;
+        finish.y_column = y_step;
         finish.c_column = end > row + 1 ? c_rows[row + 1] - c_rows[row] : 1;
         for (int64_t j = 0; j < count; ++j)
           y_channels[j] = y_rows[row] + j * out.channel, c_channels[j] = c_rows[row] + j * g.residual.channel;

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -93,6 +96,15 @@ def zeros(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.Device
 
 def values_of(t: dnn.DeviceTensor) -> np.ndarray:
     return t.to(device="cpu", dtype="float64").numpy()
+
+
+def outputs_by_threads(code: str) -> set[str]:
+    """What a program prints with one thread, with two, and with more than there are pieces of most work."""
+    return {
+        subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": n}, capture_output=True,
+                       text=True, check=True).stdout
+        for n in ("1", "2", "64")
+    }  # fmt: skip
 
 
 def assert_close(got: dnn.DeviceTensor | np.ndarray, result: Result, what: str = "") -> None:

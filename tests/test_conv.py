@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +11,7 @@ import numpy as np
 import pytest
 import reference
 from cases import Case, Operand, generator
-from support import Result, Sample, assert_close, out_for, tensor, values_of
+from support import Result, Sample, assert_close, out_for, outputs_by_threads, tensor, values_of
 
 import pyminidnn as dnn
 
@@ -371,12 +368,7 @@ def test_threads_do_not_change_a_bit_of_winograd() -> None:
             x, w = (dnn.asarray(rng.standard_normal(s), dtype="float32") for s in ((n, c, size, size), (k, c, 3, 3)))
             digest.update(bytes(dnn.conv_forward(x, w, padding=1, algo="winograd").numpy()))
         print(digest.hexdigest())"""
-    results = {
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": n}, capture_output=True,
-                       text=True, check=True).stdout
-        for n in ("1", "2", "64")
-    }  # fmt: skip
-    assert len(results) == 1
+    assert len(outputs_by_threads(code)) == 1
 
 
 def test_statistics_are_of_y_as_it_is_stored(device: str) -> None:

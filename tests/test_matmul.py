@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import functools
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,7 +11,7 @@ import numpy as np
 import pytest
 import reference
 from cases import Case, generator
-from support import Result, Sample, assert_close, out_for, tensor, values_of
+from support import Result, Sample, assert_close, out_for, outputs_by_threads, tensor, values_of
 
 import pyminidnn as dnn
 
@@ -270,12 +267,7 @@ def test_threads_do_not_change_a_bit() -> None:
                 y = dnn.matmul(*ours, activation="gelu", algo="tiles")
                 digest.update(bytes(y.to(dtype="float64").numpy()))
         print(digest.hexdigest())"""
-    results = {
-        subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": n}, capture_output=True,
-                       text=True, check=True).stdout
-        for n in ("1", "2", "64")
-    }  # fmt: skip
-    assert len(results) == 1
+    assert len(outputs_by_threads(code)) == 1
 
 
 def test_workspace_limit() -> None:

@@ -156,34 +156,19 @@ struct GroupsPlan final : Plan<ConvProblem> {
     };
     std::vector<Part> parts;
   };
-  // Leaves in `met` these taps, and where each reads for its zone's first pixel.
-  void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, Met& met) const {
+  // Leaves in `met` these taps, and where each reads for its zone's first pixel; of several lines at a time the first
+  // taps of columns, whose line of x may be one that does not exist.
+  void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, Met& met) const {
     met.taps.clear(), met.at.clear(), met.parts.clear();
     for (const Zone& zone : phase.zones) {
       const size_t begin = met.taps.size();
       for (int64_t t : zone.taps) {
         const ConvTap& tap = phase.taps[size_t(t)];
         const int64_t h = a * in_step[0] + tap.shift[0], w = b * in_step[1] + tap.shift[1];
-        if (uint64_t(h) >= uint64_t(in.side.size[0]) || uint64_t(w) >= uint64_t(in.side.size[1])) continue;
+        const bool line = tops ? tap.shift[1] == phase.top : uint64_t(w) < uint64_t(in.side.size[1]);
+        if (!line || uint64_t(h) >= uint64_t(in.side.size[0])) continue;
         met.taps.push_back(t);
         met.at.push_back(image * in.side.image + h * in.side.space[0] + w * in.side.space[1] +
-                         (zone.begin * in_step[2] + tap.shift[2]) * in.side.space[2]);
-      }
-      met.parts.push_back({&zone, begin, met.taps.size()});
-    }
-  }
-  // The first taps of columns that lines at a depth meet, likewise, and where they read in the line of x that is the
-  // first under them.
-  void find_tops(const Phase& phase, int64_t image, int64_t a, int64_t b, Met& met) const {
-    met.taps.clear(), met.at.clear(), met.parts.clear();
-    for (const Zone& zone : phase.zones) {
-      const size_t begin = met.taps.size();
-      for (int64_t t : zone.taps) {
-        const ConvTap& tap = phase.taps[size_t(t)];
-        const int64_t h = a * in_step[0] + tap.shift[0];
-        if (tap.shift[1] != phase.top || uint64_t(h) >= uint64_t(in.side.size[0])) continue;
-        met.taps.push_back(t);
-        met.at.push_back(image * in.side.image + h * in.side.space[0] + (b + phase.top) * in.side.space[1] +
                          (zone.begin * in_step[2] + tap.shift[2]) * in.side.space[2]);
       }
       met.parts.push_back({&zone, begin, met.taps.size()});
@@ -254,8 +239,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
     float* sums = reinterpret_cast<float*>(room);
     int64_t pitch = channels, row = longest * channels;
     if (straight) sums = static_cast<float*>(args.out) + start(out), pitch = y_pixel, row = out.space[1] * step[1];
-    if (rows > 1) find_tops(phase, image, a, b, met);
-    else find_taps(phase, image, a, b, met);
+    find_taps(phase, image, a, b, rows > 1, met);
     for (int64_t& t : met.taps) t *= size * channels;
     if (rows == 1) ask_for_next(phase, image, a, b, x);
     // The weights of some channels stay in the first-level cache for the whole line.
@@ -316,7 +300,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
       for (int64_t i = part * lines_of_part, rows; i < last_line; i += rows) {
         const int64_t b = line.at[2], cut = *std::ranges::upper_bound(phase.row_cuts, b);
         rows = std::min({cut - b, last_line - i, kGroupsRows});
-        find_taps(phase, line.at[0], line.at[1], b, met);
+        find_taps(phase, line.at[0], line.at[1], b, false, met);
         for (const Met::Part& zone : met.parts) {
           const float* from = gradient + line.at[0] * dy.side.image + line.at[1] * dy.side.space[0] +
                               b * dy.side.space[1] + zone.zone->begin * dy.side.space[2];

@@ -129,20 +129,13 @@ void some_filters(const int64_t* at, const int64_t* place, const float* x, int64
     for (int i = 0; i < size; ++i) store(sums + (place[t] * size + i) * kN, tile[t][i]);
 }
 
-template <int size, int kTaps, class... Args> void at_most(int64_t taps, Args... args) {
-  if constexpr (kTaps > 1)
-    if (taps < kTaps) return at_most<size, kTaps - 1>(taps, args...);
-  some_filters<size, kTaps>(args...);
-}
-// As many taps in one go as in the next.
-template <int size, int kTaps = (kVectorRegisters == 32 ? 12 : 8) / size>
+template <int size>
 void filters_of(const int64_t* at, const int64_t* place, int64_t taps, const float* x, int64_t x_row, int64_t x_step,
                 const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels, float* sums) {
-  for (int64_t times = (taps + kTaps - 1) / kTaps; times > 0; --times) {
-    const int64_t some = (taps + times - 1) / times;
-    at_most<size, kTaps>(some, at, place, x, x_row, x_step, dy, dy_row, dy_step, rows, pixels, sums);
-    taps -= some, at += some, place += some;
-  }
+  evenly<(kVectorRegisters == 32 ? 12 : 8) / size>(taps, [&](int64_t first, auto count) {
+    some_filters<size, count.value>(at + first, place + first, x, x_row, x_step, dy, dy_row, dy_step, rows, pixels,
+                                    sums);
+  });
 }
 
 void pixels(int64_t size, const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step,

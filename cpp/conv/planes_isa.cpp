@@ -101,23 +101,14 @@ void some_filters(const int64_t* at, const float* x, int64_t x_row, const float*
     for (int j = 0; j < kFilters; ++j) store(sums + (t * kFilters + j) * kFloats, tile[t][j]);
 }
 
-template <int kFilters, int kTaps, class... Args> void filters_of(int64_t taps, Args... args) {
-  if constexpr (kTaps > 1)
-    if (taps < kTaps) return filters_of<kFilters, kTaps - 1>(taps, args...);
-  some_filters<kFilters, kTaps>(args...);
-}
-
-template <int kFilters> constexpr int kTapsOf = kSums / kFilters < 12 ? kSums / kFilters : 12;
-
-// As many taps in one go as in the next.
 template <int kFilters>
 void filters_by(const int64_t* at, int64_t taps, const float* x, int64_t x_row, const float* dy, int64_t dy_filter,
                 int64_t dy_row, int64_t rows, int64_t columns, float* sums) {
-  for (int64_t times = (taps + kTapsOf<kFilters> - 1) / kTapsOf<kFilters>; times > 0; --times) {
-    const int64_t some = (taps + times - 1) / times;
-    filters_of<kFilters, kTapsOf<kFilters>>(some, at, x, x_row, dy, dy_filter, dy_row, rows, columns, sums);
-    taps -= some, at += some, sums += some * kFilters * kFloats;
-  }
+  constexpr int kTaps = kSums / kFilters < 12 ? kSums / kFilters : 12;
+  evenly<kTaps>(taps, [&](int64_t first, auto count) {
+    some_filters<kFilters, count.value>(at + first, x, x_row, dy, dy_filter, dy_row, rows, columns,
+                                        sums + first * kFilters * kFloats);
+  });
 }
 void filters(int64_t filters, const int64_t* at, int64_t taps, const float* x, int64_t x_row, const float* dy,
              int64_t dy_filter, int64_t dy_row, int64_t rows, int64_t columns, float* sums) {

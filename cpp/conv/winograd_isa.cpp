@@ -37,27 +37,34 @@ MINIDNN_HD void transform_result(const Floats (&m)[6], Floats (&y)[4]) {
   y[3] = difference + 0.125f * m[3] - 8.0f * m[4] + m[5];
 }
 
+// Of a square of vectors, along its columns and then along its rows: out(i, j, v) for each of the kOut x kOut results.
+template <int kIn, int kOut, class In, class Out>
+MINIDNN_HD void both_ways(void (*transform)(const Floats (&)[kIn], Floats (&)[kOut]), In in, Out out) {
+  Floats half[kOut][kIn];
+#pragma GCC unroll 6
+  for (int j = 0; j < kIn; ++j) {
+    Floats column[kIn], made[kOut];
+#pragma GCC unroll 6
+    for (int i = 0; i < kIn; ++i) column[i] = in(i, j);
+    transform(column, made);
+#pragma GCC unroll 6
+    for (int i = 0; i < kOut; ++i) half[i][j] = made[i];
+  }
+#pragma GCC unroll 6
+  for (int i = 0; i < kOut; ++i) {
+    Floats made[kOut];
+    transform(half[i], made);
+#pragma GCC unroll 6
+    for (int j = 0; j < kOut; ++j) out(i, j, made[j]);
+  }
+}
+
 void windows(const float* w, const int64_t (&at)[9], int64_t channels, float* to, int64_t plane) {
   for (int64_t n = 0; n < channels; ++n, w += 9 * kColumns, to += kColumns)
-    for (int64_t v = 0; v < kColumns; v += kFloats) {
-      Floats half[6][3];
-#pragma GCC unroll 3
-      for (int j = 0; j < 3; ++j) {
-        const Floats column[3] = {load(w + at[j] * kColumns + v), load(w + at[3 + j] * kColumns + v),
-                                  load(w + at[6 + j] * kColumns + v)};
-        Floats out[6];
-        transform_window(column, out);
-#pragma GCC unroll 6
-        for (int i = 0; i < 6; ++i) half[i][j] = out[i];
-      }
-#pragma GCC unroll 6
-      for (int i = 0; i < 6; ++i) {
-        Floats out[6];
-        transform_window(half[i], out);
-#pragma GCC unroll 6
-        for (int j = 0; j < 6; ++j) store(to + (6 * i + j) * plane + v, out[j]);
-      }
-    }
+    for (int64_t v = 0; v < kColumns; v += kFloats)
+      both_ways<3, 6>(
+          transform_window, [&](int i, int j) { return load(w + at[3 * i + j] * kColumns + v); },
+          [&](int i, int j, Floats out) { store(to + (6 * i + j) * plane + v, out); });
 }
 
 void patches(const float* const (&rows)[kWinogradSpan], int64_t pixel, int64_t channels, int64_t tiles, float* to,
@@ -66,23 +73,9 @@ void patches(const float* const (&rows)[kWinogradSpan], int64_t pixel, int64_t c
     for (int64_t c = 0; c < channels; c += kFloats) {
       const int64_t at = kWinogradSide * t * pixel + c;
       float* const out_at = to + t * pitch + c;
-      Floats half[6][6];
-#pragma GCC unroll 6
-      for (int j = 0; j < 6; ++j) {
-        Floats column[6], out[6];
-#pragma GCC unroll 6
-        for (int i = 0; i < 6; ++i) column[i] = load(rows[i] + at + j * pixel);
-        transform_patch(column, out);
-#pragma GCC unroll 6
-        for (int i = 0; i < 6; ++i) half[i][j] = out[i];
-      }
-#pragma GCC unroll 6
-      for (int i = 0; i < 6; ++i) {
-        Floats out[6];
-        transform_patch(half[i], out);
-#pragma GCC unroll 6
-        for (int j = 0; j < 6; ++j) store(out_at + (6 * i + j) * plane, out[j]);
-      }
+      both_ways<6, 6>(
+          transform_patch, [&](int i, int j) { return load(rows[i] + at + j * pixel); },
+          [&](int i, int j, Floats out) { store(out_at + (6 * i + j) * plane, out); });
     }
 }
 
@@ -109,45 +102,23 @@ template <int kRows> void block(int64_t run, const float* a, int64_t pitch, cons
       store(out, add ? load(out) + tile[i][j] : tile[i][j]);
     }
 }
-template <int kRows, class... Args> void block_of(int64_t rows, Args... args) {
-  if constexpr (kRows > 1)
-    if (rows < kRows) return block_of<kRows - 1>(rows, args...);
-  block<kRows>(args...);
-}
-
 void multiply(int64_t tiles, int64_t run, const float* a, int64_t pitch, int64_t a_plane, const float* b,
               int64_t b_plane, float* to, int64_t to_plane, bool add) {
   for (int point = 0; point < kWinogradPlanes; ++point, a += a_plane, b += b_plane, to += to_plane)
     for (int64_t k = 0; k < run; k += kWinogradRun)
-      // As many tiles in one go as in the next: few tiles at a time would wait for their own sums.
-      for (int64_t times = ceil_div<int64_t>(tiles, kMostRows), t = 0, some; times > 0; --times, t += some) {
-        some = ceil_div(tiles - t, times);
-        block_of<kMostRows>(some, min_of(kWinogradRun, run - k), a + t * pitch + k, pitch, b + k * kColumns,
-                            to + t * kColumns, add || k > 0);
-      }
+      // Few tiles at a time would wait for their own sums.
+      evenly<kMostRows>(tiles, [&](int64_t t, auto rows) {
+        block<rows.value>(min_of(kWinogradRun, run - k), a + t * pitch + k, pitch, b + k * kColumns, to + t * kColumns,
+                          add || k > 0);
+      });
 }
 
 void results(const float* from, int64_t plane, int64_t tiles, float* to, int64_t width) {
   for (int64_t t = tiles - 1; t >= 0; --t)  // so that the first tile of a line overwrites the last of the one before
-    for (int64_t v = 0; v < kColumns; v += kFloats) {
-      Floats half[4][6];
-#pragma GCC unroll 6
-      for (int j = 0; j < 6; ++j) {
-        Floats column[6], out[4];
-#pragma GCC unroll 6
-        for (int i = 0; i < 6; ++i) column[i] = load(from + (6 * i + j) * plane + t * kColumns + v);
-        transform_result(column, out);
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; ++i) half[i][j] = out[i];
-      }
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        Floats out[4];
-        transform_result(half[i], out);
-#pragma GCC unroll 4
-        for (int j = 0; j < 4; ++j) store(to + (i * width + kWinogradSide * t + j) * kColumns + v, out[j]);
-      }
-    }
+    for (int64_t v = 0; v < kColumns; v += kFloats)
+      both_ways<6, 4>(
+          transform_result, [&](int i, int j) { return load(from + (6 * i + j) * plane + t * kColumns + v); },
+          [&](int i, int j, Floats out) { store(to + (i * width + kWinogradSide * t + j) * kColumns + v, out); });
 }
 
 }  // namespace

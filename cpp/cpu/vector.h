@@ -50,6 +50,21 @@ template <class V> inline __attribute__((always_inline)) V held(V v) {
 #endif
   return v;
 }
+// Calls f(first, Count<some>) until n are through: as many in one go as in the next, at most `most`.
+template <int n> struct Count {
+  static constexpr int value = n;
+};
+template <int most, class F> inline __attribute__((always_inline)) void counted(int64_t n, F&& f) {
+  if constexpr (most > 1)
+    if (n < most) return counted<most - 1>(n, f);
+  f(Count<most>{});
+}
+template <int most, class F> inline __attribute__((always_inline)) void evenly(int64_t n, F&& f) {
+  for (int64_t times = (n + most - 1) / most, first = 0, some; times > 0; --times, first += some) {
+    some = (n - first + times - 1) / times;
+    counted<most>(some, [&](auto count) { f(first, count); });
+  }
+}
 // op of all lanes, by halves.
 template <class Op> inline __attribute__((always_inline)) float over_lanes(Vector<float> v, Op op) {
   Vector<int32_t> lane;

@@ -131,7 +131,7 @@ template <class T, int window, int step> class Slab {
         put(1, i, change(1, v.second));
       } else {
         for (int64_t k = 0; k < right; ++k) {
-          Floats v;
+          Floats v{};
           for (int lane = 0; lane < kFloats; ++lane) v[lane] = float(from[lane * right + k]);
           special |= ~(v > -INFINITY);
           put(k, i, change(k, v));

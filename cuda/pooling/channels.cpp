@@ -43,6 +43,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.vectors = int32_t(ceil_div(p.x.shape[1], width));
   s.index_bytes = p.indices.rank ? int32_t(itemsize(p.indices.dtype)) : 0;
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
+  s.share = pooling::share_of_all(s.h, s.w, s.exclude_padding);
   s.by_vectors = Divisor(s.vectors), s.by_columns = Divisor(s.w.count);
   // Kernels of windows that the compiler knows count the elements of an image in 32 bits.
   auto counted = [](const TensorDesc& t) {

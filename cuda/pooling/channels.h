@@ -27,6 +27,7 @@ struct Channels {
   int32_t dy_at, keys_at;    // in shared memory, after dx
   Divisor by_vector_groups, by_tile_columns, by_block_vectors, by_block_words, by_block_channels;
   Divisor by_q_columns, by_q_tiles, by_q_apart, by_result_columns, by_line, by_tile_width;
+  float share;  // of each element in a mean, if all windows count alike; else 0
 };
 
 // Windows of a thread, and elements of dx, below each other: the registers hold maxima of so many, and their places.
@@ -99,7 +100,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   MINIDNN_HD T* y(int p, int q, int vector) const {
     return static_cast<T*>(a.out) + image * s.y_image + p * s.y_line + q * s.y_column + vector * kWidth;
   }
-  MINIDNN_HD float share(int p, int q) const { return is_max ? 1.f : share_of<S>(s.h, s.w, p, q, s.exclude_padding); }
+  MINIDNN_HD float share(int p, int q) const { return is_max ? 1.f : share_of<S>(s, p, q); }
   MINIDNN_HD void walk() {
     using L = MaxLanes<T>;
     uint32_t rest = uint32_t(item);
@@ -362,7 +363,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
       if (vector >= vectors || q >= q_end) continue;
       if constexpr (!is_max) {
         const Words v = dy(p, q, vector);
-        const float scale = share_of<S>(s.h, s.w, p, q, s.exclude_padding);
+        const float scale = share_of<S>(s, p, q);
         Shares share;
         MINIDNN_UNROLL
         for (int k = 0; k < kWidth; ++k) share.of[k] = lane<T>(v, k) * scale;
@@ -533,6 +534,10 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
   // Averages at a stride of 1: what windows have for a dx is a window of them, of a word of channels here.
   MINIDNN_HD void pool_shares(int item) const {
+    if (s.share != 0) pool_shares(item, s.share, [](int, int) { return 1.f; });
+    else pool_shares(item, 1.f, [&](int p, int q) { return share_of<S>(s, p, q); });
+  }
+  template <class ShareOf> MINIDNN_HD void pool_shares(int item, float scale, ShareOf&& share_at) const {
     constexpr int kTall = kStaticDown, kWide = kAcross<S>, n = kInWord<T>;
     uint32_t rest = uint32_t(item);
     const int word = s.by_words.digit(rest), column = s.by_columns.digit(rest) * kWide, line = int(rest) * kTall;
@@ -545,7 +550,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
         h, w,
         [&](int p, int q, bool exists) {
           Lanes<n> v = lanes_in<T>(dy.at(p, q, word, exists));
-          const float share = share_of<S>(s.h, s.w, p, q, s.exclude_padding);
+          const float share = share_at(p, q);
           MINIDNN_UNROLL
           for (int i = 0; i < n; ++i) v.of[i] *= share;
           return v;
@@ -555,9 +560,12 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     for (int d = 0; d < kTall; ++d) {
       MINIDNN_UNROLL
       for (int k = 0; k < kWide; ++k)
-        if (line + d < s.h.size && column + k < s.w.size)
+        if (line + d < s.h.size && column + k < s.w.size) {
+          MINIDNN_UNROLL
+          for (int i = 0; i < n; ++i) sum[d][k].of[i] *= scale;
           *reinterpret_cast<uint32_t*>(to + (line + d) * int(s.dx_line) + (column + k) * int(s.dx_column)) =
               word_of_lanes<T>(sum[d][k]);
+        }
     }
   }
   // Of a thread some dx below each other: a line of windows is added up once for all of them.

@@ -1,42 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.pooling.planes: planes of one or two dimensions in shared memory.
-#include "cuda/pooling/planes.h"
-
 #include "cuda/pooling/engines.h"
-#include "cuda/pooling/windows_host.h"
+#include "cuda/pooling/planes_host.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
 namespace {
 
-using pooling::Grid, pooling::kLanes, pooling::Planes;
+using pooling::Grid, pooling::Planes, pooling::PlanesCut;
 
 // Of x in a block: 5 blocks or more on an SM keep two times 32 KB under way, and the lines that blocks share are few.
 constexpr int64_t kBlockBytes = 16 << 10;
 constexpr int64_t kMostElements = 65534;  // of a block's x or dx: numbered in 16 bits
 
-struct Cut {
-  Planes s;
-  int64_t smem_bytes;
-  pooling::StaticStep step;
-};
-
 bool finds(const PoolingProblem& p) { return p.mode == PoolingMode::max && p.indices.rank == 0; }
 
-// smem_bytes may turn out to be more than there is.
-Cut cut_of(const PoolingProblem& p) {
+}  // namespace
+
+PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   const bool backward = p.direction == PoolingDirection::backward;
-  Cut c{};
+  PlanesCut c{};
   Planes& s = c.s;
   // A plane of one dimension is a column: its elements are lines to split.
   s.h = pooling::windows_of(p, 0);
   if (p.x.rank == 4) s.w = pooling::windows_of(p, 1);
   s.planes = p.x.shape[0] * p.x.shape[1];
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
+  s.share = pooling::share_of_all(s.h, s.w, s.exclude_padding);
   s.index_bytes = p.indices.rank ? int32_t(itemsize(p.indices.dtype)) : 0;
   c.step = pooling::static_step(p);
-  // Found maxima take numbers, given ones no more than that; only the general kernel writes indices.
-  if (!backward && s.index_bytes) c.step = {};
   if (p.x.rank == 3) c.step = {};
   auto covers = [](const pooling::Windows& w) {
     return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1;
@@ -44,7 +36,9 @@ Cut cut_of(const PoolingProblem& p) {
   s.whole = c.step.window == 0 && covers(s.h) && covers(s.w);
   const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
   const int64_t all = backward ? s.h.size : s.h.count, plane_elements = int64_t(s.h.size) * line;
-  const int64_t most = kBlockBytes / size;
+  const bool scatters = backward && p.mode == PoolingMode::max && pooling::scatters(c.step.stride);
+  const int64_t sum_size = scatters ? int64_t(sizeof(float)) : size;
+  const int64_t most = kBlockBytes / sum_size;
   s.group = 1;
   if (plane_elements <= most) {
     s.strips = 1, s.lines = int32_t(all);
@@ -68,13 +62,18 @@ Cut cut_of(const PoolingProblem& p) {
                     : backward                   ? min_of<int64_t>((s.lines + reach - 2) / s.h.stride + 1, s.h.count)
                                                  : s.lines;
   int64_t x_lines = s.group > 1 ? s.h.size : min_of<int64_t>((windows - 1) * s.h.stride + reach, s.h.size);
-  if (backward) x_lines = max_of<int64_t>(finds(p) ? x_lines : 0, s.lines);
+  if (backward && !finds(p)) x_lines = 0;
   auto room = [](int64_t bytes) { return ceil_div<int64_t>(bytes + 16, 16) * 16; };
-  s.dy_at = int32_t(min_of<int64_t>(room(x_lines * line * s.group * size), 1 << 30));
+  const int64_t x_bytes = max_of(x_lines * size, backward ? s.lines * sum_size : 0) * line * s.group;
+  s.dy_at = int32_t(min_of<int64_t>(room(x_bytes), 1 << 30));
   const int64_t all_windows = windows * s.w.count * s.group;
   const int64_t found_at = s.dy_at + (backward ? room(all_windows * size) : 0);
   s.found_at = int32_t(min_of<int64_t>(found_at, 1 << 30));
-  c.smem_bytes = found_at + (backward ? room(all_windows * (p.mode == PoolingMode::max ? 2 : 4)) : 0);
+  const bool finds_shares = p.mode != PoolingMode::max && (c.step.window == 0 || s.share == 0);
+  c.smem_bytes = found_at + (!backward ? 0
+                                       : room(all_windows * (p.mode == PoolingMode::max ? 2
+                                                             : finds_shares             ? 4
+                                                                                        : 0)));
   // Long windows, or few of them, keep several threads busy. From 512 on, a thread that takes four below each other
   // (down) has some 200 instructions where two lanes for each window have four rounds of 70.
   const int64_t taps = int64_t(s.h.window) * s.w.window, least = s.whole ? 16 : 8;
@@ -86,6 +85,9 @@ Cut cut_of(const PoolingProblem& p) {
   s.down =
       s.lane_bits == 0 && !s.whole && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window && sums <= 64;
   s.windows = Grid(s.group, int(windows), s.w.count);
+  if (scatters)
+    s.corners =
+        Grid(s.group, int(ceil_div<int64_t>(windows, s.h.window)), int(ceil_div<int64_t>(s.w.count, s.w.window)));
   s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::finds_down(c.step.stride))), s.w.count);
   s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
   // A whole plane's elements count as columns of one line.
@@ -95,13 +97,18 @@ Cut cut_of(const PoolingProblem& p) {
     if (backward)
       s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
                        (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);
-    else s.results = Grid(s.group, ceil_div(s.h.count, pooling::kDown), s.w.count);
+    else
+      s.results = Grid(s.group, ceil_div(s.h.count, pooling::kDown),
+                       ceil_div(s.w.count, s.index_bytes ? 1 : pooling::beside(int(size), s.h.stride)));
   }
   return c;
 }
 
+namespace {
+
 struct PlanesEngine final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.planes"; }
+  int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
     if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
@@ -109,7 +116,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
     for (const TensorDesc& t : {reads_x ? p.x : p.out, p.direction == PoolingDirection::forward ? p.out : p.dy, p.out,
                                 p.indices.rank ? p.indices : p.out})
       if (!is_row_major(t)) return "needs planes side by side, NCHW, in x, y, dy, dx and indices alike";
-    const Cut c = cut_of(p);
+    const PlanesCut c = pooling::planes_cut(p);
     if (int64_t(c.s.lines) * c.s.w.size * c.s.group > kMostElements)
       return cat("numbers the elements of a block in 16 bits: a line, or two steps of lines, must have at most ",
                  kMostElements);
@@ -123,7 +130,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
     return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.7);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
-    const Cut c = cut_of(p);
+    const PlanesCut c = pooling::planes_cut(p);
     const bool backward = p.direction == PoolingDirection::backward;
     auto kernel = cuda::load_kernel(pooling::spec("planes", p.x.dtype, backward, p.mode == PoolingMode::max, c.step),
                                     d.place.index, int(c.smem_bytes));

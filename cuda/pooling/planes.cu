@@ -26,15 +26,26 @@ __global__ void __launch_bounds__(256, 5)
   pooling::PlanesBackward<T, is_max, Step> work{
       s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
+  const bool given = is_max && s.index_bytes;
+  if (given) work.find();  // while dy is on its way
   wait_copies<0>();
   __syncthreads();
-  work.find();
-  __syncthreads();
+  if (!given) {
+    work.find();
+    __syncthreads();
+  }
   if constexpr (kWindow == 0)
     if (s.whole) return work.spread();
-  work.gather();
-  __syncthreads();
-  work.store();
+  if constexpr (decltype(work)::kScatters) {
+    work.clear();
+    __syncthreads();
+    each_turn(work, kWindow, kWindow);
+    work.store_sums();
+  } else {
+    work.gather();
+    __syncthreads();
+    work.store();
+  }
 }
 
 }  // namespace minidnn

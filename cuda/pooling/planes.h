@@ -2,9 +2,10 @@
 // Pooling of planes whose elements lie side by side (NCHW), a block at a time: some whole planes, or some lines of one.
 // What a block needs of x and dy is one run of memory each. It comes to shared memory by 16 bytes, all at once, and is
 // pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Backward, each window first
-// finds its maximum, or its share, and then each dx adds up what the windows over it have for it.
+// finds its maximum, or its share, and then each dx adds up what the windows over it have for it; a maximum's gradient
+// is added to its dx where windows over it are many.
 #pragma once
-#include "cuda/pooling/windows.h"
+#include "cuda/pooling/tiles.h"
 
 namespace minidnn::pooling {
 
@@ -23,12 +24,13 @@ struct Planes {
   int32_t lane_bits;      // threads of a window, as a power of 2, where the compiler does not know its size
   int32_t index_bytes;    // 0: no indices
   int32_t exclude_padding;
+  float share;              // of each element in a mean, if all windows count alike; else 0
   int32_t down;             // of a window's size unknown to the compiler: a thread takes kDown of them below each other
   int32_t whole;            // a plane is one window, so its elements need no telling apart
   int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0
   Divisor by_strips;
   // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
-  Grid windows, finds, results;
+  Grid windows, finds, results, corners;
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(group)) * strips; }
@@ -43,6 +45,13 @@ template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
 // Windows of a thread that finds maxima, below each other. Those two apart have less in common, and are fewer.
 MINIDNN_HD constexpr int finds_down(int stride) { return stride > 1 ? 2 : kDown; }
 template <class S> constexpr int kFindsDown = finds_down(S::stride);
+
+// Windows of a static size that a thread takes beside each other, forward without indices: of 16 bits, for a warp's
+// loads two apart would share banks of 32; at stride 1, where two have most of their columns in common.
+MINIDNN_HD constexpr int beside(int size, int stride) { return size == 2 && stride == 1 ? 2 : 1; }
+
+// Whether a maximum's gradient is added to its dx: at stride 1 each dx would ask too many windows.
+MINIDNN_HD constexpr bool scatters(int stride) { return stride == 1; }
 
 // What a block works on.
 struct PlanesBlock {
@@ -198,38 +207,79 @@ template <class T, bool is_max, class S> struct PlanesForward {
   }
   // Windows of a static size, a few lines at once: what lines have in common is joined once.
   MINIDNN_HD void pool() {
+    if constexpr (is_max)
+      if (s.index_bytes) return pool_with_indices();
     const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
     T* y = static_cast<T*>(a.out) + b.plane * s.h.count * s.w.count;
-    const int downs = ceil_div(b.end - b.begin, kDown), n = downs * s.w.count * b.planes;
+    constexpr int kBeside = beside(sizeof(T), S::stride),
+                  kFresh = (kBeside - 1) * S::stride;  // columns of either alone
+    const int n = ceil_div(b.end - b.begin, kDown) * ceil_div(s.w.count, kBeside) * b.planes;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int q = s.results.by_columns.digit(rest) * kBeside, p = b.begin + s.results.by_lines.digit(rest) * kDown;
       const int column = q * S::stride - s.w.before, line = p * S::stride - s.h.before;
       const T* plane = x + int(rest) * s.h.size * s.w.size;
       constexpr int kLines = (kDown - 1) * S::stride + S::window;
-      float joined[kLines];
+      const float none = is_max ? -INFINITY : 0.f;
+      auto join = [](float a, float b) { return is_max ? larger(a, b) : a + b; };
+      float joined[kBeside][kLines];
       MINIDNN_UNROLL
       for (int r = 0; r < kLines; ++r) {
-        joined[r] = is_max ? -INFINITY : 0.f;
+        float v[S::window + kFresh], shared;
         const bool in = uint32_t(line + r - b.x_begin) < uint32_t(b.x_end - b.x_begin);
         MINIDNN_UNROLL
-        for (int c = 0; c < S::window; ++c)
-          if (in && uint32_t(column + c) < uint32_t(s.w.size)) {
-            const float v = float(plane[(line + r) * s.w.size + column + c]);
-            joined[r] = is_max ? larger(joined[r], v) : joined[r] + v;
-          }
+        for (int c = 0; c < S::window + kFresh; ++c) {
+          v[c] = none;
+          if (in && uint32_t(column + c) < uint32_t(s.w.size)) v[c] = float(plane[(line + r) * s.w.size + column + c]);
+          if (kFresh <= c && c < S::window) shared = c == kFresh ? v[c] : join(shared, v[c]);
+        }
+        MINIDNN_UNROLL
+        for (int k = 0; k < kBeside; ++k) {
+          joined[k][r] = shared;
+          MINIDNN_UNROLL
+          for (int c = 0; c < kFresh; ++c) joined[k][r] = join(joined[k][r], v[k * S::window + c]);
+        }
       }
       MINIDNN_UNROLL
       for (int d = 0; d < kDown; ++d) {
         if (p + d >= b.end) break;
-        float v = joined[d * S::stride];
         MINIDNN_UNROLL
-        for (int r = 1; r < S::window; ++r) {
-          const float u = joined[d * S::stride + r];
-          v = is_max ? larger(v, u) : v + u;
+        for (int k = 0; k < kBeside; ++k) {
+          if (kBeside > 1 && q + k >= s.w.count) break;
+          float v = joined[k][d * S::stride];
+          MINIDNN_UNROLL
+          for (int r = 1; r < S::window; ++r) v = join(v, joined[k][d * S::stride + r]);
+          if (!is_max) v *= share_of<S>(s, p + d, q + k);
+          y[(int64_t(int(rest)) * s.h.count + p + d) * s.w.count + q + k] = T(v);
         }
-        if (!is_max) v *= share_of<S>(s.h, s.w, p + d, q, s.exclude_padding);
-        y[(int64_t(int(rest)) * s.h.count + p + d) * s.w.count + q] = T(v);
+      }
+    }
+  }
+  MINIDNN_HD void pool_with_indices() {
+    using R = FirstMaxima<1>;
+    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
+    const int64_t y = b.plane * s.h.count * s.w.count;
+    const int n = ceil_div(b.end - b.begin, kDown) * s.w.count * b.planes;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const Span h{p * S::stride - s.h.before, b.x_begin, b.x_end}, w{q * S::stride - s.w.before, 0, s.w.size};
+      const T* plane = x + int(rest) * s.h.size * s.w.size;
+      const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
+      R::Item found[kDown][1];
+      join_tile<S, R>(
+          h, w,
+          [&](int line, int column, bool) {
+            const int place = line * s.w.size + column;
+            return R::item({{float(plane[place])}}, place);
+          },
+          found);
+      MINIDNN_UNROLL
+      for (int d = 0; d < kDown; ++d) {
+        if (p + d >= b.end) break;
+        const bool sees = h.template meets<S>(d) && w.template meets<S>(0);
+        static_cast<T*>(a.out)[at + d * s.w.count] = T(sees ? found[d][0].of[0] : -INFINITY);
+        put_index(at + d * s.w.count, sees ? found[d][0].place[0] : -1);
       }
     }
   }
@@ -246,7 +296,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
       const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
       const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
       each_down<S, V>(s, x + int(rest) * s.h.size * s.w.size, p, b.end, q, [&](int d, const V& found) {
-        const float share = is_max ? 1.f : share_of<S>(s.h, s.w, p + d, q, s.exclude_padding);
+        const float share = is_max ? 1.f : share_of<S>(s, p + d, q);
         static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * share);
         if (is_max && s.index_bytes) put_index(at + d * s.w.count, found.at());
       });
@@ -255,7 +305,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
   MINIDNN_HD void pool_whole() {
     const T* x = placed_like<T>(source(), room);
     const int elements = s.h.size * s.w.size, n = b.planes << s.lane_bits;
-    const float share = is_max ? 1.f : share_of<S>(s.h, s.w, 0, 0, s.exclude_padding);
+    const float share = is_max ? 1.f : share_of<S>(s, 0, 0);
     for (int i = t.index; i - t.index % 32 < n; i += t.count) {
       const int plane = min_of(i, n - 1) >> s.lane_bits, lane = i & (s.lanes() - 1);
       if constexpr (is_max) {
@@ -299,7 +349,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
         each_element(s, plane, p, q, lane, s.lanes(), [&](int, float v) { sum.add(v); });
         const float total = sum_lanes(sum.value(), s.lanes());
         if (lane != 0 || i >= n) continue;
-        static_cast<T*>(a.out)[at] = T(total * share_of<S>(s.h, s.w, p, q, s.exclude_padding));
+        static_cast<T*>(a.out)[at] = T(total * share_of<S>(s, p, q));
       }
     }
   }
@@ -312,6 +362,9 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   unsigned char* room;
   Thread t;
 
+  static constexpr bool kScatters = is_max && scatters(S::stride);
+  static constexpr int kLoads = 4;  // of indices, under way together
+
   // For each window the number, among the block's dx, of the one that it is passed on to; or what each of its own gets.
   MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(room + s.found_at); }
   MINIDNN_HD float* shares() const { return reinterpret_cast<float*>(room + s.found_at); }
@@ -322,6 +375,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   MINIDNN_HD const T* dy_source() const { return static_cast<const T*>(a.dy) + dy_offset(); }
   MINIDNN_HD T* dy() const { return placed_like<T>(dy_source(), room + s.dy_at); }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
+  // Then dx adds up dy itself.
+  MINIDNN_HD bool shares_are_alike() const { return !is_max && S::window > 0 && s.share != 0; }
   MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
 
   MINIDNN_HD void load() {
@@ -329,7 +384,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, placed_like<T>(x_source(), room));
     copy_in(t, dy_source(), windows(), dy());
   }
-  // Whether an index is in its window: gather_down() asks no more.
+  // Whether an index is in its window: gather_down() and scatter() ask no more.
   MINIDNN_HD bool has(int p, int q, int place) const {
     if (place < 0) return false;
     uint32_t rest = uint32_t(place);
@@ -340,10 +395,11 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     const int n = windows();
     if (n == 0) return;
     if constexpr (!is_max) {
+      if (shares_are_alike()) return;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
         const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-        shares()[i] = float(dy()[i]) * share_of<S>(s.h, s.w, p, q, s.exclude_padding);
+        shares()[i] = float(dy()[i]) * share_of<S>(s, p, q);
       }
     } else {
       const int block_begin = b.begin * s.w.size, block_end = b.end * s.w.size, plane_size = s.h.size * s.w.size;
@@ -352,15 +408,26 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         return uint16_t(here ? uint32_t(place - block_begin) + uint32_t(plane * plane_size) : kNowhere);
       };
       if (s.index_bytes) {
-        for (int i = t.index; i < n; i += t.count) {
-          uint32_t rest = uint32_t(i);
-          const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-          const int64_t at = dy_offset() + i;
-          int64_t place = s.index_bytes == 8 ? index_from<int64_t>(a.indices, at) : index_from<int32_t>(a.indices, at);
-          if (place < 0 || place >= plane_size) place = -1;
-          if constexpr (S::window == 0)
-            if (s.down && !has(p, q, int(place))) place = -1;
-          keys()[i] = key_of(int(place), int(rest));
+        for (int first = t.index; first < n; first += kLoads * t.count) {
+          int64_t place[kLoads];
+          MINIDNN_UNROLL
+          for (int k = 0; k < kLoads; ++k) {
+            const int64_t at = dy_offset() + first + k * t.count;
+            if (first + k * t.count >= n) place[k] = -1;
+            else if (s.index_bytes == 8) place[k] = index_from<int64_t>(a.indices, at);
+            else place[k] = index_from<int32_t>(a.indices, at);
+          }
+          MINIDNN_UNROLL
+          for (int k = 0; k < kLoads; ++k) {
+            const int i = first + k * t.count;
+            if (i >= n) break;
+            uint32_t rest = uint32_t(i);
+            const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+            const bool in_plane = 0 <= place[k] && place[k] < plane_size;
+            const bool asks = kScatters || (S::window == 0 && s.down);
+            const bool taken = in_plane && (!asks || has(p, q, int(place[k])));
+            keys()[i] = key_of(taken ? int(place[k]) : -1, int(rest));
+          }
         }
         return;
       }
@@ -412,6 +479,13 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   MINIDNN_HD void gather() {
     if constexpr (S::window == 0)
       if (s.down) return gather_down();
+    if constexpr (is_max) return gather_from(dy(), 1.f);
+    if constexpr (S::window > 0)
+      if (shares_are_alike()) return gather_from(dy(), s.share);
+    gather_from(shares(), 1.f);
+  }
+  // Each dx is `scale` times the sum of what `from` has by window.
+  template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
     T* dx = placed_like<T>(target(), room);
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
     if constexpr (S::window > 0) {
@@ -437,7 +511,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
           for (int left = kOver - 1; left >= 0; --left) {
             if (uint32_t(p) >= uint32_t(windows_lines) || uint32_t(tile_q - left) >= uint32_t(Q)) continue;
             const int key = is_max ? int(keys()[window - left]) - number : 0;
-            const float v = is_max ? float(dy()[window - left]) : shares()[window - left];
+            const float v = float(from[window - left]);
             MINIDNN_UNROLL
             for (int k = 0; k < S::stride; ++k) {
               if (left * S::stride + k >= S::window) continue;
@@ -459,7 +533,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         for (int j = 0; j < kTall; ++j) MINIDNN_UNROLL
         for (int k = 0; k < S::stride; ++k)
           if (line + j >= b.begin && line + j < b.end && column + k >= 0 && column + k < s.w.size)
-            dx[number + j * s.w.size + k] = T(sum[j][k]);
+            dx[number + j * s.w.size + k] = T(sum[j][k] * scale);
       }
     } else {
       const int n = lines * s.w.size * b.planes;
@@ -474,12 +548,36 @@ template <class T, bool is_max, class S> struct PlanesBackward {
           const int window = (int(rest) * windows_lines + p - b.p_begin) * Q;
           for (int q = q_begin; q < q_end; ++q) {
             if (s.w.dilation > 1 && (column - s.w.first(q)) % s.w.dilation) continue;
-            if (!is_max || keys()[window + q] == i) sum.add(is_max ? float(dy()[window + q]) : shares()[window + q]);
+            if (!is_max || keys()[window + q] == i) sum.add(float(from[window + q]));
           }
         }
-        dx[i] = T(sum.value());
+        dx[i] = T(sum.value() * scale);
       }
     }
+  }
+  // Sums of dx instead: windows that do not overlap add to theirs at once, in the order of each_turn(). They lie so
+  // that what goes out as 16 bytes begins at a multiple of them.
+  MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
+  MINIDNN_HD float* sums() const {
+    return reinterpret_cast<float*>(room) + (4 - elements_before_words<T>(target(), results()) % 4) % 4;
+  }
+  MINIDNN_HD void clear() { clear_words(t, room, ceil_div(results() + 3, 4)); }
+  MINIDNN_HD int corners() const {
+    return ceil_div(b.p_end - b.p_begin, S::window) * int(s.corners.by_columns.divisor) * b.planes;
+  }
+  MINIDNN_HD void scatter(int corner, int down, int across) const {
+    uint32_t rest = uint32_t(corner);
+    const int q = s.corners.by_columns.digit(rest) * S::window + across;
+    const int line = s.corners.by_lines.digit(rest) * S::window + down, windows_lines = b.p_end - b.p_begin;
+    if (corner >= corners() || q >= s.w.count || line >= windows_lines) return;
+    const int window = (int(rest) * windows_lines + line) * s.w.count + q;
+    const uint32_t key = keys()[window];
+    if (key != kNowhere) sums()[key] += float(dy()[window]);
+  }
+  MINIDNN_HD void store_sums() {
+    const float* from = sums();
+    write_out(
+        t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
   // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
   MINIDNN_HD void gather_down() {
@@ -522,11 +620,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   }
   // Planes of one window each: dx needs no place of its own, and goes out in words.
   MINIDNN_HD void spread() {
-    T* dx = target();
-    const int elements = s.h.size * s.w.size, n = elements * b.planes;
-    const int head = elements_before_words<T>(dx, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
-    for (int i = t.index; i < words; i += t.count) {
-      const int first = head + i * kLanes<T>;
+    const int elements = s.h.size * s.w.size;
+    auto words_at = [&](int first) {
       uint32_t rest = uint32_t(first);
       int left = elements - s.results.by_columns.digit(rest), plane = int(rest);
       float v[kLanes<T>];
@@ -535,14 +630,14 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         v[k] = from(plane, first + k);
         if (--left == 0) left = elements, plane = min_of(plane + 1, b.planes - 1);
       }
-      store_words(dx + first, words_of<T>(v));
-    }
-    auto put = [&](int i) { dx[i] = T(from(int(s.results.by_columns.quotient(uint32_t(i))), i)); };
-    if (t.index < head) put(t.index);
-    if (t.index < n - tail) put(tail + t.index);
+      return words_of<T>(v);
+    };
+    auto at = [&](int i) { return T(from(int(s.results.by_columns.quotient(uint32_t(i))), i)); };
+    write_out(t, target(), elements * b.planes, words_at, at);
   }
   MINIDNN_HD void store() {
-    copy_out(t, placed_like<T>(target(), room), (b.end - b.begin) * s.w.size * b.planes, target());
+    const T* from = placed_like<T>(target(), room);
+    write_out(t, target(), results(), [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
   }
 };
 

@@ -62,18 +62,19 @@ MINIDNN_HD float reciprocal(float v) {
   return 1.f / v;
 #endif
 }
-// One by what a mean over a window divides by.
-template <class S> MINIDNN_HD float share_of(const Windows& h, const Windows& w, int p, int q, bool exclude_padding) {
+// One by what a mean over a window divides by: s.share of all windows, or that of each where s.share is 0.
+template <class S, class Cut> MINIDNN_HD float share_of(const Cut& s, int p, int q) {
+  if (s.share != 0) return s.share;
   if constexpr (S::window > 0) {
     // Of either direction: a tile of windows has fewer lines and columns than windows.
     auto share = [&](const Windows& along, int at) {
-      const int first = at * S::stride - along.before, low = exclude_padding ? 0 : -along.before;
-      const int high = along.size + (exclude_padding ? 0 : along.after);
+      const int first = at * S::stride - along.before, low = s.exclude_padding ? 0 : -along.before;
+      const int high = along.size + (s.exclude_padding ? 0 : along.after);
       return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
     };
-    return share(h, p) * share(w, q);
+    return share(s.h, p) * share(s.w, q);
   } else {
-    const float n = float(h.counted(p, exclude_padding)) * float(w.counted(q, exclude_padding));
+    const float n = float(s.h.counted(p, s.exclude_padding)) * float(s.w.counted(q, s.exclude_padding));
     return reciprocal(max_of(n, 1.f));
   }
 }
@@ -281,12 +282,13 @@ template <class T> MINIDNN_HD int elements_before_words(const void* global, int 
   return min_of(n, (16 - beyond) % 16 / int(sizeof(T)));
 }
 template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to);  // at hand after a barrier
-template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {
+// To n elements of global memory: words_at(i) is 16 bytes from the i-th on, element_at(i) one.
+template <class T, class WordsAt, class ElementAt>
+MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&& element_at) {
   const int head = elements_before_words<T>(to, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
-  for (int i = t.index; i < words; i += t.count)
-    store_words(to + head + i * kLanes<T>, load_words(from + head + i * kLanes<T>));
-  if (t.index < head) to[t.index] = from[t.index];
-  if (t.index < n - tail) to[tail + t.index] = from[tail + t.index];
+  for (int i = t.index; i < words; i += t.count) store_words(to + head + i * kLanes<T>, words_at(head + i * kLanes<T>));
+  if (t.index < head) to[t.index] = element_at(t.index);
+  if (t.index < n - tail) to[tail + t.index] = element_at(tail + t.index);
 }
 
 }  // namespace minidnn::pooling

@@ -26,6 +26,14 @@ inline Windows windows_of(const PoolingProblem& p, int i) {
   return w;
 }
 
+// What share_of() gives for all windows, or 0 where some count fewer elements than others.
+inline float share_of_all(const Windows& h, const Windows& w, bool exclude_padding) {
+  for (const Windows& along : {h, w})
+    for (int at : {0, along.count - 1})
+      if (along.counted(at, exclude_padding) != along.window) return 0;
+  return 1.f / (float(h.window) * float(w.window));
+}
+
 // Of problems of two dimensions.
 inline StaticStep static_step(const PoolingProblem& p) {
   for (StaticStep s : kStaticSteps) {

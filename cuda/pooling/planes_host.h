@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// How cuda.pooling.planes cuts a problem into blocks; a test runs them thread by thread.
+#pragma once
+#include "cuda/pooling/planes.h"
+#include "cuda/pooling/windows_host.h"
+
+namespace minidnn::pooling {
+
+struct PlanesCut {
+  Planes s;
+  int64_t smem_bytes;  // may be more than there is
+  StaticStep step;
+};
+PlanesCut planes_cut(const PoolingProblem& p);
+
+}  // namespace minidnn::pooling

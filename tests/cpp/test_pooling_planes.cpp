@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The blocks of cuda.pooling.planes, thread by thread and phase by phase on the host, against the definition: random
+// sizes, values with many ties, addresses off 16 bytes. What a GPU adds is that phases of threads run at once.
+#include <cmath>
+#include <cstring>
+
+#include "cuda/pooling/planes_host.h"
+#include "tests/cpp/random_problems.h"
+
+using namespace minidnn;
+using namespace minidnn::pooling;
+
+constexpr int kThreads = 256;
+
+template <class Work, class Phase> static void all(Work& work, Phase&& phase) {
+  for (work.t = {0, kThreads}; work.t.index < kThreads; ++work.t.index) phase();
+}
+
+template <class T, bool is_max, class S> static void run_block(const PlanesCut& c, const PoolingArgs& a, int64_t block,
+                                                               bool backward, unsigned char* room) {
+  const Planes& s = c.s;
+  if (!backward) {
+    PlanesForward<T, is_max, S> work{s, a, {s, block, false}, room, {}};
+    all(work, [&] { work.load(); });
+    all(work, [&] {
+      if constexpr (S::window > 0) work.pool();
+      else work.pool_any();
+    });
+    return;
+  }
+  using Work = PlanesBackward<T, is_max, S>;
+  Work work{s, a, {s, block, true}, room, {}};
+  all(work, [&] { work.load(); });
+  all(work, [&] { work.find(); });
+  if constexpr (Work::kScatters) {
+    all(work, [&] { work.clear(); });
+    for (int base = 0; base < work.corners(); base += kThreads)
+      for (int turn = 0; turn < S::window * S::window; ++turn)
+        all(work, [&] { work.scatter(base + work.t.index, turn / S::window, turn % S::window); });
+    all(work, [&] { work.store_sums(); });
+    return;
+  }
+  if constexpr (S::window == 0)
+    if (s.whole) return all(work, [&] { work.spread(); });
+  all(work, [&] { work.gather(); });
+  all(work, [&] { work.store(); });
+}
+
+template <class T, bool is_max> static void run(const PoolingProblem& p, const PoolingArgs& a) {
+  PlanesCut c = planes_cut(p);
+  c.s.lane_bits = 0;  // one thread at a time has no neighbours to shuffle with
+  const bool backward = p.direction == PoolingDirection::backward;
+  std::vector<Words> room(size_t(c.smem_bytes / 16 + 1));
+  for (int64_t block = 0; block < c.s.blocks(); ++block) {
+    std::memset(room.data(), 0x7f, room.size() * 16);
+    auto* bytes = reinterpret_cast<unsigned char*>(room.data());
+    const int step = c.step.window * 10 + c.step.stride;
+    if (step == 0) run_block<T, is_max, Step<0, 0>>(c, a, block, backward, bytes);
+    if (step == 22) run_block<T, is_max, Step<2, 2>>(c, a, block, backward, bytes);
+    if (step == 32) run_block<T, is_max, Step<3, 2>>(c, a, block, backward, bytes);
+    if (step == 31) run_block<T, is_max, Step<3, 1>>(c, a, block, backward, bytes);
+    if constexpr (is_max)
+      if (step == 51) run_block<T, is_max, Step<5, 1>>(c, a, block, backward, bytes);
+  }
+}
+
+// n elements of v, an address off 16 bytes by so many.
+template <class T> struct Shifted {
+  int64_t by = pick(0, 3);
+  std::vector<T> all;
+  explicit Shifted(const std::vector<T>& v) : all(v.size() + 4) { std::copy(v.begin(), v.end(), all.begin() + by); }
+  T* data() { return all.data() + by; }
+};
+
+// Of each window the elements of x that it sees, in order.
+struct Definition {
+  const PoolingProblem& p;
+  int64_t H = p.x.shape[2], W = p.x.shape[3];
+  std::vector<int64_t> seen(int64_t i, int64_t j) const {
+    std::vector<int64_t> places;
+    for (int64_t r = 0; r < p.window[0]; ++r)
+      for (int64_t c = 0; c < p.window[1]; ++c) {
+        const int64_t line = p.spatial.input_index(0, i, r), column = p.spatial.input_index(1, j, c);
+        if (line >= 0 && line < H && column >= 0 && column < W) places.push_back(line * W + column);
+      }
+    return places;
+  }
+  template <class T> static int64_t first_maximum(const T* x, const std::vector<int64_t>& places) {
+    int64_t best = -1;
+    for (int64_t at : places)
+      if (best < 0 || (!std::isnan(float(x[best])) && !(float(x[at]) <= float(x[best])))) best = at;
+    return best;
+  }
+};
+
+template <class T> static void expect(const std::string& what, const T* got, const std::vector<double>& want) {
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double v = float(got[i]);
+    const bool same = v == want[i] || (std::isnan(v) && std::isnan(want[i]));
+    if (!same && !(std::abs(v - want[i]) <= std::abs(want[i]) * (sizeof(T) == 2 ? 1 / 256. : 1e-6) + 1e-6))
+      return fail(cat(what, ": element ", i, " is ", v, ", should be ", want[i]));
+  }
+}
+
+template <class T> static void one(DType dtype) {
+  constexpr int64_t kSteps[][2] = {{2, 2}, {3, 2}, {3, 1}, {5, 1}, {0, 0}};
+  const int64_t* step = kSteps[pick(0, 4)];
+  PoolingProblem p;
+  p.direction = PoolingDirection(pick(0, 1));
+  p.mode = PoolingMode(pick(0, 2));
+  const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
+  const int64_t most = pick(0, 9) ? 24 : 90;
+  Shape x{pick(1, 3), pick(1, 5)}, y{x[0], x[1]};
+  for (int i = 0; i < 2; ++i) {
+    p.window[i] = step[0] ? step[0] : pick(1, 7), p.spatial.stride[i] = step[1] ? step[1] : pick(1, 4);
+    p.spatial.dilation[i] = step[0] ? 1 : pick(1, 2);
+    p.spatial.before[i] = pick(0, 1) * pick(0, 3), p.spatial.after[i] = pick(0, 1) * pick(0, 6);
+    const int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i] + 1;
+    x.push_back(std::max<int64_t>(pick(1, most), reach - p.spatial.before[i] - p.spatial.after[i]));
+    y.push_back((p.spatial.before[i] + x[2 + i] + p.spatial.after[i] - reach) / p.spatial.stride[i] + 1);
+  }
+  p.x = described(dtype, x, false);
+  p.dy = described(dtype, y, false), p.out = backward ? p.x : p.dy;
+  const bool indexed = is_max && pick(0, 1);
+  if (indexed) p.indices = described(DType::int64, y, false);
+  const int64_t elements = p.x.numel(), windows = p.dy.numel(), plane = x[2] * x[3], of_plane = y[2] * y[3];
+
+  std::vector<T> values = numbers<T>(elements, 3);
+  if (pick(0, 3) == 0)
+    for (int i = 0; i < 4; ++i) values[size_t(pick(0, elements - 1))] = T(pick(0, 1) ? NAN : -INFINITY);
+  Shifted<T> from(values), dy(numbers<T>(windows, 3)), out(std::vector<T>(size_t(backward ? elements : windows)));
+  std::vector<int64_t> indices(size_t(windows), -7);
+  std::vector<double> want(size_t(p.out.numel()));
+  std::vector<int64_t> places(static_cast<size_t>(windows));
+  const Definition definition{p};
+  for (int64_t i = 0; i < windows; ++i) {
+    const int64_t n = i / of_plane, at = i % of_plane;
+    const std::vector<int64_t> seen = definition.seen(at / y[3], at % y[3]);
+    const T* of = from.data() + n * plane;
+    const int64_t first = Definition::first_maximum(of, seen);
+    double counted = 1, sum = 0;
+    for (int64_t place : seen) sum += float(of[place]);
+    if (p.mode == PoolingMode::avg_exclude_padding) counted = std::max<double>(double(seen.size()), 1);
+    if (p.mode == PoolingMode::avg)
+      for (int k = 0; k < 2; ++k) {
+        int64_t within = 0;
+        for (int64_t r = 0; r < p.window[k]; ++r) {
+          const int64_t index = p.spatial.input_index(k, k ? at % y[3] : at / y[3], r);
+          within += index >= -p.spatial.before[k] && index < x[size_t(2 + k)] + p.spatial.after[k];
+        }
+        counted *= double(std::max<int64_t>(within, 1));
+      }
+    places[size_t(i)] = first;
+    // What is no index of a window's element takes no gradient.
+    if (backward && indexed && pick(0, 9) == 0) indices[size_t(i)] = pick(-2, plane + 1);
+    else if (backward) indices[size_t(i)] = first;
+    if (!backward) {
+      want[size_t(i)] = is_max ? (first < 0 ? -INFINITY : float(of[first])) : sum / counted;
+    } else {
+      const int64_t given = indices[size_t(i)];
+      for (int64_t place : seen)
+        if (!is_max || place == given) want[size_t(n * plane + place)] += double(float(dy.data()[i])) / counted;
+    }
+  }
+  PoolingArgs a;
+  a.x = from.data(), a.dy = dy.data(), a.out = out.data(), a.indices = indices.data();
+  if (is_max) run<T, true>(p, a);
+  else run<T, false>(p, a);
+  const std::string what = Family<PoolingProblem>::text(p);
+  expect(what, out.data(), want);
+  if (!backward && indexed) check(what + " indices", indices, places);
+}
+
+int main() {
+  for (int i = 0; i < 3000; ++i) one<float>(DType::float32), one<bfloat16>(DType::bfloat16);
+  std::cout << (failures ? "FAILED" : "ok") << std::endl;
+  return failures != 0;
+}

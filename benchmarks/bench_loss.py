@@ -29,13 +29,16 @@ def pair(x: torch.Tensor) -> Iterator[Row]:
     target = torch.randint(0, x.shape[1], (x.shape[0], *x.shape[2:]), device=x.device)
     t, c = dnn.from_dlpack(x), dnn.from_dlpack(target)
     loss, lse = dnn.cross_entropy_forward(t, c)
+    bytes_by_row = target.nbytes + lse.nbytes
     one = dnn.full((), 1, dtype=loss.dtype, device=loss.device)
     yield Row(f"loss forward {name}", lambda: dnn.cross_entropy_forward(t, c),
-              lambda: torch.nn.functional.cross_entropy(x, target), bytes=x.nbytes, dtype=dtype)  # fmt: skip
+              lambda: torch.nn.functional.cross_entropy(x, target),
+              bytes=x.nbytes + bytes_by_row, dtype=dtype)  # fmt: skip
     leaf = x.detach().requires_grad_()
     total = torch.nn.functional.cross_entropy(leaf, target)
     yield Row(f"loss backward {name}", lambda: dnn.cross_entropy_backward(one, t, c, lse),
-              lambda: torch.autograd.grad(total, leaf, retain_graph=True), bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+              lambda: torch.autograd.grad(total, leaf, retain_graph=True),
+              bytes=2 * x.nbytes + bytes_by_row, dtype=dtype)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -51,10 +51,9 @@ template <class Acc> MINIDNN_HD Acc loss_of(Acc lse, Acc logit, Acc sum_of_row, 
 
 }  // namespace detail
 
-// lse = log sum exp(x) and the row's loss, which is not yet reduced.
-template <class T, class Team>
-MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_t row, Accumulator<T>* losses,
-                                 Team& team) {
+// lse = log sum exp(x), and put(the row's loss, whether the row counts) by the team's first.
+template <class T, class Team, class Put>
+MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_t row, Team& team, Put&& put) {
   using Acc = Accumulator<T>;
   const auto x = detail::row_of(static_cast<const T*>(a.x), p.x, p.axis, row);
   const int64_t cols = p.cols(), target = detail::target_of(p, a, row);
@@ -71,10 +70,9 @@ MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_
   if (team.rank() != 0) return;
   static_cast<Acc*>(a.lse)[row] = lse;
   const bool known = 0 <= target && target < cols;
-  if (target == p.ignore_index) losses[row] = 0;
-  else
-    losses[row] = detail::loss_of<Acc>(lse, known ? Acc(x[target]) : Acc(INFINITY) - Acc(INFINITY), all, cols,
-                                       p.smoothed, Acc(a.smoothing));
+  if (target == p.ignore_index) return put(Acc(0), false);
+  const Acc logit = known ? Acc(x[target]) : Acc(INFINITY) - Acc(INFINITY);
+  put(detail::loss_of<Acc>(lse, logit, all, cols, p.smoothed, Acc(a.smoothing)), true);
 }
 
 // Rows that count.

@@ -22,7 +22,7 @@ template <class T> void forward(const LossProblem& p, const LossArgs& a, void* w
   if (p.rows())
     each_row(p, [&](int64_t row) {
       Solo alone;
-      loss_forward_row<T>(p, a, row, losses, alone);
+      loss_forward_row<T>(p, a, row, alone, [&](Acc loss, bool) { losses[row] = loss; });
     });
   if (reduced) loss_total(p, a, losses, team);
 }

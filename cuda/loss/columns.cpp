@@ -15,6 +15,8 @@ int64_t inner_of(const LossProblem& p) {
   return inner;
 }
 
+int64_t blocks_of(const LossProblem& p) { return ceil_div<int64_t>(p.rows() / kWidth, kLossColumnsThreads); }
+
 struct Columns final : Engine<LossProblem> {
   std::string name() const override { return "cuda.loss.columns"; }
   unsigned traits() const override { return kNeedsJit; }
@@ -36,7 +38,7 @@ struct Columns final : Engine<LossProblem> {
     return 3 + std::max(roofline_us(0, loss_bytes(p), d, 0.85 * filled), 0.25 * double(p.cols()));
   }
   size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
-    return loss_device_workspace(p);
+    return loss_device_workspace(p, blocks_of(p));
   }
   KernelSpec spec(DType dtype, LossDirection direction) const {
     const bool forward = direction == LossDirection::forward;
@@ -48,10 +50,10 @@ struct Columns final : Engine<LossProblem> {
     task.inner = inner_of(p), task.strips_of_inner = Divisor(task.inner / kWidth);
     task.strips = uint32_t(p.rows() / kWidth), task.classes = int32_t(p.cols());
     task.ignore_index = p.ignore_index, task.narrow_target = p.target.dtype == DType::int32;
-    task.smoothed = int32_t(p.smoothed), task.each_gradient = p.reduction == LossReduction::none;
+    task.smoothed = int32_t(p.smoothed), task.reduced = p.reduction != LossReduction::none;
     cuda::LaunchConfig config;
     config.block = {unsigned(kLossColumnsThreads)};
-    config.grid = {unsigned(ceil_div(int64_t(task.strips), int64_t(kLossColumnsThreads)))};
+    config.grid = {unsigned(blocks_of(p))};
     return loss_plan(spec(p.x.dtype, p.direction), p, d, config, task);
   }
   std::vector<KernelSpec> kernels() const override {

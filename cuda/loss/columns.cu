@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy along an axis that has others beside it in memory, as pixels of images have: a thread goes through the
 // classes of four neighbouring rows once, as many under way as make 64 bytes. Forward a maximum and a sum follow each row
-// (Milakov & Gimelshein 2018, arXiv:1805.02867), with one exponential for a class.
+// (Milakov & Gimelshein 2018, arXiv:1805.02867), corrected once for the classes under way.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/loss/columns_task.h"
+#include "cuda/loss/parts.cuh"
 #include "cuda/rows/rows.cuh"
 
 namespace minidnn {
@@ -12,7 +13,6 @@ namespace {
 
 constexpr int W = kLossColumnsWidth;
 template <class T> constexpr int kAhead = 64 / (W * int(sizeof(T)));  // classes under way
-constexpr float kLargest = 0x1.fffffep127f;                           // finite
 
 // Four numbers, by 16 bytes where they begin so.
 template <class S> __device__ __forceinline__ void load_four(const void* from, int64_t at, S (&to)[W]) {
@@ -68,30 +68,33 @@ template <class T> struct Strip {
 }  // namespace
 
 template <class T>
-__global__ void __launch_bounds__(kLossColumnsThreads, 4)
-    loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses) {
+__global__ void __launch_bounds__(kLossColumnsThreads, 3)  // for four blocks of an SM 16-bit classes spill registers
+    loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_parts) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
-  if (number >= p.strips) return;
-  const Strip<T> strip(p, a, number);
+  const bool mine = number < p.strips;
+  const Strip<T> strip(p, a, mine ? number : p.strips - 1);  // threads beyond stay for the block's sum
   float largest[W], sum[W], logit[W], logits[W];
 #pragma unroll
-  for (int w = 0; w < W; ++w) largest[w] = -kLargest, sum[w] = logits[w] = 0, logit[w] = INFINITY - INFINITY;
+  for (int w = 0; w < W; ++w) largest[w] = -INFINITY, sum[w] = logits[w] = 0, logit[w] = INFINITY - INFINITY;
 #pragma unroll 1
   for (int32_t c = 0; c < p.classes; c += kAhead<T>) {
     typename Strip<T>::Four four[kAhead<T>];
     strip.load(p, a.x, c, four);
 #pragma unroll
-    for (int u = 0; u < kAhead<T>; ++u) {
-      if (c + u >= p.classes) break;
+    for (int w = 0; w < W; ++w) {
+      float x[kAhead<T>], most = largest[w], few = 0;
 #pragma unroll
-      for (int w = 0; w < W; ++w) {
-        const float x = float(four[u].get(w)), apart = x - largest[w];
-        const float smaller = rows::exp_of_negative<T>(-fabsf(apart));
-        sum[w] = apart > 0 ? sum[w] * smaller + 1 : sum[w] + smaller;
-        largest[w] = fmaxf(largest[w], x);
-        if (c + u == strip.target[w]) logit[w] = x;
-        if (p.smoothed) logits[w] += x;
+      for (int u = 0; u < kAhead<T>; ++u) {
+        x[u] = c + u < p.classes ? float(four[u].get(w)) : -INFINITY;
+        most = fmaxf(most, x[u]);
+        if (c + u == strip.target[w]) logit[w] = x[u];
+        if (p.smoothed && c + u < p.classes) logits[w] += x[u];
       }
+      const float shift = most == -INFINITY ? 0 : most;
+#pragma unroll
+      for (int u = 0; u < kAhead<T>; ++u) few += rows::exp_of_negative<T>(x[u] - shift);
+      sum[w] = sum[w] * rows::exp_of_negative<T>(largest[w] - shift) + few;
+      largest[w] = most;
     }
   }
   let_next_grid_start();
@@ -102,8 +105,13 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss[w] = detail::loss_of<float>(lse[w], logit[w], logits[w], p.classes, p.smoothed, float(a.smoothing));
     if (strip.ignored >> w & 1) loss[w] = 0;
   }
-  store_four(a.lse, strip.row, lse);
-  store_four(losses, strip.row, loss);
+  if (mine) store_four(a.lse, strip.row, lse);
+  if (p.reduced) {
+    const float all = mine ? (loss[0] + loss[1]) + (loss[2] + loss[3]) : 0;
+    put_part(all, mine ? float(W - __popc(strip.ignored)) : 0, losses_or_parts);
+  } else if (mine) {
+    store_four(losses_or_parts, strip.row, loss);
+  }
 }
 
 template <class T>
@@ -118,10 +126,10 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   typename Strip<T>::Four four[kAhead<T>];
   strip.load(p, a.x, 0, four);
   wait_for_grid_before();
-  if (p.each_gradient) load_four(gradient, strip.row, g);
+  if (!p.reduced) load_four(gradient, strip.row, g);
 #pragma unroll
   for (int w = 0; w < W; ++w) {
-    if (!p.each_gradient) g[w] = gradient[0];
+    if (p.reduced) g[w] = gradient[0];
     if (strip.target[w] < 0) g[w] = INFINITY - INFINITY;
   }
 #pragma unroll 1

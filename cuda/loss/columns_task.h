@@ -16,7 +16,7 @@ struct LossColumns {
   int64_t inner = 0, ignore_index = 0;
   int32_t narrow_target = 0;  // 1: int32
   int32_t smoothed = 0;
-  int32_t each_gradient = 0;  // 1: a row has its own
+  int32_t reduced = 0;  // 0: a row has a loss, and a gradient of it, of its own
 };
 
 }  // namespace minidnn

@@ -14,8 +14,8 @@ struct OneKernel : Engine<LossProblem> {
   explicit OneKernel(const char* k) : kernel(k) {}
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LossProblem&, const Device&) const override { return ""; }
-  size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
-    return loss_device_workspace(p);
+  size_t workspace_bytes(const LossProblem& p, const Device& d, const Config&) const override {
+    return loss_device_workspace(p, launch_config(p, d).grid.x);
   }
   KernelSpec spec(DType dtype, LossDirection direction) const {
     return {"cuda/loss/generic.cu",

@@ -1,19 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy over any axis and strides: a row to a block, or to a thread; and what adds up the rows' losses. Forward
-// reads x twice, the second time from cache while a block's rows fit there.
+// Cross-entropy over any axis and strides: a row to a block, or to a thread; and what adds up the parts of all blocks.
+// Forward reads x twice, the second time from cache while a block's rows fit there.
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/team.cuh"
+#include "cuda/loss/parts.cuh"
 
 namespace minidnn {
 namespace {
 
+// The rows of a team: every `step`-th.
 template <class T, LossDirection direction, class Team>
-__device__ __forceinline__ void loss_row(const LossProblem& p, const LossArgs& a, void* numbers, int64_t row,
-                                         Team& team) {
+__device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& a, void* numbers, int64_t begin,
+                                          int64_t step, Team team) {
   using Acc = Accumulator<T>;
-  if constexpr (direction == LossDirection::forward) loss_forward_row<T>(p, a, row, static_cast<Acc*>(numbers), team);
-  else loss_backward_row<T>(p, a, row, static_cast<const Acc*>(numbers), team);
+  auto own = static_cast<Acc*>(numbers);
+  const bool reduced = p.reduction != LossReduction::none;
+  CarefulSum<Acc> sum;
+  Acc count = 0;
+  for (int64_t row = begin, rows = p.rows(); row < rows; row += step) {
+    if constexpr (direction == LossDirection::backward) {
+      loss_backward_row<T>(p, a, row, own, team);
+    } else {
+      loss_forward_row<T>(p, a, row, team, [&](Acc loss, bool counts) {
+        if (reduced) sum.add(loss), count += Acc(counts);
+        else own[row] = loss;
+      });
+    }
+  }
+  if (direction == LossDirection::forward && reduced) put_part(sum.value(), count, own);
 }
 
 // The loss, or the gradient of each row's.
@@ -30,48 +45,45 @@ __device__ void put_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc 
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(1024) loss_generic(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
   wait_for_grid_before();
-  BlockTeam team;
-  for (int64_t row = blockIdx.x, rows = p.rows(); row < rows; row += gridDim.x)
-    loss_row<T, direction>(p, a, numbers, row, team);
+  loss_rows<T, direction>(p, a, numbers, blockIdx.x, gridDim.x, BlockTeam());
 }
 
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(256) loss_thread(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
   wait_for_grid_before();
-  Solo team;
-  grid_stride(p.rows(), [&](int64_t row) { loss_row<T, direction>(p, a, numbers, row, team); });
+  const int64_t threads = int64_t(gridDim.x) * blockDim.x;
+  loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, Solo());
 }
 
-// A sum and a count for each block, or with one block the end of it. It counts while the rows' last losses are made.
+// A part of each block, or with one block the end of it.
 template <class Acc>
-__global__ void __launch_bounds__(512)
-    loss_add(const __grid_constant__ LossProblem p, LossArgs a, Acc* numbers, Acc* parts) {
-  let_next_grid_start();
+__device__ void put_joined(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* joined) {
+  if (gridDim.x > 1) return put_part(sum, count, joined);
   BlockTeam team;
-  CarefulSum<Acc> partial;
-  Acc count = 0;
-  if (p.reduction == LossReduction::mean)
-    grid_stride(p.rows(),
-                [&](int64_t row) { count += detail::target_of(p, a, row) == p.ignore_index ? Acc(0) : Acc(1); });
-  wait_for_grid_before();
-  if (p.direction == LossDirection::forward) grid_stride(p.rows(), [&](int64_t row) { partial.add(numbers[row]); });
-  const Acc sum = team.sum(partial.value());
-  count = team.sum(count);
-  if (gridDim.x == 1) return put_total(p, a, sum, count, numbers);
-  if (threadIdx.x == 0) parts[2 * blockIdx.x] = sum, parts[2 * blockIdx.x + 1] = count;
-}
-
-template <class Acc>
-__global__ void __launch_bounds__(512)
-    loss_finish(const __grid_constant__ LossProblem p, LossArgs a, Acc* numbers, const Acc* parts, int32_t blocks) {
-  let_next_grid_start();
-  wait_for_grid_before();
-  BlockTeam team;
-  Acc sum = 0, count = 0;
-  if (int32_t(threadIdx.x) < blocks) sum = parts[2 * threadIdx.x], count = parts[2 * threadIdx.x + 1];
   sum = team.sum(sum);
   count = team.sum(count);
-  put_total(p, a, sum, count, numbers);
+  put_total(p, a, sum, count, joined);
+}
+
+// A mean's rows, before its gradient.
+template <class Acc>
+__global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossProblem p, LossArgs a, Acc* joined) {
+  let_next_grid_start();
+  Acc count = 0;
+  grid_stride(p.rows(), [&](int64_t row) { count += Acc(detail::target_of(p, a, row) != p.ignore_index); });
+  put_joined(p, a, Acc(0), count, joined);
+}
+
+// n parts into fewer.
+template <class Acc>
+__global__ void __launch_bounds__(512)
+    loss_join(const __grid_constant__ LossProblem p, LossArgs a, const Acc* parts, int32_t n, Acc* joined) {
+  let_next_grid_start();
+  wait_for_grid_before();
+  CarefulSum<Acc> sum;
+  Acc count = 0;
+  grid_stride(n, [&](int64_t i) { sum.add(parts[2 * i]), count += parts[2 * i + 1]; });
+  put_joined(p, a, sum.value(), count, joined);
 }
 
 }  // namespace minidnn

@@ -29,7 +29,7 @@ LossRows task_of(const LossProblem& p, const Device& d) {
   t.ignore_index = p.ignore_index;
   t.narrow_target = p.target.dtype == DType::int32;
   t.smoothed = int32_t(p.smoothed);
-  t.each_gradient = p.reduction == LossReduction::none;
+  t.reduced = p.reduction != LossReduction::none;
   return t;
 }
 
@@ -54,8 +54,8 @@ struct Rows final : Engine<LossProblem> {
         std::clamp(double(rows::blocks_of(t.shape) * rows::block_of(t.shape)) / (512.0 * d.sm_count), 1e-3, 1.0);
     return 3 + roofline_us(0, loss_bytes(p), d, 0.88 * useful * filled);
   }
-  size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
-    return loss_device_workspace(p);
+  size_t workspace_bytes(const LossProblem& p, const Device& d, const Config&) const override {
+    return loss_device_workspace(p, rows::blocks_of(task_of(p, d).shape));
   }
   KernelSpec spec(DType dtype, LossDirection direction) const {
     const bool forward = direction == LossDirection::forward;

@@ -2,6 +2,7 @@
 // Cross-entropy of rows that lie end to end. Forward a few lanes or a block stream through a row once, with a maximum
 // and a sum that follow it (Milakov & Gimelshein 2018, arXiv:1805.02867); backward is one pass without any reduction.
 #include "cuda/device/grid.cuh"
+#include "cuda/loss/parts.cuh"
 #include "cuda/loss/rows_task.h"
 #include "cuda/rows/rows.cuh"
 
@@ -16,7 +17,7 @@ __device__ __forceinline__ int64_t target_of_row(const LossRows& p, const LossAr
 
 template <class T>
 __global__ void __launch_bounds__(256, 3)  // for four blocks of an SM 16-bit rows spill many registers
-    loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses) {
+    loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_parts) {
   constexpr int kW = rows::kWidth<T>, kV = kLossVectors;
   const rows::Team team(p.shape);
   const rows::Line<T> line(p.shape, team.row);
@@ -63,13 +64,15 @@ __global__ void __launch_bounds__(256, 3)  // for four blocks of an SM 16-bit ro
   const auto [most, all] = team.join<T>({largest, sum});
   sum = all;
   if (p.smoothed) logits = team.reduce<rows::Sum, 2>(logits);
-  if (!tells) return;
-  const float lse = most + maths::log(sum);
-  static_cast<float*>(a.lse)[team.row] = lse;
+  const bool counts = tells && target != p.ignore_index;
   float loss = 0;
-  if (target != p.ignore_index)
-    loss = detail::loss_of<float>(lse, logit, logits, p.shape.cols, p.smoothed, float(a.smoothing));
-  losses[team.row] = loss;
+  if (tells) {
+    const float lse = most + maths::log(sum);
+    static_cast<float*>(a.lse)[team.row] = lse;
+    if (counts) loss = detail::loss_of<float>(lse, logit, logits, p.shape.cols, p.smoothed, float(a.smoothing));
+  }
+  if (p.reduced) put_part(loss, float(counts), losses_or_parts);
+  else if (tells) losses_or_parts[team.row] = loss;
 }
 
 template <class T>
@@ -89,7 +92,7 @@ __global__ void __launch_bounds__(256)
   const float lse = static_cast<const float*>(a.lse)[team.row];
   const float each = float(a.smoothing) / float(p.shape.cols), hit = 1 - float(a.smoothing) + each;
   wait_for_grid_before();
-  float g = gradient[p.each_gradient ? team.row : 0];
+  float g = gradient[p.reduced ? 0 : team.row];
   if (!known) g = INFINITY - INFINITY;
   const int32_t at = known ? int32_t(target) + line.skip : -1;  // as vectors count
 #pragma unroll

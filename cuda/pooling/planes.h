@@ -205,20 +205,27 @@ template <class T, bool is_max, class S> struct PlanesForward {
     const int n = (b.x_end - b.x_begin) * s.w.size * b.planes;
     copy_in(t, source(), n, placed_like<T>(source(), room));
   }
-  // Windows of a static size, a few lines at once: what lines have in common is joined once.
-  MINIDNN_HD void pool() {
-    if constexpr (is_max)
-      if (s.index_bytes) return pool_with_indices();
+  // Calls take(plane of x, p, q, the offset of y there) for a thread's windows: kDown below each other from there on, and
+  // so many beside each other.
+  template <int kBeside, class Take> MINIDNN_HD void each_windows(Take&& take) {
     const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
-    T* y = static_cast<T*>(a.out) + b.plane * s.h.count * s.w.count;
-    constexpr int kBeside = beside(sizeof(T), S::stride),
-                  kFresh = (kBeside - 1) * S::stride;  // columns of either alone
+    const int64_t y = b.plane * s.h.count * s.w.count;
     const int n = ceil_div(b.end - b.begin, kDown) * ceil_div(s.w.count, kBeside) * b.planes;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
       const int q = s.results.by_columns.digit(rest) * kBeside, p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int plane = int(rest);
+      take(x + plane * s.h.size * s.w.size, p, q, y + (int64_t(plane) * s.h.count + p) * s.w.count + q);
+    }
+  }
+  // Windows of a static size, a few lines at once: what lines have in common is joined once.
+  MINIDNN_HD void pool() {
+    if constexpr (is_max)
+      if (s.index_bytes) return pool_with_indices();
+    constexpr int kBeside = beside(sizeof(T), S::stride);
+    each_windows<kBeside>([&](const T* plane, int p, int q, int64_t at) {
       const int column = q * S::stride - s.w.before, line = p * S::stride - s.h.before;
-      const T* plane = x + int(rest) * s.h.size * s.w.size;
+      constexpr int kFresh = (kBeside - 1) * S::stride;  // columns of either alone
       constexpr int kLines = (kDown - 1) * S::stride + S::window;
       const float none = is_max ? -INFINITY : 0.f;
       auto join = [](float a, float b) { return is_max ? larger(a, b) : a + b; };
@@ -250,22 +257,15 @@ template <class T, bool is_max, class S> struct PlanesForward {
           MINIDNN_UNROLL
           for (int r = 1; r < S::window; ++r) v = join(v, joined[k][d * S::stride + r]);
           if (!is_max) v *= share_of<S>(s, p + d, q + k);
-          y[(int64_t(int(rest)) * s.h.count + p + d) * s.w.count + q + k] = T(v);
+          static_cast<T*>(a.out)[at + d * s.w.count + k] = T(v);
         }
       }
-    }
+    });
   }
   MINIDNN_HD void pool_with_indices() {
     using R = FirstMaxima<1>;
-    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
-    const int64_t y = b.plane * s.h.count * s.w.count;
-    const int n = ceil_div(b.end - b.begin, kDown) * s.w.count * b.planes;
-    for (int i = t.index; i < n; i += t.count) {
-      uint32_t rest = uint32_t(i);
-      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
+    each_windows<1>([&](const T* plane, int p, int q, int64_t at) {
       const Span h{p * S::stride - s.h.before, b.x_begin, b.x_end}, w{q * S::stride - s.w.before, 0, s.w.size};
-      const T* plane = x + int(rest) * s.h.size * s.w.size;
-      const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
       R::Item found[kDown][1];
       join_tile<S, R>(
           h, w,
@@ -281,26 +281,20 @@ template <class T, bool is_max, class S> struct PlanesForward {
         static_cast<T*>(a.out)[at + d * s.w.count] = T(sees ? found[d][0].of[0] : -INFINITY);
         put_index(at + d * s.w.count, sees ? found[d][0].place[0] : -1);
       }
-    }
+    });
   }
   MINIDNN_HD void put_index(int64_t at, int index) const {
     if (s.index_bytes == 4) static_cast<int32_t*>(a.indices)[at] = index;
     if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at] = index;
   }
   template <class V> MINIDNN_HD void pool_down() {
-    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
-    const int64_t y = b.plane * s.h.count * s.w.count;
-    const int n = ceil_div(b.end - b.begin, kDown) * s.w.count * b.planes;
-    for (int i = t.index; i < n; i += t.count) {
-      uint32_t rest = uint32_t(i);
-      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
-      const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
-      each_down<S, V>(s, x + int(rest) * s.h.size * s.w.size, p, b.end, q, [&](int d, const V& found) {
+    each_windows<1>([&](const T* plane, int p, int q, int64_t at) {
+      each_down<S, V>(s, plane, p, b.end, q, [&](int d, const V& found) {
         const float share = is_max ? 1.f : share_of<S>(s, p + d, q);
         static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * share);
         if (is_max && s.index_bytes) put_index(at + d * s.w.count, found.at());
       });
-    }
+    });
   }
   MINIDNN_HD void pool_whole() {
     const T* x = placed_like<T>(source(), room);

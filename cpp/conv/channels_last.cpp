@@ -58,6 +58,10 @@ template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
           gemm_kernels().transpose(from, channel, all, pixels, at, all);
           continue;
         }
+        if (channel == 1 && step == all) {
+          std::copy_n(from, pixels * all, at);
+          continue;
+        }
       }
       if (channel == 1)
         for (int64_t w = 0; w < pixels; ++w)

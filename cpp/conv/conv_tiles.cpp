@@ -23,7 +23,9 @@ constexpr int64_t kBlockTiles = 16;  // whose input stays in the first cache lev
 constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 struct Phase : ConvPhase {
-  int64_t weights_at = 0;  // packed, of the first group and panel
+  int64_t weights_at = 0;         // packed, of the first group and panel
+  std::vector<int64_t> runs;      // from the input under a pixel to what each run of k reads, in bytes
+  int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};  // of all shifts
 };
 
 // One item of work: some rows by some panels.
@@ -80,6 +82,7 @@ struct TilesPlan final : Plan<ConvProblem> {
       for (ConvTap& tap : phases[0].taps)
         for (int j = 0; j < kMaxSpatial; ++j) tap.shift[j] += input_.border[j];
     }
+    for (Phase& phase : phases) find_runs(phase);
     local = !merges(g) && turns(p, g);
     // Local pixels take no more than half a second-level cache.
     const int64_t fit = 65536 / (channels * kernel.rows);
@@ -104,7 +107,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     copy_at = reserve(input_.bytes());
     zeros_at = reserve(size_t(channels * merged) * 4);
     size_t segments = 0;
-    for (const Phase& phase : phases) segments = std::max(segments, phase.taps.size() / size_t(merged));
+    for (const Phase& phase : phases) segments = std::max(segments, phase.runs.size());
     const int64_t rows = block_rows;
     sums_at = ceil_div<size_t>(segments * kBlockTiles * sizeof(GemmSegment), 64) * 64;
     lines_at = sums_at + size_t(rows * kernel.columns) * 4;
@@ -112,6 +115,19 @@ struct TilesPlan final : Plan<ConvProblem> {
     panel_at = local_at + (local ? size_t(rows * channels) * 4 : 0);
     room_bytes = panel_at + (by_panels ? size_t(panel_bytes) : 0);
     rooms_at = reserve(room_bytes * size_t(threads));
+  }
+
+  void find_runs(Phase& phase) const {
+    for (size_t t = 0; t < phase.taps.size(); ++t) {
+      const ConvTap& tap = phase.taps[t];
+      int64_t at = 0;
+      for (int j = 0; j < kMaxSpatial; ++j) {
+        at += tap.shift[j] * in.space[j];
+        phase.low[j] = t ? std::min(phase.low[j], tap.shift[j]) : tap.shift[j];
+        phase.high[j] = t ? std::max(phase.high[j], tap.shift[j]) : tap.shift[j];
+      }
+      if (t % size_t(merged) == 0) phase.runs.push_back(at * int64_t(sizeof(float)));
+    }
   }
 
   // A first layer's few channels are copied with their padding: then a run goes over all taps of a line.
@@ -237,10 +253,52 @@ struct TilesPlan final : Plan<ConvProblem> {
     });
   }
 
+  // Where the rows of a block read, tile by tile, and where they are written: what belongs to a line of pixels is found
+  // once for all of them.
+  void place_rows(const Block& block, int64_t nowhere, GemmSegment* tile, int64_t* y_rows, int64_t* c_rows) const {
+    const Phase& phase = phases[size_t(block.phase)];
+    const int64_t runs = int64_t(phase.runs.size()), size = int64_t(sizeof(float)), length = phase.count[2];
+    const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
+    Odometer<3> line(lines, block.row / length);
+    int64_t lane = 0, first = block.row % length;
+    auto next = [&] {
+      if (++lane == kernel.rows) lane = 0, tile += runs;
+    };
+    auto within = [&](int j, int64_t at) { return at + phase.low[j] >= 0 && at + phase.high[j] < in.size[j]; };
+    for (int64_t row = 0, n; row < block.rows; row += n, first = 0, line.advance()) {
+      n = std::min(length - first, block.rows - row);
+      int64_t place[] = {line.at[1] * in_step[0], line.at[2] * in_step[1], 0};
+      int64_t origin = line.at[0] * in.image, y = line.at[0] * out.image, c = line.at[0] * g.residual.image;
+      for (int j = 0; j < kMaxSpatial; ++j) {
+        const int64_t at = phase.first[j] + (j < 2 ? line.at[1 + j] : first) * step[j];
+        origin += place[j] * in.space[j], y += at * out.space[j], c += at * g.residual.space[j];
+      }
+      const bool lines_meet = within(0, place[0]) && within(1, place[1]);
+      for (int64_t i = 0; i < n; ++i, next()) {
+        y_rows[row + i] = y + i * step[2] * out.space[2], c_rows[row + i] = c + i * step[2] * g.residual.space[2];
+        if (local) {
+          tile->a[lane] = (row + i) * channels * size;
+          continue;
+        }
+        place[2] = (first + i) * in_step[2];
+        const bool inside = lines_meet && within(2, place[2]);  // under all taps
+        const int64_t at = (origin + place[2] * in.space[2]) * size;
+        for (int64_t s = 0; s < runs; ++s) {
+          tile[s].a[lane] = at + phase.runs[size_t(s)];
+          const ConvTap& tap = phase.taps[size_t(s * merged)];
+          for (int j = 0; j < kMaxSpatial && !inside; ++j)
+            if (uint64_t(place[j] + tap.shift[j]) >= uint64_t(in.size[j])) tile[s].a[lane] = nowhere;
+        }
+      }
+    }
+    for (; lane > 0; next())  // computed, and not used
+      for (int64_t s = 0; s < runs; ++s) tile[s].a[lane] = nowhere;
+  }
+
   template <class T, class Y> void compute_block(const Block& block, const ConvArgs& args, const float* x,
                                                  const float* weights, const float* zeros, char* room) const {
     const Phase& phase = phases[size_t(block.phase)];
-    const int64_t runs = int64_t(phase.taps.size()) / merged, tiles = ceil_div(block.rows, kernel.rows);
+    const int64_t runs = int64_t(phase.runs.size()), tiles = ceil_div(block.rows, kernel.rows);
     GemmSegment* segments = reinterpret_cast<GemmSegment*>(room);
     float* sums = reinterpret_cast<float*>(room + sums_at);
     float* turned = reinterpret_cast<float*>(room + lines_at);
@@ -249,40 +307,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     if (local) x = turn_pixels(block, x, reinterpret_cast<float*>(room + local_at));
     else x += block.group * channels;
     const int64_t nowhere = (zeros - x) * int64_t(sizeof(float));  // a row of zeros, as seen from x
-    const int64_t sizes[] = {g.images, phase.count[0], phase.count[1], phase.count[2]};
-    Odometer<4> pixel(sizes, block.row);
-    for (int64_t row = 0; row < tiles * kernel.rows; ++row) {
-      GemmSegment* tile = segments + row / kernel.rows * runs;
-      const int64_t lane = row % kernel.rows;
-      if (row >= block.rows) {  // computed, and not used
-        for (int64_t s = 0; s < runs; ++s) tile[s].a[lane] = nowhere;
-        continue;
-      }
-      int64_t origin = pixel.at[0] * in.image, place[kMaxSpatial];
-      y_rows[row] = pixel.at[0] * out.image, c_rows[row] = pixel.at[0] * g.residual.image;
-      for (int j = 0; j < kMaxSpatial; ++j) {
-        place[j] = pixel.at[1 + j] * in_step[j];
-        origin += place[j] * in.space[j];
-        const int64_t at = phase.first[j] + pixel.at[1 + j] * step[j];
-        y_rows[row] += at * out.space[j], c_rows[row] += at * g.residual.space[j];
-      }
-      if (local) {
-        tile->a[lane] = row * channels * int64_t(sizeof(float));
-        pixel.advance();
-        continue;
-      }
-      for (int64_t s = 0; s < runs; ++s) {
-        const ConvTap& tap = phase.taps[size_t(s * merged)];
-        int64_t at = origin;
-        bool inside = true;
-        for (int j = 0; j < kMaxSpatial; ++j) {
-          inside = inside && uint64_t(place[j] + tap.shift[j]) < uint64_t(in.size[j]);
-          at += tap.shift[j] * in.space[j];
-        }
-        tile[s].a[lane] = inside ? at * int64_t(sizeof(float)) : nowhere;
-      }
-      pixel.advance();
-    }
+    place_rows(block, nowhere, segments, y_rows, c_rows);
     const int64_t run = channels * merged;
     for (int64_t t = 0; t < tiles; ++t)
       for (int64_t s = 0; s < runs; ++s) segments[t * runs + s].b = s * run * kernel.columns * int64_t(sizeof(float));

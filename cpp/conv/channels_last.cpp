@@ -96,7 +96,8 @@ const float* ChannelsLast::read(const void* tensor, void* room) const {
   if (!copied) return static_cast<const float*>(tensor);
   with_floating(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    if constexpr (sizeof(T) != 8) copy(*this, static_cast<const T*>(tensor), static_cast<float*>(room));
+    if constexpr (sizeof(T) != 8)
+      if (side.image > 0) copy(*this, static_cast<const T*>(tensor), static_cast<float*>(room));
   });
   return static_cast<const float*>(room);
 }

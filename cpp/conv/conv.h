@@ -68,6 +68,7 @@ double conv_bytes(const ConvProblem&);
 double conv_flop(const ConvProblem&);
 const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp
 const Engine<ConvProblem>& conv_filter_tiles();  // conv_filter_tiles.cpp
+const Engine<ConvProblem>& conv_filter_taps();   // conv_filter_taps.cpp
 const Engine<ConvProblem>& conv_groups();        // conv_groups.cpp
 const Engine<ConvProblem>& conv_planes_cpu();    // conv_planes.cpp
 const Engine<ConvProblem>& conv_winograd_cpu();  // conv_winograd.cpp

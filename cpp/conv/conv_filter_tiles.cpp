@@ -2,8 +2,7 @@
 // cpu.conv.filter_tiles: backward_filter as products over pixels. A tile's rows are filters, its columns the input
 // channels under one tap, and a run of k goes along a line of pixels, where x is read as it lies; taps that meet
 // padding run over less of the line. The pixels are cut into slices that stay in the caches while all tiles that need
-// them go by. Where the input has few channels, those of all taps of a line are columns together, out of a copy with
-// its padding.
+// them go by.
 #include <algorithm>
 #include <array>
 
@@ -37,9 +36,8 @@ struct FilterPlan final : Plan<ConvProblem> {
   ConvGeometry g;
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
-  bool merged;  // taps of a line are columns together
   ChannelsLast x;
-  int64_t threads, taps, columns;     // taps that are products of their own, and the columns of each
+  int64_t threads, taps;
   int64_t panels, tiles, item_tiles;  // of a group
   bool lines;                         // a filter's pixels are neighbours: dy is read as it lies
   bool straight;                      // sums are dw itself
@@ -48,35 +46,20 @@ struct FilterPlan final : Plan<ConvProblem> {
   std::vector<size_t> slices;  // where each begins in `pieces`, and the end
   size_t x_at = 0, sums_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
 
-  static bool merges(const ConvGeometry& g) {
-    return g.x.channels < gemm_kernels().f32.columns && g.groups == 1 && g.dilation[2] == 1 && g.window[2] > 1;
-  }
-  static ChannelsLast input(const ConvProblem& p, const ConvGeometry& g) {
-    int64_t border[kMaxSpatial]{};
-    // A panel's last columns are read even where there are none: beyond the last pixel only a copy has room for that.
-    const bool always = merges(g) || g.x.channels % gemm_kernels().f32.columns;
-    for (int j = 0; merges(g) && j < kMaxSpatial; ++j) {
-      const int64_t reach = (g.y.size[j] - 1) * g.stride[j] + (g.window[j] - 1) * g.dilation[j] + 1;
-      border[j] = std::max({int64_t(0), g.pad[j], reach - g.pad[j] - g.x.size[j]});
-    }
-    return {g.x, operand_dtype(p), g.images, g.groups, always, border};
-  }
-
   FilterPlan(const ConvProblem& problem, const Device& d)
       : p(problem),
         swap(swaps(problem, without_gaps(conv_geometry(problem)))),
         g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
-        merged(merges(g)),
-        x(input(p, g)),
-        threads(d.sm_count) {
-    taps = g.window[0] * g.window[1] * (merged ? 1 : g.window[2]);
-    columns = g.x.channels * (merged ? g.window[2] : 1);
-    panels = ceil_div(columns, kernel.columns), tiles = ceil_div(g.y.channels, kernel.rows);
+        // A panel's last columns are read even where there are none: beyond the last pixel only a copy has room for it.
+        x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
+        threads(d.sm_count),
+        taps(volume(g.window)) {
+    panels = ceil_div(g.x.channels, kernel.columns), tiles = ceil_div(g.y.channels, kernel.rows);
     item_tiles = even_share();
     lines = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
     const int64_t pixel_step = x.side.space[2] * g.stride[2];
     crowded = pixel_step % 1024 == 0 || (pixel_step % 512 == 0 && item_tiles >= 4);
-    straight = out_dtype(p) == DType::float32 && g.w_channel == 1 && columns % kernel.columns == 0 && !merged;
+    straight = out_dtype(p) == DType::float32 && g.w_channel == 1 && g.x.channels % kernel.columns == 0;
     cut();
     auto reserve = [&](size_t size) {
       size_t at = bytes;
@@ -211,9 +194,9 @@ struct FilterPlan final : Plan<ConvProblem> {
 
   void multiply_tap(const float* from, const Work& work, size_t slice, int64_t tap, float* to,
                     std::vector<bool>& begun) const {
-    int64_t at[kMaxSpatial], shift[kMaxSpatial], rest = merged ? tap * g.window[2] : tap;
+    int64_t at[kMaxSpatial], shift[kMaxSpatial], rest = tap;
     for (int j = kMaxSpatial - 1; j >= 0; rest /= g.window[j--]) at[j] = rest % g.window[j];
-    for (int j = 0; j < kMaxSpatial; ++j) shift[j] = at[j] * g.dilation[j] - g.pad[j] + x.border[j];
+    for (int j = 0; j < kMaxSpatial; ++j) shift[j] = at[j] * g.dilation[j] - g.pad[j];
     // The part of a line that meets data under this tap.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
@@ -287,8 +270,7 @@ struct FilterPlan final : Plan<ConvProblem> {
 
   void clear_tap(const Work& work, int64_t tap, float* to) const {
     const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
-    for (int64_t k = first; k < end; ++k)
-      std::fill_n(to + place(work.group, k, tap), straight ? columns : panels * kernel.columns, 0.0f);
+    for (int64_t k = first; k < end; ++k) std::fill_n(to + place(work.group, k, tap), panels * kernel.columns, 0.0f);
   }
 
   bool taps_are_neighbours() const {
@@ -301,14 +283,14 @@ struct FilterPlan final : Plan<ConvProblem> {
   // Sums of [tap, column] to dw's own order.
   template <class Y> void write_filters(const float* sums, Y* dw, const Work& work) const {
     const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
-    const int64_t channels = g.x.channels, along = merged ? g.window[2] : 1;
+    const int64_t channels = g.x.channels;
     if constexpr (sizeof(Y) == 4) {
-      if (taps == 1 && !merged && g.w_filter == 1) {  // changed places
+      if (taps == 1 && g.w_filter == 1) {  // changed places
         float* to = dw + g.w_origin + work.group * g.y.channels + first;
-        kernels.transpose(sums + place(work.group, first, 0), line(), end - first, columns, to, g.w_channel);
+        kernels.transpose(sums + place(work.group, first, 0), line(), end - first, channels, to, g.w_channel);
         return;
       }
-      if (taps > 1 && !merged && taps_are_neighbours()) {
+      if (taps > 1 && taps_are_neighbours()) {
         for (int64_t k = first; k < end; ++k)
           kernels.transpose(sums + place(work.group, k, 0), panels * kernel.columns, taps, channels,
                             dw + (work.group * g.y.channels + k) * g.w_filter, g.w_channel);
@@ -319,11 +301,9 @@ struct FilterPlan final : Plan<ConvProblem> {
       Y* filter = dw + g.w_origin + (work.group * g.y.channels + k) * g.w_filter;
       for (int64_t tap = 0; tap < taps; ++tap) {
         const float* from = sums + place(work.group, k, tap);
-        int64_t rest = tap * along, at = 0;
+        int64_t rest = tap, at = 0;
         for (int j = kMaxSpatial - 1; j >= 0; rest /= g.window[j--]) at += rest % g.window[j] * g.w_space[j];
-        for (int64_t s = 0; s < along; ++s)
-          for (int64_t c = 0; c < channels; ++c)
-            filter[at + s * g.w_space[2] + c * g.w_channel] = Y(from[s * channels + c]);
+        for (int64_t c = 0; c < channels; ++c) filter[at + c * g.w_channel] = Y(from[c]);
       }
     }
   }
@@ -349,8 +329,7 @@ struct FilterTiles final : Engine<ConvProblem> {
     const GemmKernel<float>& kernel = gemm_kernels().f32;
     const ConvGeometry g = conv_geometry(p);
     auto wasted = [](int64_t used, int64_t unit) { return double(ceil_div(used, unit) * unit) / double(used); };
-    const int64_t columns = g.x.channels * (FilterPlan::merges(g) ? g.window[2] : 1);
-    const double waste = wasted(g.y.channels, kernel.rows) * wasted(columns, kernel.columns);
+    const double waste = wasted(g.y.channels, kernel.rows) * wasted(g.x.channels, kernel.columns);
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {

@@ -51,9 +51,9 @@ struct Direct final : Engine<ConvProblem> {
 
 const Engines<ConvProblem>& Family<ConvProblem>::cpu_engines() {
   static const Direct direct;
-  static const Engines<ConvProblem> all{
-      &conv_tiles(),        &conv_filter_tiles(),    &conv_groups(),      &conv_planes_cpu(),
-      &conv_winograd_cpu(), &conv_im2col_gemm_cpu(), &conv_reduce(false), &direct};
+  static const Engines<ConvProblem> all{&conv_tiles(),           &conv_filter_tiles(), &conv_filter_taps(),
+                                        &conv_groups(),          &conv_planes_cpu(),   &conv_winograd_cpu(),
+                                        &conv_im2col_gemm_cpu(), &conv_reduce(false),  &direct};
   return all;
 }
 

@@ -23,8 +23,8 @@ constexpr int64_t kBlockTiles = 16;  // whose input stays in the first cache lev
 constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 struct Phase : ConvPhase {
-  int64_t weights_at = 0;         // packed, of the first group and panel
-  std::vector<int64_t> runs;      // from the input under a pixel to what each run of k reads, in bytes
+  int64_t weights_at = 0;     // packed, of the first group and panel
+  std::vector<int64_t> runs;  // from the input under a pixel to what each run of k reads, in bytes
   int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};  // of all shifts
 };
 
@@ -134,10 +134,7 @@ struct TilesPlan final : Plan<ConvProblem> {
   static ChannelsLast input(const ConvProblem& p, const ConvGeometry& g) {
     int64_t border[kMaxSpatial]{};
     const bool few = merges(g);
-    for (int j = 0; few && j < kMaxSpatial; ++j) {  // as far as the windows reach, to either side
-      const int64_t reach = (g.y.size[j] - 1) * g.stride[j] + (g.window[j] - 1) * g.dilation[j] + 1;
-      border[j] = std::max({int64_t(0), g.pad[j], reach - g.pad[j] - g.x.size[j]});
-    }
+    if (few) reach(g, border);
     const ConvSide& side = g.backward_data ? g.y : g.x;
     if (turns(p, g)) return {side, g.images};
     return {side, operand_dtype(p), g.images, g.groups, few, border};

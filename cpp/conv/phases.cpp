@@ -38,4 +38,11 @@ std::vector<ConvPhase> conv_phases(const ConvGeometry& g) {
   return phases;
 }
 
+void reach(const ConvGeometry& g, int64_t (&border)[kMaxSpatial]) {
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    const int64_t end = (g.y.size[j] - 1) * g.stride[j] + (g.window[j] - 1) * g.dilation[j] + 1;
+    border[j] = std::max({int64_t(0), g.pad[j], end - g.pad[j] - g.x.size[j]});
+  }
+}
+
 }  // namespace minidnn

@@ -21,6 +21,9 @@ struct ConvPhase {
 };
 std::vector<ConvPhase> conv_phases(const ConvGeometry&);
 
+// How many zeros around x let every tap of every window meet an element.
+void reach(const ConvGeometry&, int64_t (&border)[kMaxSpatial]);
+
 // Where windows are one element and meet data everywhere, of an x that is read: the pixels between strides do not
 // exist.
 inline bool is_pointwise(const ConvGeometry& g) {

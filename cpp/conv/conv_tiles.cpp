@@ -18,8 +18,8 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kBlockTiles = 16;  // whose input stays in the first cache levels while the weights go by
-// Weights of more than this are packed panel by panel, just before the only block that reads each, if a panel takes no
-// more than that: packed all at once they would go through memory twice more.
+// Weights of more than this are packed panel by panel, just before the only block that reads each, if a panel of all
+// phases takes no more than that: packed all at once they would go through memory twice more.
 constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 struct Phase : ConvPhase {
@@ -28,9 +28,17 @@ struct Phase : ConvPhase {
   int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};  // of all shifts
 };
 
-// One item of work: some rows by some panels.
+// One item of work: some rows, of some phases, by some panels.
 struct Block {
-  int64_t phase, group, row, rows, panel, panels;
+  int64_t phase, phases, group, row, rows, panel, panels;
+};
+
+// The rows of a block in one of its phases.
+struct Rows {
+  int64_t count, tiles;
+  GemmSegment* segments;  // tile by tile, where they read
+  int64_t y[kBlockTiles * kGemmRows],
+      c[kBlockTiles * kGemmRows];  // where they and their residuals are written and read
 };
 
 struct TilesPlan final : Plan<ConvProblem> {
@@ -87,23 +95,22 @@ struct TilesPlan final : Plan<ConvProblem> {
     // Local pixels take no more than half a second-level cache.
     const int64_t fit = 65536 / (channels * kernel.rows);
     block_rows = kernel.rows * (local ? std::clamp<int64_t>(fit, 1, kBlockTiles) : kBlockTiles);
-    make_blocks();
     auto reserve = [&](size_t size) {
       size_t at = bytes;
       bytes += ceil_div<size_t>(size, 4096) * 4096;
       return at;
     };
-    int64_t taps = 0, most_taps = 0;
+    int64_t taps = 0;
     for (Phase& phase : phases) {
       phase.weights_at = taps * channels * g.groups * panels * kernel.columns;
       taps += int64_t(phase.taps.size());
-      most_taps = std::max(most_taps, int64_t(phase.taps.size()));
       by_panels = by_panels || g.images * volume(phase.count) > block_rows;
     }
     const int64_t packed = taps * channels * g.groups * panels * kernel.columns * int64_t(sizeof(float));
-    const int64_t panel_bytes = most_taps * channels * kernel.columns * int64_t(sizeof(float));
+    const int64_t panel_bytes = taps * channels * kernel.columns * int64_t(sizeof(float));
     by_panels = !by_panels && packed > kManyWeights && panel_bytes <= kPanelBytes;
     if (!by_panels) weights_at = reserve(size_t(packed));
+    make_blocks();
     copy_at = reserve(input_.bytes());
     zeros_at = reserve(size_t(channels * merged) * 4);
     size_t segments = 0;
@@ -157,21 +164,21 @@ struct TilesPlan final : Plan<ConvProblem> {
   }
 
   void make_blocks() {
-    const int64_t most = block_rows;
+    const int64_t most = block_rows, together = by_panels ? int64_t(phases.size()) : 1;  // phases
     int64_t all = 0;
     for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
     // Some four items a thread even out.
-    int64_t share = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4));
+    int64_t share = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4 * together));
     share = std::min(share, panels);
-    for (int64_t i = 0; i < int64_t(phases.size()); ++i) {
-      const int64_t rows = g.images * volume(phases[size_t(i)].count);
+    for (int64_t i = 0; i < int64_t(phases.size()); i += together) {
+      const int64_t rows = by_panels ? most : g.images * volume(phases[size_t(i)].count);
       if (rows == 0) continue;
       // Blocks of one length, but for the last: no rest of one tile.
       const int64_t number = ceil_div(rows, most), length = ceil_div(ceil_div(rows, number), kernel.rows) * kernel.rows;
       for (int64_t group = 0; group < g.groups; ++group)
         for (int64_t row = 0; row < rows; row += length)
           for (int64_t panel = 0; panel < panels; panel += share)
-            blocks.push_back({i, group, row, std::min(length, rows - row), panel, std::min(share, panels - panel)});
+            blocks.push_back({i, together, group, row, length, panel, std::min(share, panels - panel)});
     }
   }
 
@@ -250,20 +257,22 @@ struct TilesPlan final : Plan<ConvProblem> {
     });
   }
 
-  // Where the rows of a block read, tile by tile, and where they are written: what belongs to a line of pixels is found
-  // once for all of them.
-  void place_rows(const Block& block, int64_t nowhere, GemmSegment* tile, int64_t* y_rows, int64_t* c_rows) const {
-    const Phase& phase = phases[size_t(block.phase)];
+  // What belongs to a line of pixels is found once for all of them.
+  void place_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
     const int64_t runs = int64_t(phase.runs.size()), size = int64_t(sizeof(float)), length = phase.count[2];
+    const int64_t run = channels * merged * kernel.columns * size;
+    for (int64_t t = 0; t < rows.tiles; ++t)
+      for (int64_t s = 0; s < runs; ++s) rows.segments[t * runs + s].b = s * run;
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
-    Odometer<3> line(lines, block.row / length);
-    int64_t lane = 0, first = block.row % length;
+    Odometer<3> line(lines, row_of_block / length);
+    GemmSegment* tile = rows.segments;
+    int64_t lane = 0, first = row_of_block % length;
     auto next = [&] {
       if (++lane == kernel.rows) lane = 0, tile += runs;
     };
     auto within = [&](int j, int64_t at) { return at + phase.low[j] >= 0 && at + phase.high[j] < in.size[j]; };
-    for (int64_t row = 0, n; row < block.rows; row += n, first = 0, line.advance()) {
-      n = std::min(length - first, block.rows - row);
+    for (int64_t row = 0, n; row < rows.count; row += n, first = 0, line.advance()) {
+      n = std::min(length - first, rows.count - row);
       int64_t place[] = {line.at[1] * in_step[0], line.at[2] * in_step[1], 0};
       int64_t origin = line.at[0] * in.image, y = line.at[0] * out.image, c = line.at[0] * g.residual.image;
       for (int j = 0; j < kMaxSpatial; ++j) {
@@ -272,7 +281,7 @@ struct TilesPlan final : Plan<ConvProblem> {
       }
       const bool lines_meet = within(0, place[0]) && within(1, place[1]);
       for (int64_t i = 0; i < n; ++i, next()) {
-        y_rows[row + i] = y + i * step[2] * out.space[2], c_rows[row + i] = c + i * step[2] * g.residual.space[2];
+        rows.y[row + i] = y + i * step[2] * out.space[2], rows.c[row + i] = c + i * step[2] * g.residual.space[2];
         if (local) {
           tile->a[lane] = (row + i) * channels * size;
           continue;
@@ -294,89 +303,91 @@ struct TilesPlan final : Plan<ConvProblem> {
 
   template <class T, class Y> void compute_block(const Block& block, const ConvArgs& args, const float* x,
                                                  const float* weights, const float* zeros, char* room) const {
-    const Phase& phase = phases[size_t(block.phase)];
-    const int64_t runs = int64_t(phase.runs.size()), tiles = ceil_div(block.rows, kernel.rows);
-    GemmSegment* segments = reinterpret_cast<GemmSegment*>(room);
-    float* sums = reinterpret_cast<float*>(room + sums_at);
-    float* turned = reinterpret_cast<float*>(room + lines_at);
-    int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];
-
+    const std::span<const Phase> some(phases.data() + block.phase, size_t(block.phases));
+    float* own = reinterpret_cast<float*>(room + panel_at);
+    Rows rows;
+    rows.segments = reinterpret_cast<GemmSegment*>(room);
     if (local) x = turn_pixels(block, x, reinterpret_cast<float*>(room + local_at));
     else x += block.group * channels;
-    const int64_t nowhere = (zeros - x) * int64_t(sizeof(float));  // a row of zeros, as seen from x
-    place_rows(block, nowhere, segments, y_rows, c_rows);
-    const int64_t run = channels * merged;
-    for (int64_t t = 0; t < tiles; ++t)
-      for (int64_t s = 0; s < runs; ++s) segments[t * runs + s].b = s * run * kernel.columns * int64_t(sizeof(float));
+    for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
+      auto packed = [&](const Phase& phase) { return own + phase.weights_at / (g.groups * panels); };
+      if (by_panels) pack_panel(static_cast<const T*>(args.w), some, block.group, panel, 0, channels, packed);
+      for (const Phase& phase : some) {
+        if (some.size() > 1 || panel == block.panel) {
+          rows.count = std::min(block.rows, g.images * volume(phase.count) - block.row);
+          rows.tiles = ceil_div(rows.count, kernel.rows);
+          place_rows(phase, block.row, (zeros - x) * int64_t(sizeof(float)), rows);
+        }
+        const float* b = by_panels ? packed(phase) : packed_panel(phase, block.group, panel, weights);
+        multiply_panel<T, Y>(rows, int64_t(phase.runs.size()), block.group, panel, args, x, b, room);
+      }
+    }
+  }
 
+  template <class T, class Y> void multiply_panel(const Rows& rows, int64_t runs, int64_t group, int64_t panel,
+                                                  const ConvArgs& args, const float* x, const float* b,
+                                                  char* room) const {
+    float* sums = reinterpret_cast<float*>(room + sums_at);
+    float* turned = reinterpret_cast<float*>(room + lines_at);
+    const int64_t run = channels * merged, size = int64_t(sizeof(Y));
     GemmFinish finish;
     finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1;
-    const int64_t size = int64_t(sizeof(Y));
-    const void* bias = g.has_bias ? args.bias : nullptr;
-    const bool plain = sizeof(Y) == 4 && !bias && !args.residual && finish.plain(), straight = last && plain;
-    for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
-      const float* b = packed_panel(phase, block.group, panel, weights);
-      if (by_panels) {
-        float* own = reinterpret_cast<float*>(room + panel_at);
-        pack_panel(static_cast<const T*>(args.w), {&phase, 1}, block.group, panel, 0, channels,
-                   [&](const Phase&) { return own; });
-        b = own;
+    const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
+    const int64_t channel = group * columns + first;
+    char* y = static_cast<char*>(args.out) + channel * out.channel * size;
+    const char* c =
+        args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
+    const char* bias =
+        g.has_bias ? static_cast<const char*>(args.bias) + channel * g.bias_stride * int64_t(sizeof(T)) : nullptr;
+    const bool plain = sizeof(Y) == 4 && !bias && !c && finish.plain(), straight = last && plain;
+    for (int64_t t = 0; t < rows.tiles; ++t) {
+      const int64_t row = t * kernel.rows;
+      float* to = sums + row * kernel.columns;
+      int64_t pitch = kernel.columns;
+      const bool whole = straight && count == kernel.columns && row + kernel.rows <= rows.count;
+      if (whole && evenly_spaced(rows.y + row, kernel.rows))
+        to = reinterpret_cast<float*>(y) + rows.y[row], pitch = rows.y[row + 1] - rows.y[row];
+      kernel.multiply(rows.segments + t * runs, runs, run, x, 1, b, kernel.columns, to, pitch, false);
+      if (straight && to == sums + row * kernel.columns)
+        gemm_finish<T, Y>()(finish, to, pitch, std::min(kernel.rows, rows.count - row), count, y, rows.y + row, c,
+                            rows.c + row, bias);
+    }
+    if (last && !straight) {
+      finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
+      gemm_finish<T, Y>()(finish, sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias);
+    }
+    if (last) return;
+    // Pixels become columns; those at one step in the result, and in the residual, go together.
+    const int64_t line = rows.tiles * kernel.rows;
+    const bool direct = plain && out.space[2] * step[2] == 1;
+    if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, turned, line);
+    finish.bias_row = g.bias_stride;
+    int64_t y_channels[64], c_channels[64];
+    for (int64_t row = 0, end; row < rows.count; row = end) {
+      const int64_t y_step = direct || row + 1 == rows.count ? 1 : rows.y[row + 1] - rows.y[row];
+      for (end = row + 1; end < rows.count && rows.y[end] - rows.y[end - 1] == y_step &&
+                          (!c || rows.c[end] - rows.c[end - 1] == rows.c[row + 1] - rows.c[row]);)
+        ++end;
+      if (direct) {
+        kernels.transpose(sums + row * kernel.columns, kernel.columns, end - row, count,
+                          reinterpret_cast<float*>(y) + rows.y[row], out.channel);
+        continue;
       }
-      const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
-      const int64_t channel = block.group * columns + first;
-      char* y = static_cast<char*>(args.out) + channel * out.channel * size;
-      const char* c =
-          args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
-      const char* bias_at =
-          bias ? static_cast<const char*>(bias) + channel * g.bias_stride * int64_t(sizeof(T)) : nullptr;
-      for (int64_t t = 0; t < tiles; ++t) {
-        const int64_t row = t * kernel.rows;
-        float* to = sums + row * kernel.columns;
-        int64_t pitch = kernel.columns;
-        const bool whole = straight && count == kernel.columns && row + kernel.rows <= block.rows;
-        if (whole && evenly_spaced(y_rows + row, kernel.rows))
-          to = reinterpret_cast<float*>(y) + y_rows[row], pitch = y_rows[row + 1] - y_rows[row];
-        kernel.multiply(segments + t * runs, runs, run, x, 1, b, kernel.columns, to, pitch, false);
-        if (straight && to == sums + row * kernel.columns)
-          gemm_finish<T, Y>()(finish, to, pitch, std::min(kernel.rows, block.rows - row), count, y, y_rows + row, c,
-                              c_rows + row, bias_at);
-      }
-      if (last && !straight) {
-        finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
-        gemm_finish<T, Y>()(finish, sums, kernel.columns, block.rows, count, y, y_rows, c, c_rows, bias_at);
-      }
-      if (last) continue;
-      // Pixels become columns; those at one step in the result, and in the residual, go together.
-      const int64_t line = tiles * kernel.rows;
-      const bool direct = plain && out.space[2] * step[2] == 1;
-      if (!direct) kernels.transpose(sums, kernel.columns, block.rows, count, turned, line);
-      finish.bias_row = g.bias_stride;
-      int64_t y_channels[64], c_channels[64];
-      for (int64_t row = 0, end; row < block.rows; row = end) {
-        const int64_t y_step = direct || row + 1 == block.rows ? 1 : y_rows[row + 1] - y_rows[row];
-        for (end = row + 1; end < block.rows && y_rows[end] - y_rows[end - 1] == y_step &&
-                            (!c || c_rows[end] - c_rows[end - 1] == c_rows[row + 1] - c_rows[row]);)
-          ++end;
-        if (direct) {
-          kernels.transpose(sums + row * kernel.columns, kernel.columns, end - row, count,
-                            reinterpret_cast<float*>(y) + y_rows[row], out.channel);
-          continue;
-        }
-        finish.y_column = y_step;
-        finish.c_column = end > row + 1 ? c_rows[row + 1] - c_rows[row] : 1;
-        for (int64_t j = 0; j < count; ++j)
-          y_channels[j] = y_rows[row] + j * out.channel, c_channels[j] = c_rows[row] + j * g.residual.channel;
-        gemm_finish<T, Y>()(finish, turned + row, line, count, end - row, y, y_channels, c, c_channels, bias_at);
-      }
+      finish.y_column = y_step;
+      finish.c_column = end > row + 1 ? rows.c[row + 1] - rows.c[row] : 1;
+      for (int64_t j = 0; j < count; ++j)
+        y_channels[j] = rows.y[row] + j * out.channel, c_channels[j] = rows.c[row] + j * g.residual.channel;
+      gemm_finish<T, Y>()(finish, turned + row, line, count, end - row, y, y_channels, c, c_channels, bias);
     }
   }
 
   // [pixel, channel] of a block out of planes.
   const float* turn_pixels(const Block& block, const float* x, float* to) const {
     const int64_t plane = volume(in.size);
-    for (int64_t row = block.row, next; row < block.row + block.rows; row = next) {
-      next = std::min(block.row + block.rows, (row / plane + 1) * plane);
+    const int64_t end = std::min(block.row + block.rows, g.images * plane);
+    for (int64_t row = block.row, next; row < end; row = next) {
+      next = std::min(end, (row / plane + 1) * plane);
       const float* from = x + row / plane * in.image + block.group * channels * in.channel + row % plane;
       kernels.transpose(from, in.channel, channels, next - row, to + (row - block.row) * channels, channels);
     }

@@ -1,17 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/activation/activation_kernels.h"
+#include "cpp/activation/normal_vector.h"
 #include "cpp/cpu/runs.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
+#ifdef __AVX512F__
+template <class T, bool backward>
+inline __attribute__((always_inline)) void compute_gelu(const T* x, const T* dy, T* out, int64_t n) {
+  auto f = [](Floats x, Floats dy) __attribute__((always_inline)) {
+    const auto normal = normal_of_vector<T>(x);
+    if constexpr (backward) return dy * (normal.cdf + x * normal.density);
+    else return x * normal.cdf;
+  };
+  for (n &= -kStep; n > 0; n -= 2 * kFloats, x += 2 * kFloats, dy += 2 * kFloats, out += 2 * kFloats) {
+    const Pair xs = load_pair(x), dys = backward ? load_pair(dy) : xs;
+    store_pair(out, {f(xs.first, dys.first), f(xs.second, dys.second)});
+  }
+}
+#endif
+
 template <class T, Activation mode, bool backward>
 inline __attribute__((always_inline)) void compute(const void* x, const void* dy, void* out, int64_t n, float alpha) {
-  each(static_cast<const T*>(x), static_cast<const T*>(dy), static_cast<T*>(out), n,
-       [=](float x, float dy) __attribute__((always_inline)) {
-         if constexpr (backward) return dy * activate_gradient<mode>(x, alpha);
-         else return activate<mode>(x, alpha);
-       });
+  auto xs = static_cast<const T*>(x), dys = static_cast<const T*>(dy);
+  auto outs = static_cast<T*>(out);
+#ifdef __AVX512F__
+  if constexpr (mode == Activation::gelu) return compute_gelu<T, backward>(xs, dys, outs, n);
+#endif
+  each(xs, dys, outs, n, [=](float x, float dy) __attribute__((always_inline)) {
+    if constexpr (backward) return dy * activate_gradient<mode>(x, alpha);
+    else return activate<mode>(x, alpha);
+  });
 }
 
 template <class T> struct Loops {

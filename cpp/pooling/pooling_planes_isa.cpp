@@ -20,6 +20,11 @@ MINIDNN_HD Ints load_ints(const int32_t* from) {
 template <int n> struct First {
   static constexpr int value = n;
 };
+// A number that the compiler knows, if n is not 0: of divisions by it nothing is left.
+template <int n> struct Known {
+  int64_t value;
+  MINIDNN_HD operator int64_t() const { return n ? n : value; }
+};
 MINIDNN_HD bool any(Ints v) {
   int32_t all = 0;
   for (int i = 0; i < kFloats; ++i) all |= v[i];
@@ -78,7 +83,7 @@ template <class T, int window, int step> class Slab {
     first_window = windows.begin;
     const int64_t first = p.spatial.input_index(1, windows.begin, 0),
                   end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
-    Ints special{};  // lanes that are NaN or -inf somewhere
+    Floats special{};  // NaN in lanes that were NaN or infinite somewhere
     for (int64_t h = first; h < end; ++h) {
       float* const to = xs + (h - first) % down * right * room.x_plane + (h - first) / down * room.pitch;
       if (h >= 0 && h < H) bring(x + h * p.x.stride[3], x_end, to, special);
@@ -87,7 +92,7 @@ template <class T, int window, int step> class Slab {
           for (int64_t i = 0; i < room.pitch; ++i) to[k * room.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) bring_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    find(windows, any(special), x);
+    find(windows, any(special != special), x);
 
     Streamer<T> to(dx);
     T* const dx_end = dx + (rows.end - 1) * p.out.stride[3] + W;
@@ -115,31 +120,33 @@ template <class T, int window, int step> class Slab {
 
  private:
   // A row of x, by remainders. What vectors hold beyond it is -inf; the next row lies there.
-  void bring(const T* x, const T* x_end, float* to, Ints& special) {
+  void bring(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
+    Floats special = special_lanes;  // in a register
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * room.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {
       if (right == 1) {
         const Floats v = load_floats(from);
-        special |= ~(v > -INFINITY);
+        special += v * 0.0f;
         put(0, i, change(0, v));
       } else if (right == 2) {
         const Pair v = load_halved(from);
-        special |= ~(v.first > -INFINITY) | ~(v.second > -INFINITY);
+        special += v.first * 0.0f + v.second * 0.0f;
         put(0, i, change(0, v.first));
         put(1, i, change(1, v.second));
       } else {
         for (int64_t k = 0; k < right; ++k) {
           Floats v{};
           for (int lane = 0; lane < kFloats; ++lane) v[lane] = float(from[lane * right + k]);
-          special |= ~(v > -INFINITY);
+          special += v * 0.0f;
           put(k, i, change(k, v));
         }
       }
     };
     int64_t w = 0, i = 0;
     for (; w + stride <= W; w += stride, i += kFloats) split(x + w, i, [](int64_t, Floats v) { return v; });
+    special_lanes = special;
     if (w == W) return;
     T rest[kMostStride * kFloats];
     const T* from = x + w;
@@ -151,6 +158,7 @@ template <class T, int window, int step> class Slab {
     split(from, i, [&](int64_t k, Floats v) __attribute__((always_inline)) {
       return select(lanes() < int32_t((W - w - k + right - 1) / right), v, floats(-INFINITY));
     });
+    special_lanes = special;
   }
   void bring_dy(const T* dy, int64_t p1) {
     float* to = dys + (p1 + room.above) * room.pitch + room.left;
@@ -268,7 +276,7 @@ template <class T, int window, int step> class Slab {
 
   const PoolingProblem& p;
   const PlaneRoom room;
-  const int64_t down = p.spatial.stride[1], right = p.spatial.stride[2];
+  const Known<step> down{p.spatial.stride[1]}, right{p.spatial.stride[2]};
   const int64_t H = spatial_size(p.x, 1), W = spatial_size(p.x, 2), Q = spatial_size(p.dy, 2);
   float *xs, *dys;
   int32_t* where;

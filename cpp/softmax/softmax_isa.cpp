@@ -32,6 +32,10 @@ struct Sum {
     lost = error == error ? error : V{};
     sum = next;
   }
+  inline __attribute__((always_inline)) void add(const Sum& other) {
+    lost += other.lost;
+    add(other.sum);
+  }
 };
 
 inline __attribute__((always_inline)) float total(const Sum& s) {
@@ -163,6 +167,16 @@ template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, 
     return g.first * p.first + g.second * p.second;
   };
   int64_t i = 0;
+  if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {  // four sums: each term of one waits for the last
+    Sum sums[4]{sum};
+    for (; i + kStride <= n; i += kStride)
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) sums[k].add(term(i + 2 * k * kPair) + term(i + (2 * k + 1) * kPair));
+    sums[0].add(sums[1]);
+    sums[2].add(sums[3]);
+    sums[0].add(sums[2]);
+    sum = sums[0];
+  }
   for (; i + 2 * kPair <= n; i += 2 * kPair) sum.add(term(i) + term(i + kPair));
   for (; i < n; i += kPair) sum.add(term(i));
 }

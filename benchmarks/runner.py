@@ -12,6 +12,7 @@ lists its rows.
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import random
 import shlex
@@ -254,6 +255,8 @@ def main(
     parser.add_argument("--seconds", type=float, default=0.15, help="of samples for a row, at least 5 of them on a GPU")
     parser.add_argument("words", nargs="*", help="only rows whose list and name hold all of these")
     options = parser.parse_args()
+    if options.device == "cpu":  # no tuning file of the user's chooses engines; a GPU's kernels come from that folder
+        os.environ["PYMINIDNN_CACHE_DIR"] = os.devnull
 
     start = time.perf_counter()
     clock = Clock(options.device, options.seconds)

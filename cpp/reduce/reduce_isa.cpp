@@ -52,14 +52,25 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, i
   const int64_t whole = n & -int64_t(kFloats);
   for (int64_t i = 0; i < whole;) {
     Floats chains[kChains] = {nothing, nothing, nothing, nothing};
+    Ints sizes{};  // the largest: a NaN's is beyond infinity's
+    auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
+      if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
+        chain = combine<mode>(chain, v);
+      } else {  // as combine, but that a NaN is found later
+        chain = v > chain ? v : chain;
+        const Ints size = Ints(v) & 0x7fffffff;
+        sizes = size > sizes ? size : sizes;
+      }
+    };
     const int64_t end = min_of(whole, i + kShortSum * kChains * kFloats);
     for (; i + kChains * kFloats <= end; i += kChains * kFloats)
 #pragma GCC unroll 2
       for (int k = 0; k < kChains; k += 2) {
         const Pair pair = load_pair(x + i + k * kFloats);
-        chains[k] = combine<mode>(chains[k], map<mode>(pair.first));
-        chains[k + 1] = combine<mode>(chains[k + 1], map<mode>(pair.second));
+        take(chains[k], map<mode>(pair.first));
+        take(chains[k + 1], map<mode>(pair.second));
       }
+    chains[0] = sizes > 0x7f800000 ? floats(NAN) : chains[0];
     for (; i < end; i += kFloats) chains[0] = combine<mode>(chains[0], map<mode>(load_floats(x + i)));
     if (end == whole && whole < n)
       chains[1] = combine<mode>(chains[1], last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));

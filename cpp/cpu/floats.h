@@ -16,6 +16,19 @@ MINIDNN_HD Floats floats(float v) { return v - Floats{}; }  // -0 stays -0
 MINIDNN_HD Floats select(Vector<int32_t> mask, Floats yes, Floats no) {
   return (Floats)((Vector<int32_t>(yes) & mask) | (Vector<int32_t>(no) & ~mask));
 }
+// Whether a lane is not 0.
+MINIDNN_HD bool any_of(Vector<int32_t> v) {
+#if defined(__AVX512F__)
+  return __builtin_ia32_ptestmd512(v, v, (unsigned short)(-1)) != 0;
+#elif defined(__AVX__)
+  typedef long long Whole __attribute__((vector_size(32)));
+  return !__builtin_ia32_ptestz256((Whole)v, (Whole)v);
+#else
+  int32_t all = 0;
+  for (int i = 0; i < kFloats; ++i) all |= v[i];
+  return all != 0;
+#endif
+}
 // Zero in all lanes before `from`.
 MINIDNN_HD Floats lanes_from(int from, Floats v) {
   Vector<int32_t> lane;

@@ -183,17 +183,6 @@ void channels_forward(const PoolingProblem& p, const PoolingArgs& args, const Po
   }
 }
 
-MINIDNN_HD bool any(Ints v) {
-#if defined(__AVX__) && !defined(__AVX512F__)
-  typedef long long Whole __attribute__((vector_size(32)));
-  return !__builtin_ia32_ptestz256((Whole)v, (Whole)v);
-#else
-  int32_t all = 0;
-  for (int i = 0; i < kFloats; ++i) all |= v[i];
-  return all != 0;
-#endif
-}
-
 // The taps of a window that lie in x: where each is in x, and in the sums of dx, or kElsewhere.
 struct Taps {
   static constexpr int64_t kElsewhere = INT64_MIN;
@@ -227,7 +216,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
       most = both(most, v, [](Floats a, Floats b) { return larger(a, b); });
       is_nan |= (v.first != v.first) | (v.second != v.second);
     }
-    if (any(is_nan)) [[unlikely]]
+    if (any_of(is_nan)) [[unlikely]]
       for (int64_t i = 0; i < taps.n; ++i) most = both(most, load_x(x + taps.x[i] + c), Max::join);
     auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };  // a NaN is most, the first one
     Ints done[2]{};

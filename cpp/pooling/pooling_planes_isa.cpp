@@ -25,11 +25,6 @@ template <int n> struct Known {
   int64_t value;
   MINIDNN_HD operator int64_t() const { return n ? n : value; }
 };
-MINIDNN_HD bool any(Ints v) {
-  int32_t all = 0;
-  for (int i = 0; i < kFloats; ++i) all |= v[i];
-  return all != 0;
-}
 MINIDNN_HD Ints lanes() {
   Ints v;
   for (int i = 0; i < kFloats; ++i) v[i] = i;
@@ -92,7 +87,7 @@ template <class T, int window, int step> class Slab {
           for (int64_t i = 0; i < room.pitch; ++i) to[k * room.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) bring_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    find(windows, any(special != special), x);
+    find(windows, any_of(special != special), x);
 
     Streamer<T> to(dx);
     T* const dx_end = dx + (rows.end - 1) * p.out.stride[3] + W;

@@ -148,23 +148,29 @@ struct PlanesPlan final : Plan<ConvProblem> {
   }
   static int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }
 
+  // Of a band's lines, for the result's from `row` on, those that exist.
+  std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
+    const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
+    return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
+  }
   // Lines that the result's from `row` and `pixel` on read, of all channels of x.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
     const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
-    const int64_t above = std::clamp<int64_t>(-top, 0, b.lines),
-                  end = std::clamp<int64_t>(in.size[1] - top, above, b.lines);
+    const auto [above, end] = existing(b, row);
     for (int64_t column : b.columns) {
       const int64_t first = column + pixel * stride;  // of the input, under the line's first element
-      const int64_t before = first < 0 ? std::min(ceil_div(-first, stride), b.length) : 0;
-      const int64_t stop = first < in.size[2] ? std::min((in.size[2] - 1 - first) / stride + 1, b.length) : before;
+      const int64_t before = std::min(detail::steps_to(-first, stride), b.length);
+      const int64_t stop = std::min(detail::steps_to(in.size[2] - first, stride), b.length);
       for (int64_t shift : b.depths) {
         PlanesLines lines{0, 0, 0, before, std::max(stop, before) - before, 0};
         lines.after = b.length - before - lines.count;
         const int64_t d = depth * in_step[0] + shift;
         if (uint64_t(d) < uint64_t(in.size[0])) lines.above = above, lines.rows = end - above;
         lines.below = b.lines - lines.above - lines.rows;
+        float* at = to;
+        if (b.height >= kernels.skips && lines.rows > 0) at += above * b.length, lines.above = lines.below = 0;
         copy(lines, x + d * in.space[0] + (top + above) * in.space[1] + (first + before * stride) * in.space[2], in,
-             stride, in.channels, to, b.channel);
+             stride, in.channels, at, b.channel);
         to += b.lines * b.length;
       }
     }
@@ -221,12 +227,14 @@ struct PlanesPlan final : Plan<ConvProblem> {
         float* lines = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
-        Odometer<5> at(items, item * grain), ahead(items, item * grain);
+        Odometer<5> ahead(items, item * grain);
         read_input<T>(b, ahead.at, args, now);
-        for (int64_t i = item * grain; i < end; ++i, at.advance(), std::swap(now, next)) {
+        for (int64_t i = item * grain; i < end; ++i, std::swap(now, next)) {
+          int64_t at[5];
+          std::copy_n(ahead.at, 5, at);
           ahead.advance();
           if (i + 1 < end) read_input<T>(b, ahead.at, args, next);
-          compute_band<T, Y>(b, finish, at.at, args, weights, now, rest);
+          compute_band<T, Y>(b, finish, at, args, weights, now, rest);
         }
       });
     }
@@ -249,12 +257,13 @@ struct PlanesPlan final : Plan<ConvProblem> {
     };
     const bool straight = sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
     const int64_t y_row = out.space[1] * step[1];
+    const auto [above, end] = existing(b, row);
     for (int64_t first = 0, filters; first < out.channels; first += filters) {
       filters = at_a_time(out.channels - first);
       const int64_t channel = group * out.channels + first;
       Y* y = static_cast<Y*>(args.out) + start(out, channel);
       auto sum = [&](float* to, int64_t filter, int64_t line, int64_t columns) {
-        kernels.sums(filters, b.height, b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length,
+        kernels.sums(filters, b.height, b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, above, end,
                      weights + b.weights_at + channel * int64_t(b.w.size()), to, filter, line, rows, columns);
       };
       if (straight) {

@@ -7,29 +7,39 @@ namespace {
 
 constexpr int kSums = kVectorRegisters / 2;  // vectors that registers hold beside what is multiplied
 template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kPlanesRows ? kSums / kFilters : kPlanesRows;
+constexpr int kColumnRows = kSums == 16 ? 2 * kPlanesRows : kPlanesRows;  // under columns of taps, of one filter
+// Columns of taps long enough for weights held in registers, and lines that do not exist left out, to pay (Zen 5).
+constexpr int kSkips = kVectorRegisters == 32 ? 3 : 5;
 
 // Some lines of a column of vectors: each vector of x is loaded once for all taps of a window's column.
 template <int kFilters, int kHeight, int kRows>
-void block(const int64_t* at, int64_t taps, const float* x, int64_t x_row, const float* w, float* y, int64_t y_filter,
-           int64_t y_row, int64_t columns) {
+void block(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64_t first, int64_t end, const float* w,
+           float* y, int64_t y_filter, int64_t y_row, int64_t columns) {
   Floats sums[kFilters][kRows] = {};
   for (int64_t t = 0; t < taps; ++t, w += kHeight * kFilters) {
     const float* from = x + at[t];
-#pragma GCC unroll 16
+    Floats weights[kHeight * kFilters];
+#pragma GCC unroll 8
+    for (int i = 0; i < kHeight * kFilters; ++i) {
+      weights[i] = floats(w[i]);
+      if (kHeight >= kSkips) weights[i] = held(weights[i]);
+    }
+#pragma GCC unroll 32
     for (int line = 0; line < kRows + kHeight - 1; ++line) {
+      if (kHeight >= kSkips && (line < first || line >= end)) continue;
       const Floats v = load(from + line * x_row);
 #pragma GCC unroll 8
       for (int i = 0; i < kHeight; ++i) {
         const int row = line - i;
         if (row < 0 || row >= kRows) continue;
 #pragma GCC unroll 8
-        for (int j = 0; j < kFilters; ++j) sums[j][row] += w[i * kFilters + j] * v;
+        for (int j = 0; j < kFilters; ++j) sums[j][row] += weights[i * kFilters + j] * v;
       }
     }
   }
 #pragma GCC unroll 8
   for (int j = 0; j < kFilters; ++j)
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int row = 0; row < kRows; ++row) {
       float* to = y + j * y_filter + row * y_row;
       if (columns < kFloats) store_first(to, columns, sums[j][row]);
@@ -39,13 +49,13 @@ void block(const int64_t* at, int64_t taps, const float* x, int64_t x_row, const
 
 // The last vector of a line, and the last lines, may compute again what those before them have.
 template <int kFilters, int kHeight, int kRows>
-void lines(const int64_t* at, int64_t taps, const float* x, int64_t x_row, const float* w, float* y, int64_t y_filter,
-           int64_t y_row, int64_t rows, int64_t columns) {
+void lines(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64_t first, int64_t end, const float* w,
+           float* y, int64_t y_filter, int64_t y_row, int64_t rows, int64_t columns) {
   auto some = [&](int64_t row) {
     for (int64_t next = 0; next < columns; next += kFloats) {
       const int64_t c = columns < kFloats ? 0 : min_of<int64_t>(next, columns - kFloats);
-      block<kFilters, kHeight, kRows>(at, taps, x + row * x_row + c, x_row, w, y + row * y_row + c, y_filter, y_row,
-                                      columns);
+      block<kFilters, kHeight, kRows>(at, taps, x + row * x_row + c, x_row, first - row, end - row, w,
+                                      y + row * y_row + c, y_filter, y_row, columns);
     }
   };
   int64_t row = 0;
@@ -53,21 +63,22 @@ void lines(const int64_t* at, int64_t taps, const float* x, int64_t x_row, const
   if (row == rows) return;
   if constexpr (kRows > 1) {
     if (row > 0 && rows - row > kRows / 2) return some(rows - kRows);
-    lines<kFilters, kHeight, kRows / 2>(at, taps, x + row * x_row, x_row, w, y + row * y_row, y_filter, y_row,
-                                        rows - row, columns);
+    lines<kFilters, kHeight, kRows / 2>(at, taps, x + row * x_row, x_row, first - row, end - row, w, y + row * y_row,
+                                        y_filter, y_row, rows - row, columns);
   }
 }
 
 void sums(int64_t filters, int64_t height, const int64_t* at, int64_t taps, const float* x, int64_t x_row,
-          const float* w, float* y, int64_t y_filter, int64_t y_row, int64_t rows, int64_t columns) {
-  auto by = [&](auto function) { function(at, taps, x, x_row, w, y, y_filter, y_row, rows, columns); };
+          int64_t first, int64_t end, const float* w, float* y, int64_t y_filter, int64_t y_row, int64_t rows,
+          int64_t columns) {
+  auto by = [&](auto function) { function(at, taps, x, x_row, first, end, w, y, y_filter, y_row, rows, columns); };
   if (filters == 8) return by(lines<8, 1, kRowsOf<8>>);
   if (filters == 4) return by(lines<4, 1, kRowsOf<4>>);
   if (filters == 2) return by(lines<2, 1, kRowsOf<2>>);
-  if (height == 1) return by(lines<1, 1, kRowsOf<1>>);
-  if (height == 3) return by(lines<1, 3, kRowsOf<1>>);
-  if (height == 5) return by(lines<1, 5, kRowsOf<1>>);
-  return by(lines<1, 7, kRowsOf<1>>);
+  if (height == 1) return by(lines<1, 1, kPlanesRows>);
+  if (height == 3) return by(lines<1, 3, kColumnRows>);
+  if (height == 5) return by(lines<1, 5, kColumnRows>);
+  return by(lines<1, 7, kColumnRows>);
 }
 
 template <int kFilters, int kTaps>
@@ -142,7 +153,14 @@ template <class T> void copy(const PlanesLines& lines, const void* from, int64_t
   };
   zeros(to, lines.above * length);
   to += lines.above * length;
-  if (step == 1)
+  if (sizeof(T) == 4 && step == 1 && n <= kFloats && lines.before + lines.after <= kFloats) {  // two vectors a line
+    const T* x = static_cast<const T*>(from);
+    store(to, Floats{});
+    for (int64_t r = 0; r < lines.rows; ++r, x += row, to += length) {
+      store(to + lines.before, load_first(x, n));
+      store(to + lines.before + n, Floats{});
+    }
+  } else if (step == 1)
     each([=](const T* x, float* y) {
       int64_t i = 0;
       for (; i + kFloats <= n; i += kFloats) store(y + i, load_floats(x + i));
@@ -167,6 +185,7 @@ float total(const float* vector) { return sum_of_lanes(load(vector)); }
 }  // namespace
 
 extern const PlanesKernels planes_kernels;
-const PlanesKernels planes_kernels = {kFloats, sums, filters, {copy<float>, copy<float16>, copy<bfloat16>}, total};
+const PlanesKernels planes_kernels = {kFloats, kSkips, sums, filters, {copy<float>, copy<float16>, copy<bfloat16>},
+                                      total};
 
 }  // namespace minidnn::MINIDNN_ISA

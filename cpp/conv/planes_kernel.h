@@ -21,10 +21,13 @@ struct PlanesLines {
 
 struct PlanesKernels {
   int64_t lanes;
+  int64_t skips;  // the least height of columns of taps that leave out lines which do not exist
   // y[j, r, c] = sum over t < taps, i < height of x[at[t] + (r + i) * x_row + c] * w[(t * height + i) * filters + j],
-  // r < rows, c < columns, j < filters: 1, 2, 4 or 8, and 1 where height is not. Of x it reads whole vectors.
+  // r < rows, c < columns, j < filters: 1, 2, 4 or 8, and 1 where height is not. Of x it reads whole vectors,
+  // from `skips` on of the lines r + i from `first` to `end` alone.
   void (*sums)(int64_t filters, int64_t height, const int64_t* at, int64_t taps, const float* x, int64_t x_row,
-               const float* w, float* y, int64_t y_filter, int64_t y_row, int64_t rows, int64_t columns);
+               int64_t first, int64_t end, const float* w, float* y, int64_t y_filter, int64_t y_row, int64_t rows,
+               int64_t columns);
   // Vectors sums[t * filters + j] += x[at[t] + r * x_row + c] * dy[j * dy_filter + r * dy_row + c] over r < rows and the
   // vectors from c < columns, the last one perhaps in part: lines of dy are whole vectors.
   void (*filters)(int64_t filters, const int64_t* at, int64_t taps, const float* x, int64_t x_row, const float* dy,

@@ -9,7 +9,7 @@ constexpr int kSums = kVectorRegisters / 2;  // vectors that registers hold besi
 template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kPlanesRows ? kSums / kFilters : kPlanesRows;
 constexpr int kColumnRows = kSums == 16 ? 2 * kPlanesRows : kPlanesRows;  // under columns of taps, of one filter
 // Columns of taps long enough for weights held in registers, and lines that do not exist left out, to pay (Zen 5).
-constexpr int kSkips = kVectorRegisters == 32 ? 3 : 5;
+constexpr int kSkips = kVectorRegisters == 32 ? 3 : 7;
 
 // Some lines of a column of vectors: each vector of x is loaded once for all taps of a window's column.
 template <int kFilters, int kHeight, int kRows>

@@ -46,6 +46,12 @@ template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
 }
 
+// Of a run that is being read, the same `step` elements on, which is another page: within one processors fetch ahead.
+template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t run) {
+  constexpr int64_t kLine = 64 / int64_t(sizeof(T));
+  for (int64_t j = 0; j < run; j += kLine) __builtin_prefetch(from + step + j);
+}
+
 // Of n >= kFloats elements.
 template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, int64_t n, double result) {
   const Floats nothing = floats(kNothing<mode>);
@@ -63,13 +69,15 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, i
       }
     };
     const int64_t end = min_of(whole, i + kShortSum * kChains * kFloats);
-    for (; i + kChains * kFloats <= end; i += kChains * kFloats)
+    for (; i + kChains * kFloats <= end; i += kChains * kFloats) {
+      prefetch_row(x + i, 4096 / int64_t(sizeof(T)), kChains * kFloats);
 #pragma GCC unroll 2
       for (int k = 0; k < kChains; k += 2) {
         const Pair pair = load_pair(x + i + k * kFloats);
         take(chains[k], map<mode>(pair.first));
         take(chains[k + 1], map<mode>(pair.second));
       }
+    }
     chains[0] = sizes > 0x7f800000 ? floats(NAN) : chains[0];
     for (; i < end; i += kFloats) chains[0] = combine<mode>(chains[0], map<mode>(load_floats(x + i)));
     if (end == whole && whole < n)
@@ -135,12 +143,6 @@ template <class T, ReduceMode mode> void along(const ReducePart& p) {
     for (int64_t i = 0; i < p.n; ++i) few = combine<mode>(few, map<mode>(float(x[output * p.step + i])));
     p.values[output] = combine<mode>(p.values[output], double(few));
   }
-}
-
-// Of a run that is being read, the same in the next row: processors fetch ahead within a page alone.
-template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t run) {
-  constexpr int64_t kLine = 64 / int64_t(sizeof(T));
-  for (int64_t j = 0; j < run; j += kLine) __builtin_prefetch(from + step + j);
 }
 
 // Of a run of outputs, so many rows: more streams from memory, and fewer visits to the sums.

@@ -137,7 +137,6 @@ struct FilterTaps final : Engine<ConvProblem> {
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     const GemmKernel<float>& kernel = gemm_kernels().f32;
     const ConvGeometry g = conv_geometry(p);
-    auto wasted = [](int64_t used, int64_t unit) { return double(ceil_div(used, unit) * unit) / double(used); };
     const double waste = wasted(g.x.channels * volume(g.window), kernel.rows) * wasted(g.y.channels, kernel.columns);
     const double copied = double(p.x.numel()) + (g.y.channel == 1 ? 0 : double(p.y.numel()));
     const double written = double(p.w.numel());  // one by one

@@ -328,7 +328,6 @@ struct FilterTiles final : Engine<ConvProblem> {
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     const GemmKernel<float>& kernel = gemm_kernels().f32;
     const ConvGeometry g = conv_geometry(p);
-    auto wasted = [](int64_t used, int64_t unit) { return double(ceil_div(used, unit) * unit) / double(used); };
     const double waste = wasted(g.y.channels, kernel.rows) * wasted(g.x.channels, kernel.columns);
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92);
   }

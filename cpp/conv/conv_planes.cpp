@@ -366,8 +366,7 @@ struct Planes final : Engine<ConvProblem> {
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = planes_kernels().lanes;
     const double loads = 1 / double(std::min(kFilters, out.channels));
-    const double waste =
-        double(ceil_div(pixels, lanes) * lanes) / double(pixels) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
+    const double waste = wasted(pixels, lanes) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
     // Pixels that are not neighbours are moved one by one.
     double moved = 0;
     for (const ConvSide* side : {&in, &out})

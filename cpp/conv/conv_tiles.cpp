@@ -426,8 +426,7 @@ struct Tiles final : Engine<ConvProblem> {
     // Panels of few columns are as dear as whole ones, and so are runs of few channels as longer ones.
     const int64_t width = gemm_kernels().f32.columns, run = in.channels * (TilesPlan::merges(g) ? g.window[2] : 1);
     const double turning = TilesPlan::turns(p, g) ? 1.25 : 1;  // of pixels, and of what becomes of them
-    const double waste =
-        turning * double(ceil_div(out.channels, width) * width) / double(out.channels) * (1 + 4 / double(run));
+    const double waste = turning * wasted(out.channels, width) * (1 + 4 / double(run));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpp/core/device.h"
+#include "cpp/core/hd.h"
 
 namespace minidnn {
 
@@ -12,5 +13,8 @@ inline double roofline_us(double flop, double bytes, const Device& d, double eff
   double launch_us = d.place.is_cuda ? 3 : 0.5;
   return launch_us + std::max(flop / (d.fp32_gflop_s * 1e3), bytes / (d.copy_gb_s * 1e3)) / efficiency;
 }
+
+// By what work grows that is done in whole units, of which the last is used in part.
+inline double wasted(int64_t used, int64_t unit) { return double(ceil_div(used, unit) * unit) / double(used); }
 
 }  // namespace minidnn

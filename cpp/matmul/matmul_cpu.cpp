@@ -237,7 +237,6 @@ struct Tiles final : Engine<MatmulProblem> {
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
     const GemmKernel<float>& kernel = gemm_kernels().f32;
     const MatmulSizes s = sizes_of(is_turned(p) ? turned(p) : p);
-    auto wasted = [](int64_t used, int64_t unit) { return double(ceil_div(used, unit) * unit) / double(used); };
     const double waste = s.m && s.n ? wasted(s.m, s.m > 1 ? kernel.rows : 1) * wasted(s.n, kernel.columns) : 1;
     return roofline_us(matmul_flop(p) * waste / 10, matmul_bytes(p), d, 0.85);
   }

@@ -123,8 +123,8 @@ double loss_bytes(const LossProblem& p) {
 }
 double loss_flop(const LossProblem& p) { return double(p.x.numel()) * 25; }  // exp is about 15
 size_t loss_workspace(const LossProblem& p) {
-  if (p.direction == LossDirection::backward) return 8;
-  return p.reduction == LossReduction::none ? 0 : size_t(p.rows() * itemsize(p.lse.dtype));
+  if (p.direction == LossDirection::backward || p.reduction == LossReduction::none) return 0;
+  return size_t(p.rows() * itemsize(p.lse.dtype));
 }
 
 }  // namespace minidnn

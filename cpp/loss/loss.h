@@ -32,7 +32,7 @@ Tensor cross_entropy_backward(const Tensor& dy, const Tensor& x, const Tensor& t
 // Bytes and flop for estimates, shared by the engines of both devices.
 double loss_bytes(const LossProblem&);
 double loss_flop(const LossProblem&);
-// Of the accumulator: what a row's loss is kept in until it is summed up, backward the gradient that is each row's.
+// Of the CPU's engines: the rows' losses until they are summed up, in the accumulator's type.
 size_t loss_workspace(const LossProblem&);
 bool loss_rows_in_order(const LossProblem&);  // whether rows of classes lie end to end as targets do
 const Engine<LossProblem>& loss_dense_cpu();  // loss_cpu.cpp

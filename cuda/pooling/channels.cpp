@@ -12,6 +12,8 @@ namespace {
 using pooling::Channels;
 
 constexpr int64_t kThreads = 256;
+constexpr int64_t kStripsOfSm = 1280;          // a strip a thread, that keep an SM busy for some time
+constexpr int64_t kFewestLines = 8;            // of a strip, which begins some lines before its first
 constexpr int64_t kMostRoom = 40 << 10;        // of a block's shared memory backward: 5 blocks on an SM, without asking
 constexpr int64_t kMostRoomOfSums = 72 << 10;  // where windows add to dx: 3 blocks
 // Lines and columns of dx: windows across its edges are found twice, the larger they are the more.
@@ -20,8 +22,9 @@ constexpr int64_t kSumVectors = 4;  // of a block where windows add to dx: 64 by
 
 struct Cut {
   Channels s;
-  int64_t blocks, smem_bytes;  // blocks of an image
+  int64_t blocks, smem_bytes, threads = kThreads;  // blocks of an image
   pooling::StaticStep step;
+  bool strips = false;
 };
 
 Cut cut_of(const PoolingProblem& p, const Device& d) {
@@ -45,11 +48,12 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
   s.share = pooling::share_of_all(s.h, s.w, s.exclude_padding);
   s.by_vectors = Divisor(s.vectors), s.by_columns = Divisor(s.w.count);
-  // Kernels of windows that the compiler knows count the elements of an image in 32 bits.
+  // Kernels of windows that the compiler knows count the elements of an image in 32 bits, and a line's bytes: 8 each.
   auto counted = [](const TensorDesc& t) {
     int64_t last = 0;
     for (int i = 1; i < t.rank; ++i) last += t.stride[i] < 0 ? int64_t(1) << 31 : (t.shape[i] - 1) * t.stride[i];
-    return last < 0x7fffffff;
+    const int columns = t.rank - 1;
+    return last < 0x7fffffff && (t.rank == 0 || (t.shape[columns] - 1) * t.stride[columns] < int64_t(1) << 29);
   };
   const bool all_counted = counted(p.x) && counted(p.out) && (!backward || counted(p.dy)) && counted(p.indices);
   c.step = p.x.rank == 4 && all_counted ? pooling::static_step(p) : pooling::StaticStep{};
@@ -70,6 +74,19 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     c.blocks = ceil_div<int64_t>(s.items, kThreads);
     return c;
   };
+  if (backward && is_max && known) {
+    s.by_channels = Divisor(p.x.shape[1]);
+    const int64_t across = pooling::strip_steps(c.step.window, c.step.stride, s.index_bytes) * s.w.stride;
+    s.by_columns = Divisor(ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across));
+    const int64_t all = s.h.size + s.h.before % s.h.stride;
+    auto strips = [&](int64_t lines) { return ceil_div(all, lines) * s.by_columns.divisor * p.x.shape[1]; };
+    s.lines = int32_t(ceil_div<int64_t>(all, s.h.stride) * s.h.stride);
+    while (s.lines > kFewestLines && strips(s.lines) * s.images < d.sm_count * kStripsOfSm)
+      s.lines = int32_t(ceil_div<int64_t>(s.lines / 2, s.h.stride) * s.h.stride);
+    s.items = int32_t(min_of<int64_t>(strips(s.lines), 0x7fffffff));
+    c.strips = true, c.threads = pooling::kStripThreads, c.blocks = ceil_div<int64_t>(s.items, c.threads);
+    return c;
+  }
   if (backward && !is_max && c.step.stride == 1) return tiles(s.h.size, s.w.size);
   if (!backward && known && (s.index_bytes || pooling::takes_words(is_max, c.step.window)))
     return tiles(s.h.count, s.w.count);
@@ -126,8 +143,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   c.blocks = groups * tile_columns * ceil_div(s.h.size, s.lines);
   s.by_vector_groups = Divisor(groups), s.by_tile_columns = Divisor(tile_columns);
   s.by_block_vectors = Divisor(s.block_vectors), s.by_q_columns = Divisor(max_of(s.q_columns, 1));
-  s.by_block_words = Divisor(s.block_vectors * 4), s.by_block_channels = Divisor(s.block_vectors * width);
-  s.by_q_tiles = Divisor(max_of(ceil_div(s.q_columns, across), 1));
+  s.by_block_channels = Divisor(s.block_vectors * width);
   s.by_q_apart = Divisor(max_of(ceil_div(s.q_columns, s.apart_w), 1));
   s.by_tile_width = Divisor(s.columns);
   // Steps of a tile.
@@ -168,19 +184,32 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const Cut c = cut_of(p, d);
     const bool backward = p.direction == PoolingDirection::backward;
-    auto kernel = cuda::load_kernel(pooling::spec("channels", p.x.dtype, backward, p.mode == PoolingMode::max, c.step),
-                                    d.place.index, int(c.smem_bytes));
+    const KernelSpec spec = c.strips
+                                ? strips_spec(p.x.dtype, c.step, c.s.index_bytes)
+                                : pooling::spec("channels", p.x.dtype, backward, p.mode == PoolingMode::max, c.step);
+    auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
       constexpr int64_t kMostImages = 65535;  // of a grid's y
       cuda::LaunchConfig config;
       config.grid = {unsigned(c.blocks), unsigned(min_of(c.s.images, kMostImages))};
-      config.block = {unsigned(kThreads)};
+      config.block = {unsigned(c.threads)};
       config.smem_bytes = unsigned(c.smem_bytes);
       config.stream = stream;
       cuda::launch(*kernel, config, c.s, args);
     });
   }
-  std::vector<KernelSpec> kernels() const override { return pooling::all_specs("channels"); }
+  static KernelSpec strips_spec(DType dtype, pooling::StaticStep step, bool given) {
+    return {"cuda/pooling/channels.cu", cat("minidnn::pooling_channels_strips<", cuda_name(dtype), ", ", step.window,
+                                            ", ", step.stride, ", ", given ? "true" : "false", ">")};
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all = pooling::all_specs("channels", true);
+    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+      for (pooling::StaticStep step : pooling::kStaticSteps)
+        for (bool given : {false, true})
+          if (step.window) all.push_back(strips_spec(t, step, given));
+    return all;
+  }
 };
 
 }  // namespace

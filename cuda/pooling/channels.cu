@@ -63,4 +63,14 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
+// Maxima's gradients by strips, where the compiler knows the windows.
+template <class T, int kWindow, int kStride, bool kGiven>
+__global__ void __launch_bounds__(pooling::kStripThreads, pooling::strip_blocks(kWindow, kStride, kGiven))
+    pooling_channels_strips(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
+  const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
+  if (item >= s.items) return;
+  for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)
+    pooling::ChannelsStrip<T, pooling::Step<kWindow, kStride>, kGiven>{s, a, image}.pool(item);
+}
+
 }  // namespace minidnn

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling where channels lie side by side (NHWC). Forward, a thread walks down some lines of y, 16 bytes of channels each,
 // or takes a tile of windows of a word of channels; where there are few windows, teams share each. What windows have in
-// common comes from the L1 or the L2 cache. Backward, a block takes a tile of dx: the windows over it find their maxima,
-// or shares, into shared memory. A maximum's gradient is added to its dx there, by windows at once that do not overlap;
-// of shares, each dx adds up what the windows over it have for it.
+// common comes from the L1 or the L2 cache. Backward, maxima of windows that the compiler knows go by strips. Else a block
+// takes a tile of dx: the windows over it find their maxima, or shares, into shared memory. A maximum's gradient is added
+// to its dx there, by windows at once that do not overlap; of shares, each dx adds up what the windows over it have.
 #pragma once
-#include "cuda/pooling/tiles.h"
+#include "cuda/pooling/strips.h"
 
 namespace minidnn::pooling {
 
@@ -19,14 +19,14 @@ struct Channels {
   int32_t down;  // of a window's size unknown to the compiler: a thread takes kDown of them below each other
   // Threads of an image, and teams of a block: forward, and backward where a thread takes a tile of dx from dy alone.
   int32_t items, teams;
-  Divisor by_vectors, by_words, by_columns;
-  // Backward: a block's vectors, and its tile of dx and of windows.
+  Divisor by_vectors, by_words, by_channels, by_columns;
+  // Backward: a block's vectors, and its tile of dx and of windows; or the lines of a strip.
   int32_t block_vectors, lines, columns, p_lines, q_columns;
   int32_t scatter;           // windows add to dx; else each dx asks the windows over it
   int32_t apart_h, apart_w;  // windows so far apart do not overlap
   int32_t dy_at, keys_at;    // in shared memory, after dx
-  Divisor by_vector_groups, by_tile_columns, by_block_vectors, by_block_words, by_block_channels;
-  Divisor by_q_columns, by_q_tiles, by_q_apart, by_result_columns, by_line, by_tile_width;
+  Divisor by_vector_groups, by_tile_columns, by_block_vectors, by_block_channels;
+  Divisor by_q_columns, by_q_apart, by_result_columns, by_line, by_tile_width;
   float share;  // of each element in a mean, if all windows count alike; else 0
 };
 
@@ -37,6 +37,15 @@ constexpr int kStaticDown = 4;  // windows of a static size, forward
 // Of windows of a static size: columns of a thread's tile of a word. Those two apart have little in common.
 MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 template <class S> constexpr int kAcross = across_of(S::stride);
+constexpr int kStripThreads = 128;  // of a block
+// Steps that a strip of dx is wide, and blocks of them on an SM: what its registers hold. Wide strips look less beyond
+// their sides.
+MINIDNN_HD constexpr int strip_steps(int window, int stride, bool given) {
+  return given || stride > 1 ? 4 : window > 3 ? 8 : 7;
+}
+MINIDNN_HD constexpr int strip_blocks(int window, int stride, bool given) {
+  return given || stride > 1 ? 4 : window > 3 ? 2 : 3;
+}
 // Whether forward a tile of words does better than a walk by vectors, which have too many sums, or windows in common.
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
@@ -350,8 +359,6 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 
   MINIDNN_HD void find() {
-    if constexpr (is_max && S::window > 0)
-      if (s.index_bytes == 0) return find_tiles();
     if constexpr (is_max && S::window == 0)
       if (s.down && s.index_bytes == 0) return find_down();
     // Numbered as if the tile were whole, so that divisors are known.
@@ -430,46 +437,6 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     return found;
   }
 
-  // Of a word of channels, by offsets in an image of 32 bits. A place holds a line and a column of the tile of dx.
-  MINIDNN_HD void find_tiles() {
-    constexpr int kTall = kDown<float>, kWide = kAcross<S>, kInEach = kInWord<T>;
-    using R = FirstMaxima<kInEach>;
-    const int windows_lines = p_end - p_begin, words = vectors * 4, all_words = s.block_vectors * 4;
-    const int n = ceil_div(windows_lines, kTall) * int(s.by_q_tiles.divisor) * all_words;
-    const WordsOf<T> x(static_cast<const T*>(a.x) + image * s.x_image + first_vector * kWidth, s.x_line, s.x_column);
-    for (int i = t.index; i < n; i += t.count) {
-      uint32_t rest = uint32_t(i);
-      const int word = s.by_block_words.digit(rest), across = s.by_q_tiles.digit(rest) * kWide;
-      const int down = int(rest) * kTall, q = q_begin + across;
-      if (word >= words || q >= q_end) continue;
-      const Span h{(p_begin + down) * S::stride - s.h.before, 0, s.h.size}, w{q * S::stride - s.w.before, 0, s.w.size};
-      typename R::Item found[kTall][kWide];
-      join_tile<S, R>(
-          h, w,
-          [&](int line, int column, bool) {
-            return R::item(lanes_in<T>(x.at(line, column, word)), (line - h_begin) * 0x10000 + (column - w_begin));
-          },
-          found);
-      uint16_t* key = keys()[(down * s.q_columns + across) * s.block_vectors].of + word * kInEach;
-      MINIDNN_UNROLL
-      for (int d = 0; d < kTall; ++d) {
-        const bool line_sees = down + d < windows_lines && h.template meets<S>(d);
-        MINIDNN_UNROLL
-        for (int k = 0; k < kWide; ++k) {
-          const bool sees = line_sees && w.template meets<S>(k);
-          if (down + d >= windows_lines || q + k >= q_end) continue;
-          MINIDNN_UNROLL
-          for (int m = 0; m < kInEach; ++m) {
-            const int place = found[d][k].place[m], column = short(place), line = (place - column) >> 16;
-            const bool here =
-                sees && uint32_t(line) < uint32_t(h_end - h_begin) && uint32_t(column) < uint32_t(w_end - w_begin);
-            key[(d * s.q_columns + k) * s.block_vectors * kWidth + m] =
-                uint16_t(here ? uint32_t(line * s.columns + column) : kNowhere);
-          }
-        }
-      }
-    }
-  }
   MINIDNN_HD void find_down() {
     const int n = ceil_div(p_end - p_begin, kDown<T>) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -675,6 +642,43 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
         for (int k = 0; k < kWidth; ++k) out[k] = sum[k].value();
         put(line, column, vector, out);
       }
+    }
+  }
+};
+
+// A strip of dx, of one channel, where the compiler knows the windows.
+template <class T, class S, bool kGiven> struct ChannelsStrip {
+  using Strip = pooling::Strip<S, strip_steps(S::window, S::stride, kGiven), true>;
+  const Channels& s;
+  const PoolingArgs& a;
+  int64_t image;
+
+  template <class I> MINIDNN_HD auto indices(const Strip& strip, int channel) const {
+    return strip.y(static_cast<const I*>(a.indices) + image * s.indices_image + channel, s.indices_line,
+                   s.indices_column);
+  }
+  MINIDNN_HD void pool(int item) const {
+    uint32_t rest = uint32_t(item);
+    const int channel = s.by_channels.digit(rest);
+    const int column = s.by_columns.digit(rest) * Strip::kColumns - s.w.before % S::stride;
+    const int begin = int(rest) * s.lines - s.h.before % S::stride;
+    const Strip strip{s.h, s.w, begin, min_of(begin + s.lines, s.h.size), column};
+    const auto dy = strip.y(static_cast<const T*>(a.dy) + image * s.y_image + channel, s.y_line, s.y_column);
+    T* const dx = static_cast<T*>(a.out) + image * s.dx_image + channel + column * s.dx_column;
+    auto put = [&](int line, const float(&v)[Strip::kColumns]) {
+      if (line < 0) return;
+      T* to = dx + line * s.dx_line;
+      MINIDNN_UNROLL
+      for (int k = 0; k < Strip::kColumns; ++k, to += s.dx_column)
+        if (uint32_t(column + k) < uint32_t(s.w.size)) *to = T(v[k]);
+    };
+    if constexpr (!kGiven) {
+      const T* x = static_cast<const T*>(a.x) + image * s.x_image + channel;
+      strip.of_maxima(strip.x(x, s.x_line, s.x_column), dy, put);
+    } else if (s.index_bytes == 8) {
+      strip.of_indices(indices<int64_t>(strip, channel), dy, put);
+    } else {
+      strip.of_indices(indices<int32_t>(strip, channel), dy, put);
     }
   }
 };

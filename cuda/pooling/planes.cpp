@@ -34,9 +34,11 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1;
   };
   s.whole = c.step.window == 0 && covers(s.h) && covers(s.w);
+  const bool strips = backward && c.step.window > 0 && finds(p);
+  s.above = strips ? s.h.before % s.h.stride : 0;
   const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
-  const int64_t all = backward ? s.h.size : s.h.count, plane_elements = int64_t(s.h.size) * line;
-  const bool scatters = backward && p.mode == PoolingMode::max && pooling::scatters(c.step.stride);
+  const int64_t all = backward ? s.h.size + s.above : s.h.count, plane_elements = int64_t(s.h.size) * line;
+  const bool scatters = backward && p.mode == PoolingMode::max && !strips && pooling::scatters(c.step.stride);
   const int64_t sum_size = scatters ? int64_t(sizeof(float)) : size;
   const int64_t most = kBlockBytes / sum_size;
   s.group = 1;
@@ -71,6 +73,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   s.found_at = int32_t(min_of<int64_t>(found_at, 1 << 30));
   const bool finds_shares = p.mode != PoolingMode::max && (c.step.window == 0 || s.share == 0);
   c.smem_bytes = found_at + (!backward ? 0
+                             : strips  ? room(s.lines * line * s.group * size)
                                        : room(all_windows * (p.mode == PoolingMode::max ? 2
                                                              : finds_shares             ? 4
                                                                                         : 0)));
@@ -88,11 +91,18 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   if (scatters)
     s.corners =
         Grid(s.group, int(ceil_div<int64_t>(windows, s.h.window)), int(ceil_div<int64_t>(s.w.count, s.w.window)));
-  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::finds_down(c.step.stride))), s.w.count);
+  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::kDown)), s.w.count);
   s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
   // A whole plane's elements count as columns of one line.
   if (s.whole) s.results.by_columns = Divisor(plane_elements);
-  if (c.step.window > 0) {
+  if (strips) {
+    c.threads = pooling::strip_threads(s.h.stride);
+    const int64_t across = pooling::plane_strip_steps(s.h.stride) * s.w.stride;
+    const int64_t columns = ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across);
+    const int64_t strips_down = max_of<int64_t>(c.threads / (columns * s.group), 1);  // a strip a thread
+    s.strip = int32_t(ceil_div(ceil_div<int64_t>(s.lines, strips_down), int64_t(s.h.stride)) * s.h.stride);
+    s.results = Grid(s.group, int(ceil_div(s.lines, s.strip)), int(columns));
+  } else if (c.step.window > 0) {
     const int steps = pooling::steps_down(s.h.window, s.h.stride);
     if (backward)
       s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
@@ -132,18 +142,30 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const PlanesCut c = pooling::planes_cut(p);
     const bool backward = p.direction == PoolingDirection::backward;
-    auto kernel = cuda::load_kernel(pooling::spec("planes", p.x.dtype, backward, p.mode == PoolingMode::max, c.step),
-                                    d.place.index, int(c.smem_bytes));
+    const KernelSpec spec = c.s.strip
+                                ? strips_spec(p.x.dtype, c.step)
+                                : pooling::spec("planes", p.x.dtype, backward, p.mode == PoolingMode::max, c.step);
+    auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
       cuda::LaunchConfig config;
       config.grid = {unsigned(c.s.blocks())};
-      config.block = {256};
+      config.block = {unsigned(c.threads)};
       config.smem_bytes = unsigned(c.smem_bytes);
       config.stream = stream;
       cuda::launch(*kernel, config, c.s, args);
     });
   }
-  std::vector<KernelSpec> kernels() const override { return pooling::all_specs("planes"); }
+  static KernelSpec strips_spec(DType dtype, pooling::StaticStep step) {
+    return {"cuda/pooling/planes.cu",
+            cat("minidnn::pooling_planes_strips<", cuda_name(dtype), ", ", step.window, ", ", step.stride, ">")};
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all = pooling::all_specs("planes", false);
+    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+      for (pooling::StaticStep step : pooling::kStaticSteps)
+        if (step.window) all.push_back(strips_spec(t, step));
+    return all;
+  }
 };
 
 }  // namespace

@@ -44,8 +44,23 @@ __global__ void __launch_bounds__(256, 5)
   } else {
     work.gather();
     __syncthreads();
-    work.store();
+    work.store(work.dx());
   }
+}
+
+// Maxima are found, and their gradients made by strips, where the compiler knows the windows.
+template <class T, int kWindow, int kStride>
+__global__ void __launch_bounds__(pooling::strip_threads(kStride), pooling::plane_strip_blocks(kWindow, kStride))
+    pooling_planes_strips(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char room[];
+  pooling::PlanesBackward<T, true, pooling::Step<kWindow, kStride>> work{
+      s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
+  work.load();
+  wait_copies<0>();
+  __syncthreads();
+  work.pool_strips();
+  __syncthreads();
+  work.store(work.strips_dx());
 }
 
 }  // namespace minidnn

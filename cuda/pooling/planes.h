@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of planes whose elements lie side by side (NCHW), a block at a time: some whole planes, or some lines of one.
 // What a block needs of x and dy is one run of memory each. It comes to shared memory by 16 bytes, all at once, and is
-// pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Backward, each window first
-// finds its maximum, or its share, and then each dx adds up what the windows over it have for it; a maximum's gradient
-// is added to its dx where windows over it are many.
+// pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Backward, where the compiler
+// knows the windows, maxima are found by strips. Else each window first finds its maximum, or its share, and then each dx
+// adds up what the windows over it have for it; the gradient of a given maximum is added to its dx where windows over it
+// are many.
 #pragma once
-#include "cuda/pooling/tiles.h"
+#include "cuda/pooling/strips.h"
 
 namespace minidnn::pooling {
 
@@ -27,6 +28,8 @@ struct Planes {
   float share;              // of each element in a mean, if all windows count alike; else 0
   int32_t down;             // of a window's size unknown to the compiler: a thread takes kDown of them below each other
   int32_t whole;            // a plane is one window, so its elements need no telling apart
+  int32_t strip;            // lines of a thread's strip of dx, where it finds maxima of a static size; else 0
+  int32_t above;            // lines that the first of them begins before the plane, where windows do
   int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0
   Divisor by_strips;
   // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
@@ -42,9 +45,12 @@ constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes 
 MINIDNN_HD constexpr int steps_down(int window, int stride) { return stride == 1 ? 4 : window > stride ? 2 : 1; }
 template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
 
-// Windows of a thread that finds maxima, below each other. Those two apart have less in common, and are fewer.
-MINIDNN_HD constexpr int finds_down(int stride) { return stride > 1 ? 2 : kDown; }
-template <class S> constexpr int kFindsDown = finds_down(S::stride);
+// Steps of windows that a strip of dx is wide, where maxima of a static size are found. Threads begin so many columns
+// apart: numbers odd, or twice so, keep their loads in different banks. Then a block's threads, and blocks on an SM: what
+// its registers hold.
+MINIDNN_HD constexpr int plane_strip_steps(int stride) { return stride > 1 ? 3 : 7; }
+MINIDNN_HD constexpr int strip_threads(int stride) { return stride > 1 ? 128 : 64; }
+MINIDNN_HD constexpr int plane_strip_blocks(int window, int stride) { return stride == 1 && window == 3 ? 8 : 4; }
 
 // Windows of a static size that a thread takes beside each other, forward without indices: of 16 bits, for a warp's
 // loads two apart would share banks of 32; at stride 1, where two have most of their columns in common.
@@ -66,7 +72,7 @@ struct PlanesBlock {
     const int strip = int(block - group * s.strips), all = backward ? s.h.size : s.h.count;
     plane = group * s.group;
     planes = int(min_of(int64_t(s.group), s.planes - plane));
-    begin = strip * s.lines, end = min_of(begin + s.lines, all);
+    begin = max_of(strip * s.lines - s.above, 0), end = min_of((strip + 1) * s.lines - s.above, all);
     p_begin = backward ? s.h.over_begin(begin) : begin;
     p_end = backward ? s.h.over_end(end - 1) : end;
     x_begin = x_end = 0;
@@ -99,34 +105,8 @@ MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int 
 
 // Calls put(d, what V finds in it) for the windows at p + d, of kDown but before `p_end`: each line of x is gone through
 // once, and what is found there joins all windows over it.
-template <class S, class V, class T, class Put>
+template <class V, class T, class Put>
 MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int q, Put&& put) {
-  if constexpr (S::window > 0) {
-    constexpr int kTall = kFindsDown<S>;
-    constexpr int kLines = (kTall - 1) * S::stride + S::window;
-    const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before, skipped = max_of(-column, 0);
-    const bool some = skipped < S::window && column < s.w.size;
-    int at = line * s.w.size + column;
-    V lines[kLines];
-    MINIDNN_UNROLL
-    for (int r = 0; r < kLines; ++r, at += s.w.size) {
-      const int first_over = p + max_of(r - S::window + S::stride, 0) / S::stride;  // others' lines are not loaded
-      const bool in = uint32_t(line + r) < uint32_t(s.h.size) && first_over < p_end;
-      lines[r].begin(in && some ? at + skipped : -1);
-      MINIDNN_UNROLL
-      for (int c = 0; c < S::window; ++c)
-        if (in && uint32_t(column + c) < uint32_t(s.w.size)) lines[r].next(float(plane[at + c]), at + c);
-    }
-    MINIDNN_UNROLL
-    for (int d = 0; d < kTall; ++d) {
-      if (p + d >= p_end) break;
-      V found = lines[d * S::stride];
-      MINIDNN_UNROLL
-      for (int r = 1; r < S::window; ++r) found.join(lines[d * S::stride + r]);
-      put(d, found);
-    }
-    return;
-  }
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);
   const int r_begin = max_of(-line, 0), r_end = min_of((windows - 1) * s.h.stride + s.h.window, s.h.size - line);
   const int c_begin = s.w.begin(q, 0), columns = s.w.end(q, s.w.size) - c_begin;
@@ -289,7 +269,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
   }
   template <class V> MINIDNN_HD void pool_down() {
     each_windows<1>([&](const T* plane, int p, int q, int64_t at) {
-      each_down<S, V>(s, plane, p, b.end, q, [&](int d, const V& found) {
+      each_down<V>(s, plane, p, b.end, q, [&](int d, const V& found) {
         const float share = is_max ? 1.f : share_of<S>(s, p + d, q);
         static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * share);
         if (is_max && s.index_bytes) put_index(at + d * s.w.count, found.at());
@@ -385,91 +365,115 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     const int column = s.results.by_columns.digit(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
+  // What a window passes its dy on to, or shares of it.
   MINIDNN_HD void find() {
+    if constexpr (!is_max) find_shares();
+    else if (s.index_bytes) take_given();
+    else if constexpr (S::window == 0) find_maxima();
+  }
+  MINIDNN_HD void find_shares() {
+    if (shares_are_alike()) return;
+    for (int i = t.index; i < windows(); i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+      shares()[i] = float(dy()[i]) * share_of<S>(s, p, q);
+    }
+  }
+  // Of an element's number in its plane, and the plane's in the block.
+  MINIDNN_HD uint16_t key_of(int place, int plane) const {
+    const int begin = b.begin * s.w.size, end = b.end * s.w.size;
+    const bool here = begin <= place && place < end;
+    return uint16_t(here ? uint32_t(place - begin) + uint32_t(plane * plane_size()) : kNowhere);
+  }
+  MINIDNN_HD int plane_size() const { return s.h.size * s.w.size; }
+  MINIDNN_HD void take_given() {
     const int n = windows();
-    if (n == 0) return;
-    if constexpr (!is_max) {
-      if (shares_are_alike()) return;
-      for (int i = t.index; i < n; i += t.count) {
+    for (int first = t.index; first < n; first += kLoads * t.count) {
+      int64_t place[kLoads];
+      MINIDNN_UNROLL
+      for (int k = 0; k < kLoads; ++k) {
+        const int64_t at = dy_offset() + first + k * t.count;
+        if (first + k * t.count >= n) place[k] = -1;
+        else if (s.index_bytes == 8) place[k] = index_from<int64_t>(a.indices, at);
+        else place[k] = index_from<int32_t>(a.indices, at);
+      }
+      MINIDNN_UNROLL
+      for (int k = 0; k < kLoads; ++k) {
+        const int i = first + k * t.count;
+        if (i >= n) break;
         uint32_t rest = uint32_t(i);
         const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-        shares()[i] = float(dy()[i]) * share_of<S>(s, p, q);
-      }
-    } else {
-      const int block_begin = b.begin * s.w.size, block_end = b.end * s.w.size, plane_size = s.h.size * s.w.size;
-      auto key_of = [&](int place, int plane) {
-        const bool here = block_begin <= place && place < block_end;
-        return uint16_t(here ? uint32_t(place - block_begin) + uint32_t(plane * plane_size) : kNowhere);
-      };
-      if (s.index_bytes) {
-        for (int first = t.index; first < n; first += kLoads * t.count) {
-          int64_t place[kLoads];
-          MINIDNN_UNROLL
-          for (int k = 0; k < kLoads; ++k) {
-            const int64_t at = dy_offset() + first + k * t.count;
-            if (first + k * t.count >= n) place[k] = -1;
-            else if (s.index_bytes == 8) place[k] = index_from<int64_t>(a.indices, at);
-            else place[k] = index_from<int32_t>(a.indices, at);
-          }
-          MINIDNN_UNROLL
-          for (int k = 0; k < kLoads; ++k) {
-            const int i = first + k * t.count;
-            if (i >= n) break;
-            uint32_t rest = uint32_t(i);
-            const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-            const bool in_plane = 0 <= place[k] && place[k] < plane_size;
-            const bool asks = kScatters || (S::window == 0 && s.down);
-            const bool taken = in_plane && (!asks || has(p, q, int(place[k])));
-            keys()[i] = key_of(taken ? int(place[k]) : -1, int(rest));
-          }
-        }
-        return;
-      }
-      const T* x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
-      if (S::window > 0 || s.down) {
-        const int windows_lines = b.p_end - b.p_begin;
-        const int n = ceil_div(windows_lines, kFindsDown<S>) * s.w.count * b.planes;
-        for (int i = t.index; i < n; i += t.count) {
-          uint32_t rest = uint32_t(i);
-          const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kFindsDown<S>;
-          const int plane = int(rest), number = (plane * windows_lines + p - b.p_begin) * s.w.count + q;
-          each_down<S, FirstLargest>(s, x + plane * plane_size, p, b.p_end, q, [&](int d, const FirstLargest& found) {
-            keys()[number + d * s.w.count] = key_of(found.at(), plane);
-          });
-        }
-        return;
-      }
-      if constexpr (S::window == 0) {
-        if (s.whole) {
-          for (int i = t.index; i - t.index % 32 < n << s.lane_bits; i += t.count) {
-            const int plane = min_of(i, (n << s.lane_bits) - 1) >> s.lane_bits, lane = i & (s.lanes() - 1);
-            Best best = best_of(x + plane * plane_size, plane_size, lane, s.lanes());
-            join_lanes(best, s.lanes());
-            if (lane == 0 && i < n << s.lane_bits) keys()[plane] = key_of(best.place, plane);
-          }
-          return;
-        }
-        for (int i = t.index; i - t.index % 32 < n << s.lane_bits; i += t.count) {
-          uint32_t rest = uint32_t(min_of(i, (n << s.lane_bits) - 1));
-          const int lane = int(rest) & (s.lanes() - 1);
-          rest >>= s.lane_bits;
-          const int number = int(rest);
-          const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-          Best best;
-          each_element(s, x + int(rest) * plane_size, p, q, lane, s.lanes(),
-                       [&](int place, float v) { best.next(v, place); });
-          join_lanes(best, s.lanes());
-          if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, int(rest));
-        }
+        const bool in_plane = 0 <= place[k] && place[k] < plane_size();
+        const bool asks = kScatters || (S::window == 0 && s.down);
+        const bool taken = in_plane && (!asks || has(p, q, int(place[k])));
+        keys()[i] = key_of(taken ? int(place[k]) : -1, int(rest));
       }
     }
   }
+  MINIDNN_HD void find_maxima() {
+    const int n = windows(), lines = b.p_end - b.p_begin;
+    if (n == 0) return;
+    const T* x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
+    if (s.down) {
+      for (int i = t.index; i < ceil_div(lines, kDown) * s.w.count * b.planes; i += t.count) {
+        uint32_t rest = uint32_t(i);
+        const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kDown;
+        const int plane = int(rest), number = (plane * lines + p - b.p_begin) * s.w.count + q;
+        each_down<FirstLargest>(s, x + plane * plane_size(), p, b.p_end, q, [&](int d, const FirstLargest& found) {
+          keys()[number + d * s.w.count] = key_of(found.at(), plane);
+        });
+      }
+      return;
+    }
+    for (int i = t.index; i - t.index % 32 < n << s.lane_bits; i += t.count) {
+      uint32_t rest = uint32_t(min_of(i, (n << s.lane_bits) - 1));
+      const int lane = int(rest) & (s.lanes() - 1), number = int(rest >> s.lane_bits);
+      Best best;
+      int plane = number;
+      if (s.whole) {
+        best = best_of(x + plane * plane_size(), plane_size(), lane, s.lanes());
+      } else {
+        rest >>= s.lane_bits;
+        const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+        plane = int(rest);
+        each_element(s, x + plane * plane_size(), p, q, lane, s.lanes(),
+                     [&](int place, float v) { best.next(v, place); });
+      }
+      join_lanes(best, s.lanes());
+      if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, plane);
+    }
+  }
+  // Where the windows' size is static, to a place of its own.
+  MINIDNN_HD void pool_strips() {
+    using Strip = pooling::Strip<S, plane_strip_steps(S::stride), false>;
+    const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
+    const int first = b.begin == 0 ? -s.above : b.begin;
+    const int n = ceil_div(b.end - first, s.strip) * int(s.results.by_columns.divisor) * b.planes;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int column = s.results.by_columns.digit(rest) * Strip::kColumns - s.w.before % S::stride;
+      const int begin = first + s.results.by_lines.digit(rest) * s.strip, plane = int(rest);
+      const Strip strip{s.h, s.w, begin, min_of(begin + s.strip, b.end), column};
+      auto x = strip.x(placed_like<T>(x_source(), room) + (plane * s.h.size - b.x_begin) * s.w.size, s.w.size, 1);
+      auto y = strip.y(dy() + (plane * windows_lines - b.p_begin) * s.w.count, s.w.count, 1);
+      x.begin = b.x_begin, x.end = b.x_end, y.begin = b.p_begin, y.end = b.p_end;
+      T* to = strips_dx() + (plane * lines - b.begin) * s.w.size + column;
+      strip.of_maxima(x, y, [&](int line, const float(&dx)[Strip::kColumns]) {
+        if (line < b.begin) return;
+        MINIDNN_UNROLL
+        for (int k = 0; k < Strip::kColumns; ++k)
+          if (uint32_t(column + k) < uint32_t(s.w.size)) to[line * s.w.size + k] = T(dx[k]);
+      });
+    }
+  }
+  MINIDNN_HD T* strips_dx() const { return placed_like<T>(target(), room + s.found_at); }
   // What a window, by its number in the block, has for the dx of that number.
   MINIDNN_HD float from(int window, int number) const {
     if constexpr (is_max) return keys()[window] == number ? float(dy()[window]) : 0.f;
     return shares()[window];
   }
   // In place of x, which is not needed any more.
+  MINIDNN_HD T* dx() const { return placed_like<T>(target(), room); }
   MINIDNN_HD void gather() {
     if constexpr (S::window == 0)
       if (s.down) return gather_down();
@@ -480,7 +484,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   }
   // Each dx is `scale` times the sum of what `from` has by window.
   template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
-    T* dx = placed_like<T>(target(), room);
+    T* const dx = this->dx();
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
     if constexpr (S::window > 0) {
       // A thread takes the dx between two steps of the windows, which the same windows lie over, and those of the steps
@@ -575,7 +579,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   }
   // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
   MINIDNN_HD void gather_down() {
-    T* dx = placed_like<T>(target(), room);
+    T* const dx = this->dx();
     const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
     const int n = ceil_div(lines, kDown) * s.w.size * b.planes;
     for (int i = t.index; i < n; i += t.count) {
@@ -629,8 +633,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     auto at = [&](int i) { return T(from(int(s.results.by_columns.quotient(uint32_t(i))), i)); };
     write_out(t, target(), elements * b.planes, words_at, at);
   }
-  MINIDNN_HD void store() {
-    const T* from = placed_like<T>(target(), room);
+  MINIDNN_HD void store(const T* from) {
     write_out(t, target(), results(), [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
   }
 };

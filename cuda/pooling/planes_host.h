@@ -10,6 +10,7 @@ struct PlanesCut {
   Planes s;
   int64_t smem_bytes;  // may be more than there is
   StaticStep step;
+  int64_t threads = 256;  // of a block
 };
 PlanesCut planes_cut(const PoolingProblem& p);
 

@@ -68,19 +68,20 @@ inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }
 
-// Of kernels in "cuda/pooling/NAME.cu".
+// Of kernels in "cuda/pooling/NAME.cu". Maxima of windows that the compiler knows may have others backward.
 inline KernelSpec spec(const char* name, DType dtype, bool backward, bool is_max, StaticStep step) {
   return {cat("cuda/pooling/", name, ".cu"),
           cat("minidnn::pooling_", name, backward ? "_backward<" : "_forward<", cuda_name(dtype), ", ",
               is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
 }
-inline std::vector<KernelSpec> all_specs(const char* name) {
+inline std::vector<KernelSpec> all_specs(const char* name, bool maxima_have_others) {
   std::vector<KernelSpec> all;
   for (DType t : {DType::float32, DType::float16, DType::bfloat16})
     for (bool backward : {false, true})
       for (bool is_max : {false, true})
         for (StaticStep step : kStaticSteps)
-          if (is_compiled(step, is_max)) all.push_back(spec(name, t, backward, is_max, step));
+          if (is_compiled(step, is_max) && !(maxima_have_others && backward && is_max && step.window))
+            all.push_back(spec(name, t, backward, is_max, step));
   return all;
 }
 

@@ -31,6 +31,11 @@ template <class T, bool is_max, class S> static void run_block(const PlanesCut& 
   using Work = PlanesBackward<T, is_max, S>;
   Work work{s, a, {s, block, true}, room, {}};
   all(work, [&] { work.load(); });
+  if constexpr (is_max && S::window > 0)
+    if (s.index_bytes == 0) {
+      all(work, [&] { work.pool_strips(); });
+      return all(work, [&] { work.store(work.strips_dx()); });
+    }
   all(work, [&] { work.find(); });
   if constexpr (Work::kScatters) {
     all(work, [&] { work.clear(); });
@@ -43,7 +48,7 @@ template <class T, bool is_max, class S> static void run_block(const PlanesCut& 
   if constexpr (S::window == 0)
     if (s.whole) return all(work, [&] { work.spread(); });
   all(work, [&] { work.gather(); });
-  all(work, [&] { work.store(); });
+  all(work, [&] { work.store(work.dx()); });
 }
 
 template <class T, bool is_max> static void run(const PoolingProblem& p, const PoolingArgs& a) {

@@ -203,11 +203,16 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
                                             ", ", step.stride, ", ", given ? "true" : "false", ">")};
   }
   std::vector<KernelSpec> kernels() const override {
-    std::vector<KernelSpec> all = pooling::all_specs("channels", true);
+    std::vector<KernelSpec> all;
     for (DType t : {DType::float32, DType::float16, DType::bfloat16})
       for (pooling::StaticStep step : pooling::kStaticSteps)
-        for (bool given : {false, true})
-          if (step.window) all.push_back(strips_spec(t, step, given));
+        for (bool is_max : {false, true}) {
+          if (!pooling::is_compiled(step, is_max)) continue;
+          all.push_back(pooling::spec("channels", t, false, is_max, step));
+          if (!is_max || !step.window) all.push_back(pooling::spec("channels", t, true, is_max, step));
+          else
+            for (bool given : {false, true}) all.push_back(strips_spec(t, step, given));
+        }
     return all;
   }
 };

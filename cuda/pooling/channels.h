@@ -136,7 +136,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     }
   }
   // Of a word of channels, by offsets in an image of 32 bits; item(word, its place) is what R makes of a word of x, and
-  // put(found, whether the window sees anything of x, p, q, word) takes what it finds.
+  // put(found, p, q, word) takes what it finds.
   template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
     constexpr int kWide = kAcross<S>;
     uint32_t rest = uint32_t(item);
@@ -151,18 +151,15 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     typename R::Item found[kDown][kWide];
     join_tile<S, R>(
         h, w,
-        [&](int line, int column, bool exists) {
+        [&](int r, int c, bool exists) {
+          const int line = h.nearest(r), column = w.nearest(c);
           return item_of(x.at(line, column, word, exists), line * s.w.size + column);
         },
         found);
     MINIDNN_UNROLL
-    for (int d = 0; d < kDown; ++d) {
-      const bool line_sees = h.template meets<S>(d);
-      MINIDNN_UNROLL
-      for (int k = 0; k < kWide; ++k)
-        if (p + d < s.h.count && q + k < s.w.count)
-          put(found[d][k], line_sees && w.template meets<S>(k), p + d, q + k, word);
-    }
+    for (int d = 0; d < kDown; ++d) MINIDNN_UNROLL
+    for (int k = 0; k < kWide; ++k)
+      if (p + d < s.h.count && q + k < s.w.count) put(found[d][k], p + d, q + k, word);
   }
   MINIDNN_HD void put_word(int p, int q, int word, uint32_t v) const {
     T* to = static_cast<T*>(a.out) + image * s.y_image + word * kInWord<T>;
@@ -172,14 +169,14 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     constexpr int n = kInWord<T>;
     using R = FirstMaxima<n>;
     pool_tile<R>([&](uint32_t word, int place) { return R::item(lanes_in<T>(word), place); },
-                 [&](const typename R::Item& found, bool sees, int p, int q, int word) {
+                 [&](const typename R::Item& found, int p, int q, int word) {
                    Lanes<n> out;
                    const int64_t at =
                        image * s.indices_image + (p * int(s.indices_line) + q * int(s.indices_column) + word * n);
                    MINIDNN_UNROLL
                    for (int i = 0; i < n; ++i) {
-                     out.of[i] = sees ? found.of[i] : -INFINITY;
-                     const int place = sees ? found.place[i] : -1;
+                     out.of[i] = found.of[i];
+                     const int place = found.place[i];
                      if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at + i] = place;
                      else static_cast<int32_t*>(a.indices)[at + i] = place;
                    }
@@ -190,7 +187,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     if constexpr (!is_max) {
       constexpr int n = kInWord<T>;
       pool_tile<Sums<n>>([&](uint32_t word, int) { return lanes_in<T>(word); },
-                         [&](Lanes<n> sum, bool, int p, int q, int word) {
+                         [&](Lanes<n> sum, int p, int q, int word) {
                            MINIDNN_UNROLL
                            for (int i = 0; i < n; ++i) sum.of[i] *= share(p, q);
                            put_word(p, q, word, word_of_lanes<T>(sum));
@@ -198,12 +195,8 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     } else if (s.index_bytes) {
       pool_with_indices();
     } else if constexpr (takes_words(is_max, S::window)) {
-      MaxLanes<T> none;
-      none.clear();
       pool_tile<WordMaxima<T>>([&](uint32_t word, int) { return word; },
-                               [&](uint32_t found, bool sees, int p, int q, int word) {
-                                 put_word(p, q, word, sees ? found : none.v.word[0]);
-                               });
+                               [&](uint32_t found, int p, int q, int word) { put_word(p, q, word, found); });
     } else {
       walk();
     }
@@ -515,7 +508,8 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     Lanes<n> sum[kTall][kWide];
     join_tile<S, Sums<n>>(
         h, w,
-        [&](int p, int q, bool exists) {
+        [&](int r, int c, bool exists) {
+          const int p = h.nearest(r), q = w.nearest(c);
           Lanes<n> v = lanes_in<T>(dy.at(p, q, word, exists));
           const float share = share_at(p, q);
           MINIDNN_UNROLL

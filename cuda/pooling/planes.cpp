@@ -34,7 +34,8 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1;
   };
   s.whole = c.step.window == 0 && covers(s.h) && covers(s.w);
-  const bool strips = backward && c.step.window > 0 && finds(p);
+  const bool strips = c.strips = backward && c.step.window > 0 && finds(p);
+  c.tiles = !backward && c.step.window > 0 && s.index_bytes == 0;
   s.above = strips ? s.h.before % s.h.stride : 0;
   const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
   const int64_t all = backward ? s.h.size + s.above : s.h.count, plane_elements = int64_t(s.h.size) * line;
@@ -69,7 +70,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   const int64_t x_bytes = max_of(x_lines * size, backward ? s.lines * sum_size : 0) * line * s.group;
   s.dy_at = int32_t(min_of<int64_t>(room(x_bytes), 1 << 30));
   const int64_t all_windows = windows * s.w.count * s.group;
-  const int64_t found_at = s.dy_at + (backward ? room(all_windows * size) : 0);
+  const int64_t found_at = s.dy_at + (backward || c.tiles ? room(all_windows * size) : 0);
   s.found_at = int32_t(min_of<int64_t>(found_at, 1 << 30));
   const bool finds_shares = p.mode != PoolingMode::max && (c.step.window == 0 || s.share == 0);
   c.smem_bytes = found_at + (!backward ? 0
@@ -97,19 +98,21 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   if (s.whole) s.results.by_columns = Divisor(plane_elements);
   if (strips) {
     c.threads = pooling::strip_threads(s.h.stride);
-    const int64_t across = pooling::plane_strip_steps(s.h.stride) * s.w.stride;
+    const int64_t across = pooling::steps_across(s.h.stride) * s.w.stride;
     const int64_t columns = ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across);
     const int64_t strips_down = max_of<int64_t>(c.threads / (columns * s.group), 1);  // a strip a thread
     s.strip = int32_t(ceil_div(ceil_div<int64_t>(s.lines, strips_down), int64_t(s.h.stride)) * s.h.stride);
     s.results = Grid(s.group, int(ceil_div(s.lines, s.strip)), int(columns));
-  } else if (c.step.window > 0) {
+  } else if (c.tiles || (backward && pooling::gathers_tiles(p.mode == PoolingMode::max, c.step.stride))) {
+    c.threads = pooling::kTileThreads;
+    s.results = Grid(s.group, int(ceil_div<int64_t>(all, pooling::kDown)),
+                     ceil_div(backward ? s.w.size : s.w.count, pooling::steps_across(s.h.stride)));
+  } else if (c.step.window > 0 && backward) {
     const int steps = pooling::steps_down(s.h.window, s.h.stride);
-    if (backward)
-      s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
-                       (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);
-    else
-      s.results = Grid(s.group, ceil_div(s.h.count, pooling::kDown),
-                       ceil_div(s.w.count, s.index_bytes ? 1 : pooling::beside(int(size), s.h.stride)));
+    s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
+                     (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);
+  } else if (c.step.window > 0) {
+    s.results = Grid(s.group, ceil_div(s.h.count, pooling::kDown), s.w.count);
   }
   return c;
 }
@@ -141,10 +144,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const PlanesCut c = pooling::planes_cut(p);
-    const bool backward = p.direction == PoolingDirection::backward;
-    const KernelSpec spec = c.s.strip
-                                ? strips_spec(p.x.dtype, c.step)
-                                : pooling::spec("planes", p.x.dtype, backward, p.mode == PoolingMode::max, c.step);
+    const KernelSpec spec = spec_of(c, p);
     auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
       cuda::LaunchConfig config;
@@ -155,15 +155,32 @@ struct PlanesEngine final : Engine<PoolingProblem> {
       cuda::launch(*kernel, config, c.s, args);
     });
   }
+  static KernelSpec spec_of(const PlanesCut& c, const PoolingProblem& p) {
+    const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
+    return c.strips  ? strips_spec(p.x.dtype, c.step)
+           : c.tiles ? tiles_spec(p.x.dtype, is_max, c.step)
+                     : pooling::spec("planes", p.x.dtype, backward, is_max, c.step);
+  }
   static KernelSpec strips_spec(DType dtype, pooling::StaticStep step) {
     return {"cuda/pooling/planes.cu",
             cat("minidnn::pooling_planes_strips<", cuda_name(dtype), ", ", step.window, ", ", step.stride, ">")};
   }
+  static KernelSpec tiles_spec(DType dtype, bool is_max, pooling::StaticStep step) {
+    return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_tiles<", cuda_name(dtype), ", ",
+                                          is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
+  }
   std::vector<KernelSpec> kernels() const override {
-    std::vector<KernelSpec> all = pooling::all_specs("planes", false);
+    std::vector<KernelSpec> all;
     for (DType t : {DType::float32, DType::float16, DType::bfloat16})
       for (pooling::StaticStep step : pooling::kStaticSteps)
-        if (step.window) all.push_back(strips_spec(t, step));
+        for (bool is_max : {false, true}) {
+          if (!pooling::is_compiled(step, is_max)) continue;
+          all.push_back(pooling::spec("planes", t, true, is_max, step));
+          // Of windows that the compiler knows, only maxima have indices.
+          if (is_max || !step.window) all.push_back(pooling::spec("planes", t, false, is_max, step));
+          if (step.window) all.push_back(tiles_spec(t, is_max, step));
+          if (step.window && is_max) all.push_back(strips_spec(t, step));
+        }
     return all;
   }
 };

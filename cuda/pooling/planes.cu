@@ -14,12 +14,28 @@ __global__ void __launch_bounds__(256, 5)
   work.load();
   wait_copies<0>();
   __syncthreads();
-  if constexpr (kWindow > 0) work.pool();
+  if constexpr (kWindow > 0) work.pool_with_indices();
   else work.pool_any();
 }
 
+// Windows that the compiler knows, without indices.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(256, 5)
+__global__ void __launch_bounds__(pooling::kTileThreads, 6)
+    pooling_planes_tiles(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char room[];
+  pooling::PlanesForward<T, is_max, pooling::Step<kWindow, kStride>> work{
+      s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
+  work.load();
+  wait_copies<0>();
+  __syncthreads();
+  work.pool_tiles();
+  __syncthreads();
+  work.store();
+}
+
+template <class T, bool is_max, int kWindow, int kStride>
+__global__ void __launch_bounds__(pooling::gathers_tiles(is_max, kStride) ? pooling::kTileThreads : 256,
+                                  pooling::gathers_tiles(is_max, kStride) ? 6 : 5)
     pooling_planes_backward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   using Step = pooling::Step<kWindow, kStride>;

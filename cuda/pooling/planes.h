@@ -30,7 +30,7 @@ struct Planes {
   int32_t whole;            // a plane is one window, so its elements need no telling apart
   int32_t strip;            // lines of a thread's strip of dx, where it finds maxima of a static size; else 0
   int32_t above;            // lines that the first of them begins before the plane, where windows do
-  int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0
+  int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0; y lies where dy does
   Divisor by_strips;
   // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
   Grid windows, finds, results, corners;
@@ -45,16 +45,15 @@ constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes 
 MINIDNN_HD constexpr int steps_down(int window, int stride) { return stride == 1 ? 4 : window > stride ? 2 : 1; }
 template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
 
-// Steps of windows that a strip of dx is wide, where maxima of a static size are found. Threads begin so many columns
-// apart: numbers odd, or twice so, keep their loads in different banks. Then a block's threads, and blocks on an SM: what
-// its registers hold.
-MINIDNN_HD constexpr int plane_strip_steps(int stride) { return stride > 1 ? 3 : 7; }
+// Steps of windows that a thread's tile of windows of a static size is wide, and its strip of dx where maxima are found.
+// Threads begin so many columns apart: numbers odd, or twice so, keep their loads in different banks.
+MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
+constexpr int kTileThreads = 128;  // of a block
+// Whether dx, of averages, is a tile of sums too.
+MINIDNN_HD constexpr bool gathers_tiles(bool is_max, int stride) { return !is_max && stride == 1; }
+// Of a block with strips, and such blocks on an SM: what its registers hold.
 MINIDNN_HD constexpr int strip_threads(int stride) { return stride > 1 ? 128 : 64; }
 MINIDNN_HD constexpr int plane_strip_blocks(int window, int stride) { return stride == 1 && window == 3 ? 8 : 4; }
-
-// Windows of a static size that a thread takes beside each other, forward without indices: of 16 bits, for a warp's
-// loads two apart would share banks of 32; at stride 1, where two have most of their columns in common.
-MINIDNN_HD constexpr int beside(int size, int stride) { return size == 2 && stride == 1 ? 2 : 1; }
 
 // Whether a maximum's gradient is added to its dx: at stride 1 each dx would ask too many windows.
 MINIDNN_HD constexpr bool scatters(int stride) { return stride == 1; }
@@ -185,81 +184,76 @@ template <class T, bool is_max, class S> struct PlanesForward {
     const int n = (b.x_end - b.x_begin) * s.w.size * b.planes;
     copy_in(t, source(), n, placed_like<T>(source(), room));
   }
-  // Calls take(plane of x, p, q, the offset of y there) for a thread's windows: kDown below each other from there on, and
-  // so many beside each other.
-  template <int kBeside, class Take> MINIDNN_HD void each_windows(Take&& take) {
+  // Calls take(plane of x, p, q, the offset of y there) for a thread's windows, kDown below each other from there on.
+  template <class Take> MINIDNN_HD void each_windows(Take&& take) {
     const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
-    const int n = ceil_div(b.end - b.begin, kDown) * ceil_div(s.w.count, kBeside) * b.planes;
+    const int n = ceil_div(b.end - b.begin, kDown) * s.w.count * b.planes;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int q = s.results.by_columns.digit(rest) * kBeside, p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
       const int plane = int(rest);
       take(x + plane * s.h.size * s.w.size, p, q, y + (int64_t(plane) * s.h.count + p) * s.w.count + q);
     }
   }
-  // Windows of a static size, a few lines at once: what lines have in common is joined once.
-  MINIDNN_HD void pool() {
-    if constexpr (is_max)
-      if (s.index_bytes) return pool_with_indices();
-    constexpr int kBeside = beside(sizeof(T), S::stride);
-    each_windows<kBeside>([&](const T* plane, int p, int q, int64_t at) {
-      const int column = q * S::stride - s.w.before, line = p * S::stride - s.h.before;
-      constexpr int kFresh = (kBeside - 1) * S::stride;  // columns of either alone
-      constexpr int kLines = (kDown - 1) * S::stride + S::window;
-      const float none = is_max ? -INFINITY : 0.f;
-      auto join = [](float a, float b) { return is_max ? larger(a, b) : a + b; };
-      float joined[kBeside][kLines];
-      MINIDNN_UNROLL
-      for (int r = 0; r < kLines; ++r) {
-        float v[S::window + kFresh], shared;
-        const bool in = uint32_t(line + r - b.x_begin) < uint32_t(b.x_end - b.x_begin);
+  // Windows of a static size by tiles, to a place of their own.
+  MINIDNN_HD void pool_tiles() {
+    constexpr int kAcross = steps_across(S::stride);
+    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
+    const int lines = b.end - b.begin;
+    const int n = ceil_div(lines, kDown) * int(s.results.by_columns.divisor) * b.planes;
+    for (int i = t.index; i < n; i += t.count) {
+      uint32_t rest = uint32_t(i);
+      const int q = s.results.by_columns.digit(rest) * kAcross, p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int plane = int(rest);
+      T* to = y() + (plane * lines + p - b.begin) * s.w.count + q;
+      const Span h{p * S::stride - s.h.before, b.x_begin, b.x_end}, w{q * S::stride - s.w.before, 0, s.w.size};
+      const Columns<T, (kAcross - 1) * S::stride + S::window> of(x + plane * s.h.size * s.w.size, s.w.size, 1, w.first,
+                                                                 w.end, h.begin, h.end);
+      float found[kDown][kAcross];
+      join_tile<S, Joined<is_max>>(
+          h, w,
+          [&](int r, int c, bool exists) {
+            const float v = float(of.of(of.at(h.first + r), c));
+            return exists ? v : 0.f;
+          },
+          found);
+      float line_share[kDown], column_share[kAcross];
+      if constexpr (!is_max) {
         MINIDNN_UNROLL
-        for (int c = 0; c < S::window + kFresh; ++c) {
-          v[c] = none;
-          if (in && uint32_t(column + c) < uint32_t(s.w.size)) v[c] = float(plane[(line + r) * s.w.size + column + c]);
-          if (kFresh <= c && c < S::window) shared = c == kFresh ? v[c] : join(shared, v[c]);
-        }
+        for (int d = 0; d < kDown; ++d)
+          line_share[d] = s.share != 0 ? s.share : share_along<S>(s.h, p + d, s.exclude_padding);
         MINIDNN_UNROLL
-        for (int k = 0; k < kBeside; ++k) {
-          joined[k][r] = shared;
-          MINIDNN_UNROLL
-          for (int c = 0; c < kFresh; ++c) joined[k][r] = join(joined[k][r], v[k * S::window + c]);
-        }
+        for (int k = 0; k < kAcross; ++k)
+          column_share[k] = s.share != 0 ? 1.f : share_along<S>(s.w, q + k, s.exclude_padding);
       }
       MINIDNN_UNROLL
-      for (int d = 0; d < kDown; ++d) {
-        if (p + d >= b.end) break;
-        MINIDNN_UNROLL
-        for (int k = 0; k < kBeside; ++k) {
-          if (kBeside > 1 && q + k >= s.w.count) break;
-          float v = joined[k][d * S::stride];
-          MINIDNN_UNROLL
-          for (int r = 1; r < S::window; ++r) v = join(v, joined[k][d * S::stride + r]);
-          if (!is_max) v *= share_of<S>(s, p + d, q + k);
-          static_cast<T*>(a.out)[at + d * s.w.count + k] = T(v);
-        }
-      }
-    });
+      for (int d = 0; d < kDown; ++d) MINIDNN_UNROLL
+      for (int k = 0; k < kAcross; ++k)
+        if (p + d < b.end && q + k < s.w.count)
+          to[d * s.w.count + k] = T(is_max ? found[d][k] : found[d][k] * (line_share[d] * column_share[k]));
+    }
   }
+  MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.count + b.begin) * s.w.count; }
+  MINIDNN_HD T* y() const { return placed_like<T>(target(), room + s.dy_at); }
+  MINIDNN_HD void store() { copy_out(t, y(), (b.end - b.begin) * s.w.count * b.planes, target()); }
   MINIDNN_HD void pool_with_indices() {
     using R = FirstMaxima<1>;
-    each_windows<1>([&](const T* plane, int p, int q, int64_t at) {
+    each_windows([&](const T* plane, int p, int q, int64_t at) {
       const Span h{p * S::stride - s.h.before, b.x_begin, b.x_end}, w{q * S::stride - s.w.before, 0, s.w.size};
       R::Item found[kDown][1];
       join_tile<S, R>(
           h, w,
-          [&](int line, int column, bool) {
-            const int place = line * s.w.size + column;
+          [&](int r, int c, bool) {
+            const int place = h.nearest(r) * s.w.size + w.nearest(c);
             return R::item({{float(plane[place])}}, place);
           },
           found);
       MINIDNN_UNROLL
       for (int d = 0; d < kDown; ++d) {
         if (p + d >= b.end) break;
-        const bool sees = h.template meets<S>(d) && w.template meets<S>(0);
-        static_cast<T*>(a.out)[at + d * s.w.count] = T(sees ? found[d][0].of[0] : -INFINITY);
-        put_index(at + d * s.w.count, sees ? found[d][0].place[0] : -1);
+        static_cast<T*>(a.out)[at + d * s.w.count] = T(found[d][0].of[0]);
+        put_index(at + d * s.w.count, found[d][0].place[0]);
       }
     });
   }
@@ -268,7 +262,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
     if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at] = index;
   }
   template <class V> MINIDNN_HD void pool_down() {
-    each_windows<1>([&](const T* plane, int p, int q, int64_t at) {
+    each_windows([&](const T* plane, int p, int q, int64_t at) {
       each_down<V>(s, plane, p, b.end, q, [&](int d, const V& found) {
         const float share = is_max ? 1.f : share_of<S>(s, p + d, q);
         static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * share);
@@ -445,7 +439,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   }
   // Where the windows' size is static, to a place of its own.
   MINIDNN_HD void pool_strips() {
-    using Strip = pooling::Strip<S, plane_strip_steps(S::stride), false>;
+    using Strip = pooling::Strip<S, steps_across(S::stride), false>;
     const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
     const int first = b.begin == 0 ? -s.above : b.begin;
     const int n = ceil_div(b.end - first, s.strip) * int(s.results.by_columns.divisor) * b.planes;
@@ -486,7 +480,27 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
-    if constexpr (S::window > 0) {
+    if constexpr (gathers_tiles(is_max, S::stride)) {
+      constexpr int kAcross = steps_across(S::stride);
+      const int n = ceil_div(lines, kDown) * int(s.results.by_columns.divisor) * b.planes;
+      for (int i = t.index; i < n; i += t.count) {
+        uint32_t rest = uint32_t(i);
+        const int column = s.results.by_columns.digit(rest) * kAcross;
+        const int down = s.results.by_lines.digit(rest) * kDown, plane = int(rest);
+        const Span h{b.begin + down + s.h.before - (S::window - 1), b.p_begin, b.p_end},
+            w{column + s.w.before - (S::window - 1), 0, Q};
+        const Columns<From, kAcross - 1 + S::window> of(from + (plane * windows_lines - b.p_begin) * Q, Q, 1, w.first,
+                                                        w.end, h.begin, h.end);
+        float sum[kDown][kAcross];
+        join_tile<S, Joined<false>>(
+            h, w, [&](int r, int c, bool exists) { return exists ? float(of.of(of.at(h.first + r), c)) : 0.f; }, sum);
+        T* to = dx + (plane * lines + down) * s.w.size + column;
+        MINIDNN_UNROLL
+        for (int d = 0; d < kDown; ++d) MINIDNN_UNROLL
+        for (int k = 0; k < kAcross; ++k)
+          if (down + d < lines && column + k < s.w.size) to[d * s.w.size + k] = T(sum[d][k] * scale);
+      }
+    } else if constexpr (S::window > 0) {
       // A thread takes the dx between two steps of the windows, which the same windows lie over, and those of the steps
       // below: most of their windows are the same.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = kStepsDown<S>, kTall = kSteps * S::stride;
@@ -633,9 +647,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     auto at = [&](int i) { return T(from(int(s.results.by_columns.quotient(uint32_t(i))), i)); };
     write_out(t, target(), elements * b.planes, words_at, at);
   }
-  MINIDNN_HD void store(const T* from) {
-    write_out(t, target(), results(), [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
-  }
+  MINIDNN_HD void store(const T* from) { copy_out(t, from, results(), target()); }
 };
 
 }  // namespace minidnn::pooling

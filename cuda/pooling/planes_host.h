@@ -11,6 +11,7 @@ struct PlanesCut {
   int64_t smem_bytes;  // may be more than there is
   StaticStep step;
   int64_t threads = 256;  // of a block
+  bool tiles, strips;     // of windows, or of dx: other kernels
 };
 PlanesCut planes_cut(const PoolingProblem& p);
 

@@ -8,25 +8,6 @@
 
 namespace minidnn::pooling {
 
-// Lines of a plane that are at hand, and a few columns of them: as offsets in bytes, which spares multiplications. Instead
-// of what does not exist comes the nearest.
-template <class T, int n> struct Columns {
-  const T* plane;
-  uint32_t line, offset[n];
-  int begin, end;
-
-  MINIDNN_HD Columns(const T* plane, int64_t line, int64_t column, int first, int size, int begin, int end)
-      : plane(plane), line(uint32_t(line)), begin(begin), end(end) {
-    MINIDNN_UNROLL
-    for (int i = 0; i < n; ++i)
-      offset[i] = uint32_t(min_of(max_of(first + i, 0), size - 1)) * uint32_t(column) * uint32_t(sizeof(T));
-  }
-  MINIDNN_HD const T* at(int l) const { return plane + uint32_t(max_of(min_of(l, end - 1), begin)) * line; }
-  MINIDNN_HD T of(const T* at, int i) const {
-    return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(at) + offset[i]);
-  }
-};
-
 template <class S, int kSteps, bool kAhead> struct Strip {
   static constexpr int kOver = (S::window - 1) / S::stride;  // windows before a strip's first that reach into it
   static constexpr int kWindows = kSteps + kOver;

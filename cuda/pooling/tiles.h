@@ -23,7 +23,12 @@ template <class T> MINIDNN_HD uint32_t word_of_lanes(const Lanes<kInWord<T>>& la
 }
 
 // What can be found of elements that come in order. Where an element may come twice, x's edges repeat beyond it: that
-// changes nothing for windows that see anything of x.
+// changes nothing for windows that see anything of x, as all of a static size do.
+template <bool is_max> struct Joined {
+  static constexpr bool repeats = is_max;
+  using Item = float;
+  MINIDNN_HD static Item join(Item a, Item b) { return is_max ? larger(a, b) : a + b; }
+};
 template <class T> struct WordMaxima {
   static constexpr bool repeats = true;
   using Item = uint32_t;
@@ -103,15 +108,29 @@ MINIDNN_HD void join_along(const Item (&in)[(kCount - 1) * S::stride + S::window
 struct Span {
   int first, begin, end;
   MINIDNN_HD int nearest(int i) const { return max_of(min_of(first + i, end - 1), begin); }
-  // Whether the tile's i-th window has something of it.
-  template <class S> MINIDNN_HD bool meets(int i) const {
-    return begin < end &&
-           uint32_t(first + i * S::stride + S::window - 1 - begin) < uint32_t(end - begin + S::window - 1);
-  }
   MINIDNN_HD bool has(int i) const { return uint32_t(first + i - begin) < uint32_t(end - begin); }
 };
 
-// read(line, column, exists) makes an Item of an element, of zero if it does not exist. It loads the nearest then: a
+// Lines of a plane that are at hand, and a few columns of them: as offsets in bytes, which spares multiplications. Instead
+// of what does not exist comes the nearest.
+template <class T, int n> struct Columns {
+  const T* plane;
+  uint32_t line, offset[n];
+  int begin, end;
+
+  MINIDNN_HD Columns(const T* plane, int64_t line, int64_t column, int first, int size, int begin, int end)
+      : plane(plane), line(uint32_t(line)), begin(begin), end(end) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < n; ++i)
+      offset[i] = uint32_t(min_of(max_of(first + i, 0), size - 1)) * uint32_t(column) * uint32_t(sizeof(T));
+  }
+  MINIDNN_HD const T* at(int l) const { return plane + uint32_t(max_of(min_of(l, end - 1), begin)) * line; }
+  MINIDNN_HD T of(const T* at, int i) const {
+    return *reinterpret_cast<const T*>(reinterpret_cast<const char*>(at) + offset[i]);
+  }
+};
+
+// read(r, c, exists) makes an Item of a tile's element, of zero if it does not exist. It loads the nearest then: a
 // condition would keep loads from being under way together.
 template <class S, class R, int kDown, int kAcross, class Read, class Item = typename R::Item>
 MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, Item (&found)[kDown][kAcross]) {
@@ -123,7 +142,7 @@ MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, I
     MINIDNN_UNROLL
     for (int c = 0; c < kColumns; ++c) {
       const bool exists = R::repeats || (lines.has(r) && columns.has(c));
-      line[c] = read(lines.nearest(r), columns.nearest(c), exists);
+      line[c] = read(r, c, exists);
     }
     join_along<S, R, kAcross>(line, joined);
     MINIDNN_UNROLL

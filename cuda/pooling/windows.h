@@ -62,17 +62,17 @@ MINIDNN_HD float reciprocal(float v) {
   return 1.f / v;
 #endif
 }
+// One by what a mean divides by in one direction: a tile of windows has fewer lines and columns than windows.
+template <class S> MINIDNN_HD float share_along(const Windows& along, int at, bool exclude_padding) {
+  const int first = at * S::stride - along.before, low = exclude_padding ? 0 : -along.before;
+  const int high = along.size + (exclude_padding ? 0 : along.after);
+  return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
+}
 // One by what a mean over a window divides by: s.share of all windows, or that of each where s.share is 0.
 template <class S, class Cut> MINIDNN_HD float share_of(const Cut& s, int p, int q) {
   if (s.share != 0) return s.share;
   if constexpr (S::window > 0) {
-    // Of either direction: a tile of windows has fewer lines and columns than windows.
-    auto share = [&](const Windows& along, int at) {
-      const int first = at * S::stride - along.before, low = s.exclude_padding ? 0 : -along.before;
-      const int high = along.size + (s.exclude_padding ? 0 : along.after);
-      return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
-    };
-    return share(s.h, p) * share(s.w, q);
+    return share_along<S>(s.h, p, s.exclude_padding) * share_along<S>(s.w, q, s.exclude_padding);
   } else {
     const float n = float(s.h.counted(p, s.exclude_padding)) * float(s.w.counted(q, s.exclude_padding));
     return reciprocal(max_of(n, 1.f));
@@ -289,6 +289,10 @@ MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&
   for (int i = t.index; i < words; i += t.count) store_words(to + head + i * kLanes<T>, words_at(head + i * kLanes<T>));
   if (t.index < head) to[t.index] = element_at(t.index);
   if (t.index < n - tail) to[tail + t.index] = element_at(tail + t.index);
+}
+
+template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {  // from where placed_like() says
+  write_out(t, to, n, [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
 }
 
 }  // namespace minidnn::pooling

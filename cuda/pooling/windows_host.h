@@ -34,12 +34,14 @@ inline float share_of_all(const Windows& h, const Windows& w, bool exclude_paddi
   return 1.f / (float(h.window) * float(w.window));
 }
 
-// Of problems of two dimensions.
+// Of problems of two dimensions whose windows all see something of x.
 inline StaticStep static_step(const PoolingProblem& p) {
   for (StaticStep s : kStaticSteps) {
     bool same = s.window > 0;
     for (int i = 0; i < 2; ++i)
-      same = same && p.window[i] == s.window && p.spatial.stride[i] == s.stride && p.spatial.dilation[i] == 1;
+      same = same && p.window[i] == s.window && p.spatial.stride[i] == s.stride && p.spatial.dilation[i] == 1 &&
+             p.spatial.before[i] < s.window &&
+             (detail::windows_along(p, i) - 1) * s.stride - p.spatial.before[i] < spatial_size(p.x, i);
     if (same && is_compiled(s, p.mode == PoolingMode::max)) return s;
   }
   return {};
@@ -68,21 +70,11 @@ inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }
 
-// Of kernels in "cuda/pooling/NAME.cu". Maxima of windows that the compiler knows may have others backward.
+// Of a kernel in "cuda/pooling/NAME.cu".
 inline KernelSpec spec(const char* name, DType dtype, bool backward, bool is_max, StaticStep step) {
   return {cat("cuda/pooling/", name, ".cu"),
           cat("minidnn::pooling_", name, backward ? "_backward<" : "_forward<", cuda_name(dtype), ", ",
               is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
-}
-inline std::vector<KernelSpec> all_specs(const char* name, bool maxima_have_others) {
-  std::vector<KernelSpec> all;
-  for (DType t : {DType::float32, DType::float16, DType::bfloat16})
-    for (bool backward : {false, true})
-      for (bool is_max : {false, true})
-        for (StaticStep step : kStaticSteps)
-          if (is_compiled(step, is_max) && !(maxima_have_others && backward && is_max && step.window))
-            all.push_back(spec(name, t, backward, is_max, step));
-  return all;
 }
 
 }  // namespace minidnn::pooling

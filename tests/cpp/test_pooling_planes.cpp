@@ -23,9 +23,11 @@ template <class T, bool is_max, class S> static void run_block(const PlanesCut& 
     PlanesForward<T, is_max, S> work{s, a, {s, block, false}, room, {}};
     all(work, [&] { work.load(); });
     all(work, [&] {
-      if constexpr (S::window > 0) work.pool();
-      else work.pool_any();
+      if constexpr (S::window == 0) work.pool_any();
+      else if (s.index_bytes) work.pool_with_indices();
+      else work.pool_tiles();
     });
+    if (c.tiles) all(work, [&] { work.store(); });
     return;
   }
   using Work = PlanesBackward<T, is_max, S>;

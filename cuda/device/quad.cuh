@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four neighbouring elements as one access, computed with as float. The address is a multiple of their size. And what
-// larger vectors are made of: pairs of 16-bit elements, 16 bytes stored.
+// Four neighbouring elements as one access, computed with as float. The address is a multiple of their size, and is
+// written in global memory. And what larger vectors are made of: pairs of 16-bit elements, 16 bytes stored.
 #pragma once
 #include "cpp/core/half.h"
 
@@ -25,8 +25,16 @@ __device__ __forceinline__ void read_quad(float (&v)[4], const float16* from) {
   }
 }
 
+// In assembly: of an assignment, behind a condition above all, compilers make a store for each word.
+__device__ __forceinline__ void store_sixteen(void* to, uint4 v) {
+  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+}
+__device__ __forceinline__ void store_eight(void* to, uint2 v) {
+  asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(v.x), "r"(v.y) : "memory");
+}
+
 __device__ __forceinline__ void write_quad(float* to, const float (&v)[4]) {
-  *reinterpret_cast<float4*>(to) = {v[0], v[1], v[2], v[3]};
+  store_sixteen(to, {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])});
 }
 __device__ __forceinline__ uint32_t pack(bfloat16, float low, float high) {
   uint32_t both;
@@ -39,12 +47,7 @@ __device__ __forceinline__ uint32_t pack(float16, float low, float high) {
   return both;
 }
 template <class T> __device__ __forceinline__ void write_quad(T* to, const float (&v)[4]) {
-  *reinterpret_cast<uint2*>(to) = {pack(T(), v[0], v[1]), pack(T(), v[2], v[3])};
-}
-
-// In assembly: of an assignment, behind a condition above all, compilers make four stores.
-__device__ __forceinline__ void store_sixteen(void* to, uint4 v) {
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+  store_eight(to, {pack(T(), v[0], v[1]), pack(T(), v[2], v[3])});
 }
 
 }  // namespace minidnn

@@ -162,8 +162,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       const int head = V - int(shift);
       const Vector joined = shift ? cut<T, V>(before, mine, uint32_t(head)) : mine;
       T* const from = to - shift;
-      if (own.count >= head && (linked || !shift)) *reinterpret_cast<Vector*>(from) = joined;
-      else {
+      if (own.count >= head && (linked || !shift)) {
+        const auto& word = joined.word;
+        if constexpr (kBytes == 16) store_sixteen(from, {word[0], word[1], word[2], word[3]});
+        else store_eight(from, {word[0], word[1]});
+      } else {
         const int begin = linked ? 0 : int(shift), end = int(shift) + min_of(own.count, head);
 #pragma unroll
         for (int i = 0; i < V; ++i)

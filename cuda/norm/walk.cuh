@@ -44,8 +44,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   uint32_t writes;
   bool linked, leads;   // linked: writes what follows on the vector of the lane before; leads: so does the next
   int32_t top, bottom;  // rows written
-  int32_t line = 0, stage = 0;
-  int64_t at = 0;  // where the step's row begins, of an image
+  uint32_t here = 0, stage = 0;  // here: the thread's slot in the step's line
+  int64_t at = 0;                // where the step's row begins, of an image
 
   __device__ __forceinline__ int behind() const { return size ? (size - 1) / 2 : r.behind; }
   __device__ __forceinline__ int ahead() const { return size ? size / 2 : r.ahead; }
@@ -85,6 +85,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     // Else the compiler finds them anew, divisions and all, wherever they are wanted.
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
     if (along != Along::nothing) asm volatile("" : "+l"(beside.at), "+r"(beside.slot), "+r"(beside.count));
+    here = own.slot * kBytes;
     if constexpr (kLaps) linked = own.column > 0, leads = own.column + V < r.width;
     else if constexpr (!whole) {
       const int64_t lane_before = __shfl_up_sync(0xffffffff, writes && own.count == V ? own.at : -1, 1);
@@ -93,21 +94,27 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     }
   }
 
-  // A line `back` before that of the step's row, or rows later; where it begins.
-  __device__ __forceinline__ unsigned char* line_at(uint32_t first, int back) const {
-    const int i = line - back, n = int(room.lines);
-    return shared + first + uint32_t(i < 0 ? i + n : i >= n ? i - n : i) * room.line;
+  // A place `lines` later, or earlier, in a ring: once around, less than 0 counts as more than all.
+  static __device__ __forceinline__ uint32_t along_ring(uint32_t at, int lines, uint32_t line, uint32_t ring) {
+    at += uint32_t(lines) * line;
+    return lines > 0 ? min_of(at, at - ring) : lines < 0 ? min_of(at, at + ring) : at;
+  }
+  // The thread's slot in a line `back` before that of the step's row, or rows later; where lines begin.
+  __device__ __forceinline__ unsigned char* slot(uint32_t first, int back) const {
+    return shared + first + along_ring(here, -back, room.line, room.ring);
   }
   __device__ __forceinline__ T* slot_of(uint32_t first, int back) const {
-    return reinterpret_cast<T*>(line_at(first, back)) + own.slot * V;
+    return reinterpret_cast<T*>(slot(first, back));
+  }
+  __device__ __forceinline__ unsigned char* slot_beside(int back) const {  // of x
+    return slot(0, back) + (int32_t(beside.slot) - int32_t(own.slot)) * kBytes;
   }
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % V;
   }
   // Where arrives what is wanted `later` steps from now: element i of n vectors, or of n pairs of them.
   __device__ __forceinline__ unsigned char* arrival(uint32_t first, int later, uint32_t n, uint32_t i) const {
-    const int s = stage + later;
-    return shared + first + ((s >= kStages ? s - kStages : s) * n * (whole ? 1 : 2) + i) * kBytes;
+    return shared + first + ((stage + uint32_t(later)) % kStages * n * (whole ? 1 : 2) + i) * kBytes;
   }
   // `rows` from the step's row.
   __device__ __forceinline__ void bring(unsigned char* to, uint32_t n, const void* from, const Spot& spot,
@@ -291,18 +298,15 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ void bring_all(const LocalNormArgs& a, int t, int later, Ends x, Ends g) const {
     const uint32_t all = room.block + 2 * room.gap;
     if (x.has(t)) {
-      unsigned char* const to =
-          whole ? line_at(0, -later) + own.slot * kBytes : arrival(room.arriving, later, all, thread);
+      unsigned char* const to = whole ? slot(0, -later) : arrival(room.arriving, later, all, thread);
       bring(to, all, a.x, own, later);
       if (along != Along::nothing && r.tiled)
-        bring(whole ? line_at(0, -later) + beside.slot * kBytes
-                    : arrival(room.arriving, later, all, room.block + threadIdx.x),
-              all, a.x, beside, later);
+        bring(whole ? slot_beside(-later) : arrival(room.arriving, later, all, room.block + threadIdx.x), all, a.x,
+              beside, later);
     }
     if (centered && a.means && t + behind() >= x.first && t + behind() < g.last)
-      bring(whole ? line_at(room.means, -later) + own.slot * kBytes
-                  : arrival(means_arriving(), later, room.block, thread),
-            room.block, a.means, own, later + behind());
+      bring(whole ? slot(room.means, -later) : arrival(means_arriving(), later, room.block, thread), room.block,
+            a.means, own, later + behind());
     if (backward && g.has(t - ahead()))
       bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, own, later - ahead());
     commit_copies();
@@ -313,16 +317,15 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ void settle_all(const LocalNormArgs& a, int t, Ends x, Ends g) const {
     const uint32_t all = room.block + 2 * room.gap;
     if (x.has(t)) {
-      auto put = [&](const Spot& spot, uint32_t i) {
+      auto put = [&](unsigned char* to, const Spot& spot, uint32_t i) {
         if (spot.count > 0)
-          *reinterpret_cast<Vector*>(line_at(0, 0) + spot.slot * kBytes) =
-              settle(arrival(room.arriving, 0, all, i), all, a.x, spot, 0);
+          *reinterpret_cast<Vector*>(to) = settle(arrival(room.arriving, 0, all, i), all, a.x, spot, 0);
       };
-      put(own, thread);
-      if (along != Along::nothing && r.tiled) put(beside, room.block + threadIdx.x);
+      put(slot(0, 0), own, thread);
+      if (along != Along::nothing && r.tiled) put(slot_beside(0), beside, room.block + threadIdx.x);
     }
     if (centered && a.means && own.count > 0 && t + behind() >= x.first && t + behind() < g.last)
-      *reinterpret_cast<Vector*>(line_at(room.means, 0) + own.slot * kBytes) =
+      *reinterpret_cast<Vector*>(slot(room.means, 0)) =
           settle(arrival(means_arriving(), 0, room.block, thread), room.block, a.means, own, behind());
   }
 
@@ -352,11 +355,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     }
     Sums squares{}, away{}, gradients{};  // away: twice the sums of differences
     float own_before[V]{};
-    int ring = 0, parity = 0;
-    const int own_lines = behind() + 2;
-    auto own_line = [&](int i) {
-      return reinterpret_cast<float4*>(shared + room.own) +
-             ((i >= own_lines ? i - own_lines : i) * int(V / 4) * int(room.block) + int(thread));
+    int parity = 0;
+    const uint32_t own_line = V * 4 * room.block, own_ring = uint32_t(behind() + 2) * own_line;
+    uint32_t own_here = thread * 16;
+    auto own_numbers = [&](int later) {
+      return reinterpret_cast<float4*>(shared + room.own + along_ring(own_here, later, own_line, own_ring));
     };
     auto g_line = [&](int which) {
       return reinterpret_cast<float4*>(shared + room.g) + (which * (V / 4) * int(room.slots) + int(own.slot));
@@ -443,7 +446,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         if constexpr (!backward) store(a.out, -ahead(), result);
         else if (own.count > 0) {
           if constexpr (along != Along::nothing) put_numbers(g_line(parity), int(room.slots), of_g);
-          if constexpr (!centered) put_numbers(own_line(ring), int(room.block), result);
+          if constexpr (!centered) put_numbers(own_numbers(0), int(room.block), result);
         }
         if constexpr (backward && centered) {
           if (a.dmeans && o >= top && o < bottom) {
@@ -507,7 +510,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           if constexpr (!centered) {
             float mine[V], first[V];
             get_vector(mine, slot_of(0, rows() - 1 + kLater));
-            get_numbers(first, own_line(ring + own_lines - behind() - kLater), int(room.block));
+            get_numbers(first, own_numbers(2 - kLater), int(room.block));
 #pragma unroll
             for (int e = 0; e < V; ++e) total[e] = first[e] - f.slope * mine[e] * total[e];
           }
@@ -515,9 +518,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         }
 #pragma unroll
         for (int e = 0; e < V; ++e) own_before[e] = result[e];
-        ring = ring + 1 == own_lines ? 0 : ring + 1, parity = 1 - parity;
+        own_here = along_ring(own_here, 1, own_line, own_ring), parity = 1 - parity;
       }
-      line = line + 1 == int(room.lines) ? 0 : line + 1, stage = stage + 1 == kStages ? 0 : stage + 1;
+      here = along_ring(here, 1, room.line, room.ring), ++stage;
       at += r.row;
     }
   }

@@ -41,7 +41,7 @@ struct WalkFactors {
 // Shared memory, in bytes. A line has a vector of each thread, and `gap` more between groups and around them.
 struct WalkRoom {
   uint32_t block = 0, gap = 0, slots = 0;
-  uint32_t lines = 0, line = 0;                                         // of x, at 0, and of the means
+  uint32_t line = 0, ring = 0;                                          // of x, at 0, and of the means; of all lines
   uint32_t means = 0, arriving = 0, dy = 0, g = 0, own = 0, bytes = 0;  // where they begin
 };
 

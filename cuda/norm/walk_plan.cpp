@@ -45,11 +45,11 @@ void cut_room(WalkCut& c, bool backward, int64_t item) {
   m.block = c.along == Along::nothing ? uint32_t(c.block) : r.threads * r.in_block;
   m.gap = c.along == Along::nothing ? 0 : c.along == Along::beside ? 1 : r.slice * reach;
   m.slots = m.block + (r.in_block + 1) * m.gap;
-  m.lines = size + (c.whole ? kWalkAhead + 1 : 2), m.line = m.slots * vector;
+  m.line = m.slots * vector, m.ring = (size + (c.whole ? kWalkAhead + 1 : 2)) * m.line;
   // Where rows begin anywhere, two vectors have what a thread wants of one; x's also those of the gaps.
   const uint32_t stages = kWalkAhead + 1, pairs = stages * 2 * vector;
-  m.means = next(0, m.lines * m.line);
-  m.arriving = next(m.means, c.centered ? m.lines * m.line : 0);
+  m.means = next(0, m.ring);
+  m.arriving = next(m.means, c.centered ? m.ring : 0);
   m.dy = next(m.arriving, c.whole ? 0 : pairs * (m.block + 2 * m.gap + (c.centered ? m.block : 0)));
   m.g = next(m.dy, backward ? (c.whole ? stages * vector : pairs) * m.block : 0);
   m.own = next(m.g, backward && c.along != Along::nothing ? 2 * m.slots * numbers : 0);

@@ -39,8 +39,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   const NormWalk& r;
   const WalkRoom& room;
   unsigned char* const shared;
-  Spot own, beside;  // beside: what this thread brings of the gaps
-  uint32_t thread;   // of the block; 0 where it is one too many
+  const uint32_t begin;  // shared's address
+  Spot own, beside;      // beside: what this thread brings of the gaps
+  uint32_t thread;       // of the block; 0 where it is one too many
   uint32_t writes;
   bool linked, leads;   // linked: writes what follows on the vector of the lane before; leads: so does the next
   int32_t top, bottom;  // rows written
@@ -52,7 +53,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ int rows() const { return size ? size : r.behind + r.ahead + 1; }
 
   __device__ __forceinline__ Walk(const NormWalk& r, const WalkRoom& room, unsigned char* shared)
-      : r(r), room(room), shared(shared) {
+      : r(r), room(room), shared(shared), begin(shared_address(shared)) {
     uint32_t block = blockIdx.x;
     top = int32_t(uint32_t(r.by_pieces.digit(block)) * r.tall),
     bottom = int32_t(min_of(top + int64_t(r.tall), r.height));
@@ -100,30 +101,29 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     return lines > 0 ? min_of(at, at - ring) : lines < 0 ? min_of(at, at + ring) : at;
   }
   // The thread's slot in a line `back` before that of the step's row, or rows later; where lines begin.
-  __device__ __forceinline__ unsigned char* slot(uint32_t first, int back) const {
-    return shared + first + along_ring(here, -back, room.line, room.ring);
+  __device__ __forceinline__ uint32_t slot(uint32_t first, int back) const {
+    return first + along_ring(here, -back, room.line, room.ring);
   }
   __device__ __forceinline__ T* slot_of(uint32_t first, int back) const {
-    return reinterpret_cast<T*>(slot(first, back));
+    return reinterpret_cast<T*>(shared + slot(first, back));
   }
-  __device__ __forceinline__ unsigned char* slot_beside(int back) const {  // of x
-    return slot(0, back) + (int32_t(beside.slot) - int32_t(own.slot)) * kBytes;
+  __device__ __forceinline__ uint32_t slot_beside(int back) const {  // of x
+    return slot(0, back) + (beside.slot - own.slot) * kBytes;
   }
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % V;
   }
   // Where arrives what is wanted `later` steps from now: element i of n vectors, or of n pairs of them.
-  __device__ __forceinline__ unsigned char* arrival(uint32_t first, int later, uint32_t n, uint32_t i) const {
-    return shared + first + ((stage + uint32_t(later)) % kStages * n * (whole ? 1 : 2) + i) * kBytes;
+  __device__ __forceinline__ uint32_t arrival(uint32_t first, int later, uint32_t n, uint32_t i) const {
+    return first + ((stage + uint32_t(later)) % kStages * n * (whole ? 1 : 2) + i) * kBytes;
   }
   // `rows` from the step's row.
-  __device__ __forceinline__ void bring(unsigned char* to, uint32_t n, const void* from, const Spot& spot,
-                                        int rows) const {
+  __device__ __forceinline__ void bring(uint32_t to, uint32_t n, const void* from, const Spot& spot, int rows) const {
     const int64_t first = spot.at + (this->at + rows * r.row);
     const T* at = static_cast<const T*>(from) + first;
-    if constexpr (whole) copy_async<kBytes>(shared_address(to), at, 1, spot.count > 0);
+    if constexpr (whole) copy_async<kBytes>(begin + to, at, 1, spot.count > 0);
     else if (spot.count > 0) {
-      const uint32_t shift = shift_of(at), room = shared_address(to);
+      const uint32_t shift = shift_of(at), room = begin + to;
       const int64_t left = r.elements - first + shift;
       const bool two = shift + spot.count > V;
       if (left >= 2 * V) {
@@ -136,10 +136,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     }
   }
   // A vector whose pair has arrived; zeros beyond its count.
-  __device__ __forceinline__ Vector settle(const unsigned char* pair, uint32_t n, const void* from, const Spot& spot,
+  __device__ __forceinline__ Vector settle(uint32_t pair, uint32_t n, const void* from, const Spot& spot,
                                            int rows) const {
     const T* at = static_cast<const T*>(from) + (spot.at + (this->at + rows * r.row));
-    Vector low = *reinterpret_cast<const Vector*>(pair), high = *reinterpret_cast<const Vector*>(pair + n * kBytes);
+    Vector low = *reinterpret_cast<const Vector*>(shared + pair),
+           high = *reinterpret_cast<const Vector*>(shared + pair + n * kBytes);
     // Else words are loaded one by one, those that the cut wants.
 #pragma unroll
     for (int i = 0; i < int(sizeof(low.word) / sizeof(low.word[0])); ++i)
@@ -298,7 +299,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ void bring_all(const LocalNormArgs& a, int t, int later, Ends x, Ends g) const {
     const uint32_t all = room.block + 2 * room.gap;
     if (x.has(t)) {
-      unsigned char* const to = whole ? slot(0, -later) : arrival(room.arriving, later, all, thread);
+      const uint32_t to = whole ? slot(0, -later) : arrival(room.arriving, later, all, thread);
       bring(to, all, a.x, own, later);
       if (along != Along::nothing && r.tiled)
         bring(whole ? slot_beside(-later) : arrival(room.arriving, later, all, room.block + threadIdx.x), all, a.x,
@@ -317,15 +318,15 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ void settle_all(const LocalNormArgs& a, int t, Ends x, Ends g) const {
     const uint32_t all = room.block + 2 * room.gap;
     if (x.has(t)) {
-      auto put = [&](unsigned char* to, const Spot& spot, uint32_t i) {
+      auto put = [&](uint32_t to, const Spot& spot, uint32_t i) {
         if (spot.count > 0)
-          *reinterpret_cast<Vector*>(to) = settle(arrival(room.arriving, 0, all, i), all, a.x, spot, 0);
+          *reinterpret_cast<Vector*>(shared + to) = settle(arrival(room.arriving, 0, all, i), all, a.x, spot, 0);
       };
       put(slot(0, 0), own, thread);
       if (along != Along::nothing && r.tiled) put(slot_beside(0), beside, room.block + threadIdx.x);
     }
     if (centered && a.means && own.count > 0 && t + behind() >= x.first && t + behind() < g.last)
-      *reinterpret_cast<Vector*>(slot(room.means, 0)) =
+      *reinterpret_cast<Vector*>(shared + slot(room.means, 0)) =
           settle(arrival(means_arriving(), 0, room.block, thread), room.block, a.means, own, behind());
   }
 
@@ -431,9 +432,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         float mine[V], dy[V];
         get_vector(mine, slot_of(0, ahead()));
         if constexpr (backward) {
-          const unsigned char* const from = arrival(room.dy, 0, room.block, thread);
+          const uint32_t from = arrival(room.dy, 0, room.block, thread);
           const Vector all =
-              whole ? *reinterpret_cast<const Vector*>(from) : settle(from, room.block, a.dy, own, -ahead());
+              whole ? *reinterpret_cast<const Vector*>(shared + from) : settle(from, room.block, a.dy, own, -ahead());
 #pragma unroll
           for (int e = 0; e < V; ++e) dy[e] = float(all.get(e));
         }

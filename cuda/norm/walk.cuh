@@ -274,6 +274,10 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     return at >= 0 && at < r.width;
   }
 
+  // With a row's term, what window k has had of the rows before; the last one has none, and 0 would be added to a term.
+  static __device__ __forceinline__ float with(const Sums& sums, int k, int e, float term) {
+    return k < kMost - 1 ? sums[k][e] + term : term;
+  }
   // Sums of windows that have a row: the first is complete with it.
   __device__ __forceinline__ void add(Sums& sums, const float (&term)[V], float (&total)[V]) const {
 #pragma unroll
@@ -282,7 +286,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     for (int k = 1; k < kMost; ++k)
       if (k < rows()) {
 #pragma unroll
-        for (int e = 0; e < V; ++e) sums[k - 1][e] = (k < kMost - 1 ? sums[k][e] : 0.f) + term[e];
+        for (int e = 0; e < V; ++e) sums[k - 1][e] = with(sums, k, e, term[e]);
       }
   }
   __device__ __forceinline__ void skip(Sums& sums, float (&total)[V]) const {
@@ -385,8 +389,10 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
               taps.to(o);
 #pragma unroll
               for (int e = 0; e < V; ++e) {
-                const float apart = has(o, e) ? taps(o, e) - mine[e] : 0.f;
-                once[e] += apart, twice[e] += apart * apart;
+                // The later position's less the earlier one's: one difference for both.
+                const float apart = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
+                once[e] = o == -kSide ? -apart : o < 0 ? once[e] - apart : once[e] + apart;
+                twice[e] += apart * apart;
               }
             }
           // An infinity makes its windows infinite, and what is summed with it NaN.
@@ -400,11 +406,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 #pragma unroll
               for (int e = 0; e < V; ++e) {
                 const float n = counts[e % kCounts], from = mine[e] - mean[e], both = n * from + once[e];
-                const float sum = from * both + ((k < kMost - 1 ? squares[k < kMost - 1 ? k : 0][e] : 0.f) + twice[e]);
+                const float sum = from * both + with(squares, k, e, twice[e]);
                 if (k == 0) total[e] = sum;
                 else squares[k ? k - 1 : 0][e] = sum;
                 if constexpr (backward) {
-                  const float moved = (k < kMost - 1 ? away[k < kMost - 1 ? k : 0][e] : 0.f) + (n * from + both);
+                  const float moved = with(away, k, e, n * from + both);
                   if (k == 0) total_away[e] = moved;
                   else away[k ? k - 1 : 0][e] = moved;
                 }
@@ -474,8 +480,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
                 if (o) means.to(o);
 #pragma unroll
                 for (int e = 0; e < V; ++e) {
-                  sum[e] += weights(o, e);
-                  if (o) rest[e] += weights(o, e) * (center[e] - means(o, e));
+                  sum[e] = o == -kSide ? weights(o, e) : sum[e] + weights(o, e);
+                  if (o < 0) rest[e] += weights(o, e) * (center[e] - means(o, e));
+                  if (o > 0) rest[e] -= weights(o, e) * (means(o, e) - center[e]);
                 }
               }
 #pragma unroll
@@ -487,7 +494,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
                 get_vector(mine, slot_of(0, rows() - k));
 #pragma unroll
                 for (int e = 0; e < V; ++e) {
-                  float term = (k < kMost - 1 ? gradients[k < kMost - 1 ? k : 0][e] : 0.f) + rest[e];
+                  float term = with(gradients, k, e, rest[e]);
                   if (k == behind()) term += own_before[e];
                   term += (mine[e] - center[e]) * sum[e];
                   if (k == 0) total[e] = term;
@@ -502,7 +509,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
             for (int o = -kSide; o <= kSide; ++o) {
               weights.to(o);
 #pragma unroll
-              for (int e = 0; e < V; ++e) sum[e] += weights(o, e);
+              for (int e = 0; e < V; ++e) sum[e] = o == -kSide ? weights(o, e) : sum[e] + weights(o, e);
             }
             add(gradients, sum, total);
           }

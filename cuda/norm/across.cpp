@@ -46,14 +46,14 @@ KernelSpec rows_spec(DType t, bool backward, bool whole, int64_t size) {
                                      whole ? ", true, " : ", false, ", size, ">")};
 }
 KernelSpec planes_spec(DType t, bool backward, bool whole, int64_t size) {
-  return {"cuda/norm/across.cu", cat("minidnn::norm_across_planes<", cuda_name(t), ", ", walk_vector(t, size), ", ",
-                                     whole, ", ", size, ", ", backward, ">")};
+  return {"cuda/norm/across.cu", cat("minidnn::norm_across_planes<", cuda_name(t), ", ", walk_vector(t, size, false),
+                                     ", ", whole, ", ", size, ", ", backward, ">")};
 }
 
 struct Across final : Engine<LocalNormProblem> {
   std::string name() const override { return "cuda.norm.across"; }
   unsigned traits() const override { return kNeedsJit; }
-  int revision() const override { return 2; }
+  int revision() const override { return 3; }
   std::string why_not(const LocalNormProblem& p, const Device& d) const override {
     Cut c;
     return parse(p, d, c);

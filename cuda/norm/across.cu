@@ -11,7 +11,7 @@ namespace minidnn {
 
 // size: of windows; 0: any. whole: each plane begins at a multiple of a vector.
 template <class T, int V, bool whole, int size, bool backward>
-__global__ void __launch_bounds__(kWalkThreads, walk_residents(false, backward) / kWalkThreads)
+__global__ void __launch_bounds__(kWalkThreads, walk_residents(false) / kWalkThreads)
     norm_across_planes(const __grid_constant__ NormWalk r, const __grid_constant__ WalkRoom room, LocalNormArgs a,
                        WalkFactors f) {
   extern __shared__ __align__(16) unsigned char shared[];

@@ -12,14 +12,15 @@ std::string parse(const LocalNormProblem& p, const Device& d, WalkCut& c) {
 }
 
 KernelSpec spec(DType t, Along along, bool centered, int64_t size, bool backward) {
-  return {"cuda/norm/around.cu", cat("minidnn::norm_around<", cuda_name(t), ", ", walk_vector(t, size),
-                                     ", minidnn::Along::", along == Along::apart ? "apart, " : "beside, ", centered,
-                                     ", ", size, ", ", backward, ">")};
+  return {"cuda/norm/around.cu",
+          cat("minidnn::norm_around<", cuda_name(t), ", ", walk_vector(t, size, centered && backward),
+              ", minidnn::Along::", along == Along::apart ? "apart, " : "beside, ", centered, ", ", size, ", ",
+              backward, ">")};
 }
 
 struct Around final : Engine<LocalNormProblem> {
   std::string name() const override { return "cuda.norm.around"; }
-  int revision() const override { return 2; }
+  int revision() const override { return 3; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LocalNormProblem& p, const Device& d) const override {
     WalkCut c;

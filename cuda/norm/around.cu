@@ -6,8 +6,9 @@ namespace minidnn {
 
 // size: of windows; 0: any, rows that begin anywhere, and means that may be none.
 template <class T, int V, Along along, bool centered, int size, bool backward>
-__global__ void __launch_bounds__(walk_threads(along, centered, backward),
-                                  walk_residents(centered, backward) / walk_threads(along, centered, backward))
+__global__ void __launch_bounds__(walk_threads(along, walk_is_heavy(centered, backward, size)),
+                                  walk_residents(walk_is_heavy(centered, backward, size)) /
+                                      walk_threads(along, walk_is_heavy(centered, backward, size)))
     norm_around(const __grid_constant__ NormWalk r, const __grid_constant__ WalkRoom room, LocalNormArgs a,
                 WalkFactors f) {
   extern __shared__ __align__(16) unsigned char shared[];

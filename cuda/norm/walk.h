@@ -14,13 +14,16 @@ enum class Along { nothing, beside, apart };  // windows along rows: none; over 
 constexpr int kWalkReach = 4;      // of windows on either side
 constexpr int kWalkAhead = 3;      // rows on their way while one is computed with
 constexpr int kWalkThreads = 128;  // of a block
-// Where channels are innermost, twice as many, or else more of them compute what is another block's; but for gradients
-// with means, of which a thread keeps the most.
-MINIDNN_HD constexpr int walk_threads(Along along, bool centered, bool backward) {
-  return along == Along::apart && !(centered && backward) ? 2 * kWalkThreads : kWalkThreads;
+// Gradients with means of windows of any size, of which a thread keeps the most.
+MINIDNN_HD constexpr bool walk_is_heavy(bool centered, bool backward, int64_t size) {
+  return centered && backward && !size;
+}
+// Where channels are innermost, twice as many, or else more of them compute what is another block's.
+MINIDNN_HD constexpr int walk_threads(Along along, bool heavy) {
+  return along == Along::apart && !heavy ? 2 * kWalkThreads : kWalkThreads;
 }
 // Registers: of as many threads of an SM.
-MINIDNN_HD constexpr int walk_residents(bool centered, bool backward) { return centered && backward ? 384 : 512; }
+MINIDNN_HD constexpr int walk_residents(bool heavy) { return heavy ? 384 : 512; }
 
 struct NormWalk {
   int64_t height = 0, width = 0, step = 1, row = 0;  // rows; positions of one; elements to the next position, row

@@ -63,7 +63,8 @@ void cut_rows(WalkCut& c, bool backward, const Device& d) {
   NormWalk& r = c.walk;
   const int64_t groups = ceil_div(int64_t(r.groups), int64_t(r.in_block)), window = r.behind + r.ahead;
   const int64_t room = d.max_smem_bytes / (int64_t(c.room.bytes) + 1024);
-  const double resident = double(max_of(min_of(room, walk_residents(c.centered, backward) / c.block), int64_t(1)));
+  const double resident =
+      double(max_of(min_of(room, walk_residents(walk_is_heavy(c.centered, backward, c.size)) / c.block), int64_t(1)));
   double best = 0;
   for (int64_t pieces = 1; pieces <= min_of(max_of(r.height / kLeast, int64_t(1)), kMostPieces); ++pieces) {
     const int64_t tall = ceil_div(r.height, pieces), blocks = groups * ceil_div(r.height, tall);
@@ -77,7 +78,10 @@ void cut_rows(WalkCut& c, bool backward, const Device& d) {
 
 }  // namespace
 
-int64_t walk_vector(DType t, int64_t size) { return size ? 16 / int64_t(itemsize(t)) : 4; }
+// With means, a thread keeps sums for gradients of twelve rows: of eight elements, too few threads have the registers.
+int64_t walk_vector(DType t, int64_t size, bool means_gradients) {
+  return size && !means_gradients ? 16 / int64_t(itemsize(t)) : 4;
+}
 
 std::string cut_walk(const LocalNormProblem& p, Along along, const Device& d, WalkCut& c) {
   const LocalWindow w(p);
@@ -93,12 +97,13 @@ std::string cut_walk(const LocalNormProblem& p, Along along, const Device& d, Wa
     r.width = p.x.shape[p.x.rank - 1], r.height = p.x.rank == 4 ? p.x.shape[2] : 1;
     r.step = along == Along::apart ? channels : 1, r.row = r.width * r.step;
   }
-  const int64_t images = r.elements / (r.height * r.row), wide = walk_vector(p.x.dtype, kWalkSize);
+  const int64_t images = r.elements / (r.height * r.row), wide = walk_vector(p.x.dtype, kWalkSize, false);
   c.whole = p.size == kWalkSize && p.alignment == 16 && (along == Along::apart ? channels : r.width) % wide == 0;
   c.size = p.size == kWalkSize && (c.whole || along == Along::nothing) ? kWalkSize : 0;
-  c.vector = walk_vector(p.x.dtype, c.size);
   c.centered = along != Along::nothing && (p.means.rank || !c.size);
-  for (int64_t most = walk_threads(along, c.centered, p.backward != 0);; most /= 2) {
+  c.vector = walk_vector(p.x.dtype, c.size, c.centered && p.backward);
+  const bool heavy = walk_is_heavy(c.centered, p.backward != 0, c.size);
+  for (int64_t most = walk_threads(along, heavy);; most /= 2) {
     cut_groups(c, images, channels, p.backward != 0, most);
     cut_room(c, p.backward != 0, item);
     if (int64_t(c.room.bytes) <= d.max_smem_bytes) break;

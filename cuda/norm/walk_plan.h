@@ -20,7 +20,7 @@ struct WalkCut {
 
 // Empty, or why the problem can not be cut so. Rows begin at multiples of a vector where a cut is whole.
 std::string cut_walk(const LocalNormProblem&, Along, const Device&, WalkCut&);
-int64_t walk_vector(DType, int64_t size);  // elements
+int64_t walk_vector(DType, int64_t size, bool means_gradients);  // elements
 WalkFactors walk_factors(const LocalNormProblem&, const LocalNormArgs&);
 double walk_estimate_us(const LocalNormProblem&, const Device&, const WalkCut&);
 std::unique_ptr<Plan<LocalNormProblem>> walk_plan(const LocalNormProblem&, const Device&, const WalkCut&,

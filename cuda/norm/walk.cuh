@@ -361,7 +361,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     Sums squares{}, away{}, gradients{};  // away: twice the sums of differences
     float own_before[V]{};
     int parity = 0;
-    const uint32_t own_line = V * 4 * room.block, own_ring = uint32_t(behind() + 2) * own_line;
+    const uint32_t own_line = V * 4 * room.block, own_ring = uint32_t(behind() + 1 + kLater) * own_line;
     uint32_t own_here = thread * 16;
     auto own_numbers = [&](int later) {
       return reinterpret_cast<float4*>(shared + room.own + along_ring(own_here, later, own_line, own_ring));
@@ -518,7 +518,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           if constexpr (!centered) {
             float mine[V], first[V];
             get_vector(mine, slot_of(0, rows() - 1 + kLater));
-            get_numbers(first, own_numbers(2 - kLater), int(room.block));
+            get_numbers(first, own_numbers(1), int(room.block));
 #pragma unroll
             for (int e = 0; e < V; ++e) total[e] = first[e] - f.slope * mine[e] * total[e];
           }

@@ -45,7 +45,9 @@ void cut_room(WalkCut& c, bool backward, int64_t item) {
   m.block = c.along == Along::nothing ? uint32_t(c.block) : r.threads * r.in_block;
   m.gap = c.along == Along::nothing ? 0 : c.along == Along::beside ? 1 : r.slice * reach;
   m.slots = m.block + (r.in_block + 1) * m.gap;
-  m.line = m.slots * vector, m.ring = (size + (c.whole ? kWalkAhead + 1 : 2)) * m.line;
+  // Lines that are read, those that come, and where others read, one that is still read while one is written.
+  const uint32_t later = c.along == Along::nothing ? 0 : 1;
+  m.line = m.slots * vector, m.ring = (size + later + (c.whole ? kWalkAhead : later)) * m.line;
   // Where rows begin anywhere, two vectors have what a thread wants of one; x's also those of the gaps.
   const uint32_t stages = kWalkAhead + 1, pairs = stages * 2 * vector;
   m.means = next(0, m.ring);
@@ -53,7 +55,7 @@ void cut_room(WalkCut& c, bool backward, int64_t item) {
   m.dy = next(m.arriving, c.whole ? 0 : pairs * (m.block + 2 * m.gap + (c.centered ? m.block : 0)));
   m.g = next(m.dy, backward ? (c.whole ? stages * vector : pairs) * m.block : 0);
   m.own = next(m.g, backward && c.along != Along::nothing ? 2 * m.slots * numbers : 0);
-  m.bytes = next(m.own, backward && !c.centered ? uint32_t(r.behind + 2) * m.block * numbers : 0);
+  m.bytes = next(m.own, backward && !c.centered ? (uint32_t(r.behind) + 1 + later) * m.block * numbers : 0);
 }
 
 // Rows of a block: many, for what windows have beyond them is read and computed twice, but enough blocks for all SMs.

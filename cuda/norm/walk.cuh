@@ -448,7 +448,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         for (int e = 0; e < V; ++e) {
           const float s = f.k + f.scale * total[e], p = power_of<T>(s, f.beta);
           result[e] = (backward ? dy[e] : mine[e]) * p;
-          if (backward) of_g[e] = whole || e < own.count ? result[e] * (mine[e] * reciprocal(s)) : 0.f;
+          // Neighbours see 0 beyond the row.
+          const bool inside = whole || along == Along::nothing || e < own.count;
+          if (backward) of_g[e] = inside ? result[e] * (mine[e] * reciprocal(s)) : 0.f;
         }
         if constexpr (!backward) store(a.out, -ahead(), result);
         else if (own.count > 0) {

@@ -34,14 +34,12 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1;
   };
   s.whole = c.step.window == 0 && covers(s.h) && covers(s.w);
-  const bool strips = c.strips = backward && c.step.window > 0 && finds(p);
+  const bool strips = c.strips = backward && c.step.window > 0 && p.mode == PoolingMode::max;
   c.tiles = !backward && c.step.window > 0 && s.index_bytes == 0;
   s.above = strips ? s.h.before % s.h.stride : 0;
   const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
   const int64_t all = backward ? s.h.size + s.above : s.h.count, plane_elements = int64_t(s.h.size) * line;
-  const bool scatters = backward && p.mode == PoolingMode::max && !strips && pooling::scatters(c.step.stride);
-  const int64_t sum_size = scatters ? int64_t(sizeof(float)) : size;
-  const int64_t most = kBlockBytes / sum_size;
+  const int64_t most = kBlockBytes / size;
   s.group = 1;
   if (plane_elements <= most) {
     s.strips = 1, s.lines = int32_t(all);
@@ -67,7 +65,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   int64_t x_lines = s.group > 1 ? s.h.size : min_of<int64_t>((windows - 1) * s.h.stride + reach, s.h.size);
   if (backward && !finds(p)) x_lines = 0;
   auto room = [](int64_t bytes) { return ceil_div<int64_t>(bytes + 16, 16) * 16; };
-  const int64_t x_bytes = max_of(x_lines * size, backward ? s.lines * sum_size : 0) * line * s.group;
+  const int64_t x_bytes = max_of<int64_t>(x_lines, backward ? s.lines : 0) * size * line * s.group;
   s.dy_at = int32_t(min_of<int64_t>(room(x_bytes), 1 << 30));
   const int64_t all_windows = windows * s.w.count * s.group;
   const int64_t found_at = s.dy_at + (backward || c.tiles ? room(all_windows * size) : 0);
@@ -89,9 +87,6 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   s.down =
       s.lane_bits == 0 && !s.whole && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window && sums <= 64;
   s.windows = Grid(s.group, int(windows), s.w.count);
-  if (scatters)
-    s.corners =
-        Grid(s.group, int(ceil_div<int64_t>(windows, s.h.window)), int(ceil_div<int64_t>(s.w.count, s.w.window)));
   s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::kDown)), s.w.count);
   s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
   // A whole plane's elements count as columns of one line.
@@ -103,7 +98,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     const int64_t strips_down = max_of<int64_t>(c.threads / (columns * s.group), 1);  // a strip a thread
     s.strip = int32_t(ceil_div(ceil_div<int64_t>(s.lines, strips_down), int64_t(s.h.stride)) * s.h.stride);
     s.results = Grid(s.group, int(ceil_div(s.lines, s.strip)), int(columns));
-  } else if (c.tiles || (backward && pooling::gathers_tiles(p.mode == PoolingMode::max, c.step.stride))) {
+  } else if (c.tiles || (backward && pooling::gathers_tiles(c.step.stride))) {
     c.threads = pooling::kTileThreads;
     s.results = Grid(s.group, int(ceil_div<int64_t>(all, pooling::kDown)),
                      ceil_div(backward ? s.w.size : s.w.count, pooling::steps_across(s.h.stride)));
@@ -157,13 +152,13 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   }
   static KernelSpec spec_of(const PlanesCut& c, const PoolingProblem& p) {
     const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-    return c.strips  ? strips_spec(p.x.dtype, c.step)
+    return c.strips  ? strips_spec(p.x.dtype, c.step, c.s.index_bytes)
            : c.tiles ? tiles_spec(p.x.dtype, is_max, c.step)
                      : pooling::spec("planes", p.x.dtype, backward, is_max, c.step);
   }
-  static KernelSpec strips_spec(DType dtype, pooling::StaticStep step) {
-    return {"cuda/pooling/planes.cu",
-            cat("minidnn::pooling_planes_strips<", cuda_name(dtype), ", ", step.window, ", ", step.stride, ">")};
+  static KernelSpec strips_spec(DType dtype, pooling::StaticStep step, bool given) {
+    return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_strips<", cuda_name(dtype), ", ", step.window, ", ",
+                                          step.stride, ", ", given ? "true" : "false", ">")};
   }
   static KernelSpec tiles_spec(DType dtype, bool is_max, pooling::StaticStep step) {
     return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_tiles<", cuda_name(dtype), ", ",
@@ -175,11 +170,13 @@ struct PlanesEngine final : Engine<PoolingProblem> {
       for (pooling::StaticStep step : pooling::kStaticSteps)
         for (bool is_max : {false, true}) {
           if (!pooling::is_compiled(step, is_max)) continue;
-          all.push_back(pooling::spec("planes", t, true, is_max, step));
-          // Of windows that the compiler knows, only maxima have indices.
-          if (is_max || !step.window) all.push_back(pooling::spec("planes", t, false, is_max, step));
-          if (step.window) all.push_back(tiles_spec(t, is_max, step));
-          if (step.window && is_max) all.push_back(strips_spec(t, step));
+          // Of windows that the compiler knows, maxima with indices alone go forward as others do.
+          const bool known = step.window > 0;
+          if (!known || is_max) all.push_back(pooling::spec("planes", t, false, is_max, step));
+          if (!known || !is_max) all.push_back(pooling::spec("planes", t, true, is_max, step));
+          if (known) all.push_back(tiles_spec(t, is_max, step));
+          for (bool given : {false, true})
+            if (known && is_max) all.push_back(strips_spec(t, step, given));
         }
     return all;
   }

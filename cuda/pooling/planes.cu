@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(pooling::kTileThreads, 6)
 }
 
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::gathers_tiles(is_max, kStride) ? pooling::kTileThreads : 256,
-                                  pooling::gathers_tiles(is_max, kStride) ? 6 : 5)
+__global__ void __launch_bounds__(pooling::gathers_tiles(kStride) ? pooling::kTileThreads : 256,
+                                  pooling::gathers_tiles(kStride) ? 6 : 5)
     pooling_planes_backward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   using Step = pooling::Step<kWindow, kStride>;
@@ -52,20 +52,13 @@ __global__ void __launch_bounds__(pooling::gathers_tiles(is_max, kStride) ? pool
   }
   if constexpr (kWindow == 0)
     if (s.whole) return work.spread();
-  if constexpr (decltype(work)::kScatters) {
-    work.clear();
-    __syncthreads();
-    each_turn(work, kWindow, kWindow);
-    work.store_sums();
-  } else {
-    work.gather();
-    __syncthreads();
-    work.store(work.dx());
-  }
+  work.gather();
+  __syncthreads();
+  work.store(work.dx());
 }
 
-// Maxima are found, and their gradients made by strips, where the compiler knows the windows.
-template <class T, int kWindow, int kStride>
+// Gradients of maxima by strips, where the compiler knows the windows.
+template <class T, int kWindow, int kStride, bool kGiven>
 __global__ void __launch_bounds__(pooling::strip_threads(kStride), pooling::plane_strip_blocks(kWindow, kStride))
     pooling_planes_strips(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
@@ -74,7 +67,7 @@ __global__ void __launch_bounds__(pooling::strip_threads(kStride), pooling::plan
   work.load();
   wait_copies<0>();
   __syncthreads();
-  work.pool_strips();
+  work.template pool_strips<kGiven>();
   __syncthreads();
   work.store(work.strips_dx());
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of planes whose elements lie side by side (NCHW), a block at a time: some whole planes, or some lines of one.
 // What a block needs of x and dy is one run of memory each. It comes to shared memory by 16 bytes, all at once, and is
-// pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Backward, where the compiler
-// knows the windows, maxima are found by strips. Else each window first finds its maximum, or its share, and then each dx
-// adds up what the windows over it have for it; the gradient of a given maximum is added to its dx where windows over it
-// are many.
+// pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Backward, gradients of maxima go
+// by strips where the compiler knows the windows. Else each window first finds its maximum, or its share, and then each
+// dx adds up what the windows over it have for it.
 #pragma once
 #include "cuda/pooling/strips.h"
 
@@ -28,12 +27,12 @@ struct Planes {
   float share;              // of each element in a mean, if all windows count alike; else 0
   int32_t down;             // of a window's size unknown to the compiler: a thread takes kDown of them below each other
   int32_t whole;            // a plane is one window, so its elements need no telling apart
-  int32_t strip;            // lines of a thread's strip of dx, where it finds maxima of a static size; else 0
+  int32_t strip;            // lines of a thread's strip of dx
   int32_t above;            // lines that the first of them begins before the plane, where windows do
   int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0; y lies where dy does
   Divisor by_strips;
   // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
-  Grid windows, finds, results, corners;
+  Grid windows, finds, results;
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(group)) * strips; }
@@ -45,18 +44,15 @@ constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes 
 MINIDNN_HD constexpr int steps_down(int window, int stride) { return stride == 1 ? 4 : window > stride ? 2 : 1; }
 template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
 
-// Steps of windows that a thread's tile of windows of a static size is wide, and its strip of dx where maxima are found.
+// Steps of windows that a thread's tile of windows of a static size is wide, and its strip of dx.
 // Threads begin so many columns apart: numbers odd, or twice so, keep their loads in different banks.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
 constexpr int kTileThreads = 128;  // of a block
-// Whether dx, of averages, is a tile of sums too.
-MINIDNN_HD constexpr bool gathers_tiles(bool is_max, int stride) { return !is_max && stride == 1; }
+// Whether dx of averages is a tile of sums too.
+MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
 // Of a block with strips, and such blocks on an SM: what its registers hold.
 MINIDNN_HD constexpr int strip_threads(int stride) { return stride > 1 ? 128 : 64; }
 MINIDNN_HD constexpr int plane_strip_blocks(int window, int stride) { return stride == 1 && window == 3 ? 8 : 4; }
-
-// Whether a maximum's gradient is added to its dx: at stride 1 each dx would ask too many windows.
-MINIDNN_HD constexpr bool scatters(int stride) { return stride == 1; }
 
 // What a block works on.
 struct PlanesBlock {
@@ -330,7 +326,6 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   unsigned char* room;
   Thread t;
 
-  static constexpr bool kScatters = is_max && scatters(S::stride);
   static constexpr int kLoads = 4;  // of indices, under way together
 
   // For each window the number, among the block's dx, of the one that it is passed on to; or what each of its own gets.
@@ -352,7 +347,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, placed_like<T>(x_source(), room));
     copy_in(t, dy_source(), windows(), dy());
   }
-  // Whether an index is in its window: gather_down() and scatter() ask no more.
+  // Whether an index is in its window: gather_down() asks no more.
   MINIDNN_HD bool has(int p, int q, int place) const {
     if (place < 0) return false;
     uint32_t rest = uint32_t(place);
@@ -363,7 +358,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   MINIDNN_HD void find() {
     if constexpr (!is_max) find_shares();
     else if (s.index_bytes) take_given();
-    else if constexpr (S::window == 0) find_maxima();
+    else find_maxima();
   }
   MINIDNN_HD void find_shares() {
     if (shares_are_alike()) return;
@@ -398,8 +393,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         uint32_t rest = uint32_t(i);
         const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
         const bool in_plane = 0 <= place[k] && place[k] < plane_size();
-        const bool asks = kScatters || (S::window == 0 && s.down);
-        const bool taken = in_plane && (!asks || has(p, q, int(place[k])));
+        const bool taken = in_plane && (!s.down || has(p, q, int(place[k])));
         keys()[i] = key_of(taken ? int(place[k]) : -1, int(rest));
       }
     }
@@ -437,8 +431,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, plane);
     }
   }
-  // Where the windows' size is static, to a place of its own.
-  MINIDNN_HD void pool_strips() {
+  // Maxima of windows of a static size, given or not: to a place of its own.
+  template <bool kGiven> MINIDNN_HD void pool_strips() {
     using Strip = pooling::Strip<S, steps_across(S::stride), false>;
     const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
     const int first = b.begin == 0 ? -s.above : b.begin;
@@ -448,17 +442,28 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       const int column = s.results.by_columns.digit(rest) * Strip::kColumns - s.w.before % S::stride;
       const int begin = first + s.results.by_lines.digit(rest) * s.strip, plane = int(rest);
       const Strip strip{s.h, s.w, begin, min_of(begin + s.strip, b.end), column};
-      auto x = strip.x(placed_like<T>(x_source(), room) + (plane * s.h.size - b.x_begin) * s.w.size, s.w.size, 1);
       auto y = strip.y(dy() + (plane * windows_lines - b.p_begin) * s.w.count, s.w.count, 1);
-      x.begin = b.x_begin, x.end = b.x_end, y.begin = b.p_begin, y.end = b.p_end;
+      y.begin = b.p_begin, y.end = b.p_end;
       T* to = strips_dx() + (plane * lines - b.begin) * s.w.size + column;
-      strip.of_maxima(x, y, [&](int line, const float(&dx)[Strip::kColumns]) {
+      auto put = [&](int line, const float(&dx)[Strip::kColumns]) {
         if (line < b.begin) return;
         MINIDNN_UNROLL
         for (int k = 0; k < Strip::kColumns; ++k)
           if (uint32_t(column + k) < uint32_t(s.w.size)) to[line * s.w.size + k] = T(dx[k]);
-      });
+      };
+      if constexpr (!kGiven) {
+        auto x = strip.x(placed_like<T>(x_source(), room) + (plane * s.h.size - b.x_begin) * s.w.size, s.w.size, 1);
+        x.begin = b.x_begin, x.end = b.x_end;
+        strip.of_maxima(x, y, put);
+      } else if (s.index_bytes == 8) {
+        strip.of_indices(indices_of<int64_t>(strip, plane), y, put);
+      } else {
+        strip.of_indices(indices_of<int32_t>(strip, plane), y, put);
+      }
     }
+  }
+  template <class I, class Strip> MINIDNN_HD auto indices_of(const Strip& strip, int plane) const {
+    return strip.y(static_cast<const I*>(a.indices) + (b.plane + plane) * s.h.count * s.w.count, s.w.count, 1);
   }
   MINIDNN_HD T* strips_dx() const { return placed_like<T>(target(), room + s.found_at); }
   // What a window, by its number in the block, has for the dx of that number.
@@ -480,7 +485,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
-    if constexpr (gathers_tiles(is_max, S::stride)) {
+    if constexpr (gathers_tiles(S::stride)) {
       constexpr int kAcross = steps_across(S::stride);
       const int n = ceil_div(lines, kDown) * int(s.results.by_columns.divisor) * b.planes;
       for (int i = t.index; i < n; i += t.count) {
@@ -522,21 +527,12 @@ template <class T, bool is_max, class S> struct PlanesBackward {
           MINIDNN_UNROLL
           for (int left = kOver - 1; left >= 0; --left) {
             if (uint32_t(p) >= uint32_t(windows_lines) || uint32_t(tile_q - left) >= uint32_t(Q)) continue;
-            const int key = is_max ? int(keys()[window - left]) - number : 0;
             const float v = float(from[window - left]);
             MINIDNN_UNROLL
-            for (int k = 0; k < S::stride; ++k) {
-              if (left * S::stride + k >= S::window) continue;
-              if constexpr (is_max) {
-                MINIDNN_UNROLL
-                for (int j = 0; j < kTall; ++j)
-                  if (uint32_t(up * S::stride + j) < uint32_t(S::window) && key == j * s.w.size + k) sum[j][k] += v;
-              } else {
-                of_line[k] += v;
-              }
-            }
+            for (int k = 0; k < S::stride; ++k)
+              if (left * S::stride + k < S::window) of_line[k] += v;
           }
-          if constexpr (!is_max) MINIDNN_UNROLL
+          MINIDNN_UNROLL
           for (int j = 0; j < kTall; ++j)
             if (uint32_t(up * S::stride + j) < uint32_t(S::window)) MINIDNN_UNROLL
           for (int k = 0; k < S::stride; ++k) sum[j][k] += of_line[k];
@@ -567,30 +563,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       }
     }
   }
-  // Sums of dx instead: windows that do not overlap add to theirs at once, in the order of each_turn(). They lie so
-  // that what goes out as 16 bytes begins at a multiple of them.
   MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
-  MINIDNN_HD float* sums() const {
-    return reinterpret_cast<float*>(room) + (4 - elements_before_words<T>(target(), results()) % 4) % 4;
-  }
-  MINIDNN_HD void clear() { clear_words(t, room, ceil_div(results() + 3, 4)); }
-  MINIDNN_HD int corners() const {
-    return ceil_div(b.p_end - b.p_begin, S::window) * int(s.corners.by_columns.divisor) * b.planes;
-  }
-  MINIDNN_HD void scatter(int corner, int down, int across) const {
-    uint32_t rest = uint32_t(corner);
-    const int q = s.corners.by_columns.digit(rest) * S::window + across;
-    const int line = s.corners.by_lines.digit(rest) * S::window + down, windows_lines = b.p_end - b.p_begin;
-    if (corner >= corners() || q >= s.w.count || line >= windows_lines) return;
-    const int window = (int(rest) * windows_lines + line) * s.w.count + q;
-    const uint32_t key = keys()[window];
-    if (key != kNowhere) sums()[key] += float(dy()[window]);
-  }
-  MINIDNN_HD void store_sums() {
-    const float* from = sums();
-    write_out(
-        t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
-  }
   // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
   MINIDNN_HD void gather_down() {
     T* const dx = this->dx();

@@ -117,19 +117,34 @@ template <class S, int kSteps, bool kAhead> struct Strip {
     constexpr int kNone = -0x40000000;
     const int q = first_window();
     float sum[S::window][kColumns]{};
-    for (int line = begin - kBefore, p = (begin + h.before) / S::stride - kOver; line < end; line += S::stride, ++p) {
-      const T* from = dy.at(p);
+    // A line ahead, loads are under way.
+    I index_ahead[kWindows];
+    T dy_ahead[kWindows];
+    auto load = [&](int p) {
       const I* index = indices.at(p);
+      const T* from = dy.at(p);
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWindows; ++i) index_ahead[i] = indices.of(index, i), dy_ahead[i] = dy.of(from, i);
+    };
+    int line = begin - kBefore, p = (begin + h.before) / S::stride - kOver;
+    load(p);
+    for (; line < end; line += S::stride, ++p) {
+      int at[kWindows];
+      float v[kWindows];
       MINIDNN_UNROLL
       for (int i = 0; i < kWindows; ++i) {
-        const float v = float(dy.of(from, i));
-        const I place = indices.of(index, i);
+        const I place = index_ahead[i];
         const bool exists = uint32_t(p) < uint32_t(h.count) && uint32_t(q + i) < uint32_t(w.count);
-        int at = exists && place == int32_t(place) ? int32_t(place) - line * w.size - column : kNone;
+        at[i] = exists && place == int32_t(place) ? int32_t(place) - line * w.size - column : kNone;
+        v[i] = float(dy_ahead[i]);
+      }
+      load(p + 1);
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWindows; ++i) {
         MINIDNN_UNROLL
-        for (int j = 0; j < S::window; ++j, at -= w.size) MINIDNN_UNROLL
+        for (int j = 0; j < S::window; ++j, at[i] -= w.size) MINIDNN_UNROLL
         for (int k = 0; k < kColumns; ++k)
-          if (uint32_t(kBefore + k - i * S::stride) < uint32_t(S::window) && at == k) sum[j][k] += v;
+          if (uint32_t(kBefore + k - i * S::stride) < uint32_t(S::window) && at[i] == k) sum[j][k] += v[i];
       }
       MINIDNN_UNROLL
       for (int j = 0; j < S::stride; ++j)

@@ -33,20 +33,14 @@ template <class T, bool is_max, class S> static void run_block(const PlanesCut& 
   using Work = PlanesBackward<T, is_max, S>;
   Work work{s, a, {s, block, true}, room, {}};
   all(work, [&] { work.load(); });
-  if constexpr (is_max && S::window > 0)
-    if (s.index_bytes == 0) {
-      all(work, [&] { work.pool_strips(); });
-      return all(work, [&] { work.store(work.strips_dx()); });
+  if (c.strips) {
+    if constexpr (is_max && S::window > 0) {
+      if (s.index_bytes) all(work, [&] { work.template pool_strips<true>(); });
+      else all(work, [&] { work.template pool_strips<false>(); });
     }
-  all(work, [&] { work.find(); });
-  if constexpr (Work::kScatters) {
-    all(work, [&] { work.clear(); });
-    for (int base = 0; base < work.corners(); base += kThreads)
-      for (int turn = 0; turn < S::window * S::window; ++turn)
-        all(work, [&] { work.scatter(base + work.t.index, turn / S::window, turn % S::window); });
-    all(work, [&] { work.store_sums(); });
-    return;
+    return all(work, [&] { work.store(work.strips_dx()); });
   }
+  all(work, [&] { work.find(); });
   if constexpr (S::window == 0)
     if (s.whole) return all(work, [&] { work.spread(); });
   all(work, [&] { work.gather(); });

@@ -10,6 +10,11 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kFewestLanes = 8;  // a line of 128 bytes
+// Forward teams take several rows, of which all but the first are under way when they begin, but where that left an SM
+// fewer blocks: the last of them end at different times.
+constexpr int64_t kBlocksOfSm = 24, kMostTurns = 8;
+
+int64_t blocks_of(const LossRows& t) { return ceil_div(rows::blocks_of(t.shape), int64_t(t.turns)); }
 
 LossRows task_of(const LossProblem& p, const Device& d) {
   const bool backward = p.direction == LossDirection::backward;
@@ -22,9 +27,13 @@ LossRows task_of(const LossProblem& p, const Device& d) {
     t.shape.pieces = backward ? int32_t(ceil_div<int64_t>(wanted, rows::kBlock)) : 1;
   }
   if (!backward) {  // a row's end is as much work as its elements are to few lanes: no more of them than fill the GPU
-    const int64_t enough = ceil_div(int64_t(2048) * d.sm_count, max_of(p.rows(), int64_t(1)));
+    const int64_t enough = ceil_div(int64_t(4096) * d.sm_count, max_of(p.rows(), int64_t(1)));
     const int64_t few = max_of(int64_t(std::bit_ceil(uint64_t(enough))), kFewestLanes);
     if (few <= rows::kMostOfShared) t.shape.threads = min_of(t.shape.threads, int32_t(few));
+    t.steps = int32_t(ceil_div(rows::vectors_of(p.cols(), width), int64_t(kLossVectors) * t.shape.threads));
+    const int64_t blocks = rows::blocks_of(t.shape), fewest = int64_t(kBlocksOfSm) * d.sm_count;
+    t.turns = int32_t(std::clamp<int64_t>(blocks / fewest, 1, kMostTurns));
+    t.apart = blocks_of(t) * (rows::block_of(t.shape) / t.shape.threads);
   }
   t.ignore_index = p.ignore_index;
   t.narrow_target = p.target.dtype == DType::int32;
@@ -42,7 +51,7 @@ struct Rows final : Engine<LossProblem> {
     if (!loss_rows_in_order(p)) return "needs rows of classes end to end, in the order of targets";
     if (p.alignment < 16) return cat("tensors must begin at a multiple of 16 bytes, these do at one of ", p.alignment);
     if (p.cols() > 1 << 30) return cat("a row may have 2^30 classes; this one has ", p.cols());
-    const int64_t blocks = rows::blocks_of(task_of(p, d).shape);
+    const int64_t blocks = blocks_of(task_of(p, d));
     if (blocks > INT32_MAX) return cat("needs ", blocks, " blocks, and a grid has 2^31 - 1");
     return "";
   }
@@ -50,12 +59,11 @@ struct Rows final : Engine<LossProblem> {
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const LossRows t = task_of(p, d);
     const double useful = std::min(1.0, double(p.cols()) * double(itemsize(p.x.dtype)) / 64);
-    const double filled =
-        std::clamp(double(rows::blocks_of(t.shape) * rows::block_of(t.shape)) / (512.0 * d.sm_count), 1e-3, 1.0);
+    const double filled = std::clamp(double(blocks_of(t) * rows::block_of(t.shape)) / (512.0 * d.sm_count), 1e-3, 1.0);
     return 3 + roofline_us(0, loss_bytes(p), d, 0.88 * useful * filled);
   }
   size_t workspace_bytes(const LossProblem& p, const Device& d, const Config&) const override {
-    return loss_device_workspace(p, rows::blocks_of(task_of(p, d).shape));
+    return loss_device_workspace(p, blocks_of(task_of(p, d)));
   }
   KernelSpec spec(DType dtype, LossDirection direction) const {
     const bool forward = direction == LossDirection::forward;
@@ -66,7 +74,7 @@ struct Rows final : Engine<LossProblem> {
     const LossRows task = task_of(p, d);
     cuda::LaunchConfig config;
     config.block = {unsigned(rows::block_of(task.shape))};
-    config.grid = {unsigned(rows::blocks_of(task.shape))};
+    config.grid = {unsigned(blocks_of(task))};
     return loss_plan(spec(p.x.dtype, p.direction), p, d, config, task);
   }
   std::vector<KernelSpec> kernels() const override {

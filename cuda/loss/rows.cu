@@ -15,64 +15,94 @@ __device__ __forceinline__ int64_t target_of_row(const LossRows& p, const LossAr
 
 }  // namespace
 
+// A team takes every `apart`-th row, and asks for the next one's beginning before the end of a row.
 template <class T>
-__global__ void __launch_bounds__(256, 3)  // for four blocks of an SM 16-bit rows spill many registers
+__global__ void __launch_bounds__(256, 4)
     loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_parts) {
   constexpr int kW = rows::kWidth<T>, kV = kLossVectors;
-  const rows::Team team(p.shape);
-  const rows::Line<T> line(p.shape, team.row);
-  // The target's logit is far away, and asked for as soon as the row is.
-  const bool tells = team.rank == 0 && team.row < p.shape.rows;
-  const int64_t target = tells ? target_of_row(p, a, team.row) : -1;
-  const bool known = 0 <= target && target < p.shape.cols;
-  float logit = INFINITY - INFINITY;
-  float largest = -INFINITY, sum = 0, logits = 0;
-#pragma unroll 1
-  for (int32_t begin = team.rank; begin < line.vectors; begin += kV * team.threads) {
-    uint4 raw[kV];
+  constexpr uint32_t kNothing = rows::kNothing<T>;
+  rows::Shape shape = p.shape;
+  shape.pieces = 1, shape.clustered = 0;  // as they are: what is for others need not be compiled
+  const rows::Team team(shape);
+  const int32_t reach = kV * team.threads;
+  uint4 raw[kV];
+  auto load = [&](const rows::Line<T>& line, int32_t begin) {
+    if (begin + reach - team.threads < line.vectors) {
 #pragma unroll
-    for (int k = 0; k < kV; ++k)
-      if (begin + k * team.threads < line.vectors) raw[k] = line.load(a.x, begin + k * team.threads);
-    if (begin == 0 && known) logit = float(static_cast<const T*>(a.x)[team.row * p.shape.cols + target]);
-    float x[kV][kW], most = largest;
+      for (int k = 0; k < kV; ++k) raw[k] = line.load(a.x, begin + k * team.threads);
+    } else {
 #pragma unroll
-    for (int k = 0; k < kV; ++k) {
-      const int32_t v = begin + k * team.threads;
-      if (v < line.vectors) rows::unpack<T>(raw[k], x[k]);
-      if (v >= line.vectors || !line.holds_all(v)) {
-#pragma unroll
-        for (int e = 0; e < kW; ++e)
-          if (v >= line.vectors || !line.holds(v, e)) x[k][e] = -INFINITY;
-          else logits += p.smoothed ? x[k][e] : 0;
-      } else if (p.smoothed) {
-#pragma unroll
-        for (int e = 0; e < kW; ++e) logits += x[k][e];
+      for (int k = 0; k < kV; ++k) {
+        const int32_t v = begin + k * team.threads;
+        raw[k] = {kNothing, kNothing, kNothing, kNothing};
+        if (v < line.vectors) raw[k] = line.load(a.x, v);
       }
-#pragma unroll
-      for (int e = 0; e < kW; ++e) most = fmaxf(most, x[k][e]);
     }
-    const float shift = most == -INFINITY ? 0 : most;
-    float few = 0;
+  };
+  int64_t row = team.row, target = 0;
+  rows::Line<T> line(shape, row);
+  auto begin_row = [&] {
+    line = rows::Line<T>(shape, row);
+    load(line, team.rank);
+    if (team.rank == 0 && row < shape.rows) target = target_of_row(p, a, row);
+  };
+  begin_row();
+  float losses = 0, count = 0;
+#pragma unroll 1
+  for (int32_t turn = 0; turn < p.turns; ++turn) {
+    const int64_t mine = row;
+    const bool tells = team.rank == 0 && mine < shape.rows, known = tells && 0 <= target && target < shape.cols;
+    const bool counts = tells && target != p.ignore_index;
+    T logit(0.f);
+    if (known) logit = static_cast<const T*>(a.x)[mine * shape.cols + target];
+    float largest = -INFINITY, sum = 0, logits = 0;
+#pragma unroll 1
+    for (int32_t step = 0, begin = team.rank; step < p.steps; ++step) {
+      if (p.smoothed) {
 #pragma unroll
-    for (int k = 0; k < kV; ++k)
+        for (int k = 0; k < kV; ++k) {
+          float x[kW];
+          rows::unpack<T>(raw[k], x);
 #pragma unroll
-      for (int e = 0; e < kW; ++e) few += rows::exp_of_negative<T>(x[k][e] - shift);
-    sum = sum * rows::exp_of_negative<T>(largest - shift) + few;
-    largest = most;
+          for (int e = 0; e < kW; ++e) x[e] = line.holds(begin + k * team.threads, e) ? x[e] : 0;
+          logits += rows::take_sum(x);
+        }
+      }
+      if (!line.whole()) {
+#pragma unroll
+        for (int k = 0; k < kV; ++k) {
+          const int32_t v = begin + k * team.threads;
+          if (!line.holds_all(v)) raw[k] = line.own(raw[k], v);
+        }
+      }
+      const float most = fmaxf(largest, rows::largest_of<T>(raw)), shift = most == -INFINITY ? 0 : most;
+      sum *= rows::exp_of_negative<T>(largest - shift);
+#pragma unroll
+      for (int k = 0; k < kV; ++k) {
+        float x[kW];
+        rows::unpack<T>(raw[k], x);
+#pragma unroll
+        for (int e = 0; e < kW; ++e) x[e] = rows::exp_of_negative<T>(x[e] - shift);
+        sum += rows::take_sum(x);
+      }
+      largest = most, begin += reach;
+      if (step + 1 < p.steps) load(line, begin);
+    }
+    row += p.apart;
+    if (turn + 1 < p.turns) begin_row();
+    const auto [most, all] = team.join<T>({largest, sum}, turn);
+    if (p.smoothed) logits = team.reduce<rows::Sum, 2>(logits);
+    if (tells) {
+      const float lse = most + maths::log(all), at_target = known ? float(logit) : INFINITY - INFINITY;
+      static_cast<float*>(a.lse)[mine] = lse;
+      float loss = 0;
+      if (counts) loss = detail::loss_of<float>(lse, at_target, logits, shape.cols, p.smoothed, float(a.smoothing));
+      if (p.reduced) losses += loss, count += float(counts);
+      else losses_or_parts[mine] = loss;
+    }
   }
   let_next_grid_start();
-  const auto [most, all] = team.join<T>({largest, sum});
-  sum = all;
-  if (p.smoothed) logits = team.reduce<rows::Sum, 2>(logits);
-  const bool counts = tells && target != p.ignore_index;
-  float loss = 0;
-  if (tells) {
-    const float lse = most + maths::log(sum);
-    static_cast<float*>(a.lse)[team.row] = lse;
-    if (counts) loss = detail::loss_of<float>(lse, logit, logits, p.shape.cols, p.smoothed, float(a.smoothing));
-  }
-  if (p.reduced) put_part(loss, float(counts), losses_or_parts);
-  else if (tells) losses_or_parts[team.row] = loss;
+  if (p.reduced) put_part(losses, count, losses_or_parts);
 }
 
 template <class T>

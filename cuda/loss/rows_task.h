@@ -10,6 +10,9 @@ constexpr int kLossVectors = 4;  // of 16 bytes, that a thread loads at a time
 
 struct LossRows {
   rows::Shape shape;  // forward a row is one piece, however long
+  // Forward: rows that a team takes one after the other, how far apart those are, and steps that each takes.
+  int32_t turns = 1, steps = 1;
+  int64_t apart = 0;
   int64_t ignore_index = 0;
   int32_t narrow_target = 0;  // 1: int32
   int32_t smoothed = 0;

@@ -34,6 +34,10 @@ template <class T> __device__ __forceinline__ void unpack(uint4 v, float* f) {
   unpack_word<T>(v.x, f), unpack_word<T>(v.y, f + kStep);
   unpack_word<T>(v.z, f + 2 * kStep), unpack_word<T>(v.w, f + 3 * kStep);
 }
+// A word of -inf.
+template <class T> constexpr uint32_t kNothing = 0xff800000;
+template <> constexpr uint32_t kNothing<bfloat16> = 0xff80ff80;
+template <> constexpr uint32_t kNothing<float16> = 0xfc00fc00;
 template <class T> __device__ __forceinline__ uint4 pack(const float* f) {
   constexpr int kStep = kWidth<T> / 4;
   return {pack_word<T>(f), pack_word<T>(f + kStep), pack_word<T>(f + 2 * kStep), pack_word<T>(f + 3 * kStep)};
@@ -46,6 +50,31 @@ template <int n> __device__ __forceinline__ float take_sum(float (&f)[n]) {
 #pragma unroll
     for (int e = 0; e < half; ++e) f[e] += f[e + half];
   return f[0];
+}
+
+// Of a word's numbers each the larger. Passes NaN over.
+__device__ __forceinline__ uint32_t larger(float, uint32_t a, uint32_t b) {
+  return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
+}
+__device__ __forceinline__ uint32_t larger(bfloat16, uint32_t a, uint32_t b) {
+  asm("max.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+}
+__device__ __forceinline__ uint32_t larger(float16, uint32_t a, uint32_t b) {
+  asm("max.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
+  return a;
+}
+// The largest number of some vectors.
+template <class T, int n> __device__ __forceinline__ float largest_of(const uint4 (&raw)[n]) {
+  uint4 most = raw[0];
+  auto take = [](uint32_t& word, uint32_t other) { word = larger(T(), word, other); };
+#pragma unroll
+  for (int k = 1; k < n; ++k)
+    take(most.x, raw[k].x), take(most.y, raw[k].y), take(most.z, raw[k].z), take(most.w, raw[k].w);
+  take(most.x, most.y), take(most.z, most.w), take(most.x, most.z);
+  float f[4 / sizeof(T)];
+  unpack_word<T>(most.x, f);
+  return sizeof(T) == 4 ? f[0] : fmaxf(f[0], f[4 / sizeof(T) - 1]);
 }
 
 // Within an ulp; for normal numbers.
@@ -68,14 +97,16 @@ template <class T> __device__ __forceinline__ float exp_of_negative(float x) {
 // The largest of some numbers, and the sum of exp(number - largest).
 struct Exponentials {
   float largest, sum;
+
+  // The sum beside a larger one; -inf - -inf is no difference.
+  template <class T> __device__ __forceinline__ float moved(float to) const {
+    return sum * exp_of_negative<T>(largest == to ? 0 : largest - to);
+  }
 };
 
 template <class T> __device__ __forceinline__ Exponentials joined(Exponentials a, Exponentials b) {
   const float largest = fmaxf(a.largest, b.largest);
-  auto moved = [&](Exponentials e) {  // -inf - -inf is no difference
-    return e.sum * exp_of_negative<T>(e.largest == largest ? 0 : e.largest - largest);
-  };
-  return {largest, moved(a) + moved(b)};
+  return {largest, a.moved<T>(largest) + b.moved<T>(largest)};
 }
 
 struct Sum {
@@ -112,15 +143,17 @@ class Team {
   }
 
   // The same over the row, or the piece, of each thread's. Where there is nothing but -inf, the sum is 0. A NaN may not
-  // be the largest, but comes back in the sum.
-  template <class T> __device__ Exponentials join(Exponentials e) const {
+  // be the largest, but comes back in the sum. `turn`: of several joins the number, so that a warp that is ahead by one
+  // writes beside what others still read; it can not be ahead by two.
+  template <class T> __device__ Exponentials join(Exponentials e, int turn = 0) const {
     const int lanes = threads < 32 ? threads : 32, lane = threadIdx.x % 32, warps = threads / 32;
     e = join_lanes<T>(e, lanes);
     if (threads <= 32) return e;
-    __shared__ Exponentials of_warp[32];
-    if (lane == 0) of_warp[threadIdx.x / 32] = e;
+    __shared__ Exponentials of_warp[2][32];
+    const int slot = turn % 2;
+    if (lane == 0) of_warp[slot][threadIdx.x / 32] = e;
     asm volatile("bar.sync %0, %1;" ::"r"(team_ + 1), "r"(threads) : "memory");
-    e = lane < warps ? of_warp[team_ * warps + lane] : Exponentials{-INFINITY, 0};
+    e = lane < warps ? of_warp[slot][team_ * warps + lane] : Exponentials{-INFINITY, 0};
     e = join_lanes<T>(e, 32);
 #if __CUDA_ARCH__ >= 900
     if (clustered_) {
@@ -183,7 +216,7 @@ class Team {
 #pragma unroll 1
     for (int offset = lanes / 2; offset > 0; offset /= 2)
       largest = Max::of(largest, __shfl_xor_sync(0xffffffff, largest, offset));
-    e.sum = joined<T>(e, {largest, 0}).sum;
+    e.sum = e.moved<T>(largest);
 #pragma unroll 1
     for (int offset = lanes / 2; offset > 0; offset /= 2) e.sum += __shfl_xor_sync(0xffffffff, e.sum, offset);
     return {largest, e.sum};
@@ -205,7 +238,16 @@ template <class T> struct Line {
   }
   __device__ bool holds(int32_t v, int32_t e) const { return uint32_t(v * kWidth<T> + e - skip) < uint32_t(cols); }
   __device__ bool holds_all(int32_t v) const { return holds(v, 0) && holds(v, kWidth<T> - 1); }
+  __device__ bool whole() const { return skip == 0 && cols % kWidth<T> == 0; }  // all vectors are the row's own
   __device__ uint4 load(const void* tensor, int32_t v) const { return static_cast<const uint4*>(tensor)[first + v]; }
+  // With -inf for what is not the row's.
+  __device__ uint4 own(uint4 vector, int32_t v) const {
+    float x[kWidth<T>];
+    unpack<T>(vector, x);
+#pragma unroll
+    for (int e = 0; e < kWidth<T>; ++e) x[e] = holds(v, e) ? x[e] : -INFINITY;
+    return pack<T>(x);
+  }
   __device__ void store(void* tensor, int32_t v, const float* f) const {
     uint4* to = static_cast<uint4*>(tensor) + first + v;
     if (holds_all(v)) store_sixteen(to, pack<T>(f));

@@ -8,6 +8,12 @@ namespace minidnn {
 // As createpolicy makes them. evict_first: these lines leave before others, which then need not be written to memory yet.
 enum class CachePolicy : uint64_t { normal = 0x1000000000000000, evict_first = 0x12F0000000000000 };
 
+// Of `bytes` that a kernel reads once: they shall not push out what others wrote; of much more than the L2 holds they do so
+// anyway, and then take longer (docs/measured_facts.md).
+MINIDNN_HD CachePolicy policy_of_once(double bytes, int64_t l2_bytes) {
+  return bytes < 8 * double(l2_bytes) ? CachePolicy::evict_first : CachePolicy::normal;
+}
+
 #ifdef __CUDACC__
 __device__ __forceinline__ uint4 load_by(CachePolicy policy, const uint4* from) {
   uint4 v;

@@ -33,6 +33,7 @@ LossRows task_of(const LossProblem& p, const Device& d) {
     t.steps = int32_t(ceil_div(rows::vectors_of(p.cols(), width), int64_t(kLossVectors) * t.shape.threads));
     const int64_t blocks = rows::blocks_of(t.shape), fewest = int64_t(kBlocksOfSm) * d.sm_count;
     t.turns = int32_t(std::clamp<int64_t>(blocks / fewest, 1, kMostTurns));
+    t.policy = policy_of_once(loss_bytes(p), d.l2_bytes);
     t.apart = blocks_of(t) * (rows::block_of(t.shape) / t.shape.threads);
   }
   t.ignore_index = p.ignore_index;

@@ -29,13 +29,13 @@ __global__ void __launch_bounds__(256, 4)
   auto load = [&](const rows::Line<T>& line, int32_t begin) {
     if (begin + reach - team.threads < line.vectors) {
 #pragma unroll
-      for (int k = 0; k < kV; ++k) raw[k] = line.load(a.x, begin + k * team.threads);
+      for (int k = 0; k < kV; ++k) raw[k] = load_by(p.policy, line.at(a.x, begin + k * team.threads));
     } else {
 #pragma unroll
       for (int k = 0; k < kV; ++k) {
         const int32_t v = begin + k * team.threads;
         raw[k] = {kNothing, kNothing, kNothing, kNothing};
-        if (v < line.vectors) raw[k] = line.load(a.x, v);
+        if (v < line.vectors) raw[k] = load_by(p.policy, line.at(a.x, v));
       }
     }
   };

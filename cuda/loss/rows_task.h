@@ -2,6 +2,7 @@
 // What cuda.loss.rows tells its kernels.
 #pragma once
 #include "cpp/loss/loss_math.h"
+#include "cuda/device/cache.cuh"
 #include "cuda/rows/rows.h"
 
 namespace minidnn {
@@ -13,6 +14,7 @@ struct LossRows {
   // Forward: rows that a team takes one after the other, how far apart those are, and steps that each takes.
   int32_t turns = 1, steps = 1;
   int64_t apart = 0;
+  CachePolicy policy = CachePolicy::normal;  // forward
   int64_t ignore_index = 0;
   int32_t narrow_target = 0;  // 1: int32
   int32_t smoothed = 0;

@@ -47,11 +47,7 @@ std::string refusal(const ReduceProblem& p) {
   if (p.x.numel() == 0) return "needs something to reduce";
   return "";
 }
-// What is read once shall not push out of the L2 what others wrote; of much more than it holds it does so anyway, and
-// then takes longer (docs/measured_facts.md).
-CachePolicy policy_of(const ReduceProblem& p, const Device& d) {
-  return reduce_bytes(p) < 8 * double(d.l2_bytes) ? CachePolicy::evict_first : CachePolicy::normal;
-}
+CachePolicy policy_of(const ReduceProblem& p, const Device& d) { return policy_of_once(reduce_bytes(p), d.l2_bytes); }
 size_t partial_bytes(const ReduceProblem& p) { return kind_of(p.mode) == ReduceKind::arg ? 16 : 4; }
 int64_t lanes_for(int64_t vectors) {
   return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div(vectors, kAhead)))), 1, kThreads);

@@ -239,7 +239,10 @@ template <class T> struct Line {
   __device__ bool holds(int32_t v, int32_t e) const { return uint32_t(v * kWidth<T> + e - skip) < uint32_t(cols); }
   __device__ bool holds_all(int32_t v) const { return holds(v, 0) && holds(v, kWidth<T> - 1); }
   __device__ bool whole() const { return skip == 0 && cols % kWidth<T> == 0; }  // all vectors are the row's own
-  __device__ uint4 load(const void* tensor, int32_t v) const { return static_cast<const uint4*>(tensor)[first + v]; }
+  __device__ const uint4* at(const void* tensor, int32_t v) const {
+    return static_cast<const uint4*>(tensor) + first + v;
+  }
+  __device__ uint4 load(const void* tensor, int32_t v) const { return *at(tensor, v); }
   // With -inf for what is not the row's.
   __device__ uint4 own(uint4 vector, int32_t v) const {
     float x[kWidth<T>];

@@ -38,9 +38,13 @@ bool set_blocks(Cut& c, int64_t most, int64_t each, int64_t most_threads) {
 // which run at once on an SM, eight; then clusters of such; then 1024 threads, whose row has an SM's registers for itself.
 bool hold(Cut& c, const Device& d) {
   const int64_t most = cuda::usual_cluster(d), most_held = 8, full = 512;
-  if (threads_for(c, c.vector == 1 ? most_held : 4) <= full) set_blocks(c, most, c.vector == 1 ? most_held : 4, full);
-  else if (!set_blocks(c, most, most_held, full) && !set_blocks(c, most, most_held, 1024)) return false;
+  const int64_t each = c.vector == 1 ? most_held : 4;
   NormRows& r = c.rows;
+  if (threads_for(c, each) <= full) set_blocks(c, most, each, full);
+  else if (!set_blocks(c, most, most_held, full) && !set_blocks(c, most, most_held, 1024)) return false;
+  // Fewer lanes, down to a line of memory at a time, have less to do for each row: where rows fill the GPU nevertheless.
+  for (uint32_t lanes : {16, 8})
+    if (r.vectors <= lanes * each && r.rows * lanes >= int64_t(1024) * d.sm_count) r.threads = lanes;
   const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
   c.held = c.vector == 1 ? most_held : w <= 2 ? w : w <= 4 ? 4 : most_held;
   r.rows_at_once = r.threads <= 128 && r.blocks == 1 ? 256 / r.threads : 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Norms of contiguous rows that stay on chip, so that x, and backward dy, are read once: W vectors a thread, by a warp or
-// more a row, a block, or a cluster of blocks, each of which leaves its sums with all others (sm_90). Forward short rows
-// are held in registers, a block's life long. Long ones, and all backward, go through shared memory: blocks stay, as many
-// as run at once, and copy the next rows while they work on one.
+// more a row, forward by 8 or 16 lanes too, a block, or a cluster of blocks, each of which leaves its sums with all others
+// (sm_90). Forward short rows are held in registers, a block's life long. Long ones, and all backward, go through shared
+// memory: blocks stay, as many as run at once, and copy the next rows while they work on one.
 //
 // Forward: each warp takes the mean of its values, then deviations from it, whose own mean corrects it and their
 // squares: what the first sum loses where |mean| >> std is found again. Warps, and blocks, then meet once. Backward a
@@ -56,6 +56,14 @@ __device__ __forceinline__ float warp_sum(float a) {
   for (int lane = 1; lane < 32; lane *= 2) a += __shfl_xor_sync(0xffffffff, a, lane);
   return a;
 }
+// Over a row's threads within a warp: 8, 16, or all of it.
+__device__ __forceinline__ float team_sum(float a, uint32_t threads) {
+#pragma unroll
+  for (int lane = 1; lane < 8; lane *= 2) a += __shfl_xor_sync(0xffffffff, a, lane);
+  if (threads > 8) a += __shfl_xor_sync(0xffffffff, a, 8);
+  if (threads > 16) a += __shfl_xor_sync(0xffffffff, a, 16);
+  return a;
+}
 
 // What the warps, then the blocks, of a row have, a lane each, as one: the same bits in each lane.
 struct JoinSums {  // two sums
@@ -75,7 +83,7 @@ struct JoinMoments {
 // Of each row, what its warps have becomes what all of it has.
 template <class Join, int R>
 __device__ __forceinline__ void join_rows(const NormRows& r, RowSums<R>& shared, int turn, float4 (&sums)[R]) {
-  if (r.threads == 32) return;
+  if (r.threads <= 32) return;
   const int slot = turn % 2;
   const uint32_t warps = r.threads / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (lane == 0) {
@@ -141,17 +149,18 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
   }
   if (several_blocks(r)) meet_blocks(shared);
   const float n = float(r.columns);
-  float sum = 0, mean = 0, rest = 0, of_warp = 0;
+  float sum = 0, mean = 0, rest = 0, held = 0;  // of a warp, or of a row that has a part of one
   if (r.centered) {
 #pragma unroll
     for (int w = 0; w < W; ++w) {
-      of_warp += float(V * __popc(__ballot_sync(0xffffffff, has[w])));
+      held += float(V * __popc(__ballot_sync(0xffffffff, has[w])));
       if (has[w]) {
 #pragma unroll
         for (int k = 0; k < V; ++k) sum += v[w][k];
       }
     }
-    mean = of_warp > 0 ? warp_sum(sum) / of_warp : 0.f;
+    if (r.threads < 32) held = n;
+    mean = held > 0 ? team_sum(sum, r.threads) / held : 0.f;
   }
   float away = 0, squares = 0;
 #pragma unroll
@@ -163,11 +172,11 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
         away += deviation, squares += deviation * deviation;
       }
     }
-  squares = warp_sum(squares);
+  squares = team_sum(squares, r.threads);
   if (r.centered) {
-    away = warp_sum(away);
-    rest = of_warp > 0 ? away / of_warp : 0.f;
-    const float4 all = join_row<JoinMoments>(r, shared, 0, {of_warp, mean, rest, squares - away * rest});
+    away = team_sum(away, r.threads);
+    rest = held > 0 ? away / held : 0.f;
+    const float4 all = join_row<JoinMoments>(r, shared, 0, {held, mean, rest, squares - away * rest});
     mean = all.y, rest = all.z, squares = all.w;
   } else squares = join_row<JoinSums>(r, shared, 0, {squares, 0, 0, 0}).x;
   const float inv_std = norm::inverse_std(max_or_nan(squares / n, 0.f), a.eps);

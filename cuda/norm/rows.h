@@ -16,7 +16,7 @@ MINIDNN_HD constexpr int norm_rows_a_turn(int64_t vector) { return vector == 4 ?
 struct NormRows {
   int64_t rows = 0, columns = 0;
   uint32_t vectors = 0;       // of a row
-  uint32_t threads = 0;       // of a block, at a row: whole warps
+  uint32_t threads = 0;       // of a block, at a row: whole warps, or of forward rows held in registers 8 or 16 lanes
   uint32_t rows_at_once = 0;  // of a block
   uint32_t blocks = 1;        // at a row: a cluster
   uint32_t stages = 1;        // of blocks that stay: turns on their way, 4 at most

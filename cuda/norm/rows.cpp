@@ -199,6 +199,7 @@ std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vecto
   const RowNormSpaces s = row_norm_spaces(p);
   auto alike = [](const NormOffsets& o) { return o.dy == o.x && o.out == o.x; };
   r.rows = s.rows.size, r.columns = s.members.size, r.centered = s.centered;
+  r.per_column = 1 / float(r.columns);
   const bool contiguous =
       (r.columns == 1 || (s.members.rank <= 2 && alike(s.members.run_step()) && s.members.run_step().x == 1)) &&
       (r.rows == 1 || (s.rows.rank <= 2 && alike(s.rows.run_step()) && s.rows.run_step().x == r.columns));

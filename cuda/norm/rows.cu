@@ -75,7 +75,7 @@ struct JoinMoments {
   static __device__ __forceinline__ float4 of(float4 part) {
     const float first = __shfl_sync(0xffffffff, part.y, 0);
     const float apart = part.x > 0 ? (part.y - first) + part.z : 0.f;
-    const float n = warp_sum(part.x), rest = warp_sum(part.x * apart) / n, away = apart - rest;
+    const float n = warp_sum(part.x), rest = __fdividef(warp_sum(part.x * apart), n), away = apart - rest;
     return {n, first, rest, warp_sum(part.w + part.x * away * away)};
   }
 };
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
   }
   if (several_blocks(r)) meet_blocks(shared);
   const float n = float(r.columns);
-  float sum = 0, mean = 0, rest = 0, held = 0;  // of a warp, or of a row that has a part of one
+  float sum = 0, mean = 0, rest = 0, held = 0, each = 0;  // of a warp, or of a row that has a part of one
   if (r.centered) {
 #pragma unroll
     for (int w = 0; w < W; ++w) {
@@ -160,7 +160,8 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
       }
     }
     if (r.threads < 32) held = n;
-    mean = held > 0 ? team_sum(sum, r.threads) / held : 0.f;
+    each = held > 0 ? 1.f / held : 0.f;
+    mean = team_sum(sum, r.threads) * each;
   }
   float away = 0, squares = 0;
 #pragma unroll
@@ -175,15 +176,16 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
   squares = team_sum(squares, r.threads);
   if (r.centered) {
     away = team_sum(away, r.threads);
-    rest = held > 0 ? away / held : 0.f;
+    rest = away * each;
     const float4 all = join_row<JoinMoments>(r, shared, 0, {held, mean, rest, squares - away * rest});
     mean = all.y, rest = all.z, squares = all.w;
   } else squares = join_row<JoinSums>(r, shared, 0, {squares, 0, 0, 0}).x;
-  const float inv_std = norm::inverse_std(max_or_nan(squares / n, 0.f), a.eps);
+  const float inv_std = norm::inverse_std(max_or_nan(squares * r.per_column, 0.f), a.eps);
   if (exists && part.first == 0) {
     if (r.centered) static_cast<float*>(a.mean)[row] = mean + rest;
     static_cast<float*>(a.inv_std)[row] = inv_std;
   }
+  const float shift = rest * inv_std;
   T* out = static_cast<T*>(a.out) + row * r.columns;
   const int64_t first_channel = r.groups ? row % r.groups * r.of_group : 0;
 #pragma unroll
@@ -194,7 +196,7 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
       parameters_of<V>(r, first_channel, vector, a.scale, 1, scale);
       parameters_of<V>(r, first_channel, vector, a.bias, 0, bias);
 #pragma unroll
-      for (int k = 0; k < V; ++k) y[k] = ((v[w][k] - mean) - rest) * inv_std * scale[k] + bias[k];
+      for (int k = 0; k < V; ++k) y[k] = ((v[w][k] - mean) * inv_std - shift) * scale[k] + bias[k];
       Packed<T, V>::store(out + int64_t(vector) * V, y);
     }
 }
@@ -248,7 +250,7 @@ __global__ void __launch_bounds__(kNormRowsThreads)
     of_warp += float(V * __popc(__ballot_sync(0xffffffff, has(w))));
     if (has(w)) read_parameters<V>(scale[w], a.scale, place(w), 1), read_parameters<V>(bias[w], a.bias, place(w), 0);
   }
-  const float n = float(r.columns), per_warp = of_warp > 0 ? 1.f / of_warp : 0.f;
+  const float per_warp = of_warp > 0 ? 1.f / of_warp : 0.f;
   if (several_blocks(r)) meet_blocks(shared);
   uint32_t oldest = 0;
   int turn = 0;
@@ -293,7 +295,8 @@ __global__ void __launch_bounds__(kNormRowsThreads)
 #pragma unroll
     for (int i = 0; i < R; ++i) {
       const float mean = r.centered ? sums[i].y : 0.f, rest = r.centered ? sums[i].z : 0.f;
-      const float inv_std = norm::inverse_std(max_or_nan((r.centered ? sums[i].w : sums[i].x) / n, 0.f), a.eps);
+      const float squares = r.centered ? sums[i].w : sums[i].x;
+      const float inv_std = norm::inverse_std(max_or_nan(squares * r.per_column, 0.f), a.eps), shift = rest * inv_std;
       const bool exists = row + i < r.rows;
       if (exists && part.first == 0) {
         if (r.centered) static_cast<float*>(a.mean)[row + i] = mean + rest;
@@ -305,7 +308,7 @@ __global__ void __launch_bounds__(kNormRowsThreads)
         const Packed<T, V> x = stage[(i * W + w) * blockDim.x];
         float y[V];
 #pragma unroll
-        for (int k = 0; k < V; ++k) y[k] = ((x[k] - mean) - rest) * inv_std * scale[w][k] + bias[w][k];
+        for (int k = 0; k < V; ++k) y[k] = ((x[k] - mean) * inv_std - shift) * scale[w][k] + bias[w][k];
         if (exists && has(w)) Packed<T, V>::store(out + place(w), y);
         fetch(stage, i, w, row + i + r.stages * step);
       }
@@ -361,7 +364,6 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
   __shared__ RowSums<1> shared;
   const Held held{reinterpret_cast<Packed<T, V>*>(dynamic)};
   const RowPart part(r);
-  const float per_member = 1.f / float(r.columns);
   const int64_t step = int64_t(gridDim.x / r.blocks) * r.rows_at_once;
   const int64_t start = int64_t(blockIdx.x / r.blocks) * r.rows_at_once;
   auto has = [&](int w) { return part.first + w * part.step < r.vectors; };
@@ -438,8 +440,8 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
       }
     }
     const float4 sums = join_row<JoinSums>(r, shared, turn, {warp_sum(first), warp_sum(second), 0, 0});
-    first = r.centered ? sums.x * per_member : 0.f;
-    second = sums.y * inv_std * per_member * inv_std;
+    first = r.centered ? sums.x * r.per_column : 0.f;
+    second = sums.y * inv_std * r.per_column * inv_std;
     const int64_t ahead = row + r.stages * step;
 #pragma unroll
     for (int w = 0; w < W; ++w) {

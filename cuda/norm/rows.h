@@ -25,6 +25,7 @@ struct NormRows {
   // 0: a parameter for each element of a row.
   uint32_t groups = 0, of_group = 0;
   Divisor span;
+  float per_column = 0;  // 1 / columns
 };
 
 }  // namespace minidnn

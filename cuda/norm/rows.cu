@@ -4,9 +4,10 @@
 // (sm_90). Forward short rows are held in registers, a block's life long. Long ones, and all backward, go through shared
 // memory: blocks stay, as many as run at once, and copy the next rows while they work on one.
 //
-// Forward: each warp takes the mean of its values, then deviations from it, whose own mean corrects it and their
-// squares: what the first sum loses where |mean| >> std is found again. Warps, and blocks, then meet once. Backward a
-// thread keeps the sums of its columns' dscale and dbias; a second launch joins those of all blocks in order.
+// Forward: each warp takes the mean of its threads' first vectors, then deviations from it, whose own mean corrects it and
+// their squares. The first vectors are an eighth of the values or more, so that their mean is 2.7 deviations off at most,
+// and |mean| >> std costs nothing. Warps, and blocks, then meet once. Backward a thread keeps the sums of its columns' dscale
+// and dbias; a second launch joins those of all blocks in order.
 #include "cpp/norm/row_norm_math.h"
 #include "cuda/device/async_copy.cuh"
 #include "cuda/device/cluster.cuh"
@@ -149,19 +150,21 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
   }
   if (several_blocks(r)) meet_blocks(shared);
   const float n = float(r.columns);
-  float sum = 0, mean = 0, rest = 0, held = 0, each = 0;  // of a warp, or of a row that has a part of one
+  float mean = 0, rest = 0, held = 0, each = 0;  // of a warp, or of a row that has a part of one
   if (r.centered) {
+    float sum = 0, firsts = 0;
 #pragma unroll
     for (int w = 0; w < W; ++w) {
       held += float(V * __popc(__ballot_sync(0xffffffff, has[w])));
-      if (has[w]) {
-#pragma unroll
-        for (int k = 0; k < V; ++k) sum += v[w][k];
-      }
+      if (w == 0) firsts = held;
     }
-    if (r.threads < 32) held = n;
+    if (r.threads < 32) held = n, firsts = float(V * min_of(r.vectors, r.threads));
+    if (has[0]) {
+#pragma unroll
+      for (int k = 0; k < V; ++k) sum += v[0][k];
+    }
     each = held > 0 ? 1.f / held : 0.f;
-    mean = team_sum(sum, r.threads) * each;
+    mean = firsts > 0 ? __fdividef(team_sum(sum, r.threads), firsts) : 0.f;
   }
   float away = 0, squares = 0;
 #pragma unroll
@@ -244,13 +247,14 @@ __global__ void __launch_bounds__(kNormRowsThreads)
       for (int i = 0; i < R; ++i) fetch(slot_of(s), i, w, start + s * step + i);
     commit_copies();
   }
-  float scale[W][V]{}, bias[W][V]{}, of_warp = 0;
+  float scale[W][V]{}, bias[W][V]{}, of_warp = 0, of_first = 0;
 #pragma unroll
   for (int w = 0; w < W; ++w) {
     of_warp += float(V * __popc(__ballot_sync(0xffffffff, has(w))));
+    if (w == 0) of_first = of_warp;
     if (has(w)) read_parameters<V>(scale[w], a.scale, place(w), 1), read_parameters<V>(bias[w], a.bias, place(w), 0);
   }
-  const float per_warp = of_warp > 0 ? 1.f / of_warp : 0.f;
+  const float per_warp = of_warp > 0 ? 1.f / of_warp : 0.f, per_first = of_first > 0 ? 1.f / of_first : 0.f;
   if (several_blocks(r)) meet_blocks(shared);
   uint32_t oldest = 0;
   int turn = 0;
@@ -265,13 +269,10 @@ __global__ void __launch_bounds__(kNormRowsThreads)
       float mean = 0, away = 0, squares = 0;
       if (r.centered) {
         float sum = 0;
+        const Packed<T, V> x = stage[i * W * blockDim.x];
 #pragma unroll
-        for (int w = 0; w < W; ++w) {
-          const Packed<T, V> x = stage[(i * W + w) * blockDim.x];
-#pragma unroll
-          for (int k = 0; k < V; ++k) sum += x[k];
-        }
-        mean = warp_sum(sum) * per_warp;
+        for (int k = 0; k < V; ++k) sum += x[k];
+        mean = warp_sum(sum) * per_first;
       }
 #pragma unroll
       for (int w = 0; w < W; ++w)

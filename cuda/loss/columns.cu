@@ -68,7 +68,7 @@ template <class T> struct Strip {
 }  // namespace
 
 template <class T>
-__global__ void __launch_bounds__(kLossColumnsThreads, 3)  // for four blocks of an SM 16-bit classes spill registers
+__global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_parts) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
   const bool mine = number < p.strips;
@@ -79,22 +79,28 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 3)  // for four blocks of
 #pragma unroll 1
   for (int32_t c = 0; c < p.classes; c += kAhead<T>) {
     typename Strip<T>::Four four[kAhead<T>];
+#pragma unroll
+    for (auto& each : four)
+      for (auto& word : each.word) word = rows::kNothing<T>;
     strip.load(p, a.x, c, four);
+    typename Strip<T>::Four most = four[0];
+#pragma unroll
+    for (int u = 1; u < kAhead<T>; ++u)
+#pragma unroll
+      for (int i = 0; i < W * int(sizeof(T)) / 4; ++i) most.word[i] = rows::larger(T(), most.word[i], four[u].word[i]);
 #pragma unroll
     for (int w = 0; w < W; ++w) {
-      float x[kAhead<T>], most = largest[w], few = 0;
+      const float before = largest[w];
+      largest[w] = fmaxf(before, float(most.get(w)));
+      const float shift = largest[w] == -INFINITY ? 0 : largest[w];
+      sum[w] *= rows::exp_of_negative<T>(before - shift);
 #pragma unroll
       for (int u = 0; u < kAhead<T>; ++u) {
-        x[u] = c + u < p.classes ? float(four[u].get(w)) : -INFINITY;
-        most = fmaxf(most, x[u]);
-        if (c + u == strip.target[w]) logit[w] = x[u];
-        if (p.smoothed && c + u < p.classes) logits[w] += x[u];
+        const float x = float(four[u].get(w));
+        if (c + u == strip.target[w]) logit[w] = x;
+        if (p.smoothed && c + u < p.classes) logits[w] += x;
+        sum[w] += rows::exp_of_negative<T>(x - shift);
       }
-      const float shift = most == -INFINITY ? 0 : most;
-#pragma unroll
-      for (int u = 0; u < kAhead<T>; ++u) few += rows::exp_of_negative<T>(x[u] - shift);
-      sum[w] = sum[w] * rows::exp_of_negative<T>(largest[w] - shift) + few;
-      largest[w] = most;
     }
   }
   let_next_grid_start();

@@ -22,6 +22,11 @@ __device__ __forceinline__ uint4 load_by(CachePolicy policy, const uint4* from) 
       : "l"(from), "l"(uint64_t(policy)));
   return v;
 }
+__device__ __forceinline__ uint2 load_by(CachePolicy policy, const uint2* from) {
+  uint2 v;
+  asm("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;" : "=r"(v.x), "=r"(v.y) : "l"(from), "l"(uint64_t(policy)));
+  return v;
+}
 #endif
 
 }  // namespace minidnn

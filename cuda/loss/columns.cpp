@@ -51,6 +51,7 @@ struct Columns final : Engine<LossProblem> {
     task.strips = uint32_t(p.rows() / kWidth), task.classes = int32_t(p.cols());
     task.ignore_index = p.ignore_index, task.narrow_target = p.target.dtype == DType::int32;
     task.smoothed = int32_t(p.smoothed), task.reduced = p.reduction != LossReduction::none;
+    if (p.direction == LossDirection::forward) task.policy = policy_of_once(loss_bytes(p), d.l2_bytes);
     cuda::LaunchConfig config;
     config.block = {unsigned(kLossColumnsThreads)};
     config.grid = {unsigned(blocks_of(p))};

@@ -12,6 +12,12 @@ namespace minidnn {
 namespace {
 
 constexpr int W = kLossColumnsWidth;
+template <class T> struct VectorOf {  // W elements
+  using type = uint2;
+};
+template <> struct VectorOf<float> {
+  using type = uint4;
+};
 template <class T> constexpr int kAhead = 64 / (W * int(sizeof(T)));  // classes under way
 
 // Four numbers, by 16 bytes where they begin so.
@@ -36,6 +42,7 @@ __device__ __forceinline__ void store_four(void* to, int64_t at, const float (&v
 
 template <class T> struct Strip {
   using Four = Items<T, W>;
+  using Vector = typename VectorOf<T>::type;
   int64_t row, first;  // the first row's number, and where its first class lies
   int32_t target[W];   // -1: no class
   uint32_t ignored = 0;
@@ -61,7 +68,10 @@ template <class T> struct Strip {
   __device__ __forceinline__ void load(const LossColumns& p, const void* x, int32_t c, Four (&four)[kAhead<T>]) const {
 #pragma unroll
     for (int u = 0; u < kAhead<T>; ++u)
-      if (c + u < p.classes) four[u] = *reinterpret_cast<const Four*>(static_cast<const T*>(x) + at(p, c + u));
+      if (c + u < p.classes) {
+        const auto from = reinterpret_cast<const Vector*>(static_cast<const T*>(x) + at(p, c + u));
+        four[u] = __builtin_bit_cast(Four, load_by(p.policy, from));
+      }
   }
 };
 

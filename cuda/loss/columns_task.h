@@ -3,6 +3,7 @@
 #pragma once
 #include "cpp/core/divisor.h"
 #include "cpp/loss/loss_math.h"
+#include "cuda/device/cache.cuh"
 
 namespace minidnn {
 
@@ -14,6 +15,7 @@ struct LossColumns {
   uint32_t strips = 0;
   int32_t classes = 0;
   int64_t inner = 0, ignore_index = 0;
+  CachePolicy policy = CachePolicy::normal;
   int32_t narrow_target = 0;  // 1: int32
   int32_t smoothed = 0;
   int32_t reduced = 0;  // 0: a row has a loss, and a gradient of it, of its own

@@ -19,6 +19,7 @@ int64_t blocks_of(const LossProblem& p) { return ceil_div<int64_t>(p.rows() / kW
 
 struct Columns final : Engine<LossProblem> {
   std::string name() const override { return "cuda.loss.columns"; }
+  int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LossProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "computes in float32";

@@ -34,12 +34,13 @@ std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossP
   const bool backward = p.direction == LossDirection::backward, reduced = p.reduction != LossReduction::none;
   const bool early = d.arch >= 90, joins = backward ? p.reduction == LossReduction::mean : reduced;
   auto rows = cuda::load_kernel(spec, d.place.index);
+  // Of what is counted, or joined, first; more than one block's parts are joined then.
+  const int64_t first = backward ? p.rows() : int64_t(over_rows.grid.x);
+  const unsigned blocks = first <= kLossMostOfOne ? 1u : unsigned(min_of(ceil_div(first, kLossThreads), kLossBlocks));
   std::shared_ptr<const cuda::Kernel> join, count;
-  if (joins) join = cuda::load_kernel(loss_total_spec("loss_join", p.x.dtype), d.place.index);
+  if (joins && (!backward || blocks > 1))
+    join = cuda::load_kernel(loss_total_spec("loss_join", p.x.dtype), d.place.index);
   if (joins && backward) count = cuda::load_kernel(loss_total_spec("loss_count", p.x.dtype), d.place.index);
-  auto blocks_for = [](int64_t n) {
-    return n <= kLossMostOfOne ? 1u : unsigned(min_of(ceil_div(n, kLossThreads), kLossBlocks));
-  };
   const size_t first_bytes = loss_parts_bytes(backward ? 0 : int64_t(over_rows.grid.x));
   return make_plan<LossProblem>([=](const LossArgs& a, void* workspace, Stream stream) {
     char* const second = static_cast<char*>(workspace) + first_bytes;
@@ -48,8 +49,6 @@ std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossP
     now.stream = stream;
     if (!backward) cuda::launch(*rows, now, task, a, joins ? workspace : a.loss);
     if (joins) {
-      const int64_t first = backward ? p.rows() : int64_t(over_rows.grid.x);
-      const unsigned blocks = blocks_for(first);
       char* const to = blocks > 1 ? second : gradient;
       now.grid = {blocks}, now.block = {unsigned(kLossThreads)}, now.programmatic = early && !backward;
       if (backward) cuda::launch(*count, now, p, a, to);

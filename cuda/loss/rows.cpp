@@ -45,6 +45,7 @@ LossRows task_of(const LossProblem& p, const Device& d) {
 
 struct Rows final : Engine<LossProblem> {
   std::string name() const override { return "cuda.loss.rows"; }
+  int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LossProblem& p, const Device& d) const override {
     if (p.x.dtype == DType::float64) return "computes in float32";

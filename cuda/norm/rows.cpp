@@ -123,6 +123,7 @@ KernelSpec spec(const RowNormProblem& p, const Cut& c) {
 
 struct Rows final : Engine<RowNormProblem> {
   std::string name() const override { return "cuda.norm.rows"; }
+  int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const RowNormProblem& p, const Device& d) const override {
     Cut c;

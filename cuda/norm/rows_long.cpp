@@ -47,6 +47,7 @@ KernelSpec spec(DType t, int64_t vector, const char* pass) {
 
 struct LongRows final : Engine<RowNormProblem> {
   std::string name() const override { return "cuda.norm.long_rows"; }
+  int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const RowNormProblem& p, const Device& d) const override {
     Cut c;

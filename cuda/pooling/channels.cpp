@@ -153,7 +153,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
 
 struct ChannelsEngine final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.channels"; }
-  int revision() const override { return 2; }
+  int revision() const override { return 3; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
     if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;

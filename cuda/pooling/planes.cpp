@@ -99,9 +99,12 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     s.strip = int32_t(ceil_div(ceil_div<int64_t>(s.lines, strips_down), int64_t(s.h.stride)) * s.h.stride);
     s.results = Grid(s.group, int(ceil_div(s.lines, s.strip)), int(columns));
   } else if (c.tiles || (backward && pooling::gathers_tiles(c.step.stride))) {
-    c.threads = pooling::kTileThreads;
-    s.results = Grid(s.group, int(ceil_div<int64_t>(all, pooling::kDown)),
-                     ceil_div(backward ? s.w.size : s.w.count, pooling::steps_across(s.h.stride)));
+    const int64_t down = ceil_div<int64_t>(all, pooling::kDown);
+    const int64_t across = ceil_div(backward ? s.w.size : s.w.count, pooling::steps_across(s.h.stride));
+    s.results = Grid(s.group, int(down), int(across));
+    // No round of threads is nearly empty.
+    const int64_t tiles = ceil_div<int64_t>(s.lines, pooling::kDown) * across * s.group;
+    c.threads = ceil_div(ceil_div<int64_t>(tiles, ceil_div<int64_t>(tiles, pooling::kTileThreads)), int64_t(32)) * 32;
   } else if (c.step.window > 0 && backward) {
     const int steps = pooling::steps_down(s.h.window, s.h.stride);
     s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
@@ -116,7 +119,7 @@ namespace {
 
 struct PlanesEngine final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.planes"; }
-  int revision() const override { return 2; }
+  int revision() const override { return 3; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
     if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;

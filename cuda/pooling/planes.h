@@ -47,7 +47,7 @@ template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
 // Steps of windows that a thread's tile of windows of a static size is wide, and its strip of dx.
 // Threads begin so many columns apart: numbers odd, or twice so, keep their loads in different banks.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
-constexpr int kTileThreads = 128;  // of a block
+constexpr int kTileThreads = 256;  // of a block, at most
 // Whether dx of averages is a tile of sums too.
 MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
 // Of a block with strips, and such blocks on an SM: what its registers hold.

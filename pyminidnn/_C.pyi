@@ -27,13 +27,14 @@ class Handle:
         ...
     def __exit__(self, *args: typing.Any) -> None:
         ...
-    def __init__(self, device: str = 'cpu', *, stream: typing.Any = None, max_workspace: int | None = None, deterministic: bool = False, math: str = 'tf32') -> None:
+    def __init__(self, device: str = 'cpu', *, stream: typing.Any = None, max_workspace: int | None = None, deterministic: bool = False, math: str = 'tf32', threads: int | None = None) -> None:
         """
         device         "cpu", "cuda" or "cuda:<index>"
         stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
         max_workspace  bytes a call may use beside its tensors; None: no limit
         deterministic  forbid engines whose results vary from run to run
         math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never does
+        threads        CPU only: at most so many in a call; None: as OMP_NUM_THREADS says, else all cores. Results are the same
 
         Raises DeviceError when there is no such device, ShapeError for an unknown math mode.
         """
@@ -67,6 +68,9 @@ class Handle:
         """
         The stream's address; 0 for the default stream and on the CPU.
         """
+    @property
+    def threads(self) -> int | None:
+        ...
 class DeviceTensor:
     """
     An n-dimensional array on the CPU or a GPU, uninitialised when made: DeviceTensor((8, 3, 32, 32), layout="NHWC").

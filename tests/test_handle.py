@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
 import sys
 import threading
 
@@ -29,8 +31,27 @@ def test_options_and_looks(device: str) -> None:
     assert (h.max_workspace, h.deterministic, h.math) == (1 << 20, True, "ieee")
     assert dnn.Handle(device, max_workspace=0).max_workspace == 0
     assert dnn.Handle().device == "cpu"
+    assert dnn.Handle().threads is None
+    assert dnn.Handle(threads=1 << 40).threads == 2**31 - 1
     with pytest.raises(AttributeError):
         h.math = "tf32"  # a cached plan stays valid for the life of its handle
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_of_a_call(threads: int) -> None:
+    """A handle of one thread does not even make the pool; one of two has the same result as one of four."""
+    program = f"""
+import os, numpy as np, pyminidnn as dnn
+def tasks(): return len(os.listdir("/proc/self/task"))
+x, before = np.linspace(-3, 3, 1_000_000), tasks()
+few = dnn.Handle(threads={threads})
+got = dnn.activation_forward(x, "gelu", handle=few).numpy()
+print(few.threads, tasks() - before)
+print((got == dnn.activation_forward(x, "gelu", handle=dnn.Handle()).numpy()).all(), tasks() - before)
+"""
+    ran = subprocess.run([sys.executable, "-c", program], env={**os.environ, "OMP_NUM_THREADS": "4"}, capture_output=True,
+                         text=True, check=True)  # fmt: skip
+    assert ran.stdout.split() == [str(threads), str(0 if threads == 1 else 3), "True", "3"]
 
 
 def test_the_current_handle(device: str) -> None:
@@ -144,6 +165,7 @@ def test_a_handle_of_another_device() -> None:
         ({"stream": 5}, dnn.DeviceError, "Handle: stream is given and device is 'cpu', which has none; leave it away"),
         ({"max_workspace": -1}, dnn.ShapeError, "Handle: max_workspace is a number of bytes; got -1"),
         ({"max_workspace": 2**70}, dnn.ShapeError, "an argument is an integer of 71 bits; 63 is the most that fits"),
+        ({"threads": 0}, dnn.ShapeError, "Handle: threads is 1 or more; got 0"),
         ({"math": "fp8"}, dnn.ShapeError, "Handle: math is 'tf32' or 'ieee'; got 'fp8'"),
         ({"device": 0}, TypeError, "incompatible constructor arguments"),
     ],

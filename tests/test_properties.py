@@ -66,7 +66,7 @@ CONSTRUCTORS = {
     "DeviceTensor": [Parameter("shape"), *(Parameter(n, "set", True) for n in ("dtype", "layout", "device"))],
     "Handle": [
         Parameter("device", "cpu"),
-        *(Parameter(n, None, True) for n in ("stream", "max_workspace")),
+        *(Parameter(n, None, True) for n in ("stream", "max_workspace", "threads")),
         *(Parameter(n, "set", True) for n in ("deterministic", "math")),
     ],
 }
@@ -215,7 +215,7 @@ class Context:
             return fits(st.just(2)), st.one_of(
                 fits(INTEGER, st.lists(INTEGER, max_size=4)), wrong("2", None, 2.5, object())
             )
-        if name in ("axis", "groups", "offset", "max_workspace", "seed", "norm", "ignore_index"):
+        if name in ("axis", "groups", "offset", "max_workspace", "threads", "seed", "norm", "ignore_index"):
             return fits(st.just(1)), st.one_of(fits(INTEGER), wrong("1", 2.5, [], object()))
         if name in NUMBERS or name in self.numbers:
             return fits(st.floats(0, 1)), st.one_of(fits(st.floats(), SMALL, st.sampled_from([np.float32(0.5), True, *HUGE])),

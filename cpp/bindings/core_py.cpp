@@ -89,7 +89,7 @@ void bind_handle(py::module_& m) {
   py::class_<Handle, HandlePtr>(
       m, "Handle", "Where and how calls run. `with handle:` makes it the current one of this thread for its device.")
       .def(py::init([](const std::string& device, py::object stream, std::optional<int64_t> max_workspace,
-                       bool deterministic, const std::string& math) {
+                       bool deterministic, const std::string& math, std::optional<int64_t> threads) {
              HandleOptions options;
              MINIDNN_CHECK(ShapeError, max_workspace.value_or(0) >= 0,
                            "Handle: max_workspace is a number of bytes; got ", *max_workspace);
@@ -99,6 +99,10 @@ void bind_handle(py::module_& m) {
                            math, "'");
              options.math = math == "ieee" ? Math::ieee : Math::tf32;
              Place place = place_from(device);
+             MINIDNN_CHECK(ShapeError, threads.value_or(1) >= 1, "Handle: threads is 1 or more; got ", *threads);
+             MINIDNN_CHECK(DeviceError, !threads || !place.is_cuda, "Handle: threads is given and device is '",
+                           name(place), "', whose calls use none; leave it away");
+             options.threads = int(std::min<int64_t>(threads.value_or(0), std::numeric_limits<int>::max()));
              Stream address = stream_from_python(stream, place, "Handle");
              std::shared_ptr<void> owner;
              if (!py::isinstance<py::int_>(stream) && !stream.is_none())
@@ -107,11 +111,13 @@ void bind_handle(py::module_& m) {
            }),
            py::arg("device") = "cpu", py::kw_only(), py::arg("stream") = py::none(),
            py::arg("max_workspace") = py::none(), py::arg("deterministic") = false, py::arg("math") = "tf32",
+           py::arg("threads") = py::none(),
            R"(device         "cpu", "cuda" or "cuda:<index>"
 stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
 max_workspace  bytes a call may use beside its tensors; None: no limit
 deterministic  forbid engines whose results vary from run to run
 math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never does
+threads        CPU only: at most so many in a call; None: as OMP_NUM_THREADS says, else all cores. Results are the same
 
 Raises DeviceError when there is no such device, ShapeError for an unknown math mode.)")
       .def_property_readonly("device", [](const Handle& h) { return name(h.place()); })
@@ -125,6 +131,11 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
                              })
       .def_property_readonly("deterministic", [](const Handle& h) { return h.options().deterministic; })
       .def_property_readonly("math", [](const Handle& h) { return h.options().math == Math::ieee ? "ieee" : "tf32"; })
+      .def_property_readonly("threads",
+                             [](const Handle& h) -> std::optional<int> {
+                               if (h.options().threads == 0) return std::nullopt;
+                               return h.options().threads;
+                             })
       .def_property_readonly("closed", &Handle::closed)
       .def("close", &Handle::close, "Drops its plans; using it again raises DeviceError.")
       .def("synchronize", &Handle::synchronize, py::call_guard<ReleaseGil>(),

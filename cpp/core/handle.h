@@ -18,6 +18,7 @@ struct HandleOptions {
   size_t max_workspace = std::numeric_limits<size_t>::max();  // bytes one call may use beside its tensors
   bool deterministic = false;                                 // forbids engines whose results vary from run to run
   Math math = Math::tf32;
+  int threads = 0;  // of the CPU, that a call may use at most; 0: all
 };
 
 class Handle {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -18,6 +19,7 @@ namespace minidnn::cpu {
 namespace {
 
 thread_local bool inside_body = false;
+thread_local int most_threads = 0;  // 0: all
 
 void relax() {
 #ifdef __x86_64__
@@ -65,7 +67,7 @@ class Pool {
   bool try_run(const Job& job) {
     std::unique_lock only_job(busy_, std::try_to_lock);
     if (!only_job) return false;
-    job_ = job, next_ = 0;
+    job_ = job, next_ = 0, places_ = most_threads ? most_threads - 1 : std::numeric_limits<int>::max();
     keep_off(sched_getcpu());
     open_ = true;
     ++generation_;
@@ -100,7 +102,7 @@ class Pool {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
       ++inside_;  // before it looks whether the job is open: the caller waits for all that are inside
-      if (open_) take_pieces();
+      if (open_ && places_-- > 0) take_pieces();
       if (--inside_ == 0) inside_.notify_one();
     }
   }
@@ -121,6 +123,7 @@ class Pool {
   std::mutex busy_, error_mutex_;
   Job job_{};  // written while no worker is inside an open job
   std::atomic<int64_t> next_ = 0;
+  std::atomic<int> places_ = 0;  // for workers, that a job has left
   std::atomic<bool> open_ = false;
   std::atomic<uint32_t> generation_ = 0;
   std::atomic<int> inside_ = 0;
@@ -164,11 +167,17 @@ int thread_count() {
   return count;
 }
 
+ThreadLimit::ThreadLimit(int most) : before_(most_threads) { most_threads = most; }
+ThreadLimit::~ThreadLimit() { most_threads = before_; }
+
 namespace detail {
 
+int threads_allowed() { return most_threads ? std::min(most_threads, thread_count()) : thread_count(); }
+
 int64_t pieces_of(int64_t n, int64_t grain) {
-  if (thread_count() == 1 || inside_body) return 1;
-  return std::min(n / std::max<int64_t>(grain, 1), int64_t(thread_count()) * 4);  // up to four a thread even out
+  const int threads = threads_allowed();
+  if (threads == 1 || inside_body) return 1;
+  return std::min(n / std::max<int64_t>(grain, 1), int64_t(threads) * 4);  // up to four a thread even out
 }
 
 void run_pieces(int64_t n, int64_t pieces, void (*call)(void*, int64_t, int64_t), void* body) {

@@ -11,7 +11,19 @@ namespace minidnn::cpu {
 // OMP_NUM_THREADS if set, else the cores this process may run on.
 int thread_count();
 
+// While it lives, what its thread asks of the pool is done by at most so many; 0: by all.
+class ThreadLimit {
+ public:
+  explicit ThreadLimit(int most);
+  ThreadLimit(const ThreadLimit&) = delete;
+  ~ThreadLimit();
+
+ private:
+  const int before_;
+};
+
 namespace detail {
+int threads_allowed();
 void run_pieces(int64_t n, int64_t pieces, void (*call)(void*, int64_t, int64_t), void* body);
 int64_t pieces_of(int64_t n, int64_t grain);  // 1 where threads would not pay, or are not to be had
 }  // namespace detail
@@ -31,7 +43,7 @@ template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
 // one room, of which there are thread_count().
 template <class Body> void parallel_items(int64_t n, Body&& body) {
   std::atomic<int64_t> next = 0;
-  parallel_for(n < thread_count() ? n : thread_count(), 1, [&](int64_t begin, int64_t end) {
+  parallel_for(n < detail::threads_allowed() ? n : detail::threads_allowed(), 1, [&](int64_t begin, int64_t end) {
     for (int64_t room = begin; room < end; ++room)
       for (int64_t item; (item = next++) < n;) body(item, room);
   });

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cpp/core/handle.h"
+#include "cpp/cpu/threads.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/engine/report.h"
 #include "cpp/engine/timer.h"
@@ -231,13 +232,14 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
     if (it != cache->choices.end()) return it->second;
   }
 
+  const cpu::ThreadLimit limit(h.options().threads);
   Report report = survey(p, h, algo);
   MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device,
                 report.reasons());
   bool measured = session && session->measures();
   if (measured) measure(p, h, report);
   const EngineReport& best = report.pick(h.device(), measured || names_config(algo) ? nullptr : &tuning());
-  if (measured) tuning().remember(h.device(), report.problem, best);
+  if (measured && h.options().threads == 0) tuning().remember(h.device(), report.problem, best);
   report.chosen = best.name;
 
   const auto& list = engines<P>(h.place());
@@ -260,6 +262,7 @@ template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const 
   if (c->workspace_bytes)
     workspace = allocator_of(h.place()).allocate(c->workspace_bytes, h.stream(),
                                                  [&] { return cat(c->engine->name(), ": workspace"); });
+  const cpu::ThreadLimit limit(h.options().threads);
   c->plan->run(args, workspace ? workspace->data : nullptr, h.stream());
 }
 

@@ -583,6 +583,27 @@ static void test_parallel_for() {
 
 // With one thread more than cores, threads are taken off them between any two instructions: also between claiming a
 // piece and running it. A pool that closed a job there lost one piece in four million jobs.
+static int most_at_once() {
+  std::atomic<int> now = 0, most = 0;
+  cpu::parallel_for(16, 1, [&](int64_t, int64_t) {
+    const int n = ++now;
+    for (int seen = most; seen < n && !most.compare_exchange_weak(seen, n);) {}
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    --now;
+  });
+  return most;
+}
+static void test_parallel_limit() {
+  for (int most : {1, 2, 3}) {
+    const cpu::ThreadLimit limit(most);
+    CHECK(most_at_once() <= most, "more threads than allowed");
+    std::atomic<int64_t> rooms = 0;
+    cpu::parallel_items(100, [&](int64_t, int64_t room) { rooms |= int64_t(1) << room; });
+    CHECK(rooms < int64_t(1) << most, "rooms are as many as threads");
+  }
+  CHECK(most_at_once() > 1, "the limit ends with its object");
+}
+
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {
@@ -731,6 +752,7 @@ int main() {
   test_allocator_and_streams_without_an_owner();
   test_allocator_on_threads();
   test_parallel_for();
+  test_parallel_limit();
   test_parallel_crowded();
   test_parallel_exceptions();
   test_parallel_callers();

@@ -581,8 +581,6 @@ static void test_parallel_for() {
   }
 }
 
-// With one thread more than cores, threads are taken off them between any two instructions: also between claiming a
-// piece and running it. A pool that closed a job there lost one piece in four million jobs.
 static int most_at_once() {
   std::atomic<int> now = 0, most = 0;
   cpu::parallel_for(16, 1, [&](int64_t, int64_t) {
@@ -604,6 +602,8 @@ static void test_parallel_limit() {
   CHECK(most_at_once() > 1, "the limit ends with its object");
 }
 
+// With one thread more than cores, threads are taken off them between any two instructions: also between claiming a
+// piece and running it. A pool that closed a job there lost one piece in four million jobs.
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {

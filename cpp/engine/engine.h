@@ -232,7 +232,6 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
     if (it != cache->choices.end()) return it->second;
   }
 
-  const cpu::ThreadLimit limit(h.options().threads);
   Report report = survey(p, h, algo);
   MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device,
                 report.reasons());
@@ -253,6 +252,7 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
 
 // Finds a plan and runs it with workspace out of the allocator. What every op ends in.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
+  const cpu::ThreadLimit limit(h.options().threads);  // of what is measured, too
   std::shared_ptr<const Choice<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(survey(p, h, algo), c->engine->name(), c->config);
@@ -262,7 +262,6 @@ template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const 
   if (c->workspace_bytes)
     workspace = allocator_of(h.place()).allocate(c->workspace_bytes, h.stream(),
                                                  [&] { return cat(c->engine->name(), ": workspace"); });
-  const cpu::ThreadLimit limit(h.options().threads);
   c->plan->run(args, workspace ? workspace->data : nullptr, h.stream());
 }
 

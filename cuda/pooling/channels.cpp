@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.pooling.channels: vectors of channels that lie side by side.
-#include "cuda/pooling/channels.h"
+#include "cuda/pooling/channels_backward.h"
 
 #include "cuda/pooling/engines.h"
 #include "cuda/pooling/windows_host.h"
@@ -204,15 +204,12 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
-      for (pooling::StaticStep step : pooling::kStaticSteps)
-        for (bool is_max : {false, true}) {
-          if (!pooling::is_compiled(step, is_max)) continue;
-          all.push_back(pooling::spec("channels", t, false, is_max, step));
-          if (!is_max || !step.window) all.push_back(pooling::spec("channels", t, true, is_max, step));
-          else
-            for (bool given : {false, true}) all.push_back(strips_spec(t, step, given));
-        }
+    pooling::each_compiled([&](DType t, bool is_max, pooling::StaticStep step) {
+      all.push_back(pooling::spec("channels", t, false, is_max, step));
+      if (!is_max || !step.window) all.push_back(pooling::spec("channels", t, true, is_max, step));
+      else
+        for (bool given : {false, true}) all.push_back(strips_spec(t, step, given));
+    });
     return all;
   }
 };

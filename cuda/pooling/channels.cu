@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling by vectors of channels; channels.h has the arithmetic and says how. Blocks of 256 threads; the grid's y are
+// Pooling by vectors of channels; channels.h and channels_backward.h have the arithmetic and say how. The grid's y are
 // images, each block taking those `gridDim.y` apart.
-#include "cuda/pooling/channels.h"
+#include "cuda/pooling/channels_backward.h"
 
 namespace minidnn {
 

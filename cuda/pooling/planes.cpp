@@ -169,18 +169,15 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
-      for (pooling::StaticStep step : pooling::kStaticSteps)
-        for (bool is_max : {false, true}) {
-          if (!pooling::is_compiled(step, is_max)) continue;
-          // Of windows that the compiler knows, maxima with indices alone go forward as others do.
-          const bool known = step.window > 0;
-          if (!known || is_max) all.push_back(pooling::spec("planes", t, false, is_max, step));
-          if (!known || !is_max) all.push_back(pooling::spec("planes", t, true, is_max, step));
-          if (known) all.push_back(tiles_spec(t, is_max, step));
-          for (bool given : {false, true})
-            if (known && is_max) all.push_back(strips_spec(t, step, given));
-        }
+    pooling::each_compiled([&](DType t, bool is_max, pooling::StaticStep step) {
+      // Of windows that the compiler knows, maxima with indices alone go forward as others do.
+      const bool known = step.window > 0;
+      if (!known || is_max) all.push_back(pooling::spec("planes", t, false, is_max, step));
+      if (!known || !is_max) all.push_back(pooling::spec("planes", t, true, is_max, step));
+      if (known) all.push_back(tiles_spec(t, is_max, step));
+      for (bool given : {false, true})
+        if (known && is_max) all.push_back(strips_spec(t, step, given));
+    });
     return all;
   }
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes in shared memory; planes.h has the arithmetic and says how. A block a grid position: 256 threads.
-#include "cuda/pooling/planes.h"
+// Pooling of planes in shared memory; planes.h and planes_backward.h have the arithmetic and say how. A block a grid
+// position.
+#include "cuda/pooling/planes_backward.h"
 
 namespace minidnn {
 

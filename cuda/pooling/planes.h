@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of planes whose elements lie side by side (NCHW), a block at a time: some whole planes, or some lines of one.
 // What a block needs of x and dy is one run of memory each. It comes to shared memory by 16 bytes, all at once, and is
-// pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Backward, gradients of maxima go
-// by strips where the compiler knows the windows. Else each window first finds its maximum, or its share, and then each
-// dx adds up what the windows over it have for it.
+// pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Here is what a problem is cut into,
+// what both directions find in windows, and forward.
 #pragma once
-#include "cuda/pooling/strips.h"
+#include "cuda/pooling/tiles.h"
 
 namespace minidnn::pooling {
 
@@ -40,20 +39,10 @@ struct Planes {
 
 constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes some below each other
 
-// Steps of windows of a static size, down dx, of a thread backward.
-MINIDNN_HD constexpr int steps_down(int window, int stride) { return stride == 1 ? 4 : window > stride ? 2 : 1; }
-template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
-
 // Steps of windows that a thread's tile of windows of a static size is wide, and its strip of dx.
 // Threads begin so many columns apart: numbers odd, or twice so, keep their loads in different banks.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
 constexpr int kTileThreads = 256;  // of a block, at most
-// Whether dx of averages is a tile of sums too.
-MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
-// Of a block with strips, and such blocks on an SM: what its registers hold.
-MINIDNN_HD constexpr int strip_threads(int stride) { return stride > 1 ? 128 : 64; }
-MINIDNN_HD constexpr int plane_strip_blocks(int window, int stride) { return stride == 1 && window == 3 ? 8 : 4; }
-
 // What a block works on.
 struct PlanesBlock {
   int64_t plane;
@@ -161,10 +150,6 @@ MINIDNN_HD float sum_lanes(float v, int lanes) {
 MINIDNN_HD void join_lanes(Best&, int) {}
 MINIDNN_HD float sum_lanes(float v, int) { return v; }
 #endif
-
-template <class I> MINIDNN_HD int64_t index_from(const void* indices, int64_t at) {
-  return static_cast<const I*>(indices)[at];
-}
 
 template <class T, bool is_max, class S> struct PlanesForward {
   const Planes& s;
@@ -317,310 +302,6 @@ template <class T, bool is_max, class S> struct PlanesForward {
       }
     }
   }
-};
-
-template <class T, bool is_max, class S> struct PlanesBackward {
-  const Planes& s;
-  const PoolingArgs& a;
-  PlanesBlock b;
-  unsigned char* room;
-  Thread t;
-
-  static constexpr int kLoads = 4;  // of indices, under way together
-
-  // For each window the number, among the block's dx, of the one that it is passed on to; or what each of its own gets.
-  MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(room + s.found_at); }
-  MINIDNN_HD float* shares() const { return reinterpret_cast<float*>(room + s.found_at); }
-  MINIDNN_HD const T* x_source() const {
-    return static_cast<const T*>(a.x) + (b.plane * s.h.size + b.x_begin) * s.w.size;
-  }
-  MINIDNN_HD int64_t dy_offset() const { return (b.plane * s.h.count + b.p_begin) * s.w.count; }
-  MINIDNN_HD const T* dy_source() const { return static_cast<const T*>(a.dy) + dy_offset(); }
-  MINIDNN_HD T* dy() const { return placed_like<T>(dy_source(), room + s.dy_at); }
-  MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
-  // Then dx adds up dy itself.
-  MINIDNN_HD bool shares_are_alike() const { return !is_max && S::window > 0 && s.share != 0; }
-  MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
-
-  MINIDNN_HD void load() {
-    if (is_max && s.index_bytes == 0)
-      copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, placed_like<T>(x_source(), room));
-    copy_in(t, dy_source(), windows(), dy());
-  }
-  // Whether an index is in its window: gather_down() asks no more.
-  MINIDNN_HD bool has(int p, int q, int place) const {
-    if (place < 0) return false;
-    uint32_t rest = uint32_t(place);
-    const int column = s.results.by_columns.digit(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
-    return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
-  }
-  // What a window passes its dy on to, or shares of it.
-  MINIDNN_HD void find() {
-    if constexpr (!is_max) find_shares();
-    else if (s.index_bytes) take_given();
-    else find_maxima();
-  }
-  MINIDNN_HD void find_shares() {
-    if (shares_are_alike()) return;
-    for (int i = t.index; i < windows(); i += t.count) {
-      uint32_t rest = uint32_t(i);
-      const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-      shares()[i] = float(dy()[i]) * share_of<S>(s, p, q);
-    }
-  }
-  // Of an element's number in its plane, and the plane's in the block.
-  MINIDNN_HD uint16_t key_of(int place, int plane) const {
-    const int begin = b.begin * s.w.size, end = b.end * s.w.size;
-    const bool here = begin <= place && place < end;
-    return uint16_t(here ? uint32_t(place - begin) + uint32_t(plane * plane_size()) : kNowhere);
-  }
-  MINIDNN_HD int plane_size() const { return s.h.size * s.w.size; }
-  MINIDNN_HD void take_given() {
-    const int n = windows();
-    for (int first = t.index; first < n; first += kLoads * t.count) {
-      int64_t place[kLoads];
-      MINIDNN_UNROLL
-      for (int k = 0; k < kLoads; ++k) {
-        const int64_t at = dy_offset() + first + k * t.count;
-        if (first + k * t.count >= n) place[k] = -1;
-        else if (s.index_bytes == 8) place[k] = index_from<int64_t>(a.indices, at);
-        else place[k] = index_from<int32_t>(a.indices, at);
-      }
-      MINIDNN_UNROLL
-      for (int k = 0; k < kLoads; ++k) {
-        const int i = first + k * t.count;
-        if (i >= n) break;
-        uint32_t rest = uint32_t(i);
-        const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-        const bool in_plane = 0 <= place[k] && place[k] < plane_size();
-        const bool taken = in_plane && (!s.down || has(p, q, int(place[k])));
-        keys()[i] = key_of(taken ? int(place[k]) : -1, int(rest));
-      }
-    }
-  }
-  MINIDNN_HD void find_maxima() {
-    const int n = windows(), lines = b.p_end - b.p_begin;
-    if (n == 0) return;
-    const T* x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
-    if (s.down) {
-      for (int i = t.index; i < ceil_div(lines, kDown) * s.w.count * b.planes; i += t.count) {
-        uint32_t rest = uint32_t(i);
-        const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kDown;
-        const int plane = int(rest), number = (plane * lines + p - b.p_begin) * s.w.count + q;
-        each_down<FirstLargest>(s, x + plane * plane_size(), p, b.p_end, q, [&](int d, const FirstLargest& found) {
-          keys()[number + d * s.w.count] = key_of(found.at(), plane);
-        });
-      }
-      return;
-    }
-    for (int i = t.index; i - t.index % 32 < n << s.lane_bits; i += t.count) {
-      uint32_t rest = uint32_t(min_of(i, (n << s.lane_bits) - 1));
-      const int lane = int(rest) & (s.lanes() - 1), number = int(rest >> s.lane_bits);
-      Best best;
-      int plane = number;
-      if (s.whole) {
-        best = best_of(x + plane * plane_size(), plane_size(), lane, s.lanes());
-      } else {
-        rest >>= s.lane_bits;
-        const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
-        plane = int(rest);
-        each_element(s, x + plane * plane_size(), p, q, lane, s.lanes(),
-                     [&](int place, float v) { best.next(v, place); });
-      }
-      join_lanes(best, s.lanes());
-      if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, plane);
-    }
-  }
-  // Maxima of windows of a static size, given or not: to a place of its own.
-  template <bool kGiven> MINIDNN_HD void pool_strips() {
-    using Strip = pooling::Strip<S, steps_across(S::stride), false>;
-    const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
-    const int first = b.begin == 0 ? -s.above : b.begin;
-    const int n = ceil_div(b.end - first, s.strip) * int(s.results.by_columns.divisor) * b.planes;
-    for (int i = t.index; i < n; i += t.count) {
-      uint32_t rest = uint32_t(i);
-      const int column = s.results.by_columns.digit(rest) * Strip::kColumns - s.w.before % S::stride;
-      const int begin = first + s.results.by_lines.digit(rest) * s.strip, plane = int(rest);
-      const Strip strip{s.h, s.w, begin, min_of(begin + s.strip, b.end), column};
-      auto y = strip.y(dy() + (plane * windows_lines - b.p_begin) * s.w.count, s.w.count, 1);
-      y.begin = b.p_begin, y.end = b.p_end;
-      T* to = strips_dx() + (plane * lines - b.begin) * s.w.size + column;
-      auto put = [&](int line, const float(&dx)[Strip::kColumns]) {
-        if (line < b.begin) return;
-        MINIDNN_UNROLL
-        for (int k = 0; k < Strip::kColumns; ++k)
-          if (uint32_t(column + k) < uint32_t(s.w.size)) to[line * s.w.size + k] = T(dx[k]);
-      };
-      if constexpr (!kGiven) {
-        auto x = strip.x(placed_like<T>(x_source(), room) + (plane * s.h.size - b.x_begin) * s.w.size, s.w.size, 1);
-        x.begin = b.x_begin, x.end = b.x_end;
-        strip.of_maxima(x, y, put);
-      } else if (s.index_bytes == 8) {
-        strip.of_indices(indices_of<int64_t>(strip, plane), y, put);
-      } else {
-        strip.of_indices(indices_of<int32_t>(strip, plane), y, put);
-      }
-    }
-  }
-  template <class I, class Strip> MINIDNN_HD auto indices_of(const Strip& strip, int plane) const {
-    return strip.y(static_cast<const I*>(a.indices) + (b.plane + plane) * s.h.count * s.w.count, s.w.count, 1);
-  }
-  MINIDNN_HD T* strips_dx() const { return placed_like<T>(target(), room + s.found_at); }
-  // What a window, by its number in the block, has for the dx of that number.
-  MINIDNN_HD float from(int window, int number) const {
-    if constexpr (is_max) return keys()[window] == number ? float(dy()[window]) : 0.f;
-    return shares()[window];
-  }
-  // In place of x, which is not needed any more.
-  MINIDNN_HD T* dx() const { return placed_like<T>(target(), room); }
-  MINIDNN_HD void gather() {
-    if constexpr (S::window == 0)
-      if (s.down) return gather_down();
-    if constexpr (is_max) return gather_from(dy(), 1.f);
-    if constexpr (S::window > 0)
-      if (shares_are_alike()) return gather_from(dy(), s.share);
-    gather_from(shares(), 1.f);
-  }
-  // Each dx is `scale` times the sum of what `from` has by window.
-  template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
-    T* const dx = this->dx();
-    const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
-    if constexpr (gathers_tiles(S::stride)) {
-      constexpr int kAcross = steps_across(S::stride);
-      const int n = ceil_div(lines, kDown) * int(s.results.by_columns.divisor) * b.planes;
-      for (int i = t.index; i < n; i += t.count) {
-        uint32_t rest = uint32_t(i);
-        const int column = s.results.by_columns.digit(rest) * kAcross;
-        const int down = s.results.by_lines.digit(rest) * kDown, plane = int(rest);
-        const Span h{b.begin + down + s.h.before - (S::window - 1), b.p_begin, b.p_end},
-            w{column + s.w.before - (S::window - 1), 0, Q};
-        const Columns<From, kAcross - 1 + S::window> of(from + (plane * windows_lines - b.p_begin) * Q, Q, 1, w.first,
-                                                        w.end, h.begin, h.end);
-        float sum[kDown][kAcross];
-        join_tile<S, Joined<false>>(
-            h, w, [&](int r, int c, bool exists) { return exists ? float(of.of(of.at(h.first + r), c)) : 0.f; }, sum);
-        T* to = dx + (plane * lines + down) * s.w.size + column;
-        MINIDNN_UNROLL
-        for (int d = 0; d < kDown; ++d) MINIDNN_UNROLL
-        for (int k = 0; k < kAcross; ++k)
-          if (down + d < lines && column + k < s.w.size) to[d * s.w.size + k] = T(sum[d][k] * scale);
-      }
-    } else if constexpr (S::window > 0) {
-      // A thread takes the dx between two steps of the windows, which the same windows lie over, and those of the steps
-      // below: most of their windows are the same.
-      constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = kStepsDown<S>, kTall = kSteps * S::stride;
-      const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;
-      const int tile_lines = ((b.end - 1 + s.h.before) / S::stride - first_line) / kSteps + 1;
-      const int tile_columns = (s.w.size - 1 + s.w.before) / S::stride + 1 - first_column;
-      const int n = tile_lines * tile_columns * b.planes;
-      for (int i = t.index; i < n; i += t.count) {
-        uint32_t rest = uint32_t(i);
-        const int tile_q = first_column + s.results.by_columns.digit(rest),
-                  tile_p = first_line + s.results.by_lines.digit(rest) * kSteps;
-        const int line = tile_p * S::stride - s.h.before, column = tile_q * S::stride - s.w.before;
-        const int number = (int(rest) * lines + line - b.begin) * s.w.size + column;
-        float sum[kTall][S::stride]{};
-        MINIDNN_UNROLL
-        for (int up = kOver - 1; up > -kSteps; --up) {
-          const int p = tile_p - up - b.p_begin, window = (int(rest) * windows_lines + p) * Q + tile_q;
-          float of_line[S::stride]{};
-          MINIDNN_UNROLL
-          for (int left = kOver - 1; left >= 0; --left) {
-            if (uint32_t(p) >= uint32_t(windows_lines) || uint32_t(tile_q - left) >= uint32_t(Q)) continue;
-            const float v = float(from[window - left]);
-            MINIDNN_UNROLL
-            for (int k = 0; k < S::stride; ++k)
-              if (left * S::stride + k < S::window) of_line[k] += v;
-          }
-          MINIDNN_UNROLL
-          for (int j = 0; j < kTall; ++j)
-            if (uint32_t(up * S::stride + j) < uint32_t(S::window)) MINIDNN_UNROLL
-          for (int k = 0; k < S::stride; ++k) sum[j][k] += of_line[k];
-        }
-        MINIDNN_UNROLL
-        for (int j = 0; j < kTall; ++j) MINIDNN_UNROLL
-        for (int k = 0; k < S::stride; ++k)
-          if (line + j >= b.begin && line + j < b.end && column + k >= 0 && column + k < s.w.size)
-            dx[number + j * s.w.size + k] = T(sum[j][k] * scale);
-      }
-    } else {
-      const int n = lines * s.w.size * b.planes;
-      for (int i = t.index; i < n; i += t.count) {
-        uint32_t rest = uint32_t(i);
-        const int column = s.results.by_columns.digit(rest), line = b.begin + s.results.by_lines.digit(rest);
-        const int p_begin = s.h.over_begin(line), p_end = s.h.over_end(line);
-        const int q_begin = s.w.over_begin(column), q_end = s.w.over_end(column);
-        CarefulSum<float> sum;
-        for (int p = p_begin; p < p_end; ++p) {
-          if (s.h.dilation > 1 && (line - s.h.first(p)) % s.h.dilation) continue;
-          const int window = (int(rest) * windows_lines + p - b.p_begin) * Q;
-          for (int q = q_begin; q < q_end; ++q) {
-            if (s.w.dilation > 1 && (column - s.w.first(q)) % s.w.dilation) continue;
-            if (!is_max || keys()[window + q] == i) sum.add(float(from[window + q]));
-          }
-        }
-        dx[i] = T(sum.value() * scale);
-      }
-    }
-  }
-  MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
-  // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
-  MINIDNN_HD void gather_down() {
-    T* const dx = this->dx();
-    const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
-    const int n = ceil_div(lines, kDown) * s.w.size * b.planes;
-    for (int i = t.index; i < n; i += t.count) {
-      uint32_t rest = uint32_t(i);
-      const int column = s.results.by_columns.digit(rest), line = b.begin + s.results.by_lines.digit(rest) * kDown;
-      const int results = min_of(kDown, b.end - line);
-      const int number = (int(rest) * lines + line - b.begin) * s.w.size + column;
-      const int p_begin = s.h.over_begin(line), p_end = s.h.over_end(line + results - 1);
-      const int q_begin = s.w.over_begin(column), q_end = s.w.over_end(column);
-      int window = (int(rest) * windows_lines + p_begin - b.p_begin) * s.w.count;
-      int reach = line - s.h.first(p_begin);
-      float sum[kDown]{};
-      for (int p = p_begin; p < p_end; ++p, window += s.w.count, reach -= s.h.stride) {
-        if constexpr (is_max) {
-          MINIDNN_UNROLL_4
-          for (int q = q_begin; q < q_end; ++q) {
-            const int key = int(keys()[window + q]) - number;
-            const float v = float(dy()[window + q]);
-            MINIDNN_UNROLL
-            for (int d = 0; d < kDown; ++d)
-              if (key == d * s.w.size) sum[d] += v;
-          }
-        } else {
-          float of_line = 0;
-          MINIDNN_UNROLL_4
-          for (int q = q_begin; q < q_end; ++q) of_line += shares()[window + q];
-          MINIDNN_UNROLL
-          for (int d = 0; d < kDown; ++d)
-            if (uint32_t(reach + d) < uint32_t(s.h.window)) sum[d] += of_line;
-        }
-      }
-      MINIDNN_UNROLL
-      for (int d = 0; d < kDown; ++d)
-        if (d < results) dx[number + d * s.w.size] = T(sum[d]);
-    }
-  }
-  // Planes of one window each: dx needs no place of its own, and goes out in words.
-  MINIDNN_HD void spread() {
-    const int elements = s.h.size * s.w.size;
-    auto words_at = [&](int first) {
-      uint32_t rest = uint32_t(first);
-      int left = elements - s.results.by_columns.digit(rest), plane = int(rest);
-      float v[kLanes<T>];
-      MINIDNN_UNROLL
-      for (int k = 0; k < kLanes<T>; ++k) {
-        v[k] = from(plane, first + k);
-        if (--left == 0) left = elements, plane = min_of(plane + 1, b.planes - 1);
-      }
-      return words_of<T>(v);
-    };
-    auto at = [&](int i) { return T(from(int(s.results.by_columns.quotient(uint32_t(i))), i)); };
-    write_out(t, target(), elements * b.planes, words_at, at);
-  }
-  MINIDNN_HD void store(const T* from) { copy_out(t, from, results(), target()); }
 };
 
 }  // namespace minidnn::pooling

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How cuda.pooling.planes cuts a problem into blocks; a test runs them thread by thread.
 #pragma once
-#include "cuda/pooling/planes.h"
+#include "cuda/pooling/planes_backward.h"
 #include "cuda/pooling/windows_host.h"
 
 namespace minidnn::pooling {

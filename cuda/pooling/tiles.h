@@ -157,35 +157,4 @@ MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, I
   }
 }
 
-// 16 bytes of T from sums that begin at a multiple of 16 bytes.
-template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
-  float v[kLanes<T>];
-  MINIDNN_UNROLL
-  for (int i = 0; i < kLanes<T>; i += 4) {
-    const Words some = *reinterpret_cast<const Words*>(from + i);
-    MINIDNN_UNROLL
-    for (int k = 0; k < 4; ++k) v[i + k] = detail::float_of(some.word[k]);
-  }
-  return words_of<T>(v);
-}
-MINIDNN_HD void clear_words(Thread t, void* room, int words) {
-  for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
-}
-
-#ifdef __CUDACC__
-// All of a block's windows, two of a thread in each turn.
-template <class Work> __device__ __forceinline__ void each_turn(const Work& work, int turns_down, int turns_across) {
-  const int count = work.t.count, n = work.corners();
-  for (int base = 0; base < n; base += 2 * count) {
-    const bool two = base + count < n;  // of no thread else
-    for (int down = 0; down < turns_down; ++down)
-      for (int across = 0; across < turns_across; ++across) {
-        work.scatter(base + work.t.index, down, across);
-        if (two) work.scatter(base + count + work.t.index, down, across);
-        __syncthreads();
-      }
-  }
-}
-#endif
-
 }  // namespace minidnn::pooling

@@ -70,6 +70,13 @@ inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }
 
+// Calls f(dtype, is_max, step) for each kind of problem that has kernels.
+template <class F> void each_compiled(F&& f) {
+  for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+    for (StaticStep step : kStaticSteps)
+      for (bool is_max : {false, true})
+        if (is_compiled(step, is_max)) f(t, is_max, step);
+}
 // Of a kernel in "cuda/pooling/NAME.cu".
 inline KernelSpec spec(const char* name, DType dtype, bool backward, bool is_max, StaticStep step) {
   return {cat("cuda/pooling/", name, ".cu"),

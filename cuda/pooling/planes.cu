@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(256, 5)
 
 // Windows that the compiler knows, without indices.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::kTileThreads, 3)
+__global__ void __launch_bounds__(pooling::kTileThreads, pooling::kTileBlocks)
     pooling_planes_tiles(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   pooling::PlanesForward<T, is_max, pooling::Step<kWindow, kStride>> work{
@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(pooling::kTileThreads, 3)
 }
 
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(256, pooling::gathers_tiles(kStride) ? 3 : 5)
+__global__ void __launch_bounds__(pooling::gathers_tiles(kStride) ? pooling::kTileThreads : 256,
+                                  pooling::gathers_tiles(kStride) ? pooling::kTileBlocks : 5)
     pooling_planes_backward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   using Step = pooling::Step<kWindow, kStride>;

@@ -24,8 +24,21 @@ struct Cut {
   Channels s;
   int64_t blocks, smem_bytes, threads = kThreads;  // blocks of an image
   pooling::StaticStep step;
-  bool strips = false;
+  bool given, maxima;  // of windows that the compiler knows: other kernels
 };
+
+template <class T> int64_t maxima_room(pooling::StaticStep step) {
+  switch (step.window * 10 + step.stride) {
+    case 22:
+      return pooling::ChannelsMaxima<T, pooling::Step<2, 2>>::kRoom;
+    case 32:
+      return pooling::ChannelsMaxima<T, pooling::Step<3, 2>>::kRoom;
+    case 31:
+      return pooling::ChannelsMaxima<T, pooling::Step<3, 1>>::kRoom;
+    default:
+      return pooling::ChannelsMaxima<T, pooling::Step<5, 1>>::kRoom;
+  }
+}
 
 Cut cut_of(const PoolingProblem& p, const Device& d) {
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
@@ -75,16 +88,21 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     return c;
   };
   if (backward && is_max && known) {
-    s.by_channels = Divisor(p.x.shape[1]);
-    const int64_t across = pooling::strip_steps(c.step.window, c.step.stride, s.index_bytes) * s.w.stride;
+    c.given = s.index_bytes > 0, c.maxima = !c.given, c.threads = pooling::kStripThreads;
+    const int64_t of_thread = c.given ? 1 : 32;  // a warp has as many channels
+    const int64_t channels = ceil_div<int64_t>(p.x.shape[1], of_thread);
+    s.by_channels = Divisor(channels);
+    const int64_t across = (c.given ? pooling::kGivenSteps : pooling::maxima_steps(c.step.stride)) * s.w.stride;
     s.by_columns = Divisor(ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across));
     const int64_t all = s.h.size + s.h.before % s.h.stride;
-    auto strips = [&](int64_t lines) { return ceil_div(all, lines) * s.by_columns.divisor * p.x.shape[1]; };
+    auto strips = [&](int64_t lines) { return ceil_div(all, lines) * s.by_columns.divisor * channels; };
     s.lines = int32_t(ceil_div<int64_t>(all, s.h.stride) * s.h.stride);
-    while (s.lines > kFewestLines && strips(s.lines) * s.images < d.sm_count * kStripsOfSm)
+    while (s.lines > kFewestLines &&
+           (s.lines > pooling::kMostStripLines || strips(s.lines) * of_thread * s.images < d.sm_count * kStripsOfSm))
       s.lines = int32_t(ceil_div<int64_t>(s.lines / 2, s.h.stride) * s.h.stride);
     s.items = int32_t(min_of<int64_t>(strips(s.lines), 0x7fffffff));
-    c.strips = true, c.threads = pooling::kStripThreads, c.blocks = ceil_div<int64_t>(s.items, c.threads);
+    c.blocks = ceil_div<int64_t>(s.items * of_thread, c.threads);
+    if (c.maxima) c.smem_bytes = itemsize(p.x.dtype) == 4 ? maxima_room<float>(c.step) : maxima_room<bfloat16>(c.step);
     return c;
   }
   if (backward && !is_max && c.step.stride == 1) return tiles(s.h.size, s.w.size);
@@ -153,7 +171,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
 
 struct ChannelsEngine final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.channels"; }
-  int revision() const override { return 3; }
+  int revision() const override { return 4; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
     if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
@@ -184,8 +202,9 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const Cut c = cut_of(p, d);
     const bool backward = p.direction == PoolingDirection::backward;
-    const KernelSpec spec = c.strips
-                                ? strips_spec(p.x.dtype, c.step, c.s.index_bytes)
+    const KernelSpec spec = c.given ? known_spec("given", p.x.dtype, c.step)
+                            : c.maxima
+                                ? known_spec("maxima", p.x.dtype, c.step)
                                 : pooling::spec("channels", p.x.dtype, backward, p.mode == PoolingMode::max, c.step);
     auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
@@ -198,9 +217,9 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
       cuda::launch(*kernel, config, c.s, args);
     });
   }
-  static KernelSpec strips_spec(DType dtype, pooling::StaticStep step, bool given) {
-    return {"cuda/pooling/channels.cu", cat("minidnn::pooling_channels_strips<", cuda_name(dtype), ", ", step.window,
-                                            ", ", step.stride, ", ", given ? "true" : "false", ">")};
+  static KernelSpec known_spec(const char* what, DType dtype, pooling::StaticStep step) {
+    return {"cuda/pooling/channels.cu",
+            cat("minidnn::pooling_channels_", what, "<", cuda_name(dtype), ", ", step.window, ", ", step.stride, ">")};
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
@@ -208,7 +227,7 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
       all.push_back(pooling::spec("channels", t, false, is_max, step));
       if (!is_max || !step.window) all.push_back(pooling::spec("channels", t, true, is_max, step));
       else
-        for (bool given : {false, true}) all.push_back(strips_spec(t, step, given));
+        for (const char* what : {"given", "maxima"}) all.push_back(known_spec(what, t, step));
     });
     return all;
   }

@@ -14,7 +14,7 @@ struct Channels {
   int64_t indices_image, indices_line, indices_column;
   int32_t vectors;  // of channels
   int32_t index_bytes, exclude_padding;
-  int32_t down;  // of a window's size unknown to the compiler: a thread takes kDown of them below each other
+  int32_t down;  // of a window's size unknown to the compiler: a thread takes kDownOf of them below each other
   // Threads of an image, and teams of a block: forward, and backward where a thread takes a tile of dx from dy alone.
   int32_t items, teams;
   Divisor by_vectors, by_words, by_channels, by_columns;
@@ -30,7 +30,7 @@ struct Channels {
 
 // Windows of a thread, and elements of dx, below each other: the registers hold maxima of so many, and their places.
 MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
-template <class T> constexpr int kDown = down_of(kLanes<T>);
+template <class T> constexpr int kDownOf = down_of(kLanes<T>);
 constexpr int kStaticDown = 4;  // windows of a static size, forward
 // Of windows of a static size: columns of a thread's tile of a word. Those two apart have little in common.
 MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
@@ -38,18 +38,18 @@ template <class S> constexpr int kAcross = across_of(S::stride);
 // Whether forward a tile of words does better than a walk by vectors, which have too many sums, or windows in common.
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
-// Calls put(d, what L finds in it) for the windows, without a dilation, at p + d, of kDown but before `p_end`: a line of
+// Calls put(d, what L finds in it) for the windows, without a dilation, at p + d, of kDownOf but before `p_end`: a line of
 // x is gone through once, and what is found there joins all windows over it. place(line, column) is what L calls an
 // element. kAtOnce loads are under way together: backward has registers for two.
 template <class L, int kAtOnce, class T, class Place, class Put>
 MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q, Place&& place, Put&& put) {
-  const int windows = min_of(kDown<T>, p_end - p), first = s.h.first(p);
+  const int windows = min_of(kDownOf<T>, p_end - p), first = s.h.first(p);
   const int begin = max_of(first, 0), end = min_of(first + (windows - 1) * s.h.stride + s.h.window, s.h.size);
   const int c_begin = max_of(s.w.first(q), 0), c_end = min_of(s.w.first(q) + s.w.window, s.w.size);
   const T* from = x + begin * s.x_line + c_begin * s.x_column;
-  L found[kDown<T>];
+  L found[kDownOf<T>];
   MINIDNN_UNROLL
-  for (int d = 0; d < kDown<T>; ++d) found[d].clear();
+  for (int d = 0; d < kDownOf<T>; ++d) found[d].clear();
   for (int line = begin; line < end; ++line, from += s.x_line) {
     const T* at = from;
     L of_line;
@@ -65,11 +65,11 @@ MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q
         if (c + k < c_end) of_line.next(v[k], place(line, c + k));
     }
     MINIDNN_UNROLL
-    for (int d = 0; d < kDown<T>; ++d)
+    for (int d = 0; d < kDownOf<T>; ++d)
       if (uint32_t(line - first - d * s.h.stride) < uint32_t(s.h.window)) found[d].join(of_line);
   }
   MINIDNN_UNROLL
-  for (int d = 0; d < kDown<T>; ++d)
+  for (int d = 0; d < kDownOf<T>; ++d)
     if (d < windows) put(d, found[d]);
 }
 
@@ -193,7 +193,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
 
   template <class L> MINIDNN_HD void walk_down() {
     uint32_t rest = uint32_t(item);
-    const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * pooling::kDown<T>;
+    const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * pooling::kDownOf<T>;
     each_down<L, 4>(
         s, x(vector), p, s.h.count, q, [&](int line, int column) { return line * s.w.size + column; },
         [&](int d, const L& found) {

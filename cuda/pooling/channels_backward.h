@@ -1,35 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling where channels lie side by side. Maxima of windows that the compiler knows go by strips, averages of
-// such at a stride of 1 by tiles. Else a block takes a tile of dx: the windows over it find their maxima, or shares, into
+// Gradients of pooling where channels lie side by side. Where the compiler knows the windows, those of maxima go by strips,
+// and those of averages at a stride of 1 by tiles. Else a block takes a tile of dx: the windows over it find their maxima, or shares, into
 // shared memory. A maximum's gradient is added to its dx there, by windows at once that do not overlap; of shares, each dx
 // adds up what the windows over it have.
 #pragma once
 #include "cuda/pooling/channels.h"
+#include "cuda/pooling/given.h"
 #include "cuda/pooling/strips.h"
 
 namespace minidnn::pooling {
 
 constexpr int kStripThreads = 128;  // of a block
-// Steps that a strip of dx is wide, and blocks of them on an SM: what its registers hold. Wide strips look less beyond
-// their sides.
-MINIDNN_HD constexpr int strip_steps(int window, int stride, bool given) {
-  return given || stride > 1 ? 4 : window > 3 ? 8 : 7;
+// Steps that a strip of dx is wide, where maxima are given or found.
+constexpr int kGivenSteps = 4;
+MINIDNN_HD constexpr int maxima_steps(int stride) { return stride > 1 ? 4 : 8; }
+// Lines of sums under way, as a power of 2.
+MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
+constexpr int kMostStripLines = 1024;  // numbers of places have 16 bits
+// Where maxima are found, blocks on an SM: what registers hold. And steps that are under way, or here.
+MINIDNN_HD constexpr int maxima_blocks(int window, int stride, size_t size) {
+  return stride > 1 ? 4 : (window > 4 ? 3 : 4) - (size > 2 ? 1 : 0);
 }
-MINIDNN_HD constexpr int strip_blocks(int window, int stride, bool given) {
-  return given || stride > 1 ? 4 : window > 3 ? 2 : 3;
-}
+MINIDNN_HD constexpr int maxima_stages(int window, size_t size) { return size > 2 && window < 5 ? 3 : 4; }
 
-// 16 bytes of T from sums that begin at a multiple of 16 bytes.
-template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
-  float v[kLanes<T>];
-  MINIDNN_UNROLL
-  for (int i = 0; i < kLanes<T>; i += 4) {
-    const Words some = *reinterpret_cast<const Words*>(from + i);
-    MINIDNN_UNROLL
-    for (int k = 0; k < 4; ++k) v[i + k] = detail::float_of(some.word[k]);
-  }
-  return words_of<T>(v);
-}
 MINIDNN_HD void clear_words(Thread t, void* room, int words) {
   for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
 }
@@ -172,11 +165,11 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 
   MINIDNN_HD void find_down() {
-    const int n = ceil_div(p_end - p_begin, kDown<T>) * s.q_columns * s.block_vectors;
+    const int n = ceil_div(p_end - p_begin, kDownOf<T>) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
       const int vector = s.by_block_vectors.digit(rest), q = q_begin + s.by_q_columns.digit(rest);
-      const int p = p_begin + int(rest) * kDown<T>;
+      const int p = p_begin + int(rest) * kDownOf<T>;
       if (vector >= vectors || q >= q_end) continue;
       each_down<FirstLargestLanes<T>, 2>(
           s, static_cast<const T*>(a.x) + image * s.x_image + (first_vector + vector) * kWidth, p, p_end, q,
@@ -272,15 +265,15 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
   // Of a thread some dx below each other: a line of windows is added up once for all of them.
   MINIDNN_HD void gather_down() {
-    const int n = ceil_div(h_end - h_begin, kDown<T>) * s.columns * s.block_vectors;
+    const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
       const int vector = s.by_block_vectors.digit(rest);
-      const int line = h_begin + int(rest) / s.columns * kDown<T>, column = w_begin + int(rest) % s.columns;
+      const int line = h_begin + int(rest) / s.columns * kDownOf<T>, column = w_begin + int(rest) % s.columns;
       if (vector >= vectors || column >= w_end) continue;
-      const int results = min_of(kDown<T>, h_end - line);
+      const int results = min_of(kDownOf<T>, h_end - line);
       const int to_p = s.h.over_end(line + results - 1), from_q = s.w.over_begin(column), to_q = s.w.over_end(column);
-      float sum[kDown<T>][kWidth]{};
+      float sum[kDownOf<T>][kWidth]{};
       for (int p = s.h.over_begin(line); p < to_p; ++p) {
         const int reach = line - s.h.first(p);
         const int window = ((p - p_begin) * s.q_columns - q_begin) * s.block_vectors + vector;
@@ -292,12 +285,12 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
           for (int k = 0; k < kWidth; ++k) of_line[k] += share.of[k];
         }
         MINIDNN_UNROLL
-        for (int d = 0; d < kDown<T>; ++d)
+        for (int d = 0; d < kDownOf<T>; ++d)
           if (uint32_t(reach + d) < uint32_t(s.h.window)) MINIDNN_UNROLL
         for (int k = 0; k < kWidth; ++k) sum[d][k] += of_line[k];
       }
       MINIDNN_UNROLL
-      for (int d = 0; d < kDown<T>; ++d)
+      for (int d = 0; d < kDownOf<T>; ++d)
         if (d < results) put(line + d, column, vector, sum[d]);
     }
   }
@@ -381,9 +374,9 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 };
 
-// A strip of dx, of one channel, where the compiler knows the windows.
-template <class T, class S, bool kGiven> struct ChannelsStrip {
-  using Strip = pooling::Strip<S, strip_steps(S::window, S::stride, kGiven), true>;
+// A strip of dx, of one channel, where the compiler knows the windows, and maxima are given.
+template <class T, class S> struct ChannelsGiven {
+  using Strip = GivenStrip<S, kGivenSteps>;
   const Channels& s;
   const PoolingArgs& a;
   int64_t image;
@@ -407,14 +400,141 @@ template <class T, class S, bool kGiven> struct ChannelsStrip {
       for (int k = 0; k < Strip::kColumns; ++k, to += s.dx_column)
         if (uint32_t(column + k) < uint32_t(s.w.size)) *to = T(v[k]);
     };
-    if constexpr (!kGiven) {
-      const T* x = static_cast<const T*>(a.x) + image * s.x_image + channel;
-      strip.of_maxima(strip.x(x, s.x_line, s.x_column), dy, put);
-    } else if (s.index_bytes == 8) {
-      strip.of_indices(indices<int64_t>(strip, channel), dy, put);
-    } else {
-      strip.of_indices(indices<int32_t>(strip, channel), dy, put);
+    if (s.index_bytes == 8) strip.of_indices(indices<int64_t>(strip, channel), dy, put);
+    else strip.of_indices(indices<int32_t>(strip, channel), dy, put);
+  }
+};
+
+// The same where maxima are found: a warp's lanes have a channel each of a strip. Each window adds to the dx where its
+// maximum is, if that is in the strip. Lines of x and dy come to shared memory some steps ahead, by all lanes for each
+// other. Sums of some lines are under way at a time, where those of a thread are its own.
+template <class T, class S> struct ChannelsMaxima {
+  static constexpr int kSteps = maxima_steps(S::stride), kColumns = kSteps * S::stride;
+  static constexpr int kWindows = kSteps + (S::window - 1) / S::stride;
+  using Strip = pooling::Strip<T, S, kWindows>;
+  static constexpr int kBefore = Strip::kOver * S::stride;
+  static constexpr int kStages = maxima_stages(S::window, sizeof(T));
+  // Of a step: places of x, line by line, then those of dy, 32 channels each.
+  static constexpr int kPlaces = S::stride * Strip::kSeen + kWindows, kVectors = 32 / kLanes<T>;
+  static constexpr int kSumsBytes = lines_of_sums(S::window, S::stride) * 32 * kStripThreads;
+  static constexpr int kRoom = kSumsBytes + kStripThreads * kStages * kPlaces * int(sizeof(T));
+#ifdef __CUDA_ARCH__
+  static constexpr int kCopiers = 32;
+#else
+  static constexpr int kCopiers = kVectors;  // in a test, threads come one after the other, and copy what they need
+#endif
+
+  const Channels& s;
+  const PoolingArgs& a;
+  int64_t image;
+  unsigned char* room;
+  int thread;
+
+  // The number of a place: lines below the first that is seen, 2 bits that tell columns before and behind those of dx, and
+  // 3 bits of column. A block's four warps share what 2 bits have room for.
+  static constexpr int kOfLine = 32, kOwn = 8;
+  static_assert(kColumns <= kOwn && kBefore <= kOwn && kStripThreads == 128);
+  MINIDNN_HD float& sum(int place) const {
+    constexpr uint32_t kUsed = (lines_of_sums(S::window, S::stride) - 1) << 12 | (kOwn - 1) << 7;
+    const uint32_t mine = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
+    return *reinterpret_cast<float*>(room + ((uint32_t(place) << 7 & kUsed) | mine));
+  }
+  MINIDNN_HD T* stages() const {
+    return reinterpret_cast<T*>(room + kSumsBytes) + (thread >> 5) * (32 * kStages * kPlaces);
+  }
+  // Of `n` places side by side, 32 channels each, what a thread copies of a line: every so many vectors, from the nearest
+  // place that exists.
+  template <int n> struct Places {
+    static constexpr int kCopies = (n * kVectors + kCopiers - 1) / kCopiers;
+    uint32_t offset[kCopies];
+    MINIDNN_HD Places(int first, int size, int copier, int64_t column_stride) {
+      MINIDNN_UNROLL
+      for (int m = 0; m < kCopies; ++m) {
+        const int at = first + (m * kCopiers + copier) / kVectors;
+        offset[m] = uint32_t(min_of(max_of(at, 0), size - 1)) * uint32_t(column_stride);
+      }
     }
+    MINIDNN_HD void copy(const T* line, int copier, T* to) const {
+      MINIDNN_UNROLL
+      for (int m = 0; m < kCopies; ++m)
+        if ((m + 1) * kCopiers <= n * kVectors || m * kCopiers + copier < n * kVectors)
+          copy_vector(to + (m * kCopiers + copier) * kLanes<T>, line + offset[m]);
+    }
+  };
+  // All lanes of a warp call it with the same item, of a group of 32 channels, columns and lines.
+  MINIDNN_HD void pool(int item) const {
+    uint32_t rest = uint32_t(item);
+    const int group = s.by_channels.digit(rest), lane = thread & 31;
+    const int column = s.by_columns.digit(rest) * kColumns - s.w.before % S::stride;
+    const int begin = int(rest) * s.lines - s.h.before % S::stride, end = min_of(begin + s.lines, s.h.size);
+    const int q = (column + s.w.before) / S::stride - Strip::kOver, p = (begin + s.h.before) / S::stride - Strip::kOver;
+    const int p_end = p + Strip::kOver + ceil_div(end - begin, S::stride), top = begin - kBefore;
+    MINIDNN_UNROLL
+    for (int k = 0; k < lines_of_sums(S::window, S::stride) * kOwn; ++k) sum(k / kOwn * kOfLine + k % kOwn) = 0;
+
+    // Of a line of x or dy, each lane copies the same vector of some places.
+    const int copier = kCopiers == 32 ? lane : lane / kLanes<T>, vector = group * kVectors + copier % kVectors;
+    const Places<Strip::kSeen> of_x(s.w.first(q), s.w.size, copier, s.x_column);
+    const Places<kWindows> of_dy(q, s.w.count, copier, s.y_column);
+    const T* const x = static_cast<const T*>(a.x) + image * s.x_image + vector * kLanes<T>;
+    const T* const dy = static_cast<const T*>(a.dy) + image * s.y_image + vector * kLanes<T>;
+    T* const stages = this->stages();
+    auto ask = [&](int p, int stage) {
+      T* to = stages + stage * 32 * kPlaces;
+      if (p < p_end && vector < s.vectors) {
+        MINIDNN_UNROLL
+        for (int j = 0; j < S::stride; ++j, to += 32 * Strip::kSeen)
+          of_x.copy(x + min_of(max_of(s.h.first(p) + Strip::kKept + j, 0), s.h.size - 1) * s.x_line, copier, to);
+        of_dy.copy(dy + min_of(max_of(p, 0), s.h.count - 1) * s.y_line, copier, to);
+      }
+      commit_copies();
+    };
+    sync_lanes();
+    MINIDNN_UNROLL
+    for (int k = 0; k < kStages - 1; ++k) ask(p - Strip::kEarlier + k, k);
+    int next = kStages - 1;
+    const T* here = nullptr;
+
+    // Of each window: what tells that a place is in dx, if there is such a window.
+    int own[kWindows];
+    MINIDNN_UNROLL
+    for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;
+    const bool exists = group * 32 + lane < s.vectors * kLanes<T>;
+    T* const dx = static_cast<T*>(a.out) + image * s.dx_image + group * 32 + lane + column * s.dx_column;
+    const Strip strip(s.h, s.w, q);
+    strip.each_line(
+        p, p_end,
+        [&](int at) {
+          wait_copies<kStages - 2>();
+          sync_lanes();
+          ask(at + kStages - 1, next);
+          next = next + 1 < kStages ? next + 1 : 0;
+          here = stages + next * 32 * kPlaces + lane;
+        },
+        [&](int, int j, int c) { return here[(j * Strip::kSeen + c) * 32]; },
+        [&](int line) { return (line - top) * kOfLine + kOwn - kBefore; },
+        [&](int p, const typename Strip::Item(&found)[kWindows]) {
+          const int wanted = uint32_t(p) < uint32_t(s.h.count) ? kOwn : -1;
+          MINIDNN_UNROLL
+          for (int i = 0; i < kWindows; ++i) {
+            const int place = Strip::R::place(found[i]);
+            const float v = float(here[(S::stride * Strip::kSeen + i) * 32]);
+            if ((place & own[i]) == wanted) sum(place) += v;
+          }
+          MINIDNN_UNROLL
+          for (int j = 0; j < S::stride; ++j) {
+            const int line = s.h.first(p) + j;
+            const bool is_here = exists && max_of(begin, 0) <= line && line < end;
+            T* to = dx + line * s.dx_line;
+            MINIDNN_UNROLL
+            for (int k = 0; k < kColumns; ++k, to += s.dx_column) {
+              float& total = sum((line - top) * kOfLine + k);
+              store_if(is_here && uint32_t(column + k) < uint32_t(s.w.size), to, T(total));
+              total = 0;
+            }
+          }
+        });
+    wait_copies<0>();
   }
 };
 

@@ -34,9 +34,10 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1;
   };
   s.whole = c.step.window == 0 && covers(s.h) && covers(s.w);
-  const bool strips = c.strips = backward && c.step.window > 0 && p.mode == PoolingMode::max;
+  const bool known_maxima = backward && c.step.window > 0 && p.mode == PoolingMode::max;
+  c.given = known_maxima && !finds(p), c.maxima = known_maxima && finds(p);
   c.tiles = !backward && c.step.window > 0 && s.index_bytes == 0;
-  s.above = strips ? s.h.before % s.h.stride : 0;
+  s.above = c.given ? s.h.before % s.h.stride : 0;
   const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
   const int64_t all = backward ? s.h.size + s.above : s.h.count, plane_elements = int64_t(s.h.size) * line;
   const int64_t most = kBlockBytes / size;
@@ -72,10 +73,11 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   s.found_at = int32_t(min_of<int64_t>(found_at, 1 << 30));
   const bool finds_shares = p.mode != PoolingMode::max && (c.step.window == 0 || s.share == 0);
   c.smem_bytes = found_at + (!backward ? 0
-                             : strips  ? room(s.lines * line * s.group * size)
+                             : c.given ? room(s.lines * line * s.group * size)
                                        : room(all_windows * (p.mode == PoolingMode::max ? 2
                                                              : finds_shares             ? 4
                                                                                         : 0)));
+  c.numbered = max_of<int64_t>(s.lines, c.maxima ? x_lines : 0) * line * s.group;
   // Long windows, or few of them, keep several threads busy. From 512 on, a thread that takes four below each other
   // (down) has some 200 instructions where two lanes for each window have four rounds of 70.
   const int64_t taps = int64_t(s.h.window) * s.w.window, least = s.whole ? 16 : 8;
@@ -91,8 +93,37 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
   // A whole plane's elements count as columns of one line.
   if (s.whole) s.results.by_columns = Divisor(plane_elements);
-  if (strips) {
-    c.threads = pooling::strip_threads(s.h.stride);
+  if (c.maxima) {
+    const int64_t dy_at = room(x_lines * line * s.group * size), sums_at = dy_at + room(all_windows * size);
+    s.dy_at = int32_t(min_of<int64_t>(dy_at, 1 << 30)), s.sums_at = int32_t(min_of<int64_t>(sums_at, 1 << 30));
+    c.smem_bytes = sums_at + room(s.lines * line * s.group * 4);
+    constexpr int64_t kMostWarps = pooling::kMaximaThreads / 32;
+    const int64_t strips = ceil_div<int64_t>(s.w.count, pooling::kStripWindows), lanes = min_of<int64_t>(strips, 32);
+    const int64_t chunks = ceil_div(strips, lanes), pairs = ceil_div<int64_t>(chunks, 2);
+    auto warps = [&](int64_t lines) { return ceil_div(s.group * ceil_div(windows, lines) * pairs, 32 / lanes); };
+    // Of lines of windows of a strip. Its first ones look at lines above, and lanes that begin in the same bank of shared
+    // memory wait for each other: one more is some quarter of the time without any.
+    auto cost = [&](int64_t lines) {
+      int in_bank[32] = {}, most_in_bank = 0;
+      for (int64_t lane = 0; lane < 32 / lanes * lanes; ++lane) {
+        const int64_t column = lane % lanes * pooling::kStripWindows, row = lane / lanes * lines;
+        const int64_t word = (row * line + column) * s.h.stride * size / 4;
+        most_in_bank = max_of(most_in_bank, ++in_bank[word % 32]);
+      }
+      return double(ceil_div(windows, lines) * (lines + s.h.window / s.h.stride)) * (4 + most_in_bank);
+    };
+    int64_t least = max_of<int64_t>(pooling::least_windows_lines(s.h.window, s.h.stride), 8 / s.h.stride);
+    while (least < windows && warps(least) > kMostWarps) ++least;
+    int64_t lines = least;
+    for (int64_t more = least; more < min_of(windows, least + 3); ++more)
+      if (cost(more) < cost(lines)) lines = more;
+    s.windows_lines = int32_t(lines);
+    s.turns = int32_t(ceil_div(warps(lines), kMostWarps));
+    c.threads = ceil_div<int64_t>(warps(lines), s.turns) * 32;
+    s.by_lanes = Divisor(lanes);
+    s.results = Grid(s.group, int(ceil_div(windows, lines)), int(pairs));
+  } else if (c.given) {
+    c.threads = pooling::given_threads(s.h.stride);
     const int64_t across = pooling::steps_across(s.h.stride) * s.w.stride;
     const int64_t columns = ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across);
     const int64_t strips_down = max_of<int64_t>(c.threads / (columns * s.group), 1);  // a strip a thread
@@ -119,7 +150,7 @@ namespace {
 
 struct PlanesEngine final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.planes"; }
-  int revision() const override { return 3; }
+  int revision() const override { return 4; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
     if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
@@ -128,7 +159,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
                                 p.indices.rank ? p.indices : p.out})
       if (!is_row_major(t)) return "needs planes side by side, NCHW, in x, y, dy, dx and indices alike";
     const PlanesCut c = pooling::planes_cut(p);
-    if (int64_t(c.s.lines) * c.s.w.size * c.s.group > kMostElements)
+    if (c.numbered > kMostElements)
       return cat("numbers the elements of a block in 16 bits: a line, or two steps of lines, must have at most ",
                  kMostElements);
     if (c.smem_bytes > d.max_smem_bytes)
@@ -155,13 +186,14 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   }
   static KernelSpec spec_of(const PlanesCut& c, const PoolingProblem& p) {
     const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-    return c.strips  ? strips_spec(p.x.dtype, c.step, c.s.index_bytes)
-           : c.tiles ? tiles_spec(p.x.dtype, is_max, c.step)
-                     : pooling::spec("planes", p.x.dtype, backward, is_max, c.step);
+    return c.given    ? known_spec("given", p.x.dtype, c.step)
+           : c.maxima ? known_spec("maxima", p.x.dtype, c.step)
+           : c.tiles  ? tiles_spec(p.x.dtype, is_max, c.step)
+                      : pooling::spec("planes", p.x.dtype, backward, is_max, c.step);
   }
-  static KernelSpec strips_spec(DType dtype, pooling::StaticStep step, bool given) {
-    return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_strips<", cuda_name(dtype), ", ", step.window, ", ",
-                                          step.stride, ", ", given ? "true" : "false", ">")};
+  static KernelSpec known_spec(const char* what, DType dtype, pooling::StaticStep step) {
+    return {"cuda/pooling/planes.cu",
+            cat("minidnn::pooling_planes_", what, "<", cuda_name(dtype), ", ", step.window, ", ", step.stride, ">")};
   }
   static KernelSpec tiles_spec(DType dtype, bool is_max, pooling::StaticStep step) {
     return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_tiles<", cuda_name(dtype), ", ",
@@ -175,8 +207,8 @@ struct PlanesEngine final : Engine<PoolingProblem> {
       if (!known || is_max) all.push_back(pooling::spec("planes", t, false, is_max, step));
       if (!known || !is_max) all.push_back(pooling::spec("planes", t, true, is_max, step));
       if (known) all.push_back(tiles_spec(t, is_max, step));
-      for (bool given : {false, true})
-        if (known && is_max) all.push_back(strips_spec(t, step, given));
+      for (const char* what : {"given", "maxima"})
+        if (known && is_max) all.push_back(known_spec(what, t, step));
     });
     return all;
   }

@@ -58,19 +58,33 @@ __global__ void __launch_bounds__(pooling::gathers_tiles(kStride) ? pooling::kTi
   work.store(work.dx());
 }
 
-// Gradients of maxima by strips, where the compiler knows the windows.
-template <class T, int kWindow, int kStride, bool kGiven>
-__global__ void __launch_bounds__(pooling::strip_threads(kStride), pooling::plane_strip_blocks(kWindow, kStride))
-    pooling_planes_strips(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+// Gradients of maxima, where the compiler knows the windows: of given ones, and of those found here.
+template <class T, int kWindow, int kStride>
+__global__ void __launch_bounds__(pooling::given_threads(kStride), pooling::given_blocks(kWindow, kStride))
+    pooling_planes_given(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   pooling::PlanesBackward<T, true, pooling::Step<kWindow, kStride>> work{
       s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   wait_copies<0>();
   __syncthreads();
-  work.template pool_strips<kGiven>();
+  work.pool_given();
   __syncthreads();
-  work.store(work.strips_dx());
+  work.store(work.given_dx());
+}
+
+template <class T, int kWindow, int kStride>
+__global__ void __launch_bounds__(pooling::kMaximaThreads, pooling::kMaximaBlocks)
+    pooling_planes_maxima(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char room[];
+  pooling::PlanesBackward<T, true, pooling::Step<kWindow, kStride>> work{
+      s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
+  work.load();
+  work.clear_sums();
+  wait_copies<0>();
+  __syncthreads();
+  work.pool_maxima();
+  work.store_sums();
 }
 
 }  // namespace minidnn

@@ -32,6 +32,11 @@ struct Planes {
   Divisor by_strips;
   // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
   Grid windows, finds, results;
+  // Where windows find their maxima and add to dx: lanes of a warp have neighbouring strips of them.
+  int32_t windows_lines;  // of a strip
+  int32_t turns;          // of a block's warps
+  int32_t sums_at;        // in shared memory, after dy
+  Divisor by_lanes;       // strips side by side in a warp
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(group)) * strips; }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling of planes in shared memory. Those of maxima go by strips where the compiler knows the windows, those
-// of averages at a stride of 1 by tiles. Else each window first finds its maximum, or its share, and then each dx adds up
+// Gradients of pooling of planes in shared memory. Where the compiler knows the windows, those of maxima go by strips, and
+// those of averages at a stride of 1 by tiles. Else each window first finds its maximum, or its share, and then each dx adds up
 // what the windows over it have for it.
 #pragma once
+#include "cuda/pooling/given.h"
 #include "cuda/pooling/planes.h"
 #include "cuda/pooling/strips.h"
 
@@ -13,9 +14,15 @@ MINIDNN_HD constexpr int steps_down(int window, int stride) { return window > st
 template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
 // Whether dx of averages is a tile of sums too.
 MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
-// Of a block with strips, and such blocks on an SM: what its registers hold.
-MINIDNN_HD constexpr int strip_threads(int stride) { return stride > 1 ? 128 : 64; }
-MINIDNN_HD constexpr int plane_strip_blocks(int window, int stride) { return stride == 1 && window == 3 ? 8 : 4; }
+// Of a block that is given maxima, and such blocks on an SM: what its registers hold.
+MINIDNN_HD constexpr int given_threads(int stride) { return stride > 1 ? 128 : 64; }
+MINIDNN_HD constexpr int given_blocks(int window, int stride) { return stride == 1 && window == 3 ? 8 : 4; }
+// The same where maxima are found, at most, and windows side by side in a strip: as many apart as keeps banks apart.
+constexpr int kMaximaThreads = 128, kMaximaBlocks = 4, kStripWindows = 7;
+// Lines of windows of a strip, at the least: what reaches into it, and what reaches out of it, is apart.
+MINIDNN_HD constexpr int least_windows_lines(int window, int stride) {
+  return window > stride ? 2 * ((window - 1) / stride) : 1;
+}
 
 template <class I> MINIDNN_HD int64_t index_from(const void* indices, int64_t at) {
   return static_cast<const I*>(indices)[at];
@@ -133,9 +140,9 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, plane);
     }
   }
-  // Maxima of windows of a static size, given or not: to a place of its own.
-  template <bool kGiven> MINIDNN_HD void pool_strips() {
-    using Strip = pooling::Strip<S, steps_across(S::stride), false>;
+  // Maxima of windows of a static size, given: to a place of its own.
+  MINIDNN_HD void pool_given() {
+    using Strip = GivenStrip<S, steps_across(S::stride)>;
     const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
     const int first = b.begin == 0 ? -s.above : b.begin;
     const int n = ceil_div(b.end - first, s.strip) * int(s.results.by_columns.divisor) * b.planes;
@@ -146,28 +153,90 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       const Strip strip{s.h, s.w, begin, min_of(begin + s.strip, b.end), column};
       auto y = strip.y(dy() + (plane * windows_lines - b.p_begin) * s.w.count, s.w.count, 1);
       y.begin = b.p_begin, y.end = b.p_end;
-      T* to = strips_dx() + (plane * lines - b.begin) * s.w.size + column;
+      T* to = given_dx() + (plane * lines - b.begin) * s.w.size + column;
       auto put = [&](int line, const float(&dx)[Strip::kColumns]) {
         if (line < b.begin) return;
         MINIDNN_UNROLL
         for (int k = 0; k < Strip::kColumns; ++k)
           if (uint32_t(column + k) < uint32_t(s.w.size)) to[line * s.w.size + k] = T(dx[k]);
       };
-      if constexpr (!kGiven) {
-        auto x = strip.x(placed_like<T>(x_source(), room) + (plane * s.h.size - b.x_begin) * s.w.size, s.w.size, 1);
-        x.begin = b.x_begin, x.end = b.x_end;
-        strip.of_maxima(x, y, put);
-      } else if (s.index_bytes == 8) {
-        strip.of_indices(indices_of<int64_t>(strip, plane), y, put);
-      } else {
-        strip.of_indices(indices_of<int32_t>(strip, plane), y, put);
-      }
+      if (s.index_bytes == 8) strip.of_indices(indices_of<int64_t>(strip, plane), y, put);
+      else strip.of_indices(indices_of<int32_t>(strip, plane), y, put);
     }
   }
   template <class I, class Strip> MINIDNN_HD auto indices_of(const Strip& strip, int plane) const {
     return strip.y(static_cast<const I*>(a.indices) + (b.plane + plane) * s.h.count * s.w.count, s.w.count, 1);
   }
-  MINIDNN_HD T* strips_dx() const { return placed_like<T>(target(), room + s.found_at); }
+  MINIDNN_HD T* given_dx() const { return placed_like<T>(target(), room + s.found_at); }
+
+  // Sums of dx, in shared memory, which lie so that words of 16 bytes can be made of them.
+  MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
+  MINIDNN_HD float* sums() const {
+    const int head = elements_before_words<T>(target(), results());
+    return reinterpret_cast<float*>(room + s.sums_at) + (4 - head % 4) % 4;
+  }
+  MINIDNN_HD void clear_sums() const {
+    for (int i = t.index; i < ceil_div(results() + 3, 4); i += t.count)
+      reinterpret_cast<Words*>(room + s.sums_at)[i] = {};
+  }
+  MINIDNN_HD void store_sums() const {
+    const float* from = sums();
+    write_out(
+        t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
+  }
+  // Windows of a static size find their maxima, and add their dy there. A warp's lanes go from window to window together,
+  // each in a strip of its own: at any time their windows do not overlap. Warps meet before the lines that reach into
+  // strips below, and at the end of a strip. Of more columns than 32 lanes have, a turn takes every other part, so that
+  // those of two warps are far apart.
+  MINIDNN_HD void pool_maxima() {
+    using Strip = pooling::Strip<T, S, kStripWindows>;
+    constexpr int kOver = Strip::kOver;
+    const int lines = b.p_end - b.p_begin, lane = t.index % 32;
+    const int strips_of_warp = int(s.by_lanes.quotient(32)), strip_of_warp = int(s.by_lanes.quotient(uint32_t(lane)));
+    const int lane_of_strip = lane - strip_of_warp * int(s.by_lanes.divisor);
+    const int halves = s.w.count > 32 * kStripWindows ? 2 : 1;
+    const T* const x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
+    const T* const dy = this->dy();
+    float* const sums = this->sums();
+    for (int turn = 0; turn < s.turns * halves; ++turn) {
+      uint32_t rest = uint32_t((turn / halves * (t.count / 32) + t.index / 32) * strips_of_warp + strip_of_warp);
+      const int pair = s.results.by_columns.digit(rest), strip = s.results.by_lines.digit(rest);
+      const int plane = min_of(int(rest), b.planes - 1);
+      const int q = ((pair * 2 + turn % halves) * 32 + lane_of_strip) * kStripWindows;
+      const int begin = b.p_begin + strip * s.windows_lines, end = begin + s.windows_lines;
+      const int exist = strip_of_warp < strips_of_warp && int(rest) < b.planes ? min_of(end, b.p_end) : begin;
+      const Strip windows(s.h, s.w, q);
+      const Columns<T, Strip::kSeen> of_x(x + plane * plane_size(), s.w.size, 1, s.w.first(q), s.w.size, b.x_begin,
+                                          b.x_end);
+      const Columns<T, kStripWindows> of_dy(dy + (plane * lines - b.p_begin) * s.w.count, s.w.count, 1, q, s.w.count,
+                                            b.p_begin, b.p_end);
+      // Numbers of elements begin at x_begin, as maxima may lie above dx.
+      const int first = plane * plane_size() + s.w.first(q), above = (b.begin - b.x_begin) * s.w.size;
+      uint32_t limit[kStripWindows];
+      MINIDNN_UNROLL
+      for (int i = 0; i < kStripWindows; ++i) limit[i] = q + i < s.w.count ? uint32_t(results()) : 0;
+      windows.each_line(
+          begin, end,
+          [&](int p) {
+            if (kOver > 0 && p == end - kOver) sync_threads();
+          },
+          [&](int line, int, int c) { return of_x.of(of_x.at(line), c); },
+          [&](int line) { return first + (line - b.x_begin) * s.w.size; },
+          [&](int p, const typename Strip::Item(&found)[kStripWindows]) {
+            const T* from = of_dy.at(p);
+            float v[kStripWindows];
+            MINIDNN_UNROLL
+            for (int i = 0; i < kStripWindows; ++i) v[i] = float(of_dy.of(from, i));
+            MINIDNN_UNROLL
+            for (int i = 0; i < kStripWindows; ++i) {
+              const int number = (Strip::R::place(found[i]) & 0xffff) - above;
+              if (p < exist && uint32_t(number) < limit[i]) sums[number] = kOver > 0 ? sums[number] + v[i] : v[i];
+              if (kOver > 0) sync_lanes();
+            }
+          });
+      sync_threads();
+    }
+  }
   // What a window, by its number in the block, has for the dx of that number.
   MINIDNN_HD float from(int window, int number) const {
     if constexpr (is_max) return keys()[window] == number ? float(dy()[window]) : 0.f;
@@ -265,7 +334,6 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       }
     }
   }
-  MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
   // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
   MINIDNN_HD void gather_down() {
     T* const dx = this->dx();

@@ -1,157 +1,125 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of maxima whose windows the compiler knows: a thread goes down a strip of dx, some columns wide, by lines of
-// windows. The maximum of a window lies where its line is the first with the largest maximum, and its column the first
-// in that line. So a window hands its dy to one of its lines, and the line, when all windows over it have, hands what it
-// got from windows of the same columns to one column: twice a window's size in comparisons, not its square.
+// Strips of windows that the compiler knows, for gradients of maxima: a thread has some windows side by side, goes down
+// their lines, and finds where each has its first maximum. What windows share is joined once in both directions.
 #pragma once
 #include "cuda/pooling/tiles.h"
 
 namespace minidnn::pooling {
 
-template <class S, int kSteps, bool kAhead> struct Strip {
-  static constexpr int kOver = (S::window - 1) / S::stride;  // windows before a strip's first that reach into it
-  static constexpr int kWindows = kSteps + kOver;
-  static constexpr int kColumns = kSteps * S::stride;                   // of dx
-  static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;  // of x
-  static constexpr int kKept = S::window - S::stride;  // lines that windows have in common with the next
-  static constexpr int kBefore = kOver * S::stride;    // columns of x, or lines, before the first of dx
+// The 16 bits of a number, with one zero and one NaN.
+template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
+#ifdef __CUDA_ARCH__
+  uint32_t bits;  // times one, and zero: a NaN that arithmetic makes is 0x7fff
+  if constexpr (kIsFloat16<T>)
+    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(bits) : "r"(uint32_t(v.bits)), "r"(0x3c00), "r"(0));
+  else asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(bits) : "r"(uint32_t(v.bits)), "r"(0x3f80), "r"(0));
+  return bits;
+#else
+  return float(v) != float(v) ? 0x7fff : T(float(v) + 0.f).bits;
+#endif
+}
 
-  const Windows &h, &w;
-  int begin, end, column;  // lines of dx, and its first column: where windows begin, perhaps before the plane
-
-  MINIDNN_HD int first_window() const { return (column + w.before) / S::stride - kOver; }
-  // Of x, and of what there is of each window.
-  template <class T> using X = Columns<T, kSeen>;
-  template <class T> using Y = Columns<T, kWindows>;
-  template <class T> MINIDNN_HD X<T> x(const T* plane, int64_t line_stride, int64_t column_stride) const {
-    return {plane, line_stride, column_stride, column - kBefore, w.size, 0, h.size};
+// The first maximum of some elements, and its place, from 0 to 65535. Elements of 16 bits share a word with it, whose order
+// is that of elements and then that of places, backwards: the larger of two words is the first maximum.
+template <class T, bool in_word = sizeof(T) == 2> struct First : FirstMaxima<1> {
+  MINIDNN_HD static Item item(T v, int place) { return FirstMaxima<1>::item({{float(v)}}, place); }
+  MINIDNN_HD static Item moved(Item item, int by) {
+    item.place[0] += by;
+    return item;
   }
-  template <class T> MINIDNN_HD Y<T> y(const T* plane, int64_t line_stride, int64_t column_stride) const {
-    return {plane, line_stride, column_stride, first_window(), w.count, 0, h.count};
+  MINIDNN_HD static int place(const Item& item) { return item.place[0]; }
+};
+template <class T> struct First<T, true> {
+  using Item = uint32_t;
+  MINIDNN_HD static Item item(T v, int place) {
+    const uint32_t word = (bits_with_one_nan(v) << 16) + (0x8000ffff - uint32_t(place));
+    return word ^ (~uint32_t(int32_t(word) >> 31) & 0x7fff0000);  // negative numbers have their order turned over
   }
+  MINIDNN_HD static Item join(Item a, Item b) { return max_of(a, b); }
+  MINIDNN_HD static Item moved(Item item, int by) { return item - uint32_t(by); }
+  MINIDNN_HD static int place(Item item) { return int(~item); }  // in the lower 16 bits
+};
 
-  // put(line, dx) takes kColumns of a line; what lies beyond the plane, on any side, is nothing.
-  template <class T, class Put>
-  MINIDNN_HD void of_maxima(const X<T>& x, const Y<T>& dy, Put&& put) const {
-    using R = FirstMaxima<1>;
-    const int q = first_window();
-    // Repeated edges are no places of maxima, and what is no window has none.
-    int first_column[kWindows];
+// kWindows side by side.
+template <class T, class S, int kWindows> struct Strip {
+  using R = First<T>;
+  using Item = typename R::Item;
+  static constexpr int kKept = S::window - S::stride;        // lines, or columns, in common with the next window
+  static constexpr int kOver = (S::window - 1) / S::stride;  // windows before one that reach into it
+  static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;  // lines of windows
+  static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;  // columns
+  // Lines of windows before a strip's first whose last lines are the first ones that it sees.
+  static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
+
+  const Windows& h;
+  int first;  // of the columns seen, that is in the plane
+
+  // Of windows from number q on, perhaps before 0.
+  MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}
+
+  // Calls visit(p, items) for lines of windows from p to below p_end. Before each, and from kEarlier lines of them ahead on,
+  // it calls step(p), and then read(line, j, column) for what these windows see first: the last `stride` of their lines, of
+  // which this is the j-th. An item's place is its column, from 0 on, and of_line(line). Beyond the plane, read() is to
+  // repeat its edges; where they come first their places are those of the edges.
+  template <class Step, class Read, class OfLine, class Visit>
+  MINIDNN_HD void each_line(int p, int p_end, Step&& step, Read&& read, OfLine&& of_line, Visit&& visit) const {
+    int line = h.first(p);
+    auto find = [&](int at, int j, Item(&found)[kWindows]) {
+      Item item[kSeen];
+      MINIDNN_UNROLL
+      for (int c = 0; c < kSeen; ++c)
+        item[c] = R::item(read(at, j, c), c < kOver * S::stride + S::window - 1 ? max_of(c, first) : c);
+      join_along<S, R, kWindows>(item, found);
+      const int by = of_line(max_of(at, 0));
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWindows; ++i) found[i] = R::moved(found[i], by);
+    };
+    Item lines[S::window][kWindows];
     MINIDNN_UNROLL
-    for (int i = 0; i < kWindows; ++i)
-      first_column[i] = (uint32_t(q + i) < uint32_t(w.count) ? max_of(-w.first(q + i), 0) : S::window) + i * S::stride;
-    // Of the lines under way: the maxima of each window's columns, and what windows gave to them.
-    typename R::Item maxima[S::window][kWindows];
-    float given[S::window][kWindows];
-    // A line of windows ahead, loads are under way.
-    T x_ahead[S::stride][kSeen], dy_ahead[kWindows];
-    auto load_x = [&](int line, T(&to)[kSeen]) {
-      const T* from = x.at(line);
-      MINIDNN_UNROLL
-      for (int c = 0; c < kSeen; ++c) to[c] = x.of(from, c);
-    };
-    auto load = [&](int line, int p) {
-      MINIDNN_UNROLL
-      for (int j = 0; j < S::stride; ++j) load_x(line + kKept + j, x_ahead[j]);
-      const T* from = dy.at(p);
-      MINIDNN_UNROLL
-      for (int i = 0; i < kWindows; ++i) dy_ahead[i] = dy.of(from, i);
-    };
-    auto begin_line = [&](int j, const T(&from)[kSeen]) {
-      typename R::Item item[kSeen];
-      MINIDNN_UNROLL
-      for (int c = 0; c < kSeen; ++c) item[c] = R::item({{float(from[c])}}, c);
-      join_along<S, R, kWindows>(item, maxima[j]);
-      MINIDNN_UNROLL
-      for (int i = 0; i < kWindows; ++i)
-        maxima[j][i].place[0] = max_of(maxima[j][i].place[0], first_column[i]), given[j][i] = 0;
-    };
-    int line = begin - kBefore, p = (begin + h.before) / S::stride - kOver;
-    MINIDNN_UNROLL
-    for (int j = 0; j < kKept; ++j) {
-      T kept[kSeen];
-      load_x(line + j, kept);
-      begin_line(j, kept);
-    }
-    if (kAhead) load(line, p);
-    for (; line < end; line += S::stride, ++p) {
-      if (!kAhead) load(line, p);
-      MINIDNN_UNROLL
-      for (int j = 0; j < S::stride; ++j) begin_line(kKept + j, x_ahead[j]);
-      float v[kWindows];
-      MINIDNN_UNROLL
-      for (int i = 0; i < kWindows; ++i) v[i] = float(dy_ahead[i]);
-      if (kAhead) load(line + S::stride, p + 1);
-      const int first_line = uint32_t(p) < uint32_t(h.count) ? max_of(-line, 0) : S::window;
-      MINIDNN_UNROLL
-      for (int i = 0; i < kWindows; ++i) {
-        typename R::Item found{{maxima[0][i].of[0]}, {0}};
-        MINIDNN_UNROLL
-        for (int j = 1; j < S::window; ++j) found = R::join(found, {{maxima[j][i].of[0]}, {j}});
-        const int at = max_of(found.place[0], first_line);
-        MINIDNN_UNROLL
-        for (int j = 0; j < S::window; ++j)
-          if (at == j) given[j][i] += v[i];
-      }
+    for (int n = -kEarlier; n < 0; ++n) {
+      step(p + n);
       MINIDNN_UNROLL
       for (int j = 0; j < S::stride; ++j) {
-        if (line + j < begin || line + j >= end) continue;
-        float dx[kColumns]{};
-        MINIDNN_UNROLL
-        for (int k = 0; k < kColumns; ++k) MINIDNN_UNROLL
-        for (int i = 0; i < kWindows; ++i)
-          if (uint32_t(kBefore + k - i * S::stride) < uint32_t(S::window) && maxima[j][i].place[0] == kBefore + k)
-            dx[k] += given[j][i];
-        put(line + j, dx);
+        const int at = kKept + n * S::stride + j;
+        if (at >= 0) find(line + at, j, lines[at]);
       }
-      MINIDNN_UNROLL
-      for (int j = 0; j < kKept; ++j) MINIDNN_UNROLL
-      for (int i = 0; i < kWindows; ++i) maxima[j][i] = maxima[j + S::stride][i], given[j][i] = given[j + S::stride][i];
     }
-  }
-
-  // The same where the maxima's places in the plane are given; those that are none, or in no element of the window, take
-  // nothing.
-  template <class T, class I, class Put>
-  MINIDNN_HD void of_indices(const Y<I>& indices, const Y<T>& dy, Put&& put) const {
-    constexpr int kNone = -0x40000000;
-    const int q = first_window();
-    float sum[S::window][kColumns]{};
-    // A line ahead, loads are under way.
-    I index_ahead[kWindows];
-    T dy_ahead[kWindows];
-    auto load = [&](int p) {
-      const I* index = indices.at(p);
-      const T* from = dy.at(p);
-      MINIDNN_UNROLL
-      for (int i = 0; i < kWindows; ++i) index_ahead[i] = indices.of(index, i), dy_ahead[i] = dy.of(from, i);
-    };
-    int line = begin - kBefore, p = (begin + h.before) / S::stride - kOver;
-    load(p);
-    for (; line < end; line += S::stride, ++p) {
-      int at[kWindows];
-      float v[kWindows];
-      MINIDNN_UNROLL
-      for (int i = 0; i < kWindows; ++i) {
-        const I place = index_ahead[i];
-        const bool exists = uint32_t(p) < uint32_t(h.count) && uint32_t(q + i) < uint32_t(w.count);
-        at[i] = exists && place == int32_t(place) ? int32_t(place) - line * w.size - column : kNone;
-        v[i] = float(dy_ahead[i]);
-      }
-      load(p + 1);
-      MINIDNN_UNROLL
-      for (int i = 0; i < kWindows; ++i) {
+    for (; p < p_end; p += kAtOnce, line += kAtOnce * S::stride) {
+      if constexpr (S::stride == 1) {
+        // A window is the end of some lines and the beginning of as many below.
         MINIDNN_UNROLL
-        for (int j = 0; j < S::window; ++j, at[i] -= w.size) MINIDNN_UNROLL
-        for (int k = 0; k < kColumns; ++k)
-          if (uint32_t(kBefore + k - i * S::stride) < uint32_t(S::window) && at[i] == k) sum[j][k] += v[i];
+        for (int j = kKept - 2; j >= 0; --j) MINIDNN_UNROLL
+        for (int i = 0; i < kWindows; ++i) lines[j][i] = R::join(lines[j][i], lines[j + 1][i]);
+        Item beginning[kWindows];
+        MINIDNN_UNROLL
+        for (int j = 0; j < kKept; ++j) {
+          Item next[kWindows], found[kWindows];
+          step(p + j);
+          find(line + kKept + j, 0, next);
+          MINIDNN_UNROLL
+          for (int i = 0; i < kWindows; ++i) {
+            beginning[i] = j ? R::join(beginning[i], next[i]) : next[i];
+            found[i] = R::join(lines[j][i], beginning[i]);
+            lines[j][i] = next[i];
+          }
+          visit(p + j, found);
+          if (p + j + 1 >= p_end) return;
+        }
+      } else {
+        step(p);
+        MINIDNN_UNROLL
+        for (int j = 0; j < S::stride; ++j) find(line + kKept + j, j, lines[kKept + j]);
+        Item found[kWindows];
+        MINIDNN_UNROLL
+        for (int i = 0; i < kWindows; ++i) {
+          found[i] = lines[0][i];
+          MINIDNN_UNROLL
+          for (int j = 1; j < S::window; ++j) found[i] = R::join(found[i], lines[j][i]);
+          MINIDNN_UNROLL
+          for (int j = 0; j < kKept; ++j) lines[j][i] = lines[j + S::stride][i];
+        }
+        visit(p, found);
       }
-      MINIDNN_UNROLL
-      for (int j = 0; j < S::stride; ++j)
-        if (line + j >= begin && line + j < end) put(line + j, sum[j]);
-      MINIDNN_UNROLL
-      for (int j = 0; j < S::window; ++j) MINIDNN_UNROLL
-      for (int k = 0; k < kColumns; ++k) sum[j][k] = j < kKept ? sum[j + S::stride][k] : 0.f;
     }
   }
 };

@@ -101,6 +101,22 @@ MINIDNN_HD void store_words(void* to, const Words& v) {
 #endif
 }
 
+// By hand, too: the compiler would take a branch, and find the address there.
+template <class T> MINIDNN_HD void store_if(bool condition, T* to, T v) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 4)
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.b32 [%1], %2;}" ::"r"(uint32_t(condition)), "l"(to),
+                 "r"(detail::bits_of(v))
+                 : "memory");
+  else
+    asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.b16 [%1], %2;}" ::"r"(uint32_t(condition)), "l"(to),
+                 "h"(v.bits)
+                 : "memory");
+#else
+  if (condition) *to = v;
+#endif
+}
+
 template <class T> constexpr int kLanes = 16 / sizeof(T);
 template <class T> constexpr bool kIsFloat16 = false;
 template <> constexpr bool kIsFloat16<float16> = true;
@@ -267,10 +283,32 @@ template <class T> struct FirstLargestLanes {
   }
 };
 
+// 16 bytes of T from sums that begin at a multiple of 16 bytes.
+template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
+  float v[kLanes<T>];
+  MINIDNN_UNROLL
+  for (int i = 0; i < kLanes<T>; i += 4) {
+    const Words some = *reinterpret_cast<const Words*>(from + i);
+    MINIDNN_UNROLL
+    for (int k = 0; k < 4; ++k) v[i + k] = detail::float_of(some.word[k]);
+  }
+  return words_of<T>(v);
+}
+
 // Where threads meet is theirs to say: a block of a GPU, or all of one in turn in a test.
 struct Thread {
   int index, count;
 };
+MINIDNN_HD void sync_threads() {
+#ifdef __CUDA_ARCH__
+  __syncthreads();
+#endif
+}
+MINIDNN_HD void sync_lanes() {
+#ifdef __CUDA_ARCH__
+  __syncwarp();
+#endif
+}
 
 // n elements between global memory and `room` in shared memory, as far beyond a multiple of 16 bytes as they are in
 // global memory: all but the first and the last move by 16 bytes. Returns where the first lies.
@@ -302,6 +340,11 @@ template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* t
 #endif
 
 namespace minidnn::pooling {
+
+#ifndef __CUDA_ARCH__
+inline void commit_copies() {}
+template <int pending> void wait_copies() {}
+#endif
 
 // 16 bytes to shared memory, at hand after a barrier.
 MINIDNN_HD void copy_vector(void* to, const void* from) {

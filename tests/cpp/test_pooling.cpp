@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of cuda.pooling.planes, thread by thread and phase by phase on the host, against the definition: random
-// sizes, values with many ties, addresses off 16 bytes. What a GPU adds is that phases of threads run at once.
+// The blocks of cuda.pooling.planes, thread by thread and phase by phase on the host, and strips of gradients of
+// cuda.pooling.channels, against the definition: random sizes, values with many ties, addresses off 16 bytes. What a GPU
+// adds is that phases of threads run at once.
 #include <cmath>
 #include <cstring>
 
+#include "cuda/pooling/channels_backward.h"
 #include "cuda/pooling/planes_host.h"
 #include "tests/cpp/random_problems.h"
 
@@ -12,8 +14,8 @@ using namespace minidnn::pooling;
 
 constexpr int kThreads = 256;
 
-template <class Work, class Phase> static void all(Work& work, Phase&& phase) {
-  for (work.t = {0, kThreads}; work.t.index < kThreads; ++work.t.index) phase();
+template <class Work, class Phase> static void all(Work& work, Phase&& phase, int threads = kThreads) {
+  for (work.t = {0, threads}; work.t.index < threads; ++work.t.index) phase();
 }
 
 template <class T, bool is_max, class S> static void run_block(const PlanesCut& c, const PoolingArgs& a, int64_t block,
@@ -33,12 +35,14 @@ template <class T, bool is_max, class S> static void run_block(const PlanesCut& 
   using Work = PlanesBackward<T, is_max, S>;
   Work work{s, a, {s, block, true}, room, {}};
   all(work, [&] { work.load(); });
-  if (c.strips) {
-    if constexpr (is_max && S::window > 0) {
-      if (s.index_bytes) all(work, [&] { work.template pool_strips<true>(); });
-      else all(work, [&] { work.template pool_strips<false>(); });
+  if constexpr (is_max && S::window > 0) {
+    if (c.given) {
+      all(work, [&] { work.pool_given(); });
+      return all(work, [&] { work.store(work.given_dx()); });
     }
-    return all(work, [&] { work.store(work.strips_dx()); });
+    all(work, [&] { work.clear_sums(); });
+    all(work, [&] { work.pool_maxima(); }, int(c.threads));
+    return all(work, [&] { work.store_sums(); });
   }
   all(work, [&] { work.find(); });
   if constexpr (S::window == 0)
@@ -63,6 +67,51 @@ template <class T, bool is_max> static void run(const PoolingProblem& p, const P
     if constexpr (is_max)
       if (step == 51) run_block<T, is_max, Step<5, 1>>(c, a, block, backward, bytes);
   }
+}
+
+// The gradient of one plane, by strips of channels of a vector, all of which are that plane.
+template <class T, class S, bool given>
+static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy, const int64_t* indices) {
+  constexpr int C = kLanes<T>;
+  auto beside = [](const auto* plane, int64_t n) {
+    std::vector<std::remove_cvref_t<decltype(*plane)>> all;
+    for (int64_t i = 0; i < n; ++i) all.insert(all.end(), C, plane[i]);
+    return all;
+  };
+  Channels s{};
+  s.h = windows_of(p, 0), s.w = windows_of(p, 1), s.images = 1, s.vectors = 1, s.index_bytes = given ? 8 : 0;
+  s.x_column = s.y_column = s.dx_column = s.indices_column = C;
+  s.x_line = s.dx_line = s.w.size * C, s.y_line = s.indices_line = s.w.count * C;
+  s.by_channels = Divisor(given ? C : 1);
+  const int across = (given ? kGivenSteps : maxima_steps(S::stride)) * S::stride;
+  s.by_columns = Divisor(ceil_div(s.w.size + s.w.before % S::stride, across));
+  s.lines = int32_t(pick(1, 12)) * S::stride;
+  const int items =
+      ceil_div(s.h.size + s.h.before % S::stride, s.lines) * int(s.by_columns.divisor * s.by_channels.divisor);
+  const int64_t plane = int64_t(s.h.size) * s.w.size, of_plane = int64_t(s.h.count) * s.w.count;
+  auto many_x = beside(x, plane), many_dy = beside(dy, of_plane);
+  auto many_indices = beside(indices, of_plane);
+  std::vector<T> many(size_t(plane * C)), dx;
+  PoolingArgs a;
+  a.x = many_x.data(), a.dy = many_dy.data(), a.indices = many_indices.data(), a.out = many.data();
+  std::vector<Words> room(ChannelsMaxima<T, S>::kRoom / 16);
+  std::memset(room.data(), 0x7f, room.size() * 16);
+  for (int item = 0, warp = int(pick(0, 3)); item < items; ++item) {
+    if constexpr (given) ChannelsGiven<T, S>{s, a, 0}.pool(item);
+    else
+      for (int lane = 0; lane < 32; ++lane)
+        ChannelsMaxima<T, S>{s, a, 0, reinterpret_cast<unsigned char*>(room.data()), warp * 32 + lane}.pool(item);
+  }
+  for (int64_t i = 0; i < plane; ++i) dx.push_back(many[size_t(i * C + pick(0, C - 1))]);
+  return dx;
+}
+template <class T, bool given>
+static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy, const int64_t* indices) {
+  const StaticStep step = static_step(p);
+  if (step.window == 2) return by_strips<T, Step<2, 2>, given>(p, x, dy, indices);
+  if (step.window == 5) return by_strips<T, Step<5, 1>, given>(p, x, dy, indices);
+  if (step.stride == 2) return by_strips<T, Step<3, 2>, given>(p, x, dy, indices);
+  return by_strips<T, Step<3, 1>, given>(p, x, dy, indices);
 }
 
 // n elements of v, an address off 16 bytes by so many.
@@ -110,14 +159,15 @@ template <class T> static void one(DType dtype) {
   p.direction = PoolingDirection(pick(0, 1));
   p.mode = PoolingMode(pick(0, 2));
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-  const int64_t most = pick(0, 9) ? 24 : 90;
+  const int64_t most = pick(0, 9) ? 24 : pick(0, 3) ? 90 : 600;  // of columns: more than a warp's lanes have strips for
   Shape x{pick(1, 3), pick(1, 5)}, y{x[0], x[1]};
   for (int i = 0; i < 2; ++i) {
     p.window[i] = step[0] ? step[0] : pick(1, 7), p.spatial.stride[i] = step[1] ? step[1] : pick(1, 4);
     p.spatial.dilation[i] = step[0] ? 1 : pick(1, 2);
     p.spatial.before[i] = pick(0, 1) * pick(0, 3), p.spatial.after[i] = pick(0, 1) * pick(0, 6);
     const int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i] + 1;
-    x.push_back(std::max<int64_t>(pick(1, most), reach - p.spatial.before[i] - p.spatial.after[i]));
+    x.push_back(std::max<int64_t>(pick(1, i ? most : std::min<int64_t>(most, 90)),
+                                  reach - p.spatial.before[i] - p.spatial.after[i]));
     y.push_back((p.spatial.before[i] + x[2 + i] + p.spatial.after[i] - reach) / p.spatial.stride[i] + 1);
   }
   p.x = described(dtype, x, false);
@@ -170,6 +220,13 @@ template <class T> static void one(DType dtype) {
   const std::string what = Family<PoolingProblem>::text(p);
   expect(what, out.data(), want);
   if (!backward && indexed) check(what + " indices", indices, places);
+  if (!backward || !is_max || static_step(p).window == 0) return;
+  for (int64_t n = 0; n < elements / plane; ++n) {
+    const T *of_x = from.data() + n * plane, *of_dy = dy.data() + n * of_plane;
+    const std::vector<T> dx = indexed ? by_strips<T, true>(p, of_x, of_dy, indices.data() + n * of_plane)
+                                      : by_strips<T, false>(p, of_x, of_dy, indices.data() + n * of_plane);
+    expect(what + " by strips of channels", dx.data(), {want.begin() + n * plane, want.begin() + (n + 1) * plane});
+  }
 }
 
 int main() {

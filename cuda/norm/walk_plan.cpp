@@ -7,7 +7,8 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kSlice = 4;  // vectors of channels: 64 bytes of a position, or 32
+constexpr int64_t kSlice = 4;        // vectors of channels: 64 bytes of a position, or 32
+constexpr int64_t kReserved = 1024;  // bytes of an SM's shared memory that each block has besides
 
 // Groups of at most `most` threads.
 void cut_groups(WalkCut& c, int64_t images, int64_t channels, bool backward, int64_t most) {
@@ -64,7 +65,7 @@ void cut_rows(WalkCut& c, bool backward, const Device& d) {
                     kMostPieces = 64;  // kBeginning: rows that a block's start costs, a guess
   NormWalk& r = c.walk;
   const int64_t groups = ceil_div(int64_t(r.groups), int64_t(r.in_block)), window = r.behind + r.ahead;
-  const int64_t room = d.max_smem_bytes / (int64_t(c.room.bytes) + 1024);
+  const int64_t room = d.max_smem_bytes / (int64_t(c.room.bytes) + kReserved);
   const double resident =
       double(max_of(min_of(room, walk_residents(walk_is_heavy(c.centered, backward, c.size)) / c.block), int64_t(1)));
   double best = 0;
@@ -135,6 +136,13 @@ std::unique_ptr<Plan<LocalNormProblem>> walk_plan(const LocalNormProblem& p, con
   auto kernel = cuda::load_kernel(spec, d.place.index, int(c.room.bytes));
   cuda::LaunchConfig config;
   config.block = {unsigned(c.block)}, config.grid = {unsigned(c.grid)}, config.smem_bytes = c.room.bytes;
+  const int64_t at_once = max_of(int64_t(cuda::fit_at_once(*kernel, config, d)), int64_t(1));
+  const int64_t rounds = ceil_div(c.grid, at_once), even = ceil_div(c.grid, rounds * d.sm_count);
+  // A last round of less than a block an SM takes almost as long as a full one: rather fewer at once, as many in each.
+  if (rounds > 1 && c.grid - (rounds - 1) * at_once < d.sm_count && even * d.sm_count < at_once) {
+    config.smem_bytes = unsigned((d.max_smem_bytes + kReserved) / (even + 1) - kReserved + 16) / 16 * 16;
+    kernel = cuda::load_kernel(spec, d.place.index, int(config.smem_bytes));
+  }
   return make_plan<LocalNormProblem>([=, r = c.walk, room = c.room](const LocalNormArgs& a, void*, Stream stream) {
     cuda::LaunchConfig now = config;
     now.stream = stream;

@@ -53,7 +53,7 @@ KernelSpec planes_spec(DType t, bool backward, bool whole, int64_t size) {
 struct Across final : Engine<LocalNormProblem> {
   std::string name() const override { return "cuda.norm.across"; }
   unsigned traits() const override { return kNeedsJit; }
-  int revision() const override { return 3; }
+  int revision() const override { return 4; }
   std::string why_not(const LocalNormProblem& p, const Device& d) const override {
     Cut c;
     return parse(p, d, c);

@@ -20,7 +20,7 @@ KernelSpec spec(DType t, Along along, bool centered, int64_t size, bool backward
 
 struct Around final : Engine<LocalNormProblem> {
   std::string name() const override { return "cuda.norm.around"; }
-  int revision() const override { return 3; }
+  int revision() const override { return 4; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LocalNormProblem& p, const Device& d) const override {
     WalkCut c;

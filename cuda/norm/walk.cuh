@@ -18,7 +18,7 @@
 
 namespace minidnn {
 
-// A vector of a row: `count` elements, none outside of it, from `at` on in an image's first row; its slot in lines.
+// A vector of a row: `count` elements, none outside of it, from `at` on; its slot in lines.
 struct Spot {
   int64_t at = 0;
   int32_t column = 0, count = 0;
@@ -40,13 +40,12 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   const WalkRoom& room;
   unsigned char* const shared;
   const uint32_t begin;  // shared's address
-  Spot own, beside;      // beside: what this thread brings of the gaps
+  Spot own, beside;      // in the row that comes; beside: what this thread brings of the gaps
   uint32_t thread;       // of the block; 0 where it is one too many
   uint32_t writes;
   bool linked, leads;   // linked: writes what follows on the vector of the lane before; leads: so does the next
   int32_t top, bottom;  // rows written
   uint32_t here = 0, stage = 0;  // here: the thread's slot in the step's line
-  int64_t at = 0;                // where the step's row begins, of an image
 
   __device__ __forceinline__ int behind() const { return size ? (size - 1) / 2 : r.behind; }
   __device__ __forceinline__ int ahead() const { return size ? size / 2 : r.ahead; }
@@ -117,14 +116,20 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ uint32_t arrival(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (whole ? 1 : 2) + i) * kBytes;
   }
-  // `rows` from the step's row.
-  __device__ __forceinline__ void bring(uint32_t to, uint32_t n, const void* from, const Spot& spot, int rows) const {
-    const int64_t first = spot.at + (this->at + rows * r.row);
-    const T* at = static_cast<const T*>(from) + first;
+  // Of a tensor, `rows` from the row that comes: to it, a vector's place is added. Else the compiler multiplies anew for
+  // each use in each step.
+  __device__ __forceinline__ T* rows_on(const void* tensor, int rows) const {
+    T* at = static_cast<T*>(const_cast<void*>(tensor)) + rows * r.row;
+    asm volatile("" : "+l"(at));
+    return at;
+  }
+  __device__ __forceinline__ void bring(uint32_t to, uint32_t n, const void* tensor, const T* rows_on,
+                                        const Spot& spot) const {
+    const T* at = rows_on + spot.at;
     if constexpr (whole) copy_async<kBytes>(begin + to, at, 1, spot.count > 0);
     else if (spot.count > 0) {
       const uint32_t shift = shift_of(at), room = begin + to;
-      const int64_t left = r.elements - first + shift;
+      const int64_t left = r.elements - (at - static_cast<const T*>(tensor)) + shift;
       const bool two = shift + spot.count > V;
       if (left >= 2 * V) {
         copy_async<kBytes>(room, at - shift, 1);
@@ -136,9 +141,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     }
   }
   // A vector whose pair has arrived; zeros beyond its count.
-  __device__ __forceinline__ Vector settle(uint32_t pair, uint32_t n, const void* from, const Spot& spot,
-                                           int rows) const {
-    const T* at = static_cast<const T*>(from) + (spot.at + (this->at + rows * r.row));
+  __device__ __forceinline__ Vector settle(uint32_t pair, uint32_t n, const T* rows_on, const Spot& spot,
+                                           int ago) const {
+    const T* at = rows_on + (spot.at - ago * r.row);
     Vector low = *reinterpret_cast<const Vector*>(shared + pair),
            high = *reinterpret_cast<const Vector*>(shared + pair + n * kBytes);
     // Else words are loaded one by one, those that the cut wants.
@@ -153,8 +158,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     }
     return v;
   }
-  __device__ __forceinline__ void store(void* out, int rows, const float (&v)[V]) const {
-    T* to = static_cast<T*>(out) + (own.at + (at + rows * r.row));
+  __device__ __forceinline__ void store(T* rows_on, const float (&v)[V]) const {
+    T* to = rows_on + own.at;
     if constexpr (whole) {
       if (writes) store_vector(to, v);
     } else {
@@ -300,38 +305,45 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     int first, last;
     __device__ __forceinline__ bool has(int row) const { return row >= first && row < last; }
   };
-  __device__ __forceinline__ void bring_all(const LocalNormArgs& a, int t, int later, Ends x, Ends g) const {
+  struct Bases {  // see rows_on()
+    T *x, *means, *dy, *out, *dmeans;
+  };
+  __device__ __forceinline__ void bring_all(const LocalNormArgs& a, const Bases& from, int t, int later, Ends x,
+                                            Ends g) {
     const uint32_t all = room.block + 2 * room.gap;
     if (x.has(t)) {
       const uint32_t to = whole ? slot(0, -later) : arrival(room.arriving, later, all, thread);
-      bring(to, all, a.x, own, later);
+      bring(to, all, a.x, from.x, own);
       if (along != Along::nothing && r.tiled)
         bring(whole ? slot_beside(-later) : arrival(room.arriving, later, all, room.block + threadIdx.x), all, a.x,
-              beside, later);
+              from.x, beside);
     }
     if (centered && a.means && t + behind() >= x.first && t + behind() < g.last)
       bring(whole ? slot(room.means, -later) : arrival(means_arriving(), later, room.block, thread), room.block,
-            a.means, own, later + behind());
+            a.means, from.means, own);
     if (backward && g.has(t - ahead()))
-      bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, own, later - ahead());
+      bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, from.dy, own);
     commit_copies();
+    own.at += r.row;
+    if (along != Along::nothing) beside.at += r.row;
   }
   __device__ __forceinline__ uint32_t means_arriving() const {
     return room.arriving + kStages * 2 * kBytes * (room.block + 2 * room.gap);
   }
-  __device__ __forceinline__ void settle_all(const LocalNormArgs& a, int t, Ends x, Ends g) const {
+  __device__ __forceinline__ void settle_all(const LocalNormArgs& a, const Bases& from, int t, Ends x, Ends g) const {
     const uint32_t all = room.block + 2 * room.gap;
     if (x.has(t)) {
       auto put = [&](uint32_t to, const Spot& spot, uint32_t i) {
         if (spot.count > 0)
-          *reinterpret_cast<Vector*>(shared + to) = settle(arrival(room.arriving, 0, all, i), all, a.x, spot, 0);
+          *reinterpret_cast<Vector*>(shared + to) =
+              settle(arrival(room.arriving, 0, all, i), all, from.x, spot, kWalkAhead);
       };
       put(slot(0, 0), own, thread);
       if (along != Along::nothing && r.tiled) put(slot_beside(0), beside, room.block + threadIdx.x);
     }
     if (centered && a.means && own.count > 0 && t + behind() >= x.first && t + behind() < g.last)
       *reinterpret_cast<Vector*>(shared + slot(room.means, 0)) =
-          settle(arrival(means_arriving(), 0, room.block, thread), room.block, a.means, own, behind());
+          settle(arrival(means_arriving(), 0, room.block, thread), room.block, from.means, own, kWalkAhead);
   }
 
   __device__ __forceinline__ void run(const LocalNormArgs& a, const WalkFactors& f) {
@@ -342,13 +354,17 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
                  min_of(bottom + (backward ? rows() - 1 : ahead()), height)};
     const int end = bottom + (backward ? rows() - 1 + kLater : ahead());
     int t = x.first - (centered ? behind() : 0);
-    at = t * r.row;
+    own.at += t * r.row, beside.at += t * r.row;
     if constexpr (along != Along::nothing || centered) {
       for (uint32_t i = threadIdx.x; i < room.bytes / 16; i += blockDim.x) reinterpret_cast<uint4*>(shared)[i] = {};
       __syncthreads();
     }
+    // Steps write after the next row was asked for.
+    const Bases at{rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
+                   rows_on(a.out, (backward ? 1 - rows() - kLater : -ahead()) - kWalkAhead - 1),
+                   rows_on(a.dmeans, -ahead() - kWalkAhead - 1)};
 #pragma unroll 1
-    for (int later = 0; later < kWalkAhead; ++later) bring_all(a, t + later, later, x, g);
+    for (int later = 0; later < kWalkAhead; ++later) bring_all(a, at, t + later, later, x, g);
 
     float counts[kCounts];
     if constexpr (centered) {
@@ -373,9 +389,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 #pragma unroll 1
     for (; t < end; ++t) {
       wait_copies<kWalkAhead - 1>();
-      if constexpr (!whole) settle_all(a, t, x, g);
+      if constexpr (!whole) settle_all(a, at, t, x, g);
       if constexpr (along != Along::nothing) __syncthreads();
-      bring_all(a, t + kWalkAhead, kWalkAhead, x, g);
+      bring_all(a, at, t + kWalkAhead, kWalkAhead, x, g);
 
       float total[V], total_away[V];
       if (x.has(t)) {
@@ -439,8 +455,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         get_vector(mine, slot_of(0, ahead()));
         if constexpr (backward) {
           const uint32_t from = arrival(room.dy, 0, room.block, thread);
-          const Vector all =
-              whole ? *reinterpret_cast<const Vector*>(shared + from) : settle(from, room.block, a.dy, own, -ahead());
+          const Vector all = whole ? *reinterpret_cast<const Vector*>(shared + from)
+                                   : settle(from, room.block, at.dy, own, kWalkAhead + 1);
 #pragma unroll
           for (int e = 0; e < V; ++e) dy[e] = float(all.get(e));
         }
@@ -452,7 +468,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           const bool inside = whole || along == Along::nothing || e < own.count;
           if (backward) of_g[e] = inside ? result[e] * (mine[e] * reciprocal(s)) : 0.f;
         }
-        if constexpr (!backward) store(a.out, -ahead(), result);
+        if constexpr (!backward) store(at.out, result);
         else if (own.count > 0) {
           if constexpr (along != Along::nothing) put_numbers(g_line(parity), int(room.slots), of_g);
           if constexpr (!centered) put_numbers(own_numbers(0), int(room.block), result);
@@ -461,7 +477,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           if (a.dmeans && o >= top && o < bottom) {
 #pragma unroll
             for (int e = 0; e < V; ++e) dy[e] = .5f * f.slope * of_g[e] * total_away[e];
-            store(a.dmeans, -ahead(), dy);
+            store(at.dmeans, dy);
           }
         }
       }
@@ -524,14 +540,13 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 #pragma unroll
             for (int e = 0; e < V; ++e) total[e] = first[e] - f.slope * mine[e] * total[e];
           }
-          store(a.out, 1 - rows() - kLater, total);
+          store(at.out, total);
         }
 #pragma unroll
         for (int e = 0; e < V; ++e) own_before[e] = result[e];
         own_here = along_ring(own_here, 1, own_line, own_ring), parity = 1 - parity;
       }
       here = along_ring(here, 1, room.line, room.ring), ++stage;
-      at += r.row;
     }
   }
 };

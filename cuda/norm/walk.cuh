@@ -375,7 +375,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       }
     }
     Sums squares{}, away{}, gradients{};  // away: twice the sums of differences
-    float own_before[V]{};
+    float own_before[V]{};                // of windows of any size
     int parity = 0;
     const uint32_t own_line = V * 4 * room.block, own_ring = uint32_t(behind() + 1 + kLater) * own_line;
     uint32_t own_here = thread * 16;
@@ -467,6 +467,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           // Neighbours see 0 beyond the row.
           const bool inside = whole || along == Along::nothing || e < own.count;
           if (backward) of_g[e] = inside ? result[e] * (mine[e] * reciprocal(s)) : 0.f;
+          // Of the row after that whose g is summed.
+          if constexpr (backward && centered && size != 0) gradients[behind() + 1][e] += result[e];
         }
         if constexpr (!backward) store(at.out, result);
         else if (own.count > 0) {
@@ -513,7 +515,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 #pragma unroll
                 for (int e = 0; e < V; ++e) {
                   float term = with(gradients, k, e, rest[e]);
-                  if (k == behind()) term += own_before[e];
+                  if (!size && k == behind()) term += own_before[e];
                   term += (mine[e] - center[e]) * sum[e];
                   if (k == 0) total[e] = term;
                   else gradients[k ? k - 1 : 0][e] = term;

@@ -318,7 +318,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         bring(whole ? slot_beside(-later) : arrival(room.arriving, later, all, room.block + threadIdx.x), all, a.x,
               from.x, beside);
     }
-    if (centered && a.means && t + behind() >= x.first && t + behind() < g.last)
+    if (centered && (size || a.means) && t + behind() >= x.first && t + behind() < g.last)
       bring(whole ? slot(room.means, -later) : arrival(means_arriving(), later, room.block, thread), room.block,
             a.means, from.means, own);
     if (backward && g.has(t - ahead()))
@@ -341,7 +341,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       put(slot(0, 0), own, thread);
       if (along != Along::nothing && r.tiled) put(slot_beside(0), beside, room.block + threadIdx.x);
     }
-    if (centered && a.means && own.count > 0 && t + behind() >= x.first && t + behind() < g.last)
+    if (centered && (size || a.means) && own.count > 0 && t + behind() >= x.first && t + behind() < g.last)
       *reinterpret_cast<Vector*>(shared + slot(room.means, 0)) =
           settle(arrival(means_arriving(), 0, room.block, thread), room.block, from.means, own, kWalkAhead);
   }

@@ -274,7 +274,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   // Whether the row has the position o away from element e's.
   __device__ __forceinline__ bool has(int o, int e) const {
     if constexpr (along == Along::beside && whole)
-      return e + o < 0 ? own.column > 0 : e + o < V || own.column + V < r.width;
+      return e + o < 0 ? own.column > 0 : e + o < V || own.column + V < int(r.width);
     const int at = own.column + o + (along == Along::beside ? e : 0);
     return at >= 0 && at < r.width;
   }
@@ -303,25 +303,27 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   // whose window ends with it.
   struct Ends {
     int first, last;
-    __device__ __forceinline__ bool has(int row) const { return row >= first && row < last; }
+    __device__ __forceinline__ bool has(int row, bool begun = false) const {
+      return (begun || row >= first) && row < last;
+    }
   };
   struct Bases {  // see rows_on()
     T *x, *means, *dy, *out, *dmeans;
   };
-  __device__ __forceinline__ void bring_all(const LocalNormArgs& a, const Bases& from, int t, int later, Ends x,
-                                            Ends g) {
+  __device__ __forceinline__ void bring_all(const LocalNormArgs& a, const Bases& from, int t, int later, Ends x, Ends g,
+                                            bool begun) {
     const uint32_t all = room.block + 2 * room.gap;
-    if (x.has(t)) {
+    if (x.has(t, begun)) {
       const uint32_t to = whole ? slot(0, -later) : arrival(room.arriving, later, all, thread);
       bring(to, all, a.x, from.x, own);
       if (along != Along::nothing && r.tiled)
         bring(whole ? slot_beside(-later) : arrival(room.arriving, later, all, room.block + threadIdx.x), all, a.x,
               from.x, beside);
     }
-    if (centered && (size || a.means) && t + behind() >= x.first && t + behind() < g.last)
+    if (centered && (size || a.means) && Ends{x.first, g.last}.has(t + behind(), begun))
       bring(whole ? slot(room.means, -later) : arrival(means_arriving(), later, room.block, thread), room.block,
             a.means, from.means, own);
-    if (backward && g.has(t - ahead()))
+    if (backward && g.has(t - ahead(), begun))
       bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, from.dy, own);
     commit_copies();
     own.at += r.row;
@@ -341,7 +343,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       put(slot(0, 0), own, thread);
       if (along != Along::nothing && r.tiled) put(slot_beside(0), beside, room.block + threadIdx.x);
     }
-    if (centered && (size || a.means) && own.count > 0 && t + behind() >= x.first && t + behind() < g.last)
+    if (centered && (size || a.means) && own.count > 0 && Ends{x.first, g.last}.has(t + behind()))
       *reinterpret_cast<Vector*>(shared + slot(room.means, 0)) =
           settle(arrival(means_arriving(), 0, room.block, thread), room.block, from.means, own, kWalkAhead);
   }
@@ -364,7 +366,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
                    rows_on(a.out, (backward ? 1 - rows() - kLater : -ahead()) - kWalkAhead - 1),
                    rows_on(a.dmeans, -ahead() - kWalkAhead - 1)};
 #pragma unroll 1
-    for (int later = 0; later < kWalkAhead; ++later) bring_all(a, at, t + later, later, x, g);
+    for (int later = 0; later < kWalkAhead; ++later) bring_all(a, at, t + later, later, x, g, false);
 
     float counts[kCounts];
     if constexpr (centered) {
@@ -386,15 +388,15 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       return reinterpret_cast<float4*>(shared + room.g) + (which * (V / 4) * int(room.slots) + int(own.slot));
     };
 
-#pragma unroll 1
-    for (; t < end; ++t) {
+    // inner: all of it has to be done.
+    auto step = [&](bool all) {
       wait_copies<kWalkAhead - 1>();
       if constexpr (!whole) settle_all(a, at, t, x, g);
       if constexpr (along != Along::nothing) __syncthreads();
-      bring_all(a, at, t + kWalkAhead, kWalkAhead, x, g);
+      bring_all(a, at, t + kWalkAhead, kWalkAhead, x, g, all);
 
       float total[V], total_away[V];
-      if (x.has(t)) {
+      if (all || x.has(t)) {
         Taps taps(*this, slot_of(0, 0));
         if constexpr (centered) {
           float mine[V], once[V]{}, twice[V]{};  // sums of d_j, 2 d_j; of their squares
@@ -450,7 +452,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 
       float of_g[V]{}, result[V]{};
       const int o = t - ahead();
-      if (g.has(o)) {
+      if (all || g.has(o)) {
         float mine[V], dy[V];
         get_vector(mine, slot_of(0, ahead()));
         if constexpr (backward) {
@@ -476,7 +478,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           if constexpr (!centered) put_numbers(own_numbers(0), int(room.block), result);
         }
         if constexpr (backward && centered) {
-          if (a.dmeans && o >= top && o < bottom) {
+          if (a.dmeans && (all || (o >= top && o < bottom))) {
 #pragma unroll
             for (int e = 0; e < V; ++e) dy[e] = .5f * f.slope * of_g[e] * total_away[e];
             store(at.dmeans, dy);
@@ -486,7 +488,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 
       if constexpr (backward) {
         const int row = o - kLater, i = row - behind();  // whose g is summed; whose windows are complete
-        if (g.has(row)) {
+        if (all || g.has(row)) {
           float sum[V]{};
           if constexpr (centered) {
             float center[V], rest[V]{};
@@ -534,7 +536,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
             add(gradients, sum, total);
           }
         } else skip(gradients, total);
-        if (i >= top) {
+        if (all || i >= top) {
           if constexpr (!centered) {
             float mine[V], first[V];
             get_vector(mine, slot_of(0, rows() - 1 + kLater));
@@ -548,7 +550,18 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         for (int e = 0; e < V; ++e) own_before[e] = result[e];
         own_here = along_ring(own_here, 1, own_line, own_ring), parity = 1 - parity;
       }
-      here = along_ring(here, 1, room.line, room.ring), ++stage;
+      here = along_ring(here, 1, room.line, room.ring), ++stage, ++t;
+    };
+    const int first_inner = top + ahead() + (backward ? behind() + kLater : 0),
+              last_inner = min_of(bottom + ahead(), height);
+#pragma unroll 1
+    while (t < end) {
+      if (size && t >= first_inner) {
+#pragma unroll 1
+        while (t < last_inner) step(true);
+        if (t >= end) break;
+      }
+      step(false);
     }
   }
 };

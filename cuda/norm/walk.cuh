@@ -40,7 +40,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   const WalkRoom& room;
   unsigned char* const shared;
   const uint32_t begin;  // shared's address
-  Spot own, beside;      // in the row that comes; beside: what this thread brings of the gaps
+  Spot own, beside;      // in the row that comes; beside: what this thread brings of the gaps, `at` from own's on
   uint32_t thread;       // of the block; 0 where it is one too many
   uint32_t writes;
   bool linked, leads;   // linked: writes what follows on the vector of the lane before; leads: so does the next
@@ -81,6 +81,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       const uint32_t i = threadIdx.x - (before ? 0 : room.gap), far = r.by_slice.quotient(i);
       const int32_t reach = int32_t(r.by_slice.quotient(room.gap)), past = int32_t(r.by_slice.quotient(r.threads));
       beside = spot(int32_t(far) + (before ? -reach : past), i - far * r.slice, before ? i : room.gap + r.threads + i);
+      beside.at -= own.at;
     }
     // Else the compiler finds them anew, divisions and all, wherever they are wanted.
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
@@ -123,14 +124,14 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     asm volatile("" : "+l"(at));
     return at;
   }
-  __device__ __forceinline__ void bring(uint32_t to, uint32_t n, const void* tensor, const T* rows_on,
-                                        const Spot& spot) const {
-    const T* at = rows_on + spot.at;
-    if constexpr (whole) copy_async<kBytes>(begin + to, at, 1, spot.count > 0);
-    else if (spot.count > 0) {
+  __device__ __forceinline__ void bring(uint32_t to, uint32_t n, const void* tensor, const T* rows_on, int64_t place,
+                                        int32_t count) const {
+    const T* at = rows_on + place;
+    if constexpr (whole) copy_async<kBytes>(begin + to, at, 1, count > 0);
+    else if (count > 0) {
       const uint32_t shift = shift_of(at), room = begin + to;
       const int64_t left = r.elements - (at - static_cast<const T*>(tensor)) + shift;
-      const bool two = shift + spot.count > V;
+      const bool two = shift + count > V;
       if (left >= 2 * V) {
         copy_async<kBytes>(room, at - shift, 1);
         copy_async<kBytes>(room + n * kBytes, at - shift + V, 1, two);
@@ -141,9 +142,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     }
   }
   // A vector whose pair has arrived; zeros beyond its count.
-  __device__ __forceinline__ Vector settle(uint32_t pair, uint32_t n, const T* rows_on, const Spot& spot,
-                                           int ago) const {
-    const T* at = rows_on + (spot.at - ago * r.row);
+  __device__ __forceinline__ Vector settle(uint32_t pair, uint32_t n, const T* at, int32_t count) const {
     Vector low = *reinterpret_cast<const Vector*>(shared + pair),
            high = *reinterpret_cast<const Vector*>(shared + pair + n * kBytes);
     // Else words are loaded one by one, those that the cut wants.
@@ -151,10 +150,10 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     for (int i = 0; i < int(sizeof(low.word) / sizeof(low.word[0])); ++i)
       asm volatile("" : "+r"(low.word[i]), "+r"(high.word[i]));
     Vector v = cut<T, V>(low, high, shift_of(at));
-    if (spot.count < V) {
+    if (count < V) {
       const Vector all = v;
 #pragma unroll
-      for (int e = 0; e < V; ++e) v.put(e, e < spot.count ? all.get(e) : T());
+      for (int e = 0; e < V; ++e) v.put(e, e < count ? all.get(e) : T());
     }
     return v;
   }
@@ -315,37 +314,37 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     const uint32_t all = room.block + 2 * room.gap;
     if (x.has(t, begun)) {
       const uint32_t to = whole ? slot(0, -later) : arrival(room.arriving, later, all, thread);
-      bring(to, all, a.x, from.x, own);
+      bring(to, all, a.x, from.x, own.at, own.count);
       if (along != Along::nothing && r.tiled)
         bring(whole ? slot_beside(-later) : arrival(room.arriving, later, all, room.block + threadIdx.x), all, a.x,
-              from.x, beside);
+              from.x, own.at + beside.at, beside.count);
     }
     if (centered && (size || a.means) && Ends{x.first, g.last}.has(t + behind(), begun))
       bring(whole ? slot(room.means, -later) : arrival(means_arriving(), later, room.block, thread), room.block,
-            a.means, from.means, own);
+            a.means, from.means, own.at, own.count);
     if (backward && g.has(t - ahead(), begun))
-      bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, from.dy, own);
+      bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, from.dy, own.at, own.count);
     commit_copies();
     own.at += r.row;
-    if (along != Along::nothing) beside.at += r.row;
   }
   __device__ __forceinline__ uint32_t means_arriving() const {
     return room.arriving + kStages * 2 * kBytes * (room.block + 2 * room.gap);
   }
   __device__ __forceinline__ void settle_all(const LocalNormArgs& a, const Bases& from, int t, Ends x, Ends g) const {
     const uint32_t all = room.block + 2 * room.gap;
+    const int64_t at = own.at - kWalkAhead * r.row;
     if (x.has(t)) {
-      auto put = [&](uint32_t to, const Spot& spot, uint32_t i) {
-        if (spot.count > 0)
-          *reinterpret_cast<Vector*>(shared + to) =
-              settle(arrival(room.arriving, 0, all, i), all, from.x, spot, kWalkAhead);
+      auto put = [&](uint32_t to, int64_t at, int32_t count, uint32_t i) {
+        if (count > 0)
+          *reinterpret_cast<Vector*>(shared + to) = settle(arrival(room.arriving, 0, all, i), all, from.x + at, count);
       };
-      put(slot(0, 0), own, thread);
-      if (along != Along::nothing && r.tiled) put(slot_beside(0), beside, room.block + threadIdx.x);
+      put(slot(0, 0), at, own.count, thread);
+      if (along != Along::nothing && r.tiled)
+        put(slot_beside(0), at + beside.at, beside.count, room.block + threadIdx.x);
     }
     if (centered && (size || a.means) && own.count > 0 && Ends{x.first, g.last}.has(t + behind()))
       *reinterpret_cast<Vector*>(shared + slot(room.means, 0)) =
-          settle(arrival(means_arriving(), 0, room.block, thread), room.block, from.means, own, kWalkAhead);
+          settle(arrival(means_arriving(), 0, room.block, thread), room.block, from.means + at, own.count);
   }
 
   __device__ __forceinline__ void run(const LocalNormArgs& a, const WalkFactors& f) {
@@ -356,7 +355,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
                  min_of(bottom + (backward ? rows() - 1 : ahead()), height)};
     const int end = bottom + (backward ? rows() - 1 + kLater : ahead());
     int t = x.first - (centered ? behind() : 0);
-    own.at += t * r.row, beside.at += t * r.row;
+    own.at += t * r.row;
     if constexpr (along != Along::nothing || centered) {
       for (uint32_t i = threadIdx.x; i < room.bytes / 16; i += blockDim.x) reinterpret_cast<uint4*>(shared)[i] = {};
       __syncthreads();
@@ -458,7 +457,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         if constexpr (backward) {
           const uint32_t from = arrival(room.dy, 0, room.block, thread);
           const Vector all = whole ? *reinterpret_cast<const Vector*>(shared + from)
-                                   : settle(from, room.block, at.dy, own, kWalkAhead + 1);
+                                   : settle(from, room.block, at.dy + (own.at - (kWalkAhead + 1) * r.row), own.count);
 #pragma unroll
           for (int e = 0; e < V; ++e) dy[e] = float(all.get(e));
         }

@@ -33,6 +33,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   // Where vectors are written across those of neighbouring lanes: a warp's first lane has the last one of the warp before,
   // for the next lane to see.
   static constexpr bool kLaps = along == Along::nothing && !whole;
+  static constexpr bool kPairs = along == Along::beside && size != 0;  // see sum_line()
   using Vector = Items<T, V>;
   using Sums = float[kMost - 1][V];
 
@@ -270,6 +271,30 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 #pragma unroll
     for (int e = 0; e < V; ++e) v[e] = float(all.get(e));
   }
+  // Sums of f over what a vector's windows have of a line. Two beside each other share all but their ends: that is summed
+  // once, by pairs.
+  template <class Line, class F>
+  static __device__ __forceinline__ void sum_line(float (&sum)[V], Line& line, const F& f) {
+    if constexpr (kPairs) {
+      float pair[V / 2 + kSide - 1];
+#pragma unroll
+      for (int i = 0; i < V / 2 + kSide - 1; ++i) pair[i] = f(line.q[2 * i + 1]) + f(line.q[2 * i + 2]);
+#pragma unroll
+      for (int e = 0; e < V; e += 2) {
+        float both = pair[e / 2];
+#pragma unroll
+        for (int i = 1; i < kSide; ++i) both += pair[e / 2 + i];
+        sum[e] = both + f(line.q[e]), sum[e + 1] = both + f(line.q[e + 2 * kSide + 1]);
+      }
+    } else {
+#pragma unroll
+      for (int o = -kSide; o <= kSide; ++o) {
+        line.to(o);
+#pragma unroll
+        for (int e = 0; e < V; ++e) sum[e] = o == -kSide ? f(line(o, e)) : sum[e] + f(line(o, e));
+      }
+    }
+  }
   // Whether the row has the position o away from element e's.
   __device__ __forceinline__ bool has(int o, int e) const {
     if constexpr (along == Along::beside && whole)
@@ -434,14 +459,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
               }
             }
         } else {
-          float row[V]{};
-#pragma unroll
-          for (int o = -kSide; o <= kSide; ++o)
-            if (o >= -behind() && o <= ahead() || along == Along::nothing) {
-              taps.to(o);
-#pragma unroll
-              for (int e = 0; e < V; ++e) row[e] += taps(o, e) * taps(o, e);
-            }
+          float row[V];
+          sum_line(row, taps, [](float x) { return x * x; });
           add(squares, row, total);
         }
       } else {
@@ -494,6 +513,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
             get_vector(center, slot_of(room.means, rows()));
             Weights weights(*this, g_line(1 - parity));
             Taps means(*this, slot_of(room.means, rows()));
+            if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
 #pragma unroll
             for (int o = -kSide; o <= kSide; ++o)
               if (o >= -ahead() && o <= behind()) {
@@ -501,7 +521,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
                 if (o) means.to(o);
 #pragma unroll
                 for (int e = 0; e < V; ++e) {
-                  sum[e] = o == -kSide ? weights(o, e) : sum[e] + weights(o, e);
+                  if (!kPairs) sum[e] = o == -kSide ? weights(o, e) : sum[e] + weights(o, e);
                   if (o < 0) rest[e] += weights(o, e) * (center[e] - means(o, e));
                   if (o > 0) rest[e] -= weights(o, e) * (means(o, e) - center[e]);
                 }
@@ -526,12 +546,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
             add(gradients, of_g, total);
           } else {
             Weights weights(*this, g_line(1 - parity));
-#pragma unroll
-            for (int o = -kSide; o <= kSide; ++o) {
-              weights.to(o);
-#pragma unroll
-              for (int e = 0; e < V; ++e) sum[e] = o == -kSide ? weights(o, e) : sum[e] + weights(o, e);
-            }
+            sum_line(sum, weights, [](float g) { return g; });
             add(gradients, sum, total);
           }
         } else skip(gradients, total);

@@ -413,14 +413,14 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     };
 
     // inner: all of it has to be done.
-    auto step = [&](bool all) {
+    auto step = [&](bool inner) {
       wait_copies<kWalkAhead - 1>();
       if constexpr (!whole) settle_all(a, at, t, x, g);
       if constexpr (along != Along::nothing) __syncthreads();
-      bring_all(a, at, t + kWalkAhead, kWalkAhead, x, g, all);
+      bring_all(a, at, t + kWalkAhead, kWalkAhead, x, g, inner);
 
       float total[V], total_away[V];
-      if (all || x.has(t)) {
+      if (inner || x.has(t)) {
         Taps taps(*this, slot_of(0, 0));
         if constexpr (centered) {
           float mine[V], once[V]{}, twice[V]{};  // sums of d_j, 2 d_j; of their squares
@@ -470,7 +470,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 
       float of_g[V]{}, result[V]{};
       const int o = t - ahead();
-      if (all || g.has(o)) {
+      if (inner || g.has(o)) {
         float mine[V], dy[V];
         get_vector(mine, slot_of(0, ahead()));
         if constexpr (backward) {
@@ -487,6 +487,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           // Neighbours see 0 beyond the row.
           const bool inside = whole || along == Along::nothing || e < own.count;
           if (backward) of_g[e] = inside ? result[e] * (mine[e] * reciprocal(s)) : 0.f;
+          if (backward && centered) of_g[e] *= f.slope;
           // Of the row after that whose g is summed.
           if constexpr (backward && centered && size != 0) gradients[behind() + 1][e] += result[e];
         }
@@ -496,9 +497,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           if constexpr (!centered) put_numbers(own_numbers(0), int(room.block), result);
         }
         if constexpr (backward && centered) {
-          if (a.dmeans && (all || (o >= top && o < bottom))) {
+          if (a.dmeans && (inner || (o >= top && o < bottom))) {
 #pragma unroll
-            for (int e = 0; e < V; ++e) dy[e] = .5f * f.slope * of_g[e] * total_away[e];
+            for (int e = 0; e < V; ++e) dy[e] = .5f * of_g[e] * total_away[e];
             store(at.dmeans, dy);
           }
         }
@@ -506,7 +507,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 
       if constexpr (backward) {
         const int row = o - kLater, i = row - behind();  // whose g is summed; whose windows are complete
-        if (all || g.has(row)) {
+        if (inner || g.has(row)) {
           float sum[V]{};
           if constexpr (centered) {
             float center[V], rest[V]{};
@@ -527,17 +528,15 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
                 }
               }
 #pragma unroll
-            for (int e = 0; e < V; ++e) sum[e] *= -f.slope, rest[e] *= -f.slope;
-#pragma unroll
             for (int k = 0; k < kMost; ++k)
               if (k < rows()) {
                 float mine[V];
                 get_vector(mine, slot_of(0, rows() - k));
 #pragma unroll
                 for (int e = 0; e < V; ++e) {
-                  float term = with(gradients, k, e, rest[e]);
+                  float term = with(gradients, k, e, -rest[e]);
                   if (!size && k == behind()) term += own_before[e];
-                  term += (mine[e] - center[e]) * sum[e];
+                  term -= (mine[e] - center[e]) * sum[e];
                   if (k == 0) total[e] = term;
                   else gradients[k ? k - 1 : 0][e] = term;
                 }
@@ -550,7 +549,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
             add(gradients, sum, total);
           }
         } else skip(gradients, total);
-        if (all || i >= top) {
+        if (inner || i >= top) {
           if constexpr (!centered) {
             float mine[V], first[V];
             get_vector(mine, slot_of(0, rows() - 1 + kLater));

@@ -412,7 +412,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       return reinterpret_cast<float4*>(shared + room.g) + (which * (V / 4) * int(room.slots) + int(own.slot));
     };
 
-    // inner: all of it has to be done.
+    // inner: a row of which nothing is left out.
     auto step = [&](bool inner) {
       wait_copies<kWalkAhead - 1>();
       if constexpr (!whole) settle_all(a, at, t, x, g);
@@ -468,10 +468,10 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         if constexpr (centered && backward) skip(away, total_away);
       }
 
-      float of_g[V]{}, result[V]{};
       const int o = t - ahead();
+      float mine[V]{}, of_g[V]{}, result[V]{};  // of row o; of_g: with means, times the slope
       if (inner || g.has(o)) {
-        float mine[V], dy[V];
+        float dy[V];
         get_vector(mine, slot_of(0, ahead()));
         if constexpr (backward) {
           const uint32_t from = arrival(room.dy, 0, room.block, thread);
@@ -488,7 +488,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           const bool inside = whole || along == Along::nothing || e < own.count;
           if (backward) of_g[e] = inside ? result[e] * (mine[e] * reciprocal(s)) : 0.f;
           if (backward && centered) of_g[e] *= f.slope;
-          // Of the row after that whose g is summed.
+          // Where row o's sums are kept before the row above it is summed.
           if constexpr (backward && centered && size != 0) gradients[behind() + 1][e] += result[e];
         }
         if constexpr (!backward) store(at.out, result);
@@ -530,13 +530,16 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 #pragma unroll
             for (int k = 0; k < kMost; ++k)
               if (k < rows()) {
-                float mine[V];
-                get_vector(mine, slot_of(0, rows() - k));
+                float x[V];
+                if (size && inner && k == rows() - ahead()) {
+#pragma unroll
+                  for (int e = 0; e < V; ++e) x[e] = mine[e];
+                } else get_vector(x, slot_of(0, rows() - k));
 #pragma unroll
                 for (int e = 0; e < V; ++e) {
                   float term = with(gradients, k, e, -rest[e]);
                   if (!size && k == behind()) term += own_before[e];
-                  term -= (mine[e] - center[e]) * sum[e];
+                  term -= (x[e] - center[e]) * sum[e];
                   if (k == 0) total[e] = term;
                   else gradients[k ? k - 1 : 0][e] = term;
                 }
@@ -551,11 +554,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         } else skip(gradients, total);
         if (inner || i >= top) {
           if constexpr (!centered) {
-            float mine[V], first[V];
-            get_vector(mine, slot_of(0, rows() - 1 + kLater));
+            float x[V], first[V];
+            get_vector(x, slot_of(0, rows() - 1 + kLater));
             get_numbers(first, own_numbers(1), int(room.block));
 #pragma unroll
-            for (int e = 0; e < V; ++e) total[e] = first[e] - f.slope * mine[e] * total[e];
+            for (int e = 0; e < V; ++e) total[e] = first[e] - f.slope * x[e] * total[e];
           }
           store(at.out, total);
         }

@@ -25,6 +25,26 @@ struct Spot {
   uint32_t slot = 0;
 };
 
+// Bytes from a slot of a line to what lies up to `side` positions away. Known beforehand, or else each use multiplies.
+template <int side> struct Positions {
+  int32_t bytes[2 * side];
+  __device__ __forceinline__ void set(int32_t position) {
+#pragma unroll
+    for (int i = 0; i < 2 * side; ++i) {
+      bytes[i] = (i < side ? i - side : i - side + 1) * position;
+      asm volatile("" : "+r"(bytes[i]));
+    }
+  }
+  template <class E> __device__ __forceinline__ const E* from(const E* at, int o) const {
+    if (!o) return at;
+    return reinterpret_cast<const E*>(reinterpret_cast<const char*>(at) + bytes[o < 0 ? o + side : o + side - 1]);
+  }
+};
+template <> struct Positions<0> {
+  __device__ __forceinline__ void set(int32_t) {}
+  template <class E> __device__ __forceinline__ const E* from(const E* at, int) const { return at; }
+};
+
 template <class T, int V, Along along, bool whole, bool centered, int size, bool backward> struct Walk {
   static constexpr int kMost = size ? size : 2 * kWalkReach + 1;  // rows of a window
   static constexpr int kSide = along == Along::nothing ? 0 : size ? size / 2 : kWalkReach;
@@ -35,6 +55,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   static constexpr bool kLaps = along == Along::nothing && !whole;
   static constexpr bool kPairs = along == Along::beside && size != 0;  // see sum_line()
   using Vector = Items<T, V>;
+  using Far = Positions<along == Along::apart ? kSide : 0>;
   using Sums = float[kMost - 1][V];
 
   const NormWalk& r;
@@ -46,6 +67,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   uint32_t writes;
   bool linked, leads;   // linked: writes what follows on the vector of the lane before; leads: so does the next
   int32_t top, bottom;  // rows written
+  Far x_far, g_far;     // in lines of x and of the means, and in those of g
   uint32_t here = 0, stage = 0;  // here: the thread's slot in the step's line
 
   __device__ __forceinline__ int behind() const { return size ? (size - 1) / 2 : r.behind; }
@@ -88,6 +110,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
     if (along != Along::nothing) asm volatile("" : "+l"(beside.at), "+r"(beside.slot), "+r"(beside.count));
     here = own.slot * kBytes;
+    x_far.set(int32_t(r.slice) * kBytes), g_far.set(int32_t(r.slice) * 16);
     if constexpr (kLaps) linked = own.column > 0, leads = own.column + V < r.width;
     else if constexpr (!whole) {
       const int64_t lane_before = __shfl_up_sync(0xffffffff, writes && own.count == V ? own.at : -1, 1);
@@ -203,9 +226,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   // What lies about a thread's vector in a line: q(o, e) is element e of the position o away, behind to(o).
   struct Taps {
     const T* at;
-    int apart;
+    Far far;
     float q[V + (along == Along::beside ? 2 * kSide : 0)];
-    __device__ __forceinline__ Taps(const Walk& w, const T* at) : at(at), apart(int(w.r.slice) * V) {
+    __device__ __forceinline__ Taps(const Walk& w, const T* at) : at(at), far(w.x_far) {
       if constexpr (along == Along::beside) {
         const auto before = *reinterpret_cast<const Items<T, kSide>*>(at - kSide);
         const auto after = *reinterpret_cast<const Items<T, kSide>*>(at + V);
@@ -217,7 +240,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     }
     __device__ __forceinline__ void to(int o) {
       if constexpr (along != Along::beside) {
-        const Vector v = *reinterpret_cast<const Vector*>(at + o * apart);
+        const Vector v = *reinterpret_cast<const Vector*>(far.from(at, o));
 #pragma unroll
         for (int e = 0; e < V; ++e) q[e] = float(v.get(e));
       }
@@ -229,10 +252,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   // The same of g, whose lines have four elements of each vector, then the next four.
   struct Weights {
     const float4* at;
-    int slots, apart;
+    int slots;
+    Far far;
     float q[V + (along == Along::beside ? 2 * kSide : 0)];
     __device__ __forceinline__ Weights(const Walk& w, const float4* at)
-        : at(at), slots(int(w.room.slots)), apart(int(w.r.slice)) {
+        : at(at), slots(int(w.room.slots)), far(w.g_far) {
       if constexpr (along == Along::beside) {
         const float4 before = at[(V / 4 - 1) * slots - 1], after = at[1];
         const float low[4]{before.x, before.y, before.z, before.w}, high[4]{after.x, after.y, after.z, after.w};
@@ -249,7 +273,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       }
     }
     __device__ __forceinline__ void to(int o) {
-      if constexpr (along != Along::beside) four(q, at + o * apart);
+      if constexpr (along != Along::beside) four(q, far.from(at, o));
     }
     __device__ __forceinline__ float operator()(int o, int e) const {
       return q[along == Along::beside ? kSide + e + o : e];
@@ -300,7 +324,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     if constexpr (along == Along::beside && whole)
       return e + o < 0 ? own.column > 0 : e + o < V || own.column + V < int(r.width);
     const int at = own.column + o + (along == Along::beside ? e : 0);
-    return at >= 0 && at < r.width;
+    if constexpr (along == Along::apart) return uint32_t(at) < uint32_t(r.width);
+    return at >= 0 && at < int(r.width);
   }
 
   // With a row's term, what window k has had of the rows before; the last one has none, and 0 would be added to a term.

@@ -151,8 +151,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ void bring(uint32_t to, uint32_t n, const void* tensor, const T* rows_on, int64_t place,
                                         int32_t count) const {
     const T* at = rows_on + place;
-    if constexpr (whole) copy_async<kBytes>(begin + to, at, 1, count > 0);
-    else if (count > 0) {
+    if (count > 0) {
       const uint32_t shift = shift_of(at), room = begin + to;
       const int64_t left = r.elements - (at - static_cast<const T*>(tensor)) + shift;
       const bool two = shift + count > V;
@@ -362,18 +361,33 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ void bring_all(const LocalNormArgs& a, const Bases& from, int t, int later, Ends x, Ends g,
                                             bool begun) {
     const uint32_t all = room.block + 2 * room.gap;
-    if (x.has(t, begun)) {
-      const uint32_t to = whole ? slot(0, -later) : arrival(room.arriving, later, all, thread);
-      bring(to, all, a.x, from.x, own.at, own.count);
-      if (along != Along::nothing && r.tiled)
-        bring(whole ? slot_beside(-later) : arrival(room.arriving, later, all, room.block + threadIdx.x), all, a.x,
-              from.x, own.at + beside.at, beside.count);
+    const Ends means{x.first, g.last};
+    if constexpr (whole) {
+      // Of a row outside, zeros to a line that nobody reads: a condition on what is read is no branch.
+      const bool x_comes = x.has(t, begun);
+      const uint32_t to = begin + slot(0, -later);
+      copy_async<kBytes>(to, from.x + own.at, x_comes && own.count > 0);
+      if constexpr (along != Along::nothing) {
+        if (r.tiled && x_comes)
+          copy_async<kBytes>(begin + slot_beside(-later), from.x + (own.at + beside.at), 1, beside.count > 0);
+      }
+      if constexpr (centered)
+        copy_async<kBytes>(to + room.means, from.means + own.at, means.has(t + behind(), begun) && own.count > 0);
+      if constexpr (backward)
+        copy_async<kBytes>(begin + arrival(room.dy, later, room.block, thread), from.dy + own.at,
+                           g.has(t - ahead(), begun) && own.count > 0);
+    } else {
+      if (x.has(t, begun)) {
+        bring(arrival(room.arriving, later, all, thread), all, a.x, from.x, own.at, own.count);
+        if (along != Along::nothing && r.tiled)
+          bring(arrival(room.arriving, later, all, room.block + threadIdx.x), all, a.x, from.x, own.at + beside.at,
+                beside.count);
+      }
+      if (centered && a.means && means.has(t + behind(), begun))
+        bring(arrival(means_arriving(), later, room.block, thread), room.block, a.means, from.means, own.at, own.count);
+      if (backward && g.has(t - ahead(), begun))
+        bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, from.dy, own.at, own.count);
     }
-    if (centered && (size || a.means) && Ends{x.first, g.last}.has(t + behind(), begun))
-      bring(whole ? slot(room.means, -later) : arrival(means_arriving(), later, room.block, thread), room.block,
-            a.means, from.means, own.at, own.count);
-    if (backward && g.has(t - ahead(), begun))
-      bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, from.dy, own.at, own.count);
     commit_copies();
     own.at += r.row;
   }
@@ -392,7 +406,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       if (along != Along::nothing && r.tiled)
         put(slot_beside(0), at + beside.at, beside.count, room.block + threadIdx.x);
     }
-    if (centered && (size || a.means) && own.count > 0 && Ends{x.first, g.last}.has(t + behind()))
+    if (centered && a.means && own.count > 0 && Ends{x.first, g.last}.has(t + behind()))
       *reinterpret_cast<Vector*>(shared + slot(room.means, 0)) =
           settle(arrival(means_arriving(), 0, room.block, thread), room.block, from.means + at, own.count);
   }
@@ -409,6 +423,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     if constexpr (along != Along::nothing || centered) {
       for (uint32_t i = threadIdx.x; i < room.bytes / 16; i += blockDim.x) reinterpret_cast<uint4*>(shared)[i] = {};
       __syncthreads();
+      if (whole && threadIdx.x >= room.block) return;  // has no slot
     }
     // Steps write after the next row was asked for.
     const Bases at{rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),

@@ -97,7 +97,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     const int64_t dy_at = room(x_lines * line * s.group * size), sums_at = dy_at + room(all_windows * size);
     s.dy_at = int32_t(min_of<int64_t>(dy_at, 1 << 30)), s.sums_at = int32_t(min_of<int64_t>(sums_at, 1 << 30));
     c.smem_bytes = sums_at + room(s.lines * line * s.group * 4);
-    constexpr int64_t kMostWarps = pooling::kMaximaThreads / 32;
+    constexpr int64_t kMostWarps = pooling::kKnownThreads / 32;
     const int64_t strips = ceil_div<int64_t>(s.w.count, pooling::kStripWindows), lanes = min_of<int64_t>(strips, 32);
     const int64_t chunks = ceil_div(strips, lanes), pairs = ceil_div<int64_t>(chunks, 2);
     auto warps = [&](int64_t lines) { return ceil_div(s.group * ceil_div(windows, lines) * pairs, 32 / lanes); };
@@ -135,8 +135,9 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     s.results = Grid(s.group, int(down), int(across));
     // No round of threads is nearly empty.
     const int64_t tiles = ceil_div<int64_t>(s.lines, pooling::kDown) * across * s.group;
-    c.threads = ceil_div(ceil_div<int64_t>(tiles, ceil_div<int64_t>(tiles, pooling::kTileThreads)), int64_t(32)) * 32;
+    c.threads = ceil_div(ceil_div<int64_t>(tiles, ceil_div<int64_t>(tiles, pooling::kKnownThreads)), int64_t(32)) * 32;
   } else if (c.step.window > 0 && backward) {
+    c.threads = pooling::kKnownThreads;
     const int steps = pooling::steps_down(s.h.window, s.h.stride);
     s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
                      (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);

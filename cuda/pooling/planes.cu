@@ -6,7 +6,7 @@
 namespace minidnn {
 
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(256, 5)
+__global__ void __launch_bounds__(pooling::kThreads, pooling::kBlocks)
     pooling_planes_forward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   using Step = pooling::Step<kWindow, kStride>;
@@ -21,7 +21,7 @@ __global__ void __launch_bounds__(256, 5)
 
 // Windows that the compiler knows, without indices.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::kTileThreads, pooling::kTileBlocks)
+__global__ void __launch_bounds__(pooling::kKnownThreads, pooling::kTileBlocks)
     pooling_planes_tiles(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   pooling::PlanesForward<T, is_max, pooling::Step<kWindow, kStride>> work{
@@ -35,8 +35,10 @@ __global__ void __launch_bounds__(pooling::kTileThreads, pooling::kTileBlocks)
 }
 
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::gathers_tiles(kStride) ? pooling::kTileThreads : 256,
-                                  pooling::gathers_tiles(kStride) ? pooling::kTileBlocks : 5)
+__global__ void __launch_bounds__(kWindow > 0 ? pooling::kKnownThreads : pooling::kThreads,
+                                  kWindow == 0                      ? pooling::kBlocks
+                                  : pooling::gathers_tiles(kStride) ? pooling::kTileBlocks
+                                                                    : pooling::kKnownBlocks)
     pooling_planes_backward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   using Step = pooling::Step<kWindow, kStride>;
@@ -74,7 +76,7 @@ __global__ void __launch_bounds__(pooling::given_threads(kStride), pooling::give
 }
 
 template <class T, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::kMaximaThreads, pooling::kMaximaBlocks)
+__global__ void __launch_bounds__(pooling::kKnownThreads, pooling::kMaximaBlocks)
     pooling_planes_maxima(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   pooling::PlanesBackward<T, true, pooling::Step<kWindow, kStride>> work{

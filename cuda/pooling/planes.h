@@ -47,7 +47,10 @@ constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes 
 // Steps of windows that a thread's tile of windows of a static size is wide, and its strip of dx.
 // Threads begin so many columns apart: numbers odd, or twice so, keep their loads in different banks.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
-constexpr int kTileThreads = 128, kTileBlocks = 6;  // of a block at most, and such blocks on an SM
+// Of a block, and such blocks on an SM.
+constexpr int kThreads = 256, kBlocks = 5;
+// At most, for windows that the compiler knows: small blocks, so that many are there to load while others compute.
+constexpr int kKnownThreads = 128, kKnownBlocks = 10, kTileBlocks = 6;
 // What a block works on.
 struct PlanesBlock {
   int64_t plane;

@@ -17,8 +17,8 @@ MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
 // Of a block that is given maxima, and such blocks on an SM: what its registers hold.
 MINIDNN_HD constexpr int given_threads(int stride) { return stride > 1 ? 128 : 64; }
 MINIDNN_HD constexpr int given_blocks(int window, int stride) { return stride == 1 && window == 3 ? 8 : 4; }
-// The same where maxima are found, at most, and windows side by side in a strip: as many apart as keeps banks apart.
-constexpr int kMaximaThreads = 128, kMaximaBlocks = 4, kStripWindows = 7;
+// Such blocks where maxima are found, and windows side by side in a strip: as many apart as keeps banks apart.
+constexpr int kMaximaBlocks = 4, kStripWindows = 7;
 // Lines of windows of a strip, at the least: what reaches into it, and what reaches out of it, is apart.
 MINIDNN_HD constexpr int least_windows_lines(int window, int stride) {
   return window > stride ? 2 * ((window - 1) / stride) : 1;

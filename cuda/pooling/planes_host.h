@@ -10,9 +10,9 @@ struct PlanesCut {
   Planes s;
   int64_t smem_bytes;  // may be more than there is
   StaticStep step;
-  int64_t threads = 256;      // of a block
-  int64_t numbered;           // elements of a block that have numbers, in 16 bits
-  bool tiles, given, maxima;  // of windows that the compiler knows: other kernels
+  int64_t threads = kThreads;  // of a block
+  int64_t numbered;            // elements of a block that have numbers, in 16 bits
+  bool tiles, given, maxima;   // of windows that the compiler knows: other kernels
 };
 PlanesCut planes_cut(const PoolingProblem& p);
 

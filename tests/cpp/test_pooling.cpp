@@ -12,9 +12,7 @@
 using namespace minidnn;
 using namespace minidnn::pooling;
 
-constexpr int kThreads = 256;
-
-template <class Work, class Phase> static void all(Work& work, Phase&& phase, int threads = kThreads) {
+template <class Work, class Phase> static void all(Work& work, Phase&& phase, int threads = pooling::kThreads) {
   for (work.t = {0, threads}; work.t.index < threads; ++work.t.index) phase();
 }
 

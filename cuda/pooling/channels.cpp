@@ -24,20 +24,23 @@ struct Cut {
   Channels s;
   int64_t blocks, smem_bytes, threads = kThreads;  // blocks of an image
   pooling::StaticStep step;
-  bool given, maxima;  // of windows that the compiler knows: other kernels
+  bool maxima = false;  // gradients of those that windows known to the compiler have
 };
 
-template <class T> int64_t maxima_room(pooling::StaticStep step) {
+template <class T, int kIndexBytes> int64_t strip_room(pooling::StaticStep step) {
   switch (step.window * 10 + step.stride) {
     case 22:
-      return pooling::ChannelsMaxima<T, pooling::Step<2, 2>>::kRoom;
+      return pooling::ChannelsMaxima<T, pooling::Step<2, 2>, kIndexBytes>::kRoom;
     case 32:
-      return pooling::ChannelsMaxima<T, pooling::Step<3, 2>>::kRoom;
+      return pooling::ChannelsMaxima<T, pooling::Step<3, 2>, kIndexBytes>::kRoom;
     case 31:
-      return pooling::ChannelsMaxima<T, pooling::Step<3, 1>>::kRoom;
+      return pooling::ChannelsMaxima<T, pooling::Step<3, 1>, kIndexBytes>::kRoom;
     default:
-      return pooling::ChannelsMaxima<T, pooling::Step<5, 1>>::kRoom;
+      return pooling::ChannelsMaxima<T, pooling::Step<5, 1>, kIndexBytes>::kRoom;
   }
+}
+template <class T> int64_t strip_room(pooling::StaticStep step, int index_bytes) {
+  return index_bytes == 8 ? strip_room<T, 8>(step) : index_bytes == 4 ? strip_room<T, 4>(step) : strip_room<T, 0>(step);
 }
 
 Cut cut_of(const PoolingProblem& p, const Device& d) {
@@ -88,21 +91,21 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     return c;
   };
   if (backward && is_max && known) {
-    c.given = s.index_bytes > 0, c.maxima = !c.given, c.threads = pooling::kStripThreads;
-    const int64_t of_thread = c.given ? 1 : 32;  // a warp has as many channels
-    const int64_t channels = ceil_div<int64_t>(p.x.shape[1], of_thread);
-    s.by_channels = Divisor(channels);
-    const int64_t across = (c.given ? pooling::kGivenSteps : pooling::maxima_steps(c.step.stride)) * s.w.stride;
+    constexpr int64_t kLanes = 32;  // of a warp, which have a channel each
+    const int64_t groups = ceil_div<int64_t>(p.x.shape[1], kLanes);
+    s.by_channels = Divisor(groups);
+    const int64_t across = pooling::strip_steps(c.step.stride) * s.w.stride;
     s.by_columns = Divisor(ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across));
     const int64_t all = s.h.size + s.h.before % s.h.stride;
-    auto strips = [&](int64_t lines) { return ceil_div(all, lines) * s.by_columns.divisor * channels; };
+    auto strips = [&](int64_t lines) { return ceil_div(all, lines) * s.by_columns.divisor * groups; };
     s.lines = int32_t(ceil_div<int64_t>(all, s.h.stride) * s.h.stride);
     while (s.lines > kFewestLines &&
-           (s.lines > pooling::kMostStripLines || strips(s.lines) * of_thread * s.images < d.sm_count * kStripsOfSm))
+           (s.lines > pooling::kMostStripLines || strips(s.lines) * kLanes * s.images < d.sm_count * kStripsOfSm))
       s.lines = int32_t(ceil_div<int64_t>(s.lines / 2, s.h.stride) * s.h.stride);
     s.items = int32_t(min_of<int64_t>(strips(s.lines), 0x7fffffff));
-    c.blocks = ceil_div<int64_t>(s.items * of_thread, c.threads);
-    if (c.maxima) c.smem_bytes = itemsize(p.x.dtype) == 4 ? maxima_room<float>(c.step) : maxima_room<bfloat16>(c.step);
+    c.maxima = true, c.threads = pooling::kStripThreads, c.blocks = ceil_div<int64_t>(s.items * kLanes, c.threads);
+    c.smem_bytes = itemsize(p.x.dtype) == 4 ? strip_room<float>(c.step, s.index_bytes)
+                                            : strip_room<bfloat16>(c.step, s.index_bytes);
     return c;
   }
   if (backward && !is_max && c.step.stride == 1) return tiles(s.h.size, s.w.size);
@@ -202,9 +205,8 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const Cut c = cut_of(p, d);
     const bool backward = p.direction == PoolingDirection::backward;
-    const KernelSpec spec = c.given ? known_spec("given", p.x.dtype, c.step)
-                            : c.maxima
-                                ? known_spec("maxima", p.x.dtype, c.step)
+    const KernelSpec spec = c.maxima
+                                ? maxima_spec(p.x.dtype, c.step, c.s.index_bytes)
                                 : pooling::spec("channels", p.x.dtype, backward, p.mode == PoolingMode::max, c.step);
     auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
@@ -217,9 +219,9 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
       cuda::launch(*kernel, config, c.s, args);
     });
   }
-  static KernelSpec known_spec(const char* what, DType dtype, pooling::StaticStep step) {
-    return {"cuda/pooling/channels.cu",
-            cat("minidnn::pooling_channels_", what, "<", cuda_name(dtype), ", ", step.window, ", ", step.stride, ">")};
+  static KernelSpec maxima_spec(DType dtype, pooling::StaticStep step, int index_bytes) {
+    return {"cuda/pooling/channels.cu", cat("minidnn::pooling_channels_maxima<", cuda_name(dtype), ", ", step.window,
+                                            ", ", step.stride, ", ", index_bytes, ">")};
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
@@ -227,7 +229,7 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
       all.push_back(pooling::spec("channels", t, false, is_max, step));
       if (!is_max || !step.window) all.push_back(pooling::spec("channels", t, true, is_max, step));
       else
-        for (const char* what : {"given", "maxima"}) all.push_back(known_spec(what, t, step));
+        for (int index_bytes : {0, 4, 8}) all.push_back(maxima_spec(t, step, index_bytes));
     });
     return all;
   }

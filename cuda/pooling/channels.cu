@@ -63,24 +63,17 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Maxima's gradients by strips, where the compiler knows the windows: of given ones, and of those found here.
-template <class T, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::kStripThreads, 4)
-    pooling_channels_given(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
-  const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
-  if (item >= s.items) return;
-  for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)
-    pooling::ChannelsGiven<T, pooling::Step<kWindow, kStride>>{s, a, image}.pool(item);
-}
-
-template <class T, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::kStripThreads, pooling::maxima_blocks(kWindow, kStride, sizeof(T)))
+// Maxima's gradients by strips, where the compiler knows the windows. Maxima whose indices have no bytes are found here.
+template <class T, int kWindow, int kStride, int kIndexBytes>
+__global__ void __launch_bounds__(pooling::kStripThreads,
+                                  pooling::strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     pooling_channels_maxima(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // of a warp
   if (item >= s.items) return;
+  using Work = pooling::ChannelsMaxima<T, pooling::Step<kWindow, kStride>, kIndexBytes>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)
-    pooling::ChannelsMaxima<T, pooling::Step<kWindow, kStride>>{s, a, image, room, int(threadIdx.x)}.pool(item);
+    Work{s, a, image, room, int(threadIdx.x)}.pool(item);
 }
 
 }  // namespace minidnn

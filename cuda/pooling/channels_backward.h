@@ -5,23 +5,23 @@
 // adds up what the windows over it have.
 #pragma once
 #include "cuda/pooling/channels.h"
-#include "cuda/pooling/given.h"
 #include "cuda/pooling/strips.h"
 
 namespace minidnn::pooling {
 
 constexpr int kStripThreads = 128;  // of a block
-// Steps that a strip of dx is wide, where maxima are given or found.
-constexpr int kGivenSteps = 4;
-MINIDNN_HD constexpr int maxima_steps(int stride) { return stride > 1 ? 4 : 8; }
+// Steps that a strip of dx is wide.
+MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
+constexpr int kMostStripLines = 1024;  // numbers of places have 16 bits
 // Lines of sums under way, as a power of 2.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
-constexpr int kMostStripLines = 1024;  // numbers of places have 16 bits
-// Where maxima are found, blocks on an SM: what registers hold. And steps that are under way, or here.
-MINIDNN_HD constexpr int maxima_blocks(int window, int stride, size_t size) {
-  return stride > 1 ? 4 : (window > 4 ? 3 : 4) - (size > 2 ? 1 : 0);
+// Blocks on an SM: what registers hold. And steps that are under way, or here.
+MINIDNN_HD constexpr int strip_blocks(int window, int stride, size_t size, bool given) {
+  return given || stride > 1 ? 4 : (window > 4 ? 3 : 4) - (size > 2 ? 1 : 0);
 }
-MINIDNN_HD constexpr int maxima_stages(int window, size_t size) { return size > 2 && window < 5 ? 3 : 4; }
+MINIDNN_HD constexpr int strip_stages(int window, size_t size, bool given) {
+  return given || (size > 2 && window < 5) ? 3 : 4;
+}
 
 MINIDNN_HD void clear_words(Thread t, void* room, int words) {
   for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
@@ -374,55 +374,53 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 };
 
-// A strip of dx, of one channel, where the compiler knows the windows, and maxima are given.
-template <class T, class S> struct ChannelsGiven {
-  using Strip = GivenStrip<S, kGivenSteps>;
-  const Channels& s;
-  const PoolingArgs& a;
-  int64_t image;
-
-  template <class I> MINIDNN_HD auto indices(const Strip& strip, int channel) const {
-    return strip.y(static_cast<const I*>(a.indices) + image * s.indices_image + channel, s.indices_line,
-                   s.indices_column);
-  }
-  MINIDNN_HD void pool(int item) const {
-    uint32_t rest = uint32_t(item);
-    const int channel = s.by_channels.digit(rest);
-    const int column = s.by_columns.digit(rest) * Strip::kColumns - s.w.before % S::stride;
-    const int begin = int(rest) * s.lines - s.h.before % S::stride;
-    const Strip strip{s.h, s.w, begin, min_of(begin + s.lines, s.h.size), column};
-    const auto dy = strip.y(static_cast<const T*>(a.dy) + image * s.y_image + channel, s.y_line, s.y_column);
-    T* const dx = static_cast<T*>(a.out) + image * s.dx_image + channel + column * s.dx_column;
-    auto put = [&](int line, const float(&v)[Strip::kColumns]) {
-      if (line < 0) return;
-      T* to = dx + line * s.dx_line;
-      MINIDNN_UNROLL
-      for (int k = 0; k < Strip::kColumns; ++k, to += s.dx_column)
-        if (uint32_t(column + k) < uint32_t(s.w.size)) *to = T(v[k]);
-    };
-    if (s.index_bytes == 8) strip.of_indices(indices<int64_t>(strip, channel), dy, put);
-    else strip.of_indices(indices<int32_t>(strip, channel), dy, put);
-  }
-};
-
-// The same where maxima are found: a warp's lanes have a channel each of a strip. Each window adds to the dx where its
-// maximum is, if that is in the strip. Lines of x and dy come to shared memory some steps ahead, by all lanes for each
-// other. Sums of some lines are under way at a time, where those of a thread are its own.
-template <class T, class S> struct ChannelsMaxima {
-  static constexpr int kSteps = maxima_steps(S::stride), kColumns = kSteps * S::stride;
-  static constexpr int kWindows = kSteps + (S::window - 1) / S::stride;
-  using Strip = pooling::Strip<T, S, kWindows>;
-  static constexpr int kBefore = Strip::kOver * S::stride;
-  static constexpr int kStages = maxima_stages(S::window, sizeof(T));
-  // Of a step: places of x, line by line, then those of dy, 32 channels each.
-  static constexpr int kPlaces = S::stride * Strip::kSeen + kWindows, kVectors = 32 / kLanes<T>;
-  static constexpr int kSumsBytes = lines_of_sums(S::window, S::stride) * 32 * kStripThreads;
-  static constexpr int kRoom = kSumsBytes + kStripThreads * kStages * kPlaces * int(sizeof(T));
+// What a warp's lanes copy for each other of a line: a group of 32 channels, of n places side by side, 16 bytes of a place
+// at a time. Instead of places that do not exist come the nearest.
+template <class U, int n> struct Places {
+  static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
 #ifdef __CUDA_ARCH__
   static constexpr int kCopiers = 32;
 #else
   static constexpr int kCopiers = kVectors;  // in a test, threads come one after the other, and copy what they need
 #endif
+  static constexpr int kCopies = (n * kVectors + kCopiers - 1) / kCopiers;
+  int copier, channel;  // channel: the first of those that a thread copies, from the group's first on
+  uint32_t offset[kCopies];
+
+  MINIDNN_HD Places(int lane, int first, int size, int64_t column_stride)
+      : copier(kCopiers == 32 ? lane : lane / kLanes), channel(copier % kVectors * kLanes) {
+    MINIDNN_UNROLL
+    for (int m = 0; m < kCopies; ++m) {
+      const int at = first + (m * kCopiers + copier) / kVectors;
+      offset[m] = uint32_t(min_of(max_of(at, 0), size - 1)) * uint32_t(column_stride);
+    }
+  }
+  // From the thread's channels of a line.
+  MINIDNN_HD void copy(const U* line, U* to) const {
+    MINIDNN_UNROLL
+    for (int m = 0; m < kCopies; ++m)
+      if ((m + 1) * kCopiers <= n * kVectors || m * kCopiers + copier < n * kVectors)
+        copy_vector(to + (m * kCopiers + copier) * kLanes, line + offset[m]);
+  }
+};
+
+// A strip of dx where the compiler knows the windows: a warp's lanes have a channel each. Each window adds to the dx where
+// its maximum is, if that is in the strip. Lines of x, or of indices, and of dy come to shared memory some steps ahead.
+// Sums of some lines are under way at a time, where those of a thread are its own.
+template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
+  static constexpr bool kGiven = kIndexBytes > 0;
+  using Index = typename IndexOf<kIndexBytes>::type;
+  static constexpr int kSteps = strip_steps(S::stride), kColumns = kSteps * S::stride;
+  static constexpr int kWindows = kSteps + (S::window - 1) / S::stride;
+  using Strip = pooling::Strip<T, S, kWindows>;
+  static constexpr int kBefore = Strip::kOver * S::stride;
+  static constexpr int kStages = strip_stages(S::window, sizeof(T), kGiven);
+  // Of a step: x, line by line, then dy, then indices; 32 channels of each place.
+  static constexpr int kDyAt = kGiven ? 0 : S::stride * Strip::kSeen * 32 * int(sizeof(T));
+  static constexpr int kIndicesAt = kDyAt + kWindows * 32 * int(sizeof(T));
+  static constexpr int kStageBytes = kIndicesAt + kWindows * 32 * kIndexBytes;
+  static constexpr int kSumsBytes = lines_of_sums(S::window, S::stride) * 32 * kStripThreads;
+  static constexpr int kRoom = kSumsBytes + kStripThreads / 32 * kStages * kStageBytes;
 
   const Channels& s;
   const PoolingArgs& a;
@@ -439,32 +437,10 @@ template <class T, class S> struct ChannelsMaxima {
     const uint32_t mine = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
     return *reinterpret_cast<float*>(room + ((uint32_t(place) << 7 & kUsed) | mine));
   }
-  MINIDNN_HD T* stages() const {
-    return reinterpret_cast<T*>(room + kSumsBytes) + (thread >> 5) * (32 * kStages * kPlaces);
-  }
-  // Of `n` places side by side, 32 channels each, what a thread copies of a line: every so many vectors, from the nearest
-  // place that exists.
-  template <int n> struct Places {
-    static constexpr int kCopies = (n * kVectors + kCopiers - 1) / kCopiers;
-    uint32_t offset[kCopies];
-    MINIDNN_HD Places(int first, int size, int copier, int64_t column_stride) {
-      MINIDNN_UNROLL
-      for (int m = 0; m < kCopies; ++m) {
-        const int at = first + (m * kCopiers + copier) / kVectors;
-        offset[m] = uint32_t(min_of(max_of(at, 0), size - 1)) * uint32_t(column_stride);
-      }
-    }
-    MINIDNN_HD void copy(const T* line, int copier, T* to) const {
-      MINIDNN_UNROLL
-      for (int m = 0; m < kCopies; ++m)
-        if ((m + 1) * kCopiers <= n * kVectors || m * kCopiers + copier < n * kVectors)
-          copy_vector(to + (m * kCopiers + copier) * kLanes<T>, line + offset[m]);
-    }
-  };
   // All lanes of a warp call it with the same item, of a group of 32 channels, columns and lines.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);
-    const int group = s.by_channels.digit(rest), lane = thread & 31;
+    const int group = s.by_channels.digit(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
     const int column = s.by_columns.digit(rest) * kColumns - s.w.before % S::stride;
     const int begin = int(rest) * s.lines - s.h.before % S::stride, end = min_of(begin + s.lines, s.h.size);
     const int q = (column + s.w.before) / S::stride - Strip::kOver, p = (begin + s.h.before) / S::stride - Strip::kOver;
@@ -472,68 +448,99 @@ template <class T, class S> struct ChannelsMaxima {
     MINIDNN_UNROLL
     for (int k = 0; k < lines_of_sums(S::window, S::stride) * kOwn; ++k) sum(k / kOwn * kOfLine + k % kOwn) = 0;
 
-    // Of a line of x or dy, each lane copies the same vector of some places.
-    const int copier = kCopiers == 32 ? lane : lane / kLanes<T>, vector = group * kVectors + copier % kVectors;
-    const Places<Strip::kSeen> of_x(s.w.first(q), s.w.size, copier, s.x_column);
-    const Places<kWindows> of_dy(q, s.w.count, copier, s.y_column);
-    const T* const x = static_cast<const T*>(a.x) + image * s.x_image + vector * kLanes<T>;
-    const T* const dy = static_cast<const T*>(a.dy) + image * s.y_image + vector * kLanes<T>;
-    T* const stages = this->stages();
+    const Places<T, Strip::kSeen> of_x(lane, s.w.first(q), s.w.size, s.x_column);
+    const Places<T, kWindows> of_dy(lane, q, s.w.count, s.y_column);
+    const Places<Index, kWindows> of_indices(lane, q, s.w.count, s.indices_column);
+    const T* const x = static_cast<const T*>(a.x) + image * s.x_image + group + of_x.channel;
+    const T* const dy = static_cast<const T*>(a.dy) + image * s.y_image + group + of_dy.channel;
+    const Index* const indices =
+        static_cast<const Index*>(a.indices) + image * s.indices_image + group + of_indices.channel;
+    unsigned char* const stages = room + kSumsBytes + (thread >> 5) * (kStages * kStageBytes);
     auto ask = [&](int p, int stage) {
-      T* to = stages + stage * 32 * kPlaces;
-      if (p < p_end && vector < s.vectors) {
-        MINIDNN_UNROLL
-        for (int j = 0; j < S::stride; ++j, to += 32 * Strip::kSeen)
-          of_x.copy(x + min_of(max_of(s.h.first(p) + Strip::kKept + j, 0), s.h.size - 1) * s.x_line, copier, to);
-        of_dy.copy(dy + min_of(max_of(p, 0), s.h.count - 1) * s.y_line, copier, to);
+      unsigned char* const to = stages + stage * kStageBytes;
+      const int line = min_of(max_of(p, 0), s.h.count - 1);
+      if (p < p_end && group + of_dy.channel < channels) {
+        if constexpr (!kGiven) {
+          MINIDNN_UNROLL
+          for (int j = 0; j < S::stride; ++j)
+            of_x.copy(x + min_of(max_of(s.h.first(p) + Strip::kKept + j, 0), s.h.size - 1) * s.x_line,
+                      reinterpret_cast<T*>(to) + j * Strip::kSeen * 32);
+        }
+        of_dy.copy(dy + line * s.y_line, reinterpret_cast<T*>(to + kDyAt));
       }
+      if (kGiven && p < p_end && group + of_indices.channel < channels)
+        of_indices.copy(indices + line * s.indices_line, reinterpret_cast<Index*>(to + kIndicesAt));
       commit_copies();
     };
+    constexpr int kEarlier = kGiven ? 0 : Strip::kEarlier;
     sync_lanes();
     MINIDNN_UNROLL
-    for (int k = 0; k < kStages - 1; ++k) ask(p - Strip::kEarlier + k, k);
+    for (int k = 0; k < kStages - 1; ++k) ask(p - kEarlier + k, k);
     int next = kStages - 1;
-    const T* here = nullptr;
+    const T* here = nullptr;  // the thread's channel of the first place
+    auto step = [&](int p) {
+      wait_copies<kStages - 2>();
+      sync_lanes();
+      ask(p + kStages - 1, next);
+      next = next + 1 < kStages ? next + 1 : 0;
+      here = reinterpret_cast<const T*>(stages + next * kStageBytes) + lane;
+    };
 
     // Of each window: what tells that a place is in dx, if there is such a window.
     int own[kWindows];
     MINIDNN_UNROLL
     for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;
-    const bool exists = group * 32 + lane < s.vectors * kLanes<T>;
-    T* const dx = static_cast<T*>(a.out) + image * s.dx_image + group * 32 + lane + column * s.dx_column;
-    const Strip strip(s.h, s.w, q);
-    strip.each_line(
-        p, p_end,
-        [&](int at) {
-          wait_copies<kStages - 2>();
-          sync_lanes();
-          ask(at + kStages - 1, next);
-          next = next + 1 < kStages ? next + 1 : 0;
-          here = stages + next * 32 * kPlaces + lane;
-        },
-        [&](int, int j, int c) { return here[(j * Strip::kSeen + c) * 32]; },
-        [&](int line) { return (line - top) * kOfLine + kOwn - kBefore; },
-        [&](int p, const typename Strip::Item(&found)[kWindows]) {
-          const int wanted = uint32_t(p) < uint32_t(s.h.count) ? kOwn : -1;
-          MINIDNN_UNROLL
-          for (int i = 0; i < kWindows; ++i) {
-            const int place = Strip::R::place(found[i]);
-            const float v = float(here[(S::stride * Strip::kSeen + i) * 32]);
-            if ((place & own[i]) == wanted) sum(place) += v;
-          }
-          MINIDNN_UNROLL
-          for (int j = 0; j < S::stride; ++j) {
-            const int line = s.h.first(p) + j;
-            const bool is_here = exists && max_of(begin, 0) <= line && line < end;
-            T* to = dx + line * s.dx_line;
-            MINIDNN_UNROLL
-            for (int k = 0; k < kColumns; ++k, to += s.dx_column) {
-              float& total = sum((line - top) * kOfLine + k);
-              store_if(is_here && uint32_t(column + k) < uint32_t(s.w.size), to, T(total));
-              total = 0;
-            }
-          }
-        });
+    T* const dx = static_cast<T*>(a.out) + image * s.dx_image + group + lane + column * s.dx_column;
+    auto add = [&](int p, const int(&place)[kWindows]) {
+      const int wanted = uint32_t(p) < uint32_t(s.h.count) ? kOwn : -1;
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWindows; ++i) {
+        const float v = float(here[kDyAt / int(sizeof(T)) + i * 32]);
+        if ((place[i] & own[i]) == wanted) sum(place[i]) += v;
+      }
+      MINIDNN_UNROLL
+      for (int j = 0; j < S::stride; ++j) {
+        const int line = s.h.first(p) + j;
+        const bool is_here = group + lane < channels && max_of(begin, 0) <= line && line < end;
+        T* to = dx + line * s.dx_line;
+        MINIDNN_UNROLL
+        for (int k = 0; k < kColumns; ++k, to += s.dx_column) {
+          float& total = sum((line - top) * kOfLine + k);
+          store_if(is_here && uint32_t(column + k) < uint32_t(s.w.size), to, T(total));
+          total = 0;
+        }
+      }
+    };
+    if constexpr (kGiven) {
+      for (int at = p; at < p_end; ++at) {
+        step(at);
+        int place[kWindows];
+        const auto* const given =
+            reinterpret_cast<const Index*>(reinterpret_cast<const unsigned char*>(here - lane) + kIndicesAt) + lane;
+        MINIDNN_UNROLL
+        for (int i = 0; i < kWindows; ++i) {
+          const Index index = given[i * 32];
+          uint32_t line = uint32_t(index);
+          const int c = s.by_line.digit(line) - (column - kBefore);
+          // Those that are none, or in no element of the window, take nothing.
+          const bool seen = (index == Index(uint32_t(index))) & (uint32_t(c - i * S::stride) < uint32_t(S::window)) &
+                            (line - uint32_t(s.h.first(at)) < uint32_t(S::window));
+          place[i] = seen ? (int(line) - top) * kOfLine + kOwn - kBefore + c : 0;
+        }
+        add(at, place);
+      }
+    } else {
+      Strip(s.h, s.w, q)
+          .each_line(
+              p, p_end, step, [&](int, int j, int c) { return here[(j * Strip::kSeen + c) * 32]; },
+              [&](int line) { return (line - top) * kOfLine + kOwn - kBefore; },
+              [&](int p, const typename Strip::Item(&found)[kWindows]) {
+                int place[kWindows];
+                MINIDNN_UNROLL
+                for (int i = 0; i < kWindows; ++i) place[i] = Strip::R::place(found[i]);
+                add(p, place);
+              });
+    }
     wait_copies<0>();
   }
 };

@@ -34,13 +34,12 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1;
   };
   s.whole = c.step.window == 0 && covers(s.h) && covers(s.w);
-  const bool known_maxima = backward && c.step.window > 0 && p.mode == PoolingMode::max;
-  c.given = known_maxima && !finds(p), c.maxima = known_maxima && finds(p);
+  c.maxima = backward && c.step.window > 0 && p.mode == PoolingMode::max;
   c.tiles = !backward && c.step.window > 0 && s.index_bytes == 0;
-  s.above = c.given ? s.h.before % s.h.stride : 0;
   const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
-  const int64_t all = backward ? s.h.size + s.above : s.h.count, plane_elements = int64_t(s.h.size) * line;
-  const int64_t most = kBlockBytes / size;
+  const int64_t all = backward ? s.h.size : s.h.count, plane_elements = int64_t(s.h.size) * line;
+  const int64_t most =
+      kBlockBytes / (c.maxima && !finds(p) ? max_of<int64_t>(size, 4) : size);  // with indices, half of it
   s.group = 1;
   if (plane_elements <= most) {
     s.strips = 1, s.lines = int32_t(all);
@@ -73,10 +72,10 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   s.found_at = int32_t(min_of<int64_t>(found_at, 1 << 30));
   const bool finds_shares = p.mode != PoolingMode::max && (c.step.window == 0 || s.share == 0);
   c.smem_bytes = found_at + (!backward ? 0
-                             : c.given ? room(s.lines * line * s.group * size)
                                        : room(all_windows * (p.mode == PoolingMode::max ? 2
                                                              : finds_shares             ? 4
                                                                                         : 0)));
+  s.by_width = Divisor(s.w.size);
   c.numbered = max_of<int64_t>(s.lines, c.maxima ? x_lines : 0) * line * s.group;
   // Long windows, or few of them, keep several threads busy. From 512 on, a thread that takes four below each other
   // (down) has some 200 instructions where two lanes for each window have four rounds of 70.
@@ -94,7 +93,9 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   // A whole plane's elements count as columns of one line.
   if (s.whole) s.results.by_columns = Divisor(plane_elements);
   if (c.maxima) {
-    const int64_t dy_at = room(x_lines * line * s.group * size), sums_at = dy_at + room(all_windows * size);
+    // Indices that are given lie where x would.
+    const int64_t dy_at = room(s.index_bytes ? all_windows * s.index_bytes : x_lines * line * s.group * size);
+    const int64_t sums_at = dy_at + room(all_windows * size);
     s.dy_at = int32_t(min_of<int64_t>(dy_at, 1 << 30)), s.sums_at = int32_t(min_of<int64_t>(sums_at, 1 << 30));
     c.smem_bytes = sums_at + room(s.lines * line * s.group * 4);
     constexpr int64_t kMostWarps = pooling::kKnownThreads / 32;
@@ -110,9 +111,10 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
         const int64_t word = (row * line + column) * s.h.stride * size / 4;
         most_in_bank = max_of(most_in_bank, ++in_bank[word % 32]);
       }
-      return double(ceil_div(windows, lines) * (lines + s.h.window / s.h.stride)) * (4 + most_in_bank);
+      return double(ceil_div(windows, lines) * (lines + (finds(p) ? s.h.window / s.h.stride : 0))) * (4 + most_in_bank);
     };
-    int64_t least = max_of<int64_t>(pooling::least_windows_lines(s.h.window, s.h.stride), 8 / s.h.stride);
+    int64_t least = pooling::least_windows_lines(s.h.window, s.h.stride);
+    if (finds(p)) least = max_of<int64_t>(least, 8 / s.h.stride);
     while (least < windows && warps(least) > kMostWarps) ++least;
     int64_t lines = least;
     for (int64_t more = least; more < min_of(windows, least + 3); ++more)
@@ -122,13 +124,6 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     c.threads = ceil_div<int64_t>(warps(lines), s.turns) * 32;
     s.by_lanes = Divisor(lanes);
     s.results = Grid(s.group, int(ceil_div(windows, lines)), int(pairs));
-  } else if (c.given) {
-    c.threads = pooling::given_threads(s.h.stride);
-    const int64_t across = pooling::steps_across(s.h.stride) * s.w.stride;
-    const int64_t columns = ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across);
-    const int64_t strips_down = max_of<int64_t>(c.threads / (columns * s.group), 1);  // a strip a thread
-    s.strip = int32_t(ceil_div(ceil_div<int64_t>(s.lines, strips_down), int64_t(s.h.stride)) * s.h.stride);
-    s.results = Grid(s.group, int(ceil_div(s.lines, s.strip)), int(columns));
   } else if (c.tiles || (backward && pooling::gathers_tiles(c.step.stride))) {
     const int64_t down = ceil_div<int64_t>(all, pooling::kDown);
     const int64_t across = ceil_div(backward ? s.w.size : s.w.count, pooling::steps_across(s.h.stride));
@@ -187,14 +182,13 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   }
   static KernelSpec spec_of(const PlanesCut& c, const PoolingProblem& p) {
     const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-    return c.given    ? known_spec("given", p.x.dtype, c.step)
-           : c.maxima ? known_spec("maxima", p.x.dtype, c.step)
-           : c.tiles  ? tiles_spec(p.x.dtype, is_max, c.step)
-                      : pooling::spec("planes", p.x.dtype, backward, is_max, c.step);
+    return c.maxima  ? maxima_spec(p.x.dtype, c.step, c.s.index_bytes)
+           : c.tiles ? tiles_spec(p.x.dtype, is_max, c.step)
+                     : pooling::spec("planes", p.x.dtype, backward, is_max, c.step);
   }
-  static KernelSpec known_spec(const char* what, DType dtype, pooling::StaticStep step) {
-    return {"cuda/pooling/planes.cu",
-            cat("minidnn::pooling_planes_", what, "<", cuda_name(dtype), ", ", step.window, ", ", step.stride, ">")};
+  static KernelSpec maxima_spec(DType dtype, pooling::StaticStep step, int index_bytes) {
+    return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_maxima<", cuda_name(dtype), ", ", step.window, ", ",
+                                          step.stride, ", ", index_bytes, ">")};
   }
   static KernelSpec tiles_spec(DType dtype, bool is_max, pooling::StaticStep step) {
     return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_tiles<", cuda_name(dtype), ", ",
@@ -208,8 +202,8 @@ struct PlanesEngine final : Engine<PoolingProblem> {
       if (!known || is_max) all.push_back(pooling::spec("planes", t, false, is_max, step));
       if (!known || !is_max) all.push_back(pooling::spec("planes", t, true, is_max, step));
       if (known) all.push_back(tiles_spec(t, is_max, step));
-      for (const char* what : {"given", "maxima"})
-        if (known && is_max) all.push_back(known_spec(what, t, step));
+      for (int index_bytes : {0, 4, 8})
+        if (known && is_max) all.push_back(maxima_spec(t, step, index_bytes));
     });
     return all;
   }

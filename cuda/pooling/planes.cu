@@ -60,32 +60,19 @@ __global__ void __launch_bounds__(kWindow > 0 ? pooling::kKnownThreads : pooling
   work.store(work.dx());
 }
 
-// Gradients of maxima, where the compiler knows the windows: of given ones, and of those found here.
-template <class T, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::given_threads(kStride), pooling::given_blocks(kWindow, kStride))
-    pooling_planes_given(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
-  extern __shared__ __align__(16) unsigned char room[];
-  pooling::PlanesBackward<T, true, pooling::Step<kWindow, kStride>> work{
-      s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
-  work.load();
-  wait_copies<0>();
-  __syncthreads();
-  work.pool_given();
-  __syncthreads();
-  work.store(work.given_dx());
-}
-
-template <class T, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::kKnownThreads, pooling::kMaximaBlocks)
+// Gradients of maxima where the compiler knows the windows. Those whose indices have no bytes are found here.
+template <class T, int kWindow, int kStride, int kIndexBytes>
+__global__ void __launch_bounds__(pooling::kKnownThreads, pooling::maxima_blocks(kIndexBytes > 0))
     pooling_planes_maxima(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   pooling::PlanesBackward<T, true, pooling::Step<kWindow, kStride>> work{
       s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
+  if constexpr (kIndexBytes > 0) work.template load_indices<typename pooling::IndexOf<kIndexBytes>::type>();
   work.clear_sums();
   wait_copies<0>();
   __syncthreads();
-  work.pool_maxima();
+  work.template pool_maxima<kIndexBytes>();
   work.store_sums();
 }
 

@@ -26,13 +26,12 @@ struct Planes {
   float share;              // of each element in a mean, if all windows count alike; else 0
   int32_t down;             // of a window's size unknown to the compiler: a thread takes kDown of them below each other
   int32_t whole;            // a plane is one window, so its elements need no telling apart
-  int32_t strip;            // lines of a thread's strip of dx
-  int32_t above;            // lines that the first of them begins before the plane, where windows do
   int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0; y lies where dy does
   Divisor by_strips;
   // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
   Grid windows, finds, results;
-  // Where windows find their maxima and add to dx: lanes of a warp have neighbouring strips of them.
+  Divisor by_width;  // of x
+  // Where windows add to dx: lanes of a warp have neighbouring strips of them.
   int32_t windows_lines;  // of a strip
   int32_t turns;          // of a block's warps
   int32_t sums_at;        // in shared memory, after dy
@@ -44,7 +43,7 @@ struct Planes {
 
 constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes some below each other
 
-// Steps of windows that a thread's tile of windows of a static size is wide, and its strip of dx.
+// Steps of windows that a thread's tile of windows of a static size is wide.
 // Threads begin so many columns apart: numbers odd, or twice so, keep their loads in different banks.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
 // Of a block, and such blocks on an SM.
@@ -64,7 +63,7 @@ struct PlanesBlock {
     const int strip = int(block - group * s.strips), all = backward ? s.h.size : s.h.count;
     plane = group * s.group;
     planes = int(min_of(int64_t(s.group), s.planes - plane));
-    begin = max_of(strip * s.lines - s.above, 0), end = min_of((strip + 1) * s.lines - s.above, all);
+    begin = strip * s.lines, end = min_of(begin + s.lines, all);
     p_begin = backward ? s.h.over_begin(begin) : begin;
     p_end = backward ? s.h.over_end(end - 1) : end;
     x_begin = x_end = 0;

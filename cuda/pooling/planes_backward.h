@@ -3,7 +3,6 @@
 // those of averages at a stride of 1 by tiles. Else each window first finds its maximum, or its share, and then each dx adds up
 // what the windows over it have for it.
 #pragma once
-#include "cuda/pooling/given.h"
 #include "cuda/pooling/planes.h"
 #include "cuda/pooling/strips.h"
 
@@ -14,11 +13,9 @@ MINIDNN_HD constexpr int steps_down(int window, int stride) { return window > st
 template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
 // Whether dx of averages is a tile of sums too.
 MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
-// Of a block that is given maxima, and such blocks on an SM: what its registers hold.
-MINIDNN_HD constexpr int given_threads(int stride) { return stride > 1 ? 128 : 64; }
-MINIDNN_HD constexpr int given_blocks(int window, int stride) { return stride == 1 && window == 3 ? 8 : 4; }
-// Such blocks where maxima are found, and windows side by side in a strip: as many apart as keeps banks apart.
-constexpr int kMaximaBlocks = 4, kStripWindows = 7;
+// Blocks on an SM where maxima are found or given, and windows side by side in a strip: as many apart as keeps banks apart.
+MINIDNN_HD constexpr int maxima_blocks(bool given) { return given ? 6 : 4; }
+constexpr int kStripWindows = 7;
 // Lines of windows of a strip, at the least: what reaches into it, and what reaches out of it, is apart.
 MINIDNN_HD constexpr int least_windows_lines(int window, int stride) {
   return window > stride ? 2 * ((window - 1) / stride) : 1;
@@ -55,6 +52,11 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     if (is_max && s.index_bytes == 0)
       copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, placed_like<T>(x_source(), room));
     copy_in(t, dy_source(), windows(), dy());
+  }
+  // In place of x.
+  template <class I> MINIDNN_HD void load_indices() {
+    const I* from = static_cast<const I*>(a.indices) + dy_offset();
+    copy_in(t, from, windows(), placed_like<I>(from, room));
   }
   // Whether an index is in its window: gather_down() asks no more.
   MINIDNN_HD bool has(int p, int q, int place) const {
@@ -140,35 +142,6 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, plane);
     }
   }
-  // Maxima of windows of a static size, given: to a place of its own.
-  MINIDNN_HD void pool_given() {
-    using Strip = GivenStrip<S, steps_across(S::stride)>;
-    const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
-    const int first = b.begin == 0 ? -s.above : b.begin;
-    const int n = ceil_div(b.end - first, s.strip) * int(s.results.by_columns.divisor) * b.planes;
-    for (int i = t.index; i < n; i += t.count) {
-      uint32_t rest = uint32_t(i);
-      const int column = s.results.by_columns.digit(rest) * Strip::kColumns - s.w.before % S::stride;
-      const int begin = first + s.results.by_lines.digit(rest) * s.strip, plane = int(rest);
-      const Strip strip{s.h, s.w, begin, min_of(begin + s.strip, b.end), column};
-      auto y = strip.y(dy() + (plane * windows_lines - b.p_begin) * s.w.count, s.w.count, 1);
-      y.begin = b.p_begin, y.end = b.p_end;
-      T* to = given_dx() + (plane * lines - b.begin) * s.w.size + column;
-      auto put = [&](int line, const float(&dx)[Strip::kColumns]) {
-        if (line < b.begin) return;
-        MINIDNN_UNROLL
-        for (int k = 0; k < Strip::kColumns; ++k)
-          if (uint32_t(column + k) < uint32_t(s.w.size)) to[line * s.w.size + k] = T(dx[k]);
-      };
-      if (s.index_bytes == 8) strip.of_indices(indices_of<int64_t>(strip, plane), y, put);
-      else strip.of_indices(indices_of<int32_t>(strip, plane), y, put);
-    }
-  }
-  template <class I, class Strip> MINIDNN_HD auto indices_of(const Strip& strip, int plane) const {
-    return strip.y(static_cast<const I*>(a.indices) + (b.plane + plane) * s.h.count * s.w.count, s.w.count, 1);
-  }
-  MINIDNN_HD T* given_dx() const { return placed_like<T>(target(), room + s.found_at); }
-
   // Sums of dx, in shared memory, which lie so that words of 16 bytes can be made of them.
   MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
   MINIDNN_HD float* sums() const {
@@ -184,13 +157,14 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Windows of a static size find their maxima, and add their dy there. A warp's lanes go from window to window together,
-  // each in a strip of its own: at any time their windows do not overlap. Warps meet before the lines that reach into
-  // strips below, and at the end of a strip. Of more columns than 32 lanes have, a turn takes every other part, so that
-  // those of two warps are far apart.
-  MINIDNN_HD void pool_maxima() {
+  // Windows of a static size find their maxima, or are given them, and add their dy there. A warp's lanes go from window to
+  // window together, each in a strip of its own: at any time their windows do not overlap. Warps meet before the lines that
+  // reach into strips below, and at the end of a strip. Of more columns than 32 lanes have, a turn takes every other part,
+  // so that those of two warps are far apart.
+  template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
+    using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;
-    constexpr int kOver = Strip::kOver;
+    constexpr bool kOverlap = S::window > S::stride;
     const int lines = b.p_end - b.p_begin, lane = t.index % 32;
     const int strips_of_warp = int(s.by_lanes.quotient(32)), strip_of_warp = int(s.by_lanes.quotient(uint32_t(lane)));
     const int lane_of_strip = lane - strip_of_warp * int(s.by_lanes.divisor);
@@ -205,35 +179,62 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       const int q = ((pair * 2 + turn % halves) * 32 + lane_of_strip) * kStripWindows;
       const int begin = b.p_begin + strip * s.windows_lines, end = begin + s.windows_lines;
       const int exist = strip_of_warp < strips_of_warp && int(rest) < b.planes ? min_of(end, b.p_end) : begin;
-      const Strip windows(s.h, s.w, q);
-      const Columns<T, Strip::kSeen> of_x(x + plane * plane_size(), s.w.size, 1, s.w.first(q), s.w.size, b.x_begin,
-                                          b.x_end);
-      const Columns<T, kStripWindows> of_dy(dy + (plane * lines - b.p_begin) * s.w.count, s.w.count, 1, q, s.w.count,
-                                            b.p_begin, b.p_end);
-      // Numbers of elements begin at x_begin, as maxima may lie above dx.
-      const int first = plane * plane_size() + s.w.first(q), above = (b.begin - b.x_begin) * s.w.size;
+      const int first_window = (plane * lines - b.p_begin) * s.w.count;
+      const Columns<T, kStripWindows> of_dy(dy + first_window, s.w.count, 1, q, s.w.count, b.p_begin, b.p_end);
       uint32_t limit[kStripWindows];
       MINIDNN_UNROLL
       for (int i = 0; i < kStripWindows; ++i) limit[i] = q + i < s.w.count ? uint32_t(results()) : 0;
-      windows.each_line(
-          begin, end,
-          [&](int p) {
-            if (kOver > 0 && p == end - kOver) sync_threads();
-          },
-          [&](int line, int, int c) { return of_x.of(of_x.at(line), c); },
-          [&](int line) { return first + (line - b.x_begin) * s.w.size; },
-          [&](int p, const typename Strip::Item(&found)[kStripWindows]) {
-            const T* from = of_dy.at(p);
-            float v[kStripWindows];
-            MINIDNN_UNROLL
-            for (int i = 0; i < kStripWindows; ++i) v[i] = float(of_dy.of(from, i));
-            MINIDNN_UNROLL
-            for (int i = 0; i < kStripWindows; ++i) {
-              const int number = (Strip::R::place(found[i]) & 0xffff) - above;
-              if (p < exist && uint32_t(number) < limit[i]) sums[number] = kOver > 0 ? sums[number] + v[i] : v[i];
-              if (kOver > 0) sync_lanes();
-            }
-          });
+      auto step = [&](int p) {
+        if (kOverlap && p == end - Strip::kOver) sync_threads();
+      };
+      auto add = [&](int p, const int(&number)[kStripWindows]) {
+        const T* from = of_dy.at(p);
+        float v[kStripWindows];
+        MINIDNN_UNROLL
+        for (int i = 0; i < kStripWindows; ++i) v[i] = float(of_dy.of(from, i));
+        MINIDNN_UNROLL
+        for (int i = 0; i < kStripWindows; ++i) {
+          if (p < exist && uint32_t(number[i]) < limit[i]) sums[number[i]] = kOverlap ? sums[number[i]] + v[i] : v[i];
+          if (kOverlap) sync_lanes();
+        }
+      };
+      int number[kStripWindows];
+      if constexpr (kIndexBytes > 0) {
+        const Index* const given = placed_like<Index>(static_cast<const Index*>(a.indices) + dy_offset(), room);
+        const Columns<Index, kStripWindows> of_given(given + first_window, s.w.count, 1, q, s.w.count, b.p_begin,
+                                                     b.p_end);
+        const int first = (plane * (b.end - b.begin) - b.begin) * s.w.size;
+        for (int p = begin; p < end; ++p) {
+          step(p);
+          const Index* from = of_given.at(p);
+          MINIDNN_UNROLL
+          for (int i = 0; i < kStripWindows; ++i) {
+            const Index index = of_given.of(from, i);
+            uint32_t line = uint32_t(index);
+            const int column = s.by_width.digit(line) - s.w.first(q + i);
+            // Those that are none, or in no element of the window, take nothing; nor do those of other blocks.
+            const bool here = (index == Index(uint32_t(index))) & (uint32_t(column) < uint32_t(S::window)) &
+                              (line - uint32_t(s.h.first(p)) < uint32_t(S::window)) &
+                              (line - uint32_t(b.begin) < uint32_t(b.end - b.begin));
+            number[i] = here ? first + int(index) : -1;
+          }
+          add(p, number);
+        }
+      } else {
+        const Columns<T, Strip::kSeen> of_x(x + plane * plane_size(), s.w.size, 1, s.w.first(q), s.w.size, b.x_begin,
+                                            b.x_end);
+        // Numbers of elements begin at x_begin, as maxima may lie above dx.
+        const int first = plane * plane_size() + s.w.first(q), above = (b.begin - b.x_begin) * s.w.size;
+        Strip(s.h, s.w, q)
+            .each_line(
+                begin, end, step, [&](int line, int, int c) { return of_x.of(of_x.at(line), c); },
+                [&](int line) { return first + (line - b.x_begin) * s.w.size; },
+                [&](int p, const typename Strip::Item(&found)[kStripWindows]) {
+                  MINIDNN_UNROLL
+                  for (int i = 0; i < kStripWindows; ++i) number[i] = (Strip::R::place(found[i]) & 0xffff) - above;
+                  add(p, number);
+                });
+      }
       sync_threads();
     }
   }

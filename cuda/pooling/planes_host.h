@@ -12,7 +12,7 @@ struct PlanesCut {
   StaticStep step;
   int64_t threads = kThreads;  // of a block
   int64_t numbered;            // elements of a block that have numbers, in 16 bits
-  bool tiles, given, maxima;   // of windows that the compiler knows: other kernels
+  bool tiles, maxima;          // of windows that the compiler knows: other kernels
 };
 PlanesCut planes_cut(const PoolingProblem& p);
 

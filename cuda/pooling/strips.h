@@ -40,6 +40,14 @@ template <class T> struct First<T, true> {
   MINIDNN_HD static int place(Item item) { return int(~item); }  // in the lower 16 bits
 };
 
+// Of indices of so many bytes.
+template <int bytes> struct IndexOf {
+  using type = int64_t;
+};
+template <> struct IndexOf<4> {
+  using type = int32_t;
+};
+
 // kWindows side by side.
 template <class T, class S, int kWindows> struct Strip {
   using R = First<T>;

@@ -34,12 +34,13 @@ template <class T, bool is_max, class S> static void run_block(const PlanesCut& 
   Work work{s, a, {s, block, true}, room, {}};
   all(work, [&] { work.load(); });
   if constexpr (is_max && S::window > 0) {
-    if (c.given) {
-      all(work, [&] { work.pool_given(); });
-      return all(work, [&] { work.store(work.given_dx()); });
-    }
     all(work, [&] { work.clear_sums(); });
-    all(work, [&] { work.pool_maxima(); }, int(c.threads));
+    if (s.index_bytes) {
+      all(work, [&] { work.template load_indices<int64_t>(); });
+      all(work, [&] { work.template pool_maxima<8>(); }, int(c.threads));
+    } else {
+      all(work, [&] { work.template pool_maxima<0>(); }, int(c.threads));
+    }
     return all(work, [&] { work.store_sums(); });
   }
   all(work, [&] { work.find(); });
@@ -77,29 +78,25 @@ static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy
     return all;
   };
   Channels s{};
-  s.h = windows_of(p, 0), s.w = windows_of(p, 1), s.images = 1, s.vectors = 1, s.index_bytes = given ? 8 : 0;
+  s.h = windows_of(p, 0), s.w = windows_of(p, 1), s.images = 1, s.vectors = 1, s.by_line = Divisor(s.w.size);
   s.x_column = s.y_column = s.dx_column = s.indices_column = C;
   s.x_line = s.dx_line = s.w.size * C, s.y_line = s.indices_line = s.w.count * C;
-  s.by_channels = Divisor(given ? C : 1);
-  const int across = (given ? kGivenSteps : maxima_steps(S::stride)) * S::stride;
-  s.by_columns = Divisor(ceil_div(s.w.size + s.w.before % S::stride, across));
+  s.by_channels = Divisor(1);
+  s.by_columns = Divisor(ceil_div(s.w.size + s.w.before % S::stride, strip_steps(S::stride) * S::stride));
   s.lines = int32_t(pick(1, 12)) * S::stride;
-  const int items =
-      ceil_div(s.h.size + s.h.before % S::stride, s.lines) * int(s.by_columns.divisor * s.by_channels.divisor);
+  const int items = ceil_div(s.h.size + s.h.before % S::stride, s.lines) * int(s.by_columns.divisor);
   const int64_t plane = int64_t(s.h.size) * s.w.size, of_plane = int64_t(s.h.count) * s.w.count;
   auto many_x = beside(x, plane), many_dy = beside(dy, of_plane);
   auto many_indices = beside(indices, of_plane);
   std::vector<T> many(size_t(plane * C)), dx;
   PoolingArgs a;
   a.x = many_x.data(), a.dy = many_dy.data(), a.indices = many_indices.data(), a.out = many.data();
-  std::vector<Words> room(ChannelsMaxima<T, S>::kRoom / 16);
+  using Work = ChannelsMaxima<T, S, given ? 8 : 0>;
+  std::vector<Words> room(Work::kRoom / 16);
   std::memset(room.data(), 0x7f, room.size() * 16);
-  for (int item = 0, warp = int(pick(0, 3)); item < items; ++item) {
-    if constexpr (given) ChannelsGiven<T, S>{s, a, 0}.pool(item);
-    else
-      for (int lane = 0; lane < 32; ++lane)
-        ChannelsMaxima<T, S>{s, a, 0, reinterpret_cast<unsigned char*>(room.data()), warp * 32 + lane}.pool(item);
-  }
+  for (int item = 0, warp = int(pick(0, 3)); item < items; ++item)
+    for (int lane = 0; lane < 32; ++lane)
+      Work{s, a, 0, reinterpret_cast<unsigned char*>(room.data()), warp * 32 + lane}.pool(item);
   for (int64_t i = 0; i < plane; ++i) dx.push_back(many[size_t(i * C + pick(0, C - 1))]);
   return dx;
 }

@@ -206,7 +206,7 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
     const Cut c = cut_of(p, d);
     const bool backward = p.direction == PoolingDirection::backward;
     const KernelSpec spec = c.maxima
-                                ? maxima_spec(p.x.dtype, c.step, c.s.index_bytes)
+                                ? pooling::maxima_spec("channels", p.x.dtype, c.step, c.s.index_bytes)
                                 : pooling::spec("channels", p.x.dtype, backward, p.mode == PoolingMode::max, c.step);
     auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
@@ -219,17 +219,13 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
       cuda::launch(*kernel, config, c.s, args);
     });
   }
-  static KernelSpec maxima_spec(DType dtype, pooling::StaticStep step, int index_bytes) {
-    return {"cuda/pooling/channels.cu", cat("minidnn::pooling_channels_maxima<", cuda_name(dtype), ", ", step.window,
-                                            ", ", step.stride, ", ", index_bytes, ">")};
-  }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     pooling::each_compiled([&](DType t, bool is_max, pooling::StaticStep step) {
       all.push_back(pooling::spec("channels", t, false, is_max, step));
       if (!is_max || !step.window) all.push_back(pooling::spec("channels", t, true, is_max, step));
       else
-        for (int index_bytes : {0, 4, 8}) all.push_back(maxima_spec(t, step, index_bytes));
+        for (int index_bytes : {0, 4, 8}) all.push_back(pooling::maxima_spec("channels", t, step, index_bytes));
     });
     return all;
   }

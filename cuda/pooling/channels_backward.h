@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling where channels lie side by side. Where the compiler knows the windows, those of maxima go by strips,
-// and those of averages at a stride of 1 by tiles. Else a block takes a tile of dx: the windows over it find their maxima, or shares, into
-// shared memory. A maximum's gradient is added to its dx there, by windows at once that do not overlap; of shares, each dx
-// adds up what the windows over it have.
+// and those of averages at a stride of 1 by tiles. Else a block takes a tile of dx: the windows over it find their maxima,
+// or shares, into shared memory. A maximum's gradient is added to its dx there, by windows at once that do not overlap; of
+// shares, each dx adds up what the windows over it have.
 #pragma once
 #include "cuda/pooling/channels.h"
 #include "cuda/pooling/strips.h"
@@ -21,10 +21,6 @@ MINIDNN_HD constexpr int strip_blocks(int window, int stride, size_t size, bool 
 }
 MINIDNN_HD constexpr int strip_stages(int window, size_t size, bool given) {
   return given || (size > 2 && window < 5) ? 3 : 4;
-}
-
-MINIDNN_HD void clear_words(Thread t, void* room, int words) {
-  for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
 }
 
 #ifdef __CUDACC__
@@ -437,6 +433,10 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
     const uint32_t mine = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
     return *reinterpret_cast<float*>(room + ((uint32_t(place) << 7 & kUsed) | mine));
   }
+  // The thread's channel of places in a stage.
+  template <class U> MINIDNN_HD const U* mine(const unsigned char* from) const {
+    return reinterpret_cast<const U*>(from) + (thread & 31);
+  }
   // All lanes of a warp call it with the same item, of a group of 32 channels, columns and lines.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);
@@ -477,13 +477,13 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
     MINIDNN_UNROLL
     for (int k = 0; k < kStages - 1; ++k) ask(p - kEarlier + k, k);
     int next = kStages - 1;
-    const T* here = nullptr;  // the thread's channel of the first place
+    const unsigned char* here = nullptr;
     auto step = [&](int p) {
       wait_copies<kStages - 2>();
       sync_lanes();
       ask(p + kStages - 1, next);
       next = next + 1 < kStages ? next + 1 : 0;
-      here = reinterpret_cast<const T*>(stages + next * kStageBytes) + lane;
+      here = stages + next * kStageBytes;
     };
 
     // Of each window: what tells that a place is in dx, if there is such a window.
@@ -495,7 +495,7 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
       const int wanted = uint32_t(p) < uint32_t(s.h.count) ? kOwn : -1;
       MINIDNN_UNROLL
       for (int i = 0; i < kWindows; ++i) {
-        const float v = float(here[kDyAt / int(sizeof(T)) + i * 32]);
+        const float v = float(mine<T>(here + kDyAt)[i * 32]);
         if ((place[i] & own[i]) == wanted) sum(place[i]) += v;
       }
       MINIDNN_UNROLL
@@ -515,24 +515,18 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
       for (int at = p; at < p_end; ++at) {
         step(at);
         int place[kWindows];
-        const auto* const given =
-            reinterpret_cast<const Index*>(reinterpret_cast<const unsigned char*>(here - lane) + kIndicesAt) + lane;
+        const Index* const indices = mine<Index>(here + kIndicesAt);
         MINIDNN_UNROLL
         for (int i = 0; i < kWindows; ++i) {
-          const Index index = given[i * 32];
-          uint32_t line = uint32_t(index);
-          const int c = s.by_line.digit(line) - (column - kBefore);
-          // Those that are none, or in no element of the window, take nothing.
-          const bool seen = (index == Index(uint32_t(index))) & (uint32_t(c - i * S::stride) < uint32_t(S::window)) &
-                            (line - uint32_t(s.h.first(at)) < uint32_t(S::window));
-          place[i] = seen ? (int(line) - top) * kOfLine + kOwn - kBefore + c : 0;
+          const Given<S> given(indices[i * 32], s.by_line, s.h.first(at), s.w.first(q + i));
+          place[i] = given.seen ? (given.line - top) * kOfLine + kOwn + given.column - column : 0;
         }
         add(at, place);
       }
     } else {
       Strip(s.h, s.w, q)
           .each_line(
-              p, p_end, step, [&](int, int j, int c) { return here[(j * Strip::kSeen + c) * 32]; },
+              p, p_end, step, [&](int, int j, int c) { return mine<T>(here)[(j * Strip::kSeen + c) * 32]; },
               [&](int line) { return (line - top) * kOfLine + kOwn - kBefore; },
               [&](int p, const typename Strip::Item(&found)[kWindows]) {
                 int place[kWindows];

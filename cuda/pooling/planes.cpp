@@ -182,13 +182,9 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   }
   static KernelSpec spec_of(const PlanesCut& c, const PoolingProblem& p) {
     const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-    return c.maxima  ? maxima_spec(p.x.dtype, c.step, c.s.index_bytes)
+    return c.maxima  ? pooling::maxima_spec("planes", p.x.dtype, c.step, c.s.index_bytes)
            : c.tiles ? tiles_spec(p.x.dtype, is_max, c.step)
                      : pooling::spec("planes", p.x.dtype, backward, is_max, c.step);
-  }
-  static KernelSpec maxima_spec(DType dtype, pooling::StaticStep step, int index_bytes) {
-    return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_maxima<", cuda_name(dtype), ", ", step.window, ", ",
-                                          step.stride, ", ", index_bytes, ">")};
   }
   static KernelSpec tiles_spec(DType dtype, bool is_max, pooling::StaticStep step) {
     return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_tiles<", cuda_name(dtype), ", ",
@@ -203,7 +199,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
       if (!known || !is_max) all.push_back(pooling::spec("planes", t, true, is_max, step));
       if (known) all.push_back(tiles_spec(t, is_max, step));
       for (int index_bytes : {0, 4, 8})
-        if (known && is_max) all.push_back(maxima_spec(t, step, index_bytes));
+        if (known && is_max) all.push_back(pooling::maxima_spec("planes", t, step, index_bytes));
     });
     return all;
   }

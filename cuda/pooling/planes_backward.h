@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling of planes in shared memory. Where the compiler knows the windows, those of maxima go by strips, and
-// those of averages at a stride of 1 by tiles. Else each window first finds its maximum, or its share, and then each dx adds up
-// what the windows over it have for it.
+// those of averages at a stride of 1 by tiles. Else each window first finds its maximum, or its share, and then each dx adds
+// up what the windows over it have for it.
 #pragma once
 #include "cuda/pooling/planes.h"
 #include "cuda/pooling/strips.h"
@@ -148,10 +148,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     const int head = elements_before_words<T>(target(), results());
     return reinterpret_cast<float*>(room + s.sums_at) + (4 - head % 4) % 4;
   }
-  MINIDNN_HD void clear_sums() const {
-    for (int i = t.index; i < ceil_div(results() + 3, 4); i += t.count)
-      reinterpret_cast<Words*>(room + s.sums_at)[i] = {};
-  }
+  MINIDNN_HD void clear_sums() const { clear_words(t, room + s.sums_at, ceil_div(results() + 3, 4)); }
   MINIDNN_HD void store_sums() const {
     const float* from = sums();
     write_out(
@@ -210,12 +207,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
           MINIDNN_UNROLL
           for (int i = 0; i < kStripWindows; ++i) {
             const Index index = of_given.of(from, i);
-            uint32_t line = uint32_t(index);
-            const int column = s.by_width.digit(line) - s.w.first(q + i);
-            // Those that are none, or in no element of the window, take nothing; nor do those of other blocks.
-            const bool here = (index == Index(uint32_t(index))) & (uint32_t(column) < uint32_t(S::window)) &
-                              (line - uint32_t(s.h.first(p)) < uint32_t(S::window)) &
-                              (line - uint32_t(b.begin) < uint32_t(b.end - b.begin));
+            const Given<S> at(index, s.by_width, s.h.first(p), s.w.first(q + i));
+            const bool here = at.seen & (b.begin <= at.line) & (at.line < b.end);  // not in another block's lines
             number[i] = here ? first + int(index) : -1;
           }
           add(p, number);

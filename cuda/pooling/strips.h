@@ -48,6 +48,20 @@ template <> struct IndexOf<4> {
   using type = int32_t;
 };
 
+// Where a maximum is that is given, and whether that is an element of the window that begins at first_line and first_column:
+// one that is none, or in no element of the window, is to take nothing.
+template <class S> struct Given {
+  int line, column;
+  bool seen;
+  template <class I>
+  MINIDNN_HD Given(I index, const Divisor& by_width, int first_line, int first_column) {
+    uint32_t rest = uint32_t(index);
+    column = by_width.digit(rest), line = int(rest);
+    seen = (index == I(uint32_t(index))) & (uint32_t(column - first_column) < uint32_t(S::window)) &
+           (uint32_t(line - first_line) < uint32_t(S::window));
+  }
+};
+
 // kWindows side by side.
 template <class T, class S, int kWindows> struct Strip {
   using R = First<T>;

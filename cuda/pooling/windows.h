@@ -299,6 +299,9 @@ template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
 struct Thread {
   int index, count;
 };
+MINIDNN_HD void clear_words(Thread t, void* room, int words) {
+  for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
+}
 MINIDNN_HD void sync_threads() {
 #ifdef __CUDA_ARCH__
   __syncthreads();

@@ -83,5 +83,10 @@ inline KernelSpec spec(const char* name, DType dtype, bool backward, bool is_max
           cat("minidnn::pooling_", name, backward ? "_backward<" : "_forward<", cuda_name(dtype), ", ",
               is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
 }
+// Gradients of maxima, found where their indices have no bytes.
+inline KernelSpec maxima_spec(const char* name, DType dtype, StaticStep step, int index_bytes) {
+  return {cat("cuda/pooling/", name, ".cu"), cat("minidnn::pooling_", name, "_maxima<", cuda_name(dtype), ", ",
+                                                 step.window, ", ", step.stride, ", ", index_bytes, ">")};
+}
 
 }  // namespace minidnn::pooling

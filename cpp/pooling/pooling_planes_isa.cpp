@@ -74,8 +74,11 @@ template <class T, int window, int step> class Slab {
 
   // Rows of dx. Of x, elements below x_end may be read.
   void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool stream) {
-    const Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
-    first_window = windows.begin;
+    // Where the stride is above the window, the first row may be between two windows: then the one above it is the first,
+    // so that no row of the slab is before `first`. Rows below the last window have none; `windows` may be empty.
+    Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
+    windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
+    windows.end = max_of(windows.begin, windows.end);
     const int64_t first = p.spatial.input_index(1, windows.begin, 0),
                   end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
     Floats special{};  // NaN in lanes that were NaN or infinite somewhere
@@ -87,6 +90,9 @@ template <class T, int window, int step> class Slab {
           for (int64_t i = 0; i < room.pitch; ++i) to[k * room.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) bring_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
+    // The last slab of a plane reads rows of windows that do not exist, where an earlier slab may have left its dy.
+    for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
+      for (int64_t i = 0; i < room.pitch; ++i) dys[(row + room.above) * room.pitch + room.left + i] = 0;
     find(windows, any_of(special != special), x);
 
     Streamer<T> to(dx);
@@ -275,7 +281,6 @@ template <class T, int window, int step> class Slab {
   const int64_t H = spatial_size(p.x, 1), W = spatial_size(p.x, 2), Q = spatial_size(p.dy, 2);
   float *xs, *dys;
   int32_t* where;
-  int64_t first_window = 0;
   int64_t tap_at[kMostWindow * kMostWindow];
   Over over[kMostWindow * kMostWindow];  // by the remainders of elements
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];

@@ -106,10 +106,11 @@ Cut cut_of(const NormProblem& p, const Device& d) {
   bool stays = true;
   if (c.space > 1) {
     constexpr int64_t kRow = 2048, kLongest = 16384;  // for the prefetcher; and so that threads find work in one run
-    c.tile = in_order ? c.channels : std::clamp<int64_t>(kRow / c.space, 1, 64);
     c.pieces = ceil_div(c.space, kLongest);
-    c.section = c.pieces > 1 ? kLongest : std::clamp<int64_t>(kLongest / c.space, 1, 256);
-    if (in_order) c.section = 1;
+    const bool whole_rows = in_order && c.pieces == 1;
+    c.tile = whole_rows ? c.channels : std::clamp<int64_t>(kRow / c.space, 1, 64);
+    if (c.pieces > 1) c.section = kLongest;
+    else c.section = whole_rows ? 1 : std::clamp<int64_t>(kLongest / c.space, 1, 256);
     c.sections = c.pieces > 1 ? c.rows * c.pieces : ceil_div(c.rows, c.section);
   } else {
     // A part of the columns for each thread, where it stays in a cache; else long rows, and sections for threads. Sums

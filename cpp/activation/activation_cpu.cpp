@@ -5,6 +5,7 @@
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 
 namespace minidnn {
 namespace {
@@ -31,10 +32,11 @@ struct Dense final : Engine<ActivationProblem> {
     auto apply = loops.apply;
     int64_t n = p.x.numel(), bytes = itemsize(p.x.dtype);
     bool past_caches = cpu::past_caches(double(n * bytes));
-    int64_t grain = p.mode <= Activation::leaky_relu ? 32768 : 8192;  // some 5 us of work
+    int64_t grain = cpu::work_size(p.mode <= Activation::leaky_relu ? 32768 : 8192);  // some 5 us of work
+    int64_t chunk = cpu::work_size(kChunk);
     return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream) {
-      cpu::parallel_for(ceil_div(n, kChunk), grain / kChunk, [&](int64_t begin, int64_t end) {
-        begin *= kChunk, end = min_of(end * kChunk, n);
+      cpu::parallel_for(ceil_div(n, chunk), grain / chunk, [&](int64_t begin, int64_t end) {
+        begin *= chunk, end = min_of(end * chunk, n);
         auto at = [&](const void* data) { return data ? static_cast<const char*>(data) + begin * bytes : nullptr; };
         apply(loop, at(a.x), at(a.dy), static_cast<char*>(a.out) + begin * bytes, end - begin, float(a.alpha),
               past_caches);

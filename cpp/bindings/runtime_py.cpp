@@ -6,6 +6,7 @@
 #include "cpp/bindings/casters.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/engine/registry.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/driver.h"
@@ -46,6 +47,8 @@ void bind_runtime(py::module_& m) {
   m.def(
       "cpu_isa", [] { return name(cpu::isa()); },
       "The one that CPU engines use: the best, or what PYMINIDNN_CPU_ISA names.");
+  m.def("set_work_divisor", &cpu::set_work_divisor, py::arg("divisor"),
+        "For tests, before the first call: CPU engines divide their work into chunks so many times smaller than usual.");
   m.def(
       "cpu_peak_gflop_s",
       [] {

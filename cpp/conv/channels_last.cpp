@@ -5,6 +5,7 @@
 
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/engine/op.h"
 
 namespace minidnn {
@@ -14,12 +15,12 @@ constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
 
 // Where lines follow each other in tensor and copy, an image is one line: cut into pieces that fit vectors.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
-  constexpr int64_t kPiece = 64;
+  const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];
-  const int64_t pixels = m.source.size[0] * m.source.size[1] * m.source.size[2], parts = ceil_div(pixels, kPiece);
-  cpu::parallel_for(m.images * parts, kGrain / (kPiece * all) + 1, [&](int64_t begin, int64_t end) {
+  const int64_t pixels = m.source.size[0] * m.source.size[1] * m.source.size[2], parts = ceil_div(pixels, chunk);
+  cpu::parallel_for(m.images * parts, cpu::work_size(kGrain) / (chunk * all) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % parts * kPiece, count = std::min(kPiece, pixels - first);
+      const int64_t first = i % parts * chunk, count = std::min(chunk, pixels - first);
       const T* from = x + i / parts * m.source.image + first * step;
       float* at = to + (i / parts * pixels + first) * all;
       if constexpr (sizeof(T) == 4) gemm_kernels().transpose(from, m.source.channel, all, count, at, all);
@@ -39,38 +40,39 @@ template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
   if (flat) return copy_images(m, x, to);
   const int64_t all = m.source.channels * m.groups, length = m.side.space[1];
   const int64_t lines[] = {m.images, m.side.size[0], m.side.size[1]};
-  cpu::parallel_for(lines[0] * lines[1] * lines[2], kGrain / length + 1, [&](int64_t begin, int64_t end) {
-    Odometer<3> line(lines, begin);
-    for (int64_t i = begin; i < end; ++i, line.advance()) {
-      float* at = to + i * length;
-      const int64_t a = line.at[1] - m.border[0], b = line.at[2] - m.border[1], edge = m.border[2] * all;
-      if (a < 0 || a >= size[0] || b < 0 || b >= size[1]) {
-        std::fill_n(at, length, 0.0f);
-        continue;
-      }
-      std::fill_n(at, edge, 0.0f);
-      std::fill_n(at + length - edge, edge, 0.0f);
-      at += edge;
-      const T* from = x + line.at[0] * m.source.image + a * space[0] + b * space[1];
-      const int64_t pixels = size[2], step = space[2], channel = m.source.channel;
-      if constexpr (sizeof(T) == 4) {
-        if (step == 1 || pixels == 1) {
-          gemm_kernels().transpose(from, channel, all, pixels, at, all);
-          continue;
+  cpu::parallel_for(
+      lines[0] * lines[1] * lines[2], cpu::work_size(kGrain) / length + 1, [&](int64_t begin, int64_t end) {
+        Odometer<3> line(lines, begin);
+        for (int64_t i = begin; i < end; ++i, line.advance()) {
+          float* at = to + i * length;
+          const int64_t a = line.at[1] - m.border[0], b = line.at[2] - m.border[1], edge = m.border[2] * all;
+          if (a < 0 || a >= size[0] || b < 0 || b >= size[1]) {
+            std::fill_n(at, length, 0.0f);
+            continue;
+          }
+          std::fill_n(at, edge, 0.0f);
+          std::fill_n(at + length - edge, edge, 0.0f);
+          at += edge;
+          const T* from = x + line.at[0] * m.source.image + a * space[0] + b * space[1];
+          const int64_t pixels = size[2], step = space[2], channel = m.source.channel;
+          if constexpr (sizeof(T) == 4) {
+            if (step == 1 || pixels == 1) {
+              gemm_kernels().transpose(from, channel, all, pixels, at, all);
+              continue;
+            }
+            if (channel == 1 && step == all) {
+              std::copy_n(from, pixels * all, at);
+              continue;
+            }
+          }
+          if (channel == 1)
+            for (int64_t w = 0; w < pixels; ++w)
+              for (int64_t c = 0; c < all; ++c) at[w * all + c] = float(from[w * step + c]);
+          else
+            for (int64_t c = 0; c < all; ++c)
+              for (int64_t w = 0; w < pixels; ++w) at[w * all + c] = float(from[w * step + c * channel]);
         }
-        if (channel == 1 && step == all) {
-          std::copy_n(from, pixels * all, at);
-          continue;
-        }
-      }
-      if (channel == 1)
-        for (int64_t w = 0; w < pixels; ++w)
-          for (int64_t c = 0; c < all; ++c) at[w * all + c] = float(from[w * step + c]);
-      else
-        for (int64_t c = 0; c < all; ++c)
-          for (int64_t w = 0; w < pixels; ++w) at[w * all + c] = float(from[w * step + c * channel]);
-    }
-  });
+      });
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // what a line is, else point by point.
 #include "cpp/conv/lowering.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 
 namespace minidnn {
 namespace {
@@ -16,7 +17,7 @@ template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) 
   const ConvGeometry& g = m.g;
   const int64_t *size = g.y.size, *window = g.window;
   int64_t channels = g.groups * g.x.channels, work = size[0] * size[1] * size[2] * window[0] * window[1] * window[2];
-  cpu::parallel_for(g.images * channels, kGrain / work + 1, [&](int64_t begin, int64_t end) {
+  cpu::parallel_for(g.images * channels, cpu::work_size(kGrain) / work + 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t image = i / channels, channel = i % channels, group = channel / g.x.channels;
       const T* from = x + image * g.x.image + channel * g.x.channel;
@@ -49,7 +50,7 @@ template <class T> void copy_channels(const ConvColumns& m, const T* x, T* colum
   const ConvGeometry& g = m.g;
   int64_t work = g.y.size[2] * g.groups * g.x.channels * g.window[0] * g.window[1] * g.window[2];
   const int64_t items[] = {g.images, g.y.size[0], g.y.size[1]};
-  cpu::parallel_for(items[0] * items[1] * items[2], kGrain / work + 1, [&](int64_t begin, int64_t end) {
+  cpu::parallel_for(items[0] * items[1] * items[2], cpu::work_size(kGrain) / work + 1, [&](int64_t begin, int64_t end) {
     Odometer<3> item(items, begin);
     for (int64_t i = begin; i < end; ++i, item.advance())
       for (int64_t c = 0; c < g.y.size[2]; ++c) {
@@ -82,7 +83,7 @@ template <class T> void gather(const ConvColumns& m, const T* x, T* columns) {
   if (rows) return copy_rows(m, x, columns);
   if (m.channels_last && m.channel == 1) return copy_channels(m, x, columns);
   int64_t taps = m.g.window[0] * m.g.window[1] * m.g.window[2];
-  cpu::parallel_for(columns_points(m), kGrain / taps + 1, [&](int64_t begin, int64_t end) {
+  cpu::parallel_for(columns_points(m), cpu::work_size(kGrain) / taps + 1, [&](int64_t begin, int64_t end) {
     ConvPoint point = columns_point(m, begin);
     for (int64_t i = begin; i < end; ++i, point.count.advance()) columns_gather(m, x, columns, point);
   });
@@ -90,7 +91,7 @@ template <class T> void gather(const ConvColumns& m, const T* x, T* columns) {
 
 template <class T> void sum(const ConvColumns& m, const Accumulator<T>* columns, T* dx) {
   int64_t taps = m.g.window[0] * m.g.window[1] * m.g.window[2];
-  cpu::parallel_for(conv_out_numel(m.g), kGrain / taps + 1, [&](int64_t begin, int64_t end) {
+  cpu::parallel_for(conv_out_numel(m.g), cpu::work_size(kGrain) / taps + 1, [&](int64_t begin, int64_t end) {
     ConvPoint point(m.g, m.g.x, begin);
     ConvWindow window;
     for (int64_t i = begin; i < end; ++i, point.count.advance()) {

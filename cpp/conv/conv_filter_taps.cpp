@@ -9,6 +9,7 @@
 #include "cpp/conv/phases.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 
 namespace minidnn {
 namespace {
@@ -27,7 +28,7 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
   const GemmKernel<float>& kernel = gemm_kernels().f32;
   ChannelsLast x, dy;
   std::vector<Weight> weights;  // in dw's own order
-  int64_t tiles, panels, pitch, item_tiles, slice_lines;
+  int64_t tiles, panels, pitch, item_tiles, slice_pixels, slice_lines;
   size_t x_at = 0, dy_at = 0, sums_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
 
   static ChannelsLast padded(const ConvProblem& p, const ConvGeometry& g) {
@@ -52,8 +53,8 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
     std::ranges::sort(weights, {}, &Weight::w);
     tiles = ceil_div(int64_t(weights.size()), kernel.rows);
     panels = ceil_div(g.y.channels, kernel.columns), pitch = panels * kernel.columns;
-    item_tiles = std::min({ceil_div<int64_t>(tiles * g.groups, d.sm_count), tiles, kItemTiles});
-    slice_lines = std::max<int64_t>(kSlicePixels / g.y.size[2], 1);
+    item_tiles = std::min({ceil_div<int64_t>(tiles * g.groups, d.sm_count), tiles, cpu::work_size(kItemTiles)});
+    slice_pixels = cpu::work_size(kSlicePixels), slice_lines = std::max<int64_t>(slice_pixels / g.y.size[2], 1);
     auto reserve = [&](size_t size) {
       size_t at = bytes;
       bytes += ceil_div<size_t>(size, 4096) * 4096;
@@ -78,12 +79,12 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
       GemmSegment* segments = reinterpret_cast<GemmSegment*>(workspace + rooms_at + size_t(room) * room_bytes);
       float* sums = reinterpret_cast<float*>(workspace + sums_at) + (group * tiles + first) * kernel.rows * pitch;
       for (int64_t line = 0; line < all; line += slice_lines)
-        for (int64_t pixel = 0; pixel < length; pixel += kSlicePixels) {
+        for (int64_t pixel = 0; pixel < length; pixel += slice_pixels) {
           const int64_t count = std::min(slice_lines, all - line);
           Odometer<3> at(lines, line);
           for (int64_t s = 0; s < count; ++s, at.advance())
             place(at.at, pixel, group, first, some, segments + s, count);
-          multiply(segments, some, count, std::min(kSlicePixels, length - pixel), image, gradient, sums,
+          multiply(segments, some, count, std::min(slice_pixels, length - pixel), image, gradient, sums,
                    line + pixel > 0);
         }
       with_floating(out_dtype(p), [&](auto type) {

@@ -11,6 +11,7 @@
 #include "cpp/conv/phases.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 
 namespace minidnn {
 namespace {
@@ -78,7 +79,7 @@ struct FilterPlan final : Plan<ConvProblem> {
     auto time = [&](int64_t some) {
       return double(ceil_div(g.groups * ceil_div(tiles, some), threads)) * (double(some) + 1.0 / 3);
     };
-    for (int64_t some = 2; some <= std::min(kItemTiles, tiles); ++some)
+    for (int64_t some = 2; some <= std::min(cpu::work_size(kItemTiles), tiles); ++some)
       if (time(some) <= time(best)) best = some;
     return best;
   }
@@ -121,12 +122,13 @@ struct FilterPlan final : Plan<ConvProblem> {
   void cut() {
     const int64_t lines[] = {g.images, g.y.size[0], g.y.size[1]}, size = g.y.size[2];
     Odometer<3> line(lines, 0);
+    const int64_t most = cpu::work_size(kSlicePixels);
     int64_t filled = 0;
     slices.push_back(0);
     for (int64_t i = 0; i < lines[0] * lines[1] * lines[2]; ++i, line.advance())
       for (int64_t begin = 0, end; begin < size; begin = end) {
-        end = std::min(begin + kSlicePixels, size);
-        if (filled + end - begin > kSlicePixels) slices.push_back(pieces.size()), filled = 0;
+        end = std::min(begin + most, size);
+        if (filled + end - begin > most) slices.push_back(pieces.size()), filled = 0;
         pieces.push_back({line.at[0], {line.at[1], line.at[2]}, begin, end});
         filled += end - begin;
       }

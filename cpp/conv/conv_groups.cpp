@@ -11,6 +11,7 @@
 #include "cpp/conv/phases.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 
 namespace minidnn {
 namespace {
@@ -82,10 +83,11 @@ struct GroupsPlan final : Plan<ConvProblem> {
     if (filter) dy_at = reserve(dy.bytes());
     if (filter) {
       const int64_t vectors = channels / kernels.lanes, lines = g.images * phases[0].count[0] * phases[0].count[1];
-      some_vectors =
-          std::clamp<int64_t>(kSumBytes / (taps * size * kernels.lanes * int64_t(sizeof(float))), 1, vectors);
+      some_vectors = std::clamp<int64_t>(
+          cpu::work_size(kSumBytes) / (taps * size * kernels.lanes * int64_t(sizeof(float))), 1, vectors);
       const int64_t work = phases[0].count[2] * channels * size * taps;
-      parts = std::clamp<int64_t>(lines * work / kPartWork, 1, ceil_div(kItems, ceil_div(vectors, some_vectors)));
+      parts = std::clamp<int64_t>(lines * work / cpu::work_size(kPartWork), 1,
+                                  ceil_div(kItems, ceil_div(vectors, some_vectors)));
       lines_of_part = ceil_div(lines, parts), parts = ceil_div(lines, lines_of_part);
       weights_at = reserve(size_t(parts * taps * size * channels) * sizeof(float));
       return;
@@ -208,7 +210,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
       const int64_t work = rows * phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
       // Neighbouring lines, which meet the same lines of x, go to one thread.
       const int64_t all = lines[0] * lines[1] * lines[2],
-                    grain = std::max<int64_t>({1, 65536 / work, all / (threads * 8)});
+                    grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
         Odometer<3> at(lines, item * grain);
         Met met;
@@ -244,7 +246,8 @@ struct GroupsPlan final : Plan<ConvProblem> {
     if (rows == 1) ask_for_next(phase, image, a, b, x);
     // The weights of some channels stay in the first-level cache for the whole line.
     constexpr int64_t kWeights = 4096, kFewest = 64;
-    const int64_t some = std::max<int64_t>(kWeights / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
+    const int64_t some =
+        std::max<int64_t>(cpu::work_size(kWeights) / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
     const int64_t x_step = in_step[2] * in.side.space[2], above = b + phase.top;
     for (int64_t c = 0; c < channels; c += some)
       for (const Met::Part& part : met.parts) {
@@ -314,7 +317,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
       }
     });
     Y* dw = static_cast<Y*>(args.out);
-    cpu::parallel_for(vectors, 65536 / (of_vector * parts) + 1, [&](int64_t begin, int64_t end) {
+    cpu::parallel_for(vectors, cpu::work_size(65536) / (of_vector * parts) + 1, [&](int64_t begin, int64_t end) {
       for (int64_t v = begin; v < end; ++v)
         for (int64_t t = 0; t < taps; ++t)
           for (int64_t i = 0; i < size; ++i)

@@ -11,6 +11,7 @@
 #include "cpp/conv/planes_kernel.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 
 namespace minidnn {
 namespace {
@@ -79,7 +80,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
       units = g.images * b.count[0] * b.bands * b.pieces;
       const int64_t work = b.rows * b.pitch * int64_t(b.w.size()) * filters;
       const int64_t items = g.groups * ceil_div(out.channels, kFilters);
-      parts = std::clamp<int64_t>(units * work / kPartWork, 1, ceil_div(kItems, items));
+      parts = std::clamp<int64_t>(units * work / cpu::work_size(kPartWork), 1, ceil_div(kItems, items));
       units_of_part = ceil_div(units, parts), parts = ceil_div(units, units_of_part);
     }
     if (!filter || parts > 1) bytes = ceil_div<size_t>(size_t(parts * w_numel()) * sizeof(float), 4096) * 4096;
@@ -114,7 +115,8 @@ struct PlanesPlan final : Plan<ConvProblem> {
     const std::vector<int64_t> wholes = distinct([&](const ConvTap& t) { return floor_div(t.shift[2], stride); });
     const std::vector<int64_t> rests = distinct(column);
     const int64_t left = wholes.empty() ? 0 : wholes.front(), right = wholes.empty() ? 0 : wholes.back();
-    b.piece = std::min(b.count[2], kMostPixels), b.pieces = ceil_div(b.count[2], std::max<int64_t>(b.piece, 1));
+    b.piece = std::min(b.count[2], cpu::work_size(kMostPixels)),
+    b.pieces = ceil_div(b.count[2], std::max<int64_t>(b.piece, 1));
     b.pitch = ceil_div(b.piece, lanes) * lanes, b.length = b.pitch + right - left;
     for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
     b.top = heights.empty() ? 0 : heights.front();
@@ -128,9 +130,10 @@ struct PlanesPlan final : Plan<ConvProblem> {
 
     const int64_t line_bytes =
         in.channels * int64_t(b.depths.size() * b.columns.size()) * b.length * int64_t(sizeof(float));
-    int64_t rows = line_bytes ? (kBandBytes / line_bytes - reach - 1) / in_step[1] + 1 : b.count[1];
+    int64_t rows = line_bytes ? (cpu::work_size(kBandBytes) / line_bytes - reach - 1) / in_step[1] + 1 : b.count[1];
     if (filter)
-      rows = std::min(rows, kGradientBytes / (std::min(kFilters, out.channels) * b.pitch * int64_t(sizeof(float))));
+      rows = std::min(
+          rows, cpu::work_size(kGradientBytes) / (std::min(kFilters, out.channels) * b.pitch * int64_t(sizeof(float))));
     if (rows < b.count[1]) rows = std::max<int64_t>(rows / kPlanesRows * kPlanesRows, kPlanesRows);
     b.rows = std::min(rows, b.count[1]), b.bands = ceil_div(b.count[1], std::max<int64_t>(b.rows, 1));
     b.lines = (b.rows - 1) * in_step[1] + reach + 1;
@@ -221,7 +224,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
       const int64_t items[] = {g.images, g.groups, b.count[0], b.bands, b.pieces};
       const int64_t work = b.rows * b.pitch * out.channels * std::max<int64_t>(1, int64_t(b.taps.size()) * in.channels);
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
-                    grain = std::max<int64_t>({1, 65536 / work, all / (threads * 8)});
+                    grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
         // The next band is read before this one is used, so that no load waits for a store.
         float* lines = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
@@ -309,14 +312,16 @@ struct PlanesPlan final : Plan<ConvProblem> {
       }
     });
     if (parts == 1) return;
-    cpu::parallel_for(g.groups * out.channels, 65536 / (taps * parts) + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t channel = begin; channel < end; ++channel)
-        for (int64_t t = 0; t < taps; ++t) {
-          float sum = 0;
-          for (int64_t part = 0; part < parts; ++part) sum += partial[part * w_numel() + channel * taps + t];
-          dw[b.w[size_t(t)] + channel * w_out] = Y(sum);
-        }
-    });
+    cpu::parallel_for(g.groups * out.channels, cpu::work_size(65536) / (taps * parts) + 1,
+                      [&](int64_t begin, int64_t end) {
+                        for (int64_t channel = begin; channel < end; ++channel)
+                          for (int64_t t = 0; t < taps; ++t) {
+                            float sum = 0;
+                            for (int64_t part = 0; part < parts; ++part)
+                              sum += partial[part * w_numel() + channel * taps + t];
+                            dw[b.w[size_t(t)] + channel * w_out] = Y(sum);
+                          }
+                      });
   }
   // `sums` follow the room of dy's lines and that of x's.
   template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,

@@ -13,6 +13,7 @@
 #include "cpp/conv/phases.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 
 namespace minidnn {
 namespace {
@@ -93,8 +94,8 @@ struct TilesPlan final : Plan<ConvProblem> {
     for (Phase& phase : phases) find_runs(phase);
     local = !merges(g) && turns(p, g);
     // Local pixels take no more than half a second-level cache.
-    const int64_t fit = 65536 / (channels * kernel.rows);
-    block_rows = kernel.rows * (local ? std::clamp<int64_t>(fit, 1, kBlockTiles) : kBlockTiles);
+    const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
+    block_rows = kernel.rows * (local ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
     auto reserve = [&](size_t size) {
       size_t at = bytes;
       bytes += ceil_div<size_t>(size, 4096) * 4096;
@@ -108,7 +109,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     }
     const int64_t packed = taps * channels * g.groups * panels * kernel.columns * int64_t(sizeof(float));
     const int64_t panel_bytes = taps * channels * kernel.columns * int64_t(sizeof(float));
-    by_panels = !by_panels && packed > kManyWeights && panel_bytes <= kPanelBytes;
+    by_panels = !by_panels && packed > cpu::work_size(kManyWeights) && panel_bytes <= kPanelBytes;
     if (!by_panels) weights_at = reserve(size_t(packed));
     make_blocks();
     copy_at = reserve(input_.bytes());
@@ -188,7 +189,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
     const int64_t parts = by_panel ? panels : ceil_div(channels, some);
-    const int64_t grain = 32768 * parts / (taps * channels * panels * kernel.columns) + 1;
+    const int64_t grain = cpu::work_size(32768) * parts / (taps * channels * panels * kernel.columns) + 1;
     cpu::parallel_for(g.groups * parts, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const int64_t group = i / parts, part = i % parts, k = by_panel ? 0 : part * some;

@@ -13,6 +13,7 @@
 #include "cpp/conv/winograd_kernel.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 
 namespace minidnn {
 namespace {
@@ -76,9 +77,9 @@ struct WinogradPlan final : Plan<ConvProblem> {
         down(ceil_div<int64_t>(s.out.size[1], kWinogradSide)),
         across(ceil_div<int64_t>(s.out.size[2], kWinogradSide)),
         lines_of_all(g.images * down),
-        few(lines_of_all * across <= kFewTiles && panels >= threads) {
+        few(lines_of_all * across <= cpu::work_size(kFewTiles) && panels >= threads) {
     const int64_t fit = kPatchBytes / (kWinogradPlanes * pitch * int64_t(sizeof(float)));
-    const int64_t most = few ? kFewTiles : std::clamp(fit, kLeastTiles, kMostTiles);
+    const int64_t most = few ? kFewTiles : std::clamp(fit, cpu::work_size(kLeastTiles), cpu::work_size(kMostTiles));
     parts = ceil_div(across, most), width = ceil_div(across, parts), parts = ceil_div(across, width);
     blocks = ceil_div(lines_of_all, std::max<int64_t>(1, most / width));
     if (!few) blocks = std::max(blocks, std::min(lines_of_all, ceil_div(threads, parts * panels)));

@@ -3,6 +3,7 @@
 
 #include <charconv>
 
+#include "cpp/cpu/work_size.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -356,7 +357,7 @@ double Im2colGemm::estimate_us(const ConvProblem& p, const Device& d) const {
 
 std::vector<Config> Im2colGemm::configs(const ConvProblem& p, const Device& d) const {
   // Columns beyond this gain nothing: enough rows for any product, and on the CPU few enough to stay in its caches.
-  double enough = d.place.is_cuda ? 512e6 : 16e6;
+  double enough = d.place.is_cuda ? 512e6 : double(cpu::work_size(16000000));
   int64_t images = p.y.shape[0];
   Chunk one = lower(p, 1, false);
   if (one.gathers_x || one.gathers_dy || one.sums_dx)

@@ -5,9 +5,11 @@
 #pragma once
 #include <cstdint>
 
+#include "cpp/cpu/work_size.h"
+
 namespace minidnn::cpu {
 
 constexpr int64_t kPastCaches = 4 << 20;
-inline bool past_caches(double result_bytes) { return result_bytes >= double(kPastCaches); }
+inline bool past_caches(double result_bytes) { return result_bytes >= double(work_size(kPastCaches)); }
 
 }  // namespace minidnn::cpu

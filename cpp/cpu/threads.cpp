@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "cpp/cpu/work_size.h"
+
 namespace minidnn::cpu {
 namespace {
 
@@ -130,6 +132,8 @@ class Pool {
   std::exception_ptr error_;
 };
 
+std::atomic<int64_t> the_work_divisor = 1;
+
 // The pool is leaked on purpose: its threads may outlive static destructors. A forked child has none of them, so it
 // starts a pool of its own.
 std::atomic<Pool*> the_pool = nullptr;
@@ -166,6 +170,9 @@ int thread_count() {
   }();
   return count;
 }
+
+int64_t work_divisor() { return the_work_divisor.load(std::memory_order_relaxed); }
+void set_work_divisor(int64_t divisor) { the_work_divisor = std::max<int64_t>(divisor, 1); }
 
 ThreadLimit::ThreadLimit(int most) : before_(most_threads) { most_threads = most; }
 ThreadLimit::~ThreadLimit() { most_threads = before_; }

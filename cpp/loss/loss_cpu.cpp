@@ -2,6 +2,7 @@
 // cpu.loss.dense: vectorised loops (loss_isa.cpp) over rows of classes that lie end to end, threaded over rows.
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/loss/loss.h"
 #include "cpp/loss/loss_kernels.h"
 
@@ -32,7 +33,7 @@ struct Dense final : Engine<LossProblem> {
     const bool past_caches = cpu::past_caches(double(p.x.numel() * itemsize(p.x.dtype)));
     const bool reduced = p.reduction != LossReduction::none;
     return make_plan<LossProblem>([=](const LossArgs& a, void* workspace, Stream) {
-      const int64_t grain = ceil_div(kGrain, p.cols());
+      const int64_t grain = ceil_div(cpu::work_size(kGrain), p.cols());
       Solo team;
       if (p.direction == LossDirection::forward) {
         auto losses = static_cast<float*>(reduced ? workspace : a.loss);

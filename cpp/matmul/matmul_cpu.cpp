@@ -8,6 +8,7 @@
 #include "cpp/activation/activation.h"
 #include "cpp/cpu/gemm_kernel.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/matmul/matmul.h"
 
 namespace minidnn {
@@ -60,9 +61,9 @@ template <class T> Blocking blocking(const MatmulProblem& p, const Device& d) {
   k.tiles = ceil_div(s.m, kernel.rows), k.panels = ceil_div(s.n, kernel.columns);
   const bool same = sizeof(T) == sizeof(Acc);
   k.a_lies = same && p.a.stride[p.a.rank - 1] == 1 && s.k > 1;
-  k.slice = std::min(k.a_lies ? kSlice : kPackedSlice, s.k);
-  k.block_tiles = std::min(kBlockTiles, k.tiles);
-  k.block_panels = std::min(k.a_lies ? kBlockPanels : kPackedPanels, k.panels);
+  k.slice = std::min(cpu::work_size(k.a_lies ? kSlice : kPackedSlice, kRun), s.k);
+  k.block_tiles = std::min(cpu::work_size(kBlockTiles), k.tiles);
+  k.block_panels = std::min(cpu::work_size(k.a_lies ? kBlockPanels : kPackedPanels), k.panels);
   auto count = [&] {
     k.down = ceil_div(k.tiles, k.block_tiles), k.across = ceil_div(k.panels, k.block_panels);
     return k.count = s.batch * k.down * k.across;
@@ -251,7 +252,7 @@ struct Tiles final : Engine<MatmulProblem> {
           with_matmul_types(p, [&](auto from, auto to) {
             const Product<typename decltype(from)::type, typename decltype(to)::type> product{p, args, k, turns};
             // A few microseconds of work are done sooner than another thread is woken.
-            const bool small = matmul_flop(p) < 1e6;
+            const bool small = matmul_flop(p) < double(cpu::work_size(1000000));
             auto block = [&](int64_t i, int64_t room) {
               product.block(i, static_cast<char*>(workspace) + size_t(room) * k.room_bytes);
             };

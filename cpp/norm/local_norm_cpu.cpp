@@ -3,6 +3,7 @@
 // by vectors.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/norm/local_norm.h"
 #include "cpp/norm/local_norm_kernels.h"
 #include "cpp/norm/row_norm.h"
@@ -31,7 +32,7 @@ struct Across final : Engine<LocalNormProblem> {
     const LocalNormKernels::Typed k = cpu::typed_kernels(local_norm_kernels(), p.x.dtype);
     const LocalWindow w(p);
     const int64_t samples = p.x.shape[0], channels = p.x.shape[1], plane = plane_of(p.x);
-    const int64_t item = int64_t(itemsize(p.x.dtype)), size = p.size, grain = kGrain / channels + 1;
+    const int64_t item = int64_t(itemsize(p.x.dtype)), size = p.size, grain = cpu::work_size(kGrain) / channels + 1;
     const bool backward = p.backward != 0;
     auto across_of = [=](const LocalNormArgs& a) {
       return AcrossChannels{channels, w.behind, w.ahead, float(a.alpha / double(size)), float(a.beta), float(a.k)};
@@ -45,12 +46,12 @@ struct Across final : Engine<LocalNormProblem> {
           else k.forward_rows(c, bytes(a.x) + at, end - begin, bytes(a.out) + at);
         });
       });
-    const int64_t runs = ceil_div(plane, kAcrossRun);
+    const int64_t most = cpu::work_size(kAcrossRun), runs = ceil_div(plane, most);
     return make_plan<LocalNormProblem>([=](const LocalNormArgs& a, void*, Stream) {
       const AcrossChannels c = across_of(a);
-      cpu::parallel_for(samples * runs, grain / kAcrossRun + 1, [&](int64_t begin, int64_t end) {
+      cpu::parallel_for(samples * runs, grain / most + 1, [&](int64_t begin, int64_t end) {
         for (int64_t run = begin; run < end; ++run) {
-          const int64_t first = run % runs * kAcrossRun, n = std::min(kAcrossRun, plane - first);
+          const int64_t first = run % runs * most, n = std::min(most, plane - first);
           const int64_t at = (run / runs * channels * plane + first) * item;
           if (backward) k.backward_run(c, bytes(a.x) + at, bytes(a.dy) + at, plane, n, bytes(a.out) + at);
           else k.forward_run(c, bytes(a.x) + at, plane, n, bytes(a.out) + at);
@@ -76,19 +77,21 @@ struct Around final : Engine<LocalNormProblem> {
     const LocalWindow w(p);
     const int64_t step = is_row_major(p.x) ? 1 : p.x.shape[1], row = p.x.shape[p.x.rank - 1] * step;
     const int64_t height = p.x.rank == 4 ? p.x.shape[2] : 1, rows = p.x.numel() / row;
-    const int64_t pieces = ceil_div(row, kAroundPiece), item = int64_t(itemsize(p.x.dtype));
+    const int64_t most = cpu::work_size(kAroundPiece), pieces = ceil_div(row, most),
+                  item = int64_t(itemsize(p.x.dtype));
     const double elements = window_elements(p);
     // Calls body(piece, first element of its row) for all pieces, with windows that reach so far.
     auto each = [=](const LocalNormArgs& a, int64_t behind, int64_t ahead, auto body) {
-      cpu::parallel_for(rows * pieces, kGrain / std::min(row, kAroundPiece) + 1, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t at = i / pieces, first = i % pieces * kAroundPiece, y = at % height;
-          body(AroundPiece{first, std::min(first + kAroundPiece, row), row, step, std::min(behind, y),
-                           std::min(ahead, height - 1 - y), behind, ahead, float(a.alpha / elements), float(a.beta),
-                           float(a.k)},
-               at * row);
-        }
-      });
+      cpu::parallel_for(rows * pieces, cpu::work_size(kGrain) / std::min(row, most) + 1,
+                        [&](int64_t begin, int64_t end) {
+                          for (int64_t i = begin; i < end; ++i) {
+                            const int64_t at = i / pieces, first = i % pieces * most, y = at % height;
+                            body(AroundPiece{first, std::min(first + most, row), row, step, std::min(behind, y),
+                                             std::min(ahead, height - 1 - y), behind, ahead, float(a.alpha / elements),
+                                             float(a.beta), float(a.k)},
+                                 at * row);
+                          }
+                        });
     };
     if (!p.backward)
       return make_plan<LocalNormProblem>([=](const LocalNormArgs& a, void*, Stream) {

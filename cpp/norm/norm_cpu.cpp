@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/norm/norm.h"
 #include "cpp/norm/norm_kernels.h"
 
@@ -105,25 +106,28 @@ Cut cut_of(const NormProblem& p, const Device& d) {
   const bool in_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
   bool stays = true;
   if (c.space > 1) {
-    constexpr int64_t kRow = 2048, kLongest = 16384;  // for the prefetcher; and so that threads find work in one run
-    c.pieces = ceil_div(c.space, kLongest);
+    // For the prefetcher; and so that threads find work in one run.
+    const int64_t row = cpu::work_size(2048), longest = cpu::work_size(16384);
+    c.pieces = ceil_div(c.space, longest);
     const bool whole_rows = in_order && c.pieces == 1;
-    c.tile = whole_rows ? c.channels : std::clamp<int64_t>(kRow / c.space, 1, 64);
-    if (c.pieces > 1) c.section = kLongest;
-    else c.section = whole_rows ? 1 : std::clamp<int64_t>(kLongest / c.space, 1, 256);
+    c.tile = whole_rows ? c.channels : std::clamp<int64_t>(row / c.space, 1, 64);
+    if (c.pieces > 1) c.section = longest;
+    else c.section = whole_rows ? 1 : std::clamp<int64_t>(longest / c.space, 1, 256);
     c.sections = c.pieces > 1 ? c.rows * c.pieces : ceil_div(c.rows, c.section);
   } else {
     // A part of the columns for each thread, where it stays in a cache; else long rows, and sections for threads. Sums
     // do not depend on it: sections are of the same rows.
     int64_t width = kNormColumns;
-    if (!in_order && c.rows * 512 * bytes <= kTileBytes)
-      width =
-          std::clamp<int64_t>(min_of(kTileBytes / (bytes * c.rows), c.columns / d.sm_count) / 256 * 256, 512, width);
+    const int64_t tile_bytes = cpu::work_size(kTileBytes), step = cpu::work_size(256, 16);
+    if (!in_order && c.rows * 2 * step * bytes <= tile_bytes)
+      width = std::clamp<int64_t>(min_of(tile_bytes / (bytes * c.rows), c.columns / d.sm_count) / step * step, 2 * step,
+                                  width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;
     // Of so many rows that joining sections costs little, and so few that threads find work.
-    c.section = std::clamp<int64_t>(max_of(kSection / min_of(c.columns, kNormColumns), c.rows / 16), 64, 1024);
+    c.section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / min_of(c.columns, kNormColumns), c.rows / 16),
+                                    cpu::work_size(64), 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.left_rows > 0);
-    stays = c.rows * c.tile_columns() * bytes <= kTileBytes;
+    stays = c.rows * c.tile_columns() * bytes <= tile_bytes;
   }
   c.tiles = ceil_div(c.channels, c.tile);
   c.tile_by_thread = stays && (c.tiles >= 4 * d.sm_count || c.tiles % d.sm_count == 0);
@@ -183,14 +187,14 @@ template <class T> class StreamedCall {
     const bool in_a_row = c.space == 1 || c.tile == 1 || c.out.column == c.space;
     const int64_t bytes = c.members * c.channels * int64_t(sizeof(T));
     stream = in_a_row && a.out != a.x && a.out != a.other && a.out != all.dy &&
-             bytes > (d == NormDirection::inference ? kInferenceBytes : kNormSummedBytes);
+             bytes > cpu::work_size(d == NormDirection::inference ? kInferenceBytes : kNormSummedBytes);
   }
 
   void run() const {
     auto tiles = [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) run_tile(Tile(c, i, workspace));
     };
-    if (c.tile_by_thread) cpu::parallel_for(c.tiles, kGrain / (c.tile * c.members) + 1, tiles);
+    if (c.tile_by_thread) cpu::parallel_for(c.tiles, cpu::work_size(kGrain) / (c.tile * c.members) + 1, tiles);
     else tiles(0, c.tiles);
   }
 
@@ -213,7 +217,7 @@ template <class T> class StreamedCall {
     };
     const int64_t elements = c.section * (c.pieces > 1 ? 1 : t.count * c.repeat * c.copies * c.space);
     if (c.tile_by_thread) each(0, c.sections);
-    else cpu::parallel_for(c.sections, kGrain / elements + 1, each);
+    else cpu::parallel_for(c.sections, cpu::work_size(kGrain) / elements + 1, each);
   }
 
   // What a loop reads and writes.

@@ -4,6 +4,7 @@
 // Samples are shared out among threads, or where they are few each one's sections; results depend on neither.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/norm/norm_kernels.h"
 #include "cpp/norm/row_norm.h"
 
@@ -25,7 +26,7 @@ struct Cut {
         groups(p.groups),
         members(channels / groups),
         backward(p.backward != 0) {
-    section = std::clamp<int64_t>(max_of(kSection / channels, plane / 16), 64, 1024);
+    section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / channels, plane / 16), cpu::work_size(64), 1024);
     sections = ceil_div(plane, section);
   }
   // A sample's: sums as float64, of two kinds, and as float32 lines; then sections' sums.
@@ -61,7 +62,7 @@ struct Sample {
   }
   // sum(part, results) of each section, then join(results, pixels) in order, then map(part).
   template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
-    const int64_t step = kinds * c.channels, grain = kGrain / (c.section * c.channels) + 1;
+    const int64_t step = kinds * c.channels, grain = cpu::work_size(kGrain) / (c.section * c.channels) + 1;
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) sum(part(i), results + i * step);
     });
@@ -159,7 +160,7 @@ struct Columns final : Engine<RowNormProblem> {
   std::unique_ptr<Plan<RowNormProblem>> build(const RowNormProblem& p, const Device& d, const Config&) const override {
     const NormKernels::Typed& k = cpu::typed_kernels(norm_kernels(), p.x.dtype);
     const int64_t item = int64_t(itemsize(p.x.dtype));
-    const bool large = p.x.numel() * item > kNormSummedBytes;
+    const bool large = p.x.numel() * item > cpu::work_size(kNormSummedBytes);
     return make_plan<RowNormProblem>(
         [c = Cut(p), &k, item, large, rooms = rooms(Cut(p), d)](const RowNormArgs& a, void* workspace, Stream) {
           float* const sums = static_cast<float*>(workspace);  // [samples][channels][2]
@@ -179,7 +180,7 @@ struct Columns final : Engine<RowNormProblem> {
   // Samples at a time.
   static int64_t rooms(const Cut& c, const Device& d) {
     const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;
-    return enough && c.samples * c.channels * c.plane >= 2 * kGrain ? d.sm_count : 1;
+    return enough && c.samples * c.channels * c.plane >= 2 * cpu::work_size(kGrain) ? d.sm_count : 1;
   }
 };
 

@@ -4,6 +4,7 @@
 // for each of their channels. Results do not depend on threads.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/norm/norm_kernels.h"
 #include "cpp/norm/row_norm.h"
 #include "cpp/norm/row_norm_kernels.h"
@@ -16,8 +17,8 @@ constexpr int64_t kSection = 65536;                         // elements whose su
 constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;  // sums of all sections: 32 MB with RMS norm's empty half
 
 int64_t sections_of(const RowNormProblem& p, const RowNormSpaces& s) {
-  return p.backward ? std::clamp<int64_t>(std::min(p.x.numel() / kSection, kMostSums / s.members.size), 1,
-                                          std::min(kMostSections, std::max<int64_t>(s.rows.size, 1)))
+  return p.backward ? std::clamp<int64_t>(std::min(p.x.numel() / cpu::work_size(kSection), kMostSums / s.members.size),
+                                          1, std::min(kMostSections, std::max<int64_t>(s.rows.size, 1)))
                     : 0;
 }
 
@@ -63,7 +64,7 @@ struct Rows final : Engine<RowNormProblem> {
     const int64_t sections = sections_of(p, s);
     if (!p.backward)
       return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream) {
-        cpu::parallel_for(rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
+        cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i)
             k.forward(static_cast<const char*>(a.x) + i * row_bytes, static_cast<const float*>(a.scale),
                       static_cast<const float*>(a.bias), n, float(a.eps), static_cast<char*>(a.out) + i * row_bytes,
@@ -94,7 +95,7 @@ struct Rows final : Engine<RowNormProblem> {
           for (int64_t j = 0; j < count; ++j) to[first + j] = float(sum[j]);
         }
       };
-      cpu::parallel_for(n, kGrain / sections + 1, [&](int64_t begin, int64_t end) {
+      cpu::parallel_for(n, cpu::work_size(kGrain) / sections + 1, [&](int64_t begin, int64_t end) {
         join(sums, static_cast<float*>(a.dscale), begin, end);
         if (a.dbias) join(sums + n, static_cast<float*>(a.dbias), begin, end);
       });
@@ -109,10 +110,10 @@ struct Rows final : Engine<RowNormProblem> {
       const float* all = static_cast<const float*>(parameter);
       return all ? all + row % groups * channels : nullptr;
     };
-    const bool large = rows * row_bytes > kNormSummedBytes && row_bytes >= kLongRow;
+    const bool large = rows * row_bytes > cpu::work_size(kNormSummedBytes) && row_bytes >= cpu::work_size(kLongRow);
     if (!p.backward)
       return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream) {
-        cpu::parallel_for(rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
+        cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i)
             k.forward_planes(static_cast<const char*>(a.x) + i * row_bytes, of_row(a.scale, i), of_row(a.bias, i),
                              channels, plane, float(a.eps), large, static_cast<char*>(a.out) + i * row_bytes,
@@ -121,7 +122,7 @@ struct Rows final : Engine<RowNormProblem> {
       });
     return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream) {
       float* const sums = static_cast<float*>(workspace);  // [samples][all][2]
-      cpu::parallel_for(rows, kGrain / n + 1, [&](int64_t begin, int64_t end) {
+      cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
           k.backward_planes(static_cast<const char*>(a.x) + i * row_bytes,
                             static_cast<const char*>(a.dy) + i * row_bytes, of_row(a.scale, i), channels, plane,

@@ -3,6 +3,7 @@
 // What is not contiguous, broadcast or narrower than float and int32_t is first gathered into a run.
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/pointwise/pointwise_kernels.h"
 
@@ -52,7 +53,7 @@ struct Runs final : Engine<PointwiseProblem> {
     const bool tests = gives_bool(group), selects = group == PointwiseGroup::select;
     const bool past_caches =
         w.out.kind == Access::dense && !tests && cpu::past_caches(double(w.n * int64_t(itemsize(type))));
-    const int64_t grain = group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 4 : 32;
+    const int64_t grain = cpu::work_size(group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 4 : 32);
     auto finish = kernels.finish;
 
     return make_plan<PointwiseProblem>([=, &kernels, &runs](const PointwiseArgs& args, void*, Stream) {

@@ -5,13 +5,14 @@
 
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/pooling/pooling_kernels.h"
 
 namespace minidnn {
 namespace {
 
-constexpr double kGrain = 16384;            // elements a thread is worth waking for
+constexpr int64_t kGrain = 16384;           // elements a thread is worth waking for
 constexpr int64_t kSlabFloats = 64 << 10;   // stay in a core's cache
 constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in cpp/norm/norm_cpu.cpp
 
@@ -72,10 +73,10 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
   c.share.channels = C;
   if (c.in_place && !is_backward(p)) {
     // Few lines: threads share out their channels as well, a few cache lines of them at least.
-    constexpr int64_t kFewest = 128;
+    const int64_t fewest = cpu::work_size(128);
     const int64_t lines = N * spatial_size(p.out, 0) * spatial_size(p.out, 1);
-    c.chunks = std::clamp<int64_t>(ceil_div<int64_t>(4 * d.sm_count, lines), 1, max_of<int64_t>(C / kFewest, 1));
-    c.share.channels = ceil_div(ceil_div(C, c.chunks), kFewest) * kFewest;
+    c.chunks = std::clamp<int64_t>(ceil_div<int64_t>(4 * d.sm_count, lines), 1, max_of<int64_t>(C / fewest, 1));
+    c.share.channels = ceil_div(ceil_div(C, c.chunks), fewest) * fewest;
     c.chunks = ceil_div(C, c.share.channels);
     c.tasks = lines * c.chunks;
     c.room = pooling::forward_room(min_of(C, c.share.channels));
@@ -93,7 +94,7 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     const int64_t groups = c.in_place ? N : ceil_div(N * C, pooling::kPlanes);
     // No fewer than share most of the windows over them.
     const int64_t floats = x_line * stride * (c.in_place ? pooling::padded(C) : pooling::kPlanes);
-    int64_t step = max_of<int64_t>(kSlabFloats / floats, 2) * apart;
+    int64_t step = max_of<int64_t>(cpu::work_size(kSlabFloats) / floats, 2) * apart;
     while (step > 2 * apart && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
     step = min_of(step, size);
     c.share.axis = axis, c.share.step = step;
@@ -105,9 +106,11 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     else c.room = pooling::planes_room(step * y_line, x_needed * x_line, 0) + pooling::forward_room(pooling::kPlanes);
     if (is_backward(p)) c.room += pooling::backward_room(p, c.in_place ? step * x_line : 0, C);
   }
-  c.share.stream = c.in_place && is_backward(p) && p.out.numel() * int64_t(itemsize(p.out.dtype)) > kStreamBytes;
+  c.share.stream =
+      c.in_place && is_backward(p) && p.out.numel() * int64_t(itemsize(p.out.dtype)) > cpu::work_size(kStreamBytes);
   const double work = double(max_of(p.x.numel(), max_of(p.out.numel(), p.dy.numel())));
-  c.threads = std::clamp<int64_t>(int64_t(work / kGrain), 1, min_of<int64_t>(d.sm_count, c.tasks));
+  c.threads =
+      std::clamp<int64_t>(int64_t(work / double(cpu::work_size(kGrain))), 1, min_of<int64_t>(d.sm_count, c.tasks));
   c.batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
   return c;
 }

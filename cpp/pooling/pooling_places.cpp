@@ -3,6 +3,7 @@
 // what these places get, each plane's sums kept where a core's cache holds them. Backward looks at every window once.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/pooling/pooling_kernels.h"
 
@@ -35,7 +36,7 @@ struct Cut {
       int64_t step = by_channels ? C : 1;
       for (int i = kMaxSpatial; i-- > 0; step *= spatial_size(p.out, i))
         in_place = in_place && (p.out.stride[i + 2] == step || spatial_size(p.out, i) == 1);
-      if (by_channels) channels = in_place ? C : std::clamp<int64_t>(kSumsOfPlanes / plane, 1, C);
+      if (by_channels) channels = in_place ? C : std::clamp<int64_t>(cpu::work_size(kSumsOfPlanes) / plane, 1, C);
       blocks = ceil_div(C, channels);
       tasks = p.x.shape[0] * blocks, room = in_place ? 0 : plane * channels * item;
     } else {
@@ -44,7 +45,8 @@ struct Cut {
       room = ((by_channels ? C : spatial_size(p.out, 2)) + kBeyond) * (item + 4);
     }
     room = ceil_div<int64_t>(room, 64) * 64;
-    threads = std::clamp<int64_t>(max_of(p.x.numel(), windows.numel()) / kGrain, 1, min_of(cores, tasks));
+    threads =
+        std::clamp<int64_t>(max_of(p.x.numel(), windows.numel()) / cpu::work_size(kGrain), 1, min_of(cores, tasks));
   }
 };
 

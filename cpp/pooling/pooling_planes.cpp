@@ -5,6 +5,7 @@
 
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/pooling/pooling_planes_kernels.h"
 
@@ -23,14 +24,14 @@ struct Cut {
 
   Cut(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
     const int64_t planes = p.x.shape[0] * p.x.shape[1] * spatial_size(p.x, 0), H = spatial_size(p.x, 1);
-    threads = std::clamp<int64_t>(p.x.numel() / kGrain, 1, cores);
+    threads = std::clamp<int64_t>(p.x.numel() / cpu::work_size(kGrain), 1, cores);
     // Slabs find the windows that they share with their neighbours for themselves: of several windows.
-    const int64_t fewest = min_of(8 * p.window[1] * p.spatial.dilation[1], H);
+    const int64_t fewest = min_of(cpu::work_size(8) * p.window[1] * p.spatial.dilation[1], H);
     share.rows = H;
-    while (share.rows > fewest && (pooling::PlaneRoom(p, share.rows).floats(p) > kRoomFloats ||
+    while (share.rows > fewest && (pooling::PlaneRoom(p, share.rows).floats(p) > cpu::work_size(kRoomFloats) ||
                                    planes * ceil_div(H, share.rows) < 4 * threads))
       share.rows = max_of(ceil_div<int64_t>(share.rows, 2), fewest);
-    share.stream = p.out.numel() * int64_t(itemsize(p.out.dtype)) > kStreamBytes;
+    share.stream = p.out.numel() * int64_t(itemsize(p.out.dtype)) > cpu::work_size(kStreamBytes);
     tasks = planes * ceil_div(H, share.rows);
     threads = min_of(threads, tasks);
     room = ceil_div<int64_t>(pooling::PlaneRoom(p, share.rows).floats(p), 16) * 16;

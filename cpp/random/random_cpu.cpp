@@ -2,6 +2,7 @@
 // cpu.random.dense: vectorised loops (random_isa.cpp) over row-major tensors, threaded over blocks of elements.
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/random/random.h"
 #include "cpp/random/random_kernels.h"
 
@@ -25,8 +26,9 @@ struct Dense final : Engine<RandomProblem> {
     const int64_t n = p.out.numel();
     const bool past_caches = cpu::past_caches(double(n * itemsize(p.out.dtype)));
     return make_plan<RandomProblem>([=](const RandomArgs& a, void*, Stream) {
-      cpu::parallel_for(ceil_div(n, kBlock), 1, [&](int64_t begin, int64_t end) {
-        loop(a, past_caches, begin * kBlock, min_of(n, end * kBlock));
+      const int64_t block = cpu::work_size(kBlock, 4);
+      cpu::parallel_for(ceil_div(n, block), 1, [&](int64_t begin, int64_t end) {
+        loop(a, past_caches, begin * block, min_of(n, end * block));
       });
     });
   }

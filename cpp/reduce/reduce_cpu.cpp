@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/reduce/reduce.h"
 #include "cpp/reduce/reduce_kernels.h"
 
@@ -54,12 +55,12 @@ std::string parse(const ReduceProblem& p, Loops& l) {
   if (l.across && l.apart != 1 && (l.n > 1 || l.outputs > 1))
     return "needs elements of an output, or outputs, that lie beside each other";
   const int64_t runs = l.runs.numel(), outer = l.kept.numel();
-  const int64_t blocks = ceil_div(l.outputs, kReduceOutputs);
+  const int64_t blocks = ceil_div(l.outputs, cpu::work_size(kReduceOutputs, kEven)), part = cpu::work_size(kPart);
   l.block = l.across ? ceil_div(ceil_div(l.outputs, blocks), kEven) * kEven
-                     : std::clamp<int64_t>(kPart / (l.n * runs), 1, kReduceOutputs);
+                     : std::clamp<int64_t>(part / (l.n * runs), 1, kReduceOutputs);
   l.part = l.n;
   if (runs == 1 && outer * l.blocks() < kEnough)
-    l.part = min_of(l.n, l.across ? ceil_div(kPart, min_of(l.outputs, l.block)) : kPart);
+    l.part = min_of(l.n, l.across ? ceil_div(part, min_of(l.outputs, l.block)) : part);
   l.parts = ceil_div(l.n, l.part);
   return "";
 }
@@ -90,7 +91,8 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Loops& l, 
   std::unique_ptr<int64_t[]> part_places(room && kind == ReduceKind::arg ? new int64_t[room] : nullptr);
   const int64_t work = min_of(l.outputs, l.block) * l.part * runs;
   cpu::parallel_for(
-      l.kept.numel() * blocks * l.parts, max_of<int64_t>(kPart / work, 1), [&](int64_t begin, int64_t end) {
+      l.kept.numel() * blocks * l.parts, max_of<int64_t>(cpu::work_size(kPart) / work, 1),
+      [&](int64_t begin, int64_t end) {
         double values[kReduceOutputs];
         int64_t places[kReduceOutputs];
         for (int64_t i = begin; i < end; ++i) {

@@ -5,6 +5,7 @@
 
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/softmax/softmax.h"
 #include "cpp/softmax/softmax_kernels.h"
 
@@ -31,11 +32,12 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   if (c.inner == 1 && (c.cols > kLongestFew || p.masked != SoftmaxMask::none)) {
     c.kind = SoftmaxCut::rows;
     c.items = c.outer;
-    bool keeps = !backward && c.cols <= kRowFloats;
+    bool keeps = !backward && (c.cols <= cpu::work_size(kRowFloats) || p.masked != SoftmaxMask::none);
     c.room_floats = keeps ? max_of(whole(c.cols), kWidest) + 2 * kWholeColumns : kWidest;
     return c;
   }
-  int64_t widest = min_of(max_of(kStripFloats / c.cols / kWholeColumns * kWholeColumns, kWholeColumns), kWidest);
+  int64_t widest =
+      min_of(max_of(cpu::work_size(kStripFloats) / c.cols / kWholeColumns * kWholeColumns, kWholeColumns), kWidest);
   if (c.inner >= kNarrowest) {
     c.kind = SoftmaxCut::strips;
     int64_t strips = ceil_div(c.inner, widest);
@@ -92,7 +94,7 @@ struct Dense final : Engine<SoftmaxProblem> {
  private:
   static int64_t room_bytes(const SoftmaxCut& c) { return ceil_div<int64_t>(c.room_floats * 4, 64) * 64; }
   static int64_t threads_for(const SoftmaxProblem& p, const Device& d) {
-    int64_t worth = max_of<int64_t>(p.in.numel() / kGrain, 1);
+    int64_t worth = max_of<int64_t>(p.in.numel() / cpu::work_size(kGrain), 1);
     return min_of(min_of<int64_t>(worth, cut_of(p).items), int64_t(d.sm_count));
   }
 };

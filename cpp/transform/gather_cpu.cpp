@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.transform.gather: row-major tensors, a copy for each index; backward a sum for each row.
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/transform/gather.h"
 
 namespace minidnn {
@@ -10,14 +11,15 @@ constexpr int64_t kGrainBytes = 65536;  // worth waking a thread for
 constexpr int64_t kColumns = 512;       // summed at a time
 
 template <class T> void sum_rows(const GatherRows& g, const GatherArgs& a, const GatherOrder& o) {
-  const int64_t grain = max_of<int64_t>(kGrainBytes / (g.run * int64_t(sizeof(T))), 1);
+  const int64_t columns = cpu::work_size(kColumns);
+  const int64_t grain = max_of<int64_t>(cpu::work_size(kGrainBytes) / (g.run * int64_t(sizeof(T))), 1);
   cpu::parallel_for(g.outer * g.rows, grain, [&](int64_t begin, int64_t end) {
     Accumulator<T> sums[kColumns];
     for (int64_t i = begin; i < end; ++i) {
       const int64_t outer = i / g.rows, row = i - outer * g.rows;
       const T* dy = static_cast<const T*>(a.from) + outer * g.indices * g.run;
-      for (int64_t c = 0; c < g.run; c += kColumns) {
-        const int64_t n = min_of(kColumns, g.run - c);
+      for (int64_t c = 0; c < g.run; c += columns) {
+        const int64_t n = min_of(columns, g.run - c);
         std::fill(sums, sums + n, Accumulator<T>(0));
         for (int32_t j = o.starts[row]; j < o.starts[row + 1]; ++j) {
           const T* line = dy + o.order[j] * g.run + c;
@@ -52,14 +54,18 @@ struct Rows final : Engine<GatherProblem> {
         return with_floating(p.x.dtype, [&](auto type) { sum_rows<typename decltype(type)::type>(g, a, o); });
       }
       const int64_t bytes = g.run * int64_t(itemsize(p.x.dtype));
-      cpu::parallel_for(g.outer * g.indices, max_of<int64_t>(kGrainBytes / bytes, 1), [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t outer = i / g.indices, row = gather_row(p, a.index, i - outer * g.indices);
-          char* to = static_cast<char*>(a.to) + i * bytes;
-          if (row < 0) std::memset(to, 0, size_t(bytes));  // find() times indices that nobody has checked
-          else std::memcpy(to, static_cast<const char*>(a.from) + (outer * g.rows + row) * bytes, size_t(bytes));
-        }
-      });
+      cpu::parallel_for(g.outer * g.indices, max_of<int64_t>(cpu::work_size(kGrainBytes) / bytes, 1),
+                        [&](int64_t begin, int64_t end) {
+                          for (int64_t i = begin; i < end; ++i) {
+                            const int64_t outer = i / g.indices, row = gather_row(p, a.index, i - outer * g.indices);
+                            char* to = static_cast<char*>(a.to) + i * bytes;
+                            if (row < 0)
+                              std::memset(to, 0, size_t(bytes));  // find() times indices that nobody has checked
+                            else
+                              std::memcpy(to, static_cast<const char*>(a.from) + (outer * g.rows + row) * bytes,
+                                          size_t(bytes));
+                          }
+                        });
     });
   }
 };

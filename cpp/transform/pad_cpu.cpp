@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/transform/pad.h"
 
 namespace minidnn {
@@ -31,7 +32,7 @@ template <class T> void fill(const PadLines& l, const T* x, bool inside, T value
 
 template <class T> void compute(const PadLines& l, const PadArgs& a) {
   const int64_t width = int64_t(l.width.divisor), rows = int64_t(l.outer[0].divisor);
-  cpu::parallel_for(l.words, kPieceBytes / int64_t(sizeof(T)), [&](int64_t begin, int64_t end) {
+  cpu::parallel_for(l.words, cpu::work_size(kPieceBytes) / int64_t(sizeof(T)), [&](int64_t begin, int64_t end) {
     int64_t line = begin / width, column = begin - line * width;
     uint32_t plane = uint32_t(line);
     int32_t row = l.outer[0].digit(plane);

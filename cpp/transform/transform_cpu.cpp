@@ -7,6 +7,7 @@
 
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
+#include "cpp/cpu/work_size.h"
 #include "cpp/transform/transform.h"
 #include "cpp/transform/transform_kernels.h"
 
@@ -64,11 +65,11 @@ std::string parse(const TransformProblem& p, Loops& l) {
   }
   l.outers = n;
   std::copy(dims, dims + n, l.outer);
-  const int64_t elements = kPieceBytes / bytes;
+  const int64_t elements = max_of<int64_t>(cpu::work_size(kPieceBytes) / bytes, 1), side = cpu::work_size(kTileSide);
   if (l.transposed) {
-    l.along_piece = min_of(l.along.size, kTileSide);
+    l.along_piece = min_of(min_of(l.along.size, side), elements);
     l.across_piece = min_of(l.across.size, elements / l.along_piece);
-    if (l.across_piece < kTileSide) l.along_piece = min_of(l.along.size, elements / l.across_piece);
+    if (l.across_piece < side) l.along_piece = min_of(l.along.size, elements / l.across_piece);
   } else {
     l.across_piece = min_of(l.across.size, elements);
     l.along_piece = min_of(l.along.size, max_of<int64_t>(elements / l.across_piece, 1));
@@ -111,7 +112,8 @@ struct Tiled final : Engine<TransformProblem> {
     const int64_t pieces_along = ceil_div(loops.along.size, loops.along_piece);
     int64_t items = pieces_across * pieces_along;
     for (int i = 0; i < loops.outers; ++i) items *= loops.outer[i].size;
-    const int64_t grain = max_of<int64_t>(kGrainBytes / (loops.across_piece * loops.along_piece * y_bytes), 1);
+    const int64_t grain =
+        max_of<int64_t>(cpu::work_size(kGrainBytes) / (loops.across_piece * loops.along_piece * y_bytes), 1);
 
     return make_plan<TransformProblem>([=](const TransformArgs& a, void*, Stream) {
       const TransformScale scale{float(a.alpha), float(a.beta), reads_y};

@@ -46,7 +46,7 @@ std::string Family<ActivationProblem>::text(const ActivationProblem& p) {
 }
 
 ActivationArgs Family<ActivationProblem>::scratch(const ActivationProblem& p, Scratch& s) {
-  return {s.tensor(p.x), s.tensor(p.dy), s.tensor(p.out), default_alpha(p.mode)};
+  return {s.tensor(p.x), s.optional(p.dy), s.tensor(p.out), default_alpha(p.mode)};
 }
 
 Tensor activation_forward(const Tensor& x, Activation mode, std::optional<double> alpha, const Call& call) {

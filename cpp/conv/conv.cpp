@@ -169,7 +169,7 @@ ConvArgs Family<ConvProblem>::scratch(const ConvProblem& p, Scratch& s) {
   if (forward || p.direction == ConvDirection::backward_filter) a.x = s.tensor(p.x);
   if (forward || p.direction == ConvDirection::backward_data) a.w = s.tensor(p.w);
   if (p.has_bias) a.bias = s.tensor(bias_desc(p));
-  if (p.residual.rank) a.residual = s.tensor(p.residual);
+  a.residual = s.optional(p.residual);
   if (!forward) a.dy = s.tensor(p.y);
   a.out = s.tensor(out_desc(p));
   a.activation_alpha = default_alpha(p.activation);

@@ -18,7 +18,9 @@ double median_us(const Handle&, const std::function<void()>& before, const std::
 class Scratch {
  public:
   Scratch(Place place, Stream stream) : place_(place), stream_(stream) {}
-  void* tensor(const TensorDesc&);  // room for everything the strides reach; null for an empty description
+  void* tensor(const TensorDesc&);  // memory for everything that the strides reach; null if there are no elements
+  // Null for a tensor that the problem does not have, whose description has no dimensions.
+  void* optional(const TensorDesc& d) { return d.rank ? tensor(d) : nullptr; }
   std::shared_ptr<Storage> bytes(size_t);
 
  private:

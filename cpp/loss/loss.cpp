@@ -72,7 +72,7 @@ std::string Family<LossProblem>::text(const LossProblem& p) {
 }
 
 LossArgs Family<LossProblem>::scratch(const LossProblem& p, Scratch& s) {
-  LossArgs a{s.tensor(p.x), s.tensor(p.target), s.tensor(p.lse), s.tensor(p.loss), s.tensor(p.dx)};
+  LossArgs a{s.tensor(p.x), s.tensor(p.target), s.tensor(p.lse), s.tensor(p.loss), s.optional(p.dx)};
   if (p.smoothed) a.smoothing = 0.1;
   return a;
 }

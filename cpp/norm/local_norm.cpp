@@ -35,9 +35,8 @@ std::string Family<LocalNormProblem>::text(const LocalNormProblem& p) {
 }
 
 LocalNormArgs Family<LocalNormProblem>::scratch(const LocalNormProblem& p, Scratch& s) {
-  LocalNormArgs a{.x = s.tensor(p.x), .dy = s.tensor(p.dy), .out = s.tensor(p.out), .alpha = 1, .beta = 0.75, .k = 1};
-  if (p.means.rank) a.means = s.tensor(p.means);
-  if (p.dmeans.rank) a.dmeans = s.tensor(p.dmeans);
+  LocalNormArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .alpha = 1, .beta = 0.75, .k = 1};
+  a.means = s.optional(p.means), a.dmeans = s.optional(p.dmeans);
   return a;
 }
 

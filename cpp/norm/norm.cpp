@@ -130,14 +130,13 @@ std::string Family<NormProblem>::text(const NormProblem& p) {
 
 NormArgs Family<NormProblem>::scratch(const NormProblem& p, Scratch& s) {
   TensorDesc parameter = parameter_desc(p);
-  NormArgs a{.x = s.tensor(p.x), .dy = s.tensor(p.dy), .out = s.tensor(p.out), .eps = 1e-5, .momentum = 0.1};
+  NormArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .eps = 1e-5, .momentum = 0.1};
   a.scale = s.tensor(parameter), a.bias = s.tensor(parameter);
   if (p.direction == NormDirection::inference) a.var = s.tensor(parameter);
   a.mean = s.tensor(parameter), a.inv_std = s.tensor(parameter);
   a.dscale = s.tensor(parameter), a.dbias = s.tensor(parameter);
   if (p.running) a.running_mean = s.tensor(parameter), a.running_var = s.tensor(parameter);
-  if (p.other.rank) a.other = s.tensor(p.other);
-  if (p.dresidual.rank) a.dresidual = s.tensor(p.dresidual);
+  a.other = s.optional(p.other), a.dresidual = s.optional(p.dresidual);
   a.relu = p.relu;
   return a;
 }

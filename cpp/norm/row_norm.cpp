@@ -104,7 +104,7 @@ std::string Family<RowNormProblem>::text(const RowNormProblem& p) {
 
 RowNormArgs Family<RowNormProblem>::scratch(const RowNormProblem& p, Scratch& s) {
   const TensorDesc parameter = parameter_desc(p), statistic = statistic_desc(p);
-  RowNormArgs a{.x = s.tensor(p.x), .dy = s.tensor(p.dy), .out = s.tensor(p.out), .eps = 1e-5};
+  RowNormArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .eps = 1e-5};
   a.scale = s.tensor(parameter), a.inv_std = s.tensor(statistic);
   const bool centered = p.kind != RowNorm::rms;
   if (centered) a.mean = s.tensor(statistic);

@@ -94,7 +94,7 @@ std::string Family<PoolingProblem>::text(const PoolingProblem& p) {
 }
 
 PoolingArgs Family<PoolingProblem>::scratch(const PoolingProblem& p, Scratch& s) {
-  return {s.tensor(p.x), s.tensor(p.dy), s.tensor(p.out), s.tensor(p.y), s.tensor(p.indices)};
+  return {s.tensor(p.x), s.optional(p.dy), s.tensor(p.out), s.optional(p.y), s.optional(p.indices)};
 }
 
 namespace {

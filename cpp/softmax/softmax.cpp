@@ -34,7 +34,7 @@ std::string Family<SoftmaxProblem>::text(const SoftmaxProblem& p) {
 }
 
 SoftmaxArgs Family<SoftmaxProblem>::scratch(const SoftmaxProblem& p, Scratch& s) {
-  SoftmaxArgs a{s.tensor(p.in), s.tensor(p.dy), s.tensor(p.out)};
+  SoftmaxArgs a{s.tensor(p.in), s.optional(p.dy), s.tensor(p.out)};
   if (p.masked != SoftmaxMask::none) a.mask = s.tensor(p.mask);
   if (p.scaled) a.scale = 0.125;
   return a;

@@ -105,6 +105,23 @@ def test_distributions(dtype: str, device: str) -> None:
     assert abs((u - 0.5) @ (other - 0.5)) < 5 * math.sqrt(n) / 12
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_uniform_stays_below_high(dtype: str, device: str) -> None:
+    """Few numbers are between the bounds, so that rounding would reach the upper one often."""
+    high = 1000 + 8 * 512 * float(np.finfo(dtype).eps)  # eight numbers above 1000
+    for algo in dnn.engines("random", device):
+        try:
+            u = values_of(
+                dnn.random_uniform(100_003, seed=3, low=1000, high=high, dtype=dtype, device=device, algo=algo)
+            )
+        except dnn.NotSupported:
+            continue
+        assert u.min() == 1000 and 1000 < u.max() < high
+        assert (
+            values_of(dnn.random_uniform(5, seed=3, low=2.5, high=2.5, dtype=dtype, device=device, algo=algo)) == 2.5
+        ).all()
+
+
 @pytest.mark.parametrize("p", [0.0, 0.25, 0.9, 1.0])
 def test_dropout_keeps_its_share_and_replays(p: float, device: str) -> None:
     n = 100_000
@@ -146,6 +163,14 @@ def test_empty(device: str) -> None:
          "random_uniform: seed and offset must not be negative; got -1 and 0"),
         (lambda d: dnn.random_normal((2,), seed=0, dtype="int32", device=d), dnn.DTypeError,
          "random_normal: out is int32; this call takes float32"),
+        (lambda d: dnn.random_uniform((2,), seed=0, low=5, high=1, device=d), dnn.ShapeError,
+         "random_uniform: low must not be above high, and high - low must be finite in float32; got low=5 and high=1"),
+        (lambda d: dnn.random_uniform((2,), seed=0, low=float("nan"), device=d), dnn.ShapeError, "got low=nan and high=1"),
+        (lambda d: dnn.random_uniform((2,), seed=0, low=-3e38, high=3e38, device=d), dnn.ShapeError, "finite in float32"),
+        (lambda d: dnn.random_uniform((2,), seed=0, low=-1e308, high=1e308, dtype="float64", device=d), dnn.ShapeError,
+         "random_uniform: low must not be above high, and high - low must be finite in float64"),
+        (lambda d: dnn.random_normal((2,), seed=0, std=-1, device=d), dnn.ShapeError,
+         "random_normal: mean must be finite, and std finite and not negative; got mean=0 and std=-1"),
         (lambda d: dnn.dropout_forward(dnn.zeros((2,), device=d), 1.5, seed=0), dnn.ShapeError,
          "dropout_forward: p must be a probability; got 1.5"),
         (lambda d: dnn.dropout_backward(dnn.zeros((2,), device=d), float("nan"), seed=0), dnn.ShapeError,

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/random/random.h"
 
+#include <limits>
+
 namespace minidnn {
 namespace {
 
@@ -24,14 +26,44 @@ RandomArgs Family<RandomProblem>::scratch(const RandomProblem& p, Scratch& s) {
   return {p.kind == Random::dropout ? s.tensor(p.x) : nullptr, s.tensor(p.out), 1, 0, 0, 1, uint64_t(1) << 31};
 }
 
-void fill_random(const char* call, Random kind, const Tensor& out, int64_t seed, int64_t offset, double low,
-                 double width, const Call& options) {
+namespace {
+
+void fill(const char* call, Random kind, const Tensor& out, int64_t seed, int64_t offset, RandomArgs args,
+          const Call& options) {
   Handle& h = check_operands(call, options, {{"out", out}});
   check_stream(call, seed, offset);
   output(call, "out", out, out.desc, h, {});
   if (out.desc.numel() == 0) return;
-  run(h, RandomProblem{kind, {}, out.desc}, RandomArgs{nullptr, out.data, uint64_t(seed), uint64_t(offset), low, width},
-      options.algo);
+  args.out = out.data, args.seed = uint64_t(seed), args.offset = uint64_t(offset);
+  run(h, RandomProblem{kind, {}, out.desc}, args, options.algo);
+}
+
+// The largest number of type T that is below `high`, but not below `low`.
+template <class T> double largest_below(double low, double high) {
+  T most = T(high);
+  if (double(most) >= high) most = std::nextafter(most, -std::numeric_limits<T>::infinity());
+  return double(std::max(most, T(low)));
+}
+
+}  // namespace
+
+void fill_uniform(const Tensor& out, int64_t seed, int64_t offset, double low, double high, const Call& options) {
+  const char* call = "random_uniform";
+  const bool is_double = out.desc.dtype == DType::float64;
+  const double width = high - low;
+  const bool finite = std::isfinite(is_double ? width : double(float(width))) && std::isfinite(low);
+  MINIDNN_CHECK(ShapeError, finite && low <= high, call,
+                ": low must not be above high, and high - low must be finite in ", is_double ? "float64" : "float32",
+                "; got low=", low, " and high=", high);
+  const double most = is_double ? largest_below<double>(low, high) : largest_below<float>(low, high);
+  fill(call, Random::uniform, out, seed, offset, {.low = low, .width = width, .most = most}, options);
+}
+
+void fill_normal(const Tensor& out, int64_t seed, int64_t offset, double mean, double std, const Call& options) {
+  const char* call = "random_normal";
+  MINIDNN_CHECK(ShapeError, std::isfinite(mean) && std::isfinite(std) && std >= 0, call,
+                ": mean must be finite, and std finite and not negative; got mean=", mean, " and std=", std);
+  fill(call, Random::normal, out, seed, offset, {.low = mean, .width = std}, options);
 }
 
 Tensor dropout(const char* call, const char* label, const Tensor& x, double p, int64_t seed, int64_t offset,

@@ -15,9 +15,9 @@ template <> struct Family<RandomProblem> {
   static const Engines<RandomProblem>& cuda_engines();
 };
 
-// Uniform: low + width u for u in [0, 1). Normal: of mean `low` and deviation `width`. Written to `out`.
-void fill_random(const char* call, Random kind, const Tensor& out, int64_t seed, int64_t offset, double low,
-                 double width, const Call& options);
+// Uniform numbers from `low` to below `high`, and normal ones; written to `out`.
+void fill_uniform(const Tensor& out, int64_t seed, int64_t offset, double low, double high, const Call&);
+void fill_normal(const Tensor& out, int64_t seed, int64_t offset, double mean, double std, const Call&);
 // x / (1 - p), and 0 where the element's word is below p. Its own gradient; `out` may be x.
 Tensor dropout(const char* call, const char* name, const Tensor& x, double p, int64_t seed, int64_t offset,
                const Call& options);

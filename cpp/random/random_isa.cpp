@@ -54,9 +54,9 @@ template <Random kind> struct Numbers;
 
 template <> struct Numbers<Random::uniform> {
   static void make(const RandomArgs& a, const uint32_t* words, const float*, float* y, int64_t n) {
-    const float low = float(a.low), width = float(a.width);
+    const float low = float(a.low), width = float(a.width), most = float(a.most);
     n &= -kStep;
-    for (int64_t i = 0; i < n; ++i) y[i] = low + width * detail::fraction(words[i], 0.0f);
+    for (int64_t i = 0; i < n; ++i) y[i] = min_of(low + width * detail::fraction(words[i], 0.0f), most);
   }
 };
 template <> struct Numbers<Random::normal> {

@@ -37,8 +37,10 @@ struct RandomArgs {
   const void* x = nullptr;
   void* out = nullptr;
   uint64_t seed = 0, offset = 0;
-  double low = 0, width = 1;  // uniform: low + width u; normal: mean and deviation; dropout: width scales what stays
-  uint64_t threshold = 0;     // dropout: words below it drop
+  // uniform: min(low + width u, most); normal: mean and deviation; dropout: width scales what stays
+  double low = 0, width = 1;
+  uint64_t threshold = 0;  // dropout: words below it drop
+  double most = INFINITY;  // uniform: the largest number below the upper bound, which rounding may reach
 };
 
 namespace detail {
@@ -87,7 +89,7 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
       const Four w = words(2 * group + uint64_t(i / 2));
       const double u = detail::fraction(w.word[0], w.word[1]), v = detail::fraction(w.word[2], w.word[3]);
       if constexpr (kind == Random::uniform) {
-        y[i] = a.low + a.width * u, y[i + 1] = a.low + a.width * v;
+        y[i] = min_of(a.low + a.width * u, a.most), y[i + 1] = min_of(a.low + a.width * v, a.most);
       } else {
         const double radius = a.width * maths::sqrt(-2 * maths::log(1 - u)), angle = 6.28318530717958647693 * v;
         y[i] = a.low + radius * ::cos(angle), y[i + 1] = a.low + radius * ::sin(angle);
@@ -96,7 +98,7 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   } else {
     const Four w = words(group);
     if constexpr (kind == Random::uniform) {
-      for (int i = 0; i < 4; ++i) y[i] = A(a.low) + A(a.width) * detail::fraction(w.word[i], 0.0f);
+      for (int i = 0; i < 4; ++i) y[i] = min_of(A(a.low) + A(a.width) * detail::fraction(w.word[i], 0.0f), A(a.most));
     } else {
       for (int i = 0; i < 4; i += 2) {
         const detail::TwoNormals z = detail::two_normals(w.word[i], w.word[i + 1]);

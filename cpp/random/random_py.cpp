@@ -9,17 +9,19 @@ namespace minidnn {
 
 void bind_random(py::module_& m) {
   register_family<RandomProblem>();
-  m.def(
-      "fill_random",
-      [](const std::string& kind, const Tensor& out, int64_t seed, int64_t offset, double low, double width,
-         std::string algo, HandlePtr handle) {
-        ReleaseGil release;
-        const bool normal = kind == "normal";
-        fill_random(normal ? "random_normal" : "random_uniform", normal ? Random::normal : Random::uniform, out, seed,
-                    offset, low, width, {std::move(algo), {}, std::move(handle)});
-      },
-      py::arg("kind"), py::arg("out"), py::arg("seed"), py::arg("offset"), py::arg("low"), py::arg("width"),
-      py::arg("algo"), py::arg("handle"));
+  auto define_fill = [&m](const char* name, auto fill, const char* first, const char* second) {
+    m.def(
+        name,
+        [fill](const Tensor& out, int64_t seed, int64_t offset, double a, double b, std::string algo,
+               HandlePtr handle) {
+          ReleaseGil release;
+          fill(out, seed, offset, a, b, {std::move(algo), {}, std::move(handle)});
+        },
+        py::arg("out"), py::arg("seed"), py::arg("offset"), py::arg(first), py::arg(second), py::arg("algo"),
+        py::arg("handle"));
+  };
+  define_fill("fill_uniform", &fill_uniform, "low", "high");
+  define_fill("fill_normal", &fill_normal, "mean", "std");
   m.def(
       "dropout",
       [](const Tensor& x, double p, int64_t seed, int64_t offset, bool backward, std::string algo,

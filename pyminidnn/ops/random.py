@@ -28,6 +28,8 @@ def random_uniform(
 
     low + (high - low) u,  u = w 2^-24 for 24 bits of a word of Philox 4x32-10, 53 bits of two words for float64
 
+    low, high  finite, and low <= high; where both are one number, it is the result
+
     shape, dtype, layout, device  as in empty(); floating dtypes
     seed, offset  from 0 to 2^63 - 1; two calls that agree in both give the same numbers, others unrelated ones
     algo, handle  as in activation_forward()
@@ -39,7 +41,7 @@ def random_uniform(
     """
     with handle or nullcontext():  # allocated on the stream that writes it
         y = empty(shape, dtype=dtype, layout=layout, device=device)
-    _C.fill_random("uniform", y, seed, offset, low, high - low, algo or "", handle)
+    _C.fill_uniform(y, seed, offset, low, high, algo or "", handle)
     return y
 
 
@@ -60,13 +62,15 @@ def random_normal(
 
     mean + std z,  z = sqrt(-2 log u) cos(2 pi v) and sqrt(-2 log u) sin(2 pi v) for two elements
 
-    mean, std  of the distribution; the rest as in random_uniform(). |z| is at most 6.8, and 8.6 in float64
+    mean, std  of the distribution: finite, std not negative; the rest as in random_uniform()
+
+    |z| is at most 6.8, and 8.6 in float64.
 
     The numbers are the same everywhere but for some ulp of the logarithm. Source: Box & Muller 1958.
     """
     with handle or nullcontext():  # allocated on the stream that writes it
         y = empty(shape, dtype=dtype, layout=layout, device=device)
-    _C.fill_random("normal", y, seed, offset, mean, std, algo or "", handle)
+    _C.fill_normal(y, seed, offset, mean, std, algo or "", handle)
     return y
 
 

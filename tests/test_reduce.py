@@ -152,6 +152,14 @@ def test_integers_wrap_round(device: str) -> None:
     assert dnn.reduce(low, "min").numpy() == -(2**63) and dnn.reduce(low, "argmin").numpy() == 0
 
 
+def test_amax_of_the_least_integer(device: str) -> None:
+    """Its magnitude is no number of the dtype: the largest one is."""
+    for dtype in ("int8", "int32", "int64"):
+        low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+        x = dnn.asarray(np.array([[low, 3], [low + 1, 3], [-5, 3]], dtype), device=device)
+        assert dnn.reduce(x, "amax", axis=1).to(device="cpu").numpy().tolist() == [high, high, 5]
+
+
 def test_torch_agrees(device: str) -> None:
     torch = pytest.importorskip("torch")
     if device != "cpu" and not torch.cuda.is_available():

@@ -64,11 +64,28 @@ template <class Acc> MINIDNN_HD Acc negated(Acc v) {
   else return -v;
 }
 
+// The largest value of an integer dtype, as which amax() returns the magnitude of the least one.
+MINIDNN_HD int64_t largest_of(DType t) {
+  switch (t) {
+    case DType::int8:
+      return 0x7f;
+    case DType::uint8:
+      return 0xff;
+    case DType::int32:
+      return 0x7fffffff;
+    default:
+      return 0x7fffffffffffffff;
+  }
+}
+
 // An element as it is combined.
 template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
   switch (mode) {
-    case ReduceMode::norm1:
     case ReduceMode::amax:
+      if constexpr (is_integer<Acc>)
+        if (v == Acc(-0x7fffffffffffffff - 1)) return Acc(0x7fffffffffffffff);
+      [[fallthrough]];
+    case ReduceMode::norm1:
       return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // -0 becomes 0
     case ReduceMode::norm2:
     case ReduceMode::sumsq:
@@ -186,7 +203,10 @@ MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t cou
 template <ReduceKind kind, class Acc>
 MINIDNN_HD void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t at, const State<kind, Acc>& s,
                        int64_t count) {
-  write(y, to, at, finished(mode, s, count));
+  auto v = finished(mode, s, count);
+  if constexpr (is_integer<Acc> && kind == ReduceKind::max)
+    if (mode == ReduceMode::amax) v = min_of(v, Acc(largest_of(y.dtype)));
+  write(y, to, at, v);
 }
 
 // Any dtype as what it is summed in.

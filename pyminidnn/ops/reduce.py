@@ -23,7 +23,8 @@ def reduce(
     """One value out of the elements along `axis`, as `mode` says.
 
     sum, mean, prod     of the elements
-    max, min, amax      the largest, the smallest, the largest absolute value; NaN where there is one
+    max, min, amax      the largest, the smallest, the largest absolute value; NaN where there is one. The magnitude of
+                        the least integer is no number of its dtype: amax gives the largest one instead
     norm1, norm2, sumsq sum of |x|, root of the sum of x^2, sum of x^2
     argmax, argmin      where the first largest or smallest element is, counted in row-major order of the dimensions
                         that are reduced; a NaN comes first

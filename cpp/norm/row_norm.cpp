@@ -153,9 +153,10 @@ RowNormBackward row_norm_backward(const char* me, RowNormKind kind, const Tensor
   check_shape(me, {"dy", dy}, shape_of(x.desc), "like x");
   const TensorDesc parameter = parameter_desc(p), statistic = statistic_desc(p);
   if (scale) check_small(me, x, parameter, p.kind == RowNorm::group ? kChannels : kAlong, {"scale", *scale});
-  if (mean) check_small(me, x, statistic, kStatistics, {"mean", *mean});
-  check_small(me, x, statistic, kStatistics, {p.kind == RowNorm::rms ? "inv_rms" : "inv_std", inv_std});
   const bool centered = p.kind != RowNorm::rms;
+  MINIDNN_CHECK(ShapeError, mean || !centered, me, ": mean is None; pass the mean that the forward call returned");
+  if (mean) check_small(me, x, statistic, kStatistics, {"mean", *mean});
+  check_small(me, x, statistic, kStatistics, {centered ? "inv_std" : "inv_rms", inv_std});
   RowNormBackward r{output(me, "dx", {}, dense_like(x.desc, x.desc.dtype, me), h, {}),
                     output(me, "dscale", {}, parameter, h, {}),
                     {}};

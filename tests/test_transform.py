@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -479,6 +481,27 @@ def test_gather_at_any_address(device: str) -> None:
     want = np.zeros((50, 40))
     np.add.at(want, index, x[:5])
     np.testing.assert_array_equal(values_of(dnn.gather_backward(dy, index, (50, 40))), want)
+
+
+def test_gather_backward_while_another_thread_writes_the_index() -> None:
+    """All values are valid at all times; in a process of its own, which a write beyond a block would end."""
+    code = """
+import threading, numpy as np, pyminidnn as dnn
+index, dy, stop = np.zeros(200_000, "int64"), np.ones((200_000, 2), "float32"), False
+def write():
+    while not stop:
+        index[:] = 0
+        index[:] = 999
+writer = threading.Thread(target=write)
+writer.start()
+for algo in ("gather", "gather_reference") * 20:
+    dx = dnn.gather_backward(dy, index, (1000, 2), algo=algo).numpy()
+    assert dx.sum() == 400_000, dx.sum()
+stop = True
+writer.join()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 def test_an_index_beyond_the_axis(device: str) -> None:

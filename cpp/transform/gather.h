@@ -28,7 +28,9 @@ std::string gather_rows(const GatherProblem&, GatherRows&);
 double gather_bytes(const GatherProblem&);
 size_t gather_order_bytes(const GatherProblem&);
 GatherOrder gather_order(const GatherProblem&, void* workspace);
-void put_in_order(const GatherProblem&, const GatherArgs&, const GatherOrder&);  // on the CPU
-const Engine<GatherProblem>& gather_rows_cpu();                                  // gather_cpu.cpp
+// On the CPU, in a workspace of gather_cpu_bytes(). Each index is read once, since another thread may write it.
+size_t gather_cpu_bytes(const GatherProblem&);
+GatherOrder put_in_order(const GatherProblem&, const GatherArgs&, void* workspace);
+const Engine<GatherProblem>& gather_rows_cpu();  // gather_cpu.cpp
 
 }  // namespace minidnn

@@ -42,15 +42,14 @@ struct Rows final : Engine<GatherProblem> {
     return roofline_us(0, gather_bytes(p), d, 1);
   }
   size_t workspace_bytes(const GatherProblem& p, const Device&, const Config&) const override {
-    return gather_order_bytes(p);
+    return gather_cpu_bytes(p);
   }
   std::unique_ptr<Plan<GatherProblem>> build(const GatherProblem& p, const Device&, const Config&) const override {
     GatherRows g;
     gather_rows(p, g);
     return make_plan<GatherProblem>([p, g](const GatherArgs& a, void* workspace, Stream) {
       if (p.direction == GatherDirection::backward) {
-        const GatherOrder o = gather_order(p, workspace);
-        put_in_order(p, a, o);
+        const GatherOrder o = put_in_order(p, a, workspace);
         return with_floating(p.x.dtype, [&](auto type) { sum_rows<typename decltype(type)::type>(g, a, o); });
       }
       const int64_t bytes = g.run * int64_t(itemsize(p.x.dtype));

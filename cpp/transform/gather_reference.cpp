@@ -17,17 +17,26 @@ template <class T> void compute(const GatherProblem& p, const GatherArgs& a) {
 
 }  // namespace
 
-void put_in_order(const GatherProblem& p, const GatherArgs& a, const GatherOrder& o) {
+size_t gather_cpu_bytes(const GatherProblem& p) {
+  const bool backward = p.direction == GatherDirection::backward;
+  return gather_order_bytes(p) + (backward ? size_t(p.index.numel()) * sizeof(int32_t) : 0);
+}
+
+GatherOrder put_in_order(const GatherProblem& p, const GatherArgs& a, void* workspace) {
+  const int64_t n = p.index.numel();
+  const GatherOrder o = gather_order(p, workspace);
+  int32_t* const rows = o.order + n;  // of each index, -1 where there is no such row
   std::fill(o.starts, o.starts + p.rows() + 1, 0);
-  for (int64_t k = 0; k < p.index.numel(); ++k)
-    if (const int64_t row = gather_row(p, a.index, k); row >= 0) ++o.starts[row];
+  for (int64_t k = 0; k < n; ++k)
+    if ((rows[k] = int32_t(gather_row(p, a.index, k))) >= 0) ++o.starts[rows[k]];
   int32_t sum = 0;
   for (int64_t r = 0; r <= p.rows(); ++r) sum += std::exchange(o.starts[r], sum);
   // Each start moves to its end, which is the next one's start.
-  for (int64_t k = 0; k < p.index.numel(); ++k)
-    if (const int64_t row = gather_row(p, a.index, k); row >= 0) o.order[o.starts[row]++] = int32_t(k);
+  for (int64_t k = 0; k < n; ++k)
+    if (rows[k] >= 0) o.order[o.starts[rows[k]]++] = int32_t(k);
   std::move_backward(o.starts, o.starts + p.rows(), o.starts + p.rows() + 1);
   o.starts[0] = 0;
+  return o;
 }
 
 namespace {
@@ -39,13 +48,12 @@ struct Reference final : Engine<GatherProblem> {
     return roofline_us(0, gather_bytes(p), d, 0.1);
   }
   size_t workspace_bytes(const GatherProblem& p, const Device&, const Config&) const override {
-    return gather_order_bytes(p);
+    return gather_cpu_bytes(p);
   }
   std::unique_ptr<Plan<GatherProblem>> build(const GatherProblem& p, const Device&, const Config&) const override {
     return make_plan<GatherProblem>([p, bytes = itemsize(p.x.dtype)](const GatherArgs& a, void* workspace, Stream) {
       if (p.direction == GatherDirection::backward) {
-        const GatherOrder o = gather_order(p, workspace);
-        put_in_order(p, a, o);
+        const GatherOrder o = put_in_order(p, a, workspace);
         with_floating(p.x.dtype, [&](auto type) {
           cpu::parallel_for(p.x.numel(), kGrain, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) gather_sum<typename decltype(type)::type>(p, a, o, i);

@@ -116,6 +116,30 @@ def test_numbers_take_the_dtype_beside_them(device: str) -> None:
     assert dnn.add(big, 2**60 + 1).to(device="cpu").numpy()[0] == 2**62 + 2**60 + 1
 
 
+def test_numbers_that_the_dtype_beside_them_does_not_hold(device: str) -> None:
+    """They are neither truncated nor saturated: eq(int8 127, 300) is not true."""
+    for dtype, held, others in [
+        ("int8", [-128, 127], [300, -129, 0.5, 2.0, float("nan")]),
+        ("uint8", [0, 255], [-1, 256, 1.7]),
+        ("int32", [-(2**31), 2**31 - 1], [2**31, 2**40, float("inf")]),
+        ("int64", [-(2**63), 2**63 - 1], [2**63, 10**400, 1e3]),
+        ("bool", [True, 0], [2, -1, 0.5]),
+    ]:
+        x = dnn.asarray(np.array([0, 1], "bool" if dtype == "bool" else dtype), device=device)
+        for number in held:
+            assert values_of(dnn.eq(x, number)).tolist() == [number == 0, number == 1]
+        for number in others:
+            with pytest.raises(dnn.DTypeError, match=f"ge: a is .*, and the tensor beside it is {dtype}"):
+                dnn.ge(number, x)
+    for function in (dnn.add, dnn.eq, dnn.minimum):
+        with pytest.raises(
+            dnn.DTypeError, match="b is 1.7, and the tensor beside it is int8, which holds integers from -128"
+        ):
+            function(dnn.zeros(2, dtype="int8", device=device), 1.7)
+    with pytest.raises(dnn.DTypeError, match="mul: b is an integer of 1329 bits"):
+        dnn.mul(dnn.zeros(2, device=device), 10**400)
+
+
 def test_integers_wrap_around_and_divide(device: str) -> None:
     for dtype in ("int8", "int32", "int64"):
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 from .. import _C
-from .._C import DeviceTensor, Handle
+from .._C import DeviceTensor, DTypeError, Handle
 from ..tensor import ArrayLike, full, operands, output
 
 _Number = (bool, int, float)
+_RANGES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1),
+           "int64": (-(2**63), 2**63 - 1)}  # fmt: skip
 
 
 def pointwise(
@@ -26,7 +29,8 @@ def pointwise(
 
     op       a name: the functions of this module, listed with formulas in docs/ops/pointwise.md
     a, b, c  as many as the function takes, of one dtype, any strides, broadcast as NumPy does; a number takes the dtype
-             of the tensor beside it. where() takes bool and two of any one dtype
+             of the tensor beside it, which must hold it: integers in its range if it is an integer dtype. where() takes
+             bool and two of any one dtype
     algo     an engine by name; None: the fastest expected
     out      written instead of a new tensor; may be an operand that is not broadcast
     handle   None: the current one for a's device
@@ -53,12 +57,29 @@ def _tensors(
     for i, number in enumerate(numbers):
         if number:
             condition = op == "where" and i == 0
-            value = float(given[i])  # type: ignore[arg-type]
             device = next((t.device for t in tensors if t is not None), None)
             dtype = "bool" if condition else "float32" if like is None else like.dtype
+            value = bool(given[i]) if condition else _held(op, "abc"[i], given[i], dtype)
             with handle or nullcontext():  # made on the stream that reads it
-                tensors[i] = full((), value if dtype != "int64" else given[i], dtype=dtype, device=device)  # type: ignore[arg-type]
+                tensors[i] = full((), value, dtype=dtype, device=device)
     return tensors
+
+
+def _held(op: str, name: str, value: Any, dtype: str) -> float:
+    """The number as the dtype holds it. An integer dtype neither truncates nor saturates it, as in NumPy 2."""
+    if dtype not in _RANGES:
+        try:
+            return float(value)
+        except OverflowError as error:
+            text = f"{op}: {name} is an integer of {value.bit_length()} bits, which {dtype} does not hold"
+            raise DTypeError(text) from error
+    low, high = _RANGES[dtype]
+    if isinstance(value, float) or not low <= value <= high:
+        raise DTypeError(
+            f"{op}: {name} is {value!r}, and the tensor beside it is {dtype}, which holds integers from {low} to {high}"
+            "; cast the tensor with .to(dtype=...)"
+        )
+    return value  # type: ignore[no-any-return]
 
 
 def neg(

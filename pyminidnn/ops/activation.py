@@ -68,7 +68,7 @@ def activation_backward(
     returns   dx, in x's layout
 
     At a kink the derivative is the left one: 0 at 0 for relu, alpha for leaky_relu; hardswish has 1 at 3. NaN in x or
-    dy gives NaN. Deterministic. Raises as activation_forward.
+    dy gives NaN; for identity only NaN in dy does, since dx is dy. Deterministic. Raises as activation_forward.
     """
     dy, x, y = operands(handle, dy, x, y, out=out)
     return _C.activation_backward(dy, x, y, mode, alpha, algo or "", output(out, handle), handle)

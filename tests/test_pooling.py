@@ -242,6 +242,39 @@ def test_indices(device: str) -> None:
         assert not values_of(dnn.pool_backward(y, t, y, 2, **keywords, indices=wrong)).any()
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_indices_outside_of_their_window_take_no_gradient(dtype: str, layout: str, device: str) -> None:
+    """On every engine: indices anywhere in the plane and around it, of which some happen to be in their window."""
+    rng = np.random.default_rng(0)
+    shape, window = (2, 8, 9, 11), (3, 2)
+    keywords: dict[str, Any] = {"stride": (2, 3), "padding": (1, 0), "dilation": (1, 2)}
+    x = dnn.zeros(shape, dtype=dtype, layout=layout, device=device)
+    y = dnn.pool_forward(x, window, **keywords)
+    dy = rng.integers(-3, 4, y.shape).astype(np.float64)
+    indices = rng.integers(-3, 9 * 11 + 3, y.shape)
+    want = np.zeros((*shape[:2], 9 * 11))
+    for n, c, p, q in np.ndindex(*y.shape):
+        in_window = {i * 11 + j for i in (2 * p - 1, 2 * p, 2 * p + 1) for j in (3 * q, 3 * q + 2) if 0 <= i < 9}
+        if (at := indices[n, c, p, q]) in in_window:
+            want[n, c, at] += dy[n, c, p, q]
+    assert want.any()
+    g = dnn.asarray(dy, dtype=dtype, layout=layout).to(device=device)
+    for index_dtype in ("int32", "int64"):
+        where = dnn.asarray(indices, dtype=index_dtype, layout=layout).to(device=device)
+        (report,) = dnn.explain(dnn.pool_backward, g, x, y, window, **keywords, indices=where)
+        for engine in (e.name for e in report.engines if not e.why_not):
+            dx = dnn.pool_backward(g, x, y, window, **keywords, indices=where, algo=engine)
+            np.testing.assert_array_equal(values_of(dx).reshape(want.shape), want, err_msg=engine)
+
+
+def test_a_window_far_larger_than_x_has_an_index(device: str) -> None:
+    x = tensor(np.arange(12.0).reshape(1, 3, 4), "float32", device)
+    y, where = dnn.pool_forward_with_indices(x, 2**31 - 1, padding=1, ceil_mode=True)  # in no time
+    np.testing.assert_array_equal(values_of(y)[0, :, 0], [3, 7, 11])
+    np.testing.assert_array_equal(values_of(where)[0, :, 0], [3, 3, 3])
+
+
 def test_sums_of_many_equal_elements(device: str) -> None:
     # A plain float32 sum of a million terms that round alike drifts by percents.
     value = float(np.float32(0.7))
@@ -355,6 +388,8 @@ def test_agrees_with_torch(seed: int) -> None:
          "pool_backward: indices must be [2, 3, 2, 2] like pool_forward's result"),
         (lambda x, y: dnn.pool_backward(y, x, y, 2, mode="avg", indices=y.to(dtype="int32")), dnn.ShapeError,
          "pool_backward: only maxima have indices; got mode 'avg'"),
+        (lambda x, y: dnn.pool_forward_with_indices(x.as_strided((1, 1, 2**31, 1), (0, 0, 0, 0)), (2**30, 1), index_dtype="int32"),
+         dnn.ShapeError, "has 2147483648 elements, and int32 indices count 2^31 - 1; use int64"),
         (lambda x, y: dnn.adaptive_pool_forward(x, 0), dnn.ShapeError, "adaptive_pool_forward: size must be from 1"),
         (lambda x, y: dnn.adaptive_pool_forward(x, (2, 2, 2)), dnn.ShapeError,
          "size must be one value or one for each of 2 spatial dimensions; got [2, 2, 2]"),

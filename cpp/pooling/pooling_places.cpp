@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.places: maxima and where they are, a line of columns or all channels of a pixel at a time; and backward,
 // what these places get, each plane's sums kept where a core's cache holds them. Backward looks at every window once.
+#include "cpp/core/divisor.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -13,6 +14,8 @@ namespace {
 constexpr int64_t kGrain = 1 << 14;         // elements that a thread is worth waking for
 constexpr int64_t kSumsOfPlanes = 1 << 16;  // that are kept, of several planes where channels are contiguous
 
+constexpr int64_t kMostPlane = 0x7fffffff;
+
 constexpr int64_t kBeyond = 16;  // that vectors may read past a line's end
 
 struct Cut {
@@ -20,6 +23,8 @@ struct Cut {
   bool by_channels = false;                  // these are contiguous in all tensors
   PoolingKernels::TakeLarger take_larger;    // but in float64
   int64_t plane = 1;                         // elements of x's
+  Divisor rows, columns;                     // of x's
+  std::vector<uint8_t> is_tap;               // backward: by the distance of an index from the window's first; or empty
   int64_t channels = 1, blocks = 1;          // backward: of a task, and tasks of an image
   bool in_place = false;                     // dx lies as a task's sums do, and is of their type
   int64_t tasks = 0, threads = 1, room = 0;  // bytes a thread
@@ -31,7 +36,10 @@ struct Cut {
     const int64_t C = p.x.shape[1], item = p.x.dtype == DType::float64 ? 8 : 4;
     by_channels = C > 1 && windows.stride[1] == 1 && other.stride[1] == 1 && p.indices.stride[1] == 1;
     for (int i = 0; i < kMaxSpatial; ++i) plane *= spatial_size(p.x, i);
+    if (plane > kMostPlane) return;
+    rows = Divisor(spatial_size(p.x, 1)), columns = Divisor(spatial_size(p.x, 2));
     if (backward) {
+      make_table();
       in_place = int64_t(itemsize(p.out.dtype)) == item;
       int64_t step = by_channels ? C : 1;
       for (int i = kMaxSpatial; i-- > 0; step *= spatial_size(p.out, i))
@@ -47,6 +55,21 @@ struct Cut {
     room = ceil_div<int64_t>(room, 64) * 64;
     threads =
         std::clamp<int64_t>(max_of(p.x.numel(), windows.numel()) / cpu::work_size(kGrain), 1, min_of(cores, tasks));
+  }
+  void make_table() {
+    constexpr int64_t kMost = 1 << 14;  // bytes
+    const int64_t H = spatial_size(p.x, 1), W = spatial_size(p.x, 2);
+    auto at = [&](int64_t u, int64_t v, int64_t w) {
+      return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];
+    };
+    for (int i = 0; i < kMaxSpatial; ++i)
+      if ((p.window[i] - 1) * p.spatial.dilation[i] >= spatial_size(p.x, i)) return;  // no window is in x
+    const int64_t last = at(p.window[0] - 1, p.window[1] - 1, p.window[2] - 1);
+    if (last >= kMost) return;
+    is_tap.assign(size_t(last + 1), 0);
+    for (int64_t u = 0; u < p.window[0]; ++u)
+      for (int64_t v = 0; v < p.window[1]; ++v)
+        for (int64_t w = 0; w < p.window[2]; ++w) is_tap[size_t(at(u, v, w))] = 1;
   }
 };
 
@@ -106,7 +129,11 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
     for (int64_t v = r1.begin; v < r1.end; ++v) {
       const int64_t i = p.spatial.input_index(0, y.at[0], u), j = p.spatial.input_index(1, y.at[1], v);
       const T* line = channel + i * p.x.stride[2] + j * p.x.stride[3];
-      for (int64_t w = 0; w < p.window[2]; ++w) {
+      // Columns of the window that are in x for some window of the line.
+      const int64_t before = p.spatial.before[2], dilation = p.spatial.dilation[2];
+      const int64_t all_before = max_of<int64_t>(before - (columns - 1) * stride, 0);
+      const int64_t end = min_of(p.window[2], ceil_div(width + before, dilation));
+      for (int64_t w = ceil_div(all_before, dilation); w < end; ++w) {
         const int64_t at = p.spatial.input_index(2, 0, w);  // of the first window; of the first and last in x:
         const int64_t first = at < 0 ? ceil_div(-at, stride) : 0,
                       last = min_of(columns, at < width ? (width - 1 - at) / stride + 1 : 0);
@@ -117,6 +144,52 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
     }
   store(p.out.stride[4], p.indices.stride[4]);
 }
+
+// Which indices are those of elements of the windows of a line of y. A given index may be any number.
+class WindowIndices {
+ public:
+  WindowIndices(const Cut& cut, int64_t i, int64_t j) : c(cut), s(cut.p.spatial) {
+    first[0] = s.input_index(0, i, 0), first[1] = s.input_index(1, j, 0), first[2] = s.input_index(2, 0, 0);
+    lines_in_x = is_in_x(0, first[0]) && is_in_x(1, first[1]);
+  }
+  // Calls f(q, test) for each window of the line. The test goes by a table where the whole window is in x, else by each
+  // dimension: an index that an element of the padding would have may be that of an element of another line.
+  template <class F> MINIDNN_HD void each(int64_t windows, F&& f) const {
+    const int64_t stride = s.stride[2], reach = (c.p.window[2] - 1) * s.dilation[2];
+    int64_t begin = windows, end = windows;  // of the windows that are in x
+    if (lines_in_x && !c.is_tap.empty()) {
+      begin = min_of(windows, first[2] < 0 ? ceil_div(-first[2], stride) : 0);
+      end = std::clamp((size(2) - 1 - reach - first[2]) / stride + 1, begin, windows);
+    }
+    for (int64_t q = 0; q < begin; ++q) f(q, by_dimension(q));
+    const uint8_t* const table = c.is_tap.data();
+    const uint64_t span = c.is_tap.size();
+    const int64_t origin = (first[0] * size(1) + first[1]) * size(2) + first[2];
+    for (int64_t q = begin; q < end; ++q)
+      f(q, [=, at_q = origin + q * stride](int64_t at) { return uint64_t(at - at_q) < span && table[at - at_q]; });
+    for (int64_t q = end; q < windows; ++q) f(q, by_dimension(q));
+  }
+
+ private:
+  int64_t size(int i) const { return spatial_size(c.p.x, i); }
+  auto by_dimension(int64_t q) const {
+    return [this, column = first[2] + q * s.stride[2]](int64_t at) {
+      if (uint64_t(at) >= uint64_t(c.plane)) return false;
+      uint32_t rest = uint32_t(at);
+      const int64_t k = c.columns.digit(rest), j = c.rows.digit(rest), i = rest;
+      return is_tap(2, k - column) && is_tap(1, j - first[1]) && is_tap(0, i - first[0]);
+    };
+  }
+  bool is_in_x(int i, int64_t at) const { return at >= 0 && at + (c.p.window[i] - 1) * s.dilation[i] < size(i); }
+  bool is_tap(int i, int64_t distance) const {
+    return distance % s.dilation[i] == 0 && uint64_t(distance / s.dilation[i]) < uint64_t(c.p.window[i]);
+  }
+
+  const Cut& c;
+  const SpatialAttributes& s;
+  int64_t first[kMaxSpatial];  // of the line's first window
+  bool lines_in_x;
+};
 
 // dx of a plane, or of some channels side by side.
 template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a, int64_t task, char* room) {
@@ -139,14 +212,15 @@ template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a
     const T* dy = static_cast<const T*>(a.dy) + y.offset_in(p.dy);
     const Index* index = static_cast<const Index*>(a.indices) + y.offset_in(p.indices);
     const int64_t step = p.dy.stride[4], index_step = p.indices.stride[4];
-    if (channels == 1) {
-      for (int64_t q = 0; q < windows; ++q, dy += step, index += index_step)
-        if (uint64_t(*index) < uint64_t(c.plane)) sums[*index] += Acc(*dy);
-    } else {
-      for (int64_t q = 0; q < windows; ++q, dy += step, index += index_step)
-        for (int64_t k = 0; k < channels; ++k)
-          if (uint64_t(index[k]) < uint64_t(c.plane)) sums[int64_t(index[k]) * channels + k] += Acc(dy[k]);
-    }
+    WindowIndices(c, y.at[0], y.at[1]).each(windows, [&](int64_t q, auto in_window) __attribute__((always_inline)) {
+      if (channels == 1) {
+        if (const int64_t at = index[q * index_step]; in_window(at)) sums[at] += Acc(dy[q * step]);
+        return;
+      }
+      for (int64_t k = 0; k < channels; ++k)
+        if (const int64_t at = index[q * index_step + k]; in_window(at))
+          sums[at * channels + k] += Acc(dy[q * step + k]);
+    });
   });
   if (c.in_place) return;
   const Acc* from = sums;
@@ -170,7 +244,7 @@ struct Places final : Engine<PoolingProblem> {
     if (p.adaptive) return "slides windows of one size, and adaptive ones are of several";
     if (p.x.numel() == 0 || p.out.numel() == 0) return "there is nothing to find";
     const Cut c(p, 1);
-    if (c.plane > 0x7fffffff) return cat("counts 2^31 - 1 elements of a plane; there are ", c.plane);
+    if (c.plane > kMostPlane) return cat("counts 2^31 - 1 elements of a plane; there are ", c.plane);
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
@@ -187,10 +261,10 @@ struct Places final : Engine<PoolingProblem> {
         const bool back = c.p.direction == PoolingDirection::backward, wide = c.p.indices.dtype == DType::int64;
         const auto run = back ? (wide ? &backward<T, int64_t> : &backward<T, int32_t>)
                               : (wide ? &forward<T, int64_t> : &forward<T, int32_t>);
-        cpu::parallel_for(c.threads, 1, [&](int64_t begin, int64_t end) {
-          for (int64_t thread = begin; thread < end; ++thread)
-            for (int64_t task = c.tasks * thread / c.threads; task < c.tasks * (thread + 1) / c.threads; ++task)
-              run(c, a, task, static_cast<char*>(workspace) + thread * c.room);
+        const int64_t batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
+        cpu::parallel_batches(c.tasks, batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread) {
+          for (int64_t task = begin; task < end; ++task)
+            run(c, a, task, static_cast<char*>(workspace) + thread * c.room);
         });
       });
     });

@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_random', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -27,7 +27,7 @@ class Handle:
         ...
     def __exit__(self, *args: typing.Any) -> None:
         ...
-    def __init__(self, device: str = 'cpu', *, stream: typing.Any = None, max_workspace: int | None = None, deterministic: bool = False, math: str = 'tf32', threads: int | None = None) -> None:
+    def __init__(self, device: str = 'cpu', *, stream: typing.Any = None, max_workspace: int | None = None, deterministic: bool = False, math: str = 'tf32', threads: int | None = None, max_plans: int = 4096) -> None:
         """
         device         "cpu", "cuda" or "cuda:<index>"
         stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
@@ -35,6 +35,7 @@ class Handle:
         deterministic  forbid engines whose results vary from run to run
         math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never does
         threads        CPU only: at most so many in a call; None: as OMP_NUM_THREADS says, else all cores. Results are the same
+        max_plans      plans kept for each kind of problem; beyond it the least recently used are dropped
 
         Raises DeviceError when there is no such device, ShapeError for an unknown math mode.
         """
@@ -59,6 +60,9 @@ class Handle:
         ...
     @property
     def math(self) -> str:
+        ...
+    @property
+    def max_plans(self) -> int:
         ...
     @property
     def max_workspace(self) -> int | None:
@@ -216,6 +220,11 @@ class Report:
     def family(self) -> str:
         ...
     @property
+    def not_kept(self) -> str:
+        """
+        Under find(): why the tuning file does not have what was measured, or "".
+        """
+    @property
     def problem(self) -> str:
         ...
 class KernelSpec:
@@ -294,7 +303,9 @@ def driver_version() -> str:
 def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def empty_cache(device: str) -> None:
-    ...
+    """
+    Gives the device's free blocks back to the system, and drops the plans that calls without a handle have made there.
+    """
 def engines(family: str, cuda: bool) -> list:
     ...
 def entered_handle() -> Handle:
@@ -303,7 +314,9 @@ def entered_handle() -> Handle:
     """
 def families() -> list[str]:
     ...
-def fill_random(kind: str, out: DeviceTensor, seed: int, offset: int, low: typing.SupportsFloat | typing.SupportsIndex, width: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> None:
+def fill_normal(out: DeviceTensor, seed: int, offset: int, mean: typing.SupportsFloat | typing.SupportsIndex, std: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> None:
+    ...
+def fill_uniform(out: DeviceTensor, seed: int, offset: int, low: typing.SupportsFloat | typing.SupportsIndex, high: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> None:
     ...
 def from_cuda_array_interface(x: typing.Any, handle: Handle | None) -> DeviceTensor:
     ...

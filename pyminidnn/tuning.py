@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -23,10 +24,15 @@ def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
 def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
     """Measures every engine and config that can run op(*args, **kwargs), and remembers the fastest (as cudnnFind does).
 
-    Later calls with the same problem use it, in this process and, by tuning.txt in the cache folder, in others. Runs on
-    memory of its own: no argument is written. Reports as explain(), with .measured_us (medians).
+    Later calls with the same problem use it, in this process and, by tuning.txt in the cache folder, in others. What is
+    found under a restriction (`algo`, or a handle with max_workspace, threads or deterministic) serves only calls with
+    that restriction. Runs on memory of its own: no argument is written. Reports as explain(), with .measured_us
+    (medians). Warns if the cache folder cannot keep the result (.not_kept says why).
     """
-    return _C.survey(lambda: op(*args, **kwargs), True)
+    reports = _C.survey(lambda: op(*args, **kwargs), True)
+    for why in dict.fromkeys(r.not_kept for r in reports if r.not_kept):
+        warnings.warn(f"find: the result is kept in this process only: {why}", RuntimeWarning, stacklevel=2)
+    return reports
 
 
 def engines(family: str | None = None, device: str = "cpu") -> list[str]:

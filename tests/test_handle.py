@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -80,23 +81,30 @@ def test_entering_is_a_threads_own_affair(device: str) -> None:
 
 
 def test_leaving_out_of_order() -> None:
+    def steps(handle: dnn.Handle) -> Iterator[None]:
+        with handle:
+            yield
+
     a, b = dnn.Handle(), dnn.Handle()
-    with a, b:
-        with pytest.raises(dnn.DeviceError, match="not the innermost one entered on this thread"):
-            a.__exit__(None, None, None)
-        failed = []
+    first, second = steps(a), steps(b)
+    next(first), next(second)
+    failed = []
 
-        def leave() -> None:
-            try:
-                b.__exit__(None, None, None)
-            except dnn.DeviceError:
-                failed.append(True)
+    def leave() -> None:
+        try:
+            b.__exit__(None, None, None)
+        except dnn.DeviceError:
+            failed.append(True)
 
-        thread = threading.Thread(target=leave)
-        thread.start()
-        thread.join()
-        assert failed
-    assert _C.entered_handle() is None
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert failed and _C.entered_handle() is b
+    with pytest.raises(dnn.DeviceError, match="not the innermost one entered on this thread"):
+        next(first)
+    assert _C.entered_handle() is b
+    next(second, None)
+    assert _C.entered_handle() is None  # not a, which has been left all the same
 
 
 def test_a_closed_handle(device: str) -> None:

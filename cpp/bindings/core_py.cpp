@@ -89,7 +89,7 @@ void bind_handle(py::module_& m) {
   py::class_<Handle, HandlePtr>(
       m, "Handle", "Where and how calls run. `with handle:` makes it the current one of this thread for its device.")
       .def(py::init([](const std::string& device, py::object stream, std::optional<int64_t> max_workspace,
-                       bool deterministic, const std::string& math, std::optional<int64_t> threads) {
+                       bool deterministic, const std::string& math, std::optional<int64_t> threads, int64_t max_plans) {
              HandleOptions options;
              MINIDNN_CHECK(ShapeError, max_workspace.value_or(0) >= 0,
                            "Handle: max_workspace is a number of bytes; got ", *max_workspace);
@@ -103,6 +103,8 @@ void bind_handle(py::module_& m) {
              MINIDNN_CHECK(DeviceError, !threads || !place.is_cuda, "Handle: threads is given and device is '",
                            name(place), "', whose calls use none; leave it away");
              options.threads = int(std::min<int64_t>(threads.value_or(0), std::numeric_limits<int>::max()));
+             MINIDNN_CHECK(ShapeError, max_plans >= 1, "Handle: max_plans is 1 or more; got ", max_plans);
+             options.max_plans = size_t(max_plans);
              Stream address = stream_from_python(stream, place, "Handle");
              std::shared_ptr<void> owner;
              if (!py::isinstance<py::int_>(stream) && !stream.is_none())
@@ -111,13 +113,14 @@ void bind_handle(py::module_& m) {
            }),
            py::arg("device") = "cpu", py::kw_only(), py::arg("stream") = py::none(),
            py::arg("max_workspace") = py::none(), py::arg("deterministic") = false, py::arg("math") = "tf32",
-           py::arg("threads") = py::none(),
+           py::arg("threads") = py::none(), py::arg("max_plans") = HandleOptions{}.max_plans,
            R"(device         "cpu", "cuda" or "cuda:<index>"
 stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
 max_workspace  bytes a call may use beside its tensors; None: no limit
 deterministic  forbid engines whose results vary from run to run
 math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never does
 threads        CPU only: at most so many in a call; None: as OMP_NUM_THREADS says, else all cores. Results are the same
+max_plans      plans kept for each kind of problem; beyond it the least recently used are dropped
 
 Raises DeviceError when there is no such device, ShapeError for an unknown math mode.)")
       .def_property_readonly("device", [](const Handle& h) { return name(h.place()); })
@@ -136,6 +139,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
                                if (h.options().threads == 0) return std::nullopt;
                                return h.options().threads;
                              })
+      .def_property_readonly("max_plans", [](const Handle& h) { return h.options().max_plans; })
       .def_property_readonly("closed", &Handle::closed)
       .def("close", &Handle::close, "Drops its plans; using it again raises DeviceError.")
       .def("synchronize", &Handle::synchronize, py::call_guard<ReleaseGil>(),
@@ -285,8 +289,15 @@ void bind_allocator(py::module_& m) {
       "reset_peak_memory", [](const std::string& device) { allocator_of(place_from(device)).reset_peak(); },
       py::arg("device"));
   m.def(
-      "empty_cache", [](const std::string& device) { allocator_of(place_from(device)).release_cached(); },
-      py::arg("device"));
+      "empty_cache",
+      [](const std::string& device) {
+        const Place place = place_from(device);
+        drop_plans_of_default_handles(place);
+        allocator_of(place).release_cached();
+      },
+      py::arg("device"), py::call_guard<ReleaseGil>(),
+      "Gives the device's free blocks back to the system, and drops the plans that calls without a handle have made "
+      "there.");
 }
 
 }  // namespace

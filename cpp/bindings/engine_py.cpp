@@ -35,6 +35,8 @@ void bind_engine(py::module_& m) {
       .def_readonly("device", &Report::device)
       .def_readonly("engines", &Report::engines)
       .def_readonly("chosen", &Report::chosen)
+      .def_readonly("not_kept", &Report::not_kept,
+                    "Under find(): why the tuning file does not have what was measured, or \"\".")
       .def("__str__", [](const Report& r) {
         std::string text = cat(r.problem, " on ", r.device);
         for (const EngineReport& e : r.engines) {

@@ -14,8 +14,22 @@
 #include "cuda/runtime/nvrtc.h"
 
 namespace minidnn {
+namespace {
+
+unsigned long main_thread = 0;  // as threading.get_ident() has it, which is its pthread_t
+
+// Python runs signal handlers, KeyboardInterrupt's among them, on its main thread alone.
+void check_signals() {
+  if (pthread_self() != main_thread) return;
+  py::gil_scoped_acquire gil;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+}  // namespace
 
 void bind_runtime(py::module_& m) {
+  main_thread = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  cpu::set_interrupt_check(&check_signals);
   m.def("set_package_folder", &cuda::set_package_folder, py::arg("folder"));
   m.def("set_search_path", &cuda::set_search_path, py::arg("folders"));
   m.def("cuda_device_count", &cuda::device_count);
@@ -47,8 +61,9 @@ void bind_runtime(py::module_& m) {
   m.def(
       "cpu_isa", [] { return name(cpu::isa()); },
       "The one that CPU engines use: the best, or what PYMINIDNN_CPU_ISA names.");
-  m.def("set_work_divisor", &cpu::set_work_divisor, py::arg("divisor"),
-        "For tests, before the first call: CPU engines divide their work into chunks so many times smaller than usual.");
+  m.def(
+      "set_work_divisor", &cpu::set_work_divisor, py::arg("divisor"),
+      "For tests, before the first call: CPU engines divide their work into chunks so many times smaller than usual.");
   m.def(
       "cpu_peak_gflop_s",
       [] {

@@ -4,11 +4,14 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "cpp/core/memory.h"
+#include "cpp/cpu/isa.h"
 #include "cpp/cpu/threads.h"
 #include "cuda/runtime/device.h"
 
@@ -53,10 +56,23 @@ struct HostMemory final : Memory {
   static size_t ceil_to(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 };
 
+// "AMD EPYC 9R14 96-Core Processor"; "cpu" where Linux does not say.
+std::string processor_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with("model name")) continue;
+    std::string name = line.substr(std::min(line.find(':') + 1, line.size()));
+    std::ranges::replace(name, '\t', ' ');
+    name.erase(0, name.find_first_not_of(' '));
+    if (!name.empty()) return name;
+  }
+  return "cpu";
+}
+
 Device host_device() {
   Device d;
   d.sm_count = cpu::thread_count();
-  d.model = cat("cpu x ", d.sm_count, " threads");
+  d.model = cat(processor_name(), " ", name(cpu::isa()), " x ", d.sm_count, " threads");
   d.memory_bytes = int64_t(physical_bytes());
   d.copy_gb_s = 10.0 * d.sm_count;    // a core's share; only the order of estimates hangs on it
   d.fp32_gflop_s = 8.0 * d.sm_count;  // what plain loops reach, not the peak

@@ -19,7 +19,7 @@ Place place_from(const std::string& name);  // "cpu", "cuda" (index 0), "cuda:1"
 // A place with the properties that engines decide by. Rates feed estimates (engine/roofline.h), not results.
 struct Device {
   Place place;
-  std::string model;       // "NVIDIA H100 80GB HBM3", "cpu x 2 threads"; part of a tuning line
+  std::string model;       // "NVIDIA H100 80GB HBM3", "AMD EPYC 9R14 x86-64-v4 x 2 threads"; part of a tuning line
   int arch = 0;            // 90 for compute capability 9.0; 0 on the CPU
   int sm_count = 0;        // threads, on the CPU
   int max_smem_bytes = 0;  // a block's opt-in limit

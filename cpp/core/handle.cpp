@@ -1,7 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/core/handle.h"
 
+#include <pthread.h>
+
+#include <algorithm>
+
 namespace minidnn {
+
+// Every handle of the process. A fork locks all of them and what they keep, so that a child does not inherit a mutex
+// that is locked by a thread that it does not have.
+struct AllHandles {
+  std::mutex mutex;
+  std::vector<Handle*> handles;
+  std::vector<std::weak_ptr<Handle>> defaults;  // the default handles of all threads
+
+  static AllHandles& get() {
+    static AllHandles& all = *new AllHandles;
+    [[maybe_unused]] static const int forks_wait =
+        pthread_atfork([] { all.lock(); }, [] { all.unlock(false); }, [] { all.unlock(true); });
+    return all;
+  }
+
+ private:
+  void lock() {
+    mutex.lock();
+    for (Handle* h : handles) {
+      h->mutex_.lock();
+      for (auto& cache : h->caches_)
+        if (cache) cache->mutex.lock();
+    }
+  }
+  // The child replaces shared mutexes: unlocking one hands it to a thread that waits for it, and the child has no such thread.
+  void unlock(bool in_child) {
+    for (Handle* h : handles) {
+      for (auto& cache : h->caches_) {
+        if (!cache) continue;
+        if (in_child) new (&cache->mutex) std::shared_mutex;
+        else cache->mutex.unlock();
+      }
+      h->mutex_.unlock();
+    }
+    mutex.unlock();
+  }
+};
+
 namespace {
 
 thread_local std::vector<HandlePtr> entered;
@@ -10,14 +52,35 @@ thread_local std::vector<HandlePtr> defaults;  // a handful at most: searched li
 Handle& default_handle(Place place) {
   for (const HandlePtr& h : defaults)
     if (h->place() == place) return *h;
-  return *defaults.emplace_back(std::make_shared<Handle>(place, nullptr, HandleOptions{}));
+  HandlePtr& made = defaults.emplace_back(std::make_shared<Handle>(place, nullptr, HandleOptions{}));
+  AllHandles& all = AllHandles::get();
+  std::lock_guard lock(all.mutex);
+  std::erase_if(all.defaults, [](auto& h) { return h.expired(); });
+  all.defaults.push_back(made);
+  return *made;
 }
 
 }  // namespace
 
+void Handle::add_to_all() {
+  AllHandles& all = AllHandles::get();
+  std::lock_guard lock(all.mutex);
+  all.handles.push_back(this);
+}
+
+Handle::~Handle() {
+  AllHandles& all = AllHandles::get();
+  std::lock_guard lock(all.mutex);
+  std::erase(all.handles, this);
+}
+
 void Handle::close() {
   closed_ = true;
-  std::vector<std::shared_ptr<void>> dropped;
+  drop_plans();
+}
+
+void Handle::drop_plans() {
+  std::vector<std::shared_ptr<HandleCache>> dropped;  // destroyed after the lock is released
   std::lock_guard lock(mutex_);
   dropped.swap(caches_);
 }
@@ -47,9 +110,22 @@ void enter(HandlePtr handle) {
 }
 
 void leave(const Handle& handle) {
-  MINIDNN_CHECK(DeviceError, !entered.empty() && entered.back().get() == &handle,
+  const auto found = std::find_if(entered.rbegin(), entered.rend(), [&](auto& h) { return h.get() == &handle; });
+  const bool innermost = found == entered.rbegin() && found != entered.rend();
+  if (found != entered.rend()) entered.erase(std::next(found).base());
+  MINIDNN_CHECK(DeviceError, innermost,
                 "Handle: leaving a handle that is not the innermost one entered on this thread");
-  entered.pop_back();
+}
+
+void drop_plans_of_default_handles(Place place) {
+  std::vector<HandlePtr> handles;
+  {
+    AllHandles& all = AllHandles::get();
+    std::lock_guard lock(all.mutex);
+    for (auto& weak : all.defaults)
+      if (HandlePtr h = weak.lock(); h && h->place() == place) handles.push_back(std::move(h));
+  }
+  for (const HandlePtr& h : handles) h->drop_plans();
 }
 
 }  // namespace minidnn

@@ -6,6 +6,7 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 #include "cpp/core/tensor.h"
@@ -18,7 +19,14 @@ struct HandleOptions {
   size_t max_workspace = std::numeric_limits<size_t>::max();  // bytes one call may use beside its tensors
   bool deterministic = false;                                 // forbids engines whose results vary from run to run
   Math math = Math::tf32;
-  int threads = 0;  // of the CPU, that a call may use at most; 0: all
+  int threads = 0;          // of the CPU, that a call may use at most; 0: all
+  size_t max_plans = 4096;  // kept for each problem type
+};
+
+// What a handle keeps of one problem type. The mutex is of the base, so that a fork can wait for all of them.
+struct HandleCache {
+  virtual ~HandleCache() = default;
+  std::shared_mutex mutex;
 };
 
 class Handle {
@@ -29,7 +37,11 @@ class Handle {
         device_(&device_at(place)),
         stream_(stream),
         stream_owner_(std::move(stream_owner)),
-        options_(options) {}
+        options_(options) {
+    add_to_all();
+  }
+  ~Handle();
+  Handle(const Handle&) = delete;
 
   Place place() const { return place_; }
   const Device& device() const { return *device_; }
@@ -38,6 +50,7 @@ class Handle {
 
   // A closed handle holds no plans; using it again is an error, not a crash.
   void close();
+  void drop_plans();
   bool closed() const { return closed_; }
   void synchronize() const;
 
@@ -52,6 +65,8 @@ class Handle {
   }
 
  private:
+  friend struct AllHandles;
+  void add_to_all();
   static inline std::atomic<size_t> next_slot = 0;
   const Place place_;
   const Device* device_;
@@ -60,7 +75,7 @@ class Handle {
   const HandleOptions options_;
   std::atomic<bool> closed_ = false;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<void>> caches_;
+  std::vector<std::shared_ptr<HandleCache>> caches_;
 };
 
 using HandlePtr = std::shared_ptr<Handle>;
@@ -71,6 +86,7 @@ Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* 
 // The innermost handle entered on this thread, or null.
 HandlePtr entered_handle();
 void enter(HandlePtr);
-void leave(const Handle&);  // the innermost; DeviceError when another one is
+void leave(const Handle&);  // DeviceError where it is not the innermost; it is taken off the stack all the same
+void drop_plans_of_default_handles(Place);  // of all threads
 
 }  // namespace minidnn

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <exception>
 #include <limits>
@@ -44,10 +45,23 @@ template <class T> T changed(const std::atomic<T>& value, T old) {
 }
 
 struct Job {
-  int64_t n, pieces;
-  void (*call)(void*, int64_t, int64_t);
+  int64_t n, grain, pieces;
+  detail::Call call;
   void* body;
-  void run(int64_t i) const { call(body, n * i / pieces, n * (i + 1) / pieces); }
+  const std::atomic<bool>* stop = nullptr;  // set where a piece has thrown
+  // Work of some 500 us at a time (a grain is worth waking a thread, 5 to 10 us), with a look at Ctrl-C after each.
+  void run(int64_t i) const {
+    constexpr int64_t kGrains = 64;
+    const int64_t end = int64_t(__int128(n) * (i + 1) / pieces);
+    const int64_t most =
+        std::clamp<int64_t>(grain, 1, end) < end / kGrains ? std::max<int64_t>(grain, 1) * kGrains : end;
+    for (int64_t begin = int64_t(__int128(n) * i / pieces), next; begin < end; begin = next) {
+      next = begin + std::min(most, end - begin);
+      call(body, begin, next);
+      check_interrupt();
+      if (stop && *stop) return;
+    }
+  }
 };
 
 // One job at a time; a caller that finds the pool busy (another Python thread) works alone rather than waiting.
@@ -69,7 +83,8 @@ class Pool {
   bool try_run(const Job& job) {
     std::unique_lock only_job(busy_, std::try_to_lock);
     if (!only_job) return false;
-    job_ = job, next_ = 0, places_ = most_threads ? most_threads - 1 : std::numeric_limits<int>::max();
+    job_ = job, next_ = 0, stop_ = false, job_.stop = &stop_,
+    places_ = most_threads ? most_threads - 1 : std::numeric_limits<int>::max();
     keep_off(sched_getcpu());
     open_ = true;
     ++generation_;
@@ -116,6 +131,7 @@ class Pool {
       } catch (...) {
         std::lock_guard lock(error_mutex_);
         if (!error_) error_ = std::current_exception();
+        stop_ = true, next_ = job_.pieces;
       }
     inside_body = false;
   }
@@ -126,13 +142,14 @@ class Pool {
   Job job_{};  // written while no worker is inside an open job
   std::atomic<int64_t> next_ = 0;
   std::atomic<int> places_ = 0;  // for workers, that a job has left
-  std::atomic<bool> open_ = false;
+  std::atomic<bool> open_ = false, stop_ = false;
   std::atomic<uint32_t> generation_ = 0;
   std::atomic<int> inside_ = 0;
   std::exception_ptr error_;
 };
 
 std::atomic<int64_t> the_work_divisor = 1;
+std::atomic<void (*)()> the_interrupt_check = nullptr;
 
 // The pool is leaked on purpose: its threads may outlive static destructors. A forked child has none of them, so it
 // starts a pool of its own.
@@ -171,6 +188,19 @@ int thread_count() {
   return count;
 }
 
+void set_interrupt_check(void (*check)()) { the_interrupt_check = check; }
+
+void check_interrupt() {
+  using Clock = std::chrono::steady_clock;
+  static thread_local Clock::time_point next{};
+  void (*const check)() = the_interrupt_check.load(std::memory_order_relaxed);
+  if (!check) return;
+  const Clock::time_point now = Clock::now();
+  if (now < next) return;
+  next = now + std::chrono::milliseconds(100);
+  check();
+}
+
 int64_t work_divisor() { return the_work_divisor.load(std::memory_order_relaxed); }
 void set_work_divisor(int64_t divisor) { the_work_divisor = std::max<int64_t>(divisor, 1); }
 
@@ -187,8 +217,8 @@ int64_t pieces_of(int64_t n, int64_t grain) {
   return std::min(n / std::max<int64_t>(grain, 1), int64_t(threads) * 4);  // up to four a thread even out
 }
 
-void run_pieces(int64_t n, int64_t pieces, void (*call)(void*, int64_t, int64_t), void* body) {
-  if (!pool().try_run({n, pieces, call, body})) call(body, 0, n);
+void run_pieces(int64_t n, int64_t grain, int64_t pieces, Call call, void* body) {
+  if (pieces <= 1 || !pool().try_run({n, grain, pieces, call, body})) Job{n, grain, 1, call, body}.run(0);
 }
 
 }  // namespace detail

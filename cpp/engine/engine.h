@@ -7,6 +7,7 @@
 //   Family<P> ties a problem to its engines: specialised once per family, in F.h.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 #include <shared_mutex>
@@ -145,6 +146,26 @@ template <class P> Choice<P> make_choice(const P& p, const Handle& h, const Engi
           e->build(p, h.device(), config)};
 }
 
+// What a call restricts beside its problem, as part of a tuning record's key: what find() chose under a restriction is
+// not what other calls should run. "" where there is none.
+inline std::string restrictions_text(const HandleOptions& o, const std::string& algo) {
+  std::string text;
+  if (!algo.empty()) text += cat(" algo=", algo);
+  if (o.deterministic) text += " deterministic";
+  if (o.max_workspace != HandleOptions{}.max_workspace) text += cat(" max_workspace=", o.max_workspace);
+  if (o.threads) text += cat(" threads=", o.threads);
+  return text;
+}
+
+// The record for these restrictions, else that of calls without any; none where `algo` names the config.
+template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h, const std::string& algo) {
+  if (names_config(algo)) return {};
+  const std::string text = Family<P>::text(p), restrictions = restrictions_text(h.options(), algo);
+  if (!restrictions.empty())
+    if (auto line = tuning().recall(h.device(), text + restrictions)) return line;
+  return tuning().recall(h.device(), text);
+}
+
 // Times every config of every engine that can run `p`, on memory of its own, and fills the report with the medians.
 template <class P> void measure(const P& p, Handle& h, Report& report) {
   Scratch scratch(h.place(), h.stream());
@@ -161,7 +182,9 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
       std::shared_ptr<Storage> workspace = scratch.bytes(c.workspace_bytes);
       double us = median_us(h, flush, [&] { c.plan->run(args, workspace->data, h.stream()); });
       line.measurements.emplace_back(config, us);
-      if (line.measured_us == 0 || us < line.measured_us) line.measured_us = us, line.config = config;
+      if (line.measured_us == 0 || us < line.measured_us)
+        line.measured_us = us, line.config = config, line.workspace_bytes = c.workspace_bytes;
+      cpu::check_interrupt();
     }
   }
 }
@@ -186,7 +209,8 @@ template <class P> Choice<P> plan_on(const Device& d, const P& p) {
   return choice;
 }
 
-template <class P> struct PlanCache {
+// The plans of one problem type that a handle keeps, the least recently used of which make way for new ones.
+template <class P> class PlanCache final : public HandleCache {
   struct Key {
     P problem;
     std::string algo;
@@ -217,19 +241,80 @@ template <class P> struct PlanCache {
     bool operator()(const View& a, const Key& b) const { return (*this)(a, View{b.problem, b.algo}); }
     bool operator()(const Key& a, const View& b) const { return (*this)(View{a.problem, a.algo}, b); }
   };
-  std::shared_mutex mutex;
-  std::unordered_map<Key, std::shared_ptr<const Choice<P>>, Hash, Equal> choices;
+  struct Entry {
+    std::shared_ptr<const Choice<P>> choice;
+    std::atomic<uint64_t> used;        // the number of insertions when it was last found
+    std::atomic<uint64_t> generation;  // of the tuning records that it agrees with
+    Entry(std::shared_ptr<const Choice<P>> c, uint64_t now, uint64_t g)
+        : choice(std::move(c)), used(now), generation(g) {}
+  };
+
+ public:
+  // Null if there is none. `stale`: find() has measured something since, perhaps this problem.
+  std::shared_ptr<const Choice<P>> find(const P& p, const std::string& algo, bool& stale) {
+    const uint64_t generation = tuning().generation();
+    std::shared_lock lock(mutex);
+    auto it = choices_.find(View{p, algo});
+    if (it == choices_.end()) return nullptr;
+    Entry& e = it->second;
+    const uint64_t now = insertions_.load(std::memory_order_relaxed);
+    if (e.used.load(std::memory_order_relaxed) != now) e.used.store(now, std::memory_order_relaxed);
+    stale = e.generation.load(std::memory_order_relaxed) != generation;
+    return e.choice;
+  }
+  void agrees(const P& p, const std::string& algo, uint64_t generation) {
+    std::shared_lock lock(mutex);
+    auto it = choices_.find(View{p, algo});
+    if (it != choices_.end()) it->second.generation = generation;
+  }
+  void put(const P& p, const std::string& algo, std::shared_ptr<const Choice<P>> choice, uint64_t generation,
+           size_t most) {
+    std::vector<std::shared_ptr<const Choice<P>>> dropped;  // destroyed after the lock is released
+    std::unique_lock lock(mutex);
+    if (auto it = choices_.find(View{p, algo}); it != choices_.end()) {
+      dropped.push_back(std::exchange(it->second.choice, std::move(choice)));
+      it->second.generation = generation;
+      return;
+    }
+    while (choices_.size() >= most) drop_unused(choices_.size() - most + most / 8 + 1, dropped);
+    choices_.try_emplace({p, algo}, std::move(choice), ++insertions_, generation);
+  }
+
+ private:
+  // The `count` least recently used.
+  void drop_unused(size_t count, std::vector<std::shared_ptr<const Choice<P>>>& dropped) {
+    using Iterator = decltype(choices_.begin());
+    std::vector<Iterator> all;
+    for (auto it = choices_.begin(); it != choices_.end(); ++it) all.push_back(it);
+    count = std::min(count, all.size());
+    std::ranges::nth_element(all, all.begin() + ptrdiff_t(count), {},
+                             [](Iterator it) { return it->second.used.load(); });
+    for (size_t i = 0; i < count; ++i) {
+      dropped.push_back(std::move(all[i]->second.choice));
+      choices_.erase(all[i]);
+    }
+  }
+
+  std::atomic<uint64_t> insertions_ = 0;
+  std::unordered_map<Key, Entry, Hash, Equal> choices_;
 };
 
 // The whole of dispatch: plan cache -> tuning file -> cheapest estimate, or measured when find() asks.
 template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P& p, const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
-  typename PlanCache<P>::View key{p, algo};
   Session* session = Session::current();
+  uint64_t generation = tuning().generation();
   if (!session) [[likely]] {
-    std::shared_lock lock(cache->mutex);
-    auto it = cache->choices.find(key);
-    if (it != cache->choices.end()) return it->second;
+    bool stale = false;
+    if (auto choice = cache->find(p, algo, stale)) {
+      if (!stale) [[likely]]
+        return choice;
+      const auto line = recall(p, h, algo);
+      if (!line || (line->engine == choice->engine->name() && line->config == choice->config)) {
+        cache->agrees(p, algo, generation);
+        return choice;
+      }
+    }
   }
 
   Report report = survey(p, h, algo);
@@ -237,16 +322,21 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
                 report.reasons());
   bool measured = session && session->measures();
   if (measured) measure(p, h, report);
-  const EngineReport& best = report.pick(h.device(), measured || names_config(algo) ? nullptr : &tuning());
-  if (measured && h.options().threads == 0) tuning().remember(h.device(), report.problem, best);
-  report.chosen = best.name;
+  EngineReport* best = &report.fastest();
+  if (measured) {
+    report.not_kept = tuning().remember(h.device(), report.problem + restrictions_text(h.options(), algo), *best);
+    generation = tuning().generation();
+  } else if (const auto line = recall(p, h, algo)) {
+    if (EngineReport* recorded = report.recorded(*line)) best = recorded;
+  }
+  report.chosen = best->name;
 
   const auto& list = engines<P>(h.place());
-  const Engine<P>* engine = *std::ranges::find(list, best.name, [](auto* e) { return e->name(); });
-  auto choice = std::make_shared<const Choice<P>>(make_choice(p, h, engine, best.config));
+  const Engine<P>* engine = *std::ranges::find(list, best->name, [](auto* e) { return e->name(); });
+  auto choice = std::make_shared<const Choice<P>>(make_choice(p, h, engine, best->config));
+  best->workspace_bytes = choice->workspace_bytes;
   if (session) session->add(std::move(report));
-  std::unique_lock lock(cache->mutex);
-  cache->choices[{p, algo}] = choice;
+  cache->put(p, algo, choice, generation, h.options().max_plans);
   return choice;
 }
 

@@ -21,20 +21,30 @@ std::string Report::reasons() const {
   return text;
 }
 
-const EngineReport& Report::pick(const Device& device, const Tuning* tuned) {
+EngineReport& Report::fastest() {
   EngineReport* best = nullptr;
   auto cost = [](const EngineReport& e) { return e.measured_us > 0 ? e.measured_us : e.estimate_us; };
   for (EngineReport& e : engines)
     if (e.why_not.empty() && (!best || cost(e) < cost(*best))) best = &e;
-  if (tuned)
-    if (auto line = tuned->recall(device, problem))
-      for (EngineReport& e : engines)
-        if (e.why_not.empty() && e.name == line->engine && e.revision == line->revision) {
-          e.config = line->config;
-          e.measured_us = line->us;
-          best = &e;
-        }
   return *best;
+}
+
+EngineReport* Report::recorded(const TuningLine& line) {
+  std::string why = "there is no such engine";
+  for (EngineReport& e : engines) {
+    if (e.name != line.engine) continue;
+    if (!e.why_not.empty()) why = e.why_not;
+    else if (e.revision != line.revision) why = cat("its revision is ", e.revision);
+    else if (std::ranges::find(e.configs, line.config) == e.configs.end()) why = "it does not offer that config here";
+    else {
+      e.config = line.config;
+      e.measured_us = line.us;
+      return &e;
+    }
+  }
+  log_line(cat("the tuning record of ", problem, " -> ", line.engine, " revision ", line.revision, " config '",
+               line.config, "' is ignored: ", why));
+  return nullptr;
 }
 
 namespace {
@@ -49,11 +59,18 @@ std::atomic<LogLevel> the_log_level = level_from_environment();
 }  // namespace
 
 Session::Session(bool measures) : measures_(measures), outer_(current_session) { current_session = this; }
-Session::~Session() { current_session = outer_; }
+Session::~Session() {
+  current_session = outer_;
+  if (outer_) outer_->reports_.insert(outer_->reports_.end(), reports_.begin(), reports_.end());
+}
 Session* Session::current() { return current_session; }
 
 LogLevel log_level() { return the_log_level.load(std::memory_order_relaxed); }
 void set_log_level(LogLevel level) { the_log_level = level; }
+
+void log_line(const std::string& line) {
+  if (log_level() != LogLevel::off) std::fputs(cat("pyminidnn: ", line, "\n").c_str(), stderr);
+}
 
 void log_call(const Report& report, const std::string& engine, const std::string& config) {
   std::string line = cat("pyminidnn: ", report.problem, " on ", report.device, " -> ", engine,

@@ -8,7 +8,7 @@
 
 namespace minidnn {
 
-class Tuning;
+struct TuningLine;
 
 struct EngineReport {
   std::string name;
@@ -30,10 +30,14 @@ struct Report {
   std::vector<EngineReport> engines;
   std::string chosen;
 
+  std::string not_kept{};  // under find(): why the tuning file does not have what was measured, or ""
+
   bool any() const;
   std::string reasons() const;  // a line per engine that cannot: "\n  cuda.softmax.warp: needs cols <= 1024; got 4096"
-  // The fastest measured, else the line `tuned` remembers, else the cheapest estimate.
-  const EngineReport& pick(const Device&, const Tuning* tuned);
+  EngineReport& fastest();      // of those that can: measured, or else estimated
+  // The engine and config of a tuning record, or null where the record does not hold here: the engine declines the
+  // problem, has another revision, or does not offer that config to this handle.
+  EngineReport* recorded(const TuningLine&);
 };
 
 // While one lives on a thread, ops on that thread report how they would run and touch no output.
@@ -58,6 +62,7 @@ class Session {
 enum class LogLevel { off, info, debug };
 LogLevel log_level();
 void set_log_level(LogLevel);
+void log_line(const std::string&);  // unless the level is off
 void log_call(const Report&, const std::string& engine, const std::string& config);
 
 }  // namespace minidnn

@@ -2,56 +2,177 @@
 #include "cpp/engine/tuning.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <optional>
 #include <vector>
 
 #include "cuda/runtime/kernel_cache.h"
 
 namespace minidnn {
+namespace {
 
-Tuning::Tuning(std::string file) : file_(std::move(file)) {
-  std::ifstream in(file_);
-  for (std::string line; std::getline(in, line);) {
-    std::vector<std::string> fields;
-    std::stringstream text(line);
-    for (std::string field; std::getline(text, field, '\t');) fields.push_back(field);
-    if (fields.size() != 6) continue;  // cut off by a full disk, or of another format
-    try {
-      lines_[{fields[0], fields[1]}] = {fields[2], std::stoi(fields[3]), fields[4], std::stod(fields[5])};
-    } catch (const std::exception&) {
-      continue;
-    }
+using Key = std::pair<std::string, std::string>;
+
+class File {
+ public:
+  // Opening a FIFO without O_NONBLOCK would wait for its other end.
+  File(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0600)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  int fd() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  const int fd_;
+};
+
+// "", or why the file must not be trusted: its records choose what code runs, with which configuration.
+std::string why_not_ours(const File& file) {
+  struct stat info{};
+  if (fstat(file.fd(), &info) != 0) return std::strerror(errno);
+  if (!S_ISREG(info.st_mode)) return "it is not a regular file";
+  if (info.st_uid != geteuid()) return cat("it belongs to user ", info.st_uid, ", this is user ", geteuid());
+  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "others may write to it; chmod 600 it";
+  return "";
+}
+
+std::string text_of(const File& file) {
+  std::string text;
+  char buffer[1 << 16];
+  for (ssize_t n; (n = read(file.fd(), buffer, sizeof buffer)) > 0;) text.append(buffer, size_t(n));
+  return text;
+}
+
+template <class T> bool parse_number(const std::string& text, T& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
+  std::vector<std::string> fields{""};
+  for (char c : line)
+    if (c == '\t') fields.emplace_back();
+    else fields.back() += c;
+  if (fields.size() != 6) return {};
+  TuningLine record{fields[2], 0, fields[4], 0};
+  if (!parse_number(fields[3], record.revision) || !parse_number(fields[5], record.us)) return {};
+  if (!(record.us > 0) || !std::isfinite(record.us)) return {};
+  return std::pair{Key{fields[0], fields[1]}, record};
+}
+
+std::string text_of(const Key& key, const TuningLine& r) {
+  return cat(key.first, "\t", key.second, "\t", r.engine, "\t", r.revision, "\t", r.config, "\t", r.us, "\n");
+}
+
+template <class F> void each_line(const std::string& text, F&& f) {
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    f(text.substr(begin, end - begin));
+    begin = end + 1;
   }
 }
 
-std::optional<TuningLine> Tuning::recall(const Device& device, const std::string& problem) const {
+// "", or the error. A part of `bytes` is not left behind where the file can be made shorter.
+std::string write_all(const File& file, const std::string& bytes) {
+  struct stat before{};
+  fstat(file.fd(), &before);
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t n = write(file.fd(), bytes.data() + done, bytes.size() - done);
+    if (n > 0) done += size_t(n);
+    else if (n == 0 || errno != EINTR) {
+      const std::string why = std::strerror(errno);
+      [[maybe_unused]] const int shortened = ftruncate(file.fd(), before.st_size);
+      return why;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+Tuning::Tuning(std::string file) : file_(std::move(file)) {
+  if (file_.empty()) return;
+  const File in(file_, O_RDONLY);
+  if (!in) {
+    if (errno != ENOENT) refusal_ = cat(file_, ": ", std::strerror(errno));
+    return;
+  }
+  if (const std::string why = why_not_ours(in); !why.empty()) {
+    refusal_ = cat(file_, " is not used: ", why);
+    log_line(refusal_);
+    return;
+  }
+  each_line(text_of(in), [&](const std::string& line) {
+    if (auto record = record_of(line)) lines_[record->first] = record->second;
+  });
+}
+
+std::optional<TuningLine> Tuning::recall(const Device& device, const std::string& key) const {
   std::lock_guard lock(mutex_);
-  auto it = lines_.find({device.model, problem});
+  auto it = lines_.find({device.model, key});
   if (it == lines_.end()) return std::nullopt;
   return it->second;
 }
 
-void Tuning::remember(const Device& device, const std::string& problem, const EngineReport& best) {
+std::string Tuning::remember(const Device& device, const std::string& key, const EngineReport& best) {
+  const Key whole{device.model, key};
+  const TuningLine record{best.name, best.revision, best.config, best.measured_us};
   std::lock_guard lock(mutex_);
-  lines_[{device.model, problem}] = {best.name, best.revision, best.config, best.measured_us};
-  if (file_.empty()) return;
-  std::string line = cat(device.model, "\t", problem, "\t", best.name, "\t", best.revision, "\t", best.config, "\t",
-                         best.measured_us, "\n");
-  // One appending write: lines of two processes follow each other whole.
-  int fd = open(file_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return;  // a read-only home still tunes in memory
-  [[maybe_unused]] ssize_t written = write(fd, line.data(), line.size());
-  close(fd);
+  const bool replaces = !lines_.insert_or_assign(whole, record).second;
+  ++generation_;
+  if (!refusal_.empty()) return refusal_;
+  if (file_.empty()) return "there is no cache folder";
+  const std::string why = write(whole, record, replaces);
+  return why.empty() ? why : cat(file_, ": ", why);
 }
 
+// Other processes write the same file. A new record is one appending write under a lock; one that replaces another goes
+// into a copy without the old line, which is then renamed: a reader sees the old file or the new one.
+std::string Tuning::write(const Key& key, const TuningLine& record, bool replaces) const {
+  const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
+  if (!guard || flock(guard.fd(), LOCK_EX) != 0) return std::strerror(errno);
+  const File file(file_, O_RDWR | O_APPEND | O_CREAT);
+  if (!file) return std::strerror(errno);
+  if (const std::string why = why_not_ours(file); !why.empty()) return why;
+  const std::string line = text_of(key, record);
+  if (!replaces) {
+    // A line that a full disk or a killed process has cut off must not swallow this one.
+    char last = '\n';
+    const off_t size = lseek(file.fd(), 0, SEEK_END);
+    if (size > 0 && pread(file.fd(), &last, 1, size - 1) != 1) return std::strerror(errno);
+    return write_all(file, last == '\n' ? line : "\n" + line);
+  }
+  std::string text;
+  each_line(text_of(file), [&](const std::string& old) {
+    const auto other = record_of(old);
+    if (!other || other->first != key) text += old + "\n";
+  });
+  const std::string aside = file_ + ".new";
+  const File copy(aside, O_WRONLY | O_CREAT | O_TRUNC);
+  if (!copy) return std::strerror(errno);
+  std::string why = write_all(copy, text + line);
+  if (why.empty() && (fsync(copy.fd()) != 0 || rename(aside.c_str(), file_.c_str()) != 0)) why = std::strerror(errno);
+  if (!why.empty()) unlink(aside.c_str());
+  return why;
+}
+
+// A fork waits for the mutex, so that a child does not inherit it locked by a thread that it does not have.
 Tuning& tuning() {
   static Tuning& all = *new Tuning([] {
     std::string folder = cuda::cache_folder();
     return folder.empty() ? folder : folder + "/tuning.txt";
   }());
+  [[maybe_unused]] static const int forks_wait =
+      pthread_atfork([] { all.mutex_.lock(); }, [] { all.mutex_.unlock(); }, [] { all.mutex_.unlock(); });
   return all;
 }
 

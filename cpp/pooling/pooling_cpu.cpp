@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.channels: a lane for each channel. Where these lie beside each other, in place; else planes are brought
 // into that form, a slab of some planes at a time. Threads share out lines of y, or slabs, with room of their own.
-#include <atomic>
-
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -119,26 +117,20 @@ void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
   const PoolingKernels::Typed& kernels = cpu::typed_kernels(pooling_kernels(), c.p.x.dtype);
   const auto run = is_backward(c.p) ? (c.in_place ? kernels.channels_backward : kernels.planes_backward)
                                     : (c.in_place ? kernels.channels_forward : kernels.planes_forward);
-  std::atomic<int64_t> next = 0;
-  cpu::parallel_for(c.threads, 1, [&](int64_t first, int64_t last) {
-    for (int64_t thread = first; thread < last; ++thread)
-      for (int64_t begin; (begin = next.fetch_add(c.batch)) < c.tasks;) {
-        const int64_t end = min_of(begin + c.batch, c.tasks);
-        PoolingShare share = c.share;
-        float* room = workspace + thread * c.room;
-        if (c.chunks == 1) {
-          share.begin = begin, share.end = end;
-          share.channels = c.p.x.shape[1];
-          run(c.p, args, share, room);
-        } else {
-          for (int64_t task = begin; task < end; ++task) {
-            share.begin = task / c.chunks, share.end = share.begin + 1;
-            share.first_channel = task % c.chunks * c.share.channels;
-            share.channels = min_of(c.share.channels, c.p.x.shape[1] - share.first_channel);
-            run(c.p, args, share, room);
-          }
-        }
-      }
+  cpu::parallel_batches(c.tasks, c.batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread) {
+    PoolingShare share = c.share;
+    float* room = workspace + thread * c.room;
+    if (c.chunks == 1) {
+      share.begin = begin, share.end = end;
+      share.channels = c.p.x.shape[1];
+      return run(c.p, args, share, room);
+    }
+    for (int64_t task = begin; task < end; ++task) {
+      share.begin = task / c.chunks, share.end = share.begin + 1;
+      share.first_channel = task % c.chunks * c.share.channels;
+      share.channels = min_of(c.share.channels, c.p.x.shape[1] - share.first_channel);
+      run(c.p, args, share, room);
+    }
   });
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.planes: max pooling backward without places, where rows are contiguous. Threads share out slabs of planes;
 // sums do not depend on how.
-#include <atomic>
-
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -76,14 +74,10 @@ struct Planes final : Engine<PoolingProblem> {
     return make_plan<PoolingProblem>([c = Cut(p, d.sm_count)](const PoolingArgs& a, void* workspace, Stream) {
       const auto run = cpu::typed_kernels(pooling_planes_kernels(), c.p.x.dtype);
       const int64_t batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
-      std::atomic<int64_t> next = 0;
-      cpu::parallel_for(c.threads, 1, [&](int64_t first, int64_t last) {
-        for (int64_t thread = first; thread < last; ++thread)
-          for (int64_t begin; (begin = next.fetch_add(batch)) < c.tasks;) {
-            PoolingPlanesShare share = c.share;
-            share.begin = begin, share.end = min_of(begin + batch, c.tasks);
-            run(c.p, a, share, static_cast<float*>(workspace) + thread * c.room);
-          }
+      cpu::parallel_batches(c.tasks, batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread) {
+        PoolingPlanesShare share = c.share;
+        share.begin = begin, share.end = end;
+        run(c.p, a, share, static_cast<float*>(workspace) + thread * c.room);
       });
     });
   }

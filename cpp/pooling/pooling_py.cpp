@@ -44,7 +44,7 @@ void bind_pooling(py::module_& m) {
          py::handle padding, py::handle dilation, bool ceil_mode, std::string algo, std::optional<Tensor> out,
          HandlePtr handle) {
         auto a = Keywords{window, mode, norm, stride, padding, dilation, ceil_mode}.attributes("pool_forward");
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return pool_forward(x, a, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("x"), py::arg("window"), py::arg("mode"), py::arg("norm"), py::arg("stride"), py::arg("padding"),
@@ -56,7 +56,7 @@ void bind_pooling(py::module_& m) {
         const char* me = "pool_forward_with_indices";
         auto a = Keywords{window, "max", 2, stride, padding, dilation, ceil_mode}.attributes(me);
         DType dtype = dtype_from_python(indices);
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return pool_forward_with_indices(x, a, dtype, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("x"), py::arg("window"), py::arg("indices"), py::arg("stride"), py::arg("padding"), py::arg("dilation"),
@@ -67,7 +67,7 @@ void bind_pooling(py::module_& m) {
          py::handle stride, py::handle padding, py::handle dilation, bool ceil_mode, std::optional<Tensor> indices,
          std::string algo, std::optional<Tensor> out, HandlePtr handle) {
         auto a = Keywords{window, mode, norm, stride, padding, dilation, ceil_mode}.attributes("pool_backward");
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return pool_backward(dy, x, y, a, {std::move(algo), std::move(out), std::move(handle)}, indices);
       },
       py::arg("dy"), py::arg("x"), py::arg("y"), py::arg("window"), py::arg("mode"), py::arg("norm"), py::arg("stride"),
@@ -78,7 +78,7 @@ void bind_pooling(py::module_& m) {
       [](const Tensor& x, py::handle size, const std::string& mode, int64_t norm, std::string algo,
          std::optional<Tensor> out, HandlePtr handle) {
         auto a = adaptive("adaptive_pool_forward", size, mode, norm);
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return pool_forward(x, a, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("x"), py::arg("size"), py::arg("mode"), py::arg("norm"), py::arg("algo"), py::arg("out"),
@@ -88,7 +88,7 @@ void bind_pooling(py::module_& m) {
       [](const Tensor& dy, const Tensor& x, const Tensor& y, py::handle size, const std::string& mode, int64_t norm,
          std::string algo, std::optional<Tensor> out, HandlePtr handle) {
         auto a = adaptive("adaptive_pool_backward", size, mode, norm);
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return pool_backward(dy, x, y, a, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("dy"), py::arg("x"), py::arg("y"), py::arg("size"), py::arg("mode"), py::arg("norm"), py::arg("algo"),

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.softmax.dense: vectorised loops (softmax_isa.cpp) over tensors without gaps. What is worked on at a time, a row
 // or a strip of rows beside each other, is made to fit a cache, so that memory is read once and written once.
-#include <atomic>
-
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/work_size.h"
@@ -83,10 +81,8 @@ struct Dense final : Engine<SoftmaxProblem> {
     const int64_t threads = threads_for(p, d), room = room_bytes(cut);
     const int64_t share = max_of<int64_t>(cut.items / (threads * 8), 1);  // items taken at a time
     return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream) {
-      std::atomic<int64_t> next = 0;
-      cpu::parallel_for(threads, 1, [&](int64_t begin, int64_t) {
-        auto mine = reinterpret_cast<float*>(static_cast<char*>(workspace) + begin * room);
-        for (int64_t i; (i = next.fetch_add(share)) < cut.items;) loop(cut, a, mine, i, min_of(i + share, cut.items));
+      cpu::parallel_batches(cut.items, share, threads, [&](int64_t begin, int64_t end, int64_t thread) {
+        loop(cut, a, reinterpret_cast<float*>(static_cast<char*>(workspace) + thread * room), begin, end);
       });
     });
   }

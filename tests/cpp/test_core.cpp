@@ -647,19 +647,33 @@ static void test_parallel_callers() {
   CHECK(total == 4 * 500 * (300 * 299 / 2), total.load());
 }
 
+struct Numbers final : HandleCache {
+  std::vector<int> values = std::vector<int>(100, 7);
+};
+
 static void test_fork() {
   CHECK(sum_to(1000, 1) == 499500);
   std::atomic<bool> stop = false;
-  std::vector<std::thread> busy;  // which hold the pool and the allocator while the process forks
+  auto handle = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
+  auto use_cache = [&] {  // for reading, and for writing
+    auto cache = handle->cache<Numbers>();
+    { std::shared_lock lock(cache->mutex); }
+    std::unique_lock lock(cache->mutex);
+    return cache->values[0] == 7;
+  };
+  std::vector<std::thread> busy;  // which hold the pool, the allocator and the handle while the process forks
   for (int t = 0; t < 2; ++t)
     busy.emplace_back([&] {
-      while (!stop) sum_to(64, 1), allocator_of({}).allocate(4096, nullptr, what);
+      while (!stop) {
+        sum_to(64, 1), allocator_of({}).allocate(4096, nullptr, what), use_cache();
+        Handle passing(Place{}, nullptr, HandleOptions{});
+      }
     });
   for (int round = 0; round < 20; ++round) {
     pid_t child = fork();
     if (child == 0) {
       alarm(20);  // a deadlock ends the child, and the parent sees it
-      bool right = sum_to(1000, 1) == 499500 && allocator_of({}).allocate(4096, nullptr, what)->data;
+      bool right = sum_to(1000, 1) == 499500 && allocator_of({}).allocate(4096, nullptr, what)->data && use_cache();
       _exit(right && failures == 0 ? 0 : 1);
     }
     int status = 0;
@@ -673,10 +687,6 @@ static void test_fork() {
 
 // ---- handles
 
-struct Numbers {
-  std::vector<int> values = std::vector<int>(100, 7);
-};
-
 static void test_handles() {
   auto h = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
   auto other = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
@@ -689,7 +699,8 @@ static void test_handles() {
   CHECK(entered_handle() == h && &handle_for(nullptr, {}, "test", "x") == h.get());
   CHECK(has(error_of<DeviceError>([&] { leave(*other); }), "not the innermost one"));
   leave(*h);
-  CHECK(&handle_for(nullptr, {}, "test", "x") == other.get());
+  CHECK(entered_handle() == h, "the one that was left out of order is off the stack");
+  enter(other);
   std::thread([&] {
     CHECK(!entered_handle() && &handle_for(nullptr, {}, "test", "x") != other.get(),
           "entering is a thread's own affair");

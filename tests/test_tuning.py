@@ -1,0 +1,358 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What find() measured and how calls use it: records that do not hold here, restrictions, the file, other threads, and
+the plans that a handle keeps."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pyminidnn as dnn
+from pyminidnn import _C
+
+X = np.random.default_rng(0).normal(size=(16, 8, 33, 33)).astype("float32")
+W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
+PROBLEM = "conv forward f32 x=16x8x33x33 w=6x8x3x3"
+GEMM = "cpu.conv.im2col_gemm"
+KEY = _C.device_info("cpu")["model"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tmp_path.chmod(0o700)
+    return tmp_path
+
+
+def run(code: str, folder: Path, **environment: str) -> str:
+    """What a process with that cache folder prints; X and W are there."""
+    code = f"""
+import numpy as np, pyminidnn as dnn
+from pyminidnn import _C
+X, W = np.ones({X.shape}, "float32"), np.ones({W.shape}, "float32")
+def chosen(*args, **kwargs):
+    (report,) = dnn.explain(dnn.conv_forward, X, W, *args, **kwargs)
+    return next(e for e in report.engines if e.name == report.chosen)
+{code}"""
+    done = subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYMINIDNN_CACHE_DIR": str(folder)} | environment,
+                          capture_output=True, text=True, timeout=120)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def write(folder: Path, config: str, engine: str = GEMM, problem: str = PROBLEM, rest: str = "1") -> None:
+    (folder / "tuning.txt").write_text(f"{KEY}\t{problem}\t{engine}\t1\t{config}\t{rest}\n")
+
+
+def records(folder: Path) -> list[list[str]]:
+    return [line.split("\t") for line in (folder / "tuning.txt").read_text().splitlines()]
+
+
+# ---- records that do not hold
+
+
+@pytest.mark.parametrize("config", ["images=0", "images=-1", "images=9223372036854775807", "images=17", "garbage", "",
+                                    "images=99999999999999999999"])  # fmt: skip
+def test_a_config_that_the_engine_does_not_offer_is_ignored(config: str, folder: Path) -> None:
+    write(folder, config)
+    out = run("print(chosen().name); dnn.conv_forward(X, W)", folder, PYMINIDNN_LOG="info")
+    assert out.startswith(run("print(chosen().name)", folder / "none"))
+    assert f"the tuning record of {PROBLEM} -> {GEMM} revision 1 config '{config}' is ignored: it does not offer" in out
+
+
+def test_a_config_that_is_offered_is_used(folder: Path) -> None:
+    write(folder, "images=2")
+    assert run("e = chosen(); print(e.name, e.config, e.measured_us)", folder) == f"{GEMM} images=2 1.0\n"
+
+
+def test_a_record_beyond_max_workspace_is_ignored(folder: Path) -> None:
+    write(folder, "images=16")
+    out = run("""
+e = chosen(handle=dnn.Handle(max_workspace=600_000), algo="im2col_gemm")
+print(e.config, e.workspace_bytes <= 600_000, e.configs)
+dnn.empty_cache("cpu"); dnn.reset_peak_memory("cpu")
+h = dnn.Handle(max_workspace=600_000)
+x, y = dnn.asarray(X), dnn.zeros((16, 6, 31, 31))
+w, before = dnn.asarray(W), dnn.memory_stats("cpu")["allocated_bytes"]
+dnn.reset_peak_memory("cpu")
+dnn.conv_forward(x, w, out=y, handle=h, algo="im2col_gemm")
+print(dnn.memory_stats("cpu")["peak_allocated_bytes"] - before <= 600_000)
+""", folder)  # fmt: skip
+    assert out == "images=1 True ['images=1']\nTrue\n"
+
+
+def test_the_config_that_algo_names_is_used(folder: Path) -> None:
+    write(folder, "images=1")
+    assert run("print(chosen(algo='im2col_gemm:images=16').config)", folder) == "images=16\n"
+    assert run("print(chosen(algo='im2col_gemm').config)", folder) == "images=1\n"
+    with pytest.raises(dnn.NotSupported, match=r"needs 4\.\d MB of workspace, Handle.max_workspace allows 600.0 kB"):
+        dnn.conv_forward(X, W, algo="im2col_gemm:images=16", handle=dnn.Handle(max_workspace=600_000))
+
+
+@pytest.mark.parametrize("us", ["nan", "-inf", "-1", "0", "1 us", ""])
+def test_a_record_without_a_time_is_none(us: str, folder: Path) -> None:
+    write(folder, "images=2", rest=us)
+    assert run("print(chosen().measured_us)", folder) == "0.0\n"
+
+
+@pytest.mark.parametrize("content", [b"\0" * 100_000, b"\t" * 100_000, os.urandom(100_000), b"x\n" * 50_000])
+def test_garbage_is_passed_over(content: bytes, folder: Path) -> None:
+    (folder / "tuning.txt").write_bytes(content)
+    assert run("print(chosen().measured_us)", folder) == "0.0\n"
+
+
+# ---- restrictions
+
+
+@pytest.mark.parametrize(
+    "restriction",
+    ["algo='direct'", "handle=dnn.Handle(max_workspace=0)", "handle=dnn.Handle(threads=1)", "handle=dnn.Handle(deterministic=True)"],
+)  # fmt: skip
+def test_what_a_restricted_find_chose_serves_that_restriction_alone(restriction: str, folder: Path) -> None:
+    free = run("print(chosen().name, chosen().config)", folder / "none")
+    found = run(f"(r,) = dnn.find(dnn.conv_forward, X, W, {restriction}); print(r.chosen)", folder)
+    assert run("e = chosen(); print(e.name, e.config); assert e.measured_us == 0", folder) == free
+    assert run(f"e = chosen({restriction}); print(e.name); assert e.measured_us > 0", folder) == found
+    ((_, key, *_),) = records(folder)
+    assert key.startswith(PROBLEM + " ") and key != PROBLEM
+
+
+def test_what_an_unrestricted_find_chose_serves_where_it_may(folder: Path) -> None:
+    write(folder, "images=1")
+    assert run("print(chosen(handle=dnn.Handle(deterministic=True)).name)", folder) == GEMM + "\n"
+    assert run("print(chosen(algo='direct').name)", folder) == "cpu.conv.direct\n"
+
+
+def test_find_under_few_threads_makes_no_more(folder: Path) -> None:
+    out = run("""
+import os
+before = len(os.listdir("/proc/self/task"))
+dnn.find(dnn.softmax_forward, np.ones((1000, 300), "float32"), handle=dnn.Handle(threads=1))
+print(len(os.listdir("/proc/self/task")) - before)
+""", folder, OMP_NUM_THREADS="4")  # fmt: skip
+    assert out == "0\n"
+
+
+def test_the_key_names_processor_threads_and_instruction_set(folder: Path) -> None:
+    run("dnn.find(dnn.softmax_forward, np.ones((3, 5), 'float32'))", folder, OMP_NUM_THREADS="3")
+    ((device, *_),) = records(folder)
+    assert device.endswith(f" {_C.cpu_isas()[0]} x 3 threads")
+    if len(_C.cpu_isas()) > 1:
+        other = _C.cpu_isas()[1]
+        run(
+            "dnn.find(dnn.softmax_forward, np.ones((3, 5), 'float32'))",
+            folder,
+            OMP_NUM_THREADS="3",
+            PYMINIDNN_CPU_ISA=other,
+        )
+        assert {d.replace(device.split(" x ")[0].split()[-1], "") for d, *_ in records(folder)} != {device}
+        assert len(records(folder)) == 2
+
+
+# ---- the file
+
+FIND = "dnn.find(dnn.softmax_forward, np.ones((3, {}), 'float32'))"
+
+
+def test_a_line_that_was_cut_off_swallows_no_other(folder: Path) -> None:
+    (folder / "tuning.txt").write_text(f"{KEY}\tsoftmax forward f32 x=3x5 axis=1\tcpu.soft")
+    run(FIND.format(7), folder)
+    assert (
+        run(
+            "(r,) = dnn.explain(dnn.softmax_forward, np.ones((3, 7), 'float32')); print(max(e.measured_us for e in r.engines) > 0)",
+            folder,
+        )
+        == "True\n"
+    )
+
+
+def test_finding_again_replaces_the_record(folder: Path) -> None:
+    (folder / "tuning.txt").write_text("a line of another version\n")
+    run("\n".join(FIND.format(n) for n in (4, 5, 4, 6, 5, 4)), folder)
+    run(FIND.format(5), folder)
+    first, *lines = records(folder)
+    assert first == ["a line of another version"]
+    assert sorted(line[1] for line in lines) == [f"softmax forward f32 x=3x{n} axis=1" for n in (4, 5, 6)]
+    assert (folder / "tuning.txt").stat().st_mode & 0o777 == 0o600
+
+
+def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
+    def some(i: int) -> None:
+        run("\n".join(FIND.format(n) for n in (*range(10 * i + 1, 10 * i + 8), 100, 100)), folder)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(some, range(4)))
+    keys = [line[1] for line in records(folder)]
+    wanted = [100, *(n for i in range(4) for n in range(10 * i + 1, 10 * i + 8))]
+    assert sorted(keys) == sorted(f"softmax forward f32 x=3x{n} axis=1" for n in wanted)
+
+
+WARNS = FIND.format(5) + "; (r,) = " + FIND.format(6) + "; print('measured', r.chosen != '')"
+
+
+@pytest.mark.parametrize(
+    "spoil, why",
+    [
+        (lambda f: os.mkfifo(f), "it is not a regular file"),
+        (lambda f: f.mkdir(), "it is not a regular file"),
+        (lambda f: (f.write_text(""), f.chmod(0o666)), "others may write to it; chmod 600 it"),
+    ],
+)
+def test_a_file_that_is_not_to_be_trusted_is_refused_by_name(spoil: object, why: str, folder: Path) -> None:
+    spoil(folder / "tuning.txt")
+    out = run(WARNS, folder)
+    assert "measured True" in out
+    assert (
+        f"RuntimeWarning: find: the result is kept in this process only: {folder}/tuning.txt is not used: {why}" in out
+    )
+    assert f"pyminidnn: {folder}/tuning.txt is not used: {why}" in run("chosen()", folder, PYMINIDNN_LOG="info")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_the_file_of_another_user_is_refused(folder: Path) -> None:
+    write(folder, "images=2")
+    os.chown(folder / "tuning.txt", 12345, 12345)
+    assert "tuning.txt is not used: it belongs to user 12345, this is user 0" in run(WARNS, folder)
+    assert run("print(chosen().measured_us)", folder) == "0.0\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_record_that_cannot_be_kept_says_so(folder: Path) -> None:
+    out = run(f"""
+import resource, signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+{FIND.format(4)}
+resource.setrlimit(resource.RLIMIT_FSIZE, (len(open("{folder}/tuning.txt").read()) + 20,) * 2)
+{FIND.format(5)}
+(r,) = dnn.explain(dnn.softmax_forward, np.ones((3, 5), "float32"))
+print(any(e.measured_us for e in r.engines))
+""", folder)  # fmt: skip
+    assert "find: the result is kept in this process only: " in out and "tuning.txt: File too large" in out
+    assert out.endswith("True\n") or "True\n" in out
+    assert len(records(folder)) == 1  # nothing of the other is left
+
+
+# ---- plans
+
+
+def test_find_reaches_threads_that_have_a_plan() -> None:
+    x = np.ones((3, 1217), "float32")
+    ready, found, names = threading.Event(), threading.Event(), []
+
+    def chosen() -> str:
+        (report,) = dnn.explain(dnn.softmax_forward, x)
+        return report.chosen
+
+    def work() -> None:
+        dnn.softmax_forward(x)
+        ready.set()
+        found.wait()
+        names.append(ran(lambda: dnn.softmax_forward(x)))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    ready.wait()
+    dnn.find(dnn.softmax_forward, x, algo="reference")  # a restriction: nothing changes for the thread
+    (report,) = dnn.find(dnn.softmax_forward, x)
+    found.set()
+    thread.join()
+    assert names == [report.chosen] == [chosen()]
+
+
+def ran(call: object) -> str:
+    """The engine that a call runs on, by the log, on this thread."""
+    read, write = os.pipe()
+    stderr = os.dup(2)
+    os.dup2(write, 2)
+    try:
+        dnn.set_log_level("info")
+        call()
+    finally:
+        dnn.set_log_level("off")
+        os.dup2(stderr, 2)
+        os.close(write)
+    with os.fdopen(read) as text:
+        (line,) = [t for t in text.read().splitlines() if " -> " in t]
+    return line.partition(" -> ")[2]
+
+
+def test_calls_after_find_run_what_it_found() -> None:
+    x, w = dnn.asarray(X), dnn.asarray(W)
+    for algo in (None, "im2col_gemm"):
+        call = lambda algo=algo: dnn.conv_forward(x, w, algo=algo)
+        call()
+        (report,) = dnn.find(dnn.conv_forward, x, w, algo=algo)
+        best = next(e for e in report.engines if e.name == report.chosen)
+        assert best.config == min(best.measurements, key=lambda m: m[1])[0]
+        assert ran(call) == f"{best.name} {best.config}".strip()
+
+
+def test_reports_say_the_workspace_of_the_config_that_is_chosen() -> None:
+    of_config = {}
+    for config in ("images=1", "images=2", "images=16"):
+        (report,) = dnn.explain(dnn.conv_forward, X, W, algo=f"im2col_gemm:{config}")
+        (engine,) = (e for e in report.engines if not e.why_not)
+        of_config[config] = engine.workspace_bytes
+    assert of_config["images=1"] < of_config["images=2"] < of_config["images=16"]
+    (report,) = dnn.find(dnn.conv_forward, X, W, algo="im2col_gemm")
+    (engine,) = (e for e in report.engines if not e.why_not)
+    if engine.config in of_config:
+        assert engine.workspace_bytes == of_config[engine.config]
+
+
+def test_a_handle_keeps_the_plans_that_were_used_last() -> None:
+    h = dnn.Handle(max_plans=64)
+    assert h.max_plans == 64 and dnn.Handle().max_plans == 4096
+    base = dnn.zeros((2000,))
+    call = lambda n: dnn.activation_forward(base.as_strided((n,), (1,)), "relu", handle=h)
+    for n in range(1, 2000):
+        call(n)
+        call(1)
+    for bad in (0, -1):
+        with pytest.raises(dnn.ShapeError, match=f"Handle: max_plans is 1 or more; got {bad}"):
+            dnn.Handle(max_plans=bad)
+    assert values(call(1)) == [0.0]
+    one = dnn.Handle(max_plans=1)
+    for n in (3, 4, 3, 4):
+        assert values(dnn.activation_forward(dnn.full((n,), 2.0), "relu", handle=one)) == [2.0] * n
+
+
+def values(t: dnn.DeviceTensor) -> list[float]:
+    return t.numpy().tolist()
+
+
+def test_plans_take_bounded_memory(folder: Path) -> None:
+    """Of a handle, and of the default ones, which empty_cache() empties."""
+    out = run("""
+import gc
+def kilobytes():
+    gc.collect()
+    import ctypes; ctypes.CDLL(None).malloc_trim(0)
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+base = dnn.zeros((200, 200))
+def call(i, handle=None): dnn.matmul(base.as_strided((1 + i % 100, 1 + i // 100), (200, 1)), base.as_strided((1 + i // 100, 3), (200, 1)), handle=handle)
+h = dnn.Handle(max_plans=500)
+for i in range(600): call(i, h)
+before = kilobytes()
+for i in range(600, 8000): call(i, h)
+print(kilobytes() - before < 4000, kilobytes() - before)
+h.close()
+before = kilobytes()
+for i in range(4000): call(i)
+grown = kilobytes() - before
+dnn.empty_cache("cpu")
+print(grown > 3000 and kilobytes() - before < grown / 3, grown, kilobytes() - before)
+""", folder)  # fmt: skip
+    assert [line.split()[0] for line in out.splitlines()] == ["True", "True"], out
+
+
+def test_explain_of_a_call_that_explains() -> None:
+    inner: list[object] = []
+    reports = dnn.explain(lambda: inner.extend(dnn.explain(dnn.softmax_forward, X)))
+    assert len(inner) == 1 and [r.problem for r in reports] == [r.problem for r in inner]

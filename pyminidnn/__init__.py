@@ -11,6 +11,14 @@ import sys as _sys
 from pathlib import Path as _Path
 
 try:
+    import _interpreters  # type: ignore[import-not-found]  # Python 3.13 and later
+except ImportError:
+    import _xxsubinterpreters as _interpreters  # type: ignore[import-not-found]
+
+if _interpreters.get_current() != _interpreters.get_main():  # the extension would wait for the main one's lock for ever
+    raise ImportError("pyminidnn works in the main interpreter of a process only; this is a sub-interpreter")
+
+try:
     from . import _C
 except ImportError as error:
     if any(_Path(__file__).parent.glob("_C.*.so")):

@@ -25,7 +25,7 @@ void bind_conv(py::module_& m) {
                      int64_t groups, const std::optional<std::string>& activation, const std::string& mode,
                      std::string algo, std::optional<Tensor> out, HandlePtr handle) {
           ConvAttributes a = attributes(name, stride, padding, dilation, groups, mode);
-          py::gil_scoped_release release;
+          ReleaseGil release;
           return call(x, w, bias, residual, a, activation ? activation_from(*activation, name) : Activation::identity,
                       Call{std::move(algo), std::move(out), std::move(handle)});
         },
@@ -46,7 +46,7 @@ void bind_conv(py::module_& m) {
                      py::handle dilation, int64_t groups, const std::string& mode, std::string algo,
                      std::optional<Tensor> out, HandlePtr handle) {
           ConvAttributes a = attributes(name, stride, padding, dilation, groups, mode);
-          py::gil_scoped_release release;
+          ReleaseGil release;
           return call(dy, other, result, a, {std::move(algo), std::move(out), std::move(handle)});
         },
         py::arg("dy"), py::arg(operand), py::arg(shape), py::arg("stride"), py::arg("padding"), py::arg("dilation"),
@@ -57,7 +57,7 @@ void bind_conv(py::module_& m) {
   m.def(
       "conv_backward_bias",
       [](const Tensor& dy, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return conv_backward_bias(dy, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("dy"), py::arg("algo"), py::arg("out"), py::arg("handle"));

@@ -11,7 +11,7 @@ void bind_loss(py::module_& m) {
       "cross_entropy_forward",
       [](const Tensor& x, const Tensor& target, int64_t axis, int64_t ignore_index, double label_smoothing,
          std::string reduction, std::string algo, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         auto [loss, lse] = cross_entropy_forward(x, target, {axis, ignore_index, label_smoothing, std::move(reduction)},
                                                  {std::move(algo), {}, std::move(handle)});
         return std::tuple(loss, lse);
@@ -22,7 +22,7 @@ void bind_loss(py::module_& m) {
       "cross_entropy_backward",
       [](const Tensor& dy, const Tensor& x, const Tensor& target, const Tensor& lse, int64_t axis, int64_t ignore_index,
          double label_smoothing, std::string reduction, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return cross_entropy_backward(dy, x, target, lse, {axis, ignore_index, label_smoothing, std::move(reduction)},
                                       {std::move(algo), std::move(out), std::move(handle)});
       },

@@ -27,7 +27,7 @@ void bind_norm(py::module_& m) {
       "lrn_forward",
       [](const Tensor& x, int64_t size, double alpha, double beta, double k, std::string algo,
          std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return lrn_forward(x, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("x"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"), py::arg("algo"), py::arg("out"),
@@ -36,7 +36,7 @@ void bind_norm(py::module_& m) {
       "lrn_backward",
       [](const Tensor& dy, const Tensor& x, int64_t size, double alpha, double beta, double k, std::string algo,
          std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return lrn_backward(dy, x, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("dy"), py::arg("x"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"), py::arg("algo"),
@@ -46,7 +46,7 @@ void bind_norm(py::module_& m) {
       "row_norm_forward",
       [](const std::string& call, const std::string& kind, int64_t axis_or_groups, const Tensor& x,
          std::optional<Tensor> scale, std::optional<Tensor> bias, double eps, std::string algo, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         RowNormForward r = row_norm_forward(call.c_str(), kind_from(kind, axis_or_groups), x, scale, bias, eps,
                                             {std::move(algo), {}, std::move(handle)});
         return std::tuple(r.y, r.mean, r.inv_std);
@@ -58,7 +58,7 @@ void bind_norm(py::module_& m) {
       [](const std::string& call, const std::string& kind, int64_t axis_or_groups, const Tensor& dy, const Tensor& x,
          std::optional<Tensor> scale, std::optional<Tensor> mean, const Tensor& inv_std, std::string algo,
          HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         RowNormBackward r = row_norm_backward(call.c_str(), kind_from(kind, axis_or_groups), dy, x, scale, mean,
                                               inv_std, {std::move(algo), {}, std::move(handle)});
         return std::tuple(r.dx, r.dscale, r.dbias);
@@ -69,7 +69,7 @@ void bind_norm(py::module_& m) {
       "lcn_forward",
       [](const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta, double k,
          std::string algo, std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return lcn_forward(x, means, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("x"), py::arg("means"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"), py::arg("algo"),
@@ -78,7 +78,7 @@ void bind_norm(py::module_& m) {
       "lcn_backward",
       [](const Tensor& dy, const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta,
          double k, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         LcnBackward r =
             lcn_backward(dy, x, means, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
         return std::tuple(r.dx, r.dmeans);
@@ -90,7 +90,7 @@ void bind_norm(py::module_& m) {
       [](const Tensor& x, const Tensor& scale, const Tensor& bias, std::optional<Tensor> running_mean,
          std::optional<Tensor> running_var, double momentum, double eps, bool per_activation,
          std::optional<std::string> activation, std::optional<Tensor> residual, std::string algo, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         auto [y, mean, inv_std] =
             batch_norm_forward_training(x, scale, bias, running_mean, running_var, momentum, eps, per_activation,
                                         {relu_from(activation, "batch_norm_forward_training"), std::move(residual)},
@@ -105,7 +105,7 @@ void bind_norm(py::module_& m) {
       [](const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& mean, const Tensor& var, double eps,
          bool per_activation, std::optional<std::string> activation, std::optional<Tensor> residual, std::string algo,
          std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return batch_norm_forward_inference(
             x, scale, bias, mean, var, eps, per_activation,
             {relu_from(activation, "batch_norm_forward_inference"), std::move(residual)},
@@ -119,7 +119,7 @@ void bind_norm(py::module_& m) {
       [](const Tensor& dy, const Tensor& x, const Tensor& scale, const Tensor& saved_mean, const Tensor& saved_inv_std,
          bool per_activation, std::optional<Tensor> y, std::optional<std::string> activation, bool dresidual,
          std::string algo, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         BatchNormBackward r =
             batch_norm_backward(dy, x, scale, saved_mean, saved_inv_std, per_activation,
                                 {relu_from(activation, "batch_norm_backward"), std::move(y), dresidual},

@@ -11,7 +11,7 @@ void bind_softmax(py::module_& m) {
       "softmax_forward",
       [](const Tensor& x, int64_t axis, bool log, double scale, std::optional<Tensor> mask, std::string algo,
          std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return softmax_forward(x, axis, log, scale, mask, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("x"), py::arg("axis"), py::arg("log"), py::arg("scale"), py::arg("mask"), py::arg("algo"), py::arg("out"),
@@ -20,7 +20,7 @@ void bind_softmax(py::module_& m) {
       "softmax_backward",
       [](const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, std::string algo,
          std::optional<Tensor> out, HandlePtr handle) {
-        py::gil_scoped_release release;
+        ReleaseGil release;
         return softmax_backward(dy, y, axis, log, scale, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("dy"), py::arg("y"), py::arg("axis"), py::arg("log"), py::arg("scale"), py::arg("algo"), py::arg("out"),

@@ -18,7 +18,18 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize(("divisor", "threads"), [(7, 2), (61, 3), (61, 1), (1021, 7)])
 def test_every_engine_with(divisor: int, threads: int) -> None:
     environment = os.environ | {"PYMINIDNN_TEST_WORK_DIVISOR": str(divisor), "OMP_NUM_THREADS": str(threads)}
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "cpu", "test_every_engine.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "cpu",
+        "test_every_engine.py",
+    ]
     done = subprocess.run(command, env=environment, cwd=HERE, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,34 +17,93 @@ from . import _C
 
 
 def main(arguments: list[str] | None = None) -> int:
+    """Runs one subcommand and returns its exit code: 0, 1 for a failure, 130 after Ctrl-C, 141 after a broken pipe.
+    A bad argument exits with 2."""
+    try:
+        try:
+            return _run(_options(arguments))
+        finally:
+            print(end="", flush=True)  # what cannot be written is an exception here, not when Python ends
+    except KeyboardInterrupt:
+        print("pyminidnn: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        code = 141
+    except dnn.Error as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"pyminidnn: {error}", file=sys.stderr)
+        code = 1
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:  # its buffer is not empty, and Python would complain about that when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return code
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m pyminidnn", description="pyminidnn on the command line")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="devices, driver, NVRTC, caches and engines of this machine")
     selftest = commands.add_parser("selftest", help="every function once on each device, against NumPy")
     demo = commands.add_parser("demo", help="train a small network on handwritten digits")
-    demo.add_argument("--epochs", type=int, default=20, metavar="N")
-    demo.add_argument("--out", type=Path, default=Path("."), metavar="DIR", help="folder for the pictures")
+    demo.add_argument("--epochs", type=_epochs, default=20, metavar="N")
+    demo.add_argument("--out", type=_folder, default=Path("."), metavar="DIR", help="folder for the pictures")
     for command in (selftest, demo):
-        command.add_argument("--device", default=None, help="cpu or cuda:<index>; default: a GPU if there is one")
+        command.add_argument("--device", type=_device, help="cpu or cuda:<index>; default: a GPU if there is one")
     build = commands.add_parser("compile", help="compile all kernels ahead of time; needs NVRTC, no GPU")
-    build.add_argument("--arch", action="append", required=True, metavar="sm_90a", help="may be repeated")
-    build.add_argument("--out", type=Path, default=None, metavar="DIR", help="folder; default: the user's kernel cache")
-    options = parser.parse_args(arguments)
-    try:
-        if options.command == "info":
-            return _info()
-        if options.command == "selftest":
-            from .selftest import run
+    build.add_argument("--arch", type=_arch, action="append", required=True, metavar="sm_90a", help="may be repeated")
+    build.add_argument("--out", type=_folder, metavar="DIR", help="folder; default: the user's kernel cache")
+    return parser.parse_args(arguments)
 
-            return run(options.device)
-        if options.command == "compile":
-            return _compile(options.arch, options.out)
-        from .demo import train
 
-        return train(options.device or default_device(), options.epochs, options.out)
-    except dnn.Error as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 1
+def _epochs(text: str) -> int:
+    if not re.fullmatch("[1-9][0-9]*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def _folder(text: str) -> Path:
+    if not text or any("\ud800" <= c <= "\udfff" for c in text):  # bytes of no character, which C++ does not take
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a folder in UTF-8")
+    return Path(text)
+
+
+def _device(text: str) -> str:
+    if not re.fullmatch("cpu|cuda(:[0-9]+)?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not cpu, cuda or cuda:<index>")
+    return text
+
+
+def _arch(text: str) -> str:
+    """One of the names that kernels are looked up by: arch_for() in cuda/runtime/kernel_cache.cpp makes them."""
+    known = re.fullmatch("sm_(90a|[1-9][0-9]*0)", text)
+    if not known or text == "sm_90" or _number(text) < 80:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not an architecture that kernels are compiled for: sm_80 serves compute capability 8.x, "
+            "sm_90a 9.0, sm_100 10.x, sm_110 11.x, sm_120 12.x"
+        )
+    return text
+
+
+def _number(arch: str) -> int:
+    return int(arch.removeprefix("sm_").removesuffix("a"))
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.command == "info":
+        return _info()
+    if options.command == "compile":
+        return _compile(options.arch, options.out)
+    if options.command == "selftest":
+        from .selftest import run
+
+        return run(options.device)
+    from .demo import train
+
+    return train(options.device or default_device(), options.epochs, options.out)
 
 
 def default_device() -> str:
@@ -71,16 +131,39 @@ def _info() -> int:
         path, major, minor = _C.nvrtc_info()
         print(f"nvrtc       {major}.{minor}, {path}")
     print(f"cache       {_C.cache_folder() or 'in memory only'}")
+    if why := _why_no_tuning():
+        print(f"tuning      results of find() are kept in memory only: {why}")
     for family in dict.fromkeys(_C.families()):
         print(f"{family:<12}{', '.join(dnn.engines(family, 'cpu') + dnn.engines(family, 'cuda'))}")
     return 0
 
 
+def _why_no_tuning() -> str:
+    """Why find() cannot add a line to tuning.txt; "" if it can."""
+    folder = _C.cache_folder()
+    if not folder:
+        return "there is no cache folder"
+    file = os.path.join(folder, "tuning.txt")
+    try:
+        # Nonblocking, because a FIFO would wait for a reader.
+        os.close(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK))
+    except FileNotFoundError:
+        return "" if os.access(folder, os.W_OK) else f"{folder} is read-only"
+    except OSError as error:
+        return str(error)
+    return ""
+
+
 def _compile(archs: list[str], out: Path | None) -> int:
+    if why := _C.why_no_nvrtc():
+        raise dnn.DeviceError(f"compile: {why}")
+    if out is None and not _C.cache_folder():
+        raise dnn.DeviceError("compile: there is no cache folder to keep kernels in; --out DIR names another folder")
     specs = _C.manifest()
     start = time.perf_counter()
     failures = 0
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    try:
         for arch in archs:
             wanted = [s for s in specs if _runs_on(s.min_arch, arch)]
 
@@ -92,16 +175,20 @@ def _compile(archs: list[str], out: Path | None) -> int:
                 return None
 
             done = time.perf_counter()
+            # The first kernel alone: an architecture unknown to NVRTC, or a folder that cannot be written, fails once.
+            if error := build(wanted[0]):
+                raise dnn.DeviceError(f"compile: the first kernel failed, so the others were not tried: {error}")
             errors = [e for e in pool.map(build, wanted) if e]
             failures += len(errors)
             for line in errors:
                 print(line, file=sys.stderr)
             print(f"{arch}: {len(wanted) - len(errors)} of {len(wanted)} kernels in {time.perf_counter() - done:.1f} s")
+    finally:
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, only the kernels that are being compiled are waited for
     print(f"{time.perf_counter() - start:.1f} s in all, into {out or _C.cache_folder()}")
     return 1 if failures else 0
 
 
 def _runs_on(min_arch: int, arch: str) -> bool:
     """Kernels for sm_90a are in instructions that no later generation has."""
-    number = int("".join(c for c in arch if c.isdigit()))
-    return number == 90 if min_arch == 90 else number >= min_arch
+    return arch == "sm_90a" if min_arch == 90 else _number(arch) >= min_arch

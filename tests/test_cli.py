@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line as a shell sees it: exit codes, what is said, and how often. No test trains the demo's network."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pyminidnn import _C
+
+# Without PYTHONUNBUFFERED, under which argparse itself passes over a --help that cannot be written.
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
+needs_nvrtc = pytest.mark.skipif(bool(_C.why_no_nvrtc()), reason=_C.why_no_nvrtc())
+
+
+def start(*arguments: str, code: str = "", **options: object) -> subprocess.Popen:
+    """python -m pyminidnn with these arguments; `code` runs before it in the same process."""
+    program = f"import os, signal, sys\n{code}\nfrom pyminidnn.cli import main\nsys.exit(main())"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": ENVIRONMENT, "text": True}
+    return subprocess.Popen([sys.executable, "-c", program, *arguments], **{**pipes, **options})
+
+
+def run(*arguments: str, code: str = "", **variables: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr; none of them has a traceback."""
+    process = start(*arguments, code=code, env={**ENVIRONMENT, **variables})
+    try:
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert "Traceback" not in out + err
+    return process.returncode, out, err
+
+
+def last_line(text: str) -> str:
+    return text.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("arch", ["sm_1", "sm_75", "sm_86", "sm_90", "sm_100a", "nope", "", "sm_", "sm_8\u0660"])
+def test_compile_refuses_an_architecture_without_kernels(arch: str) -> None:
+    code, out, err = run("compile", "--arch", "sm_80", "--arch", arch)
+    assert (code, out) == (2, "")
+    assert f"argument --arch: {arch!r} is not an architecture that kernels are compiled for: sm_80 serves" in err
+
+
+def test_compile_says_once_that_there_is_no_nvrtc() -> None:
+    code, out, err = run("compile", "--arch", "sm_80", "--arch", "sm_90a", PYMINIDNN_NVRTC="none")
+    assert (code, out) == (1, "")
+    assert (
+        err == "DeviceError: compile: PYMINIDNN_NVRTC is 'none'; to compile kernels: pip install \"pyminidnn[cuda]\"\n"
+    )
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    "arch, folder, why", [("sm_990", "", "invalid value for --gpu-architecture"), ("sm_80", "file", "Not a directory")]
+)
+def test_compile_says_once_what_no_kernel_can_pass(arch: str, folder: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, out, err = run("compile", "--arch", arch, "--out", str(tmp_path / folder))
+    assert (code, out) == (1, "")
+    assert err.startswith(f"DeviceError: compile: the first kernel failed, so the others were not tried: {arch} ")
+    assert err.count(why) == 1
+
+
+@needs_nvrtc
+def test_compile_needs_a_folder() -> None:
+    code, _, err = run("compile", "--arch", "sm_80", PYMINIDNN_CACHE_DIR=os.devnull)
+    assert code == 1 and err.startswith("DeviceError: compile: there is no cache folder to keep kernels in; --out DIR ")
+
+
+@pytest.mark.parametrize("command", ["info", "selftest --device cpu", "--help"])
+def test_a_broken_pipe_ends_quietly(command: str) -> None:
+    process = start(*command.split())
+    process.stdout.close()
+    assert process.stderr.read() == ""
+    assert process.wait(timeout=60) == 128 + signal.SIGPIPE
+
+
+@pytest.mark.parametrize("command", ["info", "selftest --device cpu", "--help"])
+def test_a_full_disk_is_said_in_one_line(command: str) -> None:
+    with open("/dev/full", "w") as full:
+        process = start(*command.split(), stdout=full)
+        assert process.communicate(timeout=60)[1] == "pyminidnn: [Errno 28] No space left on device\n"
+        assert process.returncode == 1
+
+
+INTERRUPT = "lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)"
+
+
+@pytest.mark.parametrize(
+    "command, function",
+    [("info", "_C.device_info"), ("selftest", "conv_forward")],
+)
+def test_control_c_is_one_line_and_130(command: str, function: str, tmp_path: Path) -> None:
+    """For the demo it comes at the end of the first batch. Its progress bar is for terminals alone."""
+    if command == "demo":
+        pytest.importorskip("sklearn")
+    arguments = ["demo", "--device", "cpu", "--out", str(tmp_path)] if command == "demo" else [command]
+    code, _, err = run(*arguments, code=f"import pyminidnn.demo; pyminidnn.{function} = {INTERRUPT}")
+    assert (code, err) == (130, "pyminidnn: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_nvrtc
+def test_control_c_does_not_wait_for_all_kernels(tmp_path: Path) -> None:
+    process = start("compile", "--arch", "sm_90a", "--out", str(tmp_path))
+    try:
+        while not list(tmp_path.rglob("*.cubin")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60) == ("", "pyminidnn: interrupted\n")
+    finally:
+        process.kill()
+    assert process.returncode == 130
+
+
+def test_info_says_that_results_of_find_cannot_be_kept(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    code, out, _ = run("info", PYMINIDNN_CACHE_DIR=str(tmp_path))
+    assert code == 0 and "results of find()" not in out and list(tmp_path.iterdir()) == []
+    _, out, _ = run("info", PYMINIDNN_CACHE_DIR=os.devnull)
+    assert "tuning      results of find() are kept in memory only: there is no cache folder\n" in out
+    for make in (Path.mkdir, os.mkfifo):
+        make(tmp_path / "tuning.txt")
+        code, out, _ = run("info", PYMINIDNN_CACHE_DIR=str(tmp_path))
+        assert code == 0 and "tuning      results of find() are kept in memory only: [Errno " in out
+        assert str(tmp_path / "tuning.txt") in out
+        (tmp_path / "tuning.txt").rmdir() if make is Path.mkdir else (tmp_path / "tuning.txt").unlink()
+
+
+def test_exit_codes_of_the_rest() -> None:
+    assert run("selftest", "--device", "cpu")[0] == 0
+    code, _, err = run()
+    assert code == 2 and "the following arguments are required: command" in err

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -90,12 +93,47 @@ def test_a_full_disk_is_said_in_one_line(command: str) -> None:
         assert process.returncode == 1
 
 
+def test_the_demo_knows_before_it_trains_where_it_cannot_write(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "taken" / "digits_mistakes.png").mkdir(parents=True)
+    for folder in ("file", "file/below", "taken"):
+        code, out, err = run("demo", "--out", str(tmp_path / folder))
+        assert (code, out) == (1, "")
+        assert err.startswith("DeviceError: demo: the pictures cannot be written: ") and folder in err
+        assert err.endswith("; --out names another folder\n") and err.count("\n") == 1
+    assert [p.name for p in (tmp_path / "taken").iterdir()] == ["digits_mistakes.png"]
+
+
+@pytest.mark.parametrize(
+    "option, value, why",
+    [
+        ("--epochs", "0", "'0' is not a whole number from 1 on"),
+        ("--epochs", "-1", "'-1' is not a whole number from 1 on"),
+        ("--epochs", "1.5", "'1.5' is not a whole number from 1 on"),
+        ("--out", "", "'' is not the name of a folder in UTF-8"),
+        ("--out", os.fsdecode(b"\xff"), r"'\udcff' is not the name of a folder in UTF-8"),
+        ("--device", "", "'' is not cpu, cuda or cuda:<index>"),
+        ("--device", os.fsdecode(b"\xff"), r"'\udcff' is not cpu, cuda or cuda:<index>"),
+    ],
+)
+def test_the_demo_refuses_options_without_sense(option: str, value: str, why: str) -> None:
+    code, out, err = run("demo", option, value)
+    assert (code, out) == (2, "")
+    assert last_line(err).endswith(f"error: argument {option}: {why}")
+
+
+def test_the_demo_says_why_it_failed() -> None:
+    verdict = "from pyminidnn.demo import _verdict; sys.exit(_verdict(float(sys.argv[1])))"
+    assert run("0.8861", code=verdict) == (1, "verdict   below 98%, which 20 epochs reach, so the exit code is 1\n", "")
+    assert run("0.98", code=verdict) == (0, "", "")
+
+
 INTERRUPT = "lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)"
 
 
 @pytest.mark.parametrize(
     "command, function",
-    [("info", "_C.device_info"), ("selftest", "conv_forward")],
+    [("info", "_C.device_info"), ("selftest", "conv_forward"), ("demo", "demo.Parameter.step")],
 )
 def test_control_c_is_one_line_and_130(command: str, function: str, tmp_path: Path) -> None:
     """For the demo it comes at the end of the first batch. Its progress bar is for terminals alone."""
@@ -105,6 +143,18 @@ def test_control_c_is_one_line_and_130(command: str, function: str, tmp_path: Pa
     code, _, err = run(*arguments, code=f"import pyminidnn.demo; pyminidnn.{function} = {INTERRUPT}")
     assert (code, err) == (130, "pyminidnn: interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    here, there = os.openpty()
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # lines and columns; tqdm fits its bar
+    process = start("demo", "--device", "cpu", "--out", str(tmp_path), stderr=there,
+                    code=f"import pyminidnn.demo; pyminidnn.demo.Parameter.step = {INTERRUPT}")  # fmt: skip
+    assert process.wait(timeout=60) == 130
+    os.close(there)
+    assert b"0/440" in os.read(here, 4096)
+    os.close(here)
 
 
 @needs_nvrtc

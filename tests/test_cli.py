@@ -171,6 +171,23 @@ def test_control_c_does_not_wait_for_all_kernels(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
+def test_selftest_says_once_what_is_wrong_with_a_device() -> None:
+    for device in ("nope", ""):
+        code, out, err = run("selftest", "--device", device)
+        assert (code, out) == (2, "")
+        assert last_line(err).endswith(f"error: argument --device: {device!r} is not cpu, cuda or cuda:<index>")
+    for device, variables, why in (
+        ("cuda:4000", {}, "DeviceError: "),
+        ("cpu", {"PYMINIDNN_CPU_ISA": "bogus"}, "DeviceError: PYMINIDNN_CPU_ISA is 'bogus'; this machine has "),
+    ):
+        code, out, err = run("selftest", "--device", device, **variables)
+        assert (code, err) == (1, "")
+        first, second, last = out.splitlines()
+        assert first.startswith(f"{device:<7} conv_forward") and why in first
+        assert second.split(maxsplit=1) == [device, "the checks that follow were not made"]
+        assert last == "1 checks failed"
+
+
 def test_info_says_that_results_of_find_cannot_be_kept(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     code, out, _ = run("info", PYMINIDNN_CACHE_DIR=str(tmp_path))

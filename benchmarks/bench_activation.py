@@ -15,11 +15,11 @@ import pyminidnn as dnn
 MODES = {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu, "tanh": torch.tanh}
 
 aten = torch.ops.aten
-BACKWARD = {  # torch differentiates relu and tanh from y: as many bytes, and the same time whatever the values
-    "relu": lambda dy, x: aten.threshold_backward(dy, x, 0),
-    "gelu": lambda dy, x: aten.gelu_backward(dy, x),
-    "silu": lambda dy, x: aten.silu_backward(dy, x),
-    "tanh": lambda dy, x: aten.tanh_backward(dy, x),
+BACKWARD = {  # each from what torch keeps
+    "relu": lambda dy, x, y: aten.threshold_backward(dy, y, 0),
+    "gelu": lambda dy, x, y: aten.gelu_backward(dy, x),
+    "silu": lambda dy, x, y: aten.silu_backward(dy, x),
+    "tanh": lambda dy, x, y: aten.tanh_backward(dy, y),
 }
 
 
@@ -37,10 +37,11 @@ def rows(device: str) -> Iterator[Row]:
             yield Row(name, lambda t=t, mode=mode: dnn.activation_forward(t, mode), lambda x=x, peer=peer: peer(x),
                       bytes=2 * x.nbytes, dtype=dtype, list="activation")  # fmt: skip
             dy = torch.randn(shape, device=device).to(x.dtype)
-            d = dnn.from_dlpack(dy)
+            y = peer(x)
+            d, u = dnn.from_dlpack(dy), dnn.from_dlpack(y)
             yield Row(name.replace("forward", "backward"),
-                      lambda t=t, d=d, mode=mode: dnn.activation_backward(d, t, t, mode),
-                      lambda dy=dy, x=x, mode=mode: BACKWARD[mode](dy, x),
+                      lambda t=t, d=d, u=u, mode=mode: dnn.activation_backward(d, t, u, mode),
+                      lambda dy=dy, x=x, y=y, mode=mode: BACKWARD[mode](dy, x, y),
                       bytes=3 * x.nbytes, dtype=dtype, list="activation")  # fmt: skip
 
 

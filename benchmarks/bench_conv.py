@@ -1,24 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions against torch (cuDNN on a GPU, in benchmark mode): the host's cost of a tiny call, the three passes of
-ResNet-50's layers in every arithmetic, and what is hard for an implicit product. Lists: resnet {bf16,fp16,tf32} nhwc,
-resnet ieee nchw, fp16 nchw, depthwise, large, one-channel, three-channel; statistics (against conv2d and
-batch_norm_stats) and bias (its gradient), which have no target."""
+"""Convolutions against torch (cuDNN on a GPU), whose tensors are in NCHW or NHWC, whichever is faster: the host's cost
+of a tiny call, the three passes of ResNet-50's layers in every arithmetic, and what is hard for an implicit product.
+Lists: resnet {bf16,fp16,tf32} nhwc, resnet ieee nchw, fp16 nchw, depthwise, large, one-channel, three-channel;
+statistics (against conv2d and batch_norm_stats) and bias (its gradient), which have no target."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import SimpleNamespace
 
 import torch
 from report import Target
-from runner import ARITHMETIC, Arithmetic, Row, main
+from runner import ARITHMETIC, Arithmetic, Row, in_orders, main
 
 import pyminidnn as dnn
 
 PASSES = ("forward", "backward_data", "backward_filter")
+ORDERS = ("nchw", "nhwc")
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ FOUR = [Layer(64, 56, 64, 3), Layer(128, 28, 128, 3), Layer(256, 14, 256, 3), La
 DEPTHWISE = [Layer(144, 56, 144, 3, groups=144), Layer(384, 14, 384, 7, groups=384), Layer(128, 56, 128, 3, groups=32)]
 LARGE = [Layer(256, 64, 256, 3, dilation=2, batch=16), Layer(64, 512, 64, 3, batch=4), Layer(320, 64, 320, 5, batch=8)]
 BIASED = [Layer(64, 56, 256, 1), Layer(128, 28, 512, 1), Layer(1024, 14, 256, 1)]
+EPS = 1e-5  # of statistics
 PLANE = Layer(1, (1024, 2048), 1, 3, batch=1)
 PIXELS = Layer(3, 224, 64, 3, batch=32)
 
@@ -115,19 +117,15 @@ class Case:
     device: str
 
     @cached_property
-    def theirs(self) -> SimpleNamespace:
-        order = torch.channels_last if self.nhwc else torch.contiguous_format
-        made = {
-            name: torch.randn(getattr(self.layer, shape), device=self.device)
-            .to(getattr(torch, self.arithmetic.dtype))
-            .contiguous(memory_format=order)
-            for name, shape in {"x": "x", "w": "w", "dy": "y"}.items()
-        }
-        return SimpleNamespace(**made)
+    def theirs(self) -> dict[str, SimpleNamespace]:
+        shapes, dtype = (self.layer.x, self.layer.w, self.layer.y), getattr(torch, self.arithmetic.dtype)
+        made = in_orders(*(torch.randn(shape, device=self.device).to(dtype) for shape in shapes))
+        return {order: SimpleNamespace(x=x, w=w, dy=dy) for order, (x, w, dy) in made.items()}
 
     @cached_property
     def ours(self) -> SimpleNamespace:
-        return SimpleNamespace(**{name: dnn.from_dlpack(t) for name, t in vars(self.theirs).items()})
+        theirs = self.theirs["nhwc" if self.nhwc else "nchw"]
+        return SimpleNamespace(**{name: dnn.from_dlpack(t) for name, t in vars(theirs).items()})
 
     @cached_property
     def attributes(self) -> dict[str, object]:
@@ -135,24 +133,23 @@ class Case:
         handle = dnn.Handle(self.device, math=self.arithmetic.math)
         return {"stride": a.stride, "padding": a.padding, "dilation": a.dilation, "groups": a.groups, "handle": handle}
 
-    def run_ours(self, direction: str) -> dnn.DeviceTensor:
+    def run_ours(self, direction: str) -> dnn.DeviceTensor | tuple[dnn.DeviceTensor, ...]:
         t = self.ours
         if direction == "forward":
             return dnn.conv_forward(t.x, t.w, **self.attributes)
         if direction == "forward_statistics":
-            return dnn.conv_forward_statistics(t.x, t.w, **self.attributes)[0]
+            return dnn.conv_forward_statistics(t.x, t.w, **self.attributes)
         if direction == "backward_bias":
             return dnn.conv_backward_bias(t.dy)
         if direction == "backward_data":
             return dnn.conv_backward_data(t.dy, t.w, self.layer.x, **self.attributes)
         return dnn.conv_backward_filter(t.dy, t.x, self.layer.w, **self.attributes)
 
-    def run_torch(self, direction: str) -> torch.Tensor:
-        t, a = self.theirs, self.layer
+    def run_torch(self, direction: str, order: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        t, a = self.theirs[order], self.layer
         if direction == "forward_statistics":
-            y = self.run_torch("forward")
-            torch.batch_norm_stats(y, 1e-5)
-            return y
+            y = self.run_torch("forward", order)
+            return y, *torch.batch_norm_stats(y, EPS)
         if direction == "backward_bias":
             return t.dy.sum((0, 2, 3))
         if direction == "forward":
@@ -161,6 +158,20 @@ class Case:
         wanted = [direction == "backward_data", direction == "backward_filter", False]
         made = torch.ops.aten.convolution_backward(t.dy, t.x, t.w, None, *pair, False, [0, 0], a.groups, wanted)
         return made[wanted.index(True)]
+
+    def sums(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
+        """y, and of its mean and the inverse of its standard deviation the two sums that statistics are here."""
+        y, mean, inv_std = results
+        n = y.numel() / len(mean)
+        return [y, n * mean, n * (inv_std**-2 - EPS + mean**2)]
+
+    def terms(self, direction: str) -> int:
+        """Of the longest sum."""
+        a = self.layer
+        positions, channels = math.prod(a.y) // a.filters, math.prod(a.w[1:])
+        if direction == "backward_data":
+            return channels * a.filters // a.channels
+        return {"forward": channels, "forward_statistics": max(channels, positions)}.get(direction, positions)
 
     def name(self, direction: str) -> str:
         """As the library prints the problem."""
@@ -200,14 +211,13 @@ class Case:
     def rows(self, name: str, passes: tuple[str, ...] = PASSES) -> Iterator[Row]:
         for d in passes:
             products = 1 if d == "backward_bias" else math.prod(self.layer.w[1:])
-            yield Row(self.name(d), lambda d=d: self.run_ours(d), lambda d=d: self.run_torch(d), self.bytes(d),
-                      2.0 * math.prod(self.layer.y) * products,
-                      self.arithmetic.ceiling, tolerance=self.arithmetic.tolerance, list=name,
-                      label=self.layer.label)  # fmt: skip
+            yield Row(self.name(d), partial(self.run_ours, d), {o: partial(self.run_torch, d, o) for o in ORDERS},
+                      self.bytes(d), 2.0 * math.prod(self.layer.y) * products, self.arithmetic.ceiling,
+                      terms=self.terms(d), seen=(list, self.sums if d == "forward_statistics" else list),
+                      searched=d != "backward_bias", list=name, label=self.layer.label)  # fmt: skip
 
 
 def rows(device: str) -> Iterator[Row]:
-    torch.backends.cudnn.benchmark = True
     x, w = torch.randn(2, 4, 8, 8, device=device), torch.randn(4, 4, 3, 3, device=device)
     tx, tw = dnn.from_dlpack(x), dnn.from_dlpack(w)
     yield Row("host: conv forward f32 x=2x4x8x8 w=4x4x3x3 pad=1", lambda: dnn.conv_forward(tx, tw, padding=1),
@@ -229,7 +239,7 @@ def rows(device: str) -> Iterator[Row]:
             yield from case(layer, arithmetic, arithmetic == "bf16").rows("depthwise")
     for layer in LARGE:
         yield from case(layer, "bf16", True).rows("large")
-    for layer in RESNET:
+    for layer in RESNET if device != "cpu" else ():  # torch's CPU has no batch_norm_stats
         yield from case(layer, "bf16", True).rows("statistics", ("forward_statistics",))
     for arithmetic, nhwc in (("bf16", True), ("ieee", False)):
         for layer in BIASED:

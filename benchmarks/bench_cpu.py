@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU engines against torch on the same cores: convolutions, products, what moves memory, what is fused, and calls
-on tiny tensors. Lists: conv {nchw,nhwc} batch {1,8}, depthwise, matmul, memory {1,16,256} MB, fused, tiny."""
+"""The CPU engines against torch on the same cores (its images in NCHW or NHWC, whichever is faster): convolutions,
+products, what moves memory, what is fused, and calls on tiny tensors. Lists: conv {nchw,nhwc} batch {1,8}, depthwise,
+matmul, memory {1,16,256} MB, fused, tiny."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from bench_conv import DEPTHWISE, FIRST, PASSES, RESNET, Case
+from bench_conv import DEPTHWISE, FIRST, ORDERS, PASSES, RESNET, Case
+from bench_norm import seen_of_layer_backward
+from bench_random import moments
 from report import Target
-from runner import ARITHMETIC, Row, main
+from runner import ARITHMETIC, Row, in_orders, main
 from torch.nn import functional
 
 import pyminidnn as dnn
@@ -27,7 +30,7 @@ TARGETS = {
     "fused": Target(1.3),
     "tiny": Target(1.5),
 }
-ORDERS = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
+MEMORY_FORMATS = {"NCHW": torch.contiguous_format, "NHWC": torch.channels_last}
 aten: Any = torch.ops.aten
 
 
@@ -66,7 +69,7 @@ def products() -> Iterator[Row]:
                 lambda o=operands: torch.matmul(*o()[:2]),
                 bytes=4 * elements,
                 flop=2.0 * math.prod(batch) * m * n * k,
-                tolerance=1e-4,
+                terms=k,
                 list="matmul",
                 label=f"{size} {how}",
             )
@@ -79,7 +82,9 @@ def memory(mb: int) -> Iterator[Row]:
         n = mb * (1 << 20) // dtype.itemsize // (64 * 64 * 64)
         image = torch.randn(max(n, 1), 64, 64, 64 if n else 32).to(dtype)
 
-        def row(name: str, ours: Any, peer: Any, moved: float, dtype: torch.dtype = dtype, short: str = short) -> Row:
+        def row(
+            name: str, ours: Any, peer: Any, moved: float, dtype: torch.dtype = dtype, short: str = short, **same: Any
+        ) -> Row:
             return Row(
                 f"{name} {short}",
                 ours,
@@ -88,6 +93,7 @@ def memory(mb: int) -> Iterator[Row]:
                 dtype=str(dtype).removeprefix("torch."),
                 list=f"memory {mb} MB",
                 label=f"{name} {short}",
+                **same,
             )
 
         x, dy = image.flatten(), torch.randn(image.numel()).to(dtype)
@@ -110,13 +116,18 @@ def memory(mb: int) -> Iterator[Row]:
         scores, gradient = x.view(-1, 1024), dy.view(-1, 1024)
         s, g, y = dnn.from_dlpack(scores), dnn.from_dlpack(gradient), torch.softmax(scores, 1)
         yield row(
-            "softmax forward rows of 1024", partial(dnn.softmax_forward, s), partial(torch.softmax, scores, 1), 2 * size
+            "softmax forward rows of 1024",
+            partial(dnn.softmax_forward, s),
+            partial(torch.softmax, scores, 1),
+            2 * size,
+            terms=1024,
         )
         yield row(
             "softmax backward rows of 1024",
             partial(dnn.softmax_backward, g, dnn.from_dlpack(y)),
             partial(aten._softmax_backward_data, gradient, y, 1, dtype),
             3 * size,
+            terms=1024,
         )
         weight = torch.rand(1024) + 0.5
         yield row(
@@ -124,6 +135,7 @@ def memory(mb: int) -> Iterator[Row]:
             partial(dnn.layer_norm_forward, s, dnn.from_dlpack(weight), dnn.from_dlpack(weight)),
             partial(functional.layer_norm, scores, (1024,), weight.to(dtype), weight.to(dtype)),
             2 * size,
+            terms=1024,
         )
         stats = dnn.layer_norm_forward(s)[1:]
         inner = [v.to(dtype) for v in (weight, weight)]
@@ -133,6 +145,8 @@ def memory(mb: int) -> Iterator[Row]:
             partial(dnn.layer_norm_backward, g, s, dnn.from_dlpack(weight), *stats),
             partial(aten.native_layer_norm_backward, gradient, scores, (1024,), *normal, *inner, [True] * 3),
             3 * size,
+            terms=max(scores.shape),
+            seen=seen_of_layer_backward(x),
         )
         classes = torch.randint(0, 1024, scores.shape[:1])
         loss, lse = dnn.cross_entropy_forward(s, dnn.from_dlpack(classes))
@@ -141,6 +155,7 @@ def memory(mb: int) -> Iterator[Row]:
             partial(dnn.cross_entropy_forward, s, dnn.from_dlpack(classes)),
             partial(functional.cross_entropy, scores, classes),
             size,
+            terms=max(scores.shape),
         )
         logits = scores.detach().requires_grad_()
         yield row(
@@ -148,45 +163,59 @@ def memory(mb: int) -> Iterator[Row]:
             partial(dnn.cross_entropy_backward, dnn.full((), 1, dtype=loss.dtype), s, dnn.from_dlpack(classes), lse),
             partial(torch.autograd.grad, functional.cross_entropy(logits, classes), logits, retain_graph=True),
             2 * size,
+            terms=1024,
         )
         target = torch.empty_like(x)
         wide = {"seed": 1, "dtype": str(dtype).removeprefix("torch.")}
+        drawn: dict[str, Any] = {
+            "seen": (moments, moments),
+            "tolerance": 12 / x.numel() ** 0.5 + torch.finfo(dtype).eps,
+        }
         yield row(
             "random dropout",
             partial(dnn.dropout_forward, t, 0.3, seed=1),
             partial(functional.dropout, x, 0.3),
             2 * size,
+            **drawn,
         )
-        yield row("random uniform", partial(dnn.random_uniform, t.shape, **wide), target.uniform_, size)
-        yield row("random normal", partial(dnn.random_normal, t.shape, **wide), target.normal_, size)
-        yield row("reduce sum of all", partial(dnn.reduce, t, "sum"), x.sum, size)
+        yield row("random uniform", partial(dnn.random_uniform, t.shape, **wide), target.uniform_, size, **drawn)
+        yield row("random normal", partial(dnn.random_normal, t.shape, **wide), target.normal_, size, **drawn)
+        yield row("reduce sum of all", partial(dnn.reduce, t, "sum"), x.sum, size, terms=x.numel())
         yield row("reduce argmax of all", partial(dnn.reduce, t, "argmax"), x.argmax, size)
         for mode, over in (("sum", torch.sum), ("max", torch.amax), ("argmax", torch.argmax)):
             yield row(
-                f"reduce {mode} rows of 1024", partial(dnn.reduce, s, mode, axis=1), partial(over, scores, 1), size
+                f"reduce {mode} rows of 1024",
+                partial(dnn.reduce, s, mode, axis=1),
+                partial(over, scores, 1),
+                size,
+                terms=1024,
             )
         scale, bias, mean, var = (torch.rand(64) + 0.5 for _ in range(4))
         p = [dnn.from_dlpack(v) for v in (scale, bias, mean, var)]
-        for order, layout in ORDERS.items():
-            i = image.contiguous(memory_format=layout)
-            d = dy.view_as(image).contiguous(memory_format=layout)
+        images = in_orders(image, dy.view_as(image))
+        for order, (i, d) in images.items():
             ti, td = dnn.from_dlpack(i), dnn.from_dlpack(d)
             yield row(
                 f"softmax forward channels {order}",
                 partial(dnn.softmax_forward, ti),
                 partial(torch.softmax, i, 1),
                 2 * size,
+                terms=64,
             )
             yield row(
                 f"norm training {order}",
                 partial(dnn.batch_norm_forward_training, ti, *p[:2]),
-                partial(functional.batch_norm, i, None, None, scale, bias, training=True),
+                {
+                    o: partial(functional.batch_norm, v, None, None, scale, bias, training=True)
+                    for o, (v, _) in images.items()
+                },
                 2 * size,
+                terms=x.numel() / 64,
             )
             yield row(
                 f"norm inference {order}",
                 partial(dnn.batch_norm_forward_inference, ti, *p),
-                partial(functional.batch_norm, i, mean, var, scale, bias),
+                {o: partial(functional.batch_norm, v, mean, var, scale, bias) for o, (v, _) in images.items()},
                 2 * size,
             )
             saved = dnn.batch_norm_forward_training(ti, *p[:2])[1:]
@@ -194,8 +223,14 @@ def memory(mb: int) -> Iterator[Row]:
             yield row(
                 f"norm backward {order}",
                 partial(dnn.batch_norm_backward, td, ti, p[0], *saved),
-                partial(aten.native_batch_norm_backward, d, i, scale, None, None, *theirs, True, 1e-5, [True] * 3),
+                {
+                    o: partial(
+                        aten.native_batch_norm_backward, dv, v, scale, None, None, *theirs, True, 1e-5, [True] * 3
+                    )
+                    for o, (v, dv) in images.items()
+                },
                 3 * size,
+                terms=x.numel() / 64,
             )
             grouped = [v.to(dtype) for v in (scale, bias)]
             yield row(
@@ -203,6 +238,7 @@ def memory(mb: int) -> Iterator[Row]:
                 partial(dnn.group_norm_forward, ti, 16, *p[:2]),
                 partial(functional.group_norm, i, 16, *grouped),
                 2 * size,
+                terms=x.numel() / 64,
             )
             of_groups = dnn.group_norm_forward(ti, 16, *p[:2])[1:]
             leaves = [v.detach().requires_grad_() for v in (i, *grouped)]
@@ -213,6 +249,7 @@ def memory(mb: int) -> Iterator[Row]:
                     torch.autograd.grad, functional.group_norm(leaves[0], 16, *leaves[1:]), leaves, d, retain_graph=True
                 ),
                 3 * size,
+                terms=x.numel() / 64,
             )
             for over, dimensions in (("channels", (1,)), ("pixels", (2, 3)), ("a line", (3,)), ("images", (0, 2, 3))):
                 yield row(
@@ -220,6 +257,7 @@ def memory(mb: int) -> Iterator[Row]:
                     partial(dnn.reduce, ti, "sum", axis=dimensions),
                     partial(torch.sum, i, dimensions),
                     size,
+                    terms=math.prod(i.shape[d] for d in dimensions),
                 )
             yield row(
                 f"reduce argmax over channels {order}",
@@ -232,38 +270,44 @@ def memory(mb: int) -> Iterator[Row]:
                 ("avg", functional.avg_pool2d, 2, 2, 0),
             ):
                 keywords: dict[str, Any] = {"stride": stride, "padding": pad}
+                leaves = {o: v.clone().requires_grad_() for o, (v, _) in images.items()}
+                results = {o: pool(leaf, window, **keywords) for o, leaf in leaves.items()}
+                gradients = in_orders(torch.randn_like(results[order]))
                 yield row(
                     f"pooling forward {mode} {window} {order}",
                     partial(dnn.pool_forward, ti, window, mode=mode, **keywords),
-                    partial(pool, i, window, **keywords),
+                    {o: partial(pool, v, window, **keywords) for o, (v, _) in images.items()},
                     1.25 * size,
+                    terms=window**2,
                 )
-                leaf = i.detach().requires_grad_()
-                q = pool(leaf, window, **keywords)
-                dq = torch.randn_like(q)
                 yield row(
                     f"pooling backward {mode} {window} {order}",
                     partial(
                         dnn.pool_backward,
-                        dnn.from_dlpack(dq),
+                        dnn.from_dlpack(*gradients[order]),
                         ti,
-                        dnn.from_dlpack(q.detach()),
+                        dnn.from_dlpack(results[order].detach()),
                         window,
                         mode=mode,
                         **keywords,
                     ),
-                    partial(torch.autograd.grad, q, leaf, dq, retain_graph=True),
+                    {
+                        o: partial(torch.autograd.grad, y, leaves[o], gradients[o], retain_graph=True)
+                        for o, y in results.items()
+                    },
                     2.25 * size,
+                    terms=window**2,
                 )
             other = "NHWC" if order == "nchw" else "NCHW"
             yield row(
                 f"transform {order} to {other.lower()}",
                 lambda ti=ti, other=other: ti.to(layout=other),
-                partial(i.contiguous, memory_format=ORDERS[other.lower()]),
+                partial(i.contiguous, memory_format=MEMORY_FORMATS[other]),
                 2 * size,
+                terms=0,
             )
         to, wanted = (torch.bfloat16, "bfloat16") if dtype == torch.float32 else (torch.float32, "float32")
-        yield row(f"transform to {wanted}", partial(t.to, dtype=wanted), partial(x.to, to), x.numel() * 6)
+        yield row(f"transform to {wanted}", partial(t.to, dtype=wanted), partial(x.to, to), x.numel() * 6, terms=0)
 
 
 def fused() -> Iterator[Row]:
@@ -279,17 +323,17 @@ def fused() -> Iterator[Row]:
                     t = case.ours
                     return dnn.conv_forward(t.x, t.w, ours, activation="relu", **case.attributes)
 
-                def peer(case: Case = case, bias: Any = bias) -> Any:
-                    t, a = case.theirs, case.layer
+                def peer(o: str, case: Case = case, bias: Any = bias) -> Any:
+                    t, a = case.theirs[o], case.layer
                     return torch.relu(torch.conv2d(t.x, t.w, bias, a.stride, a.padding))
 
                 yield Row(
                     f"{case.name('forward')} bias activation=relu",
                     run,
-                    peer,
+                    {o: partial(peer, o) for o in ORDERS},
                     case.bytes("forward"),
                     2.0 * math.prod(case.layer.y) * math.prod(case.layer.w[1:]),
-                    tolerance=1e-4,
+                    terms=case.terms("forward"),
                     list="fused",
                     label=f"{layer.label} {order} {n}",
                 )

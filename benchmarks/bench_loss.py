@@ -33,12 +33,12 @@ def pair(x: torch.Tensor) -> Iterator[Row]:
     one = dnn.full((), 1, dtype=loss.dtype, device=loss.device)
     yield Row(f"loss forward {name}", lambda: dnn.cross_entropy_forward(t, c),
               lambda: torch.nn.functional.cross_entropy(x, target),
-              bytes=x.nbytes + bytes_by_row, dtype=dtype)  # fmt: skip
+              bytes=x.nbytes + bytes_by_row, dtype=dtype, terms=max(x.shape[1], target.numel()))  # fmt: skip
     leaf = x.detach().requires_grad_()
     total = torch.nn.functional.cross_entropy(leaf, target)
     yield Row(f"loss backward {name}", lambda: dnn.cross_entropy_backward(one, t, c, lse),
               lambda: torch.autograd.grad(total, leaf, retain_graph=True),
-              bytes=2 * x.nbytes + bytes_by_row, dtype=dtype)  # fmt: skip
+              bytes=2 * x.nbytes + bytes_by_row, dtype=dtype, terms=x.shape[1])  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -61,7 +61,8 @@ def product(
     return Row(line + (f" ({algo})" if algo else how.suffix),
                lambda: dnn.matmul(*tensors()[2:], algo=algo, handle=handle),
                lambda: torch.matmul(*tensors()[:2]), sum(map(math.prod, (a, b, result))) * dtype.itemsize,
-               2.0 * math.prod(result) * a[-1], how.ceiling, tolerance=how.tolerance, list=name,
+               2.0 * math.prod(result) * a[-1], how.ceiling, terms=a[-1],
+               list=name,
                label="x".join(map(str, (*result, a[-1]))))  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Norms against torch (cuDNN where torch takes it): batch norm, plain and fused, and group norm in both layouts, layer
-and RMS norm of rows from 256 to 262144, local response and contrast norm. Bytes: each input read once, each output
-written once; batch and group norm also have the bytes of a second reading, which two passes can not do without."""
+"""Norms against torch: batch norm, plain and fused, and group norm in both layouts, layer and RMS norm of rows from 256
+to 262144, local response and contrast norm. torch's batch norm is its own or cuDNN's, in NCHW or NHWC, whichever is
+fastest. Bytes: each input read once, each output written once; batch and group norm also have the bytes of a second
+reading, which two passes can not do without."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from functools import partial
 
 import torch
 from report import Target
-from runner import Row, listed, main
+from runner import Row, Run, Seen, in_orders, listed, main
 from torch.nn import functional
 
 import pyminidnn as dnn
@@ -29,11 +30,38 @@ def torch_group_backward(dy: torch.Tensor, x: torch.Tensor, *rest: object) -> ob
     return torch.ops.aten.native_group_norm_backward(dy.contiguous(), x.contiguous(), *rest)
 
 
-torch_backward = partial(torch.ops.aten.native_batch_norm_backward, train=True, eps=1e-5, output_mask=[True] * 3)
+aten, EPS = torch.ops.aten, 1e-5
 
 
-def torch_add_relu(x: torch.Tensor, residual: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    return torch.relu_(functional.batch_norm(x, None, None, scale, bias, training=True).add_(residual))
+def torch_batch_norm(
+    theirs: dict[str, list[torch.Tensor]], scale: torch.Tensor, bias: torch.Tensor
+) -> tuple[dict[str, Run], dict[str, Run]]:
+    """Ways to train, forward and backward, from x and dy: torch's own kernels, and cuDNN's where torch calls them."""
+    forward, backward, none = {}, {}, (None, None)
+    for order, (x, dy) in theirs.items():
+        train = x, scale, bias, *none, True, 0.1, EPS
+        forward[f"native {order}"] = partial(aten.native_batch_norm, *train)
+        _, *saved = aten.native_batch_norm(*train)
+        backward[f"native {order}"] = partial(
+            aten.native_batch_norm_backward, dy, x, scale, *none, *saved, True, EPS, [True] * 3
+        )
+        if x.is_cuda and x.dtype == torch.float32:
+            forward[f"cudnn {order}"] = partial(aten.cudnn_batch_norm, *train)
+            _, *saved, reserve = aten.cudnn_batch_norm(*train)
+            backward[f"cudnn {order}"] = partial(
+                aten.cudnn_batch_norm_backward, x, dy, scale, *none, *saved, EPS, reserve
+            )
+    return forward, backward
+
+
+def torch_add_relu(train: Run, residual: torch.Tensor) -> torch.Tensor:
+    return torch.relu_(train()[0].add_(residual))
+
+
+def seen_of_layer_backward(x: torch.Tensor) -> tuple[Seen, Seen]:
+    """dx alone where torch's CPU sums the gradients of parameters in bfloat16: they are 5 % off for 4096 rows."""
+    seen: Seen = list if x.is_cuda or x.dtype == torch.float32 else lambda results: results[:1]
+    return seen, seen
 
 
 def row_norms(device: str) -> Iterator[Row]:
@@ -47,22 +75,23 @@ def row_norms(device: str) -> Iterator[Row]:
             t, g, p = dnn.from_dlpack(x), dnn.from_dlpack(dy), [dnn.from_dlpack(v) for v in (scale, bias)]
             _, *saved = dnn.layer_norm_forward(t, *p)
             _, inv_rms = dnn.rms_norm_forward(t, p[0])
-            mean, inv_std = (torch.from_dlpack(v).reshape(-1, 1) for v in saved)
+            torch_saved = aten.native_layer_norm(x, (columns,), s, b, EPS)[1:]
             leaf, weight = x.clone().requires_grad_(), s.clone().requires_grad_()
             graph = functional.rms_norm(leaf, (columns,), weight, 1e-5)
             line, name = f"{dtype} x={shape[0]}x{columns} axis=1", "rows" if columns > 512 else "short rows"
             yield Row(f"norm layer_forward {line}", partial(dnn.layer_norm_forward, t, *p),
                       partial(functional.layer_norm, x, (columns,), s, b),
-                      bytes=2 * x.nbytes, dtype=dtype, list=name)  # fmt: skip
+                      bytes=2 * x.nbytes, dtype=dtype, list=name, terms=columns)  # fmt: skip
             yield Row(f"norm layer_backward {line}", partial(dnn.layer_norm_backward, g, t, p[0], *saved),
-                      partial(torch.ops.aten.native_layer_norm_backward, dy, x, (columns,), mean, inv_std, s, b,
-                              [True] * 3), bytes=3 * x.nbytes, dtype=dtype, list=name)  # fmt: skip
+                      partial(aten.native_layer_norm_backward, dy, x, (columns,), *torch_saved, s, b, [True] * 3),
+                      bytes=3 * x.nbytes, dtype=dtype, list=name, terms=max(shape),
+                      seen=seen_of_layer_backward(x))  # fmt: skip
             yield Row(f"norm rms_forward {line}", partial(dnn.rms_norm_forward, t, p[0]),
                       partial(functional.rms_norm, x, (columns,), s, 1e-5),
-                      bytes=2 * x.nbytes, dtype=dtype, list=name)  # fmt: skip
+                      bytes=2 * x.nbytes, dtype=dtype, list=name, terms=columns)  # fmt: skip
             yield Row(f"norm rms_backward {line}", partial(dnn.rms_norm_backward, g, t, p[0], inv_rms),
                       partial(torch.autograd.grad, graph, [leaf, weight], dy, retain_graph=True),
-                      bytes=3 * x.nbytes, dtype=dtype, list=name)  # fmt: skip
+                      bytes=3 * x.nbytes, dtype=dtype, list=name, terms=max(shape))  # fmt: skip
 
 
 def group_norms(device: str) -> Iterator[Row]:
@@ -84,10 +113,10 @@ def group_norms(device: str) -> Iterator[Row]:
                 forward_bytes = 2 if not layout else 3
                 yield Row(f"norm group_forward {line}", partial(dnn.group_norm_forward, t, groups, *p),
                           partial(functional.group_norm, x, groups, s, b), bytes=forward_bytes * x.nbytes,
-                          dtype=dtype)  # fmt: skip
+                          dtype=dtype, terms=n * space)  # fmt: skip
                 yield Row(f"norm group_backward {line}", partial(dnn.group_norm_backward, g, t, groups, p[0], *saved),
                           partial(torch_group_backward, dy, x, mean, inv_std, s, n, c, space, groups, [True] * 3),
-                          bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
+                          bytes=5 * x.nbytes, dtype=dtype, terms=n * space)  # fmt: skip
 
 
 def local_norms(device: str) -> Iterator[Row]:
@@ -105,10 +134,16 @@ def local_norms(device: str) -> Iterator[Row]:
                 graph = functional.local_response_norm(leaf, 5)
                 line = f"{dtype} x={'x'.join(map(str, shape))}{layout} size=5"
                 yield Row(f"norm lrn_forward {line}", partial(dnn.lrn_forward, t, 5),
-                          partial(functional.local_response_norm, x, 5), bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                          partial(functional.local_response_norm, x, 5), bytes=2 * x.nbytes, dtype=dtype,
+                          terms=5)  # fmt: skip
                 yield Row(f"norm lrn_backward {line}", partial(dnn.lrn_backward, g, t, 5),
                           partial(torch.autograd.grad, graph, leaf, dy, retain_graph=True),
-                          bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                          bytes=3 * x.nbytes, dtype=dtype, terms=5)  # fmt: skip
+
+
+def inside(results: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Without the edges, where torch_lcn is another function: of windows of 5, and backward of what these meet."""
+    return [y[..., 4:-4, 4:-4] for y in results]
 
 
 def torch_lcn(x: torch.Tensor, means: torch.Tensor | None = None) -> torch.Tensor:  # torch has no call of its own
@@ -130,16 +165,16 @@ def contrast_norms(device: str) -> Iterator[Row]:
             graph, centered = torch_lcn(leaf), torch_lcn(leaf, center)
             head, line = f"{dtype} x={'x'.join(map(str, shape))}{layout}", "size=5"
             yield Row(f"norm lcn_forward {head} {line}", partial(dnn.lcn_forward, t, 5), partial(torch_lcn, x),
-                      bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                      bytes=2 * x.nbytes, dtype=dtype, terms=25)  # fmt: skip
             yield Row(f"norm lcn_forward {head} centered {line}", partial(dnn.lcn_forward, t, 5, means=means),
                       partial(torch_lcn, x, m),
-                      bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                      bytes=3 * x.nbytes, dtype=dtype, terms=25, seen=(inside, inside))  # fmt: skip
             yield Row(f"norm lcn_backward {head} {line}", partial(dnn.lcn_backward, g, t, 5),
                       partial(torch.autograd.grad, graph, leaf, dy, retain_graph=True),
-                      bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                      bytes=3 * x.nbytes, dtype=dtype, terms=25)  # fmt: skip
             yield Row(f"norm lcn_backward {head} centered {line}", partial(dnn.lcn_backward, g, t, 5, means=means),
                       partial(torch.autograd.grad, centered, [leaf, center], dy, retain_graph=True),
-                      bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
+                      bytes=5 * x.nbytes, dtype=dtype, terms=25, seen=(inside, inside))  # fmt: skip
 
 
 def batch_norms(device: str) -> Iterator[Row]:
@@ -148,28 +183,25 @@ def batch_norms(device: str) -> Iterator[Row]:
         scale, bias, mean, var = (torch.rand(shape[1], device=device) + 0.5 for _ in range(4))
         p = [dnn.from_dlpack(t) for t in (scale, bias, mean, var)]
         for dtype in ("float32", "bfloat16"):
-            for layout, memory in (("", torch.contiguous_format), (":nhwc", torch.channels_last)):
-                x, dy = (
-                    torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory)
-                    for _ in range(2)
-                )
+            theirs = in_orders(*(torch.randn(shape, device=device).to(getattr(torch, dtype)) for _ in range(2)))
+            training, backward = torch_batch_norm(theirs, scale, bias)
+            for order, (x, dy) in theirs.items():
                 t, g = dnn.from_dlpack(x), dnn.from_dlpack(dy)
                 saved = dnn.batch_norm_forward_training(t, *p[:2])[1:]
-                torch_saved = [torch.from_dlpack(s) for s in saved]
-                line = f"{dtype} x={'x'.join(map(str, shape))}{layout}"
+                line = f"{dtype} x={'x'.join(map(str, shape))}{':nhwc' if order == 'nhwc' else ''}"
+                in_sums = {"dtype": dtype, "terms": x.numel() / shape[1]}
                 yield Row(f"norm training {line}", partial(dnn.batch_norm_forward_training, t, *p[:2]),
-                          partial(functional.batch_norm, x, None, None, scale, bias, training=True),
-                          bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+                          training, bytes=3 * x.nbytes, **in_sums)  # fmt: skip
                 yield Row(f"norm training {line} add relu",
                           partial(dnn.batch_norm_forward_training, t, *p[:2], residual=g, activation="relu"),
-                          partial(torch_add_relu, x, dy, scale, bias),
-                          bytes=4 * x.nbytes, dtype=dtype)  # fmt: skip
+                          {way: partial(torch_add_relu, train, theirs[way.split()[1]][1])
+                           for way, train in training.items()},
+                          bytes=4 * x.nbytes, **in_sums)  # fmt: skip
                 yield Row(f"norm inference {line}", partial(dnn.batch_norm_forward_inference, t, *p),
-                          partial(functional.batch_norm, x, mean, var, scale, bias),
-                          bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+                          {o: partial(functional.batch_norm, image, mean, var, scale, bias)
+                           for o, (image, _) in theirs.items()}, bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
                 yield Row(f"norm backward {line}", partial(dnn.batch_norm_backward, g, t, p[0], *saved),
-                          partial(torch_backward, dy, x, scale, None, None, *torch_saved),
-                          bytes=5 * x.nbytes, dtype=dtype)  # fmt: skip
+                          backward, bytes=5 * x.nbytes, **in_sums)  # fmt: skip
 
 
 def rows(device: str) -> Iterator[Row]:

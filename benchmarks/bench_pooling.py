@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling against torch: the windows of ResNet, VGG and the global average, in both layouts."""
+"""Pooling against torch, whose tensors are in NCHW or NHWC, whichever is faster: the windows of ResNet, VGG and the
+global average, in both layouts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from report import Target
-from runner import Row, listed, main
+from runner import Row, in_orders, listed, main
 from torch.nn import functional
 
 import pyminidnn as dnn
@@ -29,47 +31,44 @@ def rows(device: str) -> Iterator[Row]:
     for dtype in (torch.float32, torch.bfloat16):
         for mode, (n, *image), window, stride, padding in CASES:
             x = torch.randn(n if device != "cpu" else n // 16, *image, device=device).to(dtype)
-            for layout in (torch.contiguous_format, torch.channels_last):
-                yield from pair(mode, x.to(memory_format=layout), window, stride, padding)
+            keywords: dict[str, Any] = {"stride": stride, "padding": padding}
+            for order in ("nchw", "nhwc"):
+                yield from cases(mode, x, order, window, keywords)
 
 
-def pair(mode: str, x: torch.Tensor, window: int, stride: int, padding: int) -> Iterator[Row]:
-    dtype = str(x.dtype).removeprefix("torch.")
-    layout = "" if x.is_contiguous() else ":nhwc"
-    name = f"{dtype} {mode} x={'x'.join(map(str, x.shape))}{layout} window={window} stride={stride} pad={padding}"
-    keywords: dict[str, Any] = {"stride": stride, "padding": padding}
+def cases(mode: str, x: torch.Tensor, order: str, window: int, keywords: dict[str, Any]) -> Iterator[Row]:
     pool = functional.max_pool2d if mode == "max" else functional.avg_pool2d
-    t = dnn.from_dlpack(x)
-    yield Row(f"pooling forward {name}", lambda: dnn.pool_forward(t, window, mode=mode, **keywords),
-              lambda: pool(x, window, **keywords), bytes=x.nbytes * (1 + 1 / stride**2), dtype=dtype)  # fmt: skip
-    leaf = x.detach().requires_grad_()
-    y = pool(leaf, window, **keywords)
-    dy = torch.randn_like(y)
-    u, du = dnn.from_dlpack(y.detach()), dnn.from_dlpack(dy)
+    theirs = in_orders(x)
+    (x,) = theirs[order]
+    stride, dtype = keywords["stride"], str(x.dtype).removeprefix("torch.")
+    name = f"{dtype} {mode} x={'x'.join(map(str, x.shape))}{':nhwc' if order == 'nhwc' else ''} window={window}"
+    name += f" stride={stride} pad={keywords['padding']}"
+    t, same = dnn.from_dlpack(x), {"dtype": dtype, "terms": window**2}
+    yield Row(f"pooling forward {name}", partial(dnn.pool_forward, t, window, mode=mode, **keywords),
+              {o: partial(pool, *image, window, **keywords) for o, image in theirs.items()},
+              bytes=x.nbytes * (1 + 1 / stride**2), **same)  # fmt: skip
+    gradients = in_orders(torch.randn_like(pool(x, window, **keywords)))
+    leaves = {o: image.clone().requires_grad_() for o, (image,) in theirs.items()}
+    backward = {
+        o: partial(torch.autograd.grad, pool(leaf, window, **keywords), leaf, gradients[o], retain_graph=True)
+        for o, leaf in leaves.items()
+    }
+    y = dnn.pool_forward(t, window, mode=mode, **keywords)
+    dy = dnn.from_dlpack(*gradients[order])
     moved = x.nbytes * ((2 if mode == "max" else 1) + 1 / stride**2)
+    yield Row(f"pooling backward {name}", partial(dnn.pool_backward, dy, t, y, window, mode=mode, **keywords), backward,
+              bytes=moved, **same)  # fmt: skip
     if mode == "max":
-        # torch always saves indices, and reads 8 bytes for each y.
-        yield from with_indices(name, x, t, leaf, window, keywords)
-    yield Row(f"pooling backward {name}", lambda: dnn.pool_backward(du, t, u, window, mode=mode, **keywords),
-              lambda: torch.autograd.grad(y, leaf, dy, retain_graph=True), bytes=moved, dtype=dtype)  # fmt: skip
-
-
-def with_indices(
-    name: str, x: torch.Tensor, t: dnn.DeviceTensor, leaf: torch.Tensor, window: int, keywords: dict[str, Any]
-) -> Iterator[Row]:
-    """The same maxima, found once: forward writes where they are, backward does not read x."""
-    dtype = str(x.dtype).removeprefix("torch.")
-    y, index = functional.max_pool2d(leaf, window, return_indices=True, **keywords)
-    dy = torch.randn_like(y)
-    u, du, where = dnn.from_dlpack(y.detach()), dnn.from_dlpack(dy), dnn.from_dlpack(index)
-    yield Row(f"pooling forward {name} indices=i64",
-              lambda: dnn.pool_forward_with_indices(t, window, **keywords),
-              lambda: functional.max_pool2d(x, window, return_indices=True, **keywords),
-              bytes=x.nbytes + y.nbytes + 8 * y.numel(), dtype=dtype)  # fmt: skip
-    yield Row(f"pooling backward {name} indices=i64",
-              lambda: dnn.pool_backward(du, t, u, window, indices=where, **keywords),
-              lambda: torch.autograd.grad(y, leaf, dy, retain_graph=True),
-              bytes=x.nbytes + y.nbytes + 8 * y.numel(), dtype=dtype)  # fmt: skip
+        # The same maxima, found once: forward writes where they are, backward does not read x. torch always saves them.
+        index = dnn.pool_forward_with_indices(t, window, **keywords)[1]
+        moved = x.nbytes + y.nbytes + index.nbytes
+        yield Row(f"pooling forward {name} indices=i64",
+                  partial(dnn.pool_forward_with_indices, t, window, **keywords),
+                  {o: partial(pool, *image, window, return_indices=True, **keywords) for o, image in theirs.items()},
+                  bytes=moved, **same)  # fmt: skip
+        yield Row(f"pooling backward {name} indices=i64",
+                  partial(dnn.pool_backward, dy, t, y, window, indices=index, **keywords), backward,
+                  bytes=moved, **same)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -52,7 +53,8 @@ def of(x: torch.Tensor, axes: tuple[int, ...], dtype: str, layout: str) -> Itera
         axis = axes[0] if len(axes) == 1 else axes
         text = f"reduce {mode} {dtype} x={'x'.join(map(str, x.shape))}{layout} axes={','.join(map(str, axes))}"
         yield Row(text, lambda mode=mode: dnn.reduce(t, mode, axis=axes),
-                  lambda peer=peer, axis=axis: peer(x, axis), bytes=x.nbytes, dtype=dtype, list="reduce")  # fmt: skip
+                  lambda peer=peer, axis=axis: peer(x, axis), bytes=x.nbytes, dtype=dtype,
+                  terms=math.prod(x.shape[i] for i in axes), list="reduce")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -39,9 +39,10 @@ def pair(x: torch.Tensor) -> Iterator[Row]:
     t, y = dnn.from_dlpack(x), torch.empty_like(x).copy_(torch.softmax(x, 1))
     u = dnn.from_dlpack(y)
     yield Row(f"softmax forward {name}", lambda: dnn.softmax_forward(t), lambda: torch.softmax(x, 1),
-              bytes=2 * x.nbytes, dtype=dtype)  # fmt: skip
+              bytes=2 * x.nbytes, dtype=dtype, terms=x.shape[1])  # fmt: skip
     yield Row(f"softmax backward {name}", lambda: dnn.softmax_backward(t, u),
-              lambda: torch._softmax_backward_data(x, y, 1, x.dtype), bytes=3 * x.nbytes, dtype=dtype)  # fmt: skip
+              lambda: torch._softmax_backward_data(x, y, 1, x.dtype), bytes=3 * x.nbytes, dtype=dtype,
+              terms=x.shape[1])  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -23,9 +23,9 @@ def rows(device: str) -> Iterator[Row]:
         short = {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]
         yield Row(f"transform copy {short} x={size} to nhwc", lambda t=t: t.to(layout="NHWC"),
                   lambda x=x: x.contiguous(memory_format=torch.channels_last),
-                  bytes=2 * x.nbytes, list="layout")  # fmt: skip
+                  bytes=2 * x.nbytes, terms=0, list="layout")  # fmt: skip
         y = torch.zeros_like(x)
-        out = dnn.from_dlpack(y)
+        out = dnn.zeros(shape, dtype=t.dtype, device=t.device)
         yield Row(f"transform accumulate {short} x={size}",
                   lambda t=t, out=out: dnn.transform(t, alpha=0.5, beta=1.0, out=out),
                   lambda x=x, y=y: y.add_(x, alpha=0.5), bytes=3 * x.nbytes, list="elements")  # fmt: skip
@@ -35,7 +35,7 @@ def rows(device: str) -> Iterator[Row]:
     x = torch.randn(shape, device=device)
     t = dnn.from_dlpack(x)
     yield Row(f"transform copy f32 x={size} to=bf16", lambda: t.to(dtype="bfloat16"), lambda: x.to(torch.bfloat16),
-              bytes=1.5 * x.nbytes, list="elements")  # fmt: skip
+              bytes=1.5 * x.nbytes, terms=0, list="elements")  # fmt: skip
 
 
 def pieces(x: torch.Tensor, last: torch.memory_format, dtype: str) -> Iterator[Row]:
@@ -43,13 +43,14 @@ def pieces(x: torch.Tensor, last: torch.memory_format, dtype: str) -> Iterator[R
     layout = "NHWC" if last == torch.channels_last else "NCHW"
     name = f"{dtype} x={'x'.join(map(str, x.shape))}{':nhwc' if layout == 'NHWC' else ''}"
     yield Row(f"transform concat {name} twice", lambda: dnn.concat([t, t], 1), lambda: torch.cat([x, x], 1),
-              bytes=4 * x.nbytes)  # fmt: skip
+              bytes=4 * x.nbytes, terms=0)  # fmt: skip
     yield Row(f"transform slice {name} half the channels",
               lambda: dnn.transform(dnn.split(t, 2, 1)[1], layout=layout),
-              lambda: x[:, half:].contiguous(memory_format=last), bytes=x.nbytes)  # fmt: skip
+              lambda: x[:, half:].contiguous(memory_format=last), bytes=x.nbytes, terms=0)  # fmt: skip
     for mode in ("constant", "reflect", "replicate"):
         yield Row(f"transform pad {name} {mode}", lambda mode=mode: dnn.pad(t, [0, 0, 1, 1], mode=mode),
-                  lambda mode=mode: torch.nn.functional.pad(x, (1, 1, 1, 1), mode), bytes=2 * x.nbytes)  # fmt: skip
+                  lambda mode=mode: torch.nn.functional.pad(x, (1, 1, 1, 1), mode), bytes=2 * x.nbytes,
+                  terms=0)  # fmt: skip
 
 
 def embeddings(dtype: torch.dtype, short: str, device: str) -> Iterator[Row]:
@@ -65,7 +66,7 @@ def embeddings(dtype: torch.dtype, short: str, device: str) -> Iterator[Row]:
         name = f"{short} x={words}x{columns} index={indices} axis=0"
         read = index.unique().numel() * columns * dtype.itemsize
         yield Row(f"transform gather {name}", lambda t=t: dnn.gather(t, at),
-                  lambda x=x: torch.nn.functional.embedding(index, x), bytes=read + dy.nbytes)  # fmt: skip
+                  lambda x=x: torch.nn.functional.embedding(index, x), bytes=read + dy.nbytes, terms=0)  # fmt: skip
         yield Row(f"transform gather_backward {name}", lambda d=d, x=x: dnn.gather_backward(d, at, x.shape),
                   lambda dy=dy: torch.ops.aten.embedding_dense_backward(dy, index, words, -1, False),
                   bytes=x.nbytes + dy.nbytes)  # fmt: skip

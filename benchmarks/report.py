@@ -42,6 +42,14 @@ class Record:
     peer_us: float
     floor_us: float
     engine: str
+    way: str = ""  # of the peer, where it has several
+    spread: float = 0  # between turns
+    unsettled: bool = False  # the turns never agreed: in no mean
+
+    @property
+    def notes(self) -> str:
+        """What was run, and whether it settled."""
+        return self.engine + (f"; torch: {self.way}" if self.way else "") + ("; unsettled" if self.unsettled else "")
 
     @property
     def ratio(self) -> float:
@@ -80,32 +88,42 @@ class Summary:
         """Of the floor; None where no row has one."""
         return min((r for r in self.records if r.floor_us), key=lambda r: r.share, default=None)
 
-    def mean_text(self) -> str:
-        return f"{self.mean:.2f}{verdict(self.mean, self.target.mean if self.target else None)}"
-
-    def worst_text(self) -> str:
-        return f"{self.worst.ratio:.2f}{verdict(self.worst.ratio, self.target.worst if self.target else None)}"
-
-    def least_text(self) -> str:
-        wanted = self.target.share if self.target else None
-        return f"{self.least.share:.2f}{verdict(self.least.share, wanted)}" if self.least else ""
-
     def directions(self) -> str:
         """The mean of each, where there are several."""
         each = by(self.records, lambda r: r.direction)
         return ", ".join(f"{name} {mean_ratio(some):.2f}" for name, some in each) if len(each) > 1 else ""
 
+    def missed(self) -> list[str]:
+        """Which targets, and by what."""
+        t = self.target or Target()
+        values = [("mean", self.mean, t.mean), ("worst", self.worst.ratio, t.worst)]
+        values += [("least of floor", self.least.share, t.share)] if self.least else []
+        return [f"{self.list}: {what} {value:.2f}, target {wanted:g}" for what, value, wanted in values
+                if wanted is not None and value < wanted]  # fmt: skip
+
     def line(self) -> str:
-        directions = f" ({self.directions()})" if self.directions() else ""
-        least = f"; least of the floor {self.least_text()} at {self.least.name}" if self.least else ""
+        least = f"{self.least.share:.2f} | {self.least.name}" if self.least else " | "
         return (
-            f"{self.list or 'rows'}: {len(self.records)}, geometric mean of torch/ours {self.mean_text()}{directions}, "
-            f"worst {self.worst_text()} at {self.worst.name}{least}"
+            f"| {self.list or 'rows'} | {len(self.records)} | {self.mean:.2f} | {self.directions()} "
+            f"| {self.worst.ratio:.2f} | {self.worst.name} | {least} |"
         )
 
 
-def verdict(value: float, target: float | None) -> str:
-    return "" if target is None else f" (target {target:g}: {'met' if value >= target else 'missed'})"
+def summary_lines(records: list[Record], targets: dict[str, Target]) -> list[str]:
+    """Markdown: a table of lists; then by name what missed a target, was slower than the peer, or did not settle."""
+    lists = summaries(records, targets)
+    slower = sorted((r for s in lists for r in s.records if r.ratio < 1), key=lambda r: r.ratio)
+    return [
+        "| list | rows | geometric mean of torch/ours | by direction | worst | at | least of floor | at |",
+        "|---|---|---|---|---|---|---|---|",
+        *(s.line() for s in lists),
+        "",
+        f"Targets missed: {'; '.join(text for s in lists for text in s.missed()) or 'none'}.",
+        "",
+        f"Slower than torch: {'; '.join(f'{r.name} {r.ratio:.2f}' for r in slower) or 'none'}.",
+        "",
+        f"Turns never agreed, not counted above: {'; '.join(r.name for r in records if r.unsettled) or 'none'}.",
+    ]
 
 
 def mean_ratio(records: list[Record]) -> float:
@@ -121,7 +139,8 @@ def by(records: Iterable[Record], key: Callable[[Record], str]) -> list[tuple[st
 
 
 def summaries(records: list[Record], targets: dict[str, Target]) -> list[Summary]:
-    return [Summary(name, some, targets.get(name)) for name, some in by(records, lambda r: r.list)]
+    counted = [r for r in records if not r.unsettled]
+    return [Summary(name, some, targets.get(name)) for name, some in by(counted, lambda r: r.list)]
 
 
 def write_report(
@@ -130,8 +149,8 @@ def write_report(
     gpu = re.sub(r"[^a-z0-9]+", "_", machine.model.lower().removeprefix("nvidia ")).strip("_")
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{what}_{gpu}"
-    lists = summaries(records, targets)
-    picture = any(s.list for s in lists)
+    lists = by(records, lambda r: r.list)
+    picture = any(name for name, _ in lists)
     peaks = "".join(f", {dtype} {rate / 1e3:.1f} TFLOP/s" for dtype, rate in machine.peaks_gflop_s.items())
     lines = [
         f"# {what} on {machine.model}",
@@ -140,31 +159,25 @@ def write_report(
         "",
         f"    {command}",
         "",
-        f"Medians; {machine.method}.",
+        f"Medians; {machine.method}. Spread: the slowest turn's time over the fastest's, less one.",
         "The floor is bytes over the copy rate or FLOP over the ceiling, whichever takes longer.",
         "",
         *([f"![times and roofline]({stem}.png)", ""] if picture else []),
-        "| list | rows | mean of torch/ours | by direction | worst | at | least of floor | at |",
-        "|---|---|---|---|---|---|---|---|",
-        *(
-            f"| {s.list} | {len(s.records)} | {s.mean_text()} | {s.directions()} | {s.worst_text()} | {s.worst.name} "
-            f"| {s.least_text()} | {s.least.name if s.least else ''} |"
-            for s in lists
-        ),
+        *summary_lines(records, targets),
     ]
-    for s in lists:
+    for name, some in lists:
         lines += [
             "",
-            f"## {s.list or 'rows'}",
+            f"## {name or 'rows'}",
             "",
-            "| case | us | floor us | of floor | GFLOP/s | torch us | torch/ours | engine |",
-            "|---|---|---|---|---|---|---|---|",
+            "| case | us | floor us | of floor | GFLOP/s | torch us | torch/ours | spread | engine |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
-        for r in s.records:
+        for r in some:
             share = f"{r.share:.2f}" if r.floor_us else ""
             rate = f"{r.tflop_s * 1e3:.0f}" if r.flop else ""
             times = f"{r.us:.2f} | {r.floor_us:.2f} | {share} | {rate} | {r.peer_us:.2f} | {r.ratio:.2f}"
-            lines.append(f"| {r.name} | {times} | {r.engine} |")
+            lines.append(f"| {r.name} | {times} | {r.spread:.0%} | {r.notes} |")
     (folder / f"{stem}.md").write_text("\n".join(lines) + "\n")
     if picture:
         draw(folder / f"{stem}.png", f"{what} on {machine.model}, {machine.date}", machine, lists)
@@ -173,7 +186,7 @@ def write_report(
 COLOURS = {"ours": "#1f77b4", "torch": "#ff9f40", "floor": "#555555"}
 
 
-def draw(path: Path, title: str, machine: Machine, lists: list[Summary]) -> None:
+def draw(path: Path, title: str, machine: Machine, lists: list[tuple[str, list[Record]]]) -> None:
     """Bars for each list, directions that fit one axis together, and below them all its rows with FLOP between the
     measured ceilings."""
     import matplotlib
@@ -181,17 +194,18 @@ def draw(path: Path, title: str, machine: Machine, lists: list[Summary]) -> None
     matplotlib.use("Agg")
     from matplotlib import pyplot, ticker
 
+    lists = [(name, some) for name, some in lists if name]
     groups: list[tuple[str, list[Record]]] = []
-    for s in lists:
+    for list_name, records in lists:
         parts: list[tuple[list[str], list[Record]]] = []
-        for name, some in by(s.records, lambda r: r.direction) if s.list else ():
+        for name, some in by(records, lambda r: r.direction):
             if parts and len(parts[-1][1]) + len(some) <= 24:
                 parts[-1][0].append(name)
                 parts[-1][1].extend(some)
             else:
                 parts.append(([name], list(some)))
-        groups += [(", ".join([s.list, *names] if len(parts) > 1 else [s.list]), some) for names, some in parts]
-    multiplied = [r for s in lists if s.list for r in s.records if r.flop]
+        groups += [(", ".join([list_name, *names] if len(parts) > 1 else [list_name]), some) for names, some in parts]
+    multiplied = [r for _, records in lists for r in records if r.flop]
     # Labels lean, and take 0.04 inches of height a letter.
     heights = [1.7 + 0.04 * max(len(r.label) for r in records) for _, records in groups] + [5.0] * bool(multiplied)
     figure, axes = pyplot.subplots(
@@ -222,7 +236,8 @@ def bars(axis: Any, name: str, records: list[Record]) -> None:
     axis.set_ylim(min(r.floor_us for r in records) / 2)
     axis.set_xticks(at, labels, rotation=40, ha="right", fontsize=7)
     axis.set_xlim(-0.6, max(len(records), 8) - 0.4)
-    axis.set_title(f"{name}: torch/ours {mean_ratio(records):.2f}", loc="left", fontsize=9)
+    settled = [r for r in records if not r.unsettled]
+    axis.set_title(f"{name}: torch/ours {mean_ratio(settled):.2f}" if settled else name, loc="left", fontsize=9)
     axis.legend(fontsize=7, ncols=3, loc="lower right", bbox_to_anchor=(1, 1), borderaxespad=0.1, frameon=False)
 
 

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way benchmarks are run: ours and the peer's in one process, in turn, random data, cold cache, medians.
+"""The one way benchmarks are run: results are compared, then ours and the peer are timed in alternating turns of one
+process, on random data and with a cold cache.
 
     python benchmarks/bench_conv.py [--device cuda:0] [--out FOLDER] [--seconds 0.15] [words to select rows]
 
 A row prints the time, the floor (bytes over the copy rate or FLOP over the peak, both measured in this run), its share
-in the time, the peer's time over ours, and the engine that ours chose. Rows may belong to a list, which ends in a mean
-and a worst case beside their targets. --out writes tables and, of lists, a picture (report.py). Each bench_F.py only
-lists its rows.
+in the time, the peer's time over ours, how far the turns differ, the engine that ours chose and, where the peer has
+several ways, the one that was fastest. Rows may belong to a list. The run ends in a table of lists. --out writes
+tables and, of lists, a picture (report.py). Each bench_F.py only lists its rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import platform
 import random
@@ -21,15 +23,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from report import Machine, Record, Target, summaries, write_report
+from report import Machine, Record, Target, summary_lines, write_report
 
 import pyminidnn as dnn
 
 Run = Callable[[], Any]
+Seen = Callable[[list[Any]], Iterable[Any]]
+
+TURNS = 4  # of ours and the peer
+DISAGREEMENT = 0.1  # between the fastest and the slowest turn; a row whose turns differ by more is measured again
+ATTEMPTS = 3
+SEARCHES = 2  # by cuDNN for its fastest algorithm, which it finds by timing each of them once
 
 
 @dataclass(frozen=True)
@@ -38,7 +48,6 @@ class Arithmetic:
 
     dtype: str  # of operands
     short: str  # in case lines
-    tolerance: float  # of a row; rounding explains a third or less
     math: str = "tf32"  # of a handle
     suffix: str = ""  # of case lines
 
@@ -49,11 +58,11 @@ class Arithmetic:
 
 
 ARITHMETIC = {
-    "bf16": Arithmetic("bfloat16", "bf16", 2e-2),
-    "fp16": Arithmetic("float16", "f16", 3e-3),
-    "tf32": Arithmetic("float32", "f32", 3e-3),
-    "ieee": Arithmetic("float32", "f32", 1e-4, "ieee", " math=ieee"),
-    "f64": Arithmetic("float64", "f64", 1e-4),
+    "bf16": Arithmetic("bfloat16", "bf16"),
+    "fp16": Arithmetic("float16", "f16"),
+    "tf32": Arithmetic("float32", "f32"),
+    "ieee": Arithmetic("float32", "f32", "ieee", " math=ieee"),
+    "f64": Arithmetic("float64", "f64"),
 }
 
 
@@ -61,14 +70,47 @@ ARITHMETIC = {
 class Row:
     name: str  # the case line, or its like
     ours: Run  # what has not been made until its first call costs nothing where the row is not wanted
-    peer: Run
+    peer: Run | dict[str, Run]  # or several ways by name: the fastest counts
     bytes: float = 0  # each input read once, each output written once
     flop: float = 0
     dtype: str = "float32"  # "tf32" lets the peer round float32 products
     host: bool = False  # time the host's part of a call instead of the device's
-    tolerance: float = 0  # of |ours - peer| / |peer|, Euclidean; 0: results are not compared
+    terms: float = 1  # of the longest sum in a result; 0: elements are only moved
+    tolerance: float | None = None  # of |ours - peer| / |peer|, Euclidean; None: by dtype and terms
+    seen: tuple[Seen, Seen] = (list, list)  # what is compared of the list of our results, and of the peer's
+    searched: bool = False  # cuDNN looks for the peer's algorithm
     list: str = ""
     label: str = ""  # a name short enough for a picture
+
+    @property
+    def ways(self) -> dict[str, Run]:
+        return self.peer if isinstance(self.peer, dict) else {"": self.peer}
+
+
+def in_orders(*tensors: Any) -> dict[str, list[Any]]:
+    """Tensors in NCHW and in NHWC, for torch's ways: who calls it keeps tensors in the order that is faster there."""
+    import torch
+
+    orders = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
+    return {name: [t.contiguous(memory_format=memory) for t in tensors] for name, memory in orders.items()}
+
+
+@dataclass
+class Timing:
+    us: float
+    peer_us: float
+    spread: float  # the slowest turn's time over the fastest's, less one; of ours or the peer, whichever is larger
+
+
+def settled(turns: Callable[[], list[tuple[float, float]]], slack_us: float = 0) -> Timing:
+    """Medians over turns of (ours, peer). If they disagree, there is another attempt; after the last, the best counts.
+    Turns may differ by `slack_us`, whatever share that is."""
+    attempts: list[Timing] = []
+    while not attempts or (attempts[-1].spread > DISAGREEMENT and len(attempts) < ATTEMPTS):
+        ours, peer = zip(*turns(), strict=True)
+        spread = max(max(max(side) - slack_us, min(side)) / min(side) - 1 for side in (ours, peer))
+        attempts.append(Timing(statistics.median(ours), statistics.median(peer), spread))
+    return min(attempts, key=lambda timing: timing.spread)
 
 
 def listed(name: str, rows: Iterable[Row]) -> Iterator[Row]:
@@ -77,7 +119,7 @@ def listed(name: str, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 class Clock:
-    """Times calls on one device. On a GPU by CUDA events around a call, after a pass over more than its L2."""
+    """Times calls on one device. On a GPU by CUDA events around a call, after more than its L2 was read."""
 
     def __init__(self, device: str, seconds: float) -> None:
         import torch
@@ -88,12 +130,15 @@ class Clock:
         self.seconds = seconds
         self.peaks: dict[str, float] = {}
         if self.cuda:
-            # Some 0.1 ms on an H100, in which the host enqueues all that is timed: launch gaps do not count.
-            self.flush = torch.empty(256 << 20, dtype=torch.uint8, device=device)
+            torch.backends.cudnn.benchmark = True
+            torch.backends.cudnn.benchmark_limit = 0  # all algorithms
+            # Read, not written: the L2 would keep lines to be written back, during the call that is timed. 256 MB take
+            # some 0.1 ms on an H100, in which the host enqueues all that is timed: launch gaps do not count.
+            self.flush = torch.zeros(64 << 20, device=device)
             self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample_us(self, run: Run) -> float:
-        self.flush.fill_(1)
+        self.flush.sum()
         self.torch.cuda._sleep(40_000)  # another 20 us
         self.begin.record()
         run()
@@ -101,51 +146,60 @@ class Clock:
         self.end.synchronize()
         return self.begin.elapsed_time(self.end) * 1e3
 
-    def pair_us(self, ours: Run, peer: Run) -> tuple[float, float]:
-        """Medians, samples in pairs so that drift of the machine meets both, in random order: launches of 7 us take up
-        to 0.9 us longer in every second sample. Two calls before them do not count: in these kernels are compiled and
-        cuDNN looks for its fastest algorithm."""
+    def pair_us(self, ours: Run, peer: Run, host: bool = False) -> Timing:
+        """Two calls before do not count: in these kernels are compiled and cuDNN looks for its fastest algorithm."""
         for _ in range(2):
             ours(), peer()
         self.synchronize()
-        if not self.cuda:
-            return self.blocks_us(ours, peer)
+        # By CUDA events, launches of 7 us take up to 0.9 us longer in every second sample.
+        slack_us = 1 if self.cuda and not host else 0
+        return settled(lambda: [self.turn(ours, peer, host) for _ in range(TURNS)], slack_us)
+
+    def turn(self, ours: Run, peer: Run, host: bool) -> tuple[float, float]:
+        if host:
+            return self.host_turn(ours, peer)
+        return self.device_turn(ours, peer) if self.cuda else self.cpu_turn(ours, peer)
+
+    def device_turn(self, ours: Run, peer: Run) -> tuple[float, float]:
+        """Samples of both in pairs, in random order."""
         samples: tuple[list[float], list[float]] = ([], [])
-        stop = time.perf_counter() + self.seconds
+        stop = time.perf_counter() + self.seconds / TURNS
         pair, orders = list(zip((ours, peer), samples, strict=True)), random.Random(0)
-        while len(samples[0]) < 5 or (time.perf_counter() < stop and len(samples[0]) < 200):
+        while len(samples[0]) < 3 or (time.perf_counter() < stop and len(samples[0]) < 50):
             orders.shuffle(pair)
             for run, mine in pair:
                 mine.append(self.sample_us(run))
         return statistics.median(samples[0]), statistics.median(samples[1])
 
-    def blocks_us(self, ours: Run, peer: Run) -> tuple[float, float]:
-        """Medians on a CPU, as a network calls: one after the other, caches and threads warm. Blocks of either
-        alternate; before each the threads of the other, which wait for work on the same cores for some ms, have gone
-        to sleep, and one call wakes its own."""
-        samples: tuple[list[float], list[float]] = ([], [])
-        for _ in range(4):
-            for run, mine in zip((ours, peer), samples, strict=True):
-                time.sleep(0.012)
+    def cpu_turn(self, ours: Run, peer: Run) -> tuple[float, float]:
+        """A block of calls of either, as a network calls: one after the other, caches and threads warm. Before a block
+        the threads of the other, which wait for work on the same cores for some ms, have gone to sleep, and one call
+        wakes its own."""
+        medians: list[float] = []
+        for run in (ours, peer):
+            time.sleep(0.012)
+            run()
+            samples: list[float] = []
+            stop = time.perf_counter() + self.seconds / (2 * TURNS)
+            while len(samples) < 2 or (time.perf_counter() < stop and len(samples) < 50):
+                start = time.perf_counter()
                 run()
-                stop, begun = time.perf_counter() + self.seconds / 8, len(mine)
-                while len(mine) < begun + 2 or (time.perf_counter() < stop and len(mine) < begun + 50):
-                    start = time.perf_counter()
-                    run()
-                    mine.append((time.perf_counter() - start) * 1e6)
-        return statistics.median(samples[0]), statistics.median(samples[1])
+                samples.append((time.perf_counter() - start) * 1e6)
+            medians.append(statistics.median(samples))
+        return medians[0], medians[1]
 
-    def host_us(self, run: Run, calls: int = 2000) -> float:
-        """The host's time for one call, the device never far behind: the least of several batches."""
-        best = float("inf")
-        for _ in range(7):
-            self.synchronize()
-            start = time.perf_counter()
-            for _ in range(calls):
-                run()
-            best = min(best, (time.perf_counter() - start) / calls * 1e6)
+    def host_turn(self, ours: Run, peer: Run, calls: int = 2000) -> tuple[float, float]:
+        """The host's time for one call, the device never far behind: the lesser of two batches."""
+        best = [math.inf, math.inf]
+        for _ in range(2):
+            for i, run in enumerate((ours, peer)):
+                self.synchronize()
+                start = time.perf_counter()
+                for _ in range(calls):
+                    run()
+                best[i] = min(best[i], (time.perf_counter() - start) / calls * 1e6)
         self.synchronize()
-        return best
+        return best[0], best[1]
 
     def synchronize(self) -> None:
         if self.cuda:
@@ -158,8 +212,7 @@ class Clock:
         """What a large copy moves here, bytes read plus bytes written."""
         x = self.torch.randn(1 << (28 if self.cuda else 24), device=self.device)
         y = self.torch.empty_like(x)
-        us, _ = self.pair_us(lambda: y.copy_(x), lambda: None)
-        return 2 * x.nbytes / us / 1e3
+        return 2 * x.nbytes / self.pair_us(lambda: y.copy_(x), lambda: y.copy_(x)).us / 1e3
 
     def peak_gflop_s(self, dtype: str) -> float:
         """What a large product of the peer reaches here; on a CPU, multiply-adds in registers."""
@@ -170,22 +223,50 @@ class Clock:
             n = 8192 if self.cuda else 1024
             kind = getattr(self.torch, "float32" if dtype == "tf32" else dtype)
             a, b = (self.torch.randn(n, n, device=self.device).to(kind) for _ in range(2))
-            us, _ = self.pair_us(lambda: a @ b, lambda: None)
-            self.peaks[dtype] = 2 * n**3 / us / 1e3
+            self.peaks[dtype] = 2 * n**3 / self.pair_us(lambda: a @ b, lambda: a @ b).us / 1e3
         return self.peaks[dtype]
 
-    def compare(self, row: Row) -> None:
+    def tolerance(self, row: Row, *results: Any) -> float:
+        """Three times what rounding explains: once in a row's dtype and a result's, and in sums in float32 or float64,
+        whose errors grow as a random walk. Integers, and elements that are only moved, must be equal."""
+        if row.tolerance is not None:
+            return row.tolerance
+        if not row.terms or not all(r.is_floating_point() for r in results):
+            return 0
+        own = 2.0**-10 if row.dtype == "tf32" else self.torch.finfo(getattr(self.torch, row.dtype)).eps
+        eps = max(own, *(self.torch.finfo(r.dtype).eps for r in results))
+        return 3 * (eps + min(eps, 2.0**-23) * math.sqrt(row.terms))
+
+    def compare(self, row: Row, peer: Run) -> None:
+        """ArithmeticError if a result that both give differs."""
         norm = self.torch.linalg.vector_norm
-        ours = self.torch.from_dlpack(row.ours()).float()
+        ours = row.seen[0]([self.torch.from_dlpack(r) for r in as_list(row.ours())])
         if self.cuda:  # busy for some ms before the peer's first call, in which cuDNN times its algorithms
             for _ in range(50):
-                self.flush.fill_(1)
-        peer = row.peer().float()
-        error = (norm(ours - peer) / norm(peer)).item()
-        if not error <= row.tolerance:
-            raise ArithmeticError(
-                f"differs from torch's result by {error:.2g} of its norm, more than {row.tolerance:g}"
-            )
+                self.flush.sum()
+        for i, (a, b) in enumerate(zip(ours, row.seen[1](as_list(peer())), strict=False)):
+            if a.shape != b.shape:
+                raise ArithmeticError(f"result {i} is {list(a.shape)}, torch's {list(b.shape)}")
+            allowed = self.tolerance(row, a, b)
+            difference, size = norm(a.double() - b.double()).item(), norm(b.double()).item()
+            if not difference <= allowed * size:
+                raise ArithmeticError(
+                    f"result {i} differs from torch's by {difference:.3g}, of a norm of {size:.3g}: more than the "
+                    f"{allowed:.2g} of it that are allowed"
+                )
+
+    def fastest(self, row: Row, threads: ExitStack) -> tuple[str, Run, ThreadPoolExecutor | None]:
+        """The fastest way of the peer by one turn of each, which is compared with ours before; its name, and the thread
+        to call it on. cuDNN keeps what it found for the thread that called it, so that a new thread searches again."""
+        searched = self.cuda and row.searched
+        ways = [way for way in row.ways.items() for _ in range(SEARCHES if searched else 1)]
+        looks = []
+        for name, peer in ways:
+            thread = threads.enter_context(ThreadPoolExecutor(1)) if searched else None
+            call_on(thread, self.compare, row, peer)
+            us = min(call_on(thread, self.turn, peer, peer, row.host)) if len(ways) > 1 else 0
+            looks.append((us, name, peer, thread))
+        return min(looks, key=lambda look: look[0])[1:]
 
     def measure(self, row: Row, copy_gb_s: float) -> Record:
         floor = row.bytes / copy_gb_s / 1e3
@@ -193,14 +274,20 @@ class Clock:
             floor = max(floor, row.flop / self.peak_gflop_s(row.dtype) / 1e3)
         self.allow_tf32(row.dtype == "tf32")
         engine = ", ".join(engine_text(report) for report in dnn.explain(row.ours))
-        if row.tolerance:
-            self.compare(row)
-        if row.host:
-            us, peer_us = self.host_us(row.ours), self.host_us(row.peer)
-        else:
-            us, peer_us = self.pair_us(row.ours, row.peer)
+        with ExitStack() as threads:
+            way, peer, thread = self.fastest(row, threads)
+            timing = call_on(thread, self.pair_us, row.ours, peer, row.host)
         label = row.label or " ".join(row.name.split()[2:])
-        return Record(row.list, row.name, label, row.dtype, row.bytes, row.flop, us, peer_us, floor, engine)
+        return Record(row.list, row.name, label, row.dtype, row.bytes, row.flop, timing.us, timing.peer_us, floor,
+                      engine, way, timing.spread, timing.spread > DISAGREEMENT)  # fmt: skip
+
+
+def call_on(thread: ThreadPoolExecutor | None, call: Callable[..., Any], *arguments: Any) -> Any:
+    return thread.submit(call, *arguments).result() if thread else call(*arguments)
+
+
+def as_list(results: Any) -> list[Any]:
+    return list(results) if isinstance(results, (tuple, list)) else [results]
 
 
 def engine_text(report: dnn.Report) -> str:
@@ -225,12 +312,16 @@ def machine(clock: Clock) -> Machine:
     if clock.cuda:
         model = torch.cuda.get_device_name(clock.device)
         versions = f"{driver_text()}, {versions}, cuDNN {torch.backends.cudnn.version()}"
-        method = "ours and torch's sampled in pairs, in random order, on random data, L2 overwritten before each"
+        method = (
+            f"{TURNS} turns of samples of ours and torch's in pairs, in random order, on random data, with a clean L2"
+        )
     else:
         threads = dnn._C.device_info("cpu")["units"]
         model = cpu_model()
         versions = f"{threads} threads, {dnn._C.cpu_isa()}, {versions}"
-        method = "blocks of ours and of torch's alternate, on random data, one call after the other with warm threads"
+        method = (
+            f"{TURNS} turns of a block of our calls and one of torch's, on random data, with warm threads and caches"
+        )
     return Machine(model, time.strftime("%Y-%m-%d"), versions, method, clock.copy_gb_s(), clock.peaks)
 
 
@@ -245,6 +336,24 @@ def cpu_model() -> str:
     return f"{name} family {facts['cpu family']}" if "cpu family" in facts else name
 
 
+def use_own_cache() -> None:
+    """A cache folder with the user's kernels but without results of the user's find(), which would choose our engines.
+    It is in the user's, so that what is compiled for one benchmark is there for the next."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyminidnn"
+    user = Path(os.environ.get("PYMINIDNN_CACHE_DIR") or default)
+    if user.exists() and not user.is_dir():
+        return  # /dev/null or its like: nothing is kept, and nothing read
+    own = user / "benchmarks"
+    for kernel in user.glob("sm_*/*.cubin"):
+        link = own / kernel.relative_to(user)
+        for folder in (own, link.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            link.hardlink_to(kernel)
+    (own / "tuning.txt").unlink(missing_ok=True)
+    os.environ["PYMINIDNN_CACHE_DIR"] = str(own)
+
+
 def main(
     rows: Callable[[str], Iterable[Row]], description: str | None, targets: dict[str, Target] | None = None
 ) -> None:
@@ -255,17 +364,18 @@ def main(
     parser.add_argument("--seconds", type=float, default=0.15, help="of samples for a row, at least 5 of them on a GPU")
     parser.add_argument("words", nargs="*", help="only rows whose list and name hold all of these")
     options = parser.parse_args()
-    if options.device == "cpu":  # no tuning file of the user's chooses engines; a GPU's kernels come from that folder
-        os.environ["PYMINIDNN_CACHE_DIR"] = os.devnull
+    use_own_cache()
 
     start = time.perf_counter()
     clock = Clock(options.device, options.seconds)
     here = machine(clock)
     print(f"{here.model}, {here.date}, {here.versions}, copy {here.copy_gb_s:.0f} GB/s")
-    columns = f"{'us':>10}{'floor':>10}{'of floor':>9}{'GFLOP/s':>9}{'torch us':>10}{'torch/ours':>11}  engine"
+    columns = (
+        f"{'us':>10}{'floor':>10}{'of floor':>9}{'GFLOP/s':>9}{'torch us':>10}{'torch/ours':>11}{'spread':>8}  engine"
+    )
     print(f"{'case':<100}{columns}")
     records: list[Record] = []
-    failures = 0
+    failures: list[str] = []
     for row in rows(options.device):
         if not all(word in f"{row.list} {row.name}" for word in options.words):
             continue
@@ -275,21 +385,19 @@ def main(
             r = clock.measure(row, here.copy_gb_s)
         except Exception as error:  # one row does not take the others with it
             print(f"{row.name}: {type(error).__name__}: {error}", flush=True)
-            failures += 1
+            failures.append(row.name)
             continue
         records.append(r)
         share = f"{r.share:9.2f}" if r.floor_us else f"{'':>9}"
         rate = f"{r.tflop_s * 1e3:9.0f}" if r.flop else f"{'':>9}"
-        print(
-            f"{r.name:<100}{r.us:>10.2f}{r.floor_us:>10.2f}{share}{rate}{r.peer_us:>10.2f}{r.ratio:>11.2f}  {r.engine}",
-            flush=True,
-        )
-    for summary in summaries(records, targets or {}):
-        print(summary.line())
+        times = f"{r.us:>10.2f}{r.floor_us:>10.2f}{share}{rate}{r.peer_us:>10.2f}{r.ratio:>11.2f}{r.spread:>8.0%}"
+        print(f"{r.name:<100}{times}  {r.notes}", flush=True)
+    command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    print(f"\n{here.model}, {here.versions}, {here.date}, `{command}`\n")
+    print("\n".join(summary_lines(records, targets or {})))
     print(f"{len(records)} rows in {time.perf_counter() - start:.0f} s")
     if options.out and records:
         what = Path(sys.argv[0]).stem.removeprefix("bench_")
-        command = shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
         write_report(options.out, what, command, here, records, targets or {})
     if failures:
-        sys.exit(f"{failures} rows failed")
+        sys.exit(f"{len(failures)} rows failed: {'; '.join(failures)}")

@@ -1,16 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks run, on a CPU with few samples, and leave a table and a picture."""
+"""Benchmarks run, on a CPU with few samples, and leave a table and a picture; what decides about their figures."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import runner
+from report import Record, Target, summary_lines
+from runner import Row, settled
 
-ROOT = Path(__file__).resolve().parent.parent
+import pyminidnn as dnn
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables})  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -23,11 +36,220 @@ ROOT = Path(__file__).resolve().parent.parent
 def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
-    script = ROOT / "benchmarks" / f"bench_{what}.py"
-    command = [sys.executable, str(script), "--device", "cpu", "--seconds", "0", "--out", str(tmp_path), *words.split()]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
+    arguments = ["--device", "cpu", "--seconds", "0", "--out", str(tmp_path), *words.split()]
+    done = run(str(BENCHMARKS / f"bench_{what}.py"), *arguments)
     assert done.returncode == 0, done.stderr
-    assert "(target " in done.stdout and "1 rows in" in done.stdout
+    assert "| list | rows | geometric mean of torch/ours |" in done.stdout and "1 rows in" in done.stdout
+    assert f"`python benchmarks/bench_{what}.py --device cpu " in done.stdout
     (table,) = tmp_path.glob(f"{what}_*.md")
     (picture,) = tmp_path.glob(f"{what}_*.png")
     assert line in table.read_text() and picture.name in table.read_text()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "what, words, rows",
+    [
+        ("conv", "one-channel", 1),  # cuDNN searches
+        ("conv", "forward_statistics x=64x64x56x56:nhwc w=64x64x1x1", 1),
+        ("norm", "norm backward float32 x=64x2048x7x7", 2),
+    ],
+)
+def test_rows_on_a_gpu(what: str, words: str, rows: int) -> None:
+    """They agree with torch's results, whichever of its ways is the fastest."""
+    pytest.importorskip("torch")
+    done = run(str(BENCHMARKS / f"bench_{what}.py"), "--seconds", "0.02", *words.split())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{rows} rows in" in done.stdout
+
+
+QUIET = [(10.0, 20.0), (10.1, 20.0), (10.2, 20.3), (10.3, 20.0)]
+DISTURBED = [(10.0, 20.0), (10.1, 20.0), (10.2, 81.0), (10.3, 20.0)]
+
+
+@pytest.mark.parametrize("side", [0, 1], ids=["ours", "the peer"])
+def test_a_row_is_measured_again_while_its_turns_disagree(side: int) -> None:
+    quiet, disturbed = ([(a, b) if side else (b, a) for a, b in turns] for turns in (QUIET, DISTURBED))
+    attempts = iter([disturbed, disturbed, quiet])
+    timing = settled(lambda: next(attempts))
+    assert sorted([timing.us, timing.peer_us]) == pytest.approx([10.15, 20.0])
+    assert timing.spread == pytest.approx(0.03) and timing.spread <= runner.DISAGREEMENT
+    assert next(attempts, None) is None
+
+
+def test_a_row_that_settles_is_measured_once() -> None:
+    attempts = iter([QUIET])
+    assert settled(lambda: next(attempts)).spread <= runner.DISAGREEMENT
+
+
+def test_a_row_that_never_settles_keeps_its_best_attempt() -> None:
+    worse = [(10.0, 20.0), (10.0, 400.0)]
+    attempts = iter([worse, DISTURBED, worse, QUIET])
+    timing = settled(lambda: next(attempts))
+    assert timing.spread == pytest.approx(81 / 20 - 1)
+    assert timing.peer_us == 20.0
+    assert next(attempts) == QUIET  # three attempts were made, no fourth
+
+
+def test_a_microsecond_of_a_short_launch_is_no_disagreement() -> None:
+    assert settled(lambda: [(7.0, 7.9), (7.9, 7.0)], slack_us=1).spread == 0
+    assert settled(lambda: [(7.0, 7.0), (9.1, 7.0)], slack_us=1).spread > runner.DISAGREEMENT
+    assert settled(lambda: [(7.0, 7.9), (7.9, 7.0)]).spread > runner.DISAGREEMENT
+
+
+def result(values: object, dtype: str = "float32") -> object:
+    """A row's call, which gives these values."""
+    return lambda: dnn.asarray(np.asarray(values), dtype=dtype)
+
+
+ONES = np.ones((8, 16))
+LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
+
+
+@pytest.mark.parametrize(
+    "ours, options, right",
+    [
+        (ONES, {}, True),
+        (ONES * (1 + 2e-7), {}, True),  # a rounding
+        (ONES * (1 + 1e-5), {}, False),
+        (ONES * (1 + 1e-5), {"terms": 10**4}, True),  # roundings of a long sum
+        (ONES * (1 + 1e-3), {"terms": 10**4}, False),
+        (ONES * (1 + 1e-3), {"dtype": "tf32"}, True),
+        (ONES * (1 + 1e-2), {"dtype": "tf32"}, False),
+        (ONES * (1 + 1e-2), {"dtype": "bfloat16"}, True),
+        (ONES * (1 + 1e-1), {"dtype": "bfloat16"}, False),
+        (ONES * (1 + 1e-1), {"tolerance": 0.2}, True),
+        (LAST, {}, True),
+        (LAST, {"terms": 0}, False),  # one element, not moved
+        (np.where(LAST > 1, np.nan, ONES), {}, False),
+        (ONES[:4], {}, False),
+        (ONES[0], {}, False),  # would broadcast
+    ],
+)
+def test_a_wrong_result_is_refused(ours: np.ndarray, options: dict[str, object], right: bool) -> None:
+    torch = pytest.importorskip("torch")
+    row = Row("row", result(ours), lambda: torch.ones(8, 16), **options)
+    if right:
+        runner.Clock("cpu", 0).compare(row, row.peer)
+    else:
+        with pytest.raises(ArithmeticError, match="result 0 (differs from|is )"):
+            runner.Clock("cpu", 0).compare(row, row.peer)
+
+
+def test_integers_are_equal_and_all_results_are_compared() -> None:
+    torch = pytest.importorskip("torch")
+    clock, both = runner.Clock("cpu", 0), lambda: (torch.ones(3), torch.tensor([1, 2, 3]))
+    for index in ([1, 2, 3], [1, 2, 4]):
+        row = Row("row", lambda index=index: (result(np.ones(3))(), result(index, "int64")()), both)
+        if index == [1, 2, 3]:
+            clock.compare(row, both)
+        else:
+            with pytest.raises(ArithmeticError, match="result 1 differs"):
+                clock.compare(row, both)
+
+
+def test_a_benchmark_with_a_wrong_row_fails() -> None:
+    pytest.importorskip("torch")
+    program = """
+import torch, pyminidnn as dnn
+from runner import Row, main
+x = torch.rand(64, 64) + 1
+t = dnn.from_dlpack(x)
+rows = [Row("right row", lambda: dnn.mul(t, 2), lambda: x * 2), Row("wrong row", lambda: dnn.mul(t, 2), lambda: x * 2.01)]
+main(lambda device: rows, "two rows")
+"""
+    done = run("-c", program, "--device", "cpu", "--seconds", "0")
+    assert done.returncode == 1 and done.stderr.strip() == "1 rows failed: wrong row"
+    assert "wrong row: ArithmeticError: result 0 differs from torch's by" in done.stdout
+    assert "1 rows in" in done.stdout and "| wrong row" not in done.stdout
+
+
+def test_the_fastest_way_of_the_peer_counts() -> None:
+    torch = pytest.importorskip("torch")
+    one = torch.ones(3)
+    ways = {
+        "slow": lambda: (time.sleep(0.01), one)[1:],
+        "fast": lambda: one,
+        "slower": lambda: (time.sleep(0.02), one)[1:],
+    }
+    x = dnn.asarray(np.ones(3, "float32"))
+    record = runner.Clock("cpu", 0).measure(Row("a row", lambda: dnn.mul(x, 1), ways), 1.0)
+    assert record.way == "fast" and record.peer_us < 5000
+    assert "; torch: fast" in record.notes
+
+
+def test_a_poor_choice_of_cudnn_does_not_count() -> None:
+    """cuDNN times each algorithm once, and keeps what it took for the fastest for the thread. Here the first is slow."""
+    torch = pytest.importorskip("torch")
+    here, choices, one = threading.local(), iter([0.02, 0.0]), torch.ones(3)
+
+    def peer() -> object:
+        if not hasattr(here, "pause"):
+            here.pause = next(choices)
+        time.sleep(here.pause)
+        return one
+
+    clock = runner.Clock("cpu", 0)
+    clock.cuda, clock.flush, clock.synchronize, clock.device_turn = True, one, lambda: None, clock.cpu_turn
+    x = dnn.asarray(np.ones(3, "float32"))
+    row = Row("a row", lambda: dnn.mul(x, 1), peer, searched=True)
+    assert clock.measure(row, 1.0).peer_us < 10_000
+
+
+def record(name: str, list: str, us: float, peer_us: float, floor_us: float = 0, **more: object) -> Record:
+    return Record(list, name, name, "float32", 0, 0, us, peer_us, floor_us, "engine", **more)
+
+
+def test_the_summary_names_means_losers_and_what_is_not_counted() -> None:
+    records = [
+        record("conv forward a", "one", 10, 40, 5),
+        record("conv forward b", "one", 10, 10, 9),
+        record("conv backward c", "one", 10, 5, 1),
+        record("conv forward d", "one", 10, 404, spread=3, unsettled=True),
+        record("host: e", "", 4, 3),
+        record("f", "all disturbed", 1, 100, spread=1, unsettled=True),
+    ]
+    assert summary_lines(records, {"one": Target(1.5, 0.5, 0.2), "all disturbed": Target(200)}) == [
+        "| list | rows | geometric mean of torch/ours | by direction | worst | at | least of floor | at |",
+        "|---|---|---|---|---|---|---|---|",
+        "| one | 3 | 1.26 | forward 2.00, backward 0.50 | 0.50 | conv backward c | 0.10 | conv backward c |",
+        "| rows | 1 | 0.75 |  | 0.75 | host: e |  |  |",
+        "",
+        "Targets missed: one: mean 1.26, target 1.5; one: least of floor 0.10, target 0.2.",
+        "",
+        "Slower than torch: conv backward c 0.50; host: e 0.75.",
+        "",
+        "Turns never agreed, not counted above: conv forward d; f.",
+    ]
+
+
+def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
+    """With a tuning file that chooses the slow engine: it is followed by a plain call, and not in a benchmark."""
+    pytest.importorskip("torch")
+    tmp_path.chmod(0o700)
+    cache = {"PYMINIDNN_CACHE_DIR": str(tmp_path)}
+    ask = "import numpy, pyminidnn as dnn; x = numpy.zeros((64, 64), 'float32'); "
+    assert run("-c", ask + "dnn.find(dnn.activation_forward, x, 'relu')", **cache).returncode == 0
+    tuning = tmp_path / "tuning.txt"
+    tuning.write_text(tuning.read_text().replace("activation.dense", "activation.reference"))
+    kernel = tmp_path / "sm_80-nvrtc13.0" / "0123.cubin"
+    kernel.parent.mkdir()
+    kernel.write_text("code")
+    chosen = ask + "print(dnn.explain(dnn.activation_forward, x, 'relu')[0].chosen, dnn._C.cache_folder())"
+    assert run("-c", chosen, **cache).stdout.split() == ["cpu.activation.reference", str(tmp_path)]
+    for _ in range(2):
+        done = run("-c", "import runner; runner.use_own_cache(); " + chosen, **cache)
+        assert done.stdout.split() == ["cpu.activation.dense", str(tmp_path / "benchmarks")], done.stderr
+        assert (tmp_path / "benchmarks" / "sm_80-nvrtc13.0" / "0123.cubin").read_text() == "code"
+        (tmp_path / "benchmarks" / "tuning.txt").write_text(tuning.read_text())  # of a find() in a benchmark
+    assert "activation.reference" in tuning.read_text()
+    done = run("-c", "import runner; runner.use_own_cache(); " + chosen, PYMINIDNN_CACHE_DIR=os.devnull)
+    assert done.stdout.split() == ["cpu.activation.dense"]
+
+
+def test_benchmarks_use_their_own_cache(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    tmp_path.chmod(0o700)
+    program = "import runner, pyminidnn; runner.main(lambda device: [], ''); print(pyminidnn._C.cache_folder())"
+    done = run("-c", program, "--device", "cpu", "--seconds", "0", PYMINIDNN_CACHE_DIR=str(tmp_path))
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "benchmarks"), done.stderr

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import product
 from types import SimpleNamespace
 
 import torch
@@ -241,7 +242,7 @@ def rows(device: str) -> Iterator[Row]:
         yield from case(layer, "bf16", True).rows("large")
     for layer in RESNET if device != "cpu" else ():  # torch's CPU has no batch_norm_stats
         yield from case(layer, "bf16", True).rows("statistics", ("forward_statistics",))
-    for arithmetic, nhwc in (("bf16", True), ("ieee", False)):
+    for arithmetic, nhwc in product(("bf16", "fp16", "ieee", "f64"), (True, False)):
         for layer in BIASED:
             yield from case(layer, arithmetic, nhwc).rows("bias", ("backward_bias",))
     yield from case(PLANE, "ieee", False).rows("one-channel", ("forward",))

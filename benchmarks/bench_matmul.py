@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Matrix products against torch (cuBLAS on a GPU): the host's cost of a tiny call, nine shapes in every arithmetic, and
-some that are no plain product. Lists: matmul {bf16,fp16,tf32,ieee,3xtf32}, others."""
+some that are no plain product. Lists: matmul {bf16,fp16,tf32,ieee,3xtf32,f64}, others."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def rows(device: str) -> Iterator[Row]:
         yield product("others", arithmetic, (16384, 64), (64, 64), device)
         yield product("others", arithmetic, (256, 64, 64), (256, 64, 64), device)
         yield product("others", arithmetic, (4097, 4095), (4095, 4097), device)  # no multiple of anything
-    yield product("others", "f64", (4096, 4096), (4096, 4096), device)
+    for m, n, k in SHAPES:
+        if m * n * k <= 4096**3:  # larger ones take a tenth of a second
+            yield product("matmul f64", "f64", (m, k), (k, n), device)
 
 
 if __name__ == "__main__":

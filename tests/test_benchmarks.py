@@ -51,8 +51,10 @@ def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
     "what, words, rows",
     [
         ("conv", "one-channel", 1),  # cuDNN searches
+        ("conv", "backward_bias f64 dy=64x256x14x14", 2),
         ("conv", "forward_statistics x=64x64x56x56:nhwc w=64x64x1x1", 1),
         ("norm", "norm backward float32 x=64x2048x7x7", 2),
+        ("matmul", "f64 a=1024x1024", 1),
     ],
 )
 def test_rows_on_a_gpu(what: str, words: str, rows: int) -> None:

@@ -131,27 +131,11 @@ def _info() -> int:
         path, major, minor = _C.nvrtc_info()
         print(f"nvrtc       {major}.{minor}, {path}")
     print(f"cache       {_C.cache_folder() or 'in memory only'}")
-    if why := _why_no_tuning():
+    if why := _C.why_no_tuning():
         print(f"tuning      results of find() are kept in memory only: {why}")
     for family in dict.fromkeys(_C.families()):
         print(f"{family:<12}{', '.join(dnn.engines(family, 'cpu') + dnn.engines(family, 'cuda'))}")
     return 0
-
-
-def _why_no_tuning() -> str:
-    """Why find() cannot add a line to tuning.txt; "" if it can."""
-    folder = _C.cache_folder()
-    if not folder:
-        return "there is no cache folder"
-    file = os.path.join(folder, "tuning.txt")
-    try:
-        # Nonblocking, because a FIFO would wait for a reader.
-        os.close(os.open(file, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK))
-    except FileNotFoundError:
-        return "" if os.access(folder, os.W_OK) else f"{folder} is read-only"
-    except OSError as error:
-        return str(error)
-    return ""
 
 
 def _compile(archs: list[str], out: Path | None) -> int:

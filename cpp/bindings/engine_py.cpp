@@ -84,6 +84,9 @@ void bind_engine(py::module_& m) {
       py::arg("family"), py::arg("cuda"));
 
   m.def(
+      "why_no_tuning", [] { return tuning().why_not_kept(); },
+      "Why what find() measures is kept in memory alone, or \"\".");
+  m.def(
       "set_log_level",
       [](const std::string& level) {
         MINIDNN_CHECK(ShapeError, level == "off" || level == "info" || level == "debug",

@@ -179,7 +179,8 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
     const Engine<P>* e = *std::ranges::find(list, line.name, [](auto* x) { return x->name(); });
     for (const Config& config : line.configs) {
       Choice<P> c = make_choice(p, h, e, config);
-      std::shared_ptr<Storage> workspace = scratch.bytes(c.workspace_bytes);
+      const std::shared_ptr<Storage> workspace = allocator_of(h.place()).allocate(
+          c.workspace_bytes, h.stream(), [&] { return cat("find: workspace of ", line.name); });
       double us = median_us(h, flush, [&] { c.plan->run(args, workspace->data, h.stream()); });
       line.measurements.emplace_back(config, us);
       if (line.measured_us == 0 || us < line.measured_us)

@@ -129,10 +129,18 @@ std::string Tuning::remember(const Device& device, const std::string& key, const
   std::lock_guard lock(mutex_);
   const bool replaces = !lines_.insert_or_assign(whole, record).second;
   ++generation_;
-  if (!refusal_.empty()) return refusal_;
-  if (file_.empty()) return "there is no cache folder";
+  if (std::string why = why_not_kept(); !why.empty()) return why;
   const std::string why = write(whole, record, replaces);
   return why.empty() ? why : cat(file_, ": ", why);
+}
+
+std::string Tuning::why_not_kept() const {
+  if (file_.empty()) return "there is no cache folder";
+  if (!refusal_.empty()) return refusal_;
+  const std::string folder = file_.substr(0, file_.rfind('/'));
+  for (const std::string& path : {folder, file_})
+    if (access(path.c_str(), W_OK) != 0 && errno != ENOENT) return cat(path, ": ", std::strerror(errno));
+  return "";
 }
 
 // Other processes write the same file. A new record is one appending write under a lock; one that replaces another goes

@@ -32,8 +32,8 @@ class Tuning {
 
   // Changes with each remember(). A plan that was made before may no longer be what was found.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-  // "", or why the file is not used.
-  const std::string& refusal() const { return refusal_; }
+  // "", or why remember() keeps records in memory alone.
+  std::string why_not_kept() const;
 
  private:
   friend Tuning& tuning();

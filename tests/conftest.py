@@ -21,6 +21,13 @@ from pyminidnn import _C
 _C.set_work_divisor(int(os.environ.get("PYMINIDNN_TEST_WORK_DIVISOR", "1")))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("drawn problems (test_drawn.py)")
+    group.addoption("--drawn-seconds", type=float, default=10, help="time for each family and seed; default: 10")
+    group.addoption("--drawn-problems", type=int, help="instead of the time: how many of each family and seed")
+    group.addoption("--drawn-seed", type=int, help="of the problems that are otherwise new in each run")
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda:0", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> str:
     return request.param

@@ -56,7 +56,8 @@ def out_for(case: Case, out: dnn.DeviceTensor | None, shape: Sequence[int], like
     """`out`, or where a case asks for another dtype than its operands' and gives none, a new one in the layout of one."""
     if out is not None or case.out_dtype == case.dtype:
         return out
-    return dnn.empty(tuple(shape), dtype=case.out_dtype, layout=like.layout, device=like.device)
+    layout = None if like.layout == "strided" else like.layout
+    return dnn.empty(tuple(shape), dtype=case.out_dtype, layout=layout, device=like.device)
 
 
 REAL = ("float32", "float64", "float16", "bfloat16")

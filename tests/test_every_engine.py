@@ -8,6 +8,7 @@ output, without touching what lies around it, and twice with the same bits unles
 from __future__ import annotations
 
 import importlib
+import math
 import re
 import zlib
 from collections.abc import Callable
@@ -26,6 +27,14 @@ CASES = [case for family in FAMILIES for case in load(family)]
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, device: str) -> None:
+    (report, *_) = check(case, device)
+    # Where a tensor begins is not in a case line: a reversed one's first element may lie anywhere.
+    problem = re.sub(r" align=\d+", "", report.problem)
+    assert problem == case.text, "the line is not in the form that the library prints"
+
+
+def check(case: Case, device: str, most_us: float = math.inf) -> list[_C.Report]:
+    """Every engine that runs the case, and expects to do so in that time, against the oracle. The reports of the call."""
     sample = importlib.import_module(f"test_{case.family}").sample(case)
     tensors = {
         name: tensor(v, sample.dtypes.get(name, case.dtype), device, case.operand(name, v.shape))
@@ -41,12 +50,10 @@ def test_case(case: Case, device: str) -> None:
         out, margins_untouched = framed(operand.shape, strides, case.out_dtype, device)
         return {"algo": algo, "out": out}, margins_untouched
 
-    (report, *_) = dnn.explain(sample.call, tensors, **arguments(None)[0])
-    # Where a tensor begins is not in a case line: a reversed one's first element may lie anywhere.
-    problem = re.sub(r" align=\d+", "", report.problem)
-    assert problem == case.text, "the line is not in the form that the library prints"
-    able = [e for e in report.engines if not e.why_not]
+    reports = dnn.explain(sample.call, tensors, **arguments(None)[0])
+    able = [e for e in reports[0].engines if not e.why_not]
     assert able, f"no engine runs {case}"
+    able = [e for e in able if e.estimate_us <= most_us or e.name == reports[0].chosen]
     if _C.cpu_isa() != _C.cpu_isas()[0]:
         able = [e for e in able if depends_on_isa(e.name)]
     for engine, algo in ((e, algo) for e in able for algo in (e.name, *another_config(e, case))):
@@ -67,6 +74,7 @@ def test_case(case: Case, device: str) -> None:
         if "nondeterministic" not in engine.traits:
             for first, second in zip(outputs, again, strict=True):
                 assert bytes(values_of(first)) == bytes(values_of(second)), f"{algo} does not repeat itself"
+    return reports
 
 
 def depends_on_isa(engine: str) -> bool:

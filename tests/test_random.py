@@ -37,9 +37,10 @@ def sample(case: Case) -> Sample:
         tolerance = reference.tolerance(case.dtype, 2, np.abs(want) + 1)
     else:
         want = reference.random.random_normal(operand.shape, mean=1, std=2, **named)
-        # A logarithm near 0 is of a word near 2^32, which is rounded to a float: u to 2^-24, the radius to its root.
-        radius = 2 * math.sqrt(2 * 2.0**-24) if case.dtype != "float64" else 2 * math.sqrt(2 * 2.0**-53)
-        near_zero = np.where(np.abs(want - 1) < 0.01, radius, 0)
+        # A logarithm near 0 is of a word near 2^32, which is rounded to a float: u by up to e = 2^-24, and so the radius
+        # r = sqrt(-2 log u) by up to e / r, or where r is 0 by sqrt(2 e). A number is at most the radius.
+        e, z = 2.0**-53 if case.dtype == "float64" else 2.0**-24, np.abs(want - 1) / 2
+        near_zero = 2 * np.minimum(math.sqrt(2 * e), e / np.maximum(z, e))
         tolerance = reference.tolerance(case.dtype, 64, np.abs(want) + 2) + near_zero
 
     def call(t: dict[str, dnn.DeviceTensor], algo: str, out: dnn.DeviceTensor | None = None) -> list[dnn.DeviceTensor]:

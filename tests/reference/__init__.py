@@ -46,6 +46,12 @@ from .softmax import logits, softmax_backward, softmax_forward
 from .transform import cast, gather_backward, rounded, transform
 
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
+SUBNORMAL = {
+    "float16": 2.0**-24,
+    "bfloat16": 2.0**-133,
+    "float32": 2.0**-149,
+    "float64": 2.0**-1074,
+}  # the least number
 
 
 def accumulator(dtype):
@@ -56,19 +62,19 @@ def accumulator(dtype):
 def tolerance(dtype, reduction, scale):
     """How far a correct result may be from the oracle.
 
-    tolerance = eps(dtype) * scale + eps(accumulator) * sqrt(reduction) * scale
+    tolerance = eps(dtype) * scale + eps(accumulator) * sqrt(reduction) * scale + subnormal(dtype)
 
     dtype      of the output in memory; the accumulator is float32, and float64 for float64
     reduction  the number of products (or terms) that are summed into one output
     scale      the size of the sums on the way: a number, or an array for a tolerance per element. The largest |output|
                is enough for random data of mean zero; where terms cancel, take the oracle of |inputs|
 
-    Storing a value v rounds it by at most half an ulp: eps(dtype) / 2 * |v|. Each of the `reduction` additions rounds
+    Storing a value v rounds it by at most half an ulp: eps(dtype) / 2 * |v|, or half of the least number. Each of the `reduction` additions rounds
     the partial sum by at most eps(accumulator) / 2 * |sum|; these errors have random signs and grow like a random walk,
     with a standard deviation below sqrt(reduction) * eps(accumulator) / 2 * scale. The tolerance is twice both.
     Rounding of the inputs is not in it: the oracle must be given the same, rounded() values. Nor is TF32.
     """
-    return EPS[dtype] * scale + EPS[accumulator(dtype)] * np.sqrt(reduction) * scale
+    return EPS[dtype] * scale + EPS[accumulator(dtype)] * np.sqrt(reduction) * scale + SUBNORMAL[dtype]
 
 
 __all__ = [

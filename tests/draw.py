@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random problems at the sizes of real nets, as case lines: batches of 1 to 64, up to 2,048 channels, planes of up to
+300 x 300 and odd sizes among them, every layout, dtype, direction and attribute.
+
+    rng = np.random.default_rng(7)
+    draw("conv", rng)    # "conv backward_data f32 dy=2x96x29x29:nhwc w=96x64x3x3 dx=2x64x57x57:nhwc stride=2 pad=1"
+
+A problem is made smaller where the float64 oracle would take more than about a second.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+Rng = np.random.Generator
+T = TypeVar("T")
+
+ELEMENTS = 2_000_000  # of a tensor
+PRODUCTS = 150_000_000  # of a convolution or matrix product
+CHANNELS = (1, 2, 3, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 240, 256, 320, 384, 512, 672, 960, 1024, 1280,
+            2048)  # fmt: skip
+SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 14, 16, 19, 28, 32, 35, 56, 64, 75, 112, 113, 128, 150, 224, 256, 300)
+CHANNELS_LAST = {3: ":nwc", 4: ":nhwc", 5: ":ndhwc"}
+
+
+def one_of(rng: Rng, choices: Sequence[T]) -> T:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def chance(rng: Rng, p: float) -> bool:
+    return bool(rng.random() < p)
+
+
+def log_uniform(rng: Rng, low: int, high: int) -> int:
+    return round(math.exp(rng.uniform(math.log(low), math.log(high + 0.49))))
+
+
+def size(rng: Rng, most: int = 300) -> int:
+    """Of a spatial dimension: one that nets have, or any."""
+    return min(most, one_of(rng, SIZES) if chance(rng, 0.5) else log_uniform(rng, 1, most))
+
+
+def channels(rng: Rng, most: int = 2048) -> int:
+    usual = [c for c in CHANNELS if c <= most]
+    return one_of(rng, usual) if chance(rng, 0.7) else log_uniform(rng, 1, most)
+
+
+def floating(rng: Rng) -> str:
+    return one_of(rng, ("f32", "f32", "f32", "bf16", "bf16", "f16", "f64"))
+
+
+def limited(shape: list[int], most: float, keep: int = 1) -> list[int]:
+    """The shape with its batch, then its spatial sizes, then its channels made smaller; dimension `keep` comes last."""
+    order = [0, *range(2, len(shape)), *([keep] if len(shape) > 1 else [])]
+    for i in order:
+        rest = math.prod(shape) // max(shape[i], 1)
+        if rest * shape[i] > most:
+            shape[i] = max(1, int(most // max(rest, 1)))
+    return shape
+
+
+def image(rng: Rng, rank: int | None = None, most: float = ELEMENTS) -> list[int]:
+    """[N, C, spatial...], mostly of two spatial dimensions."""
+    rank = rank or one_of(rng, (3, 4, 4, 4, 4, 4, 5))
+    largest = {3: 4000, 4: 300, 5: 40}[rank]
+    spatial = [size(rng, largest) for _ in range(rank - 2)]
+    if chance(rng, 0.6):
+        spatial = spatial[:1] * len(spatial)
+    return limited([log_uniform(rng, 1, 64), channels(rng), *spatial], most)
+
+
+def dims(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def layout(rng: Rng, shape: Sequence[int], last: float = 0.45, gaps: float = 0.06) -> str:
+    """Channels first, channels last, or rows with gaps between them."""
+    if chance(rng, gaps) and len(shape) > 1 and all(shape):
+        strides, step = [1] * len(shape), shape[-1] + int(rng.integers(1, 9))
+        for i in range(len(shape) - 2, -1, -1):
+            strides[i], step = step, step * shape[i]
+        return f"{dims(shape)}:s{','.join(map(str, strides))}"
+    return dims(shape) + (CHANNELS_LAST.get(len(shape), "") if chance(rng, last) else "")
+
+
+def per_dimension(values: Sequence[Any]) -> str:
+    return ",".join(map(str, values[:1] if len(set(values)) == 1 else values))
+
+
+def window_of(
+    rng: Rng, spatial: Sequence[int], choices: Sequence[int]
+) -> tuple[list[int], list[int], list[tuple[int, int]], list[int]]:
+    """Window, stride, padding and dilation for each spatial dimension."""
+    alike = chance(rng, 0.85)
+    count = 1 if alike else len(spatial)
+    window = [one_of(rng, choices) for _ in range(count)] * (len(spatial) if alike else 1)
+    stride = [one_of(rng, (1, 1, 1, 2, 2, 3, 4)) for _ in range(count)] * (len(spatial) if alike else 1)
+    dilation = [one_of(rng, (1, 1, 1, 1, 1, 2, 3))] * len(spatial)
+    padding = []
+    for w, d in zip(window, dilation, strict=True):
+        half = (w - 1) * d // 2
+        before = one_of(rng, (0, half, half, half, int(rng.integers(0, half + 2))))
+        padding.append((before, before if chance(rng, 0.9) else int(rng.integers(0, half + 2))))
+    return window, stride, padding, dilation
+
+
+def spatial_text(stride: list[int], padding: list[tuple[int, int]], dilation: list[int], usual: list[int]) -> str:
+    text = f" stride={per_dimension(stride)}" if stride != usual else ""
+    sides = [str(b) if a == b else f"{b}:{a}" for b, a in padding]
+    text += f" pad={per_dimension(sides)}" if any(s != "0" for s in sides) else ""
+    return text + (f" dilation={per_dimension(dilation)}" if any(d != 1 for d in dilation) else "")
+
+
+def output(
+    spatial: Sequence[int], window: list[int], stride: list[int], padding: list[tuple[int, int]], dilation: list[int]
+) -> list[int] | None:
+    sizes = [
+        (b + n + a - d * (w - 1) - 1) // s + 1
+        for n, w, s, (b, a), d in zip(spatial, window, stride, padding, dilation, strict=True)
+    ]
+    return sizes if min(sizes) > 0 else None
+
+
+def conv(rng: Rng) -> str | None:
+    shape = image(rng)
+    rank = len(shape)
+    direction = one_of(
+        rng, ("forward", "forward", "backward_data", "backward_filter", "backward_bias", "forward_statistics")
+    )
+    dtype = floating(rng)
+    if direction == "backward_bias":
+        return f"conv backward_bias {dtype} dy={layout(rng, shape)}"
+    kind = one_of(rng, ("full", "full", "full", "pointwise", "depthwise", "grouped"))
+    window, stride, padding, dilation = window_of(rng, shape[2:], (1, 2, 3, 3, 3, 5, 7))
+    if kind == "pointwise":
+        window, padding, dilation = [1] * (rank - 2), [(0, 0)] * (rank - 2), [1] * (rank - 2)
+    filters, groups = channels(rng), 1
+    if kind == "depthwise":
+        groups = shape[1]
+        filters = shape[1] * one_of(rng, (1, 1, 1, 2))
+    elif kind == "grouped":
+        groups = one_of(rng, [g for g in (2, 3, 4, 8, 16, 32) if shape[1] % g == 0] or [1])
+        filters = max(1, filters // groups) * groups
+    spatial = output(shape[2:], window, stride, padding, dilation)
+    if spatial is None:
+        return None
+    taps = math.prod(window)
+    products = shape[0] * filters * math.prod(spatial) * shape[1] // groups * taps
+    if products > PRODUCTS:
+        shape[0] = max(1, shape[0] * PRODUCTS // products)
+        products = shape[0] * filters * math.prod(spatial) * shape[1] // groups * taps
+    if products > 2 * PRODUCTS and groups == 1:
+        filters = max(1, filters * PRODUCTS // products)
+    y, w = [shape[0], filters, *spatial], [filters, shape[1] // groups, *window]
+    if math.prod(y) > 2 * ELEMENTS or math.prod(w) > 2 * ELEMENTS or math.prod(y) * taps > 2e8:
+        return None
+    tail = spatial_text(stride, padding, dilation, [1] * (rank - 2)) + (f" groups={groups}" if groups > 1 else "")
+    if chance(rng, 0.1):
+        tail += " mode=convolution"
+    last = chance(rng, 0.5)
+    of = lambda s: layout(rng, s, last=0.95 if last else 0.05, gaps=0.04)
+    if direction == "backward_data":
+        text = f"dy={of(y)} w={of(w)} dx={dims(shape)}"
+    elif direction == "backward_filter":
+        text = f"dy={of(y)} x={of(shape)} dw={dims(w)}"
+    else:
+        text = f"x={of(shape)} w={of(w)}"
+        if chance(rng, 0.3):
+            tail = f" residual={of(y)}" + tail
+        if chance(rng, 0.5):
+            tail += " bias"
+        if chance(rng, 0.4):
+            tail += f" activation={one_of(rng, ('relu', 'relu', 'leaky_relu', 'tanh', 'sigmoid', 'gelu', 'silu'))}"
+    if dtype == "f32" and chance(rng, 0.7):
+        tail += " math=ieee"
+    if dtype in ("bf16", "f16") and chance(rng, 0.15):
+        tail += " to=f32"
+    return f"conv {direction} {dtype} {text}{tail}"
+
+
+def matmul(rng: Rng) -> str | None:
+    m, n, k = (log_uniform(rng, 1, 2048) if chance(rng, 0.5) else channels(rng) for _ in range(3))
+    batch = [log_uniform(rng, 1, 48)] if chance(rng, 0.35) else []
+    while math.prod(batch) * m * n * k > PRODUCTS:
+        if batch and batch[0] > 1:
+            batch[0] //= 2
+        else:
+            m, n, k = (max(1, v * 3 // 4) for v in (m, n, k))
+    dtype = floating(rng)
+
+    def matrix(rows: int, columns: int) -> str:
+        text = dims([*batch, rows, columns])
+        if chance(rng, 0.35):  # transposed
+            return text + ":s" + ",".join(map(str, [*([rows * columns] * len(batch)), 1, rows]))
+        if chance(rng, 0.1):  # gaps between rows
+            pitch = columns + int(rng.integers(1, 17))
+            return text + ":s" + ",".join(map(str, [*([rows * pitch] * len(batch)), pitch, 1]))
+        return text
+
+    text = f"matmul forward {dtype} a={matrix(m, k)} b={matrix(k, n)}"
+    if chance(rng, 0.25):
+        text += f" c={dims([*batch, m, n])}"
+    if chance(rng, 0.4):
+        text += " bias"
+    if chance(rng, 0.3):
+        text += f" activation={one_of(rng, ('relu', 'gelu', 'silu', 'tanh'))}"
+    if dtype == "f32" and chance(rng, 0.7):
+        text += " math=ieee"
+    if dtype in ("bf16", "f16") and chance(rng, 0.2):
+        text += " to=f32"
+    return text
+
+
+def pooling(rng: Rng) -> str | None:
+    shape = image(rng)
+    direction, dtype = one_of(rng, ("forward", "backward")), floating(rng)
+    mode = one_of(rng, ("max", "max", "max", "avg", "avg_exclude_padding", "lp"))
+    head = f"pooling {direction} {dtype} {mode} x={layout(rng, shape)}"
+    norm = f" norm={one_of(rng, (1, 2, 3))}" if mode == "lp" else ""
+    if chance(rng, 0.12):
+        sizes = [max(1, int(rng.integers(1, min(n, 40) + 1))) for n in shape[2:]]
+        if math.prod(shape) * 4 > 2e7:
+            return None
+        return f"{head} size={per_dimension(sizes)}{norm}"
+    window, stride, padding, dilation = window_of(rng, shape[2:], (1, 2, 2, 3, 3, 3, 4, 5, 7))
+    if chance(rng, 0.1):
+        window, stride, padding, dilation = (
+            list(shape[2:]),
+            [1] * (len(shape) - 2),
+            [(0, 0)] * (len(shape) - 2),
+            [1] * (len(shape) - 2),
+        )
+    spatial = output(shape[2:], window, stride, padding, dilation)
+    if spatial is None or shape[0] * shape[1] * math.prod(spatial) * math.prod(window) > 2e7:
+        return None
+    text = f"{head} window={per_dimension(window)}{spatial_text(stride, padding, dilation, window)}"
+    if chance(rng, 0.15):
+        text += " ceil"
+    text += norm
+    if mode == "max" and chance(rng, 0.35):
+        text += f" indices={one_of(rng, ('i32', 'i64'))}"
+    return text
+
+
+def softmax(rng: Rng) -> str | None:
+    if chance(rng, 0.5):
+        rows, cols = log_uniform(rng, 1, 20_000), log_uniform(rng, 1, 150_000)
+        shape, axis = limited([rows, cols], ELEMENTS, keep=1), 1
+    else:
+        shape = image(rng)
+        axis = one_of(rng, (1, 1, 1, len(shape) - 1, 0))
+    dtype, direction = floating(rng), one_of(rng, ("forward", "backward"))
+    log = " log" if chance(rng, 0.4) else ""
+    if direction == "backward":
+        return f"softmax backward {dtype} y={layout(rng, shape)} axis={axis}{log}"
+    text = f"softmax forward {dtype} x={layout(rng, shape)}"
+    if chance(rng, 0.25):
+        text += f" {one_of(rng, ('keep', 'mask'))}={dims(shape)}"
+    return text + f" axis={axis}{log}" + (" scaled" if chance(rng, 0.2) else "")
+
+
+def loss(rng: Rng) -> str | None:
+    if chance(rng, 0.7):
+        shape, axis = limited([log_uniform(rng, 1, 20_000), log_uniform(rng, 2, 60_000)], ELEMENTS, keep=1), 1
+    else:
+        shape, axis = image(rng, 4, ELEMENTS), 1
+    text = f"loss {one_of(rng, ('forward', 'backward'))} {floating(rng)} x={layout(rng, shape, gaps=0.02)} axis={axis}"
+    text += f" reduction={one_of(rng, ('none', 'sum', 'mean'))}"
+    if chance(rng, 0.2) and shape[1] > 5:
+        text += " ignore=5"
+    if chance(rng, 0.3):
+        text += " classes=i32"
+    return text + (" smoothed" if chance(rng, 0.3) else "")
+
+
+def norm(rng: Rng) -> str | None:
+    dtype = floating(rng)
+    kind = one_of(rng, ("batch", "batch", "batch", "row", "row", "group", "group", "lrn", "lcn"))
+    if kind == "row":
+        name, direction = one_of(rng, ("layer", "rms")), one_of(rng, ("forward", "backward"))
+        if chance(rng, 0.7):
+            shape = limited([log_uniform(rng, 1, 20_000), log_uniform(rng, 2, 100_000)], ELEMENTS, keep=1)
+            return f"norm {name}_{direction} {dtype} x={layout(rng, shape)} axis=1"
+        shape = image(rng)
+        return f"norm {name}_{direction} {dtype} x={layout(rng, shape)} axis={int(rng.integers(1, len(shape)))}"
+    shape = image(rng)
+    if kind == "group":
+        groups = one_of(rng, [g for g in (1, 2, 4, 8, 16, 32, shape[1]) if shape[1] % g == 0])
+        return f"norm group_{one_of(rng, ('forward', 'backward'))} {dtype} x={layout(rng, shape)} groups={groups}"
+    if kind == "lrn":
+        return f"norm lrn_{one_of(rng, ('forward', 'backward'))} {dtype} x={layout(rng, shape)} size={int(rng.integers(1, 12))}"
+    if kind == "lcn":
+        shape = image(rng, 4, ELEMENTS / 4)
+        return f"norm lcn_{one_of(rng, ('forward', 'backward'))} {dtype} x={layout(rng, shape)} size={one_of(rng, (3, 5, 7, 9))}"
+    direction = one_of(rng, ("training", "inference", "backward"))
+    text = f"norm {direction} {dtype} x={layout(rng, shape)}"
+    if chance(rng, 0.15):
+        return text + " per_activation"
+    if direction != "backward" and chance(rng, 0.3):
+        text += " add" + (" relu" if chance(rng, 0.7) else "")
+    elif chance(rng, 0.2):
+        text += " relu"
+    return text + (" running" if direction == "training" and chance(rng, 0.3) else "")
+
+
+def activation(rng: Rng) -> str | None:
+    modes = (
+        "relu",
+        "clipped_relu",
+        "leaky_relu",
+        "tanh",
+        "sigmoid",
+        "elu",
+        "gelu",
+        "gelu_tanh",
+        "softplus",
+        "silu",
+        "hardswish",
+        "mish",
+    )
+    return f"activation {one_of(rng, ('forward', 'backward'))} {floating(rng)} {one_of(rng, modes)} x={layout(rng, image(rng, most=ELEMENTS / 4))}"
+
+
+def pointwise(rng: Rng) -> str | None:
+    op = one_of(
+        rng,
+        (
+            "neg",
+            "exp",
+            "sqrt",
+            "abs",
+            "add",
+            "mul",
+            "sub",
+            "div",
+            "maximum",
+            "lt",
+            "eq",
+            "multiply_add",
+            "clamp",
+            "lerp",
+        ),
+    )
+    arity = {"neg": 1, "exp": 1, "sqrt": 1, "abs": 1, "multiply_add": 3, "clamp": 3, "lerp": 3}.get(op, 2)
+    reals = ("exp", "sqrt", "div", "lerp")
+    dtype = floating(rng) if op in reals or chance(rng, 0.7) else one_of(rng, ("i8", "u8", "i32", "i64"))
+    shape = image(rng, most=ELEMENTS / 2)
+    text = f"pointwise {op} {dtype} a={layout(rng, shape)}"
+    for name in "bc"[: arity - 1]:
+        if chance(rng, 0.3):  # a channel's value, or a position's
+            strides = [0] * len(shape)
+            strides[one_of(rng, (1, len(shape) - 1))] = 1
+            text += f" {name}={dims(shape)}:s{','.join(map(str, strides))}"
+        else:
+            text += f" {name}={layout(rng, shape)}"
+    return text
+
+
+def reduce(rng: Rng) -> str | None:
+    mode = one_of(
+        rng, ("sum", "mean", "max", "min", "norm1", "norm2", "sumsq", "amax", "any", "all", "argmax", "argmin")
+    )
+    dtype = floating(rng) if chance(rng, 0.8) else one_of(rng, ("i8", "u8", "i32", "i64"))
+    if dtype[0] in "iu" and mode in ("mean", "norm2"):
+        return None
+    if chance(rng, 0.4):
+        shape = limited([log_uniform(rng, 1, 100_000), log_uniform(rng, 1, 100_000)], ELEMENTS)
+    else:
+        shape = image(rng)
+    axes = sorted(set(map(int, rng.integers(0, len(shape), int(rng.integers(1, len(shape) + 1))))))
+    return f"reduce {mode} {dtype} x={layout(rng, shape)} axes={','.join(map(str, axes))}"
+
+
+def transform(rng: Rng) -> str | None:
+    kind = one_of(rng, ("copy", "scale", "pad", "pad", "gather", "gather_backward"))
+    if kind in ("gather", "gather_backward"):
+        shape = [log_uniform(rng, 1, 3000), log_uniform(rng, 1, 3000)]
+        shape = limited(shape, ELEMENTS / 2)
+        axis = one_of(rng, (0, 0, 0, 1))
+        index = log_uniform(rng, 1, max(1, min(5000, ELEMENTS // 2 // shape[1 - axis])))
+        dtype = floating(rng) if kind == "gather_backward" else one_of(rng, ("f32", "bf16", "u8", "i64"))
+        return f"transform {kind} {dtype} x={dims(shape)} index={index} axis={axis}" + (
+            " indices=i32" if chance(rng, 0.5) else ""
+        )
+    if kind == "pad":
+        shape = image(rng, most=ELEMENTS / 4)
+        widths = [(0, 0), (0, 0), *((int(rng.integers(0, 9)), int(rng.integers(0, 9))) for _ in shape[2:])]
+        mode = one_of(rng, ("constant", "replicate", "reflect"))
+        if mode == "reflect" and any(max(w) >= n for w, n in zip(widths, shape, strict=True)):
+            return None
+        if not any(map(any, widths)):
+            return None
+        sides = [str(b) if a == b else f"{b}:{a}" for b, a in widths]
+        return f"transform pad {one_of(rng, ('f32', 'bf16', 'u8', 'f64'))} x={layout(rng, shape)} pad={','.join(sides)} mode={mode}"
+    shape = image(rng, most=150_000)  # whose oracle goes element by element
+    dtype = floating(rng)
+    text = f"transform {kind} {dtype} x={layout(rng, shape)}"
+    if chance(rng, 0.5):
+        to = one_of(rng, [t for t in ("f32", "bf16", "f16", "f64") if t != dtype])
+        text += f" to={to}"
+    return text + (f" out={layout(rng, shape, last=0.8, gaps=0)}" if chance(rng, 0.5) else "")
+
+
+def random(rng: Rng) -> str | None:
+    kind = one_of(rng, ("uniform", "normal", "dropout"))
+    shape = image(rng, most=ELEMENTS / 4)
+    return f"random {kind} {floating(rng)} {'x' if kind == 'dropout' else 'y'}={dims(shape)}"
+
+
+FAMILIES: dict[str, Callable[[Rng], str | None]] = {
+    f.__name__: f
+    for f in (activation, conv, loss, matmul, norm, pointwise, pooling, random, reduce, softmax, transform)
+}
+
+
+def draw(family: str, rng: Rng) -> str:
+    """A case line; one that does not fit together is drawn again."""
+    while True:
+        if line := FAMILIES[family](rng):
+            return line

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random problems at the sizes of real nets (draw.py), on every engine that takes them, against the oracle.
+"""Random problems at the sizes of real nets (draw.py), on every engine that takes them, against the oracle; and the oracle
+against torch, where torch is installed.
 
 Each is a case line, which a failure prints: put into tests/cases it is an ordinary case. A family's problems come from
 one seed that is always the same and from one that is new in each run. How many:
@@ -23,10 +24,16 @@ import numpy as np
 import pytest
 from cases import parse
 from draw import FAMILIES, draw
-from test_every_engine import check
+from test_every_engine import check, sample_of
+from torch_results import largest_difference
 
 import pyminidnn as dnn
 from pyminidnn import _C
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
 
 SLOWEST_US = 300_000.0  # engines that expect to take longer are for other problems
 FIXED, FRESH = 20261123, random.SystemRandom().randrange(2**32)
@@ -56,7 +63,11 @@ def test_drawn(family: str, seed: str, device: str, request: pytest.FixtureReque
         _C.set_work_divisor(divisor)
         try:
             with dnn.Handle(device, threads=threads or None) if device == "cpu" else dnn.Handle(device):
-                check(parse(line), device, SLOWEST_US)
+                case = parse(line)
+                sample = sample_of(case)
+                check(case, device, sample, SLOWEST_US)
+                if torch is not None:
+                    assert largest_difference(case, sample) < 1, "torch and the oracle differ"
         except Exception as error:
             raise AssertionError(what) from error
         done += 1

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from cases import Case, load
-from support import assert_close, framed, tensor, values_of
+from support import Sample, assert_close, framed, tensor, values_of
 
 import pyminidnn as dnn
 from pyminidnn import _C
@@ -33,9 +33,13 @@ def test_case(case: Case, device: str) -> None:
     assert problem == case.text, "the line is not in the form that the library prints"
 
 
-def check(case: Case, device: str, most_us: float = math.inf) -> list[_C.Report]:
+def sample_of(case: Case) -> Sample:
+    return importlib.import_module(f"test_{case.family}").sample(case)
+
+
+def check(case: Case, device: str, sample: Sample | None = None, most_us: float = math.inf) -> list[_C.Report]:
     """Every engine that runs the case, and expects to do so in that time, against the oracle. The reports of the call."""
-    sample = importlib.import_module(f"test_{case.family}").sample(case)
+    sample = sample or sample_of(case)
     tensors = {
         name: tensor(v, sample.dtypes.get(name, case.dtype), device, case.operand(name, v.shape))
         for name, v in sample.inputs.items()

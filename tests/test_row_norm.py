@@ -102,10 +102,10 @@ def sample(case: Case) -> Sample:
 
 
 ROW_NORMS: dict[str, Callable[..., Sequence[dnn.DeviceTensor]]] = {
-    "layer": lambda x, s, b: dnn.layer_norm_forward(x, s, b),
-    "rms": lambda x, s, b: dnn.rms_norm_forward(x, s),
-    "group": lambda x, s, b: dnn.group_norm_forward(x, 2, s, b),
-    "instance": lambda x, s, b: dnn.instance_norm_forward(x, s, b),
+    "layer": lambda x, s, b, **options: dnn.layer_norm_forward(x, s, b, **options),
+    "rms": lambda x, s, b, **options: dnn.rms_norm_forward(x, s, **options),
+    "group": lambda x, s, b, **options: dnn.group_norm_forward(x, 2, s, b, **options),
+    "instance": lambda x, s, b, **options: dnn.instance_norm_forward(x, s, b, **options),
 }
 ROW_GRADIENTS: dict[str, Callable[..., Sequence[dnn.DeviceTensor]]] = {
     "layer": lambda dy, x, s, saved: dnn.layer_norm_backward(dy, x, s, *saved),
@@ -155,16 +155,50 @@ def test_row_norms_are_each_other(device: str) -> None:
     )
 
 
+# Rows of each kind's statistics, as [statistic, elements], and back.
+AS_ROWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "layer": lambda x: x.reshape(-1, x.shape[-1]),
+    "rms": lambda x: x.reshape(-1, x.shape[-1]),
+    "group": lambda x: x.reshape(2 * x.shape[0], -1),
+    "instance": lambda x: x.reshape(x.shape[0] * x.shape[1], -1),
+}
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kind", ROW_NORMS)
+@pytest.mark.parametrize("start", ["like the rest", "misleading"])
 @pytest.mark.parametrize("mean, std", [(1e4, 1e-2), (-3e5, 1.0)])
-def test_layer_norm_far_from_zero(mean: float, std: float, device: str) -> None:
-    x = reference.rounded(np.random.default_rng(22).normal(mean, std, (5, 1000)), "float32")
-    y, m, inv_std = dnn.layer_norm_forward(tensor(x, "float32", device), eps=1e-12)
+def test_row_norms_far_from_zero(mean: float, std: float, start: str, kind: str, layout: str, device: str) -> None:
+    """Statistics are those of the numbers as stored, to a few units of float32, on every engine; also where the first
+    elements of a row are not near its mean."""
+    shape = (2, 6, 9, 1000) if kind in ("layer", "rms") else (2, 6, 40, 50)
+    x = reference.rounded(np.random.default_rng(22).normal(mean, std, shape), "float32")
+    if start == "misleading":
+        AS_ROWS[kind](x)[:, :64] = 0
+        assert (x == 0).any()
+    t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
+    rows = AS_ROWS[kind](x)
+    centered = kind != "rms"
+    want_mean = rows.mean(axis=1) if centered else np.zeros(len(rows))
+    want = 1 / np.sqrt(((rows - want_mean[:, None]) ** 2).mean(axis=1) + 1e-5)
+    want_y = (rows - want_mean[:, None]) * want[:, None]
     unit = reference.EPS["float32"]
-    want_mean, want = x.mean(axis=1), 1 / np.sqrt(x.var(axis=1) + 1e-12)
-    assert_close(m, Result(want_mean, 2 * unit * np.abs(want_mean)), "mean")
-    assert_close(inv_std, Result(want, want * reference.tolerance("float32", 1000, 2.0)), "inv_std")
-    rounding = unit * np.abs(mean) * want.max() + 1e-5
-    assert_close(y, Result((x - want_mean[:, None]) * want[:, None], rounding), "y")
+    parameters = [None, None]
+    (report,) = dnn.explain(lambda: ROW_NORMS[kind](t, *parameters))
+    for engine in (e.name for e in report.engines if not e.why_not):
+        y, *saved = ROW_NORMS[kind](t, *parameters, algo=engine)
+        if centered:
+            assert_close(values_of(saved[0]).ravel(), Result(want_mean, 2 * unit * np.abs(want_mean)), f"{engine} mean")
+        # Squares of distances that are rounded to `unit` of the largest: of the mean where rows are far from it.
+        deviation = unit * np.abs(rows - want_mean[:, None]).max(axis=1)
+        error = reference.tolerance("float32", rows.shape[1], 2 * want) + want**3 * deviation**2
+        assert_close(values_of(saved[-1]).ravel(), Result(want, error), f"{engine} inv_std")
+        rounding = (
+            unit * (np.abs(want_mean) * want)[:, None]
+            + 4 * unit * np.abs(want_y)
+            + error[:, None] / want[:, None] * np.abs(want_y)
+        )
+        assert_close(AS_ROWS[kind](values_of(y)), Result(want_y, rounding), f"{engine} y")
 
 
 @pytest.mark.parametrize("kind", ROW_NORMS)

@@ -103,22 +103,23 @@ inline constexpr bool kIsAlone<Solo> = true;
 // A thread keeps this many partial sums of a kind: additions need not wait for each other, and compilers use SIMD for
 // them.
 constexpr int kLanes = 8;
-// So many terms are summed before they join the total, which would round the hundred-millionth away.
+// At most so many terms are summed before they join the total. The total keeps what rounding takes: runs may be short,
+// and would then join it as often as a plain sum does.
 constexpr int64_t kPiece = 1024;
 
 template <class Acc, class F>
-MINIDNN_HD void add_piece(Acc (&total)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t n, const F& f) {
+MINIDNN_HD void add_piece(CarefulSum<Acc> (&total)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t n, const F& f) {
   Acc lanes[kLanes]{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
     for (int k = 0; k < kLanes; ++k) lanes[k] += f(at.plus(i + k, step));
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
-  for (int k = 0; k < kLanes; ++k) total[k] += lanes[k];
+  for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
 // Alone, run by run: no division per element, and a piece that the first f has read is in cache for the next.
 template <class Acc, class... F>
 MINIDNN_HD void add_runs(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
-  Acc total[sizeof...(F)][kLanes]{};
+  CarefulSum<Acc> total[sizeof...(F)][kLanes];
   for (int64_t begin = 0; begin < s.size; begin += s.run()) {
     NormOffsets at = s.offsets_of(begin);
     for (int64_t i = 0; i < s.run(); i += kPiece) {
@@ -127,7 +128,7 @@ MINIDNN_HD void add_runs(const NormSpace& s, const NormOffsets& step, Acc (&sums
     }
   }
   for (int c = 0; c < int(sizeof...(F)); ++c)
-    for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k];
+    for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
 // The whole team's sums of each f(offsets) over all members of `s`.

@@ -17,7 +17,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pyminidnn as dnn
 from pyminidnn import _C
 
-# test_work_sizes.py runs tests with smaller chunks of work.
+# test_isa.py runs tests with smaller chunks of work.
 _C.set_work_divisor(int(os.environ.get("PYMINIDNN_TEST_WORK_DIVISOR", "1")))
 
 

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """CPU engines on every instruction set that this machine has: the other tests use the best. Reference engines have one
-code for all, so that test_every_engine.py leaves them out where the set is not the best."""
+code for all, so that test_every_engine.py leaves them out where the set is not the best.
+
+And CPU engines with chunks of work so small that most case lines have several, uneven ones among them, for several numbers
+of threads. With the usual sizes a case line of a few kilobytes is one chunk, and one thread computes it. Another
+instruction set takes one of these sizes, so that it needs no run of its own."""
 
 from __future__ import annotations
 
@@ -19,14 +23,24 @@ from pyminidnn import _C
 HERE = Path(__file__).parent
 
 
-def run(isa: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYMINIDNN_CPU_ISA": isa}
+BEST, *OTHERS = _C.cpu_isas()
+# By how much chunks are smaller, which is no power of two, so that they end in the middle of vectors and cache lines; and
+# the number of threads.
+SIZES = [(7, 2), (61, 1), (61, 3), (1021, 7)]
+
+
+def run(isa: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYMINIDNN_CPU_ISA": isa} | environment
     return subprocess.run([sys.executable, *arguments], env=environment, cwd=HERE, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("isa", [i for i in _C.cpu_isas() if i != _C.cpu_isa()])
-def test_every_engine_on(isa: str) -> None:
-    done = run(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "cpu", "test_every_engine.py")
+@pytest.mark.parametrize(
+    ("isa", "divisor", "threads"),
+    [(isa, *size) for isa, size in zip([*OTHERS, BEST, BEST, BEST], SIZES[::-1], strict=False)],
+)
+def test_every_engine_on(isa: str, divisor: int, threads: int) -> None:
+    sizes = {"PYMINIDNN_TEST_WORK_DIVISOR": str(divisor), "OMP_NUM_THREADS": str(threads)}
+    done = run(isa, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", "cpu", "test_every_engine.py", **sizes)
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout
 

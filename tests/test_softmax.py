@@ -168,6 +168,27 @@ def test_nan_and_infinity(dtype: str, log: bool, device: str) -> None:
         assert np.isnan(dx[[0, 1, 2, 3, 5]]).all() and np.isfinite(dx[4]).all()
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (3, 64), (3, 300), (2, 9000), (1, 140001), (2, 40, 12)])
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("scale", [1.0, -1.0, 0.75, 0.0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_large_magnitude(dtype: str, scale: float, log: bool, shape: tuple[int, ...], device: str) -> None:
+    """Only the differences within a row count, for rows in the lanes of a warp, a block and a cluster. exp(-88) is below
+    the normal numbers of float32 and bfloat16."""
+    rng = np.random.default_rng(6)
+    for centre, spread in ((-1e9, 0), (1e9, 5e6), (6e4, 0), (-6e4, 40), (88, 0), (-88, 40), (0, 60)):
+        if abs(centre) > 65504 and dtype == "float16":
+            continue
+        x = reference.rounded(centre + spread * rng.normal(size=shape), dtype)
+        t = tensor(x, dtype, device)
+        want = reference.softmax_forward(x, log=log, scale=scale)
+        tolerance = forward_tolerance(scale * x, want, dtype, 1, log, abs(scale) not in (0, 1))
+        (report,) = dnn.explain(dnn.softmax_forward, t, log=log, scale=scale)
+        for engine in (e.name for e in report.engines if not e.why_not):
+            y = dnn.softmax_forward(t, log=log, scale=scale, algo=engine)
+            assert_close(y, Result(want, tolerance), f"{engine} around {centre} by {spread}")
+
+
 @pytest.mark.parametrize("shape, axis", [((3, 40), 1), ((3, 200), 1), ((3, 40, 50), 1), ((2, 9, 5), 1)])
 def test_what_is_impossible_has_no_gradient(shape: tuple[int, ...], axis: int, device: str) -> None:
     """Where the logarithm is -inf; every way that an engine has of going through rows."""

@@ -93,8 +93,12 @@ void forward_row(const T* x, T* y, const SoftmaxCut& cut, float scale, float* ro
   const bool kept =
       cut.room_floats > kRun;  // the row in `room`, as floats; one of float32 but for its end not at first
   const bool copied = masked || (kept && sizeof(T) != 4);
+  // What fills up the last run becomes -inf when it is scaled. Nothing does by a scale of 0: then it is 0, and adds a 1
+  // to the sum for each of the lanes beyond the row.
+  const float beyond = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
+  const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t run) -> const float* {
-    return masked ? room + i : read_run<order>(x + i, kept ? room + i : room, run, -INFINITY);
+    return masked ? room + i : read_run<order>(x + i, kept ? room + i : room, run, beyond);
   };
   float largest = -INFINITY;
   for (int64_t i = 0; i < cols; i += kRun) {
@@ -109,7 +113,7 @@ void forward_row(const T* x, T* y, const SoftmaxCut& cut, float scale, float* ro
     exponentials(copied ? room + i : read(i, run), e, whole, scale, largest);
     add_all(sum, whole, [&](int64_t at) __attribute__((always_inline)) { return load(e + at); });
   }
-  const float sum_of_row = total(sum);
+  const float sum_of_row = total(sum) - ones;
   if (cut.log) {
     const float log_sum = maths::log(sum_of_row);
     write_all<order>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {

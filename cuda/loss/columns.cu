@@ -103,13 +103,13 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
       const float before = largest[w];
       largest[w] = fmaxf(before, float(most.get(w)));
       const float shift = largest[w] == -INFINITY ? 0 : largest[w];
-      sum[w] *= rows::exp_of_negative<T>(before - shift);
+      sum[w] *= rows::exp_of_negative_ftz<T>(before - shift);
 #pragma unroll
       for (int u = 0; u < kAhead<T>; ++u) {
         const float x = float(four[u].get(w));
         if (c + u == strip.target[w]) logit[w] = x;
         if (p.smoothed && c + u < p.classes) logits[w] += x;
-        sum[w] += rows::exp_of_negative<T>(x - shift);
+        sum[w] += rows::exp_of_negative_ftz<T>(x - shift);
       }
     }
   }
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
       float dx[W];
 #pragma unroll
       for (int w = 0; w < W; ++w) {
-        const float share = rows::exp_of_negative<T>(float(four[u].get(w)) - lse[w]);
+        const float share = rows::exp_of_negative_ftz<T>(float(four[u].get(w)) - lse[w]);
         dx[w] = strip.ignored >> w & 1 ? 0.f : g[w] * (share - (c + u == strip.target[w] ? hit : each));
       }
       write_quad(static_cast<T*>(a.dx) + strip.at(p, c + u), dx);

@@ -76,13 +76,13 @@ __global__ void __launch_bounds__(256, 4)
         }
       }
       const float most = fmaxf(largest, rows::largest_of<T>(raw)), shift = most == -INFINITY ? 0 : most;
-      sum *= rows::exp_of_negative<T>(largest - shift);
+      sum *= rows::exp_of_negative_ftz<T>(largest - shift);
 #pragma unroll
       for (int k = 0; k < kV; ++k) {
         float x[kW];
         rows::unpack<T>(raw[k], x);
 #pragma unroll
-        for (int e = 0; e < kW; ++e) x[e] = rows::exp_of_negative<T>(x[e] - shift);
+        for (int e = 0; e < kW; ++e) x[e] = rows::exp_of_negative_ftz<T>(x[e] - shift);
         sum += rows::take_sum(x);
       }
       largest = most, begin += reach;

@@ -2,11 +2,10 @@
 // What kernels over rows share: vectors of 16 bytes as floats, where a thread's vectors lie in its row, and the sums and
 // maxima of the threads that hold a row (rows.h). Nothing is atomic; the order of additions depends on the shape alone.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/mbarrier.cuh"
 #include "cuda/device/quad.cuh"
+#include "cuda/rows/exponentials.h"
 #include "cuda/rows/rows.h"
 
 namespace minidnn::rows {
@@ -83,32 +82,6 @@ __device__ __forceinline__ float reciprocal(float v) {
   return v;
 }
 
-constexpr float kLog2e = 1.44269504f;
-__device__ __forceinline__ float power_of_two(float x) {
-  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
-  return x;
-}
-// exp(x) for x <= 0. For 16-bit results two instructions, within 2^-16 of it where it is not yet 0 to them.
-template <class T> __device__ __forceinline__ float exp_of_negative(float x) {
-  if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
-  else return power_of_two(x * kLog2e);
-}
-
-// The largest of some numbers, and the sum of exp(number - largest).
-struct Exponentials {
-  float largest, sum;
-
-  // The sum beside a larger one; -inf - -inf is no difference.
-  template <class T> __device__ __forceinline__ float moved(float to) const {
-    return sum * exp_of_negative<T>(largest == to ? 0 : largest - to);
-  }
-};
-
-template <class T> __device__ __forceinline__ Exponentials joined(Exponentials a, Exponentials b) {
-  const float largest = fmaxf(a.largest, b.largest);
-  return {largest, a.moved<T>(largest) + b.moved<T>(largest)};
-}
-
 struct Sum {
   __device__ static float nothing() { return 0; }
   __device__ static float of(float a, float b) { return a + b; }
@@ -144,23 +117,23 @@ class Team {
 
   // The same over the row, or the piece, of each thread's. Where there is nothing but -inf, the sum is 0. A NaN may not
   // be the largest, but comes back in the sum. `turn`: of several joins the number, so that a warp that is ahead by one
-  // writes beside what others still read; it can not be ahead by two.
-  template <class T> __device__ Exponentials join(Exponentials e, int turn = 0) const {
+  // writes beside what others still read; it can not be ahead by two. `scale`: of the numbers, in their exponentials.
+  template <class T> __device__ Exponentials join(Exponentials e, int turn = 0, float scale = 1) const {
     const int lanes = threads < 32 ? threads : 32, lane = threadIdx.x % 32, warps = threads / 32;
-    e = join_lanes<T>(e, lanes);
+    e = join_lanes<T>(e, lanes, scale);
     if (threads <= 32) return e;
     __shared__ Exponentials of_warp[2][32];
     const int slot = turn % 2;
     if (lane == 0) of_warp[slot][threadIdx.x / 32] = e;
     asm volatile("bar.sync %0, %1;" ::"r"(team_ + 1), "r"(threads) : "memory");
     e = lane < warps ? of_warp[slot][team_ * warps + lane] : Exponentials{-INFINITY, 0};
-    e = join_lanes<T>(e, 32);
+    e = join_lanes<T>(e, 32, scale);
 #if __CUDA_ARCH__ >= 900
     if (clustered_) {
       const float4* of_block = exchange<0>({e.largest, e.sum, 0, 0});
       const int block = lane % kMostOfCluster;
       e = block < pieces_ ? Exponentials{of_block[block].x, of_block[block].y} : Exponentials{-INFINITY, 0};
-      e = join_lanes<T>(e, kMostOfCluster);
+      e = join_lanes<T>(e, kMostOfCluster, scale);
     }
 #endif
     return e;
@@ -211,12 +184,12 @@ class Team {
     return g.of_block[0];
   }
 #endif
-  template <class T> __device__ static Exponentials join_lanes(Exponentials e, int lanes) {
+  template <class T> __device__ static Exponentials join_lanes(Exponentials e, int lanes, float scale) {
     float largest = e.largest;
 #pragma unroll 1
     for (int offset = lanes / 2; offset > 0; offset /= 2)
       largest = Max::of(largest, __shfl_xor_sync(0xffffffff, largest, offset));
-    e.sum = e.moved<T>(largest);
+    e.sum = e.moved<T>(largest, scale);
 #pragma unroll 1
     for (int offset = lanes / 2; offset > 0; offset /= 2) e.sum += __shfl_xor_sync(0xffffffff, e.sum, offset);
     return {largest, e.sum};

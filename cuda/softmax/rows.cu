@@ -46,39 +46,43 @@ __device__ __forceinline__ bool leaves(const SoftmaxRows& p, const rows::Team& t
 // What a thread brings to it: its own, or its share of what pieces left.
 template <class T> __device__ __forceinline__ rows::Exponentials brought(const SoftmaxRows& p, const rows::Team& team,
                                                                          rows::Exponentials own,
-                                                                         const rows::Exponentials* parts) {
+                                                                         const rows::Exponentials* parts,
+                                                                         float scale = 1) {
   if (p.stage != SoftmaxRows::finish || team.row >= p.shape.rows) return own;
   rows::Exponentials all{-INFINITY, 0};
 #pragma unroll 1
-  for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads) all = rows::joined<T>(all, parts[i]);
+  for (int32_t i = team.rank; i < p.shape.pieces; i += team.threads) all = rows::joined<T>(all, parts[i], scale);
   return all;
 }
 
-// 16-bit numbers without a mask: a thread keeps them packed, and computes an exponential again, which is two
+// 16-bit numbers without a mask: a thread keeps them packed, and computes an exponential again, which is four
 // instructions, instead of keeping it.
 template <class T, int kV>
 __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const SoftmaxArgs& a, rows::Exponentials* parts,
                                                const rows::Team& team, const Line<T>& line, int32_t begin,
-                                               const uint4 (&raw)[kV]) {
+                                               uint4 (&raw)[kV]) {
   constexpr int kW = kWidth<T>;
-  const float scale = float(a.scale), in_twos = scale * rows::kLog2e;
+  const uint32_t signs = a.scale < 0 ? 0x80008000 : 0;
+  const rows::HalfScale scale(float(a.scale));
   float largest = -INFINITY;
 #pragma unroll
   for (int k = 0; k < kV; ++k) {
     const int32_t v = begin + k * team.threads;
     if (v >= line.vectors) continue;
+    raw[k].x ^= signs, raw[k].y ^= signs, raw[k].z ^= signs, raw[k].w ^= signs;
     float x[kW];
     rows::unpack<T>(raw[k], x);
     if (line.holds_all(v)) {
 #pragma unroll
-      for (int e = 0; e < kW; ++e) largest = fmaxf(largest, x[e] * scale);
+      for (int e = 0; e < kW; ++e) largest = fmaxf(largest, x[e]);
     } else {
 #pragma unroll
       for (int e = 0; e < kW; ++e)
-        if (line.holds(v, e)) largest = fmaxf(largest, x[e] * scale);
+        if (line.holds(v, e)) largest = fmaxf(largest, x[e]);
     }
   }
-  const float shift = largest == -INFINITY ? 0 : -largest * rows::kLog2e;
+  largest *= 0.5f;
+  const float shift = largest == -INFINITY ? 0 : largest;
   float sum = 0;
 #pragma unroll
   for (int k = 0; k < kV; ++k) {
@@ -87,7 +91,7 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
     float x[kW];
     rows::unpack<T>(raw[k], x);
 #pragma unroll
-    for (int e = 0; e < kW; ++e) x[e] = rows::power_of_two(x[e] * in_twos + shift);
+    for (int e = 0; e < kW; ++e) x[e] = scale.term(x[e], shift);
     if (!line.holds_all(v))
 #pragma unroll
       for (int e = 0; e < kW; ++e)
@@ -95,10 +99,11 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
     sum += rows::take_sum(x);
   }
   parts += team.row * p.shape.pieces;
-  const rows::Exponentials all = team.join<T>(brought<T>(p, team, {largest, sum}, parts));
+  const float of_half = scale.of_half();
+  const rows::Exponentials all = team.join<T>(brought<T>(p, team, {largest, sum}, parts, of_half), 0, of_half);
   if (leaves(p, team, all, parts)) return;
-  // A row of nothing but -inf becomes NaN: -inf + inf.
-  const float term = p.log ? -all.largest - maths::log(all.sum) : -all.largest * rows::kLog2e - ::log2f(all.sum);
+  // A row of nothing but -inf becomes NaN: -inf - -inf.
+  const float log_of_sum = p.log ? maths::log(all.sum) : ::log2f(all.sum);
 #pragma unroll
   for (int k = 0; k < kV; ++k) {
     const int32_t v = begin + k * team.threads;
@@ -107,10 +112,10 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
     rows::unpack<T>(raw[k], x);
     if (p.log) {
 #pragma unroll
-      for (int e = 0; e < kW; ++e) x[e] = x[e] * scale + term;
+      for (int e = 0; e < kW; ++e) x[e] = scale.log_share(x[e], all.largest, log_of_sum);
     } else {
 #pragma unroll
-      for (int e = 0; e < kW; ++e) x[e] = rows::power_of_two(x[e] * in_twos + term);
+      for (int e = 0; e < kW; ++e) x[e] = scale.share<T>(x[e], all.largest, log_of_sum);
     }
     line.store(a.out, v, x);
   }
@@ -171,7 +176,8 @@ __global__ void __launch_bounds__(1024)
   if (leaves(p, team, all, parts)) return;
 
   // A row of nothing but -inf becomes NaN: 0 / 0, or -inf + inf.
-  const float factor = p.log ? 1 : rows::joined<T>({largest, rows::reciprocal(all.sum)}, {all.largest, 0}).sum;
+  const rows::Exponentials share{largest, rows::reciprocal(all.sum)};
+  const float factor = p.log ? 1 : share.moved<T>(all.largest, 1);
   const float term = p.log ? (shift - all.largest) - maths::log(all.sum) : 0;
 #pragma unroll
   for (int k = 0; k < kV; ++k) {

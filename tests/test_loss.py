@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import reference
 from cases import Case, generator
-from support import Result, Sample, tensor, values_of
+from support import Result, Sample, assert_close, tensor, values_of
 
 import pyminidnn as dnn
 
@@ -105,6 +105,29 @@ def test_agrees_with_torch(reduction: str, smoothing: float) -> None:
     np.testing.assert_allclose(loss.numpy(), want.detach().numpy(), atol=1e-13)
     dx = dnn.cross_entropy_backward(dy, x.detach(), target, lse, **keywords)
     np.testing.assert_allclose(dx.numpy(), x.grad.numpy(), atol=1e-13)
+
+
+@pytest.mark.parametrize("shape", [(6, 5), (6, 64), (3, 3000), (2, 40, 12)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_of_large_magnitude(dtype: str, shape: tuple[int, ...], device: str) -> None:
+    """The loss is a difference of large numbers, and exact to a few roundings of what remains; lse is one of them."""
+    rng = np.random.default_rng(2)
+    acc = reference.accumulator(dtype)
+    target = rng.integers(0, shape[1], without(shape, 1))
+    for centre, spread in ((-1e9, 0), (1e9, 5e6), (6e4, 0), (-6e4, 40), (88, 0), (-88, 40)):
+        if abs(centre) > 65504 and dtype == "float16":
+            continue
+        x = reference.rounded(centre + spread * rng.normal(size=shape), dtype)
+        t, c = tensor(x, dtype, device), classes(target, device)
+        largest = x.max(axis=1, keepdims=True)
+        want, _ = reference.cross_entropy_forward(x - largest, target, reduction="none")
+        lse = want + np.take_along_axis(x, target[:, None], 1)[:, 0]
+        (report,) = dnn.explain(dnn.cross_entropy_forward, t, c, reduction="none")
+        for engine in (e.name for e in report.engines if not e.why_not):
+            got = dnn.cross_entropy_forward(t, c, reduction="none", algo=engine)
+            what = f"{engine} around {centre} by {spread}"
+            assert_close(got[0], Result(want, reference.tolerance(acc, shape[1], 4 + 2 * want)), what)
+            assert_close(got[1], Result(lse, reference.tolerance(acc, shape[1], 4 + np.abs(lse))), what)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -58,8 +58,8 @@ void forward(const LossProblem& p, const LossArgs& a, float* losses, int64_t beg
       exponentials(v, terms, n, largest);
       return static_cast<const float*>(terms);
     });
-    const float lse = largest + maths::log(sum);
-    static_cast<float*>(a.lse)[row] = lse;
+    const float log_sum = maths::log(sum);
+    static_cast<float*>(a.lse)[row] = largest + log_sum;
     const int64_t target = detail::target_of(p, a, row);
     if (target == p.ignore_index) {
       losses[row] = 0;
@@ -67,7 +67,7 @@ void forward(const LossProblem& p, const LossArgs& a, float* losses, int64_t beg
     }
     const float logits = p.smoothed ? sum_of(x, cols, 0, [](const float* v, float*, int64_t) { return v; }) : 0;
     const float logit = 0 <= target && target < cols ? float(x[target]) : INFINITY - INFINITY;
-    losses[row] = detail::loss_of<float>(lse, logit, logits, cols, p.smoothed, float(a.smoothing));
+    losses[row] = detail::loss_of<float>(largest, log_sum, logit, logits, cols, p.smoothed, float(a.smoothing));
   }
 }
 

@@ -42,11 +42,12 @@ MINIDNN_HD int64_t target_of(const LossProblem& p, const LossArgs& a, int64_t ro
                                         : static_cast<const int64_t*>(a.target)[at];
 }
 
-// A class that there is not makes NaN: checking it beforehand would wait for the device.
-template <class Acc> MINIDNN_HD Acc loss_of(Acc lse, Acc logit, Acc sum_of_row, int64_t cols, bool smoothed,
-                                            Acc smoothing) {
-  if (!smoothed) return lse - logit;
-  return lse - ((1 - smoothing) * logit + smoothing / Acc(cols) * sum_of_row);
+// A class that there is not makes NaN: checking it beforehand would wait for the device. The difference of largest and
+// logit comes before log_sum is added, because lse = largest + log_sum is rounded to a multiple of an ulp of largest.
+template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit, Acc sum_of_row, int64_t cols,
+                                            bool smoothed, Acc smoothing) {
+  if (!smoothed) return largest - logit + log_sum;
+  return largest - ((1 - smoothing) * logit + smoothing / Acc(cols) * sum_of_row) + log_sum;
 }
 
 }  // namespace detail
@@ -65,14 +66,14 @@ MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_
     exponentials.add(maths::exp(Acc(x[i]) - largest));
     if (p.smoothed) logits.add(Acc(x[i]));
   }
-  const Acc lse = largest + maths::log(team.sum(exponentials.value()));
+  const Acc log_sum = maths::log(team.sum(exponentials.value()));
   const Acc all = p.smoothed ? team.sum(logits.value()) : Acc(0);
   if (team.rank() != 0) return;
-  static_cast<Acc*>(a.lse)[row] = lse;
+  static_cast<Acc*>(a.lse)[row] = largest + log_sum;
   const bool known = 0 <= target && target < cols;
   if (target == p.ignore_index) return put(Acc(0), false);
   const Acc logit = known ? Acc(x[target]) : Acc(INFINITY) - Acc(INFINITY);
-  put(detail::loss_of<Acc>(lse, logit, all, cols, p.smoothed, Acc(a.smoothing)), true);
+  put(detail::loss_of<Acc>(largest, log_sum, logit, all, cols, p.smoothed, Acc(a.smoothing)), true);
 }
 
 // Rows that count.

@@ -117,8 +117,10 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   float lse[W], loss[W];
 #pragma unroll
   for (int w = 0; w < W; ++w) {
-    lse[w] = largest[w] + (maths::log(sum[w]) + (largest[w] - largest[w]));  // NaN where the largest is infinite
-    loss[w] = detail::loss_of<float>(lse[w], logit[w], logits[w], p.classes, p.smoothed, float(a.smoothing));
+    const float log_sum = maths::log(sum[w]) + (largest[w] - largest[w]);  // NaN where the largest is infinite
+    lse[w] = largest[w] + log_sum;
+    loss[w] =
+        detail::loss_of<float>(largest[w], log_sum, logit[w], logits[w], p.classes, p.smoothed, float(a.smoothing));
     if (strip.ignored >> w & 1) loss[w] = 0;
   }
   if (mine) store_four(a.lse, strip.row, lse);

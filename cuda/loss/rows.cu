@@ -93,10 +93,11 @@ __global__ void __launch_bounds__(256, 4)
     const auto [most, all] = team.join<T>({largest, sum}, turn);
     if (p.smoothed) logits = team.reduce<rows::Sum, 2>(logits);
     if (tells) {
-      const float lse = most + maths::log(all), at_target = known ? float(logit) : INFINITY - INFINITY;
-      static_cast<float*>(a.lse)[mine] = lse;
+      const float log_sum = maths::log(all), at_target = known ? float(logit) : INFINITY - INFINITY;
+      static_cast<float*>(a.lse)[mine] = most + log_sum;
       float loss = 0;
-      if (counts) loss = detail::loss_of<float>(lse, at_target, logits, shape.cols, p.smoothed, float(a.smoothing));
+      if (counts)
+        loss = detail::loss_of<float>(most, log_sum, at_target, logits, shape.cols, p.smoothed, float(a.smoothing));
       if (p.reduced) losses += loss, count += float(counts);
       else losses_or_parts[mine] = loss;
     }

@@ -11,6 +11,7 @@ namespace minidnn {
 namespace {
 
 constexpr int kFilters = 64, kStages = 4, kChunkBytes = 16;
+constexpr int64_t kBarrierBytes = 2 * kStages * 8;  // static shared memory
 
 struct Image {
   Padded x, w;
@@ -93,9 +94,8 @@ struct ImageEngine final : Engine<ConvProblem> {
       for (int64_t size : {copy->x.shape[0] * copy->rows * copy->columns, copy->before[0], copy->before[1]})
         if (size >= int64_t(1) << 31) return "counts pixels in 31 bits, and there are too many";
     if (p.y.shape[0] * p.y.shape[2] * p.y.shape[3] >= int64_t(1) << 30) return "counts positions in 30 bits";
-    if (i.smem_bytes() > d.max_smem_bytes)
-      return cat("keeps filters and lines in shared memory, ", i.smem_bytes(), " bytes; the device has ",
-                 d.max_smem_bytes);
+    if (const int64_t bytes = i.smem_bytes() + kBarrierBytes; bytes > d.max_smem_bytes)
+      return cat("keeps filters and lines in shared memory, ", bytes, " bytes; the device has ", d.max_smem_bytes);
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

@@ -53,12 +53,13 @@ void read_parameters(Kernel& kernel) {
 }
 
 void allow_smem(const Kernel& kernel, int bytes) {
-  constexpr int kWithoutAsking = 48 << 10;
+  constexpr int kWithoutAsking = 48 << 10;  // of static and dynamic shared memory together
   if (bytes <= kernel.smem_limit) return;
-  if (bytes > kWithoutAsking)
+  if (kernel.static_smem + bytes > kWithoutAsking)
     check(driver().cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes),
-          "allowing kernel ", kernel.name, ' ', bytes, " bytes of dynamic shared memory on cuda:", kernel.device,
-          ", where a block may have ", device(kernel.device).max_smem_bytes);
+          "allowing kernel ", kernel.name, ' ', bytes, " bytes of dynamic beside ", kernel.static_smem,
+          " of static shared memory on cuda:", kernel.device, ", where a block may have ",
+          device(kernel.device).max_smem_bytes);
   kernel.smem_limit = bytes;
 }
 
@@ -83,6 +84,8 @@ std::shared_ptr<const Kernel> load_kernel(const KernelSpec& spec, int device_ind
     kernel->function = load(spec, arch, device_index, *code);
     check(driver().cuFuncGetAttribute(&kernel->registers, CU_FUNC_ATTRIBUTE_NUM_REGS, kernel->function), "kernel ",
           spec.kernel);
+    check(driver().cuFuncGetAttribute(&kernel->static_smem, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel->function),
+          "kernel ", spec.kernel);
     read_parameters(*kernel);
     slot = kernel;
   }

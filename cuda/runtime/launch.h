@@ -19,6 +19,7 @@ struct Kernel {
   int device = 0;
   CUfunction function = nullptr;
   int registers = 0;                       // a thread's
+  int static_smem = 0;                     // bytes
   mutable std::atomic<int> smem_limit{0};  // dynamic shared memory allowed so far; only load_kernel() raises it
 
   static constexpr int kMaxParameters = 16;
@@ -26,8 +27,8 @@ struct Kernel {
   size_t parameter_bytes[kMaxParameters]{};
 };
 
-// Cached by spec and device. `dynamic_smem_bytes` is the most that a launch will ask for; above 48 KB the driver must
-// be told beforehand. A cubin that the driver refuses is compiled again, once.
+// Cached by spec and device. `dynamic_smem_bytes` is the most that a launch will ask for; where a block has more than
+// 48 KB, its static shared memory included, the driver must be told beforehand. A cubin that the driver refuses is compiled again, once.
 std::shared_ptr<const Kernel> load_kernel(const KernelSpec&, int device, int dynamic_smem_bytes = 0);
 
 struct Dim3 {

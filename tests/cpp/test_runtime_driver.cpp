@@ -1,128 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How cuda/runtime uses the driver, against a driver of our own that counts calls and fails on request: contexts left
-// as found, out of memory, copies that wait, launches, refused cubins, fork, shutdown. No GPU, but a C++ compiler: this
-// file is compiled once more, with -DFAKE_DRIVER, into the libcuda.so.1 that the test then runs with.
+// as found, out of memory, copies that wait, launches, refused cubins, graphs, fork, shutdown. No GPU, but a C++
+// compiler: fake_driver.cpp is compiled into the libcuda.so.1 that the test then runs with.
 //   test_runtime_driver --source-root <repository> [--search-path <site-packages>]
-
-struct Fake {  // shared by the driver and the test: what to do, and what was done
-  unsigned long free_bytes = 1 << 20;
-  int refused_modules = 0;  // so many loads fail
-  int launch_result = 0;
-  int shut_down = 0;
-  int waits = 0, trims = 0, copies = 0, modules = 0, launches = 0, attributes = 0, events = 0;
-  unsigned grid_x = 0, smem_bytes = 0, allowed_smem = 0;
-  void* allocated_in = nullptr;  // the context current then
-};
-
-#ifdef FAKE_DRIVER
-
-#include <dlfcn.h>
-
-#include <cstdio>
-#include <cstring>
-#include <map>
-
-extern "C" {
-Fake fake;
-}
-static thread_local void* current = nullptr;
-static std::map<char*, unsigned long> blocks;
-static bool is_device(unsigned long long p) { return blocks.count(reinterpret_cast<char*>(p)); }
-static int status() { return fake.shut_down ? 4 : current ? 0 : 201; }  // DEINITIALIZED, INVALID_CONTEXT
-
-extern "C" {
-int cuInit(unsigned) { return 0; }
-int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC asks for one, and takes a no
-int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
-int cuGetErrorName(int e, const char** s) {
-  return *s = e == 4 ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0;
-}
-int cuGetErrorString(int, const char** s) { return *s = "what the driver says", 0; }
-int cuDeviceGet(int* d, int i) { return *d = i, 0; }
-int cuDeviceGetCount(int* n) { return *n = 2, 0; }
-int cuDeviceGetName(char* s, int n, int) { return std::snprintf(s, n, "Fake H100"), 0; }
-int cuDeviceTotalMem(unsigned long* n, int) { return *n = 80ul << 30, 0; }
-int cuDeviceGetAttribute(int* v, int which, int) {
-  std::map<int, int> h100 = {{75, 9},    {76, 0},       {16, 132},     {97, 232448}, {38, 50 << 20},
-                             {37, 5120}, {36, 2619000}, {13, 1980000}, {115, 1}};
-  return *v = h100.at(which), 0;
-}
-int cuDevicePrimaryCtxRetain(void** c, int d) { return *c = reinterpret_cast<void*>(0x1000l + d), 0; }
-int cuCtxGetCurrent(void** c) { return *c = current, fake.shut_down ? 4 : 0; }
-int cuCtxSetCurrent(void* c) { return current = c, 0; }
-int cuCtxSynchronize() { return status(); }
-int cuMemGetInfo(unsigned long* f, unsigned long* t) { return *f = fake.free_bytes, *t = 80ul << 30, status(); }
-int cuMemAlloc(unsigned long long*, unsigned long) { return 1; }
-int cuMemFree(unsigned long long) { return 1; }
-int cuMemPoolCreate(void** p, const void*) { return *p = &fake, 0; }
-int cuMemPoolSetAttribute(void*, int, void*) { return 0; }
-int cuMemPoolGetAttribute(void*, int which, void* v) {
-  return *static_cast<unsigned long*>(v) = which == 5 ? 4096 : 0, 0;
-}
-int cuMemPoolTrimTo(void*, unsigned long) { return ++fake.trims, 0; }
-int cuMemAllocFromPoolAsync(unsigned long long* p, unsigned long n, void*, void*) {
-  if (n > fake.free_bytes) return 2;
-  fake.free_bytes -= n, fake.allocated_in = current;
-  char* block = new char[n];
-  blocks[block] = n;
-  return *p = reinterpret_cast<unsigned long long>(block), status();
-}
-int cuMemFreeAsync(unsigned long long p, void*) {
-  if (status()) return status();
-  fake.free_bytes += blocks.at(reinterpret_cast<char*>(p));
-  blocks.erase(reinterpret_cast<char*>(p));
-  return 0;
-}
-int cuMemcpyAsync(unsigned long long to, unsigned long long from, unsigned long n, void*) {
-  std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), n);
-  return ++fake.copies, status();
-}
-int cuMemsetD8Async(unsigned long long p, unsigned char byte, unsigned long n, void*) {
-  return std::memset(reinterpret_cast<void*>(p), byte, n), status();
-}
-int cuPointerGetAttributes(unsigned n, const int* which, void** values, unsigned long long p) {
-  for (unsigned i = 0; i < n; ++i)  // device memory, not managed, of device 0; or memory the driver does not know
-    *static_cast<int*>(values[i]) = which[i] == 2 ? (is_device(p) ? 2 : 0) : which[i] == 9 && !is_device(p) ? -2 : 0;
-  return 0;
-}
-int cuStreamSynchronize(void*) { return ++fake.waits, status(); }
-int cuStreamWaitEvent(void*, void*, unsigned) { return status(); }
-int cuEventCreate(void** e, unsigned) { return *e = &fake, ++fake.events, status(); }
-int cuEventDestroy(void*) { return 0; }
-int cuEventRecord(void*, void*) { return status(); }
-int cuEventSynchronize(void*) { return status(); }
-int cuEventElapsedTime(float* ms, void*, void*) { return *ms = 0.25f, status(); }
-int cuModuleLoadData(void** m, const void*) {
-  ++fake.modules;
-  return *m = &fake, fake.refused_modules-- > 0 ? 209 : status();
-}
-int cuModuleGetFunction(void** f, void*, const char*) { return *f = &fake, status(); }
-int cuFuncSetAttribute(void*, int, int n) { return fake.allowed_smem = n, n > 232448 ? 1 : status(); }
-int cuOccupancyMaxActiveBlocksPerMultiprocessor(int* v, void*, int, unsigned long) { return *v = 2, status(); }
-int cuOccupancyMaxActiveClusters(int* v, void*, const void*) { return *v = 15, status(); }
-int cuFuncGetAttribute(int* v, int, void*) { return *v = 40, status(); }
-int cuFuncGetParamInfo(void*, unsigned long i, unsigned long*, unsigned long* n) {
-  return *n = i ? 4 : 8, i < 2 ? 0 : 1;  // (T*, int)
-}
-int cuLaunchKernel(void*, unsigned x, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned smem, void*, void**,
-                   void**) {
-  ++fake.launches, fake.grid_x = x, fake.smem_bytes = smem, fake.attributes = 0;
-  return fake.launch_result ? fake.launch_result : status();
-}
-int cuLaunchKernelEx(const unsigned* config, void*, void**, void**) {
-  ++fake.launches, fake.grid_x = config[0], fake.smem_bytes = config[6], fake.attributes = int(config[12]);
-  return status();
-}
-int cuTensorMapEncodeTiled(void*) { return status(); }
-int cuTensorMapEncodeIm2col(void*) { return status(); }
-int cuGetProcAddress_v2(const char* name, void** address, int, unsigned long, void*) {
-  *address = dlsym(dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD), name);
-  return *address ? 0 : 500;
-}
-}
-
-#else
-
 #include <dlfcn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -139,6 +19,7 @@ int cuGetProcAddress_v2(const char* name, void** address, int, unsigned long, vo
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/nvrtc.h"
 #include "cuda/runtime/tensor_map.h"
+#include "fake_driver.h"
 
 namespace fs = std::filesystem;
 using namespace minidnn;
@@ -198,7 +79,7 @@ static void test_memory() {
   m.copy(static_cast<char*>(a), b, 1, nullptr);
   m.copy(a, b, 0, nullptr);
   CHECK(fake->waits == 1 && fake->copies == 2, "device to device does not wait: ", fake->waits, ' ', fake->copies);
-  CHECK(!m.reaches(host) && !m.reaches(a) && memory(0).reaches(a), "the fake says that all blocks are of cuda:0");
+  CHECK(!m.reaches(host) && m.reaches(a) && !memory(0).reaches(a), "a device reads its own memory");
 
   auto stream = [](long i) { return reinterpret_cast<Stream>(i); };
   for (int i = 0; i < 3; ++i) m.order(stream(8), stream(16));
@@ -215,7 +96,12 @@ static void test_memory() {
 static void test_kernels(const fs::path& scratch) {
   fs::path root = scratch / "package";
   fs::create_directories(root / "cuda");
-  std::ofstream(root / "cuda/k.cu") << "template <class T> __global__ void k(T* x, int n) { x[0] = T(n); }\n";
+  std::ofstream(root / "cuda/k.cu") << "template <class T> __global__ void k(T* x, int n) { x[0] = T(n); }\n"
+                                       "template <class T> __global__ void s(T* x, int n) {\n"
+                                       "  __shared__ volatile T a[256];\n"
+                                       "  extern __shared__ T b[];\n"
+                                       "  a[n] = b[n], x[0] = a[0];\n"
+                                       "}\n";
   set_package_folder(root);
   KernelSpec spec{"cuda/k.cu", "k<float>", "", {}, 80};
   if (!why_no_nvrtc().empty()) {
@@ -229,6 +115,21 @@ static void test_kernels(const fs::path& scratch) {
   CHECK(kernel->parameter_count == 2 && kernel->registers == 40, kernel->parameter_count, ' ', kernel->registers);
   std::string error = error_of([&] { load_kernel(spec, 0, 300000); });
   CHECK(has(error, "300000 bytes") && has(error, "a block may have 232448"), error);
+
+  // The driver must be told of more than 48 KB of static and dynamic shared memory together.
+  KernelSpec with_static = spec;
+  with_static.kernel = "s<float>";
+  for (int bytes : {100, 48 * 1024 - 1024, 48 * 1024 - 1023, 48 * 1024, 48 * 1024 + 1}) {
+    fake->allowed_smem = 0;
+    auto s = load_kernel(with_static, 0, bytes);
+    CHECK(s->static_smem == 1024, s->static_smem);
+    CHECK(fake->allowed_smem == unsigned(bytes > 47 * 1024 ? bytes : 0), bytes, ": ", fake->allowed_smem);
+    launch(*s, {.block = {128}, .smem_bytes = unsigned(bytes)}, static_cast<float*>(nullptr), 3);
+  }
+  load_kernel(with_static, 0, 232448 - 1024);
+  error = error_of([&] { load_kernel(with_static, 0, 232448 - 1023); });
+  CHECK(has(error, "231425 bytes of dynamic beside 1024 of static shared memory"), error);
+  fake->launches = 0;
 
   float* x = nullptr;
   int n = 3;
@@ -327,8 +228,8 @@ int main(int argc, char** argv) {
 
   char pattern[] = "/tmp/minidnn_driver_XXXXXX";
   const fs::path scratch = mkdtemp(pattern);
-  std::string build = cat("c++ -std=c++20 -O1 -shared -fPIC -DFAKE_DRIVER ", source_root,
-                          "/tests/cpp/test_runtime_driver.cpp -o ", scratch.string(), "/libcuda.so.1 -ldl");
+  std::string build = cat("c++ -std=c++20 -O1 -shared -fPIC ", source_root, "/tests/cpp/fake_driver.cpp -o ",
+                          scratch.string(), "/libcuda.so.1 -ldl");
   int status = 0;
   if (std::system(build.c_str()) != 0) {
     std::cout << "skipped: no fake driver came of: " << build << std::endl;
@@ -342,5 +243,3 @@ int main(int argc, char** argv) {
   fs::remove_all(scratch);
   return status != 0;
 }
-
-#endif

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans of CUDA engines, built and launched without a GPU: a driver of our own (cpp/fake_driver.cpp) refuses what the
+real one would refuse of a launch. Nothing is computed. Needs NVRTC and a C++ compiler."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyminidnn import _C
+
+HERE = Path(__file__).parent
+BEGIN = """
+import ctypes, numpy as np, pyminidnn as dnn
+fake = ctypes.CDLL("libcuda.so.1")
+ctypes.c_ulong.in_dll(fake, "fake").value = 1 << 36  # bytes that are free
+"""
+
+
+@pytest.fixture(scope="module")
+def run_on_fake_gpu(tmp_path_factory: pytest.TempPathFactory) -> object:
+    compiler = shutil.which("c++")
+    if not compiler or _C.why_no_nvrtc():
+        pytest.skip(_C.why_no_nvrtc() or "there is no C++ compiler to make the fake driver by")
+    folder = tmp_path_factory.mktemp("driver")
+    source, library = HERE / "cpp" / "fake_driver.cpp", folder / "libcuda.so.1"
+    subprocess.run([compiler, "-std=c++20", "-shared", "-fPIC", str(source), "-o", str(library), "-ldl"], check=True)
+    path = ":".join(filter(None, (str(folder), os.environ.get("LD_LIBRARY_PATH"))))
+
+    def run(code: str, arch: int = 90) -> None:
+        environment = {**os.environ, "LD_LIBRARY_PATH": path, "FAKE_GPU": str(arch)}
+        done = subprocess.run([sys.executable, "-c", BEGIN + code], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return run
+
+
+@pytest.mark.parametrize("arch", [80, 90, 120])
+def test_gradients_of_rows(arch: int, run_on_fake_gpu: object) -> None:
+    """Static and dynamic shared memory together, at sizes where they are about 48 KB and about all that a block has."""
+    run_on_fake_gpu(
+        """
+for columns in (*range(97, 16500, 404), 767, 1501, 3001, 6001, 12001, 8192, 16384):
+    x, scale = dnn.zeros((64, columns), device="cuda:0"), dnn.zeros((columns,), device="cuda:0")
+    mean = dnn.zeros((64,), device="cuda:0")
+    for call, saved in ((dnn.layer_norm_backward, (mean, mean)), (dnn.rms_norm_backward, (mean,))):
+        (report, *_) = dnn.explain(call, x, x, scale, *saved)
+        for engine in (e.name for e in report.engines if not e.why_not):
+            call(x, x, scale, *saved, algo=engine)
+""",
+        arch,
+    )

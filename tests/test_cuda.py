@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+
 import numpy as np
 import pytest
+from support import values_of
 
 import pyminidnn as dnn
 
@@ -84,6 +88,57 @@ def test_a_stream_may_go_before_what_was_made_on_it() -> None:
     del there, kept
     dnn.empty_cache("cuda:0")
     assert dnn.memory_stats("cuda:0")["cached_bytes"] == 0
+
+
+def test_per_thread_default_streams() -> None:
+    """Handle 2 is another stream on each thread: neither thread is handed memory that the other's work still uses."""
+    wrong: list[str] = []
+
+    def work(number: int) -> None:
+        handle = dnn.Handle("cuda:0", stream=2)
+        with handle:
+            x = dnn.full((1 << 22,), float(number), device="cuda:0")
+            for i in range(30):
+                y = dnn.add(x, x)
+                for _ in range(5):
+                    y = dnn.add(y, x)
+                handle.synchronize()
+                if (y.numpy() != 7 * number).any():
+                    wrong.append(f"thread {number}, turn {i}")
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(1, 5)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_from_one_gpu_to_another() -> None:
+    """Copies wait for the source's stream, and what follows waits for the copy; no memory is reused before that."""
+    if dnn._C.cuda_device_count() < 2:
+        pytest.skip("there is one GPU, and this copies between two")
+    streams = [torch.cuda.Stream(device=i) for i in range(2)]
+    handles = [dnn.Handle(f"cuda:{i}", stream=streams[i]) for i in range(2)]
+    for own_streams in (False, True):
+        with contextlib.ExitStack() as stack:
+            for handle in handles if own_streams else []:
+                stack.enter_context(handle)
+            results = []
+            for i in range(20):
+                if own_streams:
+                    with torch.cuda.stream(streams[i % 2]):
+                        torch.cuda._sleep(10_000_000)
+                x = dnn.full((1 << 22,), float(i), device=f"cuda:{i % 2}")
+                for _ in range(4):
+                    x = dnn.add(x, x)
+                y = x.to(device=f"cuda:{1 - i % 2}", dtype="float64" if i % 3 else None)
+                del x
+                results.append(dnn.add(y, y))
+                assert results[-1].device == f"cuda:{1 - i % 2}"
+                del y
+            for i, result in enumerate(results):
+                assert (values_of(result) == 32 * i).all(), (own_streams, i)
 
 
 def test_a_graph_captures_calls() -> None:

@@ -94,7 +94,7 @@ py::capsule export_tensor(const Tensor& self, const py::object& stream, const py
   }
   if (consumer) {
     Stream current = handle_for(nullptr, target, "__dlpack__", "the tensor").stream();
-    if (current != *consumer) memory_of(target).order(current, *consumer);
+    memory_of(target).order(current, target, *consumer);
     t.storage->settle_before(*consumer);
     t.storage->used_on(*consumer);
   }
@@ -219,7 +219,7 @@ Tensor from_cuda_array_interface(const py::object& source, const HandlePtr& hand
   storage->read_only = read_only;
   Tensor t = adopt(desc, data, place, storage, me);
   Stream theirs = stream_from_python(array.stream, place, me);
-  if (!array.stream.is_none() && theirs != ours) memory_of(place).order(theirs, ours);
+  if (!array.stream.is_none()) memory_of(place).order(theirs, place, ours);
   storage->owner = source;
   return t;
 }

@@ -23,34 +23,40 @@ constexpr int kSetAsideShare = 32;  // and those set aside a 32nd, before the de
 
 }  // namespace
 
-struct AllocatedStorage final : Storage {
+struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedStorage> {
   struct User {
     Stream stream;
     std::shared_ptr<void> owner;
   };
   Allocator& allocator;
   const Stream stream;
+  const uint64_t thread;   // see thread_of()
+  const uint64_t capture;  // in which it was allocated; 0: in none
   const std::shared_ptr<void> owner;
   std::vector<User> others;      // guarded by the allocator's mutex, like the next one
   bool used_on_unknown = false;  // by a stream that has no owner here
 
-  AllocatedStorage(Allocator& a, size_t n, Stream s) : allocator(a), stream(s), owner(owner_of(s)) {
+  AllocatedStorage(Allocator& a, size_t n, Stream s, uint64_t in)
+      : allocator(a), stream(s), thread(thread_of(s)), capture(in), owner(owner_of(s)) {
     bytes = n, place = a.place_;
   }
   ~AllocatedStorage() override {
     if (!data) return;  // there was no room
-    for (const User& other : others) order(other.stream, stream);
-    allocator.release(data, bytes, stream, owner, used_on_unknown);
+    bool set_aside = used_on_unknown || !named_here();
+    for (const User& other : others) set_aside = set_aside || !order(other.stream, stream);
+    allocator.release(data, {stream, thread, bytes}, owner, set_aside);
   }
   void used_on(Stream s) override {
-    if (s == stream) return;
+    if (const Memory::Capture c = allocator.memory_.capture(s); c.id) allocator.hold(c, shared_from_this());
+    if (s == stream && named_here()) return;
     std::shared_ptr<void> its_owner = owner_of(s);
     std::lock_guard lock(allocator.mutex_);
     if (s && !its_owner) used_on_unknown = true;
     else if (std::ranges::find(others, s, &User::stream) == others.end()) others.push_back({s, its_owner});
   }
   void settle_before(Stream later) override {
-    order(stream, later);
+    if (named_here()) order(stream, later);
+    else allocator.memory_.synchronize_all();
     std::unique_lock lock(allocator.mutex_);
     std::vector<User> now = others;
     lock.unlock();
@@ -58,11 +64,12 @@ struct AllocatedStorage final : Storage {
   }
 
  private:
-  void order(Stream earlier, Stream later) const {
-    if (earlier == later) return;
+  bool named_here() const { return thread == thread_of(stream); }
+  bool order(Stream earlier, Stream later) const {
     try {
-      allocator.memory_.order(earlier, later);
+      return allocator.memory_.order(earlier, place, later);
     } catch (const Error&) {  // the process is on its way out
+      return true;
     }
   }
 };
@@ -74,9 +81,11 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
     return empty;
   }
   if (bytes > size_t(device_bytes_)) return nullptr;  // giving up the cached blocks would not help
+  free_gone();
   size_t size = rounded(bytes);
+  if (const Memory::Capture c = memory_.capture(stream); c.id) return try_allocate_captured(size, stream, c);
   // Made before the block is taken, which it owns from then on: nothing that throws can lose one.
-  auto storage = std::make_shared<AllocatedStorage>(*this, size, stream);
+  auto storage = std::make_shared<AllocatedStorage>(*this, size, stream, 0);
   storage->data = take_cached(size, stream);
   if (storage->data) return storage;
   storage->data = memory_.allocate(size, stream);
@@ -91,9 +100,58 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
   return storage;
 }
 
+// Free blocks are not for a graph: it does not wait for the work that was on their stream before the capture.
+std::shared_ptr<Storage> Allocator::try_allocate_captured(size_t size, Stream stream, const Memory::Capture& c) {
+  {
+    std::lock_guard lock(mutex_);
+    if (auto graph = graphs_.find(c.id); graph != graphs_.end())
+      for (const std::shared_ptr<AllocatedStorage>& s : graph->second.storages)
+        if (s.use_count() == 1 && s->capture == c.id && s->stream == stream && s->thread == thread_of(stream) &&
+            s->bytes == size && s->others.empty() && !s->used_on_unknown) {
+          ++stats_.allocations;
+          return s;
+        }
+  }
+  auto storage = std::make_shared<AllocatedStorage>(*this, size, stream, c.id);
+  storage->data = memory_.allocate_idle(size);
+  if (!storage->data) return nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    ++stats_.device_allocations;
+    count(size);
+  }
+  hold(c, storage);
+  return storage;
+}
+
+void Allocator::hold(const Memory::Capture& c, std::shared_ptr<AllocatedStorage> storage) {
+  std::lock_guard one_at_a_time(giving_);
+  std::unique_lock lock(mutex_);
+  auto [graph, fresh] = graphs_.try_emplace(c.id, Graph{*this, c.id});
+  graph->second.storages.insert(std::move(storage));
+  lock.unlock();
+  if (fresh) memory_.give(c.graph, &graph->second, &Allocator::drop);
+}
+
+void Allocator::drop(void* pointer) {
+  Graph& graph = *static_cast<Graph*>(pointer);
+  Allocator& a = graph.allocator;
+  std::lock_guard lock(a.mutex_);
+  a.gone_.insert(a.graphs_.extract(graph.id));
+  a.any_gone_ = true;
+}
+
+void Allocator::free_gone() {
+  if (!any_gone_.load(std::memory_order_relaxed)) return;
+  std::map<uint64_t, Graph> gone;  // outlives the lock, which freeing takes
+  std::lock_guard lock(mutex_);
+  gone.swap(gone_);
+  any_gone_ = false;
+}
+
 void* Allocator::take_cached(size_t size, Stream stream) {
   std::lock_guard lock(mutex_);
-  auto bin = free_.find({stream, size});
+  auto bin = free_.find({stream, thread_of(stream), size});
   if (bin == free_.end() || bin->second.blocks.empty()) return nullptr;
   void* data = bin->second.blocks.back();
   bin->second.blocks.pop_back();
@@ -108,18 +166,20 @@ void Allocator::count(size_t size) {
   stats_.peak_allocated_bytes = std::max(stats_.peak_allocated_bytes, stats_.allocated_bytes);
 }
 
-void Allocator::release(void* data, size_t size, Stream stream, const std::shared_ptr<void>& owner,
-                        bool set_aside) noexcept {
+void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>& owner, bool set_aside) noexcept {
+  const auto size = int64_t(bin.bytes);
+  const bool on_stream = !set_aside && (!bin.stream || owner);
+  const bool captured = on_stream && memory_.capture(bin.stream).id;  // then nothing is given back on the stream
   bool kept = false, wait = false;
   {
     std::lock_guard lock(mutex_);
-    stats_.allocated_bytes -= int64_t(size);
-    if (stats_.cached_bytes + int64_t(size) <= device_bytes_ / kCachedShare) try {
-        FreeBlocks& bin = (set_aside ? set_aside_ : free_)[{stream, size}];
-        bin.blocks.push_back(data);
-        if (!bin.owner) bin.owner = owner;
-        stats_.cached_bytes += int64_t(size);
-        if (set_aside) set_aside_bytes_ += int64_t(size);
+    stats_.allocated_bytes -= size;
+    if (captured || stats_.cached_bytes + size <= device_bytes_ / kCachedShare) try {
+        FreeBlocks& home = (set_aside ? set_aside_ : free_)[bin];
+        home.blocks.push_back(data);
+        if (!home.owner) home.owner = owner;
+        stats_.cached_bytes += size;
+        if (set_aside) set_aside_bytes_ += size;
         wait = set_aside_bytes_ > device_bytes_ / kSetAsideShare;
         kept = true;
       } catch (const std::bad_alloc&) {  // no room to remember it: give it back
@@ -127,38 +187,46 @@ void Allocator::release(void* data, size_t size, Stream stream, const std::share
   }
   if (wait) bring_back_set_aside();
   if (kept) return;
-  if (!set_aside && (!stream || owner)) return memory_.release(data, size, stream);
+  if (on_stream) return memory_.release(data, bin.bytes, bin.stream);
   try {
     memory_.synchronize_all();
-  } catch (const Error&) {  // the process is on its way out
+  } catch (const Error&) {  // during a capture, or on the way out: the block is lost, for work may use it still
+    return;
   }
-  memory_.release_idle(data, size);
+  memory_.release_idle(data, bin.bytes);
 }
 
-void Allocator::bring_back_set_aside() noexcept {
+bool Allocator::bring_back_set_aside() noexcept {
   Bins idle;
   {
     std::lock_guard lock(mutex_);
     idle.swap(set_aside_);
     set_aside_bytes_ = 0;
   }
+  bool waited = true;
   try {
     memory_.synchronize_all();
-  } catch (const Error&) {  // the process is on its way out
+  } catch (const Error&) {  // during a capture, or on the way out
+    waited = false;
   }
   std::lock_guard lock(mutex_);
-  for (auto& [bin, list] : idle) try {
-      FreeBlocks& home = free_[bin];
+  for (auto& [bin, list] : idle) {
+    const auto bytes = int64_t(bin.bytes * list.blocks.size());
+    try {
+      FreeBlocks& home = (waited ? free_ : set_aside_)[bin];
       home.blocks.insert(home.blocks.end(), list.blocks.begin(), list.blocks.end());
       if (!home.owner) home.owner = list.owner;
-    } catch (const std::bad_alloc&) {  // no room to remember them: give them back
-      for (void* p : list.blocks) memory_.release_idle(p, bin.bytes);
-      stats_.cached_bytes -= int64_t(bin.bytes * list.blocks.size());
+      if (!waited) set_aside_bytes_ += bytes;
+    } catch (const std::bad_alloc&) {  // no room to remember them: they are lost
+      stats_.cached_bytes -= bytes;
     }
+  }
+  return waited;
 }
 
 void Allocator::release_cached() {
-  bring_back_set_aside();  // waits for the device: then no stream need be asked, whether it lives or not
+  free_gone();
+  if (!bring_back_set_aside()) return;  // waits for the device: then no stream need be asked, whether it lives or not
   Bins blocks;
   {
     std::lock_guard lock(mutex_);
@@ -174,7 +242,8 @@ void Allocator::throw_out_of_memory(size_t bytes, const std::string& what) const
                         bytes_text(double(memory_.free_bytes())), " are free"));
 }
 
-AllocatorStats Allocator::stats() const {
+AllocatorStats Allocator::stats() {
+  free_gone();
   std::lock_guard lock(mutex_);
   return stats_;
 }

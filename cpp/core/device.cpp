@@ -50,7 +50,7 @@ struct HostMemory final : Memory {
   void synchronize_all() override {}
   size_t free_bytes() override { return size_t(sysconf(_SC_AVPHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
   bool reaches(const void* p) override { return p != nullptr; }
-  void order(Stream, Stream) override {}
+  bool order(Stream, Place, Stream) override { return true; }
 
  private:
   static size_t ceil_to(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }

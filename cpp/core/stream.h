@@ -13,4 +13,8 @@ void own_stream(Stream, std::shared_ptr<void> owner);  // from now on, for as lo
 // Null for the default stream, which needs none, and for a stream known by its address alone.
 std::shared_ptr<void> owner_of(Stream);
 
+// CUDA's per-thread default stream, handle 2, is another stream on each thread: then the number of the calling thread,
+// never given to another one; else 0. Handle and number together name a stream.
+uint64_t thread_of(Stream);
+
 }  // namespace minidnn

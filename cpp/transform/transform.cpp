@@ -64,16 +64,18 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
   if (!is_dense(x.desc) || (!as_asked && shrinks))
     return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);
   device_at(target);
-  Place gpu = target.is_cuda ? target : x.place();
+  // A GPU that x is on copies.
+  Place gpu = x.place().is_cuda ? x.place() : target;
   Handle& h = handle_for(nullptr, gpu, "to", "x");
   Handle& there = handle_for(nullptr, target, "to", "x");
   Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
+  const bool peers = x.place().is_cuda && target.is_cuda;
+  if (peers) memory_of(target).order(there.stream(), gpu, h.stream());  // `moved` may be memory freed on its stream
   // A move is where streams meet: it waits for all that used the tensor, and the host need not know on which they ran.
-  if (x.place().is_cuda && target.is_cuda)
-    memory_of(gpu).order(handle_for(nullptr, x.place(), "to", "x").stream(), h.stream());
   x.storage->settle_before(h.stream());
   x.storage->used_on(h.stream());
   if (moved.nbytes()) memory_of(gpu).copy(moved.data, x.data, size_t(x.nbytes()), h.stream());
+  if (peers) memory_of(gpu).order(h.stream(), target, there.stream());
   return as_asked ? moved : transform(moved, 1, 0, want.dtype, layout, {});
 }
 

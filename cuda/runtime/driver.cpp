@@ -74,24 +74,6 @@ State& state() {
 
 bool usable(const State& s) { return s.why.empty() && !forked.load(std::memory_order_relaxed); }
 
-CUcontext context(int index) {
-  State& s = state();
-  if (index < 0 || index >= s.devices) [[unlikely]]
-    device(index);  // throws
-  std::atomic<CUcontext>& slot = s.contexts[size_t(index)];
-  if (CUcontext found = slot.load(std::memory_order_acquire)) return found;
-  static auto* const mutex = new std::mutex;
-  std::lock_guard lock(*mutex);
-  if (!slot.load()) {
-    CUdevice handle = 0;
-    CUcontext fresh = nullptr;
-    check(s.table.cuDeviceGet(&handle, index), "cuDeviceGet of cuda:", index);
-    check(s.table.cuDevicePrimaryCtxRetain(&fresh, handle), "cuDevicePrimaryCtxRetain of cuda:", index);
-    slot.store(fresh, std::memory_order_release);
-  }
-  return slot.load();
-}
-
 }  // namespace
 
 std::string why_unavailable() {
@@ -125,6 +107,24 @@ void fail(CUresult result, const std::string& what) {
       cat(what, ": ", name ? name : "CUDA error", " (", int(result), ")", text ? ": " : "", text ? text : "");
   if (result == CUDA_ERROR_OUT_OF_MEMORY) throw OutOfMemory(message);
   throw DeviceError(message);
+}
+
+CUcontext context(int index) {
+  State& s = state();
+  if (index < 0 || index >= s.devices) [[unlikely]]
+    device(index);  // throws
+  std::atomic<CUcontext>& slot = s.contexts[size_t(index)];
+  if (CUcontext found = slot.load(std::memory_order_acquire)) return found;
+  static auto* const mutex = new std::mutex;
+  std::lock_guard lock(*mutex);
+  if (!slot.load()) {
+    CUdevice handle = 0;
+    CUcontext fresh = nullptr;
+    check(s.table.cuDeviceGet(&handle, index), "cuDeviceGet of cuda:", index);
+    check(s.table.cuDevicePrimaryCtxRetain(&fresh, handle), "cuDevicePrimaryCtxRetain of cuda:", index);
+    slot.store(fresh, std::memory_order_release);
+  }
+  return slot.load();
 }
 
 CUcontext use(int index) {

@@ -62,10 +62,18 @@ struct Driver {
   PFN_cuMemAllocFromPoolAsync_v11020 cuMemAllocFromPoolAsync = get("cuMemAllocFromPoolAsync");
   PFN_cuMemFreeAsync_v11020 cuMemFreeAsync = get("cuMemFreeAsync");
   PFN_cuMemcpyAsync_v4000 cuMemcpyAsync = get("cuMemcpyAsync");
+  PFN_cuMemcpyPeerAsync_v4000 cuMemcpyPeerAsync = get("cuMemcpyPeerAsync");
   PFN_cuMemsetD8Async_v3020 cuMemsetD8Async = get("cuMemsetD8Async");
   PFN_cuPointerGetAttributes_v7000 cuPointerGetAttributes = get("cuPointerGetAttributes");
+  PFN_cuStreamCreate_v2000 cuStreamCreate = get("cuStreamCreate");
   PFN_cuStreamSynchronize_v2000 cuStreamSynchronize = get("cuStreamSynchronize");
   PFN_cuStreamWaitEvent_v3020 cuStreamWaitEvent = get("cuStreamWaitEvent");
+  PFN_cuStreamGetCaptureInfo_v11030 cuStreamGetCaptureInfo = get("cuStreamGetCaptureInfo");
+  PFN_cuThreadExchangeStreamCaptureMode_v10010 cuThreadExchangeStreamCaptureMode =
+      get("cuThreadExchangeStreamCaptureMode");
+  PFN_cuUserObjectCreate_v11030 cuUserObjectCreate = get("cuUserObjectCreate");
+  PFN_cuUserObjectRelease_v11030 cuUserObjectRelease = get("cuUserObjectRelease");
+  PFN_cuGraphRetainUserObject_v11030 cuGraphRetainUserObject = get("cuGraphRetainUserObject");
   PFN_cuEventCreate_v2000 cuEventCreate = get("cuEventCreate");
   PFN_cuEventDestroy_v4000 cuEventDestroy = get("cuEventDestroy");
   PFN_cuEventRecord_v2000 cuEventRecord = get("cuEventRecord");
@@ -102,6 +110,7 @@ template <class... Parts> void check(CUresult result, const Parts&... what) {
 // the one it replaced: null when there was none or it was this one. Retained at first use, for the life of the process.
 // Costs a cuCtxGetCurrent, 20 ns: what others made current since the last call is seen.
 CUcontext use(int device);
+CUcontext context(int device);
 
 // use() for a scope. A library that left its own device current would move torch's current device under its user.
 class Current {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A GPU's memory in stream order: a pool of our own per device that keeps what it has, so that allocating again costs
 // about a microsecond and never synchronises. The default pool is left alone: its settings are for torch and CuPy.
+// Allocating on a stream that is being captured would make a node of the graph, whose memory is no tensor's to keep.
 #include <algorithm>
 #include <deque>
 #include <mutex>
@@ -32,6 +33,18 @@ Origin origin_of(const void* p) {
   return o;
 }
 
+// For a scope, a capture by this thread or another does not forbid calls that have nothing to do with it.
+class Relaxed {
+ public:
+  Relaxed() { exchange(); }
+  ~Relaxed() { exchange(); }
+  Relaxed(const Relaxed&) = delete;
+
+ private:
+  void exchange() { driver().cuThreadExchangeStreamCaptureMode(&mode_); }
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 class GpuMemory final : public Memory {
  public:
   explicit GpuMemory(int device) : device_(device) {}
@@ -48,6 +61,20 @@ class GpuMemory final : public Memory {
     }
     if (result == CUDA_ERROR_OUT_OF_MEMORY) return nullptr;
     check(result, "allocating ", bytes_text(double(bytes)), " on cuda:", device_);
+    return reinterpret_cast<void*>(p);
+  }
+
+  void* allocate_idle(size_t bytes) override {
+    Current current(device_);
+    const Relaxed relaxed;
+    CUdeviceptr p = 0;
+    CUresult result = CUDA_SUCCESS;
+    std::lock_guard lock(idle_mutex_);
+    if (!idle_stream_) result = driver().cuStreamCreate(&idle_stream_, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS) result = take(&p, bytes, idle_stream_);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY) return nullptr;
+    if (result == CUDA_SUCCESS) result = driver().cuStreamSynchronize(idle_stream_);
+    check(result, "allocating ", bytes_text(double(bytes)), " on cuda:", device_, " for a CUDA graph");
     return reinterpret_cast<void*>(p);
   }
 
@@ -70,10 +97,16 @@ class GpuMemory final : public Memory {
   void copy(void* to, const void* from, size_t bytes, Stream stream) override {
     if (bytes == 0) return;
     Current current(device_);
-    check(driver().cuMemcpyAsync(address(to), address(from), bytes, queue(stream)), "copying ",
-          bytes_text(double(bytes)), " on cuda:", device_);
+    const Origin target = origin_of(to), source = origin_of(from);
+    const bool on_gpus = target.kind == CU_MEMORYTYPE_DEVICE && source.kind == CU_MEMORYTYPE_DEVICE;
+    // Memory of a pool is not mapped into other devices: a copy between two names both contexts.
+    const bool peers = on_gpus && target.device != source.device;
+    check(peers ? driver().cuMemcpyPeerAsync(address(to), context(target.device), address(from), context(source.device),
+                                             bytes, queue(stream))
+                : driver().cuMemcpyAsync(address(to), address(from), bytes, queue(stream)),
+          "copying ", bytes_text(double(bytes)), " on cuda:", device_);
     // Pinned memory too: the caller may write it, or read the result, when this returns.
-    if (origin_of(to).kind != CU_MEMORYTYPE_DEVICE || origin_of(from).kind != CU_MEMORYTYPE_DEVICE) synchronize(stream);
+    if (!on_gpus) synchronize(stream);
   }
 
   void fill(void* p, int byte, size_t bytes, Stream stream) override {
@@ -110,18 +143,49 @@ class GpuMemory final : public Memory {
     return o.kind == CU_MEMORYTYPE_HOST || o.managed || (o.kind == CU_MEMORYTYPE_DEVICE && o.device == device_);
   }
 
-  void order(Stream earlier, Stream later) override {
-    if (earlier == later) return;
+  bool order(Stream earlier, Place of_later, Stream later) override {
+    if (earlier == later && of_later.index == device_) return true;
+    if (capture(earlier).id != memory(of_later.index).capture(later).id) return false;
     Current current(device_);
     CUevent event = take_event();
     CUresult result = driver().cuEventRecord(event, queue(earlier));
-    if (result == CUDA_SUCCESS) result = driver().cuStreamWaitEvent(queue(later), event, 0);
+    if (result == CUDA_SUCCESS) {
+      Current there(of_later.index);
+      result = driver().cuStreamWaitEvent(queue(later), event, 0);
+    }
     {
       // The wait has taken what it needs from the event: recording it again does not move the wait.
       std::lock_guard lock(mutex_);
       idle_events_.push_back(event);
     }
-    check(result, "ordering two streams of cuda:", device_);
+    check(result, "ordering a stream of cuda:", device_, " and one of ", name(of_later));
+    return true;
+  }
+
+  Capture capture(Stream stream) noexcept override {
+    if (!stream) return {};  // the legacy default stream can not be captured
+    try {
+      Current current(device_);
+      CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+      cuuint64_t id = 0;
+      CUgraph graph = nullptr;
+      CUresult result = driver().cuStreamGetCaptureInfo(queue(stream), &status, &id, &graph, nullptr, nullptr);
+      if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE) return {id, graph};
+    } catch (const Error&) {}  // the driver has shut down: nothing is captured
+    return {};
+  }
+
+  void give(void* graph, void* object, void (*drop)(void*)) override {
+    Current current(device_);
+    CUuserObject owned = nullptr;
+    CUresult result = driver().cuUserObjectCreate(&owned, object, drop, 1, CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    if (result != CUDA_SUCCESS) {
+      drop(object);
+    } else {
+      result = driver().cuGraphRetainUserObject(static_cast<CUgraph>(graph), owned, 1, CU_GRAPH_USER_OBJECT_MOVE);
+      if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);  // which drops it
+    }
+    check(result, "giving memory of cuda:", device_, " to a CUDA graph");
   }
 
  private:
@@ -169,8 +233,9 @@ class GpuMemory final : public Memory {
   int device_;
   std::once_flag pool_made_;
   CUmemoryPool pool_ = nullptr;
-  std::mutex mutex_;
+  std::mutex mutex_, idle_mutex_;
   std::vector<CUevent> idle_events_;
+  CUstream idle_stream_ = nullptr;  // for allocations on no stream
 };
 
 }  // namespace

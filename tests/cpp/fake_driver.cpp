@@ -57,6 +57,7 @@ std::map<void*, unsigned long> captured;                 // stream to graph
 std::map<unsigned long, std::vector<Callback>> objects;  // of graphs
 unsigned long graph_of(void* stream) { return captured.contains(stream) ? captured[stream] : 0; }
 int breaks_capture() { return ++fake.broken_captures, kCaptureUnsupported; }
+int status_unless_captured() { return captured.empty() || relaxed ? status() : breaks_capture(); }
 
 struct Event {
   void* context;
@@ -199,7 +200,7 @@ int cuPointerGetAttributes(unsigned n, const int* which, void** values, unsigned
   }
   return 0;
 }
-int cuStreamCreate(void** stream, unsigned) { return *stream = new char, status(); }
+int cuStreamCreate(void** stream, unsigned) { return *stream = new char, status_unless_captured(); }
 int cuStreamSynchronize(void* stream) { return graph_of(stream) ? breaks_capture() : (++fake.waits, status()); }
 int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   if (graph_of(stream) != static_cast<Event*>(event)->graph) return ++fake.broken_captures, kCaptureIsolation;

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <future>
 #include <iostream>
 #include <map>
 #include <numeric>
@@ -389,8 +390,31 @@ struct FakeMemory final : Memory {
   void synchronize_all() override { ++synchronisations; }
   size_t free_bytes() override { return capacity - used; }
   bool reaches(const void*) override { return true; }
-  void order(Stream a, Stream b) override {
+  bool order(Stream a, Place, Stream b) override {
+    if (a == b) return true;
+    if (capture(a).id != capture(b).id) return false;
     orders.emplace_back(reinterpret_cast<uintptr_t>(a), reinterpret_cast<uintptr_t>(b));
+    return true;
+  }
+
+  // Streams being captured, and what graphs own.
+  std::map<Stream, uint64_t> captures;
+  std::map<uint64_t, std::vector<std::pair<void*, void (*)(void*)>>> owned;
+  bool gives = true;
+  Capture capture(Stream s) noexcept override {
+    auto found = captures.find(s);
+    if (found == captures.end()) return {};
+    return {found->second, &owned[found->second]};
+  }
+  void give(void* graph, void* object, void (*drop)(void*)) override {
+    if (!gives) drop(object), throw DeviceError("the graph takes nothing");
+    static_cast<std::vector<std::pair<void*, void (*)(void*)>>*>(graph)->emplace_back(object, drop);
+  }
+  void destroy_graph(uint64_t id) {
+    std::thread([&] {
+      for (auto [object, drop] : owned[id]) drop(object);
+    }).join();
+    owned.erase(id);
   }
 };
 static Stream stream(uintptr_t number) { return reinterpret_cast<Stream>(number); }
@@ -428,6 +452,106 @@ static void test_allocator() {
     auto x = a.allocate(bytes, stream(1), what);
     CHECK(x->bytes >= bytes && x->bytes <= std::max<size_t>(512, bytes + bytes / 8), bytes, " -> ", x->bytes);
   }
+}
+
+static void test_captured_graphs() {
+  FakeMemory memory;
+  Allocator a({}, memory, int64_t(memory.capacity));
+  auto allocate = [&](uintptr_t on) { return a.allocate(1024, stream(on), what); };
+  auto held = [&] { return a.stats().allocated_bytes; };
+  allocate(1);
+  auto before = allocate(1), unused = allocate(1), elsewhere = allocate(1);
+  void *cached = allocate(1)->data, *input = before->data, *other = unused->data, *waits = elsewhere->data;
+  elsewhere->used_on(nullptr);
+
+  memory.captures[stream(1)] = 7;
+  auto kept = allocate(1);
+  CHECK(kept->data != cached, "a free block is not for a graph");
+  void* workspace = allocate(1)->data;
+  CHECK(workspace != cached && allocate(1)->data == workspace, "the next call has the same workspace");
+  CHECK(a.allocate(2048, stream(1), what)->data != workspace && allocate(2)->data != workspace);
+  before->used_on(stream(1));
+  before->used_on(stream(1));
+  before.reset();
+  unused.reset();
+  elsewhere.reset();
+  void* output = kept->data;
+  CHECK(held() == 4 * 1024 + 1024, held(), ": kept, the workspaces and the input; what the graph does not use is free");
+  memory.captures.clear();
+
+  // The graph may run: nothing of it is handed out.
+  std::vector<std::shared_ptr<Storage>> others;
+  for (int i = 0; i < 8; ++i) others.push_back(allocate(1));
+  auto handed_out = [&](void* p) { return std::ranges::count(others, p, [](const auto& s) { return s->data; }) == 1; };
+  CHECK(handed_out(cached) && handed_out(other) && !handed_out(workspace) && !handed_out(input));
+  CHECK(!handed_out(waits), "a stream being captured could not be told to wait for the default stream");
+  kept.reset();
+  for (int i = 0; i < 4; ++i) others.push_back(allocate(1));
+  CHECK(!handed_out(output), "a tensor of the graph, freed after the capture");
+
+  // The capture of another graph, on two streams that wait for each other.
+  auto both = allocate(1);
+  memory.captures[stream(1)] = memory.captures[stream(2)] = 8;
+  auto shared = allocate(1);
+  shared->used_on(stream(2));
+  shared->settle_before(stream(2));
+  both->used_on(stream(2));
+  CHECK(memory.orders.size() == 1 && memory.orders[0] == std::pair(uintptr_t(1), uintptr_t(2)), memory.orders.size());
+  void* on_two = shared->data;
+  shared.reset();
+  CHECK(allocate(1)->data != on_two, "what another stream uses waits for the end of the graph");
+  memory.captures.clear();
+  void* in_both = both->data;
+  both.reset();
+
+  memory.destroy_graph(7);
+  others.clear();
+  const int64_t of_the_second = held();
+  CHECK(of_the_second == 3 * 1024, of_the_second);
+  for (int i = 0; i < 20; ++i) others.push_back(allocate(1));
+  CHECK(handed_out(workspace) && handed_out(input) && handed_out(output), "memory of a graph that is gone");
+  CHECK(!handed_out(on_two) && !handed_out(in_both));
+  others.clear();
+  memory.destroy_graph(8);
+  CHECK(held() == 0, held());
+
+  // A tensor that outlives its graph, and a graph that owns nothing.
+  memory.captures[stream(1)] = 9;
+  auto last = allocate(1);
+  memory.destroy_graph(9);
+  memory.captures.clear();
+  CHECK(held() == 1024 && last->data, held());
+  last.reset();
+  CHECK(held() == 0, held());
+  memory.captures[stream(1)] = 10, memory.gives = false;
+  CHECK(error_of<DeviceError>([&] { allocate(1); }) == "the graph takes nothing");
+  CHECK(held() == 0, held());
+}
+
+// Handle 2 is a stream of each thread's own.
+static void test_per_thread_default_stream() {
+  FakeMemory memory;
+  Allocator a({}, memory, int64_t(memory.capacity));
+  auto allocate = [&] { return a.allocate(1024, stream(2), what); };
+  CHECK(thread_of(stream(1)) == 0 && thread_of(nullptr) == 0 && thread_of(stream(2)) == thread_of(stream(2)));
+  void* here = allocate()->data;
+  std::shared_ptr<Storage> dropped_here;
+  std::promise<void> allocated, dropped;
+  std::thread other([&] {
+    void* there = allocate()->data;
+    CHECK(there != here && allocate()->data == there, "each thread has blocks of its own");
+    dropped_here = allocate();
+    allocated.set_value();
+    dropped.get_future().wait();
+    CHECK(allocate()->data != there, "what another thread dropped waits until the device has been waited for");
+  });
+  allocated.get_future().wait();
+  CHECK(allocate()->data == here);
+  dropped_here->settle_before(stream(3));
+  CHECK(memory.synchronisations == 1 && memory.orders.empty(), "another thread's stream has no name here");
+  dropped_here.reset();
+  dropped.set_value();
+  other.join();
 }
 
 static void test_allocator_keeps_a_share() {
@@ -758,6 +882,8 @@ int main() {
   test_shared_memory();
   test_allocator();
   test_allocator_keeps_a_share();
+  test_captured_graphs();
+  test_per_thread_default_stream();
   test_allocator_without_room();
   test_allocator_streams();
   test_allocator_and_streams_without_an_owner();

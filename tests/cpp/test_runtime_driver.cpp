@@ -13,6 +13,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "cpp/core/allocator.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/event.h"
 #include "cuda/runtime/kernel_cache.h"
@@ -82,9 +83,21 @@ static void test_memory() {
   CHECK(!m.reaches(host) && m.reaches(a) && !memory(0).reaches(a), "a device reads its own memory");
 
   auto stream = [](long i) { return reinterpret_cast<Stream>(i); };
-  for (int i = 0; i < 3; ++i) m.order(stream(8), stream(16));
-  m.order(stream(8), stream(8));
+  const Place here{true, 1};
+  for (int i = 0; i < 3; ++i) m.order(stream(8), here, stream(16));
+  m.order(stream(8), here, stream(8));
   CHECK(fake->events == 1, "events are used again: ", fake->events);
+  CHECK(fake->recorded_in == fake->waited_in && fake->recorded_in == reinterpret_cast<void*>(0x1001l));
+
+  // Two GPUs: an event of the one's context, waited for in the other's, whose default stream has the same handle.
+  m.order(nullptr, {true, 0}, nullptr);
+  CHECK(fake->recorded_in == reinterpret_cast<void*>(0x1001l), fake->recorded_in);
+  CHECK(fake->waited_in == reinterpret_cast<void*>(0x1000l), fake->waited_in);
+  void* c = memory(0).allocate(16, nullptr);
+  m.copy(a, host, sizeof host, nullptr);
+  m.copy(c, a, sizeof host, nullptr);
+  CHECK(fake->peer_copies == 1 && std::string(static_cast<char*>(c)) == host, fake->peer_copies);
+  memory(0).release(c, 16, nullptr);
   EventTimer timer(1, nullptr);
   timer.start();
   CHECK(timer.stop_us() == 250, timer.stop_us());
@@ -174,6 +187,39 @@ static void test_kernels(const fs::path& scratch) {
   CHECK(has(error, "loading kernel k<double> (sm_90a, nvrtc) on cuda:0: CUDA_ERROR_OF_A_KIND (209)"), error);
 }
 
+static void test_graphs() {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  auto* begin = reinterpret_cast<FakeBegin*>(dlsym(library, "fake_begin"));
+  auto* end = reinterpret_cast<FakeEnd*>(dlsym(library, "fake_end"));
+  auto* destroy = reinterpret_cast<FakeDestroy*>(dlsym(library, "fake_destroy"));
+  const Place here{true, 0};
+  Memory& m = memory(0);
+  Allocator& a = allocator_of(here);
+  char address[2];
+  Stream s = &address[0], other = &address[1];
+  auto allocate = [&] { return a.allocate(1024, s, [] { return std::string("test"); }); };
+  auto before = allocate();
+
+  begin(s, 3);
+  CHECK(m.capture(s).id == 3 && m.capture(other).id == 0 && m.capture(nullptr).id == 0, m.capture(s).id);
+  CHECK(!m.order(s, here, other) && !m.order(other, here, s) && m.order(other, here, nullptr));
+  allocate();
+  auto kept = allocate();
+  before->used_on(s);
+  before->settle_before(other);
+  kept->used_on(other);
+  before.reset();
+  end(s);
+  CHECK(a.stats().allocated_bytes == 2 * 1024, a.stats().allocated_bytes);
+  destroy(3);
+  CHECK(a.stats().allocated_bytes == 1024, a.stats().allocated_bytes);
+  kept.reset();
+  CHECK(a.stats().allocated_bytes == 0, a.stats().allocated_bytes);
+  a.release_cached();
+  CHECK(fake->free_bytes == 1 << 20, fake->free_bytes);
+  CHECK(fake->broken_captures == 0 && fake->calls_of_callbacks == 0, fake->broken_captures);
+}
+
 static void test_fork() {
   Memory& m = memory(0);
   void* p = m.allocate(64, nullptr);
@@ -211,6 +257,7 @@ static int run(const fs::path& scratch) {
   test_device();
   test_memory();
   test_kernels(scratch);
+  test_graphs();
   test_fork();
   test_shutdown();
   std::cout << (failures ? cat(failures, " checks failed") : "all checks passed") << std::endl;

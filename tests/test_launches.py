@@ -55,3 +55,25 @@ for columns in (*range(97, 16500, 404), 767, 1501, 3001, 6001, 12001, 8192, 1638
 """,
         arch,
     )
+
+
+def test_nothing_compiles_when_a_plan_runs(run_on_fake_gpu: object) -> None:
+    """explain() builds the plan. The call that follows finds all kernels loaded, wherever its tensors begin."""
+    run_on_fake_gpu("""
+from pyminidnn import _C
+x = dnn.zeros((4096,), dtype="uint8", device="cuda:0")
+index = dnn.asarray(np.array([3, 1, 2])).to(device="cuda:0")
+def rows(first):  # 16 bytes of each 32, beginning anywhere
+    return x.as_strided((8, 16), (32, 1), first)
+def table(first):
+    return x.as_strided((8, 16), (16, 1), first)
+for first in (0, 1, 2, 4, 8):
+    for call, algo in ((lambda algo: dnn.transform(rows(first), algo=algo), "runs"),
+                       (lambda algo: dnn.pad(table(first), ((0, 0), (16, 16)), algo=algo), "pad"),
+                       (lambda algo: dnn.gather(table(first), index, axis=0, algo=algo), "gather")):
+        (report,) = dnn.explain(call, algo)
+        assert not next(e for e in report.engines if e.name == f"cuda.transform.{algo}").why_not
+        before = _C.cache_stats()
+        call(algo)
+        assert _C.cache_stats() == before, (algo, first)
+""")

@@ -48,6 +48,7 @@ std::string Family<GatherProblem>::text(const GatherProblem& p) {
   std::string text = cat(head_text("transform", backward ? "gather_backward" : "gather", p.x.dtype),
                          " x=", problem_text(p.x), " index=", problem_text(p.index), " axis=", p.axis);
   if (p.index.dtype == DType::int32) text += " indices=i32";
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
   const TensorDesc like = dense(p.y.dtype, shape_of(p.y), Layout::channels_first, name);
   if (backward) return same_strides(p.y, like) ? text : text + " dy=" + problem_text(p.y);
   return text + out_text(p.y, like);
@@ -67,6 +68,7 @@ Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call& ca
                     h, {{"x", x}, {"index", index}});
   p.y = y.desc;
   if (y.desc.numel() == 0) return y;
+  p.alignment = alignment_of(h, {x.data, y.data});
   x.storage->used_on(h.stream());
   run(h, p, GatherArgs{x.data, index.data, y.data}, call.algo);
   return y;
@@ -82,6 +84,7 @@ Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_sha
   Tensor dx = output(me, "out", call.out, want, h, {{"dy", dy}, {"index", index}});
   p.x = dx.desc, p.y = dy.desc;
   if (dx.desc.numel() == 0) return dx;
+  p.alignment = alignment_of(h, {dy.data, dx.data});
   run(h, p, GatherArgs{dy.data, index.data, dx.data}, call.algo);
   return dx;
 }

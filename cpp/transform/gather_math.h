@@ -13,6 +13,7 @@ struct GatherProblem {
   int64_t axis = 0;
   TensorDesc x, index,
       y;  // backward: dx and dy. y has index's dimensions in place of x's axis; index is int32 or int64
+  int64_t alignment = 16;  // of x and y in memory, in bytes: at most 16, and less only on a GPU
 
   MINIDNN_HD int64_t rows() const { return x.shape[axis]; }
 };

@@ -24,8 +24,9 @@ std::string Family<PadProblem>::text(const PadProblem& p) {
   for (int64_t d = 0; d < p.x.rank; ++d)
     widths.push_back(p.before[d] == after(p, d) ? cat(p.before[d]) : cat(p.before[d], ":", after(p, d)));
   if (std::ranges::all_of(widths, [&](const std::string& w) { return w == widths[0]; })) widths.resize(1, "0");
-  const std::string text = cat(head_text("transform", "pad", p.x.dtype), " x=", problem_text(p.x),
-                               " pad=", join(widths, ","), " mode=", kModes[int64_t(p.mode)]);
+  std::string text = cat(head_text("transform", "pad", p.x.dtype), " x=", problem_text(p.x), " pad=", join(widths, ","),
+                         " mode=", kModes[int64_t(p.mode)]);
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
   return text + out_text(p.y, dense(p.x.dtype, shape_of(p.y), preferred_layout(p.x), "pad"));
 }
 
@@ -56,6 +57,7 @@ Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, doub
       output(me, "out", call.out, dense(x.desc.dtype, shape, preferred_layout(x.desc), "pad: result"), h, {{"x", x}});
   p.y = y.desc;
   if (y.desc.numel() == 0) return y;
+  p.alignment = alignment_of(h, {x.data, y.data});
   x.storage->used_on(h.stream());
   PadArgs args{x.data, y.data};
   with_any(x.desc.dtype, [&](auto type) {

@@ -12,6 +12,7 @@ struct PadProblem {
   TensorDesc x, y;
   int64_t before[kMaxRank]{};  // elements of y in front of x's first, in each dimension
   PadMode mode{};
+  int64_t alignment = 16;  // of x and y in memory, in bytes: at most 16, and less only on a GPU
 };
 
 struct PadArgs {

@@ -21,7 +21,9 @@ struct Piece {
 
 void copy(Handle& h, const Piece& from, const Piece& to) {
   if (to.desc.numel() == 0) return;
-  run(h, TransformProblem{from.desc, to.desc}, TransformArgs{from.data, to.data}, "");
+  TransformProblem p{from.desc, to.desc};
+  p.alignment = alignment_of(h, {from.data, to.data});
+  run(h, p, TransformArgs{from.data, to.data}, "");
 }
 
 }  // namespace

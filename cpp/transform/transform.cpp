@@ -20,6 +20,7 @@ std::string Family<TransformProblem>::text(const TransformProblem& p) {
                                    p.x.dtype),
                          " x=", problem_text(p.x));
   if (p.y.dtype != p.x.dtype) text += " to=" + short_name(p.y.dtype);
+  if (p.alignment < 16) text += cat(" align=", p.alignment);
   return text + out_text(p.y, dense_like(p.x, p.x.dtype, name));
 }
 
@@ -45,6 +46,7 @@ Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType
   TransformProblem p{*seen, want, scaled, beta != 0};
   Tensor y = output(me, "out", call.out, want, h, {}, {{"x", x}});
   if (y.desc.numel() == 0) return y;
+  p.alignment = alignment_of(h, {x.data, y.data});
   x.storage->used_on(h.stream());
   run(h, p, TransformArgs{x.data, y.data, alpha, beta}, call.algo);
   return y;

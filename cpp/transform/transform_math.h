@@ -7,9 +7,10 @@
 namespace minidnn {
 
 struct TransformProblem {
-  TensorDesc x, y;      // one shape: a broadcast x has strides of zero
-  int64_t scaled = 0;   // 0: a plain copy or cast, any dtypes; 1: alpha and beta count, floating dtypes only
-  int64_t reads_y = 0;  // 1: beta is not zero. With 0, y is written without being read, so a NaN in it does not stay
+  TensorDesc x, y;         // one shape: a broadcast x has strides of zero
+  int64_t scaled = 0;      // 0: a plain copy or cast, any dtypes; 1: alpha and beta count, floating dtypes only
+  int64_t reads_y = 0;     // 1: beta is not zero. With 0, y is written without being read, so a NaN in it does not stay
+  int64_t alignment = 16;  // of x and y in memory, in bytes: at most 16, and less only on a GPU
 };
 
 struct TransformArgs {

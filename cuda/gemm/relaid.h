@@ -36,7 +36,9 @@ template <class P> struct Relaid {
   std::string why_not;
 
   void copy(TensorDesc P::* tensor, const void* ArgsOf<P>::* data, const TensorDesc& to) {
-    add(tensor, data, TransformProblem{problem.*tensor, to}, to);
+    TransformProblem t{problem.*tensor, to};
+    t.alignment = problem.alignment;
+    add(tensor, data, t, to);
   }
   void split(TensorDesc P::* tensor, const void* ArgsOf<P>::* data, const Tf32Split& s) {
     if (!s.why_not.empty()) why_not = s.why_not;

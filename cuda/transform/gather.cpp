@@ -67,8 +67,9 @@ struct Rows final : GatherEngine {
     if (g.outer * max_of(g.rows, g.indices) > 0x7fffffff) return "counts lines up to 2^31 - 1";
     if (g.run * int64_t(itemsize(p.x.dtype)) > 0x7fffffff) return "counts the bytes of a line up to 2^31 - 1";
     if (double(max_of(p.x.numel(), p.y.numel())) * double(g.run) >= 0x1p63) return "divides by a line in 64 bits";
-    if (is_backward(p) && g.run * int64_t(itemsize(p.x.dtype)) % 16 != 0)
-      return cat("sums lines of whole 16 bytes; one has ", g.run * int64_t(itemsize(p.x.dtype)));
+    if (is_backward(p) && (p.alignment < 16 || g.run * int64_t(itemsize(p.x.dtype)) % 16 != 0))
+      return cat("sums lines of whole 16 bytes that begin at a multiple of 16; one has ",
+                 g.run * int64_t(itemsize(p.x.dtype)), " and begins at one of ", p.alignment);
     if (is_backward(p) && (p.x.numel() >> 40) != 0) return "launches 2^31 - 1 blocks at most";
     return "";
   }
@@ -78,43 +79,30 @@ struct Rows final : GatherEngine {
   std::unique_ptr<Plan<GatherProblem>> build(const GatherProblem& p, const Device& d, const Config&) const override {
     GatherRows g;
     gather_rows(p, g);
-    const int64_t line = g.run * int64_t(itemsize(p.x.dtype)), device = d.place.index;
-    auto walk = [g, line](int64_t word, int64_t inner) {
-      GatherWalk w;
-      w.words = g.outer * inner * (line / word);
-      w.run = LongDivisor(line / word), w.inner = Divisor(inner), w.rows = g.rows, w.indices = g.indices;
-      return w;
-    };
+    const int64_t line = g.run * int64_t(itemsize(p.x.dtype)), word = divides(line | p.alignment);
+    GatherWalk w;
+    const int64_t inner = is_backward(p) ? g.rows : g.indices;
+    w.words = g.outer * inner * (line / word);
+    w.run = LongDivisor(line / word), w.inner = Divisor(inner), w.rows = g.rows, w.indices = g.indices;
     cuda::LaunchConfig config;
     config.block = {kGatherThreads};
     if (is_backward(p)) {
-      const GatherWalk w = walk(16, g.rows);
       config.grid = {unsigned(ceil_div<int64_t>(w.words, kGatherThreads))};
       auto kernel = cuda::load_kernel(sum_spec("transform_gather_sum", p.x.dtype), d.place.index);
-      auto any = cuda::load_kernel(sum_spec("transform_gather_sum_generic", p.x.dtype), d.place.index);
-      const cuda::LaunchConfig elementwise = cuda::elementwise_launch(p.x.numel(), d);
       return make_plan<GatherProblem>(
           [=, ordering = Ordering(p, d)](const GatherArgs& a, void* workspace, Stream stream) {
             const GatherOrder order = ordering.run(a, workspace, stream);
-            // Where tensors begin is known in each call.
-            const bool aligned = (reinterpret_cast<uintptr_t>(a.from) | reinterpret_cast<uintptr_t>(a.to)) % 16 == 0;
-            cuda::LaunchConfig now = aligned ? config : elementwise;
+            cuda::LaunchConfig now = config;
             now.stream = stream;
-            if (aligned) cuda::launch(*kernel, now, w, order, a.from, a.to);
-            else cuda::launch(*any, now, p, a, order);
+            cuda::launch(*kernel, now, w, order, a.from, a.to);
           });
     }
-    const int64_t usual = divides(line);
-    auto kernel = cuda::load_kernel(word_spec("transform_gather", usual), d.place.index);
+    config.grid = {unsigned(ceil_div<int64_t>(w.words, kGatherThreads * kGatherAhead))};
+    auto kernel = cuda::load_kernel(word_spec("transform_gather", word), d.place.index);
     return make_plan<GatherProblem>([=](const GatherArgs& a, void*, Stream stream) {
-      const int64_t allowed = divides(int64_t(reinterpret_cast<uintptr_t>(a.from) | reinterpret_cast<uintptr_t>(a.to)));
-      const int64_t word = min_of(usual, allowed);
-      const GatherWalk w = walk(word, g.indices);
       cuda::LaunchConfig now = config;
-      now.grid = {unsigned(ceil_div<int64_t>(w.words, kGatherThreads * kGatherAhead))};
       now.stream = stream;
-      auto narrow = word == usual ? kernel : cuda::load_kernel(word_spec("transform_gather", word), int(device));
-      cuda::launch(*narrow, now, w, p, a.from, a.index, a.to);
+      cuda::launch(*kernel, now, w, p, a.from, a.index, a.to);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -22,7 +22,7 @@ struct Lines final : Engine<PadProblem> {
   std::string why_not(const PadProblem& p, const Device&) const override {
     PadLines l;
     int64_t word;
-    std::string why = pad_lines(p, 16, l, word);
+    std::string why = pad_lines(p, p.alignment, l, word);
     if (!why.empty()) return why;
     if (ceil_div<int64_t>(l.words, kPadThreads * 16) > kMaxAttribute) return "launches 2^31 - 1 blocks at most";
     return "";
@@ -32,35 +32,26 @@ struct Lines final : Engine<PadProblem> {
   double estimate_us(const PadProblem& p, const Device& d) const override {
     PadLines l;
     int64_t word;
-    pad_lines(p, 16, l, word);
+    pad_lines(p, p.alignment, l, word);
     const bool by_vectors = int64_t(l.width.divisor) * word >= 16;
     return roofline_us(0, pad_bytes(p), d, !by_vectors ? 0.2 : word >= 4 ? 0.85 : word == 2 ? 0.8 : 0.5);
   }
   std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device& d, const Config&) const override {
-    PadLines usual;
-    int64_t usual_word;
-    pad_lines(p, 16, usual, usual_word);
-    auto kernel = cuda::load_kernel(spec("transform_pad", usual_word), d.place.index);
-    const int64_t item = int64_t(itemsize(p.x.dtype));
-    return make_plan<PadProblem>([=, device = d.place.index](const PadArgs& a, void*, Stream stream) {
-      // Where tensors begin is known in each call, and may ask for narrower words.
-      const int64_t allowed = divides(int64_t(reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.y)));
-      PadLines lines = usual;
-      int64_t word = usual_word;
-      auto narrow = kernel;
-      if (allowed < word && item < word) {
-        pad_lines(p, allowed, lines, word);
-        narrow = cuda::load_kernel(spec("transform_pad", word), device);
-      }
+    PadLines lines;
+    int64_t word;
+    pad_lines(p, p.alignment, lines, word);
+    auto kernel = cuda::load_kernel(spec("transform_pad", word), d.place.index);
+    const int64_t vector = 16 / word;
+    cuda::LaunchConfig config;
+    config.block = {kPadThreads};
+    config.grid = {unsigned(ceil_div(lines.words + vector - 1, kPadThreads * pad_vectors(int(vector)) * vector))};
+    return make_plan<PadProblem>([=, item = int64_t(itemsize(p.x.dtype))](const PadArgs& a, void*, Stream stream) {
       uint64_t value = a.value;
       for (int64_t bytes = item; bytes < 8; bytes *= 2) value |= value << 8 * bytes;
       const uint64_t values[2]{value, value};
-      const int64_t vector = 16 / word;
-      cuda::LaunchConfig config;
-      config.block = {kPadThreads};
-      config.grid = {unsigned(ceil_div(lines.words + vector - 1, kPadThreads * pad_vectors(int(vector)) * vector))};
-      config.stream = stream;
-      cuda::launch(*narrow, config, lines, a.x, a.y, values);
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
+      cuda::launch(*kernel, now, lines, a.x, a.y, values);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -14,14 +14,14 @@ struct Copy {
   int64_t word = 16;  // bytes
 };
 
-std::string parse(const TransformProblem& p, int64_t alignment, Copy& c) {
+std::string parse(const TransformProblem& p, Copy& c) {
   const std::vector<CopyDimension> dims = copy_dimensions(p);
   if (!dims.empty() && (dims.back().x != 1 || dims.back().y != 1))
     return "needs tensors that are contiguous along the same dimension";
   if (dims.size() > kRunsOuters + 1)
     return cat("walks ", kRunsOuters, " dimensions of runs; there are ", dims.size() - 1);
   const int64_t item = int64_t(itemsize(p.x.dtype)), run = dims.empty() ? 1 : dims.back().size;
-  int64_t all = run * item | alignment;
+  int64_t all = run * item | p.alignment;
   for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item | dims[i].y * item;
   c.word = divides(all);
   if (p.y.numel() >= int64_t(1) << 31) return cat("counts 2^31 - 1 elements; there are ", p.y.numel());
@@ -47,36 +47,28 @@ struct Runs final : Engine<TransformProblem> {
     if (p.x.dtype != p.y.dtype || p.scaled) return "copies bits: neither casts nor scales";
     if (p.y.numel() == 0) return "needs something to copy";
     Copy c;
-    return parse(p, 16, c);
+    return parse(p, c);
   }
   // Counted, not measured: narrower words take as many more instructions.
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     Copy c;
-    parse(p, 16, c);
+    parse(p, c);
     const double efficiency = c.word >= 8 ? 0.88 : c.word == 4 ? 0.7 : c.word == 2 ? 0.4 : 0.2;
     return roofline_us(0, transform_bytes(p), d, efficiency);
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
                                                 const Config&) const override {
-    Copy usual;
-    parse(p, 16, usual);
-    auto kernel = cuda::load_kernel(spec(usual.word), d.place.index);
-    return make_plan<TransformProblem>(
-        [p, usual, kernel, device = d.place.index](const TransformArgs& a, void*, Stream stream) {
-          // Where tensors begin is known in each call, and may ask for narrower words.
-          const int64_t allowed = divides(int64_t(reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.y)));
-          Copy now = usual;
-          auto narrow = kernel;
-          if (allowed < usual.word) {
-            parse(p, allowed, now);
-            narrow = cuda::load_kernel(spec(now.word), device);
-          }
-          cuda::LaunchConfig config;
-          config.block = {kRunsThreads};
-          config.grid = {unsigned(ceil_div<int64_t>(now.runs.words, kRunsThreads * kRunsAhead))};
-          config.stream = stream;
-          cuda::launch(*narrow, config, now.runs, a.x, a.y);
-        });
+    Copy c;
+    parse(p, c);
+    auto kernel = cuda::load_kernel(spec(c.word), d.place.index);
+    cuda::LaunchConfig config;
+    config.block = {kRunsThreads};
+    config.grid = {unsigned(ceil_div<int64_t>(c.runs.words, kRunsThreads * kRunsAhead))};
+    return make_plan<TransformProblem>([=, runs = c.runs](const TransformArgs& a, void*, Stream stream) {
+      cuda::LaunchConfig now = config;
+      now.stream = stream;
+      cuda::launch(*kernel, now, runs, a.x, a.y);
+    });
   }
   std::vector<KernelSpec> kernels() const override { return {spec(1), spec(2), spec(4), spec(8), spec(16)}; }
 };

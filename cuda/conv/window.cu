@@ -11,6 +11,7 @@
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/matrix.cuh"
+#include "cuda/device/named_barrier.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
@@ -361,7 +362,7 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
   constexpr int kKept = kColumns * 32 / kBlocks;
   const uint32_t rank = kBlocks > 1 ? cluster_rank() : 0;
   if constexpr (kBlocks > 1) {
-    asm volatile("bar.sync 1, %0;" ::"r"(lines * 128) : "memory");
+    sync_at(1, lines * 128);
     const uint32_t pitch = uint32_t(lines) * 2048, place = (threadIdx.x - 128) * 16;
     char* const to = shared + (start - shared_address(shared)) + place;
 #pragma unroll

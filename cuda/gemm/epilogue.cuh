@@ -6,6 +6,7 @@
 // the dtype of the bias, Y of y and c.
 #pragma once
 #include "cuda/device/matrix.cuh"
+#include "cuda/device/named_barrier.cuh"
 #include "cuda/gemm/view.h"
 
 namespace minidnn {
@@ -237,9 +238,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
       v[i] = (second ? v[kHalf + i] : v[i]) + __shfl_xor_sync(~0u, others, kLanes);
     }
   }
-  __device__ __forceinline__ static void wait_for_warpgroup() {
-    asm volatile("bar.sync %0, 128;" ::"r"(2 + threadIdx.x / 128) : "memory");
-  }
+  __device__ __forceinline__ static void wait_for_warpgroup() { sync_at(2 + int(threadIdx.x) / 128, 128); }
 
   struct Row {
     bool exists;

@@ -17,6 +17,7 @@
 #pragma once
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/grid.cuh"
+#include "cuda/device/named_barrier.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
@@ -25,10 +26,8 @@
 namespace minidnn {
 
 // Named barriers between the two consuming warpgroups: one arrives and goes on, the other waits for it.
-__device__ __forceinline__ void hand_over(int barrier) {
-  asm volatile("bar.arrive %0, 256;" ::"r"(barrier) : "memory");
-}
-__device__ __forceinline__ void take_over(int barrier) { asm volatile("bar.sync %0, 256;" ::"r"(barrier) : "memory"); }
+__device__ __forceinline__ void hand_over(int barrier) { arrive_at(barrier, 256); }
+__device__ __forceinline__ void take_over(int barrier) { sync_at(barrier, 256); }
 
 // One output tile's share of k.
 struct Sm90Tile {

@@ -4,6 +4,7 @@
 #pragma once
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/mbarrier.cuh"
+#include "cuda/device/named_barrier.cuh"
 #include "cuda/device/quad.cuh"
 #include "cuda/rows/exponentials.h"
 #include "cuda/rows/rows.h"
@@ -111,7 +112,7 @@ class Team {
       for (int slot = 0; slot < kReductions; ++slot) barrier_init(shared_address(&given(slot).come), 1);
       barrier_init_fence();
     }
-    if (clustered_) asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+    if (clustered_) cluster_arrive_relaxed();
 #endif
   }
 
@@ -125,7 +126,7 @@ class Team {
     __shared__ Exponentials of_warp[2][32];
     const int slot = turn % 2;
     if (lane == 0) of_warp[slot][threadIdx.x / 32] = e;
-    asm volatile("bar.sync %0, %1;" ::"r"(team_ + 1), "r"(threads) : "memory");
+    sync_at(team_ + 1, threads);
     e = lane < warps ? of_warp[slot][team_ * warps + lane] : Exponentials{-INFINITY, 0};
     e = join_lanes<T>(e, 32, scale);
 #if __CUDA_ARCH__ >= 900
@@ -149,7 +150,7 @@ class Team {
     __shared__ float of_warp[kReductions][32];
     const int lane = threadIdx.x % 32, warps = threads / 32;
     if (lane == 0) of_warp[slot][threadIdx.x / 32] = v;
-    asm volatile("bar.sync %0, %1;" ::"r"(team_ + 1), "r"(threads) : "memory");
+    sync_at(team_ + 1, threads);
     v = lane < warps ? of_warp[slot][team_ * warps + lane] : Op::nothing();
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
@@ -178,7 +179,7 @@ class Team {
   // This block's with those of all others.
   template <int slot> __device__ __forceinline__ const float4* exchange(float4 v) const {
     Given& g = given(slot);
-    if (slot == 0) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    if (slot == 0) cluster_wait();
     const float4 mine[1]{v};
     give_to_blocks(pieces_, g.of_block, g.come, 0, mine);
     return g.of_block[0];

@@ -449,6 +449,33 @@ def test_nan_and_infinity_stay_in_their_windows(value: float, device: str) -> No
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("side, stride, padding", [(7, 2, 3), (3, 1, 1), (5, 1, 0), (1, 2, 0)])
+def test_nan_and_infinity_stay_in_windows_of_images(
+    side: int, stride: int, padding: int, dtype: str, value: float, device: str
+) -> None:
+    """First layers: engines that round a window's line up to whole vectors read pixels beside it."""
+    rng = np.random.default_rng(8)
+    x, w = (reference.rounded(rng.normal(size=s), dtype) for s in ((2, 3, 24, 70), (16, 3, side, side)))
+    attributes = {"stride": stride, "padding": padding}
+    finite, scale = (reference.conv_forward(f(x), f(w), **attributes) for f in (np.asarray, np.abs))
+    tolerance = reference.tolerance(dtype, w[0].size, scale)
+    if dtype == "float32":
+        tolerance = tolerance + 2.0**-10 * scale  # TF32
+    bad = np.zeros(x.shape)
+    for at in ((0, 1, 9, 30), (0, 2, 9, 31), (1, 0, 23, 69), (1, 0, 0, 0)):
+        x[at], bad[at] = value, 1
+    touched = reference.conv_forward(bad, np.ones(w.shape), **attributes) > 0
+    tx, tw = dnn.asarray(x, dtype=dtype, layout="NHWC", device=device), tensor(w, dtype, device)
+    for algo in engines(dnn.conv_forward, tx, tw, **attributes):
+        if algo.endswith("winograd"):  # the infinity reaches all of a tile
+            continue
+        y = values_of(dnn.conv_forward(tx, tw, **attributes, algo=algo))
+        assert (np.isfinite(y) == ~touched).all(), algo
+        assert (np.abs(y - finite) <= tolerance)[~touched].all(), algo
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_weights_that_do_not_meet_an_element_stay_finite(value: float) -> None:
     """On the CPU; docs/ops/conv.md says which engines of CUDA multiply it by zero."""
     x, dy, w_shape = np.ones((1, 2, 6, 7)), np.ones((1, 3, 4, 6)), (3, 2, 3, 2)

@@ -230,6 +230,25 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(dtype: str, engine: str
     assert_close(y, Result(want, reference.tolerance(dtype, 19, scale)))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("transpose_a, transpose_b", [(False, False), (True, False), (False, True), (True, True)])
+def test_infinity_in_three_products(transpose_a: bool, transpose_b: bool) -> None:
+    """Of an infinity times a number's small part, which is 0 or of another sign, nothing may be added."""
+    a, b = normal(68, 32, dtype="float32"), normal(32, 72, dtype="float32")
+    a[3, 0], a[5, 31], a[9, 4], b[7, 7], b[8, 65] = np.inf, -np.inf, np.nan, np.inf, -np.inf
+    b[0, :8], a[40:44] = np.arange(8) - 4, 2.0  # TF32 numbers, whose small part is 0; 0 times infinity is NaN
+    with np.errstate(invalid="ignore"):
+        want = a @ b
+    scale = np.abs(np.where(np.isfinite(a), a, 0)) @ np.abs(np.where(np.isfinite(b), b, 0))
+    ta = tensor(a.T if transpose_a else a, "float32", "cuda:0")
+    tb = tensor(b.T if transpose_b else b, "float32", "cuda:0")
+    try:
+        y = dnn.matmul(ta, tb, transpose_a=transpose_a, transpose_b=transpose_b, algo="wgmma_3xtf32")
+    except dnn.NotSupported as declined:
+        pytest.skip(str(declined))
+    assert_close(y, Result(want, reference.tolerance("float32", 32, scale) + 2.0**-20 * scale))
+
+
 @every_engine
 def test_long_sums_are_float32(engine: str, device: str) -> None:
     """4096 ones: float16 sums would stop at 2048, bfloat16 ones at 256."""

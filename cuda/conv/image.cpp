@@ -51,6 +51,7 @@ struct Image {
     problem.positions = int32_t(positions);
     problem.window = int32_t(p.w.shape[2]);
     problem.step = int32_t(p.spatial.stride[0]), problem.dilation = int32_t(p.spatial.dilation[0]);
+    problem.elements = int32_t(taps * channels);
     problem.chunks = int32_t(chunks), problem.planes = int32_t(x.planes);
     problem.line_bytes = int32_t(line), problem.plane_bytes = int32_t(line / x.planes);
     problem.image_bytes = x.rows * line;

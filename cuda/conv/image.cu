@@ -4,10 +4,11 @@
 // line of y meets, each brought by one bulk copy; filters stay in shared memory. Blocks are persistent; one thread copies,
 // two warpgroups take 64 positions in turn. Reads x about window / step times, mostly from L2, and writes y once.
 //
-// Chunks are rounded up: elements beside a window are multiplied by zero weights, so an infinity there makes NaN of results
-// whose windows end beside it.
+// Chunks are rounded up: elements beside a window are multiplied by zero weights, so an infinity there makes NaN of all
+// filters at the position whose window ends beside it. Such positions are summed again, without those elements.
 #include "cuda/conv/image.h"
 #include "cuda/device/grid.cuh"
+#include "cuda/device/named_barrier.cuh"
 #include "cuda/device/tma.cuh"
 #include "cuda/device/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
@@ -18,6 +19,23 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
+}
+
+// A filter's sum over one window, in shared memory.
+template <class T, int kFilters>
+__device__ __forceinline__ float image_sum(const ImageProblem& p, const char* x, const char* filter) {
+  constexpr int kElements = 16 / sizeof(T);  // of a chunk
+  float sum = 0;
+#pragma unroll 1
+  for (int r = 0; r < p.window; ++r)
+#pragma unroll 1
+    for (int i = 0; i < p.elements; ++i) {
+      const int chunk = i / kElements, e = i % kElements;
+      const char* const a = x + r * p.line_bytes + chunk % p.planes * p.plane_bytes + chunk / p.planes * 16;
+      const char* const b = filter + (r * p.chunks + chunk) * kFilters * 16;
+      sum += float(reinterpret_cast<const T*>(a)[e]) * float(reinterpret_cast<const T*>(b)[e]);
+    }
+  return sum;
 }
 
 template <class T, class Y, int kFilters, int kStages, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
@@ -75,7 +93,7 @@ __global__ void __launch_bounds__(384, 1)
     *reinterpret_cast<uint4*>(weights_there + i * 16) = v;
   }
   copy_engine_fence();
-  asm volatile("bar.sync 1, 256;" ::: "memory");
+  sync_at(1, 256);
 
   float sums[kFilters / 2];
   for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {
@@ -104,6 +122,18 @@ __global__ void __launch_bounds__(384, 1)
       const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.part, args, 0,
                                                                         start + (threadIdx.x / 32 - 4) * kLinesBytes);
       const int at = first + warp * 16 + lane / 4;
+      if ((at < p.positions && sums[0] != sums[0]) || (at + 8 < p.positions && sums[2] != sums[2])) {
+        const char* const x = weights_there + weights_bytes + stage * stage_bytes + at * 16;
+        const char* const filter = weights_there + lane % 4 * 32;
+#pragma unroll 1
+        for (int i = 0; i < kFilters / 2; ++i) {
+          const float sum = image_sum<T, kFilters>(p, x + i / 2 % 2 * 128, filter + (i / 4 * 8 + i % 2) * 16);
+#pragma unroll
+          for (int j = 0; j < kFilters / 2; ++j)
+            if (j == i && sums[j] != sums[j]) sums[j] = sum;
+        }
+      }
+      __syncwarp();
       auto row = [&](int position) {  // those past the line's end are past all rows, if not told apart by their number
         return kStore == GemmStore::turned || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)

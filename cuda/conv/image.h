@@ -16,6 +16,7 @@ struct ImageProblem {
   int32_t positions = 0;           // in a line of y
   int32_t window = 0;              // lines of a window
   int32_t step = 0, dilation = 0;  // lines of x from one position to the next, and from one tap to the next
+  int32_t elements = 0;            // of a window's line
   int32_t chunks = 0;              // of a window's line, rounded up to an even number
   int32_t planes = 0, plane_bytes = 0;
   int32_t line_bytes = 0;  // of a line of x

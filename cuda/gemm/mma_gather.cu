@@ -242,7 +242,8 @@ __device__ __forceinline__ MmaBlock mma_block(const MmaParams& p) {
 }
 
 // A fragment as products take it: the words as they are, float32 rounded to TF32, or (kProducts == 3) float32 as a sum
-// of two TF32 numbers. What the second would be of Inf and NaN is left out, so that Inf times a number stays Inf.
+// of two TF32 numbers. The second is 0 for Inf and NaN. Inf times a number is NaN where the number's second part is 0 or
+// has another sign than the number; leaving Inf out of these products took registers that there are not.
 template <class T, int kProducts> struct Factor {
   uint32_t high[4], low[kProducts == 3 ? 4 : 1];
 

@@ -27,14 +27,18 @@ __global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ T
     x += at * p.x[d], y += at * p.y[d];
   }
   const Vector whole = *reinterpret_cast<const Vector*>(x);
-  Vector kept, rest;
+  // Inf and NaN are left to the first product: what the others would make of Inf is Inf - Inf, or Inf * 0.
+  Vector kept, finite, rest;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
     kept.of[e] = tf32_of(whole.of[e]);
-    rest.of[e] = tf32_of(whole.of[e] - kept.of[e]);
+    const bool is_finite = (__float_as_uint(kept.of[e]) & 0x7f800000) != 0x7f800000;
+    finite.of[e] = is_finite ? kept.of[e] : 0;
+    rest.of[e] = is_finite ? tf32_of(whole.of[e] - kept.of[e]) : 0;
   }
 #pragma unroll
-  for (int part = 0; part < 3; ++part) *reinterpret_cast<Vector*>(y + part * p.part) = part == p.small_at ? rest : kept;
+  for (int part = 0; part < 3; ++part)
+    *reinterpret_cast<Vector*>(y + part * p.part) = part == 0 ? kept : part == p.small_at ? rest : finite;
 }
 
 }  // namespace minidnn

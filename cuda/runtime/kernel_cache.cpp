@@ -16,7 +16,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <mutex>
 #include <unordered_map>
@@ -57,11 +56,31 @@ void log(const std::string& line) {
   if (wanted) std::fputs(cat("pyminidnn: ", line, "\n").c_str(), stderr);
 }
 
+// False for anything but a regular file. Without O_NONBLOCK, opening a FIFO would wait for its writer.
+bool read_file(const fs::path& path, std::string& text, struct stat& info) {
+  const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return false;
+  bool good = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
+  text.clear();
+  for (char part[1 << 16]; good;) {
+    const ssize_t n = read(file, part, sizeof part);
+    if (n == 0) break;
+    if (n > 0) text.append(part, size_t(n));
+    else good = errno == EINTR;
+  }
+  close(file);
+  return good;
+}
 bool read_file(const fs::path& path, std::string& text) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return false;
-  text.assign(std::istreambuf_iterator<char>(in), {});
-  return !in.bad();
+  struct stat info;
+  return read_file(path, text, info);
+}
+
+// "" for a file or folder that only this user may write; a cubin is code.
+std::string why_not_trusted(const struct stat& info) {
+  if (info.st_uid != geteuid()) return cat("it belongs to user ", info.st_uid, ", this is user ", geteuid());
+  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "others may write to it (chmod go-w would do)";
+  return "";
 }
 
 // Follows quoted #includes, all relative to the root. Those that only host code reaches are taken too: harmless.
@@ -113,10 +132,15 @@ std::string entry_head(const std::string& key, const std::string& kernel_name, c
   return cat("pyminidnn cubin ", kFormat, '\n', key, '\n', kernel_name, '\n', digest, '\n');
 }
 
-// Null when there is no such file, or it is not this entry to the last byte.
-std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key) {
-  std::string text;
-  if (!read_file(path, text)) return nullptr;
+// Null when there is no such file, or it is not this entry to the last byte. Packaged ones belong to who installed them.
+std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, bool packaged) {
+  std::string text, why;
+  struct stat info;
+  if (!read_file(path, text, info)) return nullptr;
+  if (!packaged && !(why = why_not_trusted(info)).empty()) {
+    log(cat(path.string(), " is not used: ", why));
+    return nullptr;
+  }
   size_t end = 0, start[4]{};
   for (int i = 0; i < 4 && end != text.npos; ++i) {
     start[i] = end + (i > 0);
@@ -159,18 +183,19 @@ bool make_folders(const fs::path& path) {
   return make_folders(path.parent_path()) && (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST);
 }
 
+// Makes the folder if it is not there; "" or why kernels are not kept in it.
+std::string open_folder(const fs::path& path) {
+  struct stat info{};
+  if (!make_folders(path) || stat(path.c_str(), &info) != 0) return std::strerror(errno);
+  return S_ISDIR(info.st_mode) ? why_not_trusted(info) : "not a folder";
+}
+
 std::string open_cache_folder() {
   std::string path = environment("PYMINIDNN_CACHE_DIR");
   if (path.empty() && !environment("XDG_CACHE_HOME").empty()) path = environment("XDG_CACHE_HOME") + "/pyminidnn";
   if (path.empty() && !environment("HOME").empty()) path = environment("HOME") + "/.cache/pyminidnn";
   if (path.empty()) return "";
-  std::error_code ignored;
-  std::string why;
-  struct stat info{};
-  if (!make_folders(path) || stat(path.c_str(), &info) != 0) why = std::strerror(errno);
-  else if (!S_ISDIR(info.st_mode)) why = "not a folder";
-  else if (info.st_uid != geteuid()) why = cat("it belongs to user ", info.st_uid, ", this is user ", geteuid());
-  else if (info.st_mode & (S_IWGRP | S_IWOTH)) why = "others may write to it (chmod 700 would do)";
+  const std::string why = open_folder(path);
   if (why.empty()) return path;
   log(cat("kernels are kept in memory only: ", path, ": ", why));
   return "";
@@ -190,7 +215,7 @@ void trim(const fs::path& folder) {
     if (!arch.path().filename().string().starts_with("sm_")) continue;
     for (const auto& file : fs::directory_iterator(arch, error)) {
       auto extension = file.path().extension();
-      if (extension != ".cubin" && extension != ".tmp") continue;
+      if ((extension != ".cubin" && extension != ".tmp") || !file.is_regular_file(error)) continue;
       entries.push_back({file.last_write_time(error), int64_t(file.file_size(error)), file.path()});
       total += entries.back().bytes;
     }
@@ -220,7 +245,7 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool anew) {
   const Sources sources = sources_of(spec);
   const std::string key = key_of(sources, spec, arch), file = key + ".cubin";
   if (!anew) {
-    if (auto packaged = read_entry(fs::path(state().root) / "cubins" / arch / file, key)) {
+    if (auto packaged = read_entry(fs::path(state().root) / "cubins" / arch / file, key, true)) {
       packaged->origin = "packaged";
       return packaged;
     }
@@ -229,15 +254,18 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool anew) {
   const NvrtcInfo& nvrtc = nvrtc_info();
   const fs::path folder = fs::path(cache_folder()) / cat(arch, "-nvrtc", nvrtc.major, '.', nvrtc.minor);
   const fs::path path = folder / file;
+  if (std::string why = open_folder(folder); !why.empty()) {
+    log(cat("kernels for ", arch, " are kept in memory only: ", folder.string(), ": ", why));
+    return compile(sources, spec, arch);
+  }
   if (!anew) {
-    if (auto stored = read_entry(path, key)) {
+    if (auto stored = read_entry(path, key, false)) {
       utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now: trim() goes by this
       stored->origin = "disk";
       return stored;
     }
   }
   Result made = compile(sources, spec, arch);
-  make_folders(folder);
   std::string why = write_entry(path, key, *made);
   if (why.empty()) trim(cache_folder());
   else log(why);  // no error: the kernel is there, only not for the next process
@@ -324,7 +352,7 @@ void compile_to(const KernelSpec& spec, const std::string& arch, const std::stri
   const Sources sources = sources_of(spec);
   const std::string key = key_of(sources, spec, arch);
   const fs::path path = fs::path(folder) / arch / (key + ".cubin");
-  if (read_entry(path, key)) return;
+  if (read_entry(path, key, true)) return;
   Result made = compile(sources, spec, arch);
   count(*made);
   std::error_code ignored;  // write_entry() tells

@@ -397,6 +397,34 @@ static void test_disk() {
   damaged("another symbol", flipped(whole.find("_Z") + 3));
   damaged("a byte of code", flipped(whole.size() - 200));
 
+  // What is no file, and what others may have written, is passed over: the kernel is compiled.
+  const fs::path arch_folder = entry.parent_path();
+  auto passed_over = [&](const char* how, const std::string& why) {
+    std::string text = run(env, root);
+    CHECK(has(text, "origin=nvrtc") && has(text, why), how, ": ", text);
+  };
+  fs::remove(entry);
+  fs::create_directories(entry / "inside");
+  passed_over("a folder of that name", "can not be written: Is a directory");
+  fs::remove_all(entry);
+  CHECK(mkfifo(entry.c_str(), 0600) == 0, "mkfifo");
+  passed_over("a FIFO of that name", "");
+  CHECK(has(run(env, root), "origin=disk"), "the FIFO was not replaced");
+  chmod(entry.c_str(), 0622);
+  passed_over("a file that others may write to", entry.string() + " is not used: others may write to it");
+  CHECK(has(run(env, root), "origin=disk"), "the file was not replaced");
+  chmod(arch_folder.c_str(), 0777);
+  passed_over("a folder that others may write to", arch_folder.string() + ": others may write to it");
+  chmod(arch_folder.c_str(), 0700);
+  CHECK(has(run(env, root), "origin=disk"), "the folder is as it was");
+  if (geteuid() == 0) {  // only root may give something away
+    CHECK(chown(entry.c_str(), 12345, 12345) == 0, "chown");
+    passed_over("a file of another user", "is not used: it belongs to user 12345, this is user 0");
+    CHECK(chown(arch_folder.c_str(), 12345, 12345) == 0, "chown");
+    passed_over("a folder of another user", arch_folder.string() + ": it belongs to user 12345, this is user 0");
+    CHECK(chown(arch_folder.c_str(), 0, 0) == 0, "chown");
+  }
+
   make_package("disk", "5");
   CHECK(has(run(env, root), "origin=nvrtc"), "an included file changed");
   make_package("disk");

@@ -17,8 +17,16 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pyminidnn as dnn
 from pyminidnn import _C
 
-# test_isa.py runs tests with smaller chunks of work.
-_C.set_work_divisor(int(os.environ.get("PYMINIDNN_TEST_WORK_DIVISOR", "1")))
+EXACT = os.environ.get("PYMINIDNN_TEST_ALLOCATIONS") == "exact"  # scripts/sanitize.sh
+
+
+def set_checks() -> None:
+    """As the environment says: test_isa.py has chunks of work made smaller."""
+    _C.set_allocator_checks(exact=EXACT, poison=int(os.environ.get("PYMINIDNN_TEST_POISON", "-1")))
+    _C.set_work_divisor(int(os.environ.get("PYMINIDNN_TEST_WORK_DIVISOR", "1")))
+
+
+set_checks()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

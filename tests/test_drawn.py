@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import parse
+from conftest import EXACT, set_checks
 from draw import FAMILIES, draw
 from test_every_engine import check, sample_of
 from torch_results import largest_difference
@@ -40,9 +41,9 @@ FIXED, FRESH = 20261123, random.SystemRandom().randrange(2**32)
 
 
 @pytest.fixture(autouse=True)
-def usual_work_sizes() -> object:
+def usual_settings() -> object:
     yield
-    _C.set_work_divisor(int(os.environ.get("PYMINIDNN_TEST_WORK_DIVISOR", "1")))
+    set_checks()
 
 
 @pytest.mark.parametrize("seed", ["fixed", "fresh"])
@@ -56,11 +57,11 @@ def test_drawn(family: str, seed: str, device: str, request: pytest.FixtureReque
     while done < option("--drawn-problems") if option("--drawn-problems") else time.monotonic() < end:
         line = draw(family, rng)
         divisor, threads = int(rng.choice([1, 1, 1, 3, 61])), int(rng.choice([0, 0, 1, 2, 3, 7]))
-        what = (
-            f"problem {done} of seed {number}, PYMINIDNN_TEST_WORK_DIVISOR={divisor}, threads={threads or None}: {line}"
-        )
+        poison = int(rng.choice([-1, 0xFF, 0x3C]))  # of outputs and workspaces: none, NaN, ordinary numbers
+        what = f"problem {done} of seed {number}, PYMINIDNN_TEST_WORK_DIVISOR={divisor}, PYMINIDNN_TEST_POISON={poison}, threads={threads or None}: {line}"
         running.write_text(what)
         _C.set_work_divisor(divisor)
+        _C.set_allocator_checks(exact=EXACT, poison=poison)
         try:
             with dnn.Handle(device, threads=threads or None) if device == "cpu" else dnn.Handle(device):
                 case = parse(line)

@@ -552,3 +552,18 @@ threading.Thread(target=lambda: dnn.activation_forward(x, "relu"), daemon=True).
         subprocess.run(
             [sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         )
+
+
+def test_checks_of_the_allocator() -> None:
+    """Poison fills what is handed out; exact blocks are not kept. What tests and sanitizers rely on."""
+    code = """
+import numpy as np, pyminidnn as dnn
+from pyminidnn import _C
+_C.set_allocator_checks(exact=True, poison=0x3c)
+t = dnn.empty(1001, dtype="uint8")
+print((t.numpy() == 0x3c).all(), dnn.memory_stats("cpu")["allocated_bytes"])
+del t
+print(dnn.memory_stats("cpu")["cached_bytes"], dnn.memory_stats("cpu")["allocated_bytes"])
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "True 1001\n0 0\n"

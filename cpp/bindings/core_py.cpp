@@ -286,6 +286,10 @@ void bind_allocator(py::module_& m) {
       },
       py::arg("device"));
   m.def(
+      "set_allocator_checks", [](bool exact, int poison) { set_allocator_checks({exact, poison}); }, py::kw_only(),
+      py::arg("exact") = false, py::arg("poison") = -1,
+      "For tests: blocks of exact size that are not kept; a byte that fills them when they are handed out and freed.");
+  m.def(
       "reset_peak_memory", [](const std::string& device) { allocator_of(place_from(device)).reset_peak(); },
       py::arg("device"));
   m.def(

@@ -10,9 +10,12 @@
 namespace minidnn {
 namespace {
 
+AllocatorChecks checks;
+
 // Sizes are rounded up to an eighth of their power of two, so that at most 12.5 % is lost and blocks meet again.
 size_t rounded(size_t bytes) {
   constexpr size_t kSmallest = 512;
+  if (checks.exact) return bytes;
   if (bytes <= kSmallest) return kSmallest;
   size_t step = std::bit_floor(bytes - 1) / 8;
   return (bytes + step - 1) / step * step;
@@ -87,16 +90,18 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
   // Made before the block is taken, which it owns from then on: nothing that throws can lose one.
   auto storage = std::make_shared<AllocatedStorage>(*this, size, stream, 0);
   storage->data = take_cached(size, stream);
-  if (storage->data) return storage;
-  storage->data = memory_.allocate(size, stream);
   if (!storage->data) {
-    release_cached();
     storage->data = memory_.allocate(size, stream);
+    if (!storage->data) {
+      release_cached();
+      storage->data = memory_.allocate(size, stream);
+    }
+    if (!storage->data) return nullptr;
+    std::lock_guard lock(mutex_);
+    ++stats_.device_allocations;
+    count(size);
   }
-  if (!storage->data) return nullptr;
-  std::lock_guard lock(mutex_);
-  ++stats_.device_allocations;
-  count(size);
+  poison(storage->data, size, stream);
   return storage;
 }
 
@@ -160,6 +165,13 @@ void* Allocator::take_cached(size_t size, Stream stream) {
   return data;
 }
 
+void Allocator::poison(void* data, size_t size, Stream stream) noexcept {
+  if (checks.poison >= 0) try {
+      memory_.fill(data, checks.poison, size, stream);
+    } catch (const Error&) {  // the process is on its way out
+    }
+}
+
 void Allocator::count(size_t size) {
   ++stats_.allocations;
   stats_.allocated_bytes += int64_t(size);
@@ -171,10 +183,12 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
   const bool on_stream = !set_aside && (!bin.stream || owner);
   const bool captured = on_stream && memory_.capture(bin.stream).id;  // then nothing is given back on the stream
   bool kept = false, wait = false;
+  if (on_stream && !captured) poison(data, bin.bytes, bin.stream);
   {
     std::lock_guard lock(mutex_);
     stats_.allocated_bytes -= size;
-    if (captured || stats_.cached_bytes + size <= device_bytes_ / kCachedShare) try {
+    const bool fits = !checks.exact && stats_.cached_bytes + size <= device_bytes_ / kCachedShare;
+    if (captured || fits) try {
         FreeBlocks& home = (set_aside ? set_aside_ : free_)[bin];
         home.blocks.push_back(data);
         if (!home.owner) home.owner = owner;
@@ -241,6 +255,8 @@ void Allocator::throw_out_of_memory(size_t bytes, const std::string& what) const
   throw OutOfMemory(cat(what, " needs ", bytes_text(double(bytes)), " on ", name(place_), ", ",
                         bytes_text(double(memory_.free_bytes())), " are free"));
 }
+
+void set_allocator_checks(AllocatorChecks c) { checks = c; }
 
 AllocatorStats Allocator::stats() {
   free_gone();

@@ -46,6 +46,13 @@ struct AllocatorStats {
   int64_t device_allocations = 0;  // of these, passed on to the system or the driver
 };
 
+// For tests, which set it before the first allocation; off by default.
+struct AllocatorChecks {
+  bool exact = false;  // blocks have the size asked for and are not kept, so that sanitizers see what goes beyond them
+  int poison = -1;     // a byte that fills blocks when they are handed out, and when they are freed; -1: none
+};
+void set_allocator_checks(AllocatorChecks);
+
 class Allocator {
  public:
   Allocator(Place place, Memory& memory, int64_t device_bytes)
@@ -94,6 +101,7 @@ class Allocator {
   void release(void* data, const Bin&, const std::shared_ptr<void>& owner, bool set_aside) noexcept;
   bool bring_back_set_aside() noexcept;  // false: the device cannot be waited for now
   void count(size_t bytes);
+  void poison(void* data, size_t bytes, Stream) noexcept;
   [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& what) const;
 
   const Place place_;

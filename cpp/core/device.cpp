@@ -40,7 +40,8 @@ struct HostMemory final : Memory {
   void* allocate(size_t bytes, Stream) override {
     // malloc promises what the machine cannot back; refuse while it can still be refused.
     if (bytes > physical_bytes()) return nullptr;
-    return std::aligned_alloc(kAlignment, ceil_to(bytes));
+    void* memory = nullptr;
+    return posix_memalign(&memory, kAlignment, bytes) == 0 ? memory : nullptr;
   }
   void release(void* p, size_t, Stream) noexcept override { std::free(p); }
   void release_idle(void* p, size_t) noexcept override { std::free(p); }
@@ -51,9 +52,6 @@ struct HostMemory final : Memory {
   size_t free_bytes() override { return size_t(sysconf(_SC_AVPHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
   bool reaches(const void* p) override { return p != nullptr; }
   bool order(Stream, Place, Stream) override { return true; }
-
- private:
-  static size_t ceil_to(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 };
 
 // "AMD EPYC 9R14 96-Core Processor"; "cpu" where Linux does not say.

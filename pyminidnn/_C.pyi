@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_allocator_checks', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'integer', 'integers', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_allocator_checks', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -89,13 +89,13 @@ class DeviceTensor:
         ...
     def __dlpack_device__(self) -> tuple[int, int]:
         ...
-    def __init__(self, shape: collections.abc.Sequence[int], *, dtype: typing.Any = 'float32', layout: str | None = None, device: str = 'cpu') -> None:
+    def __init__(self, shape: int | collections.abc.Sequence[int], *, dtype: typing.Any = 'float32', layout: str | None = None, device: str = 'cpu') -> None:
         ...
     def __len__(self) -> int:
         ...
     def __repr__(self) -> str:
         ...
-    def as_strided(self, shape: collections.abc.Sequence[int], strides: collections.abc.Sequence[int], offset: int = 0) -> DeviceTensor:
+    def as_strided(self, shape: int | collections.abc.Sequence[int], strides: int | collections.abc.Sequence[int], offset: int = 0) -> DeviceTensor:
         """
         A view of the tensor's memory with any strides, in elements, that stays inside it.
         """
@@ -103,11 +103,11 @@ class DeviceTensor:
         """
         A NumPy array: a view of a CPU tensor, a copy of a GPU tensor (waits for its stream).
         """
-    def permute(self, axes: collections.abc.Sequence[int]) -> DeviceTensor:
+    def permute(self, axes: int | collections.abc.Sequence[int]) -> DeviceTensor:
         """
-        A view whose dimension i is dimension axes[i] of this tensor.
+        A view whose dimension i is dimension axes[i] of this tensor; negative axes count from the end.
         """
-    def reshape(self, shape: collections.abc.Sequence[int]) -> DeviceTensor:
+    def reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceTensor:
         """
         The same elements in row-major order under another shape: a view where strides allow, else a copy. One size may be
         -1: what the others leave.
@@ -240,19 +240,19 @@ class KernelSpec:
     @property
     def min_arch(self) -> int:
         ...
-def activation_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def activation_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def activation_forward(x: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def activation_forward(x: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def adaptive_pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, size: typing.Any, mode: str, norm: int, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def adaptive_pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, size: typing.Any, mode: str, norm: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def adaptive_pool_forward(x: DeviceTensor, size: typing.Any, mode: str, norm: int, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def adaptive_pool_forward(x: DeviceTensor, size: typing.Any, mode: str, norm: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def batch_norm_backward(dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor, saved_mean: DeviceTensor, saved_inv_std: DeviceTensor, per_activation: bool, y: DeviceTensor | None, activation: str | None, dresidual: bool, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor, DeviceTensor | None]:
+def batch_norm_backward(dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor, saved_mean: DeviceTensor, saved_inv_std: DeviceTensor, per_activation: bool, y: DeviceTensor | None, activation: str | None, dresidual: bool, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor, DeviceTensor | None]:
     ...
-def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, mean: DeviceTensor, var: DeviceTensor, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, mean: DeviceTensor, var: DeviceTensor, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def batch_norm_forward_training(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, running_mean: DeviceTensor | None, running_var: DeviceTensor | None, momentum: typing.SupportsFloat | typing.SupportsIndex, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+def batch_norm_forward_training(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, running_mean: DeviceTensor | None, running_var: DeviceTensor | None, momentum: typing.SupportsFloat | typing.SupportsIndex, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
     ...
 def cache_folder() -> str:
     ...
@@ -264,15 +264,15 @@ def compile_kernel(spec: KernelSpec, arch: str, folder: str | None) -> None:
     """
 def concat(tensors: collections.abc.Sequence[DeviceTensor], axis: int, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_backward_bias(dy: DeviceTensor, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def conv_backward_bias(dy: DeviceTensor, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_backward_data(dy: DeviceTensor, w: DeviceTensor, x_shape: collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def conv_backward_data(dy: DeviceTensor, w: DeviceTensor, x_shape: int | collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_backward_filter(dy: DeviceTensor, x: DeviceTensor, w_shape: collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def conv_backward_filter(dy: DeviceTensor, x: DeviceTensor, w_shape: int | collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_forward(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: str | None, mode: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def conv_forward(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: str | None, mode: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_forward_statistics(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: str | None, mode: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+def conv_forward_statistics(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: str | None, mode: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
     ...
 def cpu_isa() -> str:
     """
@@ -286,9 +286,9 @@ def cpu_peak_gflop_s() -> float:
     """
     What multiply-adds in registers reach on all threads, in float32: the peak of these cores, measured now.
     """
-def cross_entropy_backward(dy: DeviceTensor, x: DeviceTensor, target: DeviceTensor, lse: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def cross_entropy_backward(dy: DeviceTensor, x: DeviceTensor, target: DeviceTensor, lse: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def cross_entropy_forward(x: DeviceTensor, target: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
+def cross_entropy_forward(x: DeviceTensor, target: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
     ...
 def cuda_device_count() -> int:
     ...
@@ -300,7 +300,7 @@ def driver_version() -> str:
     """
     The CUDA version of the driver; "0.0" without one.
     """
-def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def empty_cache(device: str) -> None:
     """
@@ -314,55 +314,61 @@ def entered_handle() -> Handle:
     """
 def families() -> list[str]:
     ...
-def fill_normal(out: DeviceTensor, seed: int, offset: int, mean: typing.SupportsFloat | typing.SupportsIndex, std: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> None:
+def fill_normal(out: DeviceTensor, seed: int, offset: int, mean: typing.SupportsFloat | typing.SupportsIndex, std: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, handle: Handle | None) -> None:
     ...
-def fill_uniform(out: DeviceTensor, seed: int, offset: int, low: typing.SupportsFloat | typing.SupportsIndex, high: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> None:
+def fill_uniform(out: DeviceTensor, seed: int, offset: int, low: typing.SupportsFloat | typing.SupportsIndex, high: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, handle: Handle | None) -> None:
     ...
 def from_cuda_array_interface(x: typing.Any, handle: Handle | None) -> DeviceTensor:
     ...
 def from_dlpack(x: typing.Any, *, device: str | None = None, copy: bool | None = None, handle: Handle | None = None) -> DeviceTensor:
     ...
-def full(shape: collections.abc.Sequence[int], value: typing.Any, *, dtype: typing.Any, layout: str | None = None, device: str) -> DeviceTensor:
+def full(shape: int | collections.abc.Sequence[int], value: typing.Any, *, dtype: typing.Any, layout: str | None = None, device: str) -> DeviceTensor:
     ...
-def gather(x: DeviceTensor, index: DeviceTensor, axis: int, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def gather(x: DeviceTensor, index: DeviceTensor, axis: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def gather_backward(dy: DeviceTensor, index: DeviceTensor, x_shape: collections.abc.Sequence[int], axis: int, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def gather_backward(dy: DeviceTensor, index: DeviceTensor, x_shape: int | collections.abc.Sequence[int], axis: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def lcn_backward(dy: DeviceTensor, x: DeviceTensor, means: DeviceTensor | None, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None]:
+def integer(value: int) -> int:
     ...
-def lcn_forward(x: DeviceTensor, means: DeviceTensor | None, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def integers(values: int | collections.abc.Sequence[int]) -> list[int]:
     ...
-def lrn_backward(dy: DeviceTensor, x: DeviceTensor, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def lcn_backward(dy: DeviceTensor, x: DeviceTensor, means: DeviceTensor | None, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None]:
     ...
-def lrn_forward(x: DeviceTensor, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def lcn_forward(x: DeviceTensor, means: DeviceTensor | None, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def lrn_backward(dy: DeviceTensor, x: DeviceTensor, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+    ...
+def lrn_forward(x: DeviceTensor, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def manifest() -> list[KernelSpec]:
     """
     Every kernel that the engines' plans may ask for.
     """
-def matmul(a: DeviceTensor, b: DeviceTensor, transpose_a: bool, transpose_b: bool, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, c: DeviceTensor | None, bias: DeviceTensor | None, activation: str | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def matmul(a: DeviceTensor, b: DeviceTensor, transpose_a: bool, transpose_b: bool, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, c: DeviceTensor | None, bias: DeviceTensor | None, activation: str | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def memory_stats(device: str) -> dict:
     ...
+def number(value: typing.SupportsFloat | typing.SupportsIndex) -> float:
+    ...
 def nvrtc_info() -> tuple[str, int, int]:
     ...
-def pad(x: DeviceTensor, widths: collections.abc.Sequence[tuple[int, int]], mode: str, value: typing.SupportsFloat | typing.SupportsIndex, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pad(x: DeviceTensor, widths: typing.Any, mode: str, value: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def philox(counter: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
     """
     Philox 4x32-10, for tests against published vectors.
     """
-def pointwise(op: str, a: DeviceTensor, b: DeviceTensor | None, c: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pointwise(op: str, a: DeviceTensor, b: DeviceTensor | None, c: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def pointwise_names() -> list[str]:
     ...
-def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, indices: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, indices: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def pool_forward(x: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pool_forward(x: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def pool_forward_with_indices(x: DeviceTensor, window: typing.Any, indices: typing.Any, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
+def pool_forward_with_indices(x: DeviceTensor, window: typing.Any, index_dtype: typing.Any, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
     ...
-def reduce(x: DeviceTensor, mode: str, axes: typing.Any, keepdims: bool, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def reduce(x: DeviceTensor, mode: str, axis: typing.Any, keepdims: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def reinterpret(x: DeviceTensor, dtype: typing.Any) -> DeviceTensor:
     """
@@ -370,9 +376,9 @@ def reinterpret(x: DeviceTensor, dtype: typing.Any) -> DeviceTensor:
     """
 def reset_peak_memory(device: str) -> None:
     ...
-def row_norm_backward(call: str, kind: str, axis_or_groups: int, dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor | None, mean: DeviceTensor | None, inv_std: DeviceTensor, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor | None]:
+def row_norm_backward(call: str, kind: str, axis_or_groups: int, dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor | None, mean: DeviceTensor | None, inv_std: DeviceTensor, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor | None]:
     ...
-def row_norm_forward(call: str, kind: str, axis_or_groups: int, x: DeviceTensor, scale: DeviceTensor | None, bias: DeviceTensor | None, eps: typing.SupportsFloat | typing.SupportsIndex, algo: str, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None, DeviceTensor]:
+def row_norm_forward(call: str, kind: str, axis_or_groups: int, x: DeviceTensor, scale: DeviceTensor | None, bias: DeviceTensor | None, eps: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None, DeviceTensor]:
     ...
 def set_allocator_checks(*, exact: bool = False, poison: typing.SupportsInt | typing.SupportsIndex = -1) -> None:
     """
@@ -390,15 +396,15 @@ def set_work_divisor(divisor: int) -> None:
     """
     For tests, before the first call: CPU engines divide their work into chunks so many times smaller than usual.
     """
-def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, mask: DeviceTensor | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, mask: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def survey(call: collections.abc.Callable, measure: bool) -> list[Report]:
     """
     Reports of every problem the call would run, which it does not run.
     """
-def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: typing.Any, layout: str | None, algo: str, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: typing.Any, layout: str | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def why_no_cuda() -> str:
     ...

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from . import _C
 from ._C import DeviceTensor, Handle
+from .refusals import MOST_ELEMENTS, refusal, short
 
 # A DeviceTensor, a NumPy array, anything with __dlpack__, or what numpy.asarray() takes.
 ArrayLike: TypeAlias = Any
 
 
 Size: TypeAlias = "int | Sequence[int]"
+
+_PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}  # NumPy's codes of dtypes, without the order of bytes
 
 
 def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
@@ -26,14 +31,14 @@ def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, dev
     device  "cpu" or "cuda:<index>"; None: that of the handle entered last, else the CPU
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
-    return DeviceTensor(_sizes(shape), dtype=dtype, layout=layout, device=device or _current_device())
+    return DeviceTensor(shape, dtype=dtype, layout=layout, device=_current_device() if device is None else device)
 
 
 def full(
     shape: Size, value: float, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
 ) -> DeviceTensor:
     """A tensor of that shape holding `value` everywhere, cast as by transform(). Arguments and errors as in empty()."""
-    return _C.full(_sizes(shape), value, dtype=dtype, layout=layout, device=device or _current_device())
+    return _C.full(shape, value, dtype=dtype, layout=layout, device=_current_device() if device is None else device)
 
 
 def zeros(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
@@ -51,7 +56,7 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
     Raises DTypeError for an object without __dlpack__ or an element type unknown here, ShapeError and DeviceError for a
     capsule that does not describe memory; what the array's own __dlpack__() raises comes through.
     """
-    return _C.from_dlpack(x, device=device, copy=copy)
+    return _exported(x, device=device, copy=copy)
 
 
 def asarray(
@@ -62,18 +67,22 @@ def asarray(
     obj     a DeviceTensor, NumPy array, object with __dlpack__ or __cuda_array_interface__, buffer, number or nested
             list
     copy    None: only if needed; True: always; False: never, DeviceError where it would be needed
-    A buffer is anything memoryview() takes. Integers, lists of them and the like get NumPy's dtype, int64.
+    A buffer is anything memoryview() takes. Integers, lists of them and the like get NumPy's dtype, int64. A masked
+    array is refused, since a tensor has no mask; so is a torch tensor with the negative bit.
     Raises DTypeError, ShapeError, DeviceError; what the object's own __dlpack__() or __array__() raises comes through.
     """
     tensor = _shared(obj, None)
     if tensor is None:
         if copy is False:
-            raise _C.DeviceError(f"asarray: {type(obj).__name__} has no memory to share, and copy=False forbids a copy")
+            found = f"must have memory that a tensor can share without a copy; got {short(obj)}"
+            raise refusal(_C.DeviceError, obj, found)
         tensor = _from_numpy(_plain(obj))
         copy = None  # made just now
-    result = tensor.to(device=device, dtype=dtype, layout=layout, copy=bool(copy))
+    result = tensor.to(device=device, dtype=dtype, layout=layout, copy=False if copy is None else copy)
     if copy is False and result.data_ptr != tensor.data_ptr:
-        raise _C.DeviceError(f"asarray: {tensor!r} needs a copy to become {result!r}, and copy=False forbids it")
+        raise refusal(
+            _C.DeviceError, obj, f"needs a copy to become {result!r}, and copy=False forbids it; got {tensor!r}"
+        )
     return result
 
 
@@ -93,9 +102,28 @@ def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor 
     return asarray(out, copy=False) if shared is None else shared  # the former says what is lacking
 
 
+def entered(handle: Handle | None) -> AbstractContextManager[Handle | None]:
+    """For `with`: makes the handle the current one; None changes nothing."""
+    if handle is None:
+        return nullcontext()
+    if not isinstance(handle, Handle):
+        raise refusal(_C.DTypeError, handle, f"must be a pyminidnn.Handle or None; got {short(handle)}")
+    return handle
+
+
+def elements(values: Sequence[ArrayLike]) -> list[ArrayLike]:
+    """The arrays in a sequence, which has an end."""
+    try:
+        found = list(islice(iter(values), MOST_ELEMENTS + 1))
+    except TypeError:
+        found = None
+    if found is None or len(found) > MOST_ELEMENTS:
+        raise refusal(_C.DTypeError, values, f"must be a sequence of arrays; got {short(values)}")
+    return found
+
+
 def _converted(handle: Handle | None, arrays: Sequence[ArrayLike], out: ArrayLike | None) -> list[DeviceTensor | None]:
-    if handle is not None and not isinstance(handle, Handle):
-        raise TypeError(f"handle must be a pyminidnn.Handle or None; got {handle!r}")
+    entered(handle)
     shared = [None if a is None else _shared(a, handle) for a in arrays]
     tensors = [asarray(a) if t is None and a is not None else t for a, t in zip(arrays, shared, strict=True)]
     on_host = [
@@ -119,9 +147,9 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
     if type(obj) is DeviceTensor:
         return obj
     if isinstance(obj, np.ndarray):
-        return _from_numpy(obj) if _is_plain(obj) else None
+        return _from_numpy(obj) if _is_plain(obj, obj) else None
     if hasattr(obj, "__dlpack__"):
-        return _C.from_dlpack(obj, handle=handle)
+        return _exported(obj, handle=handle)
     if hasattr(obj, "__cuda_array_interface__"):
         return _C.from_cuda_array_interface(obj, handle)
     if isinstance(obj, np.generic):  # a number, if one with a buffer
@@ -130,13 +158,20 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
         array = np.asarray(memoryview(obj))
     except (TypeError, ValueError, BufferError):
         return None
-    return _from_numpy(array) if _is_plain(array) else None
+    return _from_numpy(array) if _is_plain(array, obj) else None
 
 
-def _is_plain(array: np.ndarray[Any, Any]) -> bool:
-    """Whether a tensor can describe it: not byte-swapped, misaligned, or strided between elements (record fields)."""
-    if array.dtype.name not in _C.dtypes:
-        raise _C.DTypeError(f"asarray: NumPy arrays of {array.dtype} have no dtype here; cast with .astype() first")
+def _is_plain(array: np.ndarray[Any, Any], obj: ArrayLike) -> bool:
+    """Whether a tensor can describe it: not byte-swapped, misaligned, or strided between elements (record fields).
+
+    `obj` is what the caller gave.
+    """
+    _check_unmasked(array)
+    if array.dtype.str[1:] not in _PLAIN and not _is_bfloat16(array):
+        found = f"elements of {array.dtype}" if isinstance(obj, np.ndarray) else short(obj)
+        raise refusal(_C.DTypeError, obj, f"must be an array or numbers of {', '.join(_C.dtypes)}; got {found}")
+    if array.ndim > 8:
+        raise refusal(_C.ShapeError, obj, f"has {array.ndim} dimensions; 0 to 8 are supported")
     return array.flags.aligned and array.dtype.isnative and not any(s % array.itemsize for s in array.strides)
 
 
@@ -144,20 +179,40 @@ def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
     """A copy of `obj` that is plain."""
     try:
         array = np.array(obj, order="C")
-    except ValueError as error:  # lists of unequal length
-        raise _C.ShapeError(f"asarray: {error}") from error
-    _is_plain(array)
+    except (ValueError, MemoryError) as error:
+        assert error.__traceback__ is not None
+        if error.__traceback__.tb_next is not None:  # of the object's own __array__()
+            raise
+        if isinstance(error, MemoryError):
+            raise refusal(_C.OutOfMemory, obj, f"is too large to copy; got {short(obj)}") from error
+        raise refusal(_C.ShapeError, obj, f"is no array: {error}") from error  # lists of unequal length
+    _is_plain(array, obj)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _from_numpy(array: np.ndarray[Any, Any]) -> DeviceTensor:
-    if array.dtype.name == "bfloat16":  # ml_dtypes': DLPack does not export it
+    if _is_bfloat16(array):  # DLPack does not export it
         return _C.reinterpret(_C.from_dlpack(array.view(np.float16)), "bfloat16")
     return _C.from_dlpack(array)
 
 
-def _sizes(shape: Size) -> Sequence[int]:
-    return [shape] if isinstance(shape, (int, np.integer)) else shape
+def _is_bfloat16(array: np.ndarray[Any, Any]) -> bool:
+    """ml_dtypes' dtype of that name."""
+    return bool(array.dtype.kind == "V" and array.dtype.name == "bfloat16")
+
+
+def _check_unmasked(x: Any) -> None:
+    if type(x) is not np.ndarray and isinstance(x, np.ndarray) and isinstance(x, np.ma.MaskedArray):
+        raise refusal(_C.DTypeError, x, "is a masked array, and tensors have no mask; pass .filled(value) of it")
+
+
+def _exported(x: Any, **keywords: Any) -> DeviceTensor:
+    _check_unmasked(x)
+    # torch exports a tensor with the negative bit as it lies in memory: with the other sign.
+    is_negated = getattr(x, "is_neg", None)
+    if is_negated is not None and is_negated():
+        raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")
+    return _C.from_dlpack(x, **keywords)
 
 
 def _current_device() -> str:

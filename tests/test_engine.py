@@ -130,8 +130,12 @@ def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
     (report,) = dnn.explain(dnn.conv_forward, on(device), W)
     with pytest.raises(dnn.NotSupported) as caught:
         dnn.conv_forward(on(device), W, algo="fft")
-    for engine in report.engines:
-        assert f"{engine.name}: algo='fft' asks for another engine" in str(caught.value)
+    there_are = f"there are {', '.join(e.name for e in report.engines)}"
+    assert (
+        str(caught.value) == f"conv_forward: algo='fft' names no engine for {report.problem} on {device}; {there_are}"
+    )
+    with pytest.raises(dnn.NotSupported, match="algo='dirct:x=1' names no engine for .*; near ones: direct; there are"):
+        dnn.conv_forward(on(device), W, algo="dirct:x=1")
 
 
 def test_algo_may_name_a_config(device: str) -> None:
@@ -172,7 +176,7 @@ def test_max_workspace_is_obeyed(device: str) -> None:
 def test_engines_by_family_and_device() -> None:
     assert "cuda.conv.direct" in dnn.engines("conv", "cuda")
     assert set(dnn.engines("conv", "cpu")) < set(dnn.engines(None, "cpu"))
-    with pytest.raises(dnn.ShapeError, match="family 'convolution' is not one of activation, "):
+    with pytest.raises(dnn.ShapeError, match="engines: family must be one of activation, "):
         dnn.engines("convolution")
 
 

@@ -156,7 +156,7 @@ def test_a_handle_of_another_device() -> None:
     if _C.why_no_cuda():
         with pytest.raises(dnn.DeviceError) as caught:
             dnn.Handle("cuda:0")
-        assert str(caught.value) == _C.why_no_cuda()
+        assert str(caught.value) == f"Handle: device='cuda:0': {_C.why_no_cuda()}"
         return
     with pytest.raises(dnn.DeviceError, match="activation_forward: x is on cpu, the handle is for cuda:0; move one"):
         dnn.activation_forward(x, "relu", handle=dnn.Handle("cuda:0"))
@@ -172,10 +172,19 @@ def test_a_handle_of_another_device() -> None:
         ({"device": "cuda:99"}, dnn.DeviceError, _C.why_no_cuda() or "there is no cuda:99"),
         ({"stream": 5}, dnn.DeviceError, "Handle: stream is given and device is 'cpu', which has none; leave it away"),
         ({"max_workspace": -1}, dnn.ShapeError, "Handle: max_workspace is a number of bytes; got -1"),
-        ({"max_workspace": 2**70}, dnn.ShapeError, "an argument is an integer of 71 bits; 63 is the most that fits"),
+        (
+            {"max_workspace": 2**70},
+            dnn.ShapeError,
+            "Handle: max_workspace must be an int from -2^63 to 2^63 - 1; got 1180591620717411303424",
+        ),
         ({"threads": 0}, dnn.ShapeError, "Handle: threads is 1 or more; got 0"),
         ({"math": "fp8"}, dnn.ShapeError, "Handle: math is 'tf32' or 'ieee'; got 'fp8'"),
-        ({"device": 0}, TypeError, "incompatible constructor arguments"),
+        ({"device": 0}, dnn.DTypeError, "Handle: device must be a str; got 0"),
+        (
+            {"devise": "cpu"},
+            dnn.DTypeError,
+            "Handle: got an unexpected keyword argument 'devise'; it takes device, stream, ",
+        ),
     ],
 )
 def test_errors(arguments: dict, kind: type[Exception], text: str) -> None:
@@ -223,7 +232,7 @@ def stream_error(stream: object) -> Exception:
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_by_any_spelling(kind: type) -> None:
     if _C.why_no_cuda():
-        assert str(stream_error(kind(0x1000))) == _C.why_no_cuda()  # the stream itself was fine
+        assert str(stream_error(kind(0x1000))).endswith(_C.why_no_cuda())  # the stream itself was fine
         return
     assert dnn.Handle("cuda:0", stream=kind(0x1000)).stream == 0x1000  # an address is only kept until work is put on it
     assert dnn.Handle("cuda:0", stream=kind(0)).stream == 0

@@ -163,7 +163,7 @@ def test_empty(device: str) -> None:
         (lambda d: dnn.random_uniform((2,), seed=-1, device=d), dnn.ShapeError,
          "random_uniform: seed and offset must not be negative; got -1 and 0"),
         (lambda d: dnn.random_normal((2,), seed=0, dtype="int32", device=d), dnn.DTypeError,
-         "random_normal: out is int32; this call takes float32"),
+         "random_normal: dtype must be float32, float64, float16 or bfloat16; got int32"),
         (lambda d: dnn.random_uniform((2,), seed=0, low=5, high=1, device=d), dnn.ShapeError,
          "random_uniform: low must not be above high, and high - low must be finite in float32; got low=5 and high=1"),
         (lambda d: dnn.random_uniform((2,), seed=0, low=float("nan"), device=d), dnn.ShapeError, "got low=nan and high=1"),

@@ -80,8 +80,10 @@ def test_shape_may_be_a_number_or_any_sequence(device: str) -> None:
 
 
 def test_dtypes_by_any_spelling() -> None:
-    for dtype in ("f32", "float32", np.float32, np.dtype("float32"), np.dtype(">f4")):
+    for dtype in ("f32", "float32", np.float32, np.dtype("float32"), np.dtype("=f4")):
         assert dnn.empty(1, dtype=dtype).dtype == "float32"
+    with pytest.raises(dnn.DTypeError, match=r"empty: dtype=dtype\('>f4'\) has its bytes swapped"):
+        dnn.empty(1, dtype=np.dtype(">f4"))
     assert dnn.empty(1, dtype=bool).dtype == "bool" and dnn.empty(1, dtype=np.bool_).dtype == "bool"
     ml_dtypes = pytest.importorskip("ml_dtypes")
     assert dnn.empty(1, dtype=ml_dtypes.bfloat16).dtype == "bfloat16"
@@ -138,6 +140,7 @@ def test_permute_and_as_strided(device: str) -> None:
     x = ramp(4, 6)
     t = dnn.asarray(x, device=device)
     np.testing.assert_array_equal(values_of(t.permute((1, 0))), x.T)
+    np.testing.assert_array_equal(values_of(t.permute((-1, -2))), x.T)
     np.testing.assert_array_equal(values_of(t.as_strided((2, 3), (12, 2), 1)), x[::2, 1::2])
     np.testing.assert_array_equal(values_of(t.as_strided((4, 6), (-6, -1), 23)), x[::-1, ::-1])
     np.testing.assert_array_equal(values_of(t.as_strided((3, 6), (0, 1), 6)), np.broadcast_to(x[1], (3, 6)))
@@ -151,15 +154,18 @@ BIG = 2**62
 @pytest.mark.parametrize(
     "call, text",
     [
-        (lambda t: t.reshape((5,)), "reshape: [4, 6] float32 with strides [6, 1] cannot be seen as [5], which has another number"),
-        (lambda t: t.reshape((5, -1)), "cannot be seen as [5, 4], which has another number of elements"),
-        (lambda t: t.reshape((-1, -1)), "reshape: [1, -1] has a negative size in dimension 1"),
+        (lambda t: t.reshape((5,)), "reshape: shape [5] is no view of [4, 6] float32 with strides [6, 1], which has another number"),
+        (lambda t: t.reshape((5, -1)), "reshape: shape [5, -1] does not divide the 24 elements of [4, 6]"),
+        (lambda t: t.reshape((-1, -1)), "reshape: shape may have one negative size, -1; got [-1, -1]"),
+        (lambda t: dnn.zeros((0, 4)).reshape((0, -1)), "reshape: shape [0, -1] leaves open what -1 is"),
+        (lambda t: t.reshape((2, -2)), "reshape: shape [2, -2] has a negative size in dimension 1"),
         (lambda t: t.reshape((BIG, BIG)), "is larger than 2^63 bytes"),
         (lambda t: t.reshape((1,) * 9), "has 9 dimensions; at most 8 are supported"),
-        (lambda t: t.reshape((2**70,)), "an argument is an integer of 71 bits"),
-        (lambda t: t.permute((0, 0)), "permute: axes [0, 0] are not 0 to 1, each once"),
-        (lambda t: t.permute((0,)), "permute: axes [0] are not"),
-        (lambda t: t.permute((-1, 0)), "permute: axes [-1, 0] are not"),
+        (lambda t: t.reshape((2**70,)), "reshape: shape must be an int or a sequence of ints from -2^63 to 2^63 - 1, at most 2^20; got (1180591620717411303424,)"),
+        (lambda t: t.permute((0, 0)), "permute: axes must name each of 2 dimensions once; got [0, 0]"),
+        (lambda t: t.permute((0,)), "permute: axes must name each of 2 dimensions once; got [0]"),
+        (lambda t: t.permute((-1, 1)), "permute: axes must name each of 2 dimensions once; got [-1, 1]"),
+        (lambda t: t.permute((0, -3)), "permute: axes must name each of 2 dimensions once; got [0, -3]"),
         (lambda t: t.as_strided((25,), (1,)), "reaches elements 0 to 25 around offset 0; the tensor has 0 to 24"),
         (lambda t: t.as_strided((1,), (1,), -1), "around offset -1; the tensor has 0 to 24"),
         (lambda t: t.as_strided((1,), (1,), 24), "around offset 24"),
@@ -173,11 +179,11 @@ BIG = 2**62
         (lambda t: t.as_strided((2, 2), (1,)), "shape [2, 2] has 2 dimensions, strides [1] have 1"),
         (lambda t: t.to(layout="NHWC"), "layout 'NHWC' does not name an order of 2 dimensions; use 'contiguous'"),
         (lambda t: dnn.empty((2, 2, 2), layout="NHWC"), "use 'NCW', 'NWC' or 'contiguous'"),
-        (lambda t: dnn.empty((2, -2)), "DeviceTensor: [2, -2] has a negative size in dimension 1"),
+        (lambda t: dnn.empty((2, -2)), "empty: shape [2, -2] has a negative size in dimension 1"),
         (lambda t: dnn.empty(-1), "has a negative size in dimension 0"),
-        (lambda t: dnn.zeros((2**32, 2**31)), "full: [4294967296, 2147483648] float32 is larger than 2^63 bytes"),
+        (lambda t: dnn.zeros((2**32, 2**31)), "zeros: shape [4294967296, 2147483648] float32 is larger than 2^63 bytes"),
         (lambda t: dnn.empty((2,) * 9), "has 9 dimensions; at most 8 are supported"),
-        (lambda t: dnn.full(3, 2**63, dtype="int64"), "an argument is an integer of 64 bits"),
+        (lambda t: dnn.full(3, 2**63, dtype="int64"), "full: value must be a number that int64 holds; got 9223372036854775808"),
     ],
 )  # fmt: skip
 def test_shape_errors(call: object, text: str) -> None:
@@ -308,14 +314,14 @@ def test_asarray_copies_what_it_cannot_share(source: object) -> None:
     want = np.asarray(source)
     assert t.shape == want.shape and t.dtype == want.dtype.name and not t.read_only
     np.testing.assert_array_equal(t.numpy(), want)
-    with pytest.raises(dnn.DeviceError, match="has no memory to share, and copy=False forbids a copy"):
+    with pytest.raises(dnn.DeviceError, match="obj must have memory that a tensor can share without a copy; got "):
         dnn.asarray(source, copy=False)
 
 
 @pytest.mark.parametrize(
     "source",
     [bytearray(b"abc"), b"abc", memoryview(b"abc"), array.array("d", [1, 2]), (ctypes.c_int32 * 3)(1, 2, 3),
-     np.zeros(3, [("a", "<f4"), ("b", "<i4")])["b"], np.ma.array([1.0, 2.0])],
+     np.zeros(3, [("a", "<f4"), ("b", "<i4")])["b"]],
     ids=lambda v: type(v).__name__,
 )  # fmt: skip
 def test_asarray_shares_buffers(source: object) -> None:
@@ -332,7 +338,7 @@ def test_asarray_copy_and_dtype() -> None:
     assert t.data_ptr != pointer(x) and not t.read_only
     assert dnn.asarray(t).data_ptr == t.data_ptr == dnn.asarray(t, copy=False).data_ptr
     assert dnn.asarray(x, dtype="float32", copy=False).data_ptr == pointer(x)
-    with pytest.raises(dnn.DeviceError, match=r"dtype='float32'.* needs a copy to become .*dtype='int8'"):
+    with pytest.raises(dnn.DeviceError, match=r"obj needs a copy to become .*dtype='int8'.*; got .*dtype='float32'"):
         dnn.asarray(x, dtype="int8", copy=False)
     x.flags.writeable = False
     assert dnn.asarray(x).read_only and not dnn.asarray(x, copy=True).read_only
@@ -343,28 +349,33 @@ def test_asarray_copy_and_dtype() -> None:
 @pytest.mark.parametrize(
     "source, kind, text",
     [
-        ("text", dnn.DTypeError, "NumPy arrays of <U4 have no dtype here"),
-        (["a", "bc"], dnn.DTypeError, "NumPy arrays of <U2"),
-        (object(), dnn.DTypeError, "NumPy arrays of object"),
-        (None, dnn.DTypeError, "NumPy arrays of object"),
-        ({1: 2}, dnn.DTypeError, "NumPy arrays of object"),
-        (2**63, dnn.DTypeError, "NumPy arrays of uint64"),
-        (2**100, dnn.DTypeError, "NumPy arrays of object"),
-        (1j, dnn.DTypeError, "NumPy arrays of complex128"),
-        (np.zeros(3, ">c8"), dnn.DTypeError, "NumPy arrays of >c8"),
-        (np.zeros(3, "u2"), dnn.DTypeError, "NumPy arrays of uint16 have no dtype here; cast with .astype() first"),
-        (np.zeros(3, np.longdouble), dnn.DTypeError, "have no dtype here"),
-        (np.zeros(3, "M8[s]"), dnn.DTypeError, "NumPy arrays of datetime64[s]"),
-        (np.zeros(3, object), dnn.DTypeError, "NumPy arrays of object"),
-        (RECORDS, dnn.DTypeError, "have no dtype here"),
-        ([[1, 2], [3]], dnn.ShapeError, "asarray: setting an array element with a sequence"),
-        (np.zeros((1,) * 9), dnn.ShapeError, "has 9 dimensions; at most 8 are supported"),
+        ("text", dnn.DTypeError, "bool; got 'text'"),
+        (["a", "bc"], dnn.DTypeError, "got ['a', 'bc']"),
+        (object(), dnn.DTypeError, "got <object object"),
+        (None, dnn.DTypeError, "got None"),
+        ({1: 2}, dnn.DTypeError, "got {1: 2}"),
+        (2**63, dnn.DTypeError, "got 9223372036854775808"),
+        (2**100, dnn.DTypeError, "asarray: obj must be an array or numbers of float32, float64, "),
+        (1j, dnn.DTypeError, "got 1j"),
+        (np.zeros(3, ">c8"), dnn.DTypeError, "got elements of >c8"),
+        (np.zeros(3, "u2"), dnn.DTypeError, "got elements of uint16"),
+        (np.zeros(3, np.longdouble), dnn.DTypeError, "got elements of"),
+        (np.zeros(3, "M8[s]"), dnn.DTypeError, "got elements of datetime64[s]"),
+        (np.zeros(3, object), dnn.DTypeError, "got elements of object"),
+        (RECORDS, dnn.DTypeError, "got elements of [("),
+        (
+            np.ma.masked_array([1.0, 2.0], mask=[0, 1]),
+            dnn.DTypeError,
+            "asarray: obj is a masked array, and tensors have no mask",
+        ),
+        ([[1, 2], [3]], dnn.ShapeError, "asarray: obj is no array: setting an array element with a sequence"),
+        (np.zeros((1,) * 9), dnn.ShapeError, "asarray: obj has 9 dimensions; 0 to 8 are supported"),
     ],
 )
 def test_asarray_errors(source: object, kind: type[Exception], text: str) -> None:
     with pytest.raises(kind) as caught:
         dnn.asarray(source)
-    assert text in str(caught.value) or "from_dlpack: the array has 9 dimensions; 0 to 8" in str(caught.value)
+    assert text in str(caught.value)
 
 
 def test_what_an_object_raises_comes_through() -> None:
@@ -439,7 +450,7 @@ def test_out_of_memory(device: str) -> None:
     with pytest.raises(dnn.OutOfMemory) as caught:
         dnn.empty(2**50, dtype="int8", device=device)
     text = str(caught.value)
-    assert f"DeviceTensor: memory [{2**50}] int8 needs 1125.9 TB on {device}, " in text and text.endswith(" are free")
+    assert f"empty: shape [{2**50}] int8 needs 1125.9 TB on {device}, " in text and text.endswith(" are free")
     with pytest.raises(MemoryError):
         dnn.zeros((2**20, 2**20, 2**12), device=device)
     h = dnn.Handle(device)

@@ -28,13 +28,13 @@ double alpha_of(const char* call, Activation mode, std::optional<double> alpha) 
 std::string name(Activation mode) { return kModes[int64_t(mode)].name; }
 double default_alpha(Activation mode) { return kModes[int64_t(mode)].alpha; }
 
-Activation activation_from(const std::string& text, const char* call) {
+Activation activation_from(const std::string& text, const char* call, const char* argument) {
   std::string known;
   for (int i = 0; i < kActivations; ++i) {
     if (text == kModes[i].name) return Activation(i);
     known += cat(i ? ", " : "", kModes[i].name);
   }
-  throw ShapeError(cat(call, ": activation '", text, "' is not one of ", known));
+  throw ShapeError(cat(call, ": ", argument, " '", text, "' is not one of ", known));
 }
 
 std::string Family<ActivationProblem>::text(const ActivationProblem& p) {

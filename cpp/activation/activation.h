@@ -15,8 +15,9 @@ template <> struct Family<ActivationProblem> {
   static const Engines<ActivationProblem>& cuda_engines();
 };
 
-std::string name(Activation);                                           // "clipped_relu"
-Activation activation_from(const std::string& name, const char* call);  // ShapeError lists the modes
+std::string name(Activation);  // "clipped_relu"
+// ShapeError lists the modes; `argument` names what the caller calls it.
+Activation activation_from(const std::string& name, const char* call, const char* argument = "activation");
 double default_alpha(Activation);
 
 // `alpha` empty: default_alpha(mode). `out` may be x.

@@ -36,23 +36,38 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-DType dtype_from_python(py::handle);              // "float32", numpy.float32, dtype('float32'), torch.float32
+// "float32", numpy.float32, dtype('float32'), torch.float32. `name` is the argument's, for the text of the error.
+DType dtype_from_python(py::handle, const char* name = "dtype");
 std::optional<DType> optional_dtype(py::handle);  // None stays empty
 std::optional<Layout> optional_layout(const std::optional<std::string>&, int64_t rank);
+Place place_from_python(const std::string& device);  // DeviceError where there is no such device
 std::optional<Place> optional_place(const std::optional<std::string>&);
 // An int, an object with __cuda_stream__, a torch or CuPy stream; None is the default stream. `call` opens the texts.
 Stream stream_from_python(py::handle, Place, const char* call);
 uintptr_t stream_number(Stream);  // as DLPack and __cuda_array_interface__ write it: 1 for default
 py::tuple tuple_of(std::span<const int64_t>);
 
-// An int or a sequence of them; padding also takes pairs (before, after). ShapeError for anything else.
-std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name);
-std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name);
+// repr(value), cut to some 80 characters.
+std::string repr_text(py::handle value);
+
+// `algo` as Python has it: None is the empty name, which leaves the choice to the library.
+struct Algo : std::string {};
+
+// An int or a sequence of ints. False for anything else, and for ints beyond 64 bits.
+bool read_integer(py::handle, int64_t&);
+bool read_integers(py::handle, std::vector<int64_t>&);
+// The same for attributes of windows; padding also takes pairs (before, after). ShapeError for anything else.
+// `several` says what stands for an int for all dimensions.
+std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name,
+                                          const char* several = "one for each spatial dimension");
+std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,
+                                     const char* several = "one or a pair (before, after) for each spatial dimension");
 
 void bind_core(py::module_&);                           // errors, Handle, DeviceTensor, allocator
 void bind_exchange(py::module_&, py::class_<Tensor>&);  // DLPack, __cuda_array_interface__, NumPy
 void bind_engine(py::module_&);                         // find, explain, engines, kernels, log
 void bind_runtime(py::module_&);                        // what this machine has: GPUs, NVRTC, caches
+void explain_refusals(py::module_&);                    // errors of all functions bound so far, worded for the caller
 
 }  // namespace minidnn
 
@@ -63,22 +78,37 @@ template <> struct type_caster<minidnn::HandlePtr> : copyable_holder_caster<mini
   bool load(handle source, bool convert) { return source.is_none() || copyable_holder_caster::load(source, convert); }
 };
 
-// An integer beyond 64 bits is a value that will not do, not an argument of a wrong type.
+// pybind11 also takes what only int() converts, such as numpy.float32(1.7).
 template <> struct type_caster<int64_t> {
   PYBIND11_TYPE_CASTER(int64_t, const_name("int"));
+  bool load(handle source, bool) { return minidnn::read_integer(source, value); }
+  static handle cast(int64_t v, return_value_policy, handle) { return PyLong_FromLongLong(v); }
+};
+
+template <> struct type_caster<minidnn::Shape> {
+  PYBIND11_TYPE_CASTER(minidnn::Shape, io_name("int | collections.abc.Sequence[int]", "list[int]"));
+  bool load(handle source, bool) { return minidnn::read_integers(source, value); }
+  static handle cast(const minidnn::Shape& v, return_value_policy policy, handle parent) {
+    return list_caster<minidnn::Shape, int64_t>::cast(v, policy, parent);
+  }
+};
+
+// No name has a NUL, at which the texts of errors would end. pybind11 also takes bytes.
+template <> struct type_caster<std::string> : string_caster<std::string> {
   bool load(handle source, bool convert) {
-    static_assert(!std::is_same_v<int64_t, long long>);
-    type_caster<long long> plain;
-    if (!plain.load(source, convert)) {
-      if (!PyLong_Check(source.ptr())) return false;
-      throw minidnn::ShapeError(minidnn::cat("an argument is an integer of ",
-                                             source.attr("bit_length")().cast<long long>(),
-                                             " bits; 63 is the most that fits"));
-    }
-    value = static_cast<long long>(plain);
+    return PyUnicode_Check(source.ptr()) && string_caster::load(source, convert) && value.find('\0') == value.npos;
+  }
+};
+
+template <> struct type_caster<minidnn::Algo> {
+  PYBIND11_TYPE_CASTER(minidnn::Algo, const_name("str | None"));
+  bool load(handle source, bool convert) {
+    if (source.is_none()) return true;
+    type_caster<std::string> name;
+    if (!name.load(source, convert)) return false;
+    value = {cast_op<std::string&&>(std::move(name))};
     return true;
   }
-  static handle cast(int64_t v, return_value_policy, handle) { return PyLong_FromLongLong(v); }
 };
 
 }  // namespace pybind11::detail

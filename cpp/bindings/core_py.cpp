@@ -5,12 +5,30 @@
 
 namespace minidnn {
 
-DType dtype_from_python(py::handle value) {
-  if (py::isinstance<py::str>(value)) return dtype_from(value.cast<std::string>());
-  // torch.float32 prints "torch.float32"; NumPy's and ml_dtypes' types and dtypes have a name.
-  py::object named = py::hasattr(value, "name") ? value.attr("name") : py::getattr(value, "__name__", py::str(value));
-  std::string text = py::str(named);
-  return dtype_from(text.substr(text.rfind('.') + 1));
+std::string repr_text(py::handle value) {
+  return py::module_::import("pyminidnn.refusals").attr("short")(value).cast<std::string>();
+}
+
+DType dtype_from_python(py::handle value, const char* name) {
+  std::optional<DType> dtype;
+  py::object native = py::none();
+  try {
+    if (PyUnicode_Check(value.ptr())) {
+      dtype = find_dtype(value.cast<std::string>());
+    } else {  // torch.float32 prints "torch.float32"; NumPy's and ml_dtypes' types and dtypes have a name
+      py::object named =
+          py::hasattr(value, "name") ? value.attr("name") : py::getattr(value, "__name__", py::str(value));
+      const auto text = py::str(named).cast<std::string>();
+      dtype = find_dtype(text.substr(text.rfind('.') + 1));
+      native = py::getattr(value, "isnative", native);
+    }
+  } catch (const py::cast_error&) {         // a str with a NUL or a lone surrogate
+  } catch (const py::error_already_set&) {  // the object's own methods
+  }
+  MINIDNN_CHECK(DTypeError, dtype, name, " must be one of ", dtype_names(), "; got ", repr_text(value));
+  MINIDNN_CHECK(DTypeError, native.ptr() != Py_False, name, "=", repr_text(value),
+                " has its bytes swapped, and tensors have the machine's order; pass dtype.newbyteorder('=')");
+  return *dtype;
 }
 
 std::optional<DType> optional_dtype(py::handle value) {
@@ -25,7 +43,17 @@ std::optional<Layout> optional_layout(const std::optional<std::string>& text, in
 
 std::optional<Place> optional_place(const std::optional<std::string>& text) {
   if (!text) return std::nullopt;
-  return place_from(*text);
+  return place_from_python(*text);
+}
+
+Place place_from_python(const std::string& device) {
+  Place place = place_from(device);
+  try {
+    device_at(place);
+  } catch (const DeviceError& error) {  // of the driver, which does not know the argument
+    throw DeviceError(cat("device='", device, "': ", error.what()));
+  }
+  return place;
 }
 
 Stream stream_from_python(py::handle value, Place place, const char* call) {
@@ -38,17 +66,17 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
     py::object answer = value.attr("__cuda_stream__");
     if (PyCallable_Check(answer.ptr())) answer = answer();
     MINIDNN_CHECK(DTypeError, py::isinstance<py::tuple>(answer) && py::len(answer) == 2, call,
-                  ": __cuda_stream__ is a pair of version and address; got ", std::string(py::repr(answer)));
+                  ": __cuda_stream__ is a pair of version and address; got ", repr_text(answer));
     address = answer[py::int_(1)];
   } else if (py::hasattr(value, "cuda_stream")) address = value.attr("cuda_stream");  // torch
   else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                    // CuPy
   MINIDNN_CHECK(DTypeError, PyLong_Check(address.ptr()), call,
                 ": stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got ",
-                std::string(py::repr(py::type::of(value))));
+                repr_text(py::type::of(value)));
   size_t number = PyLong_AsSize_t(address.ptr());
   if (PyErr_Occurred()) {
     PyErr_Clear();
-    throw DeviceError(cat(call, ": stream ", std::string(py::repr(address)), " is no address"));
+    throw DeviceError(cat(call, ": stream ", repr_text(address), " is no address"));
   }
   return number == 1 ? nullptr : reinterpret_cast<Stream>(number);  // 1 is another name of the default stream
 }
@@ -109,7 +137,7 @@ void bind_handle(py::module_& m) {
              std::shared_ptr<void> owner;
              if (!py::isinstance<py::int_>(stream) && !stream.is_none())
                own_stream(address, owner = shared_object(stream));
-             return std::make_shared<Handle>(place, address, options, std::move(owner));
+             return std::make_shared<Handle>(place_from_python(device), address, options, std::move(owner));
            }),
            py::arg("device") = "cpu", py::kw_only(), py::arg("stream") = py::none(),
            py::arg("max_workspace") = py::none(), py::arg("deterministic") = false, py::arg("math") = "tf32",
@@ -153,17 +181,16 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
 
 void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
   tensor
-      .def(
-          py::init([](const Shape& shape, py::handle dtype, std::optional<std::string> layout,
-                      const std::string& device) {
-            Place place = place_from(device);
-            TensorDesc d =
-                dense(dtype_from_python(dtype), shape,
-                      optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "DeviceTensor:");
-            return empty(d, place, handle_for(nullptr, place, "DeviceTensor", "it").stream(), "DeviceTensor", "memory");
-          }),
-          py::arg("shape"), py::kw_only(), py::arg("dtype") = "float32", py::arg("layout") = py::none(),
-          py::arg("device") = "cpu")
+      .def(py::init([](const Shape& shape, py::handle dtype, std::optional<std::string> layout,
+                       const std::string& device) {
+             Place place = place_from_python(device);
+             TensorDesc d = dense(dtype_from_python(dtype), shape,
+                                  optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first),
+                                  "DeviceTensor: shape");
+             return empty(d, place, handle_for(nullptr, place, "DeviceTensor", "it").stream(), "DeviceTensor", "shape");
+           }),
+           py::arg("shape"), py::kw_only(), py::arg("dtype") = "float32", py::arg("layout") = py::none(),
+           py::arg("device") = "cpu")
       .def_property_readonly("shape", [](const Tensor& t) { return tuple_of(shape_of(t.desc)); })
       .def_property_readonly(
           "strides", [](const Tensor& t) { return tuple_of(strides_of(t.desc)); },
@@ -207,29 +234,31 @@ Data that leaves or enters a GPU is waited for.)")
             std::vector<bool> seen(size_t(t.desc.rank), false);
             bool valid = int64_t(axes.size()) == t.desc.rank;
             for (size_t i = 0; valid && i < axes.size(); ++i) {
-              valid = axes[i] >= 0 && axes[i] < t.desc.rank && !seen[size_t(axes[i])];
+              const int64_t axis = axes[i] < 0 ? axes[i] + t.desc.rank : axes[i];
+              valid = axis >= 0 && axis < t.desc.rank && !seen[size_t(axis)];
               if (!valid) break;
-              seen[size_t(axes[i])] = true;
-              v.desc.shape[i] = t.desc.shape[axes[i]];
-              v.desc.stride[i] = t.desc.stride[axes[i]];
+              seen[size_t(axis)] = true;
+              v.desc.shape[i] = t.desc.shape[axis];
+              v.desc.stride[i] = t.desc.stride[axis];
             }
-            MINIDNN_CHECK(ShapeError, valid, "permute: axes [", join(axes), "] are not 0 to ", t.desc.rank - 1,
-                          ", each once");
+            MINIDNN_CHECK(ShapeError, valid, "permute: axes must name each of ", t.desc.rank, " dimensions once; got ",
+                          shape_text(axes));
             return v;
           },
-          py::arg("axes"), "A view whose dimension i is dimension axes[i] of this tensor.")
+          py::arg("axes"),
+          "A view whose dimension i is dimension axes[i] of this tensor; negative axes count from the end.")
       .def(
           "as_strided",
           [](const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
             Tensor v = t;
-            v.desc = strided(t.desc.dtype, shape, strides, "as_strided:");
+            v.desc = strided(t.desc.dtype, shape, strides, "as_strided: shape");
             if (v.desc.numel() == 0) return v;
             Extent have = extent(t.desc), want = extent(v.desc);
             int64_t first, last;
             bool inside = !__builtin_add_overflow(offset, want.begin, &first) && have.begin <= first &&
                           !__builtin_add_overflow(offset, want.end, &last) && last <= have.end;
-            MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides [", join(strides),
-                          "] reaches elements ", want.begin, " to ", want.end, " around offset ", offset,
+            MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides ", shape_text(strides),
+                          " reaches elements ", want.begin, " to ", want.end, " around offset ", offset,
                           "; the tensor has ", have.begin, " to ", have.end);
             v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
             return v;
@@ -238,13 +267,13 @@ Data that leaves or enters a GPU is waited for.)")
           "A view of the tensor's memory with any strides, in elements, that stays inside it.")
       .def("__len__",
            [](const Tensor& t) {
-             if (t.desc.rank == 0) throw py::type_error("a tensor without dimensions has no length");
+             if (t.desc.rank == 0) throw DTypeError("__len__: a tensor without dimensions has no length");
              return t.desc.shape[0];
            })
       .def("__bool__",
            [](const Tensor&) -> bool {  // Python would ask __len__: an empty tensor would be like None
-             throw py::type_error(
-                 "a tensor is neither true nor false; compare it with None, or look at its size or elements");
+             throw DTypeError(
+                 "__bool__: a tensor is neither true nor false; compare it with None, or look at its size or elements");
            })
       .def("__repr__", [](const Tensor& t) {
         return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='",
@@ -254,16 +283,18 @@ Data that leaves or enters a GPU is waited for.)")
       "full",
       [](const Shape& shape, const py::object& value, py::handle dtype, std::optional<std::string> layout,
          const std::string& device) {
-        Place place = place_from(device);
-        TensorDesc d = dense(dtype_from_python(dtype), shape,
-                             optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "full:");
-        Tensor scalar;
-        try {
-          if (d.dtype == DType::int64 && PyLong_Check(value.ptr())) scalar = scalar_of(value.cast<int64_t>());
-          else scalar = scalar_of(value.cast<double>());
-        } catch (const py::cast_error&) {
-          throw DTypeError(cat("full: value is a number; got ", std::string(py::repr(value))));
-        }
+        Place place = place_from_python(device);
+        TensorDesc d =
+            dense(dtype_from_python(dtype), shape,
+                  optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first), "full: shape");
+        int64_t integer;
+        const bool exact = d.dtype == DType::int64 && PyIndex_Check(value.ptr());
+        MINIDNN_CHECK(ShapeError, !exact || read_integer(value, integer),
+                      "full: value must be a number that int64 holds; got ", repr_text(value));
+        py::detail::make_caster<double> number;
+        MINIDNN_CHECK(DTypeError, exact || number.load(value, true),
+                      "full: value must be a number that float64 holds; got ", repr_text(value));
+        Tensor scalar = exact ? scalar_of(integer) : scalar_of(double(number));
         ReleaseGil release;
         return full(d, place, scalar);
       },
@@ -271,11 +302,18 @@ Data that leaves or enters a GPU is waited for.)")
       py::arg("device"));
 }
 
+// For functions whose arguments are read in Python.
+void bind_readers(py::module_& m) {
+  m.def("integer", [](int64_t value) { return value; }, py::arg("value"));
+  m.def("integers", [](const Shape& values) { return values; }, py::arg("values"));
+  m.def("number", [](double value) { return value; }, py::arg("value"));
+}
+
 void bind_allocator(py::module_& m) {
   m.def(
       "memory_stats",
       [](const std::string& device) {
-        AllocatorStats s = allocator_of(place_from(device)).stats();
+        AllocatorStats s = allocator_of(place_from_python(device)).stats();
         py::dict d;
         d["allocated_bytes"] = s.allocated_bytes;
         d["peak_allocated_bytes"] = s.peak_allocated_bytes;
@@ -290,12 +328,12 @@ void bind_allocator(py::module_& m) {
       py::arg("exact") = false, py::arg("poison") = -1,
       "For tests: blocks of exact size that are not kept; a byte that fills them when they are handed out and freed.");
   m.def(
-      "reset_peak_memory", [](const std::string& device) { allocator_of(place_from(device)).reset_peak(); },
+      "reset_peak_memory", [](const std::string& device) { allocator_of(place_from_python(device)).reset_peak(); },
       py::arg("device"));
   m.def(
       "empty_cache",
       [](const std::string& device) {
-        const Place place = place_from(device);
+        const Place place = place_from_python(device);
         drop_plans_of_default_handles(place);
         allocator_of(place).release_cached();
       },
@@ -319,6 +357,7 @@ void bind_core(py::module_& m) {
 Logical dimensions are N, C, spatial... in every layout; a layout is a stride order. Copies of the object share memory.)");
   bind_tensor(m, tensor);
   bind_exchange(m, tensor);
+  bind_readers(m);
   bind_allocator(m);
 }
 

@@ -41,18 +41,18 @@ Tensor from_capsule(const py::object& capsule) {
   if (PyCapsule_IsValid(capsule.ptr(), kName<dlpack::Managed>)) return take_capsule<dlpack::Managed>(capsule);
   bool used = PyCapsule_IsValid(capsule.ptr(), kUsedName<dlpack::ManagedVersioned>) ||
               PyCapsule_IsValid(capsule.ptr(), kUsedName<dlpack::Managed>);
-  throw ShapeError(
-      used ? "from_dlpack: this capsule has been consumed already; ask its tensor for another"
-           : cat("from_dlpack: __dlpack__ returned ", std::string(py::repr(capsule)), ", which is no DLPack capsule"));
+  throw ShapeError(used ? "from_dlpack: this capsule has been consumed already; ask its tensor for another"
+                        : cat("from_dlpack: __dlpack__ returned ", repr_text(capsule), ", which is no DLPack capsule"));
 }
 
 // (1, 0), as the protocol writes devices and versions. `what` opens the text.
 std::pair<int32_t, int32_t> integer_pair(const py::object& pair, const char* what) {
-  try {
-    return pair.cast<std::pair<int32_t, int32_t>>();
-  } catch (const py::cast_error&) {
-    throw DTypeError(cat(what, " is a pair of integers; got ", std::string(py::repr(pair))));
-  }
+  std::vector<int64_t> both;
+  MINIDNN_CHECK(
+      DTypeError,
+      read_integers(pair, both) && both.size() == 2 && std::ranges::all_of(both, std::in_range<int32_t, int64_t>), what,
+      " must be a pair of integers of 32 bits; got ", repr_text(pair));
+  return {int32_t(both[0]), int32_t(both[1])};
 }
 
 dlpack::DLDevice device_pair(const py::object& pair, const char* what) {
@@ -63,9 +63,8 @@ dlpack::DLDevice device_pair(const py::object& pair, const char* what) {
 // The stream on which the taker will use a CUDA tensor. Empty when it wants no order.
 std::optional<Stream> consumer_stream(const py::object& stream) {
   if (stream.is_none()) return Stream{};
-  MINIDNN_CHECK(DTypeError, PyLong_Check(stream.ptr()), "__dlpack__: stream is an int; got ",
-                std::string(py::repr(stream)));
-  int64_t number = stream.cast<int64_t>();
+  int64_t number;
+  MINIDNN_CHECK(DTypeError, read_integer(stream, number), "__dlpack__: stream must be an int; got ", repr_text(stream));
   if (number == -1) return std::nullopt;
   MINIDNN_CHECK(DeviceError, number > 0, "__dlpack__: stream=", number,
                 " is ambiguous; 1 is the legacy default stream, 2 the per-thread one, -1 asks for no order");
@@ -76,7 +75,12 @@ py::capsule export_tensor(const Tensor& self, const py::object& stream, const py
                           const py::object& dl_device, std::optional<bool> copy) {
   bool versioned = !max_version.is_none() &&
                    integer_pair(max_version, "__dlpack__: max_version").first >= int32_t(dlpack::kVersion.major);
-  Place target = dl_device.is_none() ? self.place() : dlpack::place_of(device_pair(dl_device, "__dlpack__: dl_device"));
+  Place target = self.place();
+  if (!dl_device.is_none()) try {
+      target = dlpack::place_of(device_pair(dl_device, "__dlpack__: dl_device"));
+    } catch (const DeviceError& error) {  // the protocol asks for a BufferError
+      throw py::buffer_error(cat("__dlpack__: dl_device=", repr_text(dl_device), ": ", error.what()));
+    }
   bool copies = copy.value_or(target != self.place());
   if (target != self.place() && !copies)
     throw py::buffer_error(
@@ -110,7 +114,7 @@ Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
 // The stream that will use an array of this place: that of the call's handle, if it is one for the place, else the
 // current.
 Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
-  return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "the array").stream();
+  return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "x").stream();
 }
 
 Tensor from_dlpack(const py::object& source, const std::optional<std::string>& device, std::optional<bool> copy,
@@ -118,8 +122,8 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
   std::optional<Place> target = optional_place(device);
   if (PyCapsule_CheckExact(source.ptr())) return moved(from_capsule(source), target, copy.value_or(false));
   if (!py::hasattr(source, "__dlpack__") || !py::hasattr(source, "__dlpack_device__"))
-    throw DTypeError(
-        cat("from_dlpack: ", std::string(py::str(py::type::of(source))), " has no __dlpack__ and __dlpack_device__"));
+    throw DTypeError(cat("from_dlpack: x must have __dlpack__ and __dlpack_device__, or be a DLPack capsule; got ",
+                         repr_text(source)));
   Place place = dlpack::place_of(device_pair(source.attr("__dlpack_device__")(), "from_dlpack: __dlpack_device__()"));
   MINIDNN_CHECK(DeviceError, target.value_or(place) == place || copy.value_or(true), "from_dlpack: from ", name(place),
                 " to ", name(*target), " needs a copy, and copy=False forbids it");
@@ -162,7 +166,8 @@ DType dtype_of_typestr(const std::string& typestr) {
       {"u1", DType::uint8},   {"i4", DType::int32},   {"i8", DType::int64},   {"b1", DType::boolean}};
   for (auto& [code, dtype] : known)
     if (typestr.size() == 3 && typestr.substr(1) == code && typestr[0] != '>') return dtype;
-  throw DTypeError(cat("from_cuda_array_interface: typestr '", typestr, "' is not one this library has"));
+  throw DTypeError(
+      cat("from_cuda_array_interface: x has elements of typestr '", typestr, "'; tensors have ", dtype_names()));
 }
 
 struct CudaArray {
@@ -185,8 +190,7 @@ CudaArray parse(const py::object& interface) {
   } catch (const py::cast_error&) {
   } catch (const py::error_already_set&) {  // no dict, or a key is missing
   }
-  throw DTypeError(
-      cat("from_cuda_array_interface: ", std::string(py::repr(interface)), " is not as the protocol asks"));
+  throw DTypeError(cat("from_cuda_array_interface: ", repr_text(interface), " is not as the protocol asks"));
 }
 
 // The interface does not name the device; the driver knows it.
@@ -199,17 +203,18 @@ Place place_of_pointer(const void* p) {
 Tensor from_cuda_array_interface(const py::object& source, const HandlePtr& handle) {
   const char* me = "from_cuda_array_interface";
   CudaArray array = parse(source.attr("__cuda_array_interface__"));
-  MINIDNN_CHECK(DTypeError, array.mask.is_none(), me, ": the array has a mask, and tensors have none; fill it first");
+  MINIDNN_CHECK(DTypeError, array.mask.is_none(), me, ": x has a mask, and tensors have none; fill it first");
   DType dtype = dtype_of_typestr(array.typestr);
-  TensorDesc desc = dense(dtype, array.shape, Layout::channels_first, "from_cuda_array_interface:");
+  TensorDesc desc = dense(dtype, array.shape, Layout::channels_first, "from_cuda_array_interface: x");
   if (array.byte_strides) {
     auto size = int64_t(itemsize(dtype));
     Shape strides = *array.byte_strides;
     for (int64_t& s : strides) {
-      MINIDNN_CHECK(ShapeError, s % size == 0, me, ": stride ", s, " is no multiple of the element size ", size);
+      MINIDNN_CHECK(ShapeError, s % size == 0, me, ": x has the stride ", s,
+                    ", which is no multiple of the element size ", size);
       s /= size;
     }
-    desc = strided(dtype, array.shape, strides, "from_cuda_array_interface:");
+    desc = strided(dtype, array.shape, strides, "from_cuda_array_interface: x");
   }
   auto [pointer, read_only] = array.pointer_and_read_only;
   auto* data = reinterpret_cast<void*>(pointer);
@@ -263,16 +268,20 @@ py::array to_numpy(const Tensor& self) {
 
 py::object to_array(const Tensor& t, const py::object& dtype, std::optional<bool> copy) {
   if (t.place().is_cuda)
-    throw py::type_error(cat("this tensor is on ", name(t.place()),
-                             ", and NumPy reads host memory only; call .numpy() or "
-                             ".to(device='cpu') to copy it"));
+    throw DTypeError(cat("__array__: this tensor is on ", name(t.place()),
+                         ", and NumPy reads host memory only; call .numpy() or .to(device='cpu') to copy it"));
   py::object a = to_numpy(t);
-  bool casts =
-      !dtype.is_none() && !py::object(a.attr("dtype")).equal(py::module_::import("numpy").attr("dtype")(dtype));
-  if (casts) {
-    if (!copy.value_or(true)) throw py::value_error("__array__: another dtype needs a copy, and copy=False forbids it");
-    return a.attr("astype")(dtype);
-  }
+  if (!dtype.is_none()) try {
+      py::object wanted = py::module_::import("numpy").attr("dtype")(dtype);
+      if (!py::object(a.attr("dtype")).equal(wanted)) {
+        if (!copy.value_or(true)) throw ShapeError("__array__: another dtype needs a copy, and copy=False forbids it");
+        return a.attr("astype")(wanted);
+      }
+    } catch (const py::error_already_set& error) {
+      if (!error.matches(PyExc_TypeError) && !error.matches(PyExc_ValueError)) throw;
+      throw DTypeError(
+          cat("__array__: dtype must be one that NumPy casts ", name(t.desc.dtype), " to; got ", repr_text(dtype)));
+    }
   return copy.value_or(false) ? a.attr("copy")() : a;
 }
 

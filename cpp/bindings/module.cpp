@@ -33,4 +33,5 @@ PYBIND11_MODULE(_C, m) {
   bind_reduce(m);
   bind_pointwise(m);
   bind_random(m);
+  explain_refusals(m);
 }

@@ -37,7 +37,7 @@ void bind_runtime(py::module_& m) {
   m.def(
       "device_info",
       [](const std::string& device) {
-        const Device& d = device_at(place_from(device));
+        const Device& d = device_at(place_from_python(device));
         py::dict info;
         info["model"] = d.model;
         info["arch"] = d.arch;

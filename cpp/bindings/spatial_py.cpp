@@ -1,55 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-// Window attributes by the spellings Python users have: stride=2, stride=(2, 1), padding=1, padding=((0, 1), 2).
+// Integers and sequences of them; window attributes by the spellings Python users have: stride=2, stride=(2, 1),
+// padding=1, padding=((0, 1), 2).
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {
 namespace {
 
-// NumPy's arrays have __index__ too, so a sequence is never an integer.
-bool is_integer(py::handle v) { return PyIndex_Check(v.ptr()) && !PySequence_Check(v.ptr()); }
-bool is_list(py::handle v) { return PySequence_Check(v.ptr()) && !PyUnicode_Check(v.ptr()) && !PyBytes_Check(v.ptr()); }
+constexpr size_t kMostElements = 1 << 20;  // so that a sequence without an end is refused before memory is full
 
-int64_t integer(py::handle v) {  // what an int64 cannot hold is clipped: no attribute may be that large
-  Py_ssize_t n = PyNumber_AsSsize_t(v.ptr(), nullptr);
-  if (n == -1 && PyErr_Occurred()) throw py::error_already_set();
-  return n;
+// After an exception of the value's own methods: it is no value of ours. Ctrl-C is not swallowed.
+bool refused() {
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();
+  PyErr_Clear();
+  return false;
+}
+
+// Calls read(element), which returns whether it could read it.
+template <class Read> bool read_sequence(py::handle v, Read read) {
+  if (!PySequence_Check(v.ptr()) || PyUnicode_Check(v.ptr()) || PyBytes_Check(v.ptr())) return false;
+  auto iterator = py::reinterpret_steal<py::object>(PyObject_GetIter(v.ptr()));
+  if (!iterator) return refused();
+  for (size_t n = 0; auto element = py::reinterpret_steal<py::object>(PyIter_Next(iterator.ptr())); ++n)
+    if (n == kMostElements || !read(element)) return false;
+  return !PyErr_Occurred() || refused();
+}
+
+bool read_sides(py::handle v, Sides& sides) {
+  std::vector<int64_t> pair;
+  if (!read_integers(v, pair) || pair.empty() || pair.size() > 2) return false;
+  sides = {pair.front(), pair.back()};
+  return true;
 }
 
 }  // namespace
 
-std::vector<int64_t> integers_from_python(py::handle value, const char* call, const char* name) {
-  auto fail = [&] {
-    return ShapeError(
-        cat(call, ": ", name, " must be an int, or an int per spatial dimension; got ", std::string(py::repr(value))));
-  };
-  if (is_integer(value)) return {integer(value)};
-  if (!is_list(value)) throw fail();
-  std::vector<int64_t> integers;
-  for (py::handle v : value) {
-    if (!is_integer(v)) throw fail();
-    integers.push_back(integer(v));
+bool read_integer(py::handle v, int64_t& n) {
+  if (!PyIndex_Check(v.ptr())) return false;
+  // NumPy's arrays have __index__, and it works for those without dimensions.
+  auto index = py::reinterpret_steal<py::object>(PyNumber_Index(v.ptr()));
+  if (!index) return refused();
+  int overflow = 0;
+  n = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  return overflow == 0;
+}
+
+bool read_integers(py::handle v, std::vector<int64_t>& integers) {
+  int64_t n;
+  if (read_integer(v, n)) {
+    integers = {n};
+    return true;
   }
+  integers.clear();
+  return read_sequence(v, [&](py::handle element) {
+    if (!read_integer(element, n)) return false;
+    integers.push_back(n);
+    return true;
+  });
+}
+
+std::vector<int64_t> integers_from_python(py::handle value, const char* call, const char* name, const char* several) {
+  std::vector<int64_t> integers;
+  MINIDNN_CHECK(ShapeError, read_integers(value, integers), call, ": ", name, " must be an int of at most 64 bits, or ",
+                several, "; got ", repr_text(value));
   return integers;
 }
 
-std::vector<Sides> sides_from_python(py::handle value, const char* call, const char* name) {
-  auto fail = [&] {
-    return ShapeError(cat(call, ": ", name,
-                          " must be an int, or per spatial dimension an int or a pair (before, after); got ",
-                          std::string(py::repr(value))));
-  };
-  auto both = [](py::handle v) { return Sides{integer(v), integer(v)}; };
-  if (is_integer(value)) return {both(value)};
-  if (!is_list(value)) throw fail();
+std::vector<Sides> sides_from_python(py::handle value, const char* call, const char* name, const char* several) {
+  int64_t n;
+  if (read_integer(value, n)) return {{n, n}};
   std::vector<Sides> sides;
-  for (py::handle v : value) {
-    if (is_integer(v)) {
-      sides.push_back(both(v));
-      continue;
-    }
-    if (!is_list(v) || py::len(v) != 2 || !is_integer(v[py::int_(0)]) || !is_integer(v[py::int_(1)])) throw fail();
-    sides.push_back({integer(v[py::int_(0)]), integer(v[py::int_(1)])});
-  }
+  Sides pair;
+  bool valid = read_sequence(value, [&](py::handle element) {
+    if (!read_sides(element, pair)) return false;
+    sides.push_back(pair);
+    return true;
+  });
+  MINIDNN_CHECK(ShapeError, valid, call, ": ", name, " must be an int of at most 64 bits, or ", several, "; got ",
+                repr_text(value));
   return sides;
 }
 

@@ -226,8 +226,8 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shap
                 w.desc.shape[0], ", ...]; got ", shape_text(dy.desc));
   check_x_shape(me, p.spatial, shape_of(dy.desc), shape_of(w.desc), x_shape);
   p.w = w.desc, p.y = dy.desc;
-  p.x = dense(product_dtype(dy.desc.dtype, call.out), x_shape, Layout::channels_first, "conv_backward_data: dx");
-  Tensor dx = output(me, "out", call.out, default_out(p, "conv_backward_data: dx"), h, {{"dy", dy}, {"w", w}});
+  p.x = dense(product_dtype(dy.desc.dtype, call.out), x_shape, Layout::channels_first, "conv_backward_data: x_shape");
+  Tensor dx = output(me, "out", call.out, default_out(p, "conv_backward_data: x_shape"), h, {{"dy", dy}, {"w", w}});
   if (dx.desc.numel() == 0) return dx;
   p.x = dx.desc;
   p.ieee = ieee(h, dy.desc.dtype);
@@ -244,10 +244,10 @@ Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_sh
   ConvProblem p = problem(me, ConvDirection::backward_filter, attributes, x.desc.rank);
   check_filter(me, p.groups, "x", shape_of(x.desc), "w_shape", w_shape);
   p.x = x.desc, p.y = dy.desc;
-  p.w = dense(product_dtype(x.desc.dtype, call.out), w_shape, Layout::channels_first, "conv_backward_filter: dw");
+  p.w = dense(product_dtype(x.desc.dtype, call.out), w_shape, Layout::channels_first, "conv_backward_filter: w_shape");
   check_shape(me, {"dy", dy}, y_shape(me, p, shape_of(x.desc), w_shape),
               cat("for x ", shape_text(x.desc), " and w_shape ", shape_text(w_shape)).c_str());
-  Tensor dw = output(me, "out", call.out, default_out(p, "conv_backward_filter: dw"), h, {{"dy", dy}, {"x", x}});
+  Tensor dw = output(me, "out", call.out, default_out(p, "conv_backward_filter: w_shape"), h, {{"dy", dy}, {"x", x}});
   if (dw.desc.numel() == 0) return dw;
   p.w = dw.desc;
   p.ieee = ieee(h, x.desc.dtype);

@@ -22,8 +22,8 @@ void bind_conv(py::module_& m) {
         name,
         [name, call](const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                      const std::optional<Tensor>& residual, py::handle stride, py::handle padding, py::handle dilation,
-                     int64_t groups, const std::optional<std::string>& activation, const std::string& mode,
-                     std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+                     int64_t groups, const std::optional<std::string>& activation, const std::string& mode, Algo algo,
+                     std::optional<Tensor> out, HandlePtr handle) {
           ConvAttributes a = attributes(name, stride, padding, dilation, groups, mode);
           ReleaseGil release;
           return call(x, w, bias, residual, a, activation ? activation_from(*activation, name) : Activation::identity,
@@ -43,8 +43,8 @@ void bind_conv(py::module_& m) {
     m.def(
         name,
         [name, call](const Tensor& dy, const Tensor& other, const Shape& result, py::handle stride, py::handle padding,
-                     py::handle dilation, int64_t groups, const std::string& mode, std::string algo,
-                     std::optional<Tensor> out, HandlePtr handle) {
+                     py::handle dilation, int64_t groups, const std::string& mode, Algo algo, std::optional<Tensor> out,
+                     HandlePtr handle) {
           ConvAttributes a = attributes(name, stride, padding, dilation, groups, mode);
           ReleaseGil release;
           return call(dy, other, result, a, {std::move(algo), std::move(out), std::move(handle)});
@@ -56,7 +56,7 @@ void bind_conv(py::module_& m) {
   define_gradient("conv_backward_filter", &conv_backward_filter, "x", "w_shape");
   m.def(
       "conv_backward_bias",
-      [](const Tensor& dy, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& dy, Algo algo, std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return conv_backward_bias(dy, {std::move(algo), std::move(out), std::move(handle)});
       },

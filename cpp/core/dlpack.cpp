@@ -2,6 +2,7 @@
 #include "cpp/core/dlpack.h"
 
 #include <cstring>
+#include <limits>
 
 namespace minidnn::dlpack {
 namespace {
@@ -16,8 +17,8 @@ constexpr Code kCodes[] = {  // in the order of DType
 DType dtype_of(DataType t) {
   for (size_t i = 0; i < std::size(kCodes); ++i)
     if (t.code == kCodes[i].code && t.bits == kCodes[i].bits && t.lanes == 1) return DType(i);
-  throw DTypeError(cat("from_dlpack: element type (code ", int(t.code), ", ", int(t.bits), " bits, ", t.lanes,
-                       " lanes) is not one this library has; cast before the exchange"));
+  throw DTypeError(cat("from_dlpack: x has elements of DLPack type (code ", int(t.code), ", ", int(t.bits), " bits, ",
+                       t.lanes, " lanes); tensors have ", dtype_names()));
 }
 
 // What an exported structure points into: it lives as long as the taker keeps the structure.
@@ -49,15 +50,17 @@ template <class M> struct Imported final : Storage {
 
 template <class M> Tensor take(M* managed, bool read_only) {
   const DLTensor& d = managed->tensor;
-  MINIDNN_CHECK(ShapeError, d.ndim >= 0 && d.ndim <= kMaxRank, "from_dlpack: the array has ", d.ndim,
-                " dimensions; 0 to ", kMaxRank, " are supported");
-  MINIDNN_CHECK(ShapeError, d.shape || d.ndim == 0, "from_dlpack: the array has ", d.ndim,
+  MINIDNN_CHECK(ShapeError, d.ndim >= 0 && d.ndim <= kMaxRank, "from_dlpack: x has ", d.ndim, " dimensions; 0 to ",
+                kMaxRank, " are supported");
+  MINIDNN_CHECK(ShapeError, d.shape || d.ndim == 0, "from_dlpack: x has ", d.ndim,
                 " dimensions and a null shape; its exporter is at fault");
   std::span<const int64_t> shape{d.shape, size_t(d.ndim)};
-  TensorDesc desc = d.strides ? strided(dtype_of(d.dtype), shape, {d.strides, shape.size()}, "from_dlpack:")
-                              : dense(dtype_of(d.dtype), shape, Layout::channels_first, "from_dlpack:");
+  TensorDesc desc = d.strides ? strided(dtype_of(d.dtype), shape, {d.strides, shape.size()}, "from_dlpack: x")
+                              : dense(dtype_of(d.dtype), shape, Layout::channels_first, "from_dlpack: x");
   auto storage = std::make_shared<Imported<M>>();
   storage->read_only = read_only;
+  MINIDNN_CHECK(ShapeError, d.byte_offset <= uint64_t(std::numeric_limits<int64_t>::max()),
+                "from_dlpack: x has the byte_offset ", d.byte_offset, ", beyond all memory; its exporter is at fault");
   void* data = static_cast<char*>(d.data) + (d.data ? d.byte_offset : 0);
   Tensor t = adopt(desc, data, place_of(d.device), storage, "from_dlpack");
   storage->managed = managed;  // from here on the deleter is ours to call
@@ -70,7 +73,7 @@ DLDevice device_of(Place p) { return {p.is_cuda ? kCuda : kCpu, p.index}; }
 
 Place place_of(DLDevice d) {
   if (d.type == kCpu || d.type == kCudaHost) return {};
-  MINIDNN_CHECK(DeviceError, d.type == kCuda || d.type == kCudaManaged, "from_dlpack: device type ", d.type,
+  MINIDNN_CHECK(DeviceError, d.type == kCuda || d.type == kCudaManaged, "device type ", d.type,
                 " is neither the CPU (1) nor CUDA (2); copy the array to one of them first");
   device_at({true, d.id});  // refuses an index that does not exist
   return {true, d.id};
@@ -86,8 +89,8 @@ ManagedVersioned* export_versioned(const Tensor& t, bool copied) {
 Managed* export_legacy(const Tensor& t) { return make_export<Managed>(t); }
 
 Tensor import(ManagedVersioned* m) {
-  MINIDNN_CHECK(DeviceError, m->version.major == kVersion.major, "from_dlpack: the array speaks DLPack ",
-                m->version.major, ".", m->version.minor, "; this library speaks ", kVersion.major, ".x");
+  MINIDNN_CHECK(DeviceError, m->version.major == kVersion.major, "from_dlpack: x speaks DLPack ", m->version.major, ".",
+                m->version.minor, "; this library speaks ", kVersion.major, ".x");
   return take(m, m->flags & kReadOnly);
 }
 

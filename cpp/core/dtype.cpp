@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/core/dtype.h"
 
-#include "cpp/core/error.h"
+#include "cpp/core/text.h"
 
 namespace minidnn {
 namespace {
@@ -35,13 +35,16 @@ std::string cuda_name(DType t) { return row(t).cuda_name; }
 size_t itemsize(DType t) { return row(t).itemsize; }
 double epsilon(DType t) { return row(t).epsilon; }
 
-DType dtype_from(const std::string& text) {
-  std::string known;
-  for (size_t i = 0; i < std::size(kRows); ++i) {
+std::optional<DType> find_dtype(const std::string& text) {
+  for (size_t i = 0; i < std::size(kRows); ++i)
     if (text == kRows[i].name || text == kRows[i].short_name) return DType(i);
-    known += cat(i ? ", " : "", kRows[i].name);
-  }
-  throw DTypeError(cat("dtype '", text, "' is not one of ", known));
+  return std::nullopt;
+}
+
+std::string dtype_names() {
+  std::string names;
+  for (const Row& r : kRows) names += cat(names.empty() ? "" : ", ", r.name);
+  return names;
 }
 
 }  // namespace minidnn

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types: their names, sizes and C++ types. One table; everything else asks it.
 #pragma once
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -9,10 +10,11 @@
 
 namespace minidnn {
 
-std::string name(DType);                    // "float32"
-std::string short_name(DType);              // "f32", as problem texts write it
-std::string cuda_name(DType);               // "float", "minidnn::float16", as kernel template arguments
-DType dtype_from(const std::string& name);  // either name; DTypeError lists the known ones
+std::string name(DType);                                   // "float32"
+std::string short_name(DType);                             // "f32", as problem texts write it
+std::string cuda_name(DType);                              // "float", "minidnn::float16", as kernel template arguments
+std::optional<DType> find_dtype(const std::string& name);  // by either name
+std::string dtype_names();                                 // "float32, float64, ..."
 size_t itemsize(DType);
 double epsilon(DType);  // spacing at 1; 0 for integers
 constexpr bool is_floating(DType t) { return t <= DType::bfloat16; }

@@ -83,7 +83,11 @@ const Names* names_of(int64_t rank) { return rank >= 3 && rank <= 5 ? &kNames[ra
 
 }  // namespace
 
-std::string shape_text(std::span<const int64_t> shape) { return cat("[", join(shape), "]"); }
+std::string shape_text(std::span<const int64_t> shape) {
+  constexpr size_t kMostShown = 2 * kMaxRank;  // a sequence that is no shape may have millions
+  if (shape.size() <= kMostShown) return cat("[", join(shape), "]");
+  return cat("[", join(shape.first(kMostShown)), ", ...]");
+}
 std::string shape_text(const TensorDesc& d) { return shape_text(shape_of(d)); }
 
 std::string problem_text(const TensorDesc& d) {
@@ -154,16 +158,16 @@ TensorDesc dense_like(const TensorDesc& x, DType dtype, const char* what) {
 
 TensorDesc strided(DType dtype, std::span<const int64_t> shape, std::span<const int64_t> strides, const char* what) {
   TensorDesc d = dense(dtype, shape, Layout::channels_first, what);
-  MINIDNN_CHECK(ShapeError, strides.size() == shape.size(), what, " shape ", shape_text(shape), " has ", shape.size(),
-                " dimensions, strides [", join(strides), "] have ", strides.size());
+  MINIDNN_CHECK(ShapeError, strides.size() == shape.size(), what, " ", shape_text(shape), " has ", shape.size(),
+                " dimensions, strides ", shape_text(strides), " have ", strides.size());
   auto size = int64_t(itemsize(dtype));
   int64_t reach = size, bytes;  // from the lowest byte to one past the highest
   for (size_t i = 0; i < strides.size(); ++i) {
     bool overflow = __builtin_mul_overflow(strides[i], size, &bytes) || bytes == std::numeric_limits<int64_t>::min() ||
                     __builtin_mul_overflow(std::abs(bytes), std::max<int64_t>(shape[i] - 1, 0), &bytes) ||
                     __builtin_add_overflow(reach, bytes, &reach);
-    MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype), " with strides [",
-                  join(strides), "] reaches beyond 2^63 bytes");
+    MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype), " with strides ",
+                  shape_text(strides), " reaches beyond 2^63 bytes");
     d.stride[i] = strides[i];
   }
   return d;

@@ -17,12 +17,12 @@ Tensor empty(const TensorDesc& desc, Place place, Stream stream, const char* cal
 Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<Storage> owner, const char* call) {
   auto size = int64_t(itemsize(desc.dtype));
   if (desc.numel() > 0) {
-    MINIDNN_CHECK(ShapeError, data, call, ": the array ", shape_text(desc),
+    MINIDNN_CHECK(ShapeError, data, call, ": x ", shape_text(desc),
                   " has a null data pointer; its exporter is at fault");
-    MINIDNN_CHECK(ShapeError, reinterpret_cast<uintptr_t>(data) % uintptr_t(size) == 0, call, ": the data pointer ",
-                  data, " is not aligned to its element size ", size, "; copy the array first");
-    MINIDNN_CHECK(DeviceError, memory_of(place).reaches(data), call, ": the data pointer ", data, " is not memory of ",
-                  name(place), ", as the array claims; its exporter is at fault");
+    MINIDNN_CHECK(ShapeError, reinterpret_cast<uintptr_t>(data) % uintptr_t(size) == 0, call, ": x has its data at ",
+                  data, ", which is not aligned to its element size ", size, "; copy it first");
+    MINIDNN_CHECK(DeviceError, memory_of(place).reaches(data), call, ": x has its data at ", data,
+                  ", which is not memory of ", name(place), ", as x claims; its exporter is at fault");
   }
   Extent e = extent(desc);
   owner->data = static_cast<char*>(data) + e.begin * size;
@@ -65,8 +65,8 @@ bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, const char
 
 Tensor view_as(const Tensor& t, std::span<const int64_t> shape, const char* what) {
   Tensor v = t;
-  MINIDNN_CHECK(ShapeError, can_view_as(t.desc, shape, what, &v.desc), what, " ", t.text(), " with strides [",
-                join(strides_of(t.desc)), "] cannot be seen as ", shape_text(shape),
+  MINIDNN_CHECK(ShapeError, can_view_as(t.desc, shape, what, &v.desc), what, " ", shape_text(shape), " is no view of ",
+                t.text(), " with strides ", shape_text(strides_of(t.desc)),
                 std::accumulate(shape.begin(), shape.end(), int64_t(1), std::multiplies<>()) == t.desc.numel()
                     ? " without a copy"
                     : ", which has another number of elements");

@@ -26,9 +26,9 @@ void check_rank(const char* call, const Operand& o, int64_t least, int64_t most)
                 least == most ? cat(least) : cat(least, " to ", most), " dimensions; got ", shape_text(o.tensor.desc));
 }
 
-int64_t checked_axis(const char* call, const Operand& o, int64_t axis, const char* word) {
+int64_t checked_axis(const char* call, const Operand& o, int64_t axis) {
   const int64_t rank = o.tensor.desc.rank;
-  MINIDNN_CHECK(ShapeError, -rank <= axis && axis < rank, call, ": ", word, " must be from ", -rank, " to ", rank - 1,
+  MINIDNN_CHECK(ShapeError, -rank <= axis && axis < rank, call, ": axis must be from ", -rank, " to ", rank - 1,
                 " for ", o.name, " ", shape_text(o.tensor.desc), "; got ", axis);
   return axis < 0 ? axis + rank : axis;
 }

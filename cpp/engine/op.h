@@ -24,8 +24,8 @@ struct Operand {
 // The handle the call runs on. Every operand must be on its device and of one floating dtype.
 Handle& check_operands(const char* call, const Call&, std::initializer_list<Operand>);
 void check_rank(const char* call, const Operand&, int64_t least, int64_t most);
-// A dimension that may count from the end, from the front. `word`: as the argument is called.
-int64_t checked_axis(const char* call, const Operand&, int64_t axis, const char* word = "axis");
+// A dimension that may count from the end, from the front.
+int64_t checked_axis(const char* call, const Operand&, int64_t axis);
 void check_shape(const char* call, const Operand&, std::span<const int64_t> wanted, const char* why);
 
 // call.out if given, after checking it is fit to be written with `want`'s shape and dtype; else a new tensor.

@@ -10,7 +10,7 @@ void bind_loss(py::module_& m) {
   m.def(
       "cross_entropy_forward",
       [](const Tensor& x, const Tensor& target, int64_t axis, int64_t ignore_index, double label_smoothing,
-         std::string reduction, std::string algo, HandlePtr handle) {
+         std::string reduction, Algo algo, HandlePtr handle) {
         ReleaseGil release;
         auto [loss, lse] = cross_entropy_forward(x, target, {axis, ignore_index, label_smoothing, std::move(reduction)},
                                                  {std::move(algo), {}, std::move(handle)});
@@ -21,7 +21,7 @@ void bind_loss(py::module_& m) {
   m.def(
       "cross_entropy_backward",
       [](const Tensor& dy, const Tensor& x, const Tensor& target, const Tensor& lse, int64_t axis, int64_t ignore_index,
-         double label_smoothing, std::string reduction, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+         double label_smoothing, std::string reduction, Algo algo, std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return cross_entropy_backward(dy, x, target, lse, {axis, ignore_index, label_smoothing, std::move(reduction)},
                                       {std::move(algo), std::move(out), std::move(handle)});

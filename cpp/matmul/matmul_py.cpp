@@ -11,8 +11,8 @@ void bind_matmul(py::module_& m) {
   m.def(
       "matmul",
       [](const Tensor& a, const Tensor& b, bool transpose_a, bool transpose_b, double alpha, double beta,
-         std::optional<Tensor> c, std::optional<Tensor> bias, const std::optional<std::string>& activation,
-         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+         std::optional<Tensor> c, std::optional<Tensor> bias, const std::optional<std::string>& activation, Algo algo,
+         std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         MatmulOptions options{transpose_a, transpose_b, alpha, beta, std::move(c), std::move(bias)};
         if (activation) options.activation = activation_from(*activation, "matmul");

@@ -13,8 +13,12 @@ bool relu_from(const std::optional<std::string>& activation, const char* call) {
   return activation.has_value();
 }
 
-RowNormKind kind_from(const std::string& kind, int64_t axis_or_groups) {
-  return {kind == "layer" ? RowNorm::layer : kind == "rms" ? RowNorm::rms : RowNorm::group, axis_or_groups};
+RowNormKind kind_from(const std::string& call, const std::string& kind, int64_t axis_or_groups) {
+  if (kind == "layer") return {RowNorm::layer, axis_or_groups};
+  if (kind == "rms") return {RowNorm::rms, axis_or_groups};
+  if (kind == "instance") return {RowNorm::group, 0};
+  MINIDNN_CHECK(ShapeError, axis_or_groups >= 1, call, ": groups must be 1 or more; got ", axis_or_groups);
+  return {RowNorm::group, axis_or_groups};
 }
 
 }  // namespace
@@ -25,8 +29,8 @@ void bind_norm(py::module_& m) {
   register_family<LocalNormProblem>();
   m.def(
       "lrn_forward",
-      [](const Tensor& x, int64_t size, double alpha, double beta, double k, std::string algo,
-         std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& x, int64_t size, double alpha, double beta, double k, Algo algo, std::optional<Tensor> out,
+         HandlePtr handle) {
         ReleaseGil release;
         return lrn_forward(x, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
       },
@@ -34,7 +38,7 @@ void bind_norm(py::module_& m) {
       py::arg("handle"));
   m.def(
       "lrn_backward",
-      [](const Tensor& dy, const Tensor& x, int64_t size, double alpha, double beta, double k, std::string algo,
+      [](const Tensor& dy, const Tensor& x, int64_t size, double alpha, double beta, double k, Algo algo,
          std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return lrn_backward(dy, x, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
@@ -45,9 +49,9 @@ void bind_norm(py::module_& m) {
   m.def(
       "row_norm_forward",
       [](const std::string& call, const std::string& kind, int64_t axis_or_groups, const Tensor& x,
-         std::optional<Tensor> scale, std::optional<Tensor> bias, double eps, std::string algo, HandlePtr handle) {
+         std::optional<Tensor> scale, std::optional<Tensor> bias, double eps, Algo algo, HandlePtr handle) {
         ReleaseGil release;
-        RowNormForward r = row_norm_forward(call.c_str(), kind_from(kind, axis_or_groups), x, scale, bias, eps,
+        RowNormForward r = row_norm_forward(call.c_str(), kind_from(call, kind, axis_or_groups), x, scale, bias, eps,
                                             {std::move(algo), {}, std::move(handle)});
         return std::tuple(r.y, r.mean, r.inv_std);
       },
@@ -56,10 +60,9 @@ void bind_norm(py::module_& m) {
   m.def(
       "row_norm_backward",
       [](const std::string& call, const std::string& kind, int64_t axis_or_groups, const Tensor& dy, const Tensor& x,
-         std::optional<Tensor> scale, std::optional<Tensor> mean, const Tensor& inv_std, std::string algo,
-         HandlePtr handle) {
+         std::optional<Tensor> scale, std::optional<Tensor> mean, const Tensor& inv_std, Algo algo, HandlePtr handle) {
         ReleaseGil release;
-        RowNormBackward r = row_norm_backward(call.c_str(), kind_from(kind, axis_or_groups), dy, x, scale, mean,
+        RowNormBackward r = row_norm_backward(call.c_str(), kind_from(call, kind, axis_or_groups), dy, x, scale, mean,
                                               inv_std, {std::move(algo), {}, std::move(handle)});
         return std::tuple(r.dx, r.dscale, r.dbias);
       },
@@ -67,8 +70,8 @@ void bind_norm(py::module_& m) {
       py::arg("mean"), py::arg("inv_std"), py::arg("algo"), py::arg("handle"));
   m.def(
       "lcn_forward",
-      [](const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta, double k,
-         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta, double k, Algo algo,
+         std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return lcn_forward(x, means, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
       },
@@ -77,7 +80,7 @@ void bind_norm(py::module_& m) {
   m.def(
       "lcn_backward",
       [](const Tensor& dy, const Tensor& x, std::optional<Tensor> means, int64_t size, double alpha, double beta,
-         double k, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+         double k, Algo algo, std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         LcnBackward r =
             lcn_backward(dy, x, means, {size, alpha, beta, k}, {std::move(algo), std::move(out), std::move(handle)});
@@ -89,7 +92,7 @@ void bind_norm(py::module_& m) {
       "batch_norm_forward_training",
       [](const Tensor& x, const Tensor& scale, const Tensor& bias, std::optional<Tensor> running_mean,
          std::optional<Tensor> running_var, double momentum, double eps, bool per_activation,
-         std::optional<std::string> activation, std::optional<Tensor> residual, std::string algo, HandlePtr handle) {
+         std::optional<std::string> activation, std::optional<Tensor> residual, Algo algo, HandlePtr handle) {
         ReleaseGil release;
         auto [y, mean, inv_std] =
             batch_norm_forward_training(x, scale, bias, running_mean, running_var, momentum, eps, per_activation,
@@ -103,7 +106,7 @@ void bind_norm(py::module_& m) {
   m.def(
       "batch_norm_forward_inference",
       [](const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& mean, const Tensor& var, double eps,
-         bool per_activation, std::optional<std::string> activation, std::optional<Tensor> residual, std::string algo,
+         bool per_activation, std::optional<std::string> activation, std::optional<Tensor> residual, Algo algo,
          std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return batch_norm_forward_inference(
@@ -117,8 +120,8 @@ void bind_norm(py::module_& m) {
   m.def(
       "batch_norm_backward",
       [](const Tensor& dy, const Tensor& x, const Tensor& scale, const Tensor& saved_mean, const Tensor& saved_inv_std,
-         bool per_activation, std::optional<Tensor> y, std::optional<std::string> activation, bool dresidual,
-         std::string algo, HandlePtr handle) {
+         bool per_activation, std::optional<Tensor> y, std::optional<std::string> activation, bool dresidual, Algo algo,
+         HandlePtr handle) {
         ReleaseGil release;
         BatchNormBackward r =
             batch_norm_backward(dy, x, scale, saved_mean, saved_inv_std, per_activation,

@@ -68,7 +68,7 @@ std::vector<std::string> pointwise_names() {
 Pointwise pointwise_from(const std::string& text, const char* call) {
   for (const PointwiseInfo& i : kInfos)
     if (text == i.name) return Pointwise(&i - kInfos);
-  throw ShapeError(cat(call, ": '", text, "' is not one of ", join(pointwise_names(), ", ")));
+  throw ShapeError(cat(call, ": op '", text, "' is not one of ", join(pointwise_names(), ", ")));
 }
 
 DType pointwise_dtype(const PointwiseProblem& p) {
@@ -93,8 +93,11 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
   const PointwiseInfo& what = info(op);
   const char* me = what.name;
   const int n = arity(what.group), given = 1 + b.has_value() + c.has_value();
-  MINIDNN_CHECK(ShapeError, n == given && (b || !c), me, " takes ", n, n == 1 ? " operand" : " operands", "; got ",
-                given);
+  MINIDNN_CHECK(ShapeError, n == given && (b || !c), me, ": ",
+                n == 1   ? "a"
+                : n == 2 ? "a and b"
+                         : "a, b and c",
+                " must be given, and no more; got ", given, given == 1 ? " operand" : " operands");
   Handle& h = handle_for(call.handle, a.place(), me, "a");
   const Operand operands[] = {{"a", a}, {"b", b ? *b : a}, {"c", c ? *c : a}};
   const std::span<const Operand> all(operands, size_t(n));

@@ -9,7 +9,7 @@ void bind_pointwise(py::module_& m) {
   register_family<PointwiseProblem>();
   m.def(
       "pointwise",
-      [](const std::string& op, const Tensor& a, std::optional<Tensor> b, std::optional<Tensor> c, std::string algo,
+      [](const std::string& op, const Tensor& a, std::optional<Tensor> b, std::optional<Tensor> c, Algo algo,
          std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return pointwise(pointwise_from(op, "pointwise"), a, b, c,

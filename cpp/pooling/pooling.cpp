@@ -55,13 +55,13 @@ Geometry geometry(const char* call, PoolingDirection direction, const Tensor& x,
   return g;
 }
 
-void check_index_dtype(const char* call, DType t, const Tensor& x) {
-  MINIDNN_CHECK(DTypeError, t == DType::int32 || t == DType::int64, call, ": indices must be int32 or int64; got ",
-                name(t));
+void check_index_dtype(const char* call, const char* argument, DType t, const Tensor& x) {
+  MINIDNN_CHECK(DTypeError, t == DType::int32 || t == DType::int64, call, ": ", argument,
+                " must be int32 or int64; got ", name(t));
   int64_t plane = 1;
   for (int i = 2; i < x.desc.rank; ++i) plane *= x.desc.shape[i];
   MINIDNN_CHECK(ShapeError, t == DType::int64 || plane <= 0x7fffffff, call, ": a plane of x ", shape_text(x.desc),
-                " has ", plane, " elements, and int32 indices count 2^31 - 1; use int64");
+                " has ", plane, " elements, and int32 indices count 2^31 - 1; ", argument, " must be int64");
 }
 
 }  // namespace
@@ -132,7 +132,7 @@ Tensor pool_forward(const Tensor& x, const PoolingAttributes& a, const Call& cal
 std::pair<Tensor, Tensor> pool_forward_with_indices(const Tensor& x, const PoolingAttributes& a, DType indices,
                                                     const Call& call) {
   const char* me = "pool_forward_with_indices";
-  check_index_dtype(me, indices, x);
+  check_index_dtype(me, "index_dtype", indices, x);
   MINIDNN_CHECK(ShapeError, a.mode == PoolingMode::max, me, ": only maxima have indices; got mode '", name(a.mode),
                 "'");
   return forward(me, x, a, indices, call);
@@ -147,7 +147,7 @@ Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const P
   check_shape(me, {"y", y}, y_shape, "like pool_forward's result for this x");
   const void* where = nullptr;
   if (indices) {
-    check_index_dtype(me, indices->desc.dtype, x);
+    check_index_dtype(me, "indices", indices->desc.dtype, x);
     MINIDNN_CHECK(ShapeError, a.mode == PoolingMode::max, me, ": only maxima have indices; got mode '", name(a.mode),
                   "'");
     MINIDNN_CHECK(DeviceError, indices->place() == x.place(), me, ": x is on ", name(x.place()), ", indices are on ",

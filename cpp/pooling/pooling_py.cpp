@@ -41,7 +41,7 @@ void bind_pooling(py::module_& m) {
   m.def(
       "pool_forward",
       [](const Tensor& x, py::handle window, const std::string& mode, int64_t norm, py::handle stride,
-         py::handle padding, py::handle dilation, bool ceil_mode, std::string algo, std::optional<Tensor> out,
+         py::handle padding, py::handle dilation, bool ceil_mode, Algo algo, std::optional<Tensor> out,
          HandlePtr handle) {
         auto a = Keywords{window, mode, norm, stride, padding, dilation, ceil_mode}.attributes("pool_forward");
         ReleaseGil release;
@@ -51,21 +51,21 @@ void bind_pooling(py::module_& m) {
       py::arg("dilation"), py::arg("ceil_mode"), py::arg("algo"), py::arg("out"), py::arg("handle"));
   m.def(
       "pool_forward_with_indices",
-      [](const Tensor& x, py::handle window, py::handle indices, py::handle stride, py::handle padding,
-         py::handle dilation, bool ceil_mode, std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& x, py::handle window, py::handle index_dtype, py::handle stride, py::handle padding,
+         py::handle dilation, bool ceil_mode, Algo algo, std::optional<Tensor> out, HandlePtr handle) {
         const char* me = "pool_forward_with_indices";
         auto a = Keywords{window, "max", 2, stride, padding, dilation, ceil_mode}.attributes(me);
-        DType dtype = dtype_from_python(indices);
+        DType dtype = dtype_from_python(index_dtype, "index_dtype");
         ReleaseGil release;
         return pool_forward_with_indices(x, a, dtype, {std::move(algo), std::move(out), std::move(handle)});
       },
-      py::arg("x"), py::arg("window"), py::arg("indices"), py::arg("stride"), py::arg("padding"), py::arg("dilation"),
-      py::arg("ceil_mode"), py::arg("algo"), py::arg("out"), py::arg("handle"));
+      py::arg("x"), py::arg("window"), py::arg("index_dtype"), py::arg("stride"), py::arg("padding"),
+      py::arg("dilation"), py::arg("ceil_mode"), py::arg("algo"), py::arg("out"), py::arg("handle"));
   m.def(
       "pool_backward",
       [](const Tensor& dy, const Tensor& x, const Tensor& y, py::handle window, const std::string& mode, int64_t norm,
          py::handle stride, py::handle padding, py::handle dilation, bool ceil_mode, std::optional<Tensor> indices,
-         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+         Algo algo, std::optional<Tensor> out, HandlePtr handle) {
         auto a = Keywords{window, mode, norm, stride, padding, dilation, ceil_mode}.attributes("pool_backward");
         ReleaseGil release;
         return pool_backward(dy, x, y, a, {std::move(algo), std::move(out), std::move(handle)}, indices);
@@ -75,8 +75,8 @@ void bind_pooling(py::module_& m) {
       py::arg("out"), py::arg("handle"));
   m.def(
       "adaptive_pool_forward",
-      [](const Tensor& x, py::handle size, const std::string& mode, int64_t norm, std::string algo,
-         std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& x, py::handle size, const std::string& mode, int64_t norm, Algo algo, std::optional<Tensor> out,
+         HandlePtr handle) {
         auto a = adaptive("adaptive_pool_forward", size, mode, norm);
         ReleaseGil release;
         return pool_forward(x, a, {std::move(algo), std::move(out), std::move(handle)});
@@ -86,8 +86,14 @@ void bind_pooling(py::module_& m) {
   m.def(
       "adaptive_pool_backward",
       [](const Tensor& dy, const Tensor& x, const Tensor& y, py::handle size, const std::string& mode, int64_t norm,
-         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
-        auto a = adaptive("adaptive_pool_backward", size, mode, norm);
+         Algo algo, std::optional<Tensor> out, HandlePtr handle) {
+        const char* me = "adaptive_pool_backward";
+        MINIDNN_CHECK(ShapeError, dy.desc.rank == x.desc.rank && dy.desc.rank > 2, me,
+                      ": dy must be [N, C, size...] of x ", shape_text(x.desc), "; got ", shape_text(dy.desc));
+        auto sizes = shape_of(dy.desc).subspan(2);
+        MINIDNN_CHECK(ShapeError, !std::ranges::count(sizes, 0), me,
+                      ": dy must have elements in its spatial dimensions; got ", shape_text(dy.desc));
+        auto a = adaptive(me, size.is_none() ? tuple_of(sizes) : size, mode, norm);
         ReleaseGil release;
         return pool_backward(dy, x, y, a, {std::move(algo), std::move(out), std::move(handle)});
       },

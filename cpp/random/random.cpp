@@ -30,6 +30,8 @@ namespace {
 
 void fill(const char* call, Random kind, const Tensor& out, int64_t seed, int64_t offset, RandomArgs args,
           const Call& options) {
+  MINIDNN_CHECK(DTypeError, is_floating(out.desc.dtype), call,
+                ": dtype must be float32, float64, float16 or bfloat16; got ", name(out.desc.dtype));
   Handle& h = check_operands(call, options, {{"out", out}});
   check_stream(call, seed, offset);
   output(call, "out", out, out.desc, h, {});

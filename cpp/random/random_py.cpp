@@ -12,8 +12,7 @@ void bind_random(py::module_& m) {
   auto define_fill = [&m](const char* name, auto fill, const char* first, const char* second) {
     m.def(
         name,
-        [fill](const Tensor& out, int64_t seed, int64_t offset, double a, double b, std::string algo,
-               HandlePtr handle) {
+        [fill](const Tensor& out, int64_t seed, int64_t offset, double a, double b, Algo algo, HandlePtr handle) {
           ReleaseGil release;
           fill(out, seed, offset, a, b, {std::move(algo), {}, std::move(handle)});
         },
@@ -24,8 +23,8 @@ void bind_random(py::module_& m) {
   define_fill("fill_normal", &fill_normal, "mean", "std");
   m.def(
       "dropout",
-      [](const Tensor& x, double p, int64_t seed, int64_t offset, bool backward, std::string algo,
-         std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& x, double p, int64_t seed, int64_t offset, bool backward, Algo algo, std::optional<Tensor> out,
+         HandlePtr handle) {
         ReleaseGil release;
         return dropout(backward ? "dropout_backward" : "dropout_forward", backward ? "dy" : "x", x, p, seed, offset,
                        {std::move(algo), std::move(out), std::move(handle)});

@@ -61,8 +61,8 @@ Tensor reduce(const Tensor& x, const std::string& mode_name, const std::optional
   if (!axes) p.axes = (int64_t(1) << rank) - 1;
   else
     for (int64_t axis : *axes) {
-      const int64_t dimension = checked_axis(me, {"x", x}, axis, "axes"), bit = int64_t(1) << dimension;
-      MINIDNN_CHECK(ShapeError, !(p.axes & bit), me, ": axes name dimension ", dimension, " twice");
+      const int64_t dimension = checked_axis(me, {"x", x}, axis), bit = int64_t(1) << dimension;
+      MINIDNN_CHECK(ShapeError, !(p.axes & bit), me, ": axis names dimension ", dimension, " twice");
       p.axes |= bit;
     }
   Shape kept, full;

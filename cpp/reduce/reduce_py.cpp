@@ -9,14 +9,14 @@ void bind_reduce(py::module_& m) {
   register_family<ReduceProblem>();
   m.def(
       "reduce",
-      [](const Tensor& x, const std::string& mode, py::handle axes, bool keepdims, std::string algo,
-         std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& x, const std::string& mode, py::handle axis, bool keepdims, Algo algo, std::optional<Tensor> out,
+         HandlePtr handle) {
         std::optional<std::vector<int64_t>> dims;
-        if (!axes.is_none()) dims = integers_from_python(axes, "reduce", "axis");
+        if (!axis.is_none()) dims = integers_from_python(axis, "reduce", "axis", "several, or None");
         ReleaseGil release;
         return reduce(x, mode, dims, keepdims, {std::move(algo), std::move(out), std::move(handle)});
       },
-      py::arg("x"), py::arg("mode"), py::arg("axes"), py::arg("keepdims"), py::arg("algo"), py::arg("out"),
+      py::arg("x"), py::arg("mode"), py::arg("axis"), py::arg("keepdims"), py::arg("algo"), py::arg("out"),
       py::arg("handle"));
 }
 

@@ -9,7 +9,7 @@ void bind_softmax(py::module_& m) {
   register_family<SoftmaxProblem>();
   m.def(
       "softmax_forward",
-      [](const Tensor& x, int64_t axis, bool log, double scale, std::optional<Tensor> mask, std::string algo,
+      [](const Tensor& x, int64_t axis, bool log, double scale, std::optional<Tensor> mask, Algo algo,
          std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return softmax_forward(x, axis, log, scale, mask, {std::move(algo), std::move(out), std::move(handle)});
@@ -18,8 +18,8 @@ void bind_softmax(py::module_& m) {
       py::arg("handle"));
   m.def(
       "softmax_backward",
-      [](const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, std::string algo,
-         std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, Algo algo, std::optional<Tensor> out,
+         HandlePtr handle) {
         ReleaseGil release;
         return softmax_backward(dy, y, axis, log, scale, {std::move(algo), std::move(out), std::move(handle)});
       },

@@ -77,7 +77,7 @@ Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call& ca
 Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, const Call& call) {
   const char* me = "gather_backward";
   Handle& h = check_operands(me, call, {{"dy", dy}});
-  const TensorDesc want = dense(dy.desc.dtype, x_shape, Layout::channels_first, "gather_backward: dx");
+  const TensorDesc want = dense(dy.desc.dtype, x_shape, Layout::channels_first, "gather_backward: x_shape");
   GatherProblem p = problem_of(me, GatherDirection::backward, want, index, axis, h);
   check_shape(me, {"dy", dy}, shape_of_result(p), "as gather's result is");
   check_indices(me, p, index);

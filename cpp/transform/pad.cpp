@@ -43,13 +43,13 @@ Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, doub
   for (int d = 0; d < x.desc.rank; ++d) {
     const auto [before, after] = widths[size_t(d)];
     const int64_t n = x.desc.shape[d], most = mode == PadMode::reflect ? n - 1 : n == 0 ? 0 : INT64_MAX;
-    MINIDNN_CHECK(ShapeError, before >= 0 && after >= 0, me, ": widths are at least 0; got (", before, ", ", after,
+    MINIDNN_CHECK(ShapeError, before >= 0 && after >= 0, me, ": widths must be 0 or more; got (", before, ", ", after,
                   ") for dimension ", d);
     MINIDNN_CHECK(ShapeError, mode == PadMode::constant || max_of(before, after) <= max_of<int64_t>(most, 0), me,
                   ": dimension ", d, " of x ", shape_text(x.desc), " has too few elements to give ",
                   max_of(before, after), mode == PadMode::reflect ? " beside its edge" : " of its edge");
-    MINIDNN_CHECK(ShapeError, before <= kMaxAttribute && after <= kMaxAttribute, me, ": a width is below 2^31; got (",
-                  before, ", ", after, ")");
+    MINIDNN_CHECK(ShapeError, before <= kMaxAttribute && after <= kMaxAttribute, me,
+                  ": widths must be below 2^31; got (", before, ", ", after, ")");
     shape[size_t(d)] += before + after;
     p.before[d] = before;
   }

@@ -82,11 +82,19 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
 }
 
 Tensor reshape(const Tensor& x, Shape shape) {
-  const char* me = "reshape:";
+  const char* me = "reshape: shape";
   auto elements = [&] { return dense(x.desc.dtype, shape, Layout::channels_first, me).numel(); };
   if (auto open = std::ranges::find(shape, -1); open != shape.end()) {
+    MINIDNN_CHECK(ShapeError, std::ranges::count_if(shape, [](int64_t n) { return n < 0; }) == 1, me,
+                  " may have one negative size, -1; got ", shape_text(shape));
+    const std::string given = shape_text(shape);
     *open = 1;
-    *open = x.desc.numel() / std::max<int64_t>(elements(), 1);
+    const int64_t others = elements();
+    MINIDNN_CHECK(ShapeError, others > 0, me, " ", given,
+                  " leaves open what -1 is, since the other sizes hold no elements; pass the size");
+    MINIDNN_CHECK(ShapeError, x.desc.numel() % others == 0, me, " ", given, " does not divide the ", x.desc.numel(),
+                  " elements of ", shape_text(x.desc));
+    *open = x.desc.numel() / others;
   }
   TensorDesc view;
   bool copies = elements() == x.desc.numel() && !can_view_as(x.desc, shape, me, &view);
@@ -106,7 +114,7 @@ Tensor scalar_of(int64_t value) { return host_scalar(DType::int64, value); }
 
 Tensor full(const TensorDesc& desc, Place place, const Tensor& scalar) {
   Handle& h = handle_for(nullptr, place, "full", "the result");
-  Tensor t = empty(desc, place, h.stream(), "full", "result");
+  Tensor t = empty(desc, place, h.stream(), "full", "shape");
   if (desc.numel() == 0) return t;
   uint64_t bits;
   std::memcpy(&bits, scalar.data, sizeof bits);

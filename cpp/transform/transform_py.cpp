@@ -13,8 +13,8 @@ void bind_transform(py::module_& m) {
   register_family<GatherProblem>();
   m.def(
       "transform",
-      [](const Tensor& x, double alpha, double beta, py::handle dtype, std::optional<std::string> layout,
-         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
+      [](const Tensor& x, double alpha, double beta, py::handle dtype, std::optional<std::string> layout, Algo algo,
+         std::optional<Tensor> out, HandlePtr handle) {
         auto type = optional_dtype(dtype);
         auto order = optional_layout(layout, x.desc.rank);
         ReleaseGil release;
@@ -31,10 +31,11 @@ void bind_transform(py::module_& m) {
       py::arg("tensors"), py::arg("axis"), py::arg("out"), py::arg("handle"));
   m.def(
       "pad",
-      [](const Tensor& x, const std::vector<std::pair<int64_t, int64_t>>& widths, const std::string& mode, double value,
-         std::string algo, std::optional<Tensor> out, HandlePtr handle) {
-        std::vector<Sides> sides;
-        for (auto [before, after] : widths) sides.push_back({before, after});
+      [](const Tensor& x, py::handle widths, const std::string& mode, double value, Algo algo,
+         std::optional<Tensor> out, HandlePtr handle) {
+        std::vector<Sides> sides =
+            sides_from_python(widths, "pad", "widths", "one or a pair (before, after) for each dimension");
+        if (int64_t n; read_integer(widths, n)) sides.assign(size_t(x.desc.rank), {n, n});
         const PadMode how = pad_mode(mode, "pad");
         ReleaseGil release;
         return pad(x, sides, how, value, {std::move(algo), std::move(out), std::move(handle)});
@@ -43,15 +44,14 @@ void bind_transform(py::module_& m) {
       py::arg("handle"));
   m.def(
       "gather",
-      [](const Tensor& x, const Tensor& index, int64_t axis, std::string algo, std::optional<Tensor> out,
-         HandlePtr handle) {
+      [](const Tensor& x, const Tensor& index, int64_t axis, Algo algo, std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return gather(x, index, axis, {std::move(algo), std::move(out), std::move(handle)});
       },
       py::arg("x"), py::arg("index"), py::arg("axis"), py::arg("algo"), py::arg("out"), py::arg("handle"));
   m.def(
       "gather_backward",
-      [](const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, std::string algo,
+      [](const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, Algo algo,
          std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return gather_backward(dy, index, x_shape, axis, {std::move(algo), std::move(out), std::move(handle)});

@@ -45,7 +45,7 @@ def activation_forward(
     Misra 2019, arXiv:1908.08681 (mish); Clevert et al. 2015, arXiv:1511.07289 (elu).
     """
     (x,) = operands(handle, x, out=out)
-    return _C.activation_forward(x, mode, alpha, algo or "", output(out, handle), handle)
+    return _C.activation_forward(x, mode, alpha, algo, output(out, handle), handle)
 
 
 def activation_backward(
@@ -71,4 +71,4 @@ def activation_backward(
     dy gives NaN; for identity only NaN in dy does, since dx is dy. Deterministic. Raises as activation_forward.
     """
     dy, x, y = operands(handle, dy, x, y, out=out)
-    return _C.activation_backward(dy, x, y, mode, alpha, algo or "", output(out, handle), handle)
+    return _C.activation_backward(dy, x, y, mode, alpha, algo, output(out, handle), handle)

@@ -65,7 +65,7 @@ def conv_forward(
     """
     x, w, bias, residual = operands(handle, x, w, bias, residual, out=out)
     return _C.conv_forward(
-        x, w, bias, residual, stride, padding, dilation, groups, activation, mode, algo or "", output(out), handle
+        x, w, bias, residual, stride, padding, dilation, groups, activation, mode, algo, output(out), handle
     )
 
 
@@ -99,7 +99,7 @@ def conv_forward_statistics(
     """
     x, w, bias, residual = operands(handle, x, w, bias, residual, out=out)
     return _C.conv_forward_statistics(
-        x, w, bias, residual, stride, padding, dilation, groups, activation, mode, algo or "", output(out), handle
+        x, w, bias, residual, stride, padding, dilation, groups, activation, mode, algo, output(out), handle
     )
 
 
@@ -132,9 +132,7 @@ def conv_backward_data(
     Sums as in conv_forward; terms are never rounded to 16 bits before the last. Deterministic. Raises as conv_forward.
     """
     dy, w = operands(handle, dy, w, out=out)
-    return _C.conv_backward_data(
-        dy, w, list(x_shape), stride, padding, dilation, groups, mode, algo or "", output(out), handle
-    )
+    return _C.conv_backward_data(dy, w, x_shape, stride, padding, dilation, groups, mode, algo, output(out), handle)
 
 
 def conv_backward_filter(
@@ -167,9 +165,7 @@ def conv_backward_filter(
     NaN dy where the window meets padding may make NaN or not, by engine. Deterministic. Raises as conv_forward.
     """
     dy, x = operands(handle, dy, x, out=out)
-    return _C.conv_backward_filter(
-        dy, x, list(w_shape), stride, padding, dilation, groups, mode, algo or "", output(out), handle
-    )
+    return _C.conv_backward_filter(dy, x, w_shape, stride, padding, dilation, groups, mode, algo, output(out), handle)
 
 
 def conv_backward_bias(
@@ -191,4 +187,4 @@ def conv_backward_bias(
     Sums are float32, float64 for float64; an empty batch gives zeros. Deterministic. Raises as conv_forward.
     """
     (dy,) = operands(handle, dy, out=out)
-    return _C.conv_backward_bias(dy, algo or "", output(out), handle)
+    return _C.conv_backward_bias(dy, algo, output(out), handle)

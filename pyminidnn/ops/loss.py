@@ -40,7 +40,7 @@ def cross_entropy_forward(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
     x, target = operands(handle, x, target)
-    return _C.cross_entropy_forward(x, target, axis, ignore_index, label_smoothing, reduction, algo or "", handle)
+    return _C.cross_entropy_forward(x, target, axis, ignore_index, label_smoothing, reduction, algo, handle)
 
 
 def cross_entropy_backward(
@@ -72,5 +72,5 @@ def cross_entropy_backward(
     """
     dy, x, target, lse = operands(handle, dy, x, target, lse, out=out)
     return _C.cross_entropy_backward(
-        dy, x, target, lse, axis, ignore_index, label_smoothing, reduction, algo or "", output(out), handle
+        dy, x, target, lse, axis, ignore_index, label_smoothing, reduction, algo, output(out), handle
     )

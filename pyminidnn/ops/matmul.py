@@ -50,4 +50,4 @@ def matmul(
     Source: Goto & van de Geijn 2008, doi:10.1145/1356052.1356053 (packing and blocking on the CPU).
     """
     a, b, c, bias = operands(handle, a, b, c, bias, out=out)
-    return _C.matmul(a, b, transpose_a, transpose_b, alpha, beta, c, bias, activation, algo or "", output(out), handle)
+    return _C.matmul(a, b, transpose_a, transpose_b, alpha, beta, c, bias, activation, algo, output(out), handle)

@@ -56,7 +56,7 @@ def batch_norm_forward_training(
     x, scale, bias, residual = operands(handle, x, scale, bias, residual)
     return _C.batch_norm_forward_training(
         x, scale, bias, output(running_mean), output(running_var), momentum, eps, per_activation, activation, residual,
-        algo or "", handle,
+        algo, handle,
     )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def batch_norm_forward_inference(
     """
     x, scale, bias, mean, var, residual = operands(handle, x, scale, bias, mean, var, residual, out=out)
     return _C.batch_norm_forward_inference(
-        x, scale, bias, mean, var, eps, per_activation, activation, residual, algo or "", output(out), handle
+        x, scale, bias, mean, var, eps, per_activation, activation, residual, algo, output(out), handle
     )
 
 
@@ -124,7 +124,7 @@ def batch_norm_backward(
     """
     dy, x, scale, saved_mean, saved_inv_std, y = operands(handle, dy, x, scale, saved_mean, saved_inv_std, y)
     dx, dscale, dbias, of_residual = _C.batch_norm_backward(
-        dy, x, scale, saved_mean, saved_inv_std, per_activation, y, activation, dresidual, algo or "", handle
+        dy, x, scale, saved_mean, saved_inv_std, per_activation, y, activation, dresidual, algo, handle
     )
     return (dx, dscale, dbias) if of_residual is None else (dx, dscale, dbias, of_residual)
 
@@ -159,7 +159,7 @@ def layer_norm_forward(
     Source: Ba, Kiros & Hinton 2016, arXiv:1607.06450.
     """
     x, scale, bias = operands(handle, x, scale, bias)
-    y, mean, inv_std = _C.row_norm_forward("layer_norm_forward", "layer", axis, x, scale, bias, eps, algo or "", handle)
+    y, mean, inv_std = _C.row_norm_forward("layer_norm_forward", "layer", axis, x, scale, bias, eps, algo, handle)
     assert mean is not None
     return y, mean, inv_std
 
@@ -189,7 +189,7 @@ def layer_norm_backward(
     """
     dy, x, scale, mean, inv_std = operands(handle, dy, x, scale, mean, inv_std)
     dx, dscale, dbias = _C.row_norm_backward(
-        "layer_norm_backward", "layer", axis, dy, x, scale, mean, inv_std, algo or "", handle
+        "layer_norm_backward", "layer", axis, dy, x, scale, mean, inv_std, algo, handle
     )
     assert dbias is not None
     return dx, dscale, dbias
@@ -215,7 +215,7 @@ def rms_norm_forward(
     Source: Zhang & Sennrich 2019, arXiv:1910.07467.
     """
     x, scale = operands(handle, x, scale)
-    y, _, inv_rms = _C.row_norm_forward("rms_norm_forward", "rms", axis, x, scale, None, eps, algo or "", handle)
+    y, _, inv_rms = _C.row_norm_forward("rms_norm_forward", "rms", axis, x, scale, None, eps, algo, handle)
     return y, inv_rms
 
 
@@ -240,17 +240,8 @@ def rms_norm_backward(
     Sums are float32, float64 for float64. Deterministic. Raises as layer_norm_forward.
     """
     dy, x, scale, inv_rms = operands(handle, dy, x, scale, inv_rms)
-    dx, dscale, _ = _C.row_norm_backward(
-        "rms_norm_backward", "rms", axis, dy, x, scale, None, inv_rms, algo or "", handle
-    )
+    dx, dscale, _ = _C.row_norm_backward("rms_norm_backward", "rms", axis, dy, x, scale, None, inv_rms, algo, handle)
     return dx, dscale
-
-
-def _groups(call: str, groups: int) -> int:
-    """0 means instance norm to _C."""
-    if groups < 1:
-        raise _C.ShapeError(f"{call}: groups must be 1 or more; got {groups}")
-    return groups
 
 
 def group_norm_forward(
@@ -276,9 +267,7 @@ def group_norm_forward(
     Numerics and errors as in layer_norm_forward. Source: Wu & He 2018, arXiv:1803.08494.
     """
     x, scale, bias = operands(handle, x, scale, bias)
-    y, mean, inv_std = _C.row_norm_forward(
-        "group_norm_forward", "group", _groups("group_norm_forward", groups), x, scale, bias, eps, algo or "", handle
-    )
+    y, mean, inv_std = _C.row_norm_forward("group_norm_forward", "group", groups, x, scale, bias, eps, algo, handle)
     assert mean is not None
     return y, mean, inv_std
 
@@ -303,8 +292,8 @@ def group_norm_backward(
     """
     dy, x, scale, mean, inv_std = operands(handle, dy, x, scale, mean, inv_std)
     dx, dscale, dbias = _C.row_norm_backward(
-        "group_norm_backward", "group", _groups("group_norm_backward", groups), dy, x, scale, mean, inv_std,
-        algo or "", handle,
+        "group_norm_backward", "group", groups, dy, x, scale, mean, inv_std,
+        algo, handle,
     )  # fmt: skip
     assert dbias is not None
     return dx, dscale, dbias
@@ -325,7 +314,7 @@ def instance_norm_forward(
     Source: Ulyanov, Vedaldi & Lempitsky 2016, arXiv:1607.08022.
     """
     x, scale, bias = operands(handle, x, scale, bias)
-    y, mean, inv_std = _C.row_norm_forward("instance_norm_forward", "group", 0, x, scale, bias, eps, algo or "", handle)
+    y, mean, inv_std = _C.row_norm_forward("instance_norm_forward", "instance", 0, x, scale, bias, eps, algo, handle)
     assert mean is not None
     return y, mean, inv_std
 
@@ -343,7 +332,7 @@ def instance_norm_backward(
     """The gradients of instance_norm_forward; arguments and results as in group_norm_backward."""
     dy, x, scale, mean, inv_std = operands(handle, dy, x, scale, mean, inv_std)
     dx, dscale, dbias = _C.row_norm_backward(
-        "instance_norm_backward", "group", 0, dy, x, scale, mean, inv_std, algo or "", handle
+        "instance_norm_backward", "instance", 0, dy, x, scale, mean, inv_std, algo, handle
     )
     assert dbias is not None
     return dx, dscale, dbias
@@ -381,7 +370,7 @@ def lrn_forward(
     Source: Krizhevsky, Sutskever & Hinton 2012, section 3.3.
     """
     (x,) = operands(handle, x, out=out)
-    return _C.lrn_forward(x, size, alpha, beta, k, algo or "", output(out), handle)
+    return _C.lrn_forward(x, size, alpha, beta, k, algo, output(out), handle)
 
 
 def lrn_backward(
@@ -408,7 +397,7 @@ def lrn_backward(
     Numerics and errors as in lrn_forward.
     """
     dy, x = operands(handle, dy, x, out=out)
-    return _C.lrn_backward(dy, x, size, alpha, beta, k, algo or "", output(out), handle)
+    return _C.lrn_backward(dy, x, size, alpha, beta, k, algo, output(out), handle)
 
 
 def lcn_forward(
@@ -440,7 +429,7 @@ def lcn_forward(
     Source: Jarrett, Kavukcuoglu, Ranzato & LeCun 2009.
     """
     x, means = operands(handle, x, means, out=out)
-    return _C.lcn_forward(x, means, size, alpha, beta, k, algo or "", output(out), handle)
+    return _C.lcn_forward(x, means, size, alpha, beta, k, algo, output(out), handle)
 
 
 def lcn_backward(
@@ -470,5 +459,5 @@ def lcn_backward(
     Numerics and errors as in lrn_forward.
     """
     dy, x, means = operands(handle, dy, x, means, out=out)
-    dx, dmeans = _C.lcn_backward(dy, x, means, size, alpha, beta, k, algo or "", output(out), handle)
+    dx, dmeans = _C.lcn_backward(dy, x, means, size, alpha, beta, k, algo, output(out), handle)
     return dx if dmeans is None else (dx, dmeans)

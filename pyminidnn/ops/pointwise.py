@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
+
+import numpy as np
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError, Handle
-from ..tensor import ArrayLike, full, operands, output
+from ..tensor import ArrayLike, entered, full, operands, output
 
-_Number = (bool, int, float)
+_NUMBERS = {bool, int, float, *(np.dtype(c).type for c in np.typecodes["AllInteger"] + np.typecodes["Float"] + "?")}
 _RANGES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1),
            "int64": (-(2**63), 2**63 - 1)}  # fmt: skip
 
@@ -28,9 +29,9 @@ def pointwise(
     """The function `op` of each element of one to three tensors; add(a, b) is pointwise("add", a, b).
 
     op       a name: the functions of this module, listed with formulas in docs/ops/pointwise.md
-    a, b, c  as many as the function takes, of one dtype, any strides, broadcast as NumPy does; a number takes the dtype
-             of the tensor beside it, which must hold it: integers in its range if it is an integer dtype. where() takes
-             bool and two of any one dtype
+    a, b, c  as many as the function takes, of one dtype, any strides, broadcast as NumPy does; a number, NumPy's
+             scalars too, takes the dtype of the tensor beside it, which must hold it: integers in its range if it is an
+             integer dtype. where() takes bool and two of any one dtype
     algo     an engine by name; None: the fastest expected
     out      written instead of a new tensor; may be an operand that is not broadcast
     handle   None: the current one for a's device
@@ -41,32 +42,34 @@ def pointwise(
     tests. Deterministic. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     a, b, c = _tensors(op, handle, out, a, b, c)
-    return _C.pointwise(op, a, b, c, algo or "", output(out, handle), handle)
+    return _C.pointwise(op, a, b, c, algo, output(out, handle), handle)
 
 
 def _tensors(
     op: str, handle: Handle | None, out: ArrayLike | None, *given: ArrayLike | None
 ) -> list[DeviceTensor | None]:
     """The operands as tensors. A number becomes one without dimensions, of the others' dtype, on their device."""
-    numbers = [type(x) in _Number for x in given]
+    numbers = [type(x) in _NUMBERS for x in given]
     if not any(numbers):
         return list(operands(handle, *given, out=out))
     tensors = list(operands(handle, *(None if n else x for x, n in zip(given, numbers, strict=True)), out=out))
-    # where()'s condition says nothing of the others' dtype.
-    like = next((t for t in (tensors[1:] if op == "where" else tensors) if t is not None), None)
+    where = isinstance(op, str) and op == "where"  # its condition says nothing of the others' dtype
+    like = next((t for t in (tensors[1:] if where else tensors) if t is not None), None)
     for i, number in enumerate(numbers):
         if number:
-            condition = op == "where" and i == 0
+            condition = where and i == 0
             device = next((t.device for t in tensors if t is not None), None)
             dtype = "bool" if condition else "float32" if like is None else like.dtype
             value = bool(given[i]) if condition else _held(op, "abc"[i], given[i], dtype)
-            with handle or nullcontext():  # made on the stream that reads it
+            with entered(handle):  # made on the stream that reads it
                 tensors[i] = full((), value, dtype=dtype, device=device)
     return tensors
 
 
 def _held(op: str, name: str, value: Any, dtype: str) -> float:
     """The number as the dtype holds it. An integer dtype neither truncates nor saturates it, as in NumPy 2."""
+    if isinstance(value, np.generic):
+        value = value.item()
     if dtype not in _RANGES:
         try:
             return float(value)
@@ -74,7 +77,7 @@ def _held(op: str, name: str, value: Any, dtype: str) -> float:
             text = f"{op}: {name} is an integer of {value.bit_length()} bits, which {dtype} does not hold"
             raise DTypeError(text) from error
     low, high = _RANGES[dtype]
-    if isinstance(value, float) or not low <= value <= high:
+    if not isinstance(value, int) or not low <= value <= high:
         raise DTypeError(
             f"{op}: {name} is {value!r}, and the tensor beside it is {dtype}, which holds integers from {low} to {high}"
             "; cast the tensor with .to(dtype=...)"

@@ -52,7 +52,7 @@ def pool_forward(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
     (x,) = operands(handle, x, out=out)
-    return _C.pool_forward(x, window, mode, norm, stride, padding, dilation, ceil_mode, algo or "", output(out), handle)
+    return _C.pool_forward(x, window, mode, norm, stride, padding, dilation, ceil_mode, algo, output(out), handle)
 
 
 def pool_forward_with_indices(
@@ -77,7 +77,7 @@ def pool_forward_with_indices(
     """
     (x,) = operands(handle, x, out=out)
     return _C.pool_forward_with_indices(
-        x, window, index_dtype, stride, padding, dilation, ceil_mode, algo or "", output(out), handle
+        x, window, index_dtype, stride, padding, dilation, ceil_mode, algo, output(out), handle
     )
 
 
@@ -117,7 +117,7 @@ def pool_backward(
     """
     dy, x, y, where = operands(handle, dy, x, y, indices, out=out)
     return _C.pool_backward(
-        dy, x, y, window, mode, norm, stride, padding, dilation, ceil_mode, where, algo or "", output(out), handle
+        dy, x, y, window, mode, norm, stride, padding, dilation, ceil_mode, where, algo, output(out), handle
     )
 
 
@@ -144,7 +144,7 @@ def adaptive_pool_forward(
     Where `size` divides x's, it is pool_forward with window length / size, by the same engines. Raises as pool_forward.
     """
     (x,) = operands(handle, x, out=out)
-    return _C.adaptive_pool_forward(x, size, mode, norm, algo or "", output(out), handle)
+    return _C.adaptive_pool_forward(x, size, mode, norm, algo, output(out), handle)
 
 
 def adaptive_pool_backward(
@@ -164,7 +164,7 @@ def adaptive_pool_backward(
     returns   dx, in x's layout
     """
     dy, x, y = operands(handle, dy, x, y, out=out)
-    return _C.adaptive_pool_backward(dy, x, y, dy.shape[2:], mode, norm, algo or "", output(out), handle)
+    return _C.adaptive_pool_backward(dy, x, y, None, mode, norm, algo, output(out), handle)
 
 
 def global_pool_forward(
@@ -178,7 +178,7 @@ def global_pool_forward(
 ) -> DeviceTensor:
     """The largest element, mean or norm of each plane: y [N, C, 1, ...]; else as adaptive_pool_forward."""
     (x,) = operands(handle, x, out=out)
-    return _C.adaptive_pool_forward(x, 1, mode, norm, algo or "", output(out), handle)
+    return _C.adaptive_pool_forward(x, 1, mode, norm, algo, output(out), handle)
 
 
 def global_pool_backward(
@@ -194,4 +194,4 @@ def global_pool_backward(
 ) -> DeviceTensor:
     """The gradient of global_pool_forward, from dy and y [N, C, 1, ...]; else as adaptive_pool_backward."""
     dy, x, y = operands(handle, dy, x, y, out=out)
-    return _C.adaptive_pool_backward(dy, x, y, 1, mode, norm, algo or "", output(out), handle)
+    return _C.adaptive_pool_backward(dy, x, y, 1, mode, norm, algo, output(out), handle)

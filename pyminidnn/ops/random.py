@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, Size, empty, operands, output
+from ..tensor import ArrayLike, Size, empty, entered, operands, output
 
 
 def random_uniform(
@@ -39,9 +38,9 @@ def random_uniform(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
     """
-    with handle or nullcontext():  # allocated on the stream that writes it
+    with entered(handle):  # allocated on the stream that writes it
         y = empty(shape, dtype=dtype, layout=layout, device=device)
-    _C.fill_uniform(y, seed, offset, low, high, algo or "", handle)
+    _C.fill_uniform(y, seed, offset, low, high, algo, handle)
     return y
 
 
@@ -68,9 +67,9 @@ def random_normal(
 
     The numbers are the same everywhere but for some ulp of the logarithm. Source: Box & Muller 1958.
     """
-    with handle or nullcontext():  # allocated on the stream that writes it
+    with entered(handle):  # allocated on the stream that writes it
         y = empty(shape, dtype=dtype, layout=layout, device=device)
-    _C.fill_normal(y, seed, offset, mean, std, algo or "", handle)
+    _C.fill_normal(y, seed, offset, mean, std, algo, handle)
     return y
 
 
@@ -96,7 +95,7 @@ def dropout_forward(
     Source: Srivastava et al. 2014, Dropout: a simple way to prevent neural networks from overfitting.
     """
     (x,) = operands(handle, x, out=out)
-    return _C.dropout(x, p, seed, offset, False, algo or "", output(out, handle), handle)
+    return _C.dropout(x, p, seed, offset, False, algo, output(out, handle), handle)
 
 
 def dropout_backward(
@@ -114,4 +113,4 @@ def dropout_backward(
     p, seed, offset are those of the forward call; dy may have another layout than x had. `out` may be dy itself.
     """
     (dy,) = operands(handle, dy, out=out)
-    return _C.dropout(dy, p, seed, offset, True, algo or "", output(out, handle), handle)
+    return _C.dropout(dy, p, seed, offset, True, algo, output(out, handle), handle)

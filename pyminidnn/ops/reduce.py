@@ -45,4 +45,4 @@ def reduce(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
     (x,) = operands(handle, x, out=out)
-    return _C.reduce(x, mode, axis, keepdims, algo or "", output(out, handle), handle)
+    return _C.reduce(x, mode, axis, keepdims, algo, output(out, handle), handle)

@@ -39,7 +39,7 @@ def softmax_forward(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
     x, mask = operands(handle, x, mask, out=out)
-    return _C.softmax_forward(x, axis, log, scale, mask, algo or "", output(out), handle)
+    return _C.softmax_forward(x, axis, log, scale, mask, algo, output(out), handle)
 
 
 def softmax_backward(
@@ -67,4 +67,4 @@ def softmax_backward(
     Numerics and errors as in softmax_forward.
     """
     dy, y = operands(handle, dy, y, out=out)
-    return _C.softmax_backward(dy, y, axis, log, scale, algo or "", output(out), handle)
+    return _C.softmax_backward(dy, y, axis, log, scale, algo, output(out), handle)

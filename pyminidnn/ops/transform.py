@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, asarray, operands, output
+from ..refusals import MOST_ELEMENTS, short
+from ..tensor import ArrayLike, asarray, elements, operands, output
 
 PadMode = Literal["constant", "replicate", "reflect"]
 
@@ -39,7 +41,7 @@ def transform(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     (x,) = operands(handle, x, out=out)
-    return _C.transform(x, alpha, beta, dtype, layout, algo or "", output(out, handle), handle)
+    return _C.transform(x, alpha, beta, dtype, layout, algo, output(out, handle), handle)
 
 
 def concat(
@@ -56,6 +58,7 @@ def concat(
     Exact, any dtype. To spare the copies, let what makes the tensors write into parts of one, out of split().
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
+    tensors = elements(tensors)
     return _C.concat(list(operands(handle, *tensors, out=out)), axis, output(out, handle), handle)
 
 
@@ -84,9 +87,7 @@ def pad(
     DTypeError, DeviceError, OutOfMemory.
     """
     (x,) = operands(handle, x, out=out)
-    sides = [widths] * len(x.shape) if isinstance(widths, int) else widths
-    pairs = [(w, w) if isinstance(w, int) else w for w in sides]
-    return _C.pad(x, pairs, mode, value, algo or "", output(out, handle), handle)
+    return _C.pad(x, widths, mode, value, algo, output(out, handle), handle)
 
 
 def gather(
@@ -113,7 +114,7 @@ def gather(
     to be waited for, its slice of the result is zero. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     x, index = operands(handle, x, index, out=out)
-    return _C.gather(x, index, axis, algo or "", output(out, handle), handle)
+    return _C.gather(x, index, axis, algo, output(out, handle), handle)
 
 
 def gather_backward(
@@ -139,7 +140,7 @@ def gather_backward(
     floats. Slices that no index names are zero. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     dy, index = operands(handle, dy, index, out=out)
-    return _C.gather_backward(dy, index, list(x_shape), axis, algo or "", output(out, handle), handle)
+    return _C.gather_backward(dy, index, x_shape, axis, algo, output(out, handle), handle)
 
 
 def slice(x: ArrayLike, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None) -> DeviceTensor:
@@ -151,17 +152,23 @@ def slice(x: ArrayLike, start: Sequence[int], stop: Sequence[int], step: Sequenc
     Raises ShapeError.
     """
     t: DeviceTensor = asarray(x)
-    steps = [1] * len(t.shape) if step is None else step
-    if not len(start) == len(stop) == len(steps) == len(t.shape):
-        raise _C.ShapeError(f"slice: x {list(t.shape)} needs start, stop and step of {len(t.shape)} numbers")
-    for size, first, last, by in zip(t.shape, start, stop, steps, strict=True):
+    starts, stops, steps = _C.integers(start), _C.integers(stop), [1] * t.ndim if step is None else _C.integers(step)
+    if not len(starts) == len(stops) == len(steps) == t.ndim:
+        raise _C.ShapeError(
+            f"slice: start, stop and step must have {t.ndim} numbers each for x {list(t.shape)}; "
+            f"got {len(starts)}, {len(stops)} and {len(steps)}"
+        )
+    for size, first, last, by in zip(t.shape, starts, stops, steps, strict=True):
         if not 0 <= first <= last <= size or by < 1:
-            raise _C.ShapeError(f"slice: {first}:{last}:{by} is no part of a dimension of {size}")
-    shape = [-(-(last - first) // by) for first, last, by in zip(start, stop, steps, strict=True)]
+            raise _C.ShapeError(
+                f"slice: start and stop must be 0 <= start <= stop <= {size}, the size of their dimension, and step "
+                f"must be positive; got {first}:{last}:{by}"
+            )
+    shape = [-(-(last - first) // by) for first, last, by in zip(starts, stops, steps, strict=True)]
     if 0 in shape:
         return t.as_strided(shape, t.strides)
     strides = [s * by for s, by in zip(t.strides, steps, strict=True)]
-    return t.as_strided(shape, strides, sum(f * s for f, s in zip(start, t.strides, strict=True)))
+    return t.as_strided(shape, strides, sum(f * s for f, s in zip(starts, t.strides, strict=True)))
 
 
 def split(x: ArrayLike, sizes: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
@@ -173,20 +180,25 @@ def split(x: ArrayLike, sizes: int | Sequence[int], axis: int = 0) -> list[Devic
     Raises ShapeError where the sizes do not add up to x's.
     """
     x = asarray(x)
-    rank = len(x.shape)
+    rank, axis = x.ndim, _C.integer(axis)
     if not -rank <= axis < rank:
-        raise _C.ShapeError(f"split: axis={axis} is no dimension of {list(x.shape)}")
+        raise _C.ShapeError(f"split: axis must be a dimension of x {list(x.shape)}; got {axis}")
     axis %= rank
-    if isinstance(sizes, int):
-        if sizes < 1 or x.shape[axis] % sizes:
-            raise _C.ShapeError(f"split: {x.shape[axis]} elements do not make {sizes} equal parts")
-        sizes = [x.shape[axis] // sizes] * sizes
-    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
+    whole = x.shape[axis]
+    try:
+        count = operator.index(sizes)  # type: ignore[arg-type]
+    except TypeError:
+        each = _C.integers(sizes)
+    else:
+        if not 1 <= count <= MOST_ELEMENTS or whole % count:
+            raise _C.ShapeError(f"split: sizes must be a number of equal parts of {whole} elements; got {short(count)}")
+        each = [whole // count] * count
+    if sum(each) != whole or min(each, default=0) < 0:
         raise _C.ShapeError(
-            f"split: sizes {list(sizes)} do not add up to the {x.shape[axis]} elements of dimension {axis}"
+            f"split: sizes must add up to the {whole} elements of dimension {axis} of x; got {short(sizes)}"
         )
     parts, at = [], 0
-    for size in sizes:
+    for size in each:
         start, stop = [0] * rank, list(x.shape)
         start[axis], stop[axis] = at, at + size
         parts.append(slice(x, start, stop))

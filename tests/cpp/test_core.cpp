@@ -333,7 +333,7 @@ static void test_views() {
   CHECK(!can_view_as(desc_of({2, 3}, {3, 1}), Shape{7}, "view:", &ignored));
   CHECK(can_view_as(desc_of({2, 0}, {3, 1}), Shape{0, 5}, "view:", &ignored));
   Tensor t = empty(desc_of({2, 3}, {1, 2}), Place{}, nullptr, "test", "t");
-  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape:"); }), "cannot be seen as [6] without a copy"));
+  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape:"); }), "reshape: [6] is no view of "));
   CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{5}, "reshape:"); }), "which has another number of elements"));
 }
 
@@ -856,12 +856,11 @@ static void test_handles() {
 
 static void test_names() {
   for (DType t : kDTypes) {
-    CHECK(dtype_from(name(t)) == t && dtype_from(short_name(t)) == t, name(t));
+    CHECK(find_dtype(name(t)) == t && find_dtype(short_name(t)) == t, name(t));
     CHECK(itemsize(t) >= 1 && itemsize(t) <= 8 && (epsilon(t) > 0) == is_floating(t), name(t));
   }
-  std::string text = error_of<DTypeError>([] { dtype_from("float128"); });
-  CHECK(text == "dtype 'float128' is not one of float32, float64, float16, bfloat16, int8, uint8, int32, int64, bool",
-        text);
+  CHECK(!find_dtype("float128") && !find_dtype(""));
+  CHECK(dtype_names() == "float32, float64, float16, bfloat16, int8, uint8, int32, int64, bool", dtype_names());
   CHECK(place_from("cpu") == Place{} && place_from("cuda") == (Place{true, 0}) &&
         place_from("cuda:3") == (Place{true, 3}));
   for (const char* wrong : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "cpu:0"})

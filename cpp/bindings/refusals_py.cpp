@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors of all bound functions on their way to Python. pybind11 reports an argument of a wrong type by a dump of
+// signatures, and code that many functions share does not know which of them was called. Both are mended in one place:
+// every function gets explain_call() in place of pybind11's dispatcher. It calls the dispatcher and, when an error
+// results, has pyminidnn/refusals.py word it for the public function and the argument. A call that succeeds pays for
+// one more jump.
+#include "cpp/bindings/casters.h"
+
+namespace minidnn {
+namespace {
+
+using Function = PyObject* (*)(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names);
+Function dispatcher;  // pybind11's: the same for all functions
+
+void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  py::error_already_set error;                // takes it from the interpreter
+  if (error.trace()) return error.restore();  // raised by Python code that this function called
+  try {
+    const auto* record = py::detail::function_record_ptr_from_PyObject(self);
+    py::tuple positional(count);
+    for (Py_ssize_t i = 0; i < count; ++i) positional[size_t(i)] = py::handle(arguments[i]);
+    py::dict keywords;
+    for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); ++i)
+      keywords[py::handle(PyTuple_GET_ITEM(names, i))] = py::handle(arguments[count + i]);
+    py::object explained = py::module_::import("pyminidnn.refusals")
+                               .attr("explained")(error.value(), record->name, record->signature, positional, keywords);
+    if (explained.is(error.value())) error.restore();
+    else PyErr_SetObject(py::type::handle_of(explained).ptr(), explained.ptr());
+  } catch (const py::error_already_set&) {  // at the interpreter's end, when nothing can be imported
+    error.restore();
+  }
+}
+
+PyObject* explain_call(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
+  PyObject* result = dispatcher(self, arguments, count, names);
+  if (!result) [[unlikely]]
+    explain(self, arguments, count, names);
+  return result;
+}
+
+void explain_all(const py::dict& members) {
+  for (auto [name, member] : members) {
+    PyObject* f = member.ptr();
+    if (PyInstanceMethod_Check(f)) f = PyInstanceMethod_GET_FUNCTION(f);
+    if (!PyCFunction_Check(f) || !py::detail::function_record_ptr_from_PyObject(PyCFunction_GET_SELF(f))) continue;
+    PyMethodDef* definition = reinterpret_cast<PyCFunctionObject*>(f)->m_ml;
+    MINIDNN_CHECK(Error, definition->ml_flags == (METH_FASTCALL | METH_KEYWORDS),
+                  "this version of pybind11 calls functions in another way than 3.1; build pyminidnn with that");
+    if (!dispatcher) dispatcher = reinterpret_cast<Function>(reinterpret_cast<void (*)()>(definition->ml_meth));
+    definition->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&explain_call));
+  }
+}
+
+}  // namespace
+
+void explain_refusals(py::module_& m) {
+  explain_all(m.attr("__dict__"));
+  explain_all(m.attr("DeviceTensor").attr("__dict__").attr("copy")());
+  explain_all(m.attr("Handle").attr("__dict__").attr("copy")());
+}
+
+}  // namespace minidnn

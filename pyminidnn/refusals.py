@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a refused call is explained: the public function that was called, the argument, what was found, what would do.
+
+Most checks know all of that and write the whole text. explained() completes the others: it receives every error of _C
+on its way to the caller. refusal() is for checks in Python that any public function may reach.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import operator
+import re
+import reprlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any
+
+from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeError
+
+MOST_ELEMENTS = 2**20  # of a sequence, so that one without an end is refused before memory is full
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = _repr.maxlong = 80
+
+
+def short(value: Any) -> str:
+    """repr(value) in one line of some 80 characters, whatever the value is."""
+    try:
+        text = " ".join(_repr.repr(value).split())
+    except Exception:  # an int of more digits than Python prints, or a class with a broken __repr__
+        text = f"<{type(value).__name__}>"
+    text = text if len(text) <= 80 else f"{text[:76]} ..."
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def refusal(kind: type[Error], value: Any, text: str) -> Error:
+    """An error about `value`, which is an argument of the public function or part of one; `text` follows its name."""
+    call, arguments = _public_call()
+    return kind(f"{call}: {_name_of([value], arguments) or 'an argument'} {text}")
+
+
+def explained(
+    error: Exception, function: str, signature: str, positional: tuple[Any, ...], keywords: dict[str, Any]
+) -> Exception:
+    """What the caller sees of an error that _C.function(*positional, **keywords) raised: that one, or another."""
+    refused = isinstance(error, TypeError) and str(error).startswith(f"{function}(): incompatible ")
+    if not refused and not isinstance(error, Error):
+        return error  # of the caller's own objects
+    call, arguments = _public_call()
+    if function == "__init__":
+        function = type(positional[0]).__name__
+    wanted = parameters(signature)
+    try:
+        bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
+    except TypeError as mismatch:  # of a method: functions have Python's own check
+        names = [p.name for p in wanted if p.name != "self"]
+        return DTypeError(f"{function}: {mismatch}; it takes {', '.join(names) or 'nothing'}")
+    heads = {call}  # that a text may have
+    if not call:
+        call, arguments = function, {n: v for n, v in bound.items() if n != "self"}
+        heads = {call, type(positional[0]).__name__ if positional else ""}
+    if refused:
+        return _misfit(call, arguments, wanted, bound)
+    text = str(error)
+    head, colon, rest = text.partition(": ")
+    if head in heads:
+        call, text = head, rest
+    elif colon and head.isidentifier() and head not in arguments:  # an internal function, unknown to the caller
+        text = _renamed(rest, bound, arguments)
+    if isinstance(error, NotSupported):
+        text = _unknown_engine(text, bound.get("algo")) or text
+    for value in bound.values():
+        if isinstance(value, str) and len(value) > 80:
+            text = text.replace(value, short(value)[1:-1])
+    return type(error)(f"{call}: {text}")
+
+
+def _renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """A text about the arguments of an internal function, with the names that the caller knows them by."""
+    word = text.partition(" ")[0]
+    if word in bound and word not in arguments:
+        return (_name_of([bound[word]], arguments) or word) + text[len(word) :]
+    if mentions(text, arguments):
+        return text
+    name = _name_of([v for n, v in bound.items() if n != "self"][:1], arguments)
+    return f"{name}: {text}" if name else text
+
+
+def mentions(text: str, names: Iterable[str]) -> bool:
+    """Whether a text speaks of one of these arguments. The article "a" is none."""
+    return any(re.search(rf"\b{name}\b" + r"(?=:|=| is| must| has)" * (name == "a"), text) for name in names)
+
+
+def _public_call() -> tuple[str, Mapping[str, Any]]:
+    """The public function that the user called, and its arguments: of this package's frames that the current one was
+    called through, the outermost of a public function. None of a method, which has no frame.
+
+    explain() and find() do not count: they call a public function for the user.
+    """
+    public = vars(sys.modules[__package__])
+    name, arguments = "", {}
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and f"{frame.f_globals.get('__package__')}.".startswith(f"{__package__}."):
+        code = frame.f_code
+        if getattr(public.get(code.co_name), "__code__", None) is code:
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            name, arguments = code.co_name, {n: frame.f_locals[n] for n in names}
+        if name and code.co_name == "<lambda>":
+            break
+        frame = frame.f_back
+    return name, arguments
+
+
+def _name_of(values: Iterable[Any], arguments: Mapping[str, Any]) -> str | None:
+    """The name of the first argument that is one of these very objects, or a list or tuple that holds one."""
+    for value in values:
+        for name, given in arguments.items():
+            if given is value or (isinstance(given, (list, tuple)) and any(v is value for v in given)):
+                return name
+    return None
+
+
+def parameters(signature: str) -> list[inspect.Parameter]:
+    """Of pybind11's text: "(x: pyminidnn._C.DeviceTensor, axis: int = 1) -> pyminidnn._C.DeviceTensor"."""
+    (function,) = ast.parse(f"def f{signature}: ...").body
+    assert isinstance(function, ast.FunctionDef)
+    given, empty = function.args, inspect.Parameter.empty
+    found = []
+
+    def add(a: ast.arg, kind: Any, default: Any) -> None:
+        annotation = ast.unparse(a.annotation) if a.annotation else "object"
+        found.append(inspect.Parameter(a.arg, kind, default=default, annotation=annotation))
+
+    required = len(given.args) - len(given.defaults)
+    for i, a in enumerate(given.args):
+        add(a, inspect.Parameter.POSITIONAL_OR_KEYWORD, empty if i < required else None)
+    if given.vararg:
+        add(given.vararg, inspect.Parameter.VAR_POSITIONAL, empty)
+    for a, value in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        add(a, inspect.Parameter.KEYWORD_ONLY, None if value else empty)
+    return found
+
+
+def _misfit(
+    call: str, arguments: Mapping[str, Any], wanted: list[inspect.Parameter], bound: Mapping[str, Any]
+) -> Error:
+    """For a call that pybind11 refused: the first argument that its caster does not read."""
+    for p in wanted:
+        if p.name not in bound or (bound[p.name] is None and "None" in p.annotation):
+            continue
+        value = bound[p.name]
+        what, limits, read = _TYPES[p.annotation.removesuffix(" | None")]
+        try:
+            read(value)
+        except Exception as error:
+            out_of_limits = isinstance(error, (ValueError, OverflowError))
+            name = p.name if p.name in arguments or p.name == "self" else _name_of([value], arguments) or p.name
+            text = f"{call}: {name} must be {what}{limits if out_of_limits else ''}; got {short(value)}"
+            return (ShapeError if out_of_limits else DTypeError)(text)
+    return DTypeError(f"{call}: one of {', '.join(arguments)} changed while it was read")
+
+
+# How the casters of _C read an argument, by the type in the signature: a TypeError for another type, a ValueError or
+# OverflowError for a value that does not fit.
+
+
+def _read_int(value: Any) -> None:
+    if not -(2**63) <= operator.index(value) < 2**63:
+        raise ValueError
+
+
+def _read_ints(value: Any) -> None:
+    try:
+        _read_int(value)
+    except TypeError:
+        if isinstance(value, (str, bytes)) or not hasattr(type(value), "__getitem__"):
+            raise
+        for count, v in enumerate(value):
+            _read_int(v)
+            if count == MOST_ELEMENTS:
+                raise ValueError from None
+
+
+def _read_number(value: Any) -> None:
+    if isinstance(value, (str, bytes, bytearray)):
+        raise TypeError
+    float(value)
+
+
+def _read_bool(value: Any) -> None:
+    if not hasattr(type(value), "__bool__"):
+        raise TypeError
+    bool(value)
+
+
+def _read_text(value: Any) -> None:
+    _of(str)(value)
+    if "\0" in value:
+        raise ValueError
+    value.encode()
+
+
+def _of(*types: type) -> Callable[[Any], None]:
+    def read(value: Any) -> None:
+        if not isinstance(value, types):
+            raise TypeError
+
+    return read
+
+
+def _read_tensors(value: Any) -> None:
+    for v in value:
+        _of(DeviceTensor)(v)
+
+
+# The type in the signature: what the text asks for, with the limits where only those are exceeded, and the reader.
+_INT64 = " from -2^63 to 2^63 - 1"
+_TYPES: dict[str, tuple[str, str, Callable[[Any], None]]] = {
+    "int": ("an int", _INT64, _read_int),
+    "int | collections.abc.Sequence[int]": ("an int or a sequence of ints", f"{_INT64}, at most 2^20", _read_ints),
+    "typing.SupportsFloat | typing.SupportsIndex": ("a number", " that float64 holds", _read_number),
+    "bool": ("True or False", "", _read_bool),
+    "str": ("a str", " without NUL and lone surrogates", _read_text),
+    "pyminidnn._C.DeviceTensor": ("an array", "", _of(DeviceTensor)),
+    "collections.abc.Sequence[pyminidnn._C.DeviceTensor]": ("a sequence of arrays", "", _read_tensors),
+    "pyminidnn._C.Handle": ("a pyminidnn.Handle or None", "", _of(Handle, type(None))),
+    "object": ("any object", "", lambda _: None),
+}
+
+
+def _unknown_engine(text: str, algo: str | None) -> str | None:
+    """In place of a report in which every engine says that `algo` asks for another one: that none has the name."""
+    first, *reasons = text.splitlines()
+    names = [r.partition(": ")[0].strip() for r in reasons if r.endswith(f": algo='{algo}' asks for another engine")]
+    if not algo or not names or len(names) < len(reasons):
+        return None
+    import difflib
+
+    near = difflib.get_close_matches(algo.partition(":")[0], names + [n.rpartition(".")[2] for n in names])
+    guess = f"near ones: {', '.join(near)}; " if near else ""
+    problem = first.removeprefix("no engine can run ")
+    return f"algo={short(algo)} names no engine for {problem}; {guess}there are {', '.join(names)}"

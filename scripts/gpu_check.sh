@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The one entry for a machine with a GPU: build, gpu tests, then what is asked for. Needs no network: pip, scikit-build-core,
-# pybind11, ninja, NumPy, torch, pytest and hypothesis must be there.
+# pybind11, ninja, NumPy, torch and pytest must be there.
 #
 #   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]... [--demo]
 #

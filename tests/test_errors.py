@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from fuzz_calls import CALLABLES, PARAMETERS, Call, Mine, Raises, drawn_call, fault_of, mentions
 from support import values_of
 
 import pyminidnn as dnn
@@ -77,6 +79,38 @@ def test_not_supported_lists_every_engine_with_its_reason(device: str) -> None:
 
 
 # ---- arguments of a wrong type or value
+
+
+class Useless:
+    """Has no protocol at all."""
+
+
+def call_that_works(name: str) -> Call:
+    rng = random.Random(name)
+    for _ in range(200):
+        call = drawn_call(rng, name, nonsense=0)
+        try:
+            result = call.f(*call.on, *call.positional, **call.keywords)
+        except (dnn.Error, TypeError, BufferError):
+            continue
+        made = result if isinstance(result, (list, tuple)) else [result]
+        if all(getattr(t, "size", 1) for t in made):  # without elements there is no engine to look for
+            return call
+    raise AssertionError(f"{name}: no drawn call works")
+
+
+@pytest.mark.parametrize("name", [n for n in CALLABLES if PARAMETERS[n] and n not in ("explain", "find")])
+def test_each_argument_is_named_when_it_will_not_do(name: str) -> None:
+    call = call_that_works(name)
+    given = dict(zip((p.name for p in call.parameters), call.positional, strict=False)) | call.keywords
+    for p in PARAMETERS[name]:
+        for wrong in (Useless(), "\ud800", "nonsense"):
+            try:
+                call.f(*call.on, **given | {p.name: wrong})
+            except (dnn.Error, BufferError) as error:
+                assert fault_of(call, error) is None and mentions(str(error), [p.name])
+            else:
+                raise AssertionError(f"{name} takes {p.name}={wrong!r}")
 
 
 def text_of(call: Callable[[], object]) -> str:
@@ -168,6 +202,12 @@ def test_numbers_as_numpy_has_them() -> None:
             np.testing.assert_array_equal(dnn.mul(t, half), t.numpy() / 2)
     for not_an_int in (1.5, np.float32(1.5), np.array(1.5), "1"):
         assert "axis must be an int" in text_of(lambda: dnn.softmax_forward(t, axis=not_an_int))  # noqa: B023
+
+
+def test_what_the_callers_own_objects_raise_comes_through() -> None:
+    for call in (lambda: dnn.asarray(Raises()), lambda: dnn.concat([Raises()]), lambda: dnn.from_dlpack(Raises())):
+        with pytest.raises(Mine):
+            call()
 
 
 def test_torch_tensors_with_the_negative_bit() -> None:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device fixture, and the skip that machines without a GPU give to `gpu` tests, with its reason."""
+"""The device fixture, and the skips of `gpu` and `torch` tests on machines without a GPU or torch, with their reason."""
 
 from __future__ import annotations
 
 import gc
 import os
 import tempfile
+from importlib.util import find_spec
 
 import pytest
 
@@ -44,12 +45,14 @@ def device(request: pytest.FixtureRequest) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # test_isa.py's take minutes each: first, so that other processes do the rest meanwhile.
     items.sort(key=lambda item: item.path.name != "test_isa.py")
-    reason = _C.why_no_cuda() or _C.why_no_nvrtc()
-    if not reason:
-        return
+    reasons = {
+        "gpu": _C.why_no_cuda() or _C.why_no_nvrtc(),
+        "torch": "" if find_spec("torch") else "torch is not installed; README, section Tests, says how",
+    }
     for item in items:
-        if item.get_closest_marker("gpu"):
-            item.add_marker(pytest.mark.skip(reason=reason))
+        for marker, reason in reasons.items():
+            if reason and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def pytest_collection_finish() -> None:

@@ -26,6 +26,7 @@ def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
                           env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **variables})  # fmt: skip
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize(
     "what, words, line",
     [
@@ -34,7 +35,6 @@ def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     pytest.importorskip("matplotlib")
     arguments = ["--device", "cpu", "--seconds", "0", "--out", str(tmp_path), *words.split()]
     done = run(str(BENCHMARKS / f"bench_{what}.py"), *arguments)

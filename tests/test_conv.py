@@ -566,13 +566,15 @@ def test_bias_gradient_of_a_long_sum(device: str) -> None:
 TORCH_MODES = {3: "conv1d", 4: "conv2d", 5: "conv3d"}
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 @pytest.mark.parametrize("channels_last", [False, True])
 @pytest.mark.parametrize("x_shape, w_shape, attributes", SETTINGS)
 def test_agrees_with_torch(
     x_shape: Any, w_shape: Any, attributes: dict[str, Any], channels_last: bool, dtype: str, device: str
 ) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA")
     generator = torch.Generator().manual_seed(4)

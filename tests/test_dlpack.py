@@ -366,9 +366,11 @@ def test_errors_drop_what_they_hold() -> None:
 # ---- other libraries
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("dtype", CODES)
 def test_torch(dtype: str, device: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
     x = torch.arange(2 * 3 * 4 * 5, device=device).remainder(100).reshape(2, 3, 4, 5).to(getattr(torch, dtype))
@@ -392,8 +394,10 @@ def test_torch(dtype: str, device: str) -> None:
         assert torch.equal(torch.from_dlpack(y), x.relu())
 
 
+@pytest.mark.torch
 def test_torch_owns_what_it_took(device: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
     gc.collect()  # what tests before this one left would be freed while it counts
@@ -417,8 +421,10 @@ def test_torch_owns_what_it_took(device: str) -> None:
     assert weak() is None  # torch's object lives as long as its C++ side does
 
 
+@pytest.mark.torch
 def test_torch_as_output_and_its_refusals() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     x, out = torch.tensor([-1.0, 2.0]), torch.empty(2)
     y = dnn.activation_forward(x, "relu", out=out)
     assert y.data_ptr == out.data_ptr() and out.tolist() == [0.0, 2.0]

@@ -279,9 +279,11 @@ def test_a_handle_keeps_its_stream_alive() -> None:
     assert sys.getrefcount(stream) == count
 
 
+@pytest.mark.torch
 @pytest.mark.gpu
 def test_torch_streams() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
     stream = torch.cuda.Stream()

@@ -78,11 +78,13 @@ def sample(case: Case) -> Sample:
 LOCAL = {"alpha": 0.7, "beta": 0.75, "k": 0.5}
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 9])
 @pytest.mark.parametrize("shape", [(2, 7, 5), (2, 7, 4, 3), (2, 3, 2, 3, 4)])
 def test_lrn_is_torchs(shape: tuple[int, ...], size: int, device: str) -> None:
     """Odd sizes. Of an even one torch has the odd channel behind, cuDNN and ONNX ahead: the same with channels reversed."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     rng = np.random.default_rng(30)
     x, dy = rng.normal(0, 2, shape), rng.normal(0, 1, shape)
     turn = slice(None, None, 1 if size % 2 else -1)
@@ -183,12 +185,14 @@ def test_local_norm_errors(
     assert text in str(caught.value)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("size", [1, 4, 5])
 @pytest.mark.parametrize("shape", [(2, 3, 9), (2, 3, 6, 7), (1, 2, 4, 5, 6)])
 def test_lcn_is_torchs_pooling(shape: tuple[int, ...], size: int, centered: bool, device: str) -> None:
     """sum((x_j - m_i)^2) = sum(x_j^2) - 2 m_i sum(x_j) + m_i^2 n_i, each sum an average pooling with its padding."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     rng = np.random.default_rng(40)
     x, m, dy = (rng.normal(0, 1, shape) for _ in range(3))
     d = len(shape) - 2

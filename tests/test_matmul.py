@@ -305,9 +305,11 @@ def test_math_is_part_of_the_problem_in_float32_only() -> None:
         assert report.problem.endswith("a=2x2 b=2x2" + suffix)
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_agrees_with_torch(dtype: str, device: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     a, b, c, bias = (normal(*s, dtype=dtype) for s in ((3, 33, 70), (3, 70, 65), (3, 33, 65), (65,)))
     ta, tb, tc, tbias = (torch.tensor(v, dtype=getattr(torch, dtype)).to(device) for v in (a, b, c, bias))
 

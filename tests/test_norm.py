@@ -434,9 +434,11 @@ def test_parameters_of_any_strides(device: str) -> None:
             np.testing.assert_array_equal(values_of(got), values_of(want))
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("shape, per_activation", [((8, 5), False), ((4, 3, 5, 7), False), ((2, 3, 4, 2, 3), False)])
 def test_like_torch_over_several_steps(shape: tuple[int, ...], per_activation: bool, device: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     rng = np.random.default_rng(12)
     c = shape[1]
     modules = {2: torch.nn.BatchNorm1d, 4: torch.nn.BatchNorm2d, 5: torch.nn.BatchNorm3d}

@@ -160,8 +160,10 @@ def test_amax_of_the_least_integer(device: str) -> None:
         assert dnn.reduce(x, "amax", axis=1).to(device="cpu").numpy().tolist() == [high, high, 5]
 
 
+@pytest.mark.torch
 def test_torch_agrees(device: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
     x = torch.randn(3, 40, 17, device=device)

@@ -340,8 +340,10 @@ def test_empty(device: str) -> None:
         assert dnn.zeros(shape, dtype="int8", device=device).to(dtype="bool").shape == shape
 
 
+@pytest.mark.torch
 def test_torch_agrees(device: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
     # Of float32's digits, since torch rounds float64 to 16 bits by way of float32: twice.

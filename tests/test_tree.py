@@ -71,6 +71,15 @@ def test_files_open_with_their_licence(path: str) -> None:
     assert "SPDX-License-Identifier: Apache-2.0" in "".join((ROOT / path).read_text().splitlines(True)[:2])
 
 
+def test_tests_with_torch_are_marked() -> None:
+    """CI runs `-m torch` with torch, and the rest without it: a test that skips itself for want of torch would never run."""
+    for path in sorted((ROOT / "tests").glob("test_*.py")):
+        inside_functions = re.findall(r"^ +.*importorskip\(.torch", path.read_text(), re.M)
+        assert path == Path(__file__) or not inside_functions, (
+            f"{path.name}: mark it with pytest.mark.torch and import torch"
+        )
+
+
 def test_readme_table_is_the_registry() -> None:
     """A row for each family: all its functions, of pointwise only the one that has them all, and all its engines."""
     modules: dict[str, set[str]] = {}

@@ -14,9 +14,15 @@ from pybind11_stubgen import main
 
 from pyminidnn import _C
 
+BUFFER = '    def {}:\n        """\n        {} the underlying memory of the object.\n        """\n'
 CORRECTIONS = (
     ("handle: Handle", "handle: Handle | None"),  # pybind11 does not say that a shared pointer may be null
     ("*args)", "*args: typing.Any)"),
+    # The stub is the same by any Python: 3.12 adds two methods, 3.13 has a type of its own for capsules.
+    (BUFFER.format("__buffer__(self, flags)", "Return a buffer object that exposes"), ""),
+    (BUFFER.format("__release_buffer__(self, buffer)", "Release the buffer object that exposes"), ""),
+    (" types.CapsuleType", " typing_extensions.CapsuleType"),
+    ("import types\nimport typing\n", "import typing\nimport typing_extensions\n"),
     ("import typing\n", "import numpy\nimport typing\n"),
 )
 

@@ -57,9 +57,9 @@ def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
         ("matmul", "f64 a=1024x1024", 1),
     ],
 )
+@pytest.mark.torch
 def test_rows_on_a_gpu(what: str, words: str, rows: int) -> None:
     """They agree with torch's results, whichever of its ways is the fastest."""
-    pytest.importorskip("torch")
     done = run(str(BENCHMARKS / f"bench_{what}.py"), "--seconds", "0.02", *words.split())
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{rows} rows in" in done.stdout
@@ -128,8 +128,10 @@ LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
         (ONES[0], {}, False),  # would broadcast
     ],
 )
+@pytest.mark.torch
 def test_a_wrong_result_is_refused(ours: np.ndarray, options: dict[str, object], right: bool) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     row = Row("row", result(ours), lambda: torch.ones(8, 16), **options)
     if right:
         runner.Clock("cpu", 0).compare(row, row.peer)
@@ -138,8 +140,10 @@ def test_a_wrong_result_is_refused(ours: np.ndarray, options: dict[str, object],
             runner.Clock("cpu", 0).compare(row, row.peer)
 
 
+@pytest.mark.torch
 def test_integers_are_equal_and_all_results_are_compared() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     clock, both = runner.Clock("cpu", 0), lambda: (torch.ones(3), torch.tensor([1, 2, 3]))
     for index in ([1, 2, 3], [1, 2, 4]):
         row = Row("row", lambda index=index: (result(np.ones(3))(), result(index, "int64")()), both)
@@ -150,8 +154,8 @@ def test_integers_are_equal_and_all_results_are_compared() -> None:
                 clock.compare(row, both)
 
 
+@pytest.mark.torch
 def test_a_benchmark_with_a_wrong_row_fails() -> None:
-    pytest.importorskip("torch")
     program = """
 import torch, pyminidnn as dnn
 from runner import Row, main
@@ -166,8 +170,10 @@ main(lambda device: rows, "two rows")
     assert "1 rows in" in done.stdout and "| wrong row" not in done.stdout
 
 
+@pytest.mark.torch
 def test_the_fastest_way_of_the_peer_counts() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     one = torch.ones(3)
     ways = {
         "slow": lambda: (time.sleep(0.01), one)[1:],
@@ -180,9 +186,11 @@ def test_the_fastest_way_of_the_peer_counts() -> None:
     assert "; torch: fast" in record.notes
 
 
+@pytest.mark.torch
 def test_a_poor_choice_of_cudnn_does_not_count() -> None:
     """cuDNN times each algorithm once, and keeps what it took for the fastest for the thread. Here the first is slow."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     here, choices, one = threading.local(), iter([0.02, 0.0]), torch.ones(3)
 
     def peer() -> object:
@@ -225,9 +233,9 @@ def test_the_summary_names_means_losers_and_what_is_not_counted() -> None:
     ]
 
 
+@pytest.mark.torch
 def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
     """With a tuning file that chooses the slow engine: it is followed by a plain call, and not in a benchmark."""
-    pytest.importorskip("torch")
     tmp_path.chmod(0o700)
     cache = {"PYMINIDNN_CACHE_DIR": str(tmp_path)}
     ask = "import numpy, pyminidnn as dnn; x = numpy.zeros((64, 64), 'float32'); "
@@ -249,8 +257,8 @@ def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
     assert done.stdout.split() == ["cpu.activation.dense"]
 
 
+@pytest.mark.torch
 def test_benchmarks_use_their_own_cache(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
     tmp_path.chmod(0o700)
     program = "import runner, pyminidnn; runner.main(lambda device: [], ''); print(pyminidnn._C.cache_folder())"
     done = run("-c", program, "--device", "cpu", "--seconds", "0", PYMINIDNN_CACHE_DIR=str(tmp_path))

@@ -391,7 +391,7 @@ def test_agrees_with_torch(seed: int) -> None:
         (lambda x, y: dnn.pool_backward(y, x, y, 2, mode="avg", indices=y.to(dtype="int32")), dnn.ShapeError,
          "pool_backward: only maxima have indices; got mode 'avg'"),
         (lambda x, y: dnn.pool_forward_with_indices(x.as_strided((1, 1, 2**31, 1), (0, 0, 0, 0)), (2**30, 1), index_dtype="int32"),
-         dnn.ShapeError, "has 2147483648 elements, and int32 indices count 2^31 - 1; use int64"),
+         dnn.ShapeError, "has 2147483648 elements, and int32 indices count 2^31 - 1; index_dtype must be int64"),
         (lambda x, y: dnn.adaptive_pool_forward(x, 0), dnn.ShapeError, "adaptive_pool_forward: size must be from 1"),
         (lambda x, y: dnn.adaptive_pool_forward(x, (2, 2, 2)), dnn.ShapeError,
          "size must be one value or one for each of 2 spatial dimensions; got [2, 2, 2]"),

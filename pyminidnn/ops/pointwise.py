@@ -9,6 +9,7 @@ import numpy as np
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError, Handle
+from ..refusals import refusal, short
 from ..tensor import ArrayLike, entered, full, operands, output
 
 _NUMBERS = {bool, int, float, *(np.dtype(c).type for c in np.typecodes["AllInteger"] + np.typecodes["Float"] + "?")}
@@ -60,29 +61,30 @@ def _tensors(
             condition = where and i == 0
             device = next((t.device for t in tensors if t is not None), None)
             dtype = "bool" if condition else "float32" if like is None else like.dtype
-            value = bool(given[i]) if condition else _held(op, "abc"[i], given[i], dtype)
+            value = bool(given[i]) if condition else _held(given[i], dtype)
             with entered(handle):  # made on the stream that reads it
                 tensors[i] = full((), value, dtype=dtype, device=device)
     return tensors
 
 
-def _held(op: str, name: str, value: Any, dtype: str) -> float:
+def _held(value: Any, dtype: str) -> float:
     """The number as the dtype holds it. An integer dtype neither truncates nor saturates it, as in NumPy 2."""
-    if isinstance(value, np.generic):
-        value = value.item()
+    number = value.item() if isinstance(value, np.generic) else value
     if dtype not in _RANGES:
         try:
-            return float(value)
-        except OverflowError as error:
-            text = f"{op}: {name} is an integer of {value.bit_length()} bits, which {dtype} does not hold"
-            raise DTypeError(text) from error
+            return float(number)
+        except OverflowError:
+            text = f"is an integer of {number.bit_length()} bits, which {dtype} does not hold"
+            raise refusal(DTypeError, value, text) from None
     low, high = _RANGES[dtype]
-    if not isinstance(value, int) or not low <= value <= high:
-        raise DTypeError(
-            f"{op}: {name} is {value!r}, and the tensor beside it is {dtype}, which holds integers from {low} to {high}"
-            "; cast the tensor with .to(dtype=...)"
+    if not isinstance(number, int) or not low <= number <= high:
+        raise refusal(
+            DTypeError,
+            value,
+            f"is {short(number)}, and the tensor beside it is {dtype}, which holds integers from {low} to {high}; "
+            "cast the tensor with .to(dtype=...)",
         )
-    return value  # type: ignore[no-any-return]
+    return number
 
 
 def neg(

@@ -210,8 +210,10 @@ def test_what_the_callers_own_objects_raise_comes_through() -> None:
             call()
 
 
+@pytest.mark.torch
 def test_torch_tensors_with_the_negative_bit() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     negative = torch.tensor([1 + 2j]).conj().imag
     for call in (lambda: dnn.asarray(negative), lambda: dnn.add(negative, 1.0), lambda: dnn.from_dlpack(negative)):
         assert "torch tensor with the negative bit set; pass .resolve_neg() of it" in text_of(call)

@@ -52,6 +52,13 @@ MINIDNN_HD Normal<double> normal(double x) {
 }
 MINIDNN_HD float sqrt(float x) { return ::sqrtf(x); }
 MINIDNN_HD double sqrt(double x) { return ::sqrt(x); }
+// a * b, rounded before it is added to something. On the CPU, files that use it are compiled with -ffp-contract=off.
+#ifdef __CUDA_ARCH__
+MINIDNN_HD float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+MINIDNN_HD double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+#else
+template <class T> MINIDNN_HD T rounded_product(T a, T b) { return a * b; }
+#endif
 MINIDNN_HD float abs(float x) { return ::fabsf(x); }
 MINIDNN_HD double abs(double x) { return ::fabs(x); }
 

@@ -92,7 +92,7 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    Acc scaled = Acc(x[i]) * scale;
+    const Acc scaled = maths::rounded_product(Acc(x[i]), scale);  // the same number wherever it is computed
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }
 };

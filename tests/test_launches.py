@@ -77,3 +77,16 @@ for first in (0, 1, 2, 4, 8):
         call(algo)
         assert _C.cache_stats() == before, (algo, first)
 """)
+
+
+def test_a_first_phase_without_taps(run_on_fake_gpu: object) -> None:
+    """Of a 1x1 filter with a stride and padding, the first phase of dx has no tap."""
+    run_on_fake_gpu("""
+for dtype in ("bfloat16", "float32"):
+    for dy, shape, padding in (((2, 64, 5, 9), (2, 64, 9, 16), (0, 1)), ((2, 64, 2, 1), (2, 64, 1, 1), (1, 0))):
+        x, w = dnn.zeros(dy, dtype=dtype, device="cuda:0"), dnn.zeros((64, 64, 1, 1), dtype=dtype, device="cuda:0")
+        call = lambda algo: dnn.conv_backward_data(x, w, shape, stride=2, padding=padding, algo=algo)
+        (report,) = dnn.explain(call, None)
+        for engine in (e.name for e in report.engines if not e.why_not):
+            call(engine)
+""")

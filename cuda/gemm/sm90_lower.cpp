@@ -188,7 +188,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
         any = true;
       }
       low.positions[j] = int32_t(positions.digit[1 + j]);
-      low.window[j] = int32_t(v.taps.count[j]);
+      low.window[j] = int32_t(max_of(v.taps.count[j], int64_t(1)));  // the first phase may have no tap
     }
     low.spatial = flat && lower[0] == 0 ? 2 : 3;
     low.channel_blocks = ceil_div(v.n.digit[3], k_of_block);

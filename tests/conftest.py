@@ -32,7 +32,7 @@ set_checks()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("drawn problems (test_drawn.py)")
-    group.addoption("--drawn-seconds", type=float, default=10, help="time for each family and seed; default: 10")
+    group.addoption("--drawn-seconds", type=float, default=8, help="time for each family and seed; default: 8")
     group.addoption("--drawn-problems", type=int, help="instead of the time: how many of each family and seed")
     group.addoption("--drawn-seed", type=int, help="of the problems that are otherwise new in each run")
 

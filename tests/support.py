@@ -109,18 +109,27 @@ def outputs_by_threads(code: str) -> set[str]:
 
 
 def assert_close(got: dnn.DeviceTensor | np.ndarray, result: Result, what: str = "") -> None:
-    """NaN and Inf where they are expected, nowhere else, and the rest within the tolerance."""
+    """NaN and Inf where they are expected, nowhere else, and the rest within the tolerance.
+
+    Of a tensor, the tolerance is at least its dtype's least number; and Inf is right where the dtype has no number so
+    large as the expected one.
+    """
+    want, tolerance = np.asarray(result.want, "float64"), np.asarray(result.tolerance, "float64")
+    largest = np.inf  # magnitude of what a tensor holds
+    if isinstance(got, dnn.DeviceTensor) and got.dtype in reference.EPS:
+        tolerance = np.maximum(tolerance, reference.SUBNORMAL[got.dtype])
+        largest = reference.LARGEST[got.dtype]
     got = values_of(got) if isinstance(got, dnn.DeviceTensor) else np.asarray(got, "float64")
-    want = np.asarray(result.want, "float64")
     assert got.shape == want.shape, f"{what}: shape {got.shape}, want {want.shape}"
     with np.errstate(invalid="ignore"):
         same = (got == want) | (np.isnan(got) & np.isnan(want))
         finite = np.isfinite(got) & np.isfinite(want)
-        close = finite & (np.abs(got - want) <= result.tolerance)
+        close = finite & (np.abs(got - want) <= tolerance)
+        close |= np.isinf(got) & (np.sign(got) == np.sign(want)) & (np.abs(want) + tolerance > largest)
     wrong = ~(same | close)
     if wrong.any():
-        at = tuple(int(i[0]) for i in np.nonzero(wrong))
-        limit = np.broadcast_to(result.tolerance, want.shape)[at]
+        at = tuple(map(int, np.argwhere(wrong)[0]))
+        limit = np.broadcast_to(tolerance, want.shape)[at]
         raise AssertionError(
             f"{what}: {wrong.sum()} of {want.size} elements are wrong; at {at} got {got[at]!r}, want {want[at]!r}, "
             f"tolerance {limit:.3g}"

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random problems at the sizes of real nets (draw.py), on every engine that takes them, against the oracle; and the oracle
+"""Random problems at the sizes of real nets (draw.py): every engine that takes them against the oracle, and the oracle
 against torch, where torch is installed.
 
 Each is a case line, which a failure prints: put into tests/cases it is an ordinary case. A family's problems come from
 one seed that is always the same and from one that is new in each run. How many:
 
-    pytest tests/test_drawn.py --drawn-seconds 60            # of each family and seed; default 10
+    pytest tests/test_drawn.py --drawn-seconds 60            # of each family and seed; default 8. Torch: a third of it
     pytest tests/test_drawn.py --drawn-problems 1000 --drawn-seed 5
 
 The number of threads and the sizes of chunks of work are drawn as well. The problem that is running is in a file, in case
@@ -18,6 +18,7 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,18 +27,15 @@ from cases import parse
 from conftest import EXACT, set_checks
 from draw import FAMILIES, draw
 from test_every_engine import check, sample_of
+from torch_results import FAMILIES as WITH_TORCH
 from torch_results import largest_difference
 
 import pyminidnn as dnn
 from pyminidnn import _C
 
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
-
 SLOWEST_US = 300_000.0  # engines that expect to take longer are for other problems
 FIXED, FRESH = 20261123, random.SystemRandom().randrange(2**32)
+RUNNING = Path(tempfile.gettempdir()) / f"pyminidnn_drawn_{os.getpid()}.txt"
 
 
 @pytest.fixture(autouse=True)
@@ -46,31 +44,55 @@ def usual_settings() -> object:
     set_checks()
 
 
-@pytest.mark.parametrize("seed", ["fixed", "fresh"])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_drawn(family: str, seed: str, device: str, request: pytest.FixtureRequest) -> None:
+def for_problems(
+    family: str,
+    seed: str,
+    request: pytest.FixtureRequest,
+    share: float,
+    test: Callable[[str, np.random.Generator], None],
+) -> None:
+    """Calls test(case line, random numbers) for problems of a family, as the options say; `share` of the time."""
     option = request.config.getoption
     number = option("--drawn-seed") or FRESH if seed == "fresh" else FIXED
     rng = np.random.default_rng([number, *family.encode()])
-    running = Path(tempfile.gettempdir()) / f"pyminidnn_drawn_{os.getpid()}.txt"
-    end, done = time.monotonic() + option("--drawn-seconds"), 0
-    while done < option("--drawn-problems") if option("--drawn-problems") else time.monotonic() < end:
+    most, end, done = option("--drawn-problems"), time.monotonic() + share * option("--drawn-seconds"), 0
+    while done < most if most else time.monotonic() < end:
         line = draw(family, rng)
+        try:
+            test(line, rng)
+        except Exception as error:
+            raise AssertionError(f"problem {done} of seed {number}: {line}") from error
+        done += 1
+    RUNNING.unlink(missing_ok=True)
+    print(f"{done} problems of {family} from seed {number}")
+
+
+@pytest.mark.parametrize("seed", ["fixed", "fresh"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_engines(family: str, seed: str, device: str, request: pytest.FixtureRequest) -> None:
+    def test(line: str, rng: np.random.Generator) -> None:
         divisor, threads = int(rng.choice([1, 1, 1, 3, 61])), int(rng.choice([0, 0, 1, 2, 3, 7]))
         poison = int(rng.choice([-1, 0xFF, 0x3C]))  # of outputs and workspaces: none, NaN, ordinary numbers
-        what = f"problem {done} of seed {number}, PYMINIDNN_TEST_WORK_DIVISOR={divisor}, PYMINIDNN_TEST_POISON={poison}, threads={threads or None}: {line}"
-        running.write_text(what)
+        settings = f"PYMINIDNN_TEST_WORK_DIVISOR={divisor}, PYMINIDNN_TEST_POISON={poison}, threads={threads or None}"
+        RUNNING.write_text(f"{settings}: {line}")
         _C.set_work_divisor(divisor)
         _C.set_allocator_checks(exact=EXACT, poison=poison)
+        case = parse(line)
         try:
             with dnn.Handle(device, threads=threads or None) if device == "cpu" else dnn.Handle(device):
-                case = parse(line)
-                sample = sample_of(case)
-                check(case, device, sample, SLOWEST_US)
-                if torch is not None:
-                    assert largest_difference(case, sample) < 1, "torch and the oracle differ"
+                check(case, device, sample_of(case), SLOWEST_US)
         except Exception as error:
-            raise AssertionError(what) from error
-        done += 1
-    running.unlink(missing_ok=True)
-    print(f"{done} problems of {family} from seed {number}")
+            raise AssertionError(settings) from error
+
+    for_problems(family, seed, request, 1, test)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("seed", ["fixed", "fresh"])
+@pytest.mark.parametrize("family", WITH_TORCH)
+def test_oracle(family: str, seed: str, request: pytest.FixtureRequest) -> None:
+    def test(line: str, rng: np.random.Generator) -> None:
+        case = parse(line)
+        assert largest_difference(case, sample_of(case)) < 1, "torch and the oracle differ"
+
+    for_problems(family, seed, request, 1 / 3, test)

@@ -71,6 +71,8 @@ def pooling(case: Case, t: dict[str, Any], torch: Any) -> Any:
     pads, dilation = case.padding(rank), case.integers("dilation", 1)
     if any(a != b or a > w // 2 for (a, b), w in zip(pads, window, strict=True)) or (mode != "max" and dilation != 1):
         return None
+    if rank == 3 and mode != "max" and any(w > n for w, n in zip(window, t["x"].shape[2:], strict=True)):
+        return None  # torch refuses it, padded or not
     options = {"stride": case.integers("stride", tuple(window)), "padding": [p for p, _ in pads]}
     options |= {"dilation": dilation} if mode == "max" else {"count_include_pad": mode == "avg"}
     f = getattr(torch.nn.functional, f"{'max' if mode == 'max' else 'avg'}_pool{rank}d")

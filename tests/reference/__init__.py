@@ -52,6 +52,12 @@ SUBNORMAL = {
     "float32": 2.0**-149,
     "float64": 2.0**-1074,
 }  # the least number
+LARGEST = {
+    "float16": 65504.0,
+    "bfloat16": (2 - 2.0**-7) * 2.0**127,
+    "float32": (2 - 2.0**-23) * 2.0**127,
+    "float64": (2 - 2.0**-52) * 2.0**1023,
+}
 
 
 def accumulator(dtype):
@@ -80,6 +86,7 @@ def tolerance(dtype, reduction, scale):
 __all__ = [
     "DEFAULT_ALPHA",
     "EPS",
+    "LARGEST",
     "MODES",
     "POINTWISE",
     "accumulator",

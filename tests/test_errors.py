@@ -321,3 +321,30 @@ def test_devices_do_not_mix() -> None:
         dnn.activation_backward(x, y, y, "relu")
     with pytest.raises(dnn.DeviceError, match="activation_forward: the inputs are on cuda:0, out is on cpu"):
         dnn.activation_forward(y, "relu", out=x)
+
+
+@pytest.mark.parametrize("kind", [dnn.DeviceTensor, dnn.Handle, _C.Report, _C.EngineReport, _C.KernelSpec])
+def test_an_object_without_init(kind: type) -> None:
+    """__new__ alone makes an object without a value. Whoever reads it gets an error."""
+    made = kind.__new__(kind)
+    reads = [lambda name=n: getattr(made, name) for n, v in vars(kind).items() if isinstance(v, property)]
+    assert reads
+    if "__repr__" in vars(kind) or "__str__" in vars(kind):
+        reads.append(lambda: str(made))
+    for read in reads:
+        with pytest.raises(dnn.DTypeError, match="whose __init__ was not called has no value"):
+            read()
+    x = dnn.zeros(2)
+    uses = {
+        dnn.DeviceTensor: [lambda: dnn.activation_forward(made, "relu"), lambda: dnn.add(x, made), lambda: np.asarray(made),
+                           lambda: dnn.concat([x, made]), lambda: dnn.from_dlpack(made),
+                           lambda: dnn.activation_forward(x, "relu", out=made)],
+        dnn.Handle: [lambda: dnn.activation_forward(x, "relu", handle=made),
+                     lambda: made.__enter__(), lambda: made.close()],
+    }  # fmt: skip
+    for use in uses.get(kind, []):
+        with pytest.raises(dnn.DTypeError, match="whose __init__ was not called has no value"):
+            use()
+    if kind is dnn.DeviceTensor:
+        with pytest.raises(BufferError):
+            memoryview(made)

@@ -73,9 +73,26 @@ void explain_refusals(py::module_&);                    // errors of all functio
 
 namespace pybind11::detail {
 
+// An object that __new__ made and __init__ did not fill, DeviceTensor.__new__(DeviceTensor), has no value. pybind11 would
+// allocate one and leave it unset.
+template <class Base> struct initialized_caster : Base {
+  bool load(handle source, bool convert) { return Base::template load_impl<initialized_caster>(source, convert); }
+  void load_value(value_and_holder&& found) {
+    MINIDNN_CHECK(minidnn::DTypeError, found.value_ptr(), "a ", Py_TYPE(found.inst)->tp_name,
+                  " whose __init__ was not called has no value");
+    Base::load_value(std::move(found));
+  }
+};
+template <class T>
+  requires(std::same_as<T, minidnn::Tensor> || std::same_as<T, minidnn::Handle> || std::same_as<T, minidnn::Report> ||
+           std::same_as<T, minidnn::EngineReport> || std::same_as<T, minidnn::KernelSpec>)
+struct type_caster<T> : initialized_caster<type_caster_base<T>> {};
+
 // No handle is what nearly every call says. pybind11 would look for one behind None: a third of a small call's time.
-template <> struct type_caster<minidnn::HandlePtr> : copyable_holder_caster<minidnn::Handle, minidnn::HandlePtr> {
-  bool load(handle source, bool convert) { return source.is_none() || copyable_holder_caster::load(source, convert); }
+template <>
+struct type_caster<minidnn::HandlePtr>
+    : initialized_caster<copyable_holder_caster<minidnn::Handle, minidnn::HandlePtr>> {
+  bool load(handle source, bool convert) { return source.is_none() || initialized_caster::load(source, convert); }
 };
 
 // pybind11 also takes what only int() converts, such as numpy.float32(1.7).

@@ -3,10 +3,12 @@
 # The one entry for a machine with a GPU: build, gpu tests, then what is asked for. Needs no network: pip, scikit-build-core,
 # pybind11, ninja, NumPy, torch and pytest must be there.
 #
-#   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]... [--demo]
+#   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--drawn N] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]...
+#                        [--demo]
 #
-# Without options: all gpu tests. --tests none skips them. All output goes to log.txt in $OUT (default: build/gpu_check),
-# its ends and what failed to the terminal. So do tables and pictures of benchmarks: at most two files from each.
+# Without options: all gpu tests. --tests none skips them. --drawn: how many random problems tests/test_drawn.py takes of
+# each family and seed, instead of some seconds. All output goes to log.txt in $OUT (default: build/gpu_check), its ends
+# and what failed to the terminal. So do tables and pictures of benchmarks: at most two files from each.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-build/gpu_check}
@@ -14,10 +16,11 @@ mkdir -p "$out" && out=$(realpath "$out")
 export PYTHONUNBUFFERED=1 PYMINIDNN_CACHE_DIR=${PYMINIDNN_CACHE_DIR:-$PWD/build/gpu_cache}
 mkdir -p -m 700 "$PYMINIDNN_CACHE_DIR"
 chmod 700 "$PYMINIDNN_CACHE_DIR"
-tests="-m gpu" sanitize="" demo=0 benches=()
+tests="-m gpu" sanitize="" demo=0 benches=() drawn=()
 while [ $# -gt 0 ]; do
   case $1 in
     --tests) tests=$2; shift 2 ;;
+    --drawn) drawn=(--drawn-problems "$2"); shift 2 ;;
     --sanitize) sanitize=$2; shift 2 ;;
     --bench) benches+=("$2"); shift 2 ;;
     --demo) demo=1; shift ;;
@@ -49,7 +52,7 @@ in_shares() {
   "${pytest[@]}" --collect-only -q "$@" | sed -n 's|^tests/\(.*::\)|\1|p' > "$folder/ids"
   [ -s "$folder/ids" ] || { echo "no tests"; return 1; }
   grep -v '^test_big' "$folder/ids" | split -n r/12 - "$folder/share."
-  for share in "$folder"/share.*; do timeout 300 "${pytest[@]}" -q "@$share" > "$share.log" 2>&1 & pids+=($!); done
+  for share in "$folder"/share.*; do timeout 400 "${pytest[@]}" -q "${drawn[@]}" "@$share" > "$share.log" 2>&1 & pids+=($!); done
   for share in "${pids[@]}"; do wait "$share" || rc=1; done
   grep '^test_big' "$folder/ids" > "$folder/big" && { "${pytest[@]}" -q "@$folder/big" > "$folder/share.big.log" 2>&1 || rc=1; }
   cat "$folder"/share.*.log >> "$out/log.txt"

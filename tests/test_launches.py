@@ -90,3 +90,24 @@ for dtype in ("bfloat16", "float32"):
         for engine in (e.name for e in report.engines if not e.why_not):
             call(engine)
 """)
+
+
+def test_layouts_that_kernels_would_misread(run_on_fake_gpu: object) -> None:
+    """Engines say so instead. On a GPU, test_every_engine.py computes these."""
+    run_on_fake_gpu("""
+def why_not(engine, call, *arguments, **keywords):
+    (report,) = dnn.explain(call, *arguments, **keywords)
+    return next(e.why_not for e in report.engines if e.name == engine)
+x = dnn.zeros((2, 16, 7, 5), layout="NHWC", device="cuda:0")
+scale, mean = dnn.zeros((16, 7, 5), device="cuda:0"), dnn.zeros((2,), device="cuda:0")
+assert "scale and bias in the order" in why_not("cuda.norm.rows", dnn.layer_norm_forward, x, scale, scale, axis=1)
+assert "scale and bias in the order" in why_not("cuda.norm.rows", dnn.rms_norm_forward, x, scale, axis=1)
+for engine in ("rows", "long_rows"):
+    got = why_not(f"cuda.norm.{engine}", dnn.layer_norm_backward, x, x, scale, mean, mean, axis=1)
+    assert "scale and bias in the order" in got, got
+for channels, fits in ((1, False), (2, False), (8, True)):
+    x = dnn.zeros((2, 4 * channels, 9, 9), dtype="bfloat16", layout="NHWC", device="cuda:0")
+    dy = dnn.zeros((2, 64, 9, 9), dtype="bfloat16", layout="NHWC", device="cuda:0")
+    got = why_not("cuda.conv.wgmma", dnn.conv_backward_filter, dy, x, (64, channels, 3, 3), padding=1, groups=4)
+    assert fits == (not got) and ("multiples of 16 bytes" in got or not got), got
+""")

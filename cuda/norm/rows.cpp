@@ -219,6 +219,8 @@ std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vecto
     if (!channels_in_order(p.x)) return "finds an element's channel by its place in NCHW";
     r.groups = uint32_t(p.groups), r.of_group = uint32_t(p.x.shape[1] / p.groups);
   }
+  if (p.kind != RowNorm::group && r.columns > 1 && (s.members.rank > 1 || s.members.run_step().parameter != 1))
+    return "reads scale and bias in the order of a row's elements in memory, which is another one here";
   vector = vector_of(p, r);
   if (r.columns / vector >= int64_t(1) << 24) return cat("counts 2^24 - 1 vectors of a row at most");
   r.vectors = uint32_t(r.columns / vector);

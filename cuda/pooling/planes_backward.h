@@ -382,7 +382,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       return words_of<T>(v);
     };
     auto at = [&](int i) { return T(from(int(s.results.by_columns.quotient(uint32_t(i))), i)); };
-    write_out(t, target(), elements * b.planes, words_at, at);
+    write_out(t, target(), results(), words_at, at);
   }
   MINIDNN_HD void store(const T* from) { copy_out(t, from, results(), target()); }
 };

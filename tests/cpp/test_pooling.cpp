@@ -55,7 +55,8 @@ template <class T, bool is_max> static void run(const PoolingProblem& p, const P
   c.s.lane_bits = 0;  // one thread at a time has no neighbours to shuffle with
   const bool backward = p.direction == PoolingDirection::backward;
   std::vector<Words> room(size_t(c.smem_bytes / 16 + 1));
-  for (int64_t block = 0; block < c.s.blocks(); ++block) {
+  // The last block first: whatever one writes beyond its part stays.
+  for (int64_t block = c.s.blocks(); block-- > 0;) {
     std::memset(room.data(), 0x7f, room.size() * 16);
     auto* bytes = reinterpret_cast<unsigned char*>(room.data());
     const int step = c.step.window * 10 + c.step.stride;
@@ -156,7 +157,13 @@ template <class T> static void one(DType dtype) {
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
   const int64_t most = pick(0, 9) ? 24 : pick(0, 3) ? 90 : 600;  // of columns: more than a warp's lanes have strips for
   Shape x{pick(1, 3), pick(1, 5)}, y{x[0], x[1]};
+  const bool whole = !step[0] && pick(0, 9) == 0;  // a plane is one window, perhaps of several blocks
   for (int i = 0; i < 2; ++i) {
+    if (whole) {
+      x.push_back(pick(1, pick(0, 1) ? 130 : 9)), y.push_back(1);
+      p.window[i] = x.back(), p.spatial.stride[i] = p.spatial.dilation[i] = 1;
+      continue;
+    }
     p.window[i] = step[0] ? step[0] : pick(1, 7), p.spatial.stride[i] = step[1] ? step[1] : pick(1, 4);
     p.spatial.dilation[i] = step[0] ? 1 : pick(1, 2);
     p.spatial.before[i] = pick(0, 1) * pick(0, 3), p.spatial.after[i] = pick(0, 1) * pick(0, 6);

@@ -195,6 +195,10 @@ Lowering lowered_as_it_is(const GemmTask& task) {
     if (taps_in_k && v.batch.size > 1 && k % k_of_block)
       low.why = cat("a block of k would reach into the next group: it needs a multiple of ", k_of_block,
                     " channels in each; got ", k);
+    // Else a load begins between two words of 16 bytes: an illegal instruction.
+    const int64_t of_group = v.n.digit[3];
+    if (!taps_in_k && v.batch.size > 1 && of_group * int64_t(itemsize(task.type)) % 16)
+      low.why = cat("TMA loads the channels of a group from multiples of 16 bytes on; a group has ", of_group);
   }
   const GemmIndex n = v.n;
   if (b_moves && !taps_in_k) {

@@ -25,7 +25,8 @@ def softmax_forward(x, *, axis=1, log=False, scale=1.0, mask=None):
     x = logits(x, scale=scale, mask=mask)
     with np.errstate(invalid="ignore"):
         shifted = x - x.max(axis=axis, keepdims=True)
-    total = np.exp(shifted).sum(axis=axis, keepdims=True)
+    # Along another axis than the last NumPy adds up one by one, which float64 engines that add with care do better.
+    total = np.exp(shifted).sum(axis=axis, keepdims=True, dtype=np.longdouble).astype(np.float64)
     return shifted - np.log(total) if log else np.exp(shifted) / total
 
 

@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: E501
+"""Planted mistakes: what scripts/mutate.py builds into the library to see whether the tests notice them.
+
+A mutant replaces one expression. `old` is a text that occurs once in the file; the guillemets mark the expression, and
+without them it is all of `old`. `new` is the wrong expression, of the same type. Classes, by the first letter of a name:
+
+a  partition: how work is cut into blocks, sections and shares of threads
+b  arithmetic and rounding
+c  checks of arguments
+d  choice of an engine, tuning, plan cache, allocator, handles
+e  the Python functions and the exchange of memory with other libraries
+
+AUDIT is the list of an audit on 2026-11-23 (commit 65f99a2), which found 48 of 69 killed. LATER was written afterwards,
+from the sources and without a look at the tests; A34 and A35 undo two repairs. Where the code has changed since the
+audit, D01, D03, D04 and D05 plant the same mistake where it can be made today.
+"""
+
+from typing import NamedTuple
+
+
+class Mutant(NamedTuple):
+    name: str
+    file: str  # below cpp/, or pyminidnn/ for Python
+    old: str
+    new: str
+    what: str
+
+    @property
+    def letter(self) -> str:
+        return self.name[0].lower()
+
+
+# fmt: off
+AUDIT = [
+    Mutant(
+        "A01", "conv/conv_tiles.cpp", "std::min(end, (row / plane + 1) * plane)", "end",
+        "a block that spans two images reads pixels past the end of a plane",
+    ),
+    Mutant(
+        "A02", "conv/conv_planes.cpp",
+        "pixel = at.at[3] * b.piece, pixels = «std::min(b.piece, b.count[2] - pixel)»", "b.piece",
+        "filter gradient: the last segment of a long line is not shortened",
+    ),
+    Mutant(
+        "A03", "conv/conv_groups.cpp", "std::min(all, (part + 1) * lines_of_part)", "(part + 1) * lines_of_part",
+        "filter gradient: the last part of the lines is not shortened",
+    ),
+    Mutant(
+        "A04", "conv/conv_filter_tiles.cpp", "(pixel + begin - piece.begin) * kernel.rows",
+        "(pixel + begin) * kernel.rows", "where the second segment of a line starts in the packed slice",
+    ),
+    Mutant(
+        "A05", "conv/conv_winograd.cpp", "patches + «first * width * pitch»",
+        "piece * ceil_div(lines_of_all, pieces) * width * pitch", "where an uneven share of the lines starts",
+    ),
+    Mutant(
+        "A06", "conv/lowering.cpp", "first * «g.residual.image» * out_size", "g.y.image",
+        "the second chunk of images reads its residual at y's image stride",
+    ),
+    Mutant(
+        "A07", "matmul/matmul_cpu.cpp", "size_t(std::min<int64_t>(d.sm_count, «k.count»))", "s.batch * k.down",
+        "scratch memory for fewer threads than take blocks",
+    ),
+    Mutant(
+        "A08", "pooling/pooling_cpu.cpp", "min_of(c.share.channels, c.p.x.shape[1] - share.first_channel)",
+        "c.share.channels", "the last chunk of channels is not shortened",
+    ),
+    Mutant(
+        "A09", "softmax/softmax_cpu.cpp", "static_cast<char*>(workspace) + «thread * room»", "thread / 2 * room",
+        "two threads share scratch memory",
+    ),
+    Mutant(
+        "A10", "norm/norm_cpu.cpp", "(c.tile_by_thread ? «kKinds * line» : 0)", "line",
+        "the results of two tiles overlap between threads",
+    ),
+    Mutant(
+        "A11", "norm/row_norm_cpu.cpp", "std::fill_n(dscale, «2 * n», 0.f)", "n",
+        "layer norm backward: the sums of dbias are not cleared",
+    ),
+    Mutant(
+        "A12", "norm/row_norm_columns.cpp", "double(part(i).rows)", "double(c.section)",
+        "the last section joins with the weight of a whole one",
+    ),
+    Mutant(
+        "A13", "reduce/reduce_isa.cpp", "value[0], «begin + place[0]»", "place[0]",
+        "argmax along rows: indices of the second 65536 elements count from 0",
+    ),
+    Mutant(
+        "A14", "transform/gather_cpu.cpp", "o.order[j] * g.run + c", "o.order[j] * g.run",
+        "gather_backward: the second 512 columns are read from the first",
+    ),
+    Mutant(
+        "A15", "cpu/threads.cpp", "Job{n, grain, 1, call, body}", "Job{n / pieces * pieces, grain, 1, call, body}",
+        "while the pool is busy, the items beyond equal shares are left out",
+    ),
+    Mutant(
+        "A16", "reduce/reduce_cpu.cpp", "run * l.n + at", "run * l.n", "argmax in parts: indices of a part count from 0"
+    ),
+    Mutant(
+        "A17", "transform/pad_cpu.cpp", "begin - line * width", "0",
+        "a thread that starts inside a line starts at the first column",
+    ),
+    Mutant(
+        "A18", "conv/conv_filter_taps.cpp", "line + pixel > 0", "line > 0",
+        "the second slice of the first line overwrites the sums of the first",
+    ),
+    Mutant(
+        "A19", "conv/conv_tiles.cpp", "some.size() > 1 || panel == block.panel", "panel == block.panel",
+        "strided backward_data by panels: the next panel uses the rows of the last phase",
+    ),
+    Mutant(
+        "A20", "conv/conv_planes.cpp", "std::min(units, (at.at[0] + 1) * units_of_part)",
+        "(at.at[0] + 1) * units_of_part", "filter gradient: the last part of the bands is not shortened",
+    ),
+    Mutant(
+        "A21", "norm/local_norm_cpu.cpp", "y = «at % height»", "i % height",
+        "which row of the image a segment belongs to, where rows are cut",
+    ),
+    Mutant(
+        "A22", "norm/local_norm_cpu.cpp", "std::min(most, plane - first)", "most",
+        "lrn NCHW: the last segment of positions is not shortened",
+    ),
+    Mutant(
+        "A23", "conv/channels_last.cpp", "std::min(chunk, pixels - first)", "chunk",
+        "copy to channels last: the last segment of an image is not shortened",
+    ),
+    Mutant(
+        "A24", "random/random_cpu.cpp", "min_of(n, end * block)", "end * block", "the last block is not shortened"
+    ),
+    Mutant(
+        "A25", "pooling/pooling_places.cpp", "min_of(c.channels, p.x.shape[1] - first)", "c.channels",
+        "max pooling by indices, NHWC: the last block of channels is as wide as a whole one",
+    ),
+    Mutant(
+        "B01", "norm/norm_isa.cpp", "1 / __builtin_sqrtf(var[i] + eps)", "1 / (__builtin_sqrtf(var[i]) + eps)",
+        "batch norm: eps outside of the root",
+    ),
+    Mutant(
+        "B02", "norm/row_norm_columns.cpp", "parameter(a.bias, i, 0) - rest * factor[i]", "parameter(a.bias, i, 0)",
+        "group norm NHWC: the rounding error of the mean is dropped",
+    ),
+    Mutant(
+        "B03", "reduce/reduce_isa.cpp", "i + kShortSum * kChains * kFloats", "i + 4096 * kChains * kFloats",
+        "float32 partial sums of 4096 terms instead of 32",
+    ),
+    Mutant(
+        "B04", "transform/gather_cpu.cpp", "sums[k] += «Accumulator<T>(line[k])»",
+        "Accumulator<T>(T(sums[k] + Accumulator<T>(line[k]))) - sums[k]",
+        "gather_backward: sums in the 16 bits of the operands",
+    ),
+    Mutant(
+        "B05", "loss/loss_cpu.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
+        "cross entropy backward: the mean counts ignored rows too",
+    ),
+    # The audit's B06 let lp pooling divide by the norm of a window of zeros. Its elements get 0 all the same, except
+    # where a power underflows, so it is equivalent. This one is in its place.
+    Mutant(
+        "B06", "pooling/pooling_places.cpp", "v != v && largest[i] == largest[i]", "false",
+        "max pooling with indices in float64: a NaN is not the maximum",
+    ),
+    Mutant(
+        "B07", "softmax/softmax_isa.cpp", "error == error ? error : V{}", "V{}", "the rounding errors of the sum are dropped"
+    ),
+    Mutant(
+        "B08", "softmax/softmax_isa.cpp", "return «y == -INFINITY ? 0 : gradient»", "gradient",
+        "log softmax backward: masked elements get dy",
+    ),
+    Mutant(
+        "B09", "norm/norm_cpu.cpp", "t.var[i] * unbiased", "t.var[i]",
+        "batch norm: running_var moves by the biased variance",
+    ),
+    Mutant(
+        "B10", "norm/row_norm_isa.cpp", "away * sums.first * 2 > sums.squares", "false",
+        "layer norm: a row whose first elements mislead is not summed again",
+    ),
+    Mutant(
+        "B11", "norm/norm_isa.cpp", "away * sums[c] * 2 > squares[c]", "false",
+        "batch norm: a channel whose first elements mislead is not summed again",
+    ),
+    Mutant(
+        "B12", "pooling/pooling_isa.cpp", "error == error ? error : Floats{}", "Floats{}",
+        "global average: the rounding errors of the sum are dropped",
+    ),
+    Mutant(
+        "B13", "norm/norm_cpu.cpp", "t.slope[i] = float(«scale / n * inv_std»)", "scale / n",
+        "batch norm backward: one term lacks the second factor inv_std",
+    ),
+    Mutant(
+        "C01", "conv/conv.cpp", '{"bias", «b»}}, {{"residual"', "w", "conv_forward: out may overlap the bias"
+    ),
+    Mutant(
+        "C02", "norm/norm.cpp", '{"running_mean", «*running_mean»}}', "scale",
+        "batch norm: running_var may share memory with running_mean",
+    ),
+    Mutant("C03", "pooling/pooling.cpp", '{"y", «y»}, y_shape', "dy", "pool_backward: the shape of y is not checked"),
+    Mutant(
+        "C04", "loss/loss.cpp", "t.desc.dtype == want.dtype", "true",
+        "cross_entropy_backward: the dtype of dy and lse is not checked",
+    ),
+    Mutant(
+        "C05", "conv/conv.cpp", "x[2 + i] <= most", "x[2 + i] <= most + 1",
+        "conv_backward_data: x_shape may be one too large",
+    ),
+    Mutant(
+        "C06", "transform/pad.cpp", "PadMode::reflect ? «n - 1»", "n", "pad reflect: a width may be as large as the size"
+    ),
+    Mutant(
+        "C07", "transform/gather.cpp", "as gather's result is\");\n  «check_indices(me, p, index)»", "void()",
+        "gather_backward: indices are not checked",
+    ),
+    Mutant(
+        "C08", "transform/gather.cpp", '{"x", x}, {"index", «index»}', "x", "gather: out may overlap the index"
+    ),
+    Mutant(
+        "C09", "norm/norm.cpp", '{"var", «var»}},', "mean", "batch norm inference: out may overlap var"
+    ),
+    Mutant(
+        "C10", "loss/loss.cpp", '{"lse", «lse»}}', "target", "cross_entropy_backward: out may overlap lse"
+    ),
+    Mutant(
+        "C11", "conv/conv.cpp", '{of_result, {"residual", «*residual»}}', "of_result.tensor",
+        "conv_forward: the dtype of the residual is not checked",
+    ),
+    Mutant("C12", "pooling/pooling.cpp", '{"y", «y»}, {"indices"', "dy", "pool_backward: out may overlap y"),
+    Mutant(
+        "D01", "engine/engine.h", "cache->find(p, algo, stale)", 'cache->find(p, "", stale)',
+        "the plan cache is read without algo in the key",
+    ),
+    Mutant(
+        "D02", "engine/engine.h", 'name.ends_with("." + engine)', "name.ends_with(engine)",
+        "algo='tiles' also means filter_tiles",
+    ),
+    Mutant(
+        "D03", "engine/engine.h", 'cat(" threads=", o.threads)', "std::string()",
+        "what find() chose under a handle of few threads serves all calls",
+    ),
+    Mutant(
+        "D04", "engine/engine.h", "std::exchange(it->second.choice, std::move(choice))", "std::move(choice)",
+        "find() does not replace the plan that calls use",
+    ),
+    Mutant(
+        "D05", "engine/engine.h", "all = {named}",
+        "std::rotate(all.begin(), std::ranges::find(all, named), all.end()), all",
+        "find() measures other configs than the one that algo names, and chooses among them",
+    ),
+    Mutant(
+        "D06", "engine/engine.h", "bytes <= h.options().max_workspace",
+        "names_config(algo) || bytes <= h.options().max_workspace",
+        "max_workspace is ignored where algo names a config",
+    ),
+    Mutant(
+        "D07", "engine/engine.h", "h.cache<PlanCache<P>>()",
+        "[] { static const auto all = std::make_shared<PlanCache<P>>(); return all; }()",
+        "one plan cache for all handles, whatever their options",
+    ),
+    Mutant(
+        "D08", "engine/engine.h", "limit(«h.options().threads»)", "Session::current() ? 0 : h.options().threads",
+        "find() under a handle of few threads measures with all",
+    ),
+    Mutant(
+        "E01", "pyminidnn/ops/softmax.py", "y: ArrayLike,\n    *,\n    axis: int = «1»", "-1",
+        "softmax_backward: default axis -1",
+    ),
+    Mutant(
+        "E02", "pyminidnn/ops/norm.py", "var: ArrayLike,\n    *,\n    eps: float = «1e-5»", "1e-3",
+        "batch_norm_forward_inference: default eps 1e-3",
+    ),
+    Mutant(
+        "E03", "bindings/exchange_py.cpp", 'return «copy.value_or(false)» ? a.attr("copy")() : a', "false",
+        "__array__(copy=True) gives a view",
+    ),
+    Mutant("E04", "core/dlpack.cpp", "(«copied» ? kCopied : 0)", "false", "DLPack: IS_COPIED is never set"),
+    Mutant(
+        "E05", "bindings/exchange_py.cpp", "byte_strides(t.desc), «t.storage->read_only»", "false",
+        "memoryview() of a read-only tensor is writable",
+    ),
+    Mutant(
+        "E06", "pyminidnn/ops/norm.py", '"group_norm_forward", "group", «groups»', "groups or x.shape[1]",
+        "group_norm: groups=0 means instance norm",
+    ),
+    Mutant(
+        "E07", "bindings/exchange_py.cpp",
+        'integer_pair(max_version, "__dlpack__: max_version").first >= int32_t(dlpack::kVersion.major)',
+        'integer_pair(max_version, "__dlpack__: max_version").first > int32_t(dlpack::kVersion.major)',
+        "__dlpack__(max_version=(1, x)) gives a capsule of before 1.0",
+    ),
+    Mutant(
+        "E08", "bindings/exchange_py.cpp", 'if («t.storage->read_only») a.attr("setflags")', "false",
+        "numpy() of a read-only tensor is writable",
+    ),
+    Mutant(
+        "E09", "pyminidnn/tensor.py", "copy is False and result.data_ptr != tensor.data_ptr", "False",
+        "asarray(copy=False) copies where it must",
+    ),
+    Mutant(
+        "E10", "pyminidnn/ops/norm.py",
+        "k: float = «1.0»,\n    algo: str | None = None,\n    out: ArrayLike | None = None,\n    handle: Handle | None = None,\n) -> DeviceTensor | tuple",
+        "2.0", "lcn_backward: default k differs from lcn_forward's"
+    ),
+    Mutant(
+        "E11", "pyminidnn/ops/pooling.py",
+        "def global_pool_backward(\n    dy: ArrayLike,\n    x: ArrayLike,\n    y: ArrayLike,\n    *,\n    mode: Mode = «\"max\"»",
+        '"avg"', "global_pool_backward: default mode avg",
+    ),
+    Mutant(
+        "E12", "bindings/exchange_py.cpp", "moved(from_capsule(capsule), target, «copy.value_or(false)»)", "false",
+        "from_dlpack(copy=True) of an array shares memory",
+    ),
+]
+
+LATER = [
+    # The first A26 let the last block of panels reach past the last panel. That is equivalent: a panel past the last one
+    # has no columns, so nothing that is computed for it is stored.
+    Mutant(
+        "A26", "conv/conv_tiles.cpp", "rows.count = «std::min(block.rows, g.images * volume(phase.count) - block.row)»",
+        "block.rows", "the last block of rows is not shortened",
+    ),
+    Mutant(
+        "A27", "conv/conv_groups.cpp", "end - first == rows ? rows : 1", "rows",
+        "the last lines are computed as a whole group of lines",
+    ),
+    Mutant(
+        "A28", "norm/norm_cpu.cpp", "min_of(c.section, c.rows - row)", "c.section",
+        "batch norm: the last section of rows is not shortened",
+    ),
+    Mutant(
+        "A29", "reduce/reduce_cpu.cpp", "min_of(l.part, l.n - at)", "l.part", "the last part of a row is not shortened"
+    ),
+    Mutant(
+        "A30", "softmax/softmax_cpu.cpp", "ceil_div(c.inner, c.width)", "c.inner / c.width",
+        "the last, narrower strip is left out",
+    ),
+    Mutant(
+        "A31", "matmul/matmul_cpu.cpp", "from + n > 0", "n > 0",
+        "the second slice of k overwrites the sums of the first",
+    ),
+    Mutant(
+        "A32", "transform/gather_cpu.cpp", "outer * g.indices * g.run", "outer * g.rows * g.run",
+        "gather_backward along an inner axis reads dy by the rows of x",
+    ),
+    Mutant(
+        "A33", "norm/row_norm_cpu.cpp", "rows * (section + 1) / sections", "rows / sections * (section + 1)",
+        "layer norm backward: the rows beyond equal sections are left out",
+    ),
+    Mutant(
+        "A34", "pooling/pooling_planes_isa.cpp", "row <= (rows.end - 1 - first) / down", "false",
+        "undoes 33dc521: a shorter last slab keeps the windows of the slab before it",
+    ),
+    Mutant(
+        "A35", "norm/norm_cpu.cpp", "if («c.pieces > 1») c.section = longest", "c.pieces > 1 && !in_order",
+        "undoes 4d1d7c7: inference writes one element of each section of a large plane",
+    ),
+    Mutant(
+        "B14", "norm/row_norm_columns.cpp", "-inv_std * of_dy / n", "-inv_std * of_dy / double(c.plane)",
+        "group norm NHWC backward: the mean of dy divides by one channel's elements",
+    ),
+    Mutant(
+        "B15", "loss/loss_isa.cpp", "1 - smoothing + each", "1 - smoothing",
+        "cross entropy backward: the target lacks its share of the smoothing",
+    ),
+    Mutant(
+        "B16", "norm/norm_isa.cpp", "between = «joined * share»", "n * share",
+        "batch norm: the variance between sections has the weight of the wrong section",
+    ),
+    Mutant(
+        "B17", "norm/local_norm_cpu.cpp", "each(a, w.ahead, «w.behind»", "w.ahead",
+        "lcn backward: windows of even size reach as far ahead as behind",
+    ),
+    Mutant("B18", "matmul/matmul_cpu.cpp", "f.beta = «float(args.beta)»", "1.0f", "beta counts as 1"),
+    Mutant(
+        "B19", "reduce/reduce_cpu.cpp", "p.x.numel() / outputs", "l.n",
+        "a mean over dimensions that do not join divides by the innermost alone",
+    ),
+    Mutant(
+        "C13", "norm/norm.cpp", 'check_shape(me, {"dy", «dy»}, shape_of(x.desc)', "x",
+        "batch_norm_backward: the shape of dy is not checked",
+    ),
+    Mutant(
+        "C14", "matmul/matmul.cpp",
+        'check_shape(me, {"bias", *options.bias}, length, cat("for ", n, " columns").c_str())', "void()",
+        "matmul: the length of the bias is not checked",
+    ),
+    Mutant("C15", "engine/op.cpp", "!out->storage->read_only", "true", "out may be read-only"),
+    Mutant(
+        "C16", "transform/pieces.cpp", "!share_memory(y, tensors[i])", "i > 0 || !share_memory(y, tensors[i])",
+        "concat: out may overlap all tensors but the first",
+    ),
+    Mutant(
+        "C17", "core/dlpack.cpp", "m->version.major == kVersion.major", "true",
+        "from_dlpack: any major version of DLPack is read",
+    ),
+    Mutant(
+        "D09", "engine/report.cpp", "e.revision != line.revision", "false",
+        "a tuning record of another revision of an engine is used",
+    ),
+    Mutant(
+        "D10", "engine/report.cpp", "e.measured_us > 0 ? e.measured_us : e.estimate_us", "e.estimate_us",
+        "find() measures, and chooses by the estimates",
+    ),
+    Mutant(
+        "D11", "core/allocator.cpp", "stats_.cached_bytes -= «int64_t(size)»", "int64_t(0)",
+        "a block taken from the cache still counts as cached",
+    ),
+    Mutant(
+        "D12", "core/handle.cpp", "handle = «entered[i].get()»", "entered[0].get()",
+        "the outermost handle serves, not the innermost",
+    ),
+    Mutant(
+        "D13", "engine/tuning.cpp", "!other || other->first != key", "other && other->first != key",
+        "replacing a tuning record deletes the lines that this version cannot read",
+    ),
+    Mutant(
+        "D14", "engine/tuning.cpp", "++generation_", "generation_ + 0",
+        "plans of other handles do not notice what find() recorded",
+    ),
+    Mutant(
+        "E13", "bindings/exchange_py.cpp", "if («!copy.value_or(true)») throw", "false",
+        "__array__(dtype, copy=False) copies",
+    ),
+    Mutant("E14", "core/dlpack.cpp", "d.data ? d.byte_offset : 0", "0", "from_dlpack ignores byte_offset"),
+    Mutant(
+        "E15", "pyminidnn/ops/norm.py", '"instance_norm_backward", "instance", 0, dy, x, scale, mean, inv_std, «algo»',
+        "None", "instance_norm_backward ignores algo",
+    ),
+    Mutant(
+        "E16", "pyminidnn/ops/transform.py", "-(-(last - first) // by)", "(last - first) // by",
+        "slice: a step that does not divide the range loses the last element",
+    ),
+    Mutant(
+        "E17", "pyminidnn/ops/pooling.py", "_C.adaptive_pool_forward(x, 1, mode, «norm»", "2",
+        "global_pool_forward ignores norm",
+    ),
+]

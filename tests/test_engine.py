@@ -19,27 +19,30 @@ X = np.random.default_rng(0).normal(size=(4, 8, 9, 9)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
 PARAMETERS = np.ones(8, "float32")
 
-# Of each family, a call of each of its problems.
-CALLS: dict[str, list[Callable[[dnn.DeviceTensor], object]]] = {
-    "conv": [lambda x: dnn.conv_forward(x, W, padding=1), lambda x: dnn.conv_forward_statistics(x, W)],
-    "matmul": [lambda x: dnn.matmul(x, x)],
-    "pooling": [lambda x: dnn.pool_forward(x, 3)],
-    "softmax": [lambda x: dnn.softmax_forward(x)],
-    "loss": [lambda x: dnn.cross_entropy_forward(x, np.zeros((4, 9, 9), "int64"))],
+# Of each family, a call of each of its problems; a keyword such as algo may follow.
+CALLS: dict[str, list[Callable[..., object]]] = {
+    "conv": [
+        lambda x, **o: dnn.conv_forward(x, W, padding=1, **o),
+        lambda x, **o: dnn.conv_forward_statistics(x, W, **o),
+    ],
+    "matmul": [lambda x, **o: dnn.matmul(x, x, **o)],
+    "pooling": [lambda x, **o: dnn.pool_forward(x, 3, **o)],
+    "softmax": [lambda x, **o: dnn.softmax_forward(x, **o)],
+    "loss": [lambda x, **o: dnn.cross_entropy_forward(x, np.zeros((4, 9, 9), "int64"), **o)],
     "norm": [
-        lambda x: dnn.batch_norm_forward_training(x, PARAMETERS, PARAMETERS),
-        lambda x: dnn.layer_norm_forward(x),
-        lambda x: dnn.lrn_forward(x, 5),
+        lambda x, **o: dnn.batch_norm_forward_training(x, PARAMETERS, PARAMETERS, **o),
+        lambda x, **o: dnn.layer_norm_forward(x, **o),
+        lambda x, **o: dnn.lrn_forward(x, 5, **o),
     ],
-    "activation": [lambda x: dnn.activation_forward(x, "relu")],
-    "pointwise": [lambda x: dnn.add(x, x)],
-    "random": [lambda x: dnn.dropout_forward(x, 0.5, seed=1)],
+    "activation": [lambda x, **o: dnn.activation_forward(x, "relu", **o)],
+    "pointwise": [lambda x, **o: dnn.add(x, x, **o)],
+    "random": [lambda x, **o: dnn.dropout_forward(x, 0.5, seed=1, **o)],
     "transform": [
-        lambda x: dnn.transform(x, layout="NHWC"),
-        lambda x: dnn.pad(x, 1),
-        lambda x: dnn.gather(x, on(x.device, np.zeros(2, "int64"))),
+        lambda x, **o: dnn.transform(x, layout="NHWC", **o),
+        lambda x, **o: dnn.pad(x, 1, **o),
+        lambda x, **o: dnn.gather(x, on(x.device, np.zeros(2, "int64")), **o),
     ],
-    "reduce": [lambda x: dnn.reduce(x, "sum", axis=1)],
+    "reduce": [lambda x, **o: dnn.reduce(x, "sum", axis=1, **o)],
 }
 
 
@@ -124,6 +127,19 @@ def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
         assert report.chosen == full
     default = dnn.conv_forward(on(device), W)
     np.testing.assert_allclose(dnn.conv_forward(on(device), W, algo=algo).numpy(), default.numpy(), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", CALLS)
+def test_algo_takes_no_engine_whose_name_merely_ends_with_it(family: str, device: str) -> None:
+    """The name cpu.conv.filter_tiles ends with "tiles", which is another engine."""
+    for call in CALLS[family]:
+        for engine in dnn.explain(call, on(device))[0].engines:
+            if engine.why_not:
+                continue
+            last = engine.name.rpartition(".")[2]
+            engines = dnn.explain(call, on(device), algo=last)[0].engines
+            named = [e.name for e in engines if "asks for another engine" not in e.why_not]
+            assert named == [e.name for e in engines if e.name.rpartition(".")[2] == last]
 
 
 def test_an_unknown_algo_lists_what_there_is(device: str) -> None:

@@ -252,6 +252,15 @@ def test_out_may_not_overlap_an_operand(name: str, operand: str) -> None:
     assert memory.tobytes() == before
 
 
+@pytest.mark.parametrize("which", range(3))
+def test_out_of_concat_may_not_overlap_any_tensor(which: int) -> None:
+    out = np.zeros((6, 4))
+    tensors = [np.ones((2, 4)) for _ in range(3)]
+    tensors[which] = out[2 * which : 2 * which + 2]
+    with pytest.raises(dnn.ShapeError, match=rf"concat: out shares memory with tensors\[{which}\]"):
+        dnn.concat(tensors, out=out)
+
+
 @pytest.mark.parametrize(("name", "operand"), [(n, o) for n, o in WITH_OUT if o in CALLS[n].in_place])
 def test_out_may_be_an_operand_where_the_documentation_says_so(name: str, operand: str) -> None:
     call, function = CALLS[name], FUNCTIONS[name]

@@ -168,7 +168,7 @@ def test_nan_and_infinity(dtype: str, device: str) -> None:
         assert_close(dx, Result(reference.pool_backward(dy, x, want, 2, mode=mode, **keywords), 0), mode)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("window, stride", [(2, 2), (3, 2), (3, 1), (5, 1)])
 def test_first_of_equal_maxima_among_nan_and_zeros(

@@ -215,6 +215,23 @@ def test_mean_far_from_zero(dtype: str, mean: float, std: float, layout: str, de
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_channels_whose_sample_is_unlike_the_rest(layout: str, device: str) -> None:
+    """Zeros where an engine may look first (at the start of a plane, or every 64th pixel) and numbers near 1e4 elsewhere:
+    inv_std is right to a few units of float32."""
+    x = np.random.default_rng(11).normal(1e4, 1, (1, 2, 256, 256) if layout == "NCHW" else (16, 64, 16, 16))
+    x[(0, slice(None), slice(4)) if layout == "NCHW" else (slice(None), slice(None), slice(None, None, 4), 0)] = 0
+    x = reference.rounded(x, "float32")
+    ones = dnn.full((x.shape[1],), 1, device=device)
+    t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
+    want = 1 / np.sqrt(x.var(axis=(0, 2, 3)) + 1e-5)
+    for engine in dnn.explain(dnn.batch_norm_forward_training, t, ones, ones)[0].engines:
+        if not engine.why_not:
+            _, _, inv_std = dnn.batch_norm_forward_training(t, ones, ones, algo=engine.name)
+            few = 4 * reference.EPS["float32"]
+            np.testing.assert_allclose(values_of(inv_std), want, rtol=few, err_msg=engine.name)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("kind", ["steps", "outlier"])
 def test_channels_that_drift(kind: str, layout: str, device: str) -> None:
     """Where what comes first lies far from the mean, the statistics are as good as anywhere."""

@@ -196,12 +196,27 @@ def test_row_norms_far_from_zero(mean: float, std: float, start: str, kind: str,
         of_mean = unit * np.abs(want_mean) * want
         if start == "like the rest" and engine in ("cpu.norm.rows", "cpu.norm.columns"):
             of_mean[:] = 0  # better than documented: they also subtract what rounding took from the mean
-        rounding = (
-            of_mean[:, None]
-            + 4 * unit * np.abs(want_y)
-            + error[:, None] / want[:, None] * np.abs(want_y)
-        )
+        rounding = of_mean[:, None] + 4 * unit * np.abs(want_y) + error[:, None] / want[:, None] * np.abs(want_y)
         assert_close(AS_ROWS[kind](values_of(y)), Result(want_y, rounding), f"{engine} y")
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kind", ["layer", "group", "instance"])
+def test_long_rows_that_begin_unlike_the_rest(kind: str, layout: str, device: str) -> None:
+    """64 zeros, then numbers near 1e4 in a row so long that they decide its deviation: right to a few units of float32."""
+    shape = (1, 2, 1, 65536) if kind == "layer" else (1, 4, 128, 256)
+    x = reference.rounded(np.random.default_rng(24).normal(1e4, 1, shape), "float32")
+    rows = x.reshape(4 if kind == "instance" else 2, -1)
+    rows[:, :64] = 0
+    t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
+    call = {"layer": dnn.layer_norm_forward, "group": lambda t, **o: dnn.group_norm_forward(t, 2, **o), "instance": dnn.instance_norm_forward}[kind]  # fmt: skip
+    want = 1 / np.sqrt(rows.var(axis=1) + 1e-5)
+    for engine in dnn.explain(call, t)[0].engines:
+        if not engine.why_not:
+            _, mean, inv_std = call(t, algo=engine.name)
+            few = 4 * reference.EPS["float32"]
+            np.testing.assert_allclose(values_of(mean).ravel(), rows.mean(axis=1), rtol=few, err_msg=engine.name)
+            np.testing.assert_allclose(values_of(inv_std).ravel(), want, rtol=few, err_msg=engine.name)
 
 
 @pytest.mark.parametrize("kind", ROW_NORMS)

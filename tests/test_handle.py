@@ -71,6 +71,28 @@ def test_the_current_handle(device: str) -> None:
     assert _C.entered_handle() is None
 
 
+def test_a_call_obeys_the_handle_entered_last(device: str) -> None:
+    x, w = dnn.zeros((1, 8, 9, 9), device=device), dnn.zeros((6, 8, 3, 3), device=device)
+
+    def may_take_workspace() -> bool:
+        try:
+            dnn.conv_forward(x, w, algo="im2col_gemm")
+        except dnn.NotSupported as error:
+            assert "Handle.max_workspace allows 0 bytes" in str(error)
+            return False
+        return True
+
+    free, none = dnn.Handle(device), dnn.Handle(device, max_workspace=0)
+    with free:
+        assert may_take_workspace()
+        with none:
+            assert not may_take_workspace()
+            with free:
+                assert may_take_workspace()
+            assert not may_take_workspace()
+        assert may_take_workspace()
+
+
 def test_entering_is_a_threads_own_affair(device: str) -> None:
     seen = []
     with dnn.Handle(device):

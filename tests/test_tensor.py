@@ -423,8 +423,12 @@ def test_memory_statistics(device: str) -> None:
     after = dnn.memory_stats(device)
     assert after["allocated_bytes"] == before["allocated_bytes"] and after["cached_bytes"] >= 4000
     assert after["peak_allocated_bytes"] == during["peak_allocated_bytes"]
-    assert dnn.empty(1000, device=device).data_ptr == data  # handed out again
+    again = dnn.empty(1000, device=device)
+    assert again.data_ptr == data  # handed out again, so no longer among the free
     assert dnn.memory_stats(device)["device_allocations"] == during["device_allocations"]
+    assert dnn.memory_stats(device)["cached_bytes"] == 0
+    del again
+    assert dnn.memory_stats(device)["cached_bytes"] == after["cached_bytes"]
     dnn.empty_cache(device)
     assert dnn.memory_stats(device)["cached_bytes"] == 0
 

@@ -265,6 +265,21 @@ def test_find_reaches_threads_that_have_a_plan() -> None:
     assert names == [report.chosen] == [chosen()]
 
 
+def test_find_reaches_other_handles_that_have_a_plan() -> None:
+    """Whose plan it replaces, once one of several problems runs fastest with another config than the first."""
+    other = dnn.Handle()
+    for images in range(16, 2, -1):
+        x = dnn.asarray(X[:images])
+        call = lambda x=x: dnn.conv_forward(x, W, algo="im2col_gemm", handle=other)
+        before = ran(call)
+        (report,) = dnn.find(dnn.conv_forward, x, W, algo="im2col_gemm")
+        found = next(f"{e.name} {e.config}" for e in report.engines if e.name == report.chosen)
+        assert ran(call) == found
+        if found != before:
+            return
+    raise AssertionError("no find() chose another config than the first")
+
+
 def ran(call: object) -> str:
     """The engine that a call runs on, by the log, on this thread."""
     read, write = os.pipe()

@@ -12,14 +12,19 @@ namespace minidnn::elementary {
 // A vector's comparison gives a vector of as many integers.
 template <class V> struct IntsOf {
   using type = decltype(V() < V());
+  typedef uint32_t unsigned_type __attribute__((vector_size(sizeof(V))));
 };
 template <> struct IntsOf<float> {
   using type = int32_t;
+  using unsigned_type = uint32_t;
 };
 template <class V> using Ints = typename IntsOf<V>::type;
+template <class V> using Unsigned = typename IntsOf<V>::unsigned_type;
 
 template <class V> MINIDNN_HD Ints<V> bits_of(V v) { return __builtin_bit_cast(Ints<V>, v); }
+template <class V> MINIDNN_HD Unsigned<V> unsigned_bits_of(V v) { return __builtin_bit_cast(Unsigned<V>, v); }
 template <class V> MINIDNN_HD V float_of(Ints<V> i) { return __builtin_bit_cast(V, i); }
+template <class V> MINIDNN_HD V float_of_unsigned(Unsigned<V> i) { return __builtin_bit_cast(V, i); }
 template <class V> MINIDNN_HD V all(float v) { return V{} + v; }  // v in every lane
 template <class V> MINIDNN_HD V magnitude(V x) { return float_of<V>(bits_of(x) & 0x7fffffff); }
 template <class V> MINIDNN_HD V with_sign_of(V x, V magnitude) {
@@ -102,22 +107,24 @@ template <class V> MINIDNN_HD V log_of_parts(V n, V m) {
   V square = m * m;
   return n * kLn2High + (m + (n * kLn2Low + square * (q * m - 0.5f)));
 }
-constexpr int32_t kThreeQuarters = 0x3f400000, kExponent = int32_t(0xff800000);
+// Unsigned, since the subtractions below overflow for some x, whose results are then replaced.
+constexpr uint32_t kThreeQuarters = 0x3f400000, kExponent = 0xff800000;
 
 template <class V> MINIDNN_HD V log(V x) {
   V normal = x < 0x1p-126f ? x * 0x1p23f : x;
-  Ints<V> exponent = (bits_of(normal) - kThreeQuarters) & kExponent;
-  V n = to_float<V>(exponent >> 23) - (x < 0x1p-126f ? all<V>(23.0f) : all<V>(0.0f));
-  V result = log_of_parts(n, float_of<V>(bits_of(normal) - exponent) - 1.0f);
+  Unsigned<V> exponent = (unsigned_bits_of(normal) - kThreeQuarters) & kExponent;
+  V n = to_float<V>(Ints<V>(exponent) >> 23) - (x < 0x1p-126f ? all<V>(23.0f) : all<V>(0.0f));
+  V result = log_of_parts(n, float_of_unsigned<V>(unsigned_bits_of(normal) - exponent) - 1.0f);
   V special = x == 0.0f ? all<V>(-INFINITY) : all<V>(NAN);
   return x > 0.0f ? (x < INFINITY ? result : x) : special;
 }
 
 template <class V> MINIDNN_HD V log1p(V x) {
-  Ints<V> exponent = (bits_of(x + 1.0f) - kThreeQuarters) & kExponent;
+  Unsigned<V> exponent = (unsigned_bits_of(x + 1.0f) - kThreeQuarters) & kExponent;
   // 2^-n (1 + x) - 1 rounded once. 2^-n times 4, for n = 128 too is one of x's.
-  V m = float_of<V>(bits_of(x) - exponent) + (0.25f * float_of<V>((129 << 23) - exponent) - 1.0f);
-  V result = log_of_parts(to_float<V>(exponent >> 23), m);
+  V m = float_of_unsigned<V>(unsigned_bits_of(x) - exponent) +
+        (0.25f * float_of_unsigned<V>((129u << 23) - exponent) - 1.0f);
+  V result = log_of_parts(to_float<V>(Ints<V>(exponent) >> 23), m);
   V special = x == -1.0f ? all<V>(-INFINITY) : all<V>(NAN);
   result = x > -1.0f ? (x < INFINITY ? result : x) : special;
   return x == 0.0f ? x : result;  // -0 stays

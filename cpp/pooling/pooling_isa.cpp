@@ -638,6 +638,7 @@ void take_larger(float* largest, int32_t* where, int64_t n, const void* from, in
   const T* x = static_cast<const T*>(from);
   Ints lane{};
   for (int e = 0; e < kFloats; ++e) lane[e] = e;
+  using Unsigned = Vector<uint32_t>;  // the indices of lanes beyond n, which are dropped, may overflow
   for (int64_t i = 0; i < n; i += kFloats) {
     const int32_t left = int32_t(min_of<int64_t>(n - i, kFloats));
     Floats v{};
@@ -649,7 +650,8 @@ void take_larger(float* largest, int32_t* where, int64_t n, const void* from, in
     __builtin_memcpy(&at, where + i, sizeof at);
     const Ints larger = ((v > most) | ((v != v) & (most == most)) | (at < 0)) & (lane < left);
     store(largest + i, select(larger, v, most));
-    at = (larger & (index + (int32_t(i) + lane) * apart)) | (~larger & at);
+    const auto here = Ints(uint32_t(index) + (uint32_t(i) + Unsigned(lane)) * uint32_t(apart));
+    at = (larger & here) | (~larger & at);
     __builtin_memcpy(where + i, &at, sizeof at);
   }
 }

@@ -50,7 +50,7 @@ static int failures(const Function& f, Loop loop, const char* how) {
   auto check = [&] {
     loop(x.data(), y.data(), int(x.size()));
     for (size_t i = 0; i < x.size(); ++i) {
-      double want = f.exact(x[i]), ulp = std::ldexp(1.0, std::max(std::ilogb(want) - 23, -149));
+      double want = f.exact(x[i]), ulp = std::ldexp(1.0, std::max(std::ilogb(want), -126) - 23);
       float rounded = float(want);
       bool same = (want != want && y[i] != y[i]) || (rounded == y[i] && std::signbit(rounded) == std::signbit(y[i]));
       double error = same ? 0 : want == 0 ? INFINITY : std::abs(double(y[i]) - want) / ulp;

@@ -37,13 +37,17 @@ def sample_of(case: Case) -> Sample:
     return importlib.import_module(f"test_{case.family}").sample(case)
 
 
-def check(case: Case, device: str, sample: Sample | None = None, most_us: float = math.inf) -> list[_C.Report]:
-    """Every engine that runs the case, and expects to do so in that time, against the oracle. The reports of the call."""
-    sample = sample or sample_of(case)
-    tensors = {
+def tensors_of(case: Case, sample: Sample, device: str) -> dict[str, dnn.DeviceTensor]:
+    return {
         name: tensor(v, sample.dtypes.get(name, case.dtype), device, case.operand(name, v.shape))
         for name, v in sample.inputs.items()
     }
+
+
+def check(case: Case, device: str, sample: Sample | None = None, most_us: float = math.inf) -> list[_C.Report]:
+    """Every engine that runs the case, and expects to do so in that time, against the oracle. The reports of the call."""
+    sample = sample or sample_of(case)
+    tensors = tensors_of(case, sample, device)
 
     def arguments(algo: str | None) -> tuple[dict[str, object], Callable[[], bool]]:
         """A fresh poisoned output for each run, if the case names its strides."""
@@ -79,6 +83,24 @@ def check(case: Case, device: str, sample: Sample | None = None, most_us: float 
             for first, second in zip(outputs, again, strict=True):
                 assert bytes(values_of(first)) == bytes(values_of(second)), f"{algo} does not repeat itself"
     return reports
+
+
+@pytest.mark.parametrize(
+    "case", {(c.family, c.direction, c.dtype): c for c in reversed(CASES) if "out" not in c.operands}.values(), ids=str
+)
+def test_find(case: Case, device: str) -> None:
+    """Every engine is measured, in memory that find() allocates itself: under AddressSanitizer each block ends where
+    its tensor ends. The limit excludes no engine; a result that was found under a limit changes no other test."""
+    sample = sample_of(case)
+    tensors = tensors_of(case, sample, device)
+    with dnn.Handle(device, max_workspace=2**40):
+        reports = dnn.find(sample.call, tensors, algo=None)
+    for report in reports:
+        measured = {e.name: e.measured_us for e in report.engines if not e.why_not}
+        assert all(us > 0 for us in measured.values()), measured
+        assert measured[report.chosen] == min(measured.values())
+    for name, value in sample.inputs.items():
+        assert (values_of(tensors[name]) == value).all(), f"find() changed {name}"
 
 
 def depends_on_isa(engine: str) -> bool:

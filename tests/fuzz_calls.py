@@ -39,6 +39,7 @@ if __name__ == "__main__":  # what libraries read when they are imported
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # a driver reserves more addresses than MEMORY_BYTES
 
 import numpy as np
+from conftest import set_checks
 
 import pyminidnn as dnn
 from pyminidnn import _C
@@ -556,6 +557,7 @@ def main() -> int:
     parser.add_argument("--calls", type=int, default=sys.maxsize)
     parser.add_argument("--only", type=int, help="the number of a call: it is made in this process")
     given = parser.parse_args()
+    set_checks()
     seed = random.SystemRandom().randrange(10**6) if given.seed is None else given.seed
     if given.only is not None:
         call = call_number(seed, given.only)

@@ -1,0 +1,85 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Builds the library with sanitizers (CMakePresets.json) into build/asan or build/tsan, and runs its CPU tests with it.
+# Fails where a test fails or a sanitizer reports anything. Needs g++, and what `./run tests` puts into .venv, activated.
+#
+#   scripts/sanitize.sh asan|tsan [--part] [--seconds N] [PYTEST ARGUMENTS]
+#
+# asan is AddressSanitizer and UndefinedBehaviorSanitizer, tsan is ThreadSanitizer. Without arguments: the C++ tests, all
+# CPU tests, N seconds (default: 600) of tests/fuzz_calls.py and about as many of tests/test_drawn.py. Pytest arguments,
+# with paths relative to tests/, select tests and leave out the C++ tests and the fuzz, unless --seconds is given.
+# --part is a selection for CI.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+kind=${1:-}
+[ "$kind" = asan ] || [ "$kind" = tsan ] || { sed -n 's/^# \{0,1\}//; 3,12p' "$0" >&2; exit 2; }
+shift
+part='' seconds=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --part) part=1; shift ;;
+    --seconds) seconds=$2; shift 2 ;;
+    *) break ;;
+  esac
+done
+build=$PWD/build/$kind
+failed=
+step() {  # name, command...: runs it, says how long it took, remembers a failure
+  local name=$1 start=$SECONDS rc=0; shift
+  echo "== $name"
+  "$@" || rc=$?
+  [ "$rc" = 0 ] || failed="$failed $name"
+  echo "== $name gave $rc in $((SECONDS - start)) s"
+}
+
+target=all
+[ -z "$part" ] && [ $# = 0 ] || target=_C
+configure() { cmake --preset "$kind" -DPython_EXECUTABLE="$(command -v python)" -Dpybind11_DIR="$(python -m pybind11 --cmakedir)" > /dev/null; }
+start=$SECONDS
+echo "== build"
+configure
+cmake --build --preset "$kind" --target "$target" | tail -n 1
+echo "== build took $((SECONDS - start)) s"
+
+# A package of this build: the checkout's Python files, and the extension. The one in the checkout stays as it is.
+mkdir -p "$build/package/pyminidnn"
+ln -sf "$PWD"/pyminidnn/*.py "$PWD"/pyminidnn/py.typed "$build"/_C*.so "$build/package/pyminidnn"
+ln -sfn "$PWD/pyminidnn/ops" "$build/package/pyminidnn/ops"
+
+# Python itself is not instrumented, so the runtimes are preloaded. Reports go to files; beside
+# AddressSanitizer, UndefinedBehaviorSanitizer knows stderr only, which pytest leaves alone by --capture=sys, and ends the
+# process.
+# Python and the CUDA driver that the C++ tests imitate keep blocks until the end, which are no leaks.
+reports=$build/reports
+rm -rf "$reports" && mkdir "$reports"
+library() { "${CXX:-g++}" -print-file-name="lib$1.so"; }
+if [ "$kind" = asan ]; then preload=$(library asan):$(library ubsan); else preload=$(library tsan); fi
+export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$reports/asan
+export UBSAN_OPTIONS=print_stacktrace=1
+export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1:log_path=$reports/tsan
+export PYMINIDNN_TEST_ALLOCATIONS=exact PYTHONPATH=$build/package
+sanitized() { LD_PRELOAD=$preload:$(library stdc++) "$@"; }
+
+cd tests  # where the checkout's own package does not come first
+sanitized python -c "from pyminidnn import _C; assert _C.__file__.startswith('$build'), _C.__file__"
+# test_fuzz.py crashes on purpose, which is reported.
+pytest=(sanitized python -m pytest -c ../pyproject.toml --rootdir .. -q --capture=sys -p no:cacheprovider -n "$(nproc)" --ignore test_fuzz.py
+  -m "not gpu and not torch")
+fuzz() { sanitized python fuzz_calls.py --seconds "$1" --workers "$(nproc)"; }
+if [ -n "$part" ]; then
+  step tests "${pytest[@]}" test_every_engine.py test_drawn.py -k "find or drawn" --drawn-seconds 2 "$@"
+  step fuzz fuzz "${seconds:-30}"
+else
+  [ $# != 0 ] || step ctest ctest --test-dir "$build" --output-on-failure
+  drawn=$(( ${seconds:-600} / 20 ))  # of each family and seed
+  step tests "${pytest[@]}" --drawn-seconds "$drawn" "$@"
+  [ $# != 0 ] && [ -z "$seconds" ] || step fuzz fuzz "${seconds:-600}"
+fi
+# Warnings of AddressSanitizer are about allocations that were refused.
+mapfile -t found < <(grep -rlE 'ERROR: |FATAL: |runtime error: |WARNING: ThreadSanitizer: ' "$reports")
+for report in "${found[@]}"; do
+  failed="$failed $(basename "$report")"
+  echo "== $report" && head -n 60 "$report"
+done
+echo "== failed:${failed:- nothing}"
+[ -z "$failed" ]

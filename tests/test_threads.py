@@ -72,7 +72,7 @@ for i in range(150):
         relu(301 + i, 350)
         os._exit(0)
     hung += os.waitpid(child, 0)[1] != 0
-print(hung)
+print(hung, flush=True)
 os._exit(0)
 """)
     assert ended.stdout == "0\n", ended.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from importlib.util import find_spec
 
@@ -17,6 +18,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pyminidnn as dnn
 from pyminidnn import _C
+
+# A shell that starts tests in the background has them ignore Ctrl-C, and so would the programs that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EXACT = os.environ.get("PYMINIDNN_TEST_ALLOCATIONS") == "exact"  # scripts/sanitize.sh
 
@@ -43,8 +47,11 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # test_isa.py's take minutes each: first, so that other processes do the rest meanwhile.
-    items.sort(key=lambda item: item.path.name != "test_isa.py")
+    # Those of test_isa.py take minutes and 3 GB each. pytest-xdist gives each process a stretch of the tests: they begin two.
+    slow = [item for item in items if item.path.name == "test_isa.py"]
+    items[:] = [item for item in items if item.path.name != "test_isa.py"]
+    for i, item in enumerate(slow):
+        items.insert(i % 2 * (len(items) // 2), item)
     reasons = {
         "gpu": _C.why_no_cuda() or _C.why_no_nvrtc(),
         "torch": "" if find_spec("torch") else "torch is not installed; README, section Tests, says how",

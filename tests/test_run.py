@@ -131,7 +131,11 @@ def test_nothing_is_done_twice(machine: Machine) -> None:
 
     build, extras, tests = (
         f"-m {what}, CXX=g++-13"
-        for what in ("pip install -e .[test]", "pip install --quiet pyminidnn[test]", "pytest -n auto --dist worksteal -k conv")
+        for what in (
+            "pip install -e .[test]",
+            "pip install --quiet pyminidnn[test]",
+            "pytest -n auto --dist worksteal -k conv",
+        )
     )
     assert calls() == [build, tests]
     assert calls() == [extras, tests]

@@ -108,7 +108,8 @@ constexpr int kLanes = 8;
 constexpr int64_t kPiece = 1024;
 
 template <class Acc, class F>
-MINIDNN_HD void add_piece(CarefulSum<Acc> (&total)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t n, const F& f) {
+MINIDNN_HD void add_piece(CarefulSum<Acc> (&total)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t n,
+                          const F& f) {
   Acc lanes[kLanes]{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)

@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(1024)
     if (!c.live || c.first + k * c.step >= p.cols) continue;
     F::unpack(raw[k], held[k]);
 #pragma unroll
-    for (int e = 0; e < width; ++e) largest[e] = fmaxf(largest[e], held[k][e] = maths::rounded_product(held[k][e], scale));
+    for (int e = 0; e < width; ++e)
+      largest[e] = fmaxf(largest[e], held[k][e] = maths::rounded_product(held[k][e], scale));
   }
   c.template reduce<rows::Max>(largest, shared);
   float sum[width];

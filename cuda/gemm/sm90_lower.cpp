@@ -263,7 +263,8 @@ GemmStore store_of(const GemmTask& t, const Lowering& low) {
 
 Lowering lowered(const GemmTask& task) {
   const Lowering low = lowered_as_it_is(task);
-  if (task.type != DType::float32 || low.a.along_rows() || !low.b.along_rows() || low.view.y_n.of[kDigits - 1] != 1)
+  if (task.type != DType::float32 || low.a.along_rows() || !low.b.along_rows() || low.n_limit ||
+      low.view.y_n.of[kDigits - 1] != 1)
     return low;
   GemmTask other = task;
   for (GemmView& view : other.views) view = transposed(view);

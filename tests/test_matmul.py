@@ -381,7 +381,7 @@ ERRORS: list[Error] = [
      dnn.ShapeError, "matmul: out shares memory with a; pass another tensor"),
     (overlapping, dnn.ShapeError, "matmul: out overlaps c without being the same elements"),
     (bias_in_out, dnn.ShapeError, "matmul: out shares memory with bias"),
-    (lambda a, b: dnn.matmul(a, b, algo="wgmma"), dnn.NotSupported, "algo='wgmma' names no engine for "),
+    (lambda a, b: dnn.matmul(a, b, algo="warp"), dnn.NotSupported, "algo='warp' names no engine for "),
 ]  # fmt: skip
 
 

@@ -62,6 +62,12 @@ def test_includes_point_one_way(path: str) -> None:
             )
 
 
+@pytest.mark.parametrize("path", [p for p in SOURCES if p.startswith("cuda/") and not p.startswith("cuda/device/ptx/")])
+def test_instructions_have_wrappers(path: str) -> None:
+    """PTX is in cuda/device/ptx, a wrapper an instruction. Elsewhere, `asm volatile("" ...)` only stops the compiler."""
+    assert not re.search(r'\basm\b(?! volatile\(""[ )])', re.sub(r"//.*", "", (ROOT / path).read_text()))
+
+
 @pytest.mark.parametrize(
     "path", [p for p in FILES if re.search(r"^(?!pyminidnn/sources/).*\.(h|cpp|cu|cuh|py|sh)$", p)]
 )

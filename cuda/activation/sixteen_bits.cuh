@@ -3,39 +3,30 @@
 // an element forward and 57 backward, and erfc alone takes 40. Errors below are relative, in float: a float16 has 2^-11.
 #pragma once
 #include "cpp/activation/activation_math.h"
+#include "cuda/device/ptx/math.cuh"
 
 namespace minidnn {
 
 namespace sixteen_bits {
 
-__device__ __forceinline__ float exp2(float x) {
-  float y;
-  asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-__device__ __forceinline__ float reciprocal(float x) {  // of normal numbers below 2^126
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 constexpr float kLog2E = 1.44269504f;
 
 // Within 2^-19, as sech2 and x * normal(x).cdf / (1 + x^2 / 2) are.
 __device__ __forceinline__ float tanh(float x) {
   const float a = fabsf(x), square = x * x;
-  const float e = exp2(-2 * kLog2E * a);
-  const float large = (1 - e) * reciprocal(1 + e), small = a - a * square * (1.0f / 3 - square * (2.0f / 15));
+  const float e = ex2_approx(-2 * kLog2E * a);
+  const float large = (1 - e) * rcp_approx_ftz(1 + e), small = a - a * square * (1.0f / 3 - square * (2.0f / 15));
   return copysignf(a < 0.1f ? small : large, x);
 }
 __device__ __forceinline__ float sech2(float x) {
-  const float e = exp2(-2 * kLog2E * fabsf(x)), r = reciprocal(1 + e);
+  const float e = ex2_approx(-2 * kLog2E * fabsf(x)), r = rcp_approx_ftz(1 + e);
   return 4 * e * (r * r);
 }
 
 // The polynomial of elementary::normal (cpp/core/elementary.h), without what saves its last bits.
 __device__ __forceinline__ maths::Normal<float> normal(float x) {
-  const float e = exp2(-0.5f * kLog2E * x * x), a = fabsf(x);
-  const float u = reciprocal((a > 15 ? 15 : a) + 3) - 0.1875f;
+  const float e = ex2_approx(-0.5f * kLog2E * x * x), a = fabsf(x);
+  const float u = rcp_approx_ftz((a > 15 ? 15 : a) + 3) - 0.1875f;
   float p = -0x1.0c195ep+9f * u + 0x1.71cc54p+6f;
   p = p * u + 0x1.dae172p+6f;
   p = p * u - 0x1.e15e22p+4f;

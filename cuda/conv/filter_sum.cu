@@ -2,7 +2,7 @@
 // dw as the sum of its parts, each element's in one order: a block of 32 x 8 threads adds 32 elements, the parts dealt
 // out along y.
 #include "cuda/conv/filter_sum.h"
-#include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 
 namespace minidnn {
 
@@ -11,7 +11,7 @@ __global__ void __launch_bounds__(256) conv_filter_sum(const __grid_constant__ F
   __shared__ float shared[8][32];
   const int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
   float sum = 0;
-  wait_for_grid_before();
+  griddep_wait();
   if (i < f.count) {
 #pragma unroll 8
     for (int part = threadIdx.y; part < f.parts; part += 8) sum += parts[part * f.count + i];

@@ -7,19 +7,14 @@
 // Chunks are rounded up: elements beside a window are multiplied by zero weights, so an infinity there makes NaN of all
 // filters at the position whose window ends beside it. Such positions are summed again, without those elements.
 #include "cuda/conv/image.h"
-#include "cuda/device/grid.cuh"
-#include "cuda/device/named_barrier.cuh"
-#include "cuda/device/tma.cuh"
-#include "cuda/device/wgmma.cuh"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/named_barrier.cuh"
+#include "cuda/device/ptx/setmaxnreg.cuh"
+#include "cuda/device/ptx/tma.cuh"
+#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
 
 namespace minidnn {
-
-__device__ __forceinline__ void copy_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
-               "l"(from), "r"(bytes), "r"(barrier)
-               : "memory");
-}
 
 // A filter's sum over one window, in shared memory.
 template <class T, int kFilters>
@@ -43,20 +38,20 @@ __global__ void __launch_bounds__(384, 1)
     conv_image(const __grid_constant__ ImageProblem p, const __grid_constant__ GemmArgs args) {
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[2 * kStages];
-  const uint32_t start = (shared_address(shared) + 127) & ~127u, full = shared_address(barriers),
+  const uint32_t start = (cvta_to_shared(shared) + 127) & ~127u, full = cvta_to_shared(barriers),
                  empty = full + 8 * kStages;
   const uint32_t weights = start + 8 * kLinesBytes;
-  char* const weights_there = shared + (weights - shared_address(shared));
+  char* const weights_there = shared + (weights - cvta_to_shared(shared));
   const uint32_t weights_bytes = uint32_t(p.window * p.chunks * kFilters * 16), stages = weights + weights_bytes;
   const uint32_t stage_bytes = uint32_t(p.window * p.line_bytes);
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0), lane = int(threadIdx.x) % 32;
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) barrier_init(full + 8 * i, 1), barrier_init(empty + 8 * i, 8);
-    barrier_init_fence();
+    for (int i = 0; i < kStages; ++i) mbarrier_init(full + 8 * i, 1), mbarrier_init(empty + 8 * i, 8);
+    fence_mbarrier_init();
   }
   __syncthreads();
-  wait_for_grid_before();
+  griddep_wait();
 
   int stage = 0;
   uint32_t parity = 0;
@@ -66,21 +61,21 @@ __global__ void __launch_bounds__(384, 1)
   // A tile is a line of y; blocks walk lines of one tile of filters, whose weights they keep.
   const int filters = int(blockIdx.y) * kFilters;
   if (group == 0) {
-    give_registers<40>();
+    setmaxnreg_dec<40>();
     if (threadIdx.x > 0) return;
     for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {
       const uint32_t image = p.lines.quotient(uint32_t(tile)), line = uint32_t(tile) - image * p.lines.divisor;
-      barrier_wait(empty + 8 * stage, parity ^ 1);
-      barrier_expect(full + 8 * stage, stage_bytes);
+      mbarrier_wait_parity(empty + 8 * stage, parity ^ 1);
+      mbarrier_arrive_expect_tx(full + 8 * stage, stage_bytes);
       const char* from =
           static_cast<const char*>(args.a) + image * p.image_bytes + int64_t(line) * p.step * p.line_bytes;
       for (int r = 0; r < p.window; ++r)
-        copy_bulk(stages + stage * stage_bytes + uint32_t(r * p.line_bytes),
-                  from + int64_t(r) * p.dilation * p.line_bytes, uint32_t(p.line_bytes), full + 8 * stage);
+        cp_async_bulk(stages + stage * stage_bytes + uint32_t(r * p.line_bytes),
+                      from + int64_t(r) * p.dilation * p.line_bytes, uint32_t(p.line_bytes), full + 8 * stage);
     }
     return;
   }
-  take_registers<232>();
+  setmaxnreg_inc<232>();
   const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4;
   // Filters: [line of the window][chunk][filter], 16 bytes each, zeros for those that are not.
   for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
@@ -92,14 +87,14 @@ __global__ void __launch_bounds__(384, 1)
                                           chunk * 16);
     *reinterpret_cast<uint4*>(weights_there + i * 16) = v;
   }
-  copy_engine_fence();
-  sync_at(1, 256);
+  fence_proxy_async();
+  named_barrier_sync(1, 256);
 
   float sums[kFilters / 2];
   for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {
-    barrier_wait(full + 8 * stage, parity);
+    mbarrier_wait_parity(full + 8 * stage, parity);
     for (int first = mine * 64; first < p.positions; first += 128) {
-      wgmma_pin(sums);
+      warpgroup_fence_operand(sums);
       wgmma_fence();
       const uint32_t beside = p.planes == 1 ? 16 : uint32_t(p.plane_bytes);
       uint32_t b = weights;
@@ -109,16 +104,16 @@ __global__ void __launch_bounds__(384, 1)
         int plane = 0;
 #pragma unroll 1
         for (int chunk = 0; chunk < p.chunks; chunk += 2, b += 2 * kFilters * 16) {
-          Wgmma<T, kFilters>::template run<false, false>(sums, wgmma_matrix<false>(a, beside, 128),
-                                                         wgmma_matrix<false>(b, kFilters * 16, 128),
+          Wgmma<T, kFilters>::template run<false, false>(sums, make_smem_descriptor<false>(a, beside, 128),
+                                                         make_smem_descriptor<false>(b, kFilters * 16, 128),
                                                          r > 0 || chunk > 0);
           a += 2 * beside, plane += 2;
           if (plane == p.planes) plane = 0, a += 16 - uint32_t(p.planes) * beside;
         }
       }
-      wgmma_commit();
-      wgmma_wait<0>();
-      wgmma_pin(sums);
+      wgmma_commit_group();
+      wgmma_wait_group<0>();
+      warpgroup_fence_operand(sums);
       const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.part, args, 0,
                                                                         start + (threadIdx.x / 32 - 4) * kLinesBytes);
       const int at = first + warp * 16 + lane / 4;
@@ -141,7 +136,7 @@ __global__ void __launch_bounds__(384, 1)
       };
       epilogue.store(sums, row(at), row(at + 8), uint32_t(filters), uint32_t(p.positions - first));
     }
-    if (lane == 0) barrier_arrive(empty + 8 * stage);
+    if (lane == 0) mbarrier_arrive(empty + 8 * stage);
   }
 }
 

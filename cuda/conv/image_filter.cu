@@ -8,7 +8,9 @@
 #include "cuda/conv/image_filter.h"
 
 #include "cuda/conv/stencil.cuh"
-#include "cuda/device/mma.cuh"
+#include "cuda/device/ptx/mma_sync.cuh"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/ldmatrix.cuh"
 
 namespace minidnn {
 
@@ -36,7 +38,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
   const auto next = [&](const StencilStep& s) -> StencilStep { return {s.position + tiles.walkers, 0, 0}; };
   const auto load = [&](const StencilStep& s, int buffer) {
     const StencilTile tile(p, tiles, s.position);
-    const uint32_t to = shared_address(buffers + buffer * b.buffer);
+    const uint32_t to = cvta_to_shared(buffers + buffer * b.buffer);
     {
       constexpr int kCopies = kFiltersOfImage / kElements;  // of a pixel
       const int32_t copy = threadIdx.x % kCopies, at_once = blockDim.x / kCopies;
@@ -47,8 +49,8 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
         uint32_t row = pixel;
         const int32_t column = b.columns.digit(row);
         const bool exists = int32_t(row) < rows && column < columns && copy * kElements < filters;
-        copy_async<16>(to + pixel * kImagePitch<T> + copy * 16, from + int32_t(row) * p.out.row + column * p.out.column,
-                       exists);
+        cp_async<16>(to + pixel * kImagePitch<T> + copy * 16, from + int32_t(row) * p.out.row + column * p.out.column,
+                     exists);
       }
     }
     // Rows of x from a multiple of 16 bytes on; both ends of an image's rows are such multiples.
@@ -60,8 +62,8 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
       uint32_t row = i;
       const int32_t at = first + b.copies.digit(row) * kElements, y = first_row + int32_t(row);
       const bool exists = uint32_t(at) < uint32_t(length) && uint32_t(y) < uint32_t(p.height.in);
-      copy_async<16>(to + b.x_offset + row * b.x_pitch + (at - first) * int(sizeof(T)),
-                     from + int64_t(y) * p.in.row + at, exists);
+      cp_async<16>(to + b.x_offset + row * b.x_pitch + (at - first) * int(sizeof(T)), from + int64_t(y) * p.in.row + at,
+                   exists);
     }
     return true;
   };
@@ -85,7 +87,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           if constexpr (sizeof(T) == 4) {
-            of_x[n][half] = to_tf32(from[n * 8 + (lane % 4 + half * 4) * apart]);
+            of_x[n][half] = cvt_rna_tf32(from[n * 8 + (lane % 4 + half * 4) * apart]);
           } else {
             const T* const two = from + (n * 8 + (lane % 4 * 2 + half * 8) * apart);
             of_x[n][half] = uint32_t(two[0].bits) | uint32_t(two[apart].bits) << 16;
@@ -97,18 +99,18 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
         if constexpr (sizeof(T) == 4) {
           const T* const four = reinterpret_cast<const T*>(here) + (pixel + lane % 4) * kPitch + m * 16 + lane / 4;
 #pragma unroll
-          for (int k = 0; k < 4; ++k) of_dy[k] = to_tf32(four[k / 2 * 4 * kPitch + k % 2 * 8]);
+          for (int k = 0; k < 4; ++k) of_dy[k] = cvt_rna_tf32(four[k / 2 * 4 * kPitch + k % 2 * 8]);
         } else {
           const int32_t place = (pixel + lane % 8 + lane / 16 * 8) * kPitch + m * 16 + lane / 8 % 2 * 8;
-          ldmatrix_transposed(of_dy, shared_address(here) + place * int(sizeof(T)));
+          ldmatrix_x4_trans(of_dy, cvta_to_shared(here) + place * int(sizeof(T)));
         }
 #pragma unroll
-        for (int n = 0; n < kEights; ++n) mma<T>(sums[m][n], of_dy, of_x[n][0], of_x[n][1]);
+        for (int n = 0; n < kEights; ++n) mma_sync<T>(sums[m][n], of_dy, of_x[n][0], of_x[n][1]);
       }
     }
   };
   go_through({slab, 0, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
-  let_next_grid_start();
+  griddep_launch_dependents();
 
   // The walkers of a row of the window add up in their order.
   float* const all_sums = reinterpret_cast<float*>(shared) + lane;

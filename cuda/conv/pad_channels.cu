@@ -2,6 +2,7 @@
 // An image with a margin of zeros and channels rounded up to kChannels, side by side: a pixel a thread, whatever
 // strides it is read with. Reads and writes everything once. T is an integer of the elements' size.
 #include "cuda/conv/pad_channels.h"
+#include "cuda/device/ptx/math.cuh"
 
 namespace minidnn {
 
@@ -22,7 +23,7 @@ __global__ void __launch_bounds__(256) conv_pad_channels(const __grid_constant__
   for (int c = 0; c < kChannels; ++c) {
     pixel.channel[c] = inside && c < p.channels ? from[c * p.channel] : T(0);
     if constexpr (sizeof(T) == 4)
-      if (p.round) asm("cvt.rna.tf32.f32 %0, %0;" : "+r"(pixel.channel[c]));
+      if (p.round) pixel.channel[c] = cvt_rna_tf32(__uint_as_float(pixel.channel[c]));
   }
   const uint32_t at = uint32_t(i) - line * p.columns.divisor, in_plane = p.planes.quotient(at);
   const uint32_t place = (at - in_plane * p.planes.divisor) * uint32_t(p.plane) + in_plane;

@@ -7,6 +7,7 @@
 // 1 from memory; 7x7 and groups of 4 are bound by products, 4 or 14 of them for a load from shared memory.
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 
 namespace minidnn {
 
@@ -19,9 +20,9 @@ template <class T> constexpr int kWeightPitch = kSlice<T> + 4;  // floats: taps 
 // Brings a tile of rows x columns pixels, a slice of `channels` channels each. `vectors`: `from` and the strides are
 // multiples of 16 bytes, and channels a multiple of as much. A thread keeps to its columns and goes down the rows.
 template <class T>
-__device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const Divisor& columns, const T* from,
-                                            int32_t channels, const StencilSide& side, const StencilLine& height,
-                                            const StencilLine& width, bool vectors) {
+__device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const Divisor& columns,
+                                                const T* from, int32_t channels, const StencilSide& side,
+                                                const StencilLine& height, const StencilLine& width, bool vectors) {
   const int32_t per_pixel = vectors ? kPixelBytes / 16 : kQuads<T>, at_once = blockDim.x / per_pixel;
   const int32_t channel = threadIdx.x % per_pixel * (kSlice<T> / per_pixel), pixel = threadIdx.x / per_pixel;
   const int32_t rows_at_once = max_of<int32_t>(columns.quotient(at_once), 1);
@@ -35,7 +36,7 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
     if (vectors) {
       const bool exists = x >= 0 && channel < channels;
       if (exists) source += channel;
-      uint32_t shared = shared_address(target);
+      uint32_t shared = cvta_to_shared(target);
       const int32_t shared_step = rows_at_once * pitch * kPixelBytes;
       if (height.up == 1) {
         const int32_t step = rows_at_once * height.step;
@@ -43,13 +44,13 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
         const T* line = source + int64_t(y) * side.row;
 #pragma unroll 2
         for (int32_t row = first_row; row < rows; row += rows_at_once) {
-          copy_async<16>(shared, line, exists && uint32_t(y) < uint32_t(height.size));
+          cp_async<16>(shared, line, exists && uint32_t(y) < uint32_t(height.size));
           y += step, line += int64_t(step) * side.row, shared += shared_step;
         }
       } else {
         for (int32_t row = first_row; row < rows; row += rows_at_once, shared += shared_step) {
           const int32_t y = height.index(row);
-          copy_async<16>(shared, source + max_of(y, 0) * side.row, exists && y >= 0);
+          cp_async<16>(shared, source + max_of(y, 0) * side.row, exists && y >= 0);
         }
       }
     } else {
@@ -155,7 +156,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
     if (depth < 0) return false;
     const T* from = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
     load_pixels(reinterpret_cast<T*>(buffers + buffer * b.buffer), b.pitch, b.in_rows, b.in_columns, from, channels,
-                p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), vectors_in);
+                    p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), vectors_in);
     return true;
   };
 
@@ -263,10 +264,10 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     T* const to = reinterpret_cast<T*>(buffers + buffer * b.buffer);
     const T* x = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
     load_pixels(to, b.pitch, b.in_rows, b.in_columns, x, channels, p.in, p.height.in_line(tile.row),
-                p.width.in_line(tile.column), vectors);
+                    p.width.in_line(tile.column), vectors);
     const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_channel * p.out.channel;
     load_pixels(to + dy_offset, b.out_pitch, p.height.tile, b.out_columns, dy, channels, p.out,
-                p.height.out_line(tile.row), p.width.out_line(tile.column), vectors);
+                    p.height.out_line(tile.row), p.width.out_line(tile.column), vectors);
     return true;
   };
 
@@ -318,7 +319,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     }
   };
   go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
-  let_next_grid_start();
+  griddep_launch_dependents();
 
   // A sum's walkers are kQuads threads apart.
   float* const all_sums = reinterpret_cast<float*>(shared);

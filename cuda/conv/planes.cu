@@ -8,6 +8,7 @@
 //   back to an image, kFilters = 3, in a window of 3 x 3: each row that is loaded meets three of out, 432 for 21 loads
 #include "cuda/conv/planes.h"
 #include "cuda/conv/stencil.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 
 namespace minidnn {
 
@@ -54,7 +55,7 @@ template <class T, bool kHalves> struct PlaneLoader {
                                        const StencilLine& width, int32_t row_stride, int32_t column_stride) const {
     const int32_t lane = threadIdx.x % kLanes, rows_at_once = blockDim.x / kLanes;
     const bool whole = width.step == 1 && width.up == 1 && height.up == 1;
-    const uint32_t shared = shared_address(to);
+    const uint32_t shared = cvta_to_shared(to);
 #pragma unroll 1
     for (int32_t column = lane; column < columns; column += kLanes * kPasses) {
       uint32_t inside = 0, wanted = 0;  // a bit for each pass
@@ -84,7 +85,7 @@ template <class T, bool kHalves> struct PlaneLoader {
             if constexpr (sizeof(T) == 4) {
 #pragma unroll
               for (int j = 0; j < kPasses; ++j)
-                copy_async<4>(shared + (place + j * kApart) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
+                cp_async<4>(shared + (place + j * kApart) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
             } else {
               float v[kPasses];
 #pragma unroll
@@ -104,7 +105,7 @@ template <class T, bool kHalves> struct PlaneLoader {
             const int32_t index = width.index(column + j * kLanes);
             const T* from = line + max_of(index, 0) * column_stride;
             const bool exists = (at | index) >= 0;
-            if constexpr (sizeof(T) == 4) copy_async<4>(shared + (place + j * kApart) * 4, from, exists);
+            if constexpr (sizeof(T) == 4) cp_async<4>(shared + (place + j * kApart) * 4, from, exists);
             else to[place + j * kApart] = exists ? float(*from) : 0.0f;
           }
         }
@@ -340,10 +341,10 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
       const int32_t column = b.quads.digit(row) * 4;
       const bool exists = int32_t(row) < rows && column < columns;
       const float* source = from + plane * p.out.channel + int32_t(row) * p.out.row + column;
-      uint32_t shared = shared_address(to + plane * b.out_plane + row * b.out_pitch + column);
+      uint32_t shared = cvta_to_shared(to + plane * b.out_plane + row * b.out_pitch + column);
 #pragma unroll 4
       for (int32_t at = plane; at < planes; at += at_once) {
-        copy_async<16>(shared, source, exists);
+        cp_async<16>(shared, source, exists);
         source += at_once * p.out.channel, shared += at_once * b.out_plane * 4;
       }
     }
@@ -356,10 +357,10 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
       const int32_t down = int32_t(row) * p.height.spread, across = column * p.width.spread;
       const bool exists = down < rows && across < columns;
       const float* source = from + plane * p.out.channel + down * p.out.row + across * p.out.column;
-      uint32_t shared = shared_address(to + plane * b.out_plane + row * b.out_pitch + column);
+      uint32_t shared = cvta_to_shared(to + plane * b.out_plane + row * b.out_pitch + column);
 #pragma unroll 4
       for (int32_t at = plane; at < planes; at += 8) {
-        copy_async<4>(shared, source, exists);
+        cp_async<4>(shared, source, exists);
         source += 8 * p.out.channel, shared += 8 * b.out_plane * 4;
       }
     }
@@ -485,7 +486,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     }
   };
   go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
-  let_next_grid_start();
+  griddep_launch_dependents();
 
   // The walkers of a sum are kLanes threads apart, a power of two of them: first those of a warp, then the warps'.
   const int32_t in_warp = min_of<int32_t>(b.walkers.divisor, 32 / kLanes), warps = b.walkers.divisor / in_warp;

@@ -2,8 +2,8 @@
 // What the kernels of planes.cu and pixels.cu share: how a block goes through its tiles, and what becomes of sums.
 #pragma once
 #include "cuda/conv/stencil.h"
-#include "cuda/device/async_copy.cuh"
 #include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/quad.cuh"
 
 namespace minidnn {
@@ -26,9 +26,9 @@ __device__ __forceinline__ void go_through(StencilStep loaded, uint32_t position
   for (int buffer = 0;; buffer ^= 1) {
     const bool more = loaded.position < positions;
     const auto filled = more && load(loaded, buffer) ? kMeets : kFilled;
-    commit_copies();
+    cp_async_commit_group();
     if (other != kNothing) {
-      wait_copies<1>();
+      cp_async_wait_group<1>();
       __syncthreads();
       if (other == kMeets) compute(step, buffer ^ 1);
       __syncthreads();  // before the next tile but one comes into this buffer

@@ -8,12 +8,14 @@
 // over 512 x 512 (docs/measured_facts.md): y in 114 us where that product takes 195, and memory alone some 95.
 #include "cpp/core/half.h"
 #include "cuda/conv/window.h"
-#include "cuda/device/cluster.cuh"
-#include "cuda/device/grid.cuh"
-#include "cuda/device/matrix.cuh"
-#include "cuda/device/named_barrier.cuh"
-#include "cuda/device/tma.cuh"
-#include "cuda/device/wgmma.cuh"
+#include "cuda/device/ptx/cluster.cuh"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/ldmatrix.cuh"
+#include "cuda/device/ptx/math.cuh"
+#include "cuda/device/ptx/named_barrier.cuh"
+#include "cuda/device/ptx/setmaxnreg.cuh"
+#include "cuda/device/ptx/tma.cuh"
+#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
 
 namespace minidnn {
@@ -27,8 +29,8 @@ struct WindowRing {
   __device__ __forceinline__ uint32_t slot() const { return slots + uint32_t(at) * pitch; }
   __device__ __forceinline__ uint32_t full() const { return barriers + 8 * uint32_t(at); }
   __device__ __forceinline__ uint32_t empty() const { return full() + 8 * kWindowSlots; }
-  __device__ __forceinline__ void wait_full() const { barrier_wait(full(), parity); }
-  __device__ __forceinline__ void wait_empty() const { barrier_wait(empty(), parity ^ 1); }
+  __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), parity); }
+  __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), parity ^ 1); }
   __device__ __forceinline__ void next() {
     if (++at == count) at = 0, parity ^= 1;
   }
@@ -40,7 +42,7 @@ struct WindowRing {
 
 // Rows of 128 bytes, from any row on. Along rows, matrices of 64 columns lie `columns` bytes apart.
 __device__ __forceinline__ uint64_t window_matrix(uint32_t address, uint32_t columns) {
-  return wgmma_matrix<true>(address, columns, 1024);
+  return make_smem_descriptor<true>(address, columns, 1024);
 }
 
 // A run of lines below one another.
@@ -102,7 +104,7 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
         uint2 four = {0, 0};
         if (exists) four = *reinterpret_cast<const uint2*>(c);
         four = exchange_pair(four.x, four.y);  // back to who has the sums
-        words[0] = kTurned ? transposed(four.x) : four.x, words[1] = kTurned ? transposed(four.y) : four.y;
+        words[0] = kTurned ? movmatrix_trans(four.x) : four.x, words[1] = kTurned ? movmatrix_trans(four.y) : four.y;
       }
 #pragma unroll
       for (int w = 0; w < 2; ++w) {
@@ -113,8 +115,8 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
           residual.bits = uint16_t(words[w] >> 16 * j);
           v[j] = ended(sums[(w ? next : i) + j], kTurned ? w : r, float(residual));
         }
-        words[w] = pack(Y(), v[0], v[1]);
-        if constexpr (kTurned) words[w] = transposed(words[w]);
+        words[w] = cvt_rn_x2(Y(), v[0], v[1]);
+        if constexpr (kTurned) words[w] = movmatrix_trans(words[w]);
       }
       const uint2 four = exchange_pair(words[0], words[1]);
       if (exists) *reinterpret_cast<uint2*>(y) = four;
@@ -153,9 +155,9 @@ __global__ void __launch_bounds__(512, 1)
   constexpr uint32_t kTap = 64 * 128;  // bytes of weights
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[2 * kWindowSlots + 1];
-  const uint32_t weights = (shared_address(shared) + 1023) & ~1023u;
+  const uint32_t weights = (cvta_to_shared(shared) + 1023) & ~1023u;
   const int taps = p.window_lines * p.window_columns;
-  WindowRing x{weights + uint32_t(taps) * kTap, uint32_t(p.x_pitch), shared_address(barriers), p.x_slots};
+  WindowRing x{weights + uint32_t(taps) * kTap, uint32_t(p.x_pitch), cvta_to_shared(barriers), p.x_slots};
   const uint32_t weights_full = x.barriers + 16 * kWindowSlots;
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
@@ -164,24 +166,24 @@ __global__ void __launch_bounds__(512, 1)
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kWindowSlots; ++i)
-      barrier_init(x.barriers + 8 * i, 1), barrier_init(x.barriers + 8 * (kWindowSlots + i), 12);
-    barrier_init(weights_full, 1);
-    barrier_init_fence();
-    prefetch_map(&p.x), prefetch_map(&p.w);
+      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kWindowSlots + i), 12);
+    mbarrier_init(weights_full, 1);
+    fence_mbarrier_init();
+    prefetch_tensormap(&p.x), prefetch_tensormap(&p.w);
   }
   __syncthreads();
-  wait_for_grid_before();
+  griddep_wait();
 
   if (group == 0) {
-    give_registers<40>();
+    setmaxnreg_dec<40>();
     if (threadIdx.x > 0) return;
-    barrier_expect(weights_full, uint32_t(taps) * kTap);
+    mbarrier_arrive_expect_tx(weights_full, uint32_t(taps) * kTap);
     uint32_t to = weights;
     for (int r = 0; r < p.window_lines; ++r)
       for (int s = 0; s < p.window_columns; ++s, to += kTap) {
         const int line = p.backwards ? p.window_lines - 1 - r : r, column = p.backwards ? p.window_columns - 1 - s : s;
         const int tile = int(blockIdx.y) * 64;
-        load_box(to, &p.w, weights_full, 0, {kAlongM ? tile : 0, column, line, kAlongM ? 0 : tile, 0});
+        tma_load(to, &p.w, weights_full, 0, {kAlongM ? tile : 0, column, line, kAlongM ? 0 : tile, 0});
       }
     for (int at = first; at < last;) {
       const WindowWalk walk(p.walk, at, last);
@@ -189,25 +191,25 @@ __global__ void __launch_bounds__(512, 1)
 #pragma unroll 1
       for (int i = 0; i < walk.count + reach; ++i, x.next()) {
         x.wait_empty();
-        barrier_expect(x.full(), uint32_t(p.x_bytes));
-        load_box(x.slot(), &p.x, x.full(), 0, {0, column, line + i, walk.image, 0});
+        mbarrier_arrive_expect_tx(x.full(), uint32_t(p.x_bytes));
+        tma_load(x.slot(), &p.x, x.full(), 0, {0, column, line + i, walk.image, 0});
       }
       at += walk.count;
     }
-    let_next_grid_start();
+    griddep_launch_dependents();
     return;
   }
-  take_registers<152>();
+  setmaxnreg_inc<152>();
   auto pass = [&](int count) {
 #pragma unroll 1
     for (int i = 0; i < count; ++i, x.next()) {
       x.wait_full();
-      if (threadIdx.x % 32 == 0) barrier_arrive(x.empty());
+      if (threadIdx.x % 32 == 0) mbarrier_arrive(x.empty());
     }
   };
   const uint32_t column_step = uint32_t(p.walk.column_step) * 128 >> 4;
   const int over = min_of(3, reach + 1);  // lines of x that a warpgroup is done with after its line of y
-  barrier_wait(weights_full, 0);
+  mbarrier_wait_parity(weights_full, 0);
   float sums[kPositions / 2];
   int mine = first + group - 1;  // the next line of this warpgroup
   for (int at = first; at < last;) {
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(512, 1)
       passed = line;
       WindowRing of_tap = x;
       uint64_t a = window_matrix(weights, 64 * 128);
-      wgmma_pin(sums);
+      warpgroup_fence_operand(sums);
       wgmma_fence();
 #pragma unroll 1
       for (int r = 0; r < p.window_lines; ++r) {
@@ -234,9 +236,9 @@ __global__ void __launch_bounds__(512, 1)
                                                                b + k * (32 >> 4), r > 0 || s > 0 || k > 0);
         of_tap.skip(p.walk.line_step);
       }
-      wgmma_commit();
-      wgmma_wait<0>();
-      wgmma_pin(sums);
+      wgmma_commit_group();
+      wgmma_wait_group<0>();
+      warpgroup_fence_operand(sums);
       pass(over);
       passed += over;
       window_store<T, Y, kPositions, kActivation, kBias, kC, kStore>(
@@ -256,8 +258,8 @@ template <class T, int kColumns, int kBlocks>
 __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_constant__ WindowFilter p, float* parts) {
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[4 * kWindowSlots];
-  const uint32_t start = (shared_address(shared) + 1023) & ~1023u;
-  WindowRing x{start, uint32_t(p.x_pitch), shared_address(barriers), p.x_slots};
+  const uint32_t start = (cvta_to_shared(shared) + 1023) & ~1023u;
+  WindowRing x{start, uint32_t(p.x_pitch), cvta_to_shared(barriers), p.x_slots};
   WindowRing dy{start + uint32_t(p.x_slots * p.x_pitch), 64 * 128, x.barriers + 16 * kWindowSlots, p.dy_slots};
 
   uint32_t job = blockIdx.y;
@@ -271,20 +273,20 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kWindowSlots; ++i) {
-      barrier_init(x.barriers + 8 * i, 1), barrier_init(x.barriers + 8 * (kWindowSlots + i), 4 * lines);
-      barrier_init(dy.barriers + 8 * i, 1), barrier_init(dy.barriers + 8 * (kWindowSlots + i), 4 * lines);
+      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kWindowSlots + i), 4 * lines);
+      mbarrier_init(dy.barriers + 8 * i, 1), mbarrier_init(dy.barriers + 8 * (kWindowSlots + i), 4 * lines);
     }
-    barrier_init_fence();
-    prefetch_map(&p.x), prefetch_map(&p.dy);
+    fence_mbarrier_init();
+    prefetch_tensormap(&p.x), prefetch_tensormap(&p.dy);
   }
   __syncthreads();
-  wait_for_grid_before();
+  griddep_wait();
 
   auto together = [] {
     if constexpr (kBlocks > 1) cluster_sync();
   };
   if (group == 0) {
-    give_registers<40>();
+    setmaxnreg_dec<40>();
     for (int at = threadIdx.x > 0 ? last : first; at < last;) {
       const WindowWalk walk(p.walk, at, last);
       const int x_line = p.walk.first_line + first_line * p.walk.line_step + walk.line;
@@ -292,18 +294,18 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
 #pragma unroll 1
       for (int i = 0; i < walk.count + reach; ++i) {
         x.wait_empty();
-        barrier_expect(x.full(), uint32_t(p.x_bytes));
-        load_box(x.slot(), &p.x, x.full(), 0, {channel, x_column, x_line + i, walk.image, 0});
+        mbarrier_arrive_expect_tx(x.full(), uint32_t(p.x_bytes));
+        tma_load(x.slot(), &p.x, x.full(), 0, {channel, x_column, x_line + i, walk.image, 0});
         x.next();
         if (i < reach) continue;
         dy.wait_empty();
-        barrier_expect(dy.full(), 64 * 128);
-        load_box(dy.slot(), &p.dy, dy.full(), 0, {filter, walk.segment * 64, walk.line + i - reach, walk.image, 0});
+        mbarrier_arrive_expect_tx(dy.full(), 64 * 128);
+        tma_load(dy.slot(), &p.dy, dy.full(), 0, {filter, walk.segment * 64, walk.line + i - reach, walk.image, 0});
         dy.next();
       }
       at += walk.count;
     }
-    let_next_grid_start();
+    griddep_launch_dependents();
     __syncwarp();
     together(), together();
     return;
@@ -313,10 +315,10 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
     together(), together();
     return;
   }
-  take_registers<152>();
+  setmaxnreg_inc<152>();
   const int lane = int(threadIdx.x) % 32;
   auto release = [&](uint32_t barrier) {
-    if (lane == 0) barrier_arrive(barrier);
+    if (lane == 0) mbarrier_arrive(barrier);
   };
   auto skip = [&](int count) {  // lines of x that another line of the window meets
 #pragma unroll 1
@@ -337,34 +339,34 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
       x.wait_full();
       dy.wait_full();
       const uint64_t a = window_matrix(dy.slot(), 64 * 128), b = window_matrix(x.slot(), columns);
-      wgmma_pin(sums);
+      warpgroup_fence_operand(sums);
       wgmma_fence();
 #pragma unroll
       for (int s = 0; s < 4; ++s)  // sixteen positions
         Wgmma<T, kColumns * 64>::template run<true, true>(sums, a + s * (2048 >> 4), b + s * (2048 >> 4), any || s > 0);
-      wgmma_commit();
+      wgmma_commit_group();
       any = true;
       if (i > 0) {
-        wgmma_wait<1>();
+        wgmma_wait_group<1>();
         release(x_before), release(dy_before);
       }
       x_before = x.empty(), dy_before = dy.empty();
       x.next(), dy.next();
     }
-    wgmma_wait<0>();
+    wgmma_wait_group<0>();
     release(x_before), release(dy_before);
     skip(reach - mine * p.walk.line_step);
     at += walk.count;
   }
-  wgmma_pin(sums);
+  warpgroup_fence_operand(sums);
 
   // Of two blocks each adds up half of their sums, sent through shared memory, where the rings are idle by now.
   constexpr int kKept = kColumns * 32 / kBlocks;
-  const uint32_t rank = kBlocks > 1 ? cluster_rank() : 0;
+  const uint32_t rank = kBlocks > 1 ? cluster_ctarank() : 0;
   if constexpr (kBlocks > 1) {
-    sync_at(1, lines * 128);
+    named_barrier_sync(1, lines * 128);
     const uint32_t pitch = uint32_t(lines) * 2048, place = (threadIdx.x - 128) * 16;
-    char* const to = shared + (start - shared_address(shared)) + place;
+    char* const to = shared + (start - cvta_to_shared(shared)) + place;
 #pragma unroll
     for (int i = 0; i < kKept; i += 4) {
       float v[4];
@@ -379,7 +381,7 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
 #pragma unroll
     for (int i = 0; i < kKept; i += 4) {
       float v[4];
-      load_of_block<4>(v, start + place + i / 4 * pitch, rank ^ 1);
+      ld_cluster<4>(v, start + place + i / 4 * pitch, rank ^ 1);
 #pragma unroll
       for (int j = 0; j < 4; ++j) sums[i + j] += v[j];
     }

@@ -14,19 +14,4 @@ MINIDNN_HD CachePolicy policy_of_once(double bytes, int64_t l2_bytes) {
   return bytes < 8 * double(l2_bytes) ? CachePolicy::evict_first : CachePolicy::normal;
 }
 
-#ifdef __CUDACC__
-__device__ __forceinline__ uint4 load_by(CachePolicy policy, const uint4* from) {
-  uint4 v;
-  asm("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-      : "l"(from), "l"(uint64_t(policy)));
-  return v;
-}
-__device__ __forceinline__ uint2 load_by(CachePolicy policy, const uint2* from) {
-  uint2 v;
-  asm("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;" : "=r"(v.x), "=r"(v.y) : "l"(from), "l"(uint64_t(policy)));
-  return v;
-}
-#endif
-
 }  // namespace minidnn

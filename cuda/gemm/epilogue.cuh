@@ -5,8 +5,9 @@
 // Instructions count here: the two warpgroups of sm90.cuh spend as many on a tile's end as on a dozen blocks of k. T is
 // the dtype of the bias, Y of y and c.
 #pragma once
-#include "cuda/device/matrix.cuh"
-#include "cuda/device/named_barrier.cuh"
+#include "cuda/device/ptx/ldmatrix.cuh"
+#include "cuda/device/ptx/math.cuh"
+#include "cuda/device/ptx/named_barrier.cuh"
 #include "cuda/gemm/view.h"
 
 namespace minidnn {
@@ -27,17 +28,6 @@ __device__ __forceinline__ int64_t offset_of(const GemmStrides& s, const GemmSma
 #pragma unroll
   for (int j = 0; j < kDigits; ++j) offset += int64_t(d.at[j]) * s.of[j];
   return offset;
-}
-
-__device__ __forceinline__ uint32_t pack(float16, float low, float high) {
-  uint32_t r;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
-}
-__device__ __forceinline__ uint32_t pack(bfloat16, float low, float high) {
-  uint32_t r;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  return r;
 }
 
 // Of what a lane stores of lines: chunks of 16 bytes of some rows, always of the same columns in a step.
@@ -238,7 +228,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
       v[i] = (second ? v[kHalf + i] : v[i]) + __shfl_xor_sync(~0u, others, kLanes);
     }
   }
-  __device__ __forceinline__ static void wait_for_warpgroup() { sync_at(2 + int(threadIdx.x) / 128, 128); }
+  __device__ __forceinline__ static void wait_for_warpgroup() { named_barrier_sync(2 + int(threadIdx.x) / 128, 128); }
 
   struct Row {
     bool exists;
@@ -317,7 +307,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
             }
           } else {
             uint32_t words[4];
-            ldmatrix(words, put ^ j * 16);
+            ldmatrix_x4(words, put ^ j * 16);
 #pragma unroll
             for (int i = 0; i < 8; ++i) {
               Y of_c;
@@ -338,8 +328,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
           for (int i = 0; i < 4; ++i) pair(j + i / 2, i % 2) = make_float2(v[2 * i], v[2 * i + 1]);
         } else {
-          stmatrix(put ^ j * 16, pack(Y(), v[0], v[1]), pack(Y(), v[2], v[3]), pack(Y(), v[4], v[5]),
-                   pack(Y(), v[6], v[7]));
+          stmatrix_x4(put ^ j * 16, cvt_rn_x2(Y(), v[0], v[1]), cvt_rn_x2(Y(), v[2], v[3]), cvt_rn_x2(Y(), v[4], v[5]),
+                      cvt_rn_x2(Y(), v[6], v[7]));
         }
       }
       __syncwarp();
@@ -407,8 +397,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
         if (kBias) add_bias(v, bias + kColumns * step + 8 * j, bias_left - kColumns * step - 8 * j);
 #pragma unroll
         for (float& x : v) x = activate<kActivation>(x, activation_alpha_);
-        stmatrix_transposed(put + j * 1024, pack(Y(), v[0], v[1]), pack(Y(), v[2], v[3]), pack(Y(), v[4], v[5]),
-                            pack(Y(), v[6], v[7]));
+        stmatrix_x4_trans(put + j * 1024, cvt_rn_x2(Y(), v[0], v[1]), cvt_rn_x2(Y(), v[2], v[3]),
+                          cvt_rn_x2(Y(), v[4], v[5]), cvt_rn_x2(Y(), v[6], v[7]));
       }
       wait_for_warpgroup();
 #pragma unroll

@@ -7,8 +7,8 @@
 // In shared memory a slice has lines of vectors as they lie in global memory: 64 bytes of k for each row, or all rows
 // for each k. Chunks of 16 bytes are exchanged within a line (place()), so that neither cp.async nor the loads of
 // fragments meet in a bank.
-#include "cuda/device/grid.cuh"
-#include "cuda/device/mma.cuh"
+#include "cuda/device/fragment.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/gather.h"
 #include "cuda/gemm/staged_epilogue.cuh"
 
@@ -25,7 +25,7 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // Where byte `at` of a line is; eight lines on, 8 kLineBytes further. ldmatrix reads eight lines at one chunk, and
+  // Where byte `at` of a line is; eight lines on, 8 kLineBytes further. ldmatrix_x4 reads eight lines at one chunk, and
   // 32-bit loads four at two neighbours.
   static __device__ __forceinline__ uint32_t place(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
@@ -44,14 +44,14 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_place, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {
-      ldmatrix(f, slice + (lane_place ^ (step * 32)) + block * 16 * kLineBytes);
+      ldmatrix_x4(f, slice + (lane_place ^ (step * 32)) + block * 16 * kLineBytes);
     } else if constexpr (sizeof(T) == 2) {
-      ldmatrix_transposed(f, slice + (lane_place ^ (block * 32)) + step * 16 * kLineBytes);
+      ldmatrix_x4_trans(f, slice + (lane_place ^ (block * 32)) + step * 16 * kLineBytes);
     } else {
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         const int row = as_b ? w / 2 : w % 2, k = as_b ? w % 2 : w / 2;
-        f[w] = load_shared(slice + (lane_place ^ (block * 64 + row * 32)) + (step * 8 + k * 4) * kLineBytes);
+        f[w] = ld_shared_b32(slice + (lane_place ^ (block * 64 + row * 32)) + (step * 8 + k * 4) * kLineBytes);
       }
     }
   }
@@ -160,7 +160,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 #pragma unroll
         for (int u = 0; u < Vectors<2>::kU; ++u)
 #pragma unroll
-          for (int r = 0; r < Vectors<2>::kR; ++r) store_shared(slice + Vectors<2>::place(u, r), element_[u][r]);
+          for (int r = 0; r < Vectors<2>::kR; ++r) st_shared_b16(slice + Vectors<2>::place(u, r), element_[u][r]);
   }
 
  private:
@@ -185,7 +185,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
   template <int kWidth>
   __device__ __forceinline__ void copy(uint32_t slice, const GatherOperand& o, const SliceAt& at) {
     each<kWidth>(o, at, [&](int u, int r, const char* from, bool exists) {
-      copy_async<kWidth, true>(slice + Vectors<kWidth>::place(u, r), from, exists);
+      cp_async<kWidth, true>(slice + Vectors<kWidth>::place(u, r), from, exists);
     });
   }
 
@@ -253,10 +253,10 @@ template <class T, int kProducts> struct Factor {
       high[i] = f[i];
       if constexpr (sizeof(T) == 4) {
         const float v = __uint_as_float(f[i]);
-        high[i] = to_tf32(v);
+        high[i] = cvt_rna_tf32(v);
         if constexpr (kProducts == 3) {
           const bool finite = (high[i] & 0x7f800000) != 0x7f800000;
-          low[i] = finite ? to_tf32(v - __uint_as_float(high[i])) : 0;
+          low[i] = finite ? cvt_rna_tf32(v - __uint_as_float(high[i])) : 0;
         }
       }
     }
@@ -292,10 +292,10 @@ __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
       for (int half = 0; half < 2; ++half) {
         float* to = sums.of[i] + 8 * j + 4 * half;
         if constexpr (kProducts == 3) {
-          mma<T>(to, a[i].low, b.high[2 * half], b.high[2 * half + 1]);
-          mma<T>(to, a[i].high, b.low[2 * half], b.low[2 * half + 1]);
+          mma_sync<T>(to, a[i].low, b.high[2 * half], b.high[2 * half + 1]);
+          mma_sync<T>(to, a[i].high, b.low[2 * half], b.low[2 * half + 1]);
         }
-        mma<T>(to, a[i].high, b.high[2 * half], b.high[2 * half + 1]);
+        mma_sync<T>(to, a[i].high, b.high[2 * half], b.high[2 * half + 1]);
       }
   }
 }
@@ -312,12 +312,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   constexpr int kRingBytes = kStages * kStageBytes;
   static_assert(kStages >= 3, "elements arrive a round after they were asked for, and are seen after the next barrier");
   static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
-  let_next_grid_start();
+  griddep_launch_dependents();
 
   // Shared memory: the ring; rows of y; entries of rows, which where they are read only at first lie in the ring;
   // entries of k for two groups of slices.
   char* const memory = dynamic_shared();
-  const uint32_t ring = shared_address(memory);
+  const uint32_t ring = cvta_to_shared(memory);
   OutRow* const out_rows = reinterpret_cast<OutRow*>(memory + kRingBytes);
   GatherEntry* const after_rows = reinterpret_cast<GatherEntry*>(out_rows + Tile::kM);
   GatherEntry* const rows = kWide ? reinterpret_cast<GatherEntry*>(memory) : after_rows;
@@ -365,7 +365,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   // it is first read.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
-    wait_copies<kStages - 2>();
+    cp_async_wait_group<kStages - 2>();
     __syncthreads();  // all see this slice and its entries, and are done with the slice before
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);
@@ -375,7 +375,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
       b.start(to + SliceA::kBytes, p.b, {entries_b + slot * kEntriesB, walk.b, walk.mask_b, walk.left});
       walk.advance<T>(p);
     }
-    commit_copies();
+    cp_async_commit_group();
     if (p.group_slices && (next & (p.group_slices - 1)) == 0) look_up(next + p.group_slices);
     if (slice >= 0) {
       constexpr int kSteps = kSliceBytes / kFragmentBytes;
@@ -396,14 +396,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     next_stage(to);
   }
 
-  wait_copies<0>();
+  cp_async_wait_group<0>();
   __syncthreads();  // the ring is free
   void* y = args.y;
   if (p.part_stride) y = static_cast<float*>(y) + block.split * p.part_stride;
   Epilogue(p.y, args, y, p.activation, p.y_is_float32, block.batch, block.m * Tile::kM + warp_m,
            block.n * Tile::kN + warp_n, memory + warp * Epilogue::kBytes, out_rows + warp_m)
       .store(sums);
-  wait_for_grid_before();
+  griddep_wait();
 }
 
 }  // namespace minidnn

@@ -8,8 +8,9 @@
 // instructions, or 1188 if one operand comes by elements. All but making entries is one straight line, copies between
 // multiply-adds: whatever waits at a place of its own is lost with two warps a scheduler. And short: slices of 16, 37
 // KB, missed the cache of instructions.
-#include "cuda/device/async_copy.cuh"
-#include "cuda/device/cluster.cuh"
+#include "cuda/device/ptx/cluster.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
+#include "cuda/device/ptx/ld_st.cuh"
 #include "cuda/gemm/simt_math.h"
 
 namespace minidnn {
@@ -18,21 +19,12 @@ struct alignas(16) Four {
   float v[4];
 };
 
-// By the 32-bit address: of a pointer the compiler would find the address again for each slice.
-__device__ __forceinline__ Four load_shared(uint32_t from) {
-  Four f;
-  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(f.v[0]), "=f"(f.v[1]), "=f"(f.v[2]), "=f"(f.v[3])
-               : "r"(from)
-               : "memory");
-  return f;
+__device__ __forceinline__ Four load_four(uint32_t from) {
+  const float4 v = ld_shared_v4_f32(from);
+  return {{v.x, v.y, v.z, v.w}};
 }
 __device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
-  uint4 words;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(words.x), "=r"(words.y), "=r"(words.z), "=r"(words.w)
-               : "r"(from)
-               : "memory");
+  const uint4 words = ld_shared_v4_b32(from);
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
@@ -68,9 +60,8 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
 #pragma unroll
     for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i) {
       const SimtEntry& entry = varying[i % kPerStep];
-      copy_async<4 * kVector>(slice + to + i * (kVector == 1 ? kAcross : kThreads / kAcross * kPitch) * 4,
-                              reinterpret_cast<const char*>(fixed.offset + entry.offset),
-                              (fixed.mask & entry.mask) == 0);
+      cp_async<4 * kVector>(slice + to + i * (kVector == 1 ? kAcross : kThreads / kAcross * kPitch) * 4,
+                            reinterpret_cast<const char*>(fixed.offset + entry.offset), (fixed.mask & entry.mask) == 0);
     }
   }
 };
@@ -83,10 +74,10 @@ template <class Tile> struct Operands {
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
     for (int g = 0; g < Tile::kRunsM; ++g)
-      a[g] = load_shared(from_a + (k * (Tile::kM + Tile::kPad) + g * Tile::kGroupM) * 4);
+      a[g] = load_four(from_a + (k * (Tile::kM + Tile::kPad) + g * Tile::kGroupM) * 4);
 #pragma unroll
     for (int g = 0; g < Tile::kRunsN; ++g)
-      b[g] = load_shared(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
+      b[g] = load_four(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
   }
 
   // sums += a b. Columns there and back: two multiply-adds in a row share an operand, at the turns too, so that
@@ -115,7 +106,7 @@ struct SimtSharers {
 
   __device__ __forceinline__ explicit SimtSharers(const SimtParams& p) {
 #if __CUDA_ARCH__ >= 900
-    if (p.flags & kSimtCluster) count = p.splits.divisor, rank = cluster_rank();
+    if (p.flags & kSimtCluster) count = p.splits.divisor, rank = cluster_ctarank();
 #endif
   }
   // After writing what others read, and after reading what others will write over.
@@ -135,12 +126,12 @@ struct SimtSharers {
     Four v;
 #if __CUDA_ARCH__ >= 900
     if (count > 1) {
-      const uint32_t address = shared_address(at);
-      load_of_block<kVector>(v.v, address, 0);
+      const uint32_t address = cvta_to_shared(at);
+      ld_cluster<kVector>(v.v, address, 0);
 #pragma unroll 4
       for (uint32_t block = 1; block < count; ++block) {
         Four more;
-        load_of_block<kVector>(more.v, address, block);
+        ld_cluster<kVector>(more.v, address, block);
 #pragma unroll
         for (int i = 0; i < kVector; ++i) v.v[i] += more.v[i];
       }
@@ -267,10 +258,10 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const int at_m = warp_m + lane_m * 4, at_n = warp_n + lane_n * 4;
   constexpr uint32_t kSliceBytes = sizeof(typename Shared::Slice), kLastSlice = (kSimtStages - 1) * kSliceBytes;
   constexpr uint32_t kPitchA = kTileM + Tile::kPad, kPitchB = kTileN + Tile::kPad, kToB = kSimtTileK * kPitchA * 4;
-  const uint32_t slices_at = shared_address(&shared.slice[0]);
-  SimtCopies<kTileM, kVectorA, kThreads> copies_a(shared_address(shared.a_row), shared_address(shared.a_k),
+  const uint32_t slices_at = cvta_to_shared(&shared.slice[0]);
+  SimtCopies<kTileM, kVectorA, kThreads> copies_a(cvta_to_shared(shared.a_row), cvta_to_shared(shared.a_k),
                                                   p.flags & kSimtAAlongK);
-  SimtCopies<kTileN, kVectorB, kThreads> copies_b(shared_address(shared.b_row), shared_address(shared.b_k),
+  SimtCopies<kTileN, kVectorB, kThreads> copies_b(cvta_to_shared(shared.b_row), cvta_to_shared(shared.b_k),
                                                   p.flags & kSimtBAlongK);
   uint32_t to = slices_at, from = slices_at, to_k = 0;
   auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
@@ -279,7 +270,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   auto copy = [&](int step) {
     copies_a.copy(step, to), copies_b.copy(step, to + kToB);
     if (step < 3) return;
-    commit_copies();
+    cp_async_commit_group();
     to = after(to), to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtHeldK * sizeof(SimtEntry));
   };
   __syncthreads();
@@ -289,7 +280,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     for (int step = 0; step < 4; ++step) read(step), copy(step);
   float sums[Tile::kSumsM][Tile::kSumsN] = {};
   Operands<Tile> of_k[2];
-  wait_copies<kSimtStages - 2>();
+  cp_async_wait_group<kSimtStages - 2>();
   __syncthreads();
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
@@ -302,7 +293,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
       if (k + 1 < kSimtTileK) {
         of_k[(k + 1) % 2].load(a, b, k + 1);
       } else {  // the next slice, once it has arrived for all threads; all have read this one then
-        wait_copies<kSimtStages - 2>();
+        cp_async_wait_group<kSimtStages - 2>();
         __syncthreads();
         from = after(from);
         of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
@@ -313,7 +304,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     }
   }
 
-  wait_copies<0>();
+  cp_async_wait_group<0>();
   __syncthreads();
   const SimtPlace place = shared.place;
   const SimtPhase& of = p.phase[place.phase];

@@ -17,17 +17,20 @@
 #pragma once
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/grid.cuh"
-#include "cuda/device/named_barrier.cuh"
-#include "cuda/device/tma.cuh"
-#include "cuda/device/wgmma.cuh"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/ld_st.cuh"
+#include "cuda/device/ptx/named_barrier.cuh"
+#include "cuda/device/ptx/setmaxnreg.cuh"
+#include "cuda/device/ptx/tma.cuh"
+#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/gemm/epilogue.cuh"
 #include "cuda/gemm/sm90.h"
 
 namespace minidnn {
 
 // Named barriers between the two consuming warpgroups: one arrives and goes on, the other waits for it.
-__device__ __forceinline__ void hand_over(int barrier) { arrive_at(barrier, 256); }
-__device__ __forceinline__ void take_over(int barrier) { sync_at(barrier, 256); }
+__device__ __forceinline__ void hand_over(int barrier) { named_barrier_arrive(barrier, 256); }
+__device__ __forceinline__ void take_over(int barrier) { named_barrier_sync(barrier, 256); }
 
 // One output tile's share of k.
 struct Sm90Tile {
@@ -41,14 +44,14 @@ __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   int matrix = int(p.per_matrix.quotient(uint32_t(index)));
   index -= matrix * int(p.per_matrix.divisor);
   int rest = int(p.splits.quotient(uint32_t(matrix)));
-  t.split = kSplit > 1 ? int(cluster_rank()) : matrix - rest * int(p.splits.divisor), matrix = rest;
+  t.split = kSplit > 1 ? int(cluster_ctarank()) : matrix - rest * int(p.splits.divisor), matrix = rest;
   t.phase = int(p.batches.quotient(uint32_t(matrix)));
   t.batch = matrix - t.phase * int(p.batches.divisor);
   const int group = int(p.per_group.quotient(uint32_t(index))), first = group * int(p.group_m.divisor);
   index -= group * int(p.per_group.divisor);
   const Divisor& rows = p.m_tiles - first < int(p.group_m.divisor) ? p.last_group_m : p.group_m;
   t.n = int(rows.quotient(uint32_t(index)));
-  t.m = (first + index - t.n * int(rows.divisor)) * kCluster + int(kCluster > 1 ? cluster_rank() : 0);
+  t.m = (first + index - t.n * int(rows.divisor)) * kCluster + int(kCluster > 1 ? cluster_ctarank() : 0);
   if (kSplit == 1 && p.splits.divisor == 1) {
     t.k_begin = 0, t.k_end = p.phases[t.phase].blocks;
   } else {
@@ -84,7 +87,7 @@ __device__ __forceinline__ void sm90_pixels(uint32_t to, const TensorMap* map, u
     at[j] = o.corner[d] + position[d] * o.position_step[d];
     offset[j] = first_offset[d] + tap[d] * o.offset_step[d];
   }
-  load_pixels(to, map, barrier, blocks, channel, at, image, offset, o.policy);
+  tma_load_im2col(to, map, barrier, blocks, channel, at, image, offset, o.policy);
 }
 
 // Brings kRows rows of an operand from `row` on, or this block's 1 / kShare of them for all blocks of the cluster.
@@ -109,9 +112,9 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
         o(operand),
         first_tap(tap),
         first_offset(offset),
-        row(first_row + (kShare > 1 ? int(cluster_rank()) * kPart : 0)),
+        row(first_row + (kShare > 1 ? int(cluster_ctarank()) * kPart : 0)),
         batch(b),
-        part(kShare > 1 ? int(cluster_rank()) * kPart : 0) {
+        part(kShare > 1 ? int(cluster_ctarank()) * kPart : 0) {
     if constexpr (kSource == Sm90Source::pixels_along_k) sm90_digits(p.positions, uint32_t(row), image, position);
     if constexpr (kSource == Sm90Source::pixels_along_rows)
 #pragma unroll
@@ -130,12 +133,12 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
     const int outer_tap = first_tap[1] + k.tap[0] * o.tap_step[0] + k.tap[1] * o.tap_step[1];
     if constexpr (kSource == Sm90Source::tile_along_k) {
       const int at[5] = {k.channel, inner_tap, outer_tap, row, batch * o.batch_step};
-      load_box(stage + part * 128, map, barrier, kBlocks, at, o.policy);
+      tma_load(stage + part * 128, map, barrier, kBlocks, at, o.policy);
     } else if constexpr (kSource == Sm90Source::tile_along_rows) {
 #pragma unroll
       for (int i = 0; i < kPart / kK; ++i) {
         const int at[5] = {row + i * kK, inner_tap, outer_tap, k.channel, batch * o.batch_step};
-        load_box(stage + (part / kK + i) * 128 * kK, map, barrier, kBlocks, at, o.policy);
+        tma_load(stage + (part / kK + i) * 128 * kK, map, barrier, kBlocks, at, o.policy);
       }
     } else if constexpr (kSource == Sm90Source::pixels_along_k) {
       sm90_pixels<kSpatial>(stage + part * 128, map, barrier, kBlocks, o, first_offset,
@@ -154,7 +157,7 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
 // Of a matrix in a stage, from `address` on. Along rows: 64 of them side by side, the next 64 after kK lines of 128
 // bytes.
 __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_rows, int k_lines) {
-  return wgmma_matrix<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
+  return make_smem_descriptor<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
 }
 
 // Turns 32 lines (k) of 32 floats (rows) into 32 rows of k, by a warp, in place, both swizzled.
@@ -190,10 +193,8 @@ template <int kBlocks> __device__ __forceinline__ void sm90_turned(uint32_t plac
   for (int half = 0; half < 2; ++half) {
     const uint32_t from = (half ? (place ^ 64) + 4 * 128 : place) + uint32_t(step) * 8 * 128;
     if constexpr (kBlocks == 2)
-      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                   : "=r"(a[0][2 * half]), "=r"(a[0][2 * half + 1]), "=r"(a[1][2 * half]), "=r"(a[1][2 * half + 1])
-                   : "r"(from));
-    else asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a[0][2 * half]), "=r"(a[0][2 * half + 1]) : "r"(from));
+      ld_shared_unordered(from, a[0][2 * half], a[0][2 * half + 1], a[1][2 * half], a[1][2 * half + 1]);
+    else ld_shared_unordered(from, a[0][2 * half], a[0][2 * half + 1]);
   }
 }
 
@@ -202,15 +203,15 @@ template <int kBlocks> __device__ __forceinline__ void sm90_turned(uint32_t plac
 template <int kSplit, int kThreads, int kBlocksM, int kCount>
 __device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* memory) {
   constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;  // what a thread gets from each block
-  const uint32_t from = cluster_rank() * kQuads * kThreads + threadIdx.x - 128;
+  const uint32_t from = cluster_ctarank() * kQuads * kThreads + threadIdx.x - 128;
   cluster_sync();  // all blocks have read what was loaded
 #pragma unroll
   for (int block = 0; block < kSplit; ++block) {
-    const uint32_t to = address_in_block(shared_address(memory) + from * 16, uint32_t(block));
+    const uint32_t to = mapa(cvta_to_shared(memory) + from * 16, uint32_t(block));
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) {
       const float* v = sums[q / (kShare / 4)] + block * kShare + q % (kShare / 4) * 4;
-      store_to_block(to + q * kThreads * 16, v[0], v[1], v[2], v[3]);
+      st_cluster(to + q * kThreads * 16, v[0], v[1], v[2], v[3]);
     }
   }
   cluster_sync();
@@ -247,25 +248,25 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
-  const uint32_t stages = (shared_address(shared) + 1023) & ~1023u;
-  char* const stages_there = shared + (stages - shared_address(shared));
-  const uint32_t full = shared_address(barriers), empty = full + 8 * kStages, turned = empty + 8 * kStages;
+  const uint32_t stages = (cvta_to_shared(shared) + 1023) & ~1023u;
+  char* const stages_there = shared + (stages - cvta_to_shared(shared));
+  const uint32_t full = cvta_to_shared(barriers), empty = full + 8 * kStages, turned = empty + 8 * kStages;
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
-      barrier_init(full + 8 * i, 1);
+      mbarrier_init(full + 8 * i, 1);
       // A warp of each block whose loads end here arrives.
-      barrier_init(empty + 8 * i, kCluster * 4 * (kPingPong ? 1 : kWarpgroups));
-      if (kTurnB) barrier_init(turned + 8 * i, kTileN / kK);
+      mbarrier_init(empty + 8 * i, kCluster * 4 * (kPingPong ? 1 : kWarpgroups));
+      if (kTurnB) mbarrier_init(turned + 8 * i, kTileN / kK);
     }
-    barrier_init_fence();
-    prefetch_map(&p.map_a);
-    prefetch_map(&p.map_b);
+    fence_mbarrier_init();
+    prefetch_tensormap(&p.map_a);
+    prefetch_tensormap(&p.map_b);
   }
   if constexpr (kCluster > 1) cluster_sync();
   else __syncthreads();
-  wait_for_grid_before();
+  griddep_wait();
 
   // Tiles are dealt out forth and back, since phases of backward_data come with their longest tiles first.
   constexpr int kTogether = kCluster * kSplit;
@@ -282,7 +283,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   };
 
   if (group == 0) {
-    give_registers<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
+    setmaxnreg_dec<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
     if (threadIdx.x == 0) {
       for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by) {
         const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
@@ -298,8 +299,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
 #pragma unroll 1
         for (int i = t.k_begin; i < t.k_end; ++i, next()) {
           k.channel = k.block * kK + phase.k_shift;
-          barrier_wait(empty + 8 * stage, parity ^ 1);
-          barrier_expect(full + 8 * stage, kStageBytes);
+          mbarrier_wait_parity(empty + 8 * stage, parity ^ 1);
+          mbarrier_arrive_expect_tx(full + 8 * stage, kStageBytes);
           a.load(stages + stage * kStageBytes, full + 8 * stage, k);
           b.load(stages + stage * kStageBytes + kBytesA, full + 8 * stage, k);
           if (++k.block == int(p.k_blocks.divisor)) {
@@ -311,7 +312,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           }
         }
       }
-      let_next_grid_start();
+      griddep_launch_dependents();
     } else if (kTurnB && threadIdx.x >= 32) {
       // Each of the three warps takes every third chunk of the ring: the same ones each time round.
       constexpr int kChunks = kTileN / kK;
@@ -320,19 +321,19 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
 #pragma unroll 1
         for (int i = t.k_begin; i < t.k_end; ++i, next()) {
-          barrier_wait(full + 8 * stage, parity);
+          mbarrier_wait_parity(full + 8 * stage, parity);
 #pragma unroll 1
           for (int chunk = (warp + stage * (3 - kChunks % 3)) % 3; chunk < kChunks; chunk += 3) {
             sm90_turn(stages_there + stage * kStageBytes + kBytesA + chunk * (kK * 128));
-            copy_engine_fence();
+            fence_proxy_async();
             __syncwarp();
-            if (threadIdx.x % 32 == 0) barrier_arrive(turned + 8 * stage);
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(turned + 8 * stage);
           }
         }
       }
     }
   } else {
-    take_registers<kWarpgroups == 3 ? kTurnB ? 144 : 152 : kTurnB ? 216 : 232>();
+    setmaxnreg_inc<kWarpgroups == 3 ? kTurnB ? 144 : 152 : kTurnB ? 216 : 232>();
     const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
     int turn = 0;
     // A barrier's parity tells two neighbouring phases apart, no more: a warpgroup may look at the ring only when the
@@ -345,8 +346,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     uint32_t a_values[kTurnA ? 4 : 1][kBlocksM][4];
     auto release = [&](int s) {
       if (threadIdx.x % 32 < kCluster) {
-        if constexpr (kCluster > 1) barrier_arrive_at(empty + 8 * s, threadIdx.x % 32);
-        else barrier_arrive(empty + 8 * s);
+        if constexpr (kCluster > 1) mbarrier_arrive_cluster(empty + 8 * s, threadIdx.x % 32);
+        else mbarrier_arrive(empty + 8 * s);
       }
     };
     for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by, turn ^= 1) {
@@ -368,8 +369,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           for (float& v : row) v = 0;
 #pragma unroll 1
       for (int i = t.k_begin; i < t.k_end; ++i) {
-        barrier_wait(full + 8 * stage, parity);
-        if constexpr (kTurnB) barrier_wait(turned + 8 * stage, parity);
+        mbarrier_wait_parity(full + 8 * stage, parity);
+        if constexpr (kTurnB) mbarrier_wait_parity(turned + 8 * stage, parity);
         const uint32_t at_a = stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128),
                        at_b = stage * kStageBytes + kBytesA;
         const uint64_t a = sm90_matrix(stages + at_a, LoaderA::kAlongRows, kK),
@@ -393,24 +394,24 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
             for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
               sm90_turned(place + stage * kStageBytes, s, a_values[s]);
 #pragma unroll
-          for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
+          for (int j = 0; j < kBlocksM; ++j) warpgroup_fence_operand(sums[j]);
           wgmma_fence();
 #pragma unroll
           for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
 #pragma unroll
             for (int j = 0; j < kBlocksM; ++j) multiply(s, j);
-          wgmma_commit();
-          if (half > 0 || i > t.k_begin) wgmma_wait<1>();
+          wgmma_commit_group();
+          if (half > 0 || i > t.k_begin) wgmma_wait_group<1>();
           if (half == 0 && i > t.k_begin) release(before);
         }
         before = stage;
         next();
         if constexpr (kCareful)
           if (i + 1 - sum_begin == kSm90CarefulBlocks || i + 1 == t.k_end) {
-            wgmma_wait<0>();
+            wgmma_wait_group<0>();
 #pragma unroll
             for (int j = 0; j < kBlocksM; ++j) {
-              wgmma_pin(sums[j]);
+              warpgroup_fence_operand(sums[j]);
 #pragma unroll
               for (int e = 0; e < kTileN / 2; ++e) all_sums[j][e] += sums[j][e];
             }
@@ -418,10 +419,10 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           }
       }
       if (kPingPong) hand_over(2 - mine);
-      wgmma_wait<0>();
+      wgmma_wait_group<0>();
       release(before);
 #pragma unroll
-      for (int j = 0; j < kBlocksM; ++j) wgmma_pin(sums[j]);
+      for (int j = 0; j < kBlocksM; ++j) warpgroup_fence_operand(sums[j]);
       if constexpr (kCareful)
 #pragma unroll
         for (int j = 0; j < kBlocksM; ++j)
@@ -437,7 +438,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       uint32_t n = uint32_t(t.n * kTileN);
       if constexpr (kSplit > 1) {
         sm90_add<kSplit, kPingPong ? 128 : 128 * kWarpgroups>(sums, stages_there);
-        n += cluster_rank() * (kTileN / kSplit);
+        n += cluster_ctarank() * (kTileN / kSplit);
       }
       const uint32_t row = m + (kTurnA ? sm90_turned_row<kBlocksM>() : warp * 16 + lane / 4);
       if constexpr (kStore == GemmStore::columns) {

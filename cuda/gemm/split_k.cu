@@ -2,7 +2,7 @@
 // The end of a product whose k was split: adds the parts of each element of y in their order and applies the epilogue.
 // Four columns a thread. kShare threads of a block share the parts of one place, for small results of many parts: each
 // adds every kShare-th, and their sums are added through shared memory. Reads every part once.
-#include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue.cuh"
 #include "cuda/gemm/split_k.h"
 
@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(256)
                    const __grid_constant__ SplitSums s) {
   constexpr int kPlaces = 256 / kShare;
   __shared__ float4 shared[kShare > 1 ? 256 : 1];
-  wait_for_grid_before();
+  griddep_wait();
   const int place = threadIdx.x % kPlaces, share = threadIdx.x / kPlaces;
   const uint32_t i = blockIdx.x * kPlaces + place, row = s.columns.quotient(i), n = (i - row * s.columns.divisor) * 4;
   const bool exists = i < s.places;

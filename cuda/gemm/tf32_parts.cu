@@ -2,16 +2,13 @@
 // float32 as the TF32 beside it and the TF32 beside the rest, which together lose 2^-22 of it at most: three parts, one
 // of them the rest, for a product with three times the terms. A vector or an element a thread; reads once, writes three
 // times.
-#include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/math.cuh"
 #include "cuda/gemm/tf32_parts.h"
 
 namespace minidnn {
 
-__device__ __forceinline__ float tf32_of(float v) {
-  uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
-  return __uint_as_float(bits);
-}
+__device__ __forceinline__ float tf32_of(float v) { return __uint_as_float(cvt_rna_tf32(v)); }
 
 template <int kWidth>
 __global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ Tf32Parts p, const float* x, float* y) {
@@ -19,7 +16,7 @@ __global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ T
     float of[kWidth];
   };
   uint32_t i = blockIdx.x * 256 + threadIdx.x;
-  wait_for_grid_before();
+  griddep_wait();
   if (i >= p.items) return;
 #pragma unroll
   for (int d = 0; d < kTf32Dimensions; ++d) {

@@ -3,7 +3,7 @@
 // classes of four neighbouring rows once, as many under way as make 64 bytes. Forward a maximum and a sum follow each row
 // (Milakov & Gimelshein 2018, arXiv:1805.02867), corrected once for the classes under way.
 #include "cuda/device/elementwise.cuh"
-#include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 #include "cuda/loss/columns_task.h"
 #include "cuda/loss/parts.cuh"
 #include "cuda/rows/rows.cuh"
@@ -70,7 +70,7 @@ template <class T> struct Strip {
     for (int u = 0; u < kAhead<T>; ++u)
       if (c + u < p.classes) {
         const auto from = reinterpret_cast<const Vector*>(static_cast<const T*>(x) + at(p, c + u));
-        four[u] = __builtin_bit_cast(Four, load_by(p.policy, from));
+        four[u] = __builtin_bit_cast(Four, ld_global_cache_hint(p.policy, from));
       }
   }
 };
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
       }
     }
   }
-  let_next_grid_start();
+  griddep_launch_dependents();
   float lse[W], loss[W];
 #pragma unroll
   for (int w = 0; w < W; ++w) {
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   load_four(a.lse, strip.row, lse);
   typename Strip<T>::Four four[kAhead<T>];
   strip.load(p, a.x, 0, four);
-  wait_for_grid_before();
+  griddep_wait();
   if (!p.reduced) load_four(gradient, strip.row, g);
 #pragma unroll
   for (int w = 0; w < W; ++w) {

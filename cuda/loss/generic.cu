@@ -3,6 +3,7 @@
 // Forward reads x twice, the second time from cache while a block's rows fit there.
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/team.cuh"
 #include "cuda/loss/parts.cuh"
 
@@ -44,13 +45,13 @@ __device__ void put_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc 
 // Blocks of any number of whole warps.
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(1024) loss_generic(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
-  wait_for_grid_before();
+  griddep_wait();
   loss_rows<T, direction>(p, a, numbers, blockIdx.x, gridDim.x, BlockTeam());
 }
 
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(256) loss_thread(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
-  wait_for_grid_before();
+  griddep_wait();
   const int64_t threads = int64_t(gridDim.x) * blockDim.x;
   loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, Solo());
 }
@@ -68,7 +69,7 @@ __device__ void put_joined(const LossProblem& p, const LossArgs& a, Acc sum, Acc
 // A mean's rows, before its gradient.
 template <class Acc>
 __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossProblem p, LossArgs a, Acc* joined) {
-  let_next_grid_start();
+  griddep_launch_dependents();
   Acc count = 0;
   grid_stride(p.rows(), [&](int64_t row) { count += Acc(detail::target_of(p, a, row) != p.ignore_index); });
   put_joined(p, a, Acc(0), count, joined);
@@ -78,8 +79,8 @@ __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossPr
 template <class Acc>
 __global__ void __launch_bounds__(512)
     loss_join(const __grid_constant__ LossProblem p, LossArgs a, const Acc* parts, int32_t n, Acc* joined) {
-  let_next_grid_start();
-  wait_for_grid_before();
+  griddep_launch_dependents();
+  griddep_wait();
   CarefulSum<Acc> sum;
   Acc count = 0;
   grid_stride(n, [&](int64_t i) { sum.add(parts[2 * i]), count += parts[2 * i + 1]; });

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy of rows that lie end to end. Forward a few lanes or a block stream through a row once, with a maximum
 // and a sum that follow it (Milakov & Gimelshein 2018, arXiv:1805.02867); backward is one pass without any reduction.
-#include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 #include "cuda/loss/parts.cuh"
 #include "cuda/loss/rows_task.h"
 #include "cuda/rows/rows.cuh"
@@ -29,13 +29,13 @@ __global__ void __launch_bounds__(256, 4)
   auto load = [&](const rows::Line<T>& line, int32_t begin) {
     if (begin + reach - team.threads < line.vectors) {
 #pragma unroll
-      for (int k = 0; k < kV; ++k) raw[k] = load_by(p.policy, line.at(a.x, begin + k * team.threads));
+      for (int k = 0; k < kV; ++k) raw[k] = ld_global_cache_hint(p.policy, line.at(a.x, begin + k * team.threads));
     } else {
 #pragma unroll
       for (int k = 0; k < kV; ++k) {
         const int32_t v = begin + k * team.threads;
         raw[k] = {kNothing, kNothing, kNothing, kNothing};
-        if (v < line.vectors) raw[k] = load_by(p.policy, line.at(a.x, v));
+        if (v < line.vectors) raw[k] = ld_global_cache_hint(p.policy, line.at(a.x, v));
       }
     }
   };
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(256, 4)
       else losses_or_parts[mine] = loss;
     }
   }
-  let_next_grid_start();
+  griddep_launch_dependents();
   if (p.reduced) put_part(losses, count, losses_or_parts);
 }
 
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(256)
   const bool ignored = target == p.ignore_index, known = 0 <= target && target < p.shape.cols;
   const float lse = static_cast<const float*>(a.lse)[team.row];
   const float each = float(a.smoothing) / float(p.shape.cols), hit = 1 - float(a.smoothing) + each;
-  wait_for_grid_before();
+  griddep_wait();
   float g = gradient[p.reduced ? 0 : team.row];
   if (!known) g = INFINITY - INFINITY;
   const int32_t at = known ? int32_t(target) + line.skip : -1;  // as vectors count

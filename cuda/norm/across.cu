@@ -6,6 +6,7 @@
 // amid the channels, it also computes what the next one has.
 #include "cuda/norm/across.h"
 #include "cuda/norm/walk.cuh"
+#include "cuda/device/ptx/wgmma.cuh"
 
 namespace minidnn {
 

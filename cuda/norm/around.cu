@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local contrast norm of dense tensors over one or two spatial dimensions, in one pass; see walk.cuh.
 #include "cuda/norm/walk.cuh"
+#include "cuda/device/ptx/wgmma.cuh"
 
 namespace minidnn {
 

@@ -2,6 +2,7 @@
 // What local response and local contrast norm divide by.
 #pragma once
 #include "cpp/core/hd.h"
+#include "cuda/device/ptx/math.cuh"
 
 namespace minidnn {
 
@@ -11,19 +12,10 @@ template <class T> __device__ __forceinline__ float power_of(float s, float beta
   int32_t exponent = 0;
   if (sizeof(T) == 4 && s >= 0x1p-126f && s < INFINITY)
     exponent = (__float_as_int(s) - 0x3f400000) & int32_t(0xff800000);
-  float log2, p;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(log2) : "f"(__int_as_float(__float_as_int(s) - exponent)));
+  float log2 = lg2_approx_ftz(__int_as_float(__float_as_int(s) - exponent));
   if constexpr (sizeof(T) == 4) log2 = float(exponent >> 23) * beta + log2 * beta;
   else log2 *= beta;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(p) : "f"(-log2));
-  return p;
-}
-
-// 0 of what is above 2^126.
-__device__ __forceinline__ float reciprocal(float s) {
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(s));
-  return r;
+  return ex2_approx_ftz(-log2);
 }
 
 }  // namespace minidnn

@@ -7,8 +7,8 @@
 // waits for is its own copies, a portion at a time, while the rest arrives. Threads meet only with their sums, by warps,
 // in the block, and each block with all others of its cluster, which then know the same lines. Of shared memory there is,
 // in this order: what blocks gave each other, lines, what threads of a block give each other, x, dy.
-#include "cuda/device/async_copy.cuh"
-#include "cuda/device/cluster.cuh"
+#include "cuda/device/ptx/cluster.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/norm/sums.cuh"
 
 namespace minidnn {
@@ -19,7 +19,7 @@ __device__ __forceinline__ bool alone(const NormSplit& s) { return s.chunks == 1
 __device__ __forceinline__ void await_blocks() { cluster_sync_relaxed(); }
 // To the same place in a block of the cluster.
 __device__ __forceinline__ void give(float4* to, uint32_t block, const float4& v) {
-  store_to_block(address_in_block(shared_address(to), block), v.x, v.y, v.z, v.w);
+  st_cluster(mapa(cvta_to_shared(to), block), v.x, v.y, v.z, v.w);
 }
 __device__ __forceinline__ void meet_blocks() { cluster_sync(); }
 #else
@@ -45,7 +45,7 @@ struct Mine {
 template <uint32_t last = kNormPortions - 1> __device__ __forceinline__ void await_portion(uint32_t portion) {
   if constexpr (last > 0)
     if (portion < last) return await_portion<last - 1>(portion);
-  wait_copies<kNormPortions - 1 - last>();
+  cp_async_wait_group<kNormPortions - 1 - last>();
 }
 
 // kNormHeldBatch vectors of a thread, as many as it has.
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(resident_threads(backward, columns))
     }
   } else if constexpr (!columns) about = backward ? typed<float>(a.mean)[first] : float(typed<T>(a.x)[first * s.plane]);
 
-  const uint32_t x_to = shared_address(mine.x), dy_to = shared_address(mine.dy);
+  const uint32_t x_to = cvta_to_shared(mine.x), dy_to = cvta_to_shared(mine.dy);
 #pragma unroll 1
   for (uint32_t portion = 0; portion < kNormPortions * r.portion; portion += r.portion) {
 #pragma unroll 1
@@ -179,11 +179,11 @@ __global__ void __launch_bounds__(resident_threads(backward, columns))
       for (int u = 0; u < U; ++u) {
         const uint32_t item = mine.item(i + u), slot = (i + u) * mine.stride * 16;
         const int64_t at = cut.offset(item);
-        copy_async<16>(x_to + slot, typed<T>(a.x) + at, 1, item < mine.end);
-        if constexpr (backward) copy_async<16>(dy_to + slot, typed<T>(a.dy) + at, 1, item < mine.end);
+        cp_async<16>(x_to + slot, typed<T>(a.x) + at, 1, item < mine.end);
+        if constexpr (backward) cp_async<16>(dy_to + slot, typed<T>(a.dy) + at, 1, item < mine.end);
       }
     }
-    commit_copies();
+    cp_async_commit_group();
   }
   if (!alone(s)) await_blocks();
 #pragma unroll 1

@@ -9,10 +9,10 @@
 // and |mean| >> std costs nothing. Warps, and blocks, then meet once. Backward a thread keeps the sums of its columns' dscale
 // and dbias; a second launch joins those of all blocks in order.
 #include "cpp/norm/row_norm_math.h"
-#include "cuda/device/async_copy.cuh"
 #include "cuda/device/cluster.cuh"
-#include "cuda/device/grid.cuh"
-#include "cuda/device/mbarrier.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/mbarrier.cuh"
 #include "cuda/norm/rows.h"
 #include "cuda/norm/split.cuh"
 
@@ -31,19 +31,19 @@ template <int R> struct RowSums {
 // Blocks at a row. Before sm_90 there is one, and no instruction for others.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool several_blocks(const NormRows& r) { return r.blocks > 1; }
-__device__ __forceinline__ uint32_t block_of_row(const NormRows& r) { return r.blocks == 1 ? 0 : cluster_rank(); }
+__device__ __forceinline__ uint32_t block_of_row(const NormRows& r) { return r.blocks == 1 ? 0 : cluster_ctarank(); }
 // All blocks run, so that others may write to their shared memory. Where loads are under way, it costs little.
 template <int R> __device__ __forceinline__ void meet_blocks(RowSums<R>& shared) {
   if (threadIdx.x == 0) {
-    barrier_init(shared_address(&shared.come[0]), 1), barrier_init(shared_address(&shared.come[1]), 1);
-    barrier_init_fence();
+    mbarrier_init(cvta_to_shared(&shared.come[0]), 1), mbarrier_init(cvta_to_shared(&shared.come[1]), 1);
+    fence_mbarrier_init();
   }
   cluster_sync_relaxed();
 }
 // Whoever writes for the turn after next has been told of the next by all, who had read this one's before.
 template <int R>
 __device__ __forceinline__ void exchange(const NormRows& r, RowSums<R>& shared, int turn, const float4 (&sums)[R]) {
-  give_to_blocks(r.blocks, shared.of_block[turn % 2], shared.come[turn % 2], turn / 2 % 2, sums);
+  cluster_all_gather(r.blocks, shared.of_block[turn % 2], shared.come[turn % 2], turn / 2 % 2, sums);
 }
 #else
 __device__ __forceinline__ bool several_blocks(const NormRows&) { return false; }
@@ -206,10 +206,10 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
 
 // A thread's oldest copies of `stages` are there.
 __device__ __forceinline__ void wait_stage(uint32_t stages) {
-  if (stages == 1) wait_copies<0>();
-  else if (stages == 2) wait_copies<1>();
-  else if (stages == 3) wait_copies<2>();
-  else wait_copies<3>();
+  if (stages == 1) cp_async_wait_group<0>();
+  else if (stages == 2) cp_async_wait_group<1>();
+  else if (stages == 3) cp_async_wait_group<2>();
+  else cp_async_wait_group<3>();
 }
 
 // Blocks of 512 threads that share an SM.
@@ -217,7 +217,7 @@ template <int V, int W> constexpr int kBlocksOfSm = V * W <= kNormRowsShared ? 2
 
 // Of W groups of copies the w-th is there.
 template <int W, int i = 0> __device__ __forceinline__ void wait_group(int w) {
-  if (w == i) wait_copies<W - 1 - i>();
+  if (w == i) cp_async_wait_group<W - 1 - i>();
   else if constexpr (i + 1 < W) wait_group<W, i + 1>(w);
 }
 
@@ -237,15 +237,15 @@ __global__ void __launch_bounds__(kNormRowsThreads)
     return reinterpret_cast<Packed<T, V>*>(dynamic) + stage * (R * W * blockDim.x) + threadIdx.x;
   };
   auto fetch = [&](Packed<T, V>* stage, int i, int w, int64_t row) {
-    copy_async<16>(shared_address(stage + (i * W + w) * blockDim.x), typed<T>(a.x) + row * r.columns + place(w),
-                   row < r.rows && has(w));
+    cp_async<16>(cvta_to_shared(stage + (i * W + w) * blockDim.x), typed<T>(a.x) + row * r.columns + place(w),
+                 row < r.rows && has(w));
   };
   for (uint32_t s = 0; s < r.stages; ++s) {
 #pragma unroll
     for (int w = 0; w < W; ++w)
 #pragma unroll
       for (int i = 0; i < R; ++i) fetch(slot_of(s), i, w, start + s * step + i);
-    commit_copies();
+    cp_async_commit_group();
   }
   float scale[W][V]{}, bias[W][V]{}, of_warp = 0, of_first = 0;
 #pragma unroll
@@ -314,9 +314,9 @@ __global__ void __launch_bounds__(kNormRowsThreads)
         fetch(stage, i, w, row + i + r.stages * step);
       }
     }
-    commit_copies();
+    cp_async_commit_group();
   }
-  wait_copies<0>();
+  cp_async_wait_group<0>();
 }
 
 // A thread's vectors of some rows of x and dy, in shared memory: `r.stages` rows are there or on their way while another is
@@ -336,8 +336,8 @@ template <class T, int V, int W> struct HeldRows {
                                                bool exists) {
     Packed<T, V>&x_to = x(stage, w), &dy_to = dy(stage, w);
     if constexpr (V > 1) {
-      copy_async<16>(shared_address(&x_to), typed<T>(a.x) + at, exists);
-      copy_async<16>(shared_address(&dy_to), typed<T>(a.dy) + at, exists);
+      cp_async<16>(cvta_to_shared(&x_to), typed<T>(a.x) + at, exists);
+      cp_async<16>(cvta_to_shared(&dy_to), typed<T>(a.dy) + at, exists);
     } else if (exists) x_to.load(typed<T>(a.x) + at), dy_to.load(typed<T>(a.dy) + at);
     else x_to.raw = T(0.f), dy_to.raw = T(0.f);
   }
@@ -373,7 +373,7 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
   // A stage's copies are one group, and where there is no other stage each vector's are, to begin with the first.
   constexpr bool kOneStage = V > 1 && W == 8;
   auto commit = [](int w) {
-    if (kOneStage || w == W - 1) commit_copies();
+    if (kOneStage || w == W - 1) cp_async_commit_group();
   };
   for (uint32_t i = 0; i < r.stages; ++i) {
     const int64_t row = start + part.team + i * step;
@@ -456,8 +456,8 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
       commit(w);
     }
   }
-  let_next_grid_start();
-  wait_copies<0>();
+  griddep_launch_dependents();
+  cp_async_wait_group<0>();
 
   // A block's rows at once join by halves, the lower half's sums first.
   float2* const other = reinterpret_cast<float2*>(dynamic);
@@ -504,7 +504,7 @@ __global__ void __launch_bounds__(kNormFinishThreads)
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t column = int64_t(blockIdx.x) * kNormFinishChannels + lane;
   Gradients<double> total{};
-  wait_for_grid_before();
+  griddep_wait();
   if (column < columns) {
 #pragma unroll 8
     for (int64_t i = warp; i < count; i += kNormFinishWarps) {
@@ -525,7 +525,7 @@ __global__ void __launch_bounds__(kNormFewThreads)
   const int64_t column = int64_t(blockIdx.x) * kNormFewThreads + threadIdx.x;
   if (column >= columns) return;
   Gradients<double> total{};
-  wait_for_grid_before();
+  griddep_wait();
 #pragma unroll 8
   for (int64_t i = 0; i < count; ++i) {
     const float2 some = partials[i * columns + column];

@@ -4,7 +4,7 @@
 // several in flight a thread. x is read twice (backward dy too); the map walks backwards, in its chunks too, so that it
 // begins with what the L2 still holds. Each launch lets the next one start where it leaves room (sm_90). A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
 // The arithmetic is in sums.cuh.
-#include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/griddep.cuh"
 #include "cuda/norm/sums.cuh"
 
 namespace minidnn {
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kNormThreads)
     for (; i + kNormThreads < cut.end; i += 2 * kNormThreads) add_items<T, V, 2>(cut, a, i, about, total);
   }
   for (; i < cut.end; i += kNormThreads) add_items<T, V, 1>(cut, a, i, about, total);
-  let_next_grid_start();
+  griddep_launch_dependents();
   __shared__ typename SumsOf<backward>::type of_warp[kWarps];
   total.join_warp();
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = total;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kNormThreads)
   uint32_t i = cut.begin + cut.row;
   for (; i + (U - 1) * s.rows < cut.end; i += U * s.rows) add_rows<T, V, U, true>(cut, a, i, adds);
   if (i < cut.end) add_rows<T, V, U, false>(cut, a, i, adds);
-  let_next_grid_start();
+  griddep_launch_dependents();
   __shared__ float shifts[32 * V];
   float shift[V]{};
   Sums total = adds.settled(cut, shifts, shift);
@@ -133,8 +133,8 @@ __global__ void __launch_bounds__(kNormThreads)
 template <bool backward>
 __global__ void __launch_bounds__(kFinishThreads)
     norm_finish(const __grid_constant__ NormSplit s, NormArgs a, const float4* partials) {
-  let_next_grid_start();
-  wait_for_grid_before();
+  griddep_launch_dependents();
+  griddep_wait();
   using Sums = typename FinishOf<backward>::type;
   constexpr uint32_t kFinishRows = kFinishThreads / kFinishChannels, kFinishWarps = kFinishThreads / 32;
   __shared__ Sums of_warp[kFinishWarps][kFinishChannels];
@@ -168,8 +168,8 @@ template <bool backward>
 __global__ void __launch_bounds__(kNormThreads)
     norm_groups_finish(const __grid_constant__ NormSplit s, NormArgs a, const float4* partials, float2* parts,
                        NormLine* lines) {
-  let_next_grid_start();
-  wait_for_grid_before();
+  griddep_launch_dependents();
+  griddep_wait();
   const int64_t group = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32, all = s.samples * s.channels;
   const int of_group = int(s.by_group.divisor), lane = threadIdx.x % 32;
   const int64_t first = group * of_group;
@@ -270,7 +270,7 @@ template <class T, int V, bool backward>
 __global__ void __launch_bounds__(kNormThreads)
     norm_planes_map(const __grid_constant__ NormSplit s, NormArgs a, const NormLine* given) {
   const PlaneCut<T, V> cut(s, gridDim.x - 1 - blockIdx.x);
-  wait_for_grid_before();
+  griddep_wait();
   const NormLine lines[1] = {line_of<backward>(s, a, given, cut.channel)};
   map_backwards<T, V, backward>(cut, a, cut.begin + threadIdx.x, kNormThreads, lines);
 }
@@ -279,7 +279,7 @@ template <class T, int V, bool backward>
 __global__ void __launch_bounds__(kNormThreads)
     norm_columns_map(const __grid_constant__ NormSplit s, NormArgs a, const NormLine* given) {
   const ColumnCut<V> cut(s, gridDim.x - 1 - blockIdx.x);
-  wait_for_grid_before();
+  griddep_wait();
   if (cut.idle) return;
   NormLine lines[V];
   if (V > 1 && !given && s.by_group.divisor >= V) {  // a vector has elements of two statistics at most

@@ -25,11 +25,12 @@ template <class T, int n> struct Packed {
     if constexpr (sizeof(T) == 4) {
       w = {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])};
     } else {
-      w = {pack(T(), v[0], v[1]), pack(T(), v[2], v[3]), pack(T(), v[4], v[5]), pack(T(), v[6], v[7])};
+      w = {cvt_rn_x2(T(), v[0], v[1]), cvt_rn_x2(T(), v[2], v[3]), cvt_rn_x2(T(), v[4], v[5]),
+           cvt_rn_x2(T(), v[6], v[7])};
     }
-    store_sixteen(to, w);
+    st_global_v4(to, w);
   }
-  __device__ __forceinline__ void put(T* to) const { store_sixteen(to, raw); }
+  __device__ __forceinline__ void put(T* to) const { st_global_v4(to, raw); }
   // Zeros where y is not above 0; a NaN is.
   __device__ __forceinline__ void keep_where_positive(const Packed& y) {
 #pragma unroll

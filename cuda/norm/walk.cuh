@@ -10,11 +10,12 @@
 // sum g_j (m_c - m_j).
 #pragma once
 #include "cpp/norm/local_norm_math.h"
-#include "cuda/device/async_copy.cuh"
 #include "cuda/device/elementwise.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/norm/power.cuh"
 #include "cuda/norm/split.cuh"
 #include "cuda/norm/walk.h"
+#include "cuda/device/ptx/wgmma.cuh"
 
 namespace minidnn {
 
@@ -75,7 +76,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ int rows() const { return size ? size : r.behind + r.ahead + 1; }
 
   __device__ __forceinline__ Walk(const NormWalk& r, const WalkRoom& room, unsigned char* shared)
-      : r(r), room(room), shared(shared), begin(shared_address(shared)) {
+      : r(r), room(room), shared(shared), begin(cvta_to_shared(shared)) {
     uint32_t block = blockIdx.x;
     top = int32_t(uint32_t(r.by_pieces.digit(block)) * r.tall),
     bottom = int32_t(min_of(top + int64_t(r.tall), r.height));
@@ -156,11 +157,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       const int64_t left = r.elements - (at - static_cast<const T*>(tensor)) + shift;
       const bool two = shift + count > V;
       if (left >= 2 * V) {
-        copy_async<kBytes>(room, at - shift, 1);
-        copy_async<kBytes>(room + n * kBytes, at - shift + V, 1, two);
+        cp_async<kBytes>(room, at - shift, 1);
+        cp_async<kBytes>(room + n * kBytes, at - shift + V, 1, two);
       } else {  // the tensor's end
-        copy_some<kBytes>(room, at - shift, uint32_t(min_of(left, int64_t(V))) * sizeof(T));
-        if (two) copy_some<kBytes>(room + n * kBytes, at - shift + V, uint32_t(left - V) * sizeof(T));
+        cp_async_zfill<kBytes>(room, at - shift, uint32_t(min_of(left, int64_t(V))) * sizeof(T));
+        if (two) cp_async_zfill<kBytes>(room + n * kBytes, at - shift + V, uint32_t(left - V) * sizeof(T));
       }
     }
   }
@@ -199,8 +200,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       T* const from = to - shift;
       if (own.count >= head && (linked || !shift)) {
         const auto& word = joined.word;
-        if constexpr (kBytes == 16) store_sixteen(from, {word[0], word[1], word[2], word[3]});
-        else store_eight(from, {word[0], word[1]});
+        if constexpr (kBytes == 16) st_global_v4(from, {word[0], word[1], word[2], word[3]});
+        else st_global_v2(from, {word[0], word[1]});
       } else {
         const int begin = linked ? 0 : int(shift), end = int(shift) + min_of(own.count, head);
 #pragma unroll
@@ -366,16 +367,16 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       // Of a row outside, zeros to a line that nobody reads: a condition on what is read is no branch.
       const bool x_comes = x.has(t, begun);
       const uint32_t to = begin + slot(0, -later);
-      copy_async<kBytes>(to, from.x + own.at, x_comes && own.count > 0);
+      cp_async<kBytes>(to, from.x + own.at, x_comes && own.count > 0);
       if constexpr (along != Along::nothing) {
         if (r.tiled && x_comes)
-          copy_async<kBytes>(begin + slot_beside(-later), from.x + (own.at + beside.at), 1, beside.count > 0);
+          cp_async<kBytes>(begin + slot_beside(-later), from.x + (own.at + beside.at), 1, beside.count > 0);
       }
       if constexpr (centered)
-        copy_async<kBytes>(to + room.means, from.means + own.at, means.has(t + behind(), begun) && own.count > 0);
+        cp_async<kBytes>(to + room.means, from.means + own.at, means.has(t + behind(), begun) && own.count > 0);
       if constexpr (backward)
-        copy_async<kBytes>(begin + arrival(room.dy, later, room.block, thread), from.dy + own.at,
-                           g.has(t - ahead(), begun) && own.count > 0);
+        cp_async<kBytes>(begin + arrival(room.dy, later, room.block, thread), from.dy + own.at,
+                         g.has(t - ahead(), begun) && own.count > 0);
     } else {
       if (x.has(t, begun)) {
         bring(arrival(room.arriving, later, all, thread), all, a.x, from.x, own.at, own.count);
@@ -388,7 +389,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       if (backward && g.has(t - ahead(), begun))
         bring(arrival(room.dy, later, room.block, thread), room.block, a.dy, from.dy, own.at, own.count);
     }
-    commit_copies();
+    cp_async_commit_group();
     own.at += r.row;
   }
   __device__ __forceinline__ uint32_t means_arriving() const {
@@ -454,7 +455,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 
     // inner: a row of which nothing is left out.
     auto step = [&](bool inner) {
-      wait_copies<kWalkAhead - 1>();
+      cp_async_wait_group<kWalkAhead - 1>();
       if constexpr (!whole) settle_all(a, at, t, x, g);
       if constexpr (along != Along::nothing) __syncthreads();
       bring_all(a, at, t + kWalkAhead, kWalkAhead, x, g, inner);
@@ -526,7 +527,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
           result[e] = (backward ? dy[e] : mine[e]) * p;
           // Neighbours see 0 beyond the row.
           const bool inside = whole || along == Along::nothing || e < own.count;
-          if (backward) of_g[e] = inside ? result[e] * (mine[e] * reciprocal(s)) : 0.f;
+          if (backward) of_g[e] = inside ? result[e] * (mine[e] * rcp_approx_ftz(s)) : 0.f;
           if (backward && centered) of_g[e] *= f.slope;
           // Where row o's sums are kept before the row above it is summed.
           if constexpr (backward && centered && size != 0) gradients[behind() + 1][e] += result[e];

@@ -48,9 +48,9 @@ __global__ void __launch_bounds__(256, 3)
     work.choose(int(blockIdx.x));
     if (is_max && s.scatter) {
       work.load();
-      commit_copies();
+      cp_async_commit_group();
       work.find();
-      wait_copies<0>();
+      cp_async_wait_group<0>();
       __syncthreads();
       each_turn(work, s.apart_h, s.apart_w);
       work.store();

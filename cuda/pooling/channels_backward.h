@@ -470,7 +470,7 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
       }
       if (kGiven && p < p_end && group + of_indices.channel < channels)
         of_indices.copy(indices + line * s.indices_line, reinterpret_cast<Index*>(to + kIndicesAt));
-      commit_copies();
+      cp_async_commit_group();
     };
     constexpr int kEarlier = kGiven ? 0 : Strip::kEarlier;
     sync_lanes();
@@ -479,7 +479,7 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
     int next = kStages - 1;
     const unsigned char* here = nullptr;
     auto step = [&](int p) {
-      wait_copies<kStages - 2>();
+      cp_async_wait_group<kStages - 2>();
       sync_lanes();
       ask(p + kStages - 1, next);
       next = next + 1 < kStages ? next + 1 : 0;
@@ -535,7 +535,7 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
                 add(p, place);
               });
     }
-    wait_copies<0>();
+    cp_async_wait_group<0>();
   }
 };
 

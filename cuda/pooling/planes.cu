@@ -13,7 +13,7 @@ __global__ void __launch_bounds__(pooling::kThreads, pooling::kBlocks)
   pooling::PlanesForward<T, is_max, Step> work{
       s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
-  wait_copies<0>();
+  cp_async_wait_group<0>();
   __syncthreads();
   if constexpr (kWindow > 0) work.pool_with_indices();
   else work.pool_any();
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(pooling::kKnownThreads, pooling::kTileBlocks)
   pooling::PlanesForward<T, is_max, pooling::Step<kWindow, kStride>> work{
       s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
-  wait_copies<0>();
+  cp_async_wait_group<0>();
   __syncthreads();
   work.pool_tiles();
   __syncthreads();
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? pooling::kKnownThreads : pooling
   work.load();
   const bool given = is_max && s.index_bytes;
   if (given) work.find();  // while dy is on its way
-  wait_copies<0>();
+  cp_async_wait_group<0>();
   __syncthreads();
   if (!given) {
     work.find();
@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(pooling::kKnownThreads, pooling::maxima_blocks
   work.load();
   if constexpr (kIndexBytes > 0) work.template load_indices<typename pooling::IndexOf<kIndexBytes>::type>();
   work.clear_sums();
-  wait_copies<0>();
+  cp_async_wait_group<0>();
   __syncthreads();
   work.template pool_maxima<kIndexBytes>();
   work.store_sums();

@@ -4,16 +4,16 @@
 #pragma once
 #include "cuda/pooling/tiles.h"
 
+#ifdef __CUDACC__
+#include "cuda/device/ptx/math.cuh"
+#endif
+
 namespace minidnn::pooling {
 
 // The 16 bits of a number, with one zero and one NaN.
 template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
 #ifdef __CUDA_ARCH__
-  uint32_t bits;  // times one, and zero: a NaN that arithmetic makes is 0x7fff
-  if constexpr (kIsFloat16<T>)
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(bits) : "r"(uint32_t(v.bits)), "r"(0x3c00), "r"(0));
-  else asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(bits) : "r"(uint32_t(v.bits)), "r"(0x3f80), "r"(0));
-  return bits;
+  return fma_x2(T(), v.bits, T(1.f).bits, 0);  // v * 1 + 0: a NaN that arithmetic makes is 0x7fff
 #else
   return float(v) != float(v) ? 0x7fff : T(float(v) + 0.f).bits;
 #endif

@@ -6,6 +6,8 @@
 #include "cpp/pooling/pooling_math.h"
 
 #ifdef __CUDACC__
+#include "cuda/device/ptx/ld_st.cuh"
+#include "cuda/device/ptx/math.cuh"
 #define MINIDNN_UNROLL _Pragma("unroll")
 #define MINIDNN_UNROLL_4 _Pragma("unroll 4")
 #else
@@ -55,8 +57,7 @@ struct Windows {
 // 1 / v, rounded, for v from 1 to 2^48. A division's way around numbers that overflow would take most of its time.
 MINIDNN_HD float reciprocal(float v) {
 #ifdef __CUDA_ARCH__
-  float r;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(v));
+  const float r = rcp_approx_ftz(v);
   return fmaf(fmaf(-v, r, 1.f), r, r);
 #else
   return 1.f / v;
@@ -92,26 +93,16 @@ MINIDNN_HD Words load_words(const void* from) {
 }
 MINIDNN_HD void store_words(void* to, const Words& v) {
 #ifdef __CUDA_ARCH__
-  // By hand: behind a condition the compiler makes four stores of an assignment.
-  asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.word[0]), "r"(v.word[1]), "r"(v.word[2]),
-               "r"(v.word[3])
-               : "memory");
+  st_global_v4(to, {v.word[0], v.word[1], v.word[2], v.word[3]});
 #else
   *static_cast<Words*>(to) = v;
 #endif
 }
 
-// By hand, too: the compiler would take a branch, and find the address there.
 template <class T> MINIDNN_HD void store_if(bool condition, T* to, T v) {
 #ifdef __CUDA_ARCH__
-  if constexpr (sizeof(T) == 4)
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.b32 [%1], %2;}" ::"r"(uint32_t(condition)), "l"(to),
-                 "r"(detail::bits_of(v))
-                 : "memory");
-  else
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.b16 [%1], %2;}" ::"r"(uint32_t(condition)), "l"(to),
-                 "h"(v.bits)
-                 : "memory");
+  if constexpr (sizeof(T) == 4) st_global_if(condition, to, uint32_t(detail::bits_of(v)));
+  else st_global_if(condition, to, v.bits);
 #else
   if (condition) *to = v;
 #endif
@@ -146,20 +137,15 @@ template <class T> MINIDNN_HD Words words_of(const float (&v)[kLanes<T>]) {
 // The larger of two, NaN if either is; one instruction on a GPU.
 MINIDNN_HD float larger(float a, float b) {
 #ifdef __CUDA_ARCH__
-  float m;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(m) : "f"(a), "f"(b));
-  return m;
+  return max_nan(a, b);
 #else
   return max_or_nan(a, b);
 #endif
 }
 template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
 #ifdef __CUDA_ARCH__
-  uint32_t m;
-  if constexpr (sizeof(T) == 4) asm("max.NaN.f32 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
-  else if constexpr (kIsFloat16<T>) asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
-  else asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(m) : "r"(a), "r"(b));
-  return m;
+  if constexpr (sizeof(T) == 4) return __float_as_uint(max_nan(__uint_as_float(a), __uint_as_float(b)));
+  else return max_nan_x2(T(), a, b);
 #else
   if constexpr (sizeof(T) == 4) {
     return word_of(larger(detail::float_of(a), detail::float_of(b)));
@@ -339,20 +325,20 @@ template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* t
 }  // namespace minidnn::pooling
 
 #ifdef __CUDA_ARCH__
-#include "cuda/device/async_copy.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
 #endif
 
 namespace minidnn::pooling {
 
 #ifndef __CUDA_ARCH__
-inline void commit_copies() {}
-template <int pending> void wait_copies() {}
+inline void cp_async_commit_group() {}
+template <int pending> void cp_async_wait_group() {}
 #endif
 
 // 16 bytes to shared memory, at hand after a barrier.
 MINIDNN_HD void copy_vector(void* to, const void* from) {
 #ifdef __CUDA_ARCH__
-  copy_async<16>(shared_address(to), from, 1);
+  cp_async<16>(cvta_to_shared(to), from, 1);
 #else
   *static_cast<Words*>(to) = load_words(from);
 #endif
@@ -360,9 +346,9 @@ MINIDNN_HD void copy_vector(void* to, const void* from) {
 template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to) {
   const int head = elements_before_words<T>(from, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
 #ifdef __CUDA_ARCH__
-  const uint32_t at = shared_address(to + head);
-  for (int i = t.index; i < words; i += t.count) copy_async<16>(at + 16 * uint32_t(i), from + head + i * kLanes<T>, 1);
-  commit_copies();
+  const uint32_t at = cvta_to_shared(to + head);
+  for (int i = t.index; i < words; i += t.count) cp_async<16>(at + 16 * uint32_t(i), from + head + i * kLanes<T>, 1);
+  cp_async_commit_group();
 #else
   for (int i = t.index; i < words; i += t.count)
     store_words(to + head + i * kLanes<T>, load_words(from + head + i * kLanes<T>));

@@ -5,8 +5,11 @@
 #include "cuda/reduce/dense.h"
 
 #include "cuda/device/elementwise.cuh"
-#include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/ld_st.cuh"
+#include "cuda/device/ptx/math.cuh"
 #include "cuda/reduce/lanes.cuh"
+#include "cuda/device/ptx/wgmma.cuh"
 
 namespace minidnn {
 namespace {
@@ -46,8 +49,7 @@ template <> struct Strand<ReduceKind::arg> {
 template <ReduceKind kind>
 __device__ __forceinline__ void take(Strand<kind>& s, float v, [[maybe_unused]] int32_t place, const Map& map) {
   if constexpr (kind == ReduceKind::arg) {
-    float largest = __fmaf_rn(v, map.sign, 0.f);  // -0 is no other number than 0
-    asm("max.NaN.f32 %0, %0, %1;" : "+f"(largest) : "f"(s.value));
+    const float largest = max_nan(__fmaf_rn(v, map.sign, 0.f), s.value);  // adding 0 turns -0 into 0
     if (__float_as_uint(largest) != __float_as_uint(s.value)) s.place = place;
     s.value = largest;
     return;
@@ -60,7 +62,7 @@ __device__ __forceinline__ void take(Strand<kind>& s, float v, [[maybe_unused]] 
   } else if constexpr (kind == ReduceKind::max) {
     const float truth = v == 0 ? map.if_zero : 1.f - map.if_zero;
     v = map.tests ? truth : v;
-    asm("max.NaN.f32 %0, %0, %1;" : "+f"(s.value) : "f"(v));
+    s.value = max_nan(s.value, v);
   }
 }
 
@@ -68,7 +70,7 @@ template <class T> constexpr int kVector = 16 / int(sizeof(T));
 template <class T> using Vector = Items<T, kVector<T>>;
 
 template <class T> __device__ __forceinline__ Vector<T> load_vector(CachePolicy policy, const T* at) {
-  return __builtin_bit_cast(Vector<T>, load_by(policy, reinterpret_cast<const uint4*>(at)));
+  return __builtin_bit_cast(Vector<T>, ld_global_cache_hint(policy, reinterpret_cast<const uint4*>(at)));
 }
 template <ReduceKind kind>
 __device__ __forceinline__ void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t output,
@@ -116,7 +118,7 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
       for (int64_t i = tail + lane; i < n; i += lanes) take<kind>(strands[0], float(from[i]), place + int32_t(i), map);
     }
   }
-  let_next_grid_start();
+  griddep_launch_dependents();
   const auto joined = [&](int u) {
     return reduction::combined<kind, float>(strands[u].from(start), strands[u + 1].from(start));
   };
@@ -185,7 +187,7 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
           if (e < count) take<kind>(sums[e], float(x[row * c.pitch + e]), int32_t(row - begin), map);
     }
   }
-  let_next_grid_start();
+  griddep_launch_dependents();
 #pragma unroll
   for (int e = 0; e < V; ++e) shared[(down * lanes + across) * V + e] = sums[e];
   __syncthreads();
@@ -203,7 +205,7 @@ template <ReduceKind kind> __global__ void __launch_bounds__(kReduceThreads)
   const int lanes = int(r.lanes), lane = threadIdx.x % lanes;
   const int64_t output = int64_t(blockIdx.x) * (kReduceThreads / lanes) + threadIdx.x / lanes;
   auto s = reduction::identity<kind, float>();
-  wait_for_grid_before();
+  griddep_wait();
   if (output < r.outputs)
     for (int64_t part = lane; part < r.parts; part += lanes)
       s = reduction::combined<kind, float>(s, partials[output * r.output_step + part * r.part_step]);

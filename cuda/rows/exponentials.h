@@ -5,6 +5,10 @@
 #include "cpp/core/half.h"
 #include "cpp/core/maths.h"
 
+#ifdef __CUDACC__
+#include "cuda/device/ptx/math.cuh"
+#endif
+
 namespace minidnn::rows {
 
 constexpr float kLog2e = 1.44269504f;
@@ -12,8 +16,7 @@ constexpr float kLog2e = 1.44269504f;
 // 2^x within 2^-22 of it. A result below 2^-126 becomes 0.
 MINIDNN_HD float power_of_two_ftz(float x) {
 #ifdef __CUDA_ARCH__
-  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
-  return x;
+  return ex2_approx_ftz(x);
 #else
   const float power = ::exp2f(x);
   return power < 0x1p-126f ? 0 : power;

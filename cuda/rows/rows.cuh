@@ -3,8 +3,8 @@
 // maxima of the threads that hold a row (rows.h). Nothing is atomic; the order of additions depends on the shape alone.
 #pragma once
 #include "cuda/device/cluster.cuh"
-#include "cuda/device/mbarrier.cuh"
-#include "cuda/device/named_barrier.cuh"
+#include "cuda/device/ptx/mbarrier.cuh"
+#include "cuda/device/ptx/named_barrier.cuh"
 #include "cuda/device/quad.cuh"
 #include "cuda/rows/exponentials.h"
 #include "cuda/rows/rows.h"
@@ -27,7 +27,7 @@ template <> __device__ __forceinline__ void unpack_word<bfloat16>(uint32_t word,
 }
 template <class T> __device__ __forceinline__ uint32_t pack_word(const float* f) {
   if constexpr (sizeof(T) == 4) return __float_as_uint(f[0]);
-  else return minidnn::pack(T(), f[0], f[1]);
+  else return cvt_rn_x2(T(), f[0], f[1]);
 }
 template <class T> __device__ __forceinline__ void unpack(uint4 v, float* f) {
   constexpr int kStep = kWidth<T> / 4;
@@ -56,14 +56,7 @@ template <int n> __device__ __forceinline__ float take_sum(float (&f)[n]) {
 __device__ __forceinline__ uint32_t larger(float, uint32_t a, uint32_t b) {
   return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
 }
-__device__ __forceinline__ uint32_t larger(bfloat16, uint32_t a, uint32_t b) {
-  asm("max.bf16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
-  return a;
-}
-__device__ __forceinline__ uint32_t larger(float16, uint32_t a, uint32_t b) {
-  asm("max.f16x2 %0, %0, %1;" : "+r"(a) : "r"(b));
-  return a;
-}
+template <class T> __device__ __forceinline__ uint32_t larger(T, uint32_t a, uint32_t b) { return max_x2(T(), a, b); }
 // The largest number of some vectors.
 template <class T, int n> __device__ __forceinline__ float largest_of(const uint4 (&raw)[n]) {
   uint4 most = raw[0];
@@ -75,12 +68,6 @@ template <class T, int n> __device__ __forceinline__ float largest_of(const uint
   float f[4 / sizeof(T)];
   unpack_word<T>(most.x, f);
   return sizeof(T) == 4 ? f[0] : fmaxf(f[0], f[4 / sizeof(T) - 1]);
-}
-
-// Within an ulp; for normal numbers.
-__device__ __forceinline__ float reciprocal(float v) {
-  asm("rcp.approx.f32 %0, %0;" : "+f"(v));
-  return v;
 }
 
 struct Sum {
@@ -109,8 +96,8 @@ class Team {
     // Nobody writes to a block that does not run yet; who reduces first waits.
     if (clustered_ && threadIdx.x == 0) {
 #pragma unroll
-      for (int slot = 0; slot < kReductions; ++slot) barrier_init(shared_address(&given(slot).come), 1);
-      barrier_init_fence();
+      for (int slot = 0; slot < kReductions; ++slot) mbarrier_init(cvta_to_shared(&given(slot).come), 1);
+      fence_mbarrier_init();
     }
     if (clustered_) cluster_arrive_relaxed();
 #endif
@@ -126,7 +113,7 @@ class Team {
     __shared__ Exponentials of_warp[2][32];
     const int slot = turn % 2;
     if (lane == 0) of_warp[slot][threadIdx.x / 32] = e;
-    sync_at(team_ + 1, threads);
+    named_barrier_sync(team_ + 1, threads);
     e = lane < warps ? of_warp[slot][team_ * warps + lane] : Exponentials{-INFINITY, 0};
     e = join_lanes<T>(e, 32, scale);
 #if __CUDA_ARCH__ >= 900
@@ -150,7 +137,7 @@ class Team {
     __shared__ float of_warp[kReductions][32];
     const int lane = threadIdx.x % 32, warps = threads / 32;
     if (lane == 0) of_warp[slot][threadIdx.x / 32] = v;
-    sync_at(team_ + 1, threads);
+    named_barrier_sync(team_ + 1, threads);
     v = lane < warps ? of_warp[slot][team_ * warps + lane] : Op::nothing();
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
@@ -181,7 +168,7 @@ class Team {
     Given& g = given(slot);
     if (slot == 0) cluster_wait();
     const float4 mine[1]{v};
-    give_to_blocks(pieces_, g.of_block, g.come, 0, mine);
+    cluster_all_gather(pieces_, g.of_block, g.come, 0, mine);
     return g.of_block[0];
   }
 #endif
@@ -227,7 +214,7 @@ template <class T> struct Line {
   }
   __device__ void store(void* tensor, int32_t v, const float* f) const {
     uint4* to = static_cast<uint4*>(tensor) + first + v;
-    if (holds_all(v)) store_sixteen(to, pack<T>(f));
+    if (holds_all(v)) st_global_v4(to, pack<T>(f));
     else {
 #pragma unroll
       for (int e = 0; e < kWidth<T>; ++e)

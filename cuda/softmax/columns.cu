@@ -10,7 +10,7 @@ namespace {
 template <class T, int width> struct Few {
   using Bits = uint4;
   __device__ static void unpack(uint4 v, float* f) { rows::unpack<T>(v, f); }
-  __device__ static void store(T* to, const float* f) { store_sixteen(to, rows::pack<T>(f)); }
+  __device__ static void store(T* to, const float* f) { st_global_v4(to, rows::pack<T>(f)); }
 };
 template <class T> struct Few<T, 1> {
   using Bits = T;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(1024)
   }
   c.template reduce<rows::Sum>(sum, shared);
 #pragma unroll
-  for (int e = 0; e < width; ++e) sum[e] = p.log ? maths::log(sum[e]) : rows::reciprocal(sum[e]);
+  for (int e = 0; e < width; ++e) sum[e] = p.log ? maths::log(sum[e]) : rcp_approx(sum[e]);
 #pragma unroll
   for (int k = 0; k < kV; ++k) {
     const int32_t i = c.first + k * c.step;

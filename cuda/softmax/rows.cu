@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(1024)
   if (leaves(p, team, all, parts)) return;
 
   // A row of nothing but -inf becomes NaN: 0 / 0, or -inf + inf.
-  const rows::Exponentials share{largest, rows::reciprocal(all.sum)};
+  const rows::Exponentials share{largest, rcp_approx(all.sum)};
   const float factor = p.log ? 1 : share.moved<T>(all.largest, 1);
   const float term = p.log ? (shift - all.largest) - maths::log(all.sum) : 0;
 #pragma unroll

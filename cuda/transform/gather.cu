@@ -5,6 +5,7 @@
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/transform/gather.h"
+#include "cuda/device/ptx/wgmma.cuh"
 
 namespace minidnn {
 

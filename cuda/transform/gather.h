@@ -4,6 +4,10 @@
 #include "cpp/core/divisor.h"
 #include "cpp/transform/gather_math.h"
 
+#ifdef __CUDACC__
+#include "cuda/device/ptx/wgmma.cuh"
+#endif
+
 namespace minidnn {
 
 constexpr int kGatherThreads = 256, kGatherAhead = 4;

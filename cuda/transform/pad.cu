@@ -87,7 +87,7 @@ template <class Word> __device__ __forceinline__ void pad_all(const PadLines& l,
   for (int v = 0; v < kVectors; ++v) {
     const int64_t at = first + v * (kPadThreads * kWords);
     if (whole(v)) {
-      store_sixteen(y + at, vectors[v].joined());
+      st_global_v4(y + at, vectors[v].joined());
     } else {
 #pragma unroll 1
       for (int64_t i = max_of<int64_t>(at, 0); i < min_of(at + kWords, l.words); ++i)

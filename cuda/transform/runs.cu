@@ -2,6 +2,7 @@
 // Copies of parts: both tensors are contiguous along the same dimension. By words of 16 bytes, or of what divides all
 // runs and addresses; a thread has four on their way.
 #include "cuda/transform/runs.h"
+#include "cuda/device/ptx/wgmma.cuh"
 
 namespace minidnn {
 

@@ -3,6 +3,10 @@
 #pragma once
 #include "cpp/core/divisor.h"
 
+#ifdef __CUDACC__
+#include "cuda/device/ptx/wgmma.cuh"
+#endif
+
 namespace minidnn {
 
 constexpr int kRunsThreads = 256, kRunsAhead = 4, kRunsOuters = 6;

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copy engine of sm_90 (TMA): boxes of a tensor map into shared memory, completing on a barrier by their bytes,
-// which count in full also where a box leaves the tensor (zeros arrive there). One thread issues. A block mask other
-// than 0 multicasts: data and completion go to the same addresses in each of these blocks of the cluster.
+// cp.async.bulk (sm_90), TMA: copies into shared memory that one thread issues. A copy completes its bytes at an mbarrier. A
+// box counts in full where it leaves the tensor; zeros are written there. If `blocks` is not 0, it is a mask of the cluster's
+// blocks: data and completion go to the same addresses in each of them.
 #pragma once
 #include "cuda/device/cache.cuh"
-#include "cuda/device/mbarrier.cuh"
+#include "cuda/device/ptx/mbarrier.cuh"
 #include "cuda/device/tensor_map.cuh"
 
 namespace minidnn {
 
-__device__ __forceinline__ void prefetch_map(const TensorMap* map) {
+__device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Coordinates from the innermost dimension outwards.
-__device__ __forceinline__ void load_box(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
+// Copies contiguous bytes. The addresses and `bytes` are multiples of 16.
+__device__ __forceinline__ void cp_async_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier)
+               : "memory");
+}
+
+// Copies a box. Coordinates begin with the innermost dimension.
+__device__ __forceinline__ void tma_load(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
                                          const int (&at)[5], CachePolicy policy = CachePolicy::normal) {
   if (blocks)
     asm volatile(
@@ -31,10 +38,10 @@ __device__ __forceinline__ void load_box(uint32_t to, const TensorMap* map, uint
         : "memory");
 }
 
-// Pixels from (channel, w, h, n) on, all of them shifted by a tap; two spatial dimensions.
-__device__ __forceinline__ void load_pixels(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
-                                            int channel, const int (&at)[2], int image, const int (&tap)[2],
-                                            CachePolicy policy = CachePolicy::normal) {
+// Copies pixels in im2col mode, beginning at (channel, w, h, image) and shifted by a tap; two spatial dimensions.
+__device__ __forceinline__ void tma_load_im2col(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
+                                                int channel, const int (&at)[2], int image, const int (&tap)[2],
+                                                CachePolicy policy = CachePolicy::normal) {
   if (blocks)
     asm volatile(
         "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"
@@ -52,9 +59,9 @@ __device__ __forceinline__ void load_pixels(uint32_t to, const TensorMap* map, u
         : "memory");
 }
 // The same with three spatial dimensions.
-__device__ __forceinline__ void load_pixels(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
-                                            int channel, const int (&at)[3], int image, const int (&tap)[3],
-                                            CachePolicy policy = CachePolicy::normal) {
+__device__ __forceinline__ void tma_load_im2col(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
+                                                int channel, const int (&at)[3], int image, const int (&tap)[3],
+                                                CachePolicy policy = CachePolicy::normal) {
   if (blocks)
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes"

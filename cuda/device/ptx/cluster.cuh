@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clusters (sm_90): blocks that access one another's shared memory. In a launch without clusters each block is a cluster.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn {
+
+__device__ __forceinline__ uint32_t cluster_ctarank() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+// The barrier of a cluster takes a warp as a whole, so its threads converge first.
+__device__ __forceinline__ void cluster_wait() {
+  __syncwarp();
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_sync() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Orders no memory accesses. A release would wait for all earlier stores, those to global memory too.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_sync_relaxed() { cluster_arrive_relaxed(), cluster_wait(); }
+// The address, in the shared memory of `block`, of what has `address` in this block's.
+__device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t block) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
+  return there;
+}
+// Stores four floats at an address of mapa(). Only a barrier of the cluster makes them visible.
+__device__ __forceinline__ void st_cluster(uint32_t address, float a, float b, float c, float d) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
+               : "memory");
+}
+// Stores four floats and completes 16 bytes of the mbarrier in the same block. mbarrier_wait_parity() makes them visible,
+// and does not wait for other stores as a release does.
+__device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barrier, float a, float b, float c,
+                                                 float d) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(address),
+      "r"(barrier), "f"(a), "f"(b), "f"(c), "f"(d)
+      : "memory");
+}
+// Loads one float, or four from 16 aligned bytes, from `address` in another block's shared memory.
+template <int kCount> __device__ __forceinline__ void ld_cluster(float* v, uint32_t address, uint32_t block) {
+  address = mapa(address, block);
+  if constexpr (kCount == 4)
+    asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v[0]), "=f"(v[1]), "=f"(v[2]), "=f"(v[3])
+                 : "r"(address)
+                 : "memory");
+  else asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(v[0]) : "r"(address) : "memory");
+}
+
+}  // namespace minidnn

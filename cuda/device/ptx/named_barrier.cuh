@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Named barriers 1 to 15 of a block. `threads` counts the threads of all warps that arrive or synchronise. Both
+// instructions take a warp as a whole, so its threads converge first.
+#pragma once
+#include "cpp/core/hd.h"
+
+namespace minidnn {
+
+__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
+  __syncwarp();
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+__device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
+  __syncwarp();
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+}  // namespace minidnn

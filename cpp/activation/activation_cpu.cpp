@@ -31,7 +31,7 @@ struct Dense final : Engine<ActivationProblem> {
     ActivationLoop loop = (backward ? loops.backward : loops.forward)[int64_t(p.mode)];
     auto apply = loops.apply;
     int64_t n = p.x.numel(), bytes = itemsize(p.x.dtype);
-    bool past_caches = cpu::past_caches(double(n * bytes));
+    bool non_temporal = cpu::non_temporal(double(n * bytes));
     int64_t grain = cpu::work_size(p.mode <= Activation::leaky_relu ? 32768 : 8192);  // some 5 us of work
     int64_t chunk = cpu::work_size(kChunk);
     return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream) {
@@ -39,7 +39,7 @@ struct Dense final : Engine<ActivationProblem> {
         begin *= chunk, end = min_of(end * chunk, n);
         auto at = [&](const void* data) { return data ? static_cast<const char*>(data) + begin * bytes : nullptr; };
         apply(loop, at(a.x), at(a.dy), static_cast<char*>(a.out) + begin * bytes, end - begin, float(a.alpha),
-              past_caches);
+              non_temporal);
       });
     });
   }

@@ -50,10 +50,10 @@ template <> struct Loops<bfloat16> {
 };
 
 template <class T>
-void apply(ActivationLoop loop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool past_caches) {
-  map_all(static_cast<const T*>(x), static_cast<const T*>(dy ? dy : x), static_cast<T*>(out), n, past_caches,
+void apply(ActivationLoop loop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool non_temporal) {
+  map_all(static_cast<const T*>(x), static_cast<const T*>(dy ? dy : x), static_cast<T*>(out), n, non_temporal,
           [=](const T* x, const T* dy, T* out, int64_t n) { loop(x, dy, out, n, alpha); });
-  if (past_caches) streams_end();
+  if (non_temporal) store_fence();
 }
 
 template <class T, int... mode> constexpr ActivationLoops loops() {

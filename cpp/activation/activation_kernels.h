@@ -11,8 +11,8 @@ using ActivationLoop = void (*)(const void* x, const void* dy, void* out, int64_
 
 struct ActivationLoops {
   ActivationLoop forward[kActivations], backward[kActivations];
-  // Any n elements through a loop. `past_caches`: the result is not to fill them.
-  void (*apply)(ActivationLoop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool past_caches);
+  // Any n elements through a loop. `non_temporal`: the result is not to fill them.
+  void (*apply)(ActivationLoop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool non_temporal);
 };
 struct ActivationKernels {
   ActivationLoops of[4];  // by dtype; null for float64

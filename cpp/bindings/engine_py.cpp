@@ -55,7 +55,7 @@ void bind_engine(py::module_& m) {
   m.def(
       "survey",
       [](const py::function& call, bool measure) {
-        Session session(measure);
+        DryRun session(measure);
         call();
         return session.reports();
       },

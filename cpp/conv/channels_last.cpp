@@ -42,7 +42,7 @@ template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
   const int64_t lines[] = {m.images, m.side.size[0], m.side.size[1]};
   cpu::parallel_for(
       lines[0] * lines[1] * lines[2], cpu::work_size(kGrain) / length + 1, [&](int64_t begin, int64_t end) {
-        Odometer<3> line(lines, begin);
+        NdIterator<3> line(lines, begin);
         for (int64_t i = begin; i < end; ++i, line.advance()) {
           float* at = to + i * length;
           const int64_t a = line.at[1] - m.border[0], b = line.at[2] - m.border[1], edge = m.border[2] * all;
@@ -77,7 +77,7 @@ template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
 
 }  // namespace
 
-ChannelsLast::ChannelsLast(const ConvSide& tensor, DType t, int64_t n, int64_t number, bool always,
+ChannelsLast::ChannelsLast(const ConvTensorView& tensor, DType t, int64_t n, int64_t number, bool always,
                            const int64_t (&zeros)[kMaxSpatial])
     : side(tensor), dtype(t), source(tensor), images(n), groups(number) {
   const int64_t all = tensor.channels * groups;

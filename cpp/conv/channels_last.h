@@ -7,17 +7,17 @@
 namespace minidnn {
 
 struct ChannelsLast {
-  ConvSide side;        // where elements lie: in the tensor itself, or in the copy
-  bool copied = false;  // then the rest counts
-  DType dtype{};        // of the tensor
-  ConvSide source;      // where its elements lie; `channels` are those of a group
+  ConvTensorView side;    // where elements lie: in the tensor itself, or in the copy
+  bool copied = false;    // then the rest counts
+  DType dtype{};          // of the tensor
+  ConvTensorView source;  // where its elements lie; `channels` are those of a group
   int64_t images = 0, groups = 1;
   int64_t border[kMaxSpatial]{};  // zeros around each image of the copy
 
   // Float32 in any order, read in place.
-  ChannelsLast(const ConvSide& tensor, int64_t n) : side(tensor), source(tensor), images(n) {}
+  ChannelsLast(const ConvTensorView& tensor, int64_t n) : side(tensor), source(tensor), images(n) {}
   // Reads the tensor in place if it can be, unless `always`.
-  ChannelsLast(const ConvSide& tensor, DType, int64_t images, int64_t groups, bool always,
+  ChannelsLast(const ConvTensorView& tensor, DType, int64_t images, int64_t groups, bool always,
                const int64_t (&border)[kMaxSpatial]);
   // With room for a vector beyond the last element.
   size_t bytes() const { return copied ? size_t(images * side.image + 64) * sizeof(float) : 0; }

@@ -22,7 +22,7 @@ template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) 
       int64_t image = i / channels, channel = i % channels, group = channel / g.x.channels;
       const T* from = x + image * g.x.image + channel * g.x.channel;
       T* to = columns + m.origin + image * m.image + group * m.group + (channel - group * g.x.channels) * m.channel;
-      for (Odometer<3> tap(g.window, 0); tap.at[0] < window[0]; tap.advance()) {
+      for (NdIterator<3> tap(g.window, 0); tap.at[0] < window[0]; tap.advance()) {
         int64_t first[kMaxSpatial];
         for (int j = 0; j < kMaxSpatial; ++j) first[j] = tap.at[j] * g.dilation[j] - g.pad[j];
         int64_t low = std::clamp<int64_t>(-first[2], 0, size[2]),
@@ -51,7 +51,7 @@ template <class T> void copy_channels(const ConvColumns& m, const T* x, T* colum
   int64_t work = g.y.size[2] * g.groups * g.x.channels * g.window[0] * g.window[1] * g.window[2];
   const int64_t items[] = {g.images, g.y.size[0], g.y.size[1]};
   cpu::parallel_for(items[0] * items[1] * items[2], cpu::work_size(kGrain) / work + 1, [&](int64_t begin, int64_t end) {
-    Odometer<3> item(items, begin);
+    NdIterator<3> item(items, begin);
     for (int64_t i = begin; i < end; ++i, item.advance())
       for (int64_t c = 0; c < g.y.size[2]; ++c) {
         int64_t position[] = {item.at[1], item.at[2], c}, first[kMaxSpatial];
@@ -60,7 +60,7 @@ template <class T> void copy_channels(const ConvColumns& m, const T* x, T* colum
           first[j] = position[j] * g.stride[j] - g.pad[j];
           to += position[j] * m.position[j];
         }
-        for (Odometer<3> tap(g.window, 0); tap.at[0] < g.window[0]; tap.advance()) {
+        for (NdIterator<3> tap(g.window, 0); tap.at[0] < g.window[0]; tap.advance()) {
           T* line = to;
           int64_t from = item.at[0] * g.x.image;
           bool within = true;

@@ -81,7 +81,7 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
       for (int64_t line = 0; line < all; line += slice_lines)
         for (int64_t pixel = 0; pixel < length; pixel += slice_pixels) {
           const int64_t count = std::min(slice_lines, all - line);
-          Odometer<3> at(lines, line);
+          NdIterator<3> at(lines, line);
           for (int64_t s = 0; s < count; ++s, at.advance())
             place(at.at, pixel, group, first, some, segments + s, count);
           multiply(segments, some, count, std::min(slice_pixels, length - pixel), image, gradient, sums,

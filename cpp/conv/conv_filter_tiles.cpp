@@ -105,13 +105,13 @@ struct FilterPlan final : Plan<ConvProblem> {
   static ConvGeometry joined(ConvGeometry g) {
     for (int j = 0; j < kMaxSpatial; ++j)
       if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return g;
-    for (ConvSide* s : {&g.x, &g.y}) {
+    for (ConvTensorView* s : {&g.x, &g.y}) {
       for (int j = kMaxSpatial - 2; j >= 0; --j)
         if (s->size[j] > 1 && s->space[j] != s->space[j + 1] * s->size[j + 1]) return g;
       // A dimension of one pixel may have any stride.
       if (s->size[2] == 1 && s->size[0] * s->size[1] > 1) return g;
     }
-    for (ConvSide* s : {&g.x, &g.y}) {
+    for (ConvTensorView* s : {&g.x, &g.y}) {
       s->size[2] *= s->size[0] * s->size[1];
       s->size[0] = s->size[1] = 1;
       s->space[0] = s->space[1] = s->space[2] * s->size[2];
@@ -121,7 +121,7 @@ struct FilterPlan final : Plan<ConvProblem> {
 
   void cut() {
     const int64_t lines[] = {g.images, g.y.size[0], g.y.size[1]}, size = g.y.size[2];
-    Odometer<3> line(lines, 0);
+    NdIterator<3> line(lines, 0);
     const int64_t most = cpu::work_size(kSlicePixels);
     int64_t filled = 0;
     slices.push_back(0);

@@ -39,7 +39,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
   ConvGeometry g;
   const GroupsKernels& kernels = groups_kernels();
   ChannelsLast in, dy;  // dy: of a filter gradient
-  ConvSide out;
+  ConvTensorView out;
   bool backward, filter, last;
   int64_t size, channels, threads;  // of a group; in all
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
@@ -48,7 +48,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
   size_t in_at = 0, dy_at = 0, weights_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
   int64_t some_vectors = 1, lines_of_part = 0, parts = 1;  // of a filter gradient
 
-  static ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvSide& side) {
+  static ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvTensorView& side) {
     return {side, operand_dtype(p), g.images, g.groups, false, {}};
   }
 
@@ -212,7 +212,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
       const int64_t all = lines[0] * lines[1] * lines[2],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
-        Odometer<3> at(lines, item * grain);
+        NdIterator<3> at(lines, item * grain);
         Met met;
         char* memory = workspace + rooms_at + size_t(room) * room_bytes;
         for (int64_t i = item * grain; i < std::min(all, (item + 1) * grain); ++i, at.advance()) {
@@ -229,11 +229,11 @@ struct GroupsPlan final : Plan<ConvProblem> {
                                                  const ConvArgs& args, const float* x, const float* weights, char* room,
                                                  Met& met) const {
     const int64_t pixels = phase.count[2];
-    auto start = [&](const ConvSide& s) {
+    auto start = [&](const ConvTensorView& s) {
       return image * s.image + (phase.first[0] + a * step[0]) * s.space[0] +
              (phase.first[1] + b * step[1]) * s.space[1] + phase.first[2] * s.space[2];
     };
-    GemmFinish finish;
+    Epilogue finish;
     finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha),
     finish.beta = 1;
     const bool straight = last && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
@@ -297,7 +297,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
       const int64_t end = std::min(first_vector + some_vectors, vectors);
       float* to = sums + (part * vectors + first_vector) * of_vector;
       std::fill_n(to, (end - first_vector) * of_vector, 0.0f);
-      Odometer<3> line(lines, part * lines_of_part);
+      NdIterator<3> line(lines, part * lines_of_part);
       Met met;
       const int64_t last_line = std::min(all, (part + 1) * lines_of_part);
       for (int64_t i = part * lines_of_part, rows; i < last_line; i += rows) {

@@ -46,7 +46,7 @@ struct ConvStatisticsArgs : ConvArgs {
 };
 
 // x or y with its three spatial dimensions; strides in elements.
-struct ConvSide {
+struct ConvTensorView {
   int64_t channels = 1;  // of one group
   int64_t size[kMaxSpatial]{1, 1, 1};
   int64_t image = 0, channel = 0, space[kMaxSpatial]{};
@@ -55,7 +55,7 @@ struct ConvSide {
 // A ConvProblem made ready for arithmetic, once per plan.
 struct ConvGeometry {
   int64_t images = 0, groups = 1;
-  ConvSide x, y, residual;
+  ConvTensorView x, y, residual;
   int64_t window[kMaxSpatial]{1, 1, 1};
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};  // a flipped window has negative strides
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
@@ -75,8 +75,8 @@ MINIDNN_HD int64_t gcd(int64_t a, int64_t b) {
   return a;
 }
 
-MINIDNN_HD ConvSide conv_side(const TensorDesc& d, int64_t groups) {
-  ConvSide side;
+MINIDNN_HD ConvTensorView conv_side(const TensorDesc& d, int64_t groups) {
+  ConvTensorView side;
   side.channels = d.shape[1] / groups;
   side.image = d.stride[0], side.channel = d.stride[1];
   for (int i = 2, j = kMaxSpatial + 2 - int(d.rank); i < d.rank; ++i, ++j) {
@@ -116,10 +116,10 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
 }
 
 // Counts through a box of D sizes, the last one fastest, in steps that are themselves digits: no division on the way.
-template <int D> struct Odometer {
+template <int D> struct NdIterator {
   int64_t at[D], step[D], size[D];
 
-  MINIDNN_HD Odometer(const int64_t (&sizes)[D], int64_t index, int64_t stride = 1) {
+  MINIDNN_HD NdIterator(const int64_t (&sizes)[D], int64_t index, int64_t stride = 1) {
     for (int d = D - 1; d >= 0; --d) {
       size[d] = max_of(sizes[d], int64_t(1));  // an empty box is not walked, but may be asked for
       at[d] = d ? index % size[d] : index;
@@ -187,21 +187,21 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
 // An image, a channel and a spatial position, counted with the channel or the position fastest: neighbours in the count
 // are neighbours in memory where it is dense.
 struct ConvPoint {
-  Odometer<5> count;
+  NdIterator<5> count;
   int first_space;
 
   MINIDNN_HD ConvPoint(int64_t images, int64_t channels, const int64_t (&size)[kMaxSpatial], bool channels_last,
                        int64_t index)
-      : count(channels_last ? Odometer<5>({images, size[0], size[1], size[2], channels}, index)
-                            : Odometer<5>({images, channels, size[0], size[1], size[2]}, index)),
+      : count(channels_last ? NdIterator<5>({images, size[0], size[1], size[2], channels}, index)
+                            : NdIterator<5>({images, channels, size[0], size[1], size[2]}, index)),
         first_space(channels_last ? 1 : 2) {}
-  MINIDNN_HD ConvPoint(const ConvGeometry& g, const ConvSide& s, int64_t index)
+  MINIDNN_HD ConvPoint(const ConvGeometry& g, const ConvTensorView& s, int64_t index)
       : ConvPoint(g.images, g.groups * s.channels, s.size, s.channel == 1, index) {}
 
   MINIDNN_HD int64_t image() const { return count.at[0]; }
   MINIDNN_HD int64_t channel() const { return first_space == 1 ? count.at[4] : count.at[1]; }
   MINIDNN_HD int64_t space(int j) const { return first_space == 1 ? count.at[1 + j] : count.at[2 + j]; }
-  MINIDNN_HD int64_t offset(const ConvSide& s) const {
+  MINIDNN_HD int64_t offset(const ConvTensorView& s) const {
     return image() * s.image + channel() * s.channel + space(0) * s.space[0] + space(1) * s.space[1] +
            space(2) * s.space[2];
   }
@@ -222,9 +222,9 @@ struct ConvWindow {
 };
 
 // The side that forward or backward_data writes, and how many elements it has.
-MINIDNN_HD const ConvSide& conv_out(const ConvGeometry& g) { return g.backward_data ? g.x : g.y; }
+MINIDNN_HD const ConvTensorView& conv_out(const ConvGeometry& g) { return g.backward_data ? g.x : g.y; }
 MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
-  const ConvSide& s = conv_out(g);
+  const ConvTensorView& s = conv_out(g);
   return g.images * g.groups * s.channels * s.size[0] * s.size[1] * s.size[2];
 }
 
@@ -234,8 +234,8 @@ template <class T, class Y> MINIDNN_HD void conv_element(const ConvGeometry& g, 
                                                          const ConvPoint& point, const ConvWindow& window) {
   using Acc = Accumulator<T>;
   bool backward = g.backward_data;
-  const ConvSide& out = conv_out(g);
-  const ConvSide& in = backward ? g.y : g.x;
+  const ConvTensorView& out = conv_out(g);
+  const ConvTensorView& in = backward ? g.y : g.x;
   int64_t channel = point.channel(), group = g.groups == 1 ? 0 : channel / out.channels;
   const T* data =
       static_cast<const T*>(backward ? a.dy : a.x) + point.image() * in.image + group * in.channels * in.channel;
@@ -262,7 +262,7 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
 template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
                                                                             int64_t index, Team& team) {
   using Acc = Accumulator<T>;
-  Odometer<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
+  NdIterator<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
   int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
   int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;  // of the first position that meets data
@@ -280,7 +280,7 @@ template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(cons
   const T* x = static_cast<const T*>(a.x) + x_at;
   Acc sum = 0;
   int64_t n = positions[0] * positions[1] * positions[2] * positions[3];
-  Odometer<4> at(positions, team.rank(), team.size());
+  NdIterator<4> at(positions, team.rank(), team.size());
   for (int64_t i = team.rank(); i < n; i += team.size(), at.advance()) {
     int64_t dy_offset = at.at[0] * g.y.image, x_offset = at.at[0] * g.x.image;
     for (int j = 0; j < kMaxSpatial; ++j) {
@@ -298,9 +298,9 @@ template <class T, class Team> MINIDNN_HD void conv_bias_element(const ConvGeome
                                                                  Team& team) {
   using Acc = Accumulator<T>;
   const T* dy = static_cast<const T*>(a.dy) + k * g.y.channel;
-  CarefulSum<Acc> sum;
+  CompensatedSum<Acc> sum;
   int64_t n = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
-  Odometer<4> at({g.images, g.y.size[0], g.y.size[1], g.y.size[2]}, team.rank(), team.size());
+  NdIterator<4> at({g.images, g.y.size[0], g.y.size[1], g.y.size[2]}, team.rank(), team.size());
   for (int64_t i = team.rank(); i < n; i += team.size(), at.advance())
     sum.add(
         Acc(dy[at.at[0] * g.y.image + at.at[1] * g.y.space[0] + at.at[2] * g.y.space[1] + at.at[3] * g.y.space[2]]));

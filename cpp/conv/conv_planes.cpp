@@ -44,7 +44,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
   ConvProblem p;
   ConvGeometry g;
   const PlanesKernels& kernels = planes_kernels();
-  ConvSide in, out;  // out: dy of a filter gradient
+  ConvTensorView in, out;  // out: dy of a filter gradient
   bool backward, filter;
   int64_t threads, w_in, w_out;
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
@@ -179,7 +179,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
     }
   }
   // Of some channels: lines with zeros around.
-  template <class T> void copy(const PlanesLines& lines, const T* from, const ConvSide& side, int64_t stride,
+  template <class T> void copy(const PlanesLines& lines, const T* from, const ConvTensorView& side, int64_t stride,
                                int64_t channels, float* to, int64_t channel) const {
     const int64_t step = stride * side.space[2], length = lines.before + lines.count + lines.after;
     if constexpr (sizeof(T) == 4) {
@@ -215,7 +215,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
   }
 
   template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
-    GemmFinish finish;
+    Epilogue finish;
     finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1, finish.y_column = out.space[2] * step[2], finish.c_column = g.residual.space[2];
     float* weights = reinterpret_cast<float*>(workspace);
@@ -230,7 +230,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
         float* lines = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
-        Odometer<5> ahead(items, item * grain);
+        NdIterator<5> ahead(items, item * grain);
         read_input<T>(b, ahead.at, args, now);
         for (int64_t i = item * grain; i < end; ++i, std::swap(now, next)) {
           int64_t at[5];
@@ -248,13 +248,13 @@ struct PlanesPlan final : Plan<ConvProblem> {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
     read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.piece, lines);
   }
-  template <class T, class Y> void compute_band(const Band& b, const GemmFinish& finish, const int64_t (&at)[5],
+  template <class T, class Y> void compute_band(const Band& b, const Epilogue& finish, const int64_t (&at)[5],
                                                 const ConvArgs& args, const float* weights, const float* lines,
                                                 float* sums) const {
     const int64_t image = at[0], group = at[1], depth = at[2], row = at[3] * b.rows, pixel = at[4] * b.piece;
     int64_t* y_rows = reinterpret_cast<int64_t*>(sums + line_floats);
     const int64_t rows = std::min(b.rows, b.count[1] - row), pixels = std::min(b.piece, b.count[2] - pixel);
-    auto start = [&](const ConvSide& s, int64_t channel) {
+    auto start = [&](const ConvTensorView& s, int64_t channel) {
       return image * s.image + channel * s.channel + (b.first[0] + depth * step[0]) * s.space[0] +
              (b.first[1] + row * step[1]) * s.space[1] + (b.first[2] + pixel * step[2]) * s.space[2];
     };
@@ -293,7 +293,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
     float* partial = reinterpret_cast<float*>(workspace);
     Y* dw = static_cast<Y*>(args.out);
     cpu::parallel_items(parts * g.groups * blocks, [&](int64_t item, int64_t room) {
-      const Odometer<3> at(items, item);
+      const NdIterator<3> at(items, item);
       float* sums =
           reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes) + line_floats + band_floats;
       const int64_t end = std::min((at.at[2] + 1) * kFilters, out.channels);
@@ -326,7 +326,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
   // `sums` follow the room of dy's lines and that of x's.
   template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,
                                    const ConvArgs& args, float* sums) const {
-    const Odometer<4> at({g.images, b.count[0], b.bands, b.pieces}, unit);
+    const NdIterator<4> at({g.images, b.count[0], b.bands, b.pieces}, unit);
     const int64_t row = at.at[2] * b.rows, rows = std::min(b.rows, b.count[1] - row);
     const int64_t pixel = at.at[3] * b.piece, pixels = std::min(b.piece, b.count[2] - pixel);
     float *lines = sums - band_floats, *gradient = lines - line_floats;
@@ -365,7 +365,7 @@ struct Planes final : Engine<ConvProblem> {
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     const ConvGeometry g = conv_geometry(p);
-    const ConvSide &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
+    const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
     // The fewer filters use what is loaded, the more of the time goes into loads.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
@@ -374,7 +374,7 @@ struct Planes final : Engine<ConvProblem> {
     const double waste = wasted(pixels, lanes) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
     // Pixels that are not neighbours are moved one by one.
     double moved = 0;
-    for (const ConvSide* side : {&in, &out})
+    for (const ConvTensorView* side : {&in, &out})
       if (side->space[2] != 1) moved += double(g.images * g.groups * side->channels) * double(volume(side->size));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95) + roofline_us(0, 16 * moved, d, 1);
   }

@@ -16,7 +16,7 @@ template <class T, class Y> void compute(const ConvGeometry& g, ConvDirection di
                                                             : g.groups * g.y.channels;
   int64_t grain = int64_t(kGrainFlop * double(n) / std::max(flop, 1.0)) + 1;
   cpu::parallel_for(n, grain, [&](int64_t begin, int64_t end) {
-    Solo solo;
+    SingleThread solo;
     if (of_points) {
       ConvPoint point(g, conv_out(g), begin);
       ConvWindow window;

@@ -48,7 +48,7 @@ struct TilesPlan final : Plan<ConvProblem> {
   bool backward;
   int64_t threads, merged = 1;  // taps that make one run
   ChannelsLast input_;
-  ConvSide in, out;                        // as read and written
+  ConvTensorView in, out;                  // as read and written
   bool last = false;                       // the result's channels are neighbours
   int64_t channels, columns, panels;       // of a group: input's, result's, and panels of these
   int64_t w_in, w_out, step[kMaxSpatial];  // strides of the weights; of the result's pixels in a phase
@@ -143,13 +143,13 @@ struct TilesPlan final : Plan<ConvProblem> {
     int64_t border[kMaxSpatial]{};
     const bool few = merges(g);
     if (few) reach(g, border);
-    const ConvSide& side = g.backward_data ? g.y : g.x;
+    const ConvTensorView& side = g.backward_data ? g.y : g.x;
     if (turns(p, g)) return {side, g.images};
     return {side, operand_dtype(p), g.images, g.groups, few, border};
   }
   // A pointwise convolution of float32 planes: each block turns its own pixels.
   static bool turns(const ConvProblem& p, const ConvGeometry& g) {
-    const ConvSide& in = g.backward_data ? g.y : g.x;
+    const ConvTensorView& in = g.backward_data ? g.y : g.x;
     if (operand_dtype(p) != DType::float32 || in.channel == 1 || in.space[2] != 1) return false;
     int64_t dense = 1;
     for (int j = kMaxSpatial - 1; j >= 0; --j) {
@@ -265,7 +265,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     for (int64_t t = 0; t < rows.tiles; ++t)
       for (int64_t s = 0; s < runs; ++s) rows.segments[t * runs + s].b = s * run;
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
-    Odometer<3> line(lines, row_of_block / length);
+    NdIterator<3> line(lines, row_of_block / length);
     GemmSegment* tile = rows.segments;
     int64_t lane = 0, first = row_of_block % length;
     auto next = [&] {
@@ -331,7 +331,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     float* sums = reinterpret_cast<float*>(room + sums_at);
     float* turned = reinterpret_cast<float*>(room + lines_at);
     const int64_t run = channels * merged, size = int64_t(sizeof(Y));
-    GemmFinish finish;
+    Epilogue finish;
     finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1;
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
@@ -422,8 +422,8 @@ struct Tiles final : Engine<ConvProblem> {
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     const ConvGeometry g = conv_geometry(p);
-    const ConvSide& out = conv_out(g);
-    const ConvSide& in = g.backward_data ? g.y : g.x;
+    const ConvTensorView& out = conv_out(g);
+    const ConvTensorView& in = g.backward_data ? g.y : g.x;
     // Panels of few columns are as dear as whole ones, and so are runs of few channels as longer ones.
     const int64_t width = gemm_kernels().f32.columns, run = in.channels * (TilesPlan::merges(g) ? g.window[2] : 1);
     const double turning = TilesPlan::turns(p, g) ? 1.25 : 1;  // of pixels, and of what becomes of them

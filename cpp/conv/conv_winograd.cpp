@@ -32,7 +32,7 @@ constexpr int64_t kFewTiles = 128;
 constexpr double kWindowProducts = 4, kTileProducts = 10;  // see estimate_us()
 
 struct Sides {
-  const ConvSide &in, &out;
+  const ConvTensorView &in, &out;
   int64_t before[2];  // how far a patch begins before its tile
   explicit Sides(const ConvGeometry& g) : in(g.backward_data ? g.y : g.x), out(conv_out(g)) {
     for (int j = 0; j < 2; ++j) before[j] = g.backward_data ? 2 - g.pad[1 + j] : g.pad[1 + j];
@@ -208,17 +208,17 @@ struct WinogradPlan final : Plan<ConvProblem> {
     }
   }
 
-  static int64_t start(const ConvSide& side, const Line& at, int64_t channel) {
+  static int64_t start(const ConvTensorView& side, const Line& at, int64_t channel) {
     return at.image * side.image + channel * side.channel + at.row * side.space[1] + at.column * side.space[2];
   }
   // Whether all pixels of a line of tiles are at one step.
-  static bool even(const ConvSide& side, const Line& at) {
+  static bool even(const ConvTensorView& side, const Line& at) {
     return at.height == 1 || side.space[1] == at.width * side.space[2];
   }
 
   // Pixels of a panel's filters, to where they belong.
   void finish(const Line& at, int64_t first, const ConvArgs& args, float* room) const {
-    const ConvSide &out = s.out, &other = g.residual;
+    const ConvTensorView &out = s.out, &other = g.residual;
     const int64_t columns = kernels.columns, count = std::min(columns, filters - first);
     float *pixels = room + pixels_at, *turned = room + turned_at;
     int64_t* y_rows = reinterpret_cast<int64_t*>(room + rows_at);
@@ -227,7 +227,7 @@ struct WinogradPlan final : Plan<ConvProblem> {
     const float* c = args.residual ? static_cast<const float*>(args.residual) + start(other, at, first) : nullptr;
     const float* bias = g.has_bias ? static_cast<const float*>(args.bias) + first * g.bias_stride : nullptr;
     const auto write = gemm_finish<float, float>();
-    GemmFinish f;
+    Epilogue f;
     f.activation = activation_on_floats(g.activation), f.activation_alpha = float(args.activation_alpha), f.beta = 1;
     if (out.channel == 1) {
       f.c_column = other.channel, f.bias_column = g.bias_stride;

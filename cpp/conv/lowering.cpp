@@ -35,7 +35,7 @@ bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
 }
 
 // x or y seen as [groups, images, positions, channels], positions `step` apart; empty when they are at no one stride.
-std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvSide& s, const int64_t (&step)[kMaxSpatial]) {
+std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, const int64_t (&step)[kMaxSpatial]) {
   const int64_t* size = g.y.size;
   auto row =
       collapsed({{size[0], s.space[0] * step[0]}, {size[1], s.space[1] * step[1]}, {size[2], s.space[2] * step[2]}});
@@ -126,7 +126,7 @@ struct Chunk {
   ConvColumns x, dy;  // how each is gathered, or x's columns summed into dx
   bool gathers_x = false, gathers_dy = false, sums_dx = false;
   MatmulProblem product;
-  Choice<MatmulProblem> choice;
+  SelectedPlan<MatmulProblem> choice;
 };
 
 // `accumulates`: the product adds to [groups, filters, channels x taps] in the workspace instead of writing dw.
@@ -217,7 +217,7 @@ struct Lowering {
   Chunk whole, rest;
   bool accumulates;
   TransformProblem to_dw;
-  Choice<TransformProblem> to_dw_choice;
+  SelectedPlan<TransformProblem> to_dw_choice;
   size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;  // inner: of the product and the transform
 
   Lowering(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
@@ -288,10 +288,10 @@ struct LoweredPlan final : Plan<ConvProblem> {
     int64_t size = int64_t(itemsize(operand_dtype(p))), out_size = int64_t(itemsize(out_dtype(p)));
     for (int64_t first = 0; first < g.images; first += low.images) {
       const Chunk& c = first + low.images <= g.images ? low.whole : low.rest;
-      auto in = [&](const void* base, const ConvSide& s) {
+      auto in = [&](const void* base, const ConvTensorView& s) {
         return static_cast<const char*>(base) + first * s.image * size;
       };
-      auto out = [&](const ConvSide& s) { return static_cast<char*>(args.out) + first * s.image * out_size; };
+      auto out = [&](const ConvTensorView& s) { return static_cast<char*>(args.out) + first * s.image * out_size; };
       const void *x = nullptr, *dy = nullptr;
       if (!g.backward_data) x = in(args.x, g.x);
       if (p.direction != ConvDirection::forward) dy = in(args.dy, g.y);

@@ -7,21 +7,21 @@ namespace minidnn {
 
 std::vector<ConvPhase> conv_phases(const ConvGeometry& g) {
   const bool backward = g.backward_data;
-  const ConvSide& out = conv_out(g);
+  const ConvTensorView& out = conv_out(g);
   int64_t number[kMaxSpatial], step[kMaxSpatial];
   for (int j = 0; j < kMaxSpatial; ++j) {
     step[j] = backward ? g.stride[j] : 1;
     number[j] = std::min(step[j], out.size[j]);
   }
   std::vector<ConvPhase> phases;
-  Odometer<3> at(number, 0);
+  NdIterator<3> at(number, 0);
   for (int64_t i = 0; i < volume(number); ++i, at.advance()) {
     ConvPhase phase;
     for (int j = 0; j < kMaxSpatial; ++j) {
       phase.first[j] = at.at[j];
       phase.count[j] = ceil_div(out.size[j] - at.at[j], step[j]);
     }
-    Odometer<3> r(g.window, 0);
+    NdIterator<3> r(g.window, 0);
     for (int64_t n = 0; n < volume(g.window); ++n, r.advance()) {
       ConvTap tap{g.w_origin, {}};
       bool meets = true;

@@ -180,7 +180,7 @@ template <class T> void copy(const PlanesLines& lines, const void* from, int64_t
   zeros(to, lines.below * length);
 }
 
-float total(const float* vector) { return sum_of_lanes(load(vector)); }
+float total(const float* vector) { return sum_lanes(load(vector)); }
 
 }  // namespace
 

@@ -193,7 +193,7 @@ bool overlaps_itself(const TensorDesc& d) {
   return false;
 }
 
-bool may_meet(const TensorDesc& a, const TensorDesc& b, int64_t apart) {
+bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t apart) {
   if (a.numel() == 0 || b.numel() == 0) return false;
   if (a.rank != b.rank || overlaps_itself(a) || overlaps_itself(b)) return true;
   TensorDesc both = a;

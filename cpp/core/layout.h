@@ -43,7 +43,7 @@ bool is_dense(const TensorDesc&);         // some permutation of it is row-major
 bool overlaps_itself(const TensorDesc&);  // two indices may share an element: unfit for an output
 // Whether an element of `a` may be one of `b`, whose first element lies `apart` elements after a's. Exact where the
 // strides agree, as those of slices of one array do, and neither overlaps itself.
-bool may_meet(const TensorDesc& a, const TensorDesc& b, int64_t apart);
+bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t apart);
 bool same_shape(const TensorDesc&, const TensorDesc&);
 bool same_strides(const TensorDesc&, const TensorDesc&);  // over dimensions longer than one
 

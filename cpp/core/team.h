@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A team works on one row, channel or sum together. Arithmetic written for a team runs as it is on the CPU, where the
-// team is one thread (Solo), and on a GPU, where it is a block (cuda/device/team.cuh):
+// team is one thread (SingleThread), and on a GPU, where it is a block (cuda/device/team.cuh):
 //   for (int64_t i = team.rank(); i < n; i += team.size()) partial += x[i];
 //   Acc total = team.sum(partial);   // every member gets it; the order of additions is fixed, so results repeat
 #pragma once
@@ -13,19 +13,19 @@ template <class T> MINIDNN_HD T max_or_nan(T a, T b) { return a < b || b != b ? 
 
 // A sum that carries the rounding error of each addition into the next: a million terms lose no more than a few do. Inf
 // and NaN are what a plain sum makes of them.
-template <class T> struct CarefulSum {
-  T sum = 0, lost = 0;
+template <class T> struct CompensatedSum {
+  T sum = 0, compensation = 0;
   MINIDNN_HD void add(T v) {
-    v += lost;
+    v += compensation;
     T next = sum + v, took = next - sum;
     T error = (sum - (next - took)) + (v - took);
-    lost = error == error ? error : T(0);  // Inf - Inf
+    compensation = error == error ? error : T(0);  // Inf - Inf
     sum = next;
   }
-  MINIDNN_HD T value() const { return sum + lost; }
+  MINIDNN_HD T value() const { return sum + compensation; }
 };
 
-struct Solo {
+struct SingleThread {
   MINIDNN_HD static constexpr int64_t rank() { return 0; }
   MINIDNN_HD static constexpr int64_t size() { return 1; }
   template <class T> MINIDNN_HD T sum(T v) { return v; }

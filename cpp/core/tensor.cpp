@@ -81,7 +81,7 @@ bool share_memory(const Tensor& a, const Tensor& b) {
   Extent ex = extent(x), ey = extent(y);
   if (ex.end * size <= apart + ey.begin * y_size || apart + ey.end * y_size <= ex.begin * size) return false;
 
-  return size != y_size || apart % size != 0 || may_meet(x, y, apart / size);
+  return size != y_size || apart % size != 0 || may_overlap(x, y, apart / size);
 }
 
 }  // namespace minidnn

@@ -10,6 +10,6 @@
 namespace minidnn::cpu {
 
 constexpr int64_t kPastCaches = 4 << 20;
-inline bool past_caches(double result_bytes) { return result_bytes >= double(work_size(kPastCaches)); }
+inline bool non_temporal(double result_bytes) { return result_bytes >= double(work_size(kPastCaches)); }
 
 }  // namespace minidnn::cpu

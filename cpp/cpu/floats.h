@@ -36,7 +36,7 @@ MINIDNN_HD Floats lanes_from(int from, Floats v) {
   return (Floats)(Vector<int32_t>(v) & (lane >= from));
 }
 // In one order, whatever the vector's origin.
-MINIDNN_HD float sum_of_lanes(Floats v) {
+MINIDNN_HD float sum_lanes(Floats v) {
   for (int half = kFloats / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) v[i] += v[i + half];
   return v[0];

@@ -31,11 +31,12 @@ template <class T> struct GemmKernel {
 struct FloatsFunction {
   using Loop = void (*)(const void* x, const void* unused, void* out, int64_t n, float alpha);
   Loop loop = nullptr;
-  void (*apply)(Loop, const void* x, const void* unused, void* out, int64_t n, float alpha, bool past_caches) = nullptr;
+  void (*apply)(Loop, const void* x, const void* unused, void* out, int64_t n, float alpha,
+                bool non_temporal) = nullptr;
 };
 
 // What becomes of a block of sums: y = activation(alpha * sum + beta * c + bias), rounded once.
-struct GemmFinish {
+struct Epilogue {
   FloatsFunction activation;
   float activation_alpha = 0, alpha = 1, beta = 0;
   int64_t y_column = 1, c_column = 0;  // strides of columns, in elements
@@ -60,7 +61,7 @@ struct GemmKernels {
   void (*transpose)(const float* from, int64_t pitch, int64_t rows, int64_t columns, float* to, int64_t to_pitch);
   // Sums are overwritten. Row i goes to y + y_rows[i] elements, with c + c_rows[i]; bias and c may be null.
   // [0] of float32 sums to float32; [1], [2] of float16, bfloat16 operands to themselves; [3], [4] to float32.
-  void (*finish[5])(const GemmFinish&, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
+  void (*finish[5])(const Epilogue&, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
                     const int64_t* y_rows, const void* c, const int64_t* c_rows, const void* bias);
 };
 

@@ -122,7 +122,7 @@ void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t 
 }
 
 template <class T, class Y>
-void finish(const GemmFinish& f, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
+void finish(const Epilogue& f, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
             const int64_t* y_rows, const void* c, const int64_t* c_rows, const void* bias) {
   for (int64_t i = 0; i < rows; ++i) {
     float* v = sums + i * pitch;

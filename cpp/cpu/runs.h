@@ -110,7 +110,7 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 #endif
     }
 }
-[[maybe_unused]] void streams_end() {  // before anyone else reads
+[[maybe_unused]] void store_fence() {  // before anyone else reads
 #ifdef __SSE__
   __builtin_ia32_sfence();
 #endif
@@ -119,8 +119,8 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 template <class T> int64_t until_line(const T* to) {
   return int64_t(-reinterpret_cast<uintptr_t>(to) & 63) / int64_t(sizeof(T));
 }
-template <class T> void copy_run(const T* from, T* to, int64_t n, bool past_caches) {
-  if (past_caches) {
+template <class T> void copy_run(const T* from, T* to, int64_t n, bool non_temporal) {
+  if (non_temporal) {
     constexpr int64_t kLine = 64 / sizeof(T);
     const int64_t head = min_of(until_line(to), n), lines = (n - head) & -kLine;
     __builtin_memcpy(to, from, size_t(head) * sizeof(T));
@@ -149,28 +149,28 @@ template <Order order, class T> const float* read_run(const T* from, float* room
   return room;
 }
 // And back.
-template <Order order, class T> void write_run(const float* from, T* to, int64_t n, bool past_caches) {
+template <Order order, class T> void write_run(const float* from, T* to, int64_t n, bool non_temporal) {
   if constexpr (sizeof(T) == 4) {
-    copy_run(from, to, n, past_caches);
+    copy_run(from, to, n, non_temporal);
   } else {
     alignas(64) T rounded[kRun];
-    const int64_t whole = past_caches ? 0 : n & -kStep;
+    const int64_t whole = non_temporal ? 0 : n & -kStep;
     narrow<order>(from, to, whole);
     narrow<order>(from + whole, rounded, whole_steps(n - whole));
-    copy_run(rounded, to + whole, n - whole, past_caches);
+    copy_run(rounded, to + whole, n - whole, non_temporal);
   }
 }
 
 // n elements of `to`, a run at a time: make(i, run, floats) computes those from i on, a whole number of steps of them.
 template <Order order, class T, class Make>
-inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool past_caches, Make make) {
+inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_temporal, Make make) {
   constexpr int64_t kStage = 4 * kRun;  // so long that lines written in two parts, where it ends, are few
   alignas(64) float results[kRun];
   alignas(64) T stage[kStage];
   for (int64_t i = 0, run; i < n; i += run) {
     run = min_of(kRun, n - i);
     const int64_t at = i % kStage;
-    const bool straight = !past_caches && run % kStep == 0;
+    const bool straight = !non_temporal && run % kStep == 0;
     T* const there = straight ? to + i : stage + at;
     if constexpr (sizeof(T) == 4) {
       make(i, run, there);
@@ -179,7 +179,7 @@ inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool past
       narrow<order>(results, there, whole_steps(run));
     }
     if (straight) continue;
-    if (!past_caches) __builtin_memcpy(to + i, there, size_t(run) * sizeof(T));
+    if (!non_temporal) __builtin_memcpy(to + i, there, size_t(run) * sizeof(T));
     else if (at + run == kStage || i + run == n) copy_run(stage, to + i - at, at + run, true);
   }
 }
@@ -220,7 +220,7 @@ inline __attribute__((always_inline)) void each(const float16* a, const float16*
 
 // loop(a, b, out, n), which takes whole steps, for any n.
 template <class T, class Loop>
-inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool past_caches,
+inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool non_temporal,
                                                    Loop loop) {
   alignas(64) T results[kRun];
   auto few = [&](int64_t i, int64_t count) {  // at most a step, with zeros behind it
@@ -231,7 +231,7 @@ inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* ou
     __builtin_memcpy(out + i, results, size_t(count) * sizeof(T));
   };
   int64_t i = 0;
-  if (past_caches) {
+  if (non_temporal) {
     for (const int64_t head = min_of(until_line(out), n); i < head;) {
       const int64_t count = min_of(kStep, head - i);
       few(i, count);

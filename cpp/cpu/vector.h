@@ -66,7 +66,7 @@ template <int most, class F> inline __attribute__((always_inline)) void evenly(i
   }
 }
 // op of all lanes, by halves.
-template <class Op> inline __attribute__((always_inline)) float over_lanes(Vector<float> v, Op op) {
+template <class Op> inline __attribute__((always_inline)) float reduce_lanes(Vector<float> v, Op op) {
   Vector<int32_t> lane;
   for (int i = 0; i < kLanes<float>; ++i) lane[i] = i;
 #pragma GCC unroll 4

@@ -77,7 +77,7 @@ template <class P> const Engines<P>& engines(Place place) {
 }
 
 // An engine and a config made ready, with what a call needs to know of them.
-template <class P> struct Choice {
+template <class P> struct SelectedPlan {
   const Engine<P>* engine = nullptr;
   Config config;
   double estimate_us = 0;
@@ -120,7 +120,7 @@ template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const
 }
 
 // Every engine with its reason or its estimate, in the order of the registry.
-template <class P> Report survey(const P& p, const Handle& h, const std::string& only) {
+template <class P> Report evaluate_engines(const P& p, const Handle& h, const std::string& only) {
   Report report{Family<P>::name, Family<P>::text(p), name(h.place()), {}, ""};
   for (const Engine<P>* e : engines<P>(h.place())) {
     EngineReport line{e->name(), e->revision(), e->traits()};
@@ -141,7 +141,7 @@ template <class P> Report survey(const P& p, const Handle& h, const std::string&
   return report;
 }
 
-template <class P> Choice<P> make_choice(const P& p, const Handle& h, const Engine<P>* e, const Config& config) {
+template <class P> SelectedPlan<P> make_choice(const P& p, const Handle& h, const Engine<P>* e, const Config& config) {
   return {e, config, e->estimate_us(p, h.device()), e->workspace_bytes(p, h.device(), config),
           e->build(p, h.device(), config)};
 }
@@ -178,7 +178,7 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
     const auto& list = engines<P>(h.place());
     const Engine<P>* e = *std::ranges::find(list, line.name, [](auto* x) { return x->name(); });
     for (const Config& config : line.configs) {
-      Choice<P> c = make_choice(p, h, e, config);
+      SelectedPlan<P> c = make_choice(p, h, e, config);
       const std::shared_ptr<Storage> workspace = allocator_of(h.place()).allocate(
           c.workspace_bytes, h.stream(), [&] { return cat("find: workspace of ", line.name); });
       double us = median_us(h, flush, [&] { c.plan->run(args, workspace->data, h.stream()); });
@@ -192,8 +192,8 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
 
 // For an engine that owns plans of another family (a convolution's matmul): the cheapest estimate on the device,
 // outside all caches; deterministic, so that its owner need not say otherwise. choose_on() leaves the plan to be built.
-template <class P> Choice<P> choose_on(const Device& d, const P& p) {
-  Choice<P> best;
+template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
+  SelectedPlan<P> best;
   for (const Engine<P>* e : engines<P>(d.place)) {
     if (e->traits() & kNondeterministic || !e->why_not(p, d).empty()) continue;
     double us = e->estimate_us(p, d);
@@ -204,8 +204,8 @@ template <class P> Choice<P> choose_on(const Device& d, const P& p) {
   best.workspace_bytes = best.engine->workspace_bytes(p, d, best.config);
   return best;
 }
-template <class P> Choice<P> plan_on(const Device& d, const P& p) {
-  Choice<P> choice = choose_on(d, p);
+template <class P> SelectedPlan<P> plan_on(const Device& d, const P& p) {
+  SelectedPlan<P> choice = choose_on(d, p);
   choice.plan = choice.engine->build(p, d, choice.config);
   return choice;
 }
@@ -243,16 +243,16 @@ template <class P> class PlanCache final : public HandleCache {
     bool operator()(const Key& a, const View& b) const { return (*this)(View{a.problem, a.algo}, b); }
   };
   struct Entry {
-    std::shared_ptr<const Choice<P>> choice;
+    std::shared_ptr<const SelectedPlan<P>> choice;
     std::atomic<uint64_t> used;        // the number of insertions when it was last found
     std::atomic<uint64_t> generation;  // of the tuning records that it agrees with
-    Entry(std::shared_ptr<const Choice<P>> c, uint64_t now, uint64_t g)
+    Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
         : choice(std::move(c)), used(now), generation(g) {}
   };
 
  public:
   // Null if there is none. `stale`: find() has measured something since, perhaps this problem.
-  std::shared_ptr<const Choice<P>> find(const P& p, const std::string& algo, bool& stale) {
+  std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
     const uint64_t generation = tuning().generation();
     std::shared_lock lock(mutex);
     auto it = choices_.find(View{p, algo});
@@ -268,9 +268,9 @@ template <class P> class PlanCache final : public HandleCache {
     auto it = choices_.find(View{p, algo});
     if (it != choices_.end()) it->second.generation = generation;
   }
-  void put(const P& p, const std::string& algo, std::shared_ptr<const Choice<P>> choice, uint64_t generation,
+  void put(const P& p, const std::string& algo, std::shared_ptr<const SelectedPlan<P>> choice, uint64_t generation,
            size_t most) {
-    std::vector<std::shared_ptr<const Choice<P>>> dropped;  // destroyed after the lock is released
+    std::vector<std::shared_ptr<const SelectedPlan<P>>> dropped;  // destroyed after the lock is released
     std::unique_lock lock(mutex);
     if (auto it = choices_.find(View{p, algo}); it != choices_.end()) {
       dropped.push_back(std::exchange(it->second.choice, std::move(choice)));
@@ -283,7 +283,7 @@ template <class P> class PlanCache final : public HandleCache {
 
  private:
   // The `count` least recently used.
-  void drop_unused(size_t count, std::vector<std::shared_ptr<const Choice<P>>>& dropped) {
+  void drop_unused(size_t count, std::vector<std::shared_ptr<const SelectedPlan<P>>>& dropped) {
     using Iterator = decltype(choices_.begin());
     std::vector<Iterator> all;
     for (auto it = choices_.begin(); it != choices_.end(); ++it) all.push_back(it);
@@ -301,9 +301,10 @@ template <class P> class PlanCache final : public HandleCache {
 };
 
 // The whole of dispatch: plan cache -> tuning file -> cheapest estimate, or measured when find() asks.
-template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P& p, const std::string& algo = "") {
+template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, const P& p,
+                                                                    const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
-  Session* session = Session::current();
+  DryRun* session = DryRun::current();
   uint64_t generation = tuning().generation();
   if (!session) [[likely]] {
     bool stale = false;
@@ -318,7 +319,7 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
     }
   }
 
-  Report report = survey(p, h, algo);
+  Report report = evaluate_engines(p, h, algo);
   MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device,
                 report.reasons());
   bool measured = session && session->measures();
@@ -334,7 +335,7 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
 
   const auto& list = engines<P>(h.place());
   const Engine<P>* engine = *std::ranges::find(list, best->name, [](auto* e) { return e->name(); });
-  auto choice = std::make_shared<const Choice<P>>(make_choice(p, h, engine, best->config));
+  auto choice = std::make_shared<const SelectedPlan<P>>(make_choice(p, h, engine, best->config));
   best->workspace_bytes = choice->workspace_bytes;
   if (session) session->add(std::move(report));
   cache->put(p, algo, choice, generation, h.options().max_plans);
@@ -344,10 +345,10 @@ template <class P> std::shared_ptr<const Choice<P>> find_plan(Handle& h, const P
 // Finds a plan and runs it with workspace out of the allocator. What every op ends in.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
   const cpu::ThreadLimit limit(h.options().threads);  // of what is measured, too
-  std::shared_ptr<const Choice<P>> c = find_plan(h, p, algo);
+  std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
-    log_call(survey(p, h, algo), c->engine->name(), c->config);
-  if (Session::current()) [[unlikely]]
+    log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);
+  if (DryRun::current()) [[unlikely]]
     return;  // explain() and find() choose; they leave the caller's outputs alone
   std::shared_ptr<Storage> workspace;
   if (c->workspace_bytes)

@@ -48,7 +48,7 @@ EngineReport* Report::recorded(const TuningLine& line) {
 }
 
 namespace {
-thread_local Session* current_session = nullptr;
+thread_local DryRun* current_session = nullptr;
 
 LogLevel level_from_environment() {
   const char* text = std::getenv("PYMINIDNN_LOG");
@@ -58,12 +58,12 @@ LogLevel level_from_environment() {
 std::atomic<LogLevel> the_log_level = level_from_environment();
 }  // namespace
 
-Session::Session(bool measures) : measures_(measures), outer_(current_session) { current_session = this; }
-Session::~Session() {
+DryRun::DryRun(bool measures) : measures_(measures), outer_(current_session) { current_session = this; }
+DryRun::~DryRun() {
   current_session = outer_;
   if (outer_) outer_->reports_.insert(outer_->reports_.end(), reports_.begin(), reports_.end());
 }
-Session* Session::current() { return current_session; }
+DryRun* DryRun::current() { return current_session; }
 
 LogLevel log_level() { return the_log_level.load(std::memory_order_relaxed); }
 void set_log_level(LogLevel level) { the_log_level = level; }

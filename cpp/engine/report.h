@@ -41,20 +41,20 @@ struct Report {
 };
 
 // While one lives on a thread, ops on that thread report how they would run and touch no output.
-class Session {
+class DryRun {
  public:
-  explicit Session(bool measures);
-  ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
-  static Session* current();
+  explicit DryRun(bool measures);
+  ~DryRun();
+  DryRun(const DryRun&) = delete;
+  DryRun& operator=(const DryRun&) = delete;
+  static DryRun* current();
   bool measures() const { return measures_; }
   void add(Report r) { reports_.push_back(std::move(r)); }
   const std::vector<Report>& reports() const { return reports_; }
 
  private:
   const bool measures_;
-  Session* const outer_;
+  DryRun* const outer_;
   std::vector<Report> reports_;
 };
 

@@ -30,11 +30,11 @@ struct Dense final : Engine<LossProblem> {
   std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device&, const Config&) const override {
     const LossForwardLoop forward = loss_kernels().forward[int64_t(p.x.dtype)];
     const LossBackwardLoop backward = loss_kernels().backward[int64_t(p.x.dtype)];
-    const bool past_caches = cpu::past_caches(double(p.x.numel() * itemsize(p.x.dtype)));
+    const bool non_temporal = cpu::non_temporal(double(p.x.numel() * itemsize(p.x.dtype)));
     const bool reduced = p.reduction != LossReduction::none;
     return make_plan<LossProblem>([=](const LossArgs& a, void* workspace, Stream) {
       const int64_t grain = ceil_div(cpu::work_size(kGrain), p.cols());
-      Solo team;
+      SingleThread team;
       if (p.direction == LossDirection::forward) {
         auto losses = static_cast<float*>(reduced ? workspace : a.loss);
         cpu::parallel_for(p.rows(), grain, [&](int64_t begin, int64_t end) { forward(p, a, losses, begin, end); });
@@ -45,7 +45,7 @@ struct Dense final : Engine<LossProblem> {
       float share = *gradient;
       if (p.reduction == LossReduction::mean) share /= loss_count<float>(p, a, team), gradient = &share;
       cpu::parallel_for(p.rows(), grain,
-                        [&](int64_t begin, int64_t end) { backward(p, a, gradient, past_caches, begin, end); });
+                        [&](int64_t begin, int64_t end) { backward(p, a, gradient, non_temporal, begin, end); });
     });
   }
 };

@@ -10,7 +10,7 @@ using V = Vector<float>;
 constexpr int64_t kLane = kLanes<float>;
 
 inline __attribute__((always_inline)) float total(V v) {
-  return over_lanes(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+  return reduce_lanes(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
 // A NaN may be passed over here: it comes back in the sum.
@@ -25,7 +25,7 @@ template <class T> float largest_of(const T* x, int64_t cols) {
       most = most > here ? most : here;
     }
   }
-  return over_lanes(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+  return reduce_lanes(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 void exponentials(const float* x, float* e, int64_t n, float less) {
@@ -37,7 +37,7 @@ void exponentials(const float* x, float* e, int64_t n, float less) {
 template <class T, class Make>
 inline __attribute__((always_inline)) float sum_of(const T* x, int64_t cols, float beyond, Make make) {
   alignas(64) float room[kRun], terms[kRun];
-  CarefulSum<float> sum;
+  CompensatedSum<float> sum;
   for (int64_t i = 0; i < cols; i += kRun) {
     const int64_t run = min_of(kRun, cols - i), whole = whole_steps(run);
     const float* v = make(read_run<Order::lanes>(x + i, room, run, beyond), terms, whole);
@@ -84,7 +84,7 @@ template <> [[maybe_unused]] int64_t lane_of<bfloat16>(int64_t i) {
 }
 
 template <class T>
-void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bool past_caches, int64_t begin,
+void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bool non_temporal, int64_t begin,
               int64_t end) {
   const int64_t cols = p.cols();
   const float smoothing = float(a.smoothing), each = smoothing / float(cols);
@@ -101,7 +101,7 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
     const float lse = static_cast<const float*>(a.lse)[row];
     float g = gradient[p.reduction == LossReduction::none ? row : 0];
     if (!known) g = INFINITY - INFINITY;
-    write_all<Order::lanes>(dx, cols, past_caches, [&](int64_t i, int64_t run, float* out) {
+    write_all<Order::lanes>(dx, cols, non_temporal, [&](int64_t i, int64_t run, float* out) {
       const float* v = read_run<Order::lanes>(x + i, room, run);
       // Among the others: a line that has just gone past the caches would have to come back.
       const int64_t lane = known && i <= target && target < i + run ? lane_of<T>(target - i) : -1;
@@ -110,7 +110,7 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
       if (lane >= 0) out[lane] = g * (maths::exp(logit - lse) - (1 - smoothing + each));
     });
   }
-  if (past_caches) streams_end();
+  if (non_temporal) store_fence();
 }
 
 }  // namespace

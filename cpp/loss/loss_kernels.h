@@ -8,7 +8,7 @@ namespace minidnn {
 
 // Rows [begin, end) of targets in row-major order. `gradient`: of each row's loss, or one number for all.
 using LossForwardLoop = void (*)(const LossProblem&, const LossArgs&, float* losses, int64_t begin, int64_t end);
-using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const float* gradient, bool past_caches,
+using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const float* gradient, bool non_temporal,
                                   int64_t begin, int64_t end);
 
 struct LossKernels {

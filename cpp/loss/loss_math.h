@@ -61,7 +61,7 @@ MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_
   Acc largest = -INFINITY;
   for (int64_t i = team.rank(); i < cols; i += team.size()) largest = max_or_nan(largest, Acc(x[i]));
   largest = team.max(largest);
-  CarefulSum<Acc> exponentials, logits;
+  CompensatedSum<Acc> exponentials, logits;
   for (int64_t i = team.rank(); i < cols; i += team.size()) {
     exponentials.add(maths::exp(Acc(x[i]) - largest));
     if (p.smoothed) logits.add(Acc(x[i]));
@@ -87,7 +87,7 @@ template <class Acc, class Team> MINIDNN_HD Acc loss_count(const LossProblem& p,
 // Of all rows' losses; the mean of none is NaN.
 template <class Acc, class Team>
 MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* losses, Team& team) {
-  CarefulSum<Acc> partial;
+  CompensatedSum<Acc> partial;
   for (int64_t row = team.rank(); row < p.rows(); row += team.size()) partial.add(losses[row]);
   const Acc sum = team.sum(partial.value());
   const Acc count = p.reduction == LossReduction::mean ? loss_count<Acc>(p, a, team) : Acc(1);

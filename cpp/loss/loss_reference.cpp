@@ -16,12 +16,12 @@ template <class Body> void each_row(const LossProblem& p, Body body) {
 
 template <class T> void forward(const LossProblem& p, const LossArgs& a, void* workspace) {
   using Acc = Accumulator<T>;
-  Solo team;
+  SingleThread team;
   const bool reduced = p.reduction != LossReduction::none;
   auto losses = static_cast<Acc*>(reduced ? workspace : a.loss);
   if (p.rows())
     each_row(p, [&](int64_t row) {
-      Solo alone;
+      SingleThread alone;
       loss_forward_row<T>(p, a, row, alone, [&](Acc loss, bool) { losses[row] = loss; });
     });
   if (reduced) loss_total(p, a, losses, team);
@@ -29,12 +29,12 @@ template <class T> void forward(const LossProblem& p, const LossArgs& a, void* w
 
 template <class T> void backward(const LossProblem& p, const LossArgs& a) {
   using Acc = Accumulator<T>;
-  Solo team;
+  SingleThread team;
   auto gradient = static_cast<const Acc*>(a.loss);
   Acc share = *gradient;
   if (p.reduction == LossReduction::mean) share /= loss_count<Acc>(p, a, team), gradient = &share;
   each_row(p, [&](int64_t row) {
-    Solo alone;
+    SingleThread alone;
     loss_backward_row<T>(p, a, row, gradient, alone);
   });
 }

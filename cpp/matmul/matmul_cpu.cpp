@@ -217,7 +217,7 @@ template <class T, class Y> struct Product {
       const Matrix<Y> y = matrix<Y>(args.y, p.y, batch);
       const bool reads_c = p.c.rank && args.beta != 0;
       const Matrix<const Y> c = reads_c ? matrix<const Y>(args.c, p.c, batch) : Matrix<const Y>{nullptr, 0, 0};
-      GemmFinish f;
+      Epilogue f;
       f.activation = activation_on_floats(p.activation), f.activation_alpha = float(args.activation_alpha);
       f.alpha = float(args.alpha), f.beta = float(args.beta);
       f.y_column = y.column, f.c_column = c.column;

@@ -103,8 +103,8 @@ template <class Sums, class T> void sum_runs(const NormPart& p, const float* cen
         add_run(x, dy, p.space, floats(center[begin + c]), total[c]);
       }
     for (int64_t c = 0; c < runs; ++c) {
-      sums[begin + c] = sum_of_lanes(total[c].a);
-      sums[p.columns + begin + c] = sum_of_lanes(total[c].b);
+      sums[begin + c] = sum_lanes(total[c].a);
+      sums[p.columns + begin + c] = sum_lanes(total[c].b);
     }
   }
 }

@@ -87,7 +87,7 @@ struct NormSpaces {
 };
 
 // One thread, for members that lie beside each other in x and dy: constant steps let compilers vectorise its sums.
-struct PackedSolo : Solo {};
+struct PackedSolo : SingleThread {};
 
 namespace norm {
 
@@ -98,7 +98,7 @@ inline constexpr bool kIsPacked<PackedSolo> = true;
 template <class Team>
 constexpr bool kIsAlone = kIsPacked<Team>;
 template <>
-inline constexpr bool kIsAlone<Solo> = true;
+inline constexpr bool kIsAlone<SingleThread> = true;
 
 // A thread keeps this many partial sums of a kind: additions need not wait for each other, and compilers use SIMD for
 // them.
@@ -108,8 +108,8 @@ constexpr int kLanes = 8;
 constexpr int64_t kPiece = 1024;
 
 template <class Acc, class F>
-MINIDNN_HD void add_piece(CarefulSum<Acc> (&total)[kLanes], const NormOffsets& at, const NormOffsets& step, int64_t n,
-                          const F& f) {
+MINIDNN_HD void add_piece(CompensatedSum<Acc> (&total)[kLanes], const NormOffsets& at, const NormOffsets& step,
+                          int64_t n, const F& f) {
   Acc lanes[kLanes]{};
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes)
@@ -120,7 +120,7 @@ MINIDNN_HD void add_piece(CarefulSum<Acc> (&total)[kLanes], const NormOffsets& a
 // Alone, run by run: no division per element, and a piece that the first f has read is in cache for the next.
 template <class Acc, class... F>
 MINIDNN_HD void add_runs(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
-  CarefulSum<Acc> total[sizeof...(F)][kLanes];
+  CompensatedSum<Acc> total[sizeof...(F)][kLanes];
   for (int64_t begin = 0; begin < s.size; begin += s.run()) {
     NormOffsets at = s.offsets_of(begin);
     for (int64_t i = 0; i < s.run(); i += kPiece) {

@@ -32,7 +32,7 @@ void compute(const NormSpaces& s, const NormArgs& a) {
     cpu::parallel_for(s.groups.size, grain, [&](int64_t begin, int64_t end) {
       for (int64_t group = begin; group < end; ++group) {
         if (packed) norm_sums<T, direction>(s, a, PackedSolo{}, group);
-        else norm_sums<T, direction>(s, a, Solo{}, group);
+        else norm_sums<T, direction>(s, a, SingleThread{}, group);
       }
     });
   }

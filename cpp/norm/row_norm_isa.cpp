@@ -55,8 +55,8 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
       add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
     else if (i < count) add(1, kept(load_first(from, count) - center, count));
     auto total = [](const Floats(&v)[kChains]) __attribute__((always_inline)) {
-      return double(over_lanes((v[0] + v[1]) + (v[2] + v[3]),
-                               [](Floats p, Floats q) __attribute__((always_inline)) { return p + q; }));
+      return double(reduce_lanes((v[0] + v[1]) + (v[2] + v[3]),
+                                 [](Floats p, Floats q) __attribute__((always_inline)) { return p + q; }));
     };
     sums.first += total(a), sums.squares += total(b);
   }
@@ -129,7 +129,7 @@ void backward(const void* from, const void* gradient, const float* scale, int64_
       write(dscale + i, lanes, read(dscale + i, lanes) + g * x_hat);
       if (dbias) write(dbias + i, lanes, read(dbias + i, lanes) + g);
     });
-    first += double(sum_of_lanes(a)), second += double(sum_of_lanes(b));
+    first += double(sum_lanes(a)), second += double(sum_lanes(b));
   }
   const Floats offset = floats(dbias ? float(first / double(n)) : 0.f), slope = floats(float(second / double(n)));
   each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
@@ -161,7 +161,7 @@ MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>*
 
 template <class T>
 void forward_planes(const void* from, const float* scale, const float* bias, int64_t channels, int64_t n, float eps,
-                    bool past_caches, void* to, float* mean, float* inv_std) {
+                    bool non_temporal, void* to, float* mean, float* inv_std) {
   const T* x = static_cast<const T*>(from);
   T* y = static_cast<T*>(to);
   const Statistics s = statistics_of(x, channels * n, eps, true);
@@ -170,15 +170,15 @@ void forward_planes(const void* from, const float* scale, const float* bias, int
   Streamer<T> streamer(y);
   for (int64_t c = 0; c < channels; ++c, x += n, y += n) {
     const Floats factor = floats(s.inv_std * (scale ? scale[c] : 1)), added = floats(bias ? bias[c] : 0);
-    map_plane(x, x, n, y, past_caches ? &streamer : nullptr,
+    map_plane(x, x, n, y, non_temporal ? &streamer : nullptr,
               [&](Floats v, Floats) __attribute__((always_inline)) { return ((v - center) - off) * factor + added; });
   }
-  if (past_caches) streamer.finish();
+  if (non_temporal) streamer.finish();
 }
 
 template <class T>
 void backward_planes(const void* from, const void* gradient, const float* scale, int64_t channels, int64_t n,
-                     float mean, float inv_std, bool past_caches, void* to, float* sums) {
+                     float mean, float inv_std, bool non_temporal, void* to, float* sums) {
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const Floats center = floats(mean), factor = floats(inv_std);
@@ -200,8 +200,8 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
         const Floats g = read(dy + at + i + j, lanes);  // zero behind the end
         add(0, kept(read(x + at + i + j, lanes) - center, lanes), g);
       });
-      of_dy += double(sum_of_lanes((a[0] + a[1]) + (a[2] + a[3])));
-      of_products += double(sum_of_lanes((b[0] + b[1]) + (b[2] + b[3]))) * double(inv_std);
+      of_dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));
+      of_products += double(sum_lanes((b[0] + b[1]) + (b[2] + b[3]))) * double(inv_std);
     }
     sums[2 * c] = float(of_products), sums[2 * c + 1] = float(of_dy);
     const double by = scale ? double(scale[c]) : 1;
@@ -212,11 +212,11 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
   Streamer<T> streamer(dx);
   for (int64_t c = 0; c < channels; ++c, x += n, dy += n, dx += n) {
     const Floats by = floats(scale ? scale[c] : 1);
-    map_plane(x, dy, n, dx, past_caches ? &streamer : nullptr, [&](Floats v, Floats g) __attribute__((always_inline)) {
+    map_plane(x, dy, n, dx, non_temporal ? &streamer : nullptr, [&](Floats v, Floats g) __attribute__((always_inline)) {
       return factor * (g * by - offset - (v - center) * factor * slope);
     });
   }
-  if (past_caches) streamer.finish();
+  if (non_temporal) streamer.finish();
 }
 
 template <class T> constexpr RowNormKernels::Typed kTyped{forward<T>, backward<T>, forward_planes<T>,

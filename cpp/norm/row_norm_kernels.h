@@ -17,9 +17,9 @@ struct RowNormKernels {
     // The same over `channels` planes of n elements, with a number of scale and of bias for each. Backward leaves each
     // channel's sums of dy x_hat and of dy beside each other in `sums`. Past the caches, where no result is an input.
     void (*forward_planes)(const void* x, const float* scale, const float* bias, int64_t channels, int64_t n, float eps,
-                           bool past_caches, void* y, float* mean, float* inv_std);
+                           bool non_temporal, void* y, float* mean, float* inv_std);
     void (*backward_planes)(const void* x, const void* dy, const float* scale, int64_t channels, int64_t n, float mean,
-                            float inv_std, bool past_caches, void* dx, float* sums);
+                            float inv_std, bool non_temporal, void* dx, float* sums);
   } f32, bf16, f16;
 };
 

@@ -27,9 +27,10 @@ struct Reference final : Engine<RowNormProblem> {
         [s = row_norm_spaces(p), dtype = p.x.dtype, backward = p.backward](const RowNormArgs& a, void*, Stream) {
           with_floating(dtype, [&](auto type) {
             using T = typename decltype(type)::type;
-            if (!backward) return each(s.rows, s.members, [&](int64_t i) { norm_row_forward<T>(s, a, Solo{}, i); });
-            each(s.rows, s.members, [&](int64_t i) { norm_row_backward<T>(s, a, Solo{}, i); });
-            each(s.parameters, s.others, [&](int64_t i) { norm_parameter_sums<T>(s, a, Solo{}, i); });
+            if (!backward)
+              return each(s.rows, s.members, [&](int64_t i) { norm_row_forward<T>(s, a, SingleThread{}, i); });
+            each(s.rows, s.members, [&](int64_t i) { norm_row_backward<T>(s, a, SingleThread{}, i); });
+            each(s.parameters, s.others, [&](int64_t i) { norm_parameter_sums<T>(s, a, SingleThread{}, i); });
           });
         });
   }

@@ -51,8 +51,8 @@ struct Runs final : Engine<PointwiseProblem> {
     const PointwiseRun function = runs.function[int64_t(p.op)];
     const int n = arity(group);
     const bool tests = gives_bool(group), selects = group == PointwiseGroup::select;
-    const bool past_caches =
-        w.out.kind == Access::dense && !tests && cpu::past_caches(double(w.n * int64_t(itemsize(type))));
+    const bool non_temporal =
+        w.out.kind == Access::dense && !tests && cpu::non_temporal(double(w.n * int64_t(itemsize(type))));
     const int64_t grain = cpu::work_size(group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 4 : 32);
     auto finish = kernels.finish;
 
@@ -82,7 +82,7 @@ struct Runs final : Engine<PointwiseProblem> {
               });
             }
           }
-          const bool straight = w.out.kind == Access::dense && !tests && is_computed_in(type) && !past_caches;
+          const bool straight = w.out.kind == Access::dense && !tests && is_computed_in(type) && !non_temporal;
           char* const out = static_cast<char*>(args.out);
           const int64_t out_bytes = tests ? 1 : int64_t(itemsize(type));
           void* const result = straight ? out + i * out_bytes : rooms[3];
@@ -92,11 +92,11 @@ struct Runs final : Engine<PointwiseProblem> {
             const char* x = rooms[3] + from * compute_bytes(type);
             char* to = out + at * out_bytes;
             if (tests) runs.write_bool(x, length, to, stride);
-            else if (stride == 1) runs.write(x, length, to, past_caches);
+            else if (stride == 1) runs.write(x, length, to, non_temporal);
             else runs.write_strided(x, length, to, stride);
           });
         }
-        if (past_caches) finish();
+        if (non_temporal) finish();
       });
     });
   }

@@ -36,18 +36,18 @@ template <class T> void read(const void* from, int64_t stride, int64_t n, void* 
     for (int64_t i = 0; i < n; ++i) out[i] = read_element<T>(from, i * stride);
   }
 }
-template <class T> void write(const void* from, int64_t n, void* to, bool past_caches) {
+template <class T> void write(const void* from, int64_t n, void* to, bool non_temporal) {
   using A = PointwiseType<T>;
   const A* x = static_cast<const A*>(from);
   alignas(64) T room[kPointwiseRun];
-  T* out = past_caches ? room : static_cast<T*>(to);
+  T* out = non_temporal ? room : static_cast<T*>(to);
   int64_t i = 0;
   if constexpr (kIs16Bits<T>) {
     i = n & -kStep;
     narrow<Order::memory>(x, out, i);
   }
   for (; i < n; ++i) write_element<T>(out, i, x[i]);
-  if (past_caches) copy_run(room, static_cast<T*>(to), n, true);
+  if (non_temporal) copy_run(room, static_cast<T*>(to), n, true);
 }
 template <class T> void write_strided(const void* from, int64_t n, void* to, int64_t stride) {
   for (int64_t i = 0; i < n; ++i) write_element<T>(to, i * stride, static_cast<const PointwiseType<T>*>(from)[i]);
@@ -79,6 +79,6 @@ extern const PointwiseKernels pointwise_kernels;
 const PointwiseKernels pointwise_kernels = {
     {runs<float>(), runs<double>(), runs<float16>(), runs<bfloat16>(), runs<int8_t>(), runs<uint8_t>(), runs<int32_t>(),
      runs<int64_t>(), runs<bool>()},
-    streams_end};
+    store_fence};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -16,7 +16,7 @@ using PointwiseRun = void (*)(const void* a, const void* b, const void* c, void*
 struct PointwiseRuns {
   PointwiseRun function[kPointwiseFunctions];  // null where the dtype will not do
   void (*read)(const void* from, int64_t stride, int64_t n, void* to);
-  void (*write)(const void* from, int64_t n, void* to, bool past_caches);  // contiguous
+  void (*write)(const void* from, int64_t n, void* to, bool non_temporal);  // contiguous
   void (*write_strided)(const void* from, int64_t n, void* to, int64_t stride);
   void (*write_bool)(const void* from, int64_t n, void* to, int64_t stride);
 };

@@ -3,7 +3,7 @@
 // both read; the CPU engines and the CUDA kernels are loops around it.
 #pragma once
 #include "cpp/core/desc.h"
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/core/half.h"
 #include "cpp/core/maths.h"
 

@@ -34,11 +34,11 @@ struct Sum {
   static MINIDNN_HD Floats join(Floats a, Floats b) { return a + b; }
 };
 
-// CarefulSum on vectors.
-MINIDNN_HD void add_careful(Floats& sum, Floats& lost, Floats v) {
-  v += lost;
+// CompensatedSum on vectors.
+MINIDNN_HD void add_compensated(Floats& sum, Floats& compensation, Floats v) {
+  v += compensation;
   const Floats next = sum + v, took = next - sum, error = (sum - (next - took)) + (v - took);
-  lost = error == error ? error : Floats{};
+  compensation = error == error ? error : Floats{};
   sum = next;
 }
 
@@ -88,20 +88,20 @@ MINIDNN_HD void pool_few(const T* x, const int64_t* taps, int64_t n, int64_t cha
 template <class Op, class T>
 void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const T* x, int64_t channels, float divide_by,
                float* room, T* out) {
-  float *sum = room, *lost = room + padded(channels);
+  float *sum = room, *compensation = room + padded(channels);
   for (int64_t c = 0; c < padded(channels); c += kFloats) {
     store(sum + c, Op::none());
-    store(lost + c, Floats{});
+    store(compensation + c, Floats{});
   }
   const T* group[kGroup];
   int64_t grouped = 0;
   auto join_group = [&](int64_t n) {
     auto join = [&](int64_t c, Floats v) __attribute__((always_inline)) {
-      Floats total = load(sum + c), rest = load(lost + c);
+      Floats total = load(sum + c), rest = load(compensation + c);
       if constexpr (__is_same(Op, Max)) total = Op::join(total, v);
-      else add_careful(total, rest, v);
+      else add_compensated(total, rest, v);
       store(sum + c, total);
-      store(lost + c, rest);
+      store(compensation + c, rest);
     };
     int64_t c = 0;
     for (; c + kPair <= channels; c += kPair) {
@@ -127,7 +127,8 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
       }
   if (grouped) join_group(grouped);
   auto result = [&](int64_t c) __attribute__((always_inline)) {
-    return divide_by != 1 ? (load(sum + c) + load(lost + c)) / divide_by : load(sum + c) + load(lost + c);
+    return divide_by != 1 ? (load(sum + c) + load(compensation + c)) / divide_by
+                          : load(sum + c) + load(compensation + c);
   };
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) store_pair(out + c, Pair{result(c), result(c + kFloats)});
@@ -534,11 +535,11 @@ void put_back(const float* from, const Slab& slab, const TensorDesc& d, int64_t 
 // A plane in one run, for a window that is all of it: four sums, so that additions need not wait for each other.
 template <class Op, class T> float pool_run(const T* x, int64_t n) {
   constexpr int kSums = 4;
-  Floats total[kSums], lost[kSums];
-  for (int k = 0; k < kSums; ++k) total[k] = Op::none(), lost[k] = Floats{};
+  Floats total[kSums], compensation[kSums];
+  for (int k = 0; k < kSums; ++k) total[k] = Op::none(), compensation[k] = Floats{};
   auto join = [&](int k, Floats v) __attribute__((always_inline)) {
     if constexpr (__is_same(Op, Max)) total[k] = Op::join(total[k], v);
-    else add_careful(total[k], lost[k], v);
+    else add_compensated(total[k], compensation[k], v);
   };
   int64_t i = 0;
   for (; i + 2 * kSums * kPair <= n; i += 2 * kSums * kPair)
@@ -560,8 +561,8 @@ template <class Op, class T> float pool_run(const T* x, int64_t n) {
     for (int k = 0; k < kFloats; ++k) largest = max_or_nan(largest, v[k]);
     return largest;
   } else {
-    return sum_of_lanes((total[0] + total[1]) + (total[2] + total[3])) +
-           sum_of_lanes((lost[0] + lost[1]) + (lost[2] + lost[3]));
+    return sum_lanes((total[0] + total[1]) + (total[2] + total[3])) +
+           sum_lanes((compensation[0] + compensation[1]) + (compensation[2] + compensation[3]));
   }
 }
 template <class T> void fill_run(T* to, int64_t n, float v) {

@@ -200,14 +200,14 @@ MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs&
     *out = T(largest);
     if (p.indices.rank) detail::put_index(p, a, y, where);
   } else if constexpr (mode == PoolingMode::lp) {
-    CarefulSum<Acc> sum;
+    CompensatedSum<Acc> sum;
     detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t) {
       sum.add(detail::power(Acc(channel[offset]), p.norm));
       return true;
     });
     *out = T(detail::root(sum.value(), p.norm));
   } else {
-    CarefulSum<Acc> sum;
+    CompensatedSum<Acc> sum;
     detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t) {
       sum.add(Acc(channel[offset]));
       return true;
@@ -227,7 +227,7 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
   Acc v = reads_x ? Acc(static_cast<const T*>(a.x)[x.offset_in(p.x)]) : Acc(0);
   detail::Range over[kMaxSpatial];
   for (int k = 0; k < kMaxSpatial; ++k) over[k] = detail::windows_over(p, k, x.at[k]);
-  CarefulSum<Acc> sum;
+  CompensatedSum<Acc> sum;
   for (y.at[0] = over[0].begin; y.at[0] < over[0].end; ++y.at[0])
     for (y.at[1] = over[1].begin; y.at[1] < over[1].end; ++y.at[1])
       for (y.at[2] = over[2].begin; y.at[2] < over[2].end; ++y.at[2]) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.places: maxima and where they are, a line of columns or all channels of a pixel at a time; and backward,
 // what these places get, each plane's sums kept where a core's cache holds them. Backward looks at every window once.
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -23,7 +23,7 @@ struct Cut {
   bool by_channels = false;                  // these are contiguous in all tensors
   PoolingKernels::TakeLarger take_larger;    // but in float64
   int64_t plane = 1;                         // elements of x's
-  Divisor rows, columns;                     // of x's
+  FastDivmod rows, columns;                  // of x's
   std::vector<uint8_t> is_tap;               // backward: by the distance of an index from the window's first; or empty
   int64_t channels = 1, blocks = 1;          // backward: of a task, and tasks of an image
   bool in_place = false;                     // dx lies as a task's sums do, and is of their type
@@ -37,7 +37,7 @@ struct Cut {
     by_channels = C > 1 && windows.stride[1] == 1 && other.stride[1] == 1 && p.indices.stride[1] == 1;
     for (int i = 0; i < kMaxSpatial; ++i) plane *= spatial_size(p.x, i);
     if (plane > kMostPlane) return;
-    rows = Divisor(spatial_size(p.x, 1)), columns = Divisor(spatial_size(p.x, 2));
+    rows = FastDivmod(spatial_size(p.x, 1)), columns = FastDivmod(spatial_size(p.x, 2));
     if (backward) {
       make_table();
       in_place = int64_t(itemsize(p.out.dtype)) == item;
@@ -176,7 +176,7 @@ class WindowIndices {
     return [this, column = first[2] + q * s.stride[2]](int64_t at) {
       if (uint64_t(at) >= uint64_t(c.plane)) return false;
       uint32_t rest = uint32_t(at);
-      const int64_t k = c.columns.digit(rest), j = c.rows.digit(rest), i = rest;
+      const int64_t k = c.columns.divmod(rest), j = c.rows.divmod(rest), i = rest;
       return is_tap(2, k - column) && is_tap(1, j - first[1]) && is_tap(0, i - first[0]);
     };
   }

@@ -15,8 +15,8 @@ struct Dense final : Engine<RandomProblem> {
   std::string name() const override { return "cpu.random.dense"; }
   std::string why_not(const RandomProblem& p, const Device&) const override {
     if (p.out.dtype == DType::float64) return "its loops compute in float32";
-    const bool in_order = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
-    return in_order ? "" : "needs row-major tensors: numbers follow the shape";
+    const bool tma_layout = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
+    return tma_layout ? "" : "needs row-major tensors: numbers follow the shape";
   }
   double estimate_us(const RandomProblem& p, const Device& d) const override {
     return roofline_us(random_flop(p), random_bytes(p), d, 0.5);
@@ -24,11 +24,11 @@ struct Dense final : Engine<RandomProblem> {
   std::unique_ptr<Plan<RandomProblem>> build(const RandomProblem& p, const Device&, const Config&) const override {
     const RandomLoop loop = random_kernels().loops[int64_t(p.kind)][int64_t(p.out.dtype)];
     const int64_t n = p.out.numel();
-    const bool past_caches = cpu::past_caches(double(n * itemsize(p.out.dtype)));
+    const bool non_temporal = cpu::non_temporal(double(n * itemsize(p.out.dtype)));
     return make_plan<RandomProblem>([=](const RandomArgs& a, void*, Stream) {
       const int64_t block = cpu::work_size(kBlock, 4);
       cpu::parallel_for(ceil_div(n, block), 1, [&](int64_t begin, int64_t end) {
-        loop(a, past_caches, begin * block, min_of(n, end * block));
+        loop(a, non_temporal, begin * block, min_of(n, end * block));
       });
     });
   }

@@ -80,10 +80,10 @@ template <> struct Numbers<Random::dropout> {
   }
 };
 
-template <Random kind, class T> void loop(const RandomArgs& a, bool past_caches, int64_t begin, int64_t end) {
+template <Random kind, class T> void loop(const RandomArgs& a, bool non_temporal, int64_t begin, int64_t end) {
   alignas(64) uint32_t words[kRun];
   alignas(64) float room[kRun];
-  write_all<Order::memory>(static_cast<T*>(a.out) + begin, end - begin, past_caches,
+  write_all<Order::memory>(static_cast<T*>(a.out) + begin, end - begin, non_temporal,
                            [&](int64_t i, int64_t run, float* y) __attribute__((always_inline)) {
                              const float* x = nullptr;
                              const int64_t whole = whole_steps(run);
@@ -92,7 +92,7 @@ template <Random kind, class T> void loop(const RandomArgs& a, bool past_caches,
                              words_of(a, uint64_t(begin + i) / 4, words, whole);
                              Numbers<kind>::make(a, words, x, y, whole);
                            });
-  if (past_caches) streams_end();
+  if (non_temporal) store_fence();
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace minidnn {
 
 // Elements [begin, end), `begin` a multiple of 4.
-using RandomLoop = void (*)(const RandomArgs&, bool past_caches, int64_t begin, int64_t end);
+using RandomLoop = void (*)(const RandomArgs&, bool non_temporal, int64_t begin, int64_t end);
 
 struct RandomKernels {
   RandomLoop loops[3][4];  // by kind and dtype; null for float64

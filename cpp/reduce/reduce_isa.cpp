@@ -83,7 +83,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, i
     if (end == whole && whole < n)
       chains[1] = combine<mode>(chains[1], last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
     const Floats both = combine<mode>(combine<mode>(chains[0], chains[1]), combine<mode>(chains[2], chains[3]));
-    result = combine<mode>(result, double(over_lanes(both, [](Floats a, Floats b) __attribute__((always_inline)) {
+    result = combine<mode>(result, double(reduce_lanes(both, [](Floats a, Floats b) __attribute__((always_inline)) {
                              return combine<mode>(a, b);
                            })));
   }

@@ -16,7 +16,7 @@ template <ReduceKind kind, class Acc> void compute(const ReduceProblem& p, const
     for (int64_t o = begin; o < end; ++o) {
       const int64_t from = v.kept.offset_of(o);
       auto state = reduction::identity<kind, Acc>();
-      [[maybe_unused]] CarefulSum<Acc> sum;
+      [[maybe_unused]] CompensatedSum<Acc> sum;
       for (int64_t i = 0; i < count; ++i) {
         auto e = reduction::element<kind, Acc>(p.mode,
                                                reduction::load<Acc>(p.x.dtype, a.x, from + v.reduced.offset_of(i)), i);

@@ -23,7 +23,7 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   c.inner = c.cols > 1 ? p.in.stride[p.axis] : p.in.numel();
   c.outer = p.in.numel() / (c.cols * c.inner);
   c.log = p.log;
-  c.past_caches = cpu::past_caches(double(p.in.numel() * itemsize(p.in.dtype)));
+  c.non_temporal = cpu::non_temporal(double(p.in.numel() * itemsize(p.in.dtype)));
   auto whole = [](int64_t n) { return ceil_div(n, kWholeColumns) * kWholeColumns; };
   c.masked = p.masked;
   if (p.masked != SoftmaxMask::none) c.mask = mask_walk(p);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums keep their rounding errors, as softmax_math.h's do: a few terms are added plainly, what they make carefully.
 #include "cpp/cpu/runs.h"
-#include "cpp/cpu/squares.h"
+#include "cpp/cpu/transpose.h"
 #include "cpp/softmax/softmax_kernels.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -25,21 +25,21 @@ inline __attribute__((always_inline)) V log_gradient(V y, V dy, float sum) {
 constexpr int kTree = 4;  // vectors added in pairs before the sum takes them
 
 struct Sum {
-  V sum{}, lost{};  // CarefulSum, lane by lane
+  V sum{}, compensation{};  // CompensatedSum, lane by lane
   inline __attribute__((always_inline)) void add(V v) {
-    v += lost;
+    v += compensation;
     V next = sum + v, took = next - sum, error = (sum - (next - took)) + (v - took);
-    lost = error == error ? error : V{};
+    compensation = error == error ? error : V{};
     sum = next;
   }
   inline __attribute__((always_inline)) void add(const Sum& other) {
-    lost += other.lost;
+    compensation += other.compensation;
     add(other.sum);
   }
 };
 
 inline __attribute__((always_inline)) float total(const Sum& s) {
-  return over_lanes(s.sum + s.lost, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+  return reduce_lanes(s.sum + s.compensation, [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
 // Adds f(i), for vectors at i = 0, kLanes ... below n, a multiple of kStep.
@@ -68,7 +68,7 @@ float largest_of(const float* x, int64_t n, float scale, float so_far) {
     most[0] = most[0] > v ? most[0] : v;
   }
   for (int k = 1; k < kTree; ++k) most[0] = most[0] > most[k] ? most[0] : most[k];
-  return over_lanes(most[0], [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+  return reduce_lanes(most[0], [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 void exponentials(const float* x, float* e, int64_t n, float scale, float largest) {
@@ -116,12 +116,12 @@ void forward_row(const T* x, T* y, const SoftmaxCut& cut, float scale, float* ro
   const float sum_of_row = total(sum) - ones;
   if (cut.log) {
     const float log_sum = maths::log(sum_of_row);
-    write_all<order>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
+    write_all<order>(y, cols, cut.non_temporal, [&](int64_t i, int64_t run, float* out) {
       shift(copied ? room + i : read(i, run), out, whole_steps(run), scale, largest, log_sum);
     });
   } else {
     const float factor = 1.0f / sum_of_row;
-    write_all<order>(y, cols, cut.past_caches, [&](int64_t i, int64_t run, float* out) {
+    write_all<order>(y, cols, cut.non_temporal, [&](int64_t i, int64_t run, float* out) {
       const int64_t whole = whole_steps(run);
       if (!kept) exponentials(read(i, run), out, whole, scale, largest);
       multiply(kept ? room + i : out, out, whole, factor);
@@ -206,12 +206,12 @@ template <class T> void backward_row(const T* y, const T* dy, T* dx, const Softm
   }
   const float all = total(sum);
   if (cut.log)
-    map_all(y, dy, dx, cols, cut.past_caches, [=](const T* y, const T* dy, T* dx, int64_t n) {
+    map_all(y, dy, dx, cols, cut.non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) {
       each(y, dy, dx, n,
            [=](float y, float dy) __attribute__((always_inline)) { return log_gradient(y, dy, all) * scale; });
     });
   else
-    map_all(y, dy, dx, cols, cut.past_caches, [=](const T* y, const T* dy, T* dx, int64_t n) {
+    map_all(y, dy, dx, cols, cut.non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) {
       each(y, dy, dx, n, [=](float y, float dy) __attribute__((always_inline)) { return y * (dy - all) * scale; });
     });
 }
@@ -280,13 +280,13 @@ template <class T> struct Rows {
 };
 // Calls f(first row, rows, where their results are to be put, whole vectors at a time) for groups.
 template <class T, class F>
-inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool past_caches, F f) {
+inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool non_temporal, F f) {
   alignas(64) T stage[kGroup * kMostFew + kLane];
-  const bool straight = !past_caches && cols % kLane == 0;
+  const bool straight = !non_temporal && cols % kLane == 0;
   for (int64_t row = 0; row < rows; row += kGroup) {
     const int64_t count = min_of(kGroup, rows - row);
     f(row, count, straight ? out + row * cols : stage);
-    if (!straight) copy_run(stage, out + row * cols, count * cols, past_caches);
+    if (!straight) copy_run(stage, out + row * cols, count * cols, non_temporal);
   }
 }
 // The last vector of a row, with `beyond` behind its end.
@@ -297,9 +297,9 @@ inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float beyond)
   return lane < n ? v : V{} + beyond;
 }
 
-template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool past_caches) {
+template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool non_temporal) {
   const int64_t cols = x.cols, vectors = ceil_div(cols, kLane);
-  each_group(y, rows, cols, past_caches, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
+  each_group(y, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
     V values[kGroup * kMostFew / kLane];
     float amount[kGroup];
     for (float& a : amount) a = 1;
@@ -311,14 +311,14 @@ template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, fl
       if (cols % kLane) v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
       V most = v[0], sum{};
       for (int64_t i = 1; i < vectors; ++i) most = most > v[i] ? most : v[i];  // a NaN comes back in the sum
-      most = V{} + over_lanes(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+      most = V{} + reduce_lanes(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
       for (int64_t i = 0; i < vectors; ++i) {
         v[i] -= most;
         const V e = elementary::exp_of_negative(v[i]);
         sum += e;
         if (!log) v[i] = e;
       }
-      amount[r] = over_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+      amount[r] = reduce_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
     }
     if (log)
       for (float& a : amount) a = maths::log(a);
@@ -332,9 +332,9 @@ template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, fl
   });
 }
 template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, float scale,
-                                     bool past_caches) {
+                                     bool non_temporal) {
   const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
-  each_group(dx, rows, cols, past_caches, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
+  each_group(dx, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
     const T *values = y.group(row, count), *gradients = dy.group(row, count);
     for (int64_t r = 0; r < count; ++r) {
       V p[kMostFew / kLane], g[kMostFew / kLane], sum{};
@@ -348,7 +348,7 @@ template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t row
         for (int64_t i = 0; i < vectors; ++i) sum += g[i];
       else
         for (int64_t i = 0; i < vectors; ++i) sum += g[i] * p[i];
-      const float all = over_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+      const float all = reduce_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
       if (log)
         for (int64_t i = 0; i < vectors; ++i) g[i] = log_gradient(p[i], g[i], all) * scale;
       else
@@ -462,26 +462,26 @@ void add_exponentials(const float16* x, float scale, const float* largest, float
   widen<Order::memory>(x, e, n);
   add_exponentials(e, scale, largest, e, sum, n);
 }
-void add_carefully(float* few, float* sum, float* lost, int64_t n) {
+void add_compensated(float* few, float* sum, float* compensation, int64_t n) {
   n &= -kStep;
   for (int64_t j = 0; j < n; ++j) {
-    CarefulSum<float> s{sum[j], lost[j]};
+    CompensatedSum<float> s{sum[j], compensation[j]};
     s.add(few[j]);
-    sum[j] = s.sum, lost[j] = s.lost, few[j] = 0;
+    sum[j] = s.sum, compensation[j] = s.compensation, few[j] = 0;
   }
 }
 // add(c, few) for each row c adds it to `few`; the sums come out.
 template <class Add>
 inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Across& sum, Add add) {
-  Across few, lost;
+  Across few, compensation;
   __builtin_memset(&few, 0, sizeof few);
-  __builtin_memset(&lost, 0, sizeof lost);
+  __builtin_memset(&compensation, 0, sizeof compensation);
   __builtin_memset(&sum, 0, sizeof sum);
   for (int64_t c = 0; c < cols; ++c) {
     add(c, few.at);
-    if (c % kPlain == kPlain - 1 || c == cols - 1) add_carefully(few.at, sum.at, lost.at, n);
+    if (c % kPlain == kPlain - 1 || c == cols - 1) add_compensated(few.at, sum.at, compensation.at, n);
   }
-  for (int64_t j = 0; j < n; ++j) sum.at[j] += lost.at[j];
+  for (int64_t j = 0; j < n; ++j) sum.at[j] += compensation.at[j];
 }
 
 // The rows of a strip of `width` columns, `pitch` elements apart, read by whole steps. What lies behind a row may be
@@ -501,16 +501,16 @@ template <class T> struct Strip {
 };
 // Calls make(where a row's result is to be put, by whole steps) and sees that only `width` elements of it arrive.
 template <class T, class Make>
-inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool past_caches, Make make) {
-  if (width % kStep == 0 && !past_caches) return make(to);
+inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool non_temporal, Make make) {
+  if (width % kStep == 0 && !non_temporal) return make(to);
   alignas(64) T results[kRun];
   make(results);
-  copy_run(results, to, width, past_caches);
+  copy_run(results, to, width, non_temporal);
 }
 
 // `room` holds the exponentials.
 template <class T>
-void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool past_caches, float* room) {
+void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool non_temporal, float* room) {
   const int64_t n = whole_steps(x.width);
   Across largest, sum;
   for (float& v : largest.at) v = -INFINITY;
@@ -528,7 +528,7 @@ void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool 
   else
     for (int64_t j = 0; j < n; ++j) sum.at[j] = 1.0f / sum.at[j];
   for (int64_t c = 0; c < cols; ++c)
-    write_row(y + c * x.pitch, x.width, past_caches, [&](T* to) {
+    write_row(y + c * x.pitch, x.width, non_temporal, [&](T* to) {
       if (log)
         each_column(x.row(c), x.row(c), largest.at, sum.at, to, n,
                     [scale](float x, float, float most, float log_sum)
@@ -537,7 +537,7 @@ void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool 
     });
 }
 template <class T>
-void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, float scale, bool past_caches) {
+void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, float scale, bool non_temporal) {
   const int64_t n = whole_steps(y.width);
   Across sum;
   sum_rows(cols, n, sum, [&](int64_t c, float* few) {
@@ -549,7 +549,7 @@ void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, fl
            [](float sum, float y, float dy) __attribute__((always_inline)) { return sum + y * dy; });
   });
   for (int64_t c = 0; c < cols; ++c)
-    write_row(dx + c * y.pitch, y.width, past_caches, [&](T* to) {
+    write_row(dx + c * y.pitch, y.width, non_temporal, [&](T* to) {
       if (log)
         each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
                     [scale](float y, float dy, float sum, float)
@@ -588,11 +588,11 @@ template <class T> void read_block(const T* from, const Block& b, int64_t pitch,
   else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });
 }
 template <class T>
-void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float* stage, bool past_caches) {
+void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float* stage, bool non_temporal) {
   const int64_t n = b.elements();
   if (b.inner == 1) transpose_tile(strip, pitch, stage, b.cols, b.cols, b.width());
   else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { stage[i] = strip[at]; });
-  for (int64_t i = 0; i < n; i += kRun) write_run<Order::memory>(stage + i, to + i, min_of(kRun, n - i), past_caches);
+  for (int64_t i = 0; i < n; i += kRun) write_run<Order::memory>(stage + i, to + i, min_of(kRun, n - i), non_temporal);
 }
 
 // ---- a problem in pieces
@@ -631,22 +631,22 @@ void forward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t b
           cut, i,
           [&](int64_t at, int64_t width) {
             Strip<T> strip{x + at, cut.inner, width, end_of(cut, x, x == y)};
-            forward_strip(strip, y + at, cut.cols, cut.log, scale, cut.past_caches, room);
+            forward_strip(strip, y + at, cut.cols, cut.log, scale, cut.non_temporal, room);
           },
           [&](int64_t at, const Block& b) {
             if constexpr (kTakesFew<T>)
               if (is_few(b)) {
                 Rows<T> rows{x + at, end_of(cut, x, x == y), b.cols};
-                return forward_few(rows, y + at, b.outers, cut.log, scale, cut.past_caches);
+                return forward_few(rows, y + at, b.outers, cut.log, scale, cut.non_temporal);
               }
             float *strip = room + floats, *stage = strip + floats + kStep;
             read_block(x + at, b, pitch, strip, stage);
             Strip<float> block{strip, pitch, pitch, nullptr};
             forward_strip(block, strip, cut.cols, cut.log, scale, false, room);
-            write_block(strip, y + at, b, pitch, stage, cut.past_caches);
+            write_block(strip, y + at, b, pitch, stage, cut.non_temporal);
           });
     }
-  if (cut.past_caches) streams_end();
+  if (cut.non_temporal) store_fence();
 }
 
 template <class T>
@@ -663,23 +663,23 @@ void backward(const SoftmaxCut& cut, const SoftmaxArgs& a, float* room, int64_t 
           [&](int64_t at, int64_t width) {
             Strip<T> values{y + at, cut.inner, width, end_of(cut, y, y == dx)};
             Strip<T> gradients{dy + at, cut.inner, width, end_of(cut, dy, dy == dx)};
-            backward_strip(values, gradients, dx + at, cut.cols, cut.log, scale, cut.past_caches);
+            backward_strip(values, gradients, dx + at, cut.cols, cut.log, scale, cut.non_temporal);
           },
           [&](int64_t at, const Block& b) {
             if constexpr (kTakesFew<T>)
               if (is_few(b)) {
                 Rows<T> values{y + at, end_of(cut, y, y == dx), b.cols};
                 Rows<T> gradients{dy + at, end_of(cut, dy, dy == dx), b.cols};
-                return backward_few(values, gradients, dx + at, b.outers, cut.log, scale, cut.past_caches);
+                return backward_few(values, gradients, dx + at, b.outers, cut.log, scale, cut.non_temporal);
               }
             float *strip = room, *gradients = strip + floats + kStep, *stage = gradients + floats + kStep;
             read_block(y + at, b, pitch, strip, stage);
             read_block(dy + at, b, pitch, gradients, stage);
             Strip<float> values{strip, pitch, pitch, nullptr}, dys{gradients, pitch, pitch, nullptr};
             backward_strip(values, dys, strip, cut.cols, cut.log, scale, false);
-            write_block(strip, dx + at, b, pitch, stage, cut.past_caches);
+            write_block(strip, dx + at, b, pitch, stage, cut.non_temporal);
           });
-  if (cut.past_caches) streams_end();
+  if (cut.non_temporal) store_fence();
 }
 
 }  // namespace

@@ -15,12 +15,12 @@ struct SoftmaxCut {
   // at a time, turned into strips and back, where a row or its columns are too short for vectors.
   enum Kind : int64_t { rows, strips, blocks } kind;
   int64_t outer, cols, inner;
-  int64_t width;        // of a strip, or of what a block becomes
-  int64_t items;        // pieces of work
-  int64_t room_floats;  // of one thread
-  int64_t log;          // 1: log-softmax
-  int64_t past_caches;  // 1: the result is not to fill the caches
-  SoftmaxMask masked;   // rows alone, which then are kept as floats
+  int64_t width;         // of a strip, or of what a block becomes
+  int64_t items;         // pieces of work
+  int64_t room_floats;   // of one thread
+  int64_t log;           // 1: log-softmax
+  int64_t non_temporal;  // 1: the result is not to fill the caches
+  SoftmaxMask masked;    // rows alone, which then are kept as floats
   MaskWalk mask;
 };
 

@@ -107,7 +107,7 @@ MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& t
   Acc largest = -INFINITY;
   for (int64_t i = team.rank(); i < cols; i += team.size()) largest = max_or_nan(largest, x[i]);
   largest = team.max(largest);
-  CarefulSum<Acc> partial;
+  CompensatedSum<Acc> partial;
   for (int64_t i = team.rank(); i < cols; i += team.size()) partial.add(maths::exp(x[i] - largest));
   Acc sum = team.sum(partial.value());
   Acc log_sum = log ? maths::log(sum) : Acc(0);
@@ -123,7 +123,7 @@ template <class T, bool log, class Team>
 MINIDNN_HD void softmax_backward_row(detail::Row<const T> y, detail::Row<const T> dy, detail::Row<T> dx, int64_t cols,
                                      Accumulator<T> scale, Team& team) {
   using Acc = Accumulator<T>;
-  CarefulSum<Acc> partial;
+  CompensatedSum<Acc> partial;
   for (int64_t i = team.rank(); i < cols; i += team.size()) partial.add(log ? Acc(dy[i]) : Acc(dy[i]) * Acc(y[i]));
   Acc sum = team.sum(partial.value());
   for (int64_t i = team.rank(); i < cols; i += team.size()) {

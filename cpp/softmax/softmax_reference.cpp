@@ -11,7 +11,7 @@ constexpr int64_t kGrain = 4096;  // elements a thread is worth waking for
 template <class T, SoftmaxDirection direction, bool log>
 void compute(const SoftmaxProblem& p, const SoftmaxArgs& a) {
   cpu::parallel_for(p.rows(), ceil_div(kGrain, p.cols()), [&](int64_t begin, int64_t end) {
-    Solo team;
+    SingleThread team;
     for (int64_t row = begin; row < end; ++row) softmax_row<T, direction, log>(p, a, row, team);
   });
 }

@@ -115,7 +115,7 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   l.line = dimension(dims.back());
   if (std::abs(l.line.x) * word > kMaxAttribute) return cat("steps along x in 32 bits; a step is ", l.line.x);
   for (size_t i = dims.size() - 1, k = 0; i-- > 0; ++k) {
-    l.outer[k] = Divisor(dims[i].size), l.along[k] = dimension(dims[i]);
+    l.outer[k] = FastDivmod(dims[i].size), l.along[k] = dimension(dims[i]);
     l.outers = int64_t(k) + 1;
   }
   return "";

@@ -35,7 +35,7 @@ template <class T> void compute(const PadLines& l, const PadArgs& a) {
   cpu::parallel_for(l.words, cpu::work_size(kPieceBytes) / int64_t(sizeof(T)), [&](int64_t begin, int64_t end) {
     int64_t line = begin / width, column = begin - line * width;
     uint32_t plane = uint32_t(line);
-    int32_t row = l.outer[0].digit(plane);
+    int32_t row = l.outer[0].divmod(plane);
     int64_t plane_at = 0;
     bool in_plane = l.add_plane(l.mode, plane, plane_at);
     for (int64_t done = begin, run; done < end; done += run, column = 0, ++row) {

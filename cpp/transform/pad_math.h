@@ -2,7 +2,7 @@
 // Where the elements of a padded tensor come from. Shared by CPU and CUDA.
 #pragma once
 #include "cpp/core/desc.h"
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 
 namespace minidnn {
 
@@ -57,7 +57,7 @@ struct PadLines {
   LongDivisor width;  // a line of y
   PadDimension line;
   int64_t outers = 1;  // from the innermost outwards: rows, then planes
-  Divisor outer[kPadOuters];
+  FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
@@ -68,7 +68,7 @@ struct PadLines {
 #ifdef __CUDA_ARCH__
 #pragma unroll 1  // one dimension mostly: unrolled, the code is longer and no faster
 #endif
-    for (int d = 1; d < int(outers); ++d) inside = add(how, along[d], outer[d].digit(plane), at) && inside;
+    for (int d = 1; d < int(outers); ++d) inside = add(how, along[d], outer[d].divmod(plane), at) && inside;
     return inside;
   }
   MINIDNN_HD bool add_row(PadMode how, int32_t row, int64_t& at) const { return add(how, along[0], row, at); }
@@ -79,7 +79,7 @@ struct PadLines {
   }
   MINIDNN_HD bool begin(PadMode how, uint32_t number, int64_t& at) const {
     at = 0;
-    const int32_t row = outer[0].digit(number);
+    const int32_t row = outer[0].divmod(number);
     const bool inside = add_plane(how, number, at);
     return add_row(how, row, at) && inside;
   }

@@ -103,7 +103,7 @@ struct Tiled final : Engine<TransformProblem> {
     Loops loops;
     parse(p, loops);
     const int64_t x_bytes = itemsize(p.x.dtype), y_bytes = itemsize(p.y.dtype);
-    const bool past_caches = cpu::past_caches(double(p.y.numel() * y_bytes));
+    const bool non_temporal = cpu::non_temporal(double(p.y.numel() * y_bytes));
     const TransformRun run = run_for(p);
     const TransformTranspose transpose = transform_kernels().transpose[std::countr_zero(uint64_t(x_bytes))];
     const auto finish = transform_kernels().finish;
@@ -139,7 +139,7 @@ struct Tiled final : Engine<TransformProblem> {
                              across,
                              loops.along.x,
                              loops.along.y,
-                             past_caches};
+                             non_temporal};
           if (loops.transposed) {
             transpose(runs.x, loops.across.x, tile, across, along);
             runs.x = tile, runs.x_pitch = across;
@@ -147,7 +147,7 @@ struct Tiled final : Engine<TransformProblem> {
           if (runs.x_pitch == across && runs.y_pitch == across) runs.n *= along, runs.rows = 1;
           run(runs, scale);
         }
-        if (past_caches) finish();
+        if (non_temporal) finish();
       });
     });
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/cpu/runs.h"
-#include "cpp/cpu/squares.h"
+#include "cpp/cpu/transpose.h"
 #include "cpp/transform/transform_kernels.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -11,13 +11,13 @@ template <class T> void copy(const TransformRuns& r, const TransformScale&) {
   auto to = static_cast<char*>(r.y);
   constexpr int64_t kBytes = sizeof(T), kShort = 256;
   const int64_t bytes = r.n * kBytes;
-  if (bytes % 16 == 0 && bytes <= kShort && !r.past_caches) {  // a call for each would take longer than the copy
+  if (bytes % 16 == 0 && bytes <= kShort && !r.non_temporal) {  // a call for each would take longer than the copy
     for (int64_t i = 0; i < r.rows; ++i, from += r.x_pitch * kBytes, to += r.y_pitch * kBytes)
       for (int64_t at = 0; at < bytes; at += 16) __builtin_memcpy(to + at, from + at, 16);
     return;
   }
   for (int64_t i = 0; i < r.rows; ++i)
-    copy_run(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.past_caches);
+    copy_run(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.non_temporal);
 }
 
 // A whole number of steps.
@@ -35,11 +35,11 @@ template <class From, class To> void convert(const From* from, To* to, int64_t n
     }
   }
 }
-template <class From, class To> void cast_run(const From* from, To* to, int64_t n, bool past_caches) {
+template <class From, class To> void cast_run(const From* from, To* to, int64_t n, bool non_temporal) {
   constexpr int64_t kStage = 1024;
   alignas(64) To stage[kStage];
   const int64_t whole = n & -kStep;
-  if (past_caches)
+  if (non_temporal)
     for (int64_t i = 0, run; i < whole; i += run) {
       run = min_of(kStage, whole - i);
       convert(from + i, stage, run);
@@ -55,13 +55,13 @@ template <class From, class To> void cast_run(const From* from, To* to, int64_t 
 }
 template <class From, class To> void cast(const TransformRuns& r, const TransformScale&) {
   for (int64_t i = 0; i < r.rows; ++i)
-    cast_run(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n, r.past_caches);
+    cast_run(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n, r.non_temporal);
 }
 
 template <class From, class To>
-void scale_run(const From* from, To* to, int64_t n, const TransformScale& s, bool past_caches) {
+void scale_run(const From* from, To* to, int64_t n, const TransformScale& s, bool non_temporal) {
   alignas(64) float xs[kRun], ys[kRun];
-  write_all<Order::memory>(to, n, past_caches, [&](int64_t i, int64_t run, float* out) __attribute__((always_inline)) {
+  write_all<Order::memory>(to, n, non_temporal, [&](int64_t i, int64_t run, float* out) __attribute__((always_inline)) {
     const float *x = read_run<Order::memory>(from + i, xs, run),
                 *y = s.reads_y ? read_run<Order::memory>(to + i, ys, run) : nullptr;
     const int64_t whole = whole_steps(run);
@@ -76,7 +76,7 @@ void scale_run(const From* from, To* to, int64_t n, const TransformScale& s, boo
 template <class From, class To> void scale(const TransformRuns& r, const TransformScale& s) {
   for (int64_t i = 0; i < r.rows; ++i)
     scale_run(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n, s,
-              r.past_caches);
+              r.non_temporal);
 }
 
 template <class T> void transpose(const void* x, int64_t step, void* to, int64_t across, int64_t along) {
@@ -100,6 +100,6 @@ const TransformKernels transform_kernels = {
      {},
      {scale<float16, float>, nullptr, scale<float16, float16>, scale<float16, bfloat16>},
      {scale<bfloat16, float>, nullptr, scale<bfloat16, float16>, scale<bfloat16, bfloat16>}},
-    streams_end};
+    store_fence};
 
 }  // namespace minidnn::MINIDNN_ISA

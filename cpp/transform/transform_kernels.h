@@ -16,7 +16,7 @@ struct TransformRuns {
   const void* x;
   void* y;
   int64_t rows, n, x_pitch, y_pitch;
-  bool past_caches;  // the result is not to fill them
+  bool non_temporal;  // the result is not to fill them
 };
 using TransformRun = void (*)(const TransformRuns&, const TransformScale&);
 // to[j * across + i] = x[i * step + j] for i in [0, across), j in [0, along). `to` has 16 bytes more than that.

@@ -3,7 +3,7 @@
 // The mode is a switch between loading and storing: a kernel for each would make 104 of them. In flight on an SM:
 // forward 2 loads by 1536 threads, 48 KB; backward 4 by 1024, 64 KB.
 #include "cpp/activation/activation_math.h"
-#include "cuda/activation/sixteen_bits.cuh"
+#include "cuda/activation/approx_16bit.cuh"
 #include "cuda/device/elementwise.cuh"
 
 namespace minidnn {

@@ -19,13 +19,13 @@ __global__ void __launch_bounds__(256) conv_direct(const __grid_constant__ ConvG
 
 template <class T, class Y>
 __global__ void __launch_bounds__(256) conv_direct_filter(const __grid_constant__ ConvGeometry g, ConvArgs a) {
-  BlockTeam team;
+  BlockReduce team;
   for (int64_t i = blockIdx.x; i < conv_weights(g); i += gridDim.x) conv_filter_element<T, Y>(g, a, i, team);
 }
 
 template <class T>
 __global__ void __launch_bounds__(256) conv_direct_bias(const __grid_constant__ ConvGeometry g, ConvArgs a) {
-  BlockTeam team;
+  BlockReduce team;
   for (int64_t k = blockIdx.x; k < g.groups * g.y.channels; k += gridDim.x) conv_bias_element<T>(g, a, k, team);
 }
 

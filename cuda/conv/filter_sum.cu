@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(256) conv_filter_sum(const __grid_constant__ F
   __syncthreads();
   if (threadIdx.y > 0 || i >= f.count) return;
   for (int y = 1; y < 8; ++y) sum += shared[y][threadIdx.x];
-  const Odometer<2 + kMaxSpatial> at(f.size, i);
+  const NdIterator<2 + kMaxSpatial> at(f.size, i);
   int64_t to = f.origin;
   for (int d = 0; d < 2 + kMaxSpatial; ++d) to += at.at[d] * f.stride[d];
   dw[to] = Y(sum);

@@ -46,7 +46,7 @@ struct Image {
     store = store_of(problem.y, task.has_c);
     // Four positions go to y as one, and may not reach into the next line.
     if (store == GemmStore::turned && p.y.shape[3] % 4) store = GemmStore::any;
-    problem.lines = Divisor(p.y.shape[2]);
+    problem.lines = FastDivmod(p.y.shape[2]);
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
     problem.positions = int32_t(positions);
     problem.window = int32_t(p.w.shape[2]);
@@ -68,7 +68,7 @@ struct Image {
   }
 };
 
-KernelSpec spec(DType type, DType y, const GemmEnding& ending) {
+KernelSpec spec(DType type, DType y, const EpilogueTraits& ending) {
   KernelSpec s{"cuda/conv/image.cu", cat("minidnn::conv_image<", cuda_name(type), ", ", cuda_name(y), ", ", kFilters,
                                          ", ", kStages, ", ", ending.text(), ">")};
   s.min_arch = 90;

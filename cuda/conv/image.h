@@ -10,8 +10,8 @@ namespace minidnn {
 // is the c / planes-th of plane c % planes, so that neighbouring windows are neighbouring chunks of a plane.
 struct ImageProblem {
   GemmOutput y;                    // rows are positions, columns filters
-  Divisor lines;                   // of y in an image
-  Divisor filters;                 // tiles of filters
+  FastDivmod lines;                // of y in an image
+  FastDivmod filters;              // tiles of filters
   int32_t tiles = 0;               // all lines of y, for each tile of filters
   int32_t positions = 0;           // in a line of y
   int32_t window = 0;              // lines of a window

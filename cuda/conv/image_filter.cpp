@@ -30,11 +30,11 @@ bool fits(ImageLaunch& l, int64_t item, int64_t rows, int64_t columns, const Dev
   const int64_t elements = 16 / item, pixels = 2 * elements;
   p.height.tile = int32_t(ceil_div<int64_t>(p.height.out, ceil_div<int64_t>(p.height.out, rows)));
   p.width.tile = int32_t(round_up(ceil_div<int64_t>(p.width.out, ceil_div<int64_t>(p.width.out, columns)), pixels));
-  b.columns = Divisor(p.width.tile), b.steps = Divisor(p.width.tile / pixels);
+  b.columns = FastDivmod(p.width.tile), b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
   // Read are the band of the last pixel and, before the first, what a copy of 16 bytes brings along.
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
-  b.copies = Divisor(ceil_div(reach, elements));
+  b.copies = FastDivmod(ceil_div(reach, elements));
   const int64_t pitch = item == 4 ? kImagePitch<float> : kImagePitch<float16>, x_pitch = 16 * int64_t(b.copies.divisor);
   const int64_t x_offset = int64_t(p.height.tile) * p.width.tile * pitch, buffer = x_offset + b.x_rows * x_pitch;
   const int64_t sums = l.threads * 16 * l.eights * 4;  // bytes; what four sixteens of filters leave in a thread
@@ -84,8 +84,8 @@ ImageLaunch image_launch(const ConvProblem& problem, const Device& d) {
     return l;
   }
   l.bundles = ceil_div(p.out_channels, kFiltersOfImage);
-  l.tiles.height = Divisor(p.height.tiles()), l.tiles.width = Divisor(p.width.tiles());
-  l.tiles.bundles = Divisor(l.bundles);
+  l.tiles.height = FastDivmod(p.height.tiles()), l.tiles.width = FastDivmod(p.width.tiles());
+  l.tiles.bundles = FastDivmod(l.bundles);
   const double count = double(problem.y.shape[0]) * double(p.height.tiles()) * double(p.width.tiles());
   if (count * double(l.bundles) >= double(int64_t(1) << 31)) {
     l.why_not = cat("tiles are counted in 32 bits; here there are ", count * double(l.bundles));

@@ -8,9 +8,9 @@
 #include "cuda/conv/image_filter.h"
 
 #include "cuda/conv/stencil.cuh"
-#include "cuda/device/ptx/mma_sync.cuh"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/ldmatrix.cuh"
+#include "cuda/device/ptx/mma_sync.cuh"
 
 namespace minidnn {
 
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
   constexpr int kPitch = kImagePitch<T> / int(sizeof(T));
   char* const buffers = reinterpret_cast<char*>(shared);
   uint32_t slab = blockIdx.x;
-  const int32_t first_filter = tiles.bundles.digit(slab) * kFiltersOfImage;
+  const int32_t first_filter = tiles.bundles.divmod(slab) * kFiltersOfImage;
   const int32_t filters = min_of(kFiltersOfImage, p.out_channels - first_filter);
   const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int32_t walker = warp / p.height.taps, r = warp % p.height.taps;
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
       const int32_t pixels = p.height.tile * p.width.tile;
       for (int32_t pixel = threadIdx.x / kCopies; pixel < pixels; pixel += at_once) {
         uint32_t row = pixel;
-        const int32_t column = b.columns.digit(row);
+        const int32_t column = b.columns.divmod(row);
         const bool exists = int32_t(row) < rows && column < columns && copy * kElements < filters;
         cp_async<16>(to + pixel * kImagePitch<T> + copy * 16, from + int32_t(row) * p.out.row + column * p.out.column,
                      exists);
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
     const int32_t copies = b.x_rows * b.copies.divisor;
     for (int32_t i = threadIdx.x; i < copies; i += blockDim.x) {
       uint32_t row = i;
-      const int32_t at = first + b.copies.digit(row) * kElements, y = first_row + int32_t(row);
+      const int32_t at = first + b.copies.divmod(row) * kElements, y = first_row + int32_t(row);
       const bool exists = uint32_t(at) < uint32_t(length) && uint32_t(y) < uint32_t(p.height.in);
       cp_async<16>(to + b.x_offset + row * b.x_pitch + (at - first) * int(sizeof(T)), from + int64_t(y) * p.in.row + at,
                    exists);
@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
 #pragma unroll 1
     for (int32_t i = walker; i < all; i += b.walkers) {
       uint32_t row = i;
-      const int32_t column = b.steps.digit(row) * kPixels, pixel = row * p.width.tile + column;
+      const int32_t column = b.steps.divmod(row) * kPixels, pixel = row * p.width.tile + column;
       const T* const from = band + (row * p.height.stride * (b.x_pitch / int(sizeof(T))) + column * apart);
       uint32_t of_x[kEights][2];
 #pragma unroll

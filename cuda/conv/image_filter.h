@@ -13,7 +13,7 @@ template <class T> constexpr int kImagePitch = kFiltersOfImage * int(sizeof(T)) 
 
 // A warp has a row of the window, `walkers` of them share the steps of a tile: 32 bytes of neighbouring dy of one filter.
 struct ImageBlock {
-  Divisor columns, steps, copies;  // of a tile: its columns, steps along a row, copies of 16 bytes along a row of x
+  FastDivmod columns, steps, copies;  // of a tile: its columns, steps along a row, copies of 16 bytes along a row of x
   int32_t walkers = 1, channels = 1;
   int32_t x_rows = 0, x_pitch = 0;   // bytes
   int32_t x_offset = 0, buffer = 0;  // bytes: of x in a buffer, behind dy; of one of two buffers

@@ -24,10 +24,10 @@ struct Padded {
   PadChannels parameters() const {
     PadChannels p;
     p.pixels = x.shape[0] * rows * columns;
-    p.rows = Divisor(rows), p.columns = Divisor(columns);
+    p.rows = FastDivmod(rows), p.columns = FastDivmod(columns);
     for (int i = 0; i < 2; ++i) p.before[i] = int32_t(before[i]), p.size[i] = int32_t(x.shape[2 + i]);
     p.channels = int32_t(x.shape[1]);
-    p.planes = Divisor(planes), p.plane = int32_t(columns / planes), p.round = int32_t(round);
+    p.planes = FastDivmod(planes), p.plane = int32_t(columns / planes), p.round = int32_t(round);
     p.image = x.stride[0], p.channel = x.stride[1], p.row = x.stride[2], p.column = x.stride[3];
     return p;
   }

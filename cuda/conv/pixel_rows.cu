@@ -27,13 +27,13 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   using Raw = typename RawQuad<T>::type;
   const int32_t channels = p.groups * p.out_channels;
   uint32_t rest = blockIdx.x;
-  const int32_t first_quad = b.bundles.digit(rest) * kQuadsOfBundle;  // 0 without groups: one bundle
+  const int32_t first_quad = b.bundles.divmod(rest) * kQuadsOfBundle;  // 0 without groups: one bundle
   // Lanes whose number differs in the lowest bits alone read the same weights, which is one visit to shared memory for
   // them.
   const uint32_t lane = threadIdx.x % 32, turned = kGrouped ? lane % 4 * 8 + lane / 4 : lane;
   rest = rest * kThreadsOfRows + threadIdx.x - lane + turned;
-  const int32_t quad = b.quads.digit(rest), channel = (first_quad + quad) * 4;
-  const int32_t column = b.runs.digit(rest) * kRun, row = b.strips.digit(rest) * b.rows;
+  const int32_t quad = b.quads.divmod(rest), channel = (first_quad + quad) * 4;
+  const int32_t column = b.runs.divmod(rest) * kRun, row = b.strips.divmod(rest) * b.rows;
   const int64_t image = rest;
   const bool active = image < b.images && channel < channels;
 

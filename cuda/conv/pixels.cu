@@ -20,14 +20,14 @@ template <class T> constexpr int kWeightPitch = kSlice<T> + 4;  // floats: taps 
 // Brings a tile of rows x columns pixels, a slice of `channels` channels each. `vectors`: `from` and the strides are
 // multiples of 16 bytes, and channels a multiple of as much. A thread keeps to its columns and goes down the rows.
 template <class T>
-__device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const Divisor& columns,
-                                                const T* from, int32_t channels, const StencilSide& side,
-                                                const StencilLine& height, const StencilLine& width, bool vectors) {
+__device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const FastDivmod& columns,
+                                            const T* from, int32_t channels, const StencilSide& side,
+                                            const StencilLine& height, const StencilLine& width, bool vectors) {
   const int32_t per_pixel = vectors ? kPixelBytes / 16 : kQuads<T>, at_once = blockDim.x / per_pixel;
   const int32_t channel = threadIdx.x % per_pixel * (kSlice<T> / per_pixel), pixel = threadIdx.x / per_pixel;
   const int32_t rows_at_once = max_of<int32_t>(columns.quotient(at_once), 1);
   uint32_t rest = pixel;
-  const int32_t first_column = columns.digit(rest), first_row = rest;
+  const int32_t first_column = columns.divmod(rest), first_row = rest;
   if (first_row >= rows_at_once) return;
   for (int32_t column = first_column; column < int32_t(columns.divisor); column += at_once) {
     const int32_t x = width.index(column);
@@ -71,10 +71,10 @@ template <class T> __device__ __forceinline__ void load_weights(const Stencil& p
   const int32_t all = p.taps() * p.in_channels * kSlice<T>;
   for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
     uint32_t rest = i;
-    const int32_t s = b.window[2].digit(rest), r = b.window[1].digit(rest), z = b.window[0].digit(rest);
-    const int32_t c = b.in_channels.digit(rest), channel = rest;
+    const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
+    const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    const int32_t o = b.in_channels.digit(group);  // out_channels are as many
+    const int32_t o = b.in_channels.divmod(group);  // out_channels are as many
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =
         channel < channels ? float(w[int64_t(p.w_origin) + int32_t(group) * p.w_group + o * p.w_out + c * p.w_in +
@@ -133,13 +133,13 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   float* const weights = reinterpret_cast<float*>(shared);
   char* const buffers = reinterpret_cast<char*>(shared) + b.weights;
   uint32_t walker = blockIdx.x;
-  const int32_t first_channel = tiles.bundles.digit(walker) * kSlice<T>;
+  const int32_t first_channel = tiles.bundles.divmod(walker) * kSlice<T>;
   const int32_t channels = min_of(kSlice<T>, p.groups * p.out_channels - first_channel);
   load_weights(p, b, first_channel, channels, w, weights);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
   const int32_t channel = threadIdx.x % kQuads<T> * 4;  // of the slice
-  const int32_t column = b.runs.digit(rest) * kRun, row = rest;
+  const int32_t column = b.runs.divmod(rest) * kRun, row = rest;
   const bool active = row < p.height.tile;
 
   const auto place = [&](const StencilSide& s) {
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
     if (depth < 0) return false;
     const T* from = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
     load_pixels(reinterpret_cast<T*>(buffers + buffer * b.buffer), b.pitch, b.in_rows, b.in_columns, from, channels,
-                    p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), vectors_in);
+                p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), vectors_in);
     return true;
   };
 
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1, kSums = kColumns * kIn * 4;
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;
   uint32_t slab = blockIdx.x;
-  uint32_t bundle = tiles.bundles.digit(slab);  // slices, depth of the window, jobs
+  uint32_t bundle = tiles.bundles.divmod(slab);  // slices, depth of the window, jobs
   const int32_t first_channel = int32_t(bundle % b.slices) * kSlice<T>;
   bundle /= b.slices;
   const int32_t z = int32_t(bundle % p.depth.taps), first_job = int32_t(bundle / p.depth.taps) * b.jobs.divisor;
@@ -248,7 +248,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
 
   uint32_t rest = threadIdx.x / kQuads<T>;
   const int32_t channel = threadIdx.x % kQuads<T> * 4;  // of the slice
-  const int32_t walker = b.walkers.digit(rest), job = first_job + int32_t(rest);
+  const int32_t walker = b.walkers.divmod(rest), job = first_job + int32_t(rest);
   const int32_t met = kGrouped ? job / rows_of_jobs * 4 : 0, tap = kGrouped ? job % rows_of_jobs : job;
   const int32_t r = kS ? tap : tap / p.width.taps, s = kS ? 0 : tap % p.width.taps;
   const bool active = rest < b.jobs.divisor && job < rows_of_jobs * (kGrouped ? p.in_channels / 4 : 1);
@@ -264,10 +264,10 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     T* const to = reinterpret_cast<T*>(buffers + buffer * b.buffer);
     const T* x = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
     load_pixels(to, b.pitch, b.in_rows, b.in_columns, x, channels, p.in, p.height.in_line(tile.row),
-                    p.width.in_line(tile.column), vectors);
+                p.width.in_line(tile.column), vectors);
     const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_channel * p.out.channel;
     load_pixels(to + dy_offset, b.out_pitch, p.height.tile, b.out_columns, dy, channels, p.out,
-                    p.height.out_line(tile.row), p.width.out_line(tile.column), vectors);
+                p.height.out_line(tile.row), p.width.out_line(tile.column), vectors);
     return true;
   };
 
@@ -282,7 +282,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
 #pragma unroll 1
     for (int32_t i = walker; i < all; i += b.walkers.divisor) {
       uint32_t row = i;
-      const int32_t column = b.runs.digit(row) * kRun;
+      const int32_t column = b.runs.divmod(row) * kRun;
       const T* dy_line = dy + (row * b.out_pitch + column) * kSlice<T>;
       const T* x_line = x + (row * p.height.hop * b.pitch + column * hop) * kSlice<T>;
       float g[kRun][4];

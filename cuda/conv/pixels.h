@@ -12,12 +12,12 @@ constexpr int kRun = 7;          // neighbouring outputs of a row that a thread 
 // four channels and each of `jobs` (rows of the window, quads of a group's channels), times `walkers` that share runs
 // and rows.
 struct PixelBlock {
-  Divisor runs, rows, jobs, walkers;
+  FastDivmod runs, rows, jobs, walkers;
   // The tile of in, and pixels from row to row of it and of the tile of dy; an odd pitch keeps rows in different banks.
-  Divisor in_columns, out_columns;
+  FastDivmod in_columns, out_columns;
   int32_t in_rows = 0, pitch = 0, out_pitch = 0;
-  int32_t weights = 0, buffer = 0;  // bytes: all of w that a block needs, and one of its two buffers
-  Divisor window[3], in_channels;   // of w, to take its indices apart
+  int32_t weights = 0, buffer = 0;    // bytes: all of w that a block needs, and one of its two buffers
+  FastDivmod window[3], in_channels;  // of w, to take its indices apart
   int32_t slices = 1, job_groups = 1;
 };
 
@@ -25,7 +25,7 @@ struct PixelBlock {
 // `rows` down, images; the first fastest. A bundle has the quads of kQuadsOfBundle groups of four, or all.
 constexpr int kColumnsOfRows = 4, kThreadsOfRows = 128, kQuadsOfBundle = 8;
 struct PixelRows {
-  Divisor bundles, quads, runs, strips;
+  FastDivmod bundles, quads, runs, strips;
   int32_t rows = 0, images = 0;
 };
 

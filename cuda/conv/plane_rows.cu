@@ -16,8 +16,8 @@ __global__ void __launch_bounds__(kThreadsOfStrips, 4)
   constexpr int kRows = kRowsOfStrip;
   uint32_t rest = (blockIdx.x * kThreadsOfStrips + threadIdx.x) / 32;
   const int32_t lane = threadIdx.x % 32;
-  const int32_t column = (b.spans.digit(rest) * kQuadsOfSpan + lane - 1) * 4, row = b.strips.digit(rest) * kRows;
-  const int32_t channel = b.channels.digit(rest), first_y = row - p.height.pad;
+  const int32_t column = (b.spans.divmod(rest) * kQuadsOfSpan + lane - 1) * 4, row = b.strips.divmod(rest) * kRows;
+  const int32_t channel = b.channels.divmod(rest), first_y = row - p.height.pad;
   const int64_t image = rest;
   const bool found = image < b.images;
 

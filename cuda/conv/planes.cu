@@ -127,11 +127,11 @@ __device__ __forceinline__ void load_weights(const Stencil& p, const PlaneBlock&
   const int32_t all = b.units * kFilters * p.in_channels * p.taps();
   for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
     uint32_t rest = i;
-    const int32_t s = b.window[2].digit(rest), r = b.window[1].digit(rest), z = b.window[0].digit(rest);
-    const int32_t c = b.in_channels.digit(rest), filter = rest % kFilters;
+    const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
+    const int32_t c = b.in_channels.divmod(rest), filter = rest % kFilters;
     const int32_t unit = rest / kFilters;
     uint32_t group = first_unit + unit;
-    const int32_t o = b.units_of_group.digit(group) * kFilters + filter;
+    const int32_t o = b.units_of_group.divmod(group) * kFilters + filter;
     float weight = 0;
     if (int32_t(group) < p.groups && o < p.out_channels)
       weight = float(w[int64_t(p.w_origin) + int32_t(group) * p.w_group + o * p.w_out + c * p.w_in + z * p.w_tap[0] +
@@ -150,15 +150,15 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
   constexpr int kRows = kRowsOfThread<kFilters>, kOutputs = kRows * 4;
   float* const weights = reinterpret_cast<float*>(shared);
   uint32_t walker = blockIdx.x;
-  const int32_t first_unit = tiles.bundles.digit(walker) * b.units;
+  const int32_t first_unit = tiles.bundles.divmod(walker) * b.units;
   const int32_t first_group = b.units_of_group.quotient(first_unit);
   load_weights<T, kFilters, kS>(p, b, first_unit, w, weights);
 
   uint32_t rest = threadIdx.x;
-  const int32_t column = b.quads.digit(rest) * 4, row = b.strips.digit(rest) * kRows;  // of the tile
+  const int32_t column = b.quads.divmod(rest) * 4, row = b.strips.divmod(rest) * kRows;  // of the tile
   const int32_t unit = rest;
   uint32_t group = first_unit + unit;
-  const int32_t first_out = b.units_of_group.digit(group) * kFilters;
+  const int32_t first_out = b.units_of_group.divmod(group) * kFilters;
   const bool active = unit < b.units && int32_t(group) < p.groups;
   const int32_t first_filter = int32_t(group) * p.out_channels + first_out;
   const auto place = [&](const StencilSide& s) {
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
         buffers + buffer * b.buffer, b.groups * b.chunk,
         [&](int32_t plane) -> const T* {
           uint32_t g = plane;
-          const int32_t c = b.chunk_digit.digit(g);
+          const int32_t c = b.chunk_digit.divmod(g);
           const bool exists = first_group + int32_t(g) < p.groups && s.channel + c < p.in_channels;
           return exists ? from + int32_t(g * p.in_channels + c) * p.in.channel : nullptr;
         },
@@ -334,11 +334,11 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
   if (vectors == kVectorsOfColumns) {
     const int32_t at_once = max_of<int32_t>(b.positions.quotient(blockDim.x), 1);
     uint32_t rest = threadIdx.x;
-    const int32_t first = b.positions.digit(rest), plane = rest;
+    const int32_t first = b.positions.divmod(rest), plane = rest;
     if (plane >= at_once) return;
     for (uint32_t i = first; i < b.positions.divisor; i += blockDim.x) {
       uint32_t row = i;
-      const int32_t column = b.quads.digit(row) * 4;
+      const int32_t column = b.quads.divmod(row) * 4;
       const bool exists = int32_t(row) < rows && column < columns;
       const float* source = from + plane * p.out.channel + int32_t(row) * p.out.row + column;
       uint32_t shared = cvta_to_shared(to + plane * b.out_plane + row * b.out_pitch + column);
@@ -353,7 +353,7 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
     const int32_t plane = threadIdx.x % 8, further = threadIdx.x / 8 % 4;
     for (uint32_t i = threadIdx.x / 32; i < b.positions.divisor; i += blockDim.x / 32) {
       uint32_t row = i;
-      const int32_t column = b.quads.digit(row) * 4 + further;
+      const int32_t column = b.quads.divmod(row) * 4 + further;
       const int32_t down = int32_t(row) * p.height.spread, across = column * p.width.spread;
       const bool exists = down < rows && across < columns;
       const float* source = from + plane * p.out.channel + down * p.out.row + across * p.out.column;
@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t slab = blockIdx.x;
-  uint32_t bundle = tiles.bundles.digit(slab);  // filters, channels, depth of the window, jobs
+  uint32_t bundle = tiles.bundles.divmod(slab);  // filters, channels, depth of the window, jobs
   const int32_t filter_bundles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(bundle % filter_bundles) * b.units * kFilters;
   bundle /= filter_bundles;
@@ -393,7 +393,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
 
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
-  const int32_t walker = b.walkers.digit(rest), job = first_job + b.jobs.digit(rest);
+  const int32_t walker = b.walkers.divmod(rest), job = first_job + b.jobs.divmod(rest);
   const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;  // of the bundle: every kLanes-th from here on
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
@@ -443,7 +443,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
 #pragma unroll 1
     for (uint32_t i = walker; i < b.positions.divisor; i += b.walkers.divisor) {
       uint32_t row = i;
-      const int32_t column = b.quads.digit(row) * 4;
+      const int32_t column = b.quads.divmod(row) * 4;
       const float* gradients = dy + row * b.out_pitch + column;
       const float* line = x + row * p.height.hop * b.pitch + column * hop;
       const auto read_x = [&](float(&v)[kReach], int c) {

@@ -21,17 +21,17 @@ constexpr int kFilterLanes = 4;
 // a unit has `jobs` rows of the window, and `walkers` threads share the quads and rows of the tile, its `positions`;
 // `lanes` neighbouring units have every lanes-th of their filters each.
 struct PlaneBlock {
-  Divisor quads, strips, jobs, walkers, lanes, positions;
-  Divisor units_of_group;
+  FastDivmod quads, strips, jobs, walkers, lanes, positions;
+  FastDivmod units_of_group;
   int32_t units = 1;   // of a bundle: of a block
   int32_t groups = 1;  // the most that a bundle's units belong to
   int32_t chunk = 1;   // channels of each group that are in shared memory at a time
   // The tile of in: rows, columns, elements from row to row and of a plane.
-  Divisor chunk_digit;
+  FastDivmod chunk_digit;
   int32_t in_rows = 0, in_columns = 0, pitch = 0, plane = 0, half = 0;  // half: of a pitch, where columns go by twos
   int32_t out_pitch = 0, out_plane = 0;                                 // of dy
-  int32_t weights = 0, buffer = 0;  // floats: all of w that a block needs, and one of its two buffers
-  Divisor window[3], in_channels;   // of w, to take its indices apart
+  int32_t weights = 0, buffer = 0;    // floats: all of w that a block needs, and one of its two buffers
+  FastDivmod window[3], in_channels;  // of w, to take its indices apart
   int32_t channel_blocks = 1, job_groups = 1;
 };
 
@@ -39,7 +39,7 @@ struct PlaneBlock {
 // rows, channels and images; the first fastest. A warp has a lane on either side of its span.
 constexpr int kRowsOfStrip = 5, kQuadsOfSpan = 30, kThreadsOfStrips = 256;
 struct PlaneRows {
-  Divisor spans, strips, channels;
+  FastDivmod spans, strips, channels;
   int32_t images = 0;
 };
 

@@ -6,7 +6,7 @@
 // dw sums products of in = x and out = dy. Offsets within a plane and within w are 32 bits. Std-free.
 #pragma once
 #include "cpp/conv/conv_math.h"
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 
 namespace minidnn {
 
@@ -64,10 +64,10 @@ struct Stencil {
 
 // The positions of tiles: images, depth, tiles of the height and of the width, the last fastest.
 struct StencilTiles {
-  Divisor depth, height, width;
+  FastDivmod depth, height, width;
   uint32_t count = 0;
   // A block of threads takes one bundle of channels, and of the positions every walkers-th.
-  Divisor bundles;
+  FastDivmod bundles;
   uint32_t walkers = 0;
 };
 struct StencilTile {
@@ -75,9 +75,9 @@ struct StencilTile {
   int32_t depth, row, column;  // the first output
 
   MINIDNN_HD StencilTile(const Stencil& p, const StencilTiles& tiles, uint32_t position) {
-    column = p.width.first(tiles.width.digit(position));
-    row = p.height.first(tiles.height.digit(position));
-    depth = tiles.depth.digit(position);
+    column = p.width.first(tiles.width.divmod(position));
+    row = p.height.first(tiles.height.divmod(position));
+    depth = tiles.depth.divmod(position);
     image = position;
   }
   MINIDNN_HD int64_t offset(const StencilSide& s) const {

@@ -30,13 +30,13 @@ struct Launch {
   std::string why_not;
 };
 
-int64_t span_of(const ConvSide& s) {
+int64_t span_of(const ConvTensorView& s) {
   int64_t reach = 0;
   for (int j = 1; j < kMaxSpatial; ++j) reach += (s.size[j] - 1) * std::abs(s.space[j]);
   return reach;
 }
 
-StencilSide side_of(const ConvSide& s, int64_t images) {
+StencilSide side_of(const ConvTensorView& s, int64_t images) {
   StencilSide side;
   side.image = images > 1 ? s.image : 0;
   side.channel = s.channel;
@@ -95,16 +95,16 @@ void share_tiles(Launch& l, const Device& d, int64_t registers) {
 void count_tiles(Launch& l, int64_t images, int64_t bundles, int64_t most_walkers, const Device& d) {
   const Stencil& p = l.p;
   l.bundles = bundles, l.most_walkers = most_walkers;
-  l.tiles.depth = Divisor(p.depth.out);
-  l.tiles.height = Divisor(p.height.tiles());
-  l.tiles.width = Divisor(p.width.tiles());
+  l.tiles.depth = FastDivmod(p.depth.out);
+  l.tiles.height = FastDivmod(p.height.tiles());
+  l.tiles.width = FastDivmod(p.width.tiles());
   const double count = double(images) * p.depth.out * double(p.height.tiles()) * double(p.width.tiles());
   if (count * double(bundles) >= double(kIndexLimit)) {
     l.why_not = cat("tiles are counted in 32 bits; here there are ", count * double(bundles));
     return;
   }
   l.tiles.count = uint32_t(count);
-  l.tiles.bundles = Divisor(bundles);
+  l.tiles.bundles = FastDivmod(bundles);
   share_tiles(l, d, 0);
 }
 
@@ -150,9 +150,9 @@ bool take_plane_rows(Launch& l, const ConvProblem& problem, const Device& d) {
     return false;
   PlaneRows& b = l.plane_rows;
   b.images = int32_t(problem.y.shape[0]);
-  b.spans = Divisor(ceil_div(p.width.out, 4 * kQuadsOfSpan));
-  b.strips = Divisor(ceil_div(p.height.out, kRowsOfStrip));
-  b.channels = Divisor(p.groups);
+  b.spans = FastDivmod(ceil_div(p.width.out, 4 * kQuadsOfSpan));
+  b.strips = FastDivmod(ceil_div(p.height.out, kRowsOfStrip));
+  b.channels = FastDivmod(p.groups);
   const double items = 32.0 * b.spans.divisor * b.strips.divisor * p.groups * b.images;
   if (items > 4.0 * kThreadsOfStrips * d.sm_count) return false;
   take_threads(l, ceil_div(int64_t(items), int64_t(kThreadsOfStrips)), kThreadsOfStrips, 300, 64);
@@ -168,14 +168,14 @@ bool take_pixel_rows(Launch& l, const ConvProblem& problem, bool grouped, const 
   PixelRows& b = l.pixel_rows;
   b.images = int32_t(problem.y.shape[0]);
   const int64_t quads = grouped ? kQuadsOfBundle : channels / 4, bundles = ceil_div(channels / 4, quads);
-  b.quads = Divisor(quads), b.bundles = Divisor(bundles);
-  b.runs = Divisor(ceil_div(p.width.out, kColumnsOfRows));
+  b.quads = FastDivmod(quads), b.bundles = FastDivmod(bundles);
+  b.runs = FastDivmod(ceil_div(p.width.out, kColumnsOfRows));
   // As many strips as make the rounds of blocks short: each reads two rows that another one has, too.
   Launch best;
   double least = std::numeric_limits<double>::infinity();
   for (int64_t strips = 1; strips <= 64 && strips <= p.height.out; ++strips) {
     b.rows = int32_t(ceil_div<int64_t>(p.height.out, strips));
-    b.strips = Divisor(ceil_div(p.height.out, b.rows));
+    b.strips = FastDivmod(ceil_div(p.height.out, b.rows));
     const double items = double(quads * b.runs.divisor) * b.strips.divisor * b.images;
     if (items * double(bundles) >= double(kIndexLimit)) return false;
     const int64_t blocks = ceil_div(int64_t(items), int64_t(kThreadsOfRows)) * bundles;
@@ -225,7 +225,7 @@ struct PlanesPlan {
     const int64_t rows = outputs_of_phase(p.height);
     const int64_t quads = equal_part(ceil_div<int64_t>(outputs_of_phase(p.width), 4), most_quads);
     p.width.tile = int32_t(4 * quads);
-    b.quads = Divisor(quads);
+    b.quads = FastDivmod(quads);
     int64_t threads;  // of a unit
     if (dw) {
       p.height.tile = int32_t(equal_part(rows, most_rows));
@@ -238,7 +238,7 @@ struct PlanesPlan {
       } else {
         while (walkers * 16 < positions && walkers * 2 * at_once <= most) walkers *= 2;
       }
-      b.jobs = Divisor(at_once), b.walkers = Divisor(walkers), b.positions = Divisor(positions);
+      b.jobs = FastDivmod(at_once), b.walkers = FastDivmod(walkers), b.positions = FastDivmod(positions);
       threads = at_once * walkers;
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
@@ -248,7 +248,7 @@ struct PlanesPlan {
           std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / share / quads), 1);
       const int64_t strips = equal_part(ceil_div(rows, rows_of_thread), most_strips);
       p.height.tile = int32_t(rows_of_thread * strips);
-      b.strips = Divisor(strips);
+      b.strips = FastDivmod(strips);
       threads = quads * strips;
     }
     for (int64_t units = units_below((dw ? threads_of_dw(int(of_unit)) : kMaxThreads) / threads);;
@@ -291,7 +291,7 @@ struct PlanesPlan {
       if (l.smem_bytes <= budget) {
         b.pitch = int32_t(pitch), b.half = int32_t(half), b.plane = int32_t(plane), b.out_plane = int32_t(out_plane);
         b.weights = int32_t(weights), b.buffer = int32_t(buffer);
-        b.chunk = int32_t(chunk), b.chunk_digit = Divisor(chunk);
+        b.chunk = int32_t(chunk), b.chunk_digit = FastDivmod(chunk);
         l.instructions = instructions();
         return true;
       }
@@ -350,8 +350,9 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
   }
   if (Launch rows = l; filters == 1 && take_plane_rows(rows, problem, device)) return rows;
   PlanesPlan plan(l, filters, dw);
-  b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
-  b.in_channels = Divisor(p.in_channels), b.units_of_group = Divisor(plan.per_group);
+  b.window[0] = FastDivmod(p.depth.taps), b.window[1] = FastDivmod(p.height.taps),
+  b.window[2] = FastDivmod(p.width.taps);
+  b.in_channels = FastDivmod(p.in_channels), b.units_of_group = FastDivmod(plan.per_group);
 
   l.registers = dw             ? (filters == 1   ? 56
                                   : filters == 3 ? (l.columns == 7 ? 128 : 168)
@@ -398,14 +399,15 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
   if (Launch rows = l; take_pixel_rows(rows, problem, grouped, device)) return rows;
   choose_window(l, windows_of(grouped ? StencilKind::pixel_groups : StencilKind::pixels, 1, dw, false));
   const int64_t item = int64_t(itemsize(operand_dtype(problem))), slice = kPixelBytes / item, quads = slice / 4;
-  b.window[0] = Divisor(p.depth.taps), b.window[1] = Divisor(p.height.taps), b.window[2] = Divisor(p.width.taps);
-  b.in_channels = Divisor(p.in_channels);
+  b.window[0] = FastDivmod(p.depth.taps), b.window[1] = FastDivmod(p.height.taps),
+  b.window[2] = FastDivmod(p.width.taps);
+  b.in_channels = FastDivmod(p.in_channels);
   b.slices = int32_t(ceil_div<int64_t>(int64_t(p.groups) * p.out_channels, slice));
   const int64_t runs = ceil_div<int64_t>(equal_part(outputs_of_phase(p.width), 2 * kRun), kRun);
   p.width.tile = int32_t(runs * kRun);
-  b.runs = Divisor(runs);
+  b.runs = FastDivmod(runs);
   b.pitch = p.width.in_tile() | 1, b.out_pitch = p.width.tile | 1;
-  b.in_columns = Divisor(p.width.in_tile()), b.out_columns = Divisor(p.width.tile);
+  b.in_columns = FastDivmod(p.width.in_tile()), b.out_columns = FastDivmod(p.width.tile);
   const int64_t jobs =
       (l.columns ? p.height.taps : int64_t(p.height.taps) * p.width.taps) * (grouped ? p.in_channels / 4 : 1);
   const int64_t weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
@@ -432,14 +434,14 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
   const auto fits = [&](int64_t most_rows, int64_t budget) {
     const int64_t rows = equal_part(outputs_of_phase(p.height), std::min(most_rows, kTileThreads / (quads * runs)));
     p.height.tile = int32_t(rows);
-    b.rows = Divisor(rows), b.in_rows = p.height.in_tile();
+    b.rows = FastDivmod(rows), b.in_rows = p.height.in_tile();
     l.threads = round_up(quads * runs * rows, 32);
     int64_t sums = 0;
     if (dw) {
       const int64_t at_once = std::min(jobs, kMaxThreads / quads / 2), positions = runs * rows;
       const int64_t most_walkers = std::min(kMaxThreads / (quads * at_once), positions);
       const int64_t walkers = ceil_div(positions, ceil_div(positions, most_walkers));
-      b.jobs = Divisor(at_once), b.walkers = Divisor(walkers);
+      b.jobs = FastDivmod(at_once), b.walkers = FastDivmod(walkers);
       b.job_groups = int32_t(ceil_div(jobs, at_once));
       l.threads = round_up(quads * at_once * walkers, 32);
       sums = l.threads * std::max(l.columns, 1) * (grouped ? 16 : 4) * 4;
@@ -503,7 +505,7 @@ std::string stencil_index_why_not(const ConvProblem& p) {
     if (reach >= double(kIndexLimit))
       return cat("indices of padded data are 32 bits: a dimension may reach over 2^31 elements at most, here ", reach);
   }
-  for (const ConvSide* s : {&g.x, &g.y, &g.residual})
+  for (const ConvTensorView* s : {&g.x, &g.y, &g.residual})
     if (int64_t span = span_of(*s); span >= kIndexLimit)
       return cat("offsets in a plane are 32 bits: a plane may span 2^31 elements at most, here ", span);
   int64_t w_span = 0;

@@ -20,7 +20,7 @@ std::vector<int> order_of(const TensorDesc& d, int outer, int inner) {
   return order;
 }
 
-struct Wgmma final : RelaidEngine<ConvProblem> {
+struct Wgmma final : RelayoutEngine<ConvProblem> {
   std::string name() const override { return "cuda.conv.wgmma"; }
   std::string refusal(const ConvProblem& p) const override {
     if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
@@ -28,10 +28,10 @@ struct Wgmma final : RelaidEngine<ConvProblem> {
     if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
     return "";
   }
-  Relaid<ConvProblem> relaid(const ConvProblem& p) const override {
-    Relaid<ConvProblem> r{p, {}};
+  OperandRelayout<ConvProblem> relayout(const ConvProblem& p) const override {
+    OperandRelayout<ConvProblem> r{p, {}};
     auto along = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data, int outer, int inner) {
-      if (!in_lines(p.*tensor, inner)) r.copy(tensor, data, in_order(p.*tensor, order_of(p.*tensor, outer, inner)));
+      if (!fits_tma(p.*tensor, inner)) r.copy(tensor, data, tma_layout(p.*tensor, order_of(p.*tensor, outer, inner)));
     };
     // backward_data sums over filters, which wgmma needs side by side in TF32, or channels to read into registers: those
     // fit a dx whose channels are side by side.
@@ -60,7 +60,7 @@ const Wgmma& wgmma() {
 // Channels, filters or images three times.
 struct ThreeTf32 final : ThreeTf32Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.wgmma_3xtf32"; }
-  const RelaidEngine<ConvProblem>& plain() const override { return wgmma(); }
+  const RelayoutEngine<ConvProblem>& plain() const override { return wgmma(); }
   bool convolves() const override { return true; }
   std::string refusal(const ConvProblem& p) const override {
     if (p.groups > 1 && p.direction != ConvDirection::backward_filter)
@@ -80,7 +80,7 @@ struct ThreeTf32 final : ThreeTf32Engine<ConvProblem> {
 struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
   using Problem = ConvStatisticsProblem;
 
-  static GemmTask task_of(const Relaid<ConvProblem>& r) {
+  static GemmTask task_of(const OperandRelayout<ConvProblem>& r) {
     GemmTask task = gemm_task(r.problem);
     task.sums = true;
     return task;
@@ -98,25 +98,25 @@ struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const Problem& p, const Device& d) const override {
     std::string why = wgmma().refusal(p);
-    return why.empty() ? sm90_why_not(task_of(wgmma().relaid(p)), d) : why;
+    return why.empty() ? sm90_why_not(task_of(wgmma().relayout(p)), d) : why;
   }
   double estimate_us(const Problem& p, const Device& d) const override {
-    const Relaid<ConvProblem> r = wgmma().relaid(p);
+    const OperandRelayout<ConvProblem> r = wgmma().relayout(p);
     const GemmTask task = task_of(r);
     return sm90_estimate_us(task, d) + r.copies_us(d) +
            choose_on(d, reduction(p, task, configs(p, d).front())).estimate_us;
   }
   std::vector<Config> configs(const Problem& p, const Device& d) const override {
-    return sm90_configs(task_of(wgmma().relaid(p)), d);
+    return sm90_configs(task_of(wgmma().relayout(p)), d);
   }
   // Copies, the sums of warpgroups, then what the reduction wants.
   size_t workspace_bytes(const Problem& p, const Device& d, const Config& config) const override {
-    const Relaid<ConvProblem> r = wgmma().relaid(p);
+    const OperandRelayout<ConvProblem> r = wgmma().relayout(p);
     const ReduceProblem sums = reduction(p, task_of(r), config);
     return r.bytes + sums_bytes(sums) + choose_on(d, sums).workspace_bytes;
   }
   std::unique_ptr<Plan<Problem>> build(const Problem& p, const Device& d, const Config& config) const override {
-    const Relaid<ConvProblem> r = wgmma().relaid(p);
+    const OperandRelayout<ConvProblem> r = wgmma().relayout(p);
     const GemmTask task = task_of(r);
     const ReduceProblem sums = reduction(p, task, config);
     std::shared_ptr<const Plan<ReduceProblem>> reduce = plan_on(d, sums).plan;

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "cuda/conv/engines.h"
+#include "cuda/gemm/operand_relayout.h"
 #include "cuda/gemm/parts.h"
-#include "cuda/gemm/relaid.h"
 #include "cuda/runtime/plan.h"
 #include "cuda/runtime/tensor_map.h"
 
@@ -56,10 +56,10 @@ std::string refusal(const ConvProblem& p, const Device& d) {
 }
 
 // Operands whose channels lie otherwise than side by side, or pixels at odd places, are copied first.
-Relaid<ConvProblem> relaid(const ConvProblem& p) {
-  Relaid<ConvProblem> r{p, {}};
+OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
+  OperandRelayout<ConvProblem> r{p, {}};
   auto lines = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data) {
-    if (!in_lines(p.*tensor, 1)) r.copy(tensor, data, in_order(p.*tensor, {0, 2, 3, 1}));
+    if (!fits_tma(p.*tensor, 1)) r.copy(tensor, data, tma_layout(p.*tensor, {0, 2, 3, 1}));
   };
   if (p.direction != ConvDirection::backward_data) lines(&ConvProblem::x, &ConvArgs::x);
   if (p.direction != ConvDirection::forward) lines(&ConvProblem::y, &ConvArgs::dy);
@@ -94,7 +94,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.backwards = l.backward != (c.flip != 0);
   const int64_t segments = ceil_div(out.shape[3], positions), count = out.shape[0] * out.shape[2] * segments;
   if (count >= int64_t(1) << 31) return l.why = cat("counts lines in 31 bits; there are ", count), l;
-  p.walk.count = int32_t(count), p.walk.lines = Divisor(out.shape[2]), p.walk.segments = Divisor(segments);
+  p.walk.count = int32_t(count), p.walk.lines = FastDivmod(out.shape[2]), p.walk.segments = FastDivmod(segments);
   p.walk.first_line = int32_t(l.backward ? g.pad[1] - reach[0] : -g.pad[1]);
   p.walk.first_column = int32_t(l.backward ? g.pad[2] - reach[1] : -g.pad[2]);
   p.walk.line_step = int32_t(g.dilation[1]), p.walk.column_step = int32_t(g.dilation[2]);
@@ -136,7 +136,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   return l;
 }
 
-KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, const GemmEnding& ending) {
+KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, const EpilogueTraits& ending) {
   KernelSpec s{"cuda/conv/window.cu", cat("minidnn::conv_window<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions,
                                           ", ", l.steps, l.backward ? ", true" : ", false", ", ", ending.text(), ">")};
   s.min_arch = 90;
@@ -166,14 +166,14 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.lines_each = int32_t(ceil_div(lines, line_groups));
   p.window_lines = int32_t(lines), p.window_columns = int32_t(columns);
   p.filters = int32_t(c.w.shape[0]), p.channels = int32_t(c.w.shape[1]);
-  p.channel_tiles = Divisor(ceil_div(c.w.shape[1], int64_t(kWindowChannels)));
-  p.column_groups = Divisor(column_groups), p.line_groups = Divisor(line_groups);
+  p.channel_tiles = FastDivmod(ceil_div(c.w.shape[1], int64_t(kWindowChannels)));
+  p.column_groups = FastDivmod(column_groups), p.line_groups = FastDivmod(line_groups);
   l.jobs = ceil_div(c.w.shape[0], int64_t(64)) * p.channel_tiles.divisor * column_groups * line_groups;
   if (l.jobs > 65535) return l.why = cat("takes 65535 tiles of dw at most; there are ", l.jobs), l;
 
   const int64_t segments = ceil_div(g.y.size[2], int64_t(64)), count = g.images * g.y.size[1] * segments;
   if (count >= int64_t(1) << 31) return l.why = cat("counts lines in 31 bits; there are ", count), l;
-  p.walk.count = int32_t(count), p.walk.lines = Divisor(g.y.size[1]), p.walk.segments = Divisor(segments);
+  p.walk.count = int32_t(count), p.walk.lines = FastDivmod(g.y.size[1]), p.walk.segments = FastDivmod(segments);
   p.walk.first_line = int32_t(-g.pad[1]), p.walk.first_column = int32_t(-g.pad[2]);
   p.walk.line_step = int32_t(g.dilation[1]), p.walk.column_step = int32_t(g.dilation[2]);
   l.box = 64 + (l.columns - 1) * g.dilation[2];
@@ -239,7 +239,7 @@ double filter_us(const ConvProblem& c, const Device& d) {
 
 std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Device& d, int64_t positions) {
   const ProductLaunch l = product_launch(p, d, positions);
-  const GemmEnding ending{p.activation, p.has_bias != 0, p.residual.rank != 0, l.store};
+  const EpilogueTraits ending{p.activation, p.has_bias != 0, p.residual.rank != 0, l.store};
   auto kernel =
       cuda::load_kernel(product_kernel(operand_dtype(p), out_dtype(p), l, ending), d.place.index, int(l.smem_bytes));
   cuda::LaunchConfig launch;
@@ -264,7 +264,7 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
   launch.grid = {unsigned(l.blocks), unsigned(l.jobs)}, launch.block = {512}, launch.cluster = {unsigned(l.cluster)};
   launch.smem_bytes = unsigned(l.smem_bytes), launch.programmatic = true;
   return make_plan<ConvProblem>([=, x = map_of(p.x, l.box), dy = map_of(p.y, 64),
-                                 add = AddParts(task, task.views.front(), l.parts(), d), device = d.place.index,
+                                 add = SplitKReduce(task, task.views.front(), l.parts(), d), device = d.place.index,
                                  filter = l.p](const ConvArgs& args, void* workspace, Stream stream) {
     WindowFilter now = filter;
     now.x = encoded(x, args.x, device), now.dy = encoded(dy, args.dy, device);
@@ -283,12 +283,12 @@ struct Window final : Engine<ConvProblem> {
   std::string why_not(const ConvProblem& problem, const Device& d) const override {
     std::string why = refusal(problem, d);
     if (!why.empty()) return why;
-    const ConvProblem p = relaid(problem).problem;
+    const ConvProblem p = relayout(problem).problem;
     if (is_filter(p)) return filter_launch(p, d).why;
     return lengths(p, d).empty() ? product_launch(p, d, 64).why : "";
   }
   double estimate_us(const ConvProblem& problem, const Device& d) const override {
-    const Relaid<ConvProblem> r = relaid(problem);
+    const OperandRelayout<ConvProblem> r = relayout(problem);
     const ConvProblem& p = r.problem;
     double us = is_filter(p) ? filter_us(p, d) : product_us(p, d, lengths(p, d).front());
     return us + r.copies_us(d);
@@ -296,17 +296,17 @@ struct Window final : Engine<ConvProblem> {
   std::vector<Config> configs(const ConvProblem& problem, const Device& d) const override {
     if (is_filter(problem)) return {""};
     std::vector<Config> all;
-    for (int64_t positions : lengths(relaid(problem).problem, d)) all.push_back(cat("positions=", positions));
+    for (int64_t positions : lengths(relayout(problem).problem, d)) all.push_back(cat("positions=", positions));
     return all;
   }
   size_t workspace_bytes(const ConvProblem& problem, const Device& d, const Config&) const override {
-    const Relaid<ConvProblem> r = relaid(problem);
+    const OperandRelayout<ConvProblem> r = relayout(problem);
     if (!is_filter(problem)) return r.bytes;
     const FilterLaunch l = filter_launch(r.problem, d);
     return r.bytes + size_t(l.parts() * l.p.part_stride) * sizeof(float);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
-    const Relaid<ConvProblem> r = relaid(p);
+    const OperandRelayout<ConvProblem> r = relayout(p);
     std::shared_ptr<const Plan<ConvProblem>> product = product_of(r.problem, d, config);
     return plan_after_copies(r, d, [product](const ConvArgs& args, void* workspace, Stream stream) {
       product->run(args, workspace, stream);

@@ -263,8 +263,8 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
   WindowRing dy{start + uint32_t(p.x_slots * p.x_pitch), 64 * 128, x.barriers + 16 * kWindowSlots, p.dy_slots};
 
   uint32_t job = blockIdx.y;
-  const int channel = p.channel_tiles.digit(job) * 64, first_column = p.column_groups.digit(job) * kColumns;
-  const int first_line = p.line_groups.digit(job) * p.lines_each, filter = int(job) * 64;
+  const int channel = p.channel_tiles.divmod(job) * 64, first_column = p.column_groups.divmod(job) * kColumns;
+  const int first_line = p.line_groups.divmod(job) * p.lines_each, filter = int(job) * 64;
   const int lines = min_of(p.lines_each, p.window_lines - first_line);
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of the kernels in window.cu, filled in by window.cpp. Std-free.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cuda/device/tensor_map.cuh"
 
 namespace minidnn {
@@ -12,7 +12,7 @@ constexpr int kWindowSlots = 16;     // of a ring, at most
 // Lines of 64 or 128 positions are a block's work: down an image, then down the next column of such lines.
 struct WindowLines {
   int32_t count = 0;                         // lines in all
-  Divisor lines, segments;                   // of an image: lines of positions, and such segments of each
+  FastDivmod lines, segments;                // of an image: lines of positions, and such segments of each
   int32_t first_line = 0, first_column = 0;  // of what is read: where position 0 meets tap 0
   int32_t line_step = 1, column_step = 1;    // from tap to tap
 };
@@ -34,7 +34,7 @@ struct WindowProduct {
 struct WindowFilter {
   TensorMap x, dy;  // (channel, column, line, image, 1)
   WindowLines walk;
-  Divisor channel_tiles, column_groups, line_groups;
+  FastDivmod channel_tiles, column_groups, line_groups;
   int32_t window_lines = 0, window_columns = 0, lines_each = 0;  // of the window, and lines of a group
   int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;                 // bytes that a slot receives, and from slot to slot
   int32_t dy_slots = 0;

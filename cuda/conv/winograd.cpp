@@ -32,7 +32,7 @@ constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 bool to_weights(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 
 // x, or y, as the kernels see them.
-WinogradTensor tensor_of(const ConvSide& s) {
+WinogradTensor tensor_of(const ConvTensorView& s) {
   return {s.image, s.channel, s.space[1], s.space[2], int32_t(s.size[1]), int32_t(s.size[2])};
 }
 
@@ -40,8 +40,8 @@ WinogradTensor tensor_of(const ConvSide& s) {
 // a patch begins before its tile.
 struct Sides {
   ConvGeometry g;
-  const ConvSide* patches;
-  const ConvSide* tiles;
+  const ConvTensorView* patches;
+  const ConvTensorView* tiles;
   int before_row, before_column;
   int64_t patch_channels, tile_channels;
 
@@ -72,15 +72,15 @@ int64_t least_met(const ConvProblem& p, const Sides& s, int j) {
 }
 
 // A buffer [36][channel][tile], or [36][tile][channel] where the tensor has its channels side by side.
-WinogradGrid grid_of(const Sides& s, const ConvSide& side, int64_t images) {
+WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images) {
   WinogradGrid g;
-  g.across = Divisor(ceil_div(s.tiles->size[2], int64_t(kWinogradTile)));
-  g.down = Divisor(ceil_div(s.tiles->size[1], int64_t(kWinogradTile)));
+  g.across = FastDivmod(ceil_div(s.tiles->size[2], int64_t(kWinogradTile)));
+  g.down = FastDivmod(ceil_div(s.tiles->size[1], int64_t(kWinogradTile)));
   g.tiles = uint32_t(images * s.tiles_of_image()), g.padded_tiles = ceil_div(g.tiles, 4u) * 4;
   g.channels = uint32_t(side.channels);
   g.channels_fast = side.channel == 1 && side.channels > 1;
   const int64_t pitch = g.channels_fast ? ceil_div(g.channels, 4u) * 4 : g.padded_tiles;
-  g.fast = Divisor(g.channels_fast ? int64_t(g.channels) : int64_t(g.padded_tiles));
+  g.fast = FastDivmod(g.channels_fast ? int64_t(g.channels) : int64_t(g.padded_tiles));
   g.channel = g.channels_fast ? 1 : pitch, g.tile = g.channels_fast ? pitch : 1;
   g.plane = pitch * (g.channels_fast ? g.padded_tiles : g.channels);
   return g;
@@ -91,7 +91,8 @@ WinogradGrid grid_of(const Sides& s, const ConvSide& side, int64_t images) {
 WinogradFilter filter_of(const ConvProblem& p, const ConvGeometry& g) {
   WinogradFilter f;
   const bool forward = p.direction == ConvDirection::forward;
-  f.results = Divisor(forward ? g.y.channels : g.x.channels), f.sums = uint32_t(forward ? g.x.channels : g.y.channels);
+  f.results = FastDivmod(forward ? g.y.channels : g.x.channels),
+  f.sums = uint32_t(forward ? g.x.channels : g.y.channels);
   f.result = forward ? g.w_filter : g.w_channel, f.sum = forward ? g.w_channel : g.w_filter;
   f.origin = g.w_origin, f.row = g.w_space[1], f.column = g.w_space[2];
   if (p.direction == ConvDirection::backward_data) {
@@ -208,7 +209,7 @@ struct WinogradPlan final : Plan<ConvProblem> {
     if (to_weights(p)) tiles_in = cuda::load_kernel(input_spec("WinogradGradient"), device);
     windows = cuda::load_kernel(spec(to_weights(p) ? "winograd_weights" : "winograd_filter"), device);
     if (!to_weights(p)) result = cuda::load_kernel(output_spec(p.activation), device);
-    const ConvSide& y = *s.tiles;
+    const ConvTensorView& y = *s.tiles;
     vectors = p.alignment >= 16 && y.space[2] == 1 && y.size[2] % 4 == 0 && y.space[1] % 4 == 0 && y.channel % 4 == 0 &&
               y.image % 4 == 0;
   }

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(256)
 __global__ void __launch_bounds__(256)
     winograd_filter(const __grid_constant__ WinogradFilter f, const float* w, float* buffer) {
   uint32_t sum = thread_index();
-  const uint32_t result = uint32_t(f.results.digit(sum));
+  const uint32_t result = uint32_t(f.results.divmod(sum));
   if (sum >= f.sums) return;
   const float* from = w + f.origin + sum * f.sum + result * f.result;
   float in[3][3], out[6][6];
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(256)
 __global__ void __launch_bounds__(256)
     winograd_weights(const __grid_constant__ WinogradFilter f, const float* buffer, float* w) {
   uint32_t sum = thread_index();
-  const uint32_t result = uint32_t(f.results.digit(sum));
+  const uint32_t result = uint32_t(f.results.divmod(sum));
   if (sum >= f.sums) return;
   const float* from = buffer + sum * f.pitch + result;
   float in[6][6], out[3][3];

@@ -9,7 +9,7 @@
 // order has 4.3e-7 to 8.6e-7 (simulated, 2026-11-21); with 0, 1, -1, 2, -2 it is 1.5 times as much. B's elements are
 // exact.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/core/hd.h"
 
 namespace minidnn {
@@ -74,8 +74,8 @@ struct WinogradTensor {
 // transforms. Tiles are rounded up to a multiple of four; the further ones are zeros.
 struct WinogradGrid {
   uint32_t tiles = 0, padded_tiles = 0, channels = 0;
-  Divisor across{}, down{};  // tiles of a row, rows of tiles of an image
-  Divisor fast{};            // channels or padded tiles, whichever is contiguous
+  FastDivmod across{}, down{};  // tiles of a row, rows of tiles of an image
+  FastDivmod fast{};            // channels or padded tiles, whichever is contiguous
   uint32_t channels_fast = 0;
   int64_t plane = 0, channel = 0, tile = 0;  // strides of the buffer
 
@@ -88,11 +88,11 @@ struct WinogradPlace {
 };
 MINIDNN_HD WinogradPlace place_of(const WinogradGrid& g, uint32_t i) {
   WinogradPlace p;
-  const uint32_t first = uint32_t(g.fast.digit(i));
+  const uint32_t first = uint32_t(g.fast.divmod(i));
   p.channel = g.channels_fast ? first : i, p.tile = g.channels_fast ? i : first;
   uint32_t image = p.tile;
-  p.column = g.across.digit(image) * kWinogradTile;
-  p.row = g.down.digit(image) * kWinogradTile;
+  p.column = g.across.divmod(image) * kWinogradTile;
+  p.row = g.down.divmod(image) * kWinogradTile;
   p.image = int32_t(image);
   return p;
 }
@@ -100,7 +100,7 @@ MINIDNN_HD WinogradPlace place_of(const WinogradGrid& g, uint32_t i) {
 // Windows: [sum, result, 3, 3] in any strides, where `sum` counts what is summed over. Their transforms are
 // [36][sum][result].
 struct WinogradFilter {
-  Divisor results{};
+  FastDivmod results{};
   uint32_t sums = 0;
   int64_t origin = 0, sum = 0, result = 0, row = 0, column = 0;
   int64_t plane = 0, pitch = 0;  // of the transforms

@@ -6,7 +6,7 @@
 
 namespace minidnn {
 
-class BlockTeam {
+class BlockReduce {
  public:
   __device__ int64_t rank() const { return threadIdx.x; }
   __device__ int64_t size() const { return blockDim.x; }

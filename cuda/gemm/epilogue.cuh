@@ -15,11 +15,11 @@ namespace minidnn {
 struct GemmSmallDigits {
   uint32_t at[kDigits];
 };
-// digits_of() for indices below 2^31. One past all has leading digits past theirs.
-__device__ __forceinline__ GemmSmallDigits digits_of(const Divisor (&divisors)[kDigits], uint32_t i) {
+// coordinates_of() for indices below 2^31. One past all has leading digits past theirs.
+__device__ __forceinline__ GemmSmallDigits coordinates_of(const FastDivmod (&divisors)[kDigits], uint32_t i) {
   GemmSmallDigits d;
 #pragma unroll
-  for (int j = kDigits - 1; j > 0; --j) d.at[j] = uint32_t(divisors[j].digit(i));
+  for (int j = kDigits - 1; j > 0; --j) d.at[j] = uint32_t(divisors[j].divmod(i));
   d.at[0] = i;
   return d;
 }
@@ -73,7 +73,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
         beta_(args.beta),
         activation_alpha_(args.activation_alpha),
         lines_(lines) {
-    const GemmSmallDigits at = digits_of(o.batch_divisor, batch);
+    const GemmSmallDigits at = coordinates_of(o.batch_divisor, batch);
     y_ = static_cast<Y*>(args.y) + part.y_offset + offset_of(o.y_batch, at);
     c_ = kC && args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
     bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
@@ -154,7 +154,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     int place[kCount / 16];
 #pragma unroll
     for (int i = 0; i < kCount / 16; ++i) {
-      const GemmSmallDigits at = digits_of(o_.n_divisor, n + 32 * i + lane);
+      const GemmSmallDigits at = coordinates_of(o_.n_divisor, n + 32 * i + lane);
       bool exists = true;
 #pragma unroll
       for (int d = 0; d < kDigits; ++d) exists = exists && at.at[d] < part_.limit[d];
@@ -238,7 +238,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     if (int(o_.m.first) == kDigits - 1)
       return {m < uint32_t(part_.limit[3]), int64_t(m) * o_.y_m.of[3], kC ? int64_t(m) * o_.c_m.of[3] : 0,
               kBias && o_.bias_by_row ? int64_t(m) * o_.bias.of[3] : 0};
-    const GemmSmallDigits at = digits_of(o_.m_divisor, m);
+    const GemmSmallDigits at = coordinates_of(o_.m_divisor, m);
     bool exists = true;
 #pragma unroll
     for (int j = 0; j < kDigits; ++j) exists &= at.at[j] < uint32_t(part_.limit[j]);
@@ -445,7 +445,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const uint32_t column = n + threadIdx.x % 4 * 2 + i;
-        const GemmSmallDigits at = digits_of(o_.n_divisor, column);
+        const GemmSmallDigits at = coordinates_of(o_.n_divisor, column);
         if (column >= o_.n.size || at.at[kDigits - 1] >= o_.n_limit) continue;
         const int64_t y = offset_of(o_.y_n, at), c = kC ? offset_of(o_.c_n, at) : 0;
         const int64_t bias = kBias && !o_.bias_by_row ? offset_of(o_.bias, at) : 0;

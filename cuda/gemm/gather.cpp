@@ -12,7 +12,7 @@ constexpr int64_t kMost = int64_t(1) << 30;  // of a size, and of a coordinate
 GatherIndex gather_index(const GemmIndex& from) {
   GatherIndex index;
   index.size = uint32_t(from.size);
-  for (int j = 1; j < kDigits; ++j) index.by[j - 1] = Divisor(max_of<int64_t>(from.digit[j], 1));
+  for (int j = 1; j < kDigits; ++j) index.by[j - 1] = FastDivmod(max_of<int64_t>(from.digit[j], 1));
   return index;
 }
 
@@ -46,7 +46,7 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
     to.size[j] = int32_t(w.size[j]);
     to.start[j] = int32_t(mirror ? w.size[j] - 1 - w.start[j] : w.start[j]);
     to.position_step[j] = int32_t(mirror ? -s.position_step[j] : s.position_step[j]);
-    to.tap_step[j] = Divisor(taps > 1 ? std::abs(s.tap_step[j]) : 1);
+    to.tap_step[j] = FastDivmod(taps > 1 ? std::abs(s.tap_step[j]) : 1);
     bits += to.taps[j];
   }
   if (bits > kMaxTapBits)

@@ -15,7 +15,7 @@ struct Digits {
 
 struct GatherIndex {
   uint32_t size = 0;
-  Divisor by[kDigits - 1];  // digits 1, 2 and 3
+  FastDivmod by[kDigits - 1];  // digits 1, 2 and 3
 
   MINIDNN_HD Digits digits(uint32_t i) const {
     Digits d;
@@ -42,7 +42,7 @@ struct GatherWindow {
   uint32_t taps_in_k = 0;  // 1: k's digits 0-2 are taps and a row's 1-3 positions; 0: the other way round
   uint32_t taps[3]{}, first_bit[3]{};
   int32_t size[3]{}, start[3]{}, position_step[3]{};
-  Divisor tap_step[3];
+  FastDivmod tap_step[3];
 };
 
 struct GatherOperand {
@@ -112,10 +112,10 @@ struct MmaParams {
   GemmOutput y;
   int64_t part_stride = 0;  // each split has its own y, so many elements after the one before
   Activation activation{};
-  Divisor tiles, batches;  // of m x n, of the batch
-  Divisor per_group;       // tiles in a group: kTilesOfGroup of m (the last group: fewer) by all of n
-  Divisor last_rows;       // tiles of m in the last group
-  uint32_t groups = 0;     // but for the last
+  FastDivmod tiles, batches;  // of m x n, of the batch
+  FastDivmod per_group;       // tiles in a group: kTilesOfGroup of m (the last group: fewer) by all of n
+  FastDivmod last_rows;       // tiles of m in the last group
+  uint32_t groups = 0;        // but for the last
   uint32_t y_is_float32 = 0;
   uint32_t slices_per_split = 0;  // of k
   uint32_t inner_slices = 0;      // until digit 2 of k changes; where there are tables, never

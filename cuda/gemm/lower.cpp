@@ -19,7 +19,9 @@ GemmStrides strides_of(std::initializer_list<int64_t> strides) {
 
 // The digits (image, position) of one side of a convolution, and its strides for them.
 GemmIndex positions(int64_t images, const int64_t (&size)[3]) { return index_of({images, size[0], size[1], size[2]}); }
-GemmStrides position_strides(const ConvSide& s) { return strides_of({s.image, s.space[0], s.space[1], s.space[2]}); }
+GemmStrides position_strides(const ConvTensorView& s) {
+  return strides_of({s.image, s.space[0], s.space[1], s.space[2]});
+}
 
 GemmIndex tap_index(const GemmTaps& t, int64_t channels) {
   return index_of({t.count[0], t.count[1], t.count[2], channels});
@@ -28,7 +30,7 @@ GemmStrides tap_strides(const ConvGeometry& g, const GemmTaps& t, int64_t channe
   return strides_of({g.w_space[0] * t.step[0], g.w_space[1] * t.step[1], g.w_space[2] * t.step[2], channel});
 }
 
-GemmWindow window_of(const ConvSide& s) {
+GemmWindow window_of(const ConvTensorView& s) {
   GemmWindow w;
   w.on = 1;
   std::ranges::copy(s.size, w.size);
@@ -76,7 +78,7 @@ GemmView forward(const ConvProblem& p, const ConvGeometry& g) {
   v.y_batch = strides_of({g.y.channels * g.y.channel});
   v.bias_n = strides_of({p.bias_stride}), v.bias_batch = strides_of({g.y.channels * p.bias_stride});
   if (p.residual.rank) {
-    const ConvSide residual = detail::conv_side(p.residual, p.groups);
+    const ConvTensorView residual = detail::conv_side(p.residual, p.groups);
     v.c_m = position_strides(residual), v.c_n = strides_of({residual.channel});
     v.c_batch = strides_of({residual.channels * residual.channel});
   }
@@ -176,9 +178,9 @@ void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
 
 void divide(GemmOutput& o) {
   for (int j = 0; j < kDigits; ++j)
-    o.m_divisor[j] = Divisor(max_of(o.m.digit[j], int64_t(1))),
-    o.n_divisor[j] = Divisor(max_of(o.n.digit[j], int64_t(1))),
-    o.batch_divisor[j] = Divisor(max_of(o.batch.digit[j], int64_t(1)));
+    o.m_divisor[j] = FastDivmod(max_of(o.m.digit[j], int64_t(1))),
+    o.n_divisor[j] = FastDivmod(max_of(o.n.digit[j], int64_t(1))),
+    o.batch_divisor[j] = FastDivmod(max_of(o.batch.digit[j], int64_t(1)));
 }
 
 GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit) {

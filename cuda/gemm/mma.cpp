@@ -175,7 +175,7 @@ KernelSpec spec(DType type, const Tile& t, MmaProducts products, bool a_along_k,
 struct MmaPlan final : GemmPlan {
   std::shared_ptr<const cuda::Kernel> kernel;
   std::vector<MmaLaunch> launches;
-  std::optional<AddParts> add_parts;
+  std::optional<SplitKReduce> add_parts;
   bool exchanged = false;
 
   void run(const GemmArgs& given, void* workspace, Stream stream) const override {
@@ -250,9 +250,9 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
       params.slices_per_split = uint32_t(per_split);
     }
     const int64_t tiles_m = ceil_div(view.m.size, int64_t(tile.m)), tiles_n = ceil_div(view.n.size, int64_t(tile.n));
-    params.tiles = Divisor(tiles_m * tiles_n), params.batches = Divisor(view.batch.size);
-    params.per_group = Divisor(kTilesOfGroup * tiles_n), params.groups = uint32_t(tiles_m / kTilesOfGroup);
-    params.last_rows = Divisor(max_of(tiles_m % kTilesOfGroup, int64_t(1)));
+    params.tiles = FastDivmod(tiles_m * tiles_n), params.batches = FastDivmod(view.batch.size);
+    params.per_group = FastDivmod(kTilesOfGroup * tiles_n), params.groups = uint32_t(tiles_m / kTilesOfGroup);
+    params.last_rows = FastDivmod(max_of(tiles_m % kTilesOfGroup, int64_t(1)));
     const Group group(tile, v, params);
     params.group_slices = uint32_t(group.slices), params.first_b = uint32_t(group.first_b);
     launch.grid = {unsigned(tiles_m * tiles_n * view.batch.size * to.splits)};

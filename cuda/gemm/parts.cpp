@@ -29,9 +29,9 @@ Parts::Parts(const GemmView& v, bool turned) {
   output = output_of(turned ? transposed(parts) : parts, DType::float32, 16, false, false);
 }
 
-AddParts::AddParts(const GemmTask& t, const GemmOutput& whole, int64_t columns, int64_t splits, const Device& d)
+SplitKReduce::SplitKReduce(const GemmTask& t, const GemmOutput& whole, int64_t columns, int64_t splits, const Device& d)
     : output_(whole) {
-  sums_.columns = Divisor(columns / 4), sums_.rows = Divisor(whole.m.size), sums_.count = splits;
+  sums_.columns = FastDivmod(columns / 4), sums_.rows = FastDivmod(whole.m.size), sums_.count = splits;
   sums_.part_stride = columns / 4 * whole.m.size * whole.batch.size;
   sums_.places = uint32_t(sums_.part_stride);
   const int share = share_of(sums_, d);
@@ -41,10 +41,10 @@ AddParts::AddParts(const GemmTask& t, const GemmOutput& whole, int64_t columns, 
   launch_.programmatic = d.arch >= 90;
 }
 
-AddParts::AddParts(const GemmTask& t, const GemmView& v, int64_t splits, const Device& d)
-    : AddParts(t, output_of(v, t.y, t.alignment, t.has_c, t.has_bias), Parts(v).columns, splits, d) {}
+SplitKReduce::SplitKReduce(const GemmTask& t, const GemmView& v, int64_t splits, const Device& d)
+    : SplitKReduce(t, output_of(v, t.y, t.alignment, t.has_c, t.has_bias), Parts(v).columns, splits, d) {}
 
-void AddParts::run(const GemmArgs& args, const void* workspace, Stream stream) const {
+void SplitKReduce::run(const GemmArgs& args, const void* workspace, Stream stream) const {
   cuda::LaunchConfig launch = launch_;
   launch.stream = stream;
   SplitSums sums = sums_;

@@ -21,11 +21,11 @@ struct Parts {
   size_t bytes(int64_t splits) const { return size_t(splits * part_stride) * sizeof(float); }
 };
 
-class AddParts {
+class SplitKReduce {
  public:
-  AddParts(const GemmTask&, const GemmView&, int64_t splits, const Device&);
+  SplitKReduce(const GemmTask&, const GemmView&, int64_t splits, const Device&);
   // `whole`: the result, whose rows are those of the parts; `columns`: of a part, a multiple of four.
-  AddParts(const GemmTask&, const GemmOutput& whole, int64_t columns, int64_t splits, const Device&);
+  SplitKReduce(const GemmTask&, const GemmOutput& whole, int64_t columns, int64_t splits, const Device&);
   void run(const GemmArgs&, const void* workspace, Stream) const;
 
  private:

@@ -187,7 +187,7 @@ SimtIndex index_of(const Axis& axis) {
   SimtIndex index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
-    index.by[kDigits - 1 - back] = Divisor(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
+    index.by[kDigits - 1 - back] = FastDivmod(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
   return index;
 }
 GemmStrides bytes_of(const Axis& axis, int walker) {
@@ -326,7 +326,7 @@ struct Launcher final : GemmPlan {
   SimtLaunches launches;
   std::shared_ptr<const cuda::Kernel> kernel;
   cuda::LaunchConfig config;
-  std::unique_ptr<AddParts> add_parts;
+  std::unique_ptr<SplitKReduce> add_parts;
 
   void run(const GemmArgs& args, void* workspace, Stream stream) const override {
     GemmArgs now = args;
@@ -464,7 +464,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     for (size_t j = i; j < end; ++j) {
       SimtPhase& phase = params.phase[j - i];
       phase.fast =
-          Divisor(fast_m ? ceil_div(phase.m.size, uint32_t(tile_m)) : ceil_div(phase.n.size, uint32_t(tile_n)));
+          FastDivmod(fast_m ? ceil_div(phase.m.size, uint32_t(tile_m)) : ceil_div(phase.n.size, uint32_t(tile_n)));
     }
     const Product& p = products[i];
     params.batch = index_of(p.batch);
@@ -474,8 +474,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     params.c_m = bytes_of(p.m, kC), params.c_n = bytes_of(p.n, kC);
     params.bias_m = bytes_of(p.m, kBias), params.bias_n = bytes_of(p.n, kBias);
     params.y_split = part_stride * kItem;
-    params.phases = Divisor(uint32_t(end - i)), params.tiles = Divisor(most_tiles),
-    params.splits = Divisor(uint32_t(c.splits));
+    params.phases = FastDivmod(uint32_t(end - i)), params.tiles = FastDivmod(most_tiles),
+    params.splits = FastDivmod(uint32_t(c.splits));
     uint32_t longest_k = 0;
     for (size_t j = 0; j < end - i; ++j) longest_k = std::max(longest_k, params.phase[j].k.size);
     params.k_per_split = ceil_div(ceil_div(longest_k, uint32_t(c.splits)), uint32_t(kSimtTileK)) * kSimtTileK;
@@ -503,7 +503,7 @@ std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Co
   plan->config.block = {unsigned(c.tile.threads)};
   plan->config.smem_bytes = unsigned(c.tile.smem_bytes);
   if (c.cluster) plan->config.cluster = {unsigned(c.splits)};
-  if (plan->launches.parts) plan->add_parts = std::make_unique<AddParts>(t, plan->launches.of_parts, c.splits, d);
+  if (plan->launches.parts) plan->add_parts = std::make_unique<SplitKReduce>(t, plan->launches.of_parts, c.splits, d);
   return plan;
 }
 

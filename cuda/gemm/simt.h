@@ -29,7 +29,7 @@ struct SimtLaunches {
   std::vector<uint32_t> blocks;
   bool vectors_a = false, vectors_b = false, exchanged = false;  // exchanged: a and b have changed places
   bool parts = false;  // sums go to the workspace, and the epilogue is applied to them
-  GemmView of_parts;   // then: y and what is added, as AddParts sees it
+  GemmView of_parts;   // then: y and what is added, as SplitKReduce sees it
 };
 SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
 SimtConfig simt_config(const Config&);

@@ -3,7 +3,7 @@
 // best for memory, so none has a fixed meaning here: strides and window steps stand for each of them. Strides are
 // bytes. a is the windowed operand, if one is. Std-free: simt.cpp computes on the host what the kernel asks for.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cuda/gemm/view.h"
 
 namespace minidnn {
@@ -14,11 +14,11 @@ struct SimtDigits {
 
 struct SimtIndex {
   uint32_t size = 0;
-  Divisor by[kDigits - 1];  // digits 1, 2 and 3
+  FastDivmod by[kDigits - 1];  // digits 1, 2 and 3
 
   MINIDNN_HD SimtDigits digits(uint32_t i) const {
     SimtDigits d;
-    for (int j = kDigits - 1; j > 0; --j) d.at[j] = uint32_t(by[j - 1].digit(i));
+    for (int j = kDigits - 1; j > 0; --j) d.at[j] = uint32_t(by[j - 1].divmod(i));
     d.at[0] = i;
     return d;
   }
@@ -136,7 +136,7 @@ struct SimtPhase {
   GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
   int64_t a_offset = 0, b_offset = 0, y_offset = 0;
   SimtWindow window;  // of a
-  Divisor fast;       // tiles along the dimension of y that blocks walk first
+  FastDivmod fast;    // tiles along the dimension of y that blocks walk first
   uint32_t tiles = 0;
 };
 
@@ -158,7 +158,7 @@ struct SimtParams {
   SimtIndex batch;
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
   int64_t y_split = 0;  // between the sums of one split of k and the next
-  Divisor phases, tiles, splits;
+  FastDivmod phases, tiles, splits;
   uint32_t k_per_split = 0;  // a multiple of kSimtTileK
   uint32_t flags = 0;
   GemmArgs args;

@@ -76,12 +76,12 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
 // Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows takes registers: those of
 // a, or those of the warps that turn b: 192 columns are too many beside 128 rows, and wanted beside 64 only there. So do
 // sums of columns, and sums of sums, which are as many again.
-bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows, bool careful = false, bool sums = false) {
+bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows, bool promote = false, bool sums = false) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
   return (t.n / t.cluster % 64 == 0 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
-         (t.n != 192 || (turned || careful) != t.ping_pong) && !(sums && rows * t.n > 128 * 128) &&
-         !(careful && (rows * t.n > 64 * 192 || t.m == 192));
+         (t.n != 192 || (turned || promote) != t.ping_pong) && !(sums && rows * t.n > 128 * 128) &&
+         !(promote && (rows * t.n > 64 * 192 || t.m == 192));
 }
 
 // Microseconds for one tile shape, fitted to 1800 timings of matmuls and ResNet-50's convolutions in bfloat16 and TF32 on
@@ -96,7 +96,7 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
       128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
   double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
   // A careful sum's end is waited for; 192 columns of the other warpgroup's hide it.
-  if (task.careful && t.n < 192) block += 110;
+  if (task.promote && t.n < 192) block += 110;
   // Shared memory, 128 bytes a clock: both are written, a is read once, b by each 64 rows of a, and twice more if turned.
   if (s.turned_a || s.turned_b) block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64)));
   const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +
@@ -130,7 +130,7 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
   const Extents s = shape_of(task, low);
   std::vector<Choice90> all;
   for (const Tile& t : kTiles) {
-    if (!fits(t, task.type, low.a.along_rows(), low.b.along_rows(), task.careful, task.sums)) continue;
+    if (!fits(t, task.type, low.a.along_rows(), low.b.along_rows(), task.promote, task.sums)) continue;
     const int64_t tiles = s.tiles_m(t) * ceil_div(s.n, int64_t(t.n)) * s.batch, outputs = s.m * s.n * s.batch;
     const int64_t most = s.phases > 1 || outputs >= int64_t(1) << 31
                              ? 1
@@ -153,12 +153,12 @@ const char* source_text(Sm90Source s) {
   return names[int(s)];
 }
 
-KernelSpec kernel_spec(DType type, DType y, const Tile& t, const Split& split, bool careful, Sm90Source a, Sm90Source b,
-                       int spatial, const GemmEnding& ending) {
+KernelSpec kernel_spec(DType type, DType y, const Tile& t, const Split& split, bool promote, Sm90Source a, Sm90Source b,
+                       int spatial, const EpilogueTraits& ending) {
   KernelSpec spec{"cuda/gemm/sm90.cu",
                   cat("minidnn::gemm_sm90<", cuda_name(type), ", ", cuda_name(y), ", ", t.m, ", ", t.n, ", ", t.stages,
                       ", ", t.ping_pong ? "true" : "false", ", ", t.cluster, ", ", split.cluster(),
-                      careful ? ", true" : ", false", ", minidnn::Sm90Source::", source_text(a),
+                      promote ? ", true" : ", false", ", minidnn::Sm90Source::", source_text(a),
                       ", minidnn::Sm90Source::", source_text(b), ", ", spatial, ", ", ending.text(), ">")};
   spec.min_arch = 90;
   return spec;
@@ -186,7 +186,7 @@ struct Plan90 final : GemmPlan {
   TmaOperand a, b;
   std::vector<Sm90Problem> problems;  // one for each launch, but for the maps
   std::shared_ptr<const cuda::Kernel> kernel;
-  std::optional<AddParts> add_parts;  // where k is split
+  std::optional<SplitKReduce> add_parts;  // where k is split
   cuda::LaunchConfig config;
 
   TensorMap map_of(const TmaOperand& o, const void* base, int rows) const {
@@ -300,17 +300,17 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   problem.a.policy = policy_of(task, low, low.a, n_tiles, d);
   problem.b.policy = policy_of(task, low, low.b, m_tiles, d);
   problem.m_tiles = int32_t(m_tiles);
-  problem.per_matrix = Divisor(m_tiles * n_tiles);
-  problem.splits = Divisor(passes), problem.batches = Divisor(v.batch.size);
-  problem.per_group = Divisor(group_m * n_tiles), problem.group_m = Divisor(group_m);
-  problem.last_group_m = Divisor(last ? last : group_m);
-  problem.k_blocks = Divisor(low.k_blocks);
+  problem.per_matrix = FastDivmod(m_tiles * n_tiles);
+  problem.splits = FastDivmod(passes), problem.batches = FastDivmod(v.batch.size);
+  problem.per_group = FastDivmod(group_m * n_tiles), problem.group_m = FastDivmod(group_m);
+  problem.last_group_m = FastDivmod(last ? last : group_m);
+  problem.k_blocks = FastDivmod(low.k_blocks);
   const int64_t blocks = low.all_blocks();
   problem.k_each = int32_t(blocks / split.parts), problem.k_more = int32_t(blocks % split.parts);
   if (low.phases.size() == 1 && problem.k_more == 0) problem.k_of_tile = problem.k_each;
   for (int j = 0; j < 3; ++j)
-    problem.positions[j] = Divisor(low.positions[j]), problem.window[j] = Divisor(low.window[j]);
-  problem.channel_blocks = Divisor(max_of(low.channel_blocks, int64_t(1)));
+    problem.positions[j] = FastDivmod(low.positions[j]), problem.window[j] = FastDivmod(low.window[j]);
+  problem.channel_blocks = FastDivmod(max_of(low.channel_blocks, int64_t(1)));
   for (size_t first = 0; first < low.phases.size(); first += kSm90Phases) {
     const size_t count = std::min(low.phases.size() - first, size_t(kSm90Phases));
     std::copy_n(low.phases.begin() + std::ptrdiff_t(first), count, problem.phases);
@@ -319,10 +319,10 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
     plan->problems.push_back(problem);
   }
 
-  GemmEnding ending{.store = columns ? GemmStore::columns : GemmStore::lines};  // of parts
+  EpilogueTraits ending{.store = columns ? GemmStore::columns : GemmStore::lines};  // of parts
   if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
   plan->kernel = cuda::load_kernel(kernel_spec(task.type, passes > 1 ? DType::float32 : task.y, tile, split,
-                                               task.careful, low.a.source, low.b.source, low.spatial, ending),
+                                               task.promote, low.a.source, low.b.source, low.spatial, ending),
                                    plan->device, int(smem_bytes(tile)));
   plan->config.block = {unsigned(128 + 128 * sm90_warpgroups(tile.m))};
   plan->config.programmatic = true;
@@ -335,22 +335,22 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   return plan;
 }
 
-std::vector<KernelSpec> sm90_kernels(bool convolutions, bool careful) {
+std::vector<KernelSpec> sm90_kernels(bool convolutions, bool promote) {
   using enum Sm90Source;
   std::vector<KernelSpec> all;
   for (DType type : {DType::float16, DType::bfloat16, DType::float32})
     for (const Tile& t : kTiles) {
       const bool tf32 = type == DType::float32;
-      if (careful && !tf32) continue;
+      if (promote && !tf32) continue;
       auto add = [&](Sm90Source a, Sm90Source b, GemmStore usual = GemmStore::lines) {
-        if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows, careful)) return;
-        all.push_back(kernel_spec(type, type, t, {}, careful, a, b, 2, {.store = usual}));
+        if (!fits(t, type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows, promote)) return;
+        all.push_back(kernel_spec(type, type, t, {}, promote, a, b, 2, {.store = usual}));
         if (t.m * t.n == 64 * 64)
           for (GemmStore store : {GemmStore::turned, GemmStore::any})
             if (!tf32 || store == GemmStore::any)
-              all.push_back(kernel_spec(type, type, t, {}, careful, a, b, 2, {.store = store}));
+              all.push_back(kernel_spec(type, type, t, {}, promote, a, b, 2, {.store = store}));
         if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong && usual != GemmStore::phases)
-          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, careful, a, b, 2, {.store = usual}));
+          all.push_back(kernel_spec(type, type, t, {kInCluster, true}, promote, a, b, 2, {.store = usual}));
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);

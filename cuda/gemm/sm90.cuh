@@ -4,7 +4,7 @@
 // Blocks are persistent. kPingPong: each of two warpgroups has tiles of its own, so that one stores while the other
 // multiplies; otherwise they share a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares
 // what it loads of b, each loading its part for all. A cluster of kSplit blocks takes one tile, each a share of its k;
-// in the end each adds up its part of the columns, which the others put into its shared memory. kCareful: tensor cores
+// in the end each adds up its part of the columns, which the others put into its shared memory. kPromote: tensor cores
 // cut off what an addition has below the sum's last bit, so sums are short, and float32 adds them up.
 //
 // A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where
@@ -49,7 +49,7 @@ __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   t.batch = matrix - t.phase * int(p.batches.divisor);
   const int group = int(p.per_group.quotient(uint32_t(index))), first = group * int(p.group_m.divisor);
   index -= group * int(p.per_group.divisor);
-  const Divisor& rows = p.m_tiles - first < int(p.group_m.divisor) ? p.last_group_m : p.group_m;
+  const FastDivmod& rows = p.m_tiles - first < int(p.group_m.divisor) ? p.last_group_m : p.group_m;
   t.n = int(rows.quotient(uint32_t(index)));
   t.m = (first + index - t.n * int(rows.divisor)) * kCluster + int(kCluster > 1 ? cluster_ctarank() : 0);
   if (kSplit == 1 && p.splits.divisor == 1) {
@@ -62,7 +62,7 @@ __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
 }
 
 // Digits of a pixel or a tap, and what is left of its index.
-__device__ __forceinline__ void sm90_digits(const Divisor (&size)[3], uint32_t index, int& rest, int (&at)[3]) {
+__device__ __forceinline__ void sm90_digits(const FastDivmod (&size)[3], uint32_t index, int& rest, int (&at)[3]) {
 #pragma unroll
   for (int j = 2; j >= 0; --j) {
     const uint32_t next = size[j].quotient(index);
@@ -161,7 +161,7 @@ __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_row
 }
 
 // Turns 32 lines (k) of 32 floats (rows) into 32 rows of k, by a warp, in place, both swizzled.
-__device__ __forceinline__ void sm90_turn(char* chunk) {
+__device__ __forceinline__ void sm90_transpose(char* chunk) {
   const uint32_t lane = threadIdx.x % 32;
   float v[32];
 #pragma unroll
@@ -176,19 +176,19 @@ __device__ __forceinline__ void sm90_turn(char* chunk) {
 
 // A lane's 2 * kBlocks neighbouring rows of a, the halves of kBlocks blocks of 64, begin at this one of its warpgroup's.
 // The lanes that are served at once, of four k and two groups of four rows or four groups of two, meet no bank twice.
-template <int kBlocks> __device__ __forceinline__ uint32_t sm90_turned_row() {
+template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_row() {
   const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
   if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
   else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
 }
 // Where they begin in lines of 128 bytes of rows, 32 lines (k) for each 32 rows, swizzled: of the lane's first k.
-template <int kBlocks> __device__ __forceinline__ uint32_t sm90_turned_place() {
-  const uint32_t row = sm90_turned_row<kBlocks>(), k = threadIdx.x % 4;
+template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_offset() {
+  const uint32_t row = sm90_transposed_row<kBlocks>(), k = threadIdx.x % 4;
   return row / 32 * 4096 + k * 128 + (row % 32 / 4 ^ k) * 16 + row % 4 * 4;
 }
 // Eight k of them as wgmma takes them from registers. Read by address, since the compiler computes pointers anew.
-template <int kBlocks> __device__ __forceinline__ void sm90_turned(uint32_t place, int step,
-                                                                   uint32_t (&a)[kBlocks][4]) {
+template <int kBlocks> __device__ __forceinline__ void sm90_load_transposed(uint32_t place, int step,
+                                                                            uint32_t (&a)[kBlocks][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const uint32_t from = (half ? (place ^ 64) + 4 * 128 : place) + uint32_t(step) * 8 * 128;
@@ -232,7 +232,7 @@ __device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* 
 constexpr int kSm90CarefulBlocks = 8;  // of k in a sum that is not cut off much, at 2^-25 of it a step of eight
 
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, int kSplit,
-          bool kCareful, Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias,
+          bool kPromote, Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias,
           bool kC, GemmStore kStore>
 __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
@@ -241,13 +241,15 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   constexpr int kBlocksM = kRows / 64;
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
-  constexpr bool kTurnA = LoaderA::kAlongRows && sizeof(T) == 4, kTurnB = LoaderB::kAlongRows && sizeof(T) == 4;
-  static_assert(kBlocksM * 64 == kRows &&
-                (kTurnA ? kStore != GemmStore::summed : kStore != GemmStore::columns && kStore != GemmStore::phases) &&
-                (kCluster == 1 || kSplit == 1));
+  constexpr bool kTransposeA = LoaderA::kAlongRows && sizeof(T) == 4,
+                 kTransposeB = LoaderB::kAlongRows && sizeof(T) == 4;
+  static_assert(
+      kBlocksM * 64 == kRows &&
+      (kTransposeA ? kStore != GemmStore::summed : kStore != GemmStore::columns && kStore != GemmStore::phases) &&
+      (kCluster == 1 || kSplit == 1));
 
   extern __shared__ char shared[];
-  __shared__ uint64_t barriers[(kTurnB ? 3 : 2) * kStages];
+  __shared__ uint64_t barriers[(kTransposeB ? 3 : 2) * kStages];
   const uint32_t stages = (cvta_to_shared(shared) + 1023) & ~1023u;
   char* const stages_there = shared + (stages - cvta_to_shared(shared));
   const uint32_t full = cvta_to_shared(barriers), empty = full + 8 * kStages, turned = empty + 8 * kStages;
@@ -258,7 +260,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       mbarrier_init(full + 8 * i, 1);
       // A warp of each block whose loads end here arrives.
       mbarrier_init(empty + 8 * i, kCluster * 4 * (kPingPong ? 1 : kWarpgroups));
-      if (kTurnB) mbarrier_init(turned + 8 * i, kTileN / kK);
+      if (kTransposeB) mbarrier_init(turned + 8 * i, kTileN / kK);
     }
     fence_mbarrier_init();
     prefetch_tensormap(&p.map_a);
@@ -283,7 +285,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   };
 
   if (group == 0) {
-    setmaxnreg_dec<kTurnB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
+    setmaxnreg_dec<kTransposeB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
     if (threadIdx.x == 0) {
       for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by) {
         const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
@@ -313,7 +315,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         }
       }
       griddep_launch_dependents();
-    } else if (kTurnB && threadIdx.x >= 32) {
+    } else if (kTransposeB && threadIdx.x >= 32) {
       // Each of the three warps takes every third chunk of the ring: the same ones each time round.
       constexpr int kChunks = kTileN / kK;
       const int warp = int(threadIdx.x) / 32 - 1;
@@ -324,7 +326,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
           mbarrier_wait_parity(full + 8 * stage, parity);
 #pragma unroll 1
           for (int chunk = (warp + stage * (3 - kChunks % 3)) % 3; chunk < kChunks; chunk += 3) {
-            sm90_turn(stages_there + stage * kStageBytes + kBytesA + chunk * (kK * 128));
+            sm90_transpose(stages_there + stage * kStageBytes + kBytesA + chunk * (kK * 128));
             fence_proxy_async();
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(turned + 8 * stage);
@@ -333,17 +335,18 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       }
     }
   } else {
-    setmaxnreg_inc<kWarpgroups == 3 ? kTurnB ? 144 : 152 : kTurnB ? 216 : 232>();
+    setmaxnreg_inc<kWarpgroups == 3 ? kTransposeB ? 144 : 152 : kTransposeB ? 216 : 232>();
     const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
     int turn = 0;
     // A barrier's parity tells two neighbouring phases apart, no more: a warpgroup may look at the ring only when the
     // other has taken all its stages. Named barriers 1 and 2 hand the ring over.
     if (kPingPong && mine == 1) hand_over(1);
     float sums[kBlocksM][kTileN / 2];
-    float all_sums[kCareful ? kBlocksM : 1][kCareful ? kTileN / 2 : 1];
-    uint32_t place = kTurnA ? stages + (kPingPong ? 0 : mine * kRows * 128) + sm90_turned_place<kBlocksM>() : 0;
+    float all_sums[kPromote ? kBlocksM : 1][kPromote ? kTileN / 2 : 1];
+    uint32_t place =
+        kTransposeA ? stages + (kPingPong ? 0 : mine * kRows * 128) + sm90_transposed_offset<kBlocksM>() : 0;
     asm volatile("" : "+r"(place));  // kept, not computed anew for each block of k
-    uint32_t a_values[kTurnA ? 4 : 1][kBlocksM][4];
+    uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];
     auto release = [&](int s) {
       if (threadIdx.x % 32 < kCluster) {
         if constexpr (kCluster > 1) mbarrier_arrive_cluster(empty + 8 * s, threadIdx.x % 32);
@@ -362,7 +365,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       }
       if (kPingPong) take_over(1 + mine);
       int before = 0, sum_begin = t.k_begin;
-      if constexpr (kCareful)
+      if constexpr (kPromote)
 #pragma unroll
         for (auto& row : all_sums)
 #pragma unroll
@@ -370,29 +373,29 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
 #pragma unroll 1
       for (int i = t.k_begin; i < t.k_end; ++i) {
         mbarrier_wait_parity(full + 8 * stage, parity);
-        if constexpr (kTurnB) mbarrier_wait_parity(turned + 8 * stage, parity);
+        if constexpr (kTransposeB) mbarrier_wait_parity(turned + 8 * stage, parity);
         const uint32_t at_a = stage * kStageBytes + (kPingPong ? 0 : mine * kRows * 128),
                        at_b = stage * kStageBytes + kBytesA;
         const uint64_t a = sm90_matrix(stages + at_a, LoaderA::kAlongRows, kK),
-                       b = sm90_matrix(stages + at_b, LoaderB::kAlongRows && !kTurnB, kK);
+                       b = sm90_matrix(stages + at_b, LoaderB::kAlongRows && !kTransposeB, kK);
         // 32 bytes along k are 32 bytes of a row, or as many lines of 128 bytes.
         constexpr int kStepA = LoaderA::kAlongRows ? kK / 4 * 128 >> 4 : 2,
-                      kStepB = LoaderB::kAlongRows && !kTurnB ? kK / 4 * 128 >> 4 : 2;
+                      kStepB = LoaderB::kAlongRows && !kTransposeB ? kK / 4 * 128 >> 4 : 2;
         auto multiply = [&](int s, int j) {
-          if constexpr (!kTurnA)
-            Wgmma<T, kTileN>::template run<LoaderA::kAlongRows, LoaderB::kAlongRows && !kTurnB>(
+          if constexpr (!kTransposeA)
+            Wgmma<T, kTileN>::template run<LoaderA::kAlongRows, LoaderB::kAlongRows && !kTransposeB>(
                 sums[j], a + s * kStepA + j * (64 * 128 >> 4), b + s * kStepB, i > sum_begin || s > 0);
           else Wgmma<T, kTileN>::run(sums[j], a_values[s][j], b + s * kStepB, i > sum_begin || s > 0);
         };
         // Of a in registers half is read while the other half is multiplied.
-        constexpr int kHalves = kTurnA ? 2 : 1;
+        constexpr int kHalves = kTransposeA ? 2 : 1;
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
           constexpr int kSteps = 4 / kHalves;
-          if constexpr (kTurnA)
+          if constexpr (kTransposeA)
 #pragma unroll
             for (int s = half * kSteps; s < (half + 1) * kSteps; ++s)
-              sm90_turned(place + stage * kStageBytes, s, a_values[s]);
+              sm90_load_transposed(place + stage * kStageBytes, s, a_values[s]);
 #pragma unroll
           for (int j = 0; j < kBlocksM; ++j) warpgroup_fence_operand(sums[j]);
           wgmma_fence();
@@ -406,7 +409,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         }
         before = stage;
         next();
-        if constexpr (kCareful)
+        if constexpr (kPromote)
           if (i + 1 - sum_begin == kSm90CarefulBlocks || i + 1 == t.k_end) {
             wgmma_wait_group<0>();
 #pragma unroll
@@ -423,7 +426,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       release(before);
 #pragma unroll
       for (int j = 0; j < kBlocksM; ++j) warpgroup_fence_operand(sums[j]);
-      if constexpr (kCareful)
+      if constexpr (kPromote)
 #pragma unroll
         for (int j = 0; j < kBlocksM; ++j)
 #pragma unroll
@@ -440,7 +443,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         sm90_add<kSplit, kPingPong ? 128 : 128 * kWarpgroups>(sums, stages_there);
         n += cluster_ctarank() * (kTileN / kSplit);
       }
-      const uint32_t row = m + (kTurnA ? sm90_turned_row<kBlocksM>() : warp * 16 + lane / 4);
+      const uint32_t row = m + (kTransposeA ? sm90_transposed_row<kBlocksM>() : warp * 16 + lane / 4);
       if constexpr (kStore == GemmStore::columns) {
         epilogue.template store_columns<kSums>(sums, row, n);
       } else if constexpr (kStore == GemmStore::phases) {
@@ -450,8 +453,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       } else {
 #pragma unroll
         for (int j = 0; j < kBlocksM; ++j)
-          epilogue.store(reinterpret_cast<float(&)[kSums]>(sums[j]), row + j * (kTurnA ? 2 : 64),
-                         row + j * (kTurnA ? 2 : 64) + (kTurnA ? 1 : 8), n);
+          epilogue.store(reinterpret_cast<float(&)[kSums]>(sums[j]), row + j * (kTransposeA ? 2 : 64),
+                         row + j * (kTransposeA ? 2 : 64) + (kTransposeA ? 1 : 8), n);
       }
     }
   }

@@ -48,14 +48,14 @@ struct Sm90Problem {
   // Tiles are counted by phase, batch, split and within a matrix; there, group_m tiles of m are walked together over
   // all tiles of n, since they share operands in the L2. m_tiles counts clusters.
   int32_t tiles = 0, m_tiles = 0;
-  Divisor per_matrix, splits, batches;
-  Divisor per_group, group_m, last_group_m;
-  Divisor k_blocks;                // in each tap
+  FastDivmod per_matrix, splits, batches;
+  FastDivmod per_group, group_m, last_group_m;
+  FastDivmod k_blocks;             // in each tap
   int32_t k_each = 0, k_more = 0;  // blocks of k of each split, and how many splits have one more
   int32_t k_of_tile = 0;           // blocks of k of every tile, 0 where they differ
-  Divisor positions[3];            // digits of the pixels that pixels_* walk
-  Divisor window[3];               // pixels_along_rows: digits of the taps in the rows
-  Divisor channel_blocks;          // and blocks of 64 channels in each
+  FastDivmod positions[3];         // digits of the pixels that pixels_* walk
+  FastDivmod window[3];            // pixels_along_rows: digits of the taps in the rows
+  FastDivmod channel_blocks;       // and blocks of 64 channels in each
 };
 
 }  // namespace minidnn

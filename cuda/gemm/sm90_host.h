@@ -13,7 +13,7 @@ size_t sm90_workspace_bytes(const GemmTask&, const Config&);
 std::unique_ptr<GemmPlan> sm90_plan(const GemmTask&, const Device&, const Config&);
 // Of a task with sums: how many rows of them there are, each [2, n].
 int64_t sm90_sums(const GemmTask&, const Config&);
-std::vector<KernelSpec> sm90_kernels(bool convolutions, bool careful = false);
+std::vector<KernelSpec> sm90_kernels(bool convolutions, bool promote = false);
 std::vector<KernelSpec> sm90_kernels_with_sums();
 
 }  // namespace minidnn

@@ -10,8 +10,8 @@ struct SplitSums {
   int64_t part_stride = 0;       // in fours of elements
   int64_t count = 0;
   uint32_t places = 0;  // fours of a part
-  Divisor columns;      // fours of a row
-  Divisor rows;         // m
+  FastDivmod columns;   // fours of a row
+  FastDivmod rows;      // m
 };
 
 }  // namespace minidnn

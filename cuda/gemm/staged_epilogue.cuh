@@ -14,7 +14,7 @@ struct alignas(16) OutRow {
 };
 constexpr int64_t kNoRow = int64_t(1) << 62;
 
-__device__ __forceinline__ Digits out_digits(const GemmIndex& index, const Divisor (&by)[kDigits], uint32_t i) {
+__device__ __forceinline__ Digits out_digits(const GemmIndex& index, const FastDivmod (&by)[kDigits], uint32_t i) {
   Digits d{{0, 0, 0, i}};
   if (index.first < kDigits - 1)
 #pragma unroll

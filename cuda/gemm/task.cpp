@@ -3,7 +3,7 @@
 
 namespace minidnn {
 
-std::string GemmEnding::text() const {
+std::string EpilogueTraits::text() const {
   constexpr const char* stores[] = {"lines", "turned", "any", "columns", "phases", "summed"};
   return cat("minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
              ", minidnn::GemmStore::", stores[int(store)]);

@@ -19,12 +19,12 @@ struct GemmTask {
   bool has_bias = false, has_c = false;
   int64_t alignment = 16;  // of every pointer, in bytes
   double bytes = 0;        // read and written, for estimates
-  bool careful = false;    // sums of tensor cores are kept short
+  bool promote = false;    // sums of tensor cores are kept short
   bool sums = false;       // of y's columns and of their squares are wanted, too: GemmArgs::sums
 };
 
 // What a kernel does with its sums: compiled in, since code that is not used takes its time, too (measured_facts.md).
-struct GemmEnding {
+struct EpilogueTraits {
   Activation activation = Activation::identity;
   bool bias = false, c = false;
   GemmStore store = GemmStore::lines;

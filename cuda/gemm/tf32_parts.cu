@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ T
   if (i >= p.items) return;
 #pragma unroll
   for (int d = 0; d < kTf32Dimensions; ++d) {
-    const int64_t at = p.size[d].digit(i) * int64_t(d == 0 ? kWidth : 1);
+    const int64_t at = p.size[d].divmod(i) * int64_t(d == 0 ? kWidth : 1);
     x += at * p.x[d], y += at * p.y[d];
   }
   const Vector whole = *reinterpret_cast<const Vector*>(x);

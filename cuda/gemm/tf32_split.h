@@ -5,8 +5,8 @@
 #include <functional>
 
 #include "cpp/engine/engine.h"
-#include "cuda/gemm/lines.h"
 #include "cuda/gemm/tf32_parts.h"
+#include "cuda/gemm/tma_layout.h"
 #include "cuda/runtime/launch.h"
 
 namespace minidnn {
@@ -28,7 +28,7 @@ struct Tf32Split {
     for (int i = 0; i < from.rank; ++i)
       if (from.stride[i] != 0 || i == summed) order.push_back(i);
     std::ranges::stable_sort(order, std::ranges::greater{}, [&](int i) { return from.stride[i]; });
-    to = in_order(to, order);
+    to = tma_layout(to, order);
     std::erase_if(order, [&](int i) { return from.shape[i] == 1; });
     if (order.size() > kTf32Dimensions) {
       why_not = cat("splits operands of ", kTf32Dimensions, " dimensions at most; one has ", order.size());
@@ -38,14 +38,14 @@ struct Tf32Split {
     int64_t strides = parts.part, items = 1;
     for (size_t j = 0; j < order.size(); ++j) {
       const int i = order[order.size() - 1 - j];
-      parts.size[j] = Divisor(from.shape[i]), parts.x[j] = from.stride[i], parts.y[j] = to.stride[i];
+      parts.size[j] = FastDivmod(from.shape[i]), parts.x[j] = from.stride[i], parts.y[j] = to.stride[i];
       if (j > 0) strides |= from.stride[i] | to.stride[i];
       items *= from.shape[i];
     }
     const bool lines = !order.empty() && parts.x[0] == 1 && parts.y[0] == 1;
     if (lines && alignment >= 16 && (strides | from.shape[order.back()]) % 4 == 0) {
       width = 4, items /= 4;
-      parts.size[0] = Divisor(from.shape[order.back()] / 4);
+      parts.size[0] = FastDivmod(from.shape[order.back()] / 4);
     }
     if (items >= int64_t(1) << 31) why_not = cat("splits 2^31 elements at most; an operand has ", from.numel());
     parts.items = uint32_t(items);

@@ -6,18 +6,18 @@
 #include <array>
 
 #include "cuda/gemm/mma_host.h"
-#include "cuda/gemm/relaid.h"
+#include "cuda/gemm/operand_relayout.h"
 
 namespace minidnn {
 
-template <class P> struct ThreeTf32Engine : RelaidEngine<P> {
+template <class P> struct ThreeTf32Engine : RelayoutEngine<P> {
   // An operand, and which of its dimensions is summed.
   struct Operand {
     TensorDesc P::* tensor;
     const void* ArgsOf<P>::* data;
     int summed;
   };
-  virtual const RelaidEngine<P>& plain() const = 0;
+  virtual const RelayoutEngine<P>& plain() const = 0;
   virtual std::array<Operand, 2> operands(const P&) const = 0;
   virtual bool convolves() const = 0;
 
@@ -29,8 +29,8 @@ template <class P> struct ThreeTf32Engine : RelaidEngine<P> {
     if (type == DType::float32) return "";
     return cat("splits float32 operands in two; these are ", minidnn::name(type));
   }
-  Relaid<P> relaid(const P& p) const override {
-    Relaid<P> r = plain().relaid(p);
+  OperandRelayout<P> relayout(const P& p) const override {
+    OperandRelayout<P> r = plain().relayout(p);
     bool second = false;
     for (const Operand& o : operands(p)) {
       r.split(o.tensor, o.data, Tf32Split(r.problem.*o.tensor, o.summed, second, p.alignment));
@@ -41,7 +41,7 @@ template <class P> struct ThreeTf32Engine : RelaidEngine<P> {
   GemmArgs product_args(const P& p, const ArgsOf<P>& a) const override { return plain().product_args(p, a); }
   GemmTask task_of(const P& p) const override {
     GemmTask task = gemm_task(p);
-    task.careful = true;
+    task.promote = true;
     return task;
   }
   std::vector<KernelSpec> kernels() const override {

@@ -13,7 +13,7 @@
 // backward_data with a stride falls into phases, positions of dx that meet the same taps: a view each. Std-free.
 #pragma once
 #include "cpp/activation/activation_math.h"
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 
 namespace minidnn {
 
@@ -70,25 +70,25 @@ struct GemmArgs {
   float* sums = nullptr;  // GemmStore::summed: [rows of y by warpgroups, 2, n]: of y's columns, and of their squares
 };
 
-struct GemmDigits {
+struct GemmCoordinates {
   int64_t at[kDigits];
 };
-MINIDNN_HD GemmDigits digits_of(const GemmIndex& index, int64_t i) {
-  GemmDigits d;
+MINIDNN_HD GemmCoordinates coordinates_of(const GemmIndex& index, int64_t i) {
+  GemmCoordinates d;
   for (int j = kDigits - 1; j >= 0; --j) {
     if (j > index.first) d.at[j] = i % index.digit[j], i /= index.digit[j];
     else d.at[j] = i, i = 0;
   }
   return d;
 }
-MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmDigits& d) {
+MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmCoordinates& d) {
   int64_t offset = 0;
   for (int j = 0; j < kDigits; ++j) offset += d.at[j] * s.of[j];
   return offset;
 }
 
 // Whether an element of a windowed operand is in bounds.
-MINIDNN_HD bool inside(const GemmWindow& w, const GemmDigits& row, const GemmDigits& k) {
+MINIDNN_HD bool inside(const GemmWindow& w, const GemmCoordinates& row, const GemmCoordinates& k) {
   if (!w.on) return true;
   bool in = true;
   for (int j = 0; j < 3; ++j) {
@@ -115,7 +115,7 @@ constexpr int kLinesBytes = 16 * 128;  // of shared memory for each warp that st
 // one.
 struct GemmOutput {
   GemmIndex m, n, batch;
-  Divisor m_divisor[kDigits], n_divisor[kDigits], batch_divisor[kDigits];
+  FastDivmod m_divisor[kDigits], n_divisor[kDigits], batch_divisor[kDigits];
   int64_t n_limit = 0;  // elements of n's last digit that exist; the digit itself may be rounded up
   GemmPart part;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;

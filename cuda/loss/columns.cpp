@@ -48,7 +48,7 @@ struct Columns final : Engine<LossProblem> {
   }
   std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device& d, const Config&) const override {
     LossColumns task;
-    task.inner = inner_of(p), task.strips_of_inner = Divisor(task.inner / kWidth);
+    task.inner = inner_of(p), task.strips_of_inner = FastDivmod(task.inner / kWidth);
     task.strips = uint32_t(p.rows() / kWidth), task.classes = int32_t(p.cols());
     task.ignore_index = p.ignore_index, task.narrow_target = p.target.dtype == DType::int32;
     task.smoothed = int32_t(p.smoothed), task.reduced = p.reduction != LossReduction::none;

@@ -49,7 +49,7 @@ template <class T> struct Strip {
 
   __device__ __forceinline__ Strip(const LossColumns& p, const LossArgs& a, uint32_t number) {
     uint32_t outer = number;
-    const int64_t at = int64_t(p.strips_of_inner.digit(outer)) * W;
+    const int64_t at = int64_t(p.strips_of_inner.divmod(outer)) * W;
     row = outer * p.inner + at, first = int64_t(outer) * p.classes * p.inner + at;
     int64_t wide[W];
     if (p.narrow_target) {

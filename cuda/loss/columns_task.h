@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What cuda.loss.columns tells its kernels: x is [outer][class][inner], rows are [outer][inner]. Std-free.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/cache.cuh"
 
@@ -11,7 +11,7 @@ constexpr int kLossColumnsThreads = 256;
 constexpr int kLossColumnsWidth = 4;  // rows of a thread
 
 struct LossColumns {
-  Divisor strips_of_inner;  // of kLossColumnsWidth rows beside each other
+  FastDivmod strips_of_inner;  // of kLossColumnsWidth rows beside each other
   uint32_t strips = 0;
   int32_t classes = 0;
   int64_t inner = 0, ignore_index = 0;

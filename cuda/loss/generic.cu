@@ -17,7 +17,7 @@ __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& 
   using Acc = Accumulator<T>;
   auto own = static_cast<Acc*>(numbers);
   const bool reduced = p.reduction != LossReduction::none;
-  CarefulSum<Acc> sum;
+  CompensatedSum<Acc> sum;
   Acc count = 0;
   for (int64_t row = begin, rows = p.rows(); row < rows; row += step) {
     if constexpr (direction == LossDirection::backward) {
@@ -46,21 +46,21 @@ __device__ void put_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc 
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(1024) loss_generic(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
   griddep_wait();
-  loss_rows<T, direction>(p, a, numbers, blockIdx.x, gridDim.x, BlockTeam());
+  loss_rows<T, direction>(p, a, numbers, blockIdx.x, gridDim.x, BlockReduce());
 }
 
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(256) loss_thread(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
   griddep_wait();
   const int64_t threads = int64_t(gridDim.x) * blockDim.x;
-  loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, Solo());
+  loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, SingleThread());
 }
 
 // A part of each block, or with one block the end of it.
 template <class Acc>
 __device__ void put_joined(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* joined) {
   if (gridDim.x > 1) return put_part(sum, count, joined);
-  BlockTeam team;
+  BlockReduce team;
   sum = team.sum(sum);
   count = team.sum(count);
   put_total(p, a, sum, count, joined);
@@ -81,7 +81,7 @@ __global__ void __launch_bounds__(512)
     loss_join(const __grid_constant__ LossProblem p, LossArgs a, const Acc* parts, int32_t n, Acc* joined) {
   griddep_launch_dependents();
   griddep_wait();
-  CarefulSum<Acc> sum;
+  CompensatedSum<Acc> sum;
   Acc count = 0;
   grid_stride(n, [&](int64_t i) { sum.add(parts[2 * i]), count += parts[2 * i + 1]; });
   put_joined(p, a, sum.value(), count, joined);

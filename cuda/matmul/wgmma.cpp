@@ -8,7 +8,7 @@
 namespace minidnn {
 namespace {
 
-struct Wgmma final : RelaidEngine<MatmulProblem> {
+struct Wgmma final : RelayoutEngine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.wgmma"; }
   std::string refusal(const MatmulProblem& p) const override {
     if (std::string why = matmul_why_not(p); !why.empty()) return why;
@@ -16,8 +16,8 @@ struct Wgmma final : RelaidEngine<MatmulProblem> {
     if (sizes_of(p).k == 0) return "needs something to sum; K is 0";
     return "";
   }
-  Relaid<MatmulProblem> relaid(const MatmulProblem& p) const override {
-    Relaid<MatmulProblem> r{p, {}};
+  OperandRelayout<MatmulProblem> relayout(const MatmulProblem& p) const override {
+    OperandRelayout<MatmulProblem> r{p, {}};
     const int last = int(p.y.rank) - 1;
     auto matrix_of = [&](TensorDesc d) {  // of one batch: how batches lie is the main loop's to judge
       for (int i = 0; i < last - 1; ++i) d.shape[i] = 1;
@@ -27,19 +27,19 @@ struct Wgmma final : RelaidEngine<MatmulProblem> {
                      bool copied = false) {
       const TensorDesc& d = p.*tensor;
       const TensorDesc matrix = matrix_of(d);
-      if (in_lines(matrix, k) || (!copied && in_lines(matrix, other))) return;
+      if (fits_tma(matrix, k) || (!copied && fits_tma(matrix, other))) return;
       std::vector<int> order;
       for (int i = 0; i < last - 1; ++i) order.push_back(i);
       const int inner =
           d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;  // a transpose is the fast copy, but not for TF32
       order.push_back(inner == k ? other : k);
       order.push_back(inner);
-      r.copy(tensor, data, in_order(d, order));
+      r.copy(tensor, data, tma_layout(d, order));
     };
     bring(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
     // Turning TF32 in the main loop takes longer than a copy where it meets many rows of the other operand.
     bring(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
-          p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !in_lines(matrix_of(r.problem.a), last));
+          p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));
     return r;
   }
   GemmArgs product_args(const MatmulProblem&, const MatmulArgs& a) const override { return gemm_args(a); }
@@ -53,7 +53,7 @@ const Wgmma& wgmma() {
 
 struct ThreeTf32 final : ThreeTf32Engine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.wgmma_3xtf32"; }
-  const RelaidEngine<MatmulProblem>& plain() const override { return wgmma(); }
+  const RelayoutEngine<MatmulProblem>& plain() const override { return wgmma(); }
   bool convolves() const override { return false; }
   std::array<Operand, 2> operands(const MatmulProblem& p) const override {
     const int last = int(p.y.rank) - 1;

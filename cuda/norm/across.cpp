@@ -33,7 +33,7 @@ std::string parse(const LocalNormProblem& p, const Device& d, Cut& c) {
   const int64_t of_row = ceil_div(r.channels, c.whole ? wide : kAcrossOwn);
   const int64_t columns = p.x.shape[0] * plane_of(p.x) * of_row;
   r.halo = p.backward ? 1 : 0, r.step = kAcrossThreads - 2 * r.halo;
-  r.of_row = Divisor(min_of(of_row, int64_t(INT32_MAX)));
+  r.of_row = FastDivmod(min_of(of_row, int64_t(INT32_MAX)));
   c.blocks = ceil_div(columns, int64_t(r.step));
   constexpr int64_t kMostColumns = int64_t(1) << 30;  // and a last block's beyond them stay below 2^31
   if (columns > kMostColumns || r.channels > INT32_MAX) return cat("counts 2^30 vectors at most; there are ", columns);

@@ -4,16 +4,16 @@
 // ask for too, and they come from the L1. Windows are summed anew for each element, for a sum that slides would keep what
 // large elements left behind. Backward, g (local_norm_math.h) meets its neighbours in shared memory; where a block ends
 // amid the channels, it also computes what the next one has.
+#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/norm/across.h"
 #include "cuda/norm/walk.cuh"
-#include "cuda/device/ptx/wgmma.cuh"
 
 namespace minidnn {
 
 // size: of windows; 0: any. whole: each plane begins at a multiple of a vector.
 template <class T, int V, bool whole, int size, bool backward>
 __global__ void __launch_bounds__(kWalkThreads, walk_residents(false) / kWalkThreads)
-    norm_across_planes(const __grid_constant__ NormWalk r, const __grid_constant__ WalkRoom room, LocalNormArgs a,
+    norm_across_planes(const __grid_constant__ NormWalk r, const __grid_constant__ SmemLayout room, LocalNormArgs a,
                        WalkFactors f) {
   extern __shared__ __align__(16) unsigned char shared[];
   Walk<T, V, Along::nothing, whole, false, size, backward>(r, room, shared).run(a, f);

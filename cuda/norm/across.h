@@ -2,7 +2,7 @@
 // Local response norm where channels are innermost, as cuda.norm.across cuts it, for host and kernels. A thread has a
 // strip: a vector of neighbouring channels of a position.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 
 namespace minidnn {
 
@@ -14,7 +14,7 @@ struct NormAcross {
   int64_t channels = 0;
   int32_t behind = 0, ahead = 0;
   uint32_t columns = 0, step = 0, halo = 0;  // strips; a block writes `step` of them, behind `halo`
-  Divisor of_row;                            // strips of a row
+  FastDivmod of_row;                         // strips of a row
 };
 
 }  // namespace minidnn

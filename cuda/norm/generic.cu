@@ -12,12 +12,12 @@ template <class T, NormDirection direction>
 __global__ void __launch_bounds__(1024) norm_block_sums(const __grid_constant__ NormSpaces s, NormArgs a) {
   int64_t groups = s.groups.size;
   for (int64_t group = blockIdx.x; group < groups; group += gridDim.x)
-    norm_sums<T, direction>(s, a, BlockTeam{}, group);
+    norm_sums<T, direction>(s, a, BlockReduce{}, group);
 }
 
 template <class T, NormDirection direction>
 __global__ void __launch_bounds__(256) norm_thread_sums(const __grid_constant__ NormSpaces s, NormArgs a) {
-  grid_stride(s.groups.size, [&](int64_t group) { norm_sums<T, direction>(s, a, Solo{}, group); });
+  grid_stride(s.groups.size, [&](int64_t group) { norm_sums<T, direction>(s, a, SingleThread{}, group); });
 }
 
 template <class T, NormDirection direction>

@@ -43,13 +43,13 @@ std::string parse(const NormProblem& p, Held& h) {
   // Planes that vectors straddle, or that are no whole lines, are columns of images: as many to a channel as a plane has.
   if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
     h.group = c.plane, h.columns = true;
-    c.channels *= c.plane, c.by_group = Divisor(c.plane), c.plane = 1;
+    c.channels *= c.plane, c.by_group = FastDivmod(c.plane), c.plane = 1;
     if (c.channels >= int64_t(1) << 30) return cat("takes rows of 2^30 - 1 elements; they have ", c.channels);
   }
   if (h.columns && c.channels % h.vector)
     return cat("copies by ", h.vector, " elements; a row of channels has ", c.channels);
   h.items = !h.columns ? c.members / h.vector : h.group > 1 ? images : c.members;
-  if (!h.columns) c.by_plane = Divisor(c.plane / h.vector);
+  if (!h.columns) c.by_plane = FastDivmod(c.plane / h.vector);
   return "";
 }
 
@@ -85,7 +85,7 @@ void settle(const NormProblem& p, const Held& h, const Device& d, Way& w) {
     const int64_t vectors = c.channels / h.vector;
     tiles = ceil_div(vectors, w.width);
     c.width = uint32_t(w.width), c.rows = uint32_t(rows), c.vectors = uint32_t(vectors);
-    c.by_width = Divisor(w.width), c.tiles = uint32_t(tiles), c.by_tiles = Divisor(tiles);
+    c.by_width = FastDivmod(w.width), c.tiles = uint32_t(tiles), c.by_tiles = FastDivmod(tiles);
     w.cut.statistics = uint32_t(w.width * h.vector / h.group);
     w.cut.within_warps = w.width < 32 && (w.width & (w.width - 1)) == 0;
     const int64_t joining = w.cut.within_warps ? w.threads / 32 : rows;
@@ -93,7 +93,7 @@ void settle(const NormProblem& p, const Held& h, const Device& d, Way& w) {
            (backward ? 0 : w.width * h.vector * 4);
   } else left = w.threads / 32 * 12;
   c.items = uint32_t(h.items), c.chunk = uint32_t(chunk), c.chunks = uint32_t(w.blocks);
-  c.by_chunks = Divisor(w.blocks);
+  c.by_chunks = FastDivmod(w.blocks);
   w.clusters = tiles;
   w.cut.held = uint32_t(chunk * max_of(w.width, int64_t(1)));
   w.cut.portion = uint32_t(ceil_div(ceil_div(chunk, rows), int64_t(kNormPortions * kNormHeldBatch)) * kNormHeldBatch);

@@ -30,10 +30,10 @@ __device__ __forceinline__ void meet_blocks() {}
 #endif
 
 // A thread's vectors: items from, from + by, ... below end, of which those in shared memory lie `stride` apart.
-struct Mine {
+struct ThreadSlice {
   uint4 *x, *dy;
   uint32_t from, by, end, stride;
-  template <class Cut> __device__ Mine(const NormResident& r, const Cut& cut, uint4* held) {
+  template <class Cut> __device__ ThreadSlice(const NormResident& r, const Cut& cut, uint4* held) {
     x = held + threadIdx.x, dy = x + r.held, end = cut.end;
     if constexpr (Cut::kColumns) from = cut.begin + cut.row, by = r.split.rows, stride = by * r.split.width;
     else from = cut.begin + threadIdx.x, by = stride = blockDim.x;
@@ -55,7 +55,8 @@ template <class T, int V> struct Batch {
   int64_t at[U];
   uint32_t have = 0;
   template <class Cut>
-  __device__ __forceinline__ Batch(const Cut& cut, const Mine& mine, uint32_t i, bool backward, const void* others) {
+  __device__ __forceinline__ Batch(const Cut& cut, const ThreadSlice& mine, uint32_t i, bool backward,
+                                   const void* others) {
 #pragma unroll
     for (int u = 0; u < U; ++u) at[u] = cut.offset(mine.item(i + u));
 #pragma unroll
@@ -157,7 +158,7 @@ __global__ void __launch_bounds__(resident_threads(backward, columns))
   float4* const table = reinterpret_cast<float4*>(shared);
   NormLine* const lines = reinterpret_cast<NormLine*>(table + s.chunks * r.statistics);
   void* const scratch = lines + r.statistics;
-  const Mine mine(r, cut, shared + r.meeting_bytes / sizeof(uint4));
+  const ThreadSlice mine(r, cut, shared + r.meeting_bytes / sizeof(uint4));
 
   const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // statistic of the cluster
   float about = 0;

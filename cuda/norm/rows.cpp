@@ -224,7 +224,7 @@ std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vecto
   vector = vector_of(p, r);
   if (r.columns / vector >= int64_t(1) << 24) return cat("counts 2^24 - 1 vectors of a row at most");
   r.vectors = uint32_t(r.columns / vector);
-  if (r.groups) r.span = Divisor(r.vectors / r.of_group);
+  if (r.groups) r.span = FastDivmod(r.vectors / r.of_group);
   return "";
 }
 

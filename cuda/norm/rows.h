@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows as cuda.norm.rows cuts them, for host and kernels.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 
 namespace minidnn {
 
@@ -24,7 +24,7 @@ struct NormRows {
   // Group norm: row r has the channels of group r % groups, `of_group` of them, a parameter for `span` vectors each.
   // 0: a parameter for each element of a row.
   uint32_t groups = 0, of_group = 0;
-  Divisor span;
+  FastDivmod span;
   float per_column = 0;  // 1 / columns
 };
 

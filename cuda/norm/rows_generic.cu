@@ -9,9 +9,9 @@ template <class T, int pass>  // 0: forward, 1: backward's rows, 2: its paramete
 __global__ void __launch_bounds__(256) norm_rows_generic(const __grid_constant__ RowNormSpaces s, RowNormArgs a) {
   const int64_t items = pass == 2 ? s.parameters.size : s.rows.size;
   for (int64_t i = blockIdx.x; i < items; i += gridDim.x) {
-    if constexpr (pass == 0) norm_row_forward<T>(s, a, BlockTeam{}, i);
-    else if constexpr (pass == 1) norm_row_backward<T>(s, a, BlockTeam{}, i);
-    else norm_parameter_sums<T>(s, a, BlockTeam{}, i);
+    if constexpr (pass == 0) norm_row_forward<T>(s, a, BlockReduce{}, i);
+    else if constexpr (pass == 1) norm_row_backward<T>(s, a, BlockReduce{}, i);
+    else norm_parameter_sums<T>(s, a, BlockReduce{}, i);
   }
 }
 

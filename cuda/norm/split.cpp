@@ -55,15 +55,15 @@ void divide(NormSplit& c, int64_t vector, const Device& d) {
   int64_t tiles = c.channels, least = 4 * kNormThreads;  // items worth a block
   if (c.plane > 1) {
     c.items = uint32_t(c.items / vector);
-    c.by_plane = Divisor(c.plane / vector);
+    c.by_plane = FastDivmod(c.plane / vector);
   } else {
     c.vectors = uint32_t(c.channels / vector);
     // A warp reads whole lines where rows are long, else several rows.
     tiles = ceil_div(int64_t(c.vectors), int64_t(32));
     c.width = uint32_t(ceil_div(int64_t(c.vectors), tiles));
     c.rows = uint32_t(kNormThreads / c.width);
-    c.by_width = Divisor(c.width);
-    c.tiles = uint32_t(tiles), c.by_tiles = Divisor(tiles);
+    c.by_width = FastDivmod(c.width);
+    c.tiles = uint32_t(tiles), c.by_tiles = FastDivmod(tiles);
     least = kNormBatch * c.rows;  // whole batches but for the last chunk
   }
   int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));
@@ -71,7 +71,7 @@ void divide(NormSplit& c, int64_t vector, const Device& d) {
   if (c.plane == 1) chunks = max_of(chunks, ceil_div<int64_t>(c.items, int64_t(1024) * c.rows));
   c.chunk = uint32_t(ceil_div(ceil_div<int64_t>(c.items, chunks), least) * least);
   c.chunks = uint32_t(ceil_div<int64_t>(c.items, c.chunk));
-  c.by_chunks = Divisor(c.chunks);
+  c.by_chunks = FastDivmod(c.chunks);
 }
 // Planes that vectors would straddle are columns of images instead, where all channels' planes are whole vectors: a column
 // per element of an image, and as many of them to a statistic as a plane has. From 16 images on, as each column leaves 16
@@ -79,7 +79,7 @@ void divide(NormSplit& c, int64_t vector, const Device& d) {
 void planes_as_columns(const NormProblem& p, NormSplit& c) {
   if (c.plane == 1 || vector_of(p, c) > 1) return;
   NormSplit columns = c;
-  columns.channels = c.channels * c.plane, columns.plane = 1, columns.by_group = Divisor(c.plane);
+  columns.channels = c.channels * c.plane, columns.plane = 1, columns.by_group = FastDivmod(c.plane);
   const int64_t images = c.members / c.plane;
   if (vector_of(p, columns) == 1 || images < 16 || columns.channels >= kMost) return;
   columns.items = uint32_t(images);
@@ -101,7 +101,7 @@ NormSplit split_of(const RowNormProblem& p, const NormProblem& like, const Devic
   c.items = uint32_t(c.members / samples);
   c.members = c.members / samples * of_group;
   if (channels == 1) c.plane = c.items;  // dense_norm() saw one run of all samples
-  c.parameters = channels, c.by_group = Divisor(of_group);
+  c.parameters = channels, c.by_group = FastDivmod(of_group);
   if (c.plane > 1) c.channels *= samples;
   else c.samples = samples;
   divide(c, vector_of(like, c), d);

@@ -3,7 +3,7 @@
 // vectors counted over all images, or columns [rows][channels]. cuda.norm.groups cuts each sample for itself: its planes
 // are channels of one image, its columns those of `samples` tensors.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 
 namespace minidnn {
 
@@ -18,14 +18,14 @@ struct NormSplit {
   int64_t samples = 1;
   int64_t parameters = 0;  // channels of a sample
   uint32_t tiles = 1;      // of columns
-  Divisor by_tiles;
-  Divisor by_group{1};             // channels, of all samples, that share a statistic; batch norm: see split_of()
+  FastDivmod by_tiles;
+  FastDivmod by_group{1};          // channels, of all samples, that share a statistic; batch norm: see split_of()
   int64_t plane = 1;               // elements of a plane; 1: columns
   uint32_t items = 0;              // of a channel: vectors, or rows
   uint32_t chunk = 0, chunks = 0;  // items that a block takes; blocks of a channel, or of a tile of columns
-  Divisor by_chunks, by_plane;     // by_plane: vectors of a plane
+  FastDivmod by_chunks, by_plane;  // by_plane: vectors of a plane
   // Columns: a block is `rows` by `width` threads, a vector of channels each; `width` of `vectors` in a row.
-  Divisor by_width;
+  FastDivmod by_width;
   uint32_t width = 0, rows = 0, vectors = 0;
 };
 

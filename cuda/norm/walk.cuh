@@ -12,15 +12,15 @@
 #include "cpp/norm/local_norm_math.h"
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
+#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/norm/power.cuh"
 #include "cuda/norm/split.cuh"
 #include "cuda/norm/walk.h"
-#include "cuda/device/ptx/wgmma.cuh"
 
 namespace minidnn {
 
 // A vector of a row: `count` elements, none outside of it, from `at` on; its slot in lines.
-struct Spot {
+struct VecCoord {
   int64_t at = 0;
   int32_t column = 0, count = 0;
   uint32_t slot = 0;
@@ -60,10 +60,10 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   using Sums = float[kMost - 1][V];
 
   const NormWalk& r;
-  const WalkRoom& room;
+  const SmemLayout& room;
   unsigned char* const shared;
   const uint32_t begin;  // shared's address
-  Spot own, beside;      // in the row that comes; beside: what this thread brings of the gaps, `at` from own's on
+  VecCoord own, beside;  // in the row that comes; beside: what this thread brings of the gaps, `at` from own's on
   uint32_t thread;       // of the block; 0 where it is one too many
   uint32_t writes;
   bool linked, leads;   // linked: writes what follows on the vector of the lane before; leads: so does the next
@@ -75,19 +75,19 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ int ahead() const { return size ? size / 2 : r.ahead; }
   __device__ __forceinline__ int rows() const { return size ? size : r.behind + r.ahead + 1; }
 
-  __device__ __forceinline__ Walk(const NormWalk& r, const WalkRoom& room, unsigned char* shared)
+  __device__ __forceinline__ Walk(const NormWalk& r, const SmemLayout& room, unsigned char* shared)
       : r(r), room(room), shared(shared), begin(cvta_to_shared(shared)) {
     uint32_t block = blockIdx.x;
-    top = int32_t(uint32_t(r.by_pieces.digit(block)) * r.tall),
+    top = int32_t(uint32_t(r.by_pieces.divmod(block)) * r.tall),
     bottom = int32_t(min_of(top + int64_t(r.tall), r.height));
     thread = threadIdx.x < room.block ? threadIdx.x : 0;
     const uint32_t group = r.by_threads.quotient(thread), of_group = thread - group * r.threads;
     uint32_t image = block * r.in_block + group - (kLaps ? threadIdx.x / 32 + 1 : 0);
     const bool active = threadIdx.x < room.block && image < r.groups;
-    uint32_t tile = uint32_t(r.by_tiles.digit(image));
-    const int32_t slice = r.by_slices.digit(tile), first = int32_t(tile * r.own) - int32_t(r.halo);
+    uint32_t tile = uint32_t(r.by_tiles.divmod(image));
+    const int32_t slice = r.by_slices.divmod(tile), first = int32_t(tile * r.own) - int32_t(r.halo);
     auto spot = [&](int32_t place, uint32_t channel, uint32_t slot) {
-      Spot s;
+      VecCoord s;
       const bool in_slice = channel < r.slice;
       s.column = (first + place) * (along == Along::apart ? 1 : V), s.slot = slot;
       const int32_t within = along == Along::apart ? int32_t((uint32_t(slice) * r.slice + channel) * V) : s.column;

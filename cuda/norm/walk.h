@@ -4,7 +4,7 @@
 // tile of it. An image is a plane or a sample of local contrast norm, or, of local response norm, a sample whose rows
 // are its planes.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/core/maths.h"
 
 namespace minidnn {
@@ -33,7 +33,7 @@ struct NormWalk {
   // `own` of those, behind `halo`, and rows by `tall`.
   uint32_t threads = 1, slice = 1, own = 1, halo = 0, tall = 1;
   uint32_t groups = 0, in_block = 0, tiled = 0;  // tiled: rows go on beside a group
-  Divisor by_pieces, by_threads, by_tiles, by_slices, by_slice;
+  FastDivmod by_pieces, by_threads, by_tiles, by_slices, by_slice;
 };
 
 // Of a call, of windows of all kinds.
@@ -42,7 +42,7 @@ struct WalkFactors {
 };
 
 // Shared memory, in bytes. A line has a vector of each thread, and `gap` more between groups and around them.
-struct WalkRoom {
+struct SmemLayout {
   uint32_t block = 0, gap = 0, slots = 0;
   uint32_t line = 0, ring = 0;                                          // of x, at 0, and of the means; of all lines
   uint32_t means = 0, arriving = 0, dy = 0, g = 0, own = 0, bytes = 0;  // where they begin

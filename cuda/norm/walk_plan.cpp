@@ -32,14 +32,14 @@ void cut_groups(WalkCut& c, int64_t images, int64_t channels, bool backward, int
   const bool laps = c.along == Along::nothing && !c.whole;  // a warp's first lane, on the warp before
   if (laps) r.in_block = uint32_t(most / 32 * 31);
   r.groups = uint32_t(images * tiles * slices);
-  r.by_threads = Divisor(r.threads), r.by_slice = Divisor(r.slice);
-  r.by_tiles = Divisor(tiles * slices), r.by_slices = Divisor(slices);
+  r.by_threads = FastDivmod(r.threads), r.by_slice = FastDivmod(r.slice);
+  r.by_tiles = FastDivmod(tiles * slices), r.by_slices = FastDivmod(slices);
   c.block = laps ? most : ceil_div(int64_t(r.threads) * r.in_block, int64_t(32)) * 32;
 }
 
 void cut_room(WalkCut& c, bool backward, int64_t item) {
   const NormWalk& r = c.walk;
-  WalkRoom& m = c.room;
+  SmemLayout& m = c.room;
   const uint32_t vector = uint32_t(c.vector * item), numbers = uint32_t(c.vector) * 4;
   const uint32_t size = uint32_t(r.behind + r.ahead + 1), reach = uint32_t(max_of(r.behind, r.ahead));
   auto next = [](uint32_t from, uint32_t more) { return (from + more + 15) / 16 * 16; };
@@ -79,7 +79,7 @@ void cut_rows(WalkCut& c, bool backward, const Device& d) {
     if (pieces > 1 && cost >= best) continue;
     best = cost, r.tall = uint32_t(tall), c.grid = blocks;
   }
-  r.by_pieces = Divisor(ceil_div(r.height, int64_t(r.tall)));
+  r.by_pieces = FastDivmod(ceil_div(r.height, int64_t(r.tall)));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ constexpr int kWalkSize = 5;  // of windows that kernels are made for: of most n
 // The kernel of a problem, and how it is launched. size: of windows it is made for; 0: any.
 struct WalkCut {
   NormWalk walk;
-  WalkRoom room;
+  SmemLayout room;
   Along along = Along::nothing;
   int64_t vector = 0, size = 0, block = 0, grid = 0;
   bool whole = false, centered = false;

@@ -44,9 +44,9 @@ struct Vectors final : Engine<PointwiseProblem> {
     g.walk = walk_of(p);
     g.by_divisors = g.walk.n < int64_t(1) << 31;
     if (g.by_divisors) {
-      auto period = [](const PointwiseAccess& x) { return PointwisePeriod{Divisor(x.inner), Divisor(x.length)}; };
+      auto period = [](const PointwiseAccess& x) { return PointwisePeriod{FastDivmod(x.inner), FastDivmod(x.length)}; };
       g.a = period(g.walk.a), g.b = period(g.walk.b), g.c = period(g.walk.c);
-      for (int i = 0; i < g.walk.rank; ++i) g.shape[i] = Divisor(g.walk.shape[i]);
+      for (int i = 0; i < g.walk.rank; ++i) g.shape[i] = FastDivmod(g.walk.shape[i]);
     }
     const int64_t items = 16 / int64_t(itemsize(type)), op = int64_t(p.op);
     const int operands = arity(group);

@@ -28,7 +28,7 @@ __device__ __noinline__ int64_t far_offset(const PointwiseGrid& g, const Pointwi
 __device__ __forceinline__ int64_t offset_in_period(const PointwiseAccess& x, const PointwisePeriod& period,
                                                     int64_t i) {
   uint32_t n = period.inner.quotient(uint32_t(i));
-  return int64_t(period.length.digit(n)) * x.stride;
+  return int64_t(period.length.divmod(n)) * x.stride;
 }
 __device__ __forceinline__ int64_t offset_of(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
   if (x.kind == Access::dense) return i;
@@ -36,7 +36,7 @@ __device__ __forceinline__ int64_t offset_of(const PointwiseGrid& g, const Point
   uint32_t n = uint32_t(i);
   int64_t at = 0;
 #pragma unroll 1
-  for (int d = int(g.walk.rank) - 1; d >= 0; --d) at += int64_t(g.shape[d].digit(n)) * x.strides[d];
+  for (int d = int(g.walk.rank) - 1; d >= 0; --d) at += int64_t(g.shape[d].divmod(n)) * x.strides[d];
   return at;
 }
 

@@ -7,12 +7,12 @@
 namespace minidnn {
 
 struct PointwisePeriod {
-  Divisor inner, length;
+  FastDivmod inner, length;
 };
 struct PointwiseGrid {
   PointwiseWalk walk;
   PointwisePeriod a, b, c;
-  Divisor shape[kMaxRank];
+  FastDivmod shape[kMaxRank];
   int64_t by_divisors = 0;  // fewer than 2^31 elements
 };
 

@@ -63,7 +63,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.index_bytes = p.indices.rank ? int32_t(itemsize(p.indices.dtype)) : 0;
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
   s.share = pooling::share_of_all(s.h, s.w, s.exclude_padding);
-  s.by_vectors = Divisor(s.vectors), s.by_columns = Divisor(s.w.count);
+  s.by_vectors = FastDivmod(s.vectors), s.by_columns = FastDivmod(s.w.count);
   // Kernels of windows that the compiler knows count the elements of an image in 32 bits, and a line's bytes: 8 each.
   auto counted = [](const TensorDesc& t) {
     int64_t last = 0;
@@ -81,10 +81,10 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
                                 : int64_t(s.h.window) * s.w.window;
   s.down = !known && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window &&
            (backward || s.h.count > 1) && sums <= 64;
-  s.by_words = Divisor(s.vectors * 4), s.by_line = Divisor(s.w.size);
+  s.by_words = FastDivmod(s.vectors * 4), s.by_line = FastDivmod(s.w.size);
   const int across = known ? pooling::across_of(c.step.stride) : 1;
   auto tiles = [&](int64_t lines, int64_t columns) {
-    s.by_columns = Divisor(ceil_div<int64_t>(columns, across));
+    s.by_columns = FastDivmod(ceil_div<int64_t>(columns, across));
     s.items = int32_t(min_of<int64_t>(
         ceil_div<int64_t>(lines, pooling::kStaticDown) * s.by_columns.divisor * s.vectors * 4, 0x7fffffff));
     c.blocks = ceil_div<int64_t>(s.items, kThreads);
@@ -93,9 +93,9 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   if (backward && is_max && known) {
     constexpr int64_t kLanes = 32;  // of a warp, which have a channel each
     const int64_t groups = ceil_div<int64_t>(p.x.shape[1], kLanes);
-    s.by_channels = Divisor(groups);
+    s.by_channels = FastDivmod(groups);
     const int64_t across = pooling::strip_steps(c.step.stride) * s.w.stride;
-    s.by_columns = Divisor(ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across));
+    s.by_columns = FastDivmod(ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across));
     const int64_t all = s.h.size + s.h.before % s.h.stride;
     auto strips = [&](int64_t lines) { return ceil_div(all, lines) * s.by_columns.divisor * groups; };
     s.lines = int32_t(ceil_div<int64_t>(all, s.h.stride) * s.h.stride);
@@ -162,13 +162,13 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   }
   const int64_t groups = ceil_div(s.vectors, s.block_vectors), tile_columns = ceil_div(s.w.size, s.columns);
   c.blocks = groups * tile_columns * ceil_div(s.h.size, s.lines);
-  s.by_vector_groups = Divisor(groups), s.by_tile_columns = Divisor(tile_columns);
-  s.by_block_vectors = Divisor(s.block_vectors), s.by_q_columns = Divisor(max_of(s.q_columns, 1));
-  s.by_block_channels = Divisor(s.block_vectors * width);
-  s.by_q_apart = Divisor(max_of(ceil_div(s.q_columns, s.apart_w), 1));
-  s.by_tile_width = Divisor(s.columns);
+  s.by_vector_groups = FastDivmod(groups), s.by_tile_columns = FastDivmod(tile_columns);
+  s.by_block_vectors = FastDivmod(s.block_vectors), s.by_q_columns = FastDivmod(max_of(s.q_columns, 1));
+  s.by_block_channels = FastDivmod(s.block_vectors * width);
+  s.by_q_apart = FastDivmod(max_of(ceil_div(s.q_columns, s.apart_w), 1));
+  s.by_tile_width = FastDivmod(s.columns);
   // Steps of a tile.
-  if (known) s.by_result_columns = Divisor(s.columns / s.w.stride + 1);
+  if (known) s.by_result_columns = FastDivmod(s.columns / s.w.stride + 1);
   return c;
 }
 

@@ -17,14 +17,14 @@ struct Channels {
   int32_t down;  // of a window's size unknown to the compiler: a thread takes kDownOf of them below each other
   // Threads of an image, and teams of a block: forward, and backward where a thread takes a tile of dx from dy alone.
   int32_t items, teams;
-  Divisor by_vectors, by_words, by_channels, by_columns;
+  FastDivmod by_vectors, by_words, by_channels, by_columns;
   // Backward: a block's vectors, and its tile of dx and of windows; or the lines of a strip.
   int32_t block_vectors, lines, columns, p_lines, q_columns;
   int32_t scatter;           // windows add to dx; else each dx asks the windows over it
   int32_t apart_h, apart_w;  // windows so far apart do not overlap
   int32_t dy_at, keys_at;    // in shared memory, after dx
-  Divisor by_vector_groups, by_tile_columns, by_block_vectors, by_block_channels;
-  Divisor by_q_columns, by_q_apart, by_result_columns, by_line, by_tile_width;
+  FastDivmod by_vector_groups, by_tile_columns, by_block_vectors, by_block_channels;
+  FastDivmod by_q_columns, by_q_apart, by_result_columns, by_line, by_tile_width;
   float share;  // of each element in a mean, if all windows count alike; else 0
 };
 
@@ -102,7 +102,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   MINIDNN_HD void walk() {
     using L = MaxLanes<T>;
     uint32_t rest = uint32_t(item);
-    const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * kDown;
+    const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest) * kDown;
     const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before;
     const T* from = x(vector) + line * s.x_line + column * s.x_column;
     constexpr int kLines = (kDown - 1) * S::stride + S::window;
@@ -134,7 +134,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     // registers.
     asm volatile("" : "+r"(rest));
 #endif
-    const int word = s.by_words.digit(rest), q = s.by_columns.digit(rest) * kWide, p = int(rest) * kDown;
+    const int word = s.by_words.divmod(rest), q = s.by_columns.divmod(rest) * kWide, p = int(rest) * kDown;
     const Span h{p * S::stride - s.h.before, 0, s.h.size}, w{q * S::stride - s.w.before, 0, s.w.size};
     const WordsOf<T> x(static_cast<const T*>(a.x) + image * s.x_image, s.x_line, s.x_column);
     typename R::Item found[kDown][kWide];
@@ -193,7 +193,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
 
   template <class L> MINIDNN_HD void walk_down() {
     uint32_t rest = uint32_t(item);
-    const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest) * pooling::kDownOf<T>;
+    const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest) * pooling::kDownOf<T>;
     each_down<L, 4>(
         s, x(vector), p, s.h.count, q, [&](int line, int column) { return line * s.w.size + column; },
         [&](int d, const L& found) {
@@ -236,11 +236,11 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   };
   MINIDNN_HD void find(int team, Part& part) const {
     uint32_t rest = uint32_t(item);
-    const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest);
+    const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest);
     const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size);
     const int c_begin = s.w.begin(q, 0), c_end = s.w.end(q, s.w.size);
     Best best[kWidth];
-    CarefulSum<float> sum[kWidth];
+    CompensatedSum<float> sum[kWidth];
     constexpr int kAtOnce = 4;
     for (int r = r_begin + team; r < r_end; r += s.teams) {
       const int line = s.h.first(p) + r * s.h.dilation;
@@ -276,7 +276,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   // What the teams found, by the first of them.
   MINIDNN_HD void finish(const Part* parts, int apart) const {
     uint32_t rest = uint32_t(item);
-    const int vector = s.by_vectors.digit(rest), q = s.by_columns.digit(rest), p = int(rest);
+    const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest);
     const float scale = share(p, q);
     float out[kWidth];
     int32_t place[kWidth];

@@ -64,9 +64,9 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
 
   MINIDNN_HD void choose(int tile) {
     uint32_t rest = uint32_t(tile);
-    first_vector = s.by_vector_groups.digit(rest) * s.block_vectors;
+    first_vector = s.by_vector_groups.divmod(rest) * s.block_vectors;
     vectors = min_of(s.block_vectors, s.vectors - first_vector);
-    w_begin = s.by_tile_columns.digit(rest) * s.columns, w_end = min_of(w_begin + s.columns, s.w.size);
+    w_begin = s.by_tile_columns.divmod(rest) * s.columns, w_end = min_of(w_begin + s.columns, s.w.size);
     h_begin = int(rest) * s.lines, h_end = min_of(h_begin + s.lines, s.h.size);
     p_begin = s.h.over_begin(h_begin), p_end = max_of(s.h.over_end(h_end - 1), p_begin);
     q_begin = s.w.over_begin(w_begin), q_end = max_of(s.w.over_end(w_end - 1), q_begin);
@@ -88,7 +88,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.digit(rest), q = q_begin + s.by_q_columns.digit(rest);
+      const int vector = s.by_block_vectors.divmod(rest), q = q_begin + s.by_q_columns.divmod(rest);
       const int p = p_begin + int(rest);
       if (vector >= vectors || q >= q_end) continue;
       if constexpr (!is_max) {
@@ -120,7 +120,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
       // All of a window's indices are near each other: a line's number is found by multiplication.
       uint32_t rest = in ? index : 0;
-      const int column = s.by_line.digit(rest);
+      const int column = s.by_line.divmod(rest);
       // scatter() does not ask whether an index is in its window.
       if (s.scatter)
         in = in && uint32_t(int(rest) - s.h.first(p)) < uint32_t(s.h.window) &&
@@ -164,7 +164,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     const int n = ceil_div(p_end - p_begin, kDownOf<T>) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.digit(rest), q = q_begin + s.by_q_columns.digit(rest);
+      const int vector = s.by_block_vectors.divmod(rest), q = q_begin + s.by_q_columns.divmod(rest);
       const int p = p_begin + int(rest) * kDownOf<T>;
       if (vector >= vectors || q >= q_end) continue;
       each_down<FirstLargestLanes<T>, 2>(
@@ -184,7 +184,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.digit(rest), q = q_begin + s.by_q_columns.digit(rest);
+      const int vector = s.by_block_vectors.divmod(rest), q = q_begin + s.by_q_columns.divmod(rest);
       if (vector < vectors && q < q_end) copy_vector(dy_here() + i * kWidth, dy_at(p_begin + int(rest), q, vector));
     }
     clear_words(t, sums(), s.lines * s.columns * s.block_vectors * kWidth / 4);
@@ -197,7 +197,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   MINIDNN_HD void scatter(int corner, int down, int across) const {
     const int channels = s.block_vectors * kWidth;
     uint32_t rest = uint32_t(corner);
-    const int channel = s.by_block_channels.digit(rest), q = s.by_q_apart.digit(rest) * s.apart_w;
+    const int channel = s.by_block_channels.divmod(rest), q = s.by_q_apart.divmod(rest) * s.apart_w;
     const int line = int(rest) * s.apart_h;
     if (corner >= corners() || channel >= vectors * kWidth) return;
     if (across >= q_end - q_begin - q || down >= p_end - p_begin - line) return;
@@ -209,8 +209,8 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     const int n = (h_end - h_begin) * s.columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.digit(rest);
-      const int column = w_begin + s.by_tile_width.digit(rest), line = h_begin + int(rest);
+      const int vector = s.by_block_vectors.divmod(rest);
+      const int column = w_begin + s.by_tile_width.divmod(rest), line = h_begin + int(rest);
       if (vector < vectors && column < w_end)
         store_words(dx_at(line, column, vector), words_of_sums<T>(sums() + i * kWidth));
     }
@@ -230,7 +230,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   template <class ShareOf> MINIDNN_HD void pool_shares(int item, float scale, ShareOf&& share_at) const {
     constexpr int kTall = kStaticDown, kWide = kAcross<S>, n = kInWord<T>;
     uint32_t rest = uint32_t(item);
-    const int word = s.by_words.digit(rest), column = s.by_columns.digit(rest) * kWide, line = int(rest) * kTall;
+    const int word = s.by_words.divmod(rest), column = s.by_columns.divmod(rest) * kWide, line = int(rest) * kTall;
     const WordsOf<T> dy(static_cast<const T*>(a.dy) + image * s.y_image, s.y_line, s.y_column);
     T* to = static_cast<T*>(a.out) + image * s.dx_image + word * n;
     const Span h{line + s.h.before - (S::window - 1), 0, s.h.count},
@@ -264,7 +264,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.digit(rest);
+      const int vector = s.by_block_vectors.divmod(rest);
       const int line = h_begin + int(rest) / s.columns * kDownOf<T>, column = w_begin + int(rest) % s.columns;
       if (vector >= vectors || column >= w_end) continue;
       const int results = min_of(kDownOf<T>, h_end - line);
@@ -301,8 +301,8 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
       const int columns = s.columns / kStride + 1, n = tile_lines * columns * s.block_vectors;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int vector = s.by_block_vectors.digit(rest);
-        const int tile_q = first_column + s.by_result_columns.digit(rest), tile_p = first_line + int(rest);
+        const int vector = s.by_block_vectors.divmod(rest);
+        const int tile_q = first_column + s.by_result_columns.divmod(rest), tile_p = first_line + int(rest);
         const int line = tile_p * kStride - s.h.before, column = tile_q * kStride - s.w.before;
         if (vector >= vectors || column >= w_end) continue;
         float sum[kStride][kStride][kWidth]{};
@@ -337,12 +337,12 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
       const int n = (h_end - h_begin) * s.columns * s.block_vectors;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int vector = s.by_block_vectors.digit(rest);
+        const int vector = s.by_block_vectors.divmod(rest);
         const int line = h_begin + int(rest) / s.columns, column = w_begin + int(rest) % s.columns;
         if (vector >= vectors || column >= w_end) continue;
         const int to_p = s.h.over_end(line), from_q = s.w.over_begin(column), to_q = s.w.over_end(column);
         const uint32_t key = key_of(line, column);
-        CarefulSum<float> sum[kWidth];
+        CompensatedSum<float> sum[kWidth];
         for (int p = s.h.over_begin(line); p < to_p; ++p) {
           if (s.h.dilation > 1 && (line - s.h.first(p)) % s.h.dilation) continue;
           for (int q = from_q; q < to_q; ++q) {
@@ -440,8 +440,8 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
   // All lanes of a warp call it with the same item, of a group of 32 channels, columns and lines.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);
-    const int group = s.by_channels.digit(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
-    const int column = s.by_columns.digit(rest) * kColumns - s.w.before % S::stride;
+    const int group = s.by_channels.divmod(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
+    const int column = s.by_columns.divmod(rest) * kColumns - s.w.before % S::stride;
     const int begin = int(rest) * s.lines - s.h.before % S::stride, end = min_of(begin + s.lines, s.h.size);
     const int q = (column + s.w.before) / S::stride - Strip::kOver, p = (begin + s.h.before) / S::stride - Strip::kOver;
     const int p_end = p + Strip::kOver + ceil_div(end - begin, S::stride), top = begin - kBefore;

@@ -57,7 +57,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     if (backward) lines = ceil_div<int64_t>(lines, s.h.stride) * s.h.stride;
     s.strips = int32_t(ceil_div(all, lines)), s.lines = int32_t(lines);
   }
-  s.by_strips = Divisor(s.strips);
+  s.by_strips = FastDivmod(s.strips);
   // What a block holds at most. Its numbers of elements are the group's or the longest strip's.
   int64_t windows = s.group > 1 || s.strips == 1 ? s.h.count
                     : backward                   ? min_of<int64_t>((s.lines + reach - 2) / s.h.stride + 1, s.h.count)
@@ -75,7 +75,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
                                        : room(all_windows * (p.mode == PoolingMode::max ? 2
                                                              : finds_shares             ? 4
                                                                                         : 0)));
-  s.by_width = Divisor(s.w.size);
+  s.by_width = FastDivmod(s.w.size);
   c.numbered = max_of<int64_t>(s.lines, c.maxima ? x_lines : 0) * line * s.group;
   // Long windows, or few of them, keep several threads busy. From 512 on, a thread that takes four below each other
   // (down) has some 200 instructions where two lanes for each window have four rounds of 70.
@@ -91,7 +91,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::kDown)), s.w.count);
   s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
   // A whole plane's elements count as columns of one line.
-  if (s.whole) s.results.by_columns = Divisor(plane_elements);
+  if (s.whole) s.results.by_columns = FastDivmod(plane_elements);
   if (c.maxima) {
     // Indices that are given lie where x would.
     const int64_t dy_at = room(s.index_bytes ? all_windows * s.index_bytes : x_lines * line * s.group * size);
@@ -122,7 +122,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     s.windows_lines = int32_t(lines);
     s.turns = int32_t(ceil_div(warps(lines), kMostWarps));
     c.threads = ceil_div<int64_t>(warps(lines), s.turns) * 32;
-    s.by_lanes = Divisor(lanes);
+    s.by_lanes = FastDivmod(lanes);
     s.results = Grid(s.group, int(ceil_div(windows, lines)), int(pairs));
   } else if (c.tiles || (backward && pooling::gathers_tiles(c.step.stride))) {
     const int64_t down = ceil_div<int64_t>(all, pooling::kDown);

@@ -10,7 +10,7 @@ namespace minidnn::pooling {
 
 // Takes numbers of [planes][lines][columns] apart. One plane needs no division by its lines.
 struct Grid {
-  Divisor by_columns, by_lines;
+  FastDivmod by_columns, by_lines;
   Grid() = default;
   MINIDNN_HD Grid(int group, int lines, int columns) : by_columns(columns), by_lines(group > 1 ? lines : 1 << 30) {}
 };
@@ -27,15 +27,15 @@ struct Planes {
   int32_t down;             // of a window's size unknown to the compiler: a thread takes kDown of them below each other
   int32_t whole;            // a plane is one window, so its elements need no telling apart
   int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0; y lies where dy does
-  Divisor by_strips;
+  FastDivmod by_strips;
   // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
   Grid windows, finds, results;
-  Divisor by_width;  // of x
+  FastDivmod by_width;  // of x
   // Where windows add to dx: lanes of a warp have neighbouring strips of them.
   int32_t windows_lines;  // of a strip
   int32_t turns;          // of a block's warps
   int32_t sums_at;        // in shared memory, after dy
-  Divisor by_lanes;       // strips side by side in a warp
+  FastDivmod by_lanes;    // strips side by side in a warp
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(group)) * strips; }
@@ -130,7 +130,7 @@ template <class T> MINIDNN_HD Best best_of(const T* plane, int n, int lane, int 
   return best;
 }
 template <class T> MINIDNN_HD float sum_of(const T* plane, int n, int lane, int lanes) {
-  CarefulSum<float> sum;
+  CompensatedSum<float> sum;
   for (int i = lane; i < n; i += kAtOnce * lanes) {
     float some = 0;
     MINIDNN_UNROLL
@@ -179,7 +179,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
     const int n = ceil_div(b.end - b.begin, kDown) * s.w.count * b.planes;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int q = s.results.by_columns.divmod(rest), p = b.begin + s.results.by_lines.divmod(rest) * kDown;
       const int plane = int(rest);
       take(x + plane * s.h.size * s.w.size, p, q, y + (int64_t(plane) * s.h.count + p) * s.w.count + q);
     }
@@ -192,7 +192,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
     const int n = ceil_div(lines, kDown) * int(s.results.by_columns.divisor) * b.planes;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int q = s.results.by_columns.digit(rest) * kAcross, p = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int q = s.results.by_columns.divmod(rest) * kAcross, p = b.begin + s.results.by_lines.divmod(rest) * kDown;
       const int plane = int(rest);
       T* to = y() + (plane * lines + p - b.begin) * s.w.count + q;
       const Span h{p * S::stride - s.h.before, b.x_begin, b.x_end}, w{q * S::stride - s.w.before, 0, s.w.size};
@@ -290,7 +290,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
       uint32_t rest = uint32_t(min_of(i, n - 1));
       const int lane = int(rest) & (s.lanes() - 1);
       rest >>= s.lane_bits;
-      const int q = s.results.by_columns.digit(rest), p = b.begin + s.results.by_lines.digit(rest);
+      const int q = s.results.by_columns.divmod(rest), p = b.begin + s.results.by_lines.divmod(rest);
       const T* plane = x + int(rest) * s.h.size * s.w.size;
       const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
       if constexpr (is_max) {
@@ -301,7 +301,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
         static_cast<T*>(a.out)[at] = T(best.value);
         put_index(at, best.place == 0x7fffffff ? -1 : best.place);
       } else {
-        CarefulSum<float> sum;
+        CompensatedSum<float> sum;
         each_element(s, plane, p, q, lane, s.lanes(), [&](int, float v) { sum.add(v); });
         const float total = sum_lanes(sum.value(), s.lanes());
         if (lane != 0 || i >= n) continue;

@@ -62,7 +62,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   MINIDNN_HD bool has(int p, int q, int place) const {
     if (place < 0) return false;
     uint32_t rest = uint32_t(place);
-    const int column = s.results.by_columns.digit(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
+    const int column = s.results.by_columns.divmod(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
   // What a window passes its dy on to, or shares of it.
@@ -75,7 +75,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     if (shares_are_alike()) return;
     for (int i = t.index; i < windows(); i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+      const int q = s.windows.by_columns.divmod(rest), p = b.p_begin + s.windows.by_lines.divmod(rest);
       shares()[i] = float(dy()[i]) * share_of<S>(s, p, q);
     }
   }
@@ -102,7 +102,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         const int i = first + k * t.count;
         if (i >= n) break;
         uint32_t rest = uint32_t(i);
-        const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+        const int q = s.windows.by_columns.divmod(rest), p = b.p_begin + s.windows.by_lines.divmod(rest);
         const bool in_plane = 0 <= place[k] && place[k] < plane_size();
         const bool taken = in_plane && (!s.down || has(p, q, int(place[k])));
         keys()[i] = key_of(taken ? int(place[k]) : -1, int(rest));
@@ -116,7 +116,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     if (s.down) {
       for (int i = t.index; i < ceil_div(lines, kDown) * s.w.count * b.planes; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int q = s.finds.by_columns.digit(rest), p = b.p_begin + s.finds.by_lines.digit(rest) * kDown;
+        const int q = s.finds.by_columns.divmod(rest), p = b.p_begin + s.finds.by_lines.divmod(rest) * kDown;
         const int plane = int(rest), number = (plane * lines + p - b.p_begin) * s.w.count + q;
         each_down<FirstLargest>(s, x + plane * plane_size(), p, b.p_end, q, [&](int d, const FirstLargest& found) {
           keys()[number + d * s.w.count] = key_of(found.at(), plane);
@@ -133,7 +133,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         best = best_of(x + plane * plane_size(), plane_size(), lane, s.lanes());
       } else {
         rest >>= s.lane_bits;
-        const int q = s.windows.by_columns.digit(rest), p = b.p_begin + s.windows.by_lines.digit(rest);
+        const int q = s.windows.by_columns.divmod(rest), p = b.p_begin + s.windows.by_lines.divmod(rest);
         plane = int(rest);
         each_element(s, x + plane * plane_size(), p, q, lane, s.lanes(),
                      [&](int place, float v) { best.next(v, place); });
@@ -171,7 +171,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     float* const sums = this->sums();
     for (int turn = 0; turn < s.turns * halves; ++turn) {
       uint32_t rest = uint32_t((turn / halves * (t.count / 32) + t.index / 32) * strips_of_warp + strip_of_warp);
-      const int pair = s.results.by_columns.digit(rest), strip = s.results.by_lines.digit(rest);
+      const int pair = s.results.by_columns.divmod(rest), strip = s.results.by_lines.divmod(rest);
       const int plane = min_of(int(rest), b.planes - 1);
       const int q = ((pair * 2 + turn % halves) * 32 + lane_of_strip) * kStripWindows;
       const int begin = b.p_begin + strip * s.windows_lines, end = begin + s.windows_lines;
@@ -255,8 +255,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       const int n = ceil_div(lines, kDown) * int(s.results.by_columns.divisor) * b.planes;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int column = s.results.by_columns.digit(rest) * kAcross;
-        const int down = s.results.by_lines.digit(rest) * kDown, plane = int(rest);
+        const int column = s.results.by_columns.divmod(rest) * kAcross;
+        const int down = s.results.by_lines.divmod(rest) * kDown, plane = int(rest);
         const Span h{b.begin + down + s.h.before - (S::window - 1), b.p_begin, b.p_end},
             w{column + s.w.before - (S::window - 1), 0, Q};
         const Columns<From, kAcross - 1 + S::window> of(from + (plane * windows_lines - b.p_begin) * Q, Q, 1, w.first,
@@ -280,8 +280,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       const int n = tile_lines * tile_columns * b.planes;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int tile_q = first_column + s.results.by_columns.digit(rest),
-                  tile_p = first_line + s.results.by_lines.digit(rest) * kSteps;
+        const int tile_q = first_column + s.results.by_columns.divmod(rest),
+                  tile_p = first_line + s.results.by_lines.divmod(rest) * kSteps;
         const int line = tile_p * S::stride - s.h.before, column = tile_q * S::stride - s.w.before;
         const int number = (int(rest) * lines + line - b.begin) * s.w.size + column;
         float sum[kTall][S::stride]{};
@@ -312,10 +312,10 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       const int n = lines * s.w.size * b.planes;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int column = s.results.by_columns.digit(rest), line = b.begin + s.results.by_lines.digit(rest);
+        const int column = s.results.by_columns.divmod(rest), line = b.begin + s.results.by_lines.divmod(rest);
         const int p_begin = s.h.over_begin(line), p_end = s.h.over_end(line);
         const int q_begin = s.w.over_begin(column), q_end = s.w.over_end(column);
-        CarefulSum<float> sum;
+        CompensatedSum<float> sum;
         for (int p = p_begin; p < p_end; ++p) {
           if (s.h.dilation > 1 && (line - s.h.first(p)) % s.h.dilation) continue;
           const int window = (int(rest) * windows_lines + p - b.p_begin) * Q;
@@ -335,7 +335,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     const int n = ceil_div(lines, kDown) * s.w.size * b.planes;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int column = s.results.by_columns.digit(rest), line = b.begin + s.results.by_lines.digit(rest) * kDown;
+      const int column = s.results.by_columns.divmod(rest), line = b.begin + s.results.by_lines.divmod(rest) * kDown;
       const int results = min_of(kDown, b.end - line);
       const int number = (int(rest) * lines + line - b.begin) * s.w.size + column;
       const int p_begin = s.h.over_begin(line), p_end = s.h.over_end(line + results - 1);
@@ -372,7 +372,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     const int elements = s.h.size * s.w.size;
     auto words_at = [&](int first) {
       uint32_t rest = uint32_t(first);
-      int left = elements - s.results.by_columns.digit(rest), plane = int(rest);
+      int left = elements - s.results.by_columns.divmod(rest), plane = int(rest);
       float v[kLanes<T>];
       MINIDNN_UNROLL
       for (int k = 0; k < kLanes<T>; ++k) {

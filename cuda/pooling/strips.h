@@ -54,9 +54,9 @@ template <class S> struct Given {
   int line, column;
   bool seen;
   template <class I>
-  MINIDNN_HD Given(I index, const Divisor& by_width, int first_line, int first_column) {
+  MINIDNN_HD Given(I index, const FastDivmod& by_width, int first_line, int first_column) {
     uint32_t rest = uint32_t(index);
-    column = by_width.digit(rest), line = int(rest);
+    column = by_width.divmod(rest), line = int(rest);
     seen = (index == I(uint32_t(index))) & (rest - uint32_t(first_line) < uint32_t(S::window)) &
            (uint32_t(column) - uint32_t(first_column) < uint32_t(S::window));
   }

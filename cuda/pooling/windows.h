@@ -2,7 +2,7 @@
 // What cuda.pooling.planes and cuda.pooling.channels share: windows along one dimension in 32 bits, values in float, and
 // words of 16 bytes. Compiled by NVRTC into the kernels and by g++ into their engines and into a test of their indices.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/pooling/pooling_math.h"
 
 #ifdef __CUDACC__
@@ -29,7 +29,7 @@ template <int kWindow, int kStride> struct Step {
 struct Windows {
   int32_t size = 1, count = 1;  // of x, of y
   int32_t window = 1, stride = 1, before = 0, after = 0, dilation = 1;
-  Divisor by_stride;
+  FastDivmod by_stride;
 
   MINIDNN_HD int first(int at) const { return at * stride - before; }
   // The taps of window `at` whose indices are from `low` to below `high`.

@@ -22,7 +22,7 @@ inline Windows windows_of(const PoolingProblem& p, int i) {
   w.window = int32_t(p.window[i]), w.stride = int32_t(p.spatial.stride[i]);
   w.before = int32_t(p.spatial.before[i]), w.after = int32_t(p.spatial.after[i]);
   w.dilation = int32_t(p.spatial.dilation[i]);
-  w.by_stride = Divisor(w.stride);
+  w.by_stride = FastDivmod(w.stride);
   return w;
 }
 

@@ -13,7 +13,7 @@ template <ReduceKind kind, class Acc> struct Strand {
   __device__ reduction::State<kind, Acc> result() const { return all; }
 };
 template <> struct Strand<ReduceKind::sum, float> {
-  CarefulSum<float> all;
+  CompensatedSum<float> all;
   __device__ void take(const reduction::State<ReduceKind::sum, float>& s) { all.add(s.value); }
   __device__ reduction::State<ReduceKind::sum, float> result() const { return {all.value()}; }
 };

@@ -75,7 +75,7 @@ struct ColumnsEngine final : Engine<SoftmaxProblem> {
     task.columns = int32_t(c.columns);
     task.lanes = int32_t(c.lanes);
     task.log = int32_t(p.log);
-    task.columns_of_outer = Divisor(task.inner / c.width);
+    task.columns_of_outer = FastDivmod(task.inner / c.width);
     cuda::LaunchConfig config;
     config.block = {unsigned(c.threads)};
     config.grid = {unsigned(ceil_div(c.columns, c.lanes))};

@@ -31,7 +31,7 @@ template <int width> struct Columns {
     step = int32_t(blockDim.x) / lanes;
     uint32_t outer = blockIdx.x * uint32_t(lanes) + lane;
     live = outer < uint32_t(p.columns);
-    const int32_t column = p.columns_of_outer.digit(outer);
+    const int32_t column = p.columns_of_outer.divmod(outer);
     base = int64_t(outer) * p.cols * p.inner + int64_t(column) * width;
   }
 

@@ -10,14 +10,14 @@ namespace minidnn {
 // Blocks of any number of whole warps.
 template <class T, SoftmaxDirection direction, bool log>
 __global__ void __launch_bounds__(1024) softmax_generic(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
-  BlockTeam team;
+  BlockReduce team;
   for (int64_t row = blockIdx.x, rows = p.rows(); row < rows; row += gridDim.x)
     softmax_row<T, direction, log>(p, a, row, team);
 }
 
 template <class T, SoftmaxDirection direction, bool log>
 __global__ void __launch_bounds__(256) softmax_thread(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
-  Solo team;
+  SingleThread team;
   grid_stride(p.rows(), [&](int64_t row) { softmax_row<T, direction, log>(p, a, row, team); });
 }
 

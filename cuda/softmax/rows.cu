@@ -44,10 +44,11 @@ __device__ __forceinline__ bool leaves(const SoftmaxRows& p, const rows::Team& t
   return true;
 }
 // What a thread brings to it: its own, or its share of what pieces left.
-template <class T> __device__ __forceinline__ rows::Exponentials brought(const SoftmaxRows& p, const rows::Team& team,
-                                                                         rows::Exponentials own,
-                                                                         const rows::Exponentials* parts,
-                                                                         float scale = 1) {
+template <class T> __device__ __forceinline__ rows::Exponentials load_partial(const SoftmaxRows& p,
+                                                                              const rows::Team& team,
+                                                                              rows::Exponentials own,
+                                                                              const rows::Exponentials* parts,
+                                                                              float scale = 1) {
   if (p.stage != SoftmaxRows::finish || team.row >= p.shape.rows) return own;
   rows::Exponentials all{-INFINITY, 0};
 #pragma unroll 1
@@ -100,7 +101,7 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
   }
   parts += team.row * p.shape.pieces;
   const float of_half = scale.of_half();
-  const rows::Exponentials all = team.join<T>(brought<T>(p, team, {largest, sum}, parts, of_half), 0, of_half);
+  const rows::Exponentials all = team.join<T>(load_partial<T>(p, team, {largest, sum}, parts, of_half), 0, of_half);
   if (leaves(p, team, all, parts)) return;
   // A row of nothing but -inf becomes NaN: -inf - -inf.
   const float log_of_sum = p.log ? maths::log(all.sum) : ::log2f(all.sum);
@@ -172,7 +173,7 @@ __global__ void __launch_bounds__(1024)
     sum += rows::take_sum(terms);
   }
   parts += team.row * p.shape.pieces;
-  const rows::Exponentials all = team.join<T>(brought<T>(p, team, {largest, sum}, parts));
+  const rows::Exponentials all = team.join<T>(load_partial<T>(p, team, {largest, sum}, parts));
   if (leaves(p, team, all, parts)) return;
 
   // A row of nothing but -inf becomes NaN: 0 / 0, or -inf + inf.

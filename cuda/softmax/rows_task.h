@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What cuda.softmax.rows and cuda.softmax.columns tell their kernels.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/softmax/softmax_math.h"
 #include "cuda/rows/rows.h"
 
@@ -18,13 +18,13 @@ constexpr int kSoftmaxBackwardVectors = 4;
 // Where a row's mask lies: a digit of the row's number for each dimension, the innermost first.
 struct MaskRows {
   int64_t stride[kMaxRank]{};
-  Divisor size[kMaxRank]{};
+  FastDivmod size[kMaxRank]{};
   int32_t dims = 0;
 
   MINIDNN_HD int64_t offset_of(int64_t row) const {
     uint32_t rest = uint32_t(row);
     int64_t offset = 0;
-    for (int i = 0; i < dims; ++i) offset += size[i].digit(rest) * stride[i];
+    for (int i = 0; i < dims; ++i) offset += size[i].divmod(rest) * stride[i];
     return offset;
   }
 };
@@ -42,7 +42,7 @@ struct SoftmaxRows {
 struct SoftmaxColumns {
   int64_t inner = 0;  // elements
   int32_t cols = 0, columns = 0, lanes = 0, log = 0;
-  Divisor columns_of_outer;
+  FastDivmod columns_of_outer;
 };
 // Elements of a column that a thread holds.
 template <int width> constexpr int kSoftmaxColumnsForward = width == 8 ? 4 : width == 4 ? 8 : 16;

@@ -83,7 +83,7 @@ struct Rows final : GatherEngine {
     GatherWalk w;
     const int64_t inner = is_backward(p) ? g.rows : g.indices;
     w.words = g.outer * inner * (line / word);
-    w.run = LongDivisor(line / word), w.inner = Divisor(inner), w.rows = g.rows, w.indices = g.indices;
+    w.run = LongDivisor(line / word), w.inner = FastDivmod(inner), w.rows = g.rows, w.indices = g.indices;
     cuda::LaunchConfig config;
     config.block = {kGatherThreads};
     if (is_backward(p)) {

@@ -4,8 +4,8 @@
 // written once, without atomics on floats. And both an element at a time, between any strides.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/grid.cuh"
-#include "cuda/transform/gather.h"
 #include "cuda/device/ptx/wgmma.cuh"
+#include "cuda/transform/gather.h"
 
 namespace minidnn {
 
@@ -21,7 +21,7 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
     if (at >= w.words) continue;
     const int64_t line = w.run.divisor == 1 ? at : w.run.quotient(at);
     uint32_t outer = uint32_t(line);
-    const int64_t i = w.inner.digit(outer), row = gather_row_at(p, index, i);
+    const int64_t i = w.inner.divmod(outer), row = gather_row_at(p, index, i);
     if (row >= 0) from[k] = (outer * w.rows + row - line) * int64_t(w.run.divisor) + at;
   }
   Word words[kGatherAhead];
@@ -133,7 +133,7 @@ template <class T> __global__ void __launch_bounds__(kGatherThreads)
   if (at >= w.words) return;
   const int64_t line = w.run.divisor == 1 ? at : w.run.quotient(at), run = int64_t(w.run.divisor);
   uint32_t outer = uint32_t(line);
-  const int32_t row = w.inner.digit(outer);
+  const int32_t row = w.inner.divmod(outer);
   const Vector* from = reinterpret_cast<const Vector*>(dy) + outer * w.indices * run + (at - line * run);
   Accumulator<T> sums[kItems]{};
   const int32_t end = o.starts[row + 1];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What gather.cu and its engines agree on. Std-free.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/transform/gather_math.h"
 
 #ifdef __CUDACC__
@@ -18,7 +18,7 @@ constexpr int kOrderThreads = 1024, kOrderRows = 1024, kOrderTile = 4096;
 struct GatherWalk {
   int64_t words = 0;  // of what is written
   LongDivisor run;
-  Divisor inner;  // indices, or backward rows
+  FastDivmod inner;  // indices, or backward rows
   int64_t rows = 1, indices = 1;
 };
 

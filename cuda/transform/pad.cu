@@ -43,7 +43,7 @@ template <class Word> __device__ __forceinline__ void pad_vector(const PadLines&
   const int64_t number = l.width.quotient(at);
   const int column = int(uint32_t(at) - uint32_t(number) * uint32_t(width));
   uint32_t plane = uint32_t(number);
-  const int row = l.outer[0].digit(plane);
+  const int row = l.outer[0].divmod(plane);
   int64_t plane_at = 0;
   bool in_plane = l.add_plane(mode, plane, plane_at);
   int64_t here = plane_at, next = plane_at;

@@ -26,10 +26,10 @@ std::string parse(const TransformProblem& p, Copy& c) {
   c.word = divides(all);
   if (p.y.numel() >= int64_t(1) << 31) return cat("counts 2^31 - 1 elements; there are ", p.y.numel());
   c.runs.words = uint32_t(p.y.numel() * item / c.word);
-  c.runs.run = Divisor(run * item / c.word);
+  c.runs.run = FastDivmod(run * item / c.word);
   for (size_t i = 0; i + 1 < dims.size(); ++i) {
     const CopyDimension& d = dims[dims.size() - 2 - i];
-    c.runs.outer[i] = Divisor(d.size);
+    c.runs.outer[i] = FastDivmod(d.size);
     c.runs.x_outer[i] = d.x * item / c.word, c.runs.y_outer[i] = d.y * item / c.word;
   }
   return "";

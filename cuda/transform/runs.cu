@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of parts: both tensors are contiguous along the same dimension. By words of 16 bytes, or of what divides all
 // runs and addresses; a thread has four on their way.
-#include "cuda/transform/runs.h"
 #include "cuda/device/ptx/wgmma.cuh"
+#include "cuda/transform/runs.h"
 
 namespace minidnn {
 
@@ -15,11 +15,11 @@ template <class Word> __global__ void __launch_bounds__(kRunsThreads)
   for (int k = 0; k < kRunsAhead; ++k) {
     uint32_t rest = first + k * kRunsThreads;
     if (rest >= c.words) continue;
-    int64_t from = c.run.digit(rest);
+    int64_t from = c.run.divmod(rest);
     to[k] = from;
 #pragma unroll
     for (int d = 0; d < kRunsOuters; ++d) {
-      const int64_t i = c.outer[d].digit(rest);
+      const int64_t i = c.outer[d].divmod(rest);
       from += i * c.x_outer[d], to[k] += i * c.y_outer[d];
     }
     words[k] = x[from];

@@ -43,11 +43,11 @@ std::string parse(const TransformProblem& p, Copy& c) {
     const CopyDimension& d = dims[dims.size() - 1 - i];
     c.x_outer[i] = d.x, c.y_outer[i] = d.y;
     x_strides |= d.x * item, y_strides |= d.y * item;
-    if (i + 1 < kTiledOuters && d.size < kMostBlocks) c.outer[i] = Divisor(d.size);
+    if (i + 1 < kTiledOuters && d.size < kMostBlocks) c.outer[i] = FastDivmod(d.size);
     if (blocks > kMostBlocks / d.size) return "launches 2^31 - 1 tiles at most";
     blocks *= d.size;
   }
-  c.line_tiles = Divisor(line_tiles), c.column_tiles = Divisor(column_tiles);
+  c.line_tiles = FastDivmod(line_tiles), c.column_tiles = FastDivmod(column_tiles);
   c.blocks = blocks;
   c.x_bytes = divides(x_strides), c.y_bytes = divides(y_strides);
   return "";

@@ -98,12 +98,12 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
 
   uint32_t rest = blockIdx.x;
   int64_t line, column;
-  if (c.lines_first) line = c.line_tiles.digit(rest), column = c.column_tiles.digit(rest);
-  else column = c.column_tiles.digit(rest), line = c.line_tiles.digit(rest);
+  if (c.lines_first) line = c.line_tiles.divmod(rest), column = c.column_tiles.divmod(rest);
+  else column = c.column_tiles.divmod(rest), line = c.line_tiles.divmod(rest);
   line *= Shape::kLines, column *= Shape::kColumns;
 #pragma unroll
   for (int k = 0; k < kTiledOuters; ++k) {
-    const int64_t i = k < kTiledOuters - 1 ? c.outer[k].digit(rest) : int64_t(rest);
+    const int64_t i = k < kTiledOuters - 1 ? c.outer[k].divmod(rest) : int64_t(rest);
     x += i * c.x_outer[k], y += i * c.y_outer[k];
   }
   x += line * c.x_line + column, y += column * c.y_column + line;

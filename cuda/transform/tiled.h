@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of tiled.cu, and what a block of it takes. Std-free.
 #pragma once
-#include "cpp/core/divisor.h"
+#include "cpp/core/fast_divmod.h"
 
 namespace minidnn {
 
@@ -11,8 +11,8 @@ constexpr int kTiledThreads = 256, kTiledOuters = 4;
 struct TiledCopy {
   int64_t lines = 1, columns = 1, x_line = 0, y_column = 0;  // strides in elements
   int64_t x_outer[kTiledOuters]{}, y_outer[kTiledOuters]{};  // from the innermost of i... outwards
-  Divisor outer[kTiledOuters - 1];                           // how many there are of each but the outermost
-  Divisor line_tiles, column_tiles;
+  FastDivmod outer[kTiledOuters - 1];                        // how many there are of each but the outermost
+  FastDivmod line_tiles, column_tiles;
   int64_t lines_first = 0;             // neighbouring blocks have neighbouring lines, not columns
   int64_t x_bytes = 16, y_bytes = 16;  // what divides all addresses of a side: the width of its loads or stores
 };

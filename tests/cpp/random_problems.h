@@ -70,7 +70,7 @@ template <class T> struct ConvNumbers {
     args = {x.data(), w.data(), nullptr, nullptr, y.data(), want.data()};
     const ConvGeometry g = conv_geometry(p);
     if (p.direction == ConvDirection::backward_filter) {
-      Solo solo;
+      SingleThread solo;
       for (int64_t i = 0; i < conv_weights(g); ++i) conv_filter_element<T, T>(g, args, i, solo);
       return;
     }

@@ -19,8 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "cpp/core/divisor.h"
 #include "cpp/core/dlpack.h"
+#include "cpp/core/fast_divmod.h"
 #include "cpp/core/handle.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/transform/transform_math.h"
@@ -150,7 +150,7 @@ static void test_divisor() {
     if (i % 3 == 0) n = std::max<uint32_t>(n / by * by, 1) - uint32_t(i % 2);
     if (i % 1000 == 0) n = 0x7fffffff;
     uint32_t rest = n;
-    int32_t digit = Divisor(by).digit(rest);
+    int32_t digit = FastDivmod(by).divmod(rest);
     CHECK(rest == n / by && digit == int32_t(n % by), n, " / ", by, " gives ", rest, " and ", digit);
   }
   for (int i = 0; i < 20000; ++i) {
@@ -284,9 +284,9 @@ static void test_layout_by_brute_force() {
     std::set<int64_t> in_a;
     for (int64_t i : of_a) in_a.insert(i + a_at);
     bool meet = std::any_of(of_b.begin(), of_b.end(), [&](int64_t i) { return in_a.count(i + b_at); });
-    bool said = may_meet(a, b, b_at - a_at);
+    bool said = may_overlap(a, b, b_at - a_at);
     CHECK(!meet || said, text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
-    CHECK(may_meet(b, a, a_at - b_at) == said, "either way round");
+    CHECK(may_overlap(b, a, a_at - b_at) == said, "either way round");
     bool agree = one_array;
     for (int i = 0; i < rank; ++i) agree &= a.stride[i] == b.stride[i] || a.shape[i] == 1 || b.shape[i] == 1;
     if (!agree) continue;

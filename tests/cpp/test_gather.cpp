@@ -11,14 +11,14 @@ static void check_operand(const std::string& text, const GemmView& v, const Gemm
                           int64_t alignment) {
   const uint32_t size = uint32_t(element);
   auto address = [&](int64_t row, int64_t k) {
-    return o.offset + offset_of(o.row, digits_of(rows, row)) + offset_of(o.k, digits_of(v.k, k));
+    return o.offset + offset_of(o.row, coordinates_of(rows, row)) + offset_of(o.k, coordinates_of(v.k, k));
   };
   const int64_t count = g.width / element;
   for (int64_t row = 0; row < rows.size; ++row) {
     const GatherEntry at_row = row_entry(gather_rows, g, size, uint32_t(row));
     for (int64_t k = 0; k < v.k.size; ++k) {
       const GatherEntry at_k = k_entry(p.k, g, size, uint32_t(k));
-      const bool there = inside(o.window, digits_of(rows, row), digits_of(v.k, k));
+      const bool there = inside(o.window, coordinates_of(rows, row), coordinates_of(v.k, k));
       if (((at_row.mask & at_k.mask) == 0) != there)
         fail(cat(text, ": row ", row, ", k ", k, " is ", there ? "inside" : "outside"));
       if (at_row.offset + at_k.offset + g.offset * element != address(row, k) * element)
@@ -26,7 +26,7 @@ static void check_operand(const std::string& text, const GemmView& v, const Gemm
       // The first of a vector speaks for all of it.
       const int64_t along = g.along_k ? k : row, first = along / count * count;
       const int64_t first_row = g.along_k ? row : first, first_k = g.along_k ? first : k;
-      if (inside(o.window, digits_of(rows, first_row), digits_of(v.k, first_k)) != there ||
+      if (inside(o.window, coordinates_of(rows, first_row), coordinates_of(v.k, first_k)) != there ||
           address(row, k) != address(first_row, first_k) + along - first ||
           address(first_row, first_k) * element % g.width || alignment % g.width ||
           (g.along_k ? v.k.size : rows.size) % count)

@@ -11,12 +11,12 @@ static void walk(const GemmView& v, const double* a, const double* b, double* y)
   for (int64_t g = 0; g < v.batch.size; ++g)
     for (int64_t m = 0; m < v.m.size; ++m)
       for (int64_t n = 0; n < v.n.size; ++n) {
-        GemmDigits at_g = digits_of(v.batch, g), at_m = digits_of(v.m, m), at_n = digits_of(v.n, n);
+        GemmCoordinates at_g = coordinates_of(v.batch, g), at_m = coordinates_of(v.m, m), at_n = coordinates_of(v.n, n);
         double sum = 0;
         for (int64_t k = 0; k < v.k.size; ++k) {
-          GemmDigits at_k = digits_of(v.k, k);
+          GemmCoordinates at_k = coordinates_of(v.k, k);
           if (!inside(v.a.window, at_m, at_k) || !inside(v.b.window, at_n, at_k)) continue;
-          auto element = [&](const GemmOperand& o, const GemmDigits& row) {
+          auto element = [&](const GemmOperand& o, const GemmCoordinates& row) {
             return o.offset + offset_of(o.row, row) + offset_of(o.k, at_k) + offset_of(o.batch, at_g);
           };
           sum += a[element(v.a, at_m)] * b[element(v.b, at_n)];

@@ -79,11 +79,11 @@ static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy
     return all;
   };
   Channels s{};
-  s.h = windows_of(p, 0), s.w = windows_of(p, 1), s.images = 1, s.vectors = 1, s.by_line = Divisor(s.w.size);
+  s.h = windows_of(p, 0), s.w = windows_of(p, 1), s.images = 1, s.vectors = 1, s.by_line = FastDivmod(s.w.size);
   s.x_column = s.y_column = s.dx_column = s.indices_column = C;
   s.x_line = s.dx_line = s.w.size * C, s.y_line = s.indices_line = s.w.count * C;
-  s.by_channels = Divisor(1);
-  s.by_columns = Divisor(ceil_div(s.w.size + s.w.before % S::stride, strip_steps(S::stride) * S::stride));
+  s.by_channels = FastDivmod(1);
+  s.by_columns = FastDivmod(ceil_div(s.w.size + s.w.before % S::stride, strip_steps(S::stride) * S::stride));
   s.lines = int32_t(pick(1, 12)) * S::stride;
   const int items = ceil_div(s.h.size + s.h.before % S::stride, s.lines) * int(s.by_columns.divisor);
   const int64_t plane = int64_t(s.h.size) * s.w.size, of_plane = int64_t(s.h.count) * s.w.count;

@@ -61,8 +61,9 @@ static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& co
         float sum = 0;
         for (int64_t s = 0; s < config.splits; ++s)
           sum += parts[size_t(s * layout.part_stride + (batch * v.m.size + m) * layout.columns + n)];
-        static_cast<float*>(args.y)[v.y_offset + offset_of(v.y_batch, digits_of(v.batch, batch)) +
-                                    offset_of(v.y_m, digits_of(v.m, m)) + offset_of(v.y_n, digits_of(v.n, n))] = sum;
+        static_cast<float*>(
+            args.y)[v.y_offset + offset_of(v.y_batch, coordinates_of(v.batch, batch)) +
+                    offset_of(v.y_m, coordinates_of(v.m, m)) + offset_of(v.y_n, coordinates_of(v.n, n))] = sum;
       }
 }
 

@@ -82,7 +82,8 @@ void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args
     for (int64_t batch = 0; batch < low.view.batch.size; ++batch)
       for (int64_t m = 0; m < low.view.m.size + 4; ++m)
         for (int64_t n = 0; n < low.view.n.size + 4; ++n) {
-          const GemmDigits at_m = digits_of(o.m, m), at_n = digits_of(o.n, n), at_batch = digits_of(o.batch, batch);
+          const GemmCoordinates at_m = coordinates_of(o.m, m), at_n = coordinates_of(o.n, n),
+                                at_batch = coordinates_of(o.batch, batch);
           bool exists = store == GemmStore::phases ? m < o.m.size : n < o.n.size && at_n.at[kDigits - 1] < o.n_limit;
           for (int j = 0; j < kDigits; ++j)
             exists = exists && (store == GemmStore::phases ? at_n : at_m).at[j] < part.limit[j];

@@ -11,7 +11,7 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 // A square of as many rows as a 16-byte vector has elements: each round interleaves the two halves of the rows.
-template <class T> struct Square {
+template <class T> struct TransposeTile {
   static constexpr int kSide = 16 / int(sizeof(T));
   typedef T V __attribute__((vector_size(16)));
   typedef decltype(V() == V()) Lanes;
@@ -43,7 +43,7 @@ template <class T> struct Square {
 // between the rows of `to`, and 16 bytes of room behind the last.
 template <class T>
 void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t across, int64_t along) {
-  constexpr int64_t kSide = Square<T>::kSide;
+  constexpr int64_t kSide = TransposeTile<T>::kSide;
   const int64_t across_whole = across & -kSide, along_whole = along & -kSide;
   const T* rows[kSide];
   // What does not fill a square goes first: a vector stored at the end of a row of `to` reaches into the next row,
@@ -51,20 +51,20 @@ void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t
   if (across_whole < across)
     for (int64_t j = 0; j < along_whole; j += kSide) {
       for (int64_t i = 0; i < kSide; ++i) rows[i] = from + min_of(across_whole + i, across - 1) * step + j;
-      Square<T>::transpose(rows, to + j * to_step + across_whole, to_step);
+      TransposeTile<T>::transpose(rows, to + j * to_step + across_whole, to_step);
     }
   for (int64_t i = across_whole; i < across; ++i)
     for (int64_t j = along_whole; j < along; ++j) to[j * to_step + i] = from[i * step + j];
   for (int64_t i = 0; i < across_whole; i += kSide) {
     for (int64_t j = 0; j < along_whole; j += kSide) {
       for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + j;
-      Square<T>::transpose(rows, to + j * to_step + i, to_step);
+      TransposeTile<T>::transpose(rows, to + j * to_step + i, to_step);
     }
     if (along_whole == along) continue;
     // Vectors that reach beyond the rows of x, but not beyond the last one.
     if (step > 0 && (i + kSide - 1) * step + along_whole + kSide <= (across - 1) * step + along) {
       for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + along_whole;
-      Square<T>::transpose(rows, to + along_whole * to_step + i, to_step, int(along - along_whole));
+      TransposeTile<T>::transpose(rows, to + along_whole * to_step + i, to_step, int(along - along_whole));
     } else {
       for (int64_t k = 0; k < kSide; ++k)
         for (int64_t j = along_whole; j < along; ++j) to[j * to_step + i + k] = from[(i + k) * step + j];

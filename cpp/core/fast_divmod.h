@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Division by a number known beforehand, as a multiplication and a shift: a GPU has no instruction for any other.
+// Division by a number that is known in advance, as a multiplication and a shift. A GPU has no division instruction.
 #pragma once
 #include "cpp/core/hd.h"
 
@@ -7,18 +7,18 @@ namespace minidnn {
 
 // For 0 <= n < 2^31 and 1 <= divisor < 2^31. With 2^s the least power that is not below the divisor, the multiplier is
 // 2^(31 + s) / divisor rounded up: wrong by less than 1, hence the product by less than 2^31 <= 2^(31 + s) / divisor.
-struct Divisor {
+struct FastDivmod {
   uint32_t divisor = 1, multiplier = 1u << 31, shift = 31;
 
-  Divisor() = default;
-  MINIDNN_HD explicit Divisor(int64_t by) : divisor(uint32_t(by)) {
+  FastDivmod() = default;
+  MINIDNN_HD explicit FastDivmod(int64_t by) : divisor(uint32_t(by)) {
     while (int64_t(1) << (shift - 31) < by) ++shift;
     multiplier = uint32_t(((uint64_t(1) << shift) + divisor - 1) / divisor);
   }
 
   MINIDNN_HD uint32_t quotient(uint32_t n) const { return uint32_t(uint64_t(n) * multiplier >> shift); }
-  // Takes the last digit off n and returns it.
-  MINIDNN_HD int32_t digit(uint32_t& n) const {
+  // Replaces n by the quotient and returns the remainder.
+  MINIDNN_HD int32_t divmod(uint32_t& n) const {
     uint32_t rest = quotient(n), last = n - rest * divisor;
     n = rest;
     return int32_t(last);

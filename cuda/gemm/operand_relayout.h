@@ -6,9 +6,9 @@
 #include <functional>
 
 #include "cpp/transform/transform.h"
-#include "cuda/gemm/lines.h"
 #include "cuda/gemm/sm90_host.h"
 #include "cuda/gemm/tf32_split.h"
+#include "cuda/gemm/tma_layout.h"
 
 #ifdef __CUDACC__
 #include "cuda/device/ptx/wgmma.cuh"
@@ -27,7 +27,7 @@ inline OperandCopy loaded(const TransformProblem& t, const Device& d) {
 }
 
 // A problem whose operands lie as the main loop wants them, and the copies that it takes.
-template <class P> struct Relaid {
+template <class P> struct OperandRelayout {
   struct Copy {
     const void* ArgsOf<P>::* data;
     size_t offset;  // in the workspace
@@ -68,7 +68,7 @@ template <class P> struct Relaid {
 // Makes the copies, each of what those before it left, then calls product(arguments with them, the workspace behind
 // them, stream).
 template <class P, class Product>
-std::unique_ptr<Plan<P>> plan_after_copies(const Relaid<P>& r, const Device& d, Product product) {
+std::unique_ptr<Plan<P>> plan_after_copies(const OperandRelayout<P>& r, const Device& d, Product product) {
   std::vector<OperandCopy> runs;
   for (const auto& c : r.copies) runs.push_back(c.load(d));
   return make_plan<P>([=, copies = r.copies, bytes = r.bytes](const ArgsOf<P>& args, void* workspace, Stream stream) {
@@ -82,31 +82,31 @@ std::unique_ptr<Plan<P>> plan_after_copies(const Relaid<P>& r, const Device& d, 
   });
 }
 
-template <class P> struct RelaidEngine : Engine<P> {
+template <class P> struct RelayoutEngine : Engine<P> {
   virtual std::string refusal(const P&) const = 0;  // of what no layout would change
-  virtual Relaid<P> relaid(const P&) const = 0;
+  virtual OperandRelayout<P> relayout(const P&) const = 0;
   virtual GemmArgs product_args(const P&, const ArgsOf<P>&) const = 0;
   virtual GemmTask task_of(const P& p) const { return gemm_task(p); }  // of a problem that is relaid
 
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const P& p, const Device& d) const override {
     if (std::string why = refusal(p); !why.empty()) return why;
-    const Relaid<P> r = relaid(p);
+    const OperandRelayout<P> r = relayout(p);
     return r.why_not.empty() ? sm90_why_not(task_of(r.problem), d) : r.why_not;
   }
   double estimate_us(const P& p, const Device& d) const override {
-    const Relaid<P> r = relaid(p);
+    const OperandRelayout<P> r = relayout(p);
     return sm90_estimate_us(task_of(r.problem), d) + r.copies_us(d);
   }
   std::vector<Config> configs(const P& p, const Device& d) const override {
-    return sm90_configs(task_of(relaid(p).problem), d);
+    return sm90_configs(task_of(relayout(p).problem), d);
   }
   size_t workspace_bytes(const P& p, const Device&, const Config& config) const override {
-    const Relaid<P> r = relaid(p);
+    const OperandRelayout<P> r = relayout(p);
     return r.bytes + sm90_workspace_bytes(task_of(r.problem), config);
   }
   std::unique_ptr<Plan<P>> build(const P& p, const Device& d, const Config& config) const override {
-    const Relaid<P> r = relaid(p);
+    const OperandRelayout<P> r = relayout(p);
     std::shared_ptr<const GemmPlan> product = sm90_plan(task_of(r.problem), d, config);
     return plan_after_copies(
         r, d, [this, product, problem = r.problem](const ArgsOf<P>& args, void* workspace, Stream stream) {

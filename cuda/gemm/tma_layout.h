@@ -9,7 +9,7 @@
 namespace minidnn {
 
 // Dense but for lines of 16 bytes; dimensions from the outermost to the contiguous one.
-inline TensorDesc in_order(TensorDesc d, const std::vector<int>& order) {
+inline TensorDesc tma_layout(TensorDesc d, const std::vector<int>& order) {
   const int64_t line = 16 / int64_t(itemsize(d.dtype));
   int64_t step = 1;
   for (size_t i = order.size(); i-- > 0;) {
@@ -21,7 +21,7 @@ inline TensorDesc in_order(TensorDesc d, const std::vector<int>& order) {
 }
 
 // Whether a map can bring d, contiguous along `inner`.
-inline bool in_lines(const TensorDesc& d, int inner) {
+inline bool fits_tma(const TensorDesc& d, int inner) {
   const int64_t item = int64_t(itemsize(d.dtype));
   for (int i = 0; i < d.rank; ++i)
     if (d.shape[i] > 1 && (i == inner ? d.stride[i] != 1 : d.stride[i] <= 0 || d.stride[i] * item % 16)) return false;

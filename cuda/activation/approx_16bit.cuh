@@ -7,7 +7,7 @@
 
 namespace minidnn {
 
-namespace sixteen_bits {
+namespace approx_16bit {
 
 constexpr float kLog2E = 1.44269504f;
 
@@ -40,7 +40,7 @@ __device__ __forceinline__ maths::Normal<float> normal(float x) {
   return {x < 0 ? below : 1 - below, e * 0.398942280f};
 }
 
-}  // namespace sixteen_bits
+}  // namespace approx_16bit
 
 template <Activation mode, bool short_result> struct ActivationMaths {
   template <class T> __device__ __forceinline__ static T value(T x, T alpha) { return activate<mode>(x, alpha); }
@@ -49,13 +49,13 @@ template <Activation mode, bool short_result> struct ActivationMaths {
   }
 };
 template <> struct ActivationMaths<Activation::tanh, true> {
-  __device__ __forceinline__ static float value(float x, float) { return sixteen_bits::tanh(x); }
-  __device__ __forceinline__ static float gradient(float x, float) { return sixteen_bits::sech2(x); }
+  __device__ __forceinline__ static float value(float x, float) { return approx_16bit::tanh(x); }
+  __device__ __forceinline__ static float gradient(float x, float) { return approx_16bit::sech2(x); }
 };
 template <> struct ActivationMaths<Activation::gelu, true> {
-  __device__ __forceinline__ static float value(float x, float) { return x * sixteen_bits::normal(x).cdf; }
+  __device__ __forceinline__ static float value(float x, float) { return x * approx_16bit::normal(x).cdf; }
   __device__ __forceinline__ static float gradient(float x, float) {
-    const maths::Normal<float> normal = sixteen_bits::normal(x);
+    const maths::Normal<float> normal = approx_16bit::normal(x);
     return normal.cdf + x * normal.density;
   }
 };

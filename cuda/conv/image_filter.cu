@@ -8,9 +8,8 @@
 #include "cuda/conv/image_filter.h"
 
 #include "cuda/conv/stencil.cuh"
+#include "cuda/device/fragment.cuh"
 #include "cuda/device/ptx/griddep.cuh"
-#include "cuda/device/ptx/ldmatrix.cuh"
-#include "cuda/device/ptx/mma_sync.cuh"
 
 namespace minidnn {
 

@@ -12,9 +12,8 @@ __device__ __forceinline__ float ex2_approx(float x) {
   return result;
 }
 __device__ __forceinline__ float ex2_approx_ftz(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
+  asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
+  return x;
 }
 // The logarithm to base 2 of x of 2^-126 and more, within 2^-22 where x is not between 0.5 and 2.
 __device__ __forceinline__ float lg2_approx_ftz(float x) {
@@ -24,9 +23,8 @@ __device__ __forceinline__ float lg2_approx_ftz(float x) {
 }
 // 1 / x within 1 ulp. With ftz, 0 where x is above 2^126.
 __device__ __forceinline__ float rcp_approx(float x) {
-  float result;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
+  asm("rcp.approx.f32 %0, %0;" : "+f"(x));
+  return x;
 }
 __device__ __forceinline__ float rcp_approx_ftz(float x) {
   float result;

@@ -5,10 +5,6 @@
 #include "cuda/conv/pad_channels.h"
 #include "cuda/runtime/plan.h"
 
-#ifdef __CUDACC__
-#include "cuda/device/ptx/wgmma.cuh"
-#endif
-
 namespace minidnn {
 
 // A copy of x or of filters: [outer][rows][columns][channels]; of columns every planes-th first, then the next, where

@@ -10,10 +10,6 @@
 #include "cuda/gemm/tf32_split.h"
 #include "cuda/gemm/tma_layout.h"
 
-#ifdef __CUDACC__
-#include "cuda/device/ptx/wgmma.cuh"
-#endif
-
 namespace minidnn {
 
 // Writes an operand anew. Ways to do so are described by types that have an estimate_us() and are loaded().

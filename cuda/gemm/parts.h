@@ -6,10 +6,6 @@
 #include "cuda/gemm/task.h"
 #include "cuda/runtime/launch.h"
 
-#ifdef __CUDACC__
-#include "cuda/device/ptx/wgmma.cuh"
-#endif
-
 namespace minidnn {
 
 // Where the splits of a view's product write, each `part_stride` elements after the one before. `turned`: [splits,

@@ -6,10 +6,6 @@
 #include "cpp/engine/engine.h"
 #include "cuda/gemm/lower.h"
 
-#ifdef __CUDACC__
-#include "cuda/device/ptx/wgmma.cuh"
-#endif
-
 namespace minidnn {
 
 struct GemmTask {

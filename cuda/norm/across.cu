@@ -4,7 +4,6 @@
 // ask for too, and they come from the L1. Windows are summed anew for each element, for a sum that slides would keep what
 // large elements left behind. Backward, g (local_norm_math.h) meets its neighbours in shared memory; where a block ends
 // amid the channels, it also computes what the next one has.
-#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/norm/across.h"
 #include "cuda/norm/walk.cuh"
 

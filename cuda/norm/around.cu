@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local contrast norm of dense tensors over one or two spatial dimensions, in one pass; see walk.cuh.
-#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/norm/walk.cuh"
 
 namespace minidnn {

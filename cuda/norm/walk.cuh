@@ -12,7 +12,6 @@
 #include "cpp/norm/local_norm_math.h"
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
-#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/norm/power.cuh"
 #include "cuda/norm/split.cuh"
 #include "cuda/norm/walk.h"

@@ -8,7 +8,6 @@
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
 #include "cuda/device/ptx/math.cuh"
-#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {

@@ -4,10 +4,6 @@
 #include "cpp/reduce/reduce_math.h"
 #include "cuda/device/cache.cuh"
 
-#ifdef __CUDACC__
-#include "cuda/device/ptx/wgmma.cuh"
-#endif
-
 namespace minidnn {
 
 constexpr int kReduceThreads = 256;

@@ -4,7 +4,6 @@
 // written once, without atomics on floats. And both an element at a time, between any strides.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/grid.cuh"
-#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/transform/gather.h"
 
 namespace minidnn {

@@ -4,10 +4,6 @@
 #include "cpp/core/fast_divmod.h"
 #include "cpp/transform/gather_math.h"
 
-#ifdef __CUDACC__
-#include "cuda/device/ptx/wgmma.cuh"
-#endif
-
 namespace minidnn {
 
 constexpr int kGatherThreads = 256, kGatherAhead = 4;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of parts: both tensors are contiguous along the same dimension. By words of 16 bytes, or of what divides all
 // runs and addresses; a thread has four on their way.
-#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/transform/runs.h"
 
 namespace minidnn {

@@ -3,10 +3,6 @@
 #pragma once
 #include "cpp/core/fast_divmod.h"
 
-#ifdef __CUDACC__
-#include "cuda/device/ptx/wgmma.cuh"
-#endif
-
 namespace minidnn {
 
 constexpr int kRunsThreads = 256, kRunsAhead = 4, kRunsOuters = 6;

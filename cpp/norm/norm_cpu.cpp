@@ -103,13 +103,13 @@ Cut cut_of(const NormProblem& p, const Device& d) {
   Cut c = *loops_of(p);
   const int64_t bytes = int64_t(itemsize(p.x.dtype)) * (p.direction == NormDirection::backward ? 2 : 1);
   // Without sums a tile need not stay in a cache: whole rows, one after the other.
-  const bool tma_layout = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
+  const bool in_memory_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
   bool stays = true;
   if (c.space > 1) {
     // For the prefetcher; and so that threads find work in one run.
     const int64_t row = cpu::work_size(2048), longest = cpu::work_size(16384);
     c.pieces = ceil_div(c.space, longest);
-    const bool whole_rows = tma_layout && c.pieces == 1;
+    const bool whole_rows = in_memory_order && c.pieces == 1;
     c.tile = whole_rows ? c.channels : std::clamp<int64_t>(row / c.space, 1, 64);
     if (c.pieces > 1) c.section = longest;
     else c.section = whole_rows ? 1 : std::clamp<int64_t>(longest / c.space, 1, 256);
@@ -119,7 +119,7 @@ Cut cut_of(const NormProblem& p, const Device& d) {
     // do not depend on it: sections are of the same rows.
     int64_t width = kNormColumns;
     const int64_t tile_bytes = cpu::work_size(kTileBytes), step = cpu::work_size(256, 16);
-    if (!tma_layout && c.rows * 2 * step * bytes <= tile_bytes)
+    if (!in_memory_order && c.rows * 2 * step * bytes <= tile_bytes)
       width = std::clamp<int64_t>(min_of(tile_bytes / (bytes * c.rows), c.columns / d.sm_count) / step * step, 2 * step,
                                   width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;

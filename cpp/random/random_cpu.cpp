@@ -15,8 +15,8 @@ struct Dense final : Engine<RandomProblem> {
   std::string name() const override { return "cpu.random.dense"; }
   std::string why_not(const RandomProblem& p, const Device&) const override {
     if (p.out.dtype == DType::float64) return "its loops compute in float32";
-    const bool tma_layout = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
-    return tma_layout ? "" : "needs row-major tensors: numbers follow the shape";
+    const bool row_major = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
+    return row_major ? "" : "needs row-major tensors: numbers follow the shape";
   }
   double estimate_us(const RandomProblem& p, const Device& d) const override {
     return roofline_us(random_flop(p), random_bytes(p), d, 0.5);

@@ -255,7 +255,7 @@ AUDIT = [
         "one plan cache for all handles, whatever their options",
     ),
     Mutant(
-        "D08", "engine/engine.h", "limit(«h.options().threads»)", "Session::current() ? 0 : h.options().threads",
+        "D08", "engine/engine.h", "limit(«h.options().threads»)", "DryRun::current() ? 0 : h.options().threads",
         "find() under a handle of few threads measures with all",
     ),
     Mutant(
@@ -348,7 +348,7 @@ LATER = [
         "undoes 33dc521: a shorter last slab keeps the windows of the slab before it",
     ),
     Mutant(
-        "A35", "norm/norm_cpu.cpp", "if («c.pieces > 1») c.section = longest", "c.pieces > 1 && !in_order",
+        "A35", "norm/norm_cpu.cpp", "if («c.pieces > 1») c.section = longest", "c.pieces > 1 && !in_memory_order",
         "undoes 4d1d7c7: inference writes one element of each section of a large plane",
     ),
     Mutant(

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The public functions of activation.h: checks, problem texts and estimates.
 #include "cpp/activation/activation.h"
 
 namespace minidnn {
@@ -6,7 +7,7 @@ namespace {
 
 struct Mode {
   const char* name;
-  double alpha;  // default; 0 where it means nothing
+  double alpha;  // the default alpha; 0 if the mode does not use alpha
 };
 constexpr Mode kModes[kActivations] = {
     // in the order of the enum

@@ -16,13 +16,13 @@ template <> struct Family<ActivationProblem> {
 };
 
 std::string name(Activation);  // "clipped_relu"
-// ShapeError lists the modes; `argument` names what the caller calls it.
+// ShapeError lists the modes; `argument` is the parameter's name in the caller's signature.
 Activation activation_from(const std::string& name, const char* call, const char* argument = "activation");
 double default_alpha(Activation);
 
-// `alpha` empty: default_alpha(mode). `out` may be x.
+// Without `alpha`, default_alpha(mode) is used. `out` may be x.
 Tensor activation_forward(const Tensor& x, Activation mode, std::optional<double> alpha, const Call& call);
-// dx = dy * f'(x); `out` may be x or dy. y = f(x) is checked but not read: every mode is differentiated from x.
+// dx = dy * f'(x); `out` may be x or dy. y = f(x) is checked but not read: every derivative is computed from x.
 Tensor activation_backward(const Tensor& dy, const Tensor& x, const Tensor& y, Activation mode,
                            std::optional<double> alpha, const Call& call);
 
@@ -30,7 +30,7 @@ Tensor activation_backward(const Tensor& dy, const Tensor& x, const Tensor& y, A
 double activation_bytes(const ActivationProblem&);
 double activation_flop(const ActivationProblem&);
 const Engine<ActivationProblem>& activation_dense_cpu();  // activation_cpu.cpp
-// For epilogues on the CPU (cpp/cpu/gemm_kernel.h).
+// The activation for epilogues on the CPU (cpp/cpu/gemm_kernel.h).
 struct FloatsFunction;
 FloatsFunction activation_on_floats(Activation);
 

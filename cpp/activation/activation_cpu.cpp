@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.activation.dense: the shared formulas in vectorised loops (activation_isa.cpp), over memory in its own order.
+// cpu.activation.dense: the shared formulas in vectorised loops (activation_isa.cpp), over dense tensors in memory
+// order.
 #include "cpp/activation/activation.h"
 #include "cpp/activation/activation_kernels.h"
 #include "cpp/cpu/caches.h"
@@ -10,7 +11,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kChunk = 2048;  // elements: what threads share is cut at multiples of it, so at cache lines
+constexpr int64_t kChunk = 2048;  // elements: work is divided between threads at multiples of it, hence at cache lines
 
 struct Dense final : Engine<ActivationProblem> {
   std::string name() const override { return "cpu.activation.dense"; }
@@ -20,7 +21,7 @@ struct Dense final : Engine<ActivationProblem> {
     bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
     return dense ? "" : "needs tensors without gaps and with equal strides";
   }
-  // Twice what plain loops reach in arithmetic, and 2.5 times in bytes (2 Zen 3 cores, 2026-11).
+  // Measured: twice the arithmetic rate of plain loops, and 2.5 times their bandwidth (2 Zen 3 cores, 2026-11).
   double estimate_us(const ActivationProblem& p, const Device& d) const override {
     return roofline_us(activation_flop(p), activation_bytes(p), d, 2);
   }
@@ -32,7 +33,7 @@ struct Dense final : Engine<ActivationProblem> {
     auto apply = loops.apply;
     int64_t n = p.x.numel(), bytes = itemsize(p.x.dtype);
     bool non_temporal = cpu::non_temporal(double(n * bytes));
-    int64_t grain = cpu::work_size(p.mode <= Activation::leaky_relu ? 32768 : 8192);  // some 5 us of work
+    int64_t grain = cpu::work_size(p.mode <= Activation::leaky_relu ? 32768 : 8192);  // about 5 us of work
     int64_t chunk = cpu::work_size(kChunk);
     return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream) {
       cpu::parallel_for(ceil_div(n, chunk), grain / chunk, [&](int64_t begin, int64_t end) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.activation.dense, for one instruction set: the shared formulas over contiguous elements.
 #include "cpp/activation/activation_kernels.h"
 #include "cpp/activation/normal_vector.h"
 #include "cpp/cpu/runs.h"
@@ -41,7 +42,8 @@ template <class T> struct Loops {
   }
 };
 template <> struct Loops<bfloat16> {
-  // Jumps are not to be threaded: for relu's two branches, twice, GCC 12 would round and blend in four ways.
+  // Without jump threading: for relu's two branches, two per word, GCC 12 would otherwise emit four copies of rounding
+  // and blending.
   template <Activation mode, bool backward>
   __attribute__((optimize("no-thread-jumps"))) static void loop(const void* x, const void* dy, void* out, int64_t n,
                                                                 float alpha) {

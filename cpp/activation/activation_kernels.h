@@ -6,12 +6,12 @@
 
 namespace minidnn {
 
-// n elements, a whole number of steps; forward, dy is not looked at. `out` may be x or dy.
+// n elements, a whole number of steps. Forward loops ignore dy. `out` may be x or dy.
 using ActivationLoop = void (*)(const void* x, const void* dy, void* out, int64_t n, float alpha);
 
 struct ActivationLoops {
   ActivationLoop forward[kActivations], backward[kActivations];
-  // Any n elements through a loop. `non_temporal`: the result is not to fill them.
+  // Applies a loop to any number n of elements. `non_temporal`: writes the result past the caches.
   void (*apply)(ActivationLoop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool non_temporal);
 };
 struct ActivationKernels {

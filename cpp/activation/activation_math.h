@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations and their derivatives, written once: CPU engines, CUDA kernels, epilogues and fusions all call these.
-// T is float or double, whatever the tensor holds. Every finite x gives a finite result without cancellation; at
-// infinite x the formula decides, and 0 * Inf is NaN. At a kink the derivative is the left one, except hardswish's at
-// 3, which is 1.
+// The activations and their derivatives, defined once: CPU engines, CUDA kernels, epilogues and fusions all call these.
+// T is float or double, independent of the tensor's dtype. Every finite x gives a finite result without cancellation.
+// At infinite x the formula is evaluated as it is, and 0 * Inf is NaN. At a kink the derivative is the left one, except
+// that hardswish's is 1 at x = 3.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -30,12 +30,12 @@ constexpr int kActivations = 13;
 
 namespace detail {
 
-// sigmoid(x) and sigmoid(-x) for the price of one.
+// Computes sigmoid(x) and sigmoid(-x) with a single exp.
 template <class T> struct Sigmoids {
   T of_x, of_minus_x;
 };
 template <class T> MINIDNN_HD Sigmoids<T> sigmoids(T x) {
-  // exp of a negative number only: no overflow, and no loss near 0 on the far left.
+  // The argument of exp is never positive: no overflow, and accurate results near 0 for very negative x.
   T e = maths::exp_of_negative(-maths::abs(x)), large = T(1) / (T(1) + e), small = e * large;
   return {x >= T(0) ? large : small, x >= T(0) ? small : large};
 }
@@ -43,10 +43,12 @@ template <class T> MINIDNN_HD T sigmoid(T x) {
   T e = maths::exp_of_negative(-maths::abs(x));
   return (x >= T(0) ? T(1) : e) / (T(1) + e);
 }
-template <class T> MINIDNN_HD T softplus(T x) {  // log(1 + exp x); max(x, 0) written so that NaN stays
+// log(1 + exp x). max(x, 0) is written so that NaN is kept.
+template <class T> MINIDNN_HD T softplus(T x) {
   return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp_of_negative(-maths::abs(x)));
 }
-// tanh(softplus(x)) = n (n + 2) / (n (n + 2) + 2) with n = exp x; for x > 0 in powers of 1 / n.
+// tanh(softplus(x)) = n (n + 2) / (n (n + 2) + 2) with n = exp x; for x > 0 numerator and denominator are divided by
+// n^2.
 template <class T> struct TanhOfSoftplus {
   T e, numerator, denominator;
   MINIDNN_HD explicit TanhOfSoftplus(T x) : e(maths::exp_of_negative(-maths::abs(x))) {
@@ -54,16 +56,16 @@ template <class T> struct TanhOfSoftplus {
     denominator = numerator + (x < T(0) ? T(2) : T(2) * e * e);
   }
 };
-template <class T> MINIDNN_HD T sech2(T x) {  // 1 - tanh^2 would cancel
+template <class T> MINIDNN_HD T sech2(T x) {  // 1 - tanh^2 would lose digits by cancellation
   T e = maths::exp_of_negative(T(-2) * maths::abs(x));
   return T(4) * e / ((T(1) + e) * (T(1) + e));
 }
-template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low : x > high ? high : x; }  // NaN stays
+template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low : x > high ? high : x; }  // NaN is kept
 
 constexpr double kTwoSqrt2OverPi = 1.59576912160573071176, kGeluTanhCubic = 0.044715;
 
-// gelu_tanh(x) = x sigmoid(2u), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). Beyond 50 the sigmoid is 0 or 1 in double too,
-// and clipping keeps the cube finite.
+// gelu_tanh(x) = x sigmoid(2u), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). For |x| > 50 the sigmoid is 0 or 1 even in
+// double; clipping to 50 keeps the cube finite.
 template <class T> MINIDNN_HD T gelu_tanh_2u(T x) {
   x = clip(x, T(-50), T(50));
   return T(kTwoSqrt2OverPi) * (x + T(kGeluTanhCubic) * x * x * x);
@@ -130,7 +132,7 @@ template <Activation mode> struct ActivationMode {
   static constexpr Activation value = mode;
 };
 
-// Calls f(ActivationMode<mode>{}): a run-time mode where the compile-time one is not worth a kernel of its own.
+// Calls f(ActivationMode<mode>{}): dispatches a run-time mode where a separate kernel per mode is not worthwhile.
 template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
   switch (mode) {
     case Activation::relu:
@@ -163,7 +165,7 @@ template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
 }
 
 namespace detail {
-template <class T> struct Activate {  // a functor: NVRTC takes a generic lambda for host code
+template <class T> struct Activate {  // a functor, since NVRTC treats a generic lambda as host code
   T x, alpha;
   template <class Mode> MINIDNN_HD T operator()(Mode) const { return activate<Mode::value>(x, alpha); }
 };
@@ -178,7 +180,7 @@ enum class ActivationDirection : int64_t { forward, backward };
 struct ActivationProblem {
   ActivationDirection direction{};
   Activation mode{};
-  TensorDesc x, dy, out;  // dy only backward; out is y or dx. One dtype and one shape; any strides.
+  TensorDesc x, dy, out;  // dy only for backward; out is y or dx. All have one dtype and one shape, with any strides.
 };
 
 struct ActivationArgs {
@@ -188,7 +190,7 @@ struct ActivationArgs {
   double alpha = 0;
 };
 
-// One element of the result, at element offsets into the tensors. Writes after it has read: `out` may be x or dy.
+// Computes one element of the result, at the given element offsets. Reads before it writes: `out` may be x or dy.
 template <class T, Activation mode, bool backward>
 MINIDNN_HD void activation_element(const ActivationArgs& a, int64_t x_at, int64_t dy_at, int64_t out_at) {
   using Acc = Accumulator<T>;
@@ -198,7 +200,7 @@ MINIDNN_HD void activation_element(const ActivationArgs& a, int64_t x_at, int64_
   static_cast<T*>(a.out)[out_at] = T(result);
 }
 
-// The i-th element in row-major order of the shape.
+// Computes the i-th element in row-major order of the shape.
 template <class T, Activation mode, bool backward>
 MINIDNN_HD void activation_element(const ActivationProblem& p, const ActivationArgs& a, int64_t i) {
   activation_element<T, mode, backward>(a, p.x.offset_of(i), backward ? p.dy.offset_of(i) : 0, p.out.offset_of(i));

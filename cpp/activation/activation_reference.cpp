@@ -6,11 +6,11 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 16384;  // elements worth waking a thread for
 
 template <class T, Activation mode, bool backward>
 void compute(const ActivationProblem& p, const ActivationArgs& a) {
-  // Others that are dense have an engine of their own.
+  // A fast path for dense float64; cpu.activation.dense handles the other dense tensors.
   bool dense = sizeof(T) == 8 && is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
   cpu::parallel_for(p.out.numel(), kGrain, [&](int64_t begin, int64_t end) {
     if constexpr (sizeof(T) == 8)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The normal distribution at a vector of sixteen floats, for X_isa.cpp files alone: as elementary::normal (cpp/core/
-// elementary.h), with a table in place of its division, in two thirds of its time; and nothing is lost by rounding x^2.
+// The normal distribution at a vector of sixteen floats, only for X_isa.cpp files. Like elementary::normal
+// (cpp/core/elementary.h), but with a table instead of its division. It takes two thirds of the time, and rounding x^2
+// costs no accuracy.
 #pragma once
 #ifdef __AVX512F__
 #include <type_traits>
@@ -11,9 +12,10 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// exp(a^2 / 2) times the cdf of -a, for 0 <= a < 15, in eight pieces to an octave of a + 1: those of 2 to 16 first, then
-// those of 1 to 2. For each piece its middle, and there the coefficients of a polynomial, the highest first: within
-// 2^-23.8 for float, within 2^-13.9 for what is rounded to bfloat16 (minimax fits of our own, as elementary.h's).
+// Piecewise polynomials for exp(a^2 / 2) times the cdf of -a, for 0 <= a < 15. Each octave of a + 1 has eight pieces:
+// first the pieces of [2, 16), then those of [1, 2). kMiddles has the centre of each piece, kPieces the coefficients of
+// the polynomial around it, the highest first. Errors: within 2^-23.8 for float, within 2^-13.9 for results that are
+// rounded to bfloat16 (our own minimax fits, as in elementary.h).
 alignas(64) constexpr float kMiddles[32] = {1.125f,  1.375f,  1.625f,  1.875f,  2.125f,  2.375f,  2.625f,  2.875f,
                                             3.25f,   3.75f,   4.25f,   4.75f,   5.25f,   5.75f,   6.25f,   6.75f,
                                             7.5f,    8.5f,    9.5f,    10.5f,   11.5f,   12.5f,   13.5f,   14.5f,
@@ -67,20 +69,22 @@ template <> alignas(64) constexpr float kPieces<bfloat16>[3][32] = {
      0x1.03cf06p-5f, 0x1.e18ddcp-6f, 0x1.c0a97ep-6f, 0x1.e76f8p-2f,  0x1.bb942cp-2f, 0x1.95b894p-2f, 0x1.74d7ecp-2f,
      0x1.58208p-2f,  0x1.3ee89p-2f,  0x1.28a5d4p-2f, 0x1.14e7p-2f}};
 
-MINIDNN_HD Floats fused(Floats a, Floats b, Floats c) {  // a b + c rounded once
+MINIDNN_HD Floats fused(Floats a, Floats b, Floats c) {  // a b + c, rounded once
   return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)(-1), 4);
 }
-MINIDNN_HD Floats times_power(Floats v, Floats n) {  // v 2^n, also where it is subnormal
+MINIDNN_HD Floats times_power(Floats v, Floats n) {  // v 2^n, also for subnormal results
   return __builtin_ia32_scalefps512_mask(v, n, v, (unsigned short)(-1), 4);
 }
 
-// x times the cdf is within 3 ulp, 9 where it is subnormal; within 0.51 ulp of bfloat16 (every 101st float, 2026-11).
+// Errors of x times the cdf: at most 3 ulp, 9 ulp if subnormal; at most 0.51 ulp of bfloat16 (every 101st float,
+// 2026-11).
 template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats x) {
   using namespace elementary;
-  constexpr int32_t kMost = 0x416e6666;  // 14.9f: beyond, the cdf is 0 or 1. In integers this takes NaN along
+  // 14.9f: beyond it the cdf is 0 or 1. The integer comparison below also clips NaN.
+  constexpr int32_t kMost = 0x416e6666;
   const Ints<Floats> bits = bits_of(x) & 0x7fffffff;
   const Floats a = float_of<Floats>(bits > kMost ? Ints<Floats>{} + kMost : bits);
-  const Ints<Floats> place = bits_of(a + 1.0f) >> 20;  // its last five bits
+  const Ints<Floats> place = bits_of(a + 1.0f) >> 20;  // the shuffle uses only the last five bits
   auto piece = [&](const float(&line)[32])
                    __attribute__((always_inline)) { return __builtin_shuffle(load(line), load(line + 16), place); };
   const Floats t = a - piece(kMiddles);
@@ -97,7 +101,8 @@ template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats
     p = p * q + 0x1.0003fp-3f;
     p = p * q - 0x1.fffba6p-2f;
   } else {
-    q = n * (2 * kLn2Low) + fused(a, a, n * (2 * kLn2High));  // a^2 unrounded: that would lose x^2 / 2 ulp
+    // a^2 is not rounded first: that would lose x^2 / 2 ulp.
+    q = n * (2 * kLn2Low) + fused(a, a, n * (2 * kLn2High));
     p = 0x1.6a5266p-16f * q - 0x1.12396ep-12f;
     p = p * q + 0x1.5558aap-9f;
     p = p * q - 0x1.555492p-6f;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Python's values become ours, once for all bind_F: dtypes, layouts, devices and streams by any spelling people
-// use.
+// Conversions of Python values to C++, shared by all bind_F: dtypes, layouts, devices and streams in all common
+// spellings.
 #pragma once
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -17,9 +17,9 @@ namespace py = pybind11;
 
 namespace minidnn {
 
-// Releases the GIL for a scope. Taking it back in a daemon thread while the interpreter shuts down ends the thread by
-// unwinding it, which pybind11's class turns into std::terminate; here it sleeps until the process is gone, as in
-// Python 3.14 and later.
+// Releases the GIL for a scope. In a daemon thread, reacquiring the GIL while the interpreter shuts down ends the
+// thread by unwinding its stack, which pybind11's class turns into std::terminate. This class sleeps until the process
+// exits instead, as Python 3.14 and later do.
 class ReleaseGil {
  public:
   ReleaseGil() : state_(PyEval_SaveThread()) {}
@@ -36,28 +36,29 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-// "float32", numpy.float32, dtype('float32'), torch.float32. `name` is the argument's, for the text of the error.
+// Accepts "float32", numpy.float32, dtype('float32'), torch.float32. `name` is the argument's name, for error messages.
 DType dtype_from_python(py::handle, const char* name = "dtype");
-std::optional<DType> optional_dtype(py::handle);  // None stays empty
+std::optional<DType> optional_dtype(py::handle);  // None gives an empty result
 std::optional<Layout> optional_layout(const std::optional<std::string>&, int64_t rank);
-Place place_from_python(const std::string& device);  // DeviceError where there is no such device
+Place place_from_python(const std::string& device);  // DeviceError if there is no such device
 std::optional<Place> optional_place(const std::optional<std::string>&);
-// An int, an object with __cuda_stream__, a torch or CuPy stream; None is the default stream. `call` opens the texts.
+// Accepts an int, an object with __cuda_stream__, a torch or CuPy stream; None is the default stream. `call` opens
+// error messages.
 Stream stream_from_python(py::handle, Place, const char* call);
-uintptr_t stream_number(Stream);  // as DLPack and __cuda_array_interface__ write it: 1 for default
+uintptr_t stream_number(Stream);  // as in DLPack and __cuda_array_interface__: 1 is the default stream
 py::tuple tuple_of(std::span<const int64_t>);
 
-// repr(value), cut to some 80 characters.
+// repr(value), truncated to about 80 characters.
 std::string repr_text(py::handle value);
 
-// `algo` as Python has it: None is the empty name, which leaves the choice to the library.
+// `algo` as Python passes it: None becomes the empty name, which lets the library choose.
 struct Algo : std::string {};
 
-// An int or a sequence of ints. False for anything else, and for ints beyond 64 bits.
+// Read an int or a sequence of ints. Return false for anything else, and for ints beyond 64 bits.
 bool read_integer(py::handle, int64_t&);
 bool read_integers(py::handle, std::vector<int64_t>&);
-// The same for attributes of windows; padding also takes pairs (before, after). ShapeError for anything else.
-// `several` says what stands for an int for all dimensions.
+// The same for attributes of windows; padding also accepts pairs (before, after). ShapeError for anything else. In
+// error messages, `several` describes what is accepted instead of one int for all dimensions.
 std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name,
                                           const char* several = "one for each spatial dimension");
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,
@@ -67,14 +68,14 @@ void bind_core(py::module_&);                           // errors, Handle, Devic
 void bind_exchange(py::module_&, py::class_<Tensor>&);  // DLPack, __cuda_array_interface__, NumPy
 void bind_engine(py::module_&);                         // find, explain, engines, kernels, log
 void bind_runtime(py::module_&);                        // what this machine has: GPUs, NVRTC, caches
-void explain_refusals(py::module_&);                    // errors of all functions bound so far, worded for the caller
+void explain_refusals(py::module_&);  // rewords the errors of all functions bound so far for the caller
 
 }  // namespace minidnn
 
 namespace pybind11::detail {
 
-// An object that __new__ made and __init__ did not fill, DeviceTensor.__new__(DeviceTensor), has no value. pybind11 would
-// allocate one and leave it unset.
+// An object made by __new__ without __init__, such as DeviceTensor.__new__(DeviceTensor), has no value. pybind11 would
+// allocate one and leave it uninitialised; this caster throws.
 template <class Base> struct initialized_caster : Base {
   bool load(handle source, bool convert) { return Base::template load_impl<initialized_caster>(source, convert); }
   void load_value(value_and_holder&& found) {
@@ -88,14 +89,15 @@ template <class T>
            std::same_as<T, minidnn::EngineReport> || std::same_as<T, minidnn::KernelSpec>)
 struct type_caster<T> : initialized_caster<type_caster_base<T>> {};
 
-// No handle is what nearly every call says. pybind11 would look for one behind None: a third of a small call's time.
+// Nearly every call passes no handle. For None, pybind11 would search for a handle, which takes a third of a small
+// call's time.
 template <>
 struct type_caster<minidnn::HandlePtr>
     : initialized_caster<copyable_holder_caster<minidnn::Handle, minidnn::HandlePtr>> {
   bool load(handle source, bool convert) { return source.is_none() || initialized_caster::load(source, convert); }
 };
 
-// pybind11 also takes what only int() converts, such as numpy.float32(1.7).
+// pybind11's caster also accepts values that only int() converts, such as numpy.float32(1.7); this one does not.
 template <> struct type_caster<int64_t> {
   PYBIND11_TYPE_CASTER(int64_t, const_name("int"));
   bool load(handle source, bool) { return minidnn::read_integer(source, value); }
@@ -110,7 +112,7 @@ template <> struct type_caster<minidnn::Shape> {
   }
 };
 
-// No name has a NUL, at which the texts of errors would end. pybind11 also takes bytes.
+// Rejects strings with a NUL, at which error messages would end, and bytes, which pybind11's caster accepts.
 template <> struct type_caster<std::string> : string_caster<std::string> {
   bool load(handle source, bool convert) {
     return PyUnicode_Check(source.ptr()) && string_caster::load(source, convert) && value.find('\0') == value.npos;

@@ -22,8 +22,8 @@ DType dtype_from_python(py::handle value, const char* name) {
       dtype = find_dtype(text.substr(text.rfind('.') + 1));
       native = py::getattr(value, "isnative", native);
     }
-  } catch (const py::cast_error&) {         // a str with a NUL or a lone surrogate
-  } catch (const py::error_already_set&) {  // the object's own methods
+  } catch (const py::cast_error&) {         // the value is a str with a NUL or a lone surrogate
+  } catch (const py::error_already_set&) {  // one of the object's own methods raised
   }
   MINIDNN_CHECK(DTypeError, dtype, name, " must be one of ", dtype_names(), "; got ", repr_text(value));
   MINIDNN_CHECK(DTypeError, native.ptr() != Py_False, name, "=", repr_text(value),
@@ -50,7 +50,7 @@ Place place_from_python(const std::string& device) {
   Place place = place_from(device);
   try {
     device_at(place);
-  } catch (const DeviceError& error) {  // of the driver, which does not know the argument
+  } catch (const DeviceError& error) {  // the driver's message does not mention the argument
     throw DeviceError(cat("device='", device, "': ", error.what()));
   }
   return place;
@@ -61,8 +61,8 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
   MINIDNN_CHECK(DeviceError, place.is_cuda, call,
                 ": stream is given and device is 'cpu', which has none; leave it away");
   py::object address = py::reinterpret_borrow<py::object>(value);
-  if (py::hasattr(value,
-                  "__cuda_stream__")) {  // (0, address), by a method; by an attribute in the protocol's first draft
+  // __cuda_stream__ yields (0, address): it is a method, or an attribute in the protocol's first draft.
+  if (py::hasattr(value, "__cuda_stream__")) {
     py::object answer = value.attr("__cuda_stream__");
     if (PyCallable_Check(answer.ptr())) answer = answer();
     MINIDNN_CHECK(DTypeError, py::isinstance<py::tuple>(answer) && py::len(answer) == 2, call,
@@ -91,7 +91,8 @@ py::tuple tuple_of(std::span<const int64_t> values) {
 
 namespace {
 
-// A Python object for code that knows no Python: let go of under the GIL, and not at all once the interpreter is gone.
+// Keeps a Python object alive for code without Python. It is released under the GIL, or not at all after the
+// interpreter has shut down.
 std::shared_ptr<void> shared_object(const py::object& object) {
   return {object.inc_ref().ptr(), [](void* p) {
             if (!Py_IsInitialized()) return;
@@ -271,7 +272,8 @@ Data that leaves or enters a GPU is waited for.)")
              return t.desc.shape[0];
            })
       .def("__bool__",
-           [](const Tensor&) -> bool {  // Python would ask __len__: an empty tensor would be like None
+           // Otherwise Python would call __len__, and an empty tensor would be false like None.
+           [](const Tensor&) -> bool {
              throw DTypeError(
                  "__bool__: a tensor is neither true nor false; compare it with None, or look at its size or elements");
            })
@@ -302,7 +304,7 @@ Data that leaves or enters a GPU is waited for.)")
       py::arg("device"));
 }
 
-// For functions whose arguments are read in Python.
+// For public functions that parse their arguments in Python.
 void bind_readers(py::module_& m) {
   m.def("integer", [](int64_t value) { return value; }, py::arg("value"));
   m.def("integers", [](const Shape& values) { return values; }, py::arg("values"));

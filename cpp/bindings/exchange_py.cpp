@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DeviceTensor to and from other libraries, without a copy wherever memory and device allow: DLPack 1.x (and the
+// Exchanges DeviceTensors with other libraries, without a copy where memory and device allow: DLPack 1.x (and the
 // capsules before it), __cuda_array_interface__, the buffer protocol and NumPy.
 #include <pybind11/numpy.h>
 
@@ -11,7 +11,8 @@
 namespace minidnn {
 namespace {
 
-// Capsule names by the specification: a consumer renames what it has taken, so a destructor sees what is still ours.
+// Capsule names from the specification. A consumer renames a capsule that it has taken, so the destructor frees only
+// capsules with the original name.
 template <class M> constexpr const char* kName = "dltensor";
 template <> constexpr const char* kName<dlpack::ManagedVersioned> = "dltensor_versioned";
 template <class M> constexpr const char* kUsedName = "used_dltensor";
@@ -19,7 +20,7 @@ template <> constexpr const char* kUsedName<dlpack::ManagedVersioned> = "used_dl
 
 template <class M> py::capsule make_capsule(M* managed) {
   auto capsule = py::reinterpret_steal<py::capsule>(PyCapsule_New(managed, kName<M>, [](PyObject* self) {
-    if (!PyCapsule_IsValid(self, kName<M>)) return;  // consumed
+    if (!PyCapsule_IsValid(self, kName<M>)) return;  // a consumer has taken it
     auto* m = static_cast<M*>(PyCapsule_GetPointer(self, kName<M>));
     m->deleter(m);
   }));
@@ -45,7 +46,7 @@ Tensor from_capsule(const py::object& capsule) {
                         : cat("from_dlpack: __dlpack__ returned ", repr_text(capsule), ", which is no DLPack capsule"));
 }
 
-// (1, 0), as the protocol writes devices and versions. `what` opens the text.
+// A pair such as (1, 0), by which the protocol describes devices and versions. `what` opens error messages.
 std::pair<int32_t, int32_t> integer_pair(const py::object& pair, const char* what) {
   std::vector<int64_t> both;
   MINIDNN_CHECK(
@@ -60,7 +61,7 @@ dlpack::DLDevice device_pair(const py::object& pair, const char* what) {
   return {type, id};
 }
 
-// The stream on which the taker will use a CUDA tensor. Empty when it wants no order.
+// The stream on which the consumer will use a CUDA tensor. Empty if the consumer requests no synchronisation.
 std::optional<Stream> consumer_stream(const py::object& stream) {
   if (stream.is_none()) return Stream{};
   int64_t number;
@@ -78,7 +79,7 @@ py::capsule export_tensor(const Tensor& self, const py::object& stream, const py
   Place target = self.place();
   if (!dl_device.is_none()) try {
       target = dlpack::place_of(device_pair(dl_device, "__dlpack__: dl_device"));
-    } catch (const DeviceError& error) {  // the protocol asks for a BufferError
+    } catch (const DeviceError& error) {  // the protocol requires a BufferError
       throw py::buffer_error(cat("__dlpack__: dl_device=", repr_text(dl_device), ": ", error.what()));
     }
   bool copies = copy.value_or(target != self.place());
@@ -111,8 +112,8 @@ Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
   return to(t, target, {}, {}, copy);
 }
 
-// The stream that will use an array of this place: that of the call's handle, if it is one for the place, else the
-// current.
+// The stream that will use an array of this place: that of the call's handle if the handle is for the place, else that
+// of the current handle.
 Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
   return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "x").stream();
 }
@@ -134,13 +135,13 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
     py::dict modern(**wanted, py::arg("max_version") = py::make_tuple(dlpack::kVersion.major, dlpack::kVersion.minor));
     capsule = source.attr("__dlpack__")(**modern);
   } catch (py::error_already_set& e) {
-    if (!e.matches(PyExc_TypeError)) throw;  // an exporter of before 1.0 does not know max_version
+    if (!e.matches(PyExc_TypeError)) throw;  // an exporter from before DLPack 1.0 does not know max_version
     capsule = source.attr("__dlpack__")(**wanted);
   }
   return moved(from_capsule(capsule), target, copy.value_or(false));
 }
 
-// Holds a Python object for as long as a tensor uses its memory.
+// Keeps a Python object alive as long as a tensor uses its memory.
 struct PythonStorage final : Storage {
   py::object owner;
   ~PythonStorage() override {
@@ -188,12 +189,12 @@ CudaArray parse(const py::object& interface) {
             optional("stream"),
             optional("mask")};
   } catch (const py::cast_error&) {
-  } catch (const py::error_already_set&) {  // no dict, or a key is missing
+  } catch (const py::error_already_set&) {  // it is no dict, or lacks a key
   }
   throw DTypeError(cat("from_cuda_array_interface: ", repr_text(interface), " is not as the protocol asks"));
 }
 
-// The interface does not name the device; the driver knows it.
+// The interface does not name the device, so ask the driver.
 Place place_of_pointer(const void* p) {
   for (int i = 0; i < cuda::device_count(); ++i)
     if (memory_of({true, i}).reaches(p)) return {true, i};
@@ -234,7 +235,7 @@ py::dict cuda_array_interface(const Tensor& t) {
   static const char* const codes[] = {"<f4", "<f8", "<f2", "", "|i1", "|u1", "<i4", "<i8", "|b1"};
   const char* typestr = codes[int64_t(t.desc.dtype)];
   if (!*typestr) throw py::attribute_error("__cuda_array_interface__: it has no name for bfloat16; use DLPack");
-  // The stream that the taker waits for: the current one, after all others that used the tensor.
+  // The consumer waits for this stream: the current one, which itself waits for all others that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
   py::dict d;
@@ -247,7 +248,7 @@ py::dict cuda_array_interface(const Tensor& t) {
   return d;
 }
 
-// NumPy's dtype for ours. bfloat16 is ml_dtypes', if it is installed.
+// NumPy's dtype for a DType. For bfloat16 that of ml_dtypes, if it is installed.
 py::dtype numpy_dtype(DType t) {
   if (t != DType::bfloat16) return py::dtype(name(t));
   try {

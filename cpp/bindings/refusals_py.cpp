@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Errors of all bound functions on their way to Python. pybind11 reports an argument of a wrong type by a dump of
-// signatures, and code that many functions share does not know which of them was called. Both are mended in one place:
-// every function gets explain_call() in place of pybind11's dispatcher. It calls the dispatcher and, when an error
-// results, has pyminidnn/refusals.py word it for the public function and the argument. A call that succeeds pays for
-// one more jump.
+// Rewords the errors of all bound functions for Python. pybind11 reports an argument of a wrong type by a list of
+// signatures, and code shared by several functions does not know which of them was called. explain_call() corrects
+// both: it replaces pybind11's dispatcher in every function, calls the dispatcher and, if that fails, lets
+// pyminidnn/refusals.py word the error for the public function and its argument. A successful call costs one more jump.
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {
 namespace {
 
 using Function = PyObject* (*)(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names);
-Function dispatcher;  // pybind11's: the same for all functions
+Function dispatcher;  // pybind11's dispatcher, the same for all functions
 
 void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  py::error_already_set error;                // takes it from the interpreter
+  py::error_already_set error;                // takes the error from the interpreter
   if (error.trace()) return error.restore();  // raised by Python code that this function called
   try {
     const auto* record = py::detail::function_record_ptr_from_PyObject(self);
@@ -26,7 +25,7 @@ void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObj
                                .attr("explained")(error.value(), record->name, record->signature, positional, keywords);
     if (explained.is(error.value())) error.restore();
     else PyErr_SetObject(py::type::handle_of(explained).ptr(), explained.ptr());
-  } catch (const py::error_already_set&) {  // at the interpreter's end, when nothing can be imported
+  } catch (const py::error_already_set&) {  // nothing can be imported while the interpreter shuts down
     error.restore();
   }
 }

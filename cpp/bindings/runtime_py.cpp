@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine has: devices, NVRTC, kernel caches; and the manifest for compiling ahead of time.
+// What this machine has: devices, NVRTC, kernel caches; and the list of kernels for compiling ahead of time.
 #include <atomic>
 #include <chrono>
 
@@ -16,9 +16,9 @@
 namespace minidnn {
 namespace {
 
-unsigned long main_thread = 0;  // as threading.get_ident() has it, which is its pthread_t
+unsigned long main_thread = 0;  // threading.get_ident() of the main thread, which is its pthread_t
 
-// Python runs signal handlers, KeyboardInterrupt's among them, on its main thread alone.
+// Python runs signal handlers, including the one that raises KeyboardInterrupt, only on its main thread.
 void check_signals() {
   if (pthread_self() != main_thread) return;
   py::gil_scoped_acquire gil;

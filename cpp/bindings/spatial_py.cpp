@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Integers and sequences of them; window attributes by the spellings Python users have: stride=2, stride=(2, 1),
+// Reads integers, sequences of them, and window attributes in the spellings of Python users: stride=2, stride=(2, 1),
 // padding=1, padding=((0, 1), 2).
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {
 namespace {
 
-constexpr size_t kMostElements = 1 << 20;  // so that a sequence without an end is refused before memory is full
+constexpr size_t kMostElements = 1 << 20;  // an infinite sequence is refused before memory is full
 
-// After an exception of the value's own methods: it is no value of ours. Ctrl-C is not swallowed.
+// Called after the value's own methods raised: clears the exception and returns false. Ctrl-C is passed on.
 bool refused() {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();
   PyErr_Clear();
@@ -36,7 +36,7 @@ bool read_sides(py::handle v, Sides& sides) {
 
 bool read_integer(py::handle v, int64_t& n) {
   if (!PyIndex_Check(v.ptr())) return false;
-  // NumPy's arrays have __index__, and it works for those without dimensions.
+  // All NumPy arrays have __index__, but it succeeds only for integer arrays without dimensions.
   auto index = py::reinterpret_steal<py::object>(PyNumber_Index(v.ptr()));
   if (!index) return refused();
   int overflow = 0;

@@ -11,9 +11,10 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 16384;  // fewest elements that are worth waking a thread for
 
-// Where lines follow each other in tensor and copy, an image is one line: cut into pieces that fit vectors.
+// If the lines are contiguous in the tensor and in the copy, an image is copied as one line, in chunks that suit
+// vectors.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
   const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];
@@ -31,7 +32,7 @@ template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to
   });
 }
 
-// A line of pixels is one item.
+// A work item is one line of pixels.
 template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
   const int64_t* size = m.source.size;
   const int64_t* space = m.source.space;

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor as the CPU's tiles read it: float32, the channels of a pixel side by side. A tensor that is not so is
-// copied.
+// A tensor in the form that the CPU's tiles read: float32, with the channels of a pixel contiguous. A tensor in another
+// form is copied.
 #pragma once
 #include "cpp/conv/conv_math.h"
 
 namespace minidnn {
 
 struct ChannelsLast {
-  ConvTensorView side;    // where elements lie: in the tensor itself, or in the copy
-  bool copied = false;    // then the rest counts
+  ConvTensorView side;    // what the tiles read: the tensor itself or the copy
+  bool copied = false;    // the members below are used only if true
   DType dtype{};          // of the tensor
-  ConvTensorView source;  // where its elements lie; `channels` are those of a group
+  ConvTensorView source;  // the tensor itself; `channels` is the number per group
   int64_t images = 0, groups = 1;
-  int64_t border[kMaxSpatial]{};  // zeros around each image of the copy
+  int64_t border[kMaxSpatial]{};  // width of the border of zeros around each image of the copy
 
-  // Float32 in any order, read in place.
+  // For a float32 tensor in any layout, read in place.
   ChannelsLast(const ConvTensorView& tensor, int64_t n) : side(tensor), source(tensor), images(n) {}
-  // Reads the tensor in place if it can be, unless `always`.
+  // Reads the tensor in place if possible. Copies it otherwise, and also if `always`.
   ChannelsLast(const ConvTensorView& tensor, DType, int64_t images, int64_t groups, bool always,
                const int64_t (&border)[kMaxSpatial]);
-  // With room for a vector beyond the last element.
+  // Size of the copy, with space for one vector after the last element.
   size_t bytes() const { return copied ? size_t(images * side.image + 64) * sizeof(float) : 0; }
-  // The tensor's elements, which are copied into `room` where they must be.
+  // Returns the elements to read. If they must be copied, the copy goes to `room`.
   const float* read(const void* tensor, void* room) const;
 };
 

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The columns of a convolution: a matrix whose row (n, p) holds, for each group, what the windows at position p of
-// image n see: channels x taps elements of x, zeros in the padding. Written from x (im2col), or summed back into dx
-// (col2im).
+// The column matrix of a convolution. Row (n, p) holds, for each group, the elements of x in the window at position p
+// of image n: channels x taps elements, zeros in the padding. im2col writes the matrix from x; col2im sums it back into
+// dx.
 #pragma once
 #include "cpp/conv/conv_math.h"
 
 namespace minidnn {
 
 struct ConvColumns {
-  ConvGeometry g;                                      // of the images at hand; reads x, the window and y's sizes
-  int64_t channels_last = 0;                           // a row's elements are neighbours; 0: an element's rows are
-  int64_t image = 0, position[kMaxSpatial]{};          // strides of the rows
-  int64_t group = 0, channel = 0, tap[kMaxSpatial]{};  // and of the elements in a row
-  int64_t origin = 0;                                  // of tap 0: a flipped window's taps lie backwards
+  ConvGeometry g;                              // of the current images; only x, the window and y's sizes are used
+  int64_t channels_last = 0;                   // 1: the elements of a row are contiguous; 0: the rows of an element are
+  int64_t image = 0, position[kMaxSpatial]{};  // strides of the rows
+  int64_t group = 0, channel = 0, tap[kMaxSpatial]{};  // strides of the elements in a row
+  int64_t origin = 0;  // offset of tap 0: the taps of a flipped window are stored backwards
 };
 
-// im2col counts points of y's size and of x's channels, and writes all taps of one.
+// im2col iterates over points (y's positions times x's channels) and writes all taps of each point.
 MINIDNN_HD int64_t columns_points(const ConvColumns& m) {
   return m.g.images * m.g.groups * m.g.x.channels * m.g.y.size[0] * m.g.y.size[1] * m.g.y.size[2];
 }
@@ -23,7 +23,7 @@ MINIDNN_HD ConvPoint columns_point(const ConvColumns& m, int64_t index) {
   return ConvPoint(m.g.images, m.g.groups * m.g.x.channels, m.g.y.size, m.channels_last, index);
 }
 
-// Where a point's elements begin in the matrix, without its position.
+// Offset in the matrix of a point's elements, without the offset of its spatial position.
 MINIDNN_HD int64_t columns_start(const ConvColumns& m, const ConvPoint& point) {
   int64_t channel = point.channel(), group = m.g.groups == 1 ? 0 : channel / m.g.x.channels;
   return m.origin + point.image() * m.image + group * m.group + (channel - group * m.g.x.channels) * m.channel;
@@ -50,7 +50,8 @@ template <class T> MINIDNN_HD void columns_gather(const ConvColumns& m, const T*
     }
 }
 
-// One element of dx: the sum of all that im2col would have read from it. The matrix is not rounded to 16 bits.
+// Computes one element of dx: the sum of all matrix elements that im2col would have copied from it. The matrix is not
+// rounded to 16 bits.
 template <class T> MINIDNN_HD void columns_sum(const ConvColumns& m, const Accumulator<T>* columns, T* dx,
                                                const ConvPoint& point, const ConvWindow& window) {
   const Accumulator<T>* from = columns + columns_start(m, point);

@@ -28,7 +28,7 @@ TensorDesc out_desc(const ConvProblem& p) {
   }
 }
 
-// What the result is when the caller does not bring one.
+// The descriptor of the result if the caller passes none.
 TensorDesc default_out(const ConvProblem& p, const char* what) {
   Layout layout = p.direction == ConvDirection::backward_bias   ? Layout::channels_first
                   : p.direction == ConvDirection::backward_data ? preferred_layout(p.y)
@@ -36,7 +36,7 @@ TensorDesc default_out(const ConvProblem& p, const char* what) {
   return dense(out_dtype(p), shape_of(out_desc(p)), layout, what);
 }
 
-// A problem with checked attributes and nothing else.
+// A problem with only its attributes set, after checking them.
 ConvProblem problem(const char* call, ConvDirection direction, const ConvAttributes& from, int64_t rank) {
   ConvProblem p;
   p.direction = direction;
@@ -47,7 +47,7 @@ ConvProblem problem(const char* call, ConvDirection direction, const ConvAttribu
   return p;
 }
 
-// That w [K, C / groups, window...] belongs to x [N, C, spatial...].
+// Checks that w [K, C / groups, window...] fits x [N, C, spatial...].
 void check_filter(const char* call, int64_t groups, const char* x_name, std::span<const int64_t> x, const char* w_name,
                   std::span<const int64_t> w) {
   MINIDNN_CHECK(ShapeError, x[1] % groups == 0, call, ": groups=", groups, " must divide the ", x[1], " channels of ",
@@ -68,8 +68,8 @@ Shape y_shape(const char* call, const ConvProblem& p, std::span<const int64_t> x
   return y;
 }
 
-// That dy's spatial sizes are what x's give. Sizes of x whose windows start at the same positions give one dy; the
-// least has its last window end where the padding does.
+// Checks that dy's spatial sizes follow from x's. Several sizes of x have windows at the same positions and give the
+// same dy; with the smallest of them, the last window ends where the padding ends.
 void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy,
                    std::span<const int64_t> w, std::span<const int64_t> x) {
   for (size_t i = 0; i + 2 < x.size(); ++i) {
@@ -95,7 +95,7 @@ int64_t ieee(const Handle& h, DType dtype) { return h.options().math == Math::ie
 std::string conv_text(const ConvProblem& p, const char* word) {
   const char* name = Family<ConvProblem>::name;
   std::string text = head_text(name, word, operand_dtype(p));
-  auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };  // its strides are told by out=
+  auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };  // its strides are shown by out=
   bool forward = p.direction == ConvDirection::forward;
   if (!forward) text += " dy=" + problem_text(p.y);
   if (forward || p.direction == ConvDirection::backward_filter) text += " x=" + problem_text(p.x);
@@ -125,7 +125,7 @@ struct Forward {
 Forward forward(const char* me, const char* what, const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                 const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
                 const Call& call) {
-  const Tensor& b = bias ? *bias : w;  // where no bias is given, w is looked at a second time
+  const Tensor& b = bias ? *bias : w;  // without a bias, w is checked a second time
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
   DType to = product_dtype(x.desc.dtype, call.out);
   Operand of_result = to == x.desc.dtype ? Operand{"x", x} : Operand{"out", *call.out};

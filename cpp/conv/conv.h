@@ -28,42 +28,43 @@ template <> struct Family<ConvStatisticsProblem> {
 };
 
 struct ConvAttributes {
-  std::vector<int64_t> stride{1}, dilation{1};  // one for all spatial dimensions, or one for each; so is the padding
+  // one value for all spatial dimensions, or one per dimension; padding likewise
+  std::vector<int64_t> stride{1}, dilation{1};
   std::vector<Sides> padding{{0, 0}};
   int64_t groups = 1;
   bool flip = false;  // mode "convolution"
 };
 bool conv_flips(const std::string& mode, const char* call);  // ShapeError unless "cross_correlation" or "convolution"
 
-// y [N, K, ...] in the layout x prefers. `bias` [K] and `residual`, of y's shape, may be absent, and `out` may be the
-// residual; the activation has its default alpha.
+// Returns y [N, K, ...] in the layout that x prefers. `bias` [K] and `residual` (of y's shape) are optional. `out` may
+// be the residual. The activation uses its default alpha.
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                     const std::optional<Tensor>& residual, const ConvAttributes&, Activation, const Call&);
-// The same, with the sums of y and of its squares over all but its channels.
+// Like conv_forward(); also returns, for each channel, the sums of y and of y^2 over all other dimensions.
 struct ConvStatistics {
   Tensor y, sum, sum_of_squares;
 };
 ConvStatistics conv_forward_statistics(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                                        const std::optional<Tensor>& residual, const ConvAttributes&, Activation,
                                        const Call&);
-// dx of that shape, in the layout dy prefers.
+// Returns dx of shape `x_shape`, in the layout that dy prefers.
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvAttributes&, const Call&);
-// dw of that shape, channels last if x prefers that, else row-major.
+// Returns dw of shape `w_shape`: channels-last if x prefers that, else row-major.
 Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvAttributes&,
                             const Call&);
-// db [K], the sum of dy over all but its channels.
+// Returns db [K]: the sum of dy over all dimensions but the channels.
 Tensor conv_backward_bias(const Tensor& dy, const Call&);
 
-// For engines: the dtype of what is read, bias included, and of what is written, y's residual included.
+// For engines. operand_dtype(): of all that is read, including the bias. out_dtype(): of what is written and of y's
+// residual.
 DType operand_dtype(const ConvProblem&);
 DType out_dtype(const ConvProblem&);
-// Calls f(Type<T>, Type<Y>) for these two.
+// Calls f(Type<T>, Type<Y>), T the operand dtype and Y the output dtype.
 template <class F> void with_conv_types(const ConvProblem& p, F&& f) {
   with_product_types(operand_dtype(p), out_dtype(p), std::forward<F>(f));
 }
 
-// Bytes and flop for estimates, shared by the engines of both devices. Taps in the padding are counted as if they were
-// not.
+// Bytes moved and flop, for the estimates of the engines of both devices. Taps on padding count like all others.
 double conv_bytes(const ConvProblem&);
 double conv_flop(const ConvProblem&);
 const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp
@@ -76,6 +77,6 @@ const Engine<ConvProblem>& conv_winograd_cpu();  // conv_winograd.cpp
 const Engine<ConvProblem>& conv_reduce(bool cuda);
 const Engine<ConvStatisticsProblem>& conv_then_reduce(bool cuda);
 
-DType statistics_dtype(const ConvProblem&);  // of a ConvStatisticsProblem's sums
+DType statistics_dtype(const ConvProblem&);  // dtype of a ConvStatisticsProblem's sums
 
 }  // namespace minidnn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.im2col_gemm: lowering.h with these two loops. Columns are copied a line at a time where x and they agree on
-// what a line is, else point by point.
+// cpu.conv.im2col_gemm: lowering.h with these two loops. Data is copied a line at a time if x and the columns have
+// common lines, otherwise point by point.
 #include "cpp/conv/lowering.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/work_size.h"
@@ -8,11 +8,11 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 8192;  // fewest elements that are worth waking a thread for
 
 bool inside(int64_t i, int64_t size) { return uint64_t(i) < uint64_t(size); }
 
-// Lines along the last spatial dimension, x's at stride 1: [image, channel] is one item.
+// Copies lines along the last spatial dimension, which has stride 1 in x. A work item is one [image, channel].
 template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) {
   const ConvGeometry& g = m.g;
   const int64_t *size = g.y.size, *window = g.window;
@@ -45,7 +45,7 @@ template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) 
   });
 }
 
-// Lines along the channels of a group: [image, first two positions] is one item.
+// Copies lines along the channels of a group. A work item is one [image, first two positions].
 template <class T> void copy_channels(const ConvColumns& m, const T* x, T* columns) {
   const ConvGeometry& g = m.g;
   int64_t work = g.y.size[2] * g.groups * g.x.channels * g.window[0] * g.window[1] * g.window[2];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.filter_taps: backward_filter as products over pixels, for few channels. A tile's rows are taps and channels,
-// whose elements of x are broadcast wherever they lie, its columns filters, out of channels-last dy as it is. Nothing is
-// packed; x alone is copied, with its padding, so that all taps meet something under each pixel.
+// cpu.conv.filter_taps: backward_filter as products over pixels, for few input channels. The rows of a tile are pairs
+// of tap and channel, whose elements of x are broadcast from any address; its columns are filters, read in place from
+// channels-last dy. Nothing is packed. Only x is copied, with its padding, so that every tap falls on an element under
+// each pixel.
 #include <algorithm>
 
 #include "cpp/conv/channels_last.h"
@@ -14,11 +15,11 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kSlicePixels = 256;  // a panel of dy's: 32 KB of a first-level cache
+constexpr int64_t kSlicePixels = 256;  // pixels of a slice: a panel of dy takes 32 KB of a first-level cache
 constexpr int64_t kItemTiles = 16;
 
 struct FilterTapsPlan final : Plan<ConvProblem> {
-  // Of a filter: an element of dw, and the one of x that belongs to the first pixel.
+  // An element of a filter: its offset in dw, and the offset of the element of x that it multiplies at the first pixel.
   struct Weight {
     int64_t w, x;
   };
@@ -27,7 +28,7 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
   ConvGeometry g;
   const GemmKernel<float>& kernel = gemm_kernels().f32;
   ChannelsLast x, dy;
-  std::vector<Weight> weights;  // in dw's own order
+  std::vector<Weight> weights;  // sorted by offset in dw
   int64_t tiles, panels, pitch, item_tiles, slice_pixels, slice_lines;
   size_t x_at = 0, dy_at = 0, sums_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
 
@@ -41,7 +42,8 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
       : p(problem),
         g(conv_geometry(problem)),
         x(padded(p, g)),
-        // A panel's last columns are read even where there are none: beyond the last pixel only a copy has room for it.
+        // The kernel reads whole panels, also where the last columns do not exist. After the last pixel, only a copy
+        // has space for them: so dy is copied if its last panel is not full.
         dy(g.y, operand_dtype(p), g.images, g.groups, g.y.channels % kernel.columns, {}) {
     const std::vector<ConvPhase> phases = conv_phases(g);
     for (const ConvTap& tap : phases[0].taps)
@@ -67,7 +69,8 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
     rooms_at = reserve(room_bytes * size_t(d.sm_count));
   }
 
-  // Some tiles of a group are an item, over all pixels: slices of dy stay in the caches while they go by.
+  // A work item is some tiles of a group, over all pixels. A slice of dy stays in the caches while these tiles are
+  // computed.
   void run(const ConvArgs& args, void* memory, Stream) const override {
     char* workspace = static_cast<char*>(memory);
     const float* image = x.read(args.x, workspace + x_at);
@@ -93,7 +96,7 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
     });
   }
 
-  // A line's segment of some tiles, `count` segments apart.
+  // Fills in one line's segment of each of `some` tiles; these segments are `count` apart.
   void place(const int64_t (&at)[3], int64_t pixel, int64_t group, int64_t first, int64_t some, GemmSegment* to,
              int64_t count) const {
     const int64_t size = int64_t(sizeof(float)), end = int64_t(weights.size());
@@ -104,7 +107,7 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
       dy_from += position[j] * dy.side.space[j];
     }
     for (int64_t t = first; t < first + some; ++t, to += count) {
-      for (int64_t i = 0; i < kernel.rows; ++i)  // beyond the last weight the first is read again
+      for (int64_t i = 0; i < kernel.rows; ++i)  // rows after the last weight read the first one again
         to->a[i] = (from + weights[size_t(t * kernel.rows + i < end ? t * kernel.rows + i : 0)].x) * size;
       to->b = dy_from * size;
     }
@@ -140,7 +143,7 @@ struct FilterTaps final : Engine<ConvProblem> {
     const ConvGeometry g = conv_geometry(p);
     const double waste = wasted(g.x.channels * volume(g.window), kernel.rows) * wasted(g.y.channels, kernel.columns);
     const double copied = double(p.x.numel()) + (g.y.channel == 1 ? 0 : double(p.y.numel()));
-    const double written = double(p.w.numel());  // one by one
+    const double written = double(p.w.numel());  // stored one at a time
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92) +
            roofline_us(0, 12 * copied + 48 * written, d, 1);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.filter_tiles: backward_filter as products over pixels. A tile's rows are filters, its columns the input
-// channels under one tap, and a run of k goes along a line of pixels, where x is read as it lies; taps that meet
-// padding run over less of the line. The pixels are cut into slices that stay in the caches while all tiles that need
-// them go by.
+// cpu.conv.filter_tiles: backward_filter as products over pixels. The rows of a tile are filters, its columns are the
+// input channels under one tap, and a run of k follows a line of pixels, where x is read in place. A tap that falls on
+// padding uses only a part of the line. The pixels are split into slices; a slice stays in the caches while all tiles
+// that read it are computed.
 #include <algorithm>
 #include <array>
 
@@ -18,40 +18,41 @@ namespace {
 
 constexpr int64_t kSlicePixels = 256, kItemTiles = 8;  // a slice of 16 channels: 16 KB
 
-// Some tiles of filters, and the room of the thread that computes them.
+// A work item: some tiles of filters, and the scratch of the thread that computes them.
 struct Work {
   int64_t group, tile, tiles;
-  const float* filters;  // dy, where it is read as it lies
+  const float* filters;  // dy, if it is read in place
   float *packed, *columns;
-  GemmSegment *segments, *last;  // last: of a tile that is not full
+  GemmSegment *segments, *last;  // last: the segments of a partly filled tile
 };
 
-// Some of a line of y's pixels.
+// A span of pixels in one line of y.
 struct Piece {
   int64_t image, line[2], begin, end;
 };
 
 struct FilterPlan final : Plan<ConvProblem> {
   ConvProblem p;
-  bool swap;  // x and y have changed places
+  bool swap;  // true: x and y are exchanged
   ConvGeometry g;
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
   ChannelsLast x;
   int64_t threads, taps;
-  int64_t panels, tiles, item_tiles;  // of a group
-  bool lines;                         // a filter's pixels are neighbours: dy is read as it lies
-  bool straight;                      // sums are dw itself
-  bool crowded;                       // pixels lie so that a panel of them meets in few sets of a cache: it is copied
+  int64_t panels, tiles, item_tiles;  // per group
+  bool lines;                         // the pixels of a filter are contiguous in dy, which is then read in place
+  bool straight;                      // sums are written to dw directly
+  bool crowded;  // at this pixel step a panel would map to few cache sets: each panel is copied first
   std::vector<Piece> pieces;
-  std::vector<size_t> slices;  // where each begins in `pieces`, and the end
+  std::vector<size_t> slices;  // index in `pieces` at which each slice begins, and the end
   size_t x_at = 0, sums_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
 
   FilterPlan(const ConvProblem& problem, const Device& d)
       : p(problem),
         swap(swaps(problem, without_gaps(conv_geometry(problem)))),
         g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
-        // A panel's last columns are read even where there are none: beyond the last pixel only a copy has room for it.
+        // The kernel reads whole panels, also where the last columns do not exist. After the last pixel, only a copy
+        // has space for them: so x is copied if its last panel is not full.
         x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
         threads(d.sm_count),
         taps(volume(g.window)) {
@@ -73,7 +74,7 @@ struct FilterPlan final : Plan<ConvProblem> {
                  2 * kSlicePixels * sizeof(GemmSegment);
     rooms_at = reserve(room_bytes * size_t(threads));
   }
-  // As many tiles an item as let the last thread end first; what each item packs counts for a third of a tile.
+  // Tiles per item for which the last thread ends first. Packing costs each item about a third of a tile.
   int64_t even_share() const {
     int64_t best = 1;
     auto time = [&](int64_t some) {
@@ -83,13 +84,13 @@ struct FilterPlan final : Plan<ConvProblem> {
       if (time(some) <= time(best)) best = some;
     return best;
   }
-  int64_t line() const { return taps * panels * kernel.columns; }  // of sums, a filter's
+  int64_t line() const { return taps * panels * kernel.columns; }  // sums of one filter
 
-  // A pointwise convolution is as much one of y with x for a gradient: the side of fewer channels is the one copied, be
-  // it packed, or made channels-last where planes are read as they lie.
+  // For the filter gradient of a pointwise convolution, x and y may be exchanged. The side with fewer channels should
+  // be the one that is copied: packed, or made channels-last if planes are read in place.
   static bool swaps(const ConvProblem& p, const ConvGeometry& g) {
     if (!is_pointwise(g)) return false;
-    // What is packed less against weights that are written twice.
+    // Compares the packing that is saved with the weights, which are then written twice.
     const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
     const bool lines = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
     const int64_t saved = (g.y.channels - g.x.channels) * (lines ? -1 : 1);
@@ -101,14 +102,14 @@ struct FilterPlan final : Plan<ConvProblem> {
     return g;
   }
 
-  // A pointwise convolution of dense images knows no lines: all pixels of an image are one.
+  // For a pointwise convolution of dense images, joins all pixels of an image into one line.
   static ConvGeometry joined(ConvGeometry g) {
     for (int j = 0; j < kMaxSpatial; ++j)
       if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return g;
     for (ConvTensorView* s : {&g.x, &g.y}) {
       for (int j = kMaxSpatial - 2; j >= 0; --j)
         if (s->size[j] > 1 && s->space[j] != s->space[j + 1] * s->size[j + 1]) return g;
-      // A dimension of one pixel may have any stride.
+      // A dimension of one pixel may have any stride, so its stride does not extend to the other dimensions.
       if (s->size[2] == 1 && s->size[0] * s->size[1] > 1) return g;
     }
     for (ConvTensorView* s : {&g.x, &g.y}) {
@@ -153,7 +154,7 @@ struct FilterPlan final : Plan<ConvProblem> {
                       segments,
                       segments + kSlicePixels};
       float* to = straight ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
-      std::vector<bool> begun(size_t(taps), false);  // a tap that has sums already
+      std::vector<bool> begun(size_t(taps), false);  // whether a tap already has sums
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
         if (!lines) pack_filters(dy, work, s);
         for (int64_t tap = 0; tap < taps; ++tap) multiply_tap(from, work, s, tap, to, begun);
@@ -164,7 +165,7 @@ struct FilterPlan final : Plan<ConvProblem> {
     });
   }
 
-  // Of filter k of a group, where the sums of a tap lie.
+  // Offset of the sums of filter k of a group under one tap.
   int64_t place(int64_t group, int64_t k, int64_t tap) const {
     if (!straight) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
     int64_t at = g.w_origin + (group * g.y.channels + k) * g.w_filter;
@@ -173,7 +174,7 @@ struct FilterPlan final : Plan<ConvProblem> {
   }
   int64_t pitch() const { return straight ? g.w_filter : line(); }
 
-  // [tile, pixel of the slice, filter], zeros beyond the last filter.
+  // Packs dy as [tile, pixel of the slice, filter], with zeros after the last filter.
   template <class T> void pack_filters(const T* dy, const Work& work, size_t slice) const {
     float* to = work.packed;
     for (int64_t t = work.tile; t < work.tile + work.tiles; ++t, to += kSlicePixels * kernel.rows) {
@@ -199,10 +200,10 @@ struct FilterPlan final : Plan<ConvProblem> {
     int64_t at[kMaxSpatial], shift[kMaxSpatial], rest = tap;
     for (int j = kMaxSpatial - 1; j >= 0; rest /= g.window[j--]) at[j] = rest % g.window[j];
     for (int j = 0; j < kMaxSpatial; ++j) shift[j] = at[j] * g.dilation[j] - g.pad[j];
-    // The part of a line that meets data under this tap.
+    // The range of a line's pixels for which this tap falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    int64_t pixel = 0, count = 0, run = 0;  // of the slice; segments so far, and the length of their runs
+    int64_t pixel = 0, count = 0, run = 0;  // pixel index in the slice; segments so far; the length of their runs
     auto flush = [&] {
       if (count) multiply_runs(from, work, tap, count, run, to, begun[size_t(tap)]), begun[size_t(tap)] = true;
       count = 0;
@@ -228,7 +229,8 @@ struct FilterPlan final : Plan<ConvProblem> {
     flush();
   }
 
-  // One slice under one tap: a panel of channels stays in the first-level cache while the tiles of filters go by.
+  // Multiplies one slice under one tap. A panel of channels stays in the first-level cache while the tiles of filters
+  // are computed.
   void multiply_runs(const float* from, const Work& work, int64_t tap, int64_t count, int64_t run, float* to,
                      bool add) const {
     float spare[kGemmRows * 32];
@@ -239,7 +241,7 @@ struct FilterPlan final : Plan<ConvProblem> {
       work.segments[s].b = s * run * kernel.columns * int64_t(sizeof(float));
     }
     const int64_t rest = g.y.channels % kernel.rows;
-    for (int64_t s = 0; lines && rest && s < count; ++s) {  // beyond the last filter the first is read again
+    for (int64_t s = 0; lines && rest && s < count; ++s) {  // rows after the last filter read the first one again
       work.last[s] = work.segments[s];
       for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];
     }
@@ -282,12 +284,12 @@ struct FilterPlan final : Plan<ConvProblem> {
     return true;
   }
 
-  // Sums of [tap, column] to dw's own order.
+  // Copies the sums from [tap, column] order to dw's own order.
   template <class Y> void write_filters(const float* sums, Y* dw, const Work& work) const {
     const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
     const int64_t channels = g.x.channels;
     if constexpr (sizeof(Y) == 4) {
-      if (taps == 1 && g.w_filter == 1) {  // changed places
+      if (taps == 1 && g.w_filter == 1) {  // x and y are exchanged
         float* to = dw + g.w_origin + work.group * g.y.channels + first;
         kernels.transpose(sums + place(work.group, first, 0), line(), end - first, channels, to, g.w_channel);
         return;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.groups: all passes of depthwise convolutions and of groups of 2, 4 or 8 channels on both sides. A vector
-// holds neighbouring channels of one pixel, those of several groups; a line of pixels is cut where the taps that meet
-// data change. What is not float32 channels-last is copied first, and a result in another order turned line by line.
+// cpu.conv.groups: all directions of depthwise convolutions and of convolutions with groups of 2, 4 or 8 channels on
+// both sides. A vector holds neighbouring channels of one pixel, those of several groups. A line of pixels is split
+// into zones where the set of taps that fall on data changes. A tensor that is not float32 channels-last is copied
+// first; a result in another layout is transposed line by line.
 #include <algorithm>
 #include <tuple>
 
@@ -16,37 +17,39 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kSumBytes = 16 << 10;              // of a filter gradient that a first-level cache keeps
-constexpr int64_t kItems = 16, kPartWork = 1 << 20;  // of a filter gradient: so many, of so many products at least
+constexpr int64_t kSumBytes = 16 << 10;  // bytes of filter-gradient sums: fits a first-level cache
+// filter gradient: number of work items to reach, and the fewest products of each
+constexpr int64_t kItems = 16, kPartWork = 1 << 20;
 
-// Pixels begin to end of a line meet these taps, as far as the last dimension goes.
+// Pixels `begin` to `end` of a line: for all of them, exactly these taps fall on data in the last dimension.
 struct Zone {
   int64_t begin, end;
   std::vector<int64_t> taps;
 };
 struct Phase : ConvPhase {
   std::vector<Zone> zones;
-  std::vector<int64_t> row_cuts;  // of the lines: between two of these all meet the same taps
+  std::vector<int64_t> row_cuts;  // line indices: all lines between two of these use the same taps
   int64_t weights_at = 0;
-  // Where taps stand below each other, `height` of them in each column: the first one's shift, and how many taps further
-  // the next one's weights are. Else `height` is 0.
+  // If the taps form columns of `height` consecutive lines: `top` is the shift of the first one in a column, `next` is
+  // the distance in taps between the weights of two consecutive ones. Otherwise `height` is 0.
   int64_t height = 0, top = 0, next = 0;
-  int64_t rows() const { return height ? kGroupsRows : 1; }  // of lines at a time
+  int64_t rows() const { return height ? kGroupsRows : 1; }  // result lines computed at a time
 };
 
 struct GroupsPlan final : Plan<ConvProblem> {
   ConvProblem p;
   ConvGeometry g;
   const GroupsKernels& kernels = groups_kernels();
-  ChannelsLast in, dy;  // dy: of a filter gradient
+  ChannelsLast in, dy;  // dy: only for a filter gradient
   ConvTensorView out;
   bool backward, filter, last;
-  int64_t size, channels, threads;  // of a group; in all
+  int64_t size, channels, threads;  // channels of a group; channels in total
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Phase> phases;
-  int64_t longest = 0;  // line of a result
+  int64_t longest = 0;  // the longest line of a result
   size_t in_at = 0, dy_at = 0, weights_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
-  int64_t some_vectors = 1, lines_of_part = 0, parts = 1;  // of a filter gradient
+  // filter gradient: vectors per item; lines per part; number of parts
+  int64_t some_vectors = 1, lines_of_part = 0, parts = 1;
 
   static ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvTensorView& side) {
     return {side, operand_dtype(p), g.images, g.groups, false, {}};
@@ -99,13 +102,13 @@ struct GroupsPlan final : Plan<ConvProblem> {
     rooms_at = reserve(room_bytes * size_t(threads));
   }
 
-  // The pixels of a dimension under which a tap meets data: begin to end, as far as it goes.
+  // The range of pixels in dimension j for which a tap falls on data.
   std::pair<int64_t, int64_t> met_by(const Phase& phase, const ConvTap& tap, int j) const {
     const int64_t shift = tap.shift[j], over = in.side.size[j] - 1 - shift, all = phase.count[j];
     return {std::min(all, shift < 0 ? ceil_div(-shift, in_step[j]) : 0),
             std::min(all, over < 0 ? 0 : over / in_step[j] + 1)};
   }
-  // Between two of these all pixels meet the same taps.
+  // Indices in dimension j: all pixels between two of these use the same taps.
   std::vector<int64_t> cuts(const Phase& phase, int j) const {
     std::vector<int64_t> all{0, phase.count[j]};
     for (const ConvTap& tap : phase.taps) {
@@ -149,7 +152,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
     phase.height = int64_t(height), phase.top = tap(0).shift[1], phase.next = taps[1] - taps[0];
   }
 
-  // The taps that a line meets, zone by zone. One goes from line to line, so that these allocate nothing.
+  // The taps that a line uses, zone by zone. One object is reused from line to line, which avoids allocations.
   struct Met {
     std::vector<int64_t> taps, at;
     struct Part {
@@ -158,8 +161,8 @@ struct GroupsPlan final : Plan<ConvProblem> {
     };
     std::vector<Part> parts;
   };
-  // Leaves in `met` these taps, and where each reads for its zone's first pixel; of several lines at a time the first
-  // taps of columns, whose line of x may be one that does not exist.
+  // Fills `met` with the taps of a line, and the offset that each reads for its zone's first pixel. With `tops`
+  // (several lines at a time), lists only the first tap of each column, whose line of x may be outside the input.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, Met& met) const {
     met.taps.clear(), met.at.clear(), met.parts.clear();
     for (const Zone& zone : phase.zones) {
@@ -176,7 +179,8 @@ struct GroupsPlan final : Plan<ConvProblem> {
       met.parts.push_back({&zone, begin, met.taps.size()});
     }
   }
-  // Asks for the line of x that the next line is the first to meet: more lines of pixels than the hardware follows.
+  // Prefetches the line of x that the next result line is the first to read: these are more lines than the hardware
+  // prefetcher follows.
   void ask_for_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
     if (phase.taps.empty()) return;
     int64_t last = phase.taps[0].shift[1];
@@ -187,7 +191,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
     for (int64_t i = 0; i < in.side.size[2] * in.side.space[2]; i += 16) __builtin_prefetch(next + i, 0, 2);
   }
 
-  // [tap, channel of the group, channel of the result], each phase by itself.
+  // Packs the weights as [tap, input channel of the group, output channel], separately for each phase.
   template <class T> void pack_weights(const T* w, float* to) const {
     const int64_t w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
     for (const Phase& phase : phases) {
@@ -208,7 +212,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
     for (const Phase& phase : phases) {
       const int64_t rows = phase.rows(), lines[] = {g.images, phase.count[0], ceil_div(phase.count[1], rows)};
       const int64_t work = rows * phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
-      // Neighbouring lines, which meet the same lines of x, go to one thread.
+      // Neighbouring lines, which read the same lines of x, are computed by one thread.
       const int64_t all = lines[0] * lines[1] * lines[2],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
@@ -284,7 +288,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
     }
   }
 
-  // Some vectors of channels over a part of the lines are an item.
+  // A work item is some vectors of channels over one part of the lines.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
     const float* gradient = dy.read(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();
@@ -353,7 +357,7 @@ struct Groups final : Engine<ConvProblem> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // What is not channels-last is copied.
+    // A tensor that is not channels-last is copied.
     const ConvGeometry g = conv_geometry(p);
     const bool copied = g.x.channel != 1 || g.y.channel != 1;
     const double loads = p.direction == ConvDirection::backward_filter ? 1 + 2 / double(g.x.channels) : 1;

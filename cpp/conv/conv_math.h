@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution and its gradients from the definition, in any strides: one output element at a time forward and for dx,
-// one weight or channel by a team for dw and db.
+// Convolution and its gradients computed from their definition, for any strides. Forward and dx: one thread computes
+// one output element. dw and db: a team of threads computes one weight or one channel.
 //   y[n, k, p] = activation(sum_{c, r} w[k, c, r] x[n, c, p * stride - pad + r * dilation] + bias[k] + residual[n, k, p])
-// Elements outside x are skipped, never multiplied. p and r run over three dimensions: a 2-D problem has one of size 1.
+// Elements outside x are skipped, not multiplied by zero. p and r have three dimensions; in a 2-D problem one of them
+// has size 1.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cpp/core/team.h"
@@ -12,7 +13,8 @@ namespace minidnn {
 
 enum class ConvDirection : int64_t { forward, backward_data, backward_filter, backward_bias };
 
-// Operands have one dtype, the bias too. What is written has it as well, or is float32 where they are 16-bit.
+// All operands, including the bias, have the same dtype. The output has this dtype too, or is float32 if they are
+// 16-bit.
 struct ConvProblem {
   ConvDirection direction{};
   TensorDesc x;         // [N, C, spatial...]; dx in backward_data; rank 0 in backward_bias
@@ -21,12 +23,12 @@ struct ConvProblem {
   TensorDesc residual;  // of y's shape and dtype, forward only; rank 0 when there is none. May be y itself
   SpatialAttributes spatial;
   int64_t groups = 1;
-  int64_t flip = 0;        // 1: a convolution, whose window is read backwards; 0: a cross-correlation
+  int64_t flip = 0;        // 1: convolution (the window is reversed); 0: cross-correlation
   int64_t ieee = 0;        // 1: float32 products stay float32; 0: they may be rounded to TF32
-  int64_t alignment = 16;  // of all tensors in memory, in bytes: at most 16, and less only on a GPU
+  int64_t alignment = 16;  // common alignment of all tensors in bytes: at most 16; less than 16 only on a GPU
   Activation activation{};
   int64_t has_bias = 0;     // forward only
-  int64_t bias_stride = 0;  // of the bias [K], in elements: read forward, written in backward_bias
+  int64_t bias_stride = 0;  // stride of the bias [K] in elements; the bias is read forward, written in backward_bias
 };
 
 struct ConvArgs {
@@ -39,7 +41,7 @@ struct ConvArgs {
   double activation_alpha = 0;
 };
 
-// A convolution forward, and the sums of y as it is stored, and of its squares.
+// A forward convolution that also returns the sums of y (as stored) and of y^2.
 struct ConvStatisticsProblem : ConvProblem {};
 struct ConvStatisticsArgs : ConvArgs {
   void* sums = nullptr;  // [2, K], contiguous: float32, or float64 where y is
@@ -52,14 +54,15 @@ struct ConvTensorView {
   int64_t image = 0, channel = 0, space[kMaxSpatial]{};
 };
 
-// A ConvProblem made ready for arithmetic, once per plan.
+// A ConvProblem in the form that the arithmetic uses; computed once per plan.
 struct ConvGeometry {
   int64_t images = 0, groups = 1;
   ConvTensorView x, y, residual;
   int64_t window[kMaxSpatial]{1, 1, 1};
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};  // a flipped window has negative strides
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // Window elements that reach one x element through some y element are this far apart, and these y elements that far.
+  // The taps that contribute to one x element are tap_period apart, and the y elements they belong to are y_period
+  // apart.
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};
@@ -100,7 +103,8 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
     g.window[j] = p.w.shape[2 + i];
     g.w_space[j] = p.flip ? -p.w.stride[2 + i] : p.w.stride[2 + i];
     if (p.flip) g.w_origin += (g.window[j] - 1) * p.w.stride[2 + i];
-    // One output, or one window element, makes the attribute meaningless; without it the arithmetic below is shorter.
+    // With one output the stride has no effect, with one window element the dilation has none: 1 makes the arithmetic
+    // below cheaper.
     g.stride[j] = g.y.size[j] == 1 ? 1 : p.spatial.stride[i];
     g.dilation[j] = g.window[j] == 1 ? 1 : p.spatial.dilation[i];
     g.pad[j] = p.spatial.before[i];
@@ -115,13 +119,14 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
   return g;
 }
 
-// Counts through a box of D sizes, the last one fastest, in steps that are themselves digits: no division on the way.
+// Iterates over the indices of a box of D dimensions, the last one fastest, `stride` elements per step. The stride is
+// stored as an index too, so that advance() needs no division.
 template <int D> struct NdIterator {
   int64_t at[D], step[D], size[D];
 
   MINIDNN_HD NdIterator(const int64_t (&sizes)[D], int64_t index, int64_t stride = 1) {
     for (int d = D - 1; d >= 0; --d) {
-      size[d] = max_of(sizes[d], int64_t(1));  // an empty box is not walked, but may be asked for
+      size[d] = max_of(sizes[d], int64_t(1));  // an empty box may be constructed, but is never iterated
       at[d] = d ? index % size[d] : index;
       step[d] = d ? stride % size[d] : stride;
       index /= size[d], stride /= size[d];
@@ -138,19 +143,21 @@ template <int D> struct NdIterator {
   }
 };
 
-// The window elements of one dimension that meet data, first to last, and the index each one reads.
+// In one dimension, the `count` taps (window elements) that fall on data: tap + i * tap_step. Each reads index at + i *
+// at_step.
 struct ConvTaps {
   int64_t count, tap, tap_step, at, at_step;
 };
 
 namespace detail {
 
-// The fewest steps of d that reach a; d is mostly 1, and a 64-bit division costs more than a convolution's tap.
+// max(0, ceil(a / d)): the number of steps of length d that reach a. d is usually 1, and a 64-bit division costs more
+// than one tap of a convolution.
 MINIDNN_HD int64_t steps_to(int64_t a, int64_t d) { return a <= 0 ? 0 : d == 1 ? a : (a - 1) / d + 1; }
 
 }  // namespace detail
 
-// What y's index `p` reads of x.
+// The taps of y's index `p` that fall on data, and the indices of x that they read.
 MINIDNN_HD ConvTaps forward_taps(const ConvGeometry& g, int j, int64_t p) {
   int64_t first = p * g.stride[j] - g.pad[j];
   int64_t begin = detail::steps_to(-first, g.dilation[j]);
@@ -158,7 +165,7 @@ MINIDNN_HD ConvTaps forward_taps(const ConvGeometry& g, int j, int64_t p) {
   return {end - begin, begin, 1, first + begin * g.dilation[j], g.dilation[j]};
 }
 
-// Which of y's elements read x's index `h`: those p with p * stride + r * dilation = h + pad, in the order of r.
+// The taps r and the indices p of y that read x's index `h`, in the order of r: p * stride + r * dilation = h + pad.
 MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
   int64_t reach = h + g.pad[j], r = 0, end = min_of(g.tap_period[j], g.window[j]);
   if (g.stride[j] > 1)
@@ -171,7 +178,8 @@ MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
   return {count, r, g.tap_period[j], p, -g.y_period[j]};
 }
 
-// Calls f(tap offset, data offset) for each combination of taps, with the strides of each.
+// Calls f(tap offset, data offset) for each combination of taps of the three dimensions. `tap_stride` and `data_stride`
+// are the strides of these offsets.
 template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], const int64_t (&tap_stride)[kMaxSpatial],
                                             const int64_t (&data_stride)[kMaxSpatial], F&& f) {
   for (int64_t a = 0; a < t[0].count; ++a)
@@ -184,8 +192,8 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     }
 }
 
-// An image, a channel and a spatial position, counted with the channel or the position fastest: neighbours in the count
-// are neighbours in memory where it is dense.
+// An index split into image, channel and spatial position. The channel is the fastest dimension if `channels_last`,
+// else the last spatial dimension is: consecutive indices are then neighbours in a dense tensor.
 struct ConvPoint {
   NdIterator<5> count;
   int first_space;
@@ -207,7 +215,7 @@ struct ConvPoint {
   }
 };
 
-// The taps of a point, found anew only in the dimensions that a move has changed.
+// The taps of a point. A move recomputes them only in the dimensions that have changed.
 struct ConvWindow {
   ConvTaps taps[kMaxSpatial];
   int64_t at[kMaxSpatial]{-1, -1, -1};
@@ -221,15 +229,16 @@ struct ConvWindow {
   }
 };
 
-// The side that forward or backward_data writes, and how many elements it has.
+// The tensor that is written, x in backward_data and y forward, and its number of elements.
 MINIDNN_HD const ConvTensorView& conv_out(const ConvGeometry& g) { return g.backward_data ? g.x : g.y; }
 MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
   const ConvTensorView& s = conv_out(g);
   return g.images * g.groups * s.channels * s.size[0] * s.size[1] * s.size[2];
 }
 
-// One element of y, or of dx: a sum over the other side's channels in its group and over the taps that meet data. The
-// weights are the same, k and c change places. `window` was moved to `point`. Y is the dtype of out and residual.
+// Computes one element of y or of dx: the sum over the channels of the tensor that is read (x or dy), in its group, and
+// over the taps that fall on data. dx uses the same weights with k and c exchanged. `window` must have been moved to
+// `point`. Y is the dtype of out and residual.
 template <class T, class Y> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a,
                                                          const ConvPoint& point, const ConvWindow& window) {
   using Acc = Accumulator<T>;
@@ -258,14 +267,15 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
   return g.groups * g.y.channels * g.x.channels * g.window[0] * g.window[1] * g.window[2];
 }
 
-// One element of dw, by a team: sum over images and positions of dy times the x that this weight met there.
+// A team computes one element of dw: the sum over images and positions of dy times the x element that this weight
+// multiplied there.
 template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
                                                                             int64_t index, Team& team) {
   using Acc = Accumulator<T>;
   NdIterator<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
   int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
-  int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;  // of the first position that meets data
+  int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;  // offsets of the first position that falls on data
   int64_t positions[4] = {g.images, 0, 0, 0};
   for (int j = 0; j < kMaxSpatial; ++j) {
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];  // the x index of position 0
@@ -293,7 +303,7 @@ template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(cons
   if (team.rank() == 0) static_cast<Y*>(a.out)[dw_at] = Y(sum);
 }
 
-// One element of db, by a team: sum over images and positions of dy.
+// A team computes one element of db: the sum of dy over images and positions.
 template <class T, class Team> MINIDNN_HD void conv_bias_element(const ConvGeometry& g, const ConvArgs& a, int64_t k,
                                                                  Team& team) {
   using Acc = Accumulator<T>;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.planes: all passes of convolutions with few input channels in a group. A vector holds neighbouring pixels of
-// a line. Some lines of the input go into a cache with zeros around them, every stride-th pixel beside the next, so that
-// each tap is a vector at some distance everywhere; the result is written where it belongs.
+// cpu.conv.planes: all directions of convolutions with few input channels per group. A vector holds neighbouring pixels
+// of a line. A band of input lines is copied to scratch that fits a cache, with zeros around the lines and with pixels
+// that are `stride` apart stored next to each other. Each tap is then a vector at a fixed offset, at the borders too.
+// The result is written in place.
 #include <algorithm>
 #include <bit>
 #include <tuple>
@@ -16,26 +17,28 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kMostChannels = 16;                // that are read, of a group
-constexpr int64_t kFilters = 8;                      // at a time, at most
-constexpr int64_t kMostPixels = 1024;                // of a line at a time
-constexpr int64_t kBandBytes = 64 << 10;             // of input lines, for a second-level cache
-constexpr int64_t kGradientBytes = 32 << 10;         // of dy's lines, which all taps read: for a first-level cache
-constexpr int64_t kItems = 16, kPartWork = 1 << 20;  // of a filter gradient: so many, of so many products at least
+constexpr int64_t kMostChannels = 16;     // input channels of a group, at most
+constexpr int64_t kFilters = 8;           // filters at a time, at most
+constexpr int64_t kMostPixels = 1024;     // pixels of a line at a time, at most
+constexpr int64_t kBandBytes = 64 << 10;  // bytes of a band's input lines: fits a second-level cache
+// bytes of a band's lines of dy, which all taps read: fits a first-level cache
+constexpr int64_t kGradientBytes = 32 << 10;
+// filter gradient: number of work items to reach, and the fewest products of each
+constexpr int64_t kItems = 16, kPartWork = 1 << 20;
 
-// Lines of the input as pixels with the same taps read them: for a band of the result's lines, and of long lines a piece.
+// The input lines that pixels with the same taps read: for a band of the result's lines, or for a chunk of long lines.
 struct Band : ConvPhase {
-  std::vector<int64_t> depths;    // the first dimension's shifts
-  std::vector<int64_t> columns;   // every stride-th pixel of a line, from these on
-  int64_t weights_at = 0;         // in elements: [group, filters at a time, tap, filter]
-  int64_t height = 1;             // of columns of taps; `taps` are in their order
-  std::vector<int64_t> at;        // each column of taps, of all channels
-  std::vector<int64_t> w;         // each tap's weight, of all channels
-  int64_t top = 0, lines = 0;     // the least shift in the second dimension; lines of a band
-  int64_t rows = 0, bands = 0;    // of the result
-  int64_t piece = 0, pieces = 0;  // of its lines
-  int64_t pitch = 0, length = 0;  // of a line of the result; of one of the band's
-  int64_t channel = 0;            // from one channel's lines to the next one's: a vector more than they are
+  std::vector<int64_t> depths;    // distinct shifts in the first dimension
+  std::vector<int64_t> columns;   // first pixels: from each of them, every stride-th pixel of a line is copied
+  int64_t weights_at = 0;         // offset in elements; order [group, filters at a time, tap, filter]
+  int64_t height = 1;             // taps per column of taps; `taps` is sorted by column
+  std::vector<int64_t> at;        // offset of each column of taps, for all channels
+  std::vector<int64_t> w;         // offset of each tap's weight, for all channels
+  int64_t top = 0, lines = 0;     // smallest shift in the second dimension; input lines of a band
+  int64_t rows = 0, bands = 0;    // result lines per band; number of bands
+  int64_t piece = 0, pieces = 0;  // pixels per chunk of a line; number of chunks
+  int64_t pitch = 0, length = 0;  // floats of a result line; floats of an input line of the band
+  int64_t channel = 0;  // step from one channel's lines to the next channel's: one vector more than the lines take
 };
 
 template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
@@ -49,9 +52,10 @@ struct PlanesPlan final : Plan<ConvProblem> {
   int64_t threads, w_in, w_out;
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Band> phases;
-  int64_t units = 0, units_of_part = 0, parts = 1;  // of a filter gradient: bands, of all images
+  // filter gradient: bands of all images; bands per part; number of parts
+  int64_t units = 0, units_of_part = 0, parts = 1;
   size_t rooms_at = 0, room_bytes = 0, bytes = 0;
-  int64_t band_floats = 0, line_floats = 0;  // of a band, and of the result's or dy's lines that belong to it
+  int64_t band_floats = 0, line_floats = 0;  // floats of a band, and of its lines of the result or of dy
 
   PlanesPlan(const ConvProblem& problem, const Device& d)
       : p(problem),
@@ -92,8 +96,8 @@ struct PlanesPlan final : Plan<ConvProblem> {
   }
   int64_t w_numel() const { return g.groups * in.channels * out.channels * volume(g.window); }
 
-  // Of the result's or dy's lines: a vector more than they are, so that filters are no power of two apart, whose
-  // elements would meet in few sets of a cache.
+  // Floats from one filter's lines (of the result or of dy) to the next filter's: one vector more than the lines take.
+  // At a power-of-two distance, elements of different filters would map to few cache sets.
   int64_t filter_floats(const Band& b) const { return b.rows * b.pitch + kernels.lanes; }
   static int64_t aligned(int64_t floats) { return ceil_div<int64_t>(floats, 16) * 16; }
 
@@ -121,7 +125,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
     for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
     b.top = heights.empty() ? 0 : heights.front();
     const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
-    // Columns of taps: the same lines, one below the other, under each.
+    // Taps are grouped into columns if every column has the same consecutive lines.
     const int64_t number = int64_t(heights.size()), all = int64_t(taps.size());
     const bool together = in_step[1] == 1 && out.channels == 1 && !filter && reach + 1 == number &&
                           all == number * int64_t(b.depths.size()) *
@@ -151,17 +155,17 @@ struct PlanesPlan final : Plan<ConvProblem> {
   }
   static int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }
 
-  // Of a band's lines, for the result's from `row` on, those that exist.
+  // The range of a band's lines that are inside the input, for result lines from `row` on.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
     return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
   }
-  // Lines that the result's from `row` and `pixel` on read, of all channels of x.
+  // Copies the input lines that the result reads from `row` and `pixel` on, for all channels of x.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
     const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
     const auto [above, end] = existing(b, row);
     for (int64_t column : b.columns) {
-      const int64_t first = column + pixel * stride;  // of the input, under the line's first element
+      const int64_t first = column + pixel * stride;  // input pixel at the line's first element
       const int64_t before = std::min(detail::steps_to(-first, stride), b.length);
       const int64_t stop = std::min(detail::steps_to(in.size[2] - first, stride), b.length);
       for (int64_t shift : b.depths) {
@@ -178,7 +182,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
       }
     }
   }
-  // Of some channels: lines with zeros around.
+  // Copies lines of some channels, with zeros around them.
   template <class T> void copy(const PlanesLines& lines, const T* from, const ConvTensorView& side, int64_t stride,
                                int64_t channels, float* to, int64_t channel) const {
     const int64_t step = stride * side.space[2], length = lines.before + lines.count + lines.after;
@@ -226,7 +230,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
-        // The next band is read before this one is used, so that no load waits for a store.
+        // Each band is copied before the previous one is used, so that no load waits for a recent store.
         float* lines = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
@@ -243,7 +247,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
     }
   }
 
-  // at: an image, a group, a line's depth, a band and a piece.
+  // `at`: image, group, depth, band, chunk of a line.
   template <class T> void read_input(const Band& b, const int64_t (&at)[5], const ConvArgs& args, float* lines) const {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
     read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.piece, lines);
@@ -285,7 +289,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
     }
   }
 
-  // A group's filters, some at a time, are an item, over all bands of a part.
+  // A work item is some filters of a group, over all bands of one part.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {parts, g.groups, blocks};
@@ -323,7 +327,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
                           }
                       });
   }
-  // `sums` follow the room of dy's lines and that of x's.
+  // The scratch holds dy's lines, then x's lines, then `sums`.
   template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,
                                    const ConvArgs& args, float* sums) const {
     const NdIterator<4> at({g.images, b.count[0], b.bands, b.pieces}, unit);
@@ -367,12 +371,12 @@ struct Planes final : Engine<ConvProblem> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
-    // The fewer filters use what is loaded, the more of the time goes into loads.
+    // The fewer filters use each loaded vector, the larger is the share of time spent in loads.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = planes_kernels().lanes;
     const double loads = 1 / double(std::min(kFilters, out.channels));
     const double waste = wasted(pixels, lanes) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
-    // Pixels that are not neighbours are moved one by one.
+    // Pixels that are not contiguous are moved one at a time.
     double moved = 0;
     for (const ConvTensorView* side : {&in, &out})
       if (side->space[2] != 1) moved += double(g.images * g.groups * side->channels) * double(volume(side->size));

@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-constexpr double kGrainFlop = 32768;  // work a thread is worth waking for
+constexpr double kGrainFlop = 32768;  // fewest flop that are worth waking a thread for
 
 template <class T, class Y> void compute(const ConvGeometry& g, ConvDirection direction, double flop,
                                          const ConvArgs& a) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over all but channels, by plans of the reduce family:
-//   {cpu,cuda}.conv.reduce       db, of dy
-//   {cpu,cuda}.conv.then_reduce  statistics, of any y that a convolution writes, which is read again
+// Per-channel sums over all other dimensions, computed by plans of the reduce family:
+//   {cpu,cuda}.conv.reduce       db, the sums of dy
+//   {cpu,cuda}.conv.then_reduce  statistics of y: any forward convolution writes y, then y is read again
 #include "cpp/conv/conv.h"
 #include "cpp/reduce/reduce.h"
 

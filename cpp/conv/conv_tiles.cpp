@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.tiles: forward and backward_data as products whose operands stay where they are. A tile's rows are pixels of
-// the result, its columns 16 or so channels, and a run of k the input channels under one tap: where that tap meets
-// padding, the row reads zeros instead. Nothing is unrolled into columns; the weights alone are packed, once per call.
-// A strided backward_data falls into phases, pixels that meet the same taps, each a convolution of its own.
-// What the kernel can not read is copied first (channels_last.h).
+// cpu.conv.tiles: forward and backward_data as a matrix product that reads its operands in place. The rows of a tile
+// are pixels of the result, its columns are about 16 output channels, and each segment ("run") of k is the input
+// channels under one tap. Where that tap falls on padding, the row reads zeros instead. No columns are written (no
+// im2col); only the weights are packed, once per call. A strided backward_data is split into phases: all pixels of a
+// phase use the same taps, and each phase is a separate convolution. An operand that the kernel cannot read is copied
+// first (channels_last.h).
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -18,50 +19,54 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kBlockTiles = 16;  // whose input stays in the first cache levels while the weights go by
-// Weights of more than this are packed panel by panel, just before the only block that reads each, if a panel of all
-// phases takes no more than that: packed all at once they would go through memory twice more.
+// tiles per block: their input stays in the first cache levels while the kernel loops over the weights
+constexpr int64_t kBlockTiles = 16;
+// If the weights take more than kManyWeights bytes, and one panel of all phases takes at most kPanelBytes, each panel
+// is packed just before the only block that reads it. Packing all weights in advance would move them through memory two
+// more times.
 constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 struct Phase : ConvPhase {
-  int64_t weights_at = 0;     // packed, of the first group and panel
-  std::vector<int64_t> runs;  // from the input under a pixel to what each run of k reads, in bytes
-  int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};  // of all shifts
+  int64_t weights_at = 0;     // offset of the packed weights of the first group and panel, in floats
+  std::vector<int64_t> runs;  // byte offset from the input under a pixel to the start of each run of k
+  int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};  // smallest and largest shift of all taps
 };
 
-// One item of work: some rows, of some phases, by some panels.
+// One work item: `rows` rows of each of `phases` phases, times `panels` panels of output channels.
 struct Block {
   int64_t phase, phases, group, row, rows, panel, panels;
 };
 
-// The rows of a block in one of its phases.
+// The rows that a block computes in one of its phases.
 struct Rows {
   int64_t count, tiles;
-  GemmSegment* segments;  // tile by tile, where they read
+  GemmSegment* segments;  // for each tile, where its rows read
   int64_t y[kBlockTiles * kGemmRows],
-      c[kBlockTiles * kGemmRows];  // where they and their residuals are written and read
+      c[kBlockTiles * kGemmRows];  // y: offset at which each row is written; c: offset of its residual
 };
 
 struct TilesPlan final : Plan<ConvProblem> {
   ConvProblem p;
   ConvGeometry g;
   bool backward;
-  int64_t threads, merged = 1;  // taps that make one run
+  int64_t threads, merged = 1;  // number of taps that form one run of k
   ChannelsLast input_;
-  ConvTensorView in, out;                  // as read and written
-  bool last = false;                       // the result's channels are neighbours
-  int64_t channels, columns, panels;       // of a group: input's, result's, and panels of these
-  int64_t w_in, w_out, step[kMaxSpatial];  // strides of the weights; of the result's pixels in a phase
-  int64_t in_step[kMaxSpatial];            // of the input's
-  bool lines = false;                      // a filter's taps are neighbours, from this one on
+  ConvTensorView in, out;             // the input as the kernel reads it (perhaps a copy), and the result
+  bool last = false;                  // the result is channels-last
+  int64_t channels, columns, panels;  // per group: input channels, output channels, panels of output channels
+  // weight strides by input and output channel; step between a phase's pixels in the result
+  int64_t w_in, w_out, step[kMaxSpatial];
+  int64_t in_step[kMaxSpatial];  // step between these pixels in the input
+  bool lines = false;            // the taps of a filter are contiguous in memory and begin at lowest_tap
   int64_t lowest_tap = 0;
   std::vector<Phase> phases;
   std::vector<Block> blocks;
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
-  bool local = false;      // a block turns its pixels into its room
-  bool by_panels = false;  // a block packs the weights it reads
+  bool local = false;      // each block transposes its pixels into its thread's scratch
+  bool by_panels = false;  // each block packs the weights that it reads
   int64_t block_rows;
-  size_t sums_at = 0, lines_at = 0, local_at = 0, panel_at = 0;  // in a room, behind the segments
+  // byte offsets in a thread's scratch ("room"), after the segments
+  size_t sums_at = 0, lines_at = 0, local_at = 0, panel_at = 0;
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
 
@@ -93,7 +98,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     }
     for (Phase& phase : phases) find_runs(phase);
     local = !merges(g) && turns(p, g);
-    // Local pixels take no more than half a second-level cache.
+    // The transposed pixels of a block take at most half of a second-level cache.
     const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
     block_rows = kernel.rows * (local ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
     auto reserve = [&](size_t size) {
@@ -138,7 +143,8 @@ struct TilesPlan final : Plan<ConvProblem> {
     }
   }
 
-  // A first layer's few channels are copied with their padding: then a run goes over all taps of a line.
+  // An input of few channels (a first layer's) is copied together with its padding: one run of k then covers all taps
+  // of a line of the window.
   static ChannelsLast input(const ConvProblem& p, const ConvGeometry& g) {
     int64_t border[kMaxSpatial]{};
     const bool few = merges(g);
@@ -147,7 +153,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     if (turns(p, g)) return {side, g.images};
     return {side, operand_dtype(p), g.images, g.groups, few, border};
   }
-  // A pointwise convolution of float32 planes: each block turns its own pixels.
+  // True for a pointwise convolution of float32 channels-first planes: each block then transposes its own pixels.
   static bool turns(const ConvProblem& p, const ConvGeometry& g) {
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
     if (operand_dtype(p) != DType::float32 || in.channel == 1 || in.space[2] != 1) return false;
@@ -165,16 +171,16 @@ struct TilesPlan final : Plan<ConvProblem> {
   }
 
   void make_blocks() {
-    const int64_t most = block_rows, together = by_panels ? int64_t(phases.size()) : 1;  // phases
+    const int64_t most = block_rows, together = by_panels ? int64_t(phases.size()) : 1;  // phases per item
     int64_t all = 0;
     for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
-    // Some four items a thread even out.
+    // About four items per thread balance the load.
     int64_t share = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4 * together));
     share = std::min(share, panels);
     for (int64_t i = 0; i < int64_t(phases.size()); i += together) {
       const int64_t rows = by_panels ? most : g.images * volume(phases[size_t(i)].count);
       if (rows == 0) continue;
-      // Blocks of one length, but for the last: no rest of one tile.
+      // All blocks have the same length (only the last may be shorter). This avoids a remainder of a single tile.
       const int64_t number = ceil_div(rows, most), length = ceil_div(ceil_div(rows, number), kernel.rows) * kernel.rows;
       for (int64_t group = 0; group < g.groups; ++group)
         for (int64_t row = 0; row < rows; row += length)
@@ -183,8 +189,9 @@ struct TilesPlan final : Plan<ConvProblem> {
     }
   }
 
-  // [panel, tap, channel, column], each phase by itself. Memory is read in the order it lies in: an item is a panel, or
-  // some channels of all panels where a channel's weights lie together.
+  // Packs the weights as [panel, tap, channel, column], separately for each phase. The weights are read in memory
+  // order: a work item is one panel or, if the weights of an input channel are stored together, 16 input channels of
+  // all panels.
   template <class T> void pack_weights(const T* w, float* to) const {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
@@ -203,7 +210,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     return weights + phase.weights_at +
            (group * panels + panel) * int64_t(phase.taps.size()) * channels * kernel.columns;
   }
-  // Channels k to `end` of a panel, for some phases: each one's goes to place(phase).
+  // Packs input channels k to `end` of a panel for the given phases. The weights of each phase go to place(phase).
   template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
                                               int64_t k, int64_t end, P place) const {
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
@@ -213,7 +220,7 @@ struct TilesPlan final : Plan<ConvProblem> {
       pack_part(from + n * w_in, some, std::min(several, end - n), count,
                 [&](const Phase& phase) { return place(phase) + n * kernel.columns; });
   }
-  // Of a size that the compiler knows, where it is the usual one: no call.
+  // The usual size is a constant: the compiler then emits no call of memcpy.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
     else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
@@ -223,9 +230,10 @@ struct TilesPlan final : Plan<ConvProblem> {
     constexpr int64_t kMost = 256 * 32;
     float rows[kMost];
     const int64_t taps = volume(g.window), width = kernel.columns;
-    // Weights whose taps are neighbours: lines of them are transposed, and their rows go to where each tap's are.
+    // If the taps are contiguous in memory, whole lines of weights are transposed, and each row is then copied to its
+    // tap.
     const bool together = w_in == taps, by_lines = sizeof(T) == 4 && lines && length * taps * width <= kMost;
-    // Lines far apart, of which the hardware knows none in advance.
+    // Prefetch distance in lines: the lines are far apart, and the hardware does not predict them.
     constexpr int64_t kAhead = 8;
     for (int64_t n = 0; by_lines && n < (together ? 1 : length); ++n) {
       const float* line = reinterpret_cast<const float*>(from) + lowest_tap + n * w_in;
@@ -258,7 +266,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     });
   }
 
-  // What belongs to a line of pixels is found once for all of them.
+  // Computes where each row reads and writes. Values common to a line of pixels are computed once per line.
   void place_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
     const int64_t runs = int64_t(phase.runs.size()), size = int64_t(sizeof(float)), length = phase.count[2];
     const int64_t run = channels * merged * kernel.columns * size;
@@ -288,7 +296,7 @@ struct TilesPlan final : Plan<ConvProblem> {
           continue;
         }
         place[2] = (first + i) * in_step[2];
-        const bool inside = lines_meet && within(2, place[2]);  // under all taps
+        const bool inside = lines_meet && within(2, place[2]);  // all taps fall on data
         const int64_t at = (origin + place[2] * in.space[2]) * size;
         for (int64_t s = 0; s < runs; ++s) {
           tile[s].a[lane] = at + phase.runs[size_t(s)];
@@ -298,7 +306,7 @@ struct TilesPlan final : Plan<ConvProblem> {
         }
       }
     }
-    for (; lane > 0; next())  // computed, and not used
+    for (; lane > 0; next())  // rows that fill up the last tile: computed, but not used
       for (int64_t s = 0; s < runs; ++s) tile[s].a[lane] = nowhere;
   }
 
@@ -359,7 +367,8 @@ struct TilesPlan final : Plan<ConvProblem> {
       gemm_finish<T, Y>()(finish, sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias);
     }
     if (last) return;
-    // Pixels become columns; those at one step in the result, and in the residual, go together.
+    // Transpose: pixels become columns. Pixels at a constant step in the result, and in the residual, are written
+    // together.
     const int64_t line = rows.tiles * kernel.rows;
     const bool direct = plain && out.space[2] * step[2] == 1;
     if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, turned, line);
@@ -383,7 +392,7 @@ struct TilesPlan final : Plan<ConvProblem> {
     }
   }
 
-  // [pixel, channel] of a block out of planes.
+  // Transposes the channels-first planes of a block to [pixel, channel].
   const float* turn_pixels(const Block& block, const float* x, float* to) const {
     const int64_t plane = volume(in.size);
     const int64_t end = std::min(block.row + block.rows, g.images * plane);
@@ -424,9 +433,9 @@ struct Tiles final : Engine<ConvProblem> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView& out = conv_out(g);
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
-    // Panels of few columns are as dear as whole ones, and so are runs of few channels as longer ones.
+    // A partly filled panel costs as much as a full one, and a run of few channels as much as a longer one.
     const int64_t width = gemm_kernels().f32.columns, run = in.channels * (TilesPlan::merges(g) ? g.window[2] : 1);
-    const double turning = TilesPlan::turns(p, g) ? 1.25 : 1;  // of pixels, and of what becomes of them
+    const double turning = TilesPlan::turns(p, g) ? 1.25 : 1;  // cost of transposing pixels and results
     const double waste = turning * wasted(out.channels, width) * (1 + 4 / double(run));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);
   }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.winograd: windows of 3 x 3 at stride 1 in float32, forward and backward_data, with a quarter of the products
-// (winograd_kernel.h). A block of tiles stays in a second-level cache from its pixels to its results: lines of the
-// input are copied with their channels side by side and zeros around, so that no patch has a border; patches become 36
-// matrices [tile, channel]; each panel of filters multiplies all of them and is transformed back, while it is in that
-// cache, into pixels. dx is a convolution of dy with the window turned round, padded by what is missing to 2.
+// cpu.conv.winograd: 3 x 3 windows at stride 1 in float32, forward and backward_data, with a quarter of the products
+// (winograd_kernel.h). A block of tiles stays in a second-level cache from its input pixels to its results:
+//   1. Lines of the input are copied channels-last, with zeros around them, so patches need no border handling.
+//   2. The patches are transformed to 36 matrices [tile, channel].
+//   3. Each panel of filters multiplies all 36 matrices and, while the products are in that cache, transforms them back
+//      to pixels.
+// dx is a convolution of dy with the window rotated by 180 degrees, padded by 2 - pad.
 //
-// Sums are float32, but an error of one element of a patch reaches all 16 results of its tile, as a NaN or an infinity
-// does.
+// Sums are float32. An error of one element of a patch reaches all 16 results of its tile, and so does a NaN or an
+// infinity.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
@@ -18,26 +20,26 @@
 namespace minidnn {
 namespace {
 
-// As for cuda.conv.winograd: a result's error is that of its whole tile, while what float32 may be off by grows with
-// its own products.
+// Limits as for cuda.conv.winograd: the error of a result is that of its whole tile, while the error that float32 is
+// allowed grows with the number of the result's own products.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
-constexpr int64_t kMostColumns = 32;                  // of a panel: two vectors
-constexpr int64_t kPatchBytes = 640 << 10;            // of a block's transforms, for a second-level cache
-constexpr int64_t kLeastTiles = 24, kMostTiles = 96;  // of a block
+constexpr int64_t kMostColumns = 32;        // filters of a panel, at most: two vectors
+constexpr int64_t kPatchBytes = 640 << 10;  // bytes of a block's transformed patches: fits a second-level cache
+constexpr int64_t kLeastTiles = 24, kMostTiles = 96;  // tiles of a block
 constexpr int64_t kChunk = 32;                        // channels whose windows are transformed at a time
-// So few tiles in all are one block of all threads, and windows are transformed where they are used: written to memory
-// and read again they would cost as much as their products.
+// With at most this many tiles in total, all threads share one block of patches, and each transforms windows just
+// before it uses them. Storing and reloading transformed windows would cost as much as their products.
 constexpr int64_t kFewTiles = 128;
 
 constexpr double kWindowProducts = 4, kTileProducts = 10;  // see estimate_us()
 
 struct Sides {
   const ConvTensorView &in, &out;
-  int64_t before[2];  // how far a patch begins before its tile
+  int64_t before[2];  // how many pixels a patch begins before its tile
   explicit Sides(const ConvGeometry& g) : in(g.backward_data ? g.y : g.x), out(conv_out(g)) {
     for (int j = 0; j < 2; ++j) before[j] = g.backward_data ? 2 - g.pad[1 + j] : g.pad[1 + j];
   }
-  // The fewest products that a result sums over in one dimension.
+  // The smallest number of taps that fall on data for any result, in one dimension.
   int64_t least_met(int j) const {
     const int64_t size = in.size[1 + j];
     int64_t least = 3;
@@ -55,15 +57,17 @@ struct WinogradPlan final : Plan<ConvProblem> {
   Sides s;
   const WinogradKernels& kernels = winograd_kernels();
   const GemmKernels& gemm = gemm_kernels();
-  int64_t threads, channels, filters, pitch, panels;  // pitch: of a pixel's channels; panels: of filters
-  int64_t down, across, lines_of_all;                 // tiles of an image; lines of tiles of all images
+  int64_t threads, channels, filters, pitch, panels;  // pitch: floats of a pixel's channels, padded; panels: of filters
+  int64_t down, across, lines_of_all;  // tiles of an image along each dimension; lines of tiles of all images
   bool few;
-  int64_t parts, width, blocks, shares;  // of a line of tiles, so many tiles; of all lines; of the panels
+  // parts of a line of tiles; tiles per part; blocks of lines; shares of the panels
+  int64_t parts, width, blocks, shares;
   int64_t window_plane, patch_plane, product_plane;
-  int64_t w_in, w_out, w_lowest, taps[9], places[9];  // of the weights; places: where a tap is among its neighbours
-  bool w_dense;                                       // taps are neighbours
+  // of the weights; places: index of each tap in the lines of transform_windows()
+  int64_t w_in, w_out, w_lowest, taps[9], places[9];
+  bool w_dense;  // the nine taps of a window are contiguous in memory
   size_t rooms_at = 0, room_bytes = 0, bytes = 0;
-  int64_t products_at, ring_at, pixels_at, turned_at, rows_at;  // in a room, in floats
+  int64_t products_at, ring_at, pixels_at, turned_at, rows_at;  // offsets in a thread's scratch ("room"), in floats
 
   WinogradPlan(const ConvProblem& problem, const Device& d)
       : p(problem),
@@ -85,7 +89,7 @@ struct WinogradPlan final : Plan<ConvProblem> {
     if (!few) blocks = std::max(blocks, std::min(lines_of_all, ceil_div(threads, parts * panels)));
     if (blocks * parts > threads) blocks = std::min(lines_of_all, padded(blocks, threads));
     shares = std::min(panels, ceil_div(threads, blocks * parts));
-    // A vector more than they are: planes whole pages apart would meet in the same sets of a cache.
+    // One extra vector per plane: planes whole pages apart would map to the same cache sets.
     const int64_t tiles = ceil_div(lines_of_all, blocks) * width, pixels = kWinogradSide * kWinogradSide * width;
     window_plane = (few ? std::min(channels, kWinogradRun) : channels) * kernels.columns + 16;
     patch_plane = tiles * pitch + 16, product_plane = tiles * kernels.columns + 16;
@@ -118,9 +122,10 @@ struct WinogradPlan final : Plan<ConvProblem> {
   }
   int64_t ring_line() const { return (kWinogradSide * width + 2) * pitch; }
 
-  // Of some channels, from `first` on, and a panel of filters.
+  // Transforms the windows of `number` channels, from `first` on, for one panel of filters.
   void transform_windows(const float* w, int64_t panel, int64_t first, int64_t number, float* to) const {
-    float lines[(kChunk * 9 + 7) * kMostColumns];  // [channel, tap, filter], and what a vector of taps has beyond
+    // [channel, tap, filter], and space for the excess taps of the last vector
+    float lines[(kChunk * 9 + 7) * kMostColumns];
     const int64_t columns = kernels.columns, count = std::min(columns, filters - panel * columns);
     const float* from = w + panel * columns * w_out + first * w_in;
     if (count < columns) std::fill_n(lines, std::min(kChunk, number) * 9 * columns, 0.0f);
@@ -129,7 +134,8 @@ struct WinogradPlan final : Plan<ConvProblem> {
       if (w_dense && w_in == 9) gemm.transpose(from + w_lowest, w_out, count, some * 9, lines, columns);
       else if (w_dense)
         for (int64_t n = 0; n < some; ++n) {
-          // By whole vectors of taps: those of the next filter are overwritten, and the last filter has no next one.
+          // Transposes whole vectors of taps. The taps beyond the ninth are the next filter's; they are overwritten
+          // later. The last filter has no next one, so its taps are copied singly.
           const float* neighbours = from + w_lowest + n * w_in;
           float* line = lines + n * 9 * columns;
           gemm.transpose(neighbours, w_out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
@@ -149,7 +155,7 @@ struct WinogradPlan final : Plan<ConvProblem> {
     }
   }
 
-  // A line of the input, from `column` on, with zeros where there is none.
+  // Copies `count` pixels of an input line, from `column` on, channels-last. Pixels outside the image become zeros.
   void read_line(const float* image, int64_t row, int64_t column, int64_t count, float* to) const {
     const int64_t before = std::clamp<int64_t>(-column, 0, count),
                   end = std::clamp<int64_t>(s.in.size[2] - column, before, count);
@@ -168,7 +174,7 @@ struct WinogradPlan final : Plan<ConvProblem> {
   }
 
   struct Line {
-    int64_t image, row, column, height, width;  // of the result's pixels
+    int64_t image, row, column, height, width;  // in pixels of the result
   };
   Line line(int64_t number, int64_t part) const {
     const int64_t row = number % down * kWinogradSide, column = part * width * kWinogradSide;
@@ -178,14 +184,14 @@ struct WinogradPlan final : Plan<ConvProblem> {
 
   int64_t tiles_of_line(int64_t part) const { return ceil_div<int64_t>(line(0, part).width, kWinogradSide); }
 
-  // Of the lines of tiles from `first` to `end`.
+  // Transforms the patches of the lines of tiles from `first` to `end`.
   void transform_patches(int64_t first, int64_t end, int64_t part, const ConvArgs& args, float* ring,
                          float* patches) const {
     const float* x = static_cast<const float*>(g.backward_data ? args.dy : args.x);
     const int64_t tiles = tiles_of_line(part), length = kWinogradSide * tiles + 2;
     for (int64_t i = first; i < end; ++i, patches += tiles * pitch) {
       const Line at = line(i, part);
-      // The last two lines of the patches above are the first of these.
+      // The last two lines of the patches above are the first two of these, and are still in the ring.
       const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - s.before[0];
       const float* rows[kWinogradSpan];
       for (int64_t j = 0; j < kWinogradSpan; ++j) {
@@ -211,12 +217,12 @@ struct WinogradPlan final : Plan<ConvProblem> {
   static int64_t start(const ConvTensorView& side, const Line& at, int64_t channel) {
     return at.image * side.image + channel * side.channel + at.row * side.space[1] + at.column * side.space[2];
   }
-  // Whether all pixels of a line of tiles are at one step.
+  // Whether all pixels of a line of tiles have one constant step in memory.
   static bool even(const ConvTensorView& side, const Line& at) {
     return at.height == 1 || side.space[1] == at.width * side.space[2];
   }
 
-  // Pixels of a panel's filters, to where they belong.
+  // Writes the pixels of a panel's filters to the result, with bias, residual and activation.
   void finish(const Line& at, int64_t first, const ConvArgs& args, float* room) const {
     const ConvTensorView &out = s.out, &other = g.residual;
     const int64_t columns = kernels.columns, count = std::min(columns, filters - first);
@@ -255,7 +261,8 @@ struct WinogradPlan final : Plan<ConvProblem> {
     }
   }
 
-  // A block's patches in a room, by transformed windows that all blocks read.
+  // Many tiles: the transformed windows are shared by all blocks. Each block transforms its patches in its thread's
+  // scratch.
   void compute_blocks(const ConvArgs& args, float* windows, char* rooms) const {
     const int64_t chunks = ceil_div(channels, kChunk), panel_size = kWinogradPlanes * window_plane;
     cpu::parallel_for(panels * chunks, 4, [&](int64_t begin, int64_t end) {
@@ -278,7 +285,8 @@ struct WinogradPlan final : Plan<ConvProblem> {
     });
   }
 
-  // A panel's windows in a room, by transformed patches that all panels read.
+  // Few tiles: the transformed patches are shared by all panels. Each panel transforms its windows in its thread's
+  // scratch.
   void compute_panels(const ConvArgs& args, float* patches, char* rooms) const {
     auto room_of = [&](int64_t number) { return reinterpret_cast<float*>(rooms + size_t(number) * room_bytes); };
     const int64_t pieces = std::min(threads, lines_of_all);
@@ -338,7 +346,7 @@ struct Winograd final : Engine<ConvProblem> {
                   across = ceil_div<int64_t>(s.out.size[2], kWinogradSide);
     const double tiles = double(g.images * down * across), channels = double(s.in.channels),
                  filters = double(ceil_div(s.out.channels, width) * width);
-    // A transform takes as long as several products of each of its points (measured on Zen 5, 2026-11-22).
+    // Transforming one point takes as long as several products (measured on Zen 5, 2026-11-22).
     const double products = tiles * channels * filters + kWindowProducts * channels * filters +
                             kTileProducts * tiles * (channels + filters);
     return roofline_us(2 * kWinogradPlanes * products / 10, conv_bytes(p), d, 0.95);

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kN = kLanes<float>;
 
-// Channel i of each lane's group.
+// Puts channel i of each group into all lanes of that group.
 template <int size> Vector<float> spread(Vector<float> x, int i) {
   if constexpr (size == 1) return x;
   typedef int Lanes __attribute__((vector_size(kVectorBytes)));
@@ -16,7 +16,7 @@ template <int size> Vector<float> spread(Vector<float> x, int i) {
   return __builtin_shuffle(x, from);
 }
 
-// Of several pixels at a time: each vector of weights is loaded once for all of them.
+// Computes several pixels at a time: each vector of weights is loaded once for all of them.
 template <int size, int kPixels>
 void block(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step, const float* w,
            int64_t w_step, float* y, int64_t y_step) {
@@ -37,7 +37,7 @@ void block(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x,
   for (int p = 0; p < kPixels; ++p) store(y + p * y_step, sums[p]);
 }
 
-// Of one pixel at a time, several vectors of channels, so that additions need not wait for each other.
+// Computes one pixel, several vectors of channels at a time: their additions do not wait for each other.
 template <int size, int kVectors>
 void across(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, const float* w, int64_t w_step,
             float* y) {
@@ -55,7 +55,7 @@ void across(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x
   for (int v = 0; v < kVectors; ++v) store(y + v * kN, sums[v]);
 }
 
-// Pixels enough that additions need not wait for each other.
+// Computes enough pixels at a time that additions do not wait for each other.
 template <int size, int kPixels = size < 8 || kVectorRegisters == 32 ? 8 : 4>
 void pixels_of(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step, const float* w,
                int64_t w_step, float* y, int64_t y_step, int64_t pixels, int64_t channels) {
@@ -104,7 +104,7 @@ void lines(int64_t height, const int64_t* at, const int64_t* w_at, int64_t taps,
   by(at, w_at, taps, x, x_row, x_step, first, end, w, w_row, y, y_row, y_step, pixels, channels);
 }
 
-// Sums of some taps stay in registers while the pixels go by.
+// Keeps the sums of kTaps taps in registers while looping over the pixels.
 template <int size, int kTaps>
 void some_filters(const int64_t* at, const int64_t* place, const float* x, int64_t x_row, int64_t x_step,
                   const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels, float* sums) {

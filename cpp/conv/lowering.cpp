@@ -9,7 +9,7 @@
 namespace minidnn {
 namespace {
 
-// The one stride at which these dimensions, the last fastest, can be walked; empty when there is none.
+// The one stride with which these dimensions (the last is fastest) can be traversed as one; empty if there is none.
 std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_t>> sizes_and_strides) {
   std::optional<int64_t> stride;
   int64_t next = 0;
@@ -23,18 +23,19 @@ std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_
   return stride ? stride : 1;
 }
 
-// Strides of a matrix per group and image. A "row" is a position, or a filter where it stands for w or dw.
+// Strides of a matrix, for each group and image. A "row" is a position; for w and dw it is a filter.
 struct Matrix4 {
   int64_t group = 0, image = 0, row = 0, column = 0;
   Matrix4 transposed() const { return {group, image, column, row}; }
 };
 
-// A matrix's rows for all images at one stride: the product then takes them as one long matrix.
+// Whether the rows of all images have one common stride: the product then takes them as one long matrix.
 bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
   return images == 1 || rows == 1 || m.image == m.row * rows;
 }
 
-// x or y seen as [groups, images, positions, channels], positions `step` apart; empty when they are at no one stride.
+// x or y as [groups, images, positions, channels], with positions `step` apart; empty if the positions do not have one
+// common stride.
 std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, const int64_t (&step)[kMaxSpatial]) {
   const int64_t* size = g.y.size;
   auto row =
@@ -44,17 +45,19 @@ std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, co
 }
 constexpr int64_t kUnitSteps[] = {1, 1, 1};
 
-// x as the columns of a pointwise convolution: the window is one element and meets data at every position.
+// x (or dx) itself as the column matrix of a pointwise convolution; empty unless the window is one element and falls on
+// data at every position.
 std::optional<Matrix4> x_as_columns(const ConvGeometry& g) {
   for (int j = 0; j < kMaxSpatial; ++j) {
     bool meets = g.pad[j] == 0 && (g.y.size[j] - 1) * g.stride[j] < g.x.size[j];
-    bool all = !g.backward_data || (g.stride[j] == 1 && g.y.size[j] == g.x.size[j]);  // dx is written, not read
+    // every element of dx must be written
+    bool all = !g.backward_data || (g.stride[j] == 1 && g.y.size[j] == g.x.size[j]);
     if (g.window[j] != 1 || !meets || !all) return std::nullopt;
   }
   return pixels(g, g.x, g.stride);
 }
 
-// w or dw as [groups, filters, channels x taps], the order of these as `taps_last` says.
+// w or dw as [groups, filters, channels x taps]. `taps_last`: taps are fastest; otherwise channels are.
 struct Filters {
   Matrix4 matrix;
   bool taps_last;
@@ -74,8 +77,8 @@ std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
 
 int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
 
-// The columns of x, in the order of x's own layout, and how a product sees them. The longer step is a multiple of 8:
-// rows of 16-bit elements then start at multiples of 16 bytes, as wide loads want them.
+// The columns of x in the order of x's own layout, and their strides as a matrix of the product. The larger stride is a
+// multiple of 8: rows of 16-bit elements then start at multiples of 16 bytes, as wide loads require.
 struct Columns {
   ConvColumns to;
   Matrix4 matrix;
@@ -121,9 +124,9 @@ TensorDesc matrices(DType dtype, const Matrix4& m, int64_t groups, int64_t image
 
 DType sum_dtype(DType t) { return t == DType::float64 ? t : DType::float32; }
 
-// What one chunk of images becomes.
+// The operations for one chunk of images.
 struct Chunk {
-  ConvColumns x, dy;  // how each is gathered, or x's columns summed into dx
+  ConvColumns x, dy;  // how x and dy are gathered into columns, or how x's columns are summed into dx
   bool gathers_x = false, gathers_dy = false, sums_dx = false;
   MatmulProblem product;
   SelectedPlan<MatmulProblem> choice;
@@ -150,14 +153,14 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
     c.x = columns.to, x = columns.matrix;
     c.sums_dx = g.backward_data, c.gathers_x = !g.backward_data;
   }
-  if (!y) {  // dy packed: its own columns for a window of one
+  if (!y) {  // pack dy: its columns for a window of one element
     ConvGeometry pack;
     pack.images = images, pack.groups = g.groups, pack.x = g.y, pack.y = g.y;
     Columns columns = columns_of(pack, true, false);
     c.dy = columns.to, y = columns.matrix;
     c.gathers_dy = true;
   }
-  // Where all operands allow it images and positions are one dimension, else images count as a batch.
+  // If all operands allow it, images and positions form one dimension; otherwise images are a batch dimension.
   bool join = filter || (rows_join(*x, images, positions) && rows_join(*y, images, positions) &&
                          (!residual || rows_join(*residual, images, positions)));
   int64_t batch = join ? 1 : images, rows = join ? images * positions : positions;
@@ -168,7 +171,7 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
 
   MatmulProblem& m = c.product;
   m.ieee = p.ieee;
-  // A chunk begins some images into a tensor; a bias may begin anywhere.
+  // A chunk may begin at any image, so the image strides limit the alignment. A bias may begin at any element.
   int64_t bits = p.alignment | g.x.image * int64_t(itemsize(t)) | g.y.image * int64_t(itemsize(p.y.dtype));
   bits |= c.sums_dx ? 0 : g.x.image * int64_t(itemsize(to));
   if (p.has_bias && g.groups > 1) bits |= int64_t(itemsize(t));
@@ -179,7 +182,8 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
     m.y = matrices(to, *y, g.groups, batch, rows, k);
     if (residual) m.c = matrices(to, *residual, g.groups, batch, rows, k);
     m.activation = p.activation;
-    // The product's own bias is one for all its matrices; that of groups is added as c, repeated over the rows.
+    // The product's own bias is shared by all its matrices. A bias that differs between groups is passed as c, repeated
+    // over the rows.
     if (p.has_bias && g.groups > 1)
       m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
     else if (p.has_bias) m.has_bias = 1, m.bias_stride = p.bias_stride;
@@ -211,7 +215,7 @@ TensorDesc sums_desc(const ConvProblem& p) {
   return d;
 }
 
-// All chunks of one config, and where in the workspace what lies.
+// All chunks of one config, and the layout of the workspace.
 struct Lowering {
   int64_t images;  // of a whole chunk
   Chunk whole, rest;
@@ -349,14 +353,16 @@ std::string Im2colGemm::why_not(const ConvProblem& p, const Device& d) const {
 double Im2colGemm::estimate_us(const ConvProblem& p, const Device& d) const {
   Lowering low(p, d, images_of(configs(p, d).front()));
   double chunks = double(ceil_div(p.y.shape[0], low.images));
-  // Of the copy rate; on a GPU an element at a time, from and to strides (0.03 to 0.4 measured).
+  // Fraction of the copy rate. On a GPU the loops move one element at a time, strided on both sides (0.03 to 0.4
+  // measured).
   const double rate = d.place.is_cuda ? 0.1 : 0.5;
   double moving = low.moves() ? roofline_us(0, low.moved_bytes(operand_dtype(p)), d, rate) : 0;
   return chunks * (low.whole.choice.estimate_us + moving) + low.to_dw_choice.estimate_us;
 }
 
 std::vector<Config> Im2colGemm::configs(const ConvProblem& p, const Device& d) const {
-  // Columns beyond this gain nothing: enough rows for any product, and on the CPU few enough to stay in its caches.
+  // Bytes of columns beyond which larger chunks gain nothing: enough rows for any product, and on the CPU few enough to
+  // stay in its caches.
   double enough = d.place.is_cuda ? 512e6 : double(cpu::work_size(16000000));
   int64_t images = p.y.shape[0];
   Chunk one = lower(p, 1, false);

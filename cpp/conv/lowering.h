@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution as a matrix product (im2col), written once for both devices. The batch is cut into chunks of images; for
-// each
+// Convolution as a matrix product (im2col), written once for both devices. The batch is split into chunks of images.
+// For each chunk:
 //   forward          y       = columns(x) @ w^T    with bias, residual and activation in the product's epilogue
 //   backward_data    columns = dy @ w              summed back into dx, in float32 (float64)
 //   backward_filter  dw      = dy^T @ columns(x)   over all images of the chunk; chunks add up in float32 (float64)
-// The columns live in the workspace; a pointwise convolution reads x, or writes dx, in their place. A device brings the
-// two loops that move data into columns and out of them.
+// The columns are stored in the workspace. A pointwise convolution has no columns: it reads x or writes dx directly. A
+// device supplies the two loops that copy data into columns and sum columns into dx.
 #pragma once
 #include "cpp/conv/columns_math.h"
 #include "cpp/conv/conv.h"

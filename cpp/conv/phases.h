@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward and backward_data as one thing: each pixel of the result sums the input under some taps. A strided
-// backward_data falls into phases, pixels that meet the same taps; all of a forward result is one.
+// A common form of forward and backward_data: each pixel of the result sums input pixels under some taps. A strided
+// backward_data is split into phases; all pixels of a phase use the same taps. A forward convolution has one phase.
 #pragma once
 #include <vector>
 
@@ -11,21 +11,21 @@ namespace minidnn {
 inline int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
 
 struct ConvTap {
-  int64_t w, shift[kMaxSpatial];  // its element of the weights, and of the input: pixel t reads t * step + shift
+  int64_t w, shift[kMaxSpatial];  // w: offset of its weight. Pixel t of a phase reads input index t * step + shift
 };
-// The pixels first + t * step of the result, t < count, and the taps they all meet. The result's step is the stride in
-// backward_data and one forward, the input's the other way round.
+// The pixels first + t * step of the result, t < count, and the taps that all of them use. In backward_data the
+// result's step is the stride and the input's step is 1; forward it is the other way round.
 struct ConvPhase {
   int64_t first[kMaxSpatial], count[kMaxSpatial];
   std::vector<ConvTap> taps;
 };
 std::vector<ConvPhase> conv_phases(const ConvGeometry&);
 
-// How many zeros around x let every tap of every window meet an element.
+// Computes how wide a border of zeros around x must be so that every tap of every window falls on an element.
 void reach(const ConvGeometry&, int64_t (&border)[kMaxSpatial]);
 
-// Where windows are one element and meet data everywhere, of an x that is read: the pixels between strides do not
-// exist.
+// is_pointwise(): x is read (not dx written), and each window is one element inside x. without_gaps(): the same
+// convolution at stride 1, over the pixels of x that are read.
 inline bool is_pointwise(const ConvGeometry& g) {
   for (int j = 0; j < kMaxSpatial; ++j)
     if (g.window[j] != 1 || g.pad[j] != 0 || (g.y.size[j] - 1) * g.stride[j] >= g.x.size[j]) return false;

@@ -5,13 +5,15 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-constexpr int kSums = kVectorRegisters / 2;  // vectors that registers hold beside what is multiplied
+constexpr int kSums = kVectorRegisters / 2;  // vector registers for sums; the other half holds factors
 template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kPlanesRows ? kSums / kFilters : kPlanesRows;
-constexpr int kColumnRows = kSums == 16 ? 2 * kPlanesRows : kPlanesRows;  // under columns of taps, of one filter
-// Columns of taps long enough for weights held in registers, and lines that do not exist left out, to pay (Zen 5).
+// result lines at a time with columns of taps, for one filter
+constexpr int kColumnRows = kSums == 16 ? 2 * kPlanesRows : kPlanesRows;
+// From this height of a column of taps on, it pays to keep weights in registers and to skip lines outside the input
+// (Zen 5).
 constexpr int kSkips = kVectorRegisters == 32 ? 3 : 7;
 
-// Some lines of a column of vectors: each vector of x is loaded once for all taps of a window's column.
+// Computes kRows lines of one column of vectors. Each vector of x is loaded once for all taps of a window's column.
 template <int kFilters, int kHeight, int kRows>
 void block(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64_t first, int64_t end, const float* w,
            float* y, int64_t y_filter, int64_t y_row, int64_t columns) {
@@ -47,7 +49,7 @@ void block(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64
     }
 }
 
-// The last vector of a line, and the last lines, may compute again what those before them have.
+// The last vector of a line, and the last lines, may overlap the previous ones; the overlap is computed twice.
 template <int kFilters, int kHeight, int kRows>
 void lines(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64_t first, int64_t end, const float* w,
            float* y, int64_t y_filter, int64_t y_row, int64_t rows, int64_t columns) {
@@ -103,7 +105,7 @@ void some_filters(const int64_t* at, const float* x, int64_t x_row, const float*
   for (; rows > 0; --rows, x += x_row, dy += dy_row) {
     int64_t c = 0;
     for (; c + kFloats <= columns; c += kFloats) add(c, [](const float* from) { return load(from); });
-    // What lies behind the last pixel is no part of the sum, and may be infinite.
+    // Elements after the last pixel are not part of the sum, and may be infinite.
     if (c < columns) add(c, [=](const float* from) { return load_first(from, columns - c); });
   }
 #pragma GCC unroll 16
@@ -130,7 +132,7 @@ void filters(int64_t filters, const int64_t* at, int64_t taps, const float* x, i
   by(at, taps, x, x_row, dy, dy_filter, dy_row, rows, columns, sums);
 }
 
-// Even elements, without a look beyond the last of them.
+// Loads the even elements. Reads nothing after the last of them.
 MINIDNN_HD Floats load_even(const float* from) {
   Vector<int32_t> even;
   for (int i = 0; i < kFloats; ++i) even[i] = i < kFloats / 2 ? 2 * i : 2 * i + 1;
@@ -153,7 +155,8 @@ template <class T> void copy(const PlanesLines& lines, const void* from, int64_t
   };
   zeros(to, lines.above * length);
   to += lines.above * length;
-  if (sizeof(T) == 4 && step == 1 && n <= kFloats && lines.before + lines.after <= kFloats) {  // two vectors a line
+  // each line is stored as two vectors
+  if (sizeof(T) == 4 && step == 1 && n <= kFloats && lines.before + lines.after <= kFloats) {
     const T* x = static_cast<const T*>(from);
     store(to, Floats{});
     for (int64_t r = 0; r < lines.rows; ++r, x += row, to += length) {

@@ -8,7 +8,7 @@ namespace {
 constexpr int kVectors = 2, kColumns = kVectors * kFloats;
 constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;  // as in gemm_kernel_isa.cpp
 
-// y = B^T x. Rows share their sums: 14 operations where the matrix has 26 elements.
+// y = B^T x. The rows share partial sums: 14 operations, while the matrix has 26 elements.
 MINIDNN_HD void transform_patch(const Floats (&x)[6], Floats (&y)[6]) {
   const Floats a = x[4] - x[2], b = x[3] - x[1], even = a + 1.5f * x[3], odd = b + 1.5f * x[2];
   y[0] = x[0] - x[2] + a + 1.5f * b;
@@ -37,7 +37,8 @@ MINIDNN_HD void transform_result(const Floats (&m)[6], Floats (&y)[4]) {
   y[3] = difference + 0.125f * m[3] - 8.0f * m[4] + m[5];
 }
 
-// Of a square of vectors, along its columns and then along its rows: out(i, j, v) for each of the kOut x kOut results.
+// Transforms a square of vectors along its columns, then along its rows. Calls out(i, j, v) for each of the kOut x kOut
+// results.
 template <int kIn, int kOut, class In, class Out>
 MINIDNN_HD void both_ways(void (*transform)(const Floats (&)[kIn], Floats (&)[kOut]), In in, Out out) {
   Floats half[kOut][kIn];
@@ -106,7 +107,7 @@ void multiply(int64_t tiles, int64_t run, const float* a, int64_t pitch, int64_t
               int64_t b_plane, float* to, int64_t to_plane, bool add) {
   for (int point = 0; point < kWinogradPlanes; ++point, a += a_plane, b += b_plane, to += to_plane)
     for (int64_t k = 0; k < run; k += kWinogradRun)
-      // Few tiles at a time would wait for their own sums.
+      // Blocks of nearly equal size: with few tiles at a time, additions would wait for each other.
       evenly<kMostRows>(tiles, [&](int64_t t, auto rows) {
         block<rows.value>(min_of(kWinogradRun, run - k), a + t * pitch + k, pitch, b + k * kColumns, to + t * kColumns,
                           add || k > 0);
@@ -114,7 +115,8 @@ void multiply(int64_t tiles, int64_t run, const float* a, int64_t pitch, int64_t
 }
 
 void results(const float* from, int64_t plane, int64_t tiles, float* to, int64_t width) {
-  for (int64_t t = tiles - 1; t >= 0; --t)  // so that the first tile of a line overwrites the last of the one before
+  // backwards: the first tile of a line then overwrites the excess of the previous line
+  for (int64_t t = tiles - 1; t >= 0; --t)
     for (int64_t v = 0; v < kColumns; v += kFloats)
       both_ways<6, 4>(
           transform_result, [&](int i, int j) { return load(from + (6 * i + j) * plane + t * kColumns + v); },

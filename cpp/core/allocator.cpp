@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Caching, captures and accounting of the allocator in allocator.h.
 #include "cpp/core/allocator.h"
 
 #include <pthread.h>
@@ -12,7 +13,8 @@ namespace {
 
 AllocatorChecks checks;
 
-// Sizes are rounded up to an eighth of their power of two, so that at most 12.5 % is lost and blocks meet again.
+// Rounds a size up to an eighth of the power of two below it: at most 12.5 % is lost, and freed blocks fit later
+// requests.
 size_t rounded(size_t bytes) {
   constexpr size_t kSmallest = 512;
   if (checks.exact) return bytes;
@@ -21,8 +23,9 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-constexpr int kCachedShare = 8;     // free blocks may hold an eighth of the device's memory; more is given back at once
-constexpr int kSetAsideShare = 32;  // and those set aside a 32nd, before the device is waited for
+// Free blocks may hold 1/8 of the device's memory; blocks beyond that are released immediately.
+constexpr int kCachedShare = 8;
+constexpr int kSetAsideShare = 32;  // blocks set aside may hold 1/32 of it; beyond that the device is synchronised
 
 }  // namespace
 
@@ -34,17 +37,17 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   Allocator& allocator;
   const Stream stream;
   const uint64_t thread;   // see thread_of()
-  const uint64_t capture;  // in which it was allocated; 0: in none
+  const uint64_t capture;  // the capture in which it was allocated; 0: none
   const std::shared_ptr<void> owner;
-  std::vector<User> others;      // guarded by the allocator's mutex, like the next one
-  bool used_on_unknown = false;  // by a stream that has no owner here
+  std::vector<User> others;      // guarded by the allocator's mutex, like used_on_unknown
+  bool used_on_unknown = false;  // a stream without a known owner used it
 
   AllocatedStorage(Allocator& a, size_t n, Stream s, uint64_t in)
       : allocator(a), stream(s), thread(thread_of(s)), capture(in), owner(owner_of(s)) {
     bytes = n, place = a.place_;
   }
   ~AllocatedStorage() override {
-    if (!data) return;  // there was no room
+    if (!data) return;  // the allocation failed
     bool set_aside = used_on_unknown || !named_here();
     for (const User& other : others) set_aside = set_aside || !order(other.stream, stream);
     allocator.release(data, {stream, thread, bytes}, owner, set_aside);
@@ -71,7 +74,7 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   bool order(Stream earlier, Stream later) const {
     try {
       return allocator.memory_.order(earlier, place, later);
-    } catch (const Error&) {  // the process is on its way out
+    } catch (const Error&) {  // the process is exiting
       return true;
     }
   }
@@ -83,11 +86,11 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
     empty->place = place_;
     return empty;
   }
-  if (bytes > size_t(device_bytes_)) return nullptr;  // giving up the cached blocks would not help
+  if (bytes > size_t(device_bytes_)) return nullptr;  // releasing cached blocks would not help
   free_gone();
   size_t size = rounded(bytes);
   if (const Memory::Capture c = memory_.capture(stream); c.id) return try_allocate_captured(size, stream, c);
-  // Made before the block is taken, which it owns from then on: nothing that throws can lose one.
+  // The storage object is created before the block is taken, and owns the block from then on: no exception can leak it.
   auto storage = std::make_shared<AllocatedStorage>(*this, size, stream, 0);
   storage->data = take_cached(size, stream);
   if (!storage->data) {
@@ -105,7 +108,8 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
   return storage;
 }
 
-// Free blocks are not for a graph: it does not wait for the work that was on their stream before the capture.
+// A captured allocation does not reuse free blocks: the graph does not wait for work that was on their stream before
+// the capture.
 std::shared_ptr<Storage> Allocator::try_allocate_captured(size_t size, Stream stream, const Memory::Capture& c) {
   {
     std::lock_guard lock(mutex_);
@@ -148,7 +152,7 @@ void Allocator::drop(void* pointer) {
 
 void Allocator::free_gone() {
   if (!any_gone_.load(std::memory_order_relaxed)) return;
-  std::map<uint64_t, Graph> gone;  // outlives the lock, which freeing takes
+  std::map<uint64_t, Graph> gone;  // destroyed after the lock is released: freeing storage takes the lock
   std::lock_guard lock(mutex_);
   gone.swap(gone_);
   any_gone_ = false;
@@ -168,7 +172,7 @@ void* Allocator::take_cached(size_t size, Stream stream) {
 void Allocator::poison(void* data, size_t size, Stream stream) noexcept {
   if (checks.poison >= 0) try {
       memory_.fill(data, checks.poison, size, stream);
-    } catch (const Error&) {  // the process is on its way out
+    } catch (const Error&) {  // the process is exiting
     }
 }
 
@@ -181,7 +185,8 @@ void Allocator::count(size_t size) {
 void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>& owner, bool set_aside) noexcept {
   const auto size = int64_t(bin.bytes);
   const bool on_stream = !set_aside && (!bin.stream || owner);
-  const bool captured = on_stream && memory_.capture(bin.stream).id;  // then nothing is given back on the stream
+  // True: the block cannot be released in stream order.
+  const bool captured = on_stream && memory_.capture(bin.stream).id;
   bool kept = false, wait = false;
   if (on_stream && !captured) poison(data, bin.bytes, bin.stream);
   {
@@ -196,7 +201,7 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
         if (set_aside) set_aside_bytes_ += size;
         wait = set_aside_bytes_ > device_bytes_ / kSetAsideShare;
         kept = true;
-      } catch (const std::bad_alloc&) {  // no room to remember it: give it back
+      } catch (const std::bad_alloc&) {  // no memory to record the block: release it
       }
   }
   if (wait) bring_back_set_aside();
@@ -204,7 +209,7 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
   if (on_stream) return memory_.release(data, bin.bytes, bin.stream);
   try {
     memory_.synchronize_all();
-  } catch (const Error&) {  // during a capture, or on the way out: the block is lost, for work may use it still
+  } catch (const Error&) {  // during a capture, or while the process exits: leak the block, since work may still use it
     return;
   }
   memory_.release_idle(data, bin.bytes);
@@ -220,7 +225,7 @@ bool Allocator::bring_back_set_aside() noexcept {
   bool waited = true;
   try {
     memory_.synchronize_all();
-  } catch (const Error&) {  // during a capture, or on the way out
+  } catch (const Error&) {  // during a capture, or while the process exits
     waited = false;
   }
   std::lock_guard lock(mutex_);
@@ -231,7 +236,7 @@ bool Allocator::bring_back_set_aside() noexcept {
       home.blocks.insert(home.blocks.end(), list.blocks.begin(), list.blocks.end());
       if (!home.owner) home.owner = list.owner;
       if (!waited) set_aside_bytes_ += bytes;
-    } catch (const std::bad_alloc&) {  // no room to remember them: they are lost
+    } catch (const std::bad_alloc&) {  // no memory to record these blocks: they leak
       stats_.cached_bytes -= bytes;
     }
   }
@@ -240,7 +245,8 @@ bool Allocator::bring_back_set_aside() noexcept {
 
 void Allocator::release_cached() {
   free_gone();
-  if (!bring_back_set_aside()) return;  // waits for the device: then no stream need be asked, whether it lives or not
+  // Synchronise the device: afterwards no stream needs to be waited for, whether it still exists or not.
+  if (!bring_back_set_aside()) return;
   Bins blocks;
   {
     std::lock_guard lock(mutex_);
@@ -269,8 +275,9 @@ void Allocator::reset_peak() {
   stats_.peak_allocated_bytes = stats_.allocated_bytes;
 }
 
-// Allocators are never destroyed: storages in static or Python globals outlive any order of destruction. A fork waits
-// for the host's mutex, so that a child does not inherit it locked by a thread that it does not have.
+// Allocators are never destroyed: storages in static or Python globals may outlive any static object. fork() waits for
+// the host allocator's mutex; otherwise a child could inherit the mutex locked by a thread that does not exist in the
+// child.
 Allocator& allocator_of(Place place) {
   auto make = [&] { return std::make_unique<Allocator>(place, memory_of(place), device_at(place).memory_bytes); };
   if (!place.is_cuda) {

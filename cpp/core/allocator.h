@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream-ordered caching allocator: one per place. A block that is freed goes back to the stream it was asked for
-// on and is handed out there again at once; other streams that used it are waited for, on the device, at that moment. A
-// stream that is known by its address alone (a DLPack consumer's) may be gone by then: a block it used is set aside
-// until the whole device has been waited for. So is a block of a stream that this thread cannot name: the per-thread
-// default stream of another thread.
+// The stream-ordered caching allocator: one per place. A freed block returns to the free list of the stream for which
+// it was allocated, and that stream can reuse it immediately. If other streams used the block, its stream is made to
+// wait for them, on the device, when the block is freed. A stream known by its address alone (a DLPack consumer's) may
+// be destroyed by then: a block that it used is set aside until the whole device has been synchronised. The same
+// applies to a block of a stream that the freeing thread cannot name: the per-thread default stream of another thread.
 //
-// A CUDA graph holds a share in the storage of each tensor and workspace that captured calls use, until the graph and
-// all that was made of it are gone. What is allocated on a stream during its capture is new memory, or memory that was
-// allocated on that stream earlier in the capture and that only the graph holds.
+// A CUDA graph shares ownership of the storage of each tensor and workspace that captured calls use, until the graph
+// and everything made from it are destroyed. An allocation on a stream during its capture returns new memory, or memory
+// that was allocated on that stream earlier in the same capture and that only the graph still owns.
 #pragma once
 #include <atomic>
 #include <map>
@@ -22,34 +22,35 @@
 
 namespace minidnn {
 
-// The bytes behind one or more tensors. Destroying it frees them, or drops the import that owns them.
+// The bytes behind one or more tensors. Its destructor frees them, or releases the imported object that owns them.
 struct Storage {
   void* data = nullptr;
   size_t bytes = 0;
   Place place;
   bool read_only = false;
   virtual ~Storage() = default;
-  // Work on `stream` reads or writes these bytes: they are not reused before it is done; nor, if the stream is being
-  // captured, as long as the graph may run. From any thread.
+  // Records that work on `stream` reads or writes these bytes. They are not reused before that work is done; if the
+  // stream is being captured, they are not reused as long as the graph may run. Callable from any thread.
   virtual void used_on(Stream) {}
-  // Work put on `stream` after this call starts when all work that used these bytes so far is done.
+  // Makes work that is put on `stream` after this call start after all work that has used these bytes so far.
   virtual void settle_before(Stream) {}
 };
 
 struct AllocatedStorage;
 
 struct AllocatorStats {
-  int64_t allocated_bytes = 0;  // in live tensors, and in what captured graphs hold
+  int64_t allocated_bytes = 0;  // in live tensors, and in storage owned by captured graphs
   int64_t peak_allocated_bytes = 0;
   int64_t cached_bytes = 0;        // free, kept for reuse
-  int64_t allocations = 0;         // asked for and given
-  int64_t device_allocations = 0;  // of these, passed on to the system or the driver
+  int64_t allocations = 0;         // successful, of at least one byte
+  int64_t device_allocations = 0;  // allocations that needed the system or the driver
 };
 
-// For tests, which set it before the first allocation; off by default.
+// Set by tests before the first allocation; off by default.
 struct AllocatorChecks {
-  bool exact = false;  // blocks have the size asked for and are not kept, so that sanitizers see what goes beyond them
-  int poison = -1;     // a byte that fills blocks when they are handed out, and when they are freed; -1: none
+  // Blocks have exactly the requested size and are not cached: sanitizers then see accesses beyond them.
+  bool exact = false;
+  int poison = -1;  // a byte that fills blocks when they are allocated and when they are freed; -1: none
 };
 void set_allocator_checks(AllocatorChecks);
 
@@ -57,7 +58,7 @@ class Allocator {
  public:
   Allocator(Place place, Memory& memory, int64_t device_bytes)
       : place_(place), memory_(memory), device_bytes_(device_bytes) {}
-  // Never null. `what` ("conv_forward: y [64, 256] float32") opens the OutOfMemory text.
+  // Never returns null. `what` ("conv_forward: y [64, 256] float32") opens the text of OutOfMemory.
   template <class What> std::shared_ptr<Storage> allocate(size_t bytes, Stream stream, const What& what) {
     std::shared_ptr<Storage> storage = try_allocate(bytes, stream);
     if (!storage) [[unlikely]]
@@ -66,7 +67,7 @@ class Allocator {
   }
   AllocatorStats stats();
   void reset_peak();
-  void release_cached();  // gives every free block back to the system
+  void release_cached();  // returns every free block to the system
 
  private:
   friend struct AllocatedStorage;
@@ -82,37 +83,37 @@ class Allocator {
   };
   struct FreeBlocks {
     std::vector<void*> blocks;
-    std::shared_ptr<void> owner;  // of the stream
+    std::shared_ptr<void> owner;  // keeps the stream alive
   };
   using Bins = std::unordered_map<Bin, FreeBlocks, BinHash>;
-  // What a captured graph holds.
+  // The storage that a captured graph owns.
   struct Graph {
     Allocator& allocator;
-    uint64_t id;  // of its capture
+    uint64_t id;  // of the capture
     std::unordered_set<std::shared_ptr<AllocatedStorage>> storages{};
   };
   std::shared_ptr<Storage> try_allocate(size_t bytes, Stream);
   std::shared_ptr<Storage> try_allocate_captured(size_t bytes, Stream, const Memory::Capture&);
-  void hold(const Memory::Capture&, std::shared_ptr<AllocatedStorage>);  // by the graph
-  static void drop(void* graph);                                         // for Memory::give()
-  void free_gone();                                                      // storages of graphs that are gone
+  void hold(const Memory::Capture&, std::shared_ptr<AllocatedStorage>);  // adds the storage to the graph's
+  static void drop(void* graph);                                         // callback for Memory::give()
+  void free_gone();                                                      // frees the storage of destroyed graphs
   void* take_cached(size_t bytes, Stream);
-  // `set_aside`: the block waits until the device has been waited for.
+  // `set_aside`: the block may be reused only after the device has been synchronised.
   void release(void* data, const Bin&, const std::shared_ptr<void>& owner, bool set_aside) noexcept;
-  bool bring_back_set_aside() noexcept;  // false: the device cannot be waited for now
+  bool bring_back_set_aside() noexcept;  // false: the device cannot be synchronised now
   void count(size_t bytes);
   void poison(void* data, size_t bytes, Stream) noexcept;
   [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& what) const;
 
   const Place place_;
-  Memory& memory_;  // kept, since a process that is forked or on its way out can no longer ask for it
+  Memory& memory_;  // a reference, since memory_of() may no longer work in a forked or exiting process
   const int64_t device_bytes_;
-  std::mutex mutex_;  // not held where the driver is called, whose threads call drop()
+  std::mutex mutex_;  // not held during calls of the driver: its threads call drop()
   Bins free_, set_aside_;
   int64_t set_aside_bytes_ = 0;  // part of stats_.cached_bytes
   std::map<uint64_t, Graph> graphs_, gone_;
   std::atomic<bool> any_gone_ = false;
-  std::mutex giving_;  // one thread gives a graph its storages
+  std::mutex giving_;  // one thread at a time passes storage to a graph
   AllocatorStats stats_;
 };
 

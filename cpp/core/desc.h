@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor as arithmetic sees it: element type, shape and strides, by value. Std-free, so kernels take it as it is.
-// Every field is 64 bits wide: no padding, hence problems made of these hash and compare as bytes.
+// A tensor as arithmetic sees it: element type, shape and strides, by value. Std-free, so kernels take it as a
+// parameter. Every field is 64 bits wide: there is no padding, so problems made of descriptions are hashed and compared
+// as bytes.
 #pragma once
 #include "cpp/core/hd.h"
 
@@ -14,7 +15,7 @@ struct TensorDesc {
   DType dtype{};
   int64_t rank = 0;
   int64_t shape[kMaxRank]{};
-  int64_t stride[kMaxRank]{};  // in elements; zero for a broadcast dimension, negative where an import brings it so
+  int64_t stride[kMaxRank]{};  // in elements; zero for a broadcast dimension, negative in some imported arrays
 
   MINIDNN_HD int64_t numel() const {
     int64_t n = 1;

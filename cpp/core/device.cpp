@@ -38,7 +38,7 @@ size_t physical_bytes() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(syscon
 struct HostMemory final : Memory {
   static constexpr size_t kAlignment = 64;  // a cache line, and an AVX-512 vector
   void* allocate(size_t bytes, Stream) override {
-    // malloc promises what the machine cannot back; refuse while it can still be refused.
+    // malloc() promises memory that the machine does not have, and its use fails later; refuse the request now.
     if (bytes > physical_bytes()) return nullptr;
     void* memory = nullptr;
     return posix_memalign(&memory, kAlignment, bytes) == 0 ? memory : nullptr;
@@ -54,7 +54,7 @@ struct HostMemory final : Memory {
   bool order(Stream, Place, Stream) override { return true; }
 };
 
-// "AMD EPYC 9R14 96-Core Processor"; "cpu" where Linux does not say.
+// "AMD EPYC 9R14 96-Core Processor"; "cpu" if Linux does not report a name.
 std::string processor_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -72,7 +72,7 @@ Device host_device() {
   d.sm_count = cpu::thread_count();
   d.model = cat(processor_name(), " ", name(cpu::isa()), " x ", d.sm_count, " threads");
   d.memory_bytes = int64_t(physical_bytes());
-  d.copy_gb_s = 10.0 * d.sm_count;    // a core's share; only the order of estimates hangs on it
+  d.copy_gb_s = 10.0 * d.sm_count;    // per core; only the order of estimates depends on it
   d.fp32_gflop_s = 8.0 * d.sm_count;  // what plain loops reach, not the peak
   return d;
 }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Conversions between DLPack structures and Tensor.
 #include "cpp/core/dlpack.h"
 
 #include <cstring>
@@ -21,7 +22,7 @@ DType dtype_of(DataType t) {
                        t.lanes, " lanes); tensors have ", dtype_names()));
 }
 
-// What an exported structure points into: it lives as long as the taker keeps the structure.
+// The memory that an exported structure points into. It lives until the consumer calls the deleter.
 template <class M> struct Export {
   M managed;
   Tensor tensor;
@@ -63,7 +64,7 @@ template <class M> Tensor take(M* managed, bool read_only) {
                 "from_dlpack: x has the byte_offset ", d.byte_offset, ", beyond all memory; its exporter is at fault");
   void* data = static_cast<char*>(d.data) + (d.data ? d.byte_offset : 0);
   Tensor t = adopt(desc, data, place_of(d.device), storage, "from_dlpack");
-  storage->managed = managed;  // from here on the deleter is ours to call
+  storage->managed = managed;  // from here on, this library must call the deleter
   return t;
 }
 
@@ -75,7 +76,7 @@ Place place_of(DLDevice d) {
   if (d.type == kCpu || d.type == kCudaHost) return {};
   MINIDNN_CHECK(DeviceError, d.type == kCuda || d.type == kCudaManaged, "device type ", d.type,
                 " is neither the CPU (1) nor CUDA (2); copy the array to one of them first");
-  device_at({true, d.id});  // refuses an index that does not exist
+  device_at({true, d.id});  // throws for an index that does not exist
   return {true, d.id};
 }
 

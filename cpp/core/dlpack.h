@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // DLPack, the exchange format of array libraries (https://dmlc.github.io/dlpack): its binary interface, versions 1.x
-// and the one before, and the way between it and Tensor. Knows no Python; capsules are in bindings/dlpack_py.cpp.
+// and the one before, and conversions to and from Tensor. Independent of Python; capsules are in
+// bindings/exchange_py.cpp.
 #pragma once
 #include "cpp/core/tensor.h"
 
 namespace minidnn::dlpack {
 
-// The structures as the specification lays them out; names follow it.
+// The structures and names of the specification.
 struct Version {
   uint32_t major, minor;
 };
@@ -43,15 +44,15 @@ constexpr uint64_t kReadOnly = 1, kCopied = 2;
 constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13;
 
 DLDevice device_of(Place);
-Place place_of(DLDevice);  // DeviceError for one this library does not know
+Place place_of(DLDevice);  // DeviceError for a device type that this library does not support
 
-// A share in the tensor, for the taker to drop through `deleter`.
+// Exports a share in the tensor. The consumer releases it through `deleter`.
 ManagedVersioned* export_versioned(const Tensor&, bool copied);
-Managed* export_legacy(const Tensor&);  // cannot say read-only: the caller keeps such tensors away
+Managed* export_legacy(const Tensor&);  // cannot mark a tensor as read-only: callers must not pass read-only tensors
 
-// Takes `managed` over: its deleter runs when the last Tensor lets go. On an error it is left with the caller.
-// A null data pointer, a negative shape, an unknown dtype, a pointer its device cannot read: ShapeError, DTypeError,
-// DeviceError with what was found.
+// Takes ownership of the argument: its deleter runs when the last Tensor that uses it is destroyed. On an error the
+// caller keeps ownership. ShapeError, DTypeError or DeviceError for a null data pointer, a negative shape, an unknown
+// dtype, or a pointer that its device cannot read.
 Tensor import(ManagedVersioned*);
 Tensor import(Managed*);
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The table of element types.
 #include "cpp/core/dtype.h"
 
 #include "cpp/core/text.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types: their names, sizes and C++ types. One table; everything else asks it.
+// Element types: their names, sizes and C++ types, from one table.
 #pragma once
 #include <optional>
 #include <string>
@@ -26,7 +26,7 @@ template <class T> struct Type {
   using type = T;
 };
 
-// Calls f(Type<T>{}) for the C++ type of a floating dtype. Problem checks keep other dtypes away.
+// Calls f(Type<T>{}) for the C++ type of a floating dtype. Callers must have excluded other dtypes.
 template <class F> decltype(auto) with_floating(DType t, F&& f) {
   switch (t) {
     case DType::float64:
@@ -55,7 +55,7 @@ template <class F> decltype(auto) with_any(DType t, F&& f) {
       return with_floating(t, std::forward<F>(f));
   }
 }
-// For elements that are only moved: an unsigned integer of their size.
+// For elements that are only moved: calls f with the unsigned integer type of their size.
 template <class F> void with_word(int64_t bytes, F&& f) {
   switch (bytes) {
     case 1:

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions of float without branches, calls or tables: a loop over them is vectorised, on any instruction
-// set. V is float, or a vector of floats. core/maths.h takes them in files compiled once per instruction set.
-// The polynomials are minimax fits of our own (Remez, the coefficients then rounded to float); the reductions are those
-// of Cody and Waite (1980). Beside each function: the largest error over all floats, in ulp of the exact result
-// (against long double, 2026-11), with and without fused multiply-adds; tests/cpp/test_elementary.cpp samples them.
+// Elementary functions of float without branches, calls or tables, so that compilers vectorise loops over them for any
+// instruction set. V is float or a vector of floats. core/maths.h uses them in files compiled once per instruction set.
+// The polynomials are our own minimax fits (Remez, coefficients then rounded to float); the argument reductions follow
+// Cody and Waite (1980). Errors were measured over all floats, in ulp of the exact result (against long double,
+// 2026-11), with and without fused multiply-adds; tests/cpp/test_elementary.cpp checks samples of them.
 #pragma once
 #include "cpp/core/hd.h"
 
 namespace minidnn::elementary {
 
-// A vector's comparison gives a vector of as many integers.
+// Comparing two vectors yields a vector of equally many integers.
 template <class V> struct IntsOf {
   using type = decltype(V() < V());
   typedef uint32_t unsigned_type __attribute__((vector_size(sizeof(V))));
@@ -30,25 +30,25 @@ template <class V> MINIDNN_HD V magnitude(V x) { return float_of<V>(bits_of(x) &
 template <class V> MINIDNN_HD V with_sign_of(V x, V magnitude) {
   return float_of<V>((bits_of(x) & int32_t(0x80000000)) | bits_of(magnitude));
 }
-template <class V> MINIDNN_HD V at_least(V x, float low) { return x < low ? all<V>(low) : x; }  // NaN stays
+template <class V> MINIDNN_HD V at_least(V x, float low) { return x < low ? all<V>(low) : x; }  // NaN is kept
 template <class V> MINIDNN_HD V at_most(V x, float high) { return x > high ? all<V>(high) : x; }
 
-// p * 2^n for n in [-252, 254], rounded once where the result is subnormal: each factor is a normal number.
+// p * 2^n for n in [-252, 254]. Both factors are normal numbers, so a subnormal result is rounded only once.
 template <class V> MINIDNN_HD V scaled(V p, Ints<V> n) {
   Ints<V> half = n >> 1;
   return p * float_of<V>((half + 127) << 23) * float_of<V>((n - half + 127) << 23);
 }
 
 constexpr float kLog2E = 1.44269504f;
-constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // high: 9 bits, so that n * high is exact
+constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // kLn2High has 9 bits, so n * kLn2High is exact
 
-// Adding 1.5 * 2^23 leaves the nearest integer in the last bits of the sum.
+// Adding 1.5 * 2^23 to x leaves the integer nearest to x in the low bits of the sum.
 constexpr float kShift = 12582912.0f;
 constexpr int32_t kShiftBits = 0x4b400000;
 
 template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }  // |n| < 2^22
 
-// n, the integer next to x / ln 2, as float and as integer.
+// n, the integer nearest to x / ln 2, as a float and as an integer.
 template <class V> struct Nearest {
   V value;
   Ints<V> integer;
@@ -67,13 +67,13 @@ template <class V> MINIDNN_HD V exp_tail(V r) {
 }
 
 template <class V> MINIDNN_HD V exp(V x) {
-  x = at_most(at_least(x, -104.0f), 89.0f);  // beyond, the results are 0 and Inf as well
+  x = at_most(at_least(x, -104.0f), 89.0f);  // beyond these limits the results are 0 and Inf as well
   auto n = multiple_of_ln2(x);
   V r = x - n.value * kLn2High - n.value * kLn2Low;
   return scaled(r * r * exp_tail(r) + r + 1.0f, n.integer);
 }
 
-// For x <= 0: then one factor serves for normal and subnormal results.
+// For x <= 0: one scale factor then suffices for normal and subnormal results.
 template <class V> MINIDNN_HD V exp_of_negative(V x) {
   x = at_least(x, -104.0f);
   auto n = multiple_of_ln2(x);
@@ -86,15 +86,15 @@ template <class V> MINIDNN_HD V expm1(V x) {
   auto n = multiple_of_ln2(clipped);
   V high = clipped - n.value * kLn2High;
   V r = high - n.value * kLn2Low;
-  V lost = (high - r) - n.value * kLn2Low;  // by rounding r
+  V lost = (high - r) - n.value * kLn2Low;  // the rounding error of r
   V p = r * r * exp_tail(r) + lost + r;
-  Ints<V> half = n.integer >> 1;  // 2^128 is no float
+  Ints<V> half = n.integer >> 1;  // the scale is split in two, since 2^128 is not a float
   V scale = float_of<V>((half + 127) << 23), rest = float_of<V>((n.integer - half + 127) << 23);
   V result = (p * rest + (rest - float_of<V>((127 - half) << 23))) * scale;
-  return x == 0.0f ? x : result;  // -0 stays
+  return x == 0.0f ? x : result;  // keeps -0
 }
 
-// log(2^n (1 + m)) for m in [-0.25, 0.5), the polynomial within 2^-27.6 of log(1 + m).
+// log(2^n (1 + m)) for m in [-0.25, 0.5). The polynomial is within 2^-27.6 of log(1 + m).
 template <class V> MINIDNN_HD V log_of_parts(V n, V m) {
   V q = 0x1.349ddcp-5f * m - 0x1.756634p-4f;
   q = q * m + 0x1.df4254p-4f;
@@ -107,7 +107,7 @@ template <class V> MINIDNN_HD V log_of_parts(V n, V m) {
   V square = m * m;
   return n * kLn2High + (m + (n * kLn2Low + square * (q * m - 0.5f)));
 }
-// Unsigned, since the subtractions below overflow for some x, whose results are then replaced.
+// Unsigned, since the subtractions below overflow for some x; the results for these x are replaced afterwards.
 constexpr uint32_t kThreeQuarters = 0x3f400000, kExponent = 0xff800000;
 
 template <class V> MINIDNN_HD V log(V x) {
@@ -121,13 +121,13 @@ template <class V> MINIDNN_HD V log(V x) {
 
 template <class V> MINIDNN_HD V log1p(V x) {
   Unsigned<V> exponent = (unsigned_bits_of(x + 1.0f) - kThreeQuarters) & kExponent;
-  // 2^-n (1 + x) - 1 rounded once. 2^-n times 4, for n = 128 too is one of x's.
+  // m = 2^-n (1 + x) - 1, rounded once. The factor is 4 * 2^-n, which is a normal float also for n = 128.
   V m = float_of_unsigned<V>(unsigned_bits_of(x) - exponent) +
         (0.25f * float_of_unsigned<V>((129u << 23) - exponent) - 1.0f);
   V result = log_of_parts(to_float<V>(Ints<V>(exponent) >> 23), m);
   V special = x == -1.0f ? all<V>(-INFINITY) : all<V>(NAN);
   result = x > -1.0f ? (x < INFINITY ? result : x) : special;
-  return x == 0.0f ? x : result;  // -0 stays
+  return x == 0.0f ? x : result;  // keeps -0
 }
 
 template <class V> MINIDNN_HD V log1p_of_fraction(V x) {  // for x in [0, 1], where log1p needs no cases
@@ -137,7 +137,7 @@ template <class V> MINIDNN_HD V log1p_of_fraction(V x) {  // for x in [0, 1], wh
 
 template <class V> MINIDNN_HD V tanh(V x) {
   V a = magnitude(x), square = x * x;
-  V q = -0x1.963d5ep-8f * square + 0x1.58669ap-6f;  // tanh(x) = x + x^3 q(x^2) up to 0.55, within 2^-27.6
+  V q = -0x1.963d5ep-8f * square + 0x1.58669ap-6f;  // tanh(x) = x + x^3 q(x^2) for |x| <= 0.55, within 2^-27.6
   q = q * square - 0x1.b90fcp-5f;
   q = q * square + 0x1.110c98p-3f;
   q = q * square - 0x1.555548p-2f;
@@ -146,12 +146,12 @@ template <class V> MINIDNN_HD V tanh(V x) {
   return with_sign_of(x, a < 0.55f ? small : large);
 }
 
-// For a = |x| above 0.47: erfc(a) = 2^n (1 + t) Q (1 + w), where 2^n (1 + t) = exp(-a^2), Q = c / (a + 1) and w, within
-// -0.11 to 0.33, is a polynomial in Q. Q is cut to 11 bits, and the rest of it put into w, so that all that is rounded
-// is small beside the result.
+// For a = |x| above 0.47: erfc(a) = 2^n (1 + t) Q (1 + w). Here 2^n (1 + t) = exp(-a^2), Q = c / (a + 1), and w,
+// between -0.11 and 0.33, is a polynomial in Q. Q is truncated to 11 bits and the remainder is included in w, so that
+// all rounded quantities are small relative to the result.
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
-  V e = -0x1.987ed4p-11f * square + 0x1.552662p-8f;  // erf(x) = x + x e(x^2) up to 0.47, within 2^-27
+  V e = -0x1.987ed4p-11f * square + 0x1.552662p-8f;  // erf(x) = x + x e(x^2) for |x| <= 0.47, within 2^-27
   e = e * square - 0x1.b8241ep-6f;
   e = e * square + 0x1.ce2f04p-4f;
   e = e * square - 0x1.812746p-2f;
@@ -160,7 +160,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
 
   constexpr float kScale = 0x1.73a37cp-1f, kCentre = 0.1931152344f;
   V a = at_most(magnitude(x), 10.3f);  // erfc(10.06) is 0 in float
-  // a^2 = z^2 + (a - z)(a + z) with 12 bits in z, so that z^2 is exact.
+  // a^2 = z^2 + (a - z)(a + z), where z has 12 bits, so that z^2 is exact.
   V z = float_of<V>(bits_of(a) & int32_t(0xfffff000));
   auto n = multiple_of_ln2(-a * a);
   V high = -z * z - n.value * kLn2High, low = -(n.value * kLn2Low + (a - z) * (a + z));
@@ -185,15 +185,16 @@ template <class V> MINIDNN_HD V erfc(V x) {
   return a < 0.46875f ? near : far;
 }
 
-// The normal distribution at x. The cdf is exp(-x^2 / 2) times a polynomial in 1 / (|x| + 3), within 2^-26.2 of it: x
-// is not split as erfc's is, so that beside the few ulp of the rest x^2 / 2 ulp may be lost, as by rounding x itself.
+// The standard normal distribution at x. The cdf is exp(-x^2 / 2) times a polynomial in 1 / (|x| + 3), within a
+// relative error of 2^-26.2. Unlike in erfc, x is not split: in addition to the other few ulp, x^2 / 2 ulp may be lost,
+// as by rounding x itself.
 template <class V> struct Normal {
   V cdf, density;
 };
 template <class V> MINIDNN_HD Normal<V> normal(V x) {
   V e = exp_of_negative(-0.5f * x * x), a = at_most(magnitude(x), 15.0f);
   V sum = a + 3.0f, v = 1.0f / sum;
-  V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));  // v's errors count twice
+  V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));  // errors of v count twice
   V u = v * rest + (v - 0.1875f);
   V p = -0x1.0c195ep+9f * u + 0x1.71cc54p+6f;
   p = p * u + 0x1.dae172p+6f;

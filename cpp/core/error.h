@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The five kinds of error, and MINIDNN_CHECK. A text names the call, what was found and what would do.
+// The five kinds of error, and MINIDNN_CHECK. A message names the call, what was found, and what would be accepted.
 #pragma once
 #include <stdexcept>
 #include <string>

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Division by a number that is known in advance, as a multiplication and a shift. A GPU has no division instruction.
+// Division by a number that is known in advance, as a multiplication and a shift. GPUs have no instruction for integer
+// division.
 #pragma once
 #include "cpp/core/hd.h"
 
 namespace minidnn {
 
-// For 0 <= n < 2^31 and 1 <= divisor < 2^31. With 2^s the least power that is not below the divisor, the multiplier is
-// 2^(31 + s) / divisor rounded up: wrong by less than 1, hence the product by less than 2^31 <= 2^(31 + s) / divisor.
+// For 0 <= n < 2^31 and 1 <= divisor < 2^31. Let 2^s be the smallest power of two that is at least the divisor. The
+// multiplier is 2^(31 + s) / divisor, rounded up. Its error is below 1, so the error of the product is below
+// 2^31 <= 2^(31 + s) / divisor.
 struct FastDivmod {
   uint32_t divisor = 1, multiplier = 1u << 31, shift = 31;
 
@@ -25,8 +27,8 @@ struct FastDivmod {
   }
 };
 
-// For 0 <= n and 1 <= divisor < 2^31 with n * divisor < 2^64, n = 0 alone if the divisor is 1: the multiplier is 2^64 /
-// divisor rounded up, and the product's error stays below one divisor-th.
+// For 0 <= n and 1 <= divisor < 2^31 with n * divisor < 2^64; for divisor 1, only n = 0. The multiplier is
+// 2^64 / divisor, rounded up; the quotient's error stays below 1 / divisor.
 struct LongDivisor {
   uint64_t divisor = 1, multiplier = 0;
 

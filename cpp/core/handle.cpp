@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The handles entered on each thread, default handles, and the locks for fork().
 #include "cpp/core/handle.h"
 
 #include <pthread.h>
@@ -7,8 +8,8 @@
 
 namespace minidnn {
 
-// Every handle of the process. A fork locks all of them and what they keep, so that a child does not inherit a mutex
-// that is locked by a thread that it does not have.
+// Every handle of the process. fork() locks the mutexes of all handles and caches; otherwise a child could inherit a
+// mutex locked by a thread that does not exist in the child.
 struct AllHandles {
   std::mutex mutex;
   std::vector<Handle*> handles;
@@ -30,7 +31,7 @@ struct AllHandles {
         if (cache) cache->mutex.lock();
     }
   }
-  // The child replaces shared mutexes: unlocking one hands it to a thread that waits for it, and the child has no such thread.
+  // The child replaces shared mutexes: unlocking one passes it to a waiting thread, which does not exist in the child.
   void unlock(bool in_child) {
     for (Handle* h : handles) {
       for (auto& cache : h->caches_) {
@@ -47,7 +48,7 @@ struct AllHandles {
 namespace {
 
 thread_local std::vector<HandlePtr> entered;
-thread_local std::vector<HandlePtr> defaults;  // a handful at most: searched linearly
+thread_local std::vector<HandlePtr> defaults;  // few elements: linear search
 
 Handle& default_handle(Place place) {
   for (const HandlePtr& h : defaults)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A handle: where and how calls run. Its options are fixed at construction, so that a cached plan stays valid for its
-// life. Calls without a handle use the innermost one entered on this thread, else the thread's default for the device.
+// A handle: where and how calls run. Its options are fixed at construction, so that a cached plan stays valid for the
+// handle's life. Calls without a handle use the innermost one entered on this thread, else the thread's default for the
+// device.
 #pragma once
 #include <atomic>
 #include <limits>
@@ -16,14 +17,16 @@ namespace minidnn {
 enum class Math { ieee, tf32 };  // float32 products: true float32, or rounded to TF32 where an engine can use it
 
 struct HandleOptions {
-  size_t max_workspace = std::numeric_limits<size_t>::max();  // bytes one call may use beside its tensors
-  bool deterministic = false;                                 // forbids engines whose results vary from run to run
+  // The bytes that a call may use in addition to its tensors.
+  size_t max_workspace = std::numeric_limits<size_t>::max();
+  bool deterministic = false;  // forbids engines whose results vary from run to run
   Math math = Math::tf32;
-  int threads = 0;          // of the CPU, that a call may use at most; 0: all
-  size_t max_plans = 4096;  // kept for each problem type
+  int threads = 0;          // the most CPU threads of a call; 0: all
+  size_t max_plans = 4096;  // the most plans that are kept for each problem type
 };
 
-// What a handle keeps of one problem type. The mutex is of the base, so that a fork can wait for all of them.
+// The data that a handle keeps for one problem type. The mutex is in the base class, so that fork() can lock all of
+// them.
 struct HandleCache {
   virtual ~HandleCache() = default;
   std::shared_mutex mutex;
@@ -31,7 +34,7 @@ struct HandleCache {
 
 class Handle {
  public:
-  // `stream_owner`: whatever keeps the stream alive; null where its maker promises to.
+  // `stream_owner` keeps the stream alive; null if the stream's creator guarantees that.
   Handle(Place place, Stream stream, HandleOptions options, std::shared_ptr<void> stream_owner = nullptr)
       : place_(place),
         device_(&device_at(place)),
@@ -48,14 +51,14 @@ class Handle {
   Stream stream() const { return stream_; }
   const HandleOptions& options() const { return options_; }
 
-  // A closed handle holds no plans; using it again is an error, not a crash.
+  // A closed handle holds no plans. Using it again throws an error.
   void close();
   void drop_plans();
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // The plan cache of one problem type, made at first use. `Cache` names it: one static slot number per type. The
-  // caller shares it, since another thread may close the handle meanwhile.
+  // The plan cache of one problem type, created at first use. Each type `Cache` has one static slot number. The result
+  // is shared, since another thread may close the handle meanwhile.
   template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);
@@ -80,13 +83,13 @@ class Handle {
 
 using HandlePtr = std::shared_ptr<Handle>;
 
-// The handle a call uses: `given` if not null, else the innermost entered one for that place, else the default.
-// Throws DeviceError for a closed handle or one of another place; `call` and `tensor` open the text.
+// The handle a call uses: `given` if not null, else the innermost handle entered for that place, else the default.
+// DeviceError for a closed handle or a handle of another place; `call` and `tensor` open its text.
 Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* tensor);
 // The innermost handle entered on this thread, or null.
 HandlePtr entered_handle();
 void enter(HandlePtr);
-void leave(const Handle&);  // DeviceError where it is not the innermost; it is taken off the stack all the same
+void leave(const Handle&);  // DeviceError if it is not the innermost; it is removed from the stack anyway
 void drop_plans_of_default_handles(Place);  // of all threads
 
 }  // namespace minidnn

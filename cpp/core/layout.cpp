@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Strides, layout names, overlap and broadcasting.
 #include "cpp/core/layout.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@
 namespace minidnn {
 namespace {
 
-// Dimension numbers in some order. On the stack: every call asks for a few of them.
+// Dimension numbers in some order. Kept on the stack, since every call needs a few of them.
 struct Dims {
   int count = 0;
   int at[kMaxRank];
@@ -47,7 +48,7 @@ bool is_dense_in(const TensorDesc& d, const Dims& order) {
   return true;
 }
 
-// Dimensions longer than one, from the largest stride to the smallest; equal ones keep their order.
+// Dimensions longer than one, from the largest stride to the smallest. Dimensions of equal stride keep their order.
 Dims by_stride(const TensorDesc& d) {
   Dims dims;
   for (int i = 0; i < d.rank; ++i) {
@@ -60,8 +61,9 @@ Dims by_stride(const TensorDesc& d) {
   return dims;
 }
 
-// Whether sum over k of d_k * stride_k can be `rest`, d_k between 1 - b.shape_k and a.shape_k - 1, over dims[from] and
-// all after it. Each stride steps over what lies inside it, so at most three values of d_k are worth a look.
+// Whether sum over k of d_k * stride_k can be `rest` for some d_k between 1 - b.shape_k and a.shape_k - 1, where k runs
+// over dims[from] and all after it. Each stride is larger than the reach of the dimensions inside it, so at most three
+// values of d_k have to be tried.
 bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims,
                 int from) {
   if (from == dims.count) return rest == 0;
@@ -84,7 +86,7 @@ const Names* names_of(int64_t rank) { return rank >= 3 && rank <= 5 ? &kNames[ra
 }  // namespace
 
 std::string shape_text(std::span<const int64_t> shape) {
-  constexpr size_t kMostShown = 2 * kMaxRank;  // a sequence that is no shape may have millions
+  constexpr size_t kMostShown = 2 * kMaxRank;  // a sequence that is no valid shape may have millions of elements
   if (shape.size() <= kMostShown) return cat("[", join(shape), "]");
   return cat("[", join(shape.first(kMostShown)), ", ...]");
 }
@@ -119,7 +121,7 @@ std::string layout_name(const TensorDesc& d) {
 Layout preferred_layout(const TensorDesc& d) {
   if (!names_of(d.rank) || is_row_major(d)) return Layout::channels_first;
   if (is_dense_in(d, order_of(d.rank, Layout::channels_last))) return Layout::channels_last;
-  // Repeated dimensions do not tell: a channel broadcast over NCHW has the smallest stride of all.
+  // Ignore repeated dimensions: a channel broadcast over NCHW has stride zero, the smallest of all.
   Dims dims = by_stride(d);
   while (dims.count && d.stride[dims[dims.count - 1]] == 0) --dims.count;
   return dims.count && dims[dims.count - 1] == 1 ? Layout::channels_last : Layout::channels_first;
@@ -135,7 +137,7 @@ TensorDesc dense(DType dtype, std::span<const int64_t> shape, Layout layout, con
   for (size_t i = 0; i < shape.size(); ++i) {
     MINIDNN_CHECK(ShapeError, shape[i] >= 0, what, " ", shape_text(shape), " has a negative size in dimension ", i);
     d.shape[i] = shape[i];
-    // An empty dimension must not hide an overflow in the strides of the others.
+    // A dimension of size 0 counts as 1: it must not hide an overflow in the strides of the others.
     bool overflow = __builtin_mul_overflow(bytes, std::max<int64_t>(shape[i], 1), &bytes);
     MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype), " is larger than 2^63 bytes");
   }
@@ -180,7 +182,8 @@ bool is_dense(const TensorDesc& d) {
   return is_dense_in(d, by_stride(d));
 }
 
-// Exact for what views of dense arrays produce: walking inwards, each stride must step over all that lies inside it.
+// Exact for the views of dense arrays: from the inside out, each stride must exceed the reach of all dimensions inside
+// it.
 bool overlaps_itself(const TensorDesc& d) {
   if (d.numel() == 0) return false;
   int64_t reach = 0;  // the furthest offset of the inner dimensions

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes, strides and layouts. Logical dimensions are N, C, spatial... in every layout; a layout is only a stride
-// order, read off the strides and never stored.
+// Shapes, strides and layouts. Logical dimensions are N, C, spatial... in every layout. A layout is only an order of
+// strides: it is derived from the strides and never stored.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -24,34 +24,35 @@ std::string problem_text(const TensorDesc&);  // "64x3x224x224:nhwc"; without a 
 
 // "NCHW" for rank 4, "NWC" for rank 3 ...; ShapeError when the name is unknown or of another rank.
 Layout layout_from(const std::string& name, int64_t rank);
-// The name of the layout the strides spell: "NCHW", "NDHWC", "contiguous" for other ranks, else "strided".
-// A tensor that is dense in both orders (one channel, say) counts as channels first.
+// The name of the layout that the strides have: "NCHW", "NDHWC", "contiguous" for other ranks, else "strided". A tensor
+// that is dense in both orders (one channel, for example) counts as channels first.
 std::string layout_name(const TensorDesc&);
-// The order a result should take after this input: channels last if its strides say so, also when they have gaps.
+// The layout of a result computed from this input: channels last if the input's strides have that order, even with
+// gaps.
 Layout preferred_layout(const TensorDesc&);
 
-// A dense tensor. `what` ("conv_forward: y") opens the ShapeError for a negative size, a rank above kMaxRank, or more
-// bytes than an int64 counts.
+// A dense tensor. ShapeError for a negative size, a rank above kMaxRank, or more bytes than an int64 counts; `what`
+// ("conv_forward: y") opens its text.
 TensorDesc dense(DType, std::span<const int64_t> shape, Layout, const char* what);
 TensorDesc dense_like(const TensorDesc&, DType, const char* what);  // keeps the stride order of a dense input
-// A tensor with the strides given, in elements. Beside dense()'s errors: ShapeError when there are too few or too many,
-// or when they reach so far that a byte offset would not fit an int64.
+// A tensor with the given strides, in elements. In addition to dense()'s errors: ShapeError if the number of strides is
+// wrong, or if a byte offset would not fit an int64.
 TensorDesc strided(DType, std::span<const int64_t> shape, std::span<const int64_t> strides, const char* what);
 
 bool is_row_major(const TensorDesc&);
 bool is_dense(const TensorDesc&);         // some permutation of it is row-major: no gaps, no overlap
-bool overlaps_itself(const TensorDesc&);  // two indices may share an element: unfit for an output
-// Whether an element of `a` may be one of `b`, whose first element lies `apart` elements after a's. Exact where the
-// strides agree, as those of slices of one array do, and neither overlaps itself.
+bool overlaps_itself(const TensorDesc&);  // two indices may share an element, so it cannot be an output
+// Whether `a` and `b` may share an element; b's first element is `apart` elements after a's. Exact if neither overlaps
+// itself and their strides are equal, as those of slices of one array are.
 bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t apart);
 bool same_shape(const TensorDesc&, const TensorDesc&);
 bool same_strides(const TensorDesc&, const TensorDesc&);  // over dimensions longer than one
 
-// x seen through `shape`, NumPy's way: missing dimensions in front, and a length of one repeats with a stride of zero.
-// Empty when that does not fit.
+// x with strides for `shape`, broadcast as in NumPy: missing dimensions are added in front, and dimensions of length
+// one are repeated with stride zero. Empty if the shapes are incompatible.
 std::optional<TensorDesc> broadcast(const TensorDesc& x, std::span<const int64_t> shape);
 
-// The elements from the first to one past the last that the tensor touches, relative to its pointer.
+// The range of elements that the tensor touches, relative to its pointer: the first, and one past the last.
 struct Extent {
   int64_t begin, end;
 };

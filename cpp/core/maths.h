@@ -2,7 +2,8 @@
 // Elementary functions under one name for float and double, for code that g++ and NVRTC share.
 #pragma once
 #include "cpp/core/hd.h"
-#ifdef MINIDNN_ISA  // a file compiled once per instruction set (cpp/cpu/isa.h): its loops are to be vectorised
+// A file compiled once per instruction set (cpp/cpu/isa.h): the compiler must vectorise its loops.
+#ifdef MINIDNN_ISA
 #include "cpp/core/elementary.h"
 #endif
 
@@ -52,7 +53,7 @@ MINIDNN_HD Normal<double> normal(double x) {
 }
 MINIDNN_HD float sqrt(float x) { return ::sqrtf(x); }
 MINIDNN_HD double sqrt(double x) { return ::sqrt(x); }
-// a * b, rounded before it is added to something. On the CPU, files that use it are compiled with -ffp-contract=off.
+// a * b, rounded before anything is added to it. On the CPU, files that use it are compiled with -ffp-contract=off.
 #ifdef __CUDA_ARCH__
 MINIDNN_HD float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 MINIDNN_HD double rounded_product(double a, double b) { return __dmul_rn(a, b); }

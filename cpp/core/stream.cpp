@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The registry of stream owners.
 #include "cpp/core/stream.h"
 
 #include <atomic>
@@ -12,7 +13,7 @@ struct Owners {
   std::mutex mutex;
   std::unordered_map<Stream, std::weak_ptr<void>> of;
 };
-Owners& owners() {  // never destroyed: memory freed at exit still asks
+Owners& owners() {  // never destroyed: memory freed at exit still calls owner_of()
   static auto& all = *new Owners;
   return all;
 }

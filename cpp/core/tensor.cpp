@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Creation of tensors, views, and tests for shared memory.
 #include "cpp/core/tensor.h"
 
 #include <numeric>
@@ -31,8 +32,8 @@ Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<St
   return {desc, data, std::move(owner)};
 }
 
-// Walks old and new dimensions from the innermost outwards in groups of equal size. Inside a group the old dimensions
-// must be packed against each other; the new ones are then laid into the same stretch.
+// Traverses old and new dimensions from the innermost outwards in groups of equal size. Within a group the old
+// dimensions must be contiguous with each other; the new dimensions then get strides over the same span.
 bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, const char* what, TensorDesc* result) {
   TensorDesc r = dense(d.dtype, shape, Layout::channels_first, what);
   if (r.numel() != d.numel()) return false;

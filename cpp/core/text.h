@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Building messages and problem texts out of values: no streams, hence no locale between a number and its digits.
+// Builds messages and problem texts from values. Uses no iostreams, so the locale does not affect digits.
 #pragma once
 #include <charconv>
 #include <concepts>
@@ -25,7 +25,7 @@ void append(std::string& text, T value) {
     text.append(digits, end.ptr);
   }
 }
-// A template, so that a string literal does not become an address.
+// A template, so that a string literal does not match this overload and print as an address.
 template <class T>
   requires std::is_void_v<T>
 void append(std::string& text, T* pointer) {

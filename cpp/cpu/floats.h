@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors of float32 out of and into memory of float32, bfloat16 or float16: 16-bit types are storage, as in
-// cpp/core/half.h, with the same bits but for NaN payloads. For X_isa.cpp files alone.
+// Vectors of float32, loaded from and stored to memory of float32, bfloat16 or float16. 16-bit types are storage only,
+// as in cpp/core/half.h, and give the same bits except NaN payloads. Only for X_isa.cpp files.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/cpu/vector.h"
@@ -12,11 +12,11 @@ using Words = Vector<uint32_t>;
 typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
 constexpr int kFloats = kLanes<float>;
 
-MINIDNN_HD Floats floats(float v) { return v - Floats{}; }  // -0 stays -0
+MINIDNN_HD Floats floats(float v) { return v - Floats{}; }  // preserves -0, unlike v + 0
 MINIDNN_HD Floats select(Vector<int32_t> mask, Floats yes, Floats no) {
   return (Floats)((Vector<int32_t>(yes) & mask) | (Vector<int32_t>(no) & ~mask));
 }
-// Whether a lane is not 0.
+// Whether any lane is not 0.
 MINIDNN_HD bool any_of(Vector<int32_t> v) {
 #if defined(__AVX512F__)
   return __builtin_ia32_ptestmd512(v, v, (unsigned short)(-1)) != 0;
@@ -29,13 +29,13 @@ MINIDNN_HD bool any_of(Vector<int32_t> v) {
   return all != 0;
 #endif
 }
-// Zero in all lanes before `from`.
+// v with zeros in all lanes before `from`.
 MINIDNN_HD Floats lanes_from(int from, Floats v) {
   Vector<int32_t> lane;
   for (int i = 0; i < kFloats; ++i) lane[i] = i;
   return (Floats)(Vector<int32_t>(v) & (lane >= from));
 }
-// In one order, whatever the vector's origin.
+// The sum of all lanes, always added in the same order.
 MINIDNN_HD float sum_lanes(Floats v) {
   for (int half = kFloats / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) v[i] += v[i + half];
@@ -48,13 +48,13 @@ MINIDNN_HD Halves load_halves(const void* from) {
   return h;
 }
 
-// kFloats elements from `from`, aligned or not.
+// Loads kFloats elements; `from` may be unaligned.
 MINIDNN_HD Floats load_floats(const float* from) { return load(from); }
 MINIDNN_HD Floats load_floats(const bfloat16* from) {
   return (Floats)(__builtin_convertvector(load_halves(from), Words) << 16);
 }
 
-// The upper half of each word is the bfloat16.
+// Rounds to bfloat16; the result is in the upper half of each word.
 MINIDNN_HD Words rounded_to_bfloat16(Floats v) {
   const Words u = (Words)v, nearest = u + 0x7fff + (u >> 16 & 1);
   return v != v ? u | 0x400000 : nearest;
@@ -87,12 +87,12 @@ MINIDNN_HD Halves to_float16(Floats v) { return (Halves)__builtin_ia32_vcvtps2ph
 #else
 MINIDNN_HD Floats load_floats(const float16* from) {
   Words h = __builtin_convertvector(load_halves(from), Words), sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
-  // 2^112 rebiases the exponent and normalises subnormals exactly.
+  // Multiplying by 2^112 adjusts the exponent and normalises subnormals exactly.
   Words number = (Words)((Floats)(magnitude << 13) * 0x1p112f), special = magnitude << 13 | 0x7f800000;
   Words is_special = (Words)((Vector<int32_t>)magnitude >= 0x7c00);
   return (Floats)(sign | (number & ~is_special) | (special & is_special));
 }
-// As half.h does it, in all ways at once.
+// The same conversion as in half.h. All cases are computed, and masks select the result.
 MINIDNN_HD Halves to_float16(Floats v) {
   Words u = (Words)v, sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
   Vector<int32_t> m = (Vector<int32_t>)magnitude;
@@ -104,7 +104,7 @@ MINIDNN_HD Halves to_float16(Floats v) {
 }
 #endif
 
-// kFloats elements to `to`, rounded once.
+// Stores kFloats elements, each rounded once; `to` may be unaligned.
 MINIDNN_HD void store_floats(float* to, Floats v) { store(to, v); }
 MINIDNN_HD void store_floats(bfloat16* to, Floats v) {
   Halves h = to_bfloat16(v);
@@ -115,8 +115,8 @@ MINIDNN_HD void store_floats(float16* to, Floats v) {
   __builtin_memcpy(to, &h, sizeof h);
 }
 
-// Two vectors out of 2 kFloats elements beside each other, in the order that is cheapest: bfloat16's even elements and
-// its odd ones, which need no shuffles; else one half and the other.
+// Two vectors for 2 kFloats consecutive elements, in the cheapest order: for bfloat16 the even elements and the odd
+// ones, which needs no shuffles; else the first half and the second half.
 struct Pair {
   Floats first, second;
 };
@@ -142,7 +142,7 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
   }
 }
 
-// What a pair of T has in its lanes, for 2 kFloats floats that lie in their own order, and back.
+// Convert between 2 kFloats floats in memory order and the lane order of a pair of T.
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
@@ -156,7 +156,8 @@ template <class T> MINIDNN_HD void store_from_pair(float* to, const Pair& p) {
     for (int i = 0; i < kFloats; ++i) to[2 * i] = p.first[i], to[2 * i + 1] = p.second[i];
 }
 
-// The first n < kFloats elements; the other lanes are zero, and their memory is left alone.
+// Load and store the first n < kFloats elements. On load the other lanes are zero. Memory behind the n elements is not
+// accessed.
 template <class T> MINIDNN_HD Floats load_first(const T* from, int64_t n) {
   T some[kFloats];
   __builtin_memset(some, 0, sizeof some);
@@ -189,20 +190,22 @@ MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
 }
 #endif
 
-// Writes long runs front to back past the caches, which spares reading their lines first: for results that no cache
-// would keep. Elements are put into a stage that is as aligned as the run, and leave it by whole vectors.
+// Writes long contiguous spans front to back, past the caches, which saves reading their cache lines first. For results
+// that no cache would hold. Elements are collected in a staging buffer with the alignment of the destination and stored
+// by whole vectors.
 template <class T> class Streamer {
  public:
   static constexpr int64_t kRoom = 2048 / int64_t(sizeof(T));
 
   MINIDNN_HD explicit Streamer(T* to) { begin(to); }
-  // Goes on at `to`; costs nothing where that is the next element anyway.
+  // Continues at `to`; free if `to` is the next element anyway.
   MINIDNN_HD void move_to(T* to) {
     if (to == run_ + end_) return;
     drain();
     begin(to);
   }
-  // Where the next elements, at most kRoom, are to be put; advance() by their number then.
+  // The address in the staging buffer for the next elements, at most kRoom. Call advance() with their number
+  // afterwards.
   MINIDNN_HD T* next() { return stage_ + end_; }
   MINIDNN_HD void advance(int64_t n) {
     end_ += n;
@@ -226,7 +229,7 @@ template <class T> class Streamer {
     int64_t at = 0;
     if (begin_ > 0) {
       for (; begin_ < kWhole && begin_ < end_; ++begin_) run_[begin_] = stage_[begin_];
-      if (begin_ < kWhole) return;  // nor is there a whole vector behind it
+      if (begin_ < kWhole) return;  // then there is no whole vector behind it either
       at = kWhole;
     }
     for (; at + kWhole <= end_; at += kWhole) stream(run_ + at, stage_ + at);
@@ -254,8 +257,8 @@ template <class T> class Streamer {
   }
 
   alignas(kVectorBytes) T stage_[2 * kRoom + kWhole];
-  T* run_;               // stage_[i] goes to run_[i]
-  int64_t begin_, end_;  // what of the stage is still to go
+  T* run_;               // stage_[i] is stored to run_[i]
+  int64_t begin_, end_;  // the range of stage_ that is not stored yet
 };
 
 }  // namespace minidnn::MINIDNN_ISA

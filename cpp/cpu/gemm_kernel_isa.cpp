@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The kernels of gemm_kernel.h, for one instruction set.
 #include "cpp/cpu/gemm_kernel.h"
 
 #include "cpp/cpu/floats.h"
@@ -10,7 +11,8 @@ template <class T> const T* at_byte(const T* p, int64_t bytes) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(p) + bytes);
 }
 
-// kRows x kVectors sums stay in registers; each step loads kVectors vectors of b and broadcasts kRows elements of a.
+// Keeps kRows x kVectors vectors of sums in registers; each step loads kVectors vectors of b and broadcasts kRows
+// elements of a.
 template <class T, int kRows, int kVectors>
 void multiply(const GemmSegment* segment, int64_t segments, int64_t run, const T* a, int64_t a_step, const T* b,
               int64_t b_step, T* to, int64_t pitch, bool add) {
@@ -39,7 +41,7 @@ void multiply(const GemmSegment* segment, int64_t segments, int64_t run, const T
     }
 }
 
-// The rows of a square block become its columns: log2 times, rows of the upper half alternate with those of the lower.
+// Transposes a square block: log2(n) times, the rows of its upper half are interleaved with those of its lower half.
 template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   constexpr int n = kLanes<T>;
   typedef decltype(Vector<T>{} < Vector<T>{}) Mask;
@@ -58,12 +60,13 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   }
 }
 
-// Reads a few columns of all rows, then the next few: what is written goes on where it stopped. The last block of a row
-// or column may cover some of the one before it again.
+// Processes a few columns over all rows, then the next few, so that writes to `to` are consecutive. The last block of a
+// row or column may overlap the one before it.
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
-  const bool narrow = sizeof(T) == 4 && columns < n;  // fewer columns than a block: the rest of its rows is zeros
+  // Fewer columns than a block: load_first() fills the rest with zeros.
+  const bool narrow = sizeof(T) == 4 && columns < n;
   if (rows < n || (columns < n && !narrow)) {
     for (int64_t j = 0; j < columns; ++j)
       for (int64_t i = 0; i < rows; ++i) to[j * to_pitch + i] = from[i * pitch + j];
@@ -101,7 +104,7 @@ void pack(const T* from, int64_t column, int64_t step, int64_t count, int64_t le
       for (int j = 0; j < kColumns; ++j) to[k * kColumns + j] = j < count ? from[j * column + k * step] : T(0);
 }
 
-// A vector holds more than a row of `to`: what it writes beyond is written again by those that follow.
+// A vector can be longer than a row of `to`. Its surplus elements land in the following rows, which are written later.
 template <class T, int kRows>
 void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -145,7 +148,7 @@ void finish(const Epilogue& f, float* sums, int64_t pitch, int64_t rows, int64_t
         for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j * f.bias_column]);
     }
   }
-  if (f.activation.loop) {  // of all rows at once where they follow each other: a call is worth many elements
+  if (f.activation.loop) {  // one call for all rows if they are contiguous: the cost of a call is that of many elements
     const bool whole = pitch == columns;
     for (int64_t i = 0; i < (whole ? 1 : rows); ++i)
       f.activation.apply(f.activation.loop, sums + i * pitch, nullptr, sums + i * pitch,
@@ -161,7 +164,7 @@ void finish(const Epilogue& f, float* sums, int64_t pitch, int64_t rows, int64_t
   }
 }
 
-// Lanes are summed one after the other, at the end.
+// Each lane keeps a partial sum; the lanes are added in order at the end.
 template <class T, int kColumns>
 void some_dots(const T* a, const T* b, int64_t column, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -188,10 +191,10 @@ template <class T> void dots(const T* a, const T* b, int64_t column, int64_t col
 }
 
 int64_t fma(int64_t n, float* sink) {
-  constexpr int kChains = 12;  // more than the units times their latency
+  constexpr int kChains = 12;  // more than the number of units times their latency
   const Vector<float> a = load(sink), b = a + 1.0f;
   Vector<float> sums[kChains];
-  for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);  // all different, or one would do for all
+  for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);  // all different, or the compiler would merge them into one
   for (int64_t i = 0; i < n; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < kChains; ++j) sums[j] = sums[j] * a + b;
@@ -204,8 +207,8 @@ template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
 }
-// All but a few registers hold sums: a row of b takes 2, an element of a 1, or none where the instruction that uses it
-// broadcasts it. Without a fused multiply-add each product needs one more.
+// Nearly all registers hold sums. The others: 2 for a row of b, 1 for an element of a (none if the multiply instruction
+// broadcasts it from memory), and 1 for each product without fused multiply-add.
 constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 }  // namespace

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The choice of the instruction set at run time.
 #include "cpp/cpu/isa.h"
 
 #include <cstdlib>

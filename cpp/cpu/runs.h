@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs of contiguous elements for X_isa.cpp files: any floating dtype read and written as float, and stores past the
-// caches. The bits are core/half.h's, payloads of float16 NaNs apart.
+// Loops over spans of contiguous elements, for X_isa.cpp files: read and write any floating dtype as float, and store
+// past the caches. The bits are those of core/half.h, except payloads of float16 NaNs.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/cpu/vector.h"
 
 namespace minidnn::MINIDNN_ISA {
 
-// Loops take whole multiples of it, so that they need no remainder: a run is copied to memory of ours where it ends.
+// Loops process a multiple of kStep elements and have no remainder loop: the end of a span is first copied to a padded
+// local buffer.
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
-// Elements converted at a time: the floats stay in the first-level cache.
+// The number of elements converted at a time: that many floats stay in the first-level cache.
 constexpr int64_t kRun = 256;
-static_assert(kRun % kStep == 0);  // room for a run is room for its last step too
+static_assert(kRun % kStep == 0);  // a buffer for kRun elements also holds the last, padded step
 
-// How floats lie that come out of memory and go back to it. Lanes: as is cheapest, a step of bfloat16 with its even
-// elements before its odd ones, so that no vector need be taken apart; for what treats all elements alike.
+// The order of floats in a buffer, after widen() and before narrow(). memory: the order of the elements in memory.
+// lanes: the cheapest order; for bfloat16 each step holds its even elements, then its odd ones, which needs no vector
+// shuffles. Code that treats all elements equally can use lanes.
 enum class Order { memory, lanes };
 
-// In an unnamed namespace, as all that a file compiled per instruction set defines (cpp/cpu/isa.h).
+// All functions are in an unnamed namespace, as in every file that is compiled per instruction set (cpp/cpu/isa.h).
 namespace {
 
 inline __attribute__((always_inline)) int64_t whole_steps(int64_t n) { return (n + kStep - 1) & -kStep; }
@@ -31,7 +33,7 @@ template <Order order, class T> void narrow(const float* from, T* to, int64_t n)
     for (int j = 0; j < kStep; ++j) to[i + j] = T(from[i + j]);
 }
 
-// Words of two elements each, half a step of them at most.
+// Vectors of words with two bfloat16 elements each; one vector covers at most half a step.
 typedef uint32_t Twos __attribute__((vector_size(kVectorBytes < 32 ? kVectorBytes : 32)));
 typedef float FloatsOfTwos __attribute__((vector_size(sizeof(Twos))));
 constexpr int kTwos = sizeof(Twos) / 4, kHalf = kStep / 2;
@@ -47,7 +49,8 @@ template <> [[maybe_unused]] void widen<Order::lanes>(const bfloat16* from, floa
       __builtin_memcpy(to + i + kHalf + j, &odd, sizeof v);
     }
 }
-inline __attribute__((always_inline)) Twos nearest_bfloat16s(const float* from) {  // in the upper halves
+// The results are in the upper halves of the words.
+inline __attribute__((always_inline)) Twos nearest_bfloat16s(const float* from) {
   FloatsOfTwos v;
   __builtin_memcpy(&v, from, sizeof v);
   const Twos u = Twos(v), nearest = u + 0x7fff + (u >> 16 & 1);
@@ -95,7 +98,7 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 }
 #endif
 
-// Whole cache lines, from an aligned address on, past the caches: the lines need not be read before.
+// Copies whole cache lines past the caches, which does not read the lines of `to` first. `to` is aligned to 64 bytes.
 [[maybe_unused]] void stream(const void* from, void* to, int64_t bytes) {
   typedef float Line __attribute__((vector_size(16)));
   for (int64_t i = 0; i < bytes; i += 64)
@@ -110,12 +113,12 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 #endif
     }
 }
-[[maybe_unused]] void store_fence() {  // before anyone else reads
+[[maybe_unused]] void store_fence() {  // to be called before another thread reads what stream() wrote
 #ifdef __SSE__
   __builtin_ia32_sfence();
 #endif
 }
-// How many elements before the first cache line of `to` begins.
+// The number of elements between `to` and the next cache-line boundary.
 template <class T> int64_t until_line(const T* to) {
   return int64_t(-reinterpret_cast<uintptr_t>(to) & 63) / int64_t(sizeof(T));
 }
@@ -130,7 +133,8 @@ template <class T> void copy_run(const T* from, T* to, int64_t n, bool non_tempo
   __builtin_memcpy(to, from, size_t(n) * sizeof(T));
 }
 
-// n elements, at most kRun, as floats, with `beyond` up to a whole number of steps: where they lie, or in `room`.
+// Reads n <= kRun elements as floats and pads them with `beyond` to a whole number of steps. Returns `from` itself if
+// it needs no conversion and no padding, else `room`.
 template <Order order, class T> const float* read_run(const T* from, float* room, int64_t n, float beyond = 0) {
   const int64_t whole = n & -kStep;
   if constexpr (sizeof(T) == 4) {
@@ -148,7 +152,7 @@ template <Order order, class T> const float* read_run(const T* from, float* room
   }
   return room;
 }
-// And back.
+// The inverse of read_run(): rounds n floats to T and stores them.
 template <Order order, class T> void write_run(const float* from, T* to, int64_t n, bool non_temporal) {
   if constexpr (sizeof(T) == 4) {
     copy_run(from, to, n, non_temporal);
@@ -161,10 +165,11 @@ template <Order order, class T> void write_run(const float* from, T* to, int64_t
   }
 }
 
-// n elements of `to`, a run at a time: make(i, run, floats) computes those from i on, a whole number of steps of them.
+// Writes n elements to `to` in spans of at most kRun: make(i, run, floats) computes the `run` elements from index i on,
+// padded to a whole number of steps.
 template <Order order, class T, class Make>
 inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_temporal, Make make) {
-  constexpr int64_t kStage = 4 * kRun;  // so long that lines written in two parts, where it ends, are few
+  constexpr int64_t kStage = 4 * kRun;  // long, so that few cache lines are written in two parts, at the ends of stages
   alignas(64) float results[kRun];
   alignas(64) T stage[kStage];
   for (int64_t i = 0, run; i < n; i += run) {
@@ -184,14 +189,14 @@ inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_
   }
 }
 
-// out[i] = f(a[i], b[i]) for a whole number of steps. out may be a or b; a stands in for a b that f does not look at.
+// out[i] = f(a[i], b[i]) for a whole number of steps. `out` may be a or b. If f ignores b, pass a for it.
 template <class F>
 inline __attribute__((always_inline)) void each(const float* a, const float* b, float* out, int64_t n, F f) {
   n &= -kStep;
-#pragma GCC ivdep  // out is what is read, or apart from it
+#pragma GCC ivdep  // `out` is identical to an input or does not overlap it
   for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
 }
-// Two bfloat16 in a word, each of which is a float but for zeros: no vector need be taken apart.
+// A word of two bfloat16. Each half becomes a float by a shift or a mask, without vector shuffles.
 typedef uint32_t Two __attribute__((aligned(2), may_alias));
 template <class F>
 inline __attribute__((always_inline)) void each(const bfloat16* a, const bfloat16* b, bfloat16* out, int64_t n, F f) {
@@ -218,12 +223,12 @@ inline __attribute__((always_inline)) void each(const float16* a, const float16*
   }
 }
 
-// loop(a, b, out, n), which takes whole steps, for any n.
+// Applies loop(a, b, out, n), which accepts whole steps only, to any n.
 template <class T, class Loop>
 inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool non_temporal,
                                                    Loop loop) {
   alignas(64) T results[kRun];
-  auto few = [&](int64_t i, int64_t count) {  // at most a step, with zeros behind it
+  auto few = [&](int64_t i, int64_t count) {  // count <= kStep elements, padded with zeros
     T as[kStep] = {}, bs[kStep] = {};
     __builtin_memcpy(as, a + i, size_t(count) * sizeof(T));
     __builtin_memcpy(bs, b + i, size_t(count) * sizeof(T));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The thread pool, its division of work into chunks, and the check for interrupts.
 #include "cpp/cpu/threads.h"
 
 #include <pthread.h>
@@ -30,11 +31,10 @@ void relax() {
 #endif
 }
 
-// Some 20 us of asking before a thread lies down: waking one that did costs as much, and calls tend to follow each
-// other.
+// Spin about 20 us before blocking: a wake-up costs as much, and calls come in bursts.
 constexpr int kSpins = 500;
 
-// Returns what `value` holds once that is no longer `old`.
+// Waits until `value` differs from `old` and returns the new value.
 template <class T> T changed(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
     if (T now = value.load(std::memory_order_acquire); now != old) return now;
@@ -48,8 +48,9 @@ struct Job {
   int64_t n, grain, pieces;
   detail::Call call;
   void* body;
-  const std::atomic<bool>* stop = nullptr;  // set where a piece has thrown
-  // Work of some 500 us at a time (a grain is worth waking a thread, 5 to 10 us), with a look at Ctrl-C after each.
+  const std::atomic<bool>* stop = nullptr;  // set if a chunk has thrown
+  // Runs chunk i in steps of about 500 us (64 grains; a grain is worth waking a thread, 5 to 10 us), and checks for
+  // Ctrl-C after each step.
   void run(int64_t i) const {
     constexpr int64_t kGrains = 64;
     const int64_t end = int64_t(__int128(n) * (i + 1) / pieces);
@@ -64,19 +65,20 @@ struct Job {
   }
 };
 
-// One job at a time; a caller that finds the pool busy (another Python thread) works alone rather than waiting.
+// Runs one job at a time. A caller that finds the pool busy (with another Python thread's job) works alone instead of
+// waiting.
 class Pool {
  public:
   explicit Pool(int workers) : workers_(size_t(workers)) {
     sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
-        w.cpu = sched_getcpu();  // where a new thread is likely to be
+        w.cpu = sched_getcpu();  // a new thread probably runs on this core first
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();
         thread.detach();
       }
-    } catch (const std::system_error&) {  // the process may have no more threads: those that there are do the work
+    } catch (const std::system_error&) {  // no more threads can be created: use those that exist
     }
   }
 
@@ -90,7 +92,8 @@ class Pool {
     ++generation_;
     generation_.notify_all();
     take_pieces();
-    // All pieces are claimed. A worker that claimed one is inside; one that enters from now on finds the job closed.
+    // All chunks are claimed. A worker that claimed one has incremented inside_; a worker that enters from now on sees
+    // that the job is closed.
     open_ = false;
     for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -100,11 +103,12 @@ class Pool {
  private:
   struct Worker {
     pthread_t thread{};
-    std::atomic<int> cpu = -1;  // where it last woke
+    std::atomic<int> cpu = -1;  // the core on which it last woke up
   };
 
-  // A worker that last ran on the caller's core would be woken there, and wait until the caller has done all the work:
-  // Linux left it so for whole seconds while another core idled (6.18, 2 cores).
+  // Keeps workers off the caller's core. A worker that last ran on that core would be woken there and would wait until
+  // the caller has done all the work: Linux left it there for whole seconds while another core was idle (6.18, 2
+  // cores).
   void keep_off(int core) {
     for (Worker& w : workers_) {
       if (w.cpu.load(std::memory_order_relaxed) != core) continue;
@@ -118,7 +122,7 @@ class Pool {
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
-      ++inside_;  // before it looks whether the job is open: the caller waits for all that are inside
+      ++inside_;  // before the check of open_: the caller waits until inside_ is 0
       if (open_ && places_-- > 0) take_pieces();
       if (--inside_ == 0) inside_.notify_one();
     }
@@ -139,9 +143,9 @@ class Pool {
   std::vector<Worker> workers_;
   cpu_set_t cpus_{};
   std::mutex busy_, error_mutex_;
-  Job job_{};  // written while no worker is inside an open job
+  Job job_{};  // written only while no worker is inside an open job
   std::atomic<int64_t> next_ = 0;
-  std::atomic<int> places_ = 0;  // for workers, that a job has left
+  std::atomic<int> places_ = 0;  // how many more workers may join the job
   std::atomic<bool> open_ = false, stop_ = false;
   std::atomic<uint32_t> generation_ = 0;
   std::atomic<int> inside_ = 0;
@@ -151,8 +155,8 @@ class Pool {
 std::atomic<int64_t> the_work_divisor = 1;
 std::atomic<void (*)()> the_interrupt_check = nullptr;
 
-// The pool is leaked on purpose: its threads may outlive static destructors. A forked child has none of them, so it
-// starts a pool of its own.
+// The pool is leaked on purpose: its threads may outlive static destructors. A forked child has none of these threads,
+// so it creates a new pool.
 std::atomic<Pool*> the_pool = nullptr;
 std::mutex making;
 
@@ -177,7 +181,7 @@ Pool& pool() {
 
 int thread_count() {
   static const int count = [] {
-    constexpr int kMost = 1024;  // a larger number is a slip
+    constexpr int kMost = 1024;  // a larger number is taken for a typing error
     if (const char* text = std::getenv("OMP_NUM_THREADS"))
       if (int n = std::atoi(text); n > 0) return n < kMost ? n : kMost;
     cpu_set_t set;
@@ -214,7 +218,8 @@ int threads_allowed() { return most_threads ? std::min(most_threads, thread_coun
 int64_t pieces_of(int64_t n, int64_t grain) {
   const int threads = threads_allowed();
   if (threads == 1 || inside_body) return 1;
-  return std::min(n / std::max<int64_t>(grain, 1), int64_t(threads) * 4);  // up to four a thread even out
+  // At most four chunks per thread, which balances the load.
+  return std::min(n / std::max<int64_t>(grain, 1), int64_t(threads) * 4);
 }
 
 void run_pieces(int64_t n, int64_t grain, int64_t pieces, Call call, void* body) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines' threads: a pool made at first use, remade in a forked child. An item of a range is
-// computed whole by one thread, so results do not depend on how many there are.
+// The thread pool of the CPU engines: created at first use, created again in a forked child. One thread computes an
+// item of a range entirely, so results do not depend on the number of threads.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace minidnn::cpu {
 // OMP_NUM_THREADS if set, else the cores this process may run on.
 int thread_count();
 
-// While it lives, what its thread asks of the pool is done by at most so many; 0: by all.
+// During its lifetime, at most `most` threads work on the parallel calls of the current thread; 0: no limit.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int most);
@@ -22,8 +22,8 @@ class ThreadLimit {
   const int before_;
 };
 
-// `check` throws where the user has asked to stop (Ctrl-C). Long work calls check_interrupt() now and then: it calls
-// `check`, on the thread that may do so, no more than ten times a second.
+// Installs `check`, which throws if the user asked to stop (Ctrl-C). Long work calls check_interrupt() now and then.
+// Each thread calls `check` at most ten times a second; `check` itself does nothing on a thread that may not do so.
 void set_interrupt_check(void (*check)());
 void check_interrupt();
 
@@ -31,12 +31,12 @@ namespace detail {
 int threads_allowed();
 using Call = void (*)(void* body, int64_t begin, int64_t end);
 void run_pieces(int64_t n, int64_t grain, int64_t pieces, Call, void* body);
-int64_t pieces_of(int64_t n, int64_t grain);  // 1 where threads would not pay, or are not to be had
+int64_t pieces_of(int64_t n, int64_t grain);  // 1 if more threads would not pay or are not available
 }  // namespace detail
 
-// Calls body(begin, end) on pieces of [0, n) of at least `grain` items each; returns when all are done. The caller
-// works too. Runs inline when there is one piece, or when called from inside a body. The first exception is rethrown,
-// and pieces that no thread has begun are left out.
+// Calls body(begin, end) on chunks of [0, n) of at least `grain` items each; returns when all are done. The caller
+// works too. Runs inline if there is only one chunk, or if called from inside a body. If a body throws, chunks that no
+// thread has begun are skipped, and the first exception is rethrown.
 template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;
   const int64_t pieces = detail::pieces_of(n, grain);
@@ -46,8 +46,8 @@ template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
   detail::run_pieces(n, grain, pieces, call, const_cast<void*>(static_cast<const void*>(&body)));
 }
 
-// Calls body(begin, end, thread) for batches of [0, n) in the order in which `threads` threads get to them. No two
-// calls at a time have the same `thread`, which is below `threads`.
+// Calls body(begin, end, thread) for batches of [0, n); each of `threads` threads takes the next batch when it is free.
+// `thread` is in [0, threads), and no two concurrent calls have the same one.
 template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t threads, Body&& body) {
   std::atomic<int64_t> next = 0;
   parallel_for(threads, 1, [&](int64_t first, int64_t last) {
@@ -58,7 +58,7 @@ template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t th
           check_interrupt();
         }
     } catch (...) {
-      next = n;  // the other threads stop, too
+      next = n;  // makes the other threads stop, too
       throw;
     }
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GCC's and Clang's vector types, as wide as the instruction set that a file is compiled for. For X_isa.cpp files
-// alone.
+// GCC's and Clang's vector types, with the register width of the instruction set that the file is compiled for. Only
+// for X_isa.cpp files.
 #pragma once
 #include <cstdint>
 
@@ -30,7 +30,7 @@ template <class T> struct VectorOf {
 template <class T> using Vector = typename VectorOf<T>::type;
 template <class T> constexpr int kLanes = kVectorBytes / int(sizeof(T));
 
-// Aligned or not.
+// Load and store; the address may be unaligned.
 template <class T> inline __attribute__((always_inline)) Vector<T> load(const T* from) {
   Vector<T> v;
   __builtin_memcpy(&v, from, sizeof v);
@@ -39,7 +39,7 @@ template <class T> inline __attribute__((always_inline)) Vector<T> load(const T*
 template <class T> inline __attribute__((always_inline)) void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
-// Loaded once, however often it is used: GCC makes each use of a value in memory a load of its own.
+// Keeps v in a register: for a value in memory, GCC emits a separate load for each use.
 template <class V> inline __attribute__((always_inline)) V held(V v) {
 #if defined(__AVX512F__)
   asm("" : "+v"(v));
@@ -50,7 +50,8 @@ template <class V> inline __attribute__((always_inline)) V held(V v) {
 #endif
   return v;
 }
-// Calls f(first, Count<some>) until n are through: as many in one go as in the next, at most `most`.
+// counted(): calls f(Count<n>{}) for 1 <= n <= most. evenly(): splits [0, n) into the fewest groups of at most `most`,
+// of nearly equal sizes, and calls f(first, Count<size>{}) for each.
 template <int n> struct Count {
   static constexpr int value = n;
 };
@@ -65,7 +66,7 @@ template <int most, class F> inline __attribute__((always_inline)) void evenly(i
     counted<most>(some, [&](auto count) { f(first, count); });
   }
 }
-// op of all lanes, by halves.
+// Reduces all lanes with op, by halves.
 template <class Op> inline __attribute__((always_inline)) float reduce_lanes(Vector<float> v, Op op) {
   Vector<int32_t> lane;
   for (int i = 0; i < kLanes<float>; ++i) lane[i] = i;

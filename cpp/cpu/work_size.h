@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes by which CPU engines divide their work: a chunk that fits a cache, the least work that is worth a thread,
-// the size above which a result bypasses the caches. Tests scale them down, so that problems of a few kilobytes are
-// divided as those of real nets are: into several chunks, with an uneven last one, by several threads.
+// The sizes by which CPU engines divide their work: a chunk that fits a cache, the least work that is worth waking a
+// thread, the size above which a result bypasses the caches. Tests scale them down, so that problems of a few kilobytes
+// are divided as those of real nets are: into several chunks, with an uneven last one, on several threads.
 #pragma once
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 
 namespace minidnn::cpu {
 
-// 1, unless a test has set another, before the first plan is made.
+// 1, unless a test sets another value before the first plan is made.
 int64_t work_divisor();
 void set_work_divisor(int64_t);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How pyminidnn chooses an implementation. Every op family uses this file and no other.
-//   Problem  what to compute: shapes, strides, dtypes, attributes. A plain struct of 64-bit fields; equal bytes share a plan.
-//   Engine   one way to compute it: stateless, const, named once in its folder's engine list.
-//   Config   the knobs of one engine as text, "tile=128x64;stages=3", so that a tuning file can hold it.
-//   Plan     an engine and a config made ready (kernels compiled). Immutable: any thread may run it.
+// How pyminidnn chooses an implementation. Every op family uses this mechanism and no other.
+//   Problem  what to compute: shapes, strides, dtypes, attributes. A struct of 64-bit fields; equal bytes share a plan.
+//   Engine   one way to compute it: stateless, const, listed once in its folder's engine list.
+//   Config   the parameters of one engine as text, "tile=128x64;stages=3", so that a tuning file can hold them.
+//   Plan     an engine and a config, ready to run (kernels compiled). Immutable: any thread may run it.
 //   Family<P> ties a problem to its engines: specialised once per family, in F.h.
 #pragma once
 #include <algorithm>
@@ -32,7 +32,7 @@ enum Trait : unsigned { kNondeterministic = 1, kReducedPrecision = 2, kNeedsJit 
 //   using Args                                          the pointers and scalars of one call
 //   static constexpr const char* name                   "softmax"
 //   static std::string text(const P&)                   "softmax forward f32 4x1000 axis=1"
-//   static Args scratch(const P&, Scratch&)             memory to time engines on, so that no caller's tensor is touched
+//   static Args scratch(const P&, Scratch&)             memory to time engines on, instead of the caller's tensors
 //   static const Engines<P>& cpu_engines()              defined in cpp/F/
 //   static const Engines<P>& cuda_engines()             defined in cuda/F/engines.cpp
 template <class P> struct Family;
@@ -46,23 +46,25 @@ template <class P> struct Plan {
 
 template <class P> struct Engine {
   virtual ~Engine() = default;
-  virtual std::string name() const = 0;       // "cuda.softmax.generic": public and stable, written to the tuning file
-  virtual int revision() const { return 1; }  // raise it when the kernel changes: old tuning lines stop matching
+  virtual std::string name() const = 0;  // "cuda.softmax.generic": public and stable, written to the tuning file
+  // Increment it when the kernel changes: old tuning lines then no longer match.
+  virtual int revision() const { return 1; }
   virtual unsigned traits() const { return 0; }
-  // Empty: this engine computes P correctly here. Else one sentence saying why not. Never an opinion on speed.
+  // Empty if this engine computes P correctly on this device, else one sentence with the reason. Never a judgement of
+  // speed.
   virtual std::string why_not(const P&, const Device&) const = 0;
-  // Expected microseconds: the same unit for every engine. Asked only of problems that why_not() let through.
+  // Expected microseconds, comparable between engines. Called only for problems for which why_not() is empty.
   virtual double estimate_us(const P&, const Device&) const = 0;
   virtual std::vector<Config> configs(const P&, const Device&) const { return {""}; }  // best guess first
-  // Asked of the engine, not the plan, so that a limit is checked before anything is compiled.
+  // A method of the engine, not of the plan, so that a memory limit is checked before anything is compiled.
   virtual size_t workspace_bytes(const P&, const Device&, const Config&) const { return 0; }
   virtual std::unique_ptr<Plan<P>> build(const P&, const Device&, const Config&) const = 0;
-  // Every kernel build() may ask for: what `python -m pyminidnn compile` makes ahead of time.
+  // Every kernel that build() may need: `python -m pyminidnn compile` compiles them ahead of time.
   virtual std::vector<KernelSpec> kernels() const { return {}; }
 };
 template <class P> using Engines = std::vector<const Engine<P>*>;
 
-// A plan out of a callable, for engines whose whole run fits a lambda.
+// Makes a plan from a callable, for engines whose run() fits a lambda.
 template <class P, class Run> std::unique_ptr<Plan<P>> make_plan(Run run) {
   struct Callable final : Plan<P> {
     Run run_;
@@ -76,7 +78,7 @@ template <class P> const Engines<P>& engines(Place place) {
   return place.is_cuda ? Family<P>::cuda_engines() : Family<P>::cpu_engines();
 }
 
-// An engine and a config made ready, with what a call needs to know of them.
+// An engine and a config, with the plan made from them and what a call needs to know about it.
 template <class P> struct SelectedPlan {
   const Engine<P>* engine = nullptr;
   Config config;
@@ -85,8 +87,8 @@ template <class P> struct SelectedPlan {
   std::shared_ptr<const Plan<P>> plan;
 };
 
-// What `algo` asks for: empty means all engines, "cuda.conv.direct" one, "direct" the last part of a name. A config may
-// follow: "simt:tile=64x64;split=2".
+// The syntax of `algo`: empty selects all engines, "cuda.conv.direct" one engine, "direct" all engines whose name ends
+// in ".direct". A config may follow: "simt:tile=64x64;split=2".
 inline std::string engine_of(const std::string& algo) { return algo.substr(0, algo.find(':')); }
 inline bool names_config(const std::string& algo) { return algo.find(':') != std::string::npos; }
 inline bool names_engine(const std::string& algo, const std::string& name) {
@@ -94,8 +96,8 @@ inline bool names_engine(const std::string& algo, const std::string& name) {
   return engine.empty() || engine == name || name.ends_with("." + engine);
 }
 
-// The configs of `engine` whose workspace the handle allows, or the one that `algo` names; `why` says so when there is
-// none.
+// The configs of `engine` whose workspace the handle allows, or only the one that `algo` names. If there is none, `why`
+// gets the reason.
 template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const P& p, const Handle& h,
                                                        const std::string& algo, std::string& why) {
   std::vector<Config> allowed, all = e.configs(p, h.device());
@@ -119,7 +121,7 @@ template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const
   return allowed;
 }
 
-// Every engine with its reason or its estimate, in the order of the registry.
+// A report with every engine, in registry order: its estimate, or the reason why it is excluded.
 template <class P> Report evaluate_engines(const P& p, const Handle& h, const std::string& only) {
   Report report{Family<P>::name, Family<P>::text(p), name(h.place()), {}, ""};
   for (const Engine<P>* e : engines<P>(h.place())) {
@@ -146,8 +148,8 @@ template <class P> SelectedPlan<P> make_choice(const P& p, const Handle& h, cons
           e->build(p, h.device(), config)};
 }
 
-// What a call restricts beside its problem, as part of a tuning record's key: what find() chose under a restriction is
-// not what other calls should run. "" where there is none.
+// The restrictions of a call in addition to its problem, as part of a tuning record's key: calls without a restriction
+// should not use what find() chose under it. "" if there are none.
 inline std::string restrictions_text(const HandleOptions& o, const std::string& algo) {
   std::string text;
   if (!algo.empty()) text += cat(" algo=", algo);
@@ -157,7 +159,7 @@ inline std::string restrictions_text(const HandleOptions& o, const std::string& 
   return text;
 }
 
-// The record for these restrictions, else that of calls without any; none where `algo` names the config.
+// The tuning record for these restrictions, else the record without restrictions. None if `algo` names the config.
 template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h, const std::string& algo) {
   if (names_config(algo)) return {};
   const std::string text = Family<P>::text(p), restrictions = restrictions_text(h.options(), algo);
@@ -166,7 +168,8 @@ template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h,
   return tuning().recall(h.device(), text);
 }
 
-// Times every config of every engine that can run `p`, on memory of its own, and fills the report with the medians.
+// Times every config of every engine that can run `p`, on separate scratch memory, and writes the medians to the
+// report.
 template <class P> void measure(const P& p, Handle& h, Report& report) {
   Scratch scratch(h.place(), h.stream());
   ArgsOf<P> args = Family<P>::scratch(p, scratch);
@@ -190,8 +193,9 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
   }
 }
 
-// For an engine that owns plans of another family (a convolution's matmul): the cheapest estimate on the device,
-// outside all caches; deterministic, so that its owner need not say otherwise. choose_on() leaves the plan to be built.
+// For an engine that contains plans of another family (a convolution's matmul): chooses the engine with the lowest
+// estimate on the device. Ignores plan caches and tuning records. Considers only deterministic engines, so that the
+// containing engine stays deterministic. choose_on() does not build the plan.
 template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
   SelectedPlan<P> best;
   for (const Engine<P>* e : engines<P>(d.place)) {
@@ -210,7 +214,7 @@ template <class P> SelectedPlan<P> plan_on(const Device& d, const P& p) {
   return choice;
 }
 
-// The plans of one problem type that a handle keeps, the least recently used of which make way for new ones.
+// The plans of one problem type that a handle keeps. New plans replace the least recently used ones.
 template <class P> class PlanCache final : public HandleCache {
   struct Key {
     P problem;
@@ -244,14 +248,14 @@ template <class P> class PlanCache final : public HandleCache {
   };
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
-    std::atomic<uint64_t> used;        // the number of insertions when it was last found
-    std::atomic<uint64_t> generation;  // of the tuning records that it agrees with
+    std::atomic<uint64_t> used;        // the value of insertions_ when it was last found
+    std::atomic<uint64_t> generation;  // the generation of tuning records with which it was last compared
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
         : choice(std::move(c)), used(now), generation(g) {}
   };
 
  public:
-  // Null if there is none. `stale`: find() has measured something since, perhaps this problem.
+  // Null if there is no plan. `stale` means that find() has measured something since, perhaps this problem.
   std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
     const uint64_t generation = tuning().generation();
     std::shared_lock lock(mutex);
@@ -282,7 +286,7 @@ template <class P> class PlanCache final : public HandleCache {
   }
 
  private:
-  // The `count` least recently used.
+  // Removes the `count` least recently used plans.
   void drop_unused(size_t count, std::vector<std::shared_ptr<const SelectedPlan<P>>>& dropped) {
     using Iterator = decltype(choices_.begin());
     std::vector<Iterator> all;
@@ -300,7 +304,7 @@ template <class P> class PlanCache final : public HandleCache {
   std::unordered_map<Key, Entry, Hash, Equal> choices_;
 };
 
-// The whole of dispatch: plan cache -> tuning file -> cheapest estimate, or measured when find() asks.
+// The complete dispatch: plan cache -> tuning file -> lowest estimate; or lowest measured time during find().
 template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, const P& p,
                                                                     const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
@@ -342,14 +346,14 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
   return choice;
 }
 
-// Finds a plan and runs it with workspace out of the allocator. What every op ends in.
+// Finds a plan and runs it with workspace from the allocator. Every op ends in this call.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
-  const cpu::ThreadLimit limit(h.options().threads);  // of what is measured, too
+  const cpu::ThreadLimit limit(h.options().threads);  // also applies to measurements
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);
   if (DryRun::current()) [[unlikely]]
-    return;  // explain() and find() choose; they leave the caller's outputs alone
+    return;  // explain() and find() only choose; they do not write the caller's outputs
   std::shared_ptr<Storage> workspace;
   if (c->workspace_bytes)
     workspace = allocator_of(h.place()).allocate(c->workspace_bytes, h.stream(),

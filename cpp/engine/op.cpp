@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The checks of op.h.
 #include "cpp/engine/op.h"
 
 namespace minidnn {

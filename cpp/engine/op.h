@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the functions of every family share: the options of a call, and checks of operands and outputs whose texts name
-// the call. Each check returns or throws; none does work.
+// Shared by the functions of all families: the options of a call, and checks of operands and outputs whose messages
+// name the call. Each check returns or throws.
 #pragma once
 #include <optional>
 
@@ -11,9 +11,9 @@ namespace minidnn {
 
 // The last keyword arguments of every public function.
 struct Call {
-  std::string algo;           // one engine's name, or its last part ("direct"); empty: let the library choose
-  std::optional<Tensor> out;  // written instead of a new tensor
-  HandlePtr handle;           // null: the current one
+  std::string algo;           // an engine's name, or its last part ("direct"); empty: the library chooses
+  std::optional<Tensor> out;  // the result is written to it instead of to a new tensor
+  HandlePtr handle;           // null: the current handle
 };
 
 struct Operand {
@@ -21,23 +21,25 @@ struct Operand {
   const Tensor& tensor;
 };
 
-// The handle the call runs on. Every operand must be on its device and of one floating dtype.
+// Returns the handle that the call runs on. Throws unless every operand is on its device and all have one floating
+// dtype.
 Handle& check_operands(const char* call, const Call&, std::initializer_list<Operand>);
 void check_rank(const char* call, const Operand&, int64_t least, int64_t most);
-// A dimension that may count from the end, from the front.
+// `axis` as a non-negative dimension; a negative `axis` counts from the end. ShapeError if it is out of range.
 int64_t checked_axis(const char* call, const Operand&, int64_t axis);
 void check_shape(const char* call, const Operand&, std::span<const int64_t> wanted, const char* why);
 
-// call.out if given, after checking it is fit to be written with `want`'s shape and dtype; else a new tensor.
-// It may not touch `inputs` in memory, except that it may be one of `in_place` element for element.
+// Returns call.out if given, after checking that it has the shape and dtype of `want` and can be written; else a new
+// tensor. `out` must not share memory with `inputs`. It may be exactly one of `in_place`, element for element.
 Tensor output(const char* call, const char* name, const std::optional<Tensor>& out, const TensorDesc& want,
               const Handle&, std::initializer_list<Operand> inputs, std::initializer_list<Operand> in_place = {});
 
-// What a product of 16-bit operands may be written in instead: float32, if `out` is. Else their dtype.
+// The dtype of a product: float32 if the operands have 16 bits and `out` is float32, else the operands' dtype.
 DType product_dtype(DType operands, const std::optional<Tensor>& out);
-// What divides all these addresses, in bytes: 16 at most, and always on the CPU, whose engines do not ask.
+// The largest power of two, at most 16, that divides all these addresses, in bytes. Always 16 on the CPU, whose engines
+// do not use it.
 int64_t alignment_of(const Handle&, std::initializer_list<const void*>);
-// Calls f(Type<T>, Type<Y>) for the dtypes of operands and of a product of theirs.
+// Calls f(Type<T>, Type<Y>) for the dtypes of the operands and of their product.
 template <class F> void with_product_types(DType operands, DType result, F&& f) {
   with_floating(operands, [&](auto type) {
     if constexpr (sizeof(typename decltype(type)::type) == 2) {
@@ -47,10 +49,11 @@ template <class F> void with_product_types(DType operands, DType result, F&& f) 
   });
 }
 
-// " out=4x5:s1,4" when the output's strides are not what the library would choose for `like`; for problem texts.
+// " out=4x5:s1,4" if the output's strides differ from those that the library would choose for `like`; for problem
+// texts.
 std::string out_text(const TensorDesc& out, const TensorDesc& like);
 
-// "forward f32": the words after a family's name in every problem text.
+// "softmax forward f32": the first words of every problem text.
 inline std::string head_text(const char* family, const char* direction, DType dtype) {
   return cat(family, " ", direction, " ", short_name(dtype));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every family by name, with its engines' public facts: for engines(), the README's table and the kernel manifest.
+// Every family by name, with public facts about its engines: for engines(), the documentation of engines and the kernel
+// manifest.
 #pragma once
 #include <functional>
 
@@ -24,7 +25,7 @@ inline std::vector<FamilyInfo>& families() {
   return all;
 }
 
-// Called by bind_F, once per problem type of the family.
+// Called by bind_F() for each problem type of the family.
 template <class P> void register_family() {
   families().push_back({Family<P>::name,
                         [](bool cuda) {

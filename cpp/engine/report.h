@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dispatch knows about one problem, as data: explain() and find() return it, errors and the log print it.
+// What dispatch knows about one problem, as data. explain() and find() return it; errors and the log print it.
 #pragma once
 #include <string>
 #include <vector>
@@ -16,10 +16,10 @@ struct EngineReport {
   unsigned traits = 0;
   std::string why_not{};  // empty when the engine can run the problem
   std::string config{};
-  std::vector<std::string> configs{};  // all that may be chosen, best guess first
+  std::vector<std::string> configs{};  // all allowed configs, best guess first
   double estimate_us = 0;
   double measured_us = 0;                                      // 0 when not measured
-  std::vector<std::pair<std::string, double>> measurements{};  // of every config, microseconds
+  std::vector<std::pair<std::string, double>> measurements{};  // each measured config with its time in microseconds
   size_t workspace_bytes = 0;
 };
 
@@ -30,17 +30,18 @@ struct Report {
   std::vector<EngineReport> engines;
   std::string chosen;
 
-  std::string not_kept{};  // under find(): why the tuning file does not have what was measured, or ""
+  std::string not_kept{};  // after find(): why the tuning file lacks the measurement, or ""
 
   bool any() const;
-  std::string reasons() const;  // a line per engine that cannot: "\n  cuda.softmax.warp: needs cols <= 1024; got 4096"
-  EngineReport& fastest();      // of those that can: measured, or else estimated
-  // The engine and config of a tuning record, or null where the record does not hold here: the engine declines the
-  // problem, has another revision, or does not offer that config to this handle.
+  // One line per engine that cannot run it: "\n  cuda.softmax.warp: needs cols <= 1024; got 4096".
+  std::string reasons() const;
+  EngineReport& fastest();  // of the engines that can run it: by measured time, or else by estimate
+  // The engine named by a tuning record, with the record's config. Null if the record does not apply: the engine cannot
+  // run the problem, has another revision, or does not offer that config to this handle.
   EngineReport* recorded(const TuningLine&);
 };
 
-// While one lives on a thread, ops on that thread report how they would run and touch no output.
+// While a DryRun exists on a thread, ops on that thread report how they would run and do not write outputs.
 class DryRun {
  public:
   explicit DryRun(bool measures);
@@ -58,11 +59,12 @@ class DryRun {
   std::vector<Report> reports_;
 };
 
-// PYMINIDNN_LOG=info: a line per call with problem and engine; debug: also why the others were passed over.
+// PYMINIDNN_LOG=info prints one line per call with problem and engine; debug also prints why other engines were not
+// chosen.
 enum class LogLevel { off, info, debug };
 LogLevel log_level();
 void set_log_level(LogLevel);
-void log_line(const std::string&);  // unless the level is off
+void log_line(const std::string&);  // prints nothing if the level is off
 void log_call(const Report&, const std::string& engine, const std::string& config);
 
 }  // namespace minidnn

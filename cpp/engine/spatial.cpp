@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The checks, texts and output sizes of spatial.h.
 #include "cpp/engine/spatial.h"
 
 #include <algorithm>
@@ -10,7 +11,7 @@ namespace {
 
 std::string sides_text(const Sides& s) { return s.before == s.after ? cat(s.before) : cat(s.before, ":", s.after); }
 
-// Values as texts: one when all are equal.
+// The values joined by commas, or one value if all are equal.
 std::string collapsed(const std::vector<std::string>& values) {
   bool equal = std::ranges::all_of(values, [&](auto& v) { return v == values.front(); });
   return equal ? values.front() : join(values, ",");
@@ -45,9 +46,9 @@ Shape output_sizes(const char* call, const SpatialAttributes& a, std::span<const
   Shape counts;
   for (size_t i = 0; i < sizes.size(); ++i) {
     int64_t padded = a.before[i] + sizes[i] + a.after[i], count = 0;
-    int64_t reach;  // from a window's first element to its last
+    int64_t reach;  // the distance from a window's first element to its last
     if (!__builtin_mul_overflow(a.dilation[i], window[i] - 1, &reach)) {
-      // What the first window leaves; below zero ceil_mode allows it to overhang by less than a stride.
+      // The space that remains behind the first window. ceil_mode allows a window to overhang by less than a stride.
       int64_t room = padded - reach - 1 + (ceil_mode ? a.stride[i] - 1 : 0);
       if (room >= 0) count = room / a.stride[i] + 1;
       if (ceil_mode && (count - 1) * a.stride[i] >= a.before[i] + sizes[i]) --count;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Timing of one plan, and scratch tensors.
 #include "cpp/engine/timer.h"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ double once_us(const Handle& h, const std::function<void()>& before, const std::
 double median_us(const Handle& h, const std::function<void()>& before, const std::function<void()>& run) {
   constexpr double kBudgetUs = 50e3;
   constexpr size_t kMostSamples = 21;
-  // The first run may load a module, or touch memory for the first time; it counts if others would take too long.
+  // The first run may load a module or touch memory for the first time. It counts only if further runs would take too
+  // long.
   const double cold = once_us(h, before, run);
   if (cold > 10 * kBudgetUs) return cold;
   const double first = once_us(h, before, run);

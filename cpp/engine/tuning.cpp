@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The tuning file: reading, appending and replacing records, with other processes doing the same.
 #include "cpp/engine/tuning.h"
 
 #include <fcntl.h>
@@ -22,7 +23,7 @@ using Key = std::pair<std::string, std::string>;
 
 class File {
  public:
-  // Opening a FIFO without O_NONBLOCK would wait for its other end.
+  // Without O_NONBLOCK, opening a FIFO would block until its other end is opened.
   File(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0600)) {}
   ~File() {
     if (fd_ >= 0) close(fd_);
@@ -81,7 +82,7 @@ template <class F> void each_line(const std::string& text, F&& f) {
   }
 }
 
-// "", or the error. A part of `bytes` is not left behind where the file can be made shorter.
+// Appends `bytes`. Returns "", or the error; in that case the file is truncated to its previous length, if possible.
 std::string write_all(const File& file, const std::string& bytes) {
   struct stat before{};
   fstat(file.fd(), &before);
@@ -143,8 +144,8 @@ std::string Tuning::why_not_kept() const {
   return "";
 }
 
-// Other processes write the same file. A new record is one appending write under a lock; one that replaces another goes
-// into a copy without the old line, which is then renamed: a reader sees the old file or the new one.
+// Other processes write the same file. A new record is appended by one write under a lock. To replace a record, a copy
+// of the file without the old line is written and then renamed: readers see either the old file or the new one.
 std::string Tuning::write(const Key& key, const TuningLine& record, bool replaces) const {
   const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
   if (!guard || flock(guard.fd(), LOCK_EX) != 0) return std::strerror(errno);
@@ -153,7 +154,7 @@ std::string Tuning::write(const Key& key, const TuningLine& record, bool replace
   if (const std::string why = why_not_ours(file); !why.empty()) return why;
   const std::string line = text_of(key, record);
   if (!replaces) {
-    // A line that a full disk or a killed process has cut off must not swallow this one.
+    // The last line may lack its newline, after a full disk or a killed process: start a new line.
     char last = '\n';
     const off_t size = lseek(file.fd(), 0, SEEK_END);
     if (size > 0 && pread(file.fd(), &last, 1, size - 1) != 1) return std::strerror(errno);
@@ -173,7 +174,7 @@ std::string Tuning::write(const Key& key, const TuningLine& record, bool replace
   return why;
 }
 
-// A fork waits for the mutex, so that a child does not inherit it locked by a thread that it does not have.
+// fork() waits for the mutex; otherwise a child could inherit it locked by a thread that does not exist in the child.
 Tuning& tuning() {
   static Tuning& all = *new Tuning([] {
     std::string folder = cuda::cache_folder();

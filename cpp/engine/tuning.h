@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What find() measured, kept in a text file: a line for each device, problem and restrictions of the call.
-//   NVIDIA H100 80GB HBM3 <tab> softmax forward f32 4x1000 axis=1 <tab> cuda.softmax.generic <tab> 1 <tab> config <tab> 3.2
+// The measurements of find(), kept in a text file with one line per device, problem and restrictions of the call:
+//   device <tab> problem and restrictions <tab> engine <tab> revision <tab> config <tab> microseconds, for example
+//   NVIDIA H100 80GB HBM3 <tab> softmax forward f32 4x1000 axis=1 <tab> cuda.softmax.generic <tab> 1 <tab> <tab> 3.2
 #pragma once
 #include <atomic>
 #include <map>
@@ -21,18 +22,19 @@ struct TuningLine {
 
 class Tuning {
  public:
-  // "" keeps records in memory. A file that is not a regular one, belongs to another user or can be written by others is
-  // neither read nor written. A line that is not a record is passed over.
+  // An empty name keeps records in memory only. A file that is not regular, belongs to another user or is writable by
+  // others is neither read nor written. Lines that are not valid records are ignored.
   explicit Tuning(std::string file);
 
-  // A key is the problem's text and restrictions_text() of the call.
+  // A key is the problem's text followed by the call's restrictions_text().
   std::optional<TuningLine> recall(const Device&, const std::string& key) const;
-  // Replaces the record of that key. Returns "", or why the file does not have it: it is then kept in memory alone.
+  // Replaces the record of that key. Returns "", or why the file could not be written; the record is then in memory
+  // only.
   std::string remember(const Device&, const std::string& key, const EngineReport&);
 
-  // Changes with each remember(). A plan that was made before may no longer be what was found.
+  // Incremented by each remember(). A plan chosen at an earlier generation may disagree with the records.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-  // "", or why remember() keeps records in memory alone.
+  // "", or why remember() keeps records in memory only.
   std::string why_not_kept() const;
 
  private:
@@ -47,6 +49,6 @@ class Tuning {
   Lines lines_;
 };
 
-Tuning& tuning();  // the process's, in the cache folder
+Tuning& tuning();  // the process's records, from the cache folder
 
 }  // namespace minidnn

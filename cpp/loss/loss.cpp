@@ -44,7 +44,7 @@ LossProblem problem_of(const char* call, LossDirection direction, const Tensor& 
   return p;
 }
 
-// For an operand that is of the accumulator's dtype, not x's.
+// Checks an operand that has the accumulator's dtype instead of x's.
 Tensor as_accumulated(const char* call, const char* label, const Tensor& t, const TensorDesc& want, const Handle& h) {
   MINIDNN_CHECK(DeviceError, t.place() == h.place(), call, ": x is on ", name(h.place()), ", ", label, " is on ",
                 name(t.place()), "; move one with .to(device=...)");
@@ -121,7 +121,7 @@ double loss_bytes(const LossProblem& p) {
   return double(p.x.numel() * itemsize(p.x.dtype)) * tensors +
          double(p.rows() * (itemsize(p.target.dtype) + itemsize(p.lse.dtype)));
 }
-double loss_flop(const LossProblem& p) { return double(p.x.numel()) * 25; }  // exp is about 15
+double loss_flop(const LossProblem& p) { return double(p.x.numel()) * 25; }  // exp counts as about 15
 size_t loss_workspace(const LossProblem& p) {
   if (p.direction == LossDirection::backward || p.reduction == LossReduction::none) return 0;
   return size_t(p.rows() * itemsize(p.lse.dtype));

@@ -22,7 +22,7 @@ struct CrossEntropy {
   double label_smoothing = 0;
   std::string reduction = "mean";  // "none", "sum"
 };
-// The loss, and log sum exp(x) of each row for the gradient. `loss` and `lse` are float32, float64 for float64.
+// Returns the loss, and log sum exp(x) of each row for the gradient. Both are float32, or float64 if x is float64.
 std::pair<Tensor, Tensor> cross_entropy_forward(const Tensor& x, const Tensor& target, const CrossEntropy&,
                                                 const Call&);
 // `lse` is what cross_entropy_forward returned. `out` may be x.
@@ -32,9 +32,9 @@ Tensor cross_entropy_backward(const Tensor& dy, const Tensor& x, const Tensor& t
 // Bytes and flop for estimates, shared by the engines of both devices.
 double loss_bytes(const LossProblem&);
 double loss_flop(const LossProblem&);
-// Of the CPU's engines: the rows' losses until they are summed up, in the accumulator's type.
+// Workspace of the CPU engines in bytes: the rows' losses, in the accumulator's type, until they are summed.
 size_t loss_workspace(const LossProblem&);
-bool loss_rows_in_order(const LossProblem&);  // whether rows of classes lie end to end as targets do
+bool loss_rows_in_order(const LossProblem&);  // whether rows of classes are contiguous, in the order of the targets
 const Engine<LossProblem>& loss_dense_cpu();  // loss_cpu.cpp
 
 }  // namespace minidnn

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row is read three times, from memory the first time: its maximum, its exponentials and, smoothed, its sum.
+// Cross-entropy per instruction set. A row is read three times, only the first time from memory: for its maximum, for
+// its exponentials and, with smoothing, for its sum.
 #include "cpp/cpu/runs.h"
 #include "cpp/loss/loss_kernels.h"
 
@@ -13,7 +14,7 @@ inline __attribute__((always_inline)) float total(V v) {
   return reduce_lanes(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
-// A NaN may be passed over here: it comes back in the sum.
+// May skip a NaN: it reappears in the sum.
 template <class T> float largest_of(const T* x, int64_t cols) {
   alignas(64) float room[kRun];
   V most = V{} - INFINITY;
@@ -33,7 +34,7 @@ void exponentials(const float* x, float* e, int64_t n, float less) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] - less);
 }
-// Sums of runs are plain; what they make is added carefully.
+// Adds each span of kRun terms plainly, and its sum to a compensated sum.
 template <class T, class Make>
 inline __attribute__((always_inline)) float sum_of(const T* x, int64_t cols, float beyond, Make make) {
   alignas(64) float room[kRun], terms[kRun];
@@ -73,11 +74,11 @@ void forward(const LossProblem& p, const LossArgs& a, float* losses, int64_t beg
 
 void gradients(const float* x, float* out, int64_t n, float lse, float g, float each) {
   n &= -kStep;
-#pragma GCC ivdep  // out is x or apart from it
+#pragma GCC ivdep  // out is either x or does not overlap it
   for (int64_t i = 0; i < n; ++i) out[i] = g * (maths::exp(x[i] - lse) - each);
 }
 
-// Where an element of a run is in the order of lanes.
+// The index of an element of a span in the order of lanes.
 template <class T> int64_t lane_of(int64_t i) { return i; }
 template <> [[maybe_unused]] int64_t lane_of<bfloat16>(int64_t i) {
   return (i & -kStep) + i % kStep / 2 + i % 2 * kHalf;
@@ -103,7 +104,8 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
     if (!known) g = INFINITY - INFINITY;
     write_all<Order::lanes>(dx, cols, non_temporal, [&](int64_t i, int64_t run, float* out) {
       const float* v = read_run<Order::lanes>(x + i, room, run);
-      // Among the others: a line that has just gone past the caches would have to come back.
+      // The target's element is computed with the others: storing it later would reload a cache line that was just
+      // written past the caches.
       const int64_t lane = known && i <= target && target < i + run ? lane_of<T>(target - i) : -1;
       const float logit = lane < 0 ? 0 : v[lane];
       gradients(v, out, whole_steps(run), lse, g, each);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.loss.dense, compiled once per instruction set (loss_isa.cpp): rows of classes end to end.
+// The loops of cpu.loss.dense, compiled once per instruction set (loss_isa.cpp), for contiguous rows of classes.
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/loss/loss_math.h"
 
 namespace minidnn {
 
-// Rows [begin, end) of targets in row-major order. `gradient`: of each row's loss, or one number for all.
+// Rows [begin, end) in row-major order of the targets. `gradient`: one number per row's loss, or one for all rows.
 using LossForwardLoop = void (*)(const LossProblem&, const LossArgs&, float* losses, int64_t begin, int64_t end);
 using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const float* gradient, bool non_temporal,
                                   int64_t begin, int64_t end);

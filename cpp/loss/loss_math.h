@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy of one row of logits by a team, forward and backward, written once for CPU and CUDA. A row runs along
-// the axis of classes; rows are numbered in row-major order of the other dimensions, the target's.
+// the axis of classes. Rows are numbered in row-major order of the other dimensions, which are those of the target.
 #pragma once
 #include "cpp/softmax/softmax_math.h"
 
@@ -14,12 +14,13 @@ struct LossProblem {
   LossReduction reduction{};
   int64_t axis = 0;          // of classes
   int64_t smoothed = 0;      // 1: args.smoothing is not 0
-  int64_t ignore_index = 0;  // rows of this target count for nothing
-  int64_t alignment = 16;    // of x and dx in memory, in bytes: at most 16, and less only on a GPU
-  TensorDesc x, dx;          // one dtype and one shape; dx backward alone
-  TensorDesc target;         // x's shape without the axis; int64 or int32
-  TensorDesc lse;            // like target; row-major, in the accumulator's dtype
-  TensorDesc loss;           // the result, or backward the gradient of it: like lse, or a scalar
+  int64_t ignore_index = 0;  // rows with this target are ignored
+  // Alignment in bytes of x and dx in memory: at most 16; less than 16 only on a GPU.
+  int64_t alignment = 16;
+  TensorDesc x, dx;   // same dtype and shape; dx only backward
+  TensorDesc target;  // x's shape without the axis; int64 or int32
+  TensorDesc lse;     // shape of target; row-major, in the accumulator's dtype
+  TensorDesc loss;    // the result, or backward its gradient: shaped like lse, or a scalar
 
   MINIDNN_HD int64_t cols() const { return x.shape[axis]; }
   MINIDNN_HD int64_t rows() const { return target.numel(); }
@@ -42,8 +43,8 @@ MINIDNN_HD int64_t target_of(const LossProblem& p, const LossArgs& a, int64_t ro
                                         : static_cast<const int64_t*>(a.target)[at];
 }
 
-// A class that there is not makes NaN: checking it beforehand would wait for the device. The difference of largest and
-// logit comes before log_sum is added, because lse = largest + log_sum is rounded to a multiple of an ulp of largest.
+// A class that does not exist gives NaN: checking it beforehand would wait for the device. log_sum is added after the
+// difference of largest and logit, because lse = largest + log_sum is rounded to a multiple of an ulp of largest.
 template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit, Acc sum_of_row, int64_t cols,
                                             bool smoothed, Acc smoothing) {
   if (!smoothed) return largest - logit + log_sum;
@@ -52,7 +53,7 @@ template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit,
 
 }  // namespace detail
 
-// lse = log sum exp(x), and put(the row's loss, whether the row counts) by the team's first.
+// Stores lse = log sum exp(x). The first member of the team calls put(the row's loss, whether the row counts).
 template <class T, class Team, class Put>
 MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_t row, Team& team, Put&& put) {
   using Acc = Accumulator<T>;
@@ -76,7 +77,7 @@ MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_
   put(detail::loss_of<Acc>(largest, log_sum, logit, all, cols, p.smoothed, Acc(a.smoothing)), true);
 }
 
-// Rows that count.
+// The number of rows that are not ignored.
 template <class Acc, class Team> MINIDNN_HD Acc loss_count(const LossProblem& p, const LossArgs& a, Team& team) {
   Acc count = 0;
   for (int64_t row = team.rank(); row < p.rows(); row += team.size())
@@ -84,7 +85,7 @@ template <class Acc, class Team> MINIDNN_HD Acc loss_count(const LossProblem& p,
   return team.sum(count);
 }
 
-// Of all rows' losses; the mean of none is NaN.
+// The sum or the mean of all rows' losses; the mean of no rows is NaN.
 template <class Acc, class Team>
 MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* losses, Team& team) {
   CompensatedSum<Acc> partial;
@@ -94,8 +95,8 @@ MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* l
   if (team.rank() == 0) *static_cast<Acc*>(a.loss) = sum / count;
 }
 
-// dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C), g the row's share of the loss's gradient:
-// `gradient[0]`, or where nothing is reduced `gradient[row]`. dx may be x.
+// dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C), where g is the row's share of the loss's
+// gradient: `gradient[row]` without reduction, else `gradient[0]`. dx may be x.
 template <class T, class Team>
 MINIDNN_HD void loss_backward_row(const LossProblem& p, const LossArgs& a, int64_t row, const Accumulator<T>* gradient,
                                   Team& team) {

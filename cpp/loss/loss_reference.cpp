@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 4096;  // elements that justify waking one more thread
 
 template <class Body> void each_row(const LossProblem& p, Body body) {
   cpu::parallel_for(p.rows(), ceil_div(kGrain, p.cols()), [&](int64_t begin, int64_t end) {

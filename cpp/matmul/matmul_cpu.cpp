@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.tiles: products of any strides. y is cut into blocks, each computed whole by one thread, slice by slice of
-// K: some panels of b are packed for the micro-kernel (cpp/cpu/gemm_kernel.h) and stay in the second-level cache while
-// the rows of a go by, which are read as they lie where they can be. Sums stay in float32, float64 for float64, until
-// the last slice is in. An element's sum does not depend on the block it lies in, nor on the number of threads.
+// cpu.matmul.tiles: products of any strides. y is divided into blocks; one thread computes a block, slice by slice of
+// K. For each slice, panels of b are packed for the micro-kernel (cpp/cpu/gemm_kernel.h) and are kept in the
+// second-level cache while the rows of a are traversed. a is read without packing if its layout allows it. Sums are
+// kept in float32 (float64 for float64) until the last slice has been added. The sum of an element depends neither on
+// its block nor on the number of threads.
 #include <algorithm>
 
 #include "cpp/activation/activation.h"
@@ -14,12 +15,13 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kBlockTiles = 32;  // at most
-constexpr int64_t kRun = 256;        // of K, whose sums are added to those before: one order for every blocking
-// Slices of K, of whole runs, and panels of b in a block: a packed slice of b is 200 KB. Where a must be packed as
-// well, wider and shorter, so that each packing serves more columns.
+constexpr int64_t kBlockTiles = 32;  // the most tiles in a block
+// steps of K summed in one go and then added to the sums before: the same order for every blocking
+constexpr int64_t kRun = 256;
+// The length of a slice of K, a multiple of kRun, and the number of panels of b in a block: a packed slice of b has 200
+// KB. If a must be packed too, slices are shorter and blocks are wider; each packing then serves more columns.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
-constexpr int64_t kFewTiles = 2;  // b is not worth packing for so few rows
+constexpr int64_t kFewTiles = 2;  // b is not packed for this many tiles of rows or fewer
 
 template <class Acc> const GemmKernel<Acc>& micro_kernel() {
   if constexpr (sizeof(Acc) == 8) return gemm_kernels().f64;
@@ -30,7 +32,8 @@ template <class Acc> const GemmRow<Acc>& row_kernels() {
   else return gemm_kernels().row_f32;
 }
 
-// One row, by how b lies.
+// How a product with one row is computed, by the layout of b: rows contiguous (wide), columns contiguous (dots), or not
+// specially (no).
 enum class Row { no, wide, dots };
 template <class T> Row row_of(const MatmulProblem& p) {
   const MatmulSizes s = sizes_of(p);
@@ -43,13 +46,13 @@ template <class T> const GemmKernel<Accumulator<T>>& kernel_of(const MatmulProbl
   return row_of<T>(p) == Row::wide ? row_kernels<Acc>().wide : micro_kernel<Acc>();
 }
 
-// How a product is cut, in tiles and panels of the kernel.
+// How a product is divided into blocks, in tiles and panels of the kernel.
 struct Blocking {
   int64_t tiles, panels;              // of one matrix
   int64_t block_tiles, block_panels;  // of a block
-  int64_t down, across, count;        // blocks of one matrix, and of all
+  int64_t down, across, count;        // blocks of one matrix, and of all matrices
   int64_t slice;                      // of K
-  bool a_lies, b_lies;                // read as it lies
+  bool a_lies, b_lies;                // read without packing
   size_t b_at, sums_at, room_bytes, bytes;
 };
 
@@ -68,11 +71,11 @@ template <class T> Blocking blocking(const MatmulProblem& p, const Device& d) {
     k.down = ceil_div(k.tiles, k.block_tiles), k.across = ceil_div(k.panels, k.block_panels);
     return k.count = s.batch * k.down * k.across;
   };
-  // Smaller blocks give every thread a share.
+  // Halve the blocks until there are two for each thread.
   while (count() < 2 * d.sm_count && d.sm_count > 1 && (k.block_tiles > 4 || k.block_panels > 1))
     if (k.block_tiles > 4) k.block_tiles = ceil_div<int64_t>(k.block_tiles, 2);
     else k.block_panels = ceil_div<int64_t>(k.block_panels, 2);
-  k.block_tiles = ceil_div(k.tiles, k.down), k.block_panels = ceil_div(k.panels, k.across);  // of one size
+  k.block_tiles = ceil_div(k.tiles, k.down), k.block_panels = ceil_div(k.panels, k.across);  // blocks of equal size
   count();
   k.b_lies = same && p.b.stride[p.b.rank - 1] == 1 && s.n > 1 && k.block_tiles <= kFewTiles;
   auto align = [](size_t n) { return ceil_div<size_t>(n, 64) * 64; };
@@ -83,7 +86,8 @@ template <class T> Blocking blocking(const MatmulProblem& p, const Device& d) {
   return k;
 }
 
-// Where y lies by columns, as planes do, what is computed is y^T = b^T a^T: its lines are then summed where they lie.
+// If the columns of y are contiguous, as in planes, y^T = b^T a^T is computed instead: its rows are contiguous, and
+// sums are formed in y itself.
 bool is_turned(const MatmulProblem& p) {
   const int64_t last = p.y.rank - 1;
   return p.a.dtype != DType::float64 && p.y.stride[last] != 1 && p.y.stride[last - 1] == 1 && p.y.shape[last] > 1 &&
@@ -108,7 +112,7 @@ template <class T, class Y> struct Product {
   const MatmulProblem& p;
   const MatmulArgs& args;
   const Blocking& k;
-  const bool turned;  // the bias is then of rows
+  const bool turned;  // the bias then belongs to rows
   const GemmKernel<Acc>& kernel = kernel_of<T>(p);
   const MatmulSizes s = sizes_of(p);
 
@@ -130,7 +134,7 @@ template <class T, class Y> struct Product {
         row_kernels<Acc>().dots(a.at(row, 0), b.at(0, column), b.column, columns, s.k, sums);
         return finish(batch, row, column, 1, columns, sums, pitch);
       }
-    // Whole tiles of a result that is nothing but sums are summed in y.
+    // If the result is nothing but sums, whole tiles are summed in y itself.
     const bool straight = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
 
     for (int64_t from = 0; from == 0 || from < s.k; from += std::max<int64_t>(k.slice, 1)) {
@@ -158,7 +162,7 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (k.a_lies) tile_a = same(a.at(row + t * kernel.rows, from));
-          for (int64_t i = 0; i < kernel.rows; ++i)  // beyond the last row the first is read again
+          for (int64_t i = 0; i < kernel.rows; ++i)  // rows beyond the last read the first row again
             segment.a[i] = (k.a_lies ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
           Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
           int64_t to_pitch = pitch;
@@ -173,7 +177,7 @@ template <class T, class Y> struct Product {
         }
       }
     }
-    // What is not in y yet: all, or the edges.
+    // Store what is not in y yet: everything, or the edges.
     const int64_t done_rows = straight ? rows / kernel.rows * kernel.rows : 0;
     const int64_t done_columns = straight ? columns / kernel.columns * kernel.columns : 0;
     if (done_columns < columns)
@@ -182,7 +186,8 @@ template <class T, class Y> struct Product {
       finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
   }
 
-  // Where a step of k is a line of memory, all tiles or panels take their part of a few lines before the next are read.
+  // Calls f(first k, count) for strips of K. If each k is a separate line of memory, strips are short: all tiles or
+  // panels copy from a few lines before the next lines are read.
   template <class F> static void in_strips(int64_t length, bool k_lies, F&& f) {
     const int64_t some = k_lies ? length : 16;
     for (int64_t n = 0; n < length; n += some) f(n, std::min(some, length - n));
@@ -192,7 +197,7 @@ template <class T, class Y> struct Product {
   }
   static const Acc* same(const T* from) { return reinterpret_cast<const Acc*>(from); }
 
-  // A tile of a's rows, or a panel of b's columns, whose elements are `unit` apart.
+  // Packs a tile of rows of a, or a panel of columns of b; these are `unit` elements apart.
   template <bool rows> void pack(const T* from, int64_t unit, int64_t step, int64_t count, int64_t length,
                                  Acc* to) const {
     if constexpr (sizeof(T) == sizeof(Acc))
@@ -251,7 +256,7 @@ struct Tiles final : Engine<MatmulProblem> {
           const MatmulArgs args = turns ? turned(given) : given;
           with_matmul_types(p, [&](auto from, auto to) {
             const Product<typename decltype(from)::type, typename decltype(to)::type> product{p, args, k, turns};
-            // A few microseconds of work are done sooner than another thread is woken.
+            // A single thread finishes a few microseconds of work before another one is woken.
             const bool small = matmul_flop(p) < double(cpu::work_size(1000000));
             auto block = [&](int64_t i, int64_t room) {
               product.block(i, static_cast<char*>(workspace) + size_t(room) * k.room_bytes);

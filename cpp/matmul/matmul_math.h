@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problem of a matrix product: y = activation(alpha * a @ b + beta * c + bias). Shared by CPU and CUDA.
+// The problem of a matrix product, y = activation(alpha * a @ b + beta * c + bias), and its maths. Shared by CPU and
+// CUDA.
 #pragma once
 #include "cpp/activation/activation_math.h"
 
 namespace minidnn {
 
-// Transposes and broadcasts are folded into strides: every operand has the full batch shape, with strides of zero where
-// it repeats.
+// Transposes and broadcasts are expressed by strides: every operand has the full batch shape, and its stride is zero in
+// a broadcast dimension.
 struct MatmulProblem {
   TensorDesc a;             // [..., M, K]
   TensorDesc b;             // [..., K, N]; its dtype is a's
-  TensorDesc c;             // [..., M, N]; rank 0 when there is none. May be y itself; its dtype is y's
-  TensorDesc y;             // [..., M, N]; its dtype is a's, or float32 for 16-bit ones
+  TensorDesc c;             // [..., M, N]; rank 0 if there is none. May be y itself; its dtype is y's
+  TensorDesc y;             // [..., M, N]; its dtype is a's, or float32 for 16-bit operands
   int64_t bias_stride = 0;  // of bias [N], in elements; its dtype is a's
   int64_t has_bias = 0;
   int64_t ieee = 0;        // 1: float32 products stay float32; 0: they may be rounded to TF32
@@ -22,7 +23,7 @@ struct MatmulProblem {
 struct MatmulArgs {
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* c = nullptr;  // not read when beta is 0
+  const void* c = nullptr;  // not read if beta is 0
   const void* bias = nullptr;
   void* y = nullptr;
   double alpha = 1, beta = 0, activation_alpha = 0;
@@ -39,7 +40,7 @@ MINIDNN_HD MatmulSizes sizes_of(const MatmulProblem& p) {
   return s;
 }
 
-// One matrix of a batch. Without data, where an optional operand is not there.
+// One matrix of a batch. data is null if an optional operand is absent.
 template <class T>
 struct Matrix {
   T* data;
@@ -47,7 +48,8 @@ struct Matrix {
   MINIDNN_HD T* at(int64_t i, int64_t j) const { return data + i * row + j * column; }
 };
 
-// Void is void or const void. `batch` counts the matrices of d, [..., rows, columns], in row-major order.
+// The matrix number `batch` of d, [..., rows, columns], in row-major order of the batch dimensions. Void is void or
+// const void.
 template <class T, class Void>
 MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
   int64_t offset = 0;
@@ -58,7 +60,7 @@ MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
   return {static_cast<T*>(data) + offset, d.stride[d.rank - 2], d.stride[d.rank - 1]};
 }
 
-// What every engine does with its sums: the only place that reads c and bias and writes y. T is the dtype of a, Y of y.
+// The epilogue of every engine: the only code that reads c and bias and writes y. T is the dtype of a, Y of y.
 template <class T, class Y>
 struct MatmulEpilogue {
   using Acc = Accumulator<T>;
@@ -96,7 +98,7 @@ struct MatmulEpilogue {
   }
 };
 
-// The i-th element of y in row-major order.
+// Computes the i-th element of y in row-major order.
 template <class T, class Y>
 MINIDNN_HD void matmul_element(const MatmulProblem& p, const MatmulArgs& args, int64_t i) {
   using Acc = Accumulator<T>;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.reference: the shared maths in a plain loop, an element at a time, any strides, threaded.
+// cpu.matmul.reference: the shared maths (matmul_math.h) in a plain loop over elements, any strides, threaded.
 #include "cpp/cpu/threads.h"
 #include "cpp/matmul/matmul.h"
 
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // products a thread is worth waking for
+constexpr int64_t kGrain = 16384;  // products that justify waking a thread
 
 struct Reference final : Engine<MatmulProblem> {
   std::string name() const override { return "cpu.matmul.reference"; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.15);  // b is walked down its columns
+    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.15);  // reads b down its columns
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device&, const Config&) const override {
     return make_plan<MatmulProblem>([p](const MatmulArgs& a, void*, Stream) {

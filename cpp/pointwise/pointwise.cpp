@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The public function of pointwise.h: checks, problem texts, estimates, and how operands follow the result's memory.
 #include "cpp/pointwise/pointwise.h"
 
 namespace minidnn {
@@ -18,7 +19,7 @@ bool is_broadcast(const TensorDesc& d) {
   return false;
 }
 
-// The result's layout is that of the first operand that is not broadcast.
+// The result has the layout of the first operand that is not broadcast.
 TensorDesc result_like(std::initializer_list<const TensorDesc*> operands, std::span<const int64_t> shape, DType dtype) {
   for (const TensorDesc* d : operands)
     if (d->rank == int64_t(shape.size()) && !is_broadcast(*d)) return dense_like(*d, dtype, "pointwise: the result");
@@ -124,7 +125,7 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
   if (n > 2) p.c = *broadcast(c->desc, shape);
   p.out = dense(gives_bool(what.group) ? DType::boolean : type, shape, Layout::channels_first, me);
   p.out = result_of(p);
-  for (const Operand& o : all)  // an element that is broadcast would be overwritten before its last use
+  for (const Operand& o : all)  // a broadcast element would be overwritten before its last use
     MINIDNN_CHECK(ShapeError, !call.out || same_shape(o.tensor.desc, p.out) || !share_memory(*call.out, o.tensor), me,
                   ": out shares memory with ", o.name, ", which is broadcast; pass another tensor");
   Tensor out = [&] {
@@ -141,7 +142,7 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
 
 namespace {
 
-// How x follows the result's memory, whose dimensions are walk.shape.
+// How x is accessed in the order of the result's memory, whose dimensions are w.shape.
 PointwiseAccess access_of(const PointwiseWalk& w, const int64_t* strides) {
   PointwiseAccess x{Access::dense};
   int64_t step = 1;

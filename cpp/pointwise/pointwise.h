@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of one to three tensors, element by element, with broadcasting. The functions: pointwise_math.h.
+// Elementwise functions of one to three tensors, with broadcasting. The functions: pointwise_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/pointwise/pointwise_math.h"
@@ -26,12 +26,12 @@ int arity(PointwiseGroup);
 bool gives_bool(PointwiseGroup);
 std::vector<std::string> pointwise_names();
 
-// op(a, b, c), broadcast as NumPy does; b and c as many as the function takes. The operands have one dtype, `where`'s
-// first is bool. `out` may be an operand of its shape and of its item size.
+// op(a, b, c), broadcast as in NumPy; b and c only if the function takes them. The operands have one dtype, except that
+// the first operand of `where` is bool. `out` may be an operand that has its shape and item size.
 Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, const std::optional<Tensor>& c,
                  const Call& call);
 
-// The dtype that decides how elements are computed: that of the operands, of where's second.
+// The dtype that decides how elements are computed: that of the operands; for `where`, that of the second.
 DType pointwise_dtype(const PointwiseProblem&);
 PointwiseWalk walk_of(const PointwiseProblem&);
 double pointwise_bytes(const PointwiseProblem&);

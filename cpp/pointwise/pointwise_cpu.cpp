@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.runs: vectorised loops (pointwise_isa.cpp) over runs of elements in the order of the result's memory.
-// What is not contiguous, broadcast or narrower than float and int32_t is first gathered into a run.
+// cpu.pointwise.runs: vectorised loops (pointwise_isa.cpp) over spans of elements in the order of the result's memory.
+// Operands that are not contiguous, are broadcast, or are narrower than float and int32_t are first converted into a
+// contiguous buffer.
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/work_size.h"
@@ -12,7 +13,8 @@ namespace {
 
 constexpr int64_t kRoomBytes = kPointwiseRun * 8;
 
-// Calls f(run offset, memory offset, count) for the pieces of [i, i + n) that are evenly spaced in x's memory.
+// Calls f(offset in the span, offset in x's memory, count, stride) for the parts of [i, i + n) that have a constant
+// stride in x's memory.
 template <class F> void pieces(const PointwiseWalk& w, const PointwiseAccess& x, int64_t i, int64_t n, F&& f) {
   if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));
   const int64_t last = w.shape[w.rank - 1], stride = x.strides[w.rank - 1];
@@ -107,7 +109,8 @@ struct Runs final : Engine<PointwiseProblem> {
   }
   static int64_t compute_bytes(DType t) { return max_of<int64_t>(int64_t(itemsize(t)), 4); }
 
-  // `from` as dtype, in the type that `type` is computed in: they differ for a condition.
+  // Reads elements of `dtype` and converts them to the compute type of `type`. The two differ only for the condition of
+  // `where`.
   static void read(const PointwiseKernels& kernels, DType dtype, DType type, const void* from, int64_t stride,
                    int64_t n, void* to) {
     if (dtype == type) return kernels.of[int64_t(type)].read(from, stride, n, to);

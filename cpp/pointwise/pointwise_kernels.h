@@ -6,23 +6,24 @@
 
 namespace minidnn {
 
-constexpr int64_t kPointwiseRun = 512;  // elements worked on at a time: three operands of them stay in the first cache
+// Elements processed at a time: three operands of that size stay in the first-level cache.
+constexpr int64_t kPointwiseRun = 512;
 #define MINIDNN_COUNT(name, group, operands, formula) +1
 constexpr int kPointwiseFunctions = MINIDNN_POINTWISE(MINIDNN_COUNT);
 #undef MINIDNN_COUNT
 
-// Operands and result as the type that elements are computed in. `out` may be what is read.
+// Operands and result have the type in which elements are computed. `out` may be one of the operands.
 using PointwiseRun = void (*)(const void* a, const void* b, const void* c, void* out, int64_t n);
 struct PointwiseRuns {
-  PointwiseRun function[kPointwiseFunctions];  // null where the dtype will not do
+  PointwiseRun function[kPointwiseFunctions];  // null if the function does not accept the dtype
   void (*read)(const void* from, int64_t stride, int64_t n, void* to);
-  void (*write)(const void* from, int64_t n, void* to, bool non_temporal);  // contiguous
+  void (*write)(const void* from, int64_t n, void* to, bool non_temporal);  // `to` is contiguous
   void (*write_strided)(const void* from, int64_t n, void* to, int64_t stride);
   void (*write_bool)(const void* from, int64_t n, void* to, int64_t stride);
 };
 struct PointwiseKernels {
   PointwiseRuns of[9];  // by dtype
-  void (*finish)();     // after writes past the caches
+  void (*finish)();     // to be called after writes past the caches
 };
 
 MINIDNN_PER_ISA(PointwiseKernels, pointwise_kernels)

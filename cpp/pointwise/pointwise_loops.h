@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CPU engines share: an element out of memory and back, and a function's loop over a run of them.
+// Shared by the CPU engines: reading and writing one element, and a function's loop over a contiguous span.
 #pragma once
 #include "cpp/pointwise/pointwise_math.h"
 
@@ -8,7 +8,7 @@ namespace minidnn {
 template <class T> MINIDNN_HD PointwiseType<T> read_element(const void* from, int64_t at) {
   return PointwiseType<T>(static_cast<const T*>(from)[at]);
 }
-// Any byte but zero is true: as bool it would be undefined.
+// Any byte but zero is true; reading it as bool would be undefined behaviour.
 template <> MINIDNN_HD int32_t read_element<bool>(const void* from, int64_t at) {
   return static_cast<const uint8_t*>(from)[at] != 0;
 }
@@ -16,7 +16,7 @@ template <class T> MINIDNN_HD void write_element(void* to, int64_t at, Pointwise
   static_cast<T*>(to)[at] = T(v);
 }
 
-// out[i] = op(a[i], b[i], c[i]); a test gives 0 or 1. out may be what is read.
+// out[i] = op(a[i], b[i], c[i]); tests yield 0 or 1. `out` may be one of the operands.
 template <class T> struct PointwiseLoop {
   using A = PointwiseType<T>;
   const A *a, *b, *c;

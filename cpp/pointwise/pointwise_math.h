@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of one, two or three tensors, element by element. Each is a line of the list below, which g++ and NVRTC
-// both read; the CPU engines and the CUDA kernels are loops around it.
+// Elementwise functions of one, two or three tensors. Each is one line of the list below, which g++ and NVRTC both
+// read; the CPU engines and the CUDA kernels are loops around it.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/fast_divmod.h"
@@ -9,17 +9,17 @@
 
 namespace minidnn {
 
-// Functions that are compiled together, for they take and give the same and cost alike.
+// Groups of functions that are compiled together, since their operands, results and costs are of the same kind.
 //   unary, binary, ternary  one to three operands; the result has their dtype
-//   maths1, maths2          the same for one and two operands, with some tens of instructions an element
-//   test1, test2            true or false
-//   select                  the first operand is bool, the result has the others' dtype
+//   maths1, maths2          one and two operands, and some tens of instructions per element; the result has their dtype
+//   test1, test2            one and two operands; the result is bool
+//   select                  the first operand is bool; the result has the others' dtype
 enum class PointwiseGroup : int64_t { unary, maths1, test1, binary, maths2, test2, ternary, select };
 
-// dtypes that an operand may have
+// Masks of the dtypes that an operand may have.
 constexpr int kRealOperands = 1, kNumberOperands = 3, kAnyOperands = 7;
 
-// name, group, operands, the result of a, b and c, which are float, double, int32_t or int64_t
+// Name, group, operand dtypes, formula of a, b and c; their type A is float, double, int32_t or int64_t.
 #define MINIDNN_POINTWISE(F)                                              \
   F(neg, unary, kNumberOperands, negative(a))                             \
   F(abs, unary, kNumberOperands, absolute(a))                             \
@@ -79,7 +79,7 @@ enum class Pointwise : int64_t {
 
 namespace elements {
 
-// Integers wrap around, and int8 and uint8 do when they are stored.
+// Integers wrap around; int8 and uint8 wrap when they are stored.
 template <class A> struct UnsignedOf {
   using type = A;
 };
@@ -100,7 +100,7 @@ template <class A> MINIDNN_HD A negative(A a) { return minus(A(0), a); }
 MINIDNN_HD float absolute(float a) { return maths::abs(a); }
 MINIDNN_HD double absolute(double a) { return maths::abs(a); }
 template <class A> MINIDNN_HD A absolute(A a) { return a < A(0) ? negative(a) : a; }
-// NaN if either is.
+// NaN if either operand is NaN.
 template <class A> MINIDNN_HD A larger(A a, A b) { return a < b || b != b ? b : a; }
 template <class A> MINIDNN_HD A smaller(A a, A b) { return b < a || b != b ? b : a; }
 
@@ -129,13 +129,13 @@ MINIDNN_HD double error_function(double a) { return ::erf(a); }
 MINIDNN_HD float power(float a, float b) { return ::powf(a, b); }
 MINIDNN_HD double power(double a, double b) { return ::pow(a, b); }
 
-// a - b floor(a / b): of b's sign, as Python has it. An integer's by zero is 0.
+// a - b floor(a / b): has the sign of b, as in Python. For integers, a remainder by zero is 0.
 MINIDNN_HD float of_sign(float r, float b) { return r == 0 ? ::copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD float remainder(float a, float b) { return of_sign(::fmodf(a, b), b); }
 MINIDNN_HD double remainder(double a, double b) { return of_sign(::fmod(a, b), b); }
 template <class A> MINIDNN_HD A remainder(A a, A b) {
-  if (b == A(0) || b == A(-1)) return A(0);  // the least number by -1 traps
+  if (b == A(0) || b == A(-1)) return A(0);  // dividing the least number by -1 traps
   A r = a % b;
   return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
 }
@@ -155,7 +155,8 @@ template <Pointwise op> struct PointwiseOp;
 MINIDNN_POINTWISE(MINIDNN_DEFINE)
 #undef MINIDNN_DEFINE
 
-// What elements are computed in: float for 16 bits and 32, int32_t for integers of up to 32 bits and for bool.
+// The type in which elements are computed: float for floating dtypes of at most 32 bits, int32_t for integers of at
+// most 32 bits and for bool.
 template <class T> struct PointwiseTypeOf {
   using type = int32_t;
   static constexpr int operand = 2;
@@ -184,7 +185,7 @@ template <Pointwise value> struct PointwiseName {
   static constexpr Pointwise op = value;
 };
 
-// Calls f(PointwiseName<op>{}) if op is of the group, and takes operands such as T.
+// Calls f(PointwiseName<op>{}) if op belongs to the group and accepts operands of type T.
 template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise(Pointwise op, const F& f) {
   switch (op) {
 #define MINIDNN_CASE(name, which, takes, formula)                                               \
@@ -199,7 +200,7 @@ template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise
 
 struct PointwiseProblem {
   Pointwise op{};
-  TensorDesc a, b, c, out;  // of one shape: what is broadcast has strides of zero. b and c are empty where not taken
+  TensorDesc a, b, c, out;  // all of one shape: broadcast dimensions have stride zero. Unused b and c are empty.
 };
 
 struct PointwiseArgs {
@@ -209,18 +210,20 @@ struct PointwiseArgs {
   void* out = nullptr;
 };
 
-// Where an operand's element is that goes into the i-th of the result, in the order of the result's memory.
+// How the index of an operand's element follows from i, the index of the result's element in the order of the result's
+// memory.
 enum class Access : int64_t {
-  dense,     // the i-th
-  periodic,  // the (i / inner % length)-th, `stride` apart: a number, a vector along any dimension
-  strided,   // by the digits of i
+  dense,     // index i
+  periodic,  // index (i / inner % length) * stride: a scalar, or a vector along any dimension
+  strided,   // from the coordinates of i
 };
 struct PointwiseAccess {
   Access kind{};
   int64_t inner = 1, length = 1, stride = 0;
-  int64_t strides[kMaxRank]{};  // of the dimensions below
+  int64_t strides[kMaxRank]{};  // of the dimensions of PointwiseWalk
 };
-// A problem with its dimensions in the order of the result's memory, neighbours joined where all operands allow.
+// A problem with its dimensions in the order of the result's memory; neighbouring dimensions are joined where all
+// operands allow it.
 struct PointwiseWalk {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};

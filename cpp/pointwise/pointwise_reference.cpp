@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.reference: the list's formulas, an element at a time, any strides, threaded.
+// cpu.pointwise.reference: the formulas of the list, one element at a time, any strides, threaded.
 #include "cpp/cpu/threads.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/pointwise/pointwise_loops.h"

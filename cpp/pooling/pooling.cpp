@@ -5,15 +5,15 @@ namespace minidnn {
 namespace {
 
 constexpr const char* kModes[] = {"max", "avg", "avg_exclude_padding", "lp"};  // in the order of the enum
-constexpr int64_t kMaxNorm = 64;                                               // multiplied out
+constexpr int64_t kMaxNorm = 64;  // the power is computed by repeated multiplication
 
-// The problem without its tensors other than x, and y's shape.
+// y's shape, and the problem with x as its only tensor.
 struct Geometry {
   PoolingProblem problem;
   Shape y_shape;
 };
 
-// Windows as even as they can be. Those that are all alike are ordinary ones, which more engines know.
+// Makes windows as even as possible. If they are all equal, they become ordinary windows, which more engines support.
 void make_adaptive(const char* call, PoolingProblem& p, Shape& y_shape, const PoolingAttributes& a) {
   int64_t rank = p.x.rank - 2;
   std::vector<int64_t> size = per_dimension(call, "size", a.size, rank, 1);
@@ -103,7 +103,7 @@ PoolingArgs Family<PoolingProblem>::scratch(const PoolingProblem& p, Scratch& s)
 
 namespace {
 
-// y, and the indices if their dtype is given.
+// Returns y, and the indices if their dtype is given.
 std::pair<Tensor, Tensor> forward(const char* me, const Tensor& x, const PoolingAttributes& a,
                                   std::optional<DType> indices, const Call& call) {
   Handle& h = check_operands(me, call, {{"x", x}});
@@ -179,8 +179,8 @@ double pooling_bytes(const PoolingProblem& p) {
 double pooling_flop(const PoolingProblem& p) {
   bool backward = p.direction == PoolingDirection::backward;
   double taps = double(p.window[0]) * double(p.window[1]) * double(p.window[2]);
-  // A tap costs a few operations on indices. Backward, a window passes on to each of its elements, and the maximum
-  // alone looks at all of them: the others meet a larger one soon.
+  // A tap costs a few index operations. Backward, each element of a window searches for the maximum: only the maximum
+  // itself reads all taps; the others soon find a larger one and stop.
   return double((backward ? p.dy : p.out).numel()) * taps * (backward && p.indices.rank == 0 ? 40 : 10);
 }
 

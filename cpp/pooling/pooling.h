@@ -23,21 +23,22 @@ PoolingMode pooling_mode_from(const std::string& name, const char* call);  // Sh
 struct PoolingAttributes {
   std::vector<int64_t> window;
   PoolingMode mode = PoolingMode::max;
-  std::optional<std::vector<int64_t>> stride{};  // empty: the window
+  std::optional<std::vector<int64_t>> stride{};  // empty: equal to the window
   std::vector<Sides> padding{{0, 0}};
   std::vector<int64_t> dilation{1};
   bool ceil_mode = false;
   int64_t norm = 2;  // the exponent of lp
-  // y's spatial sizes, of adaptive pooling, whose windows are as even as they can be; empty: windows as above.
+  // Not empty: y's spatial sizes for adaptive pooling, whose windows are as even as possible. Empty: windows as above.
   std::vector<int64_t> size{};
 };
 
-// x [N, C, spatial...] of 3 to 5 dimensions.
+// x is [N, C, spatial...] with 3 to 5 dimensions.
 Tensor pool_forward(const Tensor& x, const PoolingAttributes&, const Call& call);
-// Also where in its plane of x, counted in row-major order, each maximum is: int32 or int64, -1 for padding alone.
+// Also returns the index of each maximum in its plane of x, in row-major order: int32 or int64; -1 for windows of
+// padding alone.
 std::pair<Tensor, Tensor> pool_forward_with_indices(const Tensor& x, const PoolingAttributes&, DType indices,
                                                     const Call& call);
-// y = pool_forward(x) is read by lp only; the maxima are found again in x, unless `indices` say where they are.
+// Only lp reads y = pool_forward(x). Without `indices`, the maxima are searched again in x.
 Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes&, const Call& call,
                      const std::optional<Tensor>& indices = {});
 
@@ -45,7 +46,7 @@ Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const P
 double pooling_bytes(const PoolingProblem&);
 double pooling_flop(const PoolingProblem&);
 PoolingProblem padded_in_front(
-    const PoolingProblem&);                          // with three spatial dimensions, those that are missing in front
+    const PoolingProblem&);                          // with three spatial dimensions; missing ones are added in front
 const Engine<PoolingProblem>& pooling_channels();    // pooling_cpu.cpp
 const Engine<PoolingProblem>& pooling_places();      // pooling_places.cpp
 const Engine<PoolingProblem>& pooling_cpu_planes();  // pooling_planes.cpp

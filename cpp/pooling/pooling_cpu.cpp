@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.channels: a lane for each channel. Where these lie beside each other, in place; else planes are brought
-// into that form, a slab of some planes at a time. Threads share out lines of y, or slabs, with room of their own.
+// cpu.pooling.channels: one lane per channel. Where channels are contiguous, it works in place; otherwise it transposes
+// a slab of kPlanes planes at a time into that form. Threads divide the lines of y, or the slabs; each has its own
+// scratch.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -10,11 +11,11 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;           // elements a thread is worth waking for
-constexpr int64_t kSlabFloats = 64 << 10;   // stay in a core's cache
+constexpr int64_t kGrain = 16384;           // elements that justify waking one more thread
+constexpr int64_t kSlabFloats = 64 << 10;   // fit a core's cache
 constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in cpp/norm/norm_cpu.cpp
 
-// With three spatial dimensions.
+// The tensor with three spatial dimensions; missing ones are added in front.
 TensorDesc padded_in_front(const TensorDesc& d) {
   TensorDesc full{d.dtype, 2 + kMaxSpatial};
   for (int i = 0; i < full.rank; ++i) full.shape[i] = 1;
@@ -56,11 +57,11 @@ bool lines_along(const PoolingProblem& p, int dim) {
 
 struct Cut {
   PoolingProblem p;
-  bool in_place;              // by channels as they are
+  bool in_place;              // channels are contiguous: no transposition
   int64_t tasks, chunks = 1;  // a task is an item of pooling_kernels.h, or a chunk of its channels
   PoolingShare share{};
   int64_t batch, threads;
-  int64_t room;  // a thread's, in floats
+  int64_t room;  // floats per thread
 };
 
 Cut cut_of(const PoolingProblem& problem, const Device& d) {
@@ -70,7 +71,7 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
   c.in_place = lines_along(p, 1) && (C > 1 || !lines_along(p, 4));
   c.share.channels = C;
   if (c.in_place && !is_backward(p)) {
-    // Few lines: threads share out their channels as well, a few cache lines of them at least.
+    // With few lines, threads divide the channels as well, in chunks of at least a few cache lines.
     const int64_t fewest = cpu::work_size(128);
     const int64_t lines = N * spatial_size(p.out, 0) * spatial_size(p.out, 1);
     c.chunks = std::clamp<int64_t>(ceil_div<int64_t>(4 * d.sm_count, lines), 1, max_of<int64_t>(C / fewest, 1));
@@ -79,7 +80,7 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     c.tasks = lines * c.chunks;
     c.room = pooling::forward_room(min_of(C, c.share.channels));
   } else {
-    // Slabs across the longest axis.
+    // Slabs are slices across the longest axis.
     int axis = 0;
     for (int i = 1; i < kMaxSpatial; ++i)
       if (spatial_size(p.x, i) > spatial_size(p.x, axis)) axis = i;
@@ -90,7 +91,7 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
     const int64_t size = is_backward(p) ? x_size : y_size, apart = is_backward(p) ? stride : 1;
     const int64_t groups = c.in_place ? N : ceil_div(N * C, pooling::kPlanes);
-    // No fewer than share most of the windows over them.
+    // A slab has at least two steps of the windows: most windows over its elements are then shared inside the slab.
     const int64_t floats = x_line * stride * (c.in_place ? pooling::padded(C) : pooling::kPlanes);
     int64_t step = max_of<int64_t>(cpu::work_size(kSlabFloats) / floats, 2) * apart;
     while (step > 2 * apart && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
@@ -158,7 +159,7 @@ struct Channels final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // Three tensors brought into order and back take as long again as the gradient of maxima.
+    // Transposing three tensors and back takes as long again as the gradient of maxima itself.
     const bool brings_all = is_backward(p) && p.mode == PoolingMode::max && !lines_along(padded_in_front(p), 1);
     return roofline_us(pooling_flop(p) / 80, pooling_bytes(p), d, brings_all ? 0.5 : 0.8);
   }

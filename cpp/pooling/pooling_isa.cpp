@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling with a lane for each channel. Where channels do not lie beside each other, some planes are brought into that
-// form first, a slab at a time, in memory that stays in a cache.
+// Pooling with one lane per channel. Where channels are not contiguous, kPlanes planes are first transposed into that
+// form, a slab at a time, in scratch memory that stays in a cache.
 #include "cpp/cpu/floats.h"
 #include "cpp/pooling/pooling_kernels.h"
 
@@ -17,7 +17,7 @@ template <class F> MINIDNN_HD Pair both(const Pair& a, const Pair& b, F f) {
   return {f(a.first, b.first), f(a.second, b.second)};
 }
 
-// Of numbers; of NaNs, some.
+// The larger of two numbers. If either is NaN, the result is one of the two, unspecified which.
 MINIDNN_HD Floats larger(Floats a, Floats b) {
 #if defined(__AVX__) && !defined(__AVX512F__)
   return __builtin_ia32_maxps256(b, a);  // a where either is NaN
@@ -55,10 +55,12 @@ MINIDNN_HD int64_t tap_offset(const PoolingProblem& p, const int64_t (&at)[kMaxS
          p.spatial.input_index(2, at[2], c) * p.x.stride[4];
 }
 
-constexpr int kFewTaps = 64;  // whose lines are read at once; more are joined by groups, in memory
-constexpr int kGroup = 8;     // taps that are joined before they join the others
+// Taps whose lines are read together; with more taps, groups are joined into scratch memory.
+constexpr int kFewTaps = 64;
+constexpr int kGroup = 8;  // taps that are joined with each other before they join the rest
 
-// Vectors of channels, whole or not, by what make(c, load) returns.
+// Writes make(c, load) to out[c] for all channels c, by pairs of vectors, then by vectors, of which the last may be
+// partial.
 template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out, F make) {
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) store_pair(out + c, make(c, [](const T* from) { return load_pair(from); }));
@@ -83,8 +85,8 @@ MINIDNN_HD void pool_few(const T* x, const int64_t* taps, int64_t n, int64_t cha
   });
 }
 
-// The window at one position, its taps eight at a time: sums of equal elements stay exact inside a group, and between
-// groups no rounding error is lost. `room` holds two lines.
+// Pools the window at one position, in groups of kGroup taps: sums of equal elements stay exact inside a group, and
+// sums of groups are compensated. `room` holds two lines.
 template <class Op, class T>
 void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const T* x, int64_t channels, float divide_by,
                float* room, T* out) {
@@ -135,14 +137,15 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
   for (; c < channels; c += kFloats) store_first(out + c, min_of<int64_t>(kFloats, channels - c), result(c));
 }
 
-// A line of y, [positions of the last axis][channels]. x and out are those of the image.
+// Computes a line of y, [positions of the last axis][channels]. x and out point to the first element of the image.
 template <class Op, class T>
 void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, int64_t p1, Range positions,
                      int64_t channels, float* room) {
   int64_t at[kMaxSpatial] = {p0, p1, positions.begin};
   out += p0 * p.out.stride[2] + p1 * p.out.stride[3] + positions.begin * p.out.stride[4];
   const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
-  // Where its taps lie from a window's first, inside x or not, is the same for most windows, and so is their number.
+  // Offsets of the taps from the window's origin (which may be outside x). They and their number are equal for most
+  // windows.
   int64_t taps[kFewTaps], n = 0;
   float divide_by = 1;
   Range last{-1, -1};
@@ -184,15 +187,16 @@ void channels_forward(const PoolingProblem& p, const PoolingArgs& args, const Po
   }
 }
 
-// The taps of a window that lie in x: where each is in x, and in the sums of dx, or kElsewhere.
+// The taps of a window that are inside x: the offset of each in x, and in the sums of dx, or kElsewhere.
 struct Taps {
   static constexpr int64_t kElsewhere = INT64_MIN;
   int64_t *x, *sums;
   int64_t n;
 };
 
-// One window: its dy at the first maximum, or the share of each tap, joins the sums of its taps. It is all there is of
-// them if `only`. Sums are in the order of T's lanes, and have room for whole vectors.
+// Adds one window to the sums of its taps: its dy at the first maximum, or the share of each tap. If `only`, windows do
+// not overlap, and the value is stored instead of added. Sums are in the order of T's lanes and have space for whole
+// vectors.
 template <bool is_max, bool only, class T>
 void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
   auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {
@@ -219,9 +223,10 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     }
     if (any_of(is_nan)) [[unlikely]]
       for (int64_t i = 0; i < taps.n; ++i) most = both(most, load_x(x + taps.x[i] + c), Max::join);
-    auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };  // a NaN is most, the first one
+    // A NaN counts as largest; the first one is taken.
+    auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
     Ints done[2]{};
-    // Of many taps few are most: then lane by lane.
+    // With many taps, few are maxima: scatter the dy lane by lane.
     constexpr int64_t kMany = 16;
     if (!only && taps.n > kMany) {
       Ints at[2]{};
@@ -248,7 +253,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
   if (taps.n == 0) return;
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) window(c, [](const T* from) { return load_pair(from); });
-  // Lanes beyond the channels add zeros, where a line has room for them.
+  // Lanes beyond the channels add zeros: each line of sums has space for them.
   if (const int64_t n = channels - c; n > 0)
     window(c, [=](const T* from) {
       return Pair{load_first(from, min_of<int64_t>(n, kFloats)),
@@ -256,13 +261,14 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     });
 }
 
-// A slab of dx: the indices `slab` along `axis`. `sums` has the strides given, in floats, from index 0 of all axes.
+// Sums a slab of dx: the indices `slab` along `axis`. `sums` has the given strides, in floats, and points to index 0 of
+// all axes.
 template <bool is_max, bool only, class T>
 void sum_slab(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slab, int64_t channels,
               const int64_t (&strides)[kMaxSpatial], float* sums, float* room) {
   Range windows[kMaxSpatial];
   for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
-  // Windows that reach over the first element and the last: between them they follow each other.
+  // From the first window over the slab's first element to the last window over its last element.
   windows[axis] = {windows_over(p, axis, slab.begin).begin, windows_over(p, axis, slab.end - 1).end};
   auto taps_in_slab = [&](int i, int64_t at) {
     return i == axis ? detail::taps(p, i, at, slab.begin, slab.end) : taps_in_x(p, i, at);
@@ -284,7 +290,7 @@ void sum_slab(const PoolingProblem& p, const T* x, const T* dy, int axis, Range 
         for (int i = 0; i < kMaxSpatial; ++i) sums_origin += p.spatial.input_index(i, at[i], 0) * strides[i];
         if (!is_max && (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size()))
           divide_by = divisor_of(p, at[0], at[1], at[2]);
-        // The same for most windows.
+        // The taps are equal for most windows.
         if (!(r2 == last && s2 == last_in_slab)) {
           taps.n = 0;
           for (int64_t a = r0.begin; a < r0.end; ++a)
@@ -309,7 +315,7 @@ void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const P
   const int axis = int(share.axis);
   const int64_t channels = share.channels, line = padded(channels);
   const int64_t pieces = ceil_div(spatial_size(p.out, axis), share.step);
-  // Where windows do not overlap, and leave out nothing, dx needs no zeros to start from.
+  // If the windows neither overlap nor leave out an element, dx need not be zeroed first.
   bool only = true, all = true;
   for (int i = 0; i < kMaxSpatial; ++i) {
     const SpatialAttributes& s = p.spatial;
@@ -371,7 +377,7 @@ void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const P
   }
 }
 
-// A square of vectors, rows for columns: squares of four in each 128 bits, then these.
+// Transposes a square of vectors: first squares of 4 x 4 within each 128 bits, then the 128-bit blocks.
 template <int... from> MINIDNN_HD Floats mixed(Floats a, Floats b) { return __builtin_shufflevector(a, b, from...); }
 MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #if defined(__AVX512F__)
@@ -422,7 +428,8 @@ MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #endif
 }
 
-// n elements of some planes to [n][kPlanes], and back for the first `count`.
+// to_lanes() transposes n elements of kPlanes planes to [n][kPlanes]; from_lanes() transposes the first `count` planes
+// back.
 template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, float* to) {
   constexpr int64_t kLine = 64 / sizeof(T), kAhead = 2;
   auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
@@ -439,7 +446,7 @@ template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, 
   auto whole = [](const T* from) { return load_floats(from); };
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) {
-    if (i % kLine == 0)  // more streams than the hardware follows
+    if (i % kLine == 0)  // kPlanes streams are more than the hardware prefetcher follows
       for (int64_t k = 0; k < kPlanes; ++k) __builtin_prefetch(planes[k] + at + i + kAhead * kLine);
     move(i, kFloats, whole);
   }
@@ -467,12 +474,13 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
   else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
 }
 
-// A slab of planes as a tensor of one image with kPlanes channels: the indices `range` along `axis`, all of the others.
+// A slab of planes as a tensor of one image with kPlanes channels: the indices `range` along `axis`, and all indices
+// along the other axes.
 struct Slab {
-  TensorDesc desc;  // as if all of the planes were there
+  TensorDesc desc;  // strides of the slab, shape of whole planes
   Range range[kMaxSpatial];
   int64_t positions = 1;
-  bool is_run = true;  // of the planes' elements
+  bool is_run = true;  // whether the slab is one contiguous span of each plane
   Slab(const TensorDesc& planes, int axis, Range along) : desc(planes) {
     int64_t run = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
@@ -484,9 +492,9 @@ struct Slab {
     }
     desc.stride[0] = 0, desc.stride[1] = 1;
   }
-  // Where index 0 of all axes would lie.
+  // The address of index 0 of all axes, which may be outside the slab.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
-  // Calls f(offset in a plane, elements, position in the slab) for all runs.
+  // Calls f(offset in a plane, elements, position in the slab) for each contiguous span.
   template <class F> void each_run(const TensorDesc& planes, F f) const {
     auto offset = [&](int64_t i, int64_t j) {
       return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];
@@ -499,7 +507,7 @@ struct Slab {
   }
 };
 
-// The elements of x along an axis that windows touch.
+// The elements of x along an axis that the windows touch.
 MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
   const SpatialAttributes& s = p.spatial;
   if (windows.size() == 0) return {0, 0};
@@ -510,7 +518,7 @@ MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
 
 template <class T> struct Planes {
   T* at[kPlanes];
-  // From plane `first` on; the last is repeated where there are no more.
+  // The planes from `first` on; if there are fewer than kPlanes, the last one is repeated.
   MINIDNN_HD Planes(T* base, const TensorDesc& d, int64_t first, int64_t count) {
     for (int64_t k = 0; k < kPlanes; ++k) {
       const int64_t plane = first + min_of(k, count - 1);
@@ -532,7 +540,7 @@ void put_back(const float* from, const Slab& slab, const TensorDesc& d, int64_t 
   });
 }
 
-// A plane in one run, for a window that is all of it: four sums, so that additions need not wait for each other.
+// Pools a contiguous plane that is one window. Four independent accumulators: additions need not wait for each other.
 template <class Op, class T> float pool_run(const T* x, int64_t n) {
   constexpr int kSums = 4;
   Floats total[kSums], compensation[kSums];
@@ -639,7 +647,7 @@ void take_larger(float* largest, int32_t* where, int64_t n, const void* from, in
   const T* x = static_cast<const T*>(from);
   Ints lane{};
   for (int e = 0; e < kFloats; ++e) lane[e] = e;
-  using Unsigned = Vector<uint32_t>;  // the indices of lanes beyond n, which are dropped, may overflow
+  using Unsigned = Vector<uint32_t>;  // the indices of lanes beyond n may overflow; they are dropped
   for (int64_t i = 0; i < n; i += kFloats) {
     const int32_t left = int32_t(min_of<int64_t>(n - i, kFloats));
     Floats v{};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.channels over a part of a problem, and of cpu.pooling.places over a line, once per instruction
-// set. Problems come with three spatial dimensions, those that are missing in front. For channels, either these are
-// contiguous in all tensors, or the last dimension is.
+// The loops of cpu.pooling.channels over a part of a problem, and of cpu.pooling.places over a line, compiled once per
+// instruction set. Problems have three spatial dimensions; missing ones are added in front with size 1. For channels,
+// either the channels are contiguous in all tensors, or the last dimension is.
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
@@ -11,20 +11,20 @@ namespace minidnn {
 // Items:
 //   channels forward   a line of y's positions, [image, p0, p1], of some channels
 //   channels backward  a slab of dx: [image, `step` indices along `axis`]
-//   planes forward     a slab of y, of kPlanes planes, which are images' channels
+//   planes forward     a slab of y, of kPlanes planes; a plane is one channel of one image
 //   planes backward    a slab of dx, of kPlanes planes
 struct PoolingShare {
   int64_t begin, end;
   int64_t first_channel, channels;
   int64_t axis, step;
-  bool stream;  // dx goes past the caches, where channels are contiguous
+  bool stream;  // dx is written past the caches, where channels are contiguous
 };
 
 struct PoolingKernels {
   using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingShare&, float* room);
-  // The larger of what there is, and where that was, and of n elements of x `step` apart, the first of which is at `index`
-  // and the others `apart` from each other. A NaN is larger than all numbers; of equals the first stays. A vector beyond
-  // the n largest may be read.
+  // Updates n running maxima and their indices with n elements of x, `step` apart. The first element has index `index`;
+  // the indices of the following ones are `apart` from each other. A NaN is larger than every number; of equal elements
+  // the first is kept. `largest` and `where` are accessed in whole vectors, beyond the n-th element too.
   using TakeLarger = void (*)(float* largest, int32_t* where, int64_t n, const void* x, int64_t step, int32_t index,
                               int32_t apart);
   struct Typed {
@@ -37,18 +37,18 @@ MINIDNN_PER_ISA(PoolingKernels, pooling_kernels)
 
 namespace pooling {
 
-constexpr int64_t kMaxWindowsOver = 64;  // of windows that overlap in an element of dx
-constexpr int64_t kPlanes = 32;          // pairs of vectors for any instruction set
+constexpr int64_t kMaxWindowsOver = 64;  // windows that overlap in an element of dx
+constexpr int64_t kPlanes = 32;          // two vectors of any instruction set
 
-// A line in `room`: whole vectors are read and written.
+// The size of a line in `room`: whole vectors are read and written.
 MINIDNN_HD int64_t padded(int64_t n) { return (n + 31) / 32 * 32; }
 
-// Windows over one index of x along dimension i, at most.
+// The maximum number of windows over one index of x along dimension i.
 MINIDNN_HD int64_t most_windows_over(const PoolingProblem& p, int i) {
   return min_of((p.window[i] - 1) * p.spatial.dilation[i] / p.spatial.stride[i] + 1, spatial_size(p.dy, i));
 }
 
-// Whether the only window sees all of a plane, and that is one run of elements.
+// Whether there is only one window, it covers the whole plane, and the plane is contiguous.
 MINIDNN_HD bool sees_all_as_a_run(const PoolingProblem& p) {
   int64_t run = 1;
   for (int i = kMaxSpatial - 1; i >= 0; --i) {
@@ -60,12 +60,12 @@ MINIDNN_HD bool sees_all_as_a_run(const PoolingProblem& p) {
   return true;
 }
 
-// Floats of room that a call needs. `positions` are those of a slab of dx, if it is summed in room.
+// Floats of scratch that a call needs. `positions` are those of a slab of dx, if it is summed in scratch, else 0.
 MINIDNN_HD int64_t forward_room(int64_t channels) { return 2 * padded(channels); }
 MINIDNN_HD int64_t backward_room(const PoolingProblem& p, int64_t positions, int64_t channels) {
   return positions * padded(channels) + padded(4 * p.window[0] * p.window[1] * p.window[2]);
 }
-// kPlanes of a slab: its result, x, and backward dy. A vector more of the result is read.
+// Floats for kPlanes planes of a slab: its result, x, and backward dy. One vector beyond the result is read.
 MINIDNN_HD int64_t planes_room(int64_t result, int64_t x, int64_t dy) { return (result + 16 + x + dy) * kPlanes; }
 
 }  // namespace pooling

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over windows of one to three spatial dimensions: one element of y, and one element of dx, written once for
-// CPU and CUDA. Both gather, so there is nothing to add up between threads.
+// Pooling over windows of one to three spatial dimensions: one element of y, or one element of dx, written once for CPU
+// and CUDA. Both gather, so threads share no sums.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/core/team.h"
@@ -14,19 +14,20 @@ enum class PoolingMode : int64_t { max, avg, avg_exclude_padding, lp };
 struct PoolingProblem {
   PoolingDirection direction{};
   PoolingMode mode{};
-  int64_t ceil_mode = 0;  // decided y's shape already; here for the problem's text
+  int64_t ceil_mode = 0;  // already applied to y's shape; kept for the problem's text
   int64_t window[kMaxSpatial]{1, 1, 1};
   SpatialAttributes spatial;
-  TensorDesc x, dy, out;   // dy only backward; out is y or dx. One dtype; any strides
-  int64_t norm = 0;        // the exponent of lp
-  int64_t adaptive = 0;    // windows follow from the sizes alone; `window` then bounds theirs
-  int64_t alignment = 16;  // of all tensors in memory, in bytes: at most 16, and less only on a GPU
-  TensorDesc y;            // backward of lp only
-  TensorDesc indices;      // of rank 0 unless wanted or given; like y in shape
+  TensorDesc x, dy, out;  // dy: only backward; out is y or dx. All have the same dtype; any strides
+  int64_t norm = 0;       // the exponent of lp
+  int64_t adaptive = 0;   // windows follow from the sizes alone; `window` is then an upper bound
+  // Alignment in bytes of all tensors in memory: at most 16; less than 16 only on a GPU.
+  int64_t alignment = 16;
+  TensorDesc y;        // only for backward of lp
+  TensorDesc indices;  // rank 0 if there are none; the shape is that of y
 };
 
 struct PoolingArgs {
-  const void* x = nullptr;  // backward: read by lp, and for the maxima where no indices are given
+  const void* x = nullptr;  // backward: read by lp, and by maxima without indices
   const void* dy = nullptr;
   void* out = nullptr;
   const void* y = nullptr;  // read by lp's backward
@@ -50,7 +51,7 @@ struct Position {
   }
 };
 
-// The i-th element of a tensor, counted in the order that its memory lies in: neighbouring threads touch neighbours.
+// The i-th element of a tensor in memory order, so that neighbouring threads touch neighbouring elements.
 MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   Position p{};
   auto take = [&](int dim) {
@@ -67,8 +68,9 @@ MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   return p;
 }
 
-// The index in x of the first element of the window at output position `at`, which padding may hold, and how many
-// there are. Adaptive windows begin at floor(at size / windows) and end before ceil((at + 1) size / windows).
+// Adaptive windows begin at floor(at size / windows) and end before ceil((at + 1) size / windows).
+// first_of() returns the index in x of the first element of the window at output position `at`, which may be in the
+// padding. window_at() returns the number of its elements.
 MINIDNN_HD int64_t windows_along(const PoolingProblem& p, int i) {
   return spatial_size(p.direction == PoolingDirection::backward ? p.dy : p.out, i);
 }
@@ -81,7 +83,7 @@ MINIDNN_HD int64_t window_at(const PoolingProblem& p, int i, int64_t at) {
   return p.window[i];
 }
 
-// Of the window at output position `at`: the elements along dimension i whose index in x is from `low` to below `high`.
+// The taps along dimension i of the window at output position `at` whose index in x is in [low, high).
 MINIDNN_HD Range taps(const PoolingProblem& p, int i, int64_t at, int64_t low, int64_t high) {
   int64_t first = first_of(p, i, at), step = p.spatial.dilation[i], window = window_at(p, i, at);
   Range r{0, window};
@@ -93,9 +95,9 @@ MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) {
   return taps(p, i, at, 0, spatial_size(p.x, i));
 }
 
-// Calls visit(offset, number, index) for the window elements that fall into x, in row-major order, until it returns
-// false: the offset is from the channel's first element, the number counts all elements of the window, and the index
-// those of the plane.
+// Calls visit(offset, number, index) for the window elements inside x, in row-major order, until it returns false. The
+// offset is counted from the channel's first element; the number counts all elements of the window, the index those of
+// the plane.
 template <class Visit>
 MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
   Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);
@@ -112,14 +114,14 @@ MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatia
   return true;
 }
 
-// The elements along dimension i that an average counts.
+// How many elements along dimension i an average counts.
 template <PoolingMode mode>
 MINIDNN_HD int64_t counted(const PoolingProblem& p, int i, int64_t at) {
   bool exclude = mode == PoolingMode::avg_exclude_padding;
   int64_t low = exclude ? 0 : -p.spatial.before[i], high = spatial_size(p.x, i) + (exclude ? 0 : p.spatial.after[i]);
   return taps(p, i, at, low, high).size();
 }
-// What an average over the window divides by; 1 where nothing counts.
+// The divisor of an average over the window; 1 if it counts no element.
 template <PoolingMode mode>
 MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial]) {
   int64_t count = 1;
@@ -127,8 +129,8 @@ MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpat
   return max_of<int64_t>(count, 1);
 }
 
-// Whether element `own` of the window, with value `v`, is the first maximum: none before it is as large, none after it
-// is larger, and a NaN is larger than all numbers.
+// Whether element `own` of the window, with value `v`, is the first maximum: each one before it is smaller, and none
+// after it is larger. A NaN is larger than every number.
 template <class T>
 MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, const int64_t (&at)[kMaxSpatial],
                                  int64_t own, Accumulator<T> v) {
@@ -140,7 +142,8 @@ MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, cons
   });
 }
 
-// The output positions along dimension i whose windows reach over index `at` of x; with a dilation they may miss it.
+// The output positions along dimension i whose windows span index `at` of x. With a dilation, a window may skip the
+// index.
 MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   if (p.adaptive) {
     int64_t size = spatial_size(p.x, i), windows = windows_along(p, i);
@@ -150,14 +153,14 @@ MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i];
   return {padded > reach ? ceil_div(padded - reach, step) : 0, min_of(padded / step + 1, spatial_size(p.dy, i))};
 }
-// The window element at output position `at` that falls on index `x_at` of x, or -1.
+// The tap of the window at output position `at` that is index `x_at` of x, or -1.
 MINIDNN_HD int64_t tap_on(const PoolingProblem& p, int i, int64_t at, int64_t x_at) {
   int64_t reach = x_at - first_of(p, i, at), step = p.spatial.dilation[i];
   if (step == 1) return reach;
   return reach % step ? -1 : reach / step;
 }
 
-// |v| to a power from 0 on, and a root of what is not negative.
+// |v| to a power of 0 or more, and a root of a non-negative number.
 template <class Acc> MINIDNN_HD Acc power(Acc v, int64_t exponent) {
   v = v < 0 ? -v : v;
   Acc product = 1;
@@ -182,7 +185,7 @@ MINIDNN_HD void put_index(const PoolingProblem& p, const PoolingArgs& a, const P
 
 }  // namespace detail
 
-// Element i of y, in the order of its memory. A window that sees only padding gives -inf, or an average of 0.
+// Computes element i of y, in memory order. A window of padding alone gives -inf, or an average of 0.
 template <class T, PoolingMode mode>
 MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
@@ -216,7 +219,7 @@ MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs&
   }
 }
 
-// Element i of dx: the sum over the windows above it, in row-major order of y, of what each passes on.
+// Computes element i of dx: the sum of the contributions of all windows over it, in row-major order of y.
 template <class T, PoolingMode mode>
 MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
@@ -250,7 +253,7 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
         if constexpr (mode == PoolingMode::max) {
           sum.add(gradient);
         } else if constexpr (mode == PoolingMode::lp) {
-          // (|v| / norm of the window) ^ (exponent - 1), with the sign of v; none where all of the window is 0.
+          // (|v| / norm of the window) ^ (exponent - 1), with the sign of v; 0 if the whole window is 0.
           Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
           if (length == 0) continue;
           Acc share = detail::power(v / length, p.norm - 1);

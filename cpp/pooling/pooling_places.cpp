@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.places: maxima and where they are, a line of columns or all channels of a pixel at a time; and backward,
-// what these places get, each plane's sums kept where a core's cache holds them. Backward looks at every window once.
+// cpu.pooling.places: max pooling with indices. Forward: maxima and their indices, for a line of columns or all
+// channels of a pixel at a time. Backward: adds dy at these indices, in sums of a plane that a core's cache holds, and
+// reads each window once.
 #include "cpp/core/fast_divmod.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
@@ -11,23 +12,24 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;         // elements that a thread is worth waking for
-constexpr int64_t kSumsOfPlanes = 1 << 16;  // that are kept, of several planes where channels are contiguous
+constexpr int64_t kGrain = 1 << 14;         // elements that justify waking one more thread
+constexpr int64_t kSumsOfPlanes = 1 << 16;  // sums per task, of several planes where channels are contiguous
 
 constexpr int64_t kMostPlane = 0x7fffffff;
 
-constexpr int64_t kBeyond = 16;  // that vectors may read past a line's end
+constexpr int64_t kBeyond = 16;  // elements that vectors may read past a line's end
 
 struct Cut {
   PoolingProblem p;
-  bool by_channels = false;                  // these are contiguous in all tensors
-  PoolingKernels::TakeLarger take_larger;    // but in float64
-  int64_t plane = 1;                         // elements of x's
-  FastDivmod rows, columns;                  // of x's
-  std::vector<uint8_t> is_tap;               // backward: by the distance of an index from the window's first; or empty
-  int64_t channels = 1, blocks = 1;          // backward: of a task, and tasks of an image
-  bool in_place = false;                     // dx lies as a task's sums do, and is of their type
-  int64_t tasks = 0, threads = 1, room = 0;  // bytes a thread
+  bool by_channels = false;                // channels are contiguous in all tensors
+  PoolingKernels::TakeLarger take_larger;  // not for float64
+  int64_t plane = 1;                       // elements of a plane of x
+  FastDivmod rows, columns;                // of x
+  // Backward: whether a window has an element at this distance from its first index; empty if the table is not used.
+  std::vector<uint8_t> is_tap;
+  int64_t channels = 1, blocks = 1;          // backward: channels per task, and tasks per image
+  bool in_place = false;                     // dx has the layout and the type of a task's sums
+  int64_t tasks = 0, threads = 1, room = 0;  // room: bytes per thread
 
   Cut(const PoolingProblem& problem, int64_t cores)
       : p(padded_in_front(problem)), take_larger(cpu::typed_kernels(pooling_kernels(), p.x.dtype).take_larger) {
@@ -63,7 +65,7 @@ struct Cut {
       return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];
     };
     for (int i = 0; i < kMaxSpatial; ++i)
-      if ((p.window[i] - 1) * p.spatial.dilation[i] >= spatial_size(p.x, i)) return;  // no window is in x
+      if ((p.window[i] - 1) * p.spatial.dilation[i] >= spatial_size(p.x, i)) return;  // no window is entirely in x
     const int64_t last = at(p.window[0] - 1, p.window[1] - 1, p.window[2] - 1);
     if (last >= kMost) return;
     is_tap.assign(size_t(last + 1), 0);
@@ -73,7 +75,7 @@ struct Cut {
   }
 };
 
-// PoolingKernels::take_larger in float64.
+// PoolingKernels::take_larger for float64.
 void take_larger(double* largest, int32_t* where, int64_t n, const void* from, int64_t step, int32_t index,
                  int32_t apart) {
   const double* x = static_cast<const double*>(from);
@@ -84,7 +86,7 @@ void take_larger(double* largest, int32_t* where, int64_t n, const void* from, i
   }
 }
 
-// A line of y: [image, first two positions], all channels; or one channel's.
+// Computes one line of y, [image, first two positions]: of all channels if by_channels, else of one channel.
 template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a, int64_t task, char* room) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
@@ -129,12 +131,13 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
     for (int64_t v = r1.begin; v < r1.end; ++v) {
       const int64_t i = p.spatial.input_index(0, y.at[0], u), j = p.spatial.input_index(1, y.at[1], v);
       const T* line = channel + i * p.x.stride[2] + j * p.x.stride[3];
-      // Columns of the window that are in x for some window of the line.
+      // The columns of the window that are in x for at least one window of the line.
       const int64_t before = p.spatial.before[2], dilation = p.spatial.dilation[2];
       const int64_t all_before = max_of<int64_t>(before - (columns - 1) * stride, 0);
       const int64_t end = min_of(p.window[2], ceil_div(width + before, dilation));
       for (int64_t w = ceil_div(all_before, dilation); w < end; ++w) {
-        const int64_t at = p.spatial.input_index(2, 0, w);  // of the first window; of the first and last in x:
+        // `at` is the column in x for the first window; [first, last) are the windows for which the column is in x.
+        const int64_t at = p.spatial.input_index(2, 0, w);
         const int64_t first = at < 0 ? ceil_div(-at, stride) : 0,
                       last = min_of(columns, at < width ? (width - 1 - at) / stride + 1 : 0);
         if (first < last)
@@ -145,18 +148,18 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
   store(p.out.stride[4], p.indices.stride[4]);
 }
 
-// Which indices are those of elements of the windows of a line of y. A given index may be any number.
+// Tells which indices belong to elements of the windows of a line of y. A given index may be any number.
 class WindowIndices {
  public:
   WindowIndices(const Cut& cut, int64_t i, int64_t j) : c(cut), s(cut.p.spatial) {
     first[0] = s.input_index(0, i, 0), first[1] = s.input_index(1, j, 0), first[2] = s.input_index(2, 0, 0);
     lines_in_x = is_in_x(0, first[0]) && is_in_x(1, first[1]);
   }
-  // Calls f(q, test) for each window of the line. The test goes by a table where the whole window is in x, else by each
-  // dimension: an index that an element of the padding would have may be that of an element of another line.
+  // Calls f(q, test) for each window q of the line. The test uses a table if the whole window is in x. Otherwise it
+  // checks each dimension: the index computed for an element of the padding may be that of an element of another line.
   template <class F> MINIDNN_HD void each(int64_t windows, F&& f) const {
     const int64_t stride = s.stride[2], reach = (c.p.window[2] - 1) * s.dilation[2];
-    int64_t begin = windows, end = windows;  // of the windows that are in x
+    int64_t begin = windows, end = windows;  // the windows that are entirely in x
     if (lines_in_x && !c.is_tap.empty()) {
       begin = min_of(windows, first[2] < 0 ? ceil_div(-first[2], stride) : 0);
       end = std::clamp((size(2) - 1 - reach - first[2]) / stride + 1, begin, windows);
@@ -191,7 +194,7 @@ class WindowIndices {
   bool lines_in_x;
 };
 
-// dx of a plane, or of some channels side by side.
+// Computes dx of a plane, or of several channels side by side.
 template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a, int64_t task, char* room) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
@@ -201,7 +204,7 @@ template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a
   if constexpr (std::is_same_v<T, Acc>)
     if (c.in_place) sums = static_cast<T*>(a.out) + n * p.out.stride[0] + first * p.out.stride[1];
   std::fill_n(sums, c.plane * channels, Acc(0));
-  // Lines of the last dimension, from where it begins.
+  // Calls visit(position) at the start of each line of the last dimension.
   auto each_line = [&](const TensorDesc& d, auto&& visit) {
     detail::Position at{n, first, {}};
     for (at.at[0] = 0; at.at[0] < spatial_size(d, 0); ++at.at[0])

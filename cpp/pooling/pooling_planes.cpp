@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.planes: max pooling backward without places, where rows are contiguous. Threads share out slabs of planes;
-// sums do not depend on how.
+// cpu.pooling.planes: max pooling backward without indices, where rows are contiguous. Threads divide the slabs of
+// planes; the sums do not depend on the division.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -10,20 +10,20 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;         // elements that a thread is worth waking for
+constexpr int64_t kGrain = 1 << 14;         // elements that justify waking one more thread
 constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in cpp/norm/norm_cpu.cpp
 
-constexpr int64_t kRoomFloats = 8 << 10;  // stay in a first-level cache
+constexpr int64_t kRoomFloats = 8 << 10;  // fit a first-level cache
 
 struct Cut {
   PoolingProblem p;
   PoolingPlanesShare share{};
-  int64_t tasks = 0, threads = 1, room = 0;  // floats a thread
+  int64_t tasks = 0, threads = 1, room = 0;  // room: floats per thread
 
   Cut(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
     const int64_t planes = p.x.shape[0] * p.x.shape[1] * spatial_size(p.x, 0), H = spatial_size(p.x, 1);
     threads = std::clamp<int64_t>(p.x.numel() / cpu::work_size(kGrain), 1, cores);
-    // Slabs find the windows that they share with their neighbours for themselves: of several windows.
+    // Neighbouring slabs each process the windows that they share: a slab has the rows of several windows.
     const int64_t fewest = min_of(cpu::work_size(8) * p.window[1] * p.spatial.dilation[1], H);
     share.rows = H;
     while (share.rows > fewest && (pooling::PlaneRoom(p, share.rows).floats(p) > cpu::work_size(kRoomFloats) ||
@@ -62,7 +62,8 @@ struct Planes final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // A slab's loops take some 0.2 us to begin and end (Zen 5, 2026-11-22): small planes are better off as channels.
+    // A slab's loops take about 0.2 us to begin and end (Zen 5, 2026-11-22): for small planes cpu.pooling.channels is
+    // faster.
     const Cut c(p, d.sm_count);
     return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) + 0.2 * double(c.tasks) / double(c.threads);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Max pooling backward in planes whose rows are contiguous, a slab of rows at a time. Of each window is noted which tap
-// is the first maximum; an element of dx then takes the dy of those windows over it that noted it, in their order, and
-// is written once. All loops run over what lies as PlaneRoom says.
+// Max pooling backward in planes whose rows are contiguous, a slab of rows at a time. First, each window records which
+// of its taps is the first maximum. Then each element of dx sums, in order, the dy of those windows over it that
+// recorded it, and is written once. All loops run over the layout that PlaneRoom describes.
 #include "cpp/cpu/floats.h"
 #include "cpp/pooling/pooling_planes_kernels.h"
 
@@ -20,7 +20,7 @@ MINIDNN_HD Ints load_ints(const int32_t* from) {
 template <int n> struct First {
   static constexpr int value = n;
 };
-// A number that the compiler knows, if n is not 0: of divisions by it nothing is left.
+// A number that is a compile-time constant if n is not 0: then divisions by it cost nothing at run time.
 template <int n> struct Known {
   int64_t value;
   MINIDNN_HD operator int64_t() const { return n ? n : value; }
@@ -31,7 +31,8 @@ MINIDNN_HD Ints lanes() {
   return v;
 }
 
-// 2 kFloats elements of a row as those that are even and those that are odd, and back.
+// load_halved() loads 2 kFloats elements of a row as its even and its odd elements; store_joined() interleaves and
+// stores them.
 template <class T> MINIDNN_HD Pair load_halved(const T* from) {
   if constexpr (kIsInterleaved<T>) return load_pair(from);
   const Floats a = load_floats(from), b = load_floats(from + kFloats);
@@ -44,7 +45,7 @@ template <class T> MINIDNN_HD void store_joined(T* to, Floats even, Floats odd) 
   store_floats(to + kFloats, __builtin_shuffle(even, odd, low + kFloats / 2));
 }
 
-// Windows of `window` by `window` at strides of `step` without dilation, if it is not 0: then the compiler knows the taps.
+// If `window` is not 0, windows are `window` x `window` at stride `step` without dilation: the compiler knows the taps.
 template <class T, int window, int step> class Slab {
  public:
   Slab(const PoolingProblem& problem, int64_t most_rows, float* memory) : p(problem), room(problem, most_rows) {
@@ -58,7 +59,7 @@ template <class T, int window, int step> class Slab {
       for (int64_t c = 0; c < p.window[2]; ++c)
         tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * room.x_plane +
                                       r * s.dilation[1] / down * room.pitch + c * s.dilation[2] / right;
-    // Later taps belong to earlier windows.
+    // Later taps belong to earlier windows: descending taps sum the windows in order.
     for (int64_t i = 0; i < down * right; ++i) {
       over_begin[i + 1] = over_begin[i];
       for (int64_t r = p.window[1]; r-- > 0;)
@@ -72,16 +73,18 @@ template <class T, int window, int step> class Slab {
       remainder[k] = (s.before[2] + k) % right, skipped[k] = (s.before[2] + k) / right;
   }
 
-  // Rows of dx. Of x, elements below x_end may be read.
+  // Computes the given rows of dx. Elements of x before x_end may be read.
   void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool stream) {
-    // Where the stride is above the window, the first row may be between two windows: then the one above it is the first,
-    // so that no row of the slab is before `first`. Rows below the last window have none; `windows` may be empty.
+    // If the stride exceeds the window, the first row may be between two windows. Then the window above it is the
+    // first, so no row of the slab is before `first`. No window covers rows below the last window; `windows` may be
+    // empty.
     Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
     windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
     windows.end = max_of(windows.begin, windows.end);
     const int64_t first = p.spatial.input_index(1, windows.begin, 0),
                   end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
-    Floats special{};  // NaN in lanes that were NaN or infinite somewhere
+    // NaN in each lane that had a NaN or an infinity in some row.
+    Floats special{};
     for (int64_t h = first; h < end; ++h) {
       float* const to = xs + (h - first) % down * right * room.x_plane + (h - first) / down * room.pitch;
       if (h >= 0 && h < H) bring(x + h * p.x.stride[3], x_end, to, special);
@@ -90,7 +93,7 @@ template <class T, int window, int step> class Slab {
           for (int64_t i = 0; i < room.pitch; ++i) to[k * room.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) bring_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    // The last slab of a plane reads rows of windows that do not exist, where an earlier slab may have left its dy.
+    // The last slab of a plane reads rows of windows that do not exist; an earlier slab may have left its dy there.
     for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
       for (int64_t i = 0; i < room.pitch; ++i) dys[(row + room.above) * room.pitch + room.left + i] = 0;
     find(windows, any_of(special != special), x);
@@ -99,7 +102,7 @@ template <class T, int window, int step> class Slab {
     T* const dx_end = dx + (rows.end - 1) * p.out.stride[3] + W;
     for (int64_t h = rows.begin; h < rows.end; ++h) {
       T* const row = dx + h * p.out.stride[3];
-      // Of the next slab, or plane.
+      // Prefetch x of the next slab or plane.
       const T* const next = x + (h + rows.size()) * p.x.stride[3];
       for (int64_t w = 0; w < W; w += 64 / int64_t(sizeof(T))) __builtin_prefetch(next + w);
       const int64_t y = h - first;
@@ -120,10 +123,11 @@ template <class T, int window, int step> class Slab {
   }
 
  private:
-  // A row of x, by remainders. What vectors hold beyond it is -inf; the next row lies there.
+  // Loads a row of x and splits it by the column's remainder modulo the stride. Vector elements past the end of the row
+  // (x has its next row there) are replaced by -inf.
   void bring(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
-    Floats special = special_lanes;  // in a register
+    Floats special = special_lanes;  // kept in a register
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * room.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {
@@ -195,7 +199,8 @@ template <class T, int window, int step> class Slab {
       }
       __builtin_memcpy(to + i, &at, sizeof at);
     }
-    // A NaN is larger than all numbers; and where all are -inf, which padding is too, the first in x is the maximum.
+    // The exact rules: a NaN is larger than every number; and if all elements are -inf, as padding is too, the first
+    // one in x is the maximum.
     if (!careful) return;
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1)
       for (int64_t q = 0; q < Q; ++q) {
@@ -211,11 +216,12 @@ template <class T, int window, int step> class Slab {
       }
   }
 
-  // n elements of a row of dx, from w on, of windows from `at` on. What lies behind it, before `end`, may be overwritten.
+  // Writes n elements of a row of dx, from column w on; the windows over them begin at `at`. What follows them, before
+  // `end`, may be overwritten.
   void write(T* to, const T* end, int64_t w, int64_t n, int64_t at, int64_t remainders) {
     const int64_t stride = right * kFloats;
     at += w / right;
-    // Of every `right`-th element from the k-th on, the i-th and those behind it.
+    // The vector of elements i * right + k, (i + 1) * right + k, ...
     auto of = [&](int64_t k, int64_t i) __attribute__((always_inline)) {
       const Over *t = over + over_begin[remainders + remainder[k]], *const last =
                                                                         over +
@@ -242,7 +248,7 @@ template <class T, int window, int step> class Slab {
       }
   }
 
-  // Of a row of a remainder, as many elements as whole vectors are, and how many these are of each remainder.
+  // Writes as many elements of a row as whole vectors cover; returns their number per remainder.
   template <int r0> MINIDNN_HD int64_t write_rows(T* to, const T* end, int64_t n, int64_t at) {
     auto of = [&](auto first, int64_t from) __attribute__((always_inline)) {
       constexpr int c0 = first.value;
@@ -270,7 +276,8 @@ template <class T, int window, int step> class Slab {
     return i;
   }
 
-  // A window over an element: where it is, from that of tap 0, and which tap it would have noted.
+  // A window that covers an element: its offset from the window whose tap 0 is the element, and the tap that it records
+  // if the element is its maximum.
   struct Over {
     int32_t at, tap;
   };
@@ -282,7 +289,7 @@ template <class T, int window, int step> class Slab {
   float *xs, *dys;
   int32_t* where;
   int64_t tap_at[kMostWindow * kMostWindow];
-  Over over[kMostWindow * kMostWindow];  // by the remainders of elements
+  Over over[kMostWindow * kMostWindow];  // grouped by the remainders of elements
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };
 

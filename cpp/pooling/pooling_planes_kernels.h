@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.planes over a part of a problem, once per instruction set. Problems come with three spatial
-// dimensions, those that are missing in front; the first of these is one more of planes.
+// The loops of cpu.pooling.planes over a part of a problem, compiled once per instruction set. Problems have three
+// spatial dimensions; missing ones are added in front with size 1. The first spatial dimension counts as a further
+// dimension of planes.
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
@@ -10,7 +11,7 @@ namespace minidnn {
 // An item is a slab of `rows` rows of a plane of dx.
 struct PoolingPlanesShare {
   int64_t begin, end, rows;
-  bool stream;  // dx goes past the caches
+  bool stream;  // dx is written past the caches
 };
 
 struct PoolingPlanesKernels {
@@ -24,16 +25,16 @@ namespace pooling {
 
 constexpr int64_t kMostWindow = 16, kMostStride = 8;  // along a dimension
 
-// How a slab lies in memory: of x, a plane for each pair of remainders that rows and columns of the padded x have by
-// the strides; then a window's taps are at the same offsets for all windows, and rows need not begin at vectors. Of the
-// windows, their first maxima and dy, with rows and columns in front that reach no element.
+// Layout of a slab in memory. x: one plane for each pair of remainders of the rows and columns of the padded x modulo
+// the strides. In it a tap has the same offset for all windows, and rows need not begin at a multiple of a vector.
+// Windows: their first maxima and their dy, preceded by rows and columns of padding that match no element.
 struct PlaneRoom {
-  int64_t pitch;            // from a row to the next, in all of these
-  int64_t above, left;      // of the windows, in front
-  int64_t x_rows, x_plane;  // of one remainder
-  int64_t windows, plane;   // rows of windows of the slab, and all of their plane
+  int64_t pitch;            // elements from one row to the next, in all of these planes
+  int64_t above, left;      // padding of the windows, in front
+  int64_t x_rows, x_plane;  // per pair of remainders
+  int64_t windows, plane;   // rows of windows of the slab; elements of their plane, with padding
   MINIDNN_HD PlaneRoom(const PoolingProblem& p, int64_t rows) {
-    constexpr int64_t kVectors = 32;  // that may be read or written beyond the last row
+    constexpr int64_t kVectors = 32;  // elements that may be read or written beyond the last row
     const SpatialAttributes& s = p.spatial;
     const int64_t down = s.stride[1], right = s.stride[2], reach = (p.window[1] - 1) * s.dilation[1];
     above = reach / down, left = (p.window[2] - 1) * s.dilation[2] / right;

@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-// What the functions share, after their tensors.
+// The parameters that all functions take after their tensors.
 struct Keywords {
   py::handle window;
   std::string mode;

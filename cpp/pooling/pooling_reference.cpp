@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-constexpr double kGrainFlop = 1e5;  // work a thread is worth waking for
+constexpr double kGrainFlop = 1e5;  // work that justifies waking one more thread
 
 template <class T, PoolingMode mode>
 void compute(const PoolingProblem& p, const PoolingArgs& a) {

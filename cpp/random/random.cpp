@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The public functions of random.h: checks, problem texts and estimates.
 #include "cpp/random/random.h"
 
 #include <limits>

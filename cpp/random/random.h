@@ -15,10 +15,11 @@ template <> struct Family<RandomProblem> {
   static const Engines<RandomProblem>& cuda_engines();
 };
 
-// Uniform numbers from `low` to below `high`, and normal ones; written to `out`.
+// Fill `out` with uniform numbers in [low, high), and with normal numbers.
 void fill_uniform(const Tensor& out, int64_t seed, int64_t offset, double low, double high, const Call&);
 void fill_normal(const Tensor& out, int64_t seed, int64_t offset, double mean, double std, const Call&);
-// x / (1 - p), and 0 where the element's word is below p. Its own gradient; `out` may be x.
+// Returns x / (1 - p), with 0 where the element's random word as a fraction is below p. The same call on dy gives the
+// gradient. `out` may be x.
 Tensor dropout(const char* call, const char* name, const Tensor& x, double p, int64_t seed, int64_t offset,
                const Call& options);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Philox by vectors of counters, for a run of elements whose words stay in the first-level cache; then a loop over
-// these. The build lets nothing be contracted here: bits are those of random_math.h on every machine.
+// Generates Philox words with vectors of counters, for spans of elements whose words stay in the first-level cache; a
+// second loop converts the words to numbers. The build disables contraction to fused multiply-adds here: the bits are
+// those of random_math.h on every machine.
 #include "cpp/cpu/runs.h"
 #include "cpp/random/random_kernels.h"
 
@@ -11,9 +12,10 @@ using Wide = Vector<uint64_t>;
 constexpr int64_t kCounters = kLanes<uint64_t>;
 static_assert(kStep % (4 * kCounters) == 0);
 
-// The whole products of the lanes' lower halves.
+// The 64-bit products of the lanes' lower 32 bits.
 MINIDNN_HD Wide product(Wide a, Wide b) {
-#if defined(__AVX512F__)  // of which GCC 12 makes three multiplications otherwise
+// Without the intrinsic, GCC 12 emits three multiplications.
+#if defined(__AVX512F__)
   return (Wide)__builtin_ia32_pmuludq512_mask((Vector<int32_t>)a, (Vector<int32_t>)b, (Vector<long long>)a, -1);
 #elif defined(__AVX2__)
   return (Wide)__builtin_ia32_pmuludq256((Vector<int32_t>)a, (Vector<int32_t>)b);
@@ -24,8 +26,9 @@ MINIDNN_HD Wide product(Wide a, Wide b) {
 #endif
 }
 
-// philox() of `group` and those that follow, for n words, whole steps of them. A round makes two words of a product, so
-// these stay where they are, a word in the lower half of each lane: what the upper halves hold is no word.
+// philox() of the counters from `group` on, for n words, a whole number of steps. Each 64-bit lane holds one word in
+// its lower half. A round takes two words from each product, so no shuffles are needed; the upper halves of lanes are
+// ignored.
 void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
   constexpr uint64_t kWord = 0xffffffff;
   const Wide by0 = Wide{} + 0xD2511F53u, by2 = Wide{} + 0xCD9E8D57u;
@@ -72,10 +75,10 @@ template <> struct Numbers<Random::normal> {
 template <> struct Numbers<Random::dropout> {
   static void make(const RandomArgs& a, const uint32_t* words, const float* x, float* y, int64_t n) {
     const float factor = float(a.width);
-    const uint32_t last = uint32_t(a.threshold - 1);  // that drops, if any does
+    const uint32_t last = uint32_t(a.threshold - 1);  // the largest word that drops, if any does
     const bool some = a.threshold > 0;
     n &= -kStep;
-#pragma GCC ivdep  // y is x or apart from it
+#pragma GCC ivdep  // y is identical to x or does not overlap it
     for (int64_t i = 0; i < n; ++i) y[i] = some & (words[i] <= last) ? 0.0f : x[i] * factor;
   }
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.random.dense, compiled once per instruction set (random_isa.cpp): row-major tensors.
+// The loops of cpu.random.dense for row-major tensors, compiled once per instruction set (random_isa.cpp).
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/random/random_math.h"
 
 namespace minidnn {
 
-// Elements [begin, end), `begin` a multiple of 4.
+// Computes elements [begin, end); `begin` is a multiple of 4.
 using RandomLoop = void (*)(const RandomArgs&, bool non_temporal, int64_t begin, int64_t end);
 
 struct RandomKernels {

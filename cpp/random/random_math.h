@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers by counter: Philox 4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), and what
-// is made of its words. An element's number depends on seed, offset and the element's place in row-major order of the
-// shape alone: on no layout, device or number of threads.
+// Counter-based random numbers: Philox 4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), and
+// the distributions made from its words. The number of an element depends only on seed, offset and the element's index
+// in row-major order of the shape, not on layout, device or number of threads.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -30,27 +30,29 @@ enum class Random : int64_t { uniform, normal, dropout };
 
 struct RandomProblem {
   Random kind{};
-  TensorDesc x, out;  // x only for dropout; of one shape and dtype, any strides
+  TensorDesc x, out;  // x only for dropout; x and out have one shape and dtype, any strides
 };
 
 struct RandomArgs {
   const void* x = nullptr;
   void* out = nullptr;
   uint64_t seed = 0, offset = 0;
-  // uniform: min(low + width u, most); normal: mean and deviation; dropout: width scales what stays
+  // uniform: min(low + width u, most). normal: mean `low`, standard deviation `width`. dropout: kept elements times
+  // `width`.
   double low = 0, width = 1;
-  uint64_t threshold = 0;  // dropout: words below it drop
-  double most = INFINITY;  // uniform: the largest number below the upper bound, which rounding may reach
+  uint64_t threshold = 0;  // dropout: elements whose word is smaller are dropped
+  // Uniform: the largest number below the upper bound; rounding could otherwise reach the bound.
+  double most = INFINITY;
 };
 
 namespace detail {
 
-// u in [0, 1), of as many bits as fit, and in (0, 1].
+// fraction(): in [0, 1), with as many bits as the type holds. above_zero(): in (0, 1].
 MINIDNN_HD float fraction(uint32_t w, float) { return float(w >> 8) * 0x1p-24f; }
 MINIDNN_HD float above_zero(uint32_t w, float) { return float(w) * 0x1p-32f + 0x1p-33f; }
 MINIDNN_HD double fraction(uint32_t high, uint32_t low) { return double((uint64_t(high) << 32 | low) >> 11) * 0x1p-53; }
 
-// The sine and the cosine of w / 2^32 turns.
+// Sine and cosine of the angle w / 2^32 of a full turn.
 struct SineCosine {
   float sine, cosine;
 };
@@ -63,7 +65,7 @@ MINIDNN_HD SineCosine of_turns(uint32_t w) {
   return {quarter & 2 ? -a : a, quarter & 2 ? -b : b};
 }
 
-// Two numbers of mean 0 and deviation 1 out of two words (Box and Muller 1958).
+// Two numbers of mean 0 and standard deviation 1 from two words (Box and Muller 1958).
 struct TwoNormals {
   float first, second;
 };
@@ -75,7 +77,7 @@ MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
 
 }  // namespace detail
 
-// Elements 4 group to 4 group + 3 of the result; x as many of dropout's input.
+// Computes elements 4 group to 4 group + 3 of the result; x holds the corresponding elements of dropout's input.
 template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a, uint64_t group, const A* x, A* y) {
   auto words = [&](uint64_t at) {
     return philox({{uint32_t(at), uint32_t(at >> 32), uint32_t(a.offset), uint32_t(a.offset >> 32)}}, uint32_t(a.seed),
@@ -84,7 +86,7 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   if constexpr (kind == Random::dropout) {
     const Four w = words(group);
     for (int i = 0; i < 4; ++i) y[i] = uint64_t(w.word[i]) < a.threshold ? A(0) : x[i] * A(a.width);
-  } else if constexpr (sizeof(A) == 8) {  // two words an element
+  } else if constexpr (sizeof(A) == 8) {  // two words per element
     for (int i = 0; i < 4; i += 2) {
       const Four w = words(2 * group + uint64_t(i / 2));
       const double u = detail::fraction(w.word[0], w.word[1]), v = detail::fraction(w.word[2], w.word[3]);
@@ -108,7 +110,7 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   }
 }
 
-// The same for elements in memory; the last four may be fewer. `dense`: both tensors are row-major.
+// The same for elements in memory; the last group may have fewer than four. `dense`: both tensors are row-major.
 template <Random kind, class T>
 MINIDNN_HD void random_elements(const RandomProblem& p, const RandomArgs& a, int64_t group, int64_t n, bool dense) {
   using A = Accumulator<T>;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Python bindings of random tensors and dropout.
 #include <array>
 
 #include "cpp/bindings/casters.h"

@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 2048;  // fours
+constexpr int64_t kGrain = 2048;  // groups of four elements
 
 template <Random kind, class T> void compute(const RandomProblem& p, const RandomArgs& a) {
   const int64_t n = p.out.numel();

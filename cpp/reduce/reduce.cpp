@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The public function of reduce.h: checks, problem texts and estimates.
 #include "cpp/reduce/reduce.h"
 
 namespace minidnn {

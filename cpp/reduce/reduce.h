@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums, means, products, extremes, their places, norms, and whether any or all elements are true, over any dimensions:
-// the public function, its checks and its problem. Maths: reduce_math.h.
+// Sums, means, products, extremes, indices of extremes, norms, and whether any or all elements are true, over any
+// dimensions: the public function, its checks and its problem. Maths: reduce_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/reduce/reduce_math.h"
@@ -16,13 +16,13 @@ template <> struct Family<ReduceProblem> {
   static const Engines<ReduceProblem>& cuda_engines();
 };
 
-// `mode` as the problem's text names it. `axes` count from the end when negative; nothing: all dimensions.
+// `mode` is spelled as in the problem's text. Negative `axes` count from the end; nullopt reduces all dimensions.
 Tensor reduce(const Tensor& x, const std::string& mode, const std::optional<std::vector<int64_t>>& axes, bool keepdims,
               const Call& call);
 
 double reduce_bytes(const ReduceProblem&);
 
-// Runs f(kind, Acc{}) with both known to the compiler.
+// Calls f(kind, Acc{}) with both as compile-time constants.
 template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) {
   auto by_kind = [&](auto acc) {
     switch (kind_of(p.mode)) {
@@ -46,8 +46,9 @@ template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) 
   }
 }
 
-// Dimensions of one joined with their neighbours where strides allow. `any_order`: also sorted by stride, the longest
-// first, for results that do not depend on their order.
+// The description with neighbouring dimensions joined where their strides allow, and without dimensions of length one.
+// `any_order`: the dimensions are first sorted by stride, the largest first; for results that do not depend on the
+// order of elements.
 TensorDesc joined(const TensorDesc&, bool any_order);
 
 const Engine<ReduceProblem>& reduce_runs_cpu();  // reduce_cpu.cpp

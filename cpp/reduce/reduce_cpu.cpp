@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.reduce.runs: vectors along the elements of an output where these lie beside each other, or across outputs that do.
-// Few outputs are cut into parts, as the shape says, so that results do not depend on how many threads there are.
+// cpu.reduce.runs: vectors along the elements of one output if these are contiguous, or across outputs if those are. If
+// there are few outputs, each is divided into parts. The shape alone decides the division, so results do not depend on
+// the number of threads.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -15,21 +16,25 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kPart = 65536;  // elements worth waking a thread for
-constexpr int64_t kEven = 32;     // outputs beside each other that fill vectors and lines
-constexpr int64_t kEnough = 256;  // pieces of work for any number of threads
+constexpr int64_t kEven = 32;     // contiguous outputs that fill vectors and cache lines
+constexpr int64_t kEnough = 256;  // chunks of work that suffice for any number of threads
 
 struct Loops {
-  TensorDesc kept, outs;  // outputs in x and in y: blocks of the innermost ones, which lie `apart` and `out_step` apart
+  // The layouts of outputs in x and in y: `outputs` innermost outputs are `apart` elements apart in x and `out_step`
+  // apart in y; `kept` and `outs` are the dimensions around them.
+  TensorDesc kept, outs;
   int64_t outputs = 1, apart = 0, out_step = 0;
-  TensorDesc runs;                         // of an output
-  int64_t n = 1, pitch = 1;                // a run's elements
-  bool across = false;                     // vectors of outputs, else of a run's elements
-  int64_t block = 0, parts = 1, part = 0;  // outputs taken at a time, and so many elements of a run
+  TensorDesc runs;           // the dimensions of one output's elements, without the innermost
+  int64_t n = 1, pitch = 1;  // the innermost dimension's length and stride
+  bool across = false;       // true: vectors hold several outputs; false: vectors hold elements of one output
+  // `block` outputs are processed at a time; each output's `n` elements are divided into `parts` parts of `part`
+  // elements.
+  int64_t block = 0, parts = 1, part = 0;
   int64_t blocks() const { return ceil_div(outputs, block); }
 };
 
 std::string parse(const ReduceProblem& p, Loops& l) {
-  // Outputs are independent: in order of x's strides, with their places in y.
+  // Outputs are independent, so sort them by their strides in x, together with their strides in y.
   const ReduceView v = reduce_view(p);
   std::vector<int> order;
   for (int i = 0; i < v.kept.rank; ++i)
@@ -49,7 +54,7 @@ std::string parse(const ReduceProblem& p, Loops& l) {
     l.outputs = l.kept.shape[last], l.apart = l.kept.stride[last], l.out_step = l.outs.stride[last];
   }
   std::copy_n(l.kept.shape, kMaxRank, l.outs.shape);
-  l.runs = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);  // places are counted in x's order
+  l.runs = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);  // argmax and argmin count elements in x's order
   if (l.runs.rank) l.n = l.runs.shape[--l.runs.rank], l.pitch = l.runs.stride[l.runs.rank];
   l.across = l.pitch != 1 || l.n == 1;
   if (l.across && l.apart != 1 && (l.n > 1 || l.outputs > 1))
@@ -80,12 +85,13 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Loops& l, 
   auto finish = [&](int64_t outer, int64_t first, int64_t n, auto state_of) {
     const int64_t at = l.outs.offset_of(outer) + first * l.out_step;
     auto to = static_cast<float*>(a.y) + at;
-    if (kind != ReduceKind::arg && p.y.dtype == DType::float32)  // most are: without asking each time
+    // The common case: no dispatch on the dtype for each element.
+    if (kind != ReduceKind::arg && p.y.dtype == DType::float32)
       for (int64_t j = 0; j < n; ++j) to[j * l.out_step] = float(reduction::finished(p.mode, state_of(j), count));
     else
       for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * l.out_step, state_of(j), count);
   };
-  // [output][part]
+  // Partial results, [output][part].
   const size_t room = l.parts > 1 ? size_t(outputs * l.parts) : 0;
   std::unique_ptr<double[]> part_values(room ? new double[room] : nullptr);
   std::unique_ptr<int64_t[]> part_places(room && kind == ReduceKind::arg ? new int64_t[room] : nullptr);

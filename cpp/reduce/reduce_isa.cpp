@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.reduce.runs, for one instruction set: along the elements of outputs, or across outputs.
 #include "cpp/core/elementary.h"
 #include "cpp/cpu/floats.h"
 #include "cpp/cpu/runs.h"
@@ -10,12 +11,12 @@ namespace {
 using enum ReduceMode;
 using Ints = Vector<int32_t>;
 
-// A lane's elements are combined in float, so many at most before they go into a double: few, so that their rounding
-// errors do not add up where all have one sign.
+// At most kShortSum elements of a lane are combined in float before the result is added to a double. The number is
+// small, so that rounding errors do not add up when all elements have the same sign.
 constexpr int64_t kShortSum = 32;
-constexpr int kChains = 4;  // vectors that do not wait for each other
+constexpr int kChains = 4;  // independent vectors of partial results, to hide latency
 
-// V is float or a vector of them.
+// V is float or a vector of floats.
 template <ReduceMode mode, class V> MINIDNN_HD V map(V v) {
   const V one = elementary::all<V>(1), zero{};
   if constexpr (mode == norm1 || mode == amax) return elementary::magnitude(v);
@@ -30,7 +31,7 @@ template <ReduceMode mode, class V> MINIDNN_HD V combine(V a, V b) {
   else if constexpr (kind_of(mode) == ReduceKind::prod) return a * b;
   else return (a < b) | (b != b) ? b : a;
 }
-// What changes nothing: as a result, and as an element.
+// The neutral values: kNothing is the neutral partial result, kElement is an element that maps to a neutral value.
 template <ReduceMode mode> constexpr float kNothing = kind_of(mode) == ReduceKind::sum    ? 0.f
                                                       : kind_of(mode) == ReduceKind::prod ? 1.f
                                                                                           : -__builtin_inff();
@@ -39,30 +40,32 @@ template <ReduceMode mode> constexpr float kElement = mode == min               
                                                       : mode == prod || mode == all ? 1.f
                                                                                     : 0.f;
 
-// What changes nothing in the lanes before those of the last n % kFloats elements, which end a vector.
+// v holds the last kFloats elements of a span. Keeps the lanes of the last n % kFloats elements and sets the others to
+// the neutral value.
 template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   Ints lane;
   for (int k = 0; k < kFloats; ++k) lane[k] = k;
   return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
 }
 
-// Of a run that is being read, the same `step` elements on, which is another page: within one processors fetch ahead.
+// Prefetches the span of `run` elements that starts `step` elements behind `from`, which is another page: hardware
+// prefetchers work within a page.
 template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t run) {
   constexpr int64_t kLine = 64 / int64_t(sizeof(T));
   for (int64_t j = 0; j < run; j += kLine) __builtin_prefetch(from + step + j);
 }
 
-// Of n >= kFloats elements.
+// Combines n >= kFloats contiguous elements and `result`.
 template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, int64_t n, double result) {
   const Floats nothing = floats(kNothing<mode>);
   const int64_t whole = n & -int64_t(kFloats);
   for (int64_t i = 0; i < whole;) {
     Floats chains[kChains] = {nothing, nothing, nothing, nothing};
-    Ints sizes{};  // the largest: a NaN's is beyond infinity's
+    Ints sizes{};  // the largest magnitudes as integers: NaN is above infinity
     auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
       if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
         chain = combine<mode>(chain, v);
-      } else {  // as combine, but that a NaN is found later
+      } else {  // as combine(), but NaN is detected afterwards, by `sizes`
         chain = v > chain ? v : chain;
         const Ints size = Ints(v) & 0x7fffffff;
         sizes = size > sizes ? size : sizes;
@@ -90,7 +93,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, i
   return result;
 }
 
-// Lane by lane, of kFloats to kShortSum * kFloats elements.
+// Combines n elements lane by lane, kFloats <= n < kShortSum * kFloats.
 template <class T, ReduceMode mode> MINIDNN_HD Floats short_run(const T* x, int64_t n) {
   Floats one = map<mode>(load_floats(x)), two = floats(kNothing<mode>);
   int64_t i = kFloats;
@@ -102,14 +105,15 @@ template <class T, ReduceMode mode> MINIDNN_HD Floats short_run(const T* x, int6
   if (n % kFloats) two = combine<mode>(two, last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
   return combine<mode>(one, two);
 }
-// Each two lanes combined, those of a before those of b: log2(kFloats) times so, and a lane is left of each vector.
+// Combines each two neighbouring lanes; results of a come before those of b. After log2(kFloats) such steps one lane
+// per input vector is left.
 template <ReduceMode mode> MINIDNN_HD Floats of_neighbours(Floats a, Floats b) {
   Ints even;
   for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;
   return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
 }
 
-// An element of each of kFloats outputs.
+// Loads one element of each of kFloats outputs.
 template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
   Floats v{};
 #pragma GCC unroll 16
@@ -145,7 +149,8 @@ template <class T, ReduceMode mode> void along(const ReducePart& p) {
   }
 }
 
-// Of a run of outputs, so many rows: more streams from memory, and fewer visits to the sums.
+// Adds `rows` rows of `run` outputs to the sums. Several rows at a time give more concurrent memory streams and fewer
+// passes over the sums.
 template <int rows, class T, ReduceMode mode>
 MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t run, int64_t to_prefetch, float* sums) {
   alignas(64) float room[rows][kRun];
@@ -162,7 +167,7 @@ MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t run, int64_t to_prefe
   }
 }
 
-// Of 4 kFloats outputs, which stay in registers while the rows go by.
+// Combines all rows of 4 kFloats outputs, whose partial results stay in registers.
 template <class T, ReduceMode mode> MINIDNN_HD void of_narrow(const T* x, int64_t step, int64_t rows, float* sums) {
   Pair v[2];
   for (Pair& pair : v) pair.first = pair.second = floats(kNothing<mode>);
@@ -177,7 +182,8 @@ template <class T, ReduceMode mode> MINIDNN_HD void of_narrow(const T* x, int64_
 }
 
 template <class T, ReduceMode mode> void across(const ReducePart& p) {
-  constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));  // kShortSum such rows stay in a first-level cache
+  // kShortSum rows of kNarrow outputs fit a first-level cache.
+  constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));
   const int64_t narrow = p.outputs <= kNarrow && p.step == p.outputs ? p.outputs & -4 * int64_t(kFloats) : 0;
   alignas(64) float sums[kReduceOutputs];
   auto x = static_cast<const T*>(p.x);
@@ -201,7 +207,7 @@ template <class T, ReduceMode mode> void across(const ReducePart& p) {
   }
 }
 
-// The largest element and its place: a NaN before all, of equal elements the first.
+// The largest element and its index: NaN is larger than any number; of equal elements the first one wins.
 using Largest = reduction::State<ReduceKind::arg, double>;
 template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a != a) & (b == b)); }
 
@@ -211,7 +217,7 @@ MINIDNN_HD void join(const ReducePart& p, int64_t output, float value, int64_t p
   p.values[output] = now.value, p.places[output] = now.index;
 }
 
-constexpr int64_t kPlaces = 1 << 16;  // elements whose places are int32
+constexpr int64_t kPlaces = 1 << 16;  // elements per block, whose indices are int32
 
 template <class T, ReduceMode mode> void places_along(const ReducePart& p) {
   auto all = static_cast<const T*>(p.x);
@@ -222,7 +228,8 @@ template <class T, ReduceMode mode> void places_along(const ReducePart& p) {
     for (; output < p.outputs; ++output)
       for (int64_t begin = 0; begin < p.n; begin += kPlaces) {
         const int64_t n = min_of(p.n - begin, kPlaces);
-        // Elements taken twice have the same place: the vectors that begin and end a piece may overlap its neighbours.
+        // The first and the last vector of a block may overlap its neighbours: reading an element twice does no harm,
+        // since it has the same index.
         const T* x = all + output * p.step + begin;
         const int64_t before = n < kFloats ? kFloats - n : 0;
         Floats value = map<mode>(load_floats(x - before));

@@ -6,17 +6,18 @@
 
 namespace minidnn {
 
-// n elements each of some outputs. Along: an output's elements lie beside each other, and outputs `step` apart. Across:
-// outputs lie beside each other, and an output's elements `step` apart.
+// Combines n elements each of some outputs. Loops `along`: the elements of one output are contiguous, and the first
+// elements of outputs are `step` apart. Loops `across`: outputs are contiguous, and the elements of one output are
+// `step` apart.
 struct ReducePart {
   const void* x;
   int64_t step, outputs, n;
-  double* values;   // of outputs so far, which the elements are combined with
-  int64_t begin;    // argmax and argmin: the first element's place
-  int64_t* places;  // and the values'
+  double* values;   // the partial results of the outputs, with which the elements are combined
+  int64_t begin;    // argmax and argmin: the index of the first element
+  int64_t* places;  // argmax and argmin: the indices that belong to `values`
 };
 using ReduceLoop = void (*)(const ReducePart&);
-constexpr int64_t kReduceOutputs = 1024;  // at most
+constexpr int64_t kReduceOutputs = 1024;  // in one ReducePart, at most
 
 struct ReduceKernels {
   ReduceLoop along[4][13];  // by dtype and mode; null for float64

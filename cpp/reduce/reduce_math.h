@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions as a map of each element, a way to combine two partial results, and a last step. Shared by CPU and CUDA:
-// 13 modes are 4 ways to combine. Minima are maxima of what is turned round; `all` is that nothing is zero.
+// Reductions as three steps: map each element, combine partial results, finish. Shared by CPU and CUDA. 13 modes need
+// only 4 ways to combine: a minimum is a maximum of negated elements, and `all` is true if no element is zero.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -22,7 +22,8 @@ struct ReduceArgs {
   void* y = nullptr;
 };
 
-// x's strides, taken apart: where an output's elements begin, and where they lie from there.
+// The strides of x, split by dimension: `kept` gives the first element of each output, `reduced` gives the offsets of
+// its elements from there.
 struct ReduceView {
   TensorDesc kept, reduced;
 };
@@ -64,7 +65,7 @@ template <class Acc> MINIDNN_HD Acc negated(Acc v) {
   else return -v;
 }
 
-// The largest value of an integer dtype, as which amax() returns the magnitude of the least one.
+// The largest value of an integer dtype: amax() returns it as the magnitude of the least value.
 MINIDNN_HD int64_t largest_of(DType t) {
   switch (t) {
     case DType::int8:
@@ -78,7 +79,7 @@ MINIDNN_HD int64_t largest_of(DType t) {
   }
 }
 
-// An element as it is combined.
+// Maps an element to the value that is combined.
 template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
   switch (mode) {
     case ReduceMode::amax:
@@ -93,7 +94,7 @@ template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
       else return v * v;
     case ReduceMode::min:
     case ReduceMode::argmin:
-      if constexpr (is_integer<Acc>) return ~v;  // -v overflows for the least
+      if constexpr (is_integer<Acc>) return ~v;  // -v would overflow for the least value
       else return -v;
     case ReduceMode::any:
       return Acc(v != 0);
@@ -109,7 +110,7 @@ template <ReduceKind kind, class Acc> struct State {
 };
 template <class Acc> struct State<ReduceKind::arg, Acc> {
   Acc value;
-  int64_t index;  // of the elements of one output, in row-major order; -1 before any
+  int64_t index;  // among the elements of one output, in row-major order; -1 if there is no element yet
 };
 
 template <ReduceKind kind, class Acc> MINIDNN_HD State<kind, Acc> identity() {
@@ -124,7 +125,7 @@ template <ReduceKind kind, class Acc> MINIDNN_HD State<kind, Acc> identity() {
   }
 }
 
-// Integers wrap round. A NaN is larger than all; of equal elements the first is the largest.
+// Integers wrap around. NaN is larger than any number; of equal elements the first one wins.
 template <ReduceKind kind, class Acc>
 MINIDNN_HD State<kind, Acc> combined(const State<kind, Acc>& a, const State<kind, Acc>& b) {
   if constexpr (kind == ReduceKind::sum) {
@@ -151,7 +152,7 @@ MINIDNN_HD State<kind, Acc> element(ReduceMode mode, Acc v, int64_t index) {
   else return {mapped(mode, v)};
 }
 
-// The result of `count` elements, written as y's dtype.
+// Writes v as an element of y's dtype.
 template <class Acc> MINIDNN_HD void write(const TensorDesc& y, void* to, int64_t at, Acc v) {
   switch (y.dtype) {
     case DType::float32:
@@ -193,8 +194,8 @@ MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t cou
       if (mode == ReduceMode::norm2) v = root(v);
     }
     if constexpr (kind == ReduceKind::max) {
-      if (mode == ReduceMode::min) v = mapped(mode, v);  // its own inverse
-      if (mode == ReduceMode::any) v = Acc(v > 0);       // of nothing: the identity
+      if (mode == ReduceMode::min) v = mapped(mode, v);  // the mapping of min is its own inverse
+      if (mode == ReduceMode::any) v = Acc(v > 0);       // without elements, v is the identity
       if (mode == ReduceMode::all) v = Acc(!(v > 0));
     }
     return v;
@@ -209,7 +210,7 @@ MINIDNN_HD void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t a
   write(y, to, at, v);
 }
 
-// Any dtype as what it is summed in.
+// Loads an element of any dtype as Acc.
 template <class Acc> MINIDNN_HD Acc load(DType t, const void* from, int64_t at) {
   if constexpr (is_integer<Acc>) {
     switch (t) {
@@ -235,8 +236,8 @@ template <class Acc> MINIDNN_HD Acc load(DType t, const void* from, int64_t at) 
 
 }  // namespace reduction
 
-// What results of this dtype are combined in: float32, or float64 for it; integers in int64, unless they are divided or
-// have a root taken.
+// The type in which elements of a dtype are combined: float64 for float64, float32 for the other floating dtypes; int64
+// for integers, but float64 for mean, norm1 and norm2.
 enum class ReduceIn : int64_t { float32, float64, int64 };
 MINIDNN_HD constexpr ReduceIn reduced_in(ReduceMode m, DType t) {
   if (t == DType::float64) return ReduceIn::float64;

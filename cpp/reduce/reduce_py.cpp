@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Python bindings of reductions.
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 #include "cpp/reduce/reduce.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.reduce.reference: an output at a time, any strides and dtypes, threaded over outputs. Sums are careful ones.
+// cpu.reduce.reference: one output at a time, any strides and dtypes, threaded over outputs. Sums are compensated.
 #include "cpp/core/team.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/reduce/reduce.h"

@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-// The mask as it is broadcast to x, NumPy's way.
+// The mask broadcast to x by NumPy's rules.
 TensorDesc broadcast_mask(const char* call, const Handle& h, const Tensor& mask, const Tensor& x) {
   const TensorDesc &m = mask.desc, &d = x.desc;
   MINIDNN_CHECK(DeviceError, mask.place() == h.place(), call, ": x is on ", name(h.place()), ", mask is on ",
@@ -96,7 +96,8 @@ double softmax_bytes(const SoftmaxProblem& p) {
   return double(p.in.numel()) * double(itemsize(p.in.dtype)) * tensors;
 }
 double softmax_flop(const SoftmaxProblem& p) {
-  return double(p.in.numel()) * (p.direction == SoftmaxDirection::forward ? 50 : 20);  // exp is about 15, forward twice
+  // exp counts as about 15, and forward computes it twice.
+  return double(p.in.numel()) * (p.direction == SoftmaxDirection::forward ? 50 : 20);
 }
 
 }  // namespace minidnn

@@ -16,14 +16,16 @@ struct Family<SoftmaxProblem> {
   static const Engines<SoftmaxProblem>& cuda_engines();
 };
 
-// `axis` counts from the end when negative. `out` may be x.
-// Of scale x + mask, or of scale x where a boolean mask is true; a mask is broadcast to x.
+// Softmax of scale x + mask; with a boolean mask, of scale x where it is true and -inf elsewhere. The mask is broadcast
+// to x.
+// `axis` counts from the end if negative. `out` may be x.
 Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, const std::optional<Tensor>& mask,
                        const Call& call);
 // `y` is what softmax_forward returned for the same axis, `log` and scale. `out` may be dy or y.
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
-MaskWalk mask_walk(const SoftmaxProblem&);  // of a dense x; dimensions that the mask walks through as one become one
+// x must be dense. Adjacent dimensions that the mask traverses as one are merged.
+MaskWalk mask_walk(const SoftmaxProblem&);
 
 // Bytes and flop for estimates, shared by the engines of both devices.
 double softmax_bytes(const SoftmaxProblem&);

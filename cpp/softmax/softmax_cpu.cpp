@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.softmax.dense: vectorised loops (softmax_isa.cpp) over tensors without gaps. What is worked on at a time, a row
-// or a strip of rows beside each other, is made to fit a cache, so that memory is read once and written once.
+// cpu.softmax.dense: vectorised loops (softmax_isa.cpp) over tensors without gaps. The unit of work, a row or a strip
+// of adjacent rows, fits a cache, so memory is read once and written once.
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/work_size.h"
@@ -12,9 +12,9 @@ namespace {
 
 constexpr int64_t kNarrowest = 16, kWidest = 256;  // columns of a strip
 constexpr int64_t kStripFloats = 65536;            // of one operand: 256 KB, half a second-level cache
-constexpr int64_t kRowFloats = 131072;             // a longer row's exponentials are computed twice instead of kept
-constexpr int64_t kLongestFew = 128;               // columns of rows that are dealt with in blocks
-constexpr int64_t kGrain = 8192;                   // elements a thread is worth waking for
+constexpr int64_t kRowFloats = 131072;             // exponentials of longer rows are computed twice instead of kept
+constexpr int64_t kLongestFew = 128;               // columns of rows that are processed in blocks
+constexpr int64_t kGrain = 8192;                   // elements that justify waking one more thread
 
 SoftmaxCut cut_of(const SoftmaxProblem& p) {
   bool backward = p.direction == SoftmaxDirection::backward;
@@ -39,7 +39,7 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   if (c.inner >= kNarrowest) {
     c.kind = SoftmaxCut::strips;
     int64_t strips = ceil_div(c.inner, widest);
-    c.width = whole(ceil_div(c.inner, strips));  // about as wide as each other
+    c.width = whole(ceil_div(c.inner, strips));  // strips of nearly equal width
     c.items = c.outer * ceil_div(c.inner, c.width);
     c.room_floats = backward ? 0 : c.cols * c.width;
   } else {
@@ -65,7 +65,7 @@ struct Dense final : Engine<SoftmaxProblem> {
     if (p.cols() > kRowFloats) return cat("masks rows of ", kRowFloats, " elements at most; they have ", p.cols());
     return "";
   }
-  // Against the reference's 0.2: exponentials of 8 or 16 columns at a time (2 Zen 3 cores, 2026-11).
+  // The reference has 0.2; this one computes exponentials of 8 or 16 columns at a time (2 Zen 3 cores, 2026-11).
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     double threads_at_work = std::min(1.0, double(cut_of(p).items) / std::max(d.sm_count, 1));
     return roofline_us(softmax_flop(p), softmax_bytes(p), d, 2 * threads_at_work);

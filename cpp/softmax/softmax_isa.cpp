@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums keep their rounding errors, as softmax_math.h's do: a few terms are added plainly, what they make carefully.
+// Softmax per instruction set. Like those of softmax_math.h, sums are compensated: a few terms are added plainly, and
+// their sum is added to a compensated sum.
 #include "cpp/cpu/runs.h"
 #include "cpp/cpu/transpose.h"
 #include "cpp/softmax/softmax_kernels.h"
@@ -10,7 +11,7 @@ namespace {
 using V = Vector<float>;
 static_assert(kWholeColumns % kStep == 0);
 
-// dy - exp(y) sum, and 0 where y is -inf.
+// dy - exp(y) sum, or 0 where y is -inf.
 inline __attribute__((always_inline)) float log_gradient(float y, float dy, float sum) {
   const float gradient = dy - maths::exp(y) * sum;
   return y == -INFINITY ? 0 : gradient;
@@ -22,10 +23,10 @@ inline __attribute__((always_inline)) V log_gradient(V y, V dy, float sum) {
 
 // ---- rows: lanes run along the row
 
-constexpr int kTree = 4;  // vectors added in pairs before the sum takes them
+constexpr int kTree = 4;  // vectors added in pairs before they join the sum
 
 struct Sum {
-  V sum{}, compensation{};  // CompensatedSum, lane by lane
+  V sum{}, compensation{};  // CompensatedSum per lane
   inline __attribute__((always_inline)) void add(V v) {
     v += compensation;
     V next = sum + v, took = next - sum, error = (sum - (next - took)) + (v - took);
@@ -51,7 +52,7 @@ template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, 
   for (; i < n; i += kLane) sum.add(f(i));
 }
 
-// A NaN may be passed over here: it comes back in the sum.
+// May skip a NaN: it reappears in the sum.
 float largest_of(const float* x, int64_t n, float scale, float so_far) {
   constexpr int64_t kLane = kLanes<float>;
   V most[kTree];
@@ -73,7 +74,7 @@ float largest_of(const float* x, int64_t n, float scale, float so_far) {
 
 void exponentials(const float* x, float* e, int64_t n, float scale, float largest) {
   n &= -kStep;
-#pragma GCC ivdep  // e is x or apart from it
+#pragma GCC ivdep  // e is either x or does not overlap it
   for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] * scale - largest);
 }
 void multiply(const float* e, float* y, int64_t n, float factor) {
@@ -86,15 +87,15 @@ void shift(const float* x, float* y, int64_t n, float scale, float largest, floa
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
 }
-// `masked`: the row is in `room` already, in memory's order, its end filled up with -inf.
+// `masked`: `room` already holds the row, in memory order, filled up with -inf at its end.
 template <Order order, class T>
 void forward_row(const T* x, T* y, const SoftmaxCut& cut, float scale, float* room, bool masked = false) {
   const int64_t cols = cut.cols;
   const bool kept =
-      cut.room_floats > kRun;  // the row in `room`, as floats; one of float32 but for its end not at first
+      cut.room_floats > kRun;  // whether `room` holds the row as floats (a float32 row: at first only its end)
   const bool copied = masked || (kept && sizeof(T) != 4);
-  // What fills up the last run becomes -inf when it is scaled. Nothing does by a scale of 0: then it is 0, and adds a 1
-  // to the sum for each of the lanes beyond the row.
+  // The fill value of the last span: it becomes -inf when it is scaled. With scale 0, no value does; then the fill is
+  // 0, and each lane beyond the row adds 1 to the sum.
   const float beyond = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
   const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t run) -> const float* {
@@ -129,7 +130,7 @@ void forward_row(const T* x, T* y, const SoftmaxCut& cut, float scale, float* ro
   }
 }
 
-// A row times `scale` with its mask, as floats in memory's order.
+// Computes a row times `scale`, with its mask, as floats in memory order.
 template <class T>
 void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxCut& cut, float scale, float* room) {
   for (int64_t i = 0; i < cut.cols; i += kRun) {
@@ -148,7 +149,7 @@ void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxCut& cut, f
   }
 }
 
-// Two vectors of elements beside each other, in any order.
+// Two adjacent vectors of elements, in any order.
 struct Pair {
   V first, second;
 };
@@ -161,7 +162,7 @@ inline __attribute__((always_inline)) Pair load_pair(const bfloat16* from) {
   return {V(both << 16), V(both & 0xffff0000)};
 }
 
-// Adds dy, or dy y, for a whole number of steps.
+// Adds dy (log) or dy y to the sum; n is a whole number of steps.
 template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, bool log) {
   constexpr int64_t kPair = 2 * kLanes<float>;
   auto term = [&](int64_t i) __attribute__((always_inline)) {
@@ -171,7 +172,7 @@ template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, 
     return g.first * p.first + g.second * p.second;
   };
   int64_t i = 0;
-  if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {  // four sums: each term of one waits for the last
+  if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {  // four sums: each addition waits for the previous one
     Sum sums[4]{sum};
     for (; i + kStride <= n; i += kStride)
 #pragma GCC unroll 4
@@ -216,7 +217,7 @@ template <class T> void backward_row(const T* y, const T* dy, T* dx, const Softm
     });
 }
 
-// ---- short rows, a group at a time: the loops above cost more to enter than these take
+// ---- short rows, a group at a time: entering the loops above costs more than the rows themselves
 
 constexpr int64_t kMostFew = 128;  // columns
 
@@ -227,11 +228,12 @@ constexpr int64_t kLane = kLanes<float>;
 typedef Vector<uint32_t> Words;
 typedef uint16_t Shorts __attribute__((vector_size(kVectorBytes / 2)));
 
-inline __attribute__((always_inline)) Words nearest_bfloat16s_of(V v) {  // in the upper halves
+inline __attribute__((always_inline)) Words nearest_bfloat16s_of(V v) {  // bfloat16s in the upper halves
   const Words u = Words(v), nearest = u + 0x7fff + (u >> 16 & 1);
   return v != v ? u | 0x400000 : nearest;
 }
-// A row as vectors, in any order, the last filled up with what lies behind the row; and back, likewise.
+// load_row() loads a row as vectors, in any order; the last vector includes elements behind the row. store_row() stores
+// a row likewise.
 inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols) {
   for (int64_t i = 0; i < cols; i += kLane) to[i / kLane] = load(from + i);
 }
@@ -263,9 +265,9 @@ inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from
   }
 }
 
-constexpr int64_t kGroup = 16;  // rows whose sums are inverted, or their logarithms taken, at once
+constexpr int64_t kGroup = 16;  // rows whose sums are inverted, or whose logarithms are computed, together
 
-// Rows beside each other. What lies behind them may be read, up to `end`.
+// Contiguous rows. Elements behind them may be read, up to `end`.
 template <class T> struct Rows {
   const T *first, *end;
   int64_t cols;
@@ -278,7 +280,7 @@ template <class T> struct Rows {
     return copy;
   }
 };
-// Calls f(first row, rows, where their results are to be put, whole vectors at a time) for groups.
+// Calls f(first row, rows, buffer for their results) for each group. f writes whole vectors to the buffer.
 template <class T, class F>
 inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool non_temporal, F f) {
   alignas(64) T stage[kGroup * kMostFew + kLane];
@@ -289,7 +291,7 @@ inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int6
     if (!straight) copy_run(stage, out + row * cols, count * cols, non_temporal);
   }
 }
-// The last vector of a row, with `beyond` behind its end.
+// The last vector of a row, with `beyond` in the lanes behind the row's end.
 inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float beyond) {
   Vector<int32_t> lane;
   for (int i = 0; i < kLane; ++i) lane[i] = i;
@@ -310,7 +312,7 @@ template <class T> void forward_few(Rows<T>& x, T* y, int64_t rows, bool log, fl
       for (int64_t i = 0; i < vectors; ++i) v[i] *= scale;
       if (cols % kLane) v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
       V most = v[0], sum{};
-      for (int64_t i = 1; i < vectors; ++i) most = most > v[i] ? most : v[i];  // a NaN comes back in the sum
+      for (int64_t i = 1; i < vectors; ++i) most = most > v[i] ? most : v[i];  // a NaN reappears in the sum
       most = V{} + reduce_lanes(most, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
       for (int64_t i = 0; i < vectors; ++i) {
         v[i] -= most;
@@ -358,11 +360,12 @@ template <class T> void backward_few(Rows<T>& y, Rows<T>& dy, T* dx, int64_t row
   });
 }
 
-// ---- strips: lanes run across rows that lie beside each other, n columns of them, a whole number of steps
+// ---- strips: lanes run across adjacent rows, n columns of them, a whole number of steps
 
-constexpr int kPlain = 8;  // rows added plainly before the sums take them
+constexpr int kPlain = 8;  // rows added plainly before they join the compensated sums
 
-// A number for each column. Where T is bfloat16, those of even columns lie before those of odd ones: two are in a word.
+// One number per column. Where T is bfloat16, the numbers of even columns precede those of odd ones: a word holds two
+// columns.
 struct Across {
   alignas(64) float at[kRun];
 };
@@ -424,7 +427,7 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   each_column(as.at, b != a ? bs.at : as.at, number, other, as.at, n, f);
   narrow<Order::memory>(as.at, out, n);
 }
-// out[j] = e[j] number[j], e being in the order of numbers
+// out[j] = e[j] number[j]; e has the order of the numbers
 void scale_columns(const float* e, const float* number, float* out, int64_t n) {
   n &= -kStep;
 #pragma GCC ivdep
@@ -443,10 +446,10 @@ void scale_columns(const float* e, const float* number, float16* out, int64_t n)
   narrow<Order::memory>(products.at, out, n);
 }
 
-// e[j] = exp(x[j] - largest[j]), in the order of numbers, and the sum of them.
+// e[j] = exp(x[j] - largest[j]), in the order of the numbers; adds them to sum[j].
 void add_exponentials(const float* x, float scale, const float* largest, float* e, float* sum, int64_t n) {
   n &= -kStep;
-#pragma GCC ivdep  // e is x or apart from it
+#pragma GCC ivdep  // e is either x or does not overlap it
   for (int64_t j = 0; j < n; ++j) sum[j] += e[j] = maths::exp_of_negative(x[j] * scale - largest[j]);
 }
 void add_exponentials(const bfloat16* x, float scale, const float* largest, float* e, float* sum, int64_t n) {
@@ -470,7 +473,7 @@ void add_compensated(float* few, float* sum, float* compensation, int64_t n) {
     sum[j] = s.sum, compensation[j] = s.compensation, few[j] = 0;
   }
 }
-// add(c, few) for each row c adds it to `few`; the sums come out.
+// Computes compensated sums over the rows: add(c, few) must add row c to `few`.
 template <class Add>
 inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Across& sum, Add add) {
   Across few, compensation;
@@ -484,8 +487,8 @@ inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Acr
   for (int64_t j = 0; j < n; ++j) sum.at[j] += compensation.at[j];
 }
 
-// The rows of a strip of `width` columns, `pitch` elements apart, read by whole steps. What lies behind a row may be
-// read too, up to `end`, as long as nobody writes there.
+// The rows of a strip of `width` columns, `pitch` elements apart, read in whole steps. Elements behind a row may be
+// read too, up to `end`, as long as no thread writes them.
 template <class T> struct Strip {
   const T* first;
   int64_t pitch, width;
@@ -499,7 +502,7 @@ template <class T> struct Strip {
     return copy;
   }
 };
-// Calls make(where a row's result is to be put, by whole steps) and sees that only `width` elements of it arrive.
+// Calls make(buffer for a row's result), which writes whole steps; only `width` elements of them reach `to`.
 template <class T, class Make>
 inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool non_temporal, Make make) {
   if (width % kStep == 0 && !non_temporal) return make(to);
@@ -515,7 +518,7 @@ void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool 
   Across largest, sum;
   for (float& v : largest.at) v = -INFINITY;
   auto larger = [scale](float so_far, float x, float) __attribute__((always_inline)) {
-    return so_far > x * scale ? so_far : x * scale;  // a NaN comes back in the sum
+    return so_far > x * scale ? so_far : x * scale;  // a NaN reappears in the sum
   };
   for (int64_t c = 0; c < cols; ++c) fold(largest.at, x.row(c), x.row(c), n, larger);
   sum_rows(cols, n, sum, [&](int64_t c, float* few) {
@@ -561,9 +564,9 @@ void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, fl
     });
 }
 
-// ---- blocks: rows too short for lanes, or columns that lie beside too few others, become strips and then rows again
+// ---- blocks: rows too short for lanes, or with too few adjacent ones, are transposed into strips and back
 
-// What fits one block: `outers` outer indices, whose elements are contiguous.
+// What one block holds: `outers` outer indices, whose elements are contiguous.
 struct Block {
   int64_t cols, inner, outers;
   int64_t width() const { return outers * inner; }
@@ -595,9 +598,9 @@ void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float
   for (int64_t i = 0; i < n; i += kRun) write_run<Order::memory>(stage + i, to + i, min_of(kRun, n - i), non_temporal);
 }
 
-// ---- a problem in pieces
+// ---- the items of a problem
 
-// Calls strip(first element, columns), or block(first element, Block), for an item.
+// Calls strip(first element, columns) or block(first element, Block) for an item.
 template <class Strip, class OfBlock>
 inline __attribute__((always_inline)) void find_item(const SoftmaxCut& cut, int64_t item, Strip strip, OfBlock block) {
   if (cut.kind == SoftmaxCut::strips) {
@@ -609,7 +612,8 @@ inline __attribute__((always_inline)) void find_item(const SoftmaxCut& cut, int6
   }
 }
 
-// How far a tensor may be read: not where another thread writes at the same time.
+// The end of the readable part of a tensor: in place, elements that another thread writes at the same time must not be
+// read.
 template <class T> const T* end_of(const SoftmaxCut& cut, const T* tensor, bool in_place) {
   return in_place ? tensor : tensor + cut.outer * cut.cols * cut.inner;
 }

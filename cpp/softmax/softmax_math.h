@@ -11,28 +11,31 @@ namespace minidnn {
 
 enum class SoftmaxDirection : int64_t { forward, backward };
 
-// What is done to x before its exponentials are taken.
+// What is applied to x before the exponentials.
 enum class SoftmaxMask : int64_t {
   none,
-  add,   // of x's dtype, added to scale x
+  add,   // has x's dtype; added to scale x
   keep,  // boolean: false makes an element -inf
 };
 
 struct SoftmaxProblem {
   SoftmaxDirection direction{};
-  int64_t log = 0;         // 1: log-softmax
-  int64_t scaled = 0;      // 1: args.scale is not 1
-  int64_t axis = 0;        // from 0 to rank - 1
-  SoftmaxMask masked{};    // forward alone: what is masked shows in y
-  int64_t alignment = 16;  // of in, dy, out and mask in memory, in bytes: at most 16, and less only on a GPU
-  TensorDesc in, dy, out;  // forward: x, none, y; backward: y, dy, dx. One dtype and one shape; any strides
-  TensorDesc mask;         // x's shape, by strides of 0 where it is broadcast
+  int64_t log = 0;       // 1: log-softmax
+  int64_t scaled = 0;    // 1: args.scale is not 1
+  int64_t axis = 0;      // from 0 to rank - 1
+  SoftmaxMask masked{};  // only forward: y shows what is masked
+  // Alignment in bytes of in, dy, out and mask in memory: at most 16; less than 16 only on a GPU.
+  int64_t alignment = 16;
+  // Forward: x, none, y. Backward: y, dy, dx. All have the same dtype and shape; any strides.
+  TensorDesc in, dy, out;
+  TensorDesc mask;  // x's shape; strides of 0 where it is broadcast
 
   MINIDNN_HD int64_t cols() const { return in.shape[axis]; }
-  MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }  // asked only where there are elements
+  MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }  // called only if there are elements
 };
 
-// Where the mask of a row lies, rows being numbered as they lie in memory: digits of the number, the innermost first.
+// The offset of the mask of a row, where rows are numbered in memory order. A row's number is split into digits,
+// innermost first.
 struct MaskWalk {
   int64_t dims = 0, size[kMaxRank]{}, stride[kMaxRank]{};
 
@@ -56,7 +59,7 @@ struct SoftmaxArgs {
 
 namespace detail {
 
-// The elements of a row, `step` apart.
+// The elements of a row, `step` elements apart.
 template <class T>
 struct Row {
   T* first;
@@ -78,7 +81,7 @@ MINIDNN_HD Row<T> row_of(T* data, const TensorDesc& d, int64_t axis, int64_t row
 
 namespace detail {
 
-// A row of x as it is, or scaled and masked.
+// A row of x: Plain as it is, Masked scaled and masked.
 template <class T> struct Plain {
   Row<const T> x;
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const { return Accumulator<T>(x[i]); }
@@ -92,15 +95,15 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    const Acc scaled = maths::rounded_product(Acc(x[i]), scale);  // the same number wherever it is computed
+    const Acc scaled = maths::rounded_product(Acc(x[i]), scale);  // rounded the same way wherever it is computed
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }
 };
 
 }  // namespace detail
 
-// y = exp(x - max) / sum, or x - max - log(sum). A +inf, or nothing but -inf, makes Inf - Inf: the row is NaN, as it is
-// where a NaN is in x. A member writes only elements that it alone still reads: y may be x.
+// y = exp(x - max) / sum, or x - max - log(sum). A row with +inf, or with only -inf, computes Inf - Inf: it becomes
+// NaN, as it does with a NaN in x. Each member writes only elements that no other member still reads, so y may be x.
 template <class T, bool log, class X, class Team>
 MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& team) {
   using Acc = Accumulator<T>;
@@ -117,8 +120,8 @@ MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& t
   }
 }
 
-// dx = scale y (dy - sum of dy y), or scale (dy - exp(y) sum of dy), and 0 where the latter's y is -inf: what is masked
-// has no gradient. dx may be dy or y.
+// dx = scale y (dy - sum of dy y); for log-softmax dx = scale (dy - exp(y) sum of dy), and 0 where y is -inf: masked
+// elements have no gradient. dx may be dy or y.
 template <class T, bool log, class Team>
 MINIDNN_HD void softmax_backward_row(detail::Row<const T> y, detail::Row<const T> dy, detail::Row<T> dx, int64_t cols,
                                      Accumulator<T> scale, Team& team) {

@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 4096;  // elements that justify waking one more thread
 
 template <class T, SoftmaxDirection direction, bool log>
 void compute(const SoftmaxProblem& p, const SoftmaxArgs& a) {

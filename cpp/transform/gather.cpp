@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The public functions of gather.h: checks, problem texts and estimates.
 #include "cpp/transform/gather.h"
 
 namespace minidnn {
@@ -28,7 +29,7 @@ Shape shape_of_result(const GatherProblem& p) {
   return shape;
 }
 
-// Before anything is written; on a GPU it would have to wait for it.
+// Checks all indices before anything is written. Skipped on a GPU, where the check would have to wait for the device.
 void check_indices(const char* call, const GatherProblem& p, const Tensor& index) {
   if (index.place().is_cuda) return;
   for (int64_t k = 0; k < p.index.numel(); ++k) {

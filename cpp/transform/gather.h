@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slices by index, and the gradient: the public functions and their problem. Maths: gather_math.h.
+// Gathering slices by index, and the gradient: the public functions and their problem. Maths: gather_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/transform/gather_math.h"
@@ -15,20 +15,21 @@ template <> struct Family<GatherProblem> {
   static const Engines<GatherProblem>& cuda_engines();
 };
 
-// index: int32 or int64 of any shape, which takes the place of x's axis in the result's.
+// index: int32 or int64 of any shape; its dimensions replace x's `axis` in the result's shape.
 Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call&);
 Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, const Call&);
 
-// For engines: the problem as to[outer][index][run] = from[outer][row][run], or backward the other way round.
+// For engines: the problem as to[outer][index][run] = from[outer][row][run]; for backward with the two sides exchanged.
 struct GatherRows {
-  int64_t outer = 1, rows = 1, indices = 1, run = 1;  // run: elements that lie beside each other
+  int64_t outer = 1, rows = 1, indices = 1, run = 1;  // run: the number of contiguous elements
 };
-// Or why it is none: all tensors have to be row-major.
+// Returns "", or why there is no such form: all tensors must be row-major.
 std::string gather_rows(const GatherProblem&, GatherRows&);
 double gather_bytes(const GatherProblem&);
 size_t gather_order_bytes(const GatherProblem&);
 GatherOrder gather_order(const GatherProblem&, void* workspace);
-// On the CPU, in a workspace of gather_cpu_bytes(). Each index is read once, since another thread may write it.
+// For the CPU: sorts the indices, in a workspace of gather_cpu_bytes(). Each index is read only once, since another
+// thread may write it meanwhile.
 size_t gather_cpu_bytes(const GatherProblem&);
 GatherOrder put_in_order(const GatherProblem&, const GatherArgs&, void* workspace);
 const Engine<GatherProblem>& gather_rows_cpu();  // gather_cpu.cpp

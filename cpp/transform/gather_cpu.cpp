@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.transform.gather: row-major tensors, a copy for each index; backward a sum for each row.
+// cpu.transform.gather: for row-major tensors. Forward copies one slice per index; backward sums one row at a time.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/work_size.h"
 #include "cpp/transform/gather.h"
@@ -7,8 +7,8 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrainBytes = 65536;  // worth waking a thread for
-constexpr int64_t kColumns = 512;       // summed at a time
+constexpr int64_t kGrainBytes = 65536;  // bytes worth waking a thread for
+constexpr int64_t kColumns = 512;       // columns summed at a time
 
 template <class T> void sum_rows(const GatherRows& g, const GatherArgs& a, const GatherOrder& o) {
   const int64_t columns = cpu::work_size(kColumns);
@@ -59,7 +59,8 @@ struct Rows final : Engine<GatherProblem> {
                             const int64_t outer = i / g.indices, row = gather_row(p, a.index, i - outer * g.indices);
                             char* to = static_cast<char*>(a.to) + i * bytes;
                             if (row < 0)
-                              std::memset(to, 0, size_t(bytes));  // find() times indices that nobody has checked
+                              // An index out of range: find() runs with unchecked indices.
+                              std::memset(to, 0, size_t(bytes));
                             else
                               std::memcpy(to, static_cast<const char*>(a.from) + (outer * g.rows + row) * bytes,
                                           size_t(bytes));

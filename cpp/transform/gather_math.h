@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = x's slices by index along an axis, and dx = the sum of dy's over equal indices. Shared by CPU and CUDA.
+// Forward: y = the slices of x along an axis that `index` selects. Backward: dx = the sum of dy's slices over equal
+// indices. Shared by CPU and CUDA.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -24,19 +25,19 @@ struct GatherArgs {
   void* to = nullptr;  // y, or dx
 };
 
-// The row that the index at a place in memory means, counted from the end if negative; -1 if there is none.
+// The row that index[at] selects, where a negative index counts from the end; -1 if there is no such row.
 MINIDNN_HD int64_t gather_row_at(const GatherProblem& p, const void* index, int64_t at) {
   int64_t row = p.index.dtype == DType::int32 ? int64_t(static_cast<const int32_t*>(index)[at])
                                               : static_cast<const int64_t*>(index)[at];
   if (row < 0) row += p.rows();
   return 0 <= row && row < p.rows() ? row : -1;
 }
-// The k-th index's.
+// The row of the k-th index.
 MINIDNN_HD int64_t gather_row(const GatherProblem& p, const void* index, int64_t k) {
   return gather_row_at(p, index, p.index.offset_of(k));
 }
 
-// An index without a row makes zero: checking it beforehand would wait for the device.
+// An index out of range yields zeros: checking indices beforehand would have to wait for the device.
 template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const GatherArgs& a, int64_t linear) {
   int64_t x_at = 0, y_at = 0, k = 0, k_step = 1;
   for (int d = int(p.y.rank) - 1; d >= 0; --d) {
@@ -52,11 +53,11 @@ template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const 
   static_cast<T*>(a.to)[y_at] = row < 0 ? T(0) : static_cast<const T*>(a.from)[x_at + row * p.x.stride[p.axis]];
 }
 
-// Backward, indices are first put in the order of their rows, those of one row in their own: row r has order[starts[r]]
-// to order[starts[r + 1] - 1]. Sums run in that order, on any number of threads.
+// For backward, the numbers of the indices are first sorted by row; those of one row keep their order. Row r has
+// order[starts[r]] to order[starts[r + 1] - 1]. Sums are added in that order, for any number of threads.
 struct GatherOrder {
-  int32_t* starts;  // rows() + 1
-  int32_t* order;   // as many as there are indices
+  int32_t* starts;  // rows() + 1 elements
+  int32_t* order;   // one element per index
 };
 
 template <class T>

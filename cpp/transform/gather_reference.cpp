@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.transform.gather_reference: an element at a time, any strides, threaded. Backward, indices are counted and put in
-// order by one thread.
+// cpu.transform.gather_reference: one element at a time, any strides, threaded. For backward, one thread counts and
+// sorts the indices.
 #include "cpp/cpu/threads.h"
 #include "cpp/transform/gather.h"
 
@@ -25,13 +25,13 @@ size_t gather_cpu_bytes(const GatherProblem& p) {
 GatherOrder put_in_order(const GatherProblem& p, const GatherArgs& a, void* workspace) {
   const int64_t n = p.index.numel();
   const GatherOrder o = gather_order(p, workspace);
-  int32_t* const rows = o.order + n;  // of each index, -1 where there is no such row
+  int32_t* const rows = o.order + n;  // the row of each index; -1 if there is no such row
   std::fill(o.starts, o.starts + p.rows() + 1, 0);
   for (int64_t k = 0; k < n; ++k)
     if ((rows[k] = int32_t(gather_row(p, a.index, k))) >= 0) ++o.starts[rows[k]];
   int32_t sum = 0;
   for (int64_t r = 0; r <= p.rows(); ++r) sum += std::exchange(o.starts[r], sum);
-  // Each start moves to its end, which is the next one's start.
+  // After this loop, starts[r] is the end of row r, which is the start of row r + 1.
   for (int64_t k = 0; k < n; ++k)
     if (rows[k] >= 0) o.order[o.starts[rows[k]]++] = int32_t(k);
   std::move_backward(o.starts, o.starts + p.rows(), o.starts + p.rows() + 1);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The public function of pad.h: checks, problem texts, estimates, and the conversion to lines.
 #include "cpp/transform/pad.h"
 
 #include "cpp/transform/transform.h"
@@ -70,7 +71,8 @@ Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, doub
 
 std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t& word) {
   struct Dim {
-    int64_t size, before, x_size, x, y;  // of y, and of x
+    // size, before and y describe a dimension of y; x_size and x describe that of x.
+    int64_t size, before, x_size, x, y;
     bool grows() const { return size != x_size; }
   };
   std::vector<Dim> dims;
@@ -81,7 +83,8 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   for (size_t i = dims.size(); i-- > 0; dense *= dims[i].size)
     if (dims[i].y != dense) return "needs a result without gaps";
   if (dims.empty() || p.x.numel() == 0) dims = {{dense, 0, p.x.numel(), 1, 1}};
-  // What an outer dimension's neighbour moves by as a whole joins it.
+  // Join an outer dimension with the next inner one if the inner one is not padded and both are contiguous in x. A
+  // padded outer dimension is joined only if the padding is constant.
   for (size_t i = 0; i + 1 < dims.size();) {
     const Dim &outer = dims[i], &inner = dims[i + 1];
     if (!inner.grows() && outer.x == inner.x * inner.size && (!outer.grows() || p.mode == PadMode::constant)) {
@@ -97,10 +100,11 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
     for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item;
     word = max_of(item, all & -all);
   }
-  const int64_t items = word / item;  // in a word
+  const int64_t items = word / item;  // elements in a word
   line.size /= items, line.before /= items, line.x_size /= items;
   for (size_t i = 0; i + 1 < dims.size(); ++i) dims[i].x /= items;
-  if (line.size == 1 && dims.size() > 1) dims.pop_back();  // a word for each element of the next dimension
+  // The line is a single word: the next dimension becomes the line.
+  if (line.size == 1 && dims.size() > 1) dims.pop_back();
 
   l = {};
   l.mode = p.mode;

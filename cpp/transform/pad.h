@@ -16,12 +16,14 @@ template <> struct Family<PadProblem> {
   static const Engines<PadProblem>& cuda_engines();
 };
 
-PadMode pad_mode(const std::string&, const char* call);  // ShapeError for another word
+PadMode pad_mode(const std::string&, const char* call);  // ShapeError for an unknown mode
 
-// x with so many elements before and after it in each dimension: `value`, its edge again, or what lies opposite the edge.
+// x with widths[d].before and widths[d].after additional elements in dimension d: `value`, copies of the edge, or a
+// reflection at the edge.
 Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode, double value, const Call&);
 
-// For engines: the problem by lines, in words of an element or, up to `widest` bytes, some; or why not.
+// For engines: converts the problem to PadLines and sets `word`, the bytes of a word: one element, or several elements
+// of together at most `widest` bytes. Returns "", or why that is impossible.
 std::string pad_lines(const PadProblem&, int64_t widest, PadLines&, int64_t& word);
 double pad_bytes(const PadProblem&);
 const Engine<PadProblem>& pad_lines_cpu();  // pad_cpu.cpp

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the elements of a padded tensor come from. Shared by CPU and CUDA.
+// Maps the elements of a padded tensor to the elements of its input. Shared by CPU and CUDA.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/fast_divmod.h"
@@ -10,7 +10,7 @@ enum class PadMode : int64_t { constant, replicate, reflect };
 
 struct PadProblem {
   TensorDesc x, y;
-  int64_t before[kMaxRank]{};  // elements of y in front of x's first, in each dimension
+  int64_t before[kMaxRank]{};  // the number of y's elements before x's first element, in each dimension
   PadMode mode{};
   int64_t alignment = 16;  // of x and y in memory, in bytes: at most 16, and less only on a GPU
 };
@@ -21,8 +21,8 @@ struct PadArgs {
   uint64_t value = 0;  // the bits of one element
 };
 
-// Which of a dimension's elements stands at i, counted from the first; none of them where a constant does. Reflected
-// widths are below the size, so there is one mirror to each side.
+// The index in x that element i shows, both counted from x's first element; out of bounds if the mode is constant and i
+// is padding. Reflected widths are below the size, so one reflection at each side suffices.
 template <class Int> MINIDNN_HD Int pad_source(PadMode mode, Int i, Int size) {
   if (mode == PadMode::constant) return i;
   if (mode == PadMode::replicate) return min_of(max_of(i, Int(0)), size - 1);
@@ -46,27 +46,27 @@ template <class T> MINIDNN_HD void pad_element(const PadProblem& p, const PadArg
 constexpr int kPadOuters = kMaxRank - 1;
 
 struct PadDimension {
-  int32_t before = 0, size = 1;  // in front of x's elements, and of them
-  int64_t x = 0;                 // their stride
+  int32_t before = 0, size = 1;  // the padding before x's elements, and their number
+  int64_t x = 0;                 // the stride of x's elements
 };
 
-// A y without gaps, as lines along its innermost dimension. Dimensions are joined where they can be, and neighbouring
-// elements that always move together are one word: all numbers count words.
+// A padded tensor whose y has no gaps, as lines along y's innermost dimension. Dimensions are joined where possible.
+// Neighbouring elements that always move together form one word; all numbers count words.
 struct PadLines {
-  int64_t words = 0;  // of y
-  LongDivisor width;  // a line of y
+  int64_t words = 0;  // in y
+  LongDivisor width;  // words in a line of y
   PadDimension line;
-  int64_t outers = 1;  // from the innermost outwards: rows, then planes
+  int64_t outers = 1;  // outer dimensions, from the innermost outwards: rows, then planes
   FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
-  // Where the elements of a row's line begin in x, in two steps; false if the line is all constant. `how` is mode, known
-  // to the compiler.
+  // Compute, in two steps, the offset in x at which a row's elements begin. Return false if the whole line is constant.
+  // `how` equals `mode`, but may be a compile-time constant.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__
-#pragma unroll 1  // one dimension mostly: unrolled, the code is longer and no faster
+#pragma unroll 1  // usually a single dimension: unrolled code is longer and not faster
 #endif
     for (int d = 1; d < int(outers); ++d) inside = add(how, along[d], outer[d].divmod(plane), at) && inside;
     return inside;

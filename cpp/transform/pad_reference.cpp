@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.transform.pad_reference: an element at a time, any strides, threaded.
+// cpu.transform.pad_reference: one element at a time, any strides, threaded.
 #include "cpp/cpu/threads.h"
 #include "cpp/transform/pad.h"
 

@@ -4,13 +4,13 @@
 namespace minidnn {
 namespace {
 
-// Part of a tensor, without a share in its storage.
+// A part of a tensor, without ownership of its storage.
 struct Piece {
   TensorDesc desc;
   char* data;
 
   explicit Piece(const Tensor& t) : desc(t.desc), data(static_cast<char*>(t.data)) {}
-  // From the element `first` of a dimension on.
+  // The part with `count` indices of dimension `dim`, starting at `first`.
   Piece along(int dim, int64_t first, int64_t count) const {
     Piece p = *this;
     p.data += first * desc.stride[dim] * int64_t(itemsize(desc.dtype));

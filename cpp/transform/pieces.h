@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors put together from others, a copy for each piece.
+// Concatenation of tensors, one copy per input.
 #pragma once
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
 
-// One behind the other along `axis`, which counts from the end when negative; in the layout that the first prefers.
+// Concatenates along `axis`, which counts from the end if negative. The result has the preferred layout of the first
+// tensor.
 Tensor concat(const std::vector<Tensor>&, int64_t axis, const Call&);
 
 }  // namespace minidnn

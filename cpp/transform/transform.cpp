@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The public functions of transform.h: checks, problem texts, estimates, and moves between devices.
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -61,19 +62,22 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
     if (as_asked && !copy) return x;
     return transform(x, 1, 0, want.dtype, layout, {});
   }
-  // Bytes move in one piece: packed first where there are gaps, and cast where the fewest of them travel.
+  // Data moves between devices in one contiguous block: first packed if there are gaps, and cast on the side where
+  // fewer bytes move.
   bool shrinks = itemsize(want.dtype) < itemsize(x.desc.dtype);
   if (!is_dense(x.desc) || (!as_asked && shrinks))
     return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);
   device_at(target);
-  // A GPU that x is on copies.
+  // If x is on a GPU, that GPU copies; else the target does.
   Place gpu = x.place().is_cuda ? x.place() : target;
   Handle& h = handle_for(nullptr, gpu, "to", "x");
   Handle& there = handle_for(nullptr, target, "to", "x");
   Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
   const bool peers = x.place().is_cuda && target.is_cuda;
-  if (peers) memory_of(target).order(there.stream(), gpu, h.stream());  // `moved` may be memory freed on its stream
-  // A move is where streams meet: it waits for all that used the tensor, and the host need not know on which they ran.
+  // `moved` may reuse memory whose earlier work is still on its stream.
+  if (peers) memory_of(target).order(there.stream(), gpu, h.stream());
+  // A move waits, on the device, for all work that used the tensor so far, on any stream. The caller need not know the
+  // streams.
   x.storage->settle_before(h.stream());
   x.storage->used_on(h.stream());
   if (moved.nbytes()) memory_of(gpu).copy(moved.data, x.data, size_t(x.nbytes()), h.stream());

@@ -15,21 +15,22 @@ template <> struct Family<TransformProblem> {
   static const Engines<TransformProblem>& cuda_engines();
 };
 
-// alpha * x + beta * out, x broadcast to out's shape. Without `out`, beta must be 0, and the result has x's shape, and
-// `dtype` and `layout` where given. alpha = 1 and beta = 0 copies exactly, between any dtypes.
+// alpha * x + beta * out, with x broadcast to out's shape. Without `out`, beta must be 0; the result then has x's
+// shape, and `dtype` and `layout` where given. alpha = 1 and beta = 0 copies exactly, between any dtypes.
 Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType> dtype, std::optional<Layout> layout,
                  const Call& call);
 
-// x as the arguments ask, x itself when it is that already and `copy` is not set. Waits for the stream only when data
-// leaves a GPU for host memory or comes from it.
+// x on the given place, with the given dtype and layout; x itself if it already matches and `copy` is not set. Waits
+// for the stream only if data moves between a GPU and host memory.
 Tensor to(const Tensor& x, std::optional<Place>, std::optional<DType>, std::optional<Layout>, bool copy);
 
-// x's elements in row-major order under another shape: a view where strides allow, else a copy. One size may be -1.
+// x's elements in row-major order with another shape: a view if strides allow it, else a copy. One size may be -1.
 Tensor reshape(const Tensor& x, Shape shape);
 
-Tensor scalar_of(double);  // float64 and int64 without dimensions, on the CPU
+// Tensors without dimensions on the CPU, of dtype float64 and int64.
+Tensor scalar_of(double);
 Tensor scalar_of(int64_t);
-// Every element a cast of `scalar`, in the current handle's stream order.
+// A tensor whose elements are all `scalar`, cast to its dtype; filled in stream order of the current handle.
 Tensor full(const TensorDesc&, Place, const Tensor& scalar);
 
 double transform_bytes(const TransformProblem&);

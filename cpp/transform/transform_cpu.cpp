@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.transform.tiled: copies, casts and scaling by runs of contiguous elements of the result. Where the result runs
-// along another dimension than x does, tiles of the two are first transposed into a buffer that the first-level cache
-// holds, vectors at a time.
+// cpu.transform.tiled: copies, casts and scaling by contiguous spans of the result. If x and the result are contiguous
+// along different dimensions, tiles of x are first transposed, by vectors, into a buffer that the first-level cache
+// holds.
 #include <algorithm>
 #include <bit>
 
@@ -14,16 +14,16 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kPieceBytes = 16384;  // what is worked on at a time: half a first-level cache
-constexpr int64_t kTileSide = 64;       // elements along x, where there are as many
-constexpr int64_t kGrainBytes = 65536;  // worth waking a thread for
+constexpr int64_t kPieceBytes = 16384;  // the size of a tile: half a first-level cache
+constexpr int64_t kTileSide = 64;       // elements of a tile along x's contiguous dimension, if there are as many
+constexpr int64_t kGrainBytes = 65536;  // bytes worth waking a thread for
 
 struct Dim {
-  int64_t size, x, y;  // strides
+  int64_t size, x, y;  // x, y: strides
 };
 
-// The copy as loops over `outer` around pieces of two dimensions: `across` is contiguous in y. So it is in x, or else
-// the piece is transposed and `along` is.
+// The copy as loops over `outer` around two-dimensional tiles. `across` is contiguous in y. If `across` is also
+// contiguous in x, tiles are copied; else they are transposed, and `along` is contiguous in x.
 struct Loops {
   int outers = 0;
   Dim outer[kMaxRank]{};
@@ -32,7 +32,7 @@ struct Loops {
   int64_t across_piece = 1, along_piece = 1;
 };
 
-// Empty, or why there are no such loops.
+// Returns "", or why the problem has no such loops.
 std::string parse(const TransformProblem& p, Loops& l) {
   Dim dims[kMaxRank];
   int n = 0;
@@ -94,7 +94,7 @@ struct Tiled final : Engine<TransformProblem> {
     Loops loops;
     return parse(p, loops);
   }
-  // 2.5 times the reference's 20 GB/s for a dense copy (2 Zen 3 cores, 2026-11).
+  // Measured: 2.5 times the 20 GB/s of the reference for a dense copy (2 Zen 3 cores, 2026-11).
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     return roofline_us(0, transform_bytes(p), d, 2);
   }

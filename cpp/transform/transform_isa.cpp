@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.transform.tiled, for one instruction set: copies, casts, scaling and transposition of tiles.
 #include "cpp/cpu/runs.h"
 #include "cpp/cpu/transpose.h"
 #include "cpp/transform/transform_kernels.h"
@@ -11,7 +12,8 @@ template <class T> void copy(const TransformRuns& r, const TransformScale&) {
   auto to = static_cast<char*>(r.y);
   constexpr int64_t kBytes = sizeof(T), kShort = 256;
   const int64_t bytes = r.n * kBytes;
-  if (bytes % 16 == 0 && bytes <= kShort && !r.non_temporal) {  // a call for each would take longer than the copy
+  // A call of memcpy for each row would take longer than the copy.
+  if (bytes % 16 == 0 && bytes <= kShort && !r.non_temporal) {
     for (int64_t i = 0; i < r.rows; ++i, from += r.x_pitch * kBytes, to += r.y_pitch * kBytes)
       for (int64_t at = 0; at < bytes; at += 16) __builtin_memcpy(to + at, from + at, 16);
     return;
@@ -20,7 +22,7 @@ template <class T> void copy(const TransformRuns& r, const TransformScale&) {
     copy_run(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.non_temporal);
 }
 
-// A whole number of steps.
+// n is a whole number of steps.
 template <class From, class To> void convert(const From* from, To* to, int64_t n) {
   if constexpr (sizeof(To) == 4) {
     widen<Order::memory>(from, to, n);
@@ -66,7 +68,7 @@ void scale_run(const From* from, To* to, int64_t n, const TransformScale& s, boo
                 *y = s.reads_y ? read_run<Order::memory>(to + i, ys, run) : nullptr;
     const int64_t whole = whole_steps(run);
     if (y)
-#pragma GCC ivdep  // out is what is read, or apart from it
+#pragma GCC ivdep  // `out` is identical to what is read or does not overlap it
       for (int64_t j = 0; j < whole; ++j) out[j] = s.alpha * x[j] + s.beta * y[j];
     else
 #pragma GCC ivdep

@@ -11,23 +11,23 @@ struct TransformScale {
   bool reads_y;  // y = alpha x + beta y, else alpha x
 };
 
-// `rows` runs of n elements, contiguous in both; the runs begin `x_pitch` and `y_pitch` elements apart.
+// `rows` spans of n elements, each contiguous in x and in y; their starts are `x_pitch` and `y_pitch` elements apart.
 struct TransformRuns {
   const void* x;
   void* y;
   int64_t rows, n, x_pitch, y_pitch;
-  bool non_temporal;  // the result is not to fill them
+  bool non_temporal;  // write the result past the caches
 };
 using TransformRun = void (*)(const TransformRuns&, const TransformScale&);
-// to[j * across + i] = x[i * step + j] for i in [0, across), j in [0, along). `to` has 16 bytes more than that.
+// to[j * across + i] = x[i * step + j] for i in [0, across), j in [0, along). `to` needs 16 more writable bytes.
 using TransformTranspose = void (*)(const void* x, int64_t step, void* to, int64_t across, int64_t along);
 
 struct TransformKernels {
-  TransformRun copy[4];  // bits of 1, 2, 4 or 8 bytes
+  TransformRun copy[4];  // bitwise copies of elements of 1, 2, 4 or 8 bytes
   TransformTranspose transpose[4];
-  TransformRun cast[6][4];  // by dtype, from and to; null where the reference has to do it
+  TransformRun cast[6][4];  // by dtype, from and to; null if only the reference engine supports the pair
   TransformRun scale[6][4];
-  void (*finish)();  // after runs past the caches, before anyone else reads them
+  void (*finish)();  // to be called after writes past the caches, before another thread reads them
 };
 
 MINIDNN_PER_ISA(TransformKernels, transform_kernels)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = alpha * x + beta * y between any strides, and casts between any two dtypes. Shared by CPU and CUDA.
+// y = alpha * x + beta * y between tensors of any strides, and casts between any two dtypes. Shared by CPU and CUDA.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -7,9 +7,9 @@
 namespace minidnn {
 
 struct TransformProblem {
-  TensorDesc x, y;         // one shape: a broadcast x has strides of zero
-  int64_t scaled = 0;      // 0: a plain copy or cast, any dtypes; 1: alpha and beta count, floating dtypes only
-  int64_t reads_y = 0;     // 1: beta is not zero. With 0, y is written without being read, so a NaN in it does not stay
+  TensorDesc x, y;         // both have one shape: a broadcast x has strides of zero
+  int64_t scaled = 0;      // 0: a plain copy or cast, any dtypes; 1: alpha and beta are used, floating dtypes only
+  int64_t reads_y = 0;     // 1: beta is not zero; 0: y is written without being read, so a NaN in it disappears
   int64_t alignment = 16;  // of x and y in memory, in bytes: at most 16, and less only on a GPU
 };
 
@@ -43,15 +43,17 @@ template <> constexpr bool is_bool<bool> = true;
 template <class A, class B> constexpr bool is_same = false;
 template <class A> constexpr bool is_same<A, A> = true;
 
-// Any byte but zero is true: other libraries' bool may hold more than 0 and 1, and reading that as bool is undefined.
+// Any byte but zero is true: bool arrays of other libraries may hold other values than 0 and 1, and reading these as
+// bool is undefined behaviour.
 template <class T> MINIDNN_HD T load(const void* from, int64_t at) {
   if constexpr (is_bool<T>) return static_cast<const uint8_t*>(from)[at] != 0;
   else return static_cast<const T*>(from)[at];
 }
 }  // namespace detail
 
-// One dtype to itself keeps every bit. To real rounds once, to nearest even. Real to integer truncates towards zero and
-// saturates, NaN gives 0; integer to narrower integer keeps the low bits; anything to bool is "not zero".
+// A cast to the same dtype keeps every bit. A cast to a floating dtype rounds once, to nearest even. Floating to
+// integer truncates towards zero and saturates, and NaN becomes 0. Integer to narrower integer keeps the low bits. A
+// cast to bool tests for "not zero".
 template <class To, class From> MINIDNN_HD To cast(From v) {
   using namespace detail;
   if constexpr (is_same<To, From>) return v;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// Python bindings of copies, padding, concatenation and gathering.
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 #include "cpp/transform/gather.h"

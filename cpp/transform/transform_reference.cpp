@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.transform.reference: an element at a time, any strides, any two dtypes, threaded.
+// cpu.transform.reference: one element at a time, any strides, any two dtypes, threaded.
 #include "cpp/cpu/threads.h"
 #include "cpp/transform/transform.h"
 

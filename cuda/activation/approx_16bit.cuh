@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shared formulas, and shorter ones where the result has 16 bits: at copy speed an SM has some 38 instructions for
-// an element forward and 57 backward, and erfc alone takes 40. Errors below are relative, in float: a float16 has 2^-11.
+// Activation formulas: the shared ones, and shorter ones for 16-bit results. At copy speed an SM can issue about 38
+// instructions per element forward and 57 backward, and erfc alone takes 40. The errors below are relative, in float32;
+// float16 has 2^-11.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cuda/device/ptx/math.cuh"
@@ -11,7 +12,7 @@ namespace approx_16bit {
 
 constexpr float kLog2E = 1.44269504f;
 
-// Within 2^-19, as sech2 and x * normal(x).cdf / (1 + x^2 / 2) are.
+// The error is within 2^-19. So are the errors of sech2(x) and of x * normal(x).cdf / (1 + x^2 / 2).
 __device__ __forceinline__ float tanh(float x) {
   const float a = fabsf(x), square = x * x;
   const float e = ex2_approx(-2 * kLog2E * a);
@@ -23,7 +24,7 @@ __device__ __forceinline__ float sech2(float x) {
   return 4 * e * (r * r);
 }
 
-// The polynomial of elementary::normal (cpp/core/elementary.h), without what saves its last bits.
+// The polynomial of elementary::normal (cpp/core/elementary.h), without the steps that make its last bits right.
 __device__ __forceinline__ maths::Normal<float> normal(float x) {
   const float e = ex2_approx(-0.5f * kLog2E * x * x), a = fabsf(x);
   const float u = rcp_approx_ftz((a > 15 ? 15 : a) + 3) - 0.1875f;

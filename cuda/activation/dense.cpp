@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.activation.dense: vectors of 16 bytes over memory in its own order.
+// cuda.activation.dense: dense tensors, processed in the order of memory by vectors of 16 bytes.
 #include "cuda/activation/engines.h"
 #include "cuda/device/slice.h"
 #include "cuda/runtime/plan.h"
@@ -9,7 +9,7 @@ namespace {
 
 KernelSpec spec(DType dtype, bool backward) {
   KernelSpec s{"cuda/activation/dense.cu", cat("minidnn::activation_dense<", cuda_name(dtype), ", ", backward, ">")};
-  // Two ulp of a float are nothing in 16 bits, and a division that is exact to the last takes twice as long.
+  // An error of two ulp of float32 is negligible in 16 bits, and a division without it takes twice as long.
   if (itemsize(dtype) == 2) s.options = {"--prec-div=false"};
   return s;
 }

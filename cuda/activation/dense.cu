@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations of dense tensors whose elements correspond by offset: 16-byte vectors, all loads before the first use.
-// The mode is a switch between loading and storing: a kernel for each would make 104 of them. In flight on an SM:
-// forward 2 loads by 1536 threads, 48 KB; backward 4 by 1024, 64 KB.
+// Activations of dense tensors whose elements correspond by offset: vectors of 16 bytes, all loaded before the first
+// use.
+// A switch between the loads and the stores selects the mode: a kernel for each mode would make 104 kernels.
+// In flight on an SM: forward, 2 loads of each of 1536 threads, 48 KB; backward, 4 loads of each of 1024 threads, 64
+// KB.
 #include "cpp/activation/activation_math.h"
 #include "cuda/activation/approx_16bit.cuh"
 #include "cuda/device/elementwise.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.activation.generic: any strides, 64-bit divisions for each element.
+// cuda.activation.generic: any strides, with 64-bit divisions for each element.
 #include "cuda/activation/engines.h"
 #include "cuda/runtime/plan.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations over any strides. A thread an element; the mode is a switch, as in dense.cu.
+// Activations over any strides, one element per thread. A switch selects the mode, as in dense.cu.
 #include "cpp/activation/activation_math.h"
 #include "cuda/device/grid.cuh"
 
@@ -13,7 +13,7 @@ template <class T, bool backward> struct ActivateElement {
   }
 };
 
-// Where an element is stands outside the switch: thirteen copies of it take three times as long to compile.
+// The offsets are computed outside the switch: thirteen copies of that code would take three times as long to compile.
 template <class T, bool backward>
 __global__ void __launch_bounds__(256)
     activation_generic(const __grid_constant__ ActivationProblem p, const __grid_constant__ ActivationArgs a) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.depthwise: every channel is a group, with one filter or several. Channels that are neighbours in memory go
-// through pixels.cu, others through planes.cu; 3x3 at stride 1 through pixel_rows.cu, few planes through plane_rows.cu.
-// One channel in all is a plane, too. Floors on an H100, 64 images, at 3.0 TB/s: 3x3, 144 channels of 56 x 56: 39 us in
-// bfloat16, 77 in float32; measured are 59 and 126. 7x7, 384 channels of 14 x 14: 9 us of products at 51 TFLOP/s;
-// measured are 32 in bfloat16 and 77 in float32.
+// cuda.conv.depthwise: every channel is a group, with one filter or several; a single channel counts, too.
+// Kernels: where channels are neighbours in memory, pixels.cu, or pixel_rows.cu for 3x3 at stride 1; elsewhere
+// planes.cu, or plane_rows.cu for few planes with 3x3 at stride 1.
+// H100, 64 images. 3x3, 144 channels of 56 x 56: the floor at 3.0 TB/s is 39 us in bfloat16 and 77 us in float32;
+// measured are 59 and 126 us. 7x7, 384 channels of 14 x 14: the floor is 9 us of products at 51 TFLOP/s; measured are
+// 32 us in bfloat16 and 77 us in float32.
 #include "cuda/conv/engines.h"
 #include "cuda/conv/stencil_host.h"
 

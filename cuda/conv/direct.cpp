@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.direct: the definition, for any strides. One kernel serves y and dx, one dw, one db.
+// cuda.conv.direct: convolution by its definition, for any strides (direct.cu). One kernel computes y and dx, another
+// dw, a third db.
 #include "cuda/conv/engines.h"
 #include "cuda/runtime/plan.h"
 
@@ -15,7 +16,7 @@ KernelSpec spec(ConvDirection direction, DType t, DType y) {
   return {"cuda/conv/direct.cu", cat("minidnn::", kernel, "<", types, ">")};
 }
 
-// A thread an element of y or dx, a block an element of dw or db.
+// A thread computes an element of y or dx; a block computes an element of dw or db.
 cuda::LaunchConfig launch_config(ConvDirection direction, const ConvGeometry& g, const Device& d) {
   if (direction == ConvDirection::forward || direction == ConvDirection::backward_data)
     return cuda::elementwise_launch(conv_out_numel(g), d);

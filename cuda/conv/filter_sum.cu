@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw as the sum of its parts, each element's in one order: a block of 32 x 8 threads adds 32 elements, the parts dealt
-// out along y.
+// dw as the sum of its parts, which planes.cu, pixels.cu and image_filter.cu write.
+// Block: 32 x 8 threads for 32 elements of dw; thread (x, y) adds parts y, y + 8, ... of element x. Grid: a block for
+// each 32 elements. Shared memory: 1 KiB, static. Numerics: float32, the parts of an element in a fixed order.
 #include "cuda/conv/filter_sum.h"
 #include "cuda/device/ptx/griddep.cuh"
 

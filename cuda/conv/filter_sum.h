@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the parts of dw that planes.cu and pixels.cu leave become dw. Std-free: a kernel parameter.
+// The parameters of filter_sum.cu, which adds the partial sums of dw from planes.cu, pixels.cu and image_filter.cu.
+// Std-free.
 #pragma once
 #include "cpp/conv/conv_math.h"
 
 namespace minidnn {
 
 struct FilterSum {
-  int64_t count = 0;                              // elements of dw, and of each part
+  int64_t count = 0;                              // elements of dw and of each part
   int64_t size[2 + kMaxSpatial]{1, 1, 1, 1, 1};   // [filter][channel][window], the order of a part
   int64_t stride[2 + kMaxSpatial]{}, origin = 0;  // of dw
   int32_t parts = 0;

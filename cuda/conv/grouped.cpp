@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.grouped: groups of a few channels, as in ResNeXt. Channels that are neighbours in memory go through
-// pixels.cu where a group is 4, 8 or 16 of them (3x3 at stride 1 over 4: pixel_rows.cu), all others through planes.cu.
-// Without tensor cores, which a group would fill by half at most. Floors on an H100, 64 images, 3x3, 32 groups of 4 of
-// 56 x 56: 36 us of products at 51 TFLOP/s, and memory 34 us in bfloat16, 69 in float32; measured are 75 and 155.
+// cuda.conv.grouped: groups of a few channels, as in ResNeXt, without tensor cores, whose tiles a group would fill by
+// half at most. Kernels: pixels.cu where channels are neighbours in memory and a group has 4, 8 or 16 of them
+// (pixel_rows.cu for 3x3 at stride 1 and groups of 4); planes.cu elsewhere.
+// H100, 64 images, 3x3, 32 groups of 4 channels of 56 x 56: the floor is 36 us of products at 51 TFLOP/s, and for
+// memory 34 us in bfloat16 and 69 us in float32; measured are 75 and 155 us.
 #include "cuda/conv/engines.h"
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil_host.h"
@@ -10,7 +11,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int kFilters = 4;  // that a thread of planes.cu computes at once, or channels that it meets for dw
+constexpr int kFilters = 4;  // filters that a thread of planes.cu computes; for dw, its channels of x
 
 StencilKind kind_of(const ConvProblem& p, const Device& d) {
   const int64_t channels = p.x.shape[1] / p.groups, slice = kPixelBytes / int64_t(itemsize(operand_dtype(p)));

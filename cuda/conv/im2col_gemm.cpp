@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.im2col_gemm: lowering.h with two kernels that move data into columns and out of them.
+// cuda.conv.im2col_gemm: the matrix product of lowering.h, with the two kernels of im2col_gemm.cu that copy x into
+// columns and sum columns into dx.
 #include "cpp/conv/lowering.h"
 #include "cuda/conv/engines.h"
 #include "cuda/runtime/plan.h"

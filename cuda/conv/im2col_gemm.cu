@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two loops of cuda.conv.im2col_gemm: x into columns, and columns summed back into dx (cpp/conv/columns_math.h).
-// A thread a point of x's channels and y's positions, with all its taps; a thread an element of dx, without atomics.
+// conv_columns_gather: a thread copies all taps of one channel of x at one position of y. conv_columns_sum: a thread
+// sums one element of dx, without atomics. Both have blocks of 256 threads.
 #include "cpp/conv/columns_math.h"
 #include "cuda/device/grid.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.image: y of first layers by tensor cores (image.cu), after a copy of x and of filters with their padding and
-// channels rounded up (pad_channels.cu).
+// cuda.conv.image: y of first layers by tensor cores (image.cu). Before it, pad_channels.cu copies x and the filters,
+// adds their padding and rounds their channels up.
 #include "cuda/conv/image.h"
 #include "cpp/engine/roofline.h"
 #include "cuda/conv/engines.h"
@@ -21,9 +21,9 @@ struct Image {
 
   explicit Image(const ConvProblem& p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
-    int64_t channels = 4;  // of a pixel
+    int64_t channels = 4;  // of a pixel of the copies
     while (channels < p.x.shape[1]) channels *= 2;
-    // A position moves by whole chunks: several, in planes, or one.
+    // Neighbouring positions are a whole number of chunks apart: one, or several, which are then stored in planes.
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
     if (pixel > kChunkBytes) why = cat("takes pixels of 16 bytes at most; one of ", channels, " channels has ", pixel);
@@ -32,7 +32,8 @@ struct Image {
     const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
                   chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
     const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
-    // Positions read whole pairs of chunks, the last one too: elements beside x are zeros there.
+    // Every position reads whole pairs of chunks. A line is long enough for those of the last position, with zeros past
+    // the end of x.
     x.planes = max_of(planes, int64_t(1));
     const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
     x.x = p.x, x.channels = channels, x.columns = line / pixel;
@@ -44,7 +45,7 @@ struct Image {
     const GemmTask task = gemm_task(p);
     problem.y = output_of(task.views.front(), task.y, task.alignment, task.has_c, task.has_bias);
     store = store_of(problem.y, task.has_c);
-    // Four positions go to y as one, and may not reach into the next line.
+    // GemmStore::turned stores four positions as one vector, which must not reach into the next line.
     if (store == GemmStore::turned && p.y.shape[3] % 4) store = GemmStore::any;
     problem.lines = FastDivmod(p.y.shape[2]);
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
@@ -61,7 +62,7 @@ struct Image {
     beyond = (padded - positions + chunks) * kChunkBytes;
   }
 
-  int64_t beyond = 0;  // what the last positions read past the last stage
+  int64_t beyond = 0;  // bytes that the last positions read past the last stage
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
            kStages * int64_t(problem.window) * problem.line_bytes + beyond + 128 + 8 * kLinesBytes;
@@ -100,7 +101,7 @@ struct ImageEngine final : Engine<ConvProblem> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // A copy of x; then writing y, mostly. Guesses until they are measured.
+    // The copies, then the kernel, which mostly writes y. The constants are guesses, not measured yet.
     const Image i(p);
     const double item = double(itemsize(p.x.dtype)), y = double(p.y.numel()) * double(itemsize(p.y.dtype));
     const double tiles = double(ceil_div(p.w.shape[0], int64_t(kFilters)));

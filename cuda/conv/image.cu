@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A first layer by tensor cores (sm_90a): the windows of a line of y overlap in shared memory as they do in x, since wgmma
-// takes rows of a that are 16 bytes apart and chunks of k as far apart as it is told. A stage holds the lines of x that a
-// line of y meets, each brought by one bulk copy; filters stay in shared memory. Blocks are persistent; one thread copies,
-// two warpgroups take 64 positions in turn. Reads x about window / step times, mostly from L2, and writes y once.
+// y of a first layer by tensor cores (sm_90a): a matrix product of the windows of a line of y by the filters.
+// Method: the windows overlap in shared memory as they do in x, since wgmma accepts rows of a that are 16 bytes apart,
+// and any distance between chunks along k. A stage holds the lines of x that a line of y needs, one bulk copy each.
+// Grid: persistent blocks over the lines of y x tiles of kFilters filters. Block: 384 threads; one thread copies, and
+// two warpgroups take alternate tiles of 64 positions.
+// Shared memory (dynamic): the epilogue's lines, the filters for the life of the block, and kStages stages.
+// Bytes: reads x about window / step times, mostly from L2, and writes y once.
 //
-// Chunks are rounded up: elements beside a window are multiplied by zero weights, so an infinity there makes NaN of all
-// filters at the position whose window ends beside it. Such positions are summed again, without those elements.
+// Numerics: float32 operands as TF32, sums in float32. The number of chunks is rounded up. Elements just past the end
+// of a window are multiplied by zero weights, so an infinity among them makes all filters NaN at that position. Such
+// positions are summed again, without those elements.
 #include "cuda/conv/image.h"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
@@ -16,10 +20,10 @@
 
 namespace minidnn {
 
-// A filter's sum over one window, in shared memory.
+// The sum of one filter over one window, from shared memory, element by element.
 template <class T, int kFilters>
 __device__ __forceinline__ float image_sum(const ImageProblem& p, const char* x, const char* filter) {
-  constexpr int kElements = 16 / sizeof(T);  // of a chunk
+  constexpr int kElements = 16 / sizeof(T);  // in a chunk
   float sum = 0;
 #pragma unroll 1
   for (int r = 0; r < p.window; ++r)
@@ -58,7 +62,7 @@ __global__ void __launch_bounds__(384, 1)
   auto next = [&] {
     if (++stage == kStages) stage = 0, parity ^= 1;
   };
-  // A tile is a line of y; blocks walk lines of one tile of filters, whose weights they keep.
+  // A tile is a line of y. A block loops over lines for one tile of filters, whose weights it keeps in shared memory.
   const int filters = int(blockIdx.y) * kFilters;
   if (group == 0) {
     setmaxnreg_dec<40>();
@@ -77,7 +81,7 @@ __global__ void __launch_bounds__(384, 1)
   }
   setmaxnreg_inc<232>();
   const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4;
-  // Filters: [line of the window][chunk][filter], 16 bytes each, zeros for those that are not.
+  // Store the filters as [line of the window][chunk][filter], 16 bytes each, zeros past the last filter.
   for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
     const int filter = i % kFilters, chunk = i / kFilters % p.chunks, r = i / kFilters / p.chunks;
     uint4 v = {0, 0, 0, 0};
@@ -129,7 +133,9 @@ __global__ void __launch_bounds__(384, 1)
         }
       }
       __syncwarp();
-      auto row = [&](int position) {  // those past the line's end are past all rows, if not told apart by their number
+      // Positions past the end of the line are not stored: GemmStore::turned gets the number of those that exist, and
+      // the others get a row past all rows of y.
+      auto row = [&](int position) {
         return kStore == GemmStore::turned || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)
                    : 0x7fffffffu;

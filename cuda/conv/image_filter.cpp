@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.image_filter: dw of a first layer in NHWC by tensor cores, float32 as TF32.
-// Floor on an H100 of 3 -> 64 channels, 7x7 at stride 2, 64 x 224 x 224: 41 us to read x and dy in 16 bits, 81 in float32;
-// expected are 70 and 130. The implicit product of cuda.conv.mma takes 340 in bfloat16.
+// cuda.conv.image_filter: dw of a first layer in NHWC by tensor cores, float32 as TF32 (image_filter.cu).
+// H100, 3 -> 64 channels, 7x7 at stride 2, 64 x 224 x 224: the floor is the time to read x and dy, 41 us in 16 bits and
+// 81 us in float32; expected (not measured) are 70 and 130 us. The implicit product of cuda.conv.mma takes 340 us in
+// bfloat16.
 #include "cuda/conv/image_filter.h"
 
 #include "cuda/conv/engines.h"
@@ -11,19 +12,19 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kMostBand = 32;  // columns of the window times channels: four eights
+constexpr int64_t kMostBand = 32;  // the most columns of the window times channels: kEights = 4
 
 struct ImageLaunch {
   Stencil p;
   StencilTiles tiles;
   ImageBlock b;
-  int64_t bundles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;  // steps: of a warp, in all
+  int64_t bundles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;  // steps: of a warp, over all tiles
   std::string why_not;
 };
 
 int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 
-// A tile of at most so many rows and columns; false if two do not fit in shared memory.
+// Chooses a tile of at most `rows` x `columns` outputs. Returns whether two such tiles fit in shared memory.
 bool fits(ImageLaunch& l, int64_t item, int64_t rows, int64_t columns, const Device& d) {
   Stencil& p = l.p;
   ImageBlock& b = l.b;
@@ -32,12 +33,13 @@ bool fits(ImageLaunch& l, int64_t item, int64_t rows, int64_t columns, const Dev
   p.width.tile = int32_t(round_up(ceil_div<int64_t>(p.width.out, ceil_div<int64_t>(p.width.out, columns)), pixels));
   b.columns = FastDivmod(p.width.tile), b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
-  // Read are the band of the last pixel and, before the first, what a copy of 16 bytes brings along.
+  // The elements of a row of x in a tile: up to elements - 1 before the first pixel, where the 16-byte copy begins,
+  // then all to the end of the last pixel's band.
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
   b.copies = FastDivmod(ceil_div(reach, elements));
   const int64_t pitch = item == 4 ? kImagePitch<float> : kImagePitch<float16>, x_pitch = 16 * int64_t(b.copies.divisor);
   const int64_t x_offset = int64_t(p.height.tile) * p.width.tile * pitch, buffer = x_offset + b.x_rows * x_pitch;
-  const int64_t sums = l.threads * 16 * l.eights * 4;  // bytes; what four sixteens of filters leave in a thread
+  const int64_t sums = l.threads * 16 * l.eights * 4;  // bytes: 16 floats a thread for each of kEights
   l.smem_bytes = std::max(2 * buffer, sums);
   b.x_pitch = int32_t(x_pitch), b.x_offset = int32_t(x_offset), b.buffer = int32_t(buffer);
   return l.smem_bytes <= d.max_smem_bytes;
@@ -115,7 +117,8 @@ struct ImageFilter final : Engine<ConvProblem> {
     constexpr double kShareOfCopyRate = 0.8, kShareOfVisits = 0.6;  // guesses
     const ImageLaunch l = image_launch(p, d);
     const bool narrow = itemsize(operand_dtype(p)) == 2;
-    // Visits to shared memory of a warp for a step: of dy, and of x for each eight. An SM does one a clock.
+    // Shared-memory accesses of a warp for a step: 16 for dy, and 4 or 2 for x for each of kEights. An SM does one a
+    // clock.
     const double visits = 16 + (narrow ? 4.0 : 2.0) * double(l.eights);
     const double clocks_us = 1e3 * d.fp32_gflop_s / (2.0 * 128 * d.sm_count);
     const double shared_us = double(l.steps) * visits * double(l.threads / 32) / clocks_us / kShareOfVisits;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw of an image by tensor cores: few channels beside each other, NHWC. A row of the window and all its channels are
-// neighbours in x, so that for one row of the window
-//   dw[filter][n] = sum over pixels of dy[pixel][filter] x[start + pixel * stride * channels + n],  n = column * channels + channel
-// is a matrix product whose right side is a band of x as it lies. Rows of x begin where a copy of 16 bytes finds them; elements
-// are read one by one, wherever the band is. An implicit product over all taps gathers each element of x for each tap instead.
-// Bound by memory: 7x7 at stride 2 has 28 visits to shared memory for 12 products of 16 x 8 x 16, and reads dy once.
+// dw of an image by tensor cores (mma.sync), for few channels in NHWC. The elements of a row of the window, all
+// channels included, are neighbours in x. Therefore, for one row of the window,
+//   dw[filter][n] = sum over pixels of dy[pixel][filter] x[start + pixel * stride * channels + n]
+// with n = column * channels + channel. This is a matrix product whose right side is a band of x as it is stored. Rows
+// of x are copied from a multiple of 16 bytes on. The elements of the band are then read one by one, at any offset. (An
+// implicit product over all taps would instead gather each element of x for each tap.)
+// Grid: tiles of 64 filters x walkers over the tiles of dy. Block: up to 16 warps. Shared memory (dynamic): two buffers
+// with a tile of dy and of x each. Numerics: sums in float32; float32 operands are rounded to TF32.
+// Bound by memory: 7x7 at stride 2 has 28 shared-memory accesses for 12 products of 16 x 8 x 16, and reads dy once.
 #include "cuda/conv/image_filter.h"
 
 #include "cuda/conv/stencil.cuh"
@@ -13,15 +16,15 @@
 
 namespace minidnn {
 
-// kEights: eights of n, at least as many as the window's columns times channels. Parts of dw, [walker of the tiles][filter]
-// [channel][window]. in is x.
+// Writes partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_sum.cu adds. kEights:
+// the number of tiles of 8 along n; together they cover the window's columns times channels.
 template <class T, int kEights>
 __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
     conv_image_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
                       const __grid_constant__ ImageBlock b, const T* x, const T* dy, float* parts) {
   extern __shared__ float4 shared[];
-  constexpr int kElements = 16 / sizeof(T);  // of a copy
-  constexpr int kPixels = 2 * kElements;     // of a step
+  constexpr int kElements = 16 / sizeof(T);  // in a copy
+  constexpr int kPixels = 2 * kElements;     // in a step
   constexpr int kSixteens = kFiltersOfImage / 16, kSums = kSixteens * kEights * 4;
   constexpr int kPitch = kImagePitch<T> / int(sizeof(T));
   char* const buffers = reinterpret_cast<char*>(shared);
@@ -32,14 +35,14 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
   const int32_t walker = warp / p.height.taps, r = warp % p.height.taps;
 
   const auto first_element = [&](const StencilTile& tile) {
-    return (tile.column * p.width.stride - p.width.pad) * b.channels;  // of the row of x that the tile needs
+    return (tile.column * p.width.stride - p.width.pad) * b.channels;  // the first of a row of x that the tile needs
   };
   const auto next = [&](const StencilStep& s) -> StencilStep { return {s.position + tiles.walkers, 0, 0}; };
   const auto load = [&](const StencilStep& s, int buffer) {
     const StencilTile tile(p, tiles, s.position);
     const uint32_t to = cvta_to_shared(buffers + buffer * b.buffer);
     {
-      constexpr int kCopies = kFiltersOfImage / kElements;  // of a pixel
+      constexpr int kCopies = kFiltersOfImage / kElements;  // for a pixel
       const int32_t copy = threadIdx.x % kCopies, at_once = blockDim.x / kCopies;
       const int32_t rows = p.height.out - tile.row, columns = p.width.out - tile.column;
       const T* const from = dy + tile.offset(p.out) + (first_filter + copy * kElements);
@@ -52,7 +55,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
                      exists);
       }
     }
-    // Rows of x from a multiple of 16 bytes on; both ends of an image's rows are such multiples.
+    // Copy the rows of x from a multiple of 16 bytes on. The rows of an image begin and end at such multiples.
     const int32_t first = first_element(tile) & -kElements, length = p.width.in * b.channels;
     const int32_t first_row = tile.row * p.height.stride - p.height.pad;
     const T* const from = x + tile.image * p.in.image;
@@ -111,7 +114,7 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
   go_through({slab, 0, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
   griddep_launch_dependents();
 
-  // The walkers of a row of the window add up in their order.
+  // Walker 0 of each row of the window adds the sums of all its walkers, in their order.
   float* const all_sums = reinterpret_cast<float*>(shared) + lane;
 #pragma unroll
   for (int i = 0; i < kSums; ++i) all_sums[(warp * kSums + i) * 32] = sums[i / (kEights * 4)][i / 4 % kEights][i % 4];

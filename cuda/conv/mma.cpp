@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.mma: implicit matrix products by the tensor-core main loop of sm_80 and later (cuda/gemm/mma_gather.cu),
-// any strides and layouts; cuda.conv.mma_3xtf32 takes three TF32 products for each of float32.
+// for any strides and layouts. cuda.conv.mma_3xtf32 computes each float32 product as three TF32 products.
 #include "cuda/conv/engines.h"
 #include "cuda/gemm/mma_host.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An image with a margin of zeros and channels rounded up to kChannels, side by side: a pixel a thread, whatever
-// strides it is read with. Reads and writes everything once. T is an integer of the elements' size.
+// Copies an image (any strides) to NHWC with a margin of zeros and the channels rounded up to kChannels.
+// A thread copies a pixel. Block: 256 threads. Bytes: reads x once and writes out once. T is an unsigned integer of the
+// size of an element.
 #include "cuda/conv/pad_channels.h"
 #include "cuda/device/ptx/math.cuh"
 

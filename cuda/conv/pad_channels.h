@@ -5,14 +5,15 @@
 
 namespace minidnn {
 
-// out[image][row][column] is a pixel of a few channels, zeros but for x[image][row - before[0]][column - before[1]].
+// out[image][row][column] is a pixel of a few channels: x[image][row - before[0]][column - before[1]], or zeros outside
+// of x.
 struct PadChannels {
-  int64_t pixels = 0;                                   // of out
-  FastDivmod rows, columns;                             // of out's images
-  int32_t before[2]{};                                  // x
-  int32_t size[2]{};                                    // of x's images
+  int64_t pixels = 0;                                   // in all of out
+  FastDivmod rows, columns;                             // of an image of out
+  int32_t before[2]{};                                  // rows and columns of zeros before those of x
+  int32_t size[2]{};                                    // rows and columns of an image of x
   int32_t channels = 0;                                 // of x
-  FastDivmod planes;                                    // columns go to one after another
+  FastDivmod planes;                                    // column c is stored in plane c % planes, at c / planes
   int32_t plane = 0;                                    // columns of a plane
   int32_t round = 0;                                    // whether float32 is rounded to TF32
   int64_t image = 0, row = 0, column = 0, channel = 0;  // strides of x, in elements

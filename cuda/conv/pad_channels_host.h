@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of images and filters with their padding, by pad_channels.cu. Host only.
+// Padded copies of images and filters, made by pad_channels.cu. Host only.
 #pragma once
 #include "cpp/core/dtype.h"
 #include "cuda/conv/pad_channels.h"
@@ -7,8 +7,8 @@
 
 namespace minidnn {
 
-// A copy of x or of filters: [outer][rows][columns][channels]; of columns every planes-th first, then the next, where
-// there are several planes.
+// A copy of x or of filters, [outer][rows][columns][channels]. With several planes, a row stores its columns 0, planes,
+// 2 * planes, ... first, then columns 1, planes + 1, ..., and so on.
 struct Padded {
   TensorDesc x;  // what is copied
   int64_t rows = 0, columns = 0, channels = 0, before[2]{}, planes = 1, round = 0;

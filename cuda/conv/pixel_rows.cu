@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of 3 x 3 at stride 1 over pixels whose channels are neighbours, each channel alone (depthwise) or in groups
-// of four. A thread goes down the rows of 4 columns and 4 channels, straight from global memory: what it loads becomes
-// float once and meets the three rows of out that want it, where a tile in shared memory was read and converted for
-// each. Columns that two threads share are in the L1. Of each three rows only two have sums that go on, and two rows of
-// in are under way. Bound by memory for channels alone; for groups by products, 576 for 36 loads of weights from shared
-// memory.
+// Convolution with 3 x 3 windows at stride 1 over pixels whose channels are neighbours in memory, depthwise (each
+// channel alone) or in groups of four (kGrouped).
+// Method: a thread loops down the rows of 4 columns and 4 channels, straight from global memory. It converts each
+// loaded row of in to float once and adds it to the three rows of out that need it. (A tile in shared memory would be
+// read and converted for each of the three.) At any time, two rows of out have unfinished sums and two rows of in are
+// in flight. Columns that two threads share hit the L1.
+// Grid: enough blocks for one thread per quad of channels, run of 4 columns, strip of rows, image. Block: 128 threads.
+// Shared memory (static, only kGrouped): the weights of 8 groups. Numerics: sums in float32.
+// Depthwise is bound by memory. Groups are bound by products: 576 of them for 36 loads of weights from shared memory.
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil.cuh"
 
@@ -27,9 +30,9 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   using Raw = typename RawQuad<T>::type;
   const int32_t channels = p.groups * p.out_channels;
   uint32_t rest = blockIdx.x;
-  const int32_t first_quad = b.bundles.divmod(rest) * kQuadsOfBundle;  // 0 without groups: one bundle
-  // Lanes whose number differs in the lowest bits alone read the same weights, which is one visit to shared memory for
-  // them.
+  const int32_t first_quad = b.bundles.divmod(rest) * kQuadsOfBundle;  // depthwise: 0, as there is one bundle
+  // kGrouped: lanes 4i to 4i + 3 take the same quad of channels and so read the same weights, which is one access to
+  // shared memory for all of them.
   const uint32_t lane = threadIdx.x % 32, turned = kGrouped ? lane % 4 * 8 + lane / 4 : lane;
   rest = rest * kThreadsOfRows + threadIdx.x - lane + turned;
   const int32_t quad = b.quads.divmod(rest), channel = (first_quad + quad) * 4;
@@ -37,13 +40,15 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int64_t image = rest;
   const bool active = image < b.images && channel < channels;
 
-  const auto weight_at = [&](int32_t tap, int32_t c, int32_t o) {  // of output channel o with the c-th of its group
+  // The weight of output channel o for the c-th input channel of its group.
+  const auto weight_at = [&](int32_t tap, int32_t c, int32_t o) {
     const int32_t group = kGrouped ? o / 4 : o, of_group = kGrouped ? o % 4 : 0;
     const int64_t at = int64_t(p.w_origin) + int64_t(group) * p.w_group + of_group * p.w_out + c * p.w_in +
                        tap / 3 * p.w_tap[1] + tap % 3 * p.w_tap[2];
     return o < channels ? float(w[at]) : 0.0f;
   };
-  // Of groups, [tap][c][output channel of the bundle] in shared memory; else a thread's own in registers.
+  // The weights. kGrouped: [tap][c][output channel of the bundle] in shared memory. Depthwise: in each thread's
+  // registers.
   __shared__ alignas(16) float shared[kGrouped ? kTaps * kMet * kQuadsOfBundle * 4 : 1];
   float own[kGrouped ? 1 : kTaps][4];
   if constexpr (kGrouped) {
@@ -62,7 +67,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int32_t first_x = column - p.width.pad;
   const T* line =
       in + image * p.in.image + channel + int64_t(row - p.height.pad) * p.in.row + int64_t(first_x) * p.in.column;
-  int32_t y = row - p.height.pad, left = rows + 2;  // of the row that is loaded next
+  int32_t y = row - p.height.pad, left = rows + 2;  // the row of in that is loaded next; the rows left to load
   const auto load = [&](Raw(&to)[kReach]) {
     const bool exists = left-- > 0 && uint32_t(y++) < uint32_t(p.height.in);
 #pragma unroll
@@ -100,18 +105,18 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
     at += p.out.row;
   };
 
-  // Sums of the last row but one and of the last, each without what the rows still to come add.
+  // The sums of the two unfinished rows of out: `older` still lacks one row of in, `newer` two.
   float older[kRun][4] = {}, newer[kRun][4] = {};
   const auto step = [&](int32_t number, Raw(&raw)[kReach]) {
     float x[kReach][4];
 #pragma unroll
     for (int k = 0; k < kReach; ++k) read_quad(x[k], reinterpret_cast<const T*>(&raw[k]));
     load(raw);
-    // to = from + what row r of the window adds; the first product goes from register to register.
+    // to = from + the products of row r of the window. The first product reads `from` and writes `to`, without a copy.
     const auto add = [&](int r, float(&to)[kRun][4], const float(&from)[kRun][4]) {
 #pragma unroll
       for (int s = 0; s < 3; ++s) {
-        // Weights are read anew for each row: kept, they would be 144 registers.
+        // This barrier makes the compiler read the weights again for each row: kept, they would take 144 registers.
         if constexpr (kGrouped) asm volatile("" ::: "memory");
 #pragma unroll
         for (int c = 0; c < kMet; ++c) {

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions with few channels in a group, pixel by pixel: what NHWC wants. A block keeps tiles of 64 bytes of
-// channels in shared memory, with zeros for the padding, so that neither alignment nor borders reach the inner loops;
-// the next tile is on its way while one is computed. A thread computes 4 channels of 7 neighbouring outputs in a row,
-// each of one channel (depthwise) or of the channels of its group (kGrouped: as many in as out, a multiple of 4). Sums
-// are float. Depthwise 3x3 in bfloat16 is bound by memory, at 14 x 14 outputs a tile, which reads 1.3 of x from L2 and
-// 1 from memory; 7x7 and groups of 4 are bound by products, 4 or 14 of them for a load from shared memory.
+// Convolutions with few channels in a group, pixel by pixel, which suits NHWC: y, dx and dw.
+// Method: a block keeps tiles of pixels, 64 bytes of channels each, in shared memory, with zeros for the padding, so
+// the inner loops need no checks of alignment or borders. There are two buffers: the next tile is loaded while one is
+// computed. A thread computes 4 channels of 7 neighbouring outputs of a row. Each of its outputs sums over one channel
+// (depthwise) or over the channels of its group (kGrouped: as many input as output channels, a multiple of 4).
+// Grid: bundles (slices of channels) x walkers over the tiles. Block: up to 224 threads (dw: 256).
+// Shared memory (dynamic): the weights as float and two buffers of `buffer` bytes. Numerics: sums in float32.
+// Depthwise 3x3 in bfloat16 is bound by memory: with tiles of 14 x 14 outputs it reads x 1.3 times from L2 and once
+// from memory. 7x7 and groups of 4 are bound by products, with 4 or 14 of them for a load from shared memory.
 #include "cuda/conv/pixels.h"
 #include "cuda/conv/stencil.cuh"
 #include "cuda/device/ptx/griddep.cuh"
@@ -15,10 +18,12 @@ constexpr int kMaxThreads = 256, kTileThreads = 224;
 
 template <class T> constexpr int kSlice = kPixelBytes / sizeof(T);  // channels
 template <class T> constexpr int kQuads = kSlice<T> / 4;
-template <class T> constexpr int kWeightPitch = kSlice<T> + 4;  // floats: taps meet in fewer banks as they are stored
+// Floats from weight to weight of a channel. The padding of 4 reduces bank conflicts between taps when they are stored.
+template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
 
-// Brings a tile of rows x columns pixels, a slice of `channels` channels each. `vectors`: `from` and the strides are
-// multiples of 16 bytes, and channels a multiple of as much. A thread keeps to its columns and goes down the rows.
+// Loads a tile of rows x columns pixels, each with a slice of `channels` channels, into shared memory. `vectors`:
+// `from`, the strides and the bytes of the channels are multiples of 16. A thread keeps its columns and loops down the
+// rows.
 template <class T>
 __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const FastDivmod& columns,
                                             const T* from, int32_t channels, const StencilSide& side,
@@ -65,6 +70,7 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
   }
 }
 
+// Stores the weights of a slice in shared memory as float, [tap][input channel of the group][channel of the slice].
 template <class T> __device__ __forceinline__ void load_weights(const Stencil& p, const PixelBlock& b,
                                                                 int32_t first_channel, int32_t channels, const T* w,
                                                                 float* to) {
@@ -74,7 +80,7 @@ template <class T> __device__ __forceinline__ void load_weights(const Stencil& p
     const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
     const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    const int32_t o = b.in_channels.divmod(group);  // out_channels are as many
+    const int32_t o = b.in_channels.divmod(group);  // out_channels equals in_channels
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =
         channel < channels ? float(w[int64_t(p.w_origin) + int32_t(group) * p.w_group + o * p.w_out + c * p.w_in +
@@ -83,8 +89,8 @@ template <class T> __device__ __forceinline__ void load_weights(const Stencil& p
   }
 }
 
-// sums[u] += window of n columns * what it meets `hop` pixels further for each u. `weights` are n columns x kIn x 4 at
-// `column_pitch` and kWeightPitch. kHop = 0: any hop, with n = 1.
+// sums[u] += n columns of a row of the window * the pixels from line[u * hop] on. `weights` are n columns x kIn x 4
+// floats with the pitches column_pitch and kWeightPitch. kHop = 0: any hop, with n = 1.
 template <class T, int n, int kHop, int kIn>
 __device__ __forceinline__ void add_products(float (&sums)[kRun][4], const T* line, const float* weights,
                                              int32_t column_pitch, int32_t hop) {
@@ -123,7 +129,7 @@ __device__ __forceinline__ void add_products(float (&sums)[kRun][4], const T* li
   }
 }
 
-// The window has kS columns and starts kHop pixels further for the next output of a run; 0: any of both.
+// y or dx. The window has kS columns and moves by kHop pixels from output to output of a run; kS = kHop = 0: any.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
     conv_pixels(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
@@ -138,7 +144,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   load_weights(p, b, first_channel, channels, w, weights);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // of the slice
+  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // in the slice
   const int32_t column = b.runs.divmod(rest) * kRun, row = rest;
   const bool active = row < p.height.tile;
 
@@ -167,7 +173,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
     const T* line = reinterpret_cast<const T*>(buffers + buffer * b.buffer) +
                     (row * p.height.hop * b.pitch + column * hop) * kSlice<T>;
     const float* window = weights + step.z * p.height.taps * p.width.taps * column_pitch + channel;
-    // The channels that meet: this thread's own, or four after four of their group.
+    // The input channels of the thread's outputs: its own four, or all `met` channels of the group, four at a time.
     const int32_t meets = kGrouped ? int32_t(b.in_channels.quotient(channel)) * p.in_channels : channel;
     const int32_t met = kGrouped ? p.in_channels : 4;
 #pragma unroll 1
@@ -228,9 +234,9 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window for
-// four filters, each with its channel or (kGrouped) with four channels of their group; kS = 0: one column, at any hop.
-// in is x.
+// Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_sum.cu adds. A thread sums kS
+// columns of one row of the window for four filters, each with its own channel or (kGrouped) with four channels of the
+// group; kS = 0: one column, with any hop. `in` is x, `gradient` is dy.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_pixels_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
@@ -240,14 +246,14 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1, kSums = kColumns * kIn * 4;
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;
   uint32_t slab = blockIdx.x;
-  uint32_t bundle = tiles.bundles.divmod(slab);  // slices, depth of the window, jobs
+  uint32_t bundle = tiles.bundles.divmod(slab);  // digits: slices, depth of the window, jobs
   const int32_t first_channel = int32_t(bundle % b.slices) * kSlice<T>;
   bundle /= b.slices;
   const int32_t z = int32_t(bundle % p.depth.taps), first_job = int32_t(bundle / p.depth.taps) * b.jobs.divisor;
   const int32_t channels = min_of(kSlice<T>, filters - first_channel);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // of the slice
+  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // in the slice
   const int32_t walker = b.walkers.divmod(rest), job = first_job + int32_t(rest);
   const int32_t met = kGrouped ? job / rows_of_jobs * 4 : 0, tap = kGrouped ? job % rows_of_jobs : job;
   const int32_t r = kS ? tap : tap / p.width.taps, s = kS ? 0 : tap % p.width.taps;
@@ -321,7 +327,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
   griddep_launch_dependents();
 
-  // A sum's walkers are kQuads threads apart.
+  // The walkers of a sum are kQuads threads apart. Walker 0 adds their sums from shared memory.
   float* const all_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
   for (int i = 0; i < kSums; ++i) all_sums[i * blockDim.x + threadIdx.x] = sums[i / (kIn * 4)][i / 4 % kIn][i % 4];

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of 3 x 3 at stride 1 over planes, each channel alone, straight from global memory: a thread computes 4
-// columns of 5 rows, loads all seven rows at once and takes the columns beside its own from its neighbours in the warp,
-// of which the first and the last do nothing else. There is no tile to wait for, so that a single plane costs one
-// latency of memory: 11.4 us for 1024 x 2048 where tiles (planes.cu) take 13.3. It is for no more threads than are
-// there at once: while they compute, nothing is under way.
+// Depthwise convolution (each channel alone) with 3 x 3 windows at stride 1 over planes, straight from global memory.
+// Method: a thread computes 4 columns x 5 rows. It loads all seven rows at the same time and takes the columns next to
+// its own by shuffles from the neighbouring lanes. The first and the last lane of a warp only load.
+// Grid: enough blocks for one warp per span, strip, channel and image. Block: 256 threads. Shared memory: none.
+// Measured: 11.4 us for one plane of 1024 x 2048, where tiles (planes.cu) take 13.3 us: without a tile to wait for, a
+// single plane costs one memory latency. Meant for at most as many threads as the device holds at the same time: a
+// thread has no loads in flight while it computes.
 #include "cuda/conv/planes.h"
 #include "cuda/conv/stencil.cuh"
 
@@ -28,9 +30,9 @@ __global__ void __launch_bounds__(kThreadsOfStrips, 4)
 #pragma unroll
     for (int u = 0; u < 4; ++u) x[t][u] = 0;
     if (found && uint32_t(column) < uint32_t(p.width.in) && uint32_t(first_y + t) < uint32_t(p.height.in))
-      read_quad(x[t], plane + (first_y + t) * p.in.row + column);  // offsets in a plane are 32 bits
+      read_quad(x[t], plane + (first_y + t) * p.in.row + column);  // offsets in a plane have 32 bits
   }
-  // Each of nine lanes reads a weight for all of the warp: fewer instructions stand between a warp and its loads.
+  // Nine lanes read one weight each, and shuffles send it to the whole warp: fewer instructions delay the warp's loads.
   const T* const window = w + (int64_t(p.w_origin) + int64_t(channel) * p.w_group);
   const float mine = found && lane < 9 ? float(window[lane / 3 * p.w_tap[1] + lane % 3 * p.w_tap[2]]) : 0.0f;
   float weight[9];

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.planes: true float32 without tensor cores, from planes in shared memory; meant for the few channels of a
-// first layer, where a matrix product's tiles would be mostly padding. A depthwise or grouped problem has an engine of
-// its own. Floor on an H100 of 3 -> 64 channels, 3x3, 32 x 224 x 224: 137 us to write y, 109 of products at 51 TFLOP/s;
-// measured are 224, 343 for dx and 240 for dw.
+// cuda.conv.planes: true float32 without tensor cores, from planes in shared memory (planes.cu). It is meant for the
+// few channels of a first layer, where the tiles of a matrix product would be mostly padding. Depthwise and grouped
+// problems have separate engines. H100, 3 -> 64 channels, 3x3, 32 x 224 x 224: the floor is 137 us to write y and
+// 109 us of products at 51 TFLOP/s; measured are 224 us for y, 343 us for dx and 240 us for dw.
 #include "cuda/conv/engines.h"
 #include "cuda/conv/stencil_host.h"
 
 namespace minidnn {
 namespace {
 
-// Filters that a thread computes at once, or for dw channels that it meets. A window of seven columns needs the
-// registers.
+// The template argument kFilters, the number of filters that a thread computes; for dw kChannels, its number of
+// channels of x. Windows of seven columns or more need the registers, hence 4 filters rather than 8.
 int filters_of(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 3;
   const int64_t filters = p.direction == ConvDirection::backward_data ? p.x.shape[1] : p.y.shape[1];
-  // All nine taps at once; backward_data goes from each of dy to the next.
+  // kFilters = 3 keeps all nine taps in registers and needs a hop of 1. That holds in backward_data, whose windows move
+  // by single elements of the upsampled dy.
   const bool nine = p.w.rank == 4 && p.w.shape[2] == 3 && p.w.shape[3] == 3;
   if (filters <= 3 && nine && p.direction == ConvDirection::backward_data) return 3;
   return p.w.shape[p.w.rank - 1] >= 7 || filters <= 4 ? 4 : 8;

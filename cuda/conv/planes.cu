@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions with few channels in a group, plane by plane: what NCHW wants. A block keeps tiles of a few planes in
-// shared memory, as float and with zeros for the padding, so that neither alignment nor borders reach the inner loops;
-// the next tile is on its way while one is computed. A thread computes 4 columns of 4 rows of a filter, or of 2 rows of
-// several.
-//   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues for half of the time the memory takes
+// Convolutions with few channels in a group, plane by plane, which suits NCHW: y, dx and dw.
+// Method: a block keeps tiles of a few planes in shared memory, as float and with zeros for the padding, so the inner
+// loops need no checks of alignment or borders. There are two buffers: the next tile is loaded while one is computed.
+// A thread computes 4 columns x 4 rows of one filter or of three, or 4 columns x 2 rows of 4 or 8 filters.
+// Grid: bundles of filters x walkers over the tiles. Block: up to 256 threads (dw: threads_of_dw).
+// Shared memory (dynamic): the weights of the block and two buffers of `buffer` floats. Numerics: sums in float32.
+//   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues instructions for half of the memory time
 //   few channels, kFilters = 8: bound by products; 3 -> 64 channels, 3x3: 192 products for 10 loads from shared memory
-//   back to an image, kFilters = 3, in a window of 3 x 3: each row that is loaded meets three of out, 432 for 21 loads
+//   dx of an image, kFilters = 3, 3x3: each loaded row serves three rows of out; 432 products for 21 loads
 #include "cuda/conv/planes.h"
 #include "cuda/conv/stencil.cuh"
 #include "cuda/device/ptx/griddep.cuh"
@@ -14,7 +16,7 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256;
 
-// n floats from an address of a multiple of 16 bytes.
+// Reads n floats. `from` is a multiple of 16 bytes.
 template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const float* from) {
 #pragma unroll
   for (int i = 0; i + 4 <= n; i += 4) read_quad(reinterpret_cast<float(&)[4]>(v[i]), from + i);
@@ -26,9 +28,9 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
   if constexpr (n % 2 == 1) v[n - 1] = from[n - 1];
 }
 
-// What 4 outputs, kHop columns apart, meet of a row through kS columns. With a hop of 2 a row has its even columns
-// first, and its odd ones `half` further: else neighbouring threads would want every second float, and two visits to
-// each bank.
+// Reads the elements of a row that 4 outputs, kHop columns apart, need for kS columns of the window. With a hop of 2, a
+// row stores its even columns first and its odd columns `half` floats further. In the plain order, neighbouring threads
+// would read every second float, which is a 2-way bank conflict.
 template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v)[3 * kHop + kS], const float* from,
                                                                        int32_t half) {
   if constexpr (kHop == 2) {
@@ -43,13 +45,14 @@ template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v
   }
 }
 
-// Brings planes of a tile: rows x columns of each, zeros where a line has no index. 16 threads go along a row.
+// Loads the planes of a tile into shared memory: rows x columns of each, zeros where StencilLine::index is negative.
+// 16 threads share a row.
 template <class T, bool kHalves> struct PlaneLoader {
   int32_t rows, columns, pitch, plane, half;
   static constexpr int kLanes = 16, kApart = kHalves ? kLanes / 2 : kLanes;
-  static constexpr int kPasses = 5;  // 80 columns at once: 64 outputs read fewer through windows up to 17 wide
+  static constexpr int kPasses = 5;  // of 16 columns: 80 columns suffice for 64 outputs and windows up to 17 wide
 
-  // `planes` of them; from_plane(i) is where the i-th begins, or null to leave it out.
+  // Loads `planes` planes. from_plane(i) is the start of the i-th, or null to skip it.
   template <class FromPlane>
   __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const StencilLine& height,
                                        const StencilLine& width, int32_t row_stride, int32_t column_stride) const {
@@ -58,7 +61,7 @@ template <class T, bool kHalves> struct PlaneLoader {
     const uint32_t shared = cvta_to_shared(to);
 #pragma unroll 1
     for (int32_t column = lane; column < columns; column += kLanes * kPasses) {
-      uint32_t inside = 0, wanted = 0;  // a bit for each pass
+      uint32_t inside = 0, wanted = 0;  // bit j is for pass j: the column exists in in; the column is in the tile
 #pragma unroll
       for (int j = 0; j < kPasses; ++j) {
         inside |= uint32_t(uint32_t(width.first + column + j * kLanes) < uint32_t(width.size)) << j;
@@ -79,7 +82,7 @@ template <class T, bool kHalves> struct PlaneLoader {
         if (whole) {
           const int32_t at = height.first + row * height.step;
           const uint32_t bits = uint32_t(at) < uint32_t(height.size) ? inside : 0;
-          // Of a line that does not exist the address is not read.
+          // If row `at` is outside of in, this address is computed but not read.
           const T* line = first + int32_t(uint32_t(at) * uint32_t(row_stride));
           const auto bring = [&](int32_t next) {
             if constexpr (sizeof(T) == 4) {
@@ -114,8 +117,9 @@ template <class T, bool kHalves> struct PlaneLoader {
   }
 };
 
-// kS columns of the window are in registers at a time; 0: one, at any distance between outputs. w is kept as
-// [unit][channel][depth, row of the window][column][filter], a row of it padded to four floats.
+// Floats from row to row of the window in shared memory, where w is stored as [unit][channel][depth of the window][row]
+// [column][filter]. Each row is padded to a multiple of four floats. kS is the number of columns of the window that a
+// thread keeps in registers; kS = 0 stands for one column at a time, with any hop.
 template <int kFilters, int kS> __device__ __forceinline__ int32_t weight_pitch(const Stencil& p) {
   return (kS ? kS * kFilters + 3 : p.width.taps * kFilters + 3) / 4 * 4;
 }
@@ -140,7 +144,7 @@ __device__ __forceinline__ void load_weights(const Stencil& p, const PlaneBlock&
   }
 }
 
-// `vectors`: which four elements of out can be stored at once.
+// y or dx. `vectors` says which four neighbours of out can be stored as one vector.
 template <class T, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     conv_planes(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
@@ -155,7 +159,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
   load_weights<T, kFilters, kS>(p, b, first_unit, w, weights);
 
   uint32_t rest = threadIdx.x;
-  const int32_t column = b.quads.divmod(rest) * 4, row = b.strips.divmod(rest) * kRows;  // of the tile
+  const int32_t column = b.quads.divmod(rest) * 4, row = b.strips.divmod(rest) * kRows;  // in the tile
   const int32_t unit = rest;
   uint32_t group = first_unit + unit;
   const int32_t first_out = b.units_of_group.divmod(group) * kFilters;
@@ -198,14 +202,14 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     const int32_t pitch = weight_pitch<kFilters, kS>(p), down = p.height.hop * b.pitch;
     const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
     const float* x = buffers + buffer * b.buffer + (int32_t(group) - first_group) * b.chunk * b.plane + row * down +
-                     column * (kHop ? 1 : p.width.hop);  // kHop of 2: in halves
+                     column * (kHop ? 1 : p.width.hop);  // kHop = 2: the even columns are neighbours
     const float* taps =
         weights + ((unit * p.in_channels + step.channel) * p.depth.taps + step.z) * p.height.taps * pitch;
 #pragma unroll 1
     for (int32_t c = 0; c < channels; ++c) {
       const float* line = x + c * b.plane;
       const float* window = taps + c * p.depth.taps * p.height.taps * pitch;
-      if constexpr (kFilters == 3) {  // height.taps is kS, and height.hop is 1
+      if constexpr (kFilters == 3) {  // here height.taps is kS and height.hop is 1
         float weight[kS][kS * kFilters];
 #pragma unroll
         for (int r = 0; r < kS; ++r) read_row(weight[r], window + r * pitch);
@@ -327,8 +331,9 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
   go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Brings the tile of dy, `planes` of them from `from` on, where `rows` and `columns` are left. `vectors`: four of a
-// row at once; or four filters' lanes of a row next to each other, each of which copies what it finds four columns in.
+// Loads the tile of `planes` planes of dy that starts at `from`. dy has `rows` and `columns` left there; zeros follow.
+// kVectorsOfColumns: a thread copies four columns of a row at a time. kVectorsOfFilters: a warp copies 8 filters x 4
+// columns, one element per thread.
 __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock& b, float* to, const float* from,
                                               int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
   if (vectors == kVectorsOfColumns) {
@@ -349,7 +354,7 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
       }
     }
   } else {
-    // A warp brings 8 filters of 4 columns: 32 bytes of each where filters are neighbours, in two visits to a bank.
+    // The 8 filters of a column are 32 bytes where filters are neighbours in memory. Bank conflicts are 2-way.
     const int32_t plane = threadIdx.x % 8, further = threadIdx.x / 8 % 4;
     for (uint32_t i = threadIdx.x / 32; i < b.positions.divisor; i += blockDim.x / 32) {
       uint32_t row = i;
@@ -367,9 +372,10 @@ __device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock
   }
 }
 
-// Parts of dw, [walker of the tiles][filter][channel][window]. A thread sums kS columns of one row of the window of
-// kFilters filters with kChannels channels; kS = 0: one column, at any distance between outputs. in is x, `gradient` is
-// of out. What has no filter or channel meets whatever is in shared memory, in sums of its own that nobody reads.
+// Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_sum.cu adds. A thread sums kS
+// columns of one row of the window for kFilters filters x kChannels channels; kS = 0: one column, with any hop. `in` is
+// x, `gradient` is dy. Filters and channels past the last one multiply whatever shared memory contains; their sums are
+// separate and never stored.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4
@@ -382,7 +388,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t slab = blockIdx.x;
-  uint32_t bundle = tiles.bundles.divmod(slab);  // filters, channels, depth of the window, jobs
+  uint32_t bundle = tiles.bundles.divmod(slab);  // digits: filters, channels, depth of the window, jobs
   const int32_t filter_bundles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(bundle % filter_bundles) * b.units * kFilters;
   bundle /= filter_bundles;
@@ -394,7 +400,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
   const int32_t walker = b.walkers.divmod(rest), job = first_job + b.jobs.divmod(rest);
-  const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;  // of the bundle: every kLanes-th from here on
+  // The thread's filters are planes plane, plane + kLanes, ... of the bundle.
+  const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
   const int32_t r = kS ? job : job / p.width.taps, s = kS ? 0 : job % p.width.taps;
@@ -439,7 +446,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
-    const int32_t hop = kHop ? 1 : p.width.hop;  // kHop of 2: in halves
+    const int32_t hop = kHop ? 1 : p.width.hop;  // kHop = 2: the even columns are neighbours
 #pragma unroll 1
     for (uint32_t i = walker; i < b.positions.divisor; i += b.walkers.divisor) {
       uint32_t row = i;
@@ -460,7 +467,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
 #pragma unroll
           for (int u = 0; u < 4; ++u) sums[f][c][k] += g[u] * v[kS ? u * kHop + k : u];
       };
-      if constexpr (kChannels * kReach > kFilters * 4) {  // the fewer of both stay in registers
+      // The smaller operand is kept in registers, the other one is read piecewise.
+      if constexpr (kChannels * kReach > kFilters * 4) {
         float g[kFilters][4];
 #pragma unroll
         for (int f = 0; f < kFilters; ++f) read_row(g[f], gradients + f * kLanes * b.out_plane);
@@ -488,7 +496,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
   griddep_launch_dependents();
 
-  // The walkers of a sum are kLanes threads apart, a power of two of them: first those of a warp, then the warps'.
+  // The walkers of a sum are kLanes threads apart, and their number is a power of two. Shuffles add those of a warp;
+  // walker 0 then adds the sums of the warps from shared memory.
   const int32_t in_warp = min_of<int32_t>(b.walkers.divisor, 32 / kLanes), warps = b.walkers.divisor / in_warp;
   const int32_t place = int32_t(threadIdx.x) / (in_warp * kLanes) * kLanes + lane;
 #pragma unroll

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.simt: implicit matrix products in true float32, without tensor cores (cuda/gemm/simt.cu). Any strides,
-// layouts, groups and dilations; a backward_data with strides is one launch of up to four phases. Few channels in a
-// group fill little of a tile.
+// cuda.conv.simt: implicit GEMM in true float32, without tensor cores (cuda/gemm/simt.cu). It takes any strides,
+// layouts, groups and dilations. A backward_data with strides is one launch of up to four phases. Groups with few
+// channels leave most of a tile empty.
 #include "cuda/gemm/simt.h"
 #include "cuda/conv/engines.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of planes.cu and pixels.cu share: how a block goes through its tiles, and what becomes of sums.
+// Code shared by the kernels of planes.cu and pixels.cu: the loop of a block over its tiles, and the epilogue.
 #pragma once
 #include "cuda/conv/stencil.h"
 #include "cuda/device/grid.cuh"
@@ -8,20 +8,22 @@
 
 namespace minidnn {
 
-// One filling of shared memory: a tile, a depth of the window, and the channels from `channel` on.
+// The contents of one shared-memory buffer: a tile, a depth of the window, and the channels from `channel` on.
 struct StencilStep {
   uint32_t position;
   int32_t z, channel;
 };
 
-// Two buffers of shared memory: load(step, buffer) fills one, unless it finds nothing to load and says false, while
-// compute(step, buffer) reads the other. next(step) is the step after one, and finish(step) follows the last of a tile.
-// All threads of the block come along.
+// Main loop over two buffers of shared memory. load(step, buffer) fills one buffer while compute(step, buffer) reads
+// the other. load returns false if it found nothing to load; compute is then skipped for that step. next(step) returns
+// the step after `step`. finish(step) is called after the last step of a tile. All threads of the block must call this
+// function.
 template <class Next, class Load, class Compute, class Finish>
 __device__ __forceinline__ void go_through(StencilStep loaded, uint32_t positions, Next next, Load load,
                                            Compute compute, Finish finish) {
   StencilStep step = loaded;
-  enum { kNothing, kFilled, kMeets } other = kNothing;  // what the other buffer holds
+  // State of the other buffer: never filled, filled without data to compute on, or filled with data for compute().
+  enum { kNothing, kFilled, kMeets } other = kNothing;
 #pragma unroll 1
   for (int buffer = 0;; buffer ^= 1) {
     const bool more = loaded.position < positions;
@@ -31,7 +33,7 @@ __device__ __forceinline__ void go_through(StencilStep loaded, uint32_t position
       cp_async_wait_group<1>();
       __syncthreads();
       if (other == kMeets) compute(step, buffer ^ 1);
-      __syncthreads();  // before the next tile but one comes into this buffer
+      __syncthreads();  // before the next iteration overwrites the buffer that compute() read
       if (loaded.position != step.position) finish(step);
     }
     if (!more) break;
@@ -61,9 +63,10 @@ struct ActivateFour {
 };
 }  // namespace detail
 
-// Residual and activation of the sums in a thread's registers; add_residual(i, four) adds to the i-th four. Thirteen
-// formulas and as many loads as sums would be most of a kernel, so only relu is unrolled; else the sums go round in a
-// ring, four at a time past one copy of them.
+// Adds the residual to the sums in a thread's registers and applies the activation. add_residual(i, four) adds to the
+// i-th group of four. Thirteen activation formulas and as many loads as sums, all unrolled, would be most of a kernel's
+// code. Therefore only relu is unrolled; otherwise the sums rotate through the registers, and one copy of the code
+// processes four of them in each iteration.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const Stencil& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kIndexLimit = int64_t(1) << 31;
 constexpr int64_t kMaxThreads = 256, kTileThreads = 224;
-constexpr int64_t kWishedSmem = 74 << 10;  // bytes: three blocks of an SM then fit side by side
-constexpr int64_t kMaxSlabs = 512;         // parts of dw, which have to be added up again
+constexpr int64_t kWishedSmem = 74 << 10;  // bytes of a block: three blocks then fit on an SM
+constexpr int64_t kMaxSlabs = 512;         // partial sums of dw, which filter_sum.cu adds up
 
 struct Launch {
   Stencil p;
@@ -21,12 +21,12 @@ struct Launch {
   PixelBlock pixels;
   PlaneRows plane_rows;
   PixelRows pixel_rows;
-  bool by_rows = false;  // through plane_rows.cu or pixel_rows.cu, without shared memory
+  bool by_rows = false;  // uses plane_rows.cu or pixel_rows.cu, without shared memory
   int64_t threads = 0, smem_bytes = 0, bundles = 0, most_walkers = 0;
   int columns = 0, hop = 0;      // template arguments kS and kHop
   int32_t vectors = kNoVectors;  // how planes.cu copies dy
-  int64_t registers = 0;         // of a thread, by count; a loaded kernel knows better
-  double instructions = 0;       // of a warp, for one tile, by count
+  int64_t registers = 0;         // of a thread, estimated; a loaded kernel has the exact number
+  double instructions = 0;       // of a warp for one tile, counted
   std::string why_not;
 };
 
@@ -45,25 +45,26 @@ StencilSide side_of(const ConvTensorView& s, int64_t images) {
   return side;
 }
 
-// Whether all that is added to the address of a tensor's first element is a multiple of `elements`.
+// Whether all strides that a kernel adds to the address of the first element are multiples of `elements`. It adds the
+// column stride if `columns_apart`, else (columns are contiguous) the channel stride.
 bool steps_by(const StencilSide& s, int64_t elements, bool columns_apart) {
   return s.image % elements == 0 && s.depth % elements == 0 && s.row % elements == 0 &&
          (columns_apart ? s.column : s.channel) % elements == 0;
 }
 
-// A length cut into equal parts of at most `most`: how long one is.
+// Splits `length` into equal parts of at most `most`; returns the length of a part.
 int64_t equal_part(int64_t length, int64_t most) { return ceil_div(length, ceil_div(length, most)); }
 int64_t outputs_of_phase(const StencilDim& d) { return ceil_div(d.out, d.spread); }
 int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 
-// Which compiled window a problem takes. Others than these take kS = kHop = 0.
+// The windows that have a specialised kernel. All other windows use the kernel with kS = kHop = 0.
 struct Window {
   int columns, hop;
 };
 std::vector<Window> windows_of(StencilKind kind, int filters, bool dw, bool narrow) {
   if (kind == StencilKind::pixels) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (kind == StencilKind::pixel_groups) return {{3, 1}};
-  if (narrow) return filters == 1 ? std::vector<Window>{{3, 1}} : std::vector<Window>{};  // of 16 bits
+  if (narrow) return filters == 1 ? std::vector<Window>{{3, 1}} : std::vector<Window>{};  // 16-bit operands
   if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (filters == 3) return dw ? std::vector<Window>{{3, 1}, {3, 2}, {7, 2}} : std::vector<Window>{{3, 1}};
   if (filters == 4) return {{3, 1}, {3, 2}, {7, 2}};
@@ -75,17 +76,20 @@ void choose_window(Launch& l, const std::vector<Window>& compiled) {
 }
 bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 
-// How many blocks an SM holds at once. Before a kernel is loaded its registers are not known, and count as few.
+// How many blocks are resident on an SM at the same time. registers = 0 means that the kernel is not loaded yet and its
+// register count is unknown; it counts as 32 a thread.
 int64_t resident_blocks(const Launch& l, int64_t registers, const Device& d) {
-  constexpr int64_t kReserved = 1 << 10, kWarps = 48;   // 64 on the larger chips, which these kernels do not fill
-  const int64_t warps = l.threads / 32, quarter = 512;  // registers of a thread, for one warp on each quarter of an SM
+  // kWarps: larger chips hold 64 warps an SM, which these kernels do not fill.
+  constexpr int64_t kReserved = 1 << 10, kWarps = 48;
+  // quarter: registers of a thread if each quarter of an SM holds one warp.
+  const int64_t warps = l.threads / 32, quarter = 512;
   const int64_t of_registers = 4 * (quarter / round_up(std::max<int64_t>(registers, 32), 8));
   return std::max<int64_t>(
       1, std::min(d.max_smem_bytes / (l.smem_bytes + kReserved), std::min(of_registers, kWarps) / warps));
 }
 
-// Shares the tiles out: blocks that are all there at once take equal numbers of them; where there are more bundles than
-// a few for each place, several rounds of blocks even out.
+// Distributes the tiles among blocks. If all blocks are resident at the same time, they take equal numbers of tiles. If
+// the bundles are more than a quarter of the blocks that can be resident, about six rounds of blocks even out the load.
 void share_tiles(Launch& l, const Device& d, int64_t registers) {
   const int64_t places = resident_blocks(l, registers, d) * d.sm_count;
   const int64_t walkers = l.bundles * 4 <= places ? places / l.bundles : ceil_div(6 * places, l.bundles);
@@ -108,9 +112,11 @@ void count_tiles(Launch& l, int64_t images, int64_t bundles, int64_t most_walker
   share_tiles(l, d, 0);
 }
 
-// The time to issue all instructions, with what places wait for the last ones of a round, and for want of other warps.
+// The time to issue all instructions. It includes idle block slots in the last round, and idle issue slots where an SM
+// has too few warps.
 double issue_us(const Launch& l, const Device& d) {
-  // Measured were 0.45 to 0.75 of what is counted below. kEnoughThreads of an SM is a guess.
+  // kEfficiency: measured issue rates are 0.45 to 0.75 of the rate counted below. kEnoughThreads, threads of an SM, is
+  // a guess.
   constexpr double kEfficiency = 0.68, kEnoughThreads = 400;
   const double blocks = double(resident_blocks(l, l.registers, d)), places = blocks * d.sm_count;
   const double tiles = double(l.tiles.count) * double(l.bundles);
@@ -127,8 +133,8 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 
 // ---- plane_rows.cu and pixel_rows.cu
 
-// Whether windows are 3 x 3 over neighbours in one plane, and all addresses multiples of four elements, as far as
-// `columns_apart`.
+// Whether the window is 3 x 3 adjacent elements of one plane at stride 1, and all addresses are multiples of four
+// elements; see steps_by() for `columns_apart`.
 bool goes_by_rows(const ConvProblem& problem, const Stencil& p, bool columns_apart) {
   const auto plain = [](const StencilDim& d) { return d.taps == 3 && d.stride == 1 && d.step == 1 && d.up == 1; };
   const bool flat = p.depth.taps == 1 && p.depth.in == 1 && p.depth.out == 1 && p.depth.pad == 0;
@@ -136,13 +142,14 @@ bool goes_by_rows(const ConvProblem& problem, const Stencil& p, bool columns_apa
          steps_by(p.in, 4, columns_apart) && steps_by(p.out, 4, columns_apart);
 }
 
-// Threads of so many instructions each, which are not shared out further.
+// Describes a launch of `blocks` blocks whose threads issue `instructions` each. No tiles are distributed.
 void take_threads(Launch& l, int64_t blocks, int64_t threads, double instructions, int64_t registers) {
   l.by_rows = true, l.threads = threads, l.smem_bytes = 0, l.instructions = instructions, l.registers = registers;
   l.bundles = blocks, l.tiles.count = l.tiles.walkers = l.most_walkers = 1;
 }
 
-// For what all fits an SM's registers at once: there no tile is computed while the next is on its way.
+// Only for problems that fit in the registers of all SMs at the same time: this kernel does not load the next tile
+// while it computes one.
 bool take_plane_rows(Launch& l, const ConvProblem& problem, const Device& d) {
   const Stencil& p = l.p;
   if (!goes_by_rows(problem, p, false) || p.in_channels != 1 || p.out_channels != 1 || p.in.column != 1 ||
@@ -170,7 +177,8 @@ bool take_pixel_rows(Launch& l, const ConvProblem& problem, bool grouped, const 
   const int64_t quads = grouped ? kQuadsOfBundle : channels / 4, bundles = ceil_div(channels / 4, quads);
   b.quads = FastDivmod(quads), b.bundles = FastDivmod(bundles);
   b.runs = FastDivmod(ceil_div(p.width.out, kColumnsOfRows));
-  // As many strips as make the rounds of blocks short: each reads two rows that another one has, too.
+  // Chooses the number of strips with the least estimated time. More strips fill the rounds of blocks better, but each
+  // strip reads two rows that another strip reads too.
   Launch best;
   double least = std::numeric_limits<double>::infinity();
   for (int64_t strips = 1; strips <= 64 && strips <= p.height.out; ++strips) {
@@ -193,10 +201,10 @@ struct PlanesPlan {
   Launch& l;
   const int64_t filters;  // kFilters, for dw kChannels
   const bool dw;
-  const int64_t of_unit, lanes;  // filters of a unit; units that come together
+  const int64_t of_unit, lanes;  // filters of a unit; neighbouring units that are kept together
   const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;
-  const bool whole;  // neighbours in a row of a tile are neighbours in in
+  const bool whole;  // elements adjacent in a row of the tile are adjacent in `in`
 
   PlanesPlan(Launch& launch, int kernel_filters, bool is_dw)
       : l(launch),
@@ -210,7 +218,8 @@ struct PlanesPlan {
         weight_pitch(round_up((l.columns ? l.columns : l.p.width.taps) * filters, 4)),
         whole(l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
-  // The most units a bundle may have, below or at `most`: all of one group, or each of a group of its own.
+  // The largest number of units, at most `most`, that a bundle may have. Its units either belong to one group, or each
+  // is a group.
   int64_t units_below(int64_t most) const {
     if (per_group == 1) return equal_part(all_units, std::min(most, all_units));
     int64_t units = std::min(std::max(most, lanes), per_group) / lanes * lanes;
@@ -218,7 +227,8 @@ struct PlanesPlan {
     return units;
   }
 
-  // A tile of quads x rows at most, for as many units as threads allow; then as many as memory does.
+  // Tries a tile of at most most_quads x most_rows. It starts with as many units as the thread limit allows, and
+  // reduces their number until shared memory is within `budget`. Returns false if no number of units is.
   bool fits(int64_t most_quads, int64_t most_rows, int64_t budget) {
     Stencil& p = l.p;
     PlaneBlock& b = l.planes;
@@ -243,7 +253,7 @@ struct PlanesPlan {
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const int64_t share =
-          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a warp with the same weights, if it can be
+          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a unit then fits in a warp: same weights
       const int64_t most_strips =
           std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / share / quads), 1);
       const int64_t strips = equal_part(ceil_div(rows, rows_of_thread), most_strips);
@@ -258,12 +268,12 @@ struct PlanesPlan {
     }
   }
 
-  // Floats from row to row of in, such that neighbouring strips go on in the banks where a row of quads ends, if it can
-  // be.
+  // The row pitch of `in`, in floats. If possible, the next strip starts in the bank that follows the end of a row of
+  // quads, which avoids bank conflicts.
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
-    if (l.p.width.tile % 32 == 0) return least;  // eight threads that read at once are in one row
+    if (l.p.width.tile % 32 == 0) return least;  // eight threads that read at the same time are in one row
     for (int64_t pitch = least; pitch < least + 32; pitch += 4)
       if ((strip * pitch - l.p.width.tile) % 32 == 0) return pitch;
     return least;
@@ -280,12 +290,12 @@ struct PlanesPlan {
     const int64_t pitch = dw ? round_up(half ? 2 * half : b.in_columns, 4) : pitch_of(half ? 2 * half : b.in_columns);
     const int64_t plane = b.in_rows * pitch;
     int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
-    if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;  // two quads of each lane in different banks
+    if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;  // puts two quads of each lane in different banks
     const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
     const int64_t sums =
         dw ? l.threads / std::min<int64_t>(b.walkers.divisor, 32 / lanes) * of_unit * filters * std::max(l.columns, 1)
            : 0;
-    for (int64_t chunk = dw ? filters : p.in_channels;; chunk /= 2) {  // channels at a time; all of them, if that fits
+    for (int64_t chunk = dw ? filters : p.in_channels;; chunk /= 2) {  // channels in a buffer: all of them, if they fit
       const int64_t buffer = b.groups * chunk * plane + (dw ? units * of_unit * out_plane : 0);
       l.smem_bytes = 4 * (weights + std::max(2 * buffer, sums));
       if (l.smem_bytes <= budget) {
@@ -299,9 +309,9 @@ struct PlanesPlan {
     }
   }
 
-  // Of a thread for a tile: what the loops of planes.cu compile to, or four times the visits of a warp to shared
-  // memory, of which an SM does one a clock while it issues four instructions. A channel alone waits for memory
-  // instead.
+  // Instructions of a thread for a tile: what the loops of planes.cu compile to, but at least four times the
+  // shared-memory accesses of a warp. An SM does one such access a clock and issues four instructions. With one filter
+  // (dw: one channel) the limit is memory, so the accesses are not counted.
   double instructions() const {
     const Stencil& p = l.p;
     const PlaneBlock& b = l.planes;
@@ -310,7 +320,7 @@ struct PlanesPlan {
       return std::ceil(rows / double(l.threads / 16)) * std::ceil(of_row / 80) * (whole ? 32 : 200);
     };
     double all = 120 + loads(b.groups * channels * b.in_rows, b.in_columns) * p.depth.taps;
-    const double row = std::ceil((3 * std::max(l.hop, 1) + columns) / 4) + 1;  // to read one of in
+    const double row = std::ceil((3 * std::max(l.hop, 1) + columns) / 4) + 1;  // loads for a row of in
     if (dw) {
       const double positions = std::ceil(double(b.quads.divisor) * p.height.tile / b.walkers.divisor);
       if (l.vectors == kNoVectors) all += loads(b.units * p.height.tile, p.width.tile);
@@ -323,7 +333,7 @@ struct PlanesPlan {
     } else {
       const double rows = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const double steps = double(p.depth.taps) * p.height.taps * (l.columns ? 1 : p.width.taps) * channels;
-      const double read = filters == 3 ? (rows + 2) / 3 : rows;  // rows of in for a row of the window
+      const double read = filters == 3 ? (rows + 2) / 3 : rows;  // rows of in read for a row of the window
       const double weights = l.columns ? columns * filters / 4 : filters;
       const double issued = 8 + weights + read * (l.columns ? row : 4) + rows * 4 * columns * filters;
       const double visits = weights + read * (l.columns ? 4 * row : 16);
@@ -361,7 +371,8 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
                 : filters == 4 ? 88
                                : 120;
 
-  // Of the tiles that fit where several blocks of an SM do, else where one does, the one that takes the least time.
+  // Selects the tile with the least estimated time, among those that let several blocks fit on an SM. If there is none,
+  // among those that let one block fit.
   const auto count = [&] {
     int64_t bundles = ceil_div<int64_t>(plan.all_units, b.units);
     if (dw) {
@@ -373,7 +384,7 @@ Launch planes_launch(const ConvProblem& problem, int filters, const Device& devi
   };
   Launch best;
   double least = std::numeric_limits<double>::infinity();
-  const int64_t wished = plan.lanes > 1 ? device.max_smem_bytes : kWishedSmem;  // its registers leave room for one
+  const int64_t wished = plan.lanes > 1 ? device.max_smem_bytes : kWishedSmem;  // registers limit it to one block an SM
   for (int64_t budget : {std::min<int64_t>(wished, device.max_smem_bytes), int64_t(device.max_smem_bytes)}) {
     for (int64_t quads : {16, 8, 4, 1})
       for (int64_t rows : {64, 32, 16, 8, 4, 2}) {
@@ -413,12 +424,12 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
   const int64_t weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
 
   l.registers = grouped ? (dw ? 120 : 104) : 80;
-  // Of a thread for a tile: what the loops of pixels.cu compile to.
+  // Instructions of a thread for a tile: what the loops of pixels.cu compile to.
   const auto instructions = [&](int64_t rows) {
     const double columns = std::max(l.columns, 1), met = grouped ? 4 : 1, narrow = item == 2;
     const auto loads = [&](double pixels) { return 60 + std::ceil(4 * pixels / double(l.threads)) * 12; };
     const double products = kRun * 4 * met * columns;
-    const double reads = l.columns ? (kRun - 1) * l.hop + columns : kRun;  // quads of in, for a run
+    const double reads = l.columns ? (kRun - 1) * l.hop + columns : kRun;  // quads of in read for a run
     double all = 120 + loads(double(b.in_rows) * b.in_columns.divisor) * p.depth.taps;
     if (dw) {
       const double positions = std::ceil(double(runs * rows) / b.walkers.divisor);
@@ -430,7 +441,7 @@ Launch pixels_launch(const ConvProblem& problem, bool grouped, const Device& dev
     }
     return all;
   };
-  // A tile of that many rows at most.
+  // Tries a tile of at most `most_rows` rows. Returns false if its shared memory exceeds `budget`.
   const auto fits = [&](int64_t most_rows, int64_t budget) {
     const int64_t rows = equal_part(outputs_of_phase(p.height), std::min(most_rows, kTileThreads / (quads * runs)));
     p.height.tile = int32_t(rows);
@@ -588,8 +599,8 @@ std::string stencil_why_not(const ConvProblem& p, StencilKind kind, int filters,
   return why.empty() ? launch_of(p, kind, filters, d).why_not : why;
 }
 
-// Instructions are counted. Of the copy rate whole accesses reach 0.6 to 0.7, as measured; the other shares are
-// guesses.
+// Instructions are counted. Accesses that use whole sectors reach 0.6 to 0.7 of the copy rate, as measured; the other
+// fractions are guesses.
 double stencil_estimate_us(const ConvProblem& problem, StencilKind kind, int filters, const Device& d) {
   const Launch l = launch_of(problem, kind, filters, d);
   const Stencil& p = l.p;
@@ -598,15 +609,15 @@ double stencil_estimate_us(const ConvProblem& problem, StencilKind kind, int fil
   const auto share = [&](const StencilSide& s, bool written) {
     const bool by_columns = planes && s.column == 1;
     if (planes && !written && s.channel == 1 && (&s == &p.out || p.in_channels <= 4) && l.vectors == kVectorsOfFilters)
-      return 0.6;  // dy, eight filters at a time, and x, all of whose channels a block brings
+      return 0.6;  // dy is read eight filters at a time, and x with all its channels
     if (by_columns || !planes) return !written || steps_by(s, part, !by_columns) ? 0.7 : 0.5;
-    return written && s.channel == 1 && filters > 1 && steps_by(s, 4, true) ? 0.4 : 0.15;  // sectors used in part
+    return written && s.channel == 1 && filters > 1 && steps_by(s, 4, true) ? 0.4 : 0.15;  // sectors are used in part
   };
   const bool backward = problem.direction == ConvDirection::backward_data;
   const TensorDesc &in = backward ? problem.y : problem.x, &out = backward ? problem.x : problem.y;
   const auto bytes = [](const TensorDesc& t) { return double(t.numel()) * double(itemsize(t.dtype)); };
   const double memory_us = roofline_us(0, bytes(in) / share(p.in, false) + bytes(out) / share(p.out, !dw), d, 1.0);
-  return std::max(memory_us, roofline_us(0, 0, d, 1.0) + issue_us(l, d)) + (dw ? 4 : 0);  // 4: filter_sum.cu
+  return std::max(memory_us, roofline_us(0, 0, d, 1.0) + issue_us(l, d)) + (dw ? 4 : 0);  // 4 us: filter_sum.cu
 }
 
 size_t stencil_workspace_bytes(const ConvProblem& p, StencilKind kind, int filters, const Device& d) {
@@ -621,7 +632,7 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
   const int64_t item = int64_t(itemsize(t)), out_item = l.p.wide ? 4 : item;
   const KernelSpec chosen = l.by_rows ? rows_spec(kind, t) : spec(kind, filters, is_dw(problem), t, {l.columns, l.hop});
   auto kernel = cuda::load_kernel(chosen, d.place.index, int(l.smem_bytes));
-  if (is_dw(problem)) l.most_walkers = l.tiles.walkers;  // for which there is workspace
+  if (is_dw(problem)) l.most_walkers = l.tiles.walkers;  // the workspace holds this many parts
   share_tiles(l, d, kernel->registers);
   cuda::LaunchConfig config;
   config.grid = {unsigned(l.bundles * l.tiles.walkers)};
@@ -647,7 +658,7 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
     });
   }
   const bool backward = problem.direction == ConvDirection::backward_data;
-  // Filters go by fours from the first of a group.
+  // planes.cu stores filters in fours, counted from the first filter of each group.
   const bool by_fours = l.p.groups == 1 || l.p.out_channels % 4 == 0 || !planes;
   const bool along_channels = l.p.out.channel == 1 && by_fours && steps_by(l.p.out, 4, true);
   const bool along_row = l.p.out.column == 1 && l.p.width.spread == 1 && steps_by(l.p.out, 4, false);
@@ -678,8 +689,8 @@ std::vector<KernelSpec> stencil_kernels(StencilKind kind, int filters, std::init
   std::vector<KernelSpec> all;
   for (DType t : dtypes) {
     for (bool dw : {false, true}) {
-      if (dw && filters == 8) continue;  // for dw, `filters` are channels that a sum of four columns or one meets
-      if (dw || filters != 3) all.push_back(spec(kind, filters, dw, t, {0, 0}));  // forward, 3 are for one window alone
+      if (dw && filters == 8) continue;  // for dw, `filters` counts channels: up to four
+      if (dw || filters != 3) all.push_back(spec(kind, filters, dw, t, {0, 0}));  // forward, 3 filters: one window only
       for (Window w : windows_of(kind, filters, dw, itemsize(t) == 2)) all.push_back(spec(kind, filters, dw, t, w));
     }
     if (kind != StencilKind::planes || filters == 1) all.push_back(rows_spec(kind, t));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma: implicit matrix products by the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Pixels come by
-// im2col tensor maps, so nothing is lowered in memory. Where they lie otherwise, x and dy are copied to NHWC, and
-// filters to where the dimension that is summed is contiguous. Results are written in their own layout.
-// cuda.conv.wgmma_3xtf32: float32 as three TF32 products of it (three_tf32.h).
-// cuda.conv.wgmma_statistics: the same forward, with columns of y added up by warpgroups as they are stored; a reduction
-// adds these sums.
+// cuda.conv.wgmma: implicit GEMM by the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Pixels are loaded by
+// im2col tensor maps, so no im2col matrix is written to memory. x and dy are copied to NHWC if TMA cannot read them in
+// place, and filters to a layout in which the summed dimension is contiguous. Results are written in their own layout.
+// cuda.conv.wgmma_3xtf32: a float32 product as three TF32 products (three_tf32.h).
+// cuda.conv.wgmma_statistics: cuda.conv.wgmma forward, with columns of y added up by each warpgroup as it stores them.
+// A reduction then adds the sums of the warpgroups.
 #include "cpp/reduce/reduce.h"
 #include "cuda/conv/engines.h"
 #include "cuda/gemm/three_tf32.h"
@@ -12,7 +12,7 @@
 namespace minidnn {
 namespace {
 
-// The dimensions with `inner` last: {outer, spatial..., inner}.
+// The dimensions in the order {outer, spatial..., inner}.
 std::vector<int> order_of(const TensorDesc& d, int outer, int inner) {
   std::vector<int> order{outer};
   for (int i = 2; i < d.rank; ++i) order.push_back(i);
@@ -33,14 +33,15 @@ struct Wgmma final : RelayoutEngine<ConvProblem> {
     auto along = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data, int outer, int inner) {
       if (!fits_tma(p.*tensor, inner)) r.copy(tensor, data, tma_layout(p.*tensor, order_of(p.*tensor, outer, inner)));
     };
-    // backward_data sums over filters, which wgmma needs side by side in TF32, or channels to read into registers: those
-    // fit a dx whose channels are side by side.
+    // backward_data sums over filters. In TF32, wgmma needs a w whose filters are contiguous, or one whose channels are
+    // contiguous if it reads w into registers. The latter suits a dx whose channels are contiguous.
     bool by_filter = false;
     if (p.direction == ConvDirection::backward_data) {
       const int64_t channels = p.x.shape[1], tiles_of_128 = ceil_div(channels, int64_t(128));
       const double flop = 2.0 * double(p.y.numel()) * double(p.w.numel() / p.w.shape[0]);
       if (operand_dtype(p) == DType::float32) by_filter = channels > 1 && p.x.stride[1] != 1;
-      // Tiles of 160 channels need filters side by side, too: worth a copy where those of 128 would be a sixth empty.
+      // Tiles of 160 channels need contiguous filters too. The copy is worthwhile where tiles of 128 would be a sixth
+      // empty.
       else by_filter = channels % 160 == 0 && double(tiles_of_128 * 128) > 1.15 * double(channels) && flop > 4e10;
     }
     if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);
@@ -57,7 +58,7 @@ const Wgmma& wgmma() {
   return engine;
 }
 
-// Channels, filters or images three times.
+// The summed dimension of the operands (channels, filters or images) is three times as long.
 struct ThreeTf32 final : ThreeTf32Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.wgmma_3xtf32"; }
   const RelayoutEngine<ConvProblem>& plain() const override { return wgmma(); }
@@ -109,7 +110,7 @@ struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
   std::vector<Config> configs(const Problem& p, const Device& d) const override {
     return sm90_configs(task_of(wgmma().relayout(p)), d);
   }
-  // Copies, the sums of warpgroups, then what the reduction wants.
+  // The workspace holds copies, the sums of the warpgroups, then the workspace of the reduction.
   size_t workspace_bytes(const Problem& p, const Device& d, const Config& config) const override {
     const OperandRelayout<ConvProblem> r = wgmma().relayout(p);
     const ReduceProblem sums = reduction(p, task_of(r), config);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma_taps: images of up to eight channels, as first layers have them, by the tensor-core main loop of
-// sm_90a (cuda/gemm/sm90.cuh). x is copied once, with its padding and channels rounded up, so that the taps of a
-// window's line lie side by side: they are the channels of an image whose windows are one tap wide and whose columns
-// overlap.
+// cuda.conv.wgmma_taps: convolutions over images of up to eight channels, as in first layers, by the tensor-core main
+// loop of sm_90a (cuda/gemm/sm90.cuh). x is copied once, with its padding and with channels rounded up. In the copy,
+// the taps of a line of the window are contiguous: they become the channels of an image whose windows are one tap wide
+// and whose columns overlap.
 #include "cpp/engine/roofline.h"
 #include "cpp/transform/transform.h"
 #include "cuda/conv/engines.h"
@@ -16,12 +16,12 @@ constexpr int64_t kMostChannels = 8;
 
 struct Taps {
   Padded x, w;
-  ConvProblem problem;         // over the copies
-  TransformProblem filters{};  // from the copy's order to dw
+  ConvProblem problem;         // the problem on the copies
+  TransformProblem filters{};  // copies dw from its padded layout to its own
 
   explicit Taps(const ConvProblem& p) : problem(p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), taps = p.w.shape[3], step = p.spatial.stride[1];
-    int64_t channels = 4;  // of a pixel, so that neighbouring windows begin at multiples of 16 bytes
+    int64_t channels = 4;  // of a pixel: neighbouring windows start at multiples of 16 bytes
     while (channels < p.x.shape[1] || step * channels * item % 16) channels *= 2;
     auto columns_of = [&](int64_t least) {
       return ceil_div(least * channels * item, int64_t(16)) * 16 / channels / item;
@@ -78,11 +78,11 @@ struct WgmmaTaps final : Engine<ConvProblem> {
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     const Taps t(p);
     const double read = double(p.x.numel()) * double(itemsize(p.x.dtype));
-    // Measured on an H100: a multiprocessor's TMA brings a line of a window in 8 to 12 clocks (docs/measured_facts.md).
+    // Measured on an H100: the TMA unit of an SM loads a line of a window in 8 to 12 clocks (docs/notes/conv.md).
     const double lines = double(p.y.numel() / p.y.shape[1]) * double(p.w.shape[2]);
     double us = std::max(sm90_estimate_us(t.task(), d), lines / d.sm_count * (is_forward(p) ? 12 : 8) / 1700);
     us += roofline_us(0, read + double(t.x.bytes()), d, 0.7);
-    us += is_forward(p) ? 3 : choose_on(d, t.filters).estimate_us;  // 3: of filters
+    us += is_forward(p) ? 3 : choose_on(d, t.filters).estimate_us;  // 3 us: the copy of the filters
     return us;
   }
   std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.window: windows over large images of few channels, 16 bits, by tensor cores that find all taps of a pixel in
-// shared memory (window.cu).
+// cuda.conv.window: 16-bit convolutions over large images with few channels on tensor cores. Each pixel is loaded into
+// shared memory once, and all taps of the window read it there (window.cu).
 #include "cuda/conv/window.h"
 
 #include <bit>
@@ -15,9 +15,11 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kRow = 2 * kWindowChannels, kGroup = 8 * kRow;  // bytes: of a pixel, of a swizzle's eight
+// Bytes: of a pixel, and of the eight rows of a swizzle.
+constexpr int64_t kRow = 2 * kWindowChannels, kGroup = 8 * kRow;
 
-// Boxes of so many neighbours along dimension 1: pixels of a line, or along 3, filters.
+// TMA map of a tensor. A box holds kWindowChannels channels of `pixels` neighbours of a line (dimension 1) and of
+// `filters` neighbours along dimension 3.
 cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels, int64_t filters = 1) {
   cuda::TiledMap m;
   m.dtype = d.dtype, m.rank = 5, m.swizzle_bytes = int(kRow), m.l2_promotion_bytes = 256;
@@ -35,7 +37,7 @@ TensorMap encoded(cuda::TiledMap m, const void* address, int device) {
   return std::bit_cast<TensorMap>(cuda::encode(m, device));
 }
 
-// What no direction can do.
+// Why the engine declines a problem, for the reasons that hold in all directions; empty if none does.
 std::string refusal(const ConvProblem& p, const Device& d) {
   if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
   if (d.arch / 10 != 9) return cat("wgmma is sm_90's; the device is sm_", d.arch);
@@ -55,7 +57,7 @@ std::string refusal(const ConvProblem& p, const Device& d) {
   return "";
 }
 
-// Operands whose channels lie otherwise than side by side, or pixels at odd places, are copied first.
+// Copies operands first if their channels are not contiguous or their pixels are not aligned as TMA needs.
 OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   OperandRelayout<ConvProblem> r{p, {}};
   auto lines = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data) {
@@ -67,11 +69,11 @@ OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   return r;
 }
 
-// y or dx as the kernel computes it, by lines of so many positions.
+// Launch parameters of conv_window (y or dx) for lines of `positions`.
 struct ProductLaunch {
   WindowProduct p;
-  int64_t positions = 0, box = 0;  // box: pixels of x that a line meets
-  int64_t steps = 4;               // sixteens of channels, two or four
+  int64_t positions = 0, box = 0;  // box: pixels of x that a line reads
+  int64_t steps = 4;               // steps of 16 channels, two or four
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
   bool backward = false;
   GemmStore store = GemmStore::any;
@@ -102,7 +104,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   if (l.box > 256) return l.why = cat("TMA brings 256 pixels at once; a line of positions meets ", l.box), l;
   p.x_bytes = int32_t(l.box * kRow), p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // Three warpgroups have a line each, and the lines of x that they meet are there.
+  // Three warpgroups compute one line each, and all lines of x that they read are in shared memory.
   const int64_t least = reach[0] + 3, weights = taps * 64 * kRow;
   const int64_t room = d.max_smem_bytes - 1024 - 8 * (2 * kWindowSlots + 1) - weights;
   p.x_slots = int32_t(min_of(max_of(room, int64_t(0)) / p.x_pitch, int64_t(kWindowSlots)));
@@ -117,7 +119,8 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   l.blocks = max_of(min_of(int64_t(d.sm_count) / l.tiles, count), int64_t(1));
 
   p.rows = int32_t(out.shape[1]), p.positions = int32_t(out.shape[3]), p.bias_stride = c.bias_stride;
-  // Four filters, or four positions, are neighbours in memory, aligned as a whole, or do not exist.
+  // Whether filters (or positions) can be stored in groups of four: they are contiguous, each group is aligned as a
+  // whole, and their number is a multiple of four.
   auto fours = [&](int along) {
     bool all = itemsize(out_dtype(c)) == 2 && out.shape[along] % 4 == 0;
     for (const TensorDesc* t : {&out, c.residual.rank ? &c.residual : &out}) {
@@ -143,13 +146,13 @@ KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, const Epilog
   return s;
 }
 
-// dw as the kernel computes it.
+// Launch parameters of conv_window_filter (dw).
 struct FilterLaunch {
   WindowFilter p;
-  int64_t columns = 1;  // of the window in a product
-  int64_t box = 0;      // pixels of x that a line of 64 positions meets
+  int64_t columns = 1;  // columns of the window in one wgmma
+  int64_t box = 0;      // pixels of x that a line of 64 positions reads
   int64_t jobs = 1, blocks = 1, smem_bytes = 0;
-  int64_t cluster = 1;  // blocks that add up before they write
+  int64_t cluster = 1;  // blocks that add their sums to each other before they write
   int64_t parts() const { return blocks / cluster; }
   std::string why;
 };
@@ -180,7 +183,8 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   if (l.box > 256) return l.why = cat("TMA brings 256 pixels at once; a line of 64 positions meets ", l.box), l;
   p.x_bytes = int32_t(l.box * kRow), p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // Lines of x that a line of the window holds while another waits, and what comes meanwhile.
+  // least_x: the lines of x that one line of the window still holds while another one waits, and those that are loaded
+  // meanwhile.
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
   const int64_t room = d.max_smem_bytes - 1024 - 4 * 8 * kWindowSlots - least_x * p.x_pitch - least_dy * dy_bytes;
   const int64_t more = min_of(room / (p.x_pitch + dy_bytes), kWindowSlots - least_x);
@@ -193,7 +197,7 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   l.smem_bytes = p.x_slots * p.x_pitch + p.dy_slots * dy_bytes + 1024;
   l.blocks = max_of(min_of(int64_t(d.sm_count) / l.jobs, count), int64_t(1));
   if (l.blocks > 1) l.cluster = 2, l.blocks = l.blocks / 2 * 2;
-  l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);  // what a block sends of its sums
+  l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);  // the sums that a block sends
   p.part_stride = c.w.numel();
   return l;
 }
@@ -205,9 +209,9 @@ KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
   return s;
 }
 
-constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // of each multiprocessor (docs/measured_facts.md)
+constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // of each SM (docs/notes/gemm.md)
 
-// Time on the chip and for memory overlap, less so where they are equal.
+// On-chip time and memory time overlap, least so where they are equal.
 double overlapped(double on_chip_us, double bytes, const Device& d) {
   return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.84 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;
 }
@@ -215,7 +219,8 @@ double overlapped(double on_chip_us, double bytes, const Device& d) {
 double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
   const ProductLaunch l = product_launch(c, d, positions);
   const double taps = double(l.p.window_lines) * l.p.window_columns, n = double(positions);
-  // Sixteen channels of a tap take tensor cores n / 2 clocks; shared memory, read in lines of 128 bytes, 16 and n / 4.
+  // Per 16 channels of a tap, tensor cores take n / 2 clocks, and shared memory, read in lines of 128 bytes, takes 16 +
+  // n / 4.
   const double multiply = taps * double(l.steps) * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
   const double line = std::max(multiply, double(l.p.x_bytes) / kL2BytesOfClock) + 20;
   const double lines = double(ceil_div(int64_t(l.p.walk.count), l.blocks)) + 2;
@@ -226,13 +231,14 @@ double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
 
 double filter_us(const ConvProblem& c, const Device& d) {
   const FilterLaunch l = filter_launch(c, d);
-  // Sixteen positions take tensor cores 32 clocks for each column of the window, shared memory 16 and 16 for dy.
+  // Per 16 positions, tensor cores take 32 clocks for each column of the window; shared memory takes 16 for each column
+  // and 16 for dy.
   const double multiply = l.p.lines_each * 4.0 * std::max(32.0 * double(l.columns), 16 + 16.0 * double(l.columns));
   const double load = double(l.p.x_bytes + 64 * kRow) / kL2BytesOfClock;
   const double line = std::max(multiply, load) * 1.06 + 30;
   const double lines = double(ceil_div(int64_t(l.p.walk.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
   const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
-  // The parts are written and read once, mostly in the L2; and a second launch.
+  // The terms added: a second launch, and the parts, which are written and read once, mostly in the L2.
   return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(c), d) + 4.1 +
          double(l.parts() * l.p.part_stride) * 8 / 3.3e6;
 }
@@ -275,7 +281,7 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
   });
 }
 
-constexpr int64_t kPositions[] = {128, 64};  // of a line
+constexpr int64_t kPositions[] = {128, 64};  // positions of a line
 
 struct Window final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.window"; }
@@ -337,7 +343,7 @@ struct Window final : Engine<ConvProblem> {
     throw NotSupported(cat("window: unknown config '", config, "'"));
   }
   static bool is_filter(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
-  // Of lines that can be, the fastest first.
+  // The line lengths that are possible, the fastest first.
   static std::vector<int64_t> lengths(const ConvProblem& p, const Device& d) {
     std::vector<int64_t> all;
     for (int64_t positions : kPositions)

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows over large images of few channels by tensor cores (sm_90a): a pixel comes to shared memory once and all taps
-// read it there. 64 channels of 16 bits are a row of a 128-byte swizzle, so that the pixels which a tap meets are the
-// same tile begun a row later: the swizzle goes by addresses, and a matrix may begin at any row.
+// Convolutions over large images with few channels on tensor cores (sm_90a): conv_window computes y or dx,
+// conv_window_filter partial sums of dw. TMA loads each pixel into shared memory once, and all taps of the window read
+// it there. The 64 channels of a pixel (16 bits each) are one row of a 128-byte swizzle. The operand of the next tap is
+// the same tile starting one row later: the swizzle depends on addresses only, so a wgmma matrix may start at any row.
 //
-// Counted for 64 channels and filters, a window of 3 x 3 and a line of 64 positions, for which tensor cores need 1152
-// clocks: an implicit product (cuda/gemm/sm90.cuh) brings 9 x 16 KB from L2, 2500 clocks; here it is 16.5 KB, 280. Measured
-// over 512 x 512 (docs/measured_facts.md): y in 114 us where that product takes 195, and memory alone some 95.
+// Counted for 64 channels, 64 filters, a 3 x 3 window and a line of 64 positions, for which tensor cores need 1152
+// clocks: an implicit GEMM (cuda/gemm/sm90.cuh) loads 9 x 16 KB from L2 in 2500 clocks; this kernel loads 16.5 KB in
+// 280 clocks. Measured over 512 x 512 (docs/notes/conv.md): y takes 114 us, the implicit GEMM 195 us, memory
+// traffic alone about 95 us.
 #include "cpp/core/half.h"
 #include "cuda/conv/window.h"
 #include "cuda/device/ptx/cluster.cuh"
@@ -20,7 +22,8 @@
 
 namespace minidnn {
 
-// A ring of slots in shared memory as one of its sides walks it; `empty` barriers follow kWindowSlots `full` ones.
+// A ring of slots in shared memory, with the current position of one side (producer or consumer). The kWindowSlots
+// `full` barriers are stored first, then the `empty` ones.
 struct WindowRing {
   uint32_t slots, pitch, barriers;
   int count, at = 0;
@@ -40,16 +43,17 @@ struct WindowRing {
   }
 };
 
-// Rows of 128 bytes, from any row on. Along rows, matrices of 64 columns lie `columns` bytes apart.
+// Descriptor of a matrix of 128-byte rows that may start at any row. Submatrices of 64 columns are `columns` bytes
+// apart.
 __device__ __forceinline__ uint64_t window_matrix(uint32_t address, uint32_t columns) {
   return make_smem_descriptor<true>(address, columns, 1024);
 }
 
-// A run of lines below one another.
+// A contiguous span of lines, one below the other, in one segment (column of lines) of an image.
 struct WindowWalk {
   int image, segment, line, count;
 
-  // From line `at` on, ending before `last`.
+  // The longest span that starts at line `at` and ends before `last`.
   __device__ WindowWalk(const WindowLines& w, int at, int last) {
     const uint32_t column = w.lines.quotient(uint32_t(at));
     line = at - int(column * w.lines.divisor);
@@ -58,10 +62,11 @@ struct WindowWalk {
   }
 };
 
-// What goes to y: activation(sum + bias + c). A lane has filters lane / 4 and eight more, two neighbouring positions of
-// each eight. Where these are neighbours in y and c (lines), in fours that exist or not as one, or filters are (turned),
-// neighbouring lanes exchange 16-bit results, transposed there, so that each has four and four lanes a sector of 32 bytes.
-// c may be y.
+// Epilogue: stores activation(sum + bias + c) to y; c may be the same memory as y. A lane holds the sums of filters
+// lane / 4 and lane / 4 + 8, at two neighbouring positions of every eight. kStore = lines: positions are contiguous in
+// y and c, in groups of four that exist or not as a whole. kStore = turned: the same holds for filters. In both cases
+// neighbouring lanes exchange 16-bit results (transposed for `turned`). Then each lane has four contiguous results, and
+// four lanes write a sector of 32 bytes.
 template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmArgs& args, const WindowWalk& walk,
                                              int line, int filter, float (&sums)[kPositions / 2]) {
@@ -89,21 +94,22 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
     Y* const y = place(row, first);
     const Y* const c = place_of_c(row, first);
 #pragma unroll
-    for (int i = 0; i < kPositions / 2; ++i) {  // of a sum: its position, and which of the two filters
+    // r: which of the lane's two filters the sum belongs to; q: its position
+    for (int i = 0; i < kPositions / 2; ++i) {
       const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
       if (row + 8 * r >= p.rows || first + q >= p.positions) continue;
       y[8 * r * p.y.row + q * p.y.column] = Y(ended(sums[i], r, kC ? float(c[8 * r * p.c.row + q * p.c.column]) : 0));
     }
   } else {
     constexpr bool kTurned = kStore == GemmStore::turned;
-    // Two sums from i on of filter r, and two from `next` on of filter r or, turned, the other; with those of the lane
-    // beside, four results to y.
+    // Stores four results: the two sums from index i and the two from `next`, after an exchange with the neighbouring
+    // lane. The sums at i belong to filter r; those at `next` belong to filter r too, or (turned) to the other filter.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
       uint32_t words[2] = {};
       if constexpr (kC) {
         uint2 four = {0, 0};
         if (exists) four = *reinterpret_cast<const uint2*>(c);
-        four = exchange_pair(four.x, four.y);  // back to who has the sums
+        four = exchange_pair(four.x, four.y);  // back to the lane that holds the sums
         words[0] = kTurned ? movmatrix_trans(four.x) : four.x, words[1] = kTurned ? movmatrix_trans(four.y) : four.y;
       }
 #pragma unroll
@@ -144,10 +150,14 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
   }
 }
 
-// y of a tile of 64 filters, whose weights stay in shared memory, from up to 64 channels. Filters are the rows of a
-// product and kPositions of a line its columns: 64 rows by 128 columns read 96 bytes a clock of shared memory's 128, by
-// 64 columns all. Three warpgroups take lines in turn; each passes the lines of x that it does not need. kAlongM: the
-// weights' rows are what is summed over, as in backward_data. kSteps: sixteens of channels that there are.
+// Computes y, or dx, for a tile of 64 filters from up to 64 channels.
+// Grid: x splits the lines evenly, y counts tiles of filters. Block: 512 threads. Warpgroup 0 issues the TMA loads;
+// warpgroups 1 to 3 compute lines of y alternately, and each releases the lines of x that it does not need.
+// Shared memory: the weights of the tile, 8 KB a tap, loaded once; then a ring of lines of x.
+// wgmma: M = 64 filters, N = kPositions of a line. Of the 128 bytes a clock that shared memory delivers, N = 128 reads
+// 96, N = 64 all.
+// kAlongM: the stored rows of the weights are the summed dimension, as in backward_data. kSteps: the number of steps of
+// 16 channels.
 template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
@@ -162,7 +172,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.walk.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (p.window_lines - 1) * p.walk.line_step;  // lines of x beside those of y
+  const int reach = (p.window_lines - 1) * p.walk.line_step;  // lines of x in addition to those of y
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kWindowSlots; ++i)
@@ -208,7 +218,7 @@ __global__ void __launch_bounds__(512, 1)
     }
   };
   const uint32_t column_step = uint32_t(p.walk.column_step) * 128 >> 4;
-  const int over = min_of(3, reach + 1);  // lines of x that a warpgroup is done with after its line of y
+  const int over = min_of(3, reach + 1);  // lines of x that a warpgroup releases after its line of y
   mbarrier_wait_parity(weights_full, 0);
   float sums[kPositions / 2];
   int mine = first + group - 1;  // the next line of this warpgroup
@@ -231,7 +241,7 @@ __global__ void __launch_bounds__(512, 1)
 #pragma unroll 1
         for (int s = 0; s < p.window_columns; ++s, a += kTap >> 4, b += column_step)
 #pragma unroll
-          for (int k = 0; k < kSteps; ++k)  // sixteen channels
+          for (int k = 0; k < kSteps; ++k)  // a step of 16 channels
             Wgmma<T, kPositions>::template run<kAlongM, false>(sums, a + k * (kAlongM ? 2048 >> 4 : 32 >> 4),
                                                                b + k * (32 >> 4), r > 0 || s > 0 || k > 0);
         of_tap.skip(p.walk.line_step);
@@ -249,11 +259,13 @@ __global__ void __launch_bounds__(512, 1)
   }
 }
 
-// dw of a tile of 64 filters and 64 channels. Three warpgroups have a line of the window each, and its columns side by
-// side in one product: 64 channels each, of matrices that begin a pixel later. k is positions, so that both operands lie
-// along their rows. Every cluster of kBlocks, one or
-// two, writes its sums, a part of dw; parts are added in their order (cuda/gemm/split_k.cu).
-// Infinities in x that stand beside the last position of a line make NaN, since dy is zero there.
+// Computes partial sums of dw for a tile of 64 filters and 64 channels.
+// Grid: x splits the lines evenly, y counts tiles of dw. Cluster: kBlocks, 1 or 2. Block: 512 threads. Warpgroup 0
+// issues the TMA loads; warpgroups 1 to 3 each compute one line of the window.
+// wgmma: M = 64 filters, N = kColumns x 64 channels, K = positions. Each column of the window is a submatrix of 64
+// channels that starts one pixel later. Both operands have one position (k) per stored row.
+// Each cluster writes its sums as one part of dw; cuda/gemm/split_k.cu adds the parts in a fixed order.
+// An infinity in x next to the last position of a line produces NaN, because it is multiplied by the zeros that pad dy.
 template <class T, int kColumns, int kBlocks>
 __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_constant__ WindowFilter p, float* parts) {
   extern __shared__ char shared[];
@@ -269,7 +281,7 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.walk.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (lines - 1) * p.walk.line_step;  // lines of x beside those of dy
+  const int reach = (lines - 1) * p.walk.line_step;  // lines of x in addition to those of dy
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kWindowSlots; ++i) {
@@ -320,7 +332,7 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
   auto release = [&](uint32_t barrier) {
     if (lane == 0) mbarrier_arrive(barrier);
   };
-  auto skip = [&](int count) {  // lines of x that another line of the window meets
+  auto skip = [&](int count) {  // lines of x that only other lines of the window read
 #pragma unroll 1
     for (int i = 0; i < count; ++i, x.next()) {
       x.wait_full();
@@ -342,7 +354,7 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
       warpgroup_fence_operand(sums);
       wgmma_fence();
 #pragma unroll
-      for (int s = 0; s < 4; ++s)  // sixteen positions
+      for (int s = 0; s < 4; ++s)  // a step of 16 positions
         Wgmma<T, kColumns * 64>::template run<true, true>(sums, a + s * (2048 >> 4), b + s * (2048 >> 4), any || s > 0);
       wgmma_commit_group();
       any = true;
@@ -360,7 +372,8 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
   }
   warpgroup_fence_operand(sums);
 
-  // Of two blocks each adds up half of their sums, sent through shared memory, where the rings are idle by now.
+  // Cluster of two: each block adds up one half of the sums of both. A block sends the other half through shared
+  // memory, where the rings are no longer in use.
   constexpr int kKept = kColumns * 32 / kBlocks;
   const uint32_t rank = kBlocks > 1 ? cluster_ctarank() : 0;
   if constexpr (kBlocks > 1) {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.winograd: windows of 3 x 3 at stride 1 in float32 with a quarter of the products (winograd_math.h):
-// transforms of x and w, 36 products by the main loop of cuda/gemm/simt.cu, and their transform to y. The same for dx
-// and dw.
+// cuda.conv.winograd: float32 convolutions with windows of 3 x 3 at stride 1, with a quarter of the products
+// (winograd_math.h): transforms of x and w, 36 matrix products by the main loop of cuda/gemm/simt.cu, and the transform
+// of their results to y. dx and dw are computed in the same way.
 //
-// What it is worth, ResNet-50's 14.8 GFLOP layers at batch 64 on an H100 (3 TB/s, some 45 TFLOP/s): a direct sum takes
-// 330 us. Here products take 82 us (107 us where tiles of 4 x 4 cover 14 x 14 or 7 x 7), and the transforms move
+// Expected times for ResNet-50's 14.8 GFLOP layers at batch 64 on an H100 (3 TB/s, about 45 TFLOP/s): a direct sum
+// takes 330 us. Here the products take 82 us (107 us where tiles of 4 x 4 cover 14 x 14 or 7 x 7), and the transforms
+// move
 //   c64 h56    51 + 116 MB in, 116 + 51 out   112 us    c256 h14   13 + 38 in, 38 + 13 out, U 12   38 us
 //   c128 h28   26 + 58 in, 58 + 26 out         56 us    c512 h7     6 + 19 in, 19 + 6 out, U 47    32 us
-// (prediction; F(2 x 2) would take 146 us of products and move 4/2.25 as much.) Fused into one kernel the products
-// would have to run at one block an SM with 128 sums a thread; not fused they use the main loop that is there. In
-// pieces of some images the buffers stay in the L2.
+// This is a prediction. F(2 x 2) would take 146 us for the products and move 4/2.25 as much. A fused kernel would have
+// to run the products at one block an SM with 128 sums a thread; separate kernels use the existing main loop. The
+// images are processed in batches small enough that the buffers stay in the L2, where that is faster.
 //
-// Sums are float32, but an error of one element of a patch reaches all 16 results of its tile, as a NaN or an infinity
-// does.
+// Sums are float32, but an error in one element of a patch reaches all 16 results of its tile. So does a NaN or an
+// infinity.
 #include <array>
 
 #include "cuda/conv/engines.h"
@@ -23,21 +24,21 @@
 namespace minidnn {
 namespace {
 
-// A result's error is that of its whole tile, while what float32 may be off by grows with its own products: so many of
-// them, over so many channels, keep the ratio below that of the longest sums (simulated for normal data: 0.8 of the
-// tests' tolerance at worst).
+// The error of a result depends on its whole tile, while the allowed float32 error grows with the result's own
+// products. With at least this many products, over this many channels, the ratio of the two stays below that of the
+// longest sums (simulated for normal data: at worst 0.8 of the tests' tolerance).
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128, kLeastPositions = 512;
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
 bool to_weights(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 
-// x, or y, as the kernels see them.
+// The kernels' view of x or y.
 WinogradTensor tensor_of(const ConvTensorView& s) {
   return {s.image, s.channel, s.space[1], s.space[2], int32_t(s.size[1]), int32_t(s.size[2])};
 }
 
-// The tensor that is transformed by patches, the one that goes with it by tiles (the result, or dy for dw), and how far
-// a patch begins before its tile.
+// `patches`: the tensor that is transformed by patches. `tiles`: the one that is transformed by tiles (the result, or
+// dy for dw). before_row, before_column: how many elements a patch starts before its tile.
 struct Sides {
   ConvGeometry g;
   const ConvTensorView* patches;
@@ -48,7 +49,7 @@ struct Sides {
   explicit Sides(const ConvProblem& p) : g(conv_geometry(p)) {
     const bool data = p.direction == ConvDirection::backward_data;
     patches = data ? &g.y : &g.x, tiles = data ? &g.x : &g.y;
-    // dx is a convolution of dy with the window turned round, which is padded by what is missing to 2.
+    // dx is a convolution of dy with the window rotated by 180 degrees, padded by 2 minus the padding.
     before_row = int(data ? 2 - g.pad[1] : g.pad[1]), before_column = int(data ? 2 - g.pad[2] : g.pad[2]);
     patch_channels = patches->channels, tile_channels = tiles->channels;
   }
@@ -61,7 +62,7 @@ struct Sides {
 // The fewest products that a result sums over in one dimension: taps for y and dx, positions for dw.
 int64_t least_met(const ConvProblem& p, const Sides& s, int j) {
   const int64_t before = j == 1 ? s.before_row : s.before_column, size = s.patches->size[j], tiles = s.tiles->size[j];
-  auto overlap = [&](int64_t at, int64_t count) {  // of [at, at + count) - before with [0, size)
+  auto overlap = [&](int64_t at, int64_t count) {  // length of the overlap of [at, at + count) - before with [0, size)
     return min_of(size, at + count - before) - max_of(int64_t(0), at - before);
   };
   int64_t least = kMost;
@@ -71,7 +72,8 @@ int64_t least_met(const ConvProblem& p, const Sides& s, int j) {
   return max_of(least, int64_t(0));
 }
 
-// A buffer [36][channel][tile], or [36][tile][channel] where the tensor has its channels side by side.
+// The buffer of a tensor's transforms: [36][channel][tile], or [36][tile][channel] if the tensor's channels are
+// contiguous.
 WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images) {
   WinogradGrid g;
   g.across = FastDivmod(ceil_div(s.tiles->size[2], int64_t(kWinogradTile)));
@@ -86,8 +88,8 @@ WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images)
   return g;
 }
 
-// Windows as [sum][result]: forward results are filters; for dx they are channels and the window is turned round; dw
-// has its filters as sums, whichever is contiguous in the buffer.
+// Windows as [sum][result]. Forward, results are filters. For dx, results are channels and the window is rotated by 180
+// degrees. For dw, sums are filters, whichever dimension of the buffers is contiguous.
 WinogradFilter filter_of(const ConvProblem& p, const ConvGeometry& g) {
   WinogradFilter f;
   const bool forward = p.direction == ConvDirection::forward;
@@ -114,8 +116,9 @@ GemmStrides stride_of(int64_t stride) {
   return s;
 }
 
-// The 36 products: for y and dx rows are tiles, columns results and k the channels summed over; for dw rows are
-// filters, columns channels and k tiles. `adds`: to what is there.
+// The 36 matrix products. For y and dx, rows are tiles, columns are results, and k is the channels summed over. For dw,
+// rows are filters, columns are channels, and k is tiles. `adds`: the products are added to the previous contents of
+// the result.
 GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool adds) {
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const WinogradFilter f = filter_of(p, s.g);
@@ -137,7 +140,7 @@ GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool add
   return {{v}, DType::float32, DType::float32, Activation::identity, false, adds, 16, 4.0 * kWinogradPoints * elements};
 }
 
-// Bytes of the three buffers, and of what the products need beside them.
+// Bytes of the three buffers, and of the workspace of the products.
 struct Buffers {
   size_t patches, tiles, windows, products;
   size_t total() const { return patches + tiles + windows + products; }
@@ -159,7 +162,7 @@ double pieces_us(const ConvProblem& p, const Sides& s, int64_t images, const Dev
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const double buffers = 4.0 * kWinogradPoints * (double(in.plane) + double(out.plane));
   const double windows = 4.0 * kWinogradPoints * double(filter_of(p, s.g).plane);
-  // What fits half of the L2 is read and written there at about twice the rate of memory.
+  // Buffers that fit in half of the L2 are read and written there at about twice the rate of memory.
   const double rate = (buffers < 0.5 * double(d.l2_bytes) ? 2 : 1) * 0.85 * d.copy_gb_s * 1e3;
   const double in_and_out = conv_bytes(p) / (0.85 * d.copy_gb_s * 1e3);
   const double each = simt_estimate_us(products(p, s, images, to_weights(p) && images < s.g.images), d);
@@ -196,7 +199,7 @@ struct WinogradPlan final : Plan<ConvProblem> {
   Sides s;
   Buffers buffers;
   WinogradFilter filter;
-  Piece piece, last;  // the last one may have fewer images
+  Piece piece, last;  // the last piece may have fewer images
   bool vectors = false;
   std::shared_ptr<const cuda::Kernel> patches_in, tiles_in, windows, result;
 

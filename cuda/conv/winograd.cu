@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transforms about the 36 products of cuda.conv.winograd (winograd_math.h). A thread has one channel of one tile,
-// or one window, in registers; neighbouring threads have neighbours in the buffers, so these are read and written by
-// whole lines. They are as fast as memory: x is read about once, since overlapping patches meet in L1.
+// The transforms before and after the 36 products of cuda.conv.winograd (winograd_math.h).
+// Grid: one thread for each channel of a tile, or for each window; blocks of 256 threads. A thread holds its patch,
+// tile or window in registers. Shared memory: none. Neighbouring threads access neighbours in the buffers, so whole
+// lines are read and written.
+// The kernels run at memory speed. Each element of x is read from memory about once, since overlapping patches hit in
+// L1.
 #include "cpp/activation/activation_math.h"
 #include "cuda/conv/winograd_math.h"
 
@@ -35,8 +38,8 @@ __device__ __forceinline__ void transform(const float (&in)[M::kIn][M::kIn], flo
 
 __device__ __forceinline__ uint32_t thread_index() { return blockIdx.x * 256 + threadIdx.x; }
 
-// Tiles of x or dy to the buffer: M is WinogradPatch, whose patches overlap, or WinogradGradient. A patch begins
-// `before` elements before its tile.
+// Transforms tiles of x or dy into the buffer. M is WinogradPatch, whose patches overlap, or WinogradGradient. A patch
+// starts before_row rows and before_column columns before its tile.
 template <class M>
 __global__ void __launch_bounds__(256)
     winograd_input(const __grid_constant__ WinogradTensor t, const __grid_constant__ WinogradGrid g, int before_row,
@@ -75,7 +78,7 @@ __global__ void __launch_bounds__(256)
   for (int a = 0; a < kWinogradPoints; ++a) to[a * f.plane] = out[a / 6][a % 6];
 }
 
-// Sums to y or dx. `vectors`: four elements of a row are 16 aligned bytes of y.
+// Transforms the sums to y or dx. `vectors`: four elements of a row of y are 16 aligned bytes.
 template <Activation kActivation>
 __global__ void __launch_bounds__(256)
     winograd_output(const __grid_constant__ WinogradTensor t, const __grid_constant__ WinogradTensor r,
@@ -114,7 +117,8 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// Sums to dw, whose windows `f` describes; [36][sum][result] as winograd_filter makes them.
+// Transforms the sums to dw, whose windows `f` describes. The sums are [36][sum][result], as winograd_filter writes
+// them.
 __global__ void __launch_bounds__(256)
     winograd_weights(const __grid_constant__ WinogradFilter f, const float* buffer, float* w) {
   uint32_t sum = thread_index();

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transforms of Winograd's convolution with windows of 3 x 3, and what the kernels of winograd.cu walk. Std-free.
+// The transforms of Winograd's convolution with windows of 3 x 3, and the parameters of the kernels in winograd.cu.
+// Std-free.
 //
 // F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 products where the definition takes 144,
 //   y = A^T ((G w G^T) * (B^T x B)) A     forward and for dx: B^T 6 x 6, G 6 x 3, A^T 4 x 6
 //   w = A^T ((G y G^T) * (B^T x B)) A     for dw: G 6 x 4, A^T 3 x 6
-// The matrices come from interpolation at 0, 1, -1, 1/2, -2 and infinity. Of the usual points these round least: for
-// normal data an error of 1.1e-6 (64 channels) to 2.1e-6 (256) of the results' root mean square, where a float32 sum in
-// order has 4.3e-7 to 8.6e-7 (simulated, 2026-11-21); with 0, 1, -1, 2, -2 it is 1.5 times as much. B's elements are
-// exact.
+// The matrices interpolate at 0, 1, -1, 1/2, -2 and infinity. Of the usual points these have the smallest rounding
+// error: for normal data 1.1e-6 (64 channels) to 2.1e-6 (256) of the results' root mean square, where a float32 sum in
+// order has 4.3e-7 to 8.6e-7 (simulated, 2026-11-21). With 0, 1, -1, 2, -2 the error is 1.5 times as large. B's
+// elements are exact.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/core/hd.h"
@@ -64,17 +65,17 @@ struct WinogradTaps {  // A^T of three taps of dw
   }
 };
 
-// A tensor [images, channels, height, width] from the first image of a piece on; strides in elements.
+// A tensor [images, channels, height, width], from the first image of a batch on; strides in elements.
 struct WinogradTensor {
   int64_t image = 0, channel = 0, row = 0, column = 0;
   int32_t height = 1, width = 1;
 };
 
-// The tiles of some images with their channels, and the buffer [36][channel][tile] or [36][tile][channel] of their
-// transforms. Tiles are rounded up to a multiple of four; the further ones are zeros.
+// The tiles of a batch of images, all channels, and the buffer [36][channel][tile] or [36][tile][channel] of their
+// transforms. The number of tiles is rounded up to a multiple of four; the added tiles are zeros.
 struct WinogradGrid {
   uint32_t tiles = 0, padded_tiles = 0, channels = 0;
-  FastDivmod across{}, down{};  // tiles of a row, rows of tiles of an image
+  FastDivmod across{}, down{};  // tiles in a row, rows of tiles in an image
   FastDivmod fast{};            // channels or padded tiles, whichever is contiguous
   uint32_t channels_fast = 0;
   int64_t plane = 0, channel = 0, tile = 0;  // strides of the buffer

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A slice of a dense tensor in a block's registers: what kernels do that read and write every element once.
-// A block has one slice, vectors of 16 bytes that all its threads load before any is used; a grid has as many blocks as
-// there are slices, for a grid that strides would wait for its loads at each turn. Where an address is not a multiple
-// of 16, and in the last slice, elements are loaded one by one, neighbouring ones by neighbouring threads: as many
-// bytes are in flight, in more instructions. 64-bit offsets.
+// Elementwise kernels that read and write every element once: each block holds one slice of a dense tensor in
+// registers.
+// A slice is a number of 16-byte vectors for each thread; a thread loads all of them before it uses any. The grid has
+// one block for each slice: in a grid-stride loop, blocks would wait for their loads in each iteration. If an address
+// is not a multiple of 16, and in the last slice, elements are loaded one by one, neighbouring elements by neighbouring
+// threads: this has as many bytes in flight, with more instructions. Offsets have 64 bits.
 #pragma once
 #include "cpp/core/hd.h"
 #include "cuda/device/slice.h"
@@ -24,8 +25,8 @@ template <> struct BitsOf<8> {
   using type = uint64_t;
 };
 
-// Neighbouring elements as words: where branches meet, elements of their own would each have a register, and be taken
-// apart as soon as they are loaded.
+// Neighbouring elements packed in words. As an array of elements, each would take its own register where branches join,
+// and would be unpacked immediately after the load.
 template <class T, int items> struct alignas(items * sizeof(T) < 16 ? items * sizeof(T) : 16) Items {
   static constexpr int kBytes = items * int(sizeof(T)), kBits = 8 * int(sizeof(T));
   using Bits = typename BitsOf<sizeof(T)>::type;
@@ -36,7 +37,7 @@ template <class T, int items> struct alignas(items * sizeof(T) < 16 ? items * si
   __device__ __forceinline__ T get(int i) const {
     return __builtin_bit_cast(T, Bits(word[i / kInWord] >> (i % kInWord * kBits)));
   }
-  // In order, from 0 on: the first of a word clears it.
+  // Called for i = 0, 1, 2 ...: the first element of a word clears the word.
   __device__ __forceinline__ void put(int i, T v) {
     const Word bits = Word(__builtin_bit_cast(Bits, v));
     if (i % kInWord == 0) word[i / kInWord] = bits;
@@ -44,7 +45,7 @@ template <class T, int items> struct alignas(items * sizeof(T) < 16 ? items * si
   }
 };
 
-// Of what lies end to end in `low` and `high`, V elements from `first` on, 0 <= first < V.
+// V elements of the concatenation of `low` and `high`, from element `first` on, 0 <= first < V.
 template <class T, int V>
 __device__ __forceinline__ Items<T, V> cut(const Items<T, V>& low, const Items<T, V>& high, uint32_t first) {
   constexpr int kWords = V * int(sizeof(T)) / 4;
@@ -64,11 +65,11 @@ __device__ __forceinline__ Items<T, V> cut(const Items<T, V>& low, const Items<T
   return v;
 }
 
-// A thread holds `vectors` of `items` elements of each tensor.
+// The slice of a block. A thread holds `vectors` times `items` elements of each tensor.
 template <int vectors, int items> struct Slice {
   static constexpr int kItems = kSliceThreads * vectors * items;
   int64_t begin, n;
-  bool whole;  // vectors may be loaded
+  bool whole;  // the slice is complete and aligned: load vectors
 
   __device__ __forceinline__ Slice(int64_t n, bool aligned)
       : begin(int64_t(blockIdx.x) * kItems), n(n), whole(aligned && begin + kItems <= n) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a grid covers a range. Each thread takes every stride-th item, so that any grid is correct and the host chooses a fast
-// one. Indices have 64 bits, because tensors may hold more than 2^31 elements.
+// How a grid covers a range. Each thread takes every stride-th item. Any grid is therefore correct, and the host
+// chooses a fast one. Indices have 64 bits, because tensors may hold more than 2^31 elements.
 #pragma once
 #include "cpp/core/hd.h"
 

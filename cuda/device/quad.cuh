@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four neighbouring elements as one access, computed with as float. The address is a multiple of their size, and is
-// written in global memory.
+// Reads or writes four neighbouring elements in one access, as floats. The address is a multiple of their total size.
+// write_quad() writes to global memory.
 #pragma once
 #include "cuda/device/ptx/ld_st.cuh"
 #include "cuda/device/ptx/math.cuh"

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block of elementwise.cuh takes, for kernels and for the engines that launch them.
+// The size of a slice in elementwise.cuh, for kernels and for the engines that launch them.
 #pragma once
 
 namespace minidnn {
 
 constexpr int kSliceThreads = 256;
-constexpr int kSliceVectors = 2;  // of 16 bytes a thread and tensor, where a kernel does not choose
+// vectors of 16 bytes for each thread and tensor, unless a kernel chooses another number
+constexpr int kSliceVectors = 2;
 
 }  // namespace minidnn

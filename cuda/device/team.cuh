@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block as a team (cpp/core/team.h): sums and maxima over all its threads, the same bits in each thread and each run.
-// One-dimensional blocks of whole warps, 1024 threads at most. Uses 33 doubles of static shared memory.
+// A block as a team (cpp/core/team.h): sums and maxima over all threads of the block. The result has the same bits in
+// every thread and in every run. Blocks are one-dimensional and have whole warps, at most 1024 threads. Uses 33 doubles
+// of static shared memory.
 #pragma once
 #include "cpp/core/team.h"
 
@@ -23,7 +24,7 @@ class BlockReduce {
     T* shared = reinterpret_cast<T*>(slots);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     for (int offset = 16; offset > 0; offset /= 2) v = combine(v, __shfl_down_sync(0xffffffff, v, offset));
-    __syncthreads();  // the slots may still be read from the reduction before
+    __syncthreads();  // other threads may still read the slots of the previous reduction
     if (lane == 0) shared[warp] = v;
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor map as kernels take it, a CUtensorMap to the byte. Std-free, for the host too.
+// A tensor map as a kernel parameter; it has the bytes of a CUtensorMap. Std-free, for the host too.
 #pragma once
 #include "cpp/core/hd.h"
 

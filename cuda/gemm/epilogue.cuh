@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a warp's sums to y: activation(alpha * sum + beta * c + bias), for accumulators as mma.sync and wgmma leave
-// them: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. Any strides. Where rows of y are
-// lines in memory, or 16-bit columns are, they are written by whole lines of 128 bytes, by way of a little shared memory.
-// Instructions count here: the two warpgroups of sm90.cuh spend as many on a tile's end as on a dozen blocks of k. T is
-// the dtype of the bias, Y of y and c.
+// The epilogue of a warp: y = activation(alpha * sum + beta * c + bias). Accumulators are in the layout of mma.sync and
+// wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. y, c and bias have any strides.
+// If rows of y are contiguous, or 16-bit columns are, whole lines of 128 bytes are written, through a small buffer in
+// shared memory. The number of instructions matters here: the two warpgroups of sm90.cuh spend as many on the end of a
+// tile as on a dozen blocks of k. T is the dtype of the bias, Y of y and c.
 #pragma once
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/device/ptx/math.cuh"
@@ -15,7 +15,7 @@ namespace minidnn {
 struct GemmSmallDigits {
   uint32_t at[kDigits];
 };
-// coordinates_of() for indices below 2^31. One past all has leading digits past theirs.
+// coordinates_of() for indices below 2^31. An index past the end has a leading digit past its limit.
 __device__ __forceinline__ GemmSmallDigits coordinates_of(const FastDivmod (&divisors)[kDigits], uint32_t i) {
   GemmSmallDigits d;
 #pragma unroll
@@ -30,13 +30,14 @@ __device__ __forceinline__ int64_t offset_of(const GemmStrides& s, const GemmSma
   return offset;
 }
 
-// Of what a lane stores of lines: chunks of 16 bytes of some rows, always of the same columns in a step.
+// Accumulate column sums of what a lane stores in store_lines(): chunks of 16 bytes of some rows, in the same columns
+// for a given step.
 struct NoColumnSums {
   __device__ __forceinline__ void add(int, const uint4&) {}
 };
 template <class Y, int kSteps> struct ColumnSums {
   static constexpr int kChunk = 16 / int(sizeof(Y));
-  float of[2][kSteps][kChunk]{};  // values, squares
+  float of[2][kSteps][kChunk]{};  // [0]: sums of values, [1]: sums of squares
 
   __device__ __forceinline__ void add(int step, const uint4& words) {
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
@@ -59,11 +60,11 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
 
-// Without kBias or kC, args.bias or args.c is not looked at; with kC there may still be none.
+// args.bias is read only with kBias, args.c only with kC. With kC, args.c may still be null.
 template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmStore kStore> class GemmEpilogue {
  public:
-  // `part` stands for o's own. `lines`: kLinesBytes of shared memory for this warp, behind those of the warp before, from
-  // a multiple of 128.
+  // `part` replaces o.part. `lines`: the address of kLinesBytes of shared memory for this warp, a multiple of 128. The
+  // buffers of the warps of a warpgroup are contiguous, in order.
   __device__ GemmEpilogue(const GemmOutput& o, const GemmPart& part, const GemmArgs& args, uint32_t batch,
                           uint32_t lines)
       : o_(o),
@@ -79,9 +80,9 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }
 
-  // A lane's two rows, which it shares with the three lanes beside it, and 2 * kCount columns from n, a multiple of 8;
-  // they are a multiple of 16. By all lanes of a warp, and for GemmStore::turned all warps of a warpgroup, whose 64
-  // rows follow one another; `rows` of these exist. Leaves `acc` in disorder.
+  // Stores two rows of this lane (`first` and `second`; the four lanes of a group have the same rows) and 2 * kCount
+  // columns from n on, a multiple of 8. 2 * kCount is a multiple of 16. All lanes of a warp call this. For
+  // GemmStore::turned, all warps of a warpgroup call it for 64 consecutive rows, of which `rows` exist. Destroys `acc`.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
                                         uint32_t rows = 64) const {
@@ -97,15 +98,15 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
-  // GemmStore::columns: of kBlocks blocks of rows, a lane's are 2 * kBlocks neighbours from m on, one vector of a column
-  // of y, as the first kSums sums of each block say. Lanes eight apart fill sectors of 32 bytes or a line of 128. Four
-  // columns at a time; c is loaded one step ahead.
+  // GemmStore::columns: a lane has 2 * kBlocks neighbouring rows from m on (kBlocks blocks of accumulators), which are
+  // one vector in each column of y. Stores the first kSums sums of each block. Lanes eight apart fill sectors of 32
+  // bytes or a line of 128. Processes four columns at a time; c is loaded one step ahead.
   template <int kSums, int kBlocks, int kCount>
   __device__ __forceinline__ void store_columns(float (&acc)[kBlocks][kCount], uint32_t m, uint32_t n) const {
     const Row side = row(m);
     const uint32_t column = n + threadIdx.x % 4 * 2;
     const int left = side.exists ? int(o_.n_limit) - int(column) : 0;
-    // A lane's columns are 0 and 1 of each eight: the next is one away, or seven.
+    // A lane has columns 0 and 1 of each eight: the next one is 1 or 7 columns away.
     const int64_t step[2] = {o_.y_n.of[3], 7 * o_.y_n.of[3]}, c_step[2] = {o_.c_n.of[3], 7 * o_.c_n.of[3]};
     Y* y = y_ + (side.y + column * step[0]);
     const Y* c = kC && c_ ? c_ + (side.c + column * c_step[0]) : nullptr;
@@ -146,7 +147,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
-  // GemmStore::phases: the same for columns that lie unevenly: each lane finds out where some are, for all.
+  // GemmStore::phases: like store_columns() for columns without a common stride. Each lane computes the offsets of some
+  // columns and shares them by shuffles.
   template <int kBlocks, int kCount>
   __device__ __forceinline__ void store_phases(const float (&acc)[kBlocks][kCount], uint32_t m, uint32_t n) const {
     static_assert(!kBias && !kC, "backward_data has neither");
@@ -175,8 +177,9 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
-  // GemmStore::summed: of kBlocks blocks of 64 rows, a lane's first is `m`. Row `slot` of args.sums gets the sums of a
-  // warpgroup's rows, as y has them: those of a lane, of the four with the same columns, of the four warps.
+  // GemmStore::summed: stores lines and adds up the columns of what is stored. `m` is the lane's first row in kBlocks
+  // blocks of 64 rows. Row `slot` of args.sums receives the sums over a warpgroup's rows of the values as they are
+  // rounded in y: over the rows of a lane, then over the four lanes with the same columns, then over the four warps.
   template <int kSums, int kBlocks, int kCount>
   __device__ __forceinline__ void store_summed(float (&acc)[kBlocks][kCount], uint32_t m, uint32_t n,
                                                uint32_t slot) const {
@@ -189,12 +192,12 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 
     constexpr int kChunk = sums.kChunk;
     const uint32_t lane = threadIdx.x % 32, thread = threadIdx.x % 128, second = lane / 16, odd = lane / 8 % 2;
-    __syncwarp();  // lines have been read
+    __syncwarp();  // all lanes have read their lines
 #pragma unroll
     for (int which = 0; which < 2; ++which)
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
-        // Two lanes share the columns of a chunk, then two their half of them.
+        // Reduce-scatter: lanes 16 apart each keep half of a chunk's columns, then lanes 8 apart half of that.
         float(&v)[kChunk] = sums.of[which][step];
         share<16, kChunk / 2>(v, second);
         share<8, kChunk / 4>(v, odd);
@@ -215,11 +218,11 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
       }
       *reinterpret_cast<float4*>(sums_ + (slot * int64_t(2) + which) * o_.n_limit + n + column) = sum;
     }
-    wait_for_warpgroup();  // before lines go there
+    wait_for_warpgroup();  // before the next lines are written there
   }
 
  private:
-  // Of 2 * kHalf values, which two lanes kLanes apart both have, each gets the sums of half.
+  // Two lanes, kLanes apart, each have 2 * kHalf values. Adds them up; each lane receives half of the sums.
   template <int kLanes, int kHalf>
   __device__ __forceinline__ static void share(float* v, uint32_t second) {
 #pragma unroll
@@ -232,7 +235,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 
   struct Row {
     bool exists;
-    int64_t y, c, bias;  // offsets; 0 for a bias that goes with columns
+    int64_t y, c, bias;  // offsets; bias is 0 if the bias belongs to columns
   };
   __device__ __forceinline__ Row row(uint32_t m) const {
     if (int(o_.m.first) == kDigits - 1)
@@ -245,16 +248,17 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     return {exists, offset_of(o_.y_m, at), kC ? offset_of(o_.c_m, at) : 0,
             kBias && o_.bias_by_row ? offset_of(o_.bias, at) : 0};
   }
-  // Rows of y are lines in memory, and go there by 128 bytes: sixteen rows at a time pass through shared memory, then a
-  // lane has a chunk of 16 bytes of each fourth row. c comes the same way, one step ahead.
+  // Rows of y are contiguous in memory; 128 bytes of a row are written together. Sixteen rows at a time pass through
+  // shared memory; each lane then has a chunk of 16 bytes of every fourth row. c is read the same way, one step ahead.
   template <int kCount, class Sums>
   __device__ __forceinline__ void store_lines(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
                                               Sums& sums) const {
-    constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));  // columns
+    constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));  // counted in columns
     constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
     static_assert(kCount % 8 == 0);
     const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
-    // Slot i of the sixteen is a row of lane i % 8 * 4, the first for i < 8. A lane finds one and tells the others.
+    // Slot i of the sixteen rows belongs to lane i % 8 * 4; it is that lane's first row for i < 8, else its second. A
+    // lane computes one slot and shares it by shuffles.
     const uint32_t firsts = __shfl_sync(~0u, first, lane % 8 * 4), seconds = __shfl_sync(~0u, second, lane % 8 * 4);
     const Row mine = row(lane & 8 ? seconds : firsts);
     const uint32_t exist = __ballot_sync(~0u, mine.exists);
@@ -271,8 +275,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
       if (kC) c[i] = c_ + (__shfl_sync(~0u, mine.c, 4 * i + of_four) + column);
       there[i] = exist >> (4 * i + of_four) & 1;
     }
-    // Chunks of a row change places, so that neither eight rows of a chunk (stmatrix) nor four rows of two (float2) nor
-    // a row of eight meet in a bank: chunk ^ (row % 4 * 2 | row / 4 % 2).
+    // The chunks of a row are permuted: chunk ^ (row % 4 * 2 | row / 4 % 2). Access to one chunk of eight rows
+    // (stmatrix), two chunks of four rows (float2) or eight chunks of one row then has no bank conflicts.
     auto place = [&](uint32_t slot, uint32_t chunk) {
       return lines_ + slot * 128 + (chunk ^ (slot % 4 * 2 | slot / 4 % 2)) * 16;
     };
@@ -293,7 +297,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     for (int step = 0; step < kSteps; ++step) {
       if (kC) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) line(i) = c_line[i];  // where this lane read y before
+        for (int i = 0; i < 4; ++i) line(i) = c_line[i];  // in the slots from which this lane has read y
         __syncwarp();
         if (step + 1 < kSteps) load_c(step + 1);
 #pragma unroll
@@ -345,17 +349,17 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   }
 
   template <int kCount> __device__ __forceinline__ void scale(float (&acc)[kCount]) const {
-    asm volatile("");  // so that this stays a branch, not a selection for each sum
+    asm volatile("");  // keeps this a branch; otherwise it becomes a select for each sum
 #pragma unroll
     for (int i = 0; i < kCount; ++i) acc[i] *= alpha_;
   }
 
-  // Sixteen columns from a block of eight on.
+  // Sixteen columns, from block `block` of eight on.
   template <int kCount> __device__ __forceinline__ static float (&sixteen(float (&acc)[kCount], int block))[8] {
     return reinterpret_cast<float(&)[8]>(acc[4 * block]);
   }
 
-  // `left`: columns that exist from this lane's first on, of lines in eights.
+  // `left`: columns that exist, from this lane's first one on. For lines, columns exist in eights.
   template <int kCount>
   __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
 #pragma unroll
@@ -367,9 +371,9 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
-  // 16-bit rows are neighbours in memory, four by four at least, and columns lie evenly, as in NCHW: 64 rows of a column
-  // are 128 bytes. A warpgroup's sums pass through the shared memory of its warps, each of which then has a quarter of
-  // the columns, two at a time, and a lane four rows. `rows` of the 64 exist.
+  // Rows of 16 bits are neighbours in memory, at least four by four, and columns have one stride, as in NCHW: 64 rows
+  // of a column are 128 bytes. The sums of a warpgroup pass through the shared memory of its warps. Each warp then
+  // stores a quarter of the columns, two at a time, and each lane four rows. `rows` of the 64 exist.
   template <int kCount>
   __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m, uint32_t rows, uint32_t n) const {
     constexpr int kColumns = kCount % 32 == 0 ? 64 : kCount % 16 == 0 ? 32 : 16, kBlocks = kColumns / 8;
@@ -382,7 +386,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     Y* y = y_ + (four.y + (n + column) * step_of_y);
     const T* const bias = kBias ? bias_ + (n + lane % 4 * 2) : nullptr;
     const int bias_left = int(o_.n_limit) - int(n + lane % 4 * 2);
-    // Chunks of eight rows change places: chunk ^ column % 8.
+    // Chunks of eight rows are permuted: chunk ^ column % 8.
     const uint32_t lines = lines_ - warp * kLinesBytes;
     const uint32_t put = lines + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
     const uint32_t get = lines + column * 128 + (lane % 16 / 2 ^ column % 8) * 16 + lane % 2 * 8;
@@ -410,7 +414,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
-  // Columns lie evenly, as in NCHW, where eight rows are neighbours.
+  // Columns have one stride, as in NCHW, where eight rows are neighbours.
   template <int kCount>
   __device__ __forceinline__ void store_even(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
     const uint32_t first = n + threadIdx.x % 4 * 2;
@@ -436,8 +440,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     }
   }
 
-  // Any strides, an element at a time. The loop is kept small: it looks at eight columns of `acc`, then moves the rest
-  // up.
+  // Any strides, one element at a time. The loop is not unrolled, to keep the code small: each iteration stores the
+  // first eight columns of `acc` and shifts the others down.
   template <int kCount>
   __device__ __forceinline__ void store_elements(float (&acc)[kCount], const Row (&rows)[2], uint32_t n) const {
 #pragma unroll 1

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepares views for gather.h: 32-bit indices, the bits of windows, and how wide vectors may be.
+// Prepares views for gather.h: 32-bit indices, the bits of windows, and the widths of vectors.
 #include <optional>
 
 #include "cuda/gemm/mma_host.h"
@@ -7,7 +7,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kMost = int64_t(1) << 30;  // of a size, and of a coordinate
+constexpr int64_t kMost = int64_t(1) << 30;  // limit of a size and of a coordinate
 
 GatherIndex gather_index(const GemmIndex& from) {
   GatherIndex index;
@@ -16,7 +16,7 @@ GatherIndex gather_index(const GemmIndex& from) {
   return index;
 }
 
-// An operand's window, seen from its taps and its positions.
+// An operand's window by taps and positions, whichever of rows and k has them.
 struct Sides {
   const GemmIndex &taps, &positions;
   const int64_t (&tap_step)[3], (&position_step)[3];
@@ -26,7 +26,7 @@ Sides sides(const GemmWindow& w, const GemmIndex& rows, const GemmIndex& k) {
   return {rows, k, w.row_step, w.k_step};
 }
 
-// Empty, or why the window is beyond what masks say.
+// Fills in `to`. Returns an empty string, or why masks can not represent the window.
 std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& rows, const GemmIndex& k) {
   if (!w.on || rows.size == 0 || k.size == 0) return "";
   const Sides s = sides(w, rows, k);
@@ -55,8 +55,8 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
   return "";
 }
 
-// The widest vectors along `index` (of rows or k): bytes. They must not cross a digit that is not contiguous or that
-// decides what is outside, and start at multiples of their width.
+// The widest vectors along `index` (of rows or of k), in bytes. They must not cross a digit that is not contiguous or
+// that decides what is outside, and they start at multiples of their width.
 struct Walk {
   const GemmIndex& index;
   const GemmStrides& strides;
@@ -64,7 +64,7 @@ struct Walk {
 };
 uint32_t width_along(const Walk& w, const Walk& other, const Walk& batch, int64_t offset, int64_t element,
                      int64_t alignment) {
-  int64_t run = 1;  // neighbours in memory, in elements
+  int64_t run = 1;  // elements that are contiguous in memory
   int j = kDigits - 1;
   for (; j >= 0; --j) {
     if (w.index.digit[j] == 1) continue;
@@ -83,7 +83,7 @@ uint32_t width_along(const Walk& w, const Walk& other, const Walk& batch, int64_
   return uint32_t(element);
 }
 
-// The one stride at which all digits walk, if there is one; 0 for a single element.
+// The common stride of all digits, if there is one; 0 for a single element.
 std::optional<int64_t> even_step(const Walk& w) {
   std::optional<int64_t> step;
   int64_t next = 0;
@@ -105,7 +105,7 @@ int64_t smallest_step(const Walk& w) {
 
 struct Widths {
   uint32_t along_k = 16, along_rows = 16;
-  int64_t step_k = 0, step_rows = 0;  // the smallest of each
+  int64_t step_k = 0, step_rows = 0;  // the smallest stride along each
 };
 
 std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o, const GemmView& v,
@@ -125,18 +125,18 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
-// How slices follow one another.
+// Sets how a slice follows the one before.
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
-  const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;  // a slice's k differ in the last digit only
+  const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;  // the k of a slice differ in the last digit only
   auto positions_in_k = [](const GatherOperand& o) { return o.window.on && !o.window.taps_in_k; };
   p.inner_slices = kNoCarry;
   if (even && !positions_in_k(p.a) && !positions_in_k(p.b)) {
     if (!one_digit) p.inner_slices = uint32_t(v.k.digit[3] / k_of_slice);
     for (GatherOperand* o : {&p.a, &p.b}) {
       o->k_step = o->k.of[3] * element;
-      int64_t back = 0;  // from where the last slice begins to where the first one did
+      int64_t back = 0;  // from the first k of the last slice back to that of the first slice
       for (int j = kDigits - 1; j >= 0; --j) {
         const int64_t step = o->k.of[j] * (j == kDigits - 1 ? k_of_slice : 1);
         o->advance[j] = (step - back) * element;
@@ -171,7 +171,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
       if (index->size >= kMost) why = cat("counts in 32 bits; a side of the product has ", index->size);
     if (!why.empty()) return;
     p.m = gather_index(v.m), p.n = gather_index(v.n), p.k = gather_index(v.k), p.batch = gather_index(v.batch);
-    Widths none;  // without a sum nothing is read
+    Widths none;  // with an empty sum, nothing is read
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;

@@ -17,7 +17,7 @@ GemmStrides strides_of(std::initializer_list<int64_t> strides) {
   return s;
 }
 
-// The digits (image, position) of one side of a convolution, and its strides for them.
+// The digits (image, position) of one side of a convolution, and their strides.
 GemmIndex positions(int64_t images, const int64_t (&size)[3]) { return index_of({images, size[0], size[1], size[2]}); }
 GemmStrides position_strides(const ConvTensorView& s) {
   return strides_of({s.image, s.space[0], s.space[1], s.space[2]});
@@ -45,7 +45,8 @@ GemmTaps all_taps(const ConvGeometry& g) {
   return t;
 }
 
-// x as the windows of all positions see it: rows (image, position), k (tap, channel), or the other way round.
+// x as read by the windows of all positions: rows are (image, position) and k is (tap, channel), or the other way
+// round.
 GemmOperand windows_of_x(const ConvGeometry& g) {
   GemmOperand x;
   x.window = window_of(g.x);
@@ -104,8 +105,8 @@ GemmView backward_filter(const ConvGeometry& g) {
   return v;
 }
 
-// The positions of dx that leave remainder `phase` by the stride. Position h = phase + i * stride meets the taps r with
-// (h + pad - r * dilation) divisible by the stride, in dy's row p = (h + pad - r * dilation) / stride.
+// The phase `phase` of dx: its positions h = phase + i * stride. Position h uses the taps r for which (h + pad - r *
+// dilation) is divisible by the stride, in row p = (h + pad - r * dilation) / stride of dy.
 GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
   GemmView v;
   GemmTaps& taps = v.taps = all_taps(g);
@@ -147,7 +148,7 @@ GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
 }  // namespace
 
 void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
-  int64_t to = kDigits - 1;  // where the next digit goes, from the back
+  int64_t to = kDigits - 1;  // slot of the next digit, from the back
   bool any = false;
   GemmIndex joined;
   joined.size = index.size;
@@ -199,7 +200,8 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   std::ranges::copy(o.m.digit, o.part.limit);
   divide(o);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
-  // `count` neighbours along n, or along m, from a multiple of `count`, wherever the other digits stand.
+  // Whether `count` neighbours along n (or m), from a multiple of `count` on, are contiguous for all values of the
+  // other digits.
   auto neighbours = [&](int64_t count, const GemmIndex& index, int64_t limit, const GemmStrides& along,
                         const GemmStrides& across, const GemmStrides& b, int64_t offset) {
     const int64_t last = kDigits - 1;
@@ -253,7 +255,8 @@ std::vector<GemmView> gemm_views(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return {backward_filter(g)};
   std::vector<GemmView> views;
   int64_t phases[3];
-  for (int j = 0; j < 3; ++j) phases[j] = min_of(g.stride[j], g.x.size[j]);  // beyond x's size a phase has no position
+  // a phase beyond the size of x has no positions
+  for (int j = 0; j < 3; ++j) phases[j] = min_of(g.stride[j], g.x.size[j]);
   for (int64_t a = 0; a < phases[0]; ++a)
     for (int64_t b = 0; b < phases[1]; ++b)
       for (int64_t c = 0; c < phases[2]; ++c) views.push_back(backward_data(g, {a, b, c}));

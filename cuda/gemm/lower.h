@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the problems of the families to views (view.h). Host only.
+// Lowers the problems of the operation families to views (view.h). Host only.
 #pragma once
 #include <vector>
 
@@ -13,14 +13,15 @@ GemmView gemm_view(const MatmulProblem&);
 // One view, or one for each phase of backward_data. Not for backward_bias.
 std::vector<GemmView> gemm_views(const ConvProblem&);
 
-// An index with the strides of all that walk it: digits of one are dropped, neighbours that all walk as one are joined.
+// Simplifies an index and its strides in several tensors: removes digits of size 1 and joins neighbouring digits over
+// which every tensor has one stride.
 void join(GemmIndex&, std::initializer_list<GemmStrides*>);
 
-// What the epilogue needs of a view. `alignment`: of y and c in bytes. `n_limit`: GemmOutput's, where n's last digit
-// was rounded up.
+// The output of a view as the epilogue needs it. `alignment`: that of y and c, in bytes. `n_limit`: GemmOutput's, if
+// n's last digit was rounded up.
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
-// Fills in the divisors; for who changes m or n afterwards.
+// Fills in the divisors. Callers that change m or n afterwards call it again.
 void divide(GemmOutput&);
 GemmStore store_of(const GemmOutput&, bool has_c);
 

@@ -11,13 +11,13 @@
 namespace minidnn {
 namespace {
 
-// A tile and the warps that share it, as MmaTile has them.
+// A tile and the warps that share it, as in MmaTile.
 struct Tile {
   int m, n, warps_m, warps_n, stages, blocks;
   int threads() const { return 32 * warps_m * warps_n; }
 };
-// Warps of 64 x 64 read least from shared memory; where vectors are narrow, fetching is what takes time, and more
-// threads do it. Three products need twice the registers for their sums.
+// Warps of 64 x 64 read least from shared memory. Narrow vectors are bound by fetching, which more threads speed up.
+// Three products need twice the registers for their sums.
 constexpr Tile kWideTiles[] = {
     {256, 128, 4, 2, 3, 1}, {128, 128, 2, 2, 3, 2}, {128, 64, 2, 1, 3, 4}, {64, 64, 2, 2, 4, 4}, {128, 32, 4, 1, 4, 4}};
 constexpr Tile kWideTilesOfThree[] = {{128, 64, 2, 2, 3, 2}, {64, 64, 2, 2, 4, 3}};
@@ -29,7 +29,7 @@ std::span<const Tile> tiles_of(bool wide, MmaProducts products) {
   return kWideTiles;
 }
 
-// Entries of k, where there are tables: those of two groups of slices are in shared memory.
+// The tables of k entries, if there are any: those of two groups of slices are in shared memory.
 struct Group {
   int slices = 0, first_b = 0, bytes = 0;
 
@@ -46,9 +46,9 @@ struct Group {
   }
 };
 
-// As mma_gather.cu lays it out.
+// The shared memory that mma_gather.cu uses.
 int smem_bytes(const Tile& t, const MmaViews& v) {
-  int rows = t.m;  // of y
+  int rows = t.m;  // those of y
   if (!v.wide) rows += (v.a_along_k ? t.m : 0) + (v.b_along_k ? t.n : 0);
   int most = 0;
   for (const MmaParams& p : v.phases) most = max_of(most, Group(t, v, p).bytes);
@@ -63,14 +63,15 @@ int64_t blocks_of(const Tile& t, const GemmView& v) {
   return ceil_div(v.m.size, int64_t(t.m)) * ceil_div(v.n.size, int64_t(t.n)) * v.batch.size;
 }
 
-// What a block costs, in clocks, as measured on an H100 (docs/measured_facts.md).
+// The cost of a block in clocks, as measured on an H100 (docs/notes/gemm.md).
 struct BlockClocks {
   double slice, slice_alone, end, end_alone;
 
   BlockClocks(const Tile& t, const MmaViews& v, MmaProducts products, int64_t out_bytes) {
-    // Of an SM: the longest of what tensor cores, shared memory, L2 (46 bytes a clock) and the threads that fetch
-    // narrow vectors need, and a tenth of what memory does, as nothing overlaps entirely. mma.sync over 64 bytes of k
-    // could do m n / 32; its operands come from shared memory by words in float32, and by narrow vectors there.
+    // The clocks of an SM for a slice are the maximum of what tensor cores, shared memory, L2 (46 bytes a clock) and
+    // the threads that fetch narrow vectors need, plus a tenth of the time of shared memory and L2, because nothing
+    // overlaps entirely. mma.sync could multiply 64 bytes of k in m n / 32 clocks. It is slower because its operands
+    // are loaded from shared memory, by words in float32, and arrive there by narrow vectors if not `wide`.
     const double times = products == MmaProducts::three ? 3 : 1, warps = t.threads() / 32;
     const double warp_m = double(t.m) / t.warps_m, warp_n = double(t.n) / t.warps_n;
     const double multiply = double(t.m) * t.n / (!v.wide ? 8.3 : v.element == 4 ? 14 : 19) * times;
@@ -80,23 +81,23 @@ struct BlockClocks {
     for (auto [rows, width] : {std::pair(t.m, v.phases.front().a.width), std::pair(t.n, v.phases.front().b.width)})
       fetch += double(rows) * kSliceBytes / width / 32 * (v.wide ? 2 : 8.5);
     slice = max_of(max_of(multiply, shared), max_of(l2, fetch)) + 0.1 * (shared + l2);
-    slice_alone = max_of(slice, 1000.0);  // alone on an SM a block waits for memory
+    slice_alone = max_of(slice, 1000.0);  // a block alone on an SM waits for memory
     end = double(t.m) * t.n * double(out_bytes) / 24 + 300, end_alone = end + 1000;
   }
 };
 
 double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProducts products, const Tile& t,
                int64_t splits) {
-  constexpr double kClocksPerUs = 1700, kStart = 2500;  // start: until a block's first slice is there
+  constexpr double kClocksPerUs = 1700, kStart = 2500;  // start: until the first slice of a block has arrived
   const BlockClocks block(t, v, products, splits > 1 ? 4 : int64_t(itemsize(task.y)));
   const int most_at_once = min_of(t.blocks, (d.max_smem_bytes + 1024) / (smem_bytes(t, v) + 1024));
-  double blocks = 0, slices = 0;  // slices of a block, in the mean
+  double blocks = 0, slices = 0;  // slices: average of a block
   for (const GemmView& view : v.views) {
     blocks += double(blocks_of(t, view) * splits);
     slices += double(blocks_of(t, view) * splits) * double(ceil_div(slices_of(v, view), splits));
   }
   slices /= max_of(blocks, 1.0);
-  // Blocks of an SM share it, and take turns in rounds. The last round is whole.
+  // Blocks of an SM run concurrently, in rounds. The last round counts as a full one.
   const double per_sm = std::ceil(blocks / d.sm_count), at_once = min_of(double(most_at_once), per_sm);
   const double round =
       kStart + slices * max_of(block.slice_alone, at_once * block.slice) + max_of(block.end_alone, at_once * block.end);
@@ -133,8 +134,8 @@ Candidate best_splits(const GemmTask& task, const MmaViews& v, const Device& d, 
   return best;
 }
 
-// Best first. The first splits k as it would if a and b were exchanged: an element then is the same sum in a product
-// and in the transposed one. After it, each tile with its own best number of splits.
+// Best first. The first candidate splits k as it would if a and b were exchanged; an element then has the same sum in a
+// product and in the transposed product. After it comes each tile with its own best number of splits.
 std::vector<Candidate> candidates_of(const GemmTask& task, const Device& d, MmaProducts products) {
   const MmaViews v(task);
   std::vector<Candidate> with_common, own;
@@ -235,7 +236,7 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
   to.kernel = spec(t.type, tile, products, v.a_along_k, v.b_along_k, v.wide);
   to.exchanged = v.exchanged, to.view = v.views.front();
   const int64_t per_split = max_of(ceil_div(slices_of(v, to.view), wanted), int64_t(1));
-  to.splits = wanted > 1 ? max_of(ceil_div(slices_of(v, to.view), per_split), int64_t(1)) : 1;  // none of them empty
+  to.splits = wanted > 1 ? max_of(ceil_div(slices_of(v, to.view), per_split), int64_t(1)) : 1;  // none of them is empty
   for (size_t i = 0; i < v.views.size(); ++i) {
     const GemmView& view = v.views[i];
     auto& [launch, params] = to.all.emplace_back();

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products and convolutions on tensor cores, mma.sync of sm_80 and later, from any strides: cp.async gathers
-// what a GemmView describes. A block computes a tile of y in registers; slices of 64 bytes along k go through a ring in
-// shared memory. Index arithmetic: gather.h. Shapes are run-time values; compile-time are the tile, the dtype and, of
-// each operand, whether its vectors lie along k or along its rows.
+// Matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any strides:
+// y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// A block computes one tile of y, with sums in registers. cp.async gathers the elements that a GemmView describes:
+// slices of 64 bytes along k pass through a ring in shared memory. Index arithmetic is in gather.h. Shapes are run-time
+// values. Compile-time parameters are the tile, the dtype and, for each operand, whether its vectors are contiguous
+// along k or along its rows.
 //
-// In shared memory a slice has lines of vectors as they lie in global memory: 64 bytes of k for each row, or all rows
-// for each k. Chunks of 16 bytes are exchanged within a line (place()), so that neither cp.async nor the loads of
-// fragments meet in a bank.
+// A slice in shared memory has lines of vectors in the order of global memory: 64 bytes of k for each row, or all rows
+// for each k. Chunks of 16 bytes are permuted within a line (place()); neither cp.async nor the loads of fragments then
+// have bank conflicts.
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/gather.h"
@@ -14,33 +16,35 @@
 
 namespace minidnn {
 
-// kBlocks: how many an SM should hold, which bounds a thread's registers.
+// kBlocks: blocks that an SM should hold, which limits the registers of a thread.
 template <int M, int N, int WarpsM, int WarpsN, int Stages, int Blocks> struct MmaTile {
   static constexpr int kM = M, kN = N, kWarpsN = WarpsN, kStages = Stages, kBlocks = Blocks;
   static constexpr int kThreads = 32 * WarpsM * WarpsN, kWarpM = M / WarpsM, kWarpN = N / WarpsN;
 };
 
-// A slice of kRows of an operand in shared memory.
+// A slice of kRows rows of an operand in shared memory.
 template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // Where byte `at` of a line is; eight lines on, 8 kLineBytes further. ldmatrix_x4 reads eight lines at one chunk, and
-  // 32-bit loads four at two neighbours.
+  // The offset of byte `at` of a line; eight lines later it is 8 kLineBytes more. ldmatrix_x4 reads one chunk of eight
+  // lines; 32-bit loads read two neighbouring chunks of four lines.
   static __device__ __forceinline__ uint32_t place(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
     return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
   }
 
-  // This lane's part of the address of fragments: the first 16 of a warp's rows, the first 32 bytes of k.
+  // This lane's offset in a slice for the first fragment: the first 16 rows of a warp, the first 32 bytes of k.
   static __device__ __forceinline__ uint32_t lane_place(int first_row, bool as_b) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
-    const int row = (as_b ? high : low) * 8, k = as_b ? low : high;  // of the 8 x 16 bytes whose addresses it supplies
+    // of the matrix (8 rows x 16 bytes) whose addresses this lane passes
+    const int row = (as_b ? high : low) * 8, k = as_b ? low : high;
     if constexpr (kAlongK) return place(first_row + row + lane % 8, k * 16);
     else if constexpr (sizeof(T) == 2) return place(k * 8 + lane % 8, (first_row + row) * 2);
     else return place(lane % 4, (first_row + lane / 4) * 4);
   }
-  // Fragment `block` of the warp's rows and `step` along k. The bits that are exchanged are zeros before.
+  // Loads fragment `block` of the warp's rows at step `step` along k. The XOR works because the bits that it sets are 0
+  // in the unpermuted offset.
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_place, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {
@@ -57,13 +61,13 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   }
 };
 
-// Where the slice that is fetched next begins: how far its k has brought both operands, and which tap it is of.
+// The state of the slice that is fetched next: the offsets that its first k adds in both operands, and its tap.
 struct Walk {
   int64_t a, b;
-  uint32_t mask_a, mask_b;  // of k
-  uint32_t left;            // of k, from here on
+  uint32_t mask_a, mask_b;  // those of k
+  uint32_t left;            // k left from this slice on
   Digits at;
-  uint32_t inner_left;  // slices until digit 2 changes, this one included
+  uint32_t inner_left;  // slices until digit 2 changes, including this one
 
   template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
     constexpr uint32_t kK = kSliceBytes / sizeof(T);
@@ -101,23 +105,24 @@ struct Walk {
   }
 };
 
-// Where a slice is in one operand: its entries of k, where there is a table; else how far its first k is, the mask of
-// all its k, and how many of them there are from here on.
+// The k side of a slice of one operand. With a table: its entries. Without: the offset of its first k, the mask of all
+// its k, and the number of k from here on.
 struct SliceAt {
   const GatherEntry* entries;
   int64_t offset;
   uint32_t mask, left;
 };
 
-// Moves an operand's slices to shared memory, a thread its share. Vectors have 16 bytes where kWide, else as many as
-// the operand says: 2-byte ones go through registers, from start() to finish() a round later.
+// Copies an operand's slices to shared memory; each thread copies some vectors. A vector has 16 bytes if kWide, else
+// o.width bytes. Vectors of 2 bytes pass through registers: start() loads them, finish() stores them one iteration
+// later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // Entries that all threads look up: of rows, and of k for a slice, where there is a table.
+  // Entries that the threads of a block share: those of rows, and those of k for one slice if there is a table.
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
-  // Before a barrier and after it. Where kWide, `rows` is of no more use then.
+  // prepare() is called before a barrier, begin() after it. If kWide, `rows` is not used after begin().
   __device__ __forceinline__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row,
                                           GatherEntry* rows) {
     width_ = kWide ? 16 : o.width;
@@ -165,7 +170,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 
  private:
   static constexpr bool kElements = !kWide && sizeof(T) == 2;
-  // This thread's vectors: kU along a line by kR lines.
+  // This thread's vectors: kU along a line, in kR lines.
   template <int kWidth> struct Vectors {
     static constexpr int kPerLine = Slice::kLineBytes / kWidth, kMost = kAlongK ? 8 : 32;
     static constexpr int kAcross = kWide || kPerLine < kMost ? kPerLine : kMost, kDown = kThreads / kAcross;
@@ -174,12 +179,12 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
     static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
     static __device__ __forceinline__ uint32_t place(int u, int r) {
-      if constexpr (kDown % 8 == 0)  // what is exchanged is the same in all lines
+      if constexpr (kDown % 8 == 0)  // the permutation is the same in all lines
         return Slice::place(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
       else return Slice::place(line(r), unit(u) * kWidth);
     }
   };
-  // Entries in registers: rows where kAlongK, vectors of rows else.
+  // Entries kept in registers: those of rows if kAlongK, else those of vectors of rows.
   static constexpr int kKept = kAlongK ? (kWide ? Vectors<16>::kR : 1) : kWide ? 1 : 4;
 
   template <int kWidth>
@@ -189,8 +194,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     });
   }
 
-  // Calls f(u, r, from, exists) for this thread's vectors. All entries are read first: what f() does would come
-  // between.
+  // Calls f(u, r, from, exists) for this thread's vectors. All entries are read before the first call; otherwise the
+  // memory accesses of f() would separate the reads.
   template <int kWidth, class F>
   __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
     using V = Vectors<kWidth>;
@@ -199,7 +204,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     GatherEntry k[kKs], row[kOfRows];
 #pragma unroll
     for (int i = 0; i < kOfRows; ++i) row[i] = kAlongK && !kWide ? rows_[V::line(i)] : kept_[i < kKept ? i : 0];
-    const int first = kAlongK ? V::unit(0) * (kWidth / int(sizeof(T))) : V::line(0);  // of k, in the slice
+    const int first = kAlongK ? V::unit(0) * (kWidth / int(sizeof(T))) : V::line(0);  // first k, counted in the slice
     constexpr int kStep = kAlongK ? V::kAcross * (kWidth / int(sizeof(T))) : V::kDown;
     if (o.table) {
 #pragma unroll
@@ -228,7 +233,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
   uint16_t element_[kElements ? Elements::kU : 1][kElements ? Elements::kR : 1];
 };
 
-// Which part of the product a block computes; m and n count tiles.
+// The tile, split and batch that a block computes; m and n count tiles.
 struct MmaBlock {
   uint32_t batch, split, m, n;
 };
@@ -241,9 +246,10 @@ __device__ __forceinline__ MmaBlock mma_block(const MmaParams& p) {
   return {matrix - split * p.batches.divisor, split, group * kTilesOfGroup + in_group - n * rows, n};
 }
 
-// A fragment as products take it: the words as they are, float32 rounded to TF32, or (kProducts == 3) float32 as a sum
-// of two TF32 numbers. The second is 0 for Inf and NaN. Inf times a number is NaN where the number's second part is 0 or
-// has another sign than the number; leaving Inf out of these products took registers that there are not.
+// A fragment as input to mma.sync: 16-bit words unchanged, float32 rounded to TF32, or (kProducts == 3) float32 as the
+// sum high + low of two TF32 numbers. low is 0 for Inf and NaN. Known limit: Inf times a number is NaN if the number's
+// low part is 0 or has the opposite sign of the number. Excluding Inf from these products would take more registers
+// than there are.
 template <class T, int kProducts> struct Factor {
   uint32_t high[4], low[kProducts == 3 ? 4 : 1];
 
@@ -263,7 +269,7 @@ template <class T, int kProducts> struct Factor {
   }
 };
 
-// What a warp reads of a slice: fragments for one step along k, and for the next.
+// The fragments that a warp reads from a slice: those of one step along k, and those of the next.
 template <class Tile, class SliceA, class SliceB> struct Fragments {
   static constexpr int kBlocksM = Tile::kWarpM / 16, kBlocksN = Tile::kWarpN / 16;
   uint32_t a[2][kBlocksM][4], b[2][kBlocksN][4];
@@ -276,7 +282,7 @@ template <class Tile, class SliceA, class SliceB> struct Fragments {
   }
 };
 
-// sums += a b for one step.
+// sums += a b for one step along k.
 template <class T, int kProducts, class Sums, class F>
 __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   Factor<T, kProducts> a[F::kBlocksM];
@@ -314,8 +320,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
   griddep_launch_dependents();
 
-  // Shared memory: the ring; rows of y; entries of rows, which where they are read only at first lie in the ring;
-  // entries of k for two groups of slices.
+  // Shared memory: the ring; the rows of y; the entries of rows; the entries of k for two groups of slices. If kWide,
+  // the entries of rows are read only before the main loop and are stored in the ring.
   char* const memory = dynamic_shared();
   const uint32_t ring = cvta_to_shared(memory);
   OutRow* const out_rows = reinterpret_cast<OutRow*>(memory + kRingBytes);
@@ -328,7 +334,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const MmaBlock block = mma_block(p);
   const uint32_t first_slice = block.split * p.slices_per_split;
   const int slices = int(min_of(p.slices_per_split, ceil_div(p.k.size, uint32_t(kK)) - first_slice));
-  auto look_up = [&](int slice) {  // the group that begins with `slice`
+  auto look_up = [&](int slice) {  // looks up the entries of the group that begins with `slice`
     const uint32_t first_k = (first_slice + slice) * kK, group = slice & (2 * p.group_slices - 1), i = threadIdx.x;
     if (p.a.table && i < p.group_slices * kEntriesA)
       entries_a[group * kEntriesA + i] = k_entry(p.k, p.a, sizeof(T), first_k + i * (kK / kEntriesA));
@@ -361,12 +367,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   auto next_stage = [&](uint32_t& stage) {
     stage = stage + kStageBytes < ring + kRingBytes ? stage + kStageBytes : ring;
   };
-  // A slice is fetched kStages - 1 rounds before it is multiplied; a group of entries is looked up when the one before
-  // it is first read.
+  // A slice is fetched kStages - 1 iterations before it is multiplied. The entries of a group are looked up when those
+  // of the previous group are first read.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
     cp_async_wait_group<kStages - 2>();
-    __syncthreads();  // all see this slice and its entries, and are done with the slice before
+    __syncthreads();  // this slice and its entries are visible to all threads; all have finished the previous slice
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);
     if (next > 0 && next <= slices) a.finish(before), b.finish(before + SliceA::kBytes);
@@ -379,8 +385,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (p.group_slices && (next & (p.group_slices - 1)) == 0) look_up(next + p.group_slices);
     if (slice >= 0) {
       constexpr int kSteps = kSliceBytes / kFragmentBytes;
-      // Tensor cores cut off what they add instead of rounding it, a bias that grows with k: too much for the three
-      // products of float32, which are added up for a slice and then rounded into the sums.
+      // Tensor cores truncate their additions instead of rounding them. The error is biased and grows with k, too much
+      // for the three products of float32. These are therefore summed over one slice and then added to the sums with
+      // rounding.
       typename Epilogue::Sums parts;
 #pragma unroll
       for (int step = 0; step < kSteps; ++step) {
@@ -389,7 +396,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
       }
       if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += parts.of[i][e]; });
       next_stage(from);
-    } else if (slice == -1) {  // while the first slices are on their way
+    } else if (slice == -1) {  // while the first slices are in flight
       for (int r = threadIdx.x; r < Tile::kM; r += Tile::kThreads) out_rows[r] = out_row(p.y, block.m * Tile::kM + r);
     }
     before = to;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine over the main loop of sm_90a (sm90_host.h), for a family's problem P. Operands that tensor maps can not
-// bring as they lie are copied first, once, into the workspace, and those of three TF32 products are written in parts.
-// Host only.
+// The engine base over the main loop of sm_90a (sm90_host.h), for the problem P of a family. Operands in layouts that
+// tensor maps do not support are first copied, once, to the workspace; operands of three TF32 products are written in
+// parts. Host only.
 #pragma once
 #include <functional>
 
@@ -12,7 +12,8 @@
 
 namespace minidnn {
 
-// Writes an operand anew. Ways to do so are described by types that have an estimate_us() and are loaded().
+// Copies an operand to another layout. A type describes a way to do so if it has overloads of estimate_us() and
+// loaded().
 using OperandCopy = std::function<void(const void* from, void* to, Stream)>;
 
 inline double estimate_us(const TransformProblem& t, const Device& d) { return choose_on(d, t).estimate_us; }
@@ -22,11 +23,11 @@ inline OperandCopy loaded(const TransformProblem& t, const Device& d) {
   };
 }
 
-// A problem whose operands lie as the main loop wants them, and the copies that it takes.
+// A problem whose operands have layouts that the main loop supports, and the copies that this takes.
 template <class P> struct OperandRelayout {
   struct Copy {
     const void* ArgsOf<P>::* data;
-    size_t offset;  // in the workspace
+    size_t offset;  // in the workspace, in bytes
     std::function<double(const Device&)> us;
     std::function<OperandCopy(const Device&)> load;
   };
@@ -61,8 +62,8 @@ template <class P> struct OperandRelayout {
   }
 };
 
-// Makes the copies, each of what those before it left, then calls product(arguments with them, the workspace behind
-// them, stream).
+// A plan that runs the copies, each on the output of those before it, and then calls product(arguments with the copies,
+// the workspace behind them, stream).
 template <class P, class Product>
 std::unique_ptr<Plan<P>> plan_after_copies(const OperandRelayout<P>& r, const Device& d, Product product) {
   std::vector<OperandCopy> runs;
@@ -79,10 +80,10 @@ std::unique_ptr<Plan<P>> plan_after_copies(const OperandRelayout<P>& r, const De
 }
 
 template <class P> struct RelayoutEngine : Engine<P> {
-  virtual std::string refusal(const P&) const = 0;  // of what no layout would change
+  virtual std::string refusal(const P&) const = 0;  // empty, or why the problem is not supported in any layout
   virtual OperandRelayout<P> relayout(const P&) const = 0;
   virtual GemmArgs product_args(const P&, const ArgsOf<P>&) const = 0;
-  virtual GemmTask task_of(const P& p) const { return gemm_task(p); }  // of a problem that is relaid
+  virtual GemmTask task_of(const P& p) const { return gemm_task(p); }  // for the problem after relayout()
 
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const P& p, const Device& d) const override {

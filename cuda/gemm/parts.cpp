@@ -11,7 +11,7 @@ KernelSpec spec(DType type, DType y, Activation activation, int share) {
                                       ", minidnn::Activation::", name(activation), ", ", share, ">")};
 }
 
-// Threads that share the parts of one place: several where there are too few places to fill the machine.
+// The number of threads that add the parts of one place: several if there are too few places to fill the device.
 int share_of(const SplitSums& s, const Device& d) {
   return s.count >= 16 && s.part_stride < int64_t(512) * d.sm_count ? 8 : 1;
 }
@@ -20,7 +20,7 @@ int share_of(const SplitSums& s, const Device& d) {
 
 Parts::Parts(const GemmView& v, bool turned) {
   const int64_t rows = turned ? v.n.size : v.m.size;
-  columns = ceil_div(turned ? v.m.size : v.n.size, int64_t(8)) * 8;  // eight: the epilogue's longest stores
+  columns = ceil_div(turned ? v.m.size : v.n.size, int64_t(8)) * 8;  // eight: the widest stores of the epilogue
   part_stride = columns * rows * v.batch.size;
   GemmView parts;
   parts.m.size = parts.m.digit[3] = rows, parts.n.size = parts.n.digit[3] = columns;

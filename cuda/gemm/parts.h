@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products whose k is split: every split writes float32 sums to the workspace, [splits, batch, m, columns], and a
-// second kernel adds them in their order and does the rest (split_k.cu). Host only.
+// Products whose k is split: each split writes float32 sums to the workspace, [splits, batch, m, columns]. A second
+// kernel adds them in the order of the splits and applies the epilogue (split_k.cu). Host only.
 #pragma once
 #include "cuda/gemm/split_k.h"
 #include "cuda/gemm/task.h"
@@ -8,8 +8,8 @@
 
 namespace minidnn {
 
-// Where the splits of a view's product write, each `part_stride` elements after the one before. `turned`: [splits,
-// batch, n, columns], where the rows of y are neighbours.
+// The layout of the parts of a product. Parts are `part_stride` elements apart. `turned`: the layout is [splits, batch,
+// n, columns], for a y whose rows (m) are neighbours in memory.
 struct Parts {
   GemmOutput output;
   int64_t columns = 0, part_stride = 0;
@@ -20,7 +20,7 @@ struct Parts {
 class SplitKReduce {
  public:
   SplitKReduce(const GemmTask&, const GemmView&, int64_t splits, const Device&);
-  // `whole`: the result, whose rows are those of the parts; `columns`: of a part, a multiple of four.
+  // `whole`: the result, with the same rows as the parts. `columns`: those of a part, a multiple of four.
   SplitKReduce(const GemmTask&, const GemmOutput& whole, int64_t columns, int64_t splits, const Device&);
   void run(const GemmArgs&, const void* workspace, Stream) const;
 

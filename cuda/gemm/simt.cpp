@@ -18,10 +18,11 @@ template <int M, int N> constexpr SimtTileSize size_of() {
 constexpr SimtTileSize kTiles[] = {size_of<128, 128>(), size_of<128, 64>(), size_of<64, 64>(), size_of<128, 32>(),
                                    size_of<128, 16>()};
 constexpr int64_t kItem = sizeof(float);
-constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // what is counted in 32 bits
+constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // limit of numbers that the kernel keeps in 32 bits
 
-// A digit of an index with all that depends on it: strides in elements, for each tensor that walks the index, and what
-// it adds to the coordinates and the tap numbers of a window.
+// A digit of an index and everything that depends on it: its strides in elements in each tensor that uses the index,
+// and what it adds to the coordinates (`position`) and the tap numbers (`tap`) of a window. A "walker" is such a
+// tensor.
 constexpr int kWalkers = 5;
 struct Digit {
   int64_t size = 1;
@@ -30,10 +31,10 @@ struct Digit {
 
   bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
 };
-using Axis = std::vector<Digit>;                          // the last digit fastest
+using Axis = std::vector<Digit>;                          // the last digit is fastest
 enum { kOperand, kY, kC, kBias };                         // walkers of rows and columns
-enum { kA, kB };                                          // of k
-enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // of the batch
+enum { kA, kB };                                          // walkers of k
+enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // walkers of the batch
 
 Axis axis_of(const GemmIndex& index, std::initializer_list<const GemmStrides*> walkers) {
   Axis axis(kDigits);
@@ -51,7 +52,8 @@ int64_t size_of(const Axis& axis) {
   return size;
 }
 
-// How well 8 threads read along an axis: neighbours in memory, or less by the distance between them.
+// A score of how well 8 threads read along an axis: the number of neighbours in memory (at most 8), divided by their
+// distance.
 double neighbourhood(Axis axis, int walker) {
   std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
   if (axis.empty()) return 0;
@@ -63,7 +65,8 @@ double neighbourhood(Axis axis, int walker) {
   return double(std::min<int64_t>(run, 8)) / double(std::max<int64_t>(least, 1));
 }
 
-// Digits by falling stride of a walker, those of one dropped, neighbours that all walk as one joined.
+// Sorts digits by decreasing stride of a walker, removes digits of size 1, and joins neighbouring digits if all walkers
+// have one stride over them.
 void arrange(Axis& axis, int walker) {
   std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
   std::ranges::stable_sort(
@@ -82,12 +85,12 @@ struct Product {
   Axis m, n, k, batch;
   int64_t a_offset, b_offset, y_offset;
   SimtWindow window;
-  bool windowed = false;  // a is read through a window with an outside
+  bool windowed = false;  // a is read through a window and some elements are outside
   int tap_bits = 0;
   bool a_along_k = false, b_along_k = false;
 };
 
-// The dimensions of a's window in which it reaches outside, and the digits that move it.
+// Records the dimensions in which a's window reaches outside, and the digits that move it.
 void add_window(Product& p, const GemmView& v) {
   const GemmWindow& w = v.a.window;
   if (!w.on || v.k.size == 0) return;
@@ -128,7 +131,7 @@ Product product_of(const GemmView& v) {
   return p;
 }
 
-// Which operand is a, the windowed one if a window reaches outside in any phase; else either may be.
+// Which operand becomes a: the windowed one, if its window reaches outside in any phase. Otherwise the choice is free.
 enum class Sides { as_they_are, exchanged, free };
 Sides sides_of(const GemmTask& t) {
   for (const GemmView& v : t.views) {
@@ -138,7 +141,7 @@ Sides sides_of(const GemmTask& t) {
   return Sides::free;
 }
 
-// How many tiles cover a view; a free one lies the way that takes fewer.
+// How many tiles cover a view. If the choice of a is free, the better one counts.
 int64_t tiles_over(const GemmView& v, Sides sides, int64_t tile_m, int64_t tile_n) {
   const int64_t as_they_are = ceil_div(v.m.size, tile_m) * ceil_div(v.n.size, tile_n) * v.batch.size;
   const int64_t exchanged = ceil_div(v.n.size, tile_m) * ceil_div(v.m.size, tile_n) * v.batch.size;
@@ -147,8 +150,8 @@ int64_t tiles_over(const GemmView& v, Sides sides, int64_t tile_m, int64_t tile_
                                      : min_of(as_they_are, exchanged);
 }
 
-// The views as a tile of m x n takes them. The sums of an element do not depend on which operand is a: a product and
-// its transpose have the same bits.
+// The products of all phases for a tile of m x n. The order of additions in an element does not depend on which operand
+// is a: a product and its transpose have the same bits.
 struct Products {
   std::vector<Product> phases;
   bool exchanged = false;
@@ -169,8 +172,8 @@ Products products_of(const GemmTask& t, int64_t tile_m, int64_t tile_n) {
   return all;
 }
 
-// Four neighbours from a multiple of four along the axis' last digit are 16 aligned bytes of a tensor, wherever its
-// other digits stand.
+// Whether four neighbours along the last digit of the axis, from a multiple of four on, are 16 aligned bytes of a
+// tensor for all values of the other digits.
 bool in_vectors(const Axis& axis, int walker, bool through_window, int64_t alignment, int64_t offset,
                 std::initializer_list<std::pair<const Axis*, int>> others) {
   if (alignment < 16 || axis.empty() || offset % 4) return false;
@@ -197,7 +200,8 @@ GemmStrides bytes_of(const Axis& axis, int walker) {
   return s;
 }
 
-// Into [m, columns], or [columns, m] if m is to lie along memory: what a walker of both axes would see.
+// Sets the strides of y to those of the layout [slow, columns] with `fast` contiguous, the layout of the parts of a
+// split k.
 void lay_out(Axis& slow, Axis& fast, int64_t columns) {
   int64_t step = 1;
   for (size_t j = fast.size(); j-- > 0; step *= fast[j].size) fast[j].stride[kY] = step;
@@ -214,7 +218,8 @@ void fill(const Axis& axis, GemmIndex& index, std::initializer_list<std::pair<in
   }
 }
 
-// What adds up the parts of a split sees: y and what goes into it, with its neighbours in memory as columns if any are.
+// The view of the kernel that adds the parts of a split k: y, c and bias. Columns are the axis whose neighbours are
+// contiguous in y, if there is one.
 GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   GemmView v;
   fill(rows, v.m, {{kY, &v.y_m}, {kC, &v.c_m}, {kBias, &v.bias_m}});
@@ -224,7 +229,7 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   return v;
 }
 
-// Elements of y. So many at most go through parts, whose places are counted in 31 bits.
+// The number of elements of y. At most kMostParts of them can pass through parts, whose offsets have 31 bits.
 constexpr double kMostParts = double(kMost) / 2;
 double elements_of(const GemmTask& t) {
   double elements = 0;
@@ -232,16 +237,17 @@ double elements_of(const GemmTask& t) {
   return elements;
 }
 
-// What the kernel's own epilogue applies; other activations go through parts, if only one.
+// Whether simt.cu applies this activation. Others go through parts, even if there is only one part.
 bool is_simple(Activation a) { return a == Activation::identity || a == Activation::relu; }
 
 KernelSpec kernel_spec(const SimtTileSize& t, bool vectors_a, bool vectors_b) {
   return {"cuda/gemm/simt.cu",
           cat("minidnn::simt_gemm<", t.m, ", ", t.n, ", ", vectors_a ? 4 : 1, ", ", vectors_b ? 4 : 1, ">")};
 }
-// What estimates look at: sizes alone, so that a product and its transpose split k alike and have the same bits.
+// What estimates depend on. These are sizes alone; a product and its transpose therefore split k in the same way and
+// have the same bits.
 struct Sizes {
-  double tiles = 0, slices = 0;  // of all phases; of k in each tile, on average
+  double tiles = 0, slices = 0;  // tiles of all phases; average slices of k in a tile
 };
 Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   Sizes s;
@@ -256,24 +262,24 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   return s;
 }
 
-// An SM's share of its peak with so many warps at work. One of 128 sums waits less often. A fit by eye: on an H100
-// eight of the nine products of the benchmark's list take what is estimated but for 7 %, the ninth, which waits for
-// memory, 9 % more.
+// The fraction of an SM's peak rate at a number of resident warps. A warp with 128 sums a thread waits less often.
+// Fitted by eye on an H100: eight of the nine products of the benchmark's list are within 7 % of the estimate; the
+// ninth is bound by memory and takes 9 % more.
 double busy(double warps, double sums) {
-  const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);  // a scheduler's
+  const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);  // work of a scheduler
   return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
 }
 
 double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const Sizes& s) {
   const auto& [tile, splits, cluster] = c;
-  // Clusters do not get all SMs: eight blocks stay within one of the parts of a GPU, and part of an H100 is too small
-  // for two.
+  // Clusters do not use all SMs. A cluster of eight must fit in one GPC, and some of an H100's GPCs are too small for
+  // two such clusters.
   const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
-  const double blocks = std::ceil(s.tiles * splits / sms);  // of the SM that has most
+  const double blocks = std::ceil(s.tiles * splits / sms);  // blocks of the SM that has most
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
-  const double slices = std::ceil(s.slices / splits) + 4;  // four are waited for, or spent on the epilogue
-  // Instructions of a thread for a slice: multiply-adds, reads of shared memory, five for each element it fetches, some
-  // 20 besides.
+  const double slices = std::ceil(s.slices / splits) + 4;  // 4: slices in flight at the start, and the epilogue
+  // Instructions of a thread for a slice: multiply-adds, loads from shared memory, five for each element that it
+  // fetches, and about 20 more.
   const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
   const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
   const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
@@ -282,24 +288,26 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   double us = full * flop / (sm_rate * busy(at_once * warps, sums));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
-  // 512 cubed by clusters of eight took 14 us more than this sum, code not yet in the caches among it. (An older main
-  // loop; until it is measured again, what find() may try and nobody's first choice.)
+  // A product of 512 x 512 x 512 with clusters of eight took 14 us more than this sum, including code that was not yet
+  // in the caches. (Measured with an older main loop. Until it is measured again, clusters are configurations that
+  // find() may try but that are never the first choice.)
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
-    us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);  // mostly in the L2
+    // parts are written and read, mostly in the L2
+    us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);
   return us;
 }
 
-// Blocks that add up their parts of k themselves.
-constexpr int kMostOfCluster = 8;  // wherever a GPU has clusters
+// Clusters whose blocks add up their slices of k.
+constexpr int kMostOfCluster = 8;  // every GPU that has clusters allows this size
 bool clusters(const GemmTask& t, const Device& d) { return d.arch >= 90 && is_simple(t.activation); }
 
 struct Candidate {
   SimtConfig config;
   double us;
 };
-// Each tile, whole and with its best splits. Where k is too short to split, and for the phases of a backward_data,
-// whole only.
+// Each tile without a split, and with its best numbers of splits. No splits if k is too short, or if there are phases
+// (backward_data).
 std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
   const bool splits_k = t.views.size() == 1;
   std::vector<Candidate> all;
@@ -402,11 +410,11 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   int64_t part_stride = 0;
   auto [products, exchanged] = products_of(t, tile_m, tile_n);
   all.exchanged = exchanged;
-  // Phases differ in sizes and in windows; all of a launch go by one way of reading and writing.
+  // Phases differ in sizes and in windows, but all phases of a launch read and write in the same way.
   const Product& first = products.front();
   bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
   all.vectors_a = !a_along_k,
-  all.vectors_b = !b_along_k && tile_n >= 64;  // narrow tiles have no kernels for the latter
+  all.vectors_b = !b_along_k && tile_n >= 64;  // there are no kernels for narrow tiles with vectors of b
   if (all.parts) {
     Product& p = products.front();
     const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
@@ -459,7 +467,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
       most_tiles = std::max(most_tiles, phase.tiles);
       most_m = std::max(most_m, tiles_m), most_n = std::max(most_n, tiles_n);
     }
-    // Blocks that run at the same time share as much as they can: all of the shorter side first.
+    // Concurrent blocks should share as much data as they can: they traverse the shorter side first.
     const bool fast_m = most_m <= most_n;
     for (size_t j = i; j < end; ++j) {
       SimtPhase& phase = params.phase[j - i];

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of float32 without tensor cores, for matmul and every convolution: true float32, sums in the order of k.
-// A block computes a tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 8 of k pass through five buffers of shared
-// memory, [k][row], which cp.async fills, by 16 bytes along rows or by single elements from anywhere (a transposed
-// operand comes the right way round for nothing); what lies outside a window or beyond an edge arrives as zero.
-// Addresses are entries of shared tables, of rows once and of k for two slices at a time, so that the main loop divides
-// nothing. A multiply-add costs an issue slot, and so does all else: with 8 x 16 sums a slice is 1024 of them in 1144
-// instructions, or 1188 if one operand comes by elements. All but making entries is one straight line, copies between
-// multiply-adds: whatever waits at a place of its own is lost with two warps a scheduler. And short: slices of 16, 37
-// KB, missed the cache of instructions.
+// float32 products without tensor cores, for matmul and every convolution: true float32, summed in the order of k.
+// y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// A block computes one tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 8 k pass through five buffers in shared
+// memory, [k][row]. cp.async fills them by 16 bytes along rows, or by single elements from any address, which
+// transposes an operand at no cost. Elements outside a window or beyond an edge arrive as zeros. An address is the sum
+// of two entries of tables in shared memory: those of rows are computed once, those of k for two slices at a time. The
+// main loop therefore has no divisions.
+// Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread runs 1144 instructions for a slice, of which
+// 1024 are multiply-adds; 1188 if one operand is copied by elements. All code of the main loop but the computation of
+// entries is one straight line, with copies between multiply-adds. With two warps a scheduler, a wait in a separate
+// section would not be hidden. The code must also be short: with slices of 16 k it took 37 KB and missed the
+// instruction cache.
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -28,15 +31,15 @@ __device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
-// What a thread copies of a slice of an operand: by 16 bytes along rows, at some of k, or single elements of one k in
-// some rows. Of the latter neighbouring threads read along k or, in groups, along rows; the groups of a warp write to
-// different banks.
+// The copies of one thread in a slice of an operand: 16 bytes along rows at several k (kVector == 4), or single
+// elements at one k in several rows (kVector == 1). For single elements, neighbouring threads read along k or, in
+// groups, along rows. The groups of a warp write to different banks.
 template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
-  uint32_t from_row, from_k, to;  // the first: entries, and its place in a slice
+  uint32_t from_row, from_k, to;  // of the first copy: the addresses of its entries, and its offset in a slice
   SimtEntry fixed, varying[kPerStep];
 
   __device__ __forceinline__ SimtCopies(uint32_t rows, uint32_t ks, bool along_k) {
@@ -48,7 +51,7 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
     }
     from_row = rows + row * kVector * kEntry, from_k = ks + k * kEntry, to = (k * kPitch + row * kVector) * 4;
   }
-  // Entries are read a step before they are used; `k` is where the slice's begin.
+  // Reads the entries for copy(step) ahead of it. `k` is the offset of the entries of the slice, in bytes.
   __device__ __forceinline__ void read(int step, uint32_t k) {
     if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
 #pragma unroll
@@ -66,11 +69,11 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
   }
 };
 
-// What a thread reads of one k.
+// The operands of a thread for one k.
 template <class Tile> struct Operands {
   Four a[Tile::kRunsM], b[Tile::kRunsN];
 
-  // From the thread's first row and column in shared memory.
+  // `from_a` and `from_b` are the addresses of the thread's first row and first column in a slice.
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
     for (int g = 0; g < Tile::kRunsM; ++g)
@@ -80,9 +83,9 @@ template <class Tile> struct Operands {
       b[g] = load_four(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
   }
 
-  // sums += a b. Columns there and back: two multiply-adds in a row share an operand, at the turns too, so that
-  // registers are read twice for each, what a scheduler's two banks give in a clock: 1121 clocks a slice, 1225 without
-  // the turns (13.0).
+  // sums += a b. Every second column is traversed backwards. Two consecutive multiply-adds then share an operand, also
+  // at the change of columns, and each of them reads two more registers, as many as the scheduler's two banks deliver
+  // in a clock. A slice takes 1121 clocks; without the change of direction it takes 1225 (CUDA 13.0).
   __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)
@@ -94,13 +97,13 @@ template <class Tile> struct Operands {
   }
 };
 
-// Where the rows or the columns of a tile lie, and how many exist.
+// The rows or the columns of a tile: their offsets in y, c and bias, and how many of them exist.
 struct SimtOutSide {
   const int64_t *y, *c, *bias;
   int left;
 };
 
-// The blocks that share a tile, each with its part of k: a cluster, or one.
+// The blocks that share a tile, each with its slice of k: a cluster, or one block.
 struct SimtSharers {
   uint32_t count = 1, rank = 0;
 
@@ -109,7 +112,8 @@ struct SimtSharers {
     if (p.flags & kSimtCluster) count = p.splits.divisor, rank = cluster_ctarank();
 #endif
   }
-  // After writing what others read, and after reading what others will write over.
+  // Barriers of these blocks: written() follows writes that other blocks read; read() precedes writes to memory that
+  // other blocks have read.
   __device__ __forceinline__ void written() const {
 #if __CUDA_ARCH__ >= 900
     if (count > 1) return cluster_sync();
@@ -144,15 +148,16 @@ struct SimtSharers {
   }
 };
 
-// Sums, times alpha, to y, c and bias added: kVector neighbours in memory at a time, neighbouring threads side by side.
-// `sums` is [across][along + pad]; those who share the tile take turns.
+// Stores sums, which are already multiplied by alpha, to y; adds beta * c and bias, and applies ReLU. A thread stores
+// kVector neighbours in memory at a time; neighbouring threads store neighbouring vectors. `sums` is [across][along +
+// pad]. The blocks that share the tile store different parts of it.
 template <int kVector, int kThreads, int kAlong, int kAcross>
 __device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
                                       const SimtOutSide& at_along, const SimtOutSide& at_across,
                                       const SimtSharers& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
   const bool extras = c || bias || p.flags & kSimtRelu;
-  if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {  // a fifth of the instructions
+  if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {  // needs a fifth of the instructions of the loop below
     const int along = threadIdx.x % kRuns * kVector;
     const int end = along < at_along.left ? min(at_across.left, kAcross) : 0;
     char* to = y + at_along.y[along];
@@ -170,7 +175,7 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
     const int along = e % kRuns * kVector, across = e / kRuns;
     if (along >= at_along.left || across >= at_across.left) continue;
     Four v = sharers.sum<kVector>(sums + across * kPitch + along);
-    if (extras)  // one branch: as predicates they would be three quarters of the loop's instructions
+    if (extras)  // one branch: predicated instructions would be three quarters of the loop
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
         if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
@@ -193,13 +198,14 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   extern __shared__ float4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
 
-  // Blocks count phases first, since neighbouring elements of dx are of different ones, then splits, tiles and batches.
+  // blockIdx.x counts phases (fastest), splits, tiles and batches. Phases are fastest because neighbouring elements of
+  // dx belong to different phases.
   const uint32_t among_phases = p.phases.quotient(blockIdx.x),
                  phase_index = blockIdx.x - among_phases * p.phases.divisor;
   const SimtPhase& phase = p.phase[phase_index];
   const uint32_t among_tiles = p.splits.quotient(among_phases), split = among_phases - among_tiles * p.splits.divisor;
   const uint32_t batch_index = p.tiles.quotient(among_tiles), tile = among_tiles - batch_index * p.tiles.divisor;
-  if (tile >= phase.tiles) return;  // never of a cluster: where k is split there is one phase
+  if (tile >= phase.tiles) return;  // never in a cluster: a split k has one phase
   const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
   const uint32_t first_n = (p.flags & kSimtFastM ? slow : fast) * kTileN;
@@ -215,7 +221,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                     offset_of(p.c_batch, batch),
                     offset_of(p.bias_batch, batch)};
 
-  // Rows: absolute addresses, but for k.
+  // Entries of rows: absolute addresses, without the offset of k.
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
     uint32_t row = first_m + i;
@@ -233,7 +239,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   static_assert(2 * kSimtMadeK == 32, "a warp makes the entries of two slices, half of them for a");
-  auto make_entries = [&](int pair) {  // beyond the last slice they are of nothing
+  auto make_entries = [&](int pair) {  // entries beyond the last slice are kSimtNothing
     const bool for_a = lane < kSimtMadeK;
     const uint32_t of_split = pair * kSimtMadeK + lane % kSimtMadeK, k = first_k + of_split;
     const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
@@ -265,7 +271,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                                                   p.flags & kSimtBAlongK);
   uint32_t to = slices_at, from = slices_at, to_k = 0;
   auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
-  // A slice of both operands in four steps. Those beyond the last are zeros, and cost less than a branch.
+  // A slice of both operands is copied in four steps. Slices beyond the last one are copied as zeros, which costs less
+  // than a branch.
   auto read = [&](int step) { copies_a.read(step, to_k), copies_b.read(step, to_k); };
   auto copy = [&](int step) {
     copies_a.copy(step, to), copies_b.copy(step, to + kToB);
@@ -285,14 +292,14 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
-    // For a slice that is fetched two from here.
+    // These entries are for the slice that is fetched two iterations from here.
     if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
     const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll
     for (int k = 0; k < kSimtTileK; ++k) {
       if (k + 1 < kSimtTileK) {
         of_k[(k + 1) % 2].load(a, b, k + 1);
-      } else {  // the next slice, once it has arrived for all threads; all have read this one then
+      } else {  // the next slice: wait until all threads have its data and have finished reading this one
         cp_async_wait_group<kSimtStages - 2>();
         __syncthreads();
         from = after(from);
@@ -324,7 +331,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     if (p.args.bias) out.bias_n[i] = offset_of(p.bias_n, d);
   }
   const bool along_m = p.flags & kSimtAlongM;
-  const float alpha = p.args.alpha;  // multiplying here frees the sums from having to be neighbours in registers
+  // alpha is applied here: the products need not be in the same registers as the sums
+  const float alpha = p.args.alpha;
   char* y = static_cast<char*>(p.args.y) + place.y;
   const char* c = p.args.c ? static_cast<const char*>(p.args.c) + place.c : nullptr;
   const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + place.bias : nullptr;
@@ -364,7 +372,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
     else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
   }
-  if (sharers.count > 1) sharers.read();  // others may be reading this block's sums
+  if (sharers.count > 1) sharers.read();  // other blocks may still read this block's sums
 }
 
 }  // namespace minidnn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engines cuda.matmul.simt and cuda.conv.simt but for their problems: from views to the parameters of simt.cu,
-// tiles, splits of k and launches.
+// The host side of the engines cuda.matmul.simt and cuda.conv.simt, all but their problems: from views to the
+// parameters of simt.cu, tiles, splits of k and launches.
 #pragma once
 #include "cuda/gemm/parts.h"
 #include "cuda/gemm/simt_math.h"
@@ -13,8 +13,8 @@ struct SimtTileSize {
 };
 struct SimtConfig {
   SimtTileSize tile;
-  int splits;    // of k
-  bool cluster;  // of them: sums are added up in shared memory, else through the workspace
+  int splits;    // number of slices of k
+  bool cluster;  // the splits are a cluster and add their sums through shared memory; else through the workspace
 };
 
 std::string simt_why_not(const GemmTask&);
@@ -23,13 +23,13 @@ std::vector<Config> simt_configs(const GemmTask&, const Device&);  // best first
 size_t simt_workspace_bytes(const GemmTask&, const Config&);
 std::vector<KernelSpec> simt_kernels();
 
-// A config made ready: what each launch gets, but for pointers.
+// The launches of a config, complete but for the pointers.
 struct SimtLaunches {
-  std::vector<SimtParams> params;  // four phases of backward_data in each
+  std::vector<SimtParams> params;  // each has up to four phases of backward_data
   std::vector<uint32_t> blocks;
-  bool vectors_a = false, vectors_b = false, exchanged = false;  // exchanged: a and b have changed places
-  bool parts = false;  // sums go to the workspace, and the epilogue is applied to them
-  GemmView of_parts;   // then: y and what is added, as SplitKReduce sees it
+  bool vectors_a = false, vectors_b = false, exchanged = false;  // exchanged: whether a and b are
+  bool parts = false;  // sums go to the workspace; a second kernel applies the epilogue
+  GemmView of_parts;   // if parts: y, c and bias as SplitKReduce reads them
 };
 SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
 SimtConfig simt_config(const Config&);

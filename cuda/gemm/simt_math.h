@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuda/gemm/simt.cu runs: views (view.h) made ready by simt.cpp. Digits are merged and put in the order that is
-// best for memory, so none has a fixed meaning here: strides and window steps stand for each of them. Strides are
-// bytes. a is the windowed operand, if one is. Std-free: simt.cpp computes on the host what the kernel asks for.
+// The parameters and index arithmetic of cuda/gemm/simt.cu: views (view.h), prepared by simt.cpp. simt.cpp merges
+// digits and sorts them for memory access, so a digit has no fixed meaning here; there are strides and window steps for
+// each. Strides are in bytes. If an operand is windowed, it is a. Std-free: simt.cpp uses the same definitions on the
+// host.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cuda/gemm/view.h"
@@ -31,39 +32,40 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const SimtDigits& d) {
 }
 
 constexpr int kSimtTileK = 8, kSimtStages = 5;  // k of a slice; slices in shared memory
-constexpr int kSimtMadeK = 16;                  // entries of k are made for two slices at once
-constexpr int kSimtHeldK = 4 * kSimtMadeK;      // and held for eight: of three such pairs some are read, one is written
+constexpr int kSimtMadeK = 16;                  // entries of k are computed for two slices at a time
+// Entries of k are kept for eight slices, four pairs: three pairs may be read while one is written.
+constexpr int kSimtHeldK = 4 * kSimtMadeK;
 static_assert(kSimtStages - 1 == kSimtMadeK / kSimtTileK * 2);
 
-// A block computes a tile of y with 8 x 8 sums a thread, large tiles with 8 x 16, which read a quarter less shared
-// memory. In each dimension a thread has runs of four, a group apart, so that the lanes of a warp read 16 bytes beside
-// each other.
+// The tile of a block: 8 x 8 sums a thread, or 8 x 16 in the largest tile, which read a quarter less shared memory. In
+// each dimension, a thread has groups of four sums, kGroupM or kGroupN apart; the lanes of a warp then read
+// neighbouring vectors of 16 bytes.
 template <int M, int N> struct SimtTile {
   static constexpr int kM = M, kN = N;
   static constexpr int kRunsM = 2, kRunsN = M * N == 128 * 128 ? 4 : 2;
   static constexpr int kSumsM = 4 * kRunsM, kSumsN = 4 * kRunsN;
   static constexpr int kThreads = M * N / (kSumsM * kSumsN);
-  static constexpr int kLanesN = N >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;  // of a warp
+  static constexpr int kLanesN = N >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;  // lanes of a warp
   static constexpr int kGroupM = 4 * kLanesM, kGroupN = 4 * kLanesN;
   static constexpr int kWarpsM = M / (kRunsM * kGroupM);
-  static constexpr int kPad = 4;  // floats: eight slices of k, four lines of each, are in 32 different banks
-  static constexpr int kBlocksPerSm = (kRunsN == 4 ? 256 : 384) / kThreads;  // 168 registers a thread, or 255
+  static constexpr int kPad = 4;  // floats: four lines of each of eight k are in 32 different banks
+  static constexpr int kBlocksPerSm = (kRunsN == 4 ? 256 : 384) / kThreads;  // allows 168 registers a thread, or 255
 };
 
 constexpr int kSimtTapBits = 30;
 constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31,
-                   kSimtNothing = ~0u;  // masks; kSimtNothing meets each other one
+                   kSimtNothing = ~0u;  // masks; kSimtNothing overlaps each other mask
 
-// One side's part of an element: row and k entries of an element add up to its address, and it is there where their
-// masks have no bit in common. In each dimension of a window a tap has its own bit, a position those of the taps
-// outside.
+// The row or the k side of an element. The offsets of a row entry and of a k entry add up to the element's address. The
+// element exists if the two masks have no bit in common. In each dimension of a window, a tap sets its own bit, and a
+// position sets the bits of the taps that are outside.
 struct alignas(16) SimtEntry {
   int64_t offset;
   uint32_t mask;
   uint32_t unused;
 };
 
-// Which tile a block has, and where y, c and bias of its batch begin, in bytes. Kept in shared memory over the main
+// The tile of a block, and the offsets of y, c and bias for its batch, in bytes. It is in shared memory during the main
 // loop, which has no registers to spare.
 struct SimtPlace {
   uint32_t phase, first_m, first_n;
@@ -78,13 +80,13 @@ template <int M, int N> struct SimtShared {
   };
   Slice slice[kSimtStages];
   SimtEntry a_row[M], b_row[N];
-  SimtEntry a_k[kSimtHeldK], b_k[kSimtHeldK];  // a ring
+  SimtEntry a_k[kSimtHeldK], b_k[kSimtHeldK];  // ring buffers
 };
 
-// Then, in the same memory after the place, sums on their way to y, along memory, and where y, c and bias have rows and
-// columns.
+// After the main loop, the same memory holds (behind `place`) the sums that are to be stored, contiguous in the order
+// of y, and the offsets of rows and columns in y, c and bias.
 template <int M, int N> struct SimtSharedOut {
-  static constexpr int kColumns = N < 64 ? N : 64, kPasses = N / kColumns;  // as many columns as there is room for
+  static constexpr int kColumns = N < 64 ? N : 64, kPasses = N / kColumns;  // as many columns as fit
   static constexpr int kPad = SimtTile<M, N>::kPad;
   static constexpr int kAlongM = kColumns * (M + kPad), kAlongN = M * (kColumns + kPad);
   SimtPlace place;
@@ -97,8 +99,8 @@ template <int M, int N>
 constexpr int kSimtSharedBytes = int(
     sizeof(SimtShared<M, N>) > sizeof(SimtSharedOut<M, N>) ? sizeof(SimtShared<M, N>) : sizeof(SimtSharedOut<M, N>));
 
-// The dimensions of a window in which an element may lie outside; where none does there are no taps. A tap's number and
-// a position's coordinate are sums over the digits of k and of the row, or the other way round.
+// The dimensions of a window in which an element may be outside; a dimension where none can be has taps = 0. The number
+// of a tap and the coordinate of a position are sums over the digits of k and of the row, or of the row and of k.
 struct SimtWindow {
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{}, size[3]{};
@@ -123,7 +125,7 @@ MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const SimtDigits& d) {
     if (!w.taps[j]) continue;
     int32_t at = w.start[j] + sum_of(w.position_of[j], d);
 #ifdef __CUDACC__
-#pragma unroll 1  // it is short, and everywhere
+#pragma unroll 1  // not unrolled: this function is inlined in many places
 #endif
     for (uint32_t t = 0; t < w.taps[j]; ++t, at += w.tap_step[j])
       bits |= uint32_t(uint32_t(at) >= w.size[j]) << (w.first_bit[j] + t);
@@ -135,29 +137,29 @@ struct SimtPhase {
   SimtIndex m, n, k;
   GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
   int64_t a_offset = 0, b_offset = 0, y_offset = 0;
-  SimtWindow window;  // of a
-  FastDivmod fast;    // tiles along the dimension of y that blocks walk first
+  SimtWindow window;  // the window of a
+  FastDivmod fast;    // tiles along the dimension of y that blocks traverse first
   uint32_t tiles = 0;
 };
 
 // Bits of SimtParams::flags.
 enum SimtFlag : uint32_t {
-  kSimtAAlongK = 1,  // neighbouring threads read along k, else along rows
+  kSimtAAlongK = 1,  // neighbouring threads read a along k, else along rows
   kSimtBAlongK = 2,
-  kSimtFastM = 4,     // blocks walk y's rows first
-  kSimtAlongM = 8,    // neighbouring rows of y lie closer in memory than neighbouring columns
-  kSimtVectors = 16,  // four of them are 16 aligned bytes
+  kSimtFastM = 4,     // blocks traverse the rows of y first
+  kSimtAlongM = 8,    // neighbouring rows of y are closer in memory than neighbouring columns
+  kSimtVectors = 16,  // four neighbours in that direction are 16 aligned bytes
   kSimtRelu = 32,
-  kSimtOneDigitK = 64,  // and no window: an entry of k is a product
+  kSimtOneDigitK = 64,  // k has one digit and no window: the offset of an entry is a product
   kSimtCluster = 128    // the splits of k are a cluster, whose blocks add up their sums
 };
 
 constexpr int kSimtPhases = 4;
 struct SimtParams {
-  SimtPhase phase[kSimtPhases];  // of one backward_data
+  SimtPhase phase[kSimtPhases];  // phases of backward_data; else one
   SimtIndex batch;
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
-  int64_t y_split = 0;  // between the sums of one split of k and the next
+  int64_t y_split = 0;  // bytes from the sums of one split of k to those of the next
   FastDivmod phases, tiles, splits;
   uint32_t k_per_split = 0;  // a multiple of kSimtTileK
   uint32_t flags = 0;

@@ -16,9 +16,9 @@ struct Tile {
   bool ping_pong;
   int cluster;
 };
-// Warpgroups of 64 or 128 rows each, 32 to 192 sums a thread; as many stages as 227 KB hold, eight at most. 192 rows
-// or columns are for 14 x 14 pixels of 64 images, 66 tiles on two thirds of an H100's multiprocessors or 132 on all; 160
-// columns for 320 channels.
+// Each warpgroup has 64 or 128 rows, and a thread has 32 to 192 sums. The number of stages is what 227 KB hold, eight
+// at most. 192 rows or columns are for 14 x 14 pixels of 64 images: 66 tiles on two thirds of an H100's
+// multiprocessors, or 132 on all. 160 columns are for 320 channels.
 constexpr Tile kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
@@ -33,14 +33,14 @@ static_assert(std::ranges::all_of(kTiles,
                                   [](const Tile& t) { return smem_bytes(t) + 24 * unsigned(t.stages) <= 232448; }),
               "with barriers, a block of sm_90 has no more");
 
-// How many parts k has, and whether the blocks of a cluster take and add them, or a second pass does. Clusters of two:
-// of four or eight an H100 holds fewer than fill it, and they took up to twice the time.
+// How many parts k is split into, and whether a cluster computes and adds them or a second kernel adds them. Clusters
+// have two blocks: an H100 holds too few clusters of four or eight to fill it, and those took up to twice the time.
 constexpr int kInCluster = 2;
 struct Split {
   int parts = 1;
   bool in_cluster = false;
   int cluster() const { return in_cluster ? parts : 1; }
-  int passes() const { return in_cluster ? 1 : parts; }  // how many parts are written
+  int passes() const { return in_cluster ? 1 : parts; }  // parts that are written to memory
 };
 
 std::string text(const Tile& t, const Split& split) {
@@ -51,10 +51,10 @@ std::string text(const Tile& t, const Split& split) {
   return split.in_cluster ? s + ";in_cluster" : s;
 }
 
-struct Extents {                                              // what estimates need
-  int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is a phase's; k_blocks are averaged
+struct Extents {                                              // the sizes that estimates need
+  int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is that of one phase; k_blocks is the average
   bool turned_a = false, turned_b = false;
-  bool both_along_rows = false;  // in 16 bits
+  bool both_along_rows = false;  // of 16-bit operands
   bool pixels_a = false, pixels_b = false;
   int64_t tiles_m(const Tile& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
@@ -73,36 +73,39 @@ Extents shape_of(const GemmTask& task, const Lowering& low) {
           low.b.windowed()};
 }
 
-// Loads of b along rows come 64 rows at a time from each block of the cluster. TF32 along rows takes registers: those of
-// a, or those of the warps that turn b: 192 columns are too many beside 128 rows, and wanted beside 64 only there. So do
-// sums of columns, and sums of sums, which are as many again.
+// Each block of a cluster loads b along rows in units of 64 rows. TF32 along rows takes registers: for a, those of the
+// consumer warpgroups; for b, those of the warps that transpose it. Column sums take registers too, and so does
+// `promote`: as many again as the sums themselves. With TF32 along rows or `promote`, a tile of 192 columns is
+// therefore too large with 128 rows a warpgroup; only then is the one with 64 rows used.
 bool fits(const Tile& t, DType type, bool a_along_rows, bool b_along_rows, bool promote = false, bool sums = false) {
-  const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // of a warpgroup
+  const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // rows of a warpgroup
   const bool turned = type == DType::float32 && (a_along_rows || b_along_rows);
   return (t.n / t.cluster % 64 == 0 || !b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
          (t.n != 192 || (turned || promote) != t.ping_pong) && !(sums && rows * t.n > 128 * 128) &&
          !(promote && (rows * t.n > 64 * 192 || t.m == 192));
 }
 
-// Microseconds for one tile shape, fitted to 1800 timings of matmuls and ResNet-50's convolutions in bfloat16 and TF32 on
-// an H100 (docs/measured_facts.md): 8 % off in the mean, and what it picks is 1.3 % slower than the best. Tensor cores do
-// 4096 FLOP a clock and SM in 16 bits, so that 128 bytes of k take m n / 32 clocks at least, in TF32 too.
+// Microseconds for one tile shape. The model is fitted to 1800 timings of matmuls and ResNet-50's convolutions in
+// bfloat16 and TF32 on an H100 (docs/notes/gemm.md): its mean error is 8 %, and the configuration that it picks is
+// 1.3 % slower than the best. The tensor cores of an SM do 4096 FLOP a clock in 16 bits, so 128 bytes of k take at
+// least m n / 32 clocks, in TF32 too.
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Tile& t, const Split& split) {
   const double clocks_per_us = 1700;
-  auto l2_bytes_per_clock = [](bool pixels) { return pixels ? 54.0 : 64.7; };  // of each SM
+  auto l2_bytes_per_clock = [](bool pixels) { return pixels ? 54.0 : 64.7; };  // for each SM
   const double elements = double(t.m) * t.n;
   const double multiply = elements / 32 * (t.m == 192 ? 1.154 : 1.091) + 52;
   const double load =
       128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
   double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
-  // A careful sum's end is waited for; 192 columns of the other warpgroup's hide it.
+  // The end of a promoted sum is waited for. With 192 columns, the other warpgroup's work hides this.
   if (task.promote && t.n < 192) block += 110;
-  // Shared memory, 128 bytes a clock: both are written, a is read once, b by each 64 rows of a, and twice more if turned.
+  // Shared memory delivers 128 bytes a clock. Both operands are written once; a is read once, b once for each 64 rows
+  // of a, and twice more if it is transposed.
   if (s.turned_a || s.turned_b) block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64)));
   const double main = double(ceil_div(s.k_blocks, int64_t(split.parts))) * block +
-                      (t.cluster > 1 ? 605 : 250);  // blocks wait for each other
+                      (t.cluster > 1 ? 605 : 250);  // the blocks of a cluster wait for each other
   double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
-  // Two barriers, sums to other blocks and back from shared memory.
+  // Costs of adding in a cluster: two barriers, stores of sums to other blocks, loads of them from shared memory.
   if (split.in_cluster) end += 2230 + elements * 0.29;
   const bool overlap = t.ping_pong && !split.in_cluster;
   const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
@@ -111,9 +114,9 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Ti
   const double rounds = double(ceil_div(work, at_once));
   const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 1342) / clocks_per_us;
   const double memory = task.bytes / (0.961 * d.copy_gb_s * 1e3) + 3.1;
-  // The two overlap, less so where they are equal.
+  // Compute and memory time overlap, less so if they are equal.
   double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
-  // The parts of a split k are written and read once, mostly in the L2; and a second launch.
+  // The parts of a split k are written and read once, mostly in the L2, by a second launch.
   if (split.passes() > 1)
     us += 6.3 + double(split.parts) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5.2e6;
   return us;
@@ -140,7 +143,7 @@ std::vector<Choice90> choices_of(const GemmTask& task, const Device& d) {
       if (double us = tile_us(task, s, d, t, {parts}); us < best.us) best = {t, {parts}, us};
     all.push_back(best);
     const Split in_cluster{kInCluster, true};
-    // Of two operands along rows, in 16 bits, it was slower than a second pass each time.
+    // With two 16-bit operands along rows, adding in a cluster was always slower than a second pass.
     if (t.cluster == 1 && kInCluster <= most && !s.both_along_rows)
       all.push_back({t, in_cluster, tile_us(task, s, d, t, in_cluster)});
   }
@@ -164,11 +167,12 @@ KernelSpec kernel_spec(DType type, DType y, const Tile& t, const Split& split, b
   return spec;
 }
 
-// A stream that no later tile wants takes its own lines out of the L2 first, not what others keep there. What several
-// blocks read comes from memory anew if its lines go before the last of them: so that is only for what fits, and for
-// reads of whole lines. `tiles`: of the other operand, each of which reads all of this one. (docs/measured_facts.md)
+// evict_first makes the lines of this operand leave the L2 before lines that others need. If several blocks read a line
+// and it leaves before the last of them, it is loaded from memory again. evict_first is therefore used only for data
+// that fits, and for whole lines that are read once. `tiles`: tiles of the other operand, each of which reads all of
+// this one (docs/notes/memory.md).
 CachePolicy policy_of(const GemmTask& task, const Lowering& low, const TmaOperand& o, int64_t tiles, const Device& d) {
-  int64_t again = 0;  // times that a tile reads an element
+  int64_t again = 0;  // times that one tile of the other operand reads an element
   if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
   else if (o.along_rows()) again = int64_t(low.window[0]) * low.window[1] * low.window[2];
   else
@@ -184,9 +188,9 @@ struct Plan90 final : GemmPlan {
   int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
-  std::vector<Sm90Problem> problems;  // one for each launch, but for the maps
+  std::vector<Sm90Problem> problems;  // one for each launch, without the maps
   std::shared_ptr<const cuda::Kernel> kernel;
-  std::optional<SplitKReduce> add_parts;  // where k is split
+  std::optional<SplitKReduce> add_parts;  // if k is split and not added in a cluster
   cuda::LaunchConfig config;
 
   TensorMap map_of(const TmaOperand& o, const void* base, int rows) const {
@@ -319,7 +323,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
     plan->problems.push_back(problem);
   }
 
-  EpilogueTraits ending{.store = columns ? GemmStore::columns : GemmStore::lines};  // of parts
+  EpilogueTraits ending{.store = columns ? GemmStore::columns : GemmStore::lines};  // if parts are written
   if (passes == 1) ending = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
   plan->kernel = cuda::load_kernel(kernel_spec(task.type, passes > 1 ? DType::float32 : task.y, tile, split,
                                                task.promote, low.a.source, low.b.source, low.spatial, ending),
@@ -329,7 +333,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   plan->blocks_of_tile = tile.cluster * split.cluster();
   plan->config.cluster = {unsigned(plan->blocks_of_tile)};
   plan->config.smem_bytes = smem_bytes(tile);
-  // Blocks that add in a cluster take one tile and end.
+  // Blocks that add in a cluster compute one tile and exit.
   plan->config.grid = {split.in_cluster ? unsigned(problem.tiles * plan->blocks_of_tile)
                                         : unsigned(d.sm_count / tile.cluster * tile.cluster)};
   return plan;

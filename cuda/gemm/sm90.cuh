@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensor-core main loop of sm_90a: TMA brings tiles of both operands into a ring of stages in shared memory, one
-// thread issuing; two or three warpgroups multiply them by wgmma with sums in registers and store through GemmEpilogue.
-// Blocks are persistent. kPingPong: each of two warpgroups has tiles of its own, so that one stores while the other
-// multiplies; otherwise they share a tile's rows. A cluster of kCluster blocks takes tiles below one another and shares
-// what it loads of b, each loading its part for all. A cluster of kSplit blocks takes one tile, each a share of its k;
-// in the end each adds up its part of the columns, which the others put into its shared memory. kPromote: tensor cores
-// cut off what an addition has below the sum's last bit, so sums are short, and float32 adds them up.
+// Matrix products and convolutions with TMA and wgmma (sm_90a):
+// y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// Grid: persistent blocks.
+// Block: a producer warpgroup and two or three consumer warpgroups. One producer thread issues TMA loads of tiles of
+// both operands into a ring of stages in shared memory. The consumer warpgroups multiply with wgmma, hold the sums in
+// registers and store through GemmEpilogue. With kPingPong, each of two consumer warpgroups has its own tiles; one
+// stores while the other multiplies. Otherwise they share the rows of one tile.
+// Cluster: kCluster blocks compute tiles that follow one another along m. They share the tile of b: each block loads a
+// slice of it and multicasts the slice to all. A cluster of kSplit blocks computes one tile, each block over its slice
+// of k. At the end, each block adds up its slice of the columns, which the others store to its shared memory.
+// Shared memory: kStages * 128 * (kTileM + kTileN) bytes + 1 KB to align, then that of the epilogue.
+// Numerics: tensor cores truncate the bits of an addend that are below the last bit of the sum. With kPromote, each
+// wgmma sum therefore covers only a few k, and float32 additions add up these sums.
 //
-// A stage holds 128 bytes of k (kK elements) of kTileM rows of a and kTileN of b in 128-byte swizzle: rows of k where
-// the operand is contiguous along k, else lines of 128 bytes of rows, kK of them one below another for each kK rows.
-// Shared memory: kStages * 128 * (kTileM + kTileN) + 1 KB to align, then the epilogue's.
+// A stage holds 128 bytes of k (kK elements) for kTileM rows of a and kTileN rows of b, in 128-byte swizzle. If an
+// operand is contiguous along k, a line of 128 bytes holds the k of one row. If it is contiguous along its rows
+// (neighbouring rows are neighbours in memory), each kK rows take kK consecutive lines, one for each k, of 128 bytes of
+// rows.
 //
-// wgmma takes TF32 from shared memory along k only. Where a is contiguous along its rows, the warpgroups read it into
-// registers, in an order that meets no bank twice; where b is alone, sm90_lower.cpp exchanges them; where both are, the warps
-// that have nothing to load turn b in place.
+// wgmma reads TF32 from shared memory only if it is contiguous along k. If a is contiguous along its rows, the consumer
+// warpgroups read it into registers, in an order without bank conflicts. If only b is, sm90_lower.cpp exchanges a and
+// b. If both are, the producer warpgroup's idle warps transpose b in place.
 #pragma once
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/grid.cuh"
@@ -28,14 +35,14 @@
 
 namespace minidnn {
 
-// Named barriers between the two consuming warpgroups: one arrives and goes on, the other waits for it.
+// Named barriers between the two consumer warpgroups: hand_over() arrives and does not wait; take_over() waits for it.
 __device__ __forceinline__ void hand_over(int barrier) { named_barrier_arrive(barrier, 256); }
 __device__ __forceinline__ void take_over(int barrier) { named_barrier_sync(barrier, 256); }
 
-// One output tile's share of k.
+// An output tile and the slice of k to sum over.
 struct Sm90Tile {
   int phase, batch, split, m, n;  // m and n count tiles
-  int k_begin, k_end;             // blocks of k, over all taps
+  int k_begin, k_end;             // blocks of k, counted over all taps
 };
 
 template <int kCluster, int kSplit>
@@ -61,7 +68,7 @@ __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   return t;
 }
 
-// Digits of a pixel or a tap, and what is left of its index.
+// Splits the index of a pixel or a tap into three digits; `rest` is the remaining quotient.
 __device__ __forceinline__ void sm90_digits(const FastDivmod (&size)[3], uint32_t index, int& rest, int (&at)[3]) {
 #pragma unroll
   for (int j = 2; j >= 0; --j) {
@@ -71,7 +78,7 @@ __device__ __forceinline__ void sm90_digits(const FastDivmod (&size)[3], uint32_
   rest = int(index);
 }
 
-// The place in k of one stage.
+// The position along k of one stage.
 struct Sm90Step {
   int tap[3], block, channel;
 };
@@ -90,7 +97,8 @@ __device__ __forceinline__ void sm90_pixels(uint32_t to, const TensorMap* map, u
   tma_load_im2col(to, map, barrier, blocks, channel, at, image, offset, o.policy);
 }
 
-// Brings kRows rows of an operand from `row` on, or this block's 1 / kShare of them for all blocks of the cluster.
+// Loads kRows rows of an operand, from first_row on. If kShare > 1, loads only this block's 1 / kShare of them, for all
+// blocks of the cluster.
 template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> struct Sm90Loader {
   static constexpr int kK = 128 / sizeof(T);
   static constexpr bool kAlongRows = kSource == Sm90Source::tile_along_rows || kSource == Sm90Source::pixels_along_rows;
@@ -103,7 +111,7 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
   const int32_t (&first_tap)[2], (&first_offset)[3];
   int row, batch, part;
   int image, position[3];                                           // pixels_along_k: of the first row
-  int chunk_channel[kPart / kK + 1], chunk_tap[kPart / kK + 1][3];  // pixels_along_rows: of each kK rows
+  int chunk_channel[kPart / kK + 1], chunk_tap[kPart / kK + 1][3];  // pixels_along_rows: of each chunk of kK rows
 
   __device__ Sm90Loader(const TensorMap* m, const Sm90Problem& problem, const Sm90Operand& operand,
                         const int32_t (&tap)[2], const int32_t (&offset)[3], int first_row, int b)
@@ -123,11 +131,11 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
         chunk_channel[i] = int(chunk - t * p.channel_blocks.divisor) * kK + batch * o.channels_of_batch;
         int beyond;
         sm90_digits(p.window, t, beyond, chunk_tap[i]);
-        if (beyond) chunk_channel[i] = 1 << 30;  // past the last tap: out of bounds, zeros
+        if (beyond) chunk_channel[i] = 1 << 30;  // past the last tap: out of bounds, so TMA writes zeros
       }
   }
 
-  // `stage` is the operand's part of a stage.
+  // `stage` is the address of this operand in a stage.
   __device__ __forceinline__ void load(uint32_t stage, uint32_t barrier, const Sm90Step& k) const {
     const int inner_tap = first_tap[0] + k.tap[2] * o.tap_step[2];
     const int outer_tap = first_tap[1] + k.tap[0] * o.tap_step[0] + k.tap[1] * o.tap_step[1];
@@ -154,13 +162,13 @@ template <class T, Sm90Source kSource, int kRows, int kShare, int kSpatial> stru
   }
 };
 
-// Of a matrix in a stage, from `address` on. Along rows: 64 of them side by side, the next 64 after kK lines of 128
-// bytes.
+// The descriptor of a matrix in a stage, from `address` on. If along_rows, a line of 128 bytes holds 64 rows; the next
+// 64 rows follow after k_lines lines.
 __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_rows, int k_lines) {
   return make_smem_descriptor<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
 }
 
-// Turns 32 lines (k) of 32 floats (rows) into 32 rows of k, by a warp, in place, both swizzled.
+// Transposes 32 lines (k) of 32 floats (rows) into 32 rows of 32 k, in place. Both are swizzled. One warp calls this.
 __device__ __forceinline__ void sm90_transpose(char* chunk) {
   const uint32_t lane = threadIdx.x % 32;
   float v[32];
@@ -174,19 +182,22 @@ __device__ __forceinline__ void sm90_transpose(char* chunk) {
         make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
 }
 
-// A lane's 2 * kBlocks neighbouring rows of a, the halves of kBlocks blocks of 64, begin at this one of its warpgroup's.
-// The lanes that are served at once, of four k and two groups of four rows or four groups of two, meet no bank twice.
+// A lane reads 2 * kBlocks neighbouring rows of a: two rows for each of kBlocks wgmma blocks of 64 rows. Returns the
+// first one, counted within its warpgroup's rows. Lanes that are served together read four k of two groups of four
+// rows, or of four groups of two rows, without bank conflicts.
 template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_row() {
   const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
   if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
   else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
 }
-// Where they begin in lines of 128 bytes of rows, 32 lines (k) for each 32 rows, swizzled: of the lane's first k.
+// The byte offset of these rows at the lane's first k. The layout is swizzled: 32 lines (k) of 128 bytes of rows for
+// each 32 rows.
 template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_offset() {
   const uint32_t row = sm90_transposed_row<kBlocks>(), k = threadIdx.x % 4;
   return row / 32 * 4096 + k * 128 + (row % 32 / 4 ^ k) * 16 + row % 4 * 4;
 }
-// Eight k of them as wgmma takes them from registers. Read by address, since the compiler computes pointers anew.
+// Loads eight k of these rows as the register operand of wgmma. Takes an address, because the compiler computes
+// pointers again for each access.
 template <int kBlocks> __device__ __forceinline__ void sm90_load_transposed(uint32_t place, int step,
                                                                             uint32_t (&a)[kBlocks][4]) {
 #pragma unroll
@@ -198,13 +209,15 @@ template <int kBlocks> __device__ __forceinline__ void sm90_load_transposed(uint
   }
 }
 
-// Of the sums of kSplit blocks, kThreads threads each, adds this block's share of the columns in the blocks' order and
-// leaves it in the first of `sums`. `memory` is free by now and holds the sums of a block.
+// Reduce-scatter over the cluster: adds the sums of kSplit blocks, kThreads threads each, in the order of the blocks.
+// Each block adds up its slice of the columns and leaves the result in the first elements of `sums`. `memory` is free
+// by now and can hold the sums of one block.
 template <int kSplit, int kThreads, int kBlocksM, int kCount>
 __device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* memory) {
-  constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;  // what a thread gets from each block
+  // float4s that a thread receives from each block
+  constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;
   const uint32_t from = cluster_ctarank() * kQuads * kThreads + threadIdx.x - 128;
-  cluster_sync();  // all blocks have read what was loaded
+  cluster_sync();  // all blocks have finished reading their stages
 #pragma unroll
   for (int block = 0; block < kSplit; ++block) {
     const uint32_t to = mapa(cvta_to_shared(memory) + from * 16, uint32_t(block));
@@ -229,7 +242,8 @@ __device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* 
   }
 }
 
-constexpr int kSm90CarefulBlocks = 8;  // of k in a sum that is not cut off much, at 2^-25 of it a step of eight
+// Blocks of k in one wgmma sum with kPromote. Truncation stays small: 2^-25 of the sum at each step of eight k.
+constexpr int kSm90CarefulBlocks = 8;
 
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, int kSplit,
           bool kPromote, Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias,
@@ -258,7 +272,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       mbarrier_init(full + 8 * i, 1);
-      // A warp of each block whose loads end here arrives.
+      // Each warp that reads this stage arrives, in all blocks of the cluster, because this block multicasts b to all
+      // of them.
       mbarrier_init(empty + 8 * i, kCluster * 4 * (kPingPong ? 1 : kWarpgroups));
       if (kTransposeB) mbarrier_init(turned + 8 * i, kTileN / kK);
     }
@@ -270,10 +285,11 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   else __syncthreads();
   griddep_wait();
 
-  // Tiles are dealt out forth and back, since phases of backward_data come with their longest tiles first.
+  // A block takes tiles forth and back: first, 2 step - 1 - first, 2 step + first and so on. The phases of
+  // backward_data are sorted with their longest tiles first.
   constexpr int kTogether = kCluster * kSplit;
   const int first = int(blockIdx.x) / kTogether, step = int(gridDim.x) / kTogether;
-  const int forth = 2 * (step - first) - 1;  // from a tile to the next, and then 2 * step - forth
+  const int forth = 2 * (step - first) - 1;  // distance to the next tile; alternates with 2 * step - forth
   int stage = 0;
   uint32_t parity = 0;
   auto next = [&] {
@@ -285,7 +301,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   };
 
   if (group == 0) {
-    setmaxnreg_dec<kTransposeB ? 64 : 40>();  // of 168 for each of 384 threads, or 128 for each of 512
+    // From 168 registers a thread (384 threads), or from 128 (512 threads).
+    setmaxnreg_dec<kTransposeB ? 64 : 40>();
     if (threadIdx.x == 0) {
       for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by) {
         const Sm90Tile t = sm90_tile<kCluster, kSplit>(p, index);
@@ -293,7 +310,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         const LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * kTileM, t.batch);
         const LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * kTileN, t.batch);
         Sm90Step k;
-        // Only one phase can be split, and its taps are the window's.
+        // k is split only if there is one phase, and the taps of that phase are those of the window.
         const uint32_t tap = p.k_blocks.quotient(uint32_t(t.k_begin));
         k.block = t.k_begin - int(tap * p.k_blocks.divisor);
         int none;
@@ -316,7 +333,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       }
       griddep_launch_dependents();
     } else if (kTransposeB && threadIdx.x >= 32) {
-      // Each of the three warps takes every third chunk of the ring: the same ones each time round.
+      // Each of the three warps transposes every third chunk of the ring, and the same chunks in each pass over the
+      // ring.
       constexpr int kChunks = kTileN / kK;
       const int warp = int(threadIdx.x) / 32 - 1;
       for (int index = first, by = forth; index < p.tiles; index += by, by = 2 * step - by) {
@@ -338,14 +356,14 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     setmaxnreg_inc<kWarpgroups == 3 ? kTransposeB ? 144 : 152 : kTransposeB ? 216 : 232>();
     const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
     int turn = 0;
-    // A barrier's parity tells two neighbouring phases apart, no more: a warpgroup may look at the ring only when the
-    // other has taken all its stages. Named barriers 1 and 2 hand the ring over.
+    // A barrier's parity distinguishes only two neighbouring phases. A warpgroup may therefore wait for stages only
+    // after the other one has taken all stages of its tile. Named barriers 1 and 2 pass the ring between them.
     if (kPingPong && mine == 1) hand_over(1);
     float sums[kBlocksM][kTileN / 2];
     float all_sums[kPromote ? kBlocksM : 1][kPromote ? kTileN / 2 : 1];
     uint32_t place =
         kTransposeA ? stages + (kPingPong ? 0 : mine * kRows * 128) + sm90_transposed_offset<kBlocksM>() : 0;
-    asm volatile("" : "+r"(place));  // kept, not computed anew for each block of k
+    asm volatile("" : "+r"(place));  // keeps it in a register: not computed again for each block of k
     uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];
     auto release = [&](int s) {
       if (threadIdx.x % 32 < kCluster) {
@@ -378,7 +396,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
                        at_b = stage * kStageBytes + kBytesA;
         const uint64_t a = sm90_matrix(stages + at_a, LoaderA::kAlongRows, kK),
                        b = sm90_matrix(stages + at_b, LoaderB::kAlongRows && !kTransposeB, kK);
-        // 32 bytes along k are 32 bytes of a row, or as many lines of 128 bytes.
+        // A step of 32 bytes along k is 32 bytes of a row, or kK / 4 lines of 128 bytes.
         constexpr int kStepA = LoaderA::kAlongRows ? kK / 4 * 128 >> 4 : 2,
                       kStepB = LoaderB::kAlongRows && !kTransposeB ? kK / 4 * 128 >> 4 : 2;
         auto multiply = [&](int s, int j) {
@@ -387,7 +405,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
                 sums[j], a + s * kStepA + j * (64 * 128 >> 4), b + s * kStepB, i > sum_begin || s > 0);
           else Wgmma<T, kTileN>::run(sums[j], a_values[s][j], b + s * kStepB, i > sum_begin || s > 0);
         };
-        // Of a in registers half is read while the other half is multiplied.
+        // If a is in registers, one half is read while the other half is multiplied.
         constexpr int kHalves = kTransposeA ? 2 : 1;
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
@@ -436,7 +454,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       const uint32_t lines = stages + kStages * kStageBytes + uint32_t(mine * 4 + warp) * kLinesBytes;
       const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.phases[t.phase].part, to,
                                                                         uint32_t(t.batch), lines);
-      constexpr int kSums = kTileN / 2 / kSplit;  // of each block that this thread stores
+      constexpr int kSums = kTileN / 2 / kSplit;  // of each block of 64 rows that this thread stores
       const uint32_t m = uint32_t(t.m * kTileM + (kPingPong ? 0 : mine * kRows));
       uint32_t n = uint32_t(t.n * kTileN);
       if constexpr (kSplit > 1) {
@@ -458,9 +476,9 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       }
     }
   }
-  // There is one tile, and who has no sums of it is still waited for.
+  // A cluster that splits k has one tile. Warpgroups without sums of it join the two cluster barriers of sm90_add().
   if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) cluster_sync(), cluster_sync();
-  if constexpr (kCluster > 1) cluster_sync();  // a block may not end while others arrive at its barriers
+  if constexpr (kCluster > 1) cluster_sync();  // a block must not exit while others arrive at its barriers
 }
 
 }  // namespace minidnn

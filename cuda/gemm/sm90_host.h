@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main loop of sm_90a (sm90.cuh) for any task: which tiles, how its operands become tensor maps, launches. Host
-// only.
+// The main loop of sm_90a (sm90.cuh) for any task: choice of tiles, tensor maps of the operands, launches. Host only.
 #pragma once
 #include "cuda/gemm/task.h"
 
@@ -11,7 +10,7 @@ double sm90_estimate_us(const GemmTask&, const Device&);
 std::vector<Config> sm90_configs(const GemmTask&, const Device&);  // best first
 size_t sm90_workspace_bytes(const GemmTask&, const Config&);
 std::unique_ptr<GemmPlan> sm90_plan(const GemmTask&, const Device&, const Config&);
-// Of a task with sums: how many rows of them there are, each [2, n].
+// For a task with sums: the number of rows of GemmArgs::sums, each [2, n].
 int64_t sm90_sums(const GemmTask&, const Config&);
 std::vector<KernelSpec> sm90_kernels(bool convolutions, bool promote = false);
 std::vector<KernelSpec> sm90_kernels_with_sums();

@@ -9,14 +9,14 @@
 namespace minidnn {
 namespace {
 
-// One stride for the whole index, or none.
+// The common stride of all digits of an index, if there is one.
 std::optional<int64_t> single_stride(GemmIndex index, GemmStrides strides) {
   join(index, {&strides});
   if (index.first < kDigits - 1) return std::nullopt;
   return index.size == 1 ? 0 : strides.of[kDigits - 1];
 }
 
-// A window that moves over nothing: its one tap stays in the tensor, and positions lie evenly.
+// Whether a window has no effect: its one tap is always inside the tensor, and positions have one stride.
 bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex& k) {
   const GemmWindow& w = o.window;
   if (!w.on) return true;
@@ -36,7 +36,8 @@ template <class Map> Map map_of(DType type) {
   return m;
 }
 
-// (contiguous, tap, tap, other, batch). `k` counts channels, whose stride in this operand is `channel`.
+// A tiled map with dimensions (contiguous, tap, tap, other, batch). `k` is the number of channels, `channel` their
+// stride in this operand.
 TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& rows, int64_t k, int64_t channel,
                         bool with_taps, DType type, const char* name) {
   TmaOperand out;
@@ -64,7 +65,7 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
     for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
     for (int i = 0; i < 2; ++i)
-      if (tap_count[i] > 1 && tap_stride[i] < 0) {  // a map has no negative strides: its taps run the other way
+      if (tap_count[i] > 1 && tap_stride[i] < 0) {  // a map has no negative strides: reverse its taps
         out.offset += tap_stride[i] * (tap_count[i] - 1);
         tap_stride[i] = -tap_stride[i];
         for (int j = i == 0 ? 2 : 0; j < (i == 0 ? 3 : 2); ++j) out.device.tap_step[j] *= -1;
@@ -88,22 +89,21 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
   return out;
 }
 
-// The first tap's coordinates in a tile map.
+// The coordinates of the first tap in a tiled map.
 void first_tap(const TmaOperand& o, const GemmTaps& t, int32_t (&at)[2]) {
   at[0] = int32_t(o.device.tap_step[2] < 0 ? t.window[2] - 1 - t.first[2] : t.first[2]);
   const int64_t outer = t.first[0] * t.window[1] + t.first[1];
   at[1] = int32_t(o.device.tap_step[1] < 0 ? t.window[0] * t.window[1] - 1 - outer : outer);
 }
 
-// What one tap adds to a coordinate, for the dimension j.
+// The step of a coordinate for each tap, in dimension j.
 int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j] : w.row_step[j]; }
 
-// An im2col map, whose dimensions are (channels of all groups, W, H[, D], N). `lower`: the least coordinate of a
-// position.
+// An im2col map with dimensions (channels of all groups, W, H[, D], N). `lower`: the smallest coordinate of a position.
 TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& positions, int64_t channels,
                           const int64_t (&lower)[3], DType type, int spatial, const char* name) {
   const GemmWindow& w = o.window;
-  const bool along_k = w.row_digit == 1;  // a row is a position
+  const bool along_k = w.row_digit == 1;  // then rows are positions
   const GemmStrides &at_position = along_k ? o.row : o.k, &at_tap = along_k ? o.k : o.row;
   const int64_t item = int64_t(itemsize(type));
   TmaOperand out;
@@ -137,7 +137,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   m.channels = uint32_t(128 / item), m.pixels = 64;
   out.device.channels_of_batch = int32_t(v.batch.size > 1 ? channels : 0);
   if (out.why.empty()) {
-    m.address = reinterpret_cast<const void*>(uintptr_t(16));  // any; the rules about the rest are checked
+    m.address = reinterpret_cast<const void*>(uintptr_t(16));  // any valid address; why_not() checks the rest
     out.why = cuda::why_not(m);
   }
   return out;
@@ -158,7 +158,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
   const bool a_moves = v.a.window.on && (many || !window_is_idle(v.a, v.m, v.k));
   const bool b_moves = v.b.window.on && (many || !window_is_idle(v.b, v.n, v.k));
   const GemmOperand* moving = a_moves ? &v.a : b_moves ? &v.b : nullptr;
-  const bool taps_in_k = moving && moving->window.row_digit;  // else k is pixels, or plain
+  const bool taps_in_k = moving && moving->window.row_digit;  // else k has pixels, or there is no window
 
   // The channels of k, and their stride in each operand.
   int64_t k = v.k.digit[3], a_channel = v.a.k.of[3], b_channel = v.b.k.of[3];
@@ -172,7 +172,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
   }
   low.k_blocks = ceil_div(k, k_of_block);
 
-  int64_t lower[3]{};  // of the window's coordinates, over all taps and phases
+  int64_t lower[3]{};  // the smallest window coordinates, over all taps and phases
   const GemmIndex& positions = taps_in_k ? v.*walked : v.k;
   if (moving) {
     const GemmWindow& first = moving->window;
@@ -195,7 +195,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
     if (taps_in_k && v.batch.size > 1 && k % k_of_block)
       low.why = cat("a block of k would reach into the next group: it needs a multiple of ", k_of_block,
                     " channels in each; got ", k);
-    // Else a load begins between two words of 16 bytes: an illegal instruction.
+    // Otherwise a load begins between two words of 16 bytes, which is an illegal instruction.
     const int64_t of_group = v.n.digit[3];
     if (!taps_in_k && v.batch.size > 1 && of_group * int64_t(itemsize(task.type)) % 16)
       low.why = cat("TMA loads the channels of a group from multiples of 16 bytes on; a group has ", of_group);
@@ -239,7 +239,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
 
 GemmOutput output_of(const GemmTask& t, const Lowering& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
-  if (low.phases.size() > 1) {  // not joined: phases limit each digit
+  if (low.phases.size() > 1) {  // digits are not joined: phases limit each of them
     if (low.exchanged) y.n = low.view.n, y.y_n = low.view.y_n;
     else y.m = low.view.m, y.y_m = low.view.y_m, y.y_turned = 0;
     divide(y);
@@ -254,7 +254,7 @@ GemmStore store_of(const GemmTask& t, const Lowering& low) {
     if (low.phases.size() == 1 && even) return GemmStore::columns;
     bool fits = low.phases.size() > 1 && low.exchanged;
     for (const Sm90Phase& p : low.phases) fits = fits && p.part.y_offset % 4 == 0;
-    int64_t reach = 0;  // of columns, in 32 bits
+    int64_t reach = 0;  // largest offset of a column; must fit in 32 bits
     for (int j = 0; j < kDigits; ++j) fits = fits && y.y_n.of[j] >= 0, reach += (y.n.digit[j] - 1) * y.y_n.of[j];
     if (fits && reach < int64_t(1) << 31) return GemmStore::phases;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task in the terms of the main loop of sm_90a (sm90.cuh): operands as tensor maps, k as taps of blocks, phases. Host
-// only.
+// Lowers a task to the main loop of sm_90a (sm90.cuh): operands become tensor maps, k becomes taps of blocks, views
+// become phases. Host only.
 #pragma once
 #include "cuda/gemm/sm90.h"
 #include "cuda/gemm/task.h"
@@ -8,30 +8,31 @@
 
 namespace minidnn {
 
-// One operand, ready but for its address and the size of its boxes.
+// One operand, complete but for its address and the size of its boxes.
 struct TmaOperand {
   Sm90Source source{};
-  int64_t offset = 0;  // of the map's origin in the tensor, in elements
+  int64_t offset = 0;  // offset of the map's origin in the tensor, in elements
   cuda::TiledMap tile;
   cuda::Im2colMap pixels;
   Sm90Operand device;
-  std::string why;  // why TMA can not bring it
+  std::string why;  // empty, or why TMA can not load it
 
   bool windowed() const { return source == Sm90Source::pixels_along_k || source == Sm90Source::pixels_along_rows; }
   bool along_rows() const { return source == Sm90Source::tile_along_rows || source == Sm90Source::pixels_along_rows; }
 };
 
 struct Lowering {
-  std::string why;         // why it can not be
-  bool exchanged = false;  // a and b
-  GemmView view;           // the first, with room for the positions of all, and its n rounded up where taps lie in it
-  int64_t n_limit = 0;     // where it was
+  std::string why;         // empty, or why the task is not supported
+  bool exchanged = false;  // whether a and b are
+  // The first view, with digits large enough for the positions of all views. n is rounded up if taps are in it.
+  GemmView view;
+  int64_t n_limit = 0;  // the last digit of n before it was rounded up; 0 if taps are not in n
   TmaOperand a, b;
   int spatial = 2;
-  int64_t k_blocks = 0;  // in each tap
+  int64_t k_blocks = 0;  // blocks of k in each tap
   int32_t positions[3]{1, 1, 1}, window[3]{1, 1, 1};
   int64_t channel_blocks = 0;
-  std::vector<Sm90Phase> phases;  // those with most taps first, so that the last tiles of all are short
+  std::vector<Sm90Phase> phases;  // phases with most taps first: the last tiles are then short
 
   int64_t all_blocks() const {
     int64_t count = 0;
@@ -40,11 +41,13 @@ struct Lowering {
   }
 };
 
-// TF32 that is contiguous along its rows is read into registers, as a, or turned on the way, as b: b alone becomes a,
-// where columns of y are neighbours, since the sums of a's rows then are a lane's.
+// TF32 operands that are contiguous along rows: an a is read into registers, a b is transposed in shared memory. If
+// only b is such an operand and the columns of y are neighbours, a and b are exchanged: a lane then has the sums of
+// neighbouring rows of a.
 Lowering lowered(const GemmTask&);
 GemmOutput output_of(const GemmTask&, const Lowering&);
-// How sums go to y: by columns where lanes have neighbouring rows of an a in registers.
+// How sums are stored in y. `columns` (or `phases`) if a is read into registers and a lane therefore has neighbouring
+// rows.
 GemmStore store_of(const GemmTask&, const Lowering&);
 
 }  // namespace minidnn

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a product whose k was split: adds the parts of each element of y in their order and applies the epilogue.
-// Four columns a thread. kShare threads of a block share the parts of one place, for small results of many parts: each
-// adds every kShare-th, and their sums are added through shared memory. Reads every part once.
+// The second pass of a product whose k was split: adds the parts of each element of y in the order of the splits and
+// applies the epilogue.
+// Block: 256 threads. A place is four columns of a row. kShare threads of a block add the parts of one place, each
+// every kShare-th part; their sums are then added through shared memory. kShare > 1 is for small results with many
+// parts.
+// Bytes: reads every part once.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue.cuh"
 #include "cuda/gemm/split_k.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of a product whose k was split, as split_k.cu adds them. Std-free.
+// The parameters of split_k.cu: the parts of a product whose k was split. Std-free.
 #pragma once
 #include "cuda/gemm/view.h"
 
@@ -7,10 +7,10 @@ namespace minidnn {
 
 struct SplitSums {
   const float* parts = nullptr;  // [count, batch, m, 4 * columns]
-  int64_t part_stride = 0;       // in fours of elements
+  int64_t part_stride = 0;       // in groups of four elements
   int64_t count = 0;
-  uint32_t places = 0;  // fours of a part
-  FastDivmod columns;   // fours of a row
+  uint32_t places = 0;  // groups of four columns in a part
+  FastDivmod columns;   // groups of four columns in a row
   FastDivmod rows;      // m
 };
 

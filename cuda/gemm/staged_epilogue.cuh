@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a warp's sums to y = activation(alpha * sum + beta * c + bias), for sums as mma.sync leaves them and blocks that
-// have shared memory to spare. Whether there is a bias, a c, an activation or a float32 y is asked at run time, so that
-// a kernel does for all of these. (epilogue.cuh is for sm90.cuh, whose warpgroups have neither the memory nor the
-// time.) T is the dtype of the bias, and of y and c unless these are float32.
+// The epilogue of a warp: y = activation(alpha * sum + beta * c + bias), for main loops on mma.sync whose blocks have
+// shared memory to spare. Bias, c, activation and float32 y are run-time options; one kernel serves all of them.
+// (epilogue.cuh is for sm90.cuh, whose warpgroups have neither the memory nor the time for this.) T is the dtype of the
+// bias, and of y and c unless these are float32.
 #pragma once
 #include "cuda/gemm/gather.h"
 
 namespace minidnn {
 
-// Where a row of y and of c begins, in elements; kNoRow beyond the last.
+// The offsets of a row in y and c, in elements; y is kNoRow beyond the last row.
 struct alignas(16) OutRow {
   int64_t y, c;
 };
@@ -29,8 +29,8 @@ __device__ __forceinline__ OutRow out_row(const GemmOutput& o, uint32_t row) {
   return {row < o.m.size ? offset_of(o.y_m, at) : kNoRow, offset_of(o.c_m, at)};
 }
 
-// kRows x kColumns sums of a warp: of[i][4 j + e] is row 16 i + lane / 4 + 8 (e / 2), column 8 j + 2 (lane % 4) + e %
-// 2.
+// The kRows x kColumns sums of a warp:
+// of[i][4 j + e] is row 16 i + lane / 4 + 8 (e / 2), column 8 j + 2 (lane % 4) + e % 2.
 template <int kRows, int kColumns> struct WarpSums {
   static constexpr int kBlocks = kRows / 16, kCount = kColumns / 2;
   float of[kBlocks][kCount] = {};
@@ -46,11 +46,11 @@ template <int kRows, int kColumns> struct WarpSums {
 template <class T, int kRows, int kColumns> class StagedEpilogue {
  public:
   using Sums = WarpSums<kRows, kColumns>;
-  // Of shared memory, for a warp: all rows in T, or 16 in float. What a warp puts at once meets in no bank.
+  // Shared memory for a warp: all rows in T, or 16 rows in float. A warp's stores to it have no bank conflicts.
   static constexpr int kLineBytes = kColumns * 2 + 16, kPitch = kColumns + 8;
   static constexpr int kBytes = kRows * kLineBytes > 64 * kPitch ? kRows* kLineBytes : 64 * kPitch;
 
-  // For the columns from n on. `memory` and `rows` are the warp's.
+  // The epilogue of the warp's rows from m on and columns from n on. `memory` and `rows` are those of the warp.
   __device__ StagedEpilogue(const GemmOutput& o, const GemmArgs& args, void* y, Activation activation,
                             bool y_is_float32, uint32_t batch, uint32_t m, uint32_t n, char* memory, const OutRow* rows)
       : o_(o),
@@ -69,7 +69,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   }
 
   __device__ __forceinline__ void store(Sums& sums) const {
-    // Lines of y and c are walked by vectors of eight columns that are there or not.
+    // The fast path accesses y and c by vectors of eight columns, of which all exist or none does.
     const bool lines = o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_vectors);
     if (!lines || (activation_ != Activation::identity && activation_ != Activation::relu)) return store_elements(sums);
     if (args_.alpha != 1) sums.each([&](float& v, int, int) { v *= args_.alpha; });
@@ -87,7 +87,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
   __device__ __forceinline__ uint32_t column() const { return n_ + lane() % 4 * 2; }
 
-  // Calls f(row's place, i, half) for the rows of this lane that exist.
+  // Calls f(offsets of the row, i, half) for the rows of this lane that exist.
   template <class F> __device__ __forceinline__ void each_row(F&& f) const {
 #pragma unroll
     for (int i = 0; i < kRows / 16; ++i)
@@ -135,7 +135,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
     sums.each([&](float& v, int, int e) { v += bias[e / 4 * 2 + e % 2]; });
   }
 
-  // float32: whole sectors of 32 bytes as they are.
+  // float32: stored directly, in whole sectors of 32 bytes.
   __device__ __forceinline__ void store_pairs(const Sums& sums) const {
     each_row([&](const OutRow& row, int i, int half) {
       float* to = reinterpret_cast<float*>(y_) + row.y + column();
@@ -146,7 +146,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
               make_float2(sums.of[i][4 * j + 2 * half], sums.of[i][4 * j + 2 * half + 1]);
     });
   }
-  // 16 bits: through shared memory, so that a lane has eight columns.
+  // 16 bits: passes through shared memory; each lane then stores eight neighbouring columns.
   __device__ __forceinline__ void store_lines(const Sums& sums) const {
     char* const put = memory_ + lane() / 4 * kLineBytes + lane() % 4 * 4;
 #pragma unroll
@@ -171,8 +171,8 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
     }
   }
 
-  // Any strides and activation, an element at a time. Code for all activations is long, it is here once: 16 rows pass
-  // through shared memory, the others move up.
+  // Any strides and activation, one element at a time. The code for all activations is long and exists once: each
+  // iteration passes 16 rows through shared memory and shifts the others down.
   __device__ __forceinline__ void store_elements(Sums& sums) const {
     float* const words = reinterpret_cast<float*>(memory_);
     const bool along_m = o_.y_m.of[kDigits - 1] == 1 && o_.y_n.of[kDigits - 1] != 1;

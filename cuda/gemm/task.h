@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the families ask of the tensor-core main loops, and get. Host only.
+// The interface between the operation families and the tensor-core main loops: a task, and a plan for it. Host only.
 #pragma once
 #include <vector>
 
@@ -9,17 +9,18 @@
 namespace minidnn {
 
 struct GemmTask {
-  std::vector<GemmView> views;  // of one shape but for phases
-  DType type{}, y{};            // of the operands, of the result
+  std::vector<GemmView> views;  // one, or one for each phase
+  DType type{}, y{};            // dtype of the operands and of the result
   Activation activation{};
   bool has_bias = false, has_c = false;
   int64_t alignment = 16;  // of every pointer, in bytes
-  double bytes = 0;        // read and written, for estimates
-  bool promote = false;    // sums of tensor cores are kept short
-  bool sums = false;       // of y's columns and of their squares are wanted, too: GemmArgs::sums
+  double bytes = 0;        // bytes read and written, for estimates
+  bool promote = false;    // sums of tensor cores are kept short (kPromote in sm90.cuh)
+  bool sums = false;       // also needed: sums of the columns of y and of their squares (GemmArgs::sums)
 };
 
-// What a kernel does with its sums: compiled in, since code that is not used takes its time, too (measured_facts.md).
+// The epilogue of a kernel. It is a compile-time choice because code that is never used takes time too
+// (docs/notes/gemm.md).
 struct EpilogueTraits {
   Activation activation = Activation::identity;
   bool bias = false, c = false;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// float32 as the TF32 beside it and the TF32 beside the rest, which together lose 2^-22 of it at most: three parts, one
-// of them the rest, for a product with three times the terms. A vector or an element a thread; reads once, writes three
-// times.
+// Splits float32 numbers into two TF32 numbers, the rounded value and the rounded rest; together they lose at most
+// 2^-22 of the number. Writes three parts, one of them the rest, as an operand of a product with three times the terms
+// (three_tf32.h).
+// Block: 256 threads; each thread has one vector or one element. Bytes: reads once, writes three times.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/math.cuh"
 #include "cuda/gemm/tf32_parts.h"
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ T
     x += at * p.x[d], y += at * p.y[d];
   }
   const Vector whole = *reinterpret_cast<const Vector*>(x);
-  // Inf and NaN are left to the first product: what the others would make of Inf is Inf - Inf, or Inf * 0.
+  // Only part 0 contains Inf and NaN. In the other products, Inf would give Inf - Inf or Inf * 0.
   Vector kept, finite, rest;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {

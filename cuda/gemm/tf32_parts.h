@@ -7,13 +7,15 @@ namespace minidnn {
 
 constexpr int kTf32Dimensions = 5;
 
-// A tensor as it is read and as its parts are written, dimensions from the innermost outwards; strides in elements.
+// The layout x of a tensor that is read and the layout y in which its parts are written; dimensions from the innermost
+// outwards, strides in elements.
 struct Tf32Parts {
   uint32_t items = 0;  // vectors, or elements
   FastDivmod size[kTf32Dimensions];
   int64_t x[kTf32Dimensions]{}, y[kTf32Dimensions]{};
-  int64_t part = 0;      // from one part to the next
-  int64_t small_at = 0;  // which of the three parts has what TF32 leaves: 1 or 2; the others have what it keeps
+  int64_t part = 0;  // stride from one part to the next
+  // the part (of 0, 1, 2) that holds the TF32 rounding error: 1 or 2. The others hold the value rounded to TF32
+  int64_t small_at = 0;
 };
 
 }  // namespace minidnn

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How operands of three TF32 products are written in parts, by tf32_parts.cu (three_tf32.h says why). Host only.
+// Host side of tf32_parts.cu, which writes the operands of three TF32 products in parts (three_tf32.h says why). Host
+// only.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -15,9 +16,9 @@ inline KernelSpec tf32_parts_kernel(int width) {
   return {"cuda/gemm/tf32_parts.cu", cat("minidnn::gemm_tf32_parts<", width, ">")};
 }
 
-// How one operand is written in parts, along the dimension that is summed.
+// How one operand is written in parts, side by side along the dimension that is summed.
 struct Tf32Split {
-  TensorDesc to;  // three times as long
+  TensorDesc to;  // three times as long in the summed dimension
   Tf32Parts parts;
   int width = 1;
   std::string why_not;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine that computes float32 as three TF32 products on the main loop of sm_90a: of a = a' + a" and b = b' + b",
-// each TF32, the sum of a'b' + a"b' + a'b" is one product with three times the terms. Operands are written so by
-// tf32_parts.cu, in the layouts that the engine for TF32 takes. Host only.
+// The engine that computes a float32 product as three TF32 products on the main loop of sm_90a. With a = a' + a" and b
+// = b' + b", all of them TF32, the sum a'b' + a"b' + a'b" is one product with three times the terms. tf32_parts.cu
+// writes the operands in this form, in the layouts that the TF32 engine takes. Host only.
 #pragma once
 #include <array>
 
@@ -11,7 +11,7 @@
 namespace minidnn {
 
 template <class P> struct ThreeTf32Engine : RelayoutEngine<P> {
-  // An operand, and which of its dimensions is summed.
+  // An operand, and the dimension of it that is summed.
   struct Operand {
     TensorDesc P::* tensor;
     const void* ArgsOf<P>::* data;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a matrix product and a convolution in any direction look like to every engine that works by tiles:
+// GemmView: a matrix product, or a convolution in any direction, as every tiled engine reads it:
 //   y[b][m, n] = epilogue(sum over k of a[b][m, k] * b[b][n, k])
-// Each index is a count of up to four digits, the last one fastest, and an operand has a stride for each digit of its
-// indices. A convolution reads x (backward_data: dy) through a window: an element also has a coordinate in each spatial
-// dimension, the sum of what its row's and its k's digits contribute, and is zero where a coordinate is out of bounds.
+// An index is a number of up to four digits, the last one fastest. An operand has a stride for each digit of its
+// indices. A convolution reads x (backward_data: dy) through a window. An element then also has a coordinate in each
+// spatial dimension, the sum of contributions of the digits of its row and of its k. It is zero if a coordinate is out
+// of bounds. "Rows" are m for a and n for b.
 //
 //                    m                  n                  k
 //   forward          image, position    filter             tap, channel       a = x (windowed), b = w
 //   backward_data    image, position    channel            tap, filter        a = dy (windowed), b = w
 //   backward_filter  filter             tap, channel       image, position    a = dy, b = x (windowed)
 //
-// backward_data with a stride falls into phases, positions of dx that meet the same taps: a view each. Std-free.
+// backward_data with a stride consists of phases: the positions of dx that use the same taps. Each phase is a view.
+// Std-free.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cpp/core/fast_divmod.h"
@@ -19,33 +21,34 @@ namespace minidnn {
 
 constexpr int kDigits = 4;
 
-// An index below `size`, the product of the digits. Leading digits are 1 where fewer are needed.
+// An index below `size`, which is the product of the digits. Leading digits are 1 if fewer are needed.
 struct GemmIndex {
   int64_t size = 1;
   int64_t digit[kDigits]{1, 1, 1, 1};
-  int64_t first = kDigits - 1;  // those before it are 1
+  int64_t first = kDigits - 1;  // the digits before `first` are 1
 };
 
 struct GemmStrides {
   int64_t of[kDigits]{};  // elements, for each digit
 };
 
-// The spatial coordinates of a windowed operand: start[j] + digit * step, for the digit of a row and of k that belongs
-// to dimension j: the one after `image` or after nothing, so row_digit and k_digit are 1 and 0 or 0 and 1.
+// The spatial coordinates of a windowed operand: start[j] + (digit of the row) * row_step[j] + (digit of k) *
+// k_step[j]. Dimension j uses row digit row_digit + j and k digit k_digit + j. The side that counts positions has
+// `image` as digit 0, so row_digit and k_digit are 1 and 0, or 0 and 1.
 struct GemmWindow {
   int64_t on = 0;
   int64_t row_digit = 0, k_digit = 0;
   int64_t start[3]{}, row_step[3]{}, k_step[3]{};
-  int64_t size[3]{1, 1, 1}, stride[3]{};  // of the tensor, in elements
+  int64_t size[3]{1, 1, 1}, stride[3]{};  // sizes and strides of the tensor, in elements
 };
 
 struct GemmOperand {
-  int64_t offset = 0;  // of its first element, in elements; before the tensor where a window begins in the padding
+  int64_t offset = 0;  // of the first element, in elements; before the tensor if the window begins in the padding
   GemmStrides row, k, batch;
   GemmWindow window;
 };
 
-// Which taps of a window a view meets: `count` of them are the leading digits of k, or of n.
+// The taps of a window that a view uses. `count` are the leading digits of k, or of n.
 struct GemmTaps {
   int64_t window[3]{1, 1, 1}, first[3]{}, step[3]{1, 1, 1}, count[3]{1, 1, 1};
 };
@@ -59,7 +62,7 @@ struct GemmView {
   GemmStrides bias_m, bias_n, bias_batch;            // one of m and n is all zeros
 };
 
-// The scalars and pointers of one call, beside the operands.
+// The pointers and scalars of one call.
 struct GemmArgs {
   const void* a = nullptr;
   const void* b = nullptr;
@@ -67,7 +70,8 @@ struct GemmArgs {
   const void* bias = nullptr;  // null: none
   void* y = nullptr;
   float alpha = 1, beta = 0, activation_alpha = 0;
-  float* sums = nullptr;  // GemmStore::summed: [rows of y by warpgroups, 2, n]: of y's columns, and of their squares
+  // GemmStore::summed: [warpgroups along m, 2, n]: sums of the columns of y, and of their squares.
+  float* sums = nullptr;
 };
 
 struct GemmCoordinates {
@@ -98,37 +102,41 @@ MINIDNN_HD bool inside(const GemmWindow& w, const GemmCoordinates& row, const Ge
   return in;
 }
 
-// What one view writes: where it begins in y, and how many of each of m's digits exist, where the digits are rounded
-// up; for GemmStore::phases, of n's.
+// The output of one view: its offset in y, and how many of each digit of m exist (digits may be rounded up). For
+// GemmStore::phases, the limits are those of n.
 struct GemmPart {
   int64_t y_offset = 0;
   int64_t limit[kDigits]{1, 1, 1, 1};
 };
 
-// How a tile's sums go to y: rows that are lines in memory, by vectors; 16-bit columns, transposed; any strides; float32
-// columns, where a lane's rows are neighbours; the same for phases of backward_data, whose columns lie unevenly; lines
-// whose columns are also added up.
+// How the sums of a tile are stored in y:
+//   lines    rows are contiguous in memory; stored by vectors
+//   turned   16-bit columns are contiguous; transposed through shared memory
+//   any      any strides
+//   columns  float32 columns are contiguous, and a lane has neighbouring rows
+//   phases   like columns, for the phases of backward_data, whose columns have no common stride
+//   summed   like lines; the columns are also added up
 enum class GemmStore : int64_t { lines, turned, any, columns, phases, summed };
-constexpr int kLinesBytes = 16 * 128;  // of shared memory for each warp that stores lines, or turned ones
+constexpr int kLinesBytes = 16 * 128;  // bytes of shared memory for each warp that stores `lines` or `turned`
 
-// Where y, c and the bias lie, by digits of m and n of their own: neighbouring digits that all three walk as one are
-// one.
+// The layout of y, c and the bias, by digits of m and n that may differ from the view's: neighbouring digits are joined
+// if all three tensors have one stride over them.
 struct GemmOutput {
   GemmIndex m, n, batch;
   FastDivmod m_divisor[kDigits], n_divisor[kDigits], batch_divisor[kDigits];
-  int64_t n_limit = 0;  // elements of n's last digit that exist; the digit itself may be rounded up
+  int64_t n_limit = 0;  // how much of n's last digit exists; the digit itself may be rounded up
   GemmPart part;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;
-  int64_t bias_by_row = 0;   // whether the bias goes with m
-  int64_t bias_along_n = 0;  // columns beside each other have neighbours of the bias, or there is none
-  // Eight columns from a multiple of eight exist or not as one and are neighbours, aligned as a whole (to 16 bytes, in
-  // float32).
+  int64_t bias_by_row = 0;   // 1: the bias has one element for each m, else for each n
+  int64_t bias_along_n = 0;  // 1: neighbouring columns have neighbouring elements of the bias, or there is no bias
+  // 1: eight columns from a multiple of eight on are neighbours in memory, all exist or none does, and they are aligned
+  // as a whole (float32: to 16 bytes).
   int64_t y_vectors = 0, c_vectors = 0;
-  int64_t y_turned = 0;   // 16-bit rows, four by four, are neighbours in y and aligned; columns lie evenly
-  int64_t y_columns = 0;  // so are float32 rows, in c too, wherever columns lie
+  int64_t y_turned = 0;   // 1: 16-bit rows are neighbours in y, four by four, and aligned; columns have one stride
+  int64_t y_columns = 0;  // 1: the same for float32 rows, in c too; columns have any strides
 };
 
-// The same product with a and b exchanged: y's rows become its columns.
+// The same product with a and b exchanged: the rows of y become its columns.
 MINIDNN_HD GemmView transposed(const GemmView& v) {
   GemmView t = v;
   t.m = v.n, t.n = v.m, t.a = v.b, t.b = v.a;

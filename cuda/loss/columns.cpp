@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.columns: classes are not innermost; a thread reads four rows beside each other once.
+// cuda.loss.columns: the classes are not innermost; a thread reads four neighbouring rows once.
 #include "cuda/loss/columns_task.h"
 #include "cuda/loss/engines.h"
 #include "cuda/loss/plan.h"
@@ -33,7 +33,8 @@ struct Columns final : Engine<LossProblem> {
     if (p.rows() / kWidth > INT32_MAX) return cat("numbers fours of rows by 31 bits; there are ", p.rows() / kWidth);
     return "";
   }
-  // To be measured: nine tenths of the copy rate where threads fill the machine; fewer wait for their classes in turn.
+  // A guess, to be measured: nine tenths of the copy rate where threads fill the GPU; fewer threads wait for one class
+  // after the other.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double filled = std::clamp(double(p.rows()) / double(kWidth) / (1024.0 * d.sm_count), 1e-4, 1.0);
     return 3 + std::max(roofline_us(0, loss_bytes(p), d, 0.85 * filled), 0.25 * double(p.cols()));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy along an axis that has others beside it in memory, as pixels of images have: a thread goes through the
-// classes of four neighbouring rows once, as many under way as make 64 bytes. Forward a maximum and a sum follow each row
-// (Milakov & Gimelshein 2018, arXiv:1805.02867), corrected once for the classes under way.
+// Cross-entropy along an axis that is not the innermost dimension in memory, as for the pixels of images. A thread
+// loops once over the classes of four neighbouring rows, with 64 bytes in flight (kAhead classes). Forward it keeps a
+// running maximum and sum of each row (Milakov & Gimelshein 2018, arXiv:1805.02867), and rescales the sum once per
+// kAhead classes.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/loss/columns_task.h"
@@ -18,9 +19,9 @@ template <class T> struct VectorOf {  // W elements
 template <> struct VectorOf<float> {
   using type = uint4;
 };
-template <class T> constexpr int kAhead = 64 / (W * int(sizeof(T)));  // classes under way
+template <class T> constexpr int kAhead = 64 / (W * int(sizeof(T)));  // classes in flight
 
-// Four numbers, by 16 bytes where they begin so.
+// Loads four numbers, 16 bytes at a time if they are aligned to 16 bytes.
 template <class S> __device__ __forceinline__ void load_four(const void* from, int64_t at, S (&to)[W]) {
   const S* const source = static_cast<const S*>(from) + at;
   Items<S, W> four;
@@ -40,12 +41,13 @@ __device__ __forceinline__ void store_four(void* to, int64_t at, const float (&v
   for (int w = 0; w < W; ++w) target[w] = v[w];
 }
 
+// W neighbouring rows: those of one thread.
 template <class T> struct Strip {
   using Four = Items<T, W>;
   using Vector = typename VectorOf<T>::type;
-  int64_t row, first;  // the first row's number, and where its first class lies
-  int32_t target[W];   // -1: no class
-  uint32_t ignored = 0;
+  int64_t row, first;    // number of the first row; offset in x of its first class
+  int32_t target[W];     // -1: no class
+  uint32_t ignored = 0;  // bit w: the target of row w is ignore_index
 
   __device__ __forceinline__ Strip(const LossColumns& p, const LossArgs& a, uint32_t number) {
     uint32_t outer = number;
@@ -82,7 +84,7 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_parts) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
   const bool mine = number < p.strips;
-  const Strip<T> strip(p, a, mine ? number : p.strips - 1);  // threads beyond stay for the block's sum
+  const Strip<T> strip(p, a, mine ? number : p.strips - 1);  // surplus threads take part in the block's sum
   float largest[W], sum[W], logit[W], logits[W];
 #pragma unroll
   for (int w = 0; w < W; ++w) largest[w] = -INFINITY, sum[w] = logits[w] = 0, logit[w] = INFINITY - INFINITY;

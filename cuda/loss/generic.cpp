@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.generic (a block per row) and cuda.loss.thread (a thread per row: few classes, or a strided axis whose
-// neighbours in memory are neighbouring rows).
+// cuda.loss.generic: a block per row. cuda.loss.thread: a thread per row, for few classes, or for neighbouring rows
+// whose elements are neighbours in memory.
 #include <bit>
 
 #include "cuda/loss/engines.h"
@@ -33,13 +33,13 @@ struct OneKernel : Engine<LossProblem> {
   }
 };
 
-// About four elements a thread.
+// About four elements per thread.
 int64_t block_threads(int64_t cols) {
   return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div<int64_t>(cols, 4)))), 32, 1024);
 }
 bool axis_is_innermost(const LossProblem& p) { return std::abs(p.x.stride[p.axis]) == 1; }
 
-// The estimates are guesses, made as softmax's are.
+// The estimates are guesses, like those of softmax.
 struct Generic final : OneKernel {
   Generic() : OneKernel("loss_generic") {}
   std::string name() const override { return "cuda.loss.generic"; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy over any axis and strides: a row to a block, or to a thread; and what adds up the parts of all blocks.
-// Forward reads x twice, the second time from cache while a block's rows fit there.
+// Cross-entropy over any axis and strides, by a block or a thread per row; and the kernels that add up the partial sums
+// of all blocks. Forward reads x twice, the second time from the cache if a block's rows fit it.
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/ptx/griddep.cuh"
@@ -10,7 +10,8 @@
 namespace minidnn {
 namespace {
 
-// The rows of a team: every `step`-th.
+// Processes a team's rows: every `step`-th row from `begin` on. numbers: partial sums, losses of rows, or (backward)
+// the gradient.
 template <class T, LossDirection direction, class Team>
 __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& a, void* numbers, int64_t begin,
                                           int64_t step, Team team) {
@@ -32,7 +33,7 @@ __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& 
   if (direction == LossDirection::forward && reduced) put_part(sum.value(), count, own);
 }
 
-// The loss, or the gradient of each row's.
+// Forward: stores the loss of all rows. Backward (a mean): stores the gradient of each row's loss.
 template <class Acc>
 __device__ void put_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* numbers) {
   if (threadIdx.x != 0) return;
@@ -42,7 +43,7 @@ __device__ void put_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc 
 
 }  // namespace
 
-// Blocks of any number of whole warps.
+// Blocks have any number of whole warps.
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(1024) loss_generic(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
   griddep_wait();
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(256) loss_thread(const __grid_constant__ LossP
   loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, SingleThread());
 }
 
-// A part of each block, or with one block the end of it.
+// Stores the sum and count of the block among those to join; if the grid is one block, stores the final result.
 template <class Acc>
 __device__ void put_joined(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* joined) {
   if (gridDim.x > 1) return put_part(sum, count, joined);
@@ -66,7 +67,7 @@ __device__ void put_joined(const LossProblem& p, const LossArgs& a, Acc sum, Acc
   put_total(p, a, sum, count, joined);
 }
 
-// A mean's rows, before its gradient.
+// Counts the rows of a mean, which its gradient needs.
 template <class Acc>
 __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossProblem p, LossArgs a, Acc* joined) {
   griddep_launch_dependents();
@@ -75,7 +76,7 @@ __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossPr
   put_joined(p, a, Acc(0), count, joined);
 }
 
-// n parts into fewer.
+// Adds up n partial sums and counts. Each block stores the sum of its own; one block stores the final result.
 template <class Acc>
 __global__ void __launch_bounds__(512)
     loss_join(const __grid_constant__ LossProblem p, LossArgs a, const Acc* parts, int32_t n, Acc* joined) {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the rows of a block add to the loss: their sum, and how many of them count.
+// The partial result of a block: the sum of its rows' losses, and the number of rows that count.
 #pragma once
 #include "cpp/core/hd.h"
 
 namespace minidnn {
 
-// To the block's place among the parts, from what its threads have: blocks of whole warps, all of their threads, once.
+// Adds up `sum` and `count` over the block's threads and stores them at parts[blockIdx.x]. The block has whole warps,
+// all of its threads call this, and only once.
 template <class Acc> __device__ void put_part(Acc sum, Acc count, Acc* parts) {
   __shared__ Acc of_warp[32][2];
   for (int offset = 16; offset > 0; offset /= 2)

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of a loss, the same for every engine but for the one over the logits.
+// The launches of a loss. All but the one over the logits are the same for every engine.
 #pragma once
 #include "cpp/loss/loss.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
 
-constexpr int64_t kLossBlocks = 256;      // at most, that join parts or count rows
-constexpr int64_t kLossMostOfOne = 8192;  // parts or rows that a single block goes through in the time of a launch
+constexpr int64_t kLossBlocks = 256;      // blocks that join partial sums or count rows, at most
+constexpr int64_t kLossMostOfOne = 8192;  // partial sums or rows that one block processes in the time of a launch
 constexpr int64_t kLossThreads = 512;
 
-// Workspace: a sum and a count of each block over the rows, then of each that joins or counts, then a mean's gradient.
+// Workspace: a sum and a count for each block over the rows (forward); the same for each block that joins or counts;
+// the gradient of a mean.
 inline size_t loss_parts_bytes(int64_t blocks) { return size_t(blocks) * 16; }
 inline size_t loss_device_workspace(const LossProblem& p, int64_t blocks) {
   return loss_parts_bytes(p.direction == LossDirection::forward ? blocks : 0) + loss_parts_bytes(kLossBlocks + 1);
@@ -26,15 +27,17 @@ inline std::vector<KernelSpec> loss_total_kernels() {
   return all;
 }
 
-// `spec` takes (Task, LossArgs, pointer): to the parts of its blocks, or where nothing is reduced to the rows' losses;
-// backward to the gradient of the sum, or of each row. On sm_90 a launch may start before the one that it follows ends.
+// spec: a kernel with the parameters (Task, LossArgs, pointer). Forward the pointer is to the partial sums of its
+// blocks, or, without a reduction, to the losses of the rows; backward to the gradient of the sum, or of each row. From
+// sm_90 on, a launch may start before the preceding one ends.
 template <class Task>
 std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossProblem& p, const Device& d,
                                              cuda::LaunchConfig over_rows, const Task& task) {
   const bool backward = p.direction == LossDirection::backward, reduced = p.reduction != LossReduction::none;
   const bool early = d.arch >= 90, joins = backward ? p.reduction == LossReduction::mean : reduced;
   auto rows = cuda::load_kernel(spec, d.place.index);
-  // Of what is counted, or joined, first; more than one block's parts are joined then.
+  // first: rows to count (backward), or partial sums to join. If this takes several blocks, a further launch joins
+  // theirs.
   const int64_t first = backward ? p.rows() : int64_t(over_rows.grid.x);
   const unsigned blocks = first <= kLossMostOfOne ? 1u : unsigned(min_of(ceil_div(first, kLossThreads), kLossBlocks));
   std::shared_ptr<const cuda::Kernel> join, count;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.rows: classes are innermost; a few lanes, or a block, read a row once.
+// cuda.loss.rows: the classes are innermost; a few lanes, or a block, read a row once.
 #include <bit>
 
 #include "cuda/loss/engines.h"
@@ -10,8 +10,8 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kFewestLanes = 8;  // a line of 128 bytes
-// Forward teams take several rows, of which all but the first are under way when they begin, but where that left an SM
-// fewer blocks: the last of them end at different times.
+// Forward, a team processes several rows one after the other: all but the first are in flight when their turn comes.
+// But an SM should have kBlocksOfSm blocks or more, as the last blocks end at different times.
 constexpr int64_t kBlocksOfSm = 24, kMostTurns = 8;
 
 int64_t blocks_of(const LossRows& t) { return ceil_div(rows::blocks_of(t.shape), int64_t(t.turns)); }
@@ -26,7 +26,8 @@ LossRows task_of(const LossProblem& p, const Device& d) {
     t.shape.threads = rows::kBlock;
     t.shape.pieces = backward ? int32_t(ceil_div<int64_t>(wanted, rows::kBlock)) : 1;
   }
-  if (!backward) {  // a row's end is as much work as its elements are to few lanes: no more of them than fill the GPU
+  // The end of a row costs as much as the elements that a few lanes read: no more lanes than fill the GPU.
+  if (!backward) {
     const int64_t enough = ceil_div(int64_t(4096) * d.sm_count, max_of(p.rows(), int64_t(1)));
     const int64_t few = max_of(int64_t(std::bit_ceil(uint64_t(enough))), kFewestLanes);
     if (few <= rows::kMostOfShared) t.shape.threads = min_of(t.shape.threads, int32_t(few));
@@ -57,7 +58,7 @@ struct Rows final : Engine<LossProblem> {
     if (blocks > INT32_MAX) return cat("needs ", blocks, " blocks, and a grid has 2^31 - 1");
     return "";
   }
-  // To be measured: nine tenths of the copy rate where rows fill vectors and there are enough of them.
+  // A guess, to be measured: nine tenths of the copy rate where rows fill vectors and there are enough rows.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const LossRows t = task_of(p, d);
     const double useful = std::min(1.0, double(p.cols()) * double(itemsize(p.x.dtype)) / 64);

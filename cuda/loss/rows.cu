@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy of rows that lie end to end. Forward a few lanes or a block stream through a row once, with a maximum
-// and a sum that follow it (Milakov & Gimelshein 2018, arXiv:1805.02867); backward is one pass without any reduction.
+// Cross-entropy of contiguous rows. Forward, a few lanes or a block read a row once, and keep a running maximum and sum
+// (Milakov & Gimelshein 2018, arXiv:1805.02867). Backward is one pass without a reduction.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/loss/parts.cuh"
 #include "cuda/loss/rows_task.h"
@@ -15,14 +15,15 @@ __device__ __forceinline__ int64_t target_of_row(const LossRows& p, const LossAr
 
 }  // namespace
 
-// A team takes every `apart`-th row, and asks for the next one's beginning before the end of a row.
+// A team processes p.turns rows, p.apart rows apart. It starts to load the next row before it joins the sums of the
+// current one.
 template <class T>
 __global__ void __launch_bounds__(256, 4)
     loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_parts) {
   constexpr int kW = rows::kWidth<T>, kV = kLossVectors;
   constexpr uint32_t kNothing = rows::kNothing<T>;
   rows::Shape shape = p.shape;
-  shape.pieces = 1, shape.clustered = 0;  // as they are: what is for others need not be compiled
+  shape.pieces = 1, shape.clustered = 0;  // they have these values; constants remove the code for other values
   const rows::Team team(shape);
   const int32_t reach = kV * team.threads;
   uint4 raw[kV];
@@ -113,7 +114,7 @@ __global__ void __launch_bounds__(256)
   const rows::Team team(p.shape);
   const rows::Line<T> line(p.shape, team.row);
   const int32_t begin = team.piece * team.threads * kV + team.rank;
-  if (begin >= line.vectors) return;  // nothing is shared between threads here
+  if (begin >= line.vectors) return;  // allowed: the threads do not synchronise in this kernel
   uint4 raw[kV];
 #pragma unroll
   for (int k = 0; k < kV; ++k)
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(256)
   griddep_wait();
   float g = gradient[p.reduced ? 0 : team.row];
   if (!known) g = INFINITY - INFINITY;
-  const int32_t at = known ? int32_t(target) + line.skip : -1;  // as vectors count
+  const int32_t at = known ? int32_t(target) + line.skip : -1;  // element of the row's aligned vectors
 #pragma unroll
   for (int k = 0; k < kV; ++k) {
     const int32_t v = begin + k * team.threads;

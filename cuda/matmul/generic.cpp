@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.generic: the shared maths, a thread an element.
+// cuda.matmul.generic: the shared maths (matmul_math.h), one element for each thread.
 #include "cuda/matmul/engines.h"
 #include "cuda/runtime/plan.h"
 
@@ -11,7 +11,8 @@ struct Generic final : Engine<MatmulProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    // A thread waits for two loads a step, some 0.04 us, and all of them together fetch every operand of every product.
+    // Each step of k costs a thread two loads, about 0.04 us. All threads together fetch every operand of every
+    // product.
     return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.05) + 0.04 * double(sizes_of(p).k);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config&) const override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.matmul.mma: the tensor-core main loop of sm_80 and later (cuda/gemm/mma_gather.cu), any strides.
-// cuda.matmul.mma_3xtf32 takes three TF32 products for each of float32, which is about as accurate as float32 itself.
+// cuda.matmul.mma_3xtf32: computes each float32 product as three TF32 products, about as accurate as float32 itself.
 #include "cuda/gemm/mma_host.h"
 #include "cuda/matmul/engines.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.tiled: blocks of 128x64 or 64x64 elements of y, products without tensor cores; for all but float32, which
-// cuda.matmul.simt computes.
+// cuda.matmul.tiled: products without tensor cores, in tiles of 128x64 or 64x64 elements of y. For all dtypes but
+// float32, which cuda.matmul.simt computes.
 #include "cuda/matmul/engines.h"
 #include "cuda/runtime/plan.h"
 
@@ -25,11 +25,11 @@ int64_t tile_count(const MatmulProblem& p, int64_t tile_m) {
 }
 
 double tile_us(const MatmulProblem& p, const Device& d, int64_t tile_m) {
-  // An SM takes one tile after another, whole ones, at about half of its rate; less with the smaller one, which reads
-  // shared memory more often. (A guess until it is measured.)
+  // Assumes that an SM computes whole tiles, one after another, at about half of its peak rate; at less with the
+  // smaller tile, which reads shared memory more often. (A guess until it is measured.)
   double efficiency = tile_m == 128 ? 0.5 : 0.45;
   double rounds = std::ceil(double(tile_count(p, tile_m)) / d.sm_count);
-  double flop = 2.0 * double(tile_m * kTileN) * double(sizes_of(p).k + 16);  // 16: the first slice, waited for
+  double flop = 2.0 * double(tile_m * kTileN) * double(sizes_of(p).k + 16);  // 16: the wait for the first slice
   return std::max(roofline_us(rounds * d.sm_count * flop, 0, d, efficiency), roofline_us(0, matmul_bytes(p), d, 0.7));
 }
 

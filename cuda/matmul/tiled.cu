@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of 256 threads computes a kTileM x kTileN tile of y, a thread 1/16 of its rows by 1/16 of its columns, sums
-// in registers. Slices of 16 along K go through two buffers in shared memory: while one is multiplied, the next is on
-// its way in registers. The sums then pass through the same memory, so that c and y are walked along their smaller
-// stride. Any strides and sizes. T is the dtype of a and b, Y of y and c. Shared memory of 128 x 64: 33 KB.
+// Matrix products without tensor cores: y = activation(alpha * a @ b + beta * c + bias), any strides and sizes. T is
+// the dtype of a and b, Y of y and c.
+// Block: 256 threads compute a tile of kTileM x kTileN elements of y. A thread computes 1/16 of the rows by 1/16 of the
+// columns, with sums in registers. Blocks loop over tiles.
+// Shared memory: two buffers for slices of 16 along K; while one is multiplied, the next slice is loaded to registers.
+// The sums then pass through the same memory; c and y are therefore accessed along their smaller stride. 33 KB for 128
+// x 64.
 #include "cpp/matmul/matmul_math.h"
 
 namespace minidnn {
 
 constexpr int kThreads = 256, kTileK = 16;
-constexpr int kPad = 4;  // elements: threads that store down a slice meet in fewer banks, and 16 bytes stay aligned
+// elements: fewer bank conflicts for threads that store down a slice, and vectors of 16 bytes stay aligned
+constexpr int kPad = 4;
 
-// Brings slices of a matrix, lines x K, to shared memory as [kTileK][kLines + kPad], zeros beyond its edges.
+// Loads slices of a matrix, lines x K, to shared memory as [kTileK][kLines + kPad], with zeros beyond the edges.
 // Neighbouring threads read along the smaller stride.
 template <class T, int kLines>
 class SliceLoader {
  public:
   static constexpr int kPitch = kLines + kPad;
 
-  // `from` is the first line of the tile at k = 0; `lines` are left from there.
+  // `from` is the first line of the tile at k = 0; `lines` lines exist from there on.
   __device__ SliceLoader(const T* from, int64_t line_stride, int64_t k_stride, int64_t lines, int64_t k)
       : k_left_(k), slice_step_(kTileK * k_stride) {
     int64_t along_line = line_stride < 0 ? -line_stride : line_stride, along_k = k_stride < 0 ? -k_stride : k_stride;
@@ -55,7 +59,7 @@ class SliceLoader {
   T values_[kCount];
 };
 
-// n elements from shared memory in 16-byte loads.
+// Loads n elements from shared memory in 16-byte loads.
 template <int n, class T>
 __device__ __forceinline__ void load_fragment(T (&to)[n], const T* from) {
   struct alignas(16) Chunk {
@@ -131,7 +135,7 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
     int64_t down = epilogue.y.row < 0 ? -epilogue.y.row : epilogue.y.row;
     int64_t across = epilogue.y.column < 0 ? -epilogue.y.column : epilogue.y.column;
     bool along_rows = across <= down;
-#pragma unroll 1  // thirteen activations are enough code once
+#pragma unroll 1  // not unrolled: the code of thirteen activations is long
     for (int e = threadIdx.x; e < kTileM * kTileN; e += kThreads) {
       int i = along_rows ? e / kTileN : e % kTileM, j = along_rows ? e % kTileN : e / kTileM;
       if (row + i < s.m && column + j < s.n)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are no multiples of
-// 16 bytes are copied first, and b of large TF32 products where neither operand is contiguous along K.
-// cuda.matmul.wgmma_3xtf32: float32 as three TF32 products of it (three_tf32.h).
+// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are not multiples of
+// 16 bytes are copied first. So is b in large TF32 products if neither operand is contiguous along K.
+// cuda.matmul.wgmma_3xtf32: computes a float32 product as three TF32 products (three_tf32.h).
 #include "cuda/gemm/three_tf32.h"
 #include "cuda/matmul/engines.h"
 
@@ -19,7 +19,7 @@ struct Wgmma final : RelayoutEngine<MatmulProblem> {
   OperandRelayout<MatmulProblem> relayout(const MatmulProblem& p) const override {
     OperandRelayout<MatmulProblem> r{p, {}};
     const int last = int(p.y.rank) - 1;
-    auto matrix_of = [&](TensorDesc d) {  // of one batch: how batches lie is the main loop's to judge
+    auto matrix_of = [&](TensorDesc d) {  // of one batch; the main loop checks the strides of batches itself
       for (int i = 0; i < last - 1; ++i) d.shape[i] = 1;
       return d;
     };
@@ -31,13 +31,15 @@ struct Wgmma final : RelayoutEngine<MatmulProblem> {
       std::vector<int> order;
       for (int i = 0; i < last - 1; ++i) order.push_back(i);
       const int inner =
-          d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;  // a transpose is the fast copy, but not for TF32
+          // The contiguous dimension of the copy: k for TF32; in 16 bits the one that makes the copy a transpose, which
+          // is the fast copy.
+          d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;
       order.push_back(inner == k ? other : k);
       order.push_back(inner);
       r.copy(tensor, data, tma_layout(d, order));
     };
     bring(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
-    // Turning TF32 in the main loop takes longer than a copy where it meets many rows of the other operand.
+    // Transposing TF32 in the main loop takes longer than a copy if the other operand has many rows.
     bring(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
           p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));
     return r;

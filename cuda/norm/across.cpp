@@ -13,9 +13,9 @@ namespace {
 struct Cut {
   NormAcross rows;
   WalkCut planes;
-  bool whole = false;  // of rows: vectors of 16 bytes
-  int64_t size = 0;    // of windows, where a kernel is made for it; else 0
-  int64_t blocks = 0;  // of rows; 0: planes
+  bool whole = false;  // channels innermost: strips are aligned vectors of 16 bytes
+  int64_t size = 0;    // the window size, if a kernel is compiled for it; otherwise 0
+  int64_t blocks = 0;  // channels innermost: of the grid; 0: planes
 };
 
 std::string parse(const LocalNormProblem& p, const Device& d, Cut& c) {
@@ -35,7 +35,7 @@ std::string parse(const LocalNormProblem& p, const Device& d, Cut& c) {
   r.halo = p.backward ? 1 : 0, r.step = kAcrossThreads - 2 * r.halo;
   r.of_row = FastDivmod(min_of(of_row, int64_t(INT32_MAX)));
   c.blocks = ceil_div(columns, int64_t(r.step));
-  constexpr int64_t kMostColumns = int64_t(1) << 30;  // and a last block's beyond them stay below 2^31
+  constexpr int64_t kMostColumns = int64_t(1) << 30;  // with those of a last, partial block they are below 2^31
   if (columns > kMostColumns || r.channels > INT32_MAX) return cat("counts 2^30 vectors at most; there are ", columns);
   r.columns = uint32_t(columns);
   return "";

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local response norm of dense tensors. In planes, threads walk through the channels (walk.cuh).
-// Where channels are innermost, a thread asks for its strip of them, and for those beside it, all at once: those others
-// ask for too, and they come from the L1. Windows are summed anew for each element, for a sum that slides would keep what
-// large elements left behind. Backward, g (local_norm_math.h) meets its neighbours in shared memory; where a block ends
-// amid the channels, it also computes what the next one has.
+// Local response norm of dense tensors.
+// - Planes (norm_across_planes): threads loop over the channels; see walk.cuh.
+// - Channels innermost: a thread has a strip of channels. It loads the strip and its neighbours on both sides with all
+//   loads in flight at the same time; other threads load the neighbours too, so these arrive from the L1.
+// - Numerics: the window of each element is summed separately. A sliding sum would keep the rounding errors of large
+//   elements.
+// - Backward: threads exchange g (local_norm_math.h) through shared memory. Where a block ends in the middle of a
+//   position's channels, it also computes the g of the neighbouring strip.
 #include "cuda/norm/across.h"
 #include "cuda/norm/walk.cuh"
 
 namespace minidnn {
 
-// size: of windows; 0: any. whole: each plane begins at a multiple of a vector.
+// size: the window size; 0: any. whole: each plane begins at a multiple of a vector.
 template <class T, int V, bool whole, int size, bool backward>
 __global__ void __launch_bounds__(kWalkThreads, walk_residents(false) / kWalkThreads)
     norm_across_planes(const __grid_constant__ NormWalk r, const __grid_constant__ SmemLayout room, LocalNormArgs a,
@@ -26,7 +29,7 @@ template <class T, bool whole> struct Rows {
   int64_t at, channel, channels;
   bool inside, own;
 
-  // Backward, the first and the last thread are there for their neighbours.
+  // With a halo (backward), the first and the last thread of a block only compute g for their neighbours.
   __device__ __forceinline__ explicit Rows(const NormAcross& r) : channels(r.channels) {
     const int64_t strip = int64_t(blockIdx.x) * r.step - r.halo + threadIdx.x;
     inside = strip >= 0 && strip < r.columns;
@@ -75,7 +78,7 @@ template <class T, bool whole> struct Rows {
     }
   };
 
-  // g of a block, four channels of a strip at a time, those of neighbouring threads beside each other.
+  // Shared memory for g of a block: [channels of a strip / 4][threads][4].
   static constexpr int kShared = kAcrossThreads * kOwn;
   __device__ __forceinline__ static int place(int strip, int l) { return (l / 4 * kAcrossThreads + strip) * 4; }
   __device__ __forceinline__ void share(float* shared, const float (&g)[kOwn]) const {
@@ -105,7 +108,7 @@ template <int lines> __device__ __forceinline__ float window(const float (&v)[li
   }
   return sum;
 }
-// s of a strip.
+// s (local_norm_math.h) of each element of a strip.
 template <class Strip>
 __device__ __forceinline__ void sums(const typename Strip::Values& x, const WalkFactors& f, int behind, int ahead,
                                      float (&s)[Strip::kOwn]) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local contrast norm of dense tensors over one or two spatial dimensions, in one pass; see walk.cuh.
+// Local contrast norm of dense tensors over one or two spatial dimensions, in one launch; see walk.cuh.
 #include "cuda/norm/walk.cuh"
 
 namespace minidnn {
 
-// size: of windows; 0: any, rows that begin anywhere, and means that may be none.
+// size: the window size; 0: any size, rows that need not be aligned, and means that may be absent.
 template <class T, int V, Along along, bool centered, int size, bool backward>
 __global__ void __launch_bounds__(walk_threads(along, walk_is_heavy(centered, backward, size)),
                                   walk_residents(walk_is_heavy(centered, backward, size)) /

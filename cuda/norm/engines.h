@@ -20,17 +20,18 @@ const Engine<LocalNormProblem>& norm_across();
 const Engine<LocalNormProblem>& norm_around();
 const Engine<LocalNormProblem>& norm_local_generic();
 
-// rows.cu: joins [count][columns] pairs of dscale and dbias, so many columns a block.
+// The kernel (rows.cu) that joins pairs of dscale and dbias, [count][columns]; `columns` of them per block.
 struct NormFinish {
   KernelSpec kernel;
   int64_t threads, columns;
 };
 NormFinish norm_rows_finish(int64_t count);
 
-// A dense batch norm as planes or columns, or why it is neither. Fills in channels, members and plane (1: columns).
+// Takes a dense batch norm as planes or columns: fills in channels, members and plane (1: columns). Returns "", or why
+// the layout is neither.
 std::string dense_norm(const NormProblem&, NormSplit&);
-// The layout of cuda.norm.rows and cuda.norm.long_rows: contiguous rows one behind the other, or why they are not. Fills
-// in rows, columns, centered and groups of it, and the elements of a vector.
+// The layout of cuda.norm.rows and cuda.norm.long_rows: contiguous rows that follow each other in memory. Fills in
+// rows, columns, centered and groups, and the elements of a vector. Returns "", or why the layout is another one.
 std::string contiguous_rows(const RowNormProblem&, NormRows&, int64_t& vector);
 
 }  // namespace minidnn

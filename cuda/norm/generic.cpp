@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.norm.generic: any strides. Config "team": who takes the sums of a group, a block or one thread.
+// cuda.norm.generic: batch norm over any strides. Config "team": a block or one thread computes the sums of a group.
 #include "cuda/norm/engines.h"
 #include "cuda/runtime/plan.h"
 
@@ -14,15 +14,15 @@ KernelSpec spec(const char* kernel, DType dtype, NormDirection direction) {
 }
 
 cuda::LaunchConfig block_launch(const NormSpaces& s) {
-  constexpr int64_t kMostBlocks = 1 << 20;  // each goes on to further groups
+  constexpr int64_t kMostBlocks = 1 << 20;  // a block loops over several groups if there are more
   cuda::LaunchConfig config;
   config.block = {unsigned(min_of(ceil_div(max_of(s.members.size, int64_t(1)), int64_t(32)) * 32, kBlockTeam))};
   config.grid = {unsigned(min_of(s.groups.size, kMostBlocks))};
   return config;
 }
 
-// Whether a thread per group reads memory faster than a block per group: the threads that run at once, an eighth of
-// them where neighbours read 32-byte sectors of their own instead of one together.
+// Whether a thread per group reads memory faster than a block per group. The rate is the number of threads that run at
+// the same time; an eighth of it where neighbouring threads read a separate 32-byte sector each instead of sharing one.
 bool prefers_threads(const NormSpaces& s, const Device& d) {
   auto rate = [&](int64_t threads, const NormSpace& neighbours) {
     double running = double(min_of(threads, int64_t(d.sm_count) * 2048));
@@ -36,7 +36,7 @@ struct Generic final : Engine<NormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const NormProblem&, const Device&) const override { return ""; }
   double estimate_us(const NormProblem& p, const Device& d) const override {
-    return roofline_us(norm_flop(p), norm_bytes(p), d, 0.1);  // x is read twice more for its sums; 64-bit divisions
+    return roofline_us(norm_flop(p), norm_bytes(p), d, 0.1);  // x is read two more times for the sums; 64-bit divisions
   }
   std::vector<Config> configs(const NormProblem& p, const Device& d) const override {
     if (p.direction == NormDirection::inference) return {""};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization over any strides in two launches: the sums of each group, by a block or by a thread, then a map over
-// all elements. What the first leaves for the second are results of the call anyway: saved_mean and saved_inv_std, or
-// dscale and dbias. The direction inference has only the second.
+// Normalization over any strides in two launches: the sums of each group, by a block or by one thread; then a map over
+// all elements. The first passes its sums to the second in results of the call: saved_mean and saved_inv_std, or dscale
+// and dbias. Inference has only the second launch.
 #include "cpp/norm/norm_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/team.cuh"

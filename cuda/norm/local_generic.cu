@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local response and local contrast norm over any strides: a thread an element.
+// Local response and local contrast norm over any strides. One thread per element.
 #include "cpp/norm/local_norm_math.h"
 #include "cuda/device/grid.cuh"
 

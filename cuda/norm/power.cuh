@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What local response and local contrast norm divide by.
+// The power by which local response and local contrast norm divide.
 #pragma once
 #include "cpp/core/hd.h"
 #include "cuda/device/ptx/math.cuh"
 
 namespace minidnn {
 
-// s^-beta, s below 2^-126 as 0. float32: the logarithm's approximation has an absolute error, so that s goes to it
-// without its exponent, unless it is 0, infinite or NaN.
+// s^-beta; s below 2^-126 counts as 0. float32: the approximate logarithm has an absolute error, so the exponent of s
+// is split off and handled apart, unless s is 0, infinite or NaN.
 template <class T> __device__ __forceinline__ float power_of(float s, float beta) {
   int32_t exponent = 0;
   if (sizeof(T) == 4 && s >= 0x1p-126f && s < INFINITY)

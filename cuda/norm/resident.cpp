@@ -11,9 +11,9 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kVector = 16;   // bytes
-constexpr size_t kMostWays = 12;  // that find() may try
+constexpr size_t kMostWays = 12;  // configurations that find() may try
 
-// One way to hold a problem, and how long it may take.
+// One way to divide a problem among clusters, and its estimated time.
 struct Way {
   NormResident cut;
   int64_t blocks = 1, width = 0, threads = 0;  // of a cluster; vectors of a tile; of a block
@@ -26,7 +26,8 @@ struct Way {
 
 bool is_backward(const NormProblem& p) { return p.direction == NormDirection::backward; }
 
-// The tensor as rows of channels' planes, or of columns `group` of which share a statistic; or why not.
+// The tensor as planes of channels, or as columns; `group` columns share a statistic. parse() fills it in, or returns
+// why the engine does not take the problem.
 struct Held {
   NormSplit split;
   int64_t vector = 1, group = 1, items = 0;  // items: of a channel, or rows
@@ -40,7 +41,8 @@ std::string parse(const NormProblem& p, Held& h) {
   const int64_t size = int64_t(itemsize(p.x.dtype)), images = c.members / c.plane;
   h.vector = kVector / size, h.columns = c.plane == 1, c.parameters = c.channels;
   if (p.alignment < kVector) return cat("copies by 16 bytes; an address is a multiple of ", p.alignment);
-  // Planes that vectors straddle, or that are no whole lines, are columns of images: as many to a channel as a plane has.
+  // Planes that are not whole vectors, or shorter than a line of 128 bytes, are taken as columns, with one row per
+  // image: a channel has as many columns as its plane has elements.
   if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
     h.group = c.plane, h.columns = true;
     c.channels *= c.plane, c.by_group = FastDivmod(c.plane), c.plane = 1;
@@ -53,7 +55,8 @@ std::string parse(const NormProblem& p, Held& h) {
   return "";
 }
 
-// Tiles of columns, in vectors: whole channels, some lines of memory.
+// The widths of a tile of columns to try, in vectors. A tile has whole channels, and at least 64 bytes of a row unless
+// it has the whole row.
 std::vector<int64_t> widths_of(const Held& h) {
   if (!h.columns) return {0};
   const int64_t all = h.split.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);
@@ -64,8 +67,9 @@ std::vector<int64_t> widths_of(const Held& h) {
   return widths;
 }
 
-// Clusters that run at once. Their blocks share a part of the machine of some 16 multiprocessors, in which what is left
-// over is lost: 14 of 8 blocks of an SM each, and 30 of half an SM, ran on an H100.
+// Clusters that run at the same time. The blocks of a cluster share one part of the GPU (GPC) of about 16 SMs; the SMs
+// of a part that do not suffice for a cluster are idle. Measured on an H100, with 8 blocks in a cluster: 14 clusters
+// ran where a block took an SM, 30 where it took half of one.
 double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   const double slots = double(d.sm_count) * double(per_sm), parts = double(ceil_div<int64_t>(d.sm_count, 17));
   return std::floor(slots / double(blocks) - (blocks > 2 ? parts * (double(blocks) / 2 - 1) / double(blocks) : 0));
@@ -77,7 +81,7 @@ void settle(const NormProblem& p, const Held& h, const Device& d, Way& w) {
   c = h.split;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  if (ceil_div(h.items, chunk) != w.blocks) return;  // the last would be empty
+  if (ceil_div(h.items, chunk) != w.blocks) return;  // the last block would be empty
   int64_t tiles = h.split.channels, rows = w.threads, left = 0;
   if (h.columns) {
     rows = w.threads / w.width;
@@ -102,13 +106,14 @@ void settle(const NormProblem& p, const Held& h, const Device& d, Way& w) {
   w.smem_bytes = w.cut.meeting_bytes + int64_t(w.cut.held) * kVector * (backward ? 2 : 1);
   if (w.smem_bytes > d.max_smem_bytes) return;
 
-  // What the driver keeps of an SM's shared memory for a block is 1 KB.
+  // The driver reserves 1 KB of an SM's shared memory per block.
   const int64_t per_sm =
       min_of((d.max_smem_bytes + 1024) / (w.smem_bytes + 1024), resident_threads(backward, h.columns) / w.threads);
   const double together = at_once(w.blocks, per_sm, d);
   if (together < 1) return;
-  // Guesses: the copy rate but for what few threads an SM lose, while four tenths of the machine are busy; tiles that
-  // share lines with others, or leave them half of each, cost a tenth; a wave begins and ends in 2 us.
+  // Guesses. The copy rate, less a loss that grows as an SM has fewer threads; four tenths of the GPU suffice for this
+  // rate, so a last wave takes at least 0.4 of the time of a full one. Tiles that share lines of memory with others
+  // cost a tenth more. The beginning and the end of a wave take 2 us.
   const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
   const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
   double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));
@@ -116,7 +121,7 @@ void settle(const NormProblem& p, const Held& h, const Device& d, Way& w) {
   w.us = 3 + (w.blocks > 1 ? 1 : 0) + bytes_us + 2 * std::ceil(waves) / double(per_sm);
 }
 
-// Those that fit, the fastest estimates first.
+// The ways that fit, in the order of their estimated times.
 std::vector<Way> ways_of(const NormProblem& p, const Held& h, const Device& d) {
   std::vector<Way> ways;
   for (int64_t blocks = 1; blocks <= (d.arch >= 90 ? 8 : 1); blocks *= 2)

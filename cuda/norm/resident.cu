@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm in one launch that reads x, and backward dy, once: the blocks of a cluster hold all elements of a channel, or
-// of a tile of neighbouring channels, in shared memory, meet, and write the result from there (clusters from sm_90 on;
-// else a block by itself). Sums are those of cuda.norm.split (sums.cuh).
-//
-// A thread copies its vectors to shared memory with all copies under way at once, and nobody else reads them: what it
-// waits for is its own copies, a portion at a time, while the rest arrives. Threads meet only with their sums, by warps,
-// in the block, and each block with all others of its cluster, which then know the same lines. Of shared memory there is,
-// in this order: what blocks gave each other, lines, what threads of a block give each other, x, dy.
+// Batch norm in one launch. The blocks of a cluster hold all elements of a channel, or of a tile of neighbouring
+// channels, in shared memory, exchange their sums, and compute the result from there.
+// - Grid: one cluster (sm_90; before, one block) per channel or tile.
+// - Shared memory, in this order: the sums of all blocks (table), lines, scratch for the sums of the block's threads,
+//   x, dy.
+// - Bytes: x, and backward dy, are read once.
+// - Copies: a thread starts all of its copies first, then waits for them a portion at a time. No other thread reads its
+//   vectors, so the copies need no barrier.
+// - Sums: those of cuda.norm.split (sums.cuh), joined by warps, then by block. Each block sends its sums to all blocks
+//   of the cluster, and all compute equal lines from them.
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/norm/sums.cuh"
 
 namespace minidnn {
 
-// Before sm_90 a cluster is a block, and there is no instruction for others.
+// Before sm_90 a cluster is one block, as there are no instructions for clusters.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool alone(const NormSplit& s) { return s.chunks == 1; }
 __device__ __forceinline__ void await_blocks() { cluster_sync_relaxed(); }
-// To the same place in a block of the cluster.
+// Stores v at the same shared memory offset in another block of the cluster.
 __device__ __forceinline__ void give(float4* to, uint32_t block, const float4& v) {
   st_cluster(mapa(cvta_to_shared(to), block), v.x, v.y, v.z, v.w);
 }
@@ -29,7 +31,7 @@ __device__ __forceinline__ void give(float4*, uint32_t, const float4&) {}
 __device__ __forceinline__ void meet_blocks() {}
 #endif
 
-// A thread's vectors: items from, from + by, ... below end, of which those in shared memory lie `stride` apart.
+// A thread's vectors: items from, from + by, ... below end. In shared memory they are `stride` vectors apart.
 struct ThreadSlice {
   uint4 *x, *dy;
   uint32_t from, by, end, stride;
@@ -41,14 +43,15 @@ struct ThreadSlice {
   __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
 };
 
-// Until the portions up to `portion` are there.
+// Waits until all portions up to `portion` have arrived.
 template <uint32_t last = kNormPortions - 1> __device__ __forceinline__ void await_portion(uint32_t portion) {
   if constexpr (last > 0)
     if (portion < last) return await_portion<last - 1>(portion);
   cp_async_wait_group<kNormPortions - 1 - last>();
 }
 
-// kNormHeldBatch vectors of a thread, as many as it has.
+// A thread's next kNormHeldBatch vectors, from shared memory; `have` of them exist. `other`: the same elements of the
+// tensor `others`, if there is one.
 template <class T, int V> struct Batch {
   static constexpr int U = kNormHeldBatch;
   Packed<T, V> x[U], dy[U], other[U];
@@ -74,7 +77,8 @@ template <class T, int V> struct Batch {
   }
 };
 
-// A block's sums of its channels, a float4 each, given to all blocks: planes have one channel.
+// Joins the sums of a block's threads and sends them to all blocks of the cluster, one float4 per statistic. This
+// overload is for planes, which have one channel; the next one is for columns.
 template <bool backward>
 __device__ __forceinline__ void share_sums(const NormResident& r, float4* table, uint32_t chunk, void* scratch,
                                            typename SumsOf<backward>::type total, float about) {
@@ -106,7 +110,7 @@ __device__ __forceinline__ void share_sums(const NormResident& r, float4* table,
   uint32_t row = cut.row, rows = s.rows, column = threadIdx.x - row * s.width;
   if (r.within_warps) {
     total.join_lanes(s.width);
-    rows = warps, row = lane < s.width ? warp : warps;  // those of the first row of each warp go on
+    rows = warps, row = lane < s.width ? warp : warps;  // from here on, each warp has one row
   }
   join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
   float4* const columns = static_cast<float4*>(left);
@@ -160,7 +164,7 @@ __global__ void __launch_bounds__(resident_threads(backward, columns))
   void* const scratch = lines + r.statistics;
   const ThreadSlice mine(r, cut, shared + r.meeting_bytes / sizeof(uint4));
 
-  const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // statistic of the cluster
+  const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // first statistic of the cluster
   float about = 0;
   typename SumsOf<backward>::type total{};
   typename ColumnAddsOf<V, backward>::type adds{};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.norm.rows: contiguous rows on chip; see rows.cu.
+// cuda.norm.rows: norms of contiguous rows that are kept on chip; see rows.cu.
 #include "cuda/norm/rows.h"
 
 #include "cuda/norm/engines.h"
@@ -9,7 +9,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kStaticBytes = 8 << 10;  // of a block: RowSums, and what the system keeps
+constexpr int64_t kStaticBytes = 8 << 10;  // shared memory of a block: RowSums, and what the system reserves
 
 int64_t vector_of(const RowNormProblem& p, const NormRows& r) {
   const int64_t wide = 16 / int64_t(itemsize(p.x.dtype));
@@ -20,29 +20,33 @@ int64_t vector_of(const RowNormProblem& p, const NormRows& r) {
 struct Cut {
   NormRows rows;
   int64_t vector = 1, held = 1;
-  bool stays = false;                                         // backward, and long rows
-  int64_t rows_a_turn = 1, smem_bytes = 0, blocks_an_sm = 1;  // of blocks that stay: of a block, and of those at most
+  bool stays = false;  // persistent blocks: backward, and long rows
+  // Persistent blocks: rows per iteration; shared memory of a block; blocks of an SM at most.
+  int64_t rows_a_turn = 1, smem_bytes = 0, blocks_an_sm = 1;
 };
 
 int64_t threads_for(const Cut& c, int64_t each) {
   return ceil_div(ceil_div(int64_t(c.rows.vectors), each * c.rows.blocks), int64_t(32)) * 32;
 }
-// As many blocks as leave a thread `each` vectors; false if that takes more than `most`.
+// Sets the blocks of a row and their threads, so that a thread has at most `each` vectors. Returns false if that takes
+// more than `most` blocks.
 bool set_blocks(Cut& c, int64_t most, int64_t each, int64_t most_threads) {
   while (threads_for(c, each) > most_threads && c.rows.blocks < most) c.rows.blocks *= 2;
   c.rows.threads = uint32_t(min_of(threads_for(c, each), most_threads));
   return threads_for(c, each) <= most_threads;
 }
 
-// Forward short rows by four vectors a thread: enough bytes in flight, and short sums. Beyond 512 threads, two blocks of
-// which run at once on an SM, eight; then clusters of such; then 1024 threads, whose row has an SM's registers for itself.
+// Forward, short rows. A thread has four vectors: enough bytes in flight, and short sums. Rows for which that takes
+// more than 512 threads (two such blocks run on an SM at the same time) have eight vectors per thread; longer rows have
+// clusters of such blocks; even longer ones blocks of 1024 threads, each with all registers of an SM.
 bool hold(Cut& c, const Device& d) {
   const int64_t most = cuda::usual_cluster(d), most_held = 8, full = 512;
   const int64_t each = c.vector == 1 ? most_held : 4;
   NormRows& r = c.rows;
   if (threads_for(c, each) <= full) set_blocks(c, most, each, full);
   else if (!set_blocks(c, most, most_held, full) && !set_blocks(c, most, most_held, 1024)) return false;
-  // Fewer lanes, down to a line of memory at a time, have less to do for each row: where rows fill the GPU nevertheless.
+  // Fewer lanes (at least a line of memory per load) take fewer steps to reduce a row. Used where there are enough rows
+  // to fill the GPU nevertheless.
   for (uint32_t lanes : {16, 8})
     if (r.vectors <= lanes * each && r.rows * lanes >= int64_t(1024) * d.sm_count) r.threads = lanes;
   const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
@@ -51,8 +55,8 @@ bool hold(Cut& c, const Device& d) {
   return true;
 }
 
-// Forward rows that take a cluster to hold, beyond those that registers serve as fast (docs/measured_facts.md). Not group
-// norm's: its parameters are not a column's for ever.
+// Forward, long rows that need a cluster, from the length at which registers are no longer as fast
+// (docs/notes/norm.md). Not for group norm, whose parameters differ between the rows of a column.
 bool stream(Cut& c, const Device& d) {
   NormRows& r = c.rows;
   if (c.vector == 1 || r.groups || r.columns <= (c.vector == 4 ? 65536 : 16384)) return false;
@@ -65,8 +69,9 @@ bool stream(Cut& c, const Device& d) {
   return r.stages > 0;
 }
 
-// Backward by two vectors a thread, then by as many as registers have sums for beside scale, then by clusters, then with
-// scale in shared memory. Rows on their way are as many as shared memory has room for, beside another block's.
+// Backward. Short rows have two vectors per thread. With growing length, a thread has as many vectors as registers have
+// sums and scale for; then a row has a cluster; then scale is in shared memory. There are as many stages (4 at most) as
+// fit shared memory, or half of it where two blocks share an SM.
 bool ring(Cut& c, const Device& d, const RowNormProblem& p) {
   NormRows& r = c.rows;
   const int64_t most = cuda::usual_cluster(d), full = kNormRowsThreads,
@@ -83,13 +88,13 @@ bool ring(Cut& c, const Device& d, const RowNormProblem& p) {
   c.blocks_an_sm = elements <= kNormRowsShared ? 2 : 1;
   const int64_t room = (int64_t(d.max_smem_bytes) - kStaticBytes) / c.blocks_an_sm - scale;
   r.stages = uint32_t(std::clamp<int64_t>(room / stage, 0, c.held == 8 ? 1 : 4));
-  // Where blocks end, sums of rows at once join.
+  // At its end, a block joins the sums of the rows that it processed together, in the same shared memory.
   const int64_t joined = ceil_div(int64_t(r.rows_at_once), int64_t(2)) * r.threads * elements * 8;
   c.smem_bytes = std::max(r.stages * stage + scale, r.rows_at_once > 1 ? joined : 0);
   return r.stages > 0;
 }
 
-// The rows, or why they do not fit.
+// Fills in the cut, or returns why the rows do not fit.
 std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   if (std::string why = contiguous_rows(p, c.rows, c.vector); !why.empty()) return why;
   Cut streamed = c;
@@ -103,7 +108,7 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   return "";
 }
 
-// Blocks, or clusters, that stay. At most, since those that run at once are the driver's to know.
+// An upper bound of the number of persistent blocks (or clusters). Only the driver knows how many run at the same time.
 int64_t most_standing(const Cut& c, const Device& d) {
   const int64_t at_once = std::max<int64_t>(c.blocks_an_sm * d.sm_count / c.rows.blocks, 1);
   return std::min(at_once, ceil_div(c.rows.rows, c.rows.rows_at_once * c.rows_a_turn));
@@ -132,7 +137,8 @@ struct Rows final : Engine<RowNormProblem> {
   double estimate_us(const RowNormProblem& p, const Device& d) const override {
     Cut c;
     parse(p, d, c);
-    // Backward sums of columns are written and read once more by each block; partly filled blocks keep registers idle.
+    // Backward, each block writes its sums of columns, which are read once more. 0.7: blocks whose threads are not all
+    // used leave registers idle.
     const double sums = p.backward ? double(most_standing(c, d)) * double(c.rows.columns) * 8 : 0;
     const double kept = p.backward && c.held * c.vector > 16 ? 0.7 : 0.88;
     return roofline_us(row_norm_flop(p), row_norm_bytes(p) + sums, d, c.vector > 1 ? p.backward ? kept : 0.9 : 0.5) +

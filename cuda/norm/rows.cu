@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms of contiguous rows that stay on chip, so that x, and backward dy, are read once: W vectors a thread, by a warp or
-// more a row, forward by 8 or 16 lanes too, a block, or a cluster of blocks, each of which leaves its sums with all others
-// (sm_90). Forward short rows are held in registers, a block's life long. Long ones, and all backward, go through shared
-// memory: blocks stay, as many as run at once, and copy the next rows while they work on one.
-//
-// Forward: each warp takes the mean of its threads' first vectors, then deviations from it, whose own mean corrects it and
-// their squares. The first vectors are an eighth of the values or more, so that their mean is 2.7 deviations off at most,
-// and |mean| >> std costs nothing. Warps, and blocks, then meet once. Backward a thread keeps the sums of its columns' dscale
-// and dbias; a second launch joins those of all blocks in order.
+// Layer, RMS and group norm of contiguous rows that are kept on chip.
+// - Work division: a thread has W vectors of a row. A row has 8 or 16 lanes (forward only), one or more warps, a block,
+//   or a cluster of blocks (sm_90), each of which sends its sums to all others.
+// - Storage: forward, short rows are in registers, and a block processes its rows once. Long rows, and all rows
+//   backward, are in shared memory: as many blocks as run at the same time are persistent, and copy the next rows while
+//   they process the current ones.
+// - Bytes: x, and backward dy, are read once; the result is written once.
+// - Numerics, forward: each warp computes the mean of its threads' first vectors, then the deviations from it. The mean
+//   of the deviations corrects this first mean and the sum of squares. The first vectors are an eighth of the values or
+//   more, so their mean is at most 2.7 standard deviations off, and |mean| >> std costs no digits. Warps, and blocks,
+//   then synchronise once.
+// - Backward: a thread keeps the sums of dscale and dbias of its columns; a second launch joins those of all blocks, in
+//   a fixed order.
 #include "cpp/norm/row_norm_math.h"
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
@@ -20,19 +24,20 @@ namespace minidnn {
 
 constexpr int kMostWarps = 32, kMostBlocks = 16;
 
-// Of R rows at each turn. A warp that is ahead by a turn writes beside what others still read, and it can not be ahead by
-// two.
+// Shared memory for the sums of R rows. An iteration (turn) uses one of two buffers: a warp may be one iteration ahead
+// of others that still read, never two.
 template <int R> struct RowSums {
   float4 of_warp[2][R][kMostWarps];
   float4 of_block[2][R][kMostBlocks];
-  uint64_t come[2];  // barriers: sums of other blocks
+  uint64_t come[2];  // mbarriers: the sums of the other blocks have arrived
 };
 
-// Blocks at a row. Before sm_90 there is one, and no instruction for others.
+// The blocks of a row. Before sm_90 there is one, as there are no clusters.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool several_blocks(const NormRows& r) { return r.blocks > 1; }
 __device__ __forceinline__ uint32_t block_of_row(const NormRows& r) { return r.blocks == 1 ? 0 : cluster_ctarank(); }
-// All blocks run, so that others may write to their shared memory. Where loads are under way, it costs little.
+// Waits until all blocks of the cluster run: only then may a block write to another's shared memory. The wait costs
+// little while loads are in flight.
 template <int R> __device__ __forceinline__ void meet_blocks(RowSums<R>& shared) {
   if (threadIdx.x == 0) {
     mbarrier_init(cvta_to_shared(&shared.come[0]), 1), mbarrier_init(cvta_to_shared(&shared.come[1]), 1);
@@ -40,7 +45,9 @@ template <int R> __device__ __forceinline__ void meet_blocks(RowSums<R>& shared)
   }
   cluster_sync_relaxed();
 }
-// Whoever writes for the turn after next has been told of the next by all, who had read this one's before.
+// Sends a block's sums to all blocks of the cluster and waits for theirs. Two buffers suffice: a block writes the sums
+// of turn + 2 after it has received those of turn + 1 from all blocks, and each block has read those of `turn` before
+// it sends those of turn + 1.
 template <int R>
 __device__ __forceinline__ void exchange(const NormRows& r, RowSums<R>& shared, int turn, const float4 (&sums)[R]) {
   cluster_all_gather(r.blocks, shared.of_block[turn % 2], shared.come[turn % 2], turn / 2 % 2, sums);
@@ -57,7 +64,7 @@ __device__ __forceinline__ float warp_sum(float a) {
   for (int lane = 1; lane < 32; lane *= 2) a += __shfl_xor_sync(0xffffffff, a, lane);
   return a;
 }
-// Over a row's threads within a warp: 8, 16, or all of it.
+// The sum over the lanes of a warp that share a row: 8, 16 or all 32.
 __device__ __forceinline__ float team_sum(float a, uint32_t threads) {
 #pragma unroll
   for (int lane = 1; lane < 8; lane *= 2) a += __shfl_xor_sync(0xffffffff, a, lane);
@@ -66,12 +73,14 @@ __device__ __forceinline__ float team_sum(float a, uint32_t threads) {
   return a;
 }
 
-// What the warps, then the blocks, of a row have, a lane each, as one: the same bits in each lane.
-struct JoinSums {  // two sums
+// JoinSums and JoinMoments join the partial results of a row's warps, then those of its blocks. Each lane passes one of
+// them; all lanes obtain the same bits.
+struct JoinSums {  // x and y: two sums
   static __device__ __forceinline__ float4 of(float4 part) { return {warp_sum(part.x), warp_sum(part.y), 0, 0}; }
 };
-// Count, mean as a float and what it lacks, squares about it; a count of 0 is no part, and the first is one. Means are
-// taken from the first's, so that |mean| >> std costs nothing, and squares about the mean of all.
+// x: count; y: mean, rounded to float; z: the remainder of the mean; w: sum of squares about the mean. A partial result
+// with a count of 0 is ignored; that of lane 0 always counts. Means are taken relative to lane 0's, so |mean| >> std
+// costs no digits. The joined squares are about the mean of all.
 struct JoinMoments {
   static __device__ __forceinline__ float4 of(float4 part) {
     const float first = __shfl_sync(0xffffffff, part.y, 0);
@@ -81,7 +90,7 @@ struct JoinMoments {
   }
 };
 
-// Of each row, what its warps have becomes what all of it has.
+// Replaces the sums of a warp by those of the whole row, for each of R rows.
 template <class Join, int R>
 __device__ __forceinline__ void join_rows(const NormRows& r, RowSums<R>& shared, int turn, float4 (&sums)[R]) {
   if (r.threads <= 32) return;
@@ -114,7 +123,7 @@ __device__ __forceinline__ float4 join_row(const NormRows& r, RowSums<1>& shared
   return sums[0];
 }
 
-// This thread's part of a row.
+// The vectors of a row that this thread has. team: index of the row among those that the block processes together.
 struct RowPart {
   uint32_t team, first, step;  // vectors first, first + step, ...
   __device__ explicit RowPart(const NormRows& r) {
@@ -125,6 +134,7 @@ struct RowPart {
   }
 };
 
+// The parameters of a vector; `none` if there are none. Group norm: one parameter for all its elements.
 template <int V>
 __device__ __forceinline__ void parameters_of(const NormRows& r, int64_t first_channel, uint32_t vector,
                                               const void* from, float none, float (&p)[V]) {
@@ -134,6 +144,8 @@ __device__ __forceinline__ void parameters_of(const NormRows& r, int64_t first_c
   for (int k = 0; k < V; ++k) p[k] = one;
 }
 
+// Forward, short rows, in registers. Grid: one block per r.rows_at_once rows, or one cluster of r.blocks blocks per
+// row.
 template <class T, int V, int W>
 __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant__ NormRows r, RowNormArgs a) {
   __shared__ RowSums<1> shared;
@@ -150,7 +162,8 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
   }
   if (several_blocks(r)) meet_blocks(shared);
   const float n = float(r.columns);
-  float mean = 0, rest = 0, held = 0, each = 0;  // of a warp, or of a row that has a part of one
+  // Of a warp; of a row where several rows share a warp. held: elements; each: 1 / held.
+  float mean = 0, rest = 0, held = 0, each = 0;
   if (r.centered) {
     float sum = 0, firsts = 0;
 #pragma unroll
@@ -204,7 +217,7 @@ __global__ void __launch_bounds__(1024) norm_rows_forward(const __grid_constant_
     }
 }
 
-// A thread's oldest copies of `stages` are there.
+// Waits until the oldest of `stages` commit groups of this thread is complete.
 __device__ __forceinline__ void wait_stage(uint32_t stages) {
   if (stages == 1) cp_async_wait_group<0>();
   else if (stages == 2) cp_async_wait_group<1>();
@@ -212,17 +225,18 @@ __device__ __forceinline__ void wait_stage(uint32_t stages) {
   else cp_async_wait_group<3>();
 }
 
-// Blocks of 512 threads that share an SM.
+// Blocks of 512 threads that run on an SM at the same time.
 template <int V, int W> constexpr int kBlocksOfSm = V * W <= kNormRowsShared ? 2 : 1;
 
-// Of W groups of copies the w-th is there.
+// Waits until commit group w of W is complete.
 template <int W, int i = 0> __device__ __forceinline__ void wait_group(int w) {
   if (w == i) cp_async_wait_group<W - 1 - i>();
   else if constexpr (i + 1 < W) wait_group<W, i + 1>(w);
 }
 
-// A cluster of blocks stays, with the parameters of its columns in registers, and takes R rows at each turn through shared
-// memory, where the next turns' are on their way meanwhile. A thread reads what it has copied itself.
+// Forward, long rows. Persistent clusters of r.blocks blocks: each iteration normalises R rows of shared memory while
+// the rows of the next iterations are in flight. The parameters of a thread's columns are kept in registers. A thread
+// reads only what it has copied itself. Shared memory: vectors [r.stages][R][W][threads].
 template <class T, int V, int W>
 __global__ void __launch_bounds__(kNormRowsThreads)
     norm_rows_stream(const __grid_constant__ NormRows r, RowNormArgs a) {
@@ -319,8 +333,8 @@ __global__ void __launch_bounds__(kNormRowsThreads)
   cp_async_wait_group<0>();
 }
 
-// A thread's vectors of some rows of x and dy, in shared memory: `r.stages` rows are there or on their way while another is
-// worked on. What a thread copies it reads back itself, so nobody waits at a barrier for it; what does not exist is zeros.
+// A ring of r.stages rows of x and dy in shared memory, which are complete or in flight. A thread reads back only what
+// it has copied itself, so the copies need no barrier. Vectors that do not exist are zeros.
 template <class T, int V, int W> struct HeldRows {
   Packed<T, V>* slots;  // [stages][W][x, dy][threads]
 
@@ -331,7 +345,7 @@ template <class T, int V, int W> struct HeldRows {
   static __device__ __forceinline__ Packed<T, V>& dy(Packed<T, V>* stage, int w) {
     return stage[(2 * w + 1) * blockDim.x];
   }
-  // `at`: the first element of the vector; read if it exists.
+  // at: the first element of the vector, which is read if `exists`.
   static __device__ __forceinline__ void fetch(const RowNormArgs& a, Packed<T, V>* stage, int w, int64_t at,
                                                bool exists) {
     Packed<T, V>&x_to = x(stage, w), &dy_to = dy(stage, w);
@@ -343,7 +357,7 @@ template <class T, int V, int W> struct HeldRows {
   }
 };
 
-// What the gradients of a row share, asked for a row ahead.
+// The statistics of a row, loaded one iteration ahead.
 struct RowStatistics {
   float mean = 0, inv_std = 0;
   __device__ __forceinline__ void load(const NormRows& r, const RowNormArgs& a, int64_t row) {
@@ -353,10 +367,11 @@ struct RowStatistics {
   }
 };
 
-// Where registers allow it, scale stays there, else in shared memory behind the rows.
+// Whether scale is kept in registers; if these do not suffice, it is in shared memory, behind the rows.
 template <int V, int W> constexpr bool kKeepsScale = V * W <= kNormRowsKept;
 
-// partials: [blocks][columns] pairs of dscale and dbias.
+// dx, and partial sums of dscale and dbias. Persistent clusters of r.blocks blocks, each with r.rows_at_once rows per
+// iteration. partials: pairs of dscale and dbias, [clusters][columns].
 template <class T, int V, int W>
 __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
     norm_rows_backward(const __grid_constant__ NormRows r, RowNormArgs a, float2* partials) {
@@ -370,7 +385,8 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
   auto has = [&](int w) { return part.first + w * part.step < r.vectors; };
   auto place = [&](int w) { return int64_t(part.first + w * part.step) * V; };
 
-  // A stage's copies are one group, and where there is no other stage each vector's are, to begin with the first.
+  // The copies of a stage are one commit group. If there is only one stage, those of each vector are a group, and the
+  // computation begins when the first vector has arrived.
   constexpr bool kOneStage = V > 1 && W == 8;
   auto commit = [](int w) {
     if (kOneStage || w == W - 1) cp_async_commit_group();
@@ -425,7 +441,7 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
     const auto [mean, inv_std] = next;
     next.load(r, a, row + step);
     if constexpr (!kOneStage) wait_stage(r.stages);
-    // inv_std comes in where it costs least: second is of dy (x - mean) until the row has met.
+    // inv_std is applied where it costs least: until the sums are joined, `second` is of dy scale (x - mean).
     float first = 0, second = 0;
 #pragma unroll
     for (int w = 0; w < W; ++w) {
@@ -459,7 +475,7 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
   griddep_launch_dependents();
   cp_async_wait_group<0>();
 
-  // A block's rows at once join by halves, the lower half's sums first.
+  // Joins the sums of the rows that the block processed together, by halves: lower half + upper half.
   float2* const other = reinterpret_cast<float2*>(dynamic);
 #pragma unroll 1
   for (uint32_t teams = r.rows_at_once; teams > 1;) {
@@ -496,8 +512,9 @@ __global__ void __launch_bounds__(kNormRowsThreads, (kBlocksOfSm<V, W>))
   }
 }
 
-// A block joins 32 columns: a warp takes every 16th partial result, then warps join by halves.
-// A template, as what is none would be in the cubin of every kernel of this file.
+// dscale and dbias from `count` partial results. A block has 32 columns; each of its 16 warps adds up every 16th
+// partial result, then the warps join by halves, in float64. It is a template only because a plain kernel would be part
+// of the cubin of every kernel of this file.
 template <int unused>
 __global__ void __launch_bounds__(kNormFinishThreads)
     norm_rows_finish(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
@@ -518,7 +535,7 @@ __global__ void __launch_bounds__(kNormFinishThreads)
   if (dbias) dbias[column] = float(total.dy);
 }
 
-// The same of few: a thread joins a column.
+// The same for few partial results: a thread has a column.
 template <int unused>
 __global__ void __launch_bounds__(kNormFewThreads)
     norm_rows_finish_few(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {

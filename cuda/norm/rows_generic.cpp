@@ -10,7 +10,7 @@ KernelSpec spec(DType t, int pass) {
   return {"cuda/norm/rows_generic.cu", cat("minidnn::norm_rows_generic<", cuda_name(t), ", ", pass, ">")};
 }
 cuda::LaunchConfig blocks_for(int64_t items) {
-  constexpr int64_t kMostBlocks = 1 << 20;  // each goes on to further items
+  constexpr int64_t kMostBlocks = 1 << 20;  // a block loops over several items if there are more
   cuda::LaunchConfig config;
   config.block = {256}, config.grid = {unsigned(min_of(items, kMostBlocks))};
   return config;
@@ -21,7 +21,8 @@ struct Generic final : Engine<RowNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const RowNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const RowNormProblem& p, const Device& d) const override {
-    return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, 0.05);  // 64-bit divisions; columns read by elements
+    return roofline_us(row_norm_flop(p), row_norm_bytes(p), d,
+                       0.05);  // 64-bit divisions; columns are read element by element
   }
   std::unique_ptr<Plan<RowNormProblem>> build(const RowNormProblem& p, const Device& d, const Config&) const override {
     const RowNormSpaces s = row_norm_spaces(p);

@@ -24,12 +24,12 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   r.rows = contiguous.rows, r.columns = contiguous.columns, r.centered = contiguous.centered;
   r.vectors = contiguous.vectors;
   const int64_t vectors = r.vectors, batches = ceil_div(r.rows, int64_t(kLongBatch));
-  // Sums: four blocks an SM; a thread's 64 vectors at most, so that its plain sums stay short.
+  // Sums: four blocks per SM. A thread has at most 64 vectors of a row, as its plain float32 sums should be short.
   const int64_t chunks = std::clamp<int64_t>(4 * d.sm_count / batches, ceil_div<int64_t>(vectors, 64 * kLongThreads),
                                              ceil_div<int64_t>(vectors, kLongThreads));
   r.chunk = uint32_t(ceil_div(ceil_div(vectors, chunks), int64_t(kLongThreads)) * kLongThreads);
   r.chunks = uint32_t(ceil_div<int64_t>(vectors, r.chunk));
-  // Map: six blocks an SM, of which some three run at once.
+  // Map: six blocks per SM, of which about three run at the same time.
   r.tiles = uint32_t(ceil_div<int64_t>(vectors, kLongThreads));
   const int64_t sections = std::clamp<int64_t>(6 * d.sm_count / r.tiles, ceil_div(r.rows, int64_t(kMostLongSection)),
                                                std::max(batches, int64_t(1)));

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer and RMS norm's gradients along rows too long to stay on chip beside their columns' sums, in three launches:
-// each row's two sums by chunks of it; dx, and the sums of columns over sections of rows, by columns; those joined. x and
-// dy are read twice, five tensors where one pass has three, at the rate of copies; the map begins with what the L2
-// still holds. Blocks take several rows at once, so that scale is read once for them.
+// Gradients of layer and RMS norm along rows that are too long to be kept on chip together with the sums of their
+// columns.
+// - Three launches: the two sums of each row, by chunks of the row; dx, and the sums of columns over sections of rows;
+//   the join of these (norm_rows_finish).
+// - Grid: one block per chunk of kLongBatch rows; then one per tile of columns and section. A block processes several
+//   rows at the same time, so scale is read once for them.
+// - Bytes: x and dy are read twice, dx is written once: five tensors instead of the three of one pass, at the rate of
+//   copies. The map goes through the blocks in reverse order: it begins with what the L2 still holds.
 #include "cpp/norm/row_norm_math.h"
 #include "cuda/norm/rows_long.h"
 #include "cuda/norm/split.cuh"
@@ -11,7 +15,7 @@ namespace minidnn {
 
 constexpr int kLongWarps = kLongThreads / 32;
 
-// x and dy of rows `row` on at one vector.
+// One vector of x and dy in each of the kLongBatch rows from `row` on.
 template <class T, int V> struct LongBatch {
   Packed<T, V> x[kLongBatch], dy[kLongBatch];
   __device__ __forceinline__ void load(const NormLongRows& r, const RowNormArgs& a, int64_t row, uint32_t vector) {
@@ -25,14 +29,14 @@ template <class T, int V> struct LongBatch {
   }
 };
 
-// sums: [rows][chunks] pairs of sum(g) and sum(g x_hat), g = dy scale.
+// The sums of rows. sums: pairs of sum(g) and sum(g x_hat), [rows][chunks], where g = dy scale.
 template <class T, int V>
 __global__ void __launch_bounds__(kLongThreads)
     norm_long_sums(const __grid_constant__ NormLongRows r, RowNormArgs a, float2* sums) {
   const uint32_t batch = blockIdx.x / r.chunks, chunk = blockIdx.x - batch * r.chunks;
   const int64_t row = int64_t(batch) * kLongBatch;
   float mean[kLongBatch]{};
-  Gradients<float> total[kLongBatch]{};  // of x less the mean
+  Gradients<float> total[kLongBatch]{};  // product: g (x - mean)
 #pragma unroll
   for (int u = 0; u < kLongBatch; ++u)
     if (row + u < r.rows && r.centered) mean[u] = typed<float>(a.mean)[row + u];
@@ -67,11 +71,11 @@ __global__ void __launch_bounds__(kLongThreads)
   sums[mine * r.chunks + chunk] = {all.dy, all.product * typed<float>(a.inv_std)[mine]};
 }
 
-// partials: [sections][columns] pairs of dscale and dbias.
+// dx, and the sums of columns. partials: pairs of dscale and dbias, [sections][columns].
 template <class T, int V>
 __global__ void __launch_bounds__(kLongThreads)
     norm_long_map(const __grid_constant__ NormLongRows r, RowNormArgs a, const float2* sums, float2* partials) {
-  // Of a row: the mean, inv_std, and dx = (g - mean of g) inv_std - x_hat slope.
+  // The coefficients of a row: dx = inv_std (g - offset - x_hat slope); offset: the mean of g; slope: that of g x_hat.
   struct alignas(16) Line {
     float mean, inv_std, offset, slope;
   };
@@ -79,7 +83,7 @@ __global__ void __launch_bounds__(kLongThreads)
   const uint32_t block = gridDim.x - 1 - blockIdx.x, section = block / r.tiles, tile = block - section * r.tiles;
   const int64_t begin = int64_t(section) * r.section, end = min_of(begin + int64_t(r.section), r.rows);
   const float per_member = 1.f / float(r.columns);
-  // A warp has four rows at once, each lane every eighth chunk of one.
+  // A warp joins the chunks of four rows at the same time; a lane adds up every eighth chunk of one row.
   constexpr int kRows = 4;
   for (int64_t at = begin; at < end; at += kLongWarps * kRows) {
     const int64_t row = at + threadIdx.x / 32 * kRows + threadIdx.x % kRows;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.norm.split and cuda.norm.groups: batch norm, and group and instance norm, of dense tensors, channels first or
-// last, in two passes; see split.cu.
+// cuda.norm.split: batch norm of dense tensors, channels first or last, in two passes. cuda.norm.groups: group and
+// instance norm in the same way. See split.cu.
 #include "cuda/norm/split.h"
 
 #include "cuda/norm/engines.h"
@@ -9,9 +9,9 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kMost = int64_t(1) << 30;  // items of a channel, and blocks: 32-bit arithmetic holds them
+constexpr int64_t kMost = int64_t(1) << 30;  // items of a channel, and blocks: they fit 32-bit arithmetic
 
-// One step for all tensors, or none of these layouts.
+// Whether the step is equal in all tensors, as these layouts require.
 bool alike(const NormOffsets& s) { return s.dy == s.x && s.out == s.x && s.other == s.x && s.dresidual == s.x; }
 
 }  // namespace
@@ -47,10 +47,10 @@ int64_t vector_of(const NormProblem& p, const NormSplit& c) {
   return p.alignment == 16 && (c.plane > 1 ? c.plane : c.channels) % wide == 0 ? wide : 1;
 }
 
-// Fills in how blocks divide c.
+// Divides c among blocks.
 void divide(NormSplit& c, int64_t vector, const Device& d) {
-  // Some sixteen blocks an SM, in several waves where few fit at once: what the last ones leave idle is a small part.
-  // Eight for columns, whose blocks begin and end with more work, and where each leaves all its channels' sums.
+  // About 16 blocks per SM, in several waves if fewer fit at the same time: the idle time at the end is small. Columns
+  // have 8: their blocks have more work at the beginning and the end, and each writes the sums of all its channels.
   const int64_t blocks = max_of((c.plane > 1 ? 16 : 8) * d.sm_count / c.samples, int64_t(1));
   int64_t tiles = c.channels, least = 4 * kNormThreads;  // items worth a block
   if (c.plane > 1) {
@@ -58,24 +58,24 @@ void divide(NormSplit& c, int64_t vector, const Device& d) {
     c.by_plane = FastDivmod(c.plane / vector);
   } else {
     c.vectors = uint32_t(c.channels / vector);
-    // A warp reads whole lines where rows are long, else several rows.
+    // A warp reads whole lines of memory if rows are long, otherwise several rows.
     tiles = ceil_div(int64_t(c.vectors), int64_t(32));
     c.width = uint32_t(ceil_div(int64_t(c.vectors), tiles));
     c.rows = uint32_t(kNormThreads / c.width);
     c.by_width = FastDivmod(c.width);
     c.tiles = uint32_t(tiles), c.by_tiles = FastDivmod(tiles);
-    least = kNormBatch * c.rows;  // whole batches but for the last chunk
+    least = kNormBatch * c.rows;  // whole batches, except in the last chunk
   }
   int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));
-  // At most 1024 rows a thread, whose plain sums stay short.
+  // At most 1024 rows per thread, as its plain float32 sums should be short.
   if (c.plane == 1) chunks = max_of(chunks, ceil_div<int64_t>(c.items, int64_t(1024) * c.rows));
   c.chunk = uint32_t(ceil_div(ceil_div<int64_t>(c.items, chunks), least) * least);
   c.chunks = uint32_t(ceil_div<int64_t>(c.items, c.chunk));
   c.by_chunks = FastDivmod(c.chunks);
 }
-// Planes that vectors would straddle are columns of images instead, where all channels' planes are whole vectors: a column
-// per element of an image, and as many of them to a statistic as a plane has. From 16 images on, as each column leaves 16
-// bytes of partial results.
+// Takes planes that are not whole vectors as columns, with one row per image, if the planes of all channels together
+// are whole vectors. A column is one element of an image; the columns of a plane share a statistic. Only from 16 images
+// on, as each column has 16 bytes of partial results.
 void planes_as_columns(const NormProblem& p, NormSplit& c) {
   if (c.plane == 1 || vector_of(p, c) > 1) return;
   NormSplit columns = c;
@@ -93,14 +93,14 @@ NormSplit split_of(const NormProblem& p, const Device& d) {
   divide(c, vector_of(p, c), d);
   return c;
 }
-// Group norm: each sample for itself.
+// Group norm: each sample is divided separately.
 NormSplit split_of(const RowNormProblem& p, const NormProblem& like, const Device& d) {
   NormSplit c;
   dense_norm(like, c);
   const int64_t samples = p.x.shape[0], channels = c.channels, of_group = channels / p.groups;
   c.items = uint32_t(c.members / samples);
   c.members = c.members / samples * of_group;
-  if (channels == 1) c.plane = c.items;  // dense_norm() saw one run of all samples
+  if (channels == 1) c.plane = c.items;  // dense_norm() took all samples as one contiguous plane
   c.parameters = channels, c.by_group = FastDivmod(of_group);
   if (c.plane > 1) c.channels *= samples;
   else c.samples = samples;
@@ -138,7 +138,7 @@ struct Split final : Engine<NormProblem> {
     const bool sums = p.direction != NormDirection::inference;
     const double once = double(p.x.numel()) * double(itemsize(p.x.dtype));
     const double again = !sums ? 0 : once * double(1 + (p.direction == NormDirection::backward) * (1 + p.relu));
-    // Guesses: vectors near the copy rate, elements at half of it; two more launches.
+    // Guesses: vectors are near the copy rate, single elements at half of it; two more launches.
     return roofline_us(norm_flop(p), norm_bytes(p) + again, d, vector_of(p, c) > 1 ? 0.85 : 0.4) + (sums ? 4 : 0);
   }
   size_t workspace_bytes(const NormProblem& p, const Device& d, const Config&) const override {
@@ -184,7 +184,7 @@ KernelSpec groups_finish_spec(bool backward) {
   return {"cuda/norm/split.cu", cat("minidnn::norm_groups_finish<", backward ? "true" : "false", ">")};
 }
 
-// Group norm's tensors, as a batch norm would take them.
+// A batch norm with the tensors of a group norm.
 NormProblem batch_norm_like(const RowNormProblem& p) {
   NormProblem like{p.backward ? NormDirection::backward : NormDirection::training, p.x, p.dy, p.out, 1, 2};
   like.alignment = p.alignment;
@@ -208,7 +208,7 @@ struct Groups final : Engine<RowNormProblem> {
     NormSplit c;
     dense_norm(like, c);
     const double again = row_norm_bytes(p) * (p.backward ? 2.0 / 3 : 0.5);
-    // Planes shorter than a block's batch leave threads idle.
+    // Planes that are shorter than a block's batch leave threads idle.
     const double busy = c.plane > 1 ? std::min(1.0, double(c.plane) / (4 * kNormThreads)) : 1;
     return roofline_us(row_norm_flop(p), row_norm_bytes(p) + again, d,
                        (vector_of(like, c) > 1 ? 0.8 : 0.4) * std::max(busy, 0.1)) +

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm of dense tensors in three launches: sums of chunks, a channel's chunks joined, and the map. Group norm takes
-// the same sums and map over the channels of each sample, and joins those of a group. 16-byte vectors,
-// several in flight a thread. x is read twice (backward dy too); the map walks backwards, in its chunks too, so that it
-// begins with what the L2 still holds. Each launch lets the next one start where it leaves room (sm_90). A chunk is a block: any number of them fills the machine, and sums repeat bit by bit.
-// The arithmetic is in sums.cuh.
+// Batch norm of dense tensors in three launches: sums of chunks; a join of each channel's chunks; the map.
+// - Group norm uses the same sums and map over the channels of each sample, and joins the channels of a group.
+// - Grid: one block per chunk, so any number of chunks fills the GPU, and sums are bitwise reproducible. From sm_90 on,
+//   the next launch may start while the preceding one ends.
+// - Bytes: x, and backward dy, are read twice, by 16-byte vectors, several in flight per thread. The map goes through
+//   the chunks, and through the items of a chunk, in reverse order: it begins with those that the L2 still holds.
+// - Numerics: see sums.cuh.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/norm/sums.cuh"
 
@@ -11,7 +13,7 @@ namespace minidnn {
 
 constexpr int kWarps = kNormThreads / 32;
 
-// U vectors of a plane from item i on, kNormThreads apart.
+// Adds U vectors of a plane, from item i on, kNormThreads items apart.
 template <class T, int V, int U>
 __device__ __forceinline__ void add_items(const PlaneCut<T, V>& cut, const NormArgs& a, uint32_t i, float first,
                                           Moments<float>& total) {
@@ -50,7 +52,8 @@ __global__ void __launch_bounds__(kNormThreads)
   typename SumsOf<backward>::type total{};
   uint32_t i = cut.begin + threadIdx.x;
   for (; i + (U - 1) * kNormThreads < cut.end; i += U * kNormThreads) add_items<T, V, U>(cut, a, i, about, total);
-  if constexpr (V == 1) {  // small planes have few batches, and what is left over would be a chain of loads
+  // Small planes have few whole batches. One by one, the loads of the remaining items would wait for each other.
+  if constexpr (V == 1) {
     for (; i + 3 * kNormThreads < cut.end; i += 4 * kNormThreads) add_items<T, V, 4>(cut, a, i, about, total);
     for (; i + kNormThreads < cut.end; i += 2 * kNormThreads) add_items<T, V, 2>(cut, a, i, about, total);
   }
@@ -66,7 +69,7 @@ __global__ void __launch_bounds__(kNormThreads)
   partials[int64_t(cut.chunk) * s.channels + cut.channel] = partial_of(total, about);
 }
 
-// U rows of a thread from i on; with `whole` all of them exist, else those before cut.end.
+// Adds U rows of a thread, from row i on. whole: all of them exist; otherwise those before cut.end do.
 template <class T, int V, int U, bool whole>
 __device__ __forceinline__ void add_rows(const ColumnCut<V>& cut, const NormArgs& a, uint32_t i, ColumnAdds<V>& adds) {
   Packed<T, V> x[U];
@@ -128,8 +131,9 @@ __global__ void __launch_bounds__(kNormThreads)
     partials[int64_t(cut.chunk) * s.samples * s.channels + cut.of_all() + k] = total.partial(k, shift[k]);
 }
 
-// A block joins kFinishChannels channels, 128 bytes of a chunk: each row of so many threads every kFinishRows-th chunk.
-// Few channels a block, for columns leave a thousand chunks, and what waits for them is this one launch.
+// Joins the partial results of each channel. A block has kFinishChannels channels (128 bytes of a chunk); each row of
+// kFinishChannels threads adds up every kFinishRows-th chunk. A block has few channels because columns have about a
+// thousand chunks, and all of them are joined in this one launch.
 template <bool backward>
 __global__ void __launch_bounds__(kFinishThreads)
     norm_finish(const __grid_constant__ NormSplit s, NormArgs a, const float4* partials) {
@@ -162,8 +166,8 @@ __global__ void __launch_bounds__(kFinishThreads)
   write_statistic<backward>(s, a, channel, statistic_of(s, a, channel, about, total));
 }
 
-// Group norm: a warp joins the partial results of a group and writes the lines of its channels; backward also each
-// channel's part of dscale and dbias, for norm_rows_finish.
+// Group norm: a warp joins the partial results of a group and writes the lines of its channels. Backward it also writes
+// each channel's contribution to dscale and dbias, which norm_rows_finish adds up over the samples.
 template <bool backward>
 __global__ void __launch_bounds__(kNormThreads)
     norm_groups_finish(const __grid_constant__ NormSplit s, NormArgs a, const float4* partials, float2* parts,
@@ -175,7 +179,7 @@ __global__ void __launch_bounds__(kNormThreads)
   const int64_t first = group * of_group;
   if (first >= all) return;
   const double n = double(s.members);
-  // Planes of all samples are channels here; parameters repeat.
+  // Channels are counted over all samples here; the parameters repeat for each sample.
   const int64_t parameter = first % s.parameters;
   const float* scale = typed<float>(a.scale);
   if constexpr (!backward) {
@@ -219,7 +223,7 @@ __global__ void __launch_bounds__(kNormThreads)
   }
 }
 
-// Batch norm's line of statistic c; group norm's have been written.
+// The coefficients of statistic c: group norm reads those that norm_groups_finish wrote; batch norm computes them.
 template <bool backward>
 __device__ __forceinline__ NormLine line_of(const NormSplit& s, const NormArgs& a, const NormLine* lines, int64_t c) {
   if (lines) return lines[c];
@@ -228,7 +232,7 @@ __device__ __forceinline__ NormLine line_of(const NormSplit& s, const NormArgs& 
   return line_of<false>(s, a, c, typed<float>(a.mean)[c], inv_std);
 }
 
-// U vectors, a step apart from item i on.
+// Maps U vectors, from item i on, `step` items apart.
 template <class T, int V, int U, bool backward, int L, class Cut>
 __device__ __forceinline__ void map_vectors(const Cut& cut, const NormArgs& a, uint32_t i, uint32_t step,
                                             const NormLine (&lines)[L]) {
@@ -252,13 +256,14 @@ __device__ __forceinline__ void map_vectors(const Cut& cut, const NormArgs& a, u
   for (int u = 0; u < U; ++u) map_vector<T, V, backward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// A thread's items from `first` on, whole batches last, and those backwards.
+// Maps a thread's items from `first` on, in reverse: first those behind the last whole batch, then the whole batches
+// from the last to the first.
 template <class T, int V, bool backward, int L, class Cut>
 __device__ __forceinline__ void map_backwards(const Cut& cut, const NormArgs& a, uint32_t first, uint32_t step,
                                               const NormLine (&lines)[L]) {
   constexpr int U = V == 1 ? 8 : 4;
   uint32_t whole = (cut.end - cut.begin) / (U * step), i = first + whole * (U * step);
-  if constexpr (V == 1) {  // small planes have few batches, and what is left over would be a chain of loads
+  if constexpr (V == 1) {  // small planes: see norm_planes_sums
     for (; i + 3 * step < cut.end; i += 4 * step) map_vectors<T, V, 4, backward>(cut, a, i, step, lines);
     for (; i + step < cut.end; i += 2 * step) map_vectors<T, V, 2, backward>(cut, a, i, step, lines);
   }

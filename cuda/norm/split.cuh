@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels of the norm family share: vectors as one access, and moments that join (Chan, Golub & LeVeque 1979).
+// Code that the kernels of the norm family share: vectors with one memory access, and moments that can be joined (Chan,
+// Golub & LeVeque 1979).
 #pragma once
 #include "cpp/core/half.h"
 #include "cuda/device/quad.cuh"
@@ -7,7 +8,7 @@
 
 namespace minidnn {
 
-// n neighbouring elements as they lie in memory, by one access: 16 bytes, or one element.
+// n neighbouring elements as stored in memory, loaded and stored by one access: 16 bytes, or one element.
 template <class T, int n> struct Packed {
   uint4 raw;
   __device__ __forceinline__ void load(const T* from) { raw = *reinterpret_cast<const uint4*>(from); }
@@ -31,7 +32,7 @@ template <class T, int n> struct Packed {
     st_global_v4(to, w);
   }
   __device__ __forceinline__ void put(T* to) const { st_global_v4(to, raw); }
-  // Zeros where y is not above 0; a NaN is.
+  // Sets the elements to 0 where y <= 0. Elements at a NaN of y are kept.
   __device__ __forceinline__ void keep_where_positive(const Packed& y) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -52,7 +53,7 @@ template <class T> struct Packed<T, 1> {
 
 template <class T> __device__ __forceinline__ const T* typed(const void* p) { return static_cast<const T*>(p); }
 
-// The parameters of a vector's elements.
+// Loads the parameters of a vector's elements; all are `none` if `from` is null.
 template <int V>
 __device__ __forceinline__ void read_parameters(float (&p)[V], const void* from, int64_t at, float none) {
   if (!from) {
@@ -67,7 +68,7 @@ __device__ __forceinline__ void read_parameters(float (&p)[V], const void* from,
     }
   }
 }
-// Of n values: their mean and sum((x - mean)^2). Without initializers, as shared memory wants its types.
+// The mean of n values, and squares = sum((x - mean)^2). Without initialisers, as __shared__ variables require.
 template <class F> struct Moments {
   F n, mean, squares;
   __device__ __forceinline__ void join(const Moments& o) {
@@ -76,7 +77,7 @@ template <class F> struct Moments {
     squares += o.squares + apart * apart * (n * share);
     n = all;
   }
-  // Of a warp, in every lane.
+  // Joins the moments of a warp's lanes; every lane obtains the result.
   __device__ __forceinline__ void join_warp() {
 #pragma unroll 1  // two divisions each
     for (int lane = 1; lane < 32; lane *= 2) {
@@ -84,7 +85,7 @@ template <class F> struct Moments {
       o.n = __shfl_xor_sync(0xffffffff, n, lane);
       o.mean = __shfl_xor_sync(0xffffffff, mean, lane);
       o.squares = __shfl_xor_sync(0xffffffff, squares, lane);
-      // The lower lane's first, in both: else their bits would differ.
+      // Both lanes join in the same order, lower lane first: otherwise the bits of their results would differ.
       if (threadIdx.x & lane) {
         const Moments mine = *this;
         *this = o;
@@ -94,11 +95,12 @@ template <class F> struct Moments {
   }
 };
 
-// The two sums of gradients.
+// The two sums of gradients: of dy, and of a product with dy.
 template <class F> struct Gradients {
   F dy, product;
   __device__ __forceinline__ void join(const Gradients& o) { dy += o.dy, product += o.product; }
-  template <int first = 1> __device__ __forceinline__ void join_warp() {  // lanes that differ in bits from `first` on
+  // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits.
+  template <int first = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
     for (int lane = first; lane < 32; lane *= 2) {
       dy += __shfl_xor_sync(0xffffffff, dy, lane);
@@ -107,7 +109,8 @@ template <class F> struct Gradients {
   }
 };
 
-// Lane by lane, of the kNormFinishWarps warps of a block, by halves: the first warp has the result.
+// Joins the sums of the kNormFinishWarps warps of a block, separately for each lane, by halves. The first warp obtains
+// the result.
 template <class Sums> __device__ __forceinline__ Sums join_warps(Sums total) {
   __shared__ Sums of_warp[kNormFinishWarps][32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A dense batch norm as cuda.norm.split cuts it, for host and kernels: planes [images][channels][plane], each channel's
-// vectors counted over all images, or columns [rows][channels]. cuda.norm.groups cuts each sample for itself: its planes
-// are channels of one image, its columns those of `samples` tensors.
+// How cuda.norm.split divides a dense batch norm, for host and kernels. The tensor is planes [images][channels][plane],
+// or columns [rows][channels]. The vectors of a plane's channel are counted over all images. cuda.norm.groups divides
+// each sample separately: the planes of all samples are channels of one image; columns are those of `samples` tensors.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 
 namespace minidnn {
 
 constexpr int kNormThreads = 256;
-constexpr int kNormBatch = 8;  // rows of columns in flight a thread; backward half of them, of two tensors
-// Blocks that join partial results: of few channels, for columns leave a thousand chunks; or a lane a channel.
+constexpr int kNormBatch = 8;  // columns: rows in flight per thread; backward half as many, of two tensors
+// Two kinds of blocks that join partial results. kFinish: few channels each, as columns have about a thousand chunks.
+// kNormFinish: one lane per channel.
 constexpr int kFinishThreads = 512, kFinishChannels = 8;
 constexpr int kNormFinishWarps = 16, kNormFinishThreads = 32 * kNormFinishWarps, kNormFinishChannels = 32;
 
@@ -19,30 +20,32 @@ struct NormSplit {
   int64_t parameters = 0;  // channels of a sample
   uint32_t tiles = 1;      // of columns
   FastDivmod by_tiles;
-  FastDivmod by_group{1};          // channels, of all samples, that share a statistic; batch norm: see split_of()
+  // Neighbouring channels that share a statistic. Batch norm: more than 1 only where planes are taken as columns.
+  FastDivmod by_group{1};
   int64_t plane = 1;               // elements of a plane; 1: columns
-  uint32_t items = 0;              // of a channel: vectors, or rows
-  uint32_t chunk = 0, chunks = 0;  // items that a block takes; blocks of a channel, or of a tile of columns
+  uint32_t items = 0;              // of a channel: vectors (planes) or rows (columns)
+  uint32_t chunk = 0, chunks = 0;  // items of a block; blocks of a channel, or of a tile of columns
   FastDivmod by_chunks, by_plane;  // by_plane: vectors of a plane
-  // Columns: a block is `rows` by `width` threads, a vector of channels each; `width` of `vectors` in a row.
+  // Columns: a block has `rows` x `width` threads with one vector of channels each. A row of the tensor has `vectors`.
   FastDivmod by_width;
   uint32_t width = 0, rows = 0, vectors = 0;
 };
 
-// cuda.norm.resident: a chunk is what one block of a cluster holds of its channels, a plane's or a tile's.
+// cuda.norm.resident: a chunk is the items that one block of a cluster holds, of a channel (planes) or a tile
+// (columns).
 struct NormResident {
   NormSplit split;
   uint32_t statistics = 1;     // of a cluster
   uint32_t held = 0;           // vectors of a tensor in a block
-  uint32_t portion = 0;        // of a thread's vectors, which it waits for at a time
+  uint32_t portion = 0;        // vectors of a thread that it waits for at a time
   uint32_t within_warps = 0;   // 1: rows of threads first join within their warp
-  uint32_t meeting_bytes = 0;  // of shared memory, before what is held
+  uint32_t meeting_bytes = 0;  // of shared memory, before the held vectors: sums, lines and scratch
 };
-constexpr int kNormPortions = 4, kNormHeldBatch = 4;  // portions of a thread's vectors; of those, as many at a time
-// Of a block at most, and of an SM: what else than a float's moments is summed takes more than 64 registers.
+constexpr int kNormPortions = 4, kNormHeldBatch = 4;  // portions of a thread's vectors; vectors processed at a time
+// Threads of a block at most, and of an SM: all sums but forward planes' moments take more than 64 registers.
 MINIDNN_HD constexpr int resident_threads(bool backward, bool columns) { return backward || columns ? 512 : 1024; }
 
-// What a channel's elements have in common: y = (x - mean) factor + offset;  dx = dy factor - offset - (x - mean) slope.
+// The coefficients of a channel: y = (x - mean) factor + offset;  dx = dy factor - offset - (x - mean) slope.
 struct alignas(16) NormLine {
   float mean, factor, offset, slope;
 };

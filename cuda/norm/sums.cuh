@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm's arithmetic on dense tensors, for cuda.norm.split, groups and resident: where a block's part lies, its sums,
-// how they join, and the map.
+// Batch norm's arithmetic on dense tensors, for cuda.norm.split, cuda.norm.groups and cuda.norm.resident: the items of
+// a block, their sums, the joins of sums, and the map.
 //
-// Planes sum x less the channel's first element: each batch of a thread's vectors has its mean and its squares about
-// that mean, and batches join by Chan's formula. Columns would do so for every element of a vector: they sum x less the
-// thread's first element, and squares of that, and the elements of a thread are few: for any one of n elements
-// (it - mean)^2 <= var n. So neither |mean| >> std nor a far first element costs digits.
-// A partial result is four floats: count, mean, squares, what the mean is counted from; backward two sums.
+// Numerics: neither |mean| >> std nor an outlying first element costs digits.
+// - Planes sum x - (the channel's first element). Each batch of a thread's vectors has its mean and the squares about
+//   it; batches join by Chan's formula.
+// - Columns would need Chan's formula for each element of a vector. Instead they sum d = x - (the thread's first
+//   element) and d^2. Few digits are lost: for any one of n elements, (element - mean)^2 <= var n, and the n elements
+//   of a thread are few.
+// A partial result is four floats: count, mean, squares, and the value that the mean is relative to; backward it is two
+// sums.
 #pragma once
 #include "cpp/norm/norm_math.h"
 #include "cuda/norm/split.cuh"
@@ -25,7 +28,7 @@ __device__ __forceinline__ float4 partial_of(const Moments<float>& m, float firs
 }
 __device__ __forceinline__ float4 partial_of(const Gradients<float>& g, float) { return {g.dy, g.product, 0, 0}; }
 
-// One channel's vectors begin..end, counted over all images.
+// The items of a block: vectors begin..end of one channel, counted over all images.
 template <class T, int V> struct PlaneCut {
   static constexpr bool kColumns = false;
   const NormSplit& s;
@@ -43,7 +46,7 @@ template <class T, int V> struct PlaneCut {
   }
 };
 
-// The first `have` of some vectors of one channel: moments of x - first, or gradients.
+// Adds the first `have` of U vectors of one channel to the moments of x - first, or to the sums of gradients.
 template <class T, int V, int U>
 __device__ __forceinline__ void add_vectors(Moments<float>& total, const Packed<T, V> (&x)[U], uint32_t have,
                                             float first) {
@@ -80,7 +83,7 @@ __device__ __forceinline__ void add_vectors(Gradients<float>& total, const Packe
   total.join(some);
 }
 
-// Rows begin..end of `width` vectors of channels, one vector a thread.
+// The items of a block: rows begin..end of `width` vectors of channels. A thread has one of these vectors.
 template <int V> struct ColumnCut {
   static constexpr bool kColumns = true;
   const NormSplit& s;
@@ -113,7 +116,7 @@ template <class T, int V> struct CutOf<T, V, true> {
   using type = ColumnCut<V>;
 };
 
-// Of a lane `apart` in all bits that it has.
+// The value of the lane whose number is this lane's xor `apart`.
 __device__ __forceinline__ float from_lane(float v, uint32_t apart) { return __shfl_xor_sync(0xffffffff, v, apart); }
 
 template <int V> struct ColumnMoments {
@@ -127,7 +130,8 @@ template <int V> struct ColumnMoments {
     }
     n += o.n;
   }
-  // Of lanes that differ in bits from `first` on, in the lowest.
+  // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits. The lowest of them
+  // obtains the result.
   __device__ __forceinline__ void join_lanes(uint32_t first) {
 #pragma unroll 1
     for (uint32_t lane = first; lane < 32; lane *= 2) {
@@ -140,11 +144,11 @@ template <int V> struct ColumnMoments {
   }
   __device__ __forceinline__ float4 partial(int k, float shift) const { return {n, mean[k], squares[k], shift}; }
 };
-// What a thread adds up: x - shift, and its squares.
+// A thread's sums of x - shift and of its squares. shift: the thread's first element.
 template <int V> struct ColumnAdds {
   using Joined = ColumnMoments<V>;
   float n, sum[V], squares[V], shift[V];
-  // The first `have` of some vectors.
+  // Adds the first `have` of U vectors.
   template <class T, int U> __device__ __forceinline__ void add(const Packed<T, V> (&x)[U], uint32_t have) {
     if (n == 0) {
 #pragma unroll
@@ -163,8 +167,8 @@ template <int V> struct ColumnAdds {
     }
     n += float(have);
   }
-  // With the mean counted from the shift of the block's first row of threads, `of_block`, which becomes it and goes
-  // through shared memory, `shifts`.
+  // The moments of this thread's elements. Means are relative to `of_block`, the shifts of the block's first row of
+  // threads, which all threads receive through the shared memory `shifts`.
   __device__ __forceinline__ Joined settled(const ColumnCut<V>& cut, float* shifts, float (&of_block)[V]) const {
     const uint32_t at = (threadIdx.x - cut.row * cut.s.width) * V;
     if (cut.row == 0) {
@@ -221,8 +225,8 @@ template <int V, bool backward> struct ColumnAddsOf {
 template <int V> struct ColumnAddsOf<V, true> {
   using type = ColumnGradientAdds<V>;
 };
-// The sums of `rows` rows of `width` threads, by halves: those of the upper half leave theirs in shared memory. The
-// first row has the result.
+// Joins the sums of `rows` rows of `width` threads, by halves: the upper half stores its sums to shared memory
+// (`left`), the lower half joins them to its own. The first row obtains the result.
 template <class Sums>
 __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows, uint32_t width, uint32_t row,
                                           uint32_t column) {
@@ -237,8 +241,9 @@ __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows
   }
 }
 
-// Partial results of a channel or group, added up in float64. Moments count from the mean of one partial result, of m
-// elements: (that - mean)^2 <= var n / m, so few digits are lost, and no addition waits for a division as joins do.
+// Sums over the partial results of a channel or group, in float64. Moments are about `about`, the mean of one partial
+// result with m elements. (about - mean)^2 <= var n / m, so few digits are lost; and unlike joins by Chan's formula, an
+// addition waits for no division.
 __device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
 struct MomentSums {
   double away, squares;
@@ -267,7 +272,7 @@ template <> struct FinishOf<true> {
   using type = GradientSums;
 };
 
-// Of a statistic: mean, inv_std and squares; backward dbias and dscale.
+// Forward: mean, inv_std and squares; backward: dbias and dscale.
 struct Statistic {
   float first, second;
   double squares;
@@ -294,7 +299,7 @@ __device__ __forceinline__ void write_statistic(const NormSplit& s, const NormAr
   running_var = keep * running_var + momentum * float(of.squares / max_of(double(s.members) - 1, 1.0));
 }
 
-// `first` and `second` as in Statistic; backward `mean` and `inv_std` beside them.
+// The coefficients of a channel; `first` and `second` as in Statistic. Backward also reads a.mean and a.inv_std.
 template <bool backward>
 __device__ __forceinline__ NormLine line_of(const NormSplit& s, const NormArgs& a, int64_t c, float first,
                                             float second) {
@@ -306,7 +311,8 @@ __device__ __forceinline__ NormLine line_of(const NormSplit& s, const NormArgs& 
   }
 }
 
-// norm_element() of the vector at an offset, with a line for each element, or one for all; dy as it passes relu.
+// Applies norm_element() to the vector at offset `at` and stores the result. L: one line for all elements, or one for
+// each. dy: after relu's gradient.
 template <class T, int V, bool backward, int L>
 __device__ __forceinline__ void map_vector(const NormArgs& a, int64_t at, const Packed<T, V>& x, const Packed<T, V>& dy,
                                            const Packed<T, V>& other, const NormLine (&lines)[L]) {

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over windows by threads that walk down the rows of an image. A row comes once, by cp.async some rows before its
-// turn, to a line of shared memory; a thread sums along it what its vector's windows have of it, and adds that to the
-// sums of all windows that have the row, which it keeps: each window is summed anew, none slides. Backward, g
-// (local_norm_math.h) goes to its neighbours through a line as well, and windows of g are summed likewise, a row later.
+// Window sums of local response and local contrast norm. Threads loop down the rows of an image, one row per step.
+// - Load: cp.async copies each row once, kWalkAhead rows ahead of its step, to a line (row buffer) of shared memory.
+// - Sum: a thread sums along the row the elements in the windows of its vector. It adds this term to the sums of all
+//   windows that contain the row; these sums are in registers. Each window is summed separately; no sum slides.
+// - Backward: threads exchange g (local_norm_math.h) through other lines. Windows of g are summed in the same way;
+//   where windows also extend along the row, one step later.
 //
-// With means, a row is summed once for all outputs below each other: about its own x in their column, c, of which
-// d_j = x_j - c and e = c - m, sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e). Nothing large is subtracted, for c is
-// in the window: d_j and e are bound by its squares. The same of gradients: sum g_j (x - m_j) is (x - m_c) sum g_j +
-// sum g_j (m_c - m_j).
+// Numerics with means: the sums over a row serve all outputs of a column, although their means m differ. The sums are
+// taken about c, the row's x in that column. With d_j = x_j - c and e = c - m,
+//   sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e).
+// No large numbers cancel: c is in the window, so the window's sum of squares bounds d_j and e. Gradients likewise:
+//   sum g_j (x - m_j) = (x - m_c) sum g_j + sum g_j (m_c - m_j).
 #pragma once
 #include "cpp/norm/local_norm_math.h"
 #include "cuda/device/elementwise.cuh"
@@ -18,14 +21,16 @@
 
 namespace minidnn {
 
-// A vector of a row: `count` elements, none outside of it, from `at` on; its slot in lines.
+// The location of a vector. at: offset of its first element in the tensor; column: position of that element in the row;
+// count: elements inside the row, 0 if the vector is outside; slot: index in a line.
 struct VecCoord {
   int64_t at = 0;
   int32_t column = 0, count = 0;
   uint32_t slot = 0;
 };
 
-// Bytes from a slot of a line to what lies up to `side` positions away. Known beforehand, or else each use multiplies.
+// Byte offsets from a slot of a line to the positions up to `side` away. The asm barrier keeps them in registers:
+// otherwise each use multiplies.
 template <int side> struct Positions {
   int32_t bytes[2 * side];
   __device__ __forceinline__ void set(int32_t position) {
@@ -46,12 +51,13 @@ template <> struct Positions<0> {
 };
 
 template <class T, int V, Along along, bool whole, bool centered, int size, bool backward> struct Walk {
-  static constexpr int kMost = size ? size : 2 * kWalkReach + 1;  // rows of a window
+  static constexpr int kMost = size ? size : 2 * kWalkReach + 1;  // rows of a window, at most
   static constexpr int kSide = along == Along::nothing ? 0 : size ? size / 2 : kWalkReach;
   static constexpr int kStages = kWalkAhead + 1, kBytes = V * int(sizeof(T));
-  static constexpr int kCounts = along == Along::beside ? V : 1;  // of the elements that a row has of a window
-  // Where vectors are written across those of neighbouring lanes: a warp's first lane has the last one of the warp before,
-  // for the next lane to see.
+  // Different counts, per vector, of the elements of a row that are in a window.
+  static constexpr int kCounts = along == Along::beside ? V : 1;
+  // Unaligned stores combine the vectors of two neighbouring lanes. Warps therefore overlap by one lane: a warp's first
+  // lane has the last vector of the preceding warp and only passes it to the next lane.
   static constexpr bool kLaps = along == Along::nothing && !whole;
   static constexpr bool kPairs = along == Along::beside && size != 0;  // see sum_line()
   using Vector = Items<T, V>;
@@ -61,14 +67,18 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   const NormWalk& r;
   const SmemLayout& room;
   unsigned char* const shared;
-  const uint32_t begin;  // shared's address
-  VecCoord own, beside;  // in the row that comes; beside: what this thread brings of the gaps, `at` from own's on
-  uint32_t thread;       // of the block; 0 where it is one too many
+  const uint32_t begin;  // address of `shared` in the shared state space
+  // own: this thread's vector in the row to be loaded next. beside: the vector of a gap that this thread loads as well;
+  // its `at` is relative to own.at.
+  VecCoord own, beside;
+  uint32_t thread;  // index in the block; 0 for surplus threads
   uint32_t writes;
-  bool linked, leads;   // linked: writes what follows on the vector of the lane before; leads: so does the next
-  int32_t top, bottom;  // rows written
-  Far x_far, g_far;     // in lines of x and of the means, and in those of g
-  uint32_t here = 0, stage = 0;  // here: the thread's slot in the step's line
+  // linked: in memory this thread's vector follows that of the preceding lane, and both are written. leads: the next
+  // lane is linked to this one.
+  bool linked, leads;
+  int32_t top, bottom;           // rows that the block writes: top <= row < bottom
+  Far x_far, g_far;              // x_far: in lines of x and of the means; g_far: in lines of g
+  uint32_t here = 0, stage = 0;  // here: byte offset of the thread's slot in the current step's line; stage: the step
 
   __device__ __forceinline__ int behind() const { return size ? (size - 1) / 2 : r.behind; }
   __device__ __forceinline__ int ahead() const { return size ? size / 2 : r.ahead; }
@@ -106,7 +116,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       beside = spot(int32_t(far) + (before ? -reach : past), i - far * r.slice, before ? i : room.gap + r.threads + i);
       beside.at -= own.at;
     }
-    // Else the compiler finds them anew, divisions and all, wherever they are wanted.
+    // Without these barriers the compiler computes the values, including the divisions, again at each use.
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
     if (along != Along::nothing) asm volatile("" : "+l"(beside.at), "+r"(beside.slot), "+r"(beside.count));
     here = own.slot * kBytes;
@@ -119,35 +129,40 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     }
   }
 
-  // A place `lines` later, or earlier, in a ring: once around, less than 0 counts as more than all.
+  // The byte offset `lines` lines after `at` in a ring buffer; before it if negative. min_of() wraps it around: of the
+  // two candidates, the one outside the ring is the larger, as an unsigned number below 0 is large.
   static __device__ __forceinline__ uint32_t along_ring(uint32_t at, int lines, uint32_t line, uint32_t ring) {
     at += uint32_t(lines) * line;
     return lines > 0 ? min_of(at, at - ring) : lines < 0 ? min_of(at, at + ring) : at;
   }
-  // The thread's slot in a line `back` before that of the step's row, or rows later; where lines begin.
+  // Byte offset of the thread's slot in the line of the row that is `back` rows before the current step's; after it if
+  // negative. first: where the ring of lines begins.
   __device__ __forceinline__ uint32_t slot(uint32_t first, int back) const {
     return first + along_ring(here, -back, room.line, room.ring);
   }
   __device__ __forceinline__ T* slot_of(uint32_t first, int back) const {
     return reinterpret_cast<T*>(shared + slot(first, back));
   }
-  __device__ __forceinline__ uint32_t slot_beside(int back) const {  // of x
+  __device__ __forceinline__ uint32_t slot_beside(int back) const {  // in a line of x
     return slot(0, back) + (beside.slot - own.slot) * kBytes;
   }
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % V;
   }
-  // Where arrives what is wanted `later` steps from now: element i of n vectors, or of n pairs of them.
+  // Byte offset of the staging slot for data that is needed `later` steps from now: vector i of n. If rows are
+  // unaligned, the first vector of pair i of n; the second one is n vectors later.
   __device__ __forceinline__ uint32_t arrival(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (whole ? 1 : 2) + i) * kBytes;
   }
-  // Of a tensor, `rows` from the row that comes: to it, a vector's place is added. Else the compiler multiplies anew for
-  // each use in each step.
+  // Base address in `tensor` of the row that is `rows` rows after the one to be loaded next; the caller adds own.at.
+  // Without the barrier the compiler multiplies again for each use in each step.
   __device__ __forceinline__ T* rows_on(const void* tensor, int rows) const {
     T* at = static_cast<T*>(const_cast<void*>(tensor)) + rows * r.row;
     asm volatile("" : "+l"(at));
     return at;
   }
+  // Loads a vector of unaligned rows: the aligned vectors that contain its `count` elements, one to offset `to`, and
+  // the second one, if there is one, n vectors behind it.
   __device__ __forceinline__ void bring(uint32_t to, uint32_t n, const void* tensor, const T* rows_on, int64_t place,
                                         int32_t count) const {
     const T* at = rows_on + place;
@@ -164,11 +179,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       }
     }
   }
-  // A vector whose pair has arrived; zeros beyond its count.
+  // Extracts an unaligned vector from the pair of aligned vectors that contains it. Elements from `count` on are 0.
   __device__ __forceinline__ Vector settle(uint32_t pair, uint32_t n, const T* at, int32_t count) const {
     Vector low = *reinterpret_cast<const Vector*>(shared + pair),
            high = *reinterpret_cast<const Vector*>(shared + pair + n * kBytes);
-    // Else words are loaded one by one, those that the cut wants.
+    // Without this barrier the compiler loads only the words that cut() needs, one by one.
 #pragma unroll
     for (int i = 0; i < int(sizeof(low.word) / sizeof(low.word[0])); ++i)
       asm volatile("" : "+r"(low.word[i]), "+r"(high.word[i]));
@@ -193,7 +208,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         before.word[i] = __shfl_up_sync(0xffffffff, mine.word[i], 1);
       if (!writes) return;
       const uint32_t shift = shift_of(to);
-      // From the multiple of a vector on: the end of the lane before, and all but this one's end.
+      // The aligned vector at to - shift: the last `shift` elements of the preceding lane's vector, then the first
+      // `head` elements of this lane's.
       const int head = V - int(shift);
       const Vector joined = shift ? cut<T, V>(before, mine, uint32_t(head)) : mine;
       T* const from = to - shift;
@@ -222,7 +238,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     else Packed<E, n>::store(to, v);
   }
 
-  // What lies about a thread's vector in a line: q(o, e) is element e of the position o away, behind to(o).
+  // The neighbourhood of a thread's vector in a line of x or of the means. After to(o), taps(o, e) is the neighbour of
+  // element e at o positions away.
   struct Taps {
     const T* at;
     Far far;
@@ -248,7 +265,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       return q[along == Along::beside ? kSide + e + o : e];
     }
   };
-  // The same of g, whose lines have four elements of each vector, then the next four.
+  // The same for g. A line of g has elements 0-3 of all vectors, then elements 4-7.
   struct Weights {
     const float4* at;
     int slots;
@@ -294,8 +311,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
 #pragma unroll
     for (int e = 0; e < V; ++e) v[e] = float(all.get(e));
   }
-  // Sums of f over what a vector's windows have of a line. Two beside each other share all but their ends: that is summed
-  // once, by pairs.
+  // sum[e]: sum of f over the elements of a line that are in the window of element e. kPairs: the windows of elements
+  // e and e + 1 share all but one element each; the shared elements are summed once, in pairs.
   template <class Line, class F>
   static __device__ __forceinline__ void sum_line(float (&sum)[V], Line& line, const F& f) {
     if constexpr (kPairs) {
@@ -318,7 +335,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       }
     }
   }
-  // Whether the row has the position o away from element e's.
+  // Whether the position o away from element e is inside the row.
   __device__ __forceinline__ bool has(int o, int e) const {
     if constexpr (along == Along::beside && whole)
       return e + o < 0 ? own.column > 0 : e + o < V || own.column + V < int(r.width);
@@ -327,11 +344,13 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     return at >= 0 && at < int(r.width);
   }
 
-  // With a row's term, what window k has had of the rows before; the last one has none, and 0 would be added to a term.
+  // A row's term plus window k's sum of the preceding rows. The last window begins with this row and has no sum:
+  // without the condition, 0 would be added to the term.
   static __device__ __forceinline__ float with(const Sums& sums, int k, int e, float term) {
     return k < kMost - 1 ? sums[k][e] + term : term;
   }
-  // Sums of windows that have a row: the first is complete with it.
+  // Adds a row's term to the sums of all windows that contain the row. The first window is then complete: its sum goes
+  // to `total`, and the other sums move up by one.
   __device__ __forceinline__ void add(Sums& sums, const float (&term)[V], float (&total)[V]) const {
 #pragma unroll
     for (int e = 0; e < V; ++e) total[e] = sums[0][e] + term[e];
@@ -347,8 +366,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     add(sums, nothing, total);
   }
 
-  // x's row t, and what is wanted in its step besides: the means as soon as a window has the row, dy of the output
-  // whose window ends with it.
+  // The rows of a tensor that are loaded: first <= row < last. begun: the caller knows that row >= first.
   struct Ends {
     int first, last;
     __device__ __forceinline__ bool has(int row, bool begun = false) const {
@@ -358,12 +376,15 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   struct Bases {  // see rows_on()
     T *x, *means, *dy, *out, *dmeans;
   };
+  // Loads what step t needs: row t of x, row t + behind of the means (of the outputs whose windows begin with row t),
+  // and row t - ahead of dy (of the outputs whose windows end with row t).
   __device__ __forceinline__ void bring_all(const LocalNormArgs& a, const Bases& from, int t, int later, Ends x, Ends g,
                                             bool begun) {
     const uint32_t all = room.block + 2 * room.gap;
     const Ends means{x.first, g.last};
     if constexpr (whole) {
-      // Of a row outside, zeros to a line that nobody reads: a condition on what is read is no branch.
+      // For a row outside the range, cp.async writes zeros to a line that no thread reads: its operand `exists` needs
+      // no branch.
       const bool x_comes = x.has(t, begun);
       const uint32_t to = begin + slot(0, -later);
       cp_async<kBytes>(to, from.x + own.at, x_comes && own.count > 0);
@@ -394,6 +415,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   __device__ __forceinline__ uint32_t means_arriving() const {
     return room.arriving + kStages * 2 * kBytes * (room.block + 2 * room.gap);
   }
+  // Unaligned rows: moves the step's vectors of x and of the means from their staging slots to the lines.
   __device__ __forceinline__ void settle_all(const LocalNormArgs& a, const Bases& from, int t, Ends x, Ends g) const {
     const uint32_t all = room.block + 2 * room.gap;
     const int64_t at = own.at - kWalkAhead * r.row;
@@ -412,7 +434,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
   }
 
   __device__ __forceinline__ void run(const LocalNormArgs& a, const WalkFactors& f) {
-    constexpr int kLater = along == Along::nothing ? 0 : 1;  // steps from g to the sums of its windows
+    constexpr int kLater = along == Along::nothing ? 0 : 1;  // steps from the computation of g to that of its sums
     const int height = int(r.height);
     const Ends g{backward ? max_of(top - ahead(), 0) : top, backward ? min_of(bottom + behind(), height) : bottom};
     const Ends x{max_of(top - (backward ? rows() - 1 : behind()), 0),
@@ -423,9 +445,9 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
     if constexpr (along != Along::nothing || centered) {
       for (uint32_t i = threadIdx.x; i < room.bytes / 16; i += blockDim.x) reinterpret_cast<uint4*>(shared)[i] = {};
       __syncthreads();
-      if (whole && threadIdx.x >= room.block) return;  // has no slot
+      if (whole && threadIdx.x >= room.block) return;  // a surplus thread: it has no slot
     }
-    // Steps write after the next row was asked for.
+    // A step stores results after it has requested row t + kWalkAhead and advanced own.at: hence - kWalkAhead - 1.
     const Bases at{rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
                    rows_on(a.out, (backward ? 1 - rows() - kLater : -ahead()) - kWalkAhead - 1),
                    rows_on(a.dmeans, -ahead() - kWalkAhead - 1)};
@@ -440,8 +462,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
       }
     }
-    Sums squares{}, away{}, gradients{};  // away: twice the sums of differences
-    float own_before[V]{};                // of windows of any size
+    Sums squares{}, away{}, gradients{};  // away: 2 sum (x_j - m)
+    float own_before[V]{};                // `result` of the preceding step; read only where size is 0
     int parity = 0;
     const uint32_t own_line = V * 4 * room.block, own_ring = uint32_t(behind() + 1 + kLater) * own_line;
     uint32_t own_here = thread * 16;
@@ -452,7 +474,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       return reinterpret_cast<float4*>(shared + room.g) + (which * (V / 4) * int(room.slots) + int(own.slot));
     };
 
-    // inner: a row of which nothing is left out.
+    // inner: every tensor has the row that this step needs, so the checks for the image's ends are left out.
     auto step = [&](bool inner) {
       cp_async_wait_group<kWalkAhead - 1>();
       if constexpr (!whole) settle_all(a, at, t, x, g);
@@ -463,7 +485,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       if (inner || x.has(t)) {
         Taps taps(*this, slot_of(0, 0));
         if constexpr (centered) {
-          float mine[V], once[V]{}, twice[V]{};  // sums of d_j, 2 d_j; of their squares
+          float mine[V], once[V]{}, twice[V]{};  // once: sum d_j, later 2 sum d_j; twice: sum d_j^2
           get_vector(mine, slot_of(0, 0));
 #pragma unroll
           for (int o = -kSide; o <= kSide; ++o)
@@ -471,13 +493,15 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
               taps.to(o);
 #pragma unroll
               for (int e = 0; e < V; ++e) {
-                // The later position's less the earlier one's: one difference for both.
+                // The later position's element minus the earlier one's: the compiler uses this difference for the
+                // windows of both.
                 const float apart = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
                 once[e] = o == -kSide ? -apart : o < 0 ? once[e] - apart : once[e] + apart;
                 twice[e] += apart * apart;
               }
             }
-          // An infinity makes its windows infinite, and what is summed with it NaN.
+          // A window with an infinite element must have an infinite sum: `once` is set to 0 there, as it could make the
+          // sum NaN.
 #pragma unroll
           for (int e = 0; e < V; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
 #pragma unroll
@@ -509,7 +533,8 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       }
 
       const int o = t - ahead();
-      float mine[V]{}, of_g[V]{}, result[V]{};  // of row o; of_g: with means, times the slope
+      // Of row o: x; g, with means times the slope; y, or backward dy s^-beta.
+      float mine[V]{}, of_g[V]{}, result[V]{};
       if (inner || g.has(o)) {
         float dy[V];
         get_vector(mine, slot_of(0, ahead()));
@@ -524,11 +549,11 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
         for (int e = 0; e < V; ++e) {
           const float s = f.k + f.scale * total[e], p = power_of<T>(s, f.beta);
           result[e] = (backward ? dy[e] : mine[e]) * p;
-          // Neighbours see 0 beyond the row.
+          // Neighbours must read 0 beyond the end of the row.
           const bool inside = whole || along == Along::nothing || e < own.count;
           if (backward) of_g[e] = inside ? result[e] * (mine[e] * rcp_approx_ftz(s)) : 0.f;
           if (backward && centered) of_g[e] *= f.slope;
-          // Where row o's sums are kept before the row above it is summed.
+          // The sums for row o are at this index until row o - 1 of g is summed, below.
           if constexpr (backward && centered && size != 0) gradients[behind() + 1][e] += result[e];
         }
         if constexpr (!backward) store(at.out, result);
@@ -546,7 +571,7 @@ template <class T, int V, Along along, bool whole, bool centered, int size, bool
       }
 
       if constexpr (backward) {
-        const int row = o - kLater, i = row - behind();  // whose g is summed; whose windows are complete
+        const int row = o - kLater, i = row - behind();  // row: its g is summed now; i: its windows are complete then
         if (inner || g.has(row)) {
           float sum[V]{};
           if constexpr (centered) {

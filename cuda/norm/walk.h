@@ -1,51 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows down the rows of images, and maybe along them, as threads take them that walk down the rows: for host and
-// kernels. A thread has a vector of a row's positions, or of a position's channels; a group of threads has a row, or a
-// tile of it. An image is a plane or a sample of local contrast norm, or, of local response norm, a sample whose rows
-// are its planes.
+// Parameters of the window sums in walk.cuh, for host and kernels. Windows extend over several rows of an image, and
+// possibly along the rows. A thread has one vector: of a row's positions, or of a position's channels. A group of
+// threads has a row or a tile of a row. An image is, in local contrast norm, a plane or (channels innermost) a sample;
+// in local response norm it is a sample, and its rows are the planes of its channels.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/core/maths.h"
 
 namespace minidnn {
 
-enum class Along { nothing, beside, apart };  // windows along rows: none; over neighbours; over what lies `step` apart
+// How windows extend along a row: not at all; over adjacent elements; over elements that are `step` apart.
+enum class Along { nothing, beside, apart };
 
-constexpr int kWalkReach = 4;      // of windows on either side
-constexpr int kWalkAhead = 3;      // rows on their way while one is computed with
+constexpr int kWalkReach = 4;      // positions of a window on either side of its centre, at most
+constexpr int kWalkAhead = 3;      // rows in flight while one is processed
 constexpr int kWalkThreads = 128;  // of a block
-// Gradients with means of windows of any size, of which a thread keeps the most.
+// The kernels whose threads need the most registers: gradients with means, for windows of any size.
 MINIDNN_HD constexpr bool walk_is_heavy(bool centered, bool backward, int64_t size) {
   return centered && backward && !size;
 }
-// Where channels are innermost, twice as many, or else more of them compute what is another block's.
+// Twice as many where channels are innermost: in a smaller block, more of the threads compute halo that belongs to
+// another block.
 MINIDNN_HD constexpr int walk_threads(Along along, bool heavy) {
   return along == Along::apart && !heavy ? 2 * kWalkThreads : kWalkThreads;
 }
-// Registers: of as many threads of an SM.
+// Threads of an SM for which its registers must suffice: a bound of the registers per thread.
 MINIDNN_HD constexpr int walk_residents(bool heavy) { return heavy ? 384 : 512; }
 
 struct NormWalk {
-  int64_t height = 0, width = 0, step = 1, row = 0;  // rows; positions of one; elements to the next position, row
-  int64_t elements = 0;                              // of a tensor
+  // Rows of an image; positions of a row; elements from a position to the next, and from a row to the next.
+  int64_t height = 0, width = 0, step = 1, row = 0;
+  int64_t elements = 0;  // of a tensor
   int32_t behind = 0, ahead = 0;
-  // A group's threads: `slice` vectors of channels for each of some positions, or of vectors of positions. It writes
-  // `own` of those, behind `halo`, and rows by `tall`.
+  // A group has `threads` threads: `slice` of them for each position (one vector of channels each) or, where channels
+  // are not innermost, one for each vector of positions. It writes `own` positions or vectors of positions; the `halo`
+  // on either side is only computed. A block processes `tall` rows.
   uint32_t threads = 1, slice = 1, own = 1, halo = 0, tall = 1;
-  uint32_t groups = 0, in_block = 0, tiled = 0;  // tiled: rows go on beside a group
+  // Groups in all; groups of a block; tiled: 1 where a group has a tile of a row, not all of it.
+  uint32_t groups = 0, in_block = 0, tiled = 0;
   FastDivmod by_pieces, by_threads, by_tiles, by_slices, by_slice;
 };
 
-// Of a call, of windows of all kinds.
+// The scalars of a call, for all kinds of windows.
 struct WalkFactors {
-  float scale, beta, k, slope;  // alpha by the elements of a window, and 2 beta times that
+  float scale, beta, k, slope;  // scale: alpha / elements of a window; slope: 2 beta scale
 };
 
-// Shared memory, in bytes. A line has a vector of each thread, and `gap` more between groups and around them.
+// The layout of shared memory. A line has a slot for the vector of each thread, and `gap` slots before, between and
+// after the groups.
 struct SmemLayout {
-  uint32_t block = 0, gap = 0, slots = 0;
-  uint32_t line = 0, ring = 0;                                          // of x, at 0, and of the means; of all lines
-  uint32_t means = 0, arriving = 0, dy = 0, g = 0, own = 0, bytes = 0;  // where they begin
+  uint32_t block = 0, gap = 0, slots = 0;  // slots: of the threads, of a gap, of a line
+  uint32_t line = 0, ring = 0;             // bytes of a line of x or of the means; of a ring of lines. x is at 0
+  uint32_t means = 0, arriving = 0, dy = 0, g = 0, own = 0, bytes = 0;  // byte offsets; bytes: the size of all
 };
 
 }  // namespace minidnn

@@ -7,10 +7,10 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kSlice = 4;        // vectors of channels: 64 bytes of a position, or 32
-constexpr int64_t kReserved = 1024;  // bytes of an SM's shared memory that each block has besides
+constexpr int64_t kSlice = 4;        // vectors of channels at a position, at most: 64 or 32 bytes
+constexpr int64_t kReserved = 1024;  // bytes of shared memory that each block takes in addition to its own
 
-// Groups of at most `most` threads.
+// Divides rows among groups of at most `most` threads.
 void cut_groups(WalkCut& c, int64_t images, int64_t channels, bool backward, int64_t most) {
   NormWalk& r = c.walk;
   const int64_t V = c.vector, reach = max_of(r.behind, r.ahead);
@@ -29,7 +29,7 @@ void cut_groups(WalkCut& c, int64_t images, int64_t channels, bool backward, int
   }
   r.halo = uint32_t(halo), r.threads = uint32_t((r.own + 2 * halo) * r.slice);
   r.in_block = uint32_t(max_of(most / (r.threads + gap / 2), int64_t(1)));
-  const bool laps = c.along == Along::nothing && !c.whole;  // a warp's first lane, on the warp before
+  const bool laps = c.along == Along::nothing && !c.whole;  // warps overlap by one lane: see kLaps
   if (laps) r.in_block = uint32_t(most / 32 * 31);
   r.groups = uint32_t(images * tiles * slices);
   r.by_threads = FastDivmod(r.threads), r.by_slice = FastDivmod(r.slice);
@@ -46,10 +46,11 @@ void cut_room(WalkCut& c, bool backward, int64_t item) {
   m.block = c.along == Along::nothing ? uint32_t(c.block) : r.threads * r.in_block;
   m.gap = c.along == Along::nothing ? 0 : c.along == Along::beside ? 1 : r.slice * reach;
   m.slots = m.block + (r.in_block + 1) * m.gap;
-  // Lines that are read, those that come, and where others read, one that is still read while one is written.
+  // A ring has the lines of a window and the lines in flight. Where threads read their neighbours' slots, it has one
+  // line more: one that is still read while another is written.
   const uint32_t later = c.along == Along::nothing ? 0 : 1;
   m.line = m.slots * vector, m.ring = (size + later + (c.whole ? kWalkAhead : later)) * m.line;
-  // Where rows begin anywhere, two vectors have what a thread wants of one; x's also those of the gaps.
+  // Where rows are unaligned, a thread loads two aligned vectors to obtain one; of x, also those of the gaps.
   const uint32_t stages = kWalkAhead + 1, pairs = stages * 2 * vector;
   m.means = next(0, m.ring);
   m.arriving = next(m.means, c.centered ? m.ring : 0);
@@ -59,10 +60,11 @@ void cut_room(WalkCut& c, bool backward, int64_t item) {
   m.bytes = next(m.own, backward && !c.centered ? (uint32_t(r.behind) + 1 + later) * m.block * numbers : 0);
 }
 
-// Rows of a block: many, for what windows have beyond them is read and computed twice, but enough blocks for all SMs.
+// Chooses the number of rows per block. It should be large, as the rows that windows need beyond those of their block
+// are read and computed twice; but there should be enough blocks for all SMs.
 void cut_rows(WalkCut& c, bool backward, const Device& d) {
-  constexpr int64_t kBeginning = 2, kLeast = 8,
-                    kMostPieces = 64;  // kBeginning: rows that a block's start costs, a guess
+  // kBeginning: a guess of what the start of a block costs, in rows.
+  constexpr int64_t kBeginning = 2, kLeast = 8, kMostPieces = 64;
   NormWalk& r = c.walk;
   const int64_t groups = ceil_div(int64_t(r.groups), int64_t(r.in_block)), window = r.behind + r.ahead;
   const int64_t room = d.max_smem_bytes / (int64_t(c.room.bytes) + kReserved);
@@ -72,8 +74,8 @@ void cut_rows(WalkCut& c, bool backward, const Device& d) {
   for (int64_t pieces = 1; pieces <= min_of(max_of(r.height / kLeast, int64_t(1)), kMostPieces); ++pieces) {
     const int64_t tall = ceil_div(r.height, pieces), blocks = groups * ceil_div(r.height, tall);
     const double in_sm = double(ceil_div(blocks, int64_t(d.sm_count)));
-    // Backward, there is enough arithmetic in a thread for three quarters of the places to keep an SM busy: LRN
-    // of 128x64x56x56 in bfloat16 took 81 us where all places were wanted, 63 so.
+    // Backward, three quarters of the blocks that fit an SM keep it busy, as a thread has enough arithmetic: LRN of
+    // 128x64x56x56 in bfloat16 takes 63 us with this rule, and took 81 us when it asked for all of them.
     const double least = backward ? resident * 0.75 : resident;
     const double cost = max_of(in_sm, least) * double(tall + (backward ? 2 : 1) * window + kBeginning);
     if (pieces > 1 && cost >= best) continue;
@@ -84,7 +86,8 @@ void cut_rows(WalkCut& c, bool backward, const Device& d) {
 
 }  // namespace
 
-// With means, a thread keeps sums for gradients of twelve rows: of eight elements, too few threads have the registers.
+// With means, a thread keeps sums for the gradients of twelve rows. With vectors of eight elements, these would take so
+// many registers that too few threads fit an SM.
 int64_t walk_vector(DType t, int64_t size, bool means_gradients) {
   return size && !means_gradients ? 16 / int64_t(itemsize(t)) : 4;
 }
@@ -126,7 +129,7 @@ WalkFactors walk_factors(const LocalNormProblem& p, const LocalNormArgs& a) {
 }
 
 double walk_estimate_us(const LocalNormProblem& p, const Device& d, const WalkCut& c) {
-  // Rows that neighbouring blocks read too come from the L2.
+  // Rows that a neighbouring block reads as well arrive from the L2.
   const double again = double((p.backward ? 2 : 1) * (c.walk.behind + c.walk.ahead)) / double(c.walk.tall);
   return roofline_us(local_norm_flop(p), local_norm_bytes(p) * (1 + again / 8), d, c.whole ? 0.75 : 0.5);
 }
@@ -138,7 +141,8 @@ std::unique_ptr<Plan<LocalNormProblem>> walk_plan(const LocalNormProblem& p, con
   config.block = {unsigned(c.block)}, config.grid = {unsigned(c.grid)}, config.smem_bytes = c.room.bytes;
   const int64_t at_once = max_of(int64_t(cuda::fit_at_once(*kernel, config, d)), int64_t(1));
   const int64_t rounds = ceil_div(c.grid, at_once), even = ceil_div(c.grid, rounds * d.sm_count);
-  // A last round of less than a block an SM takes almost as long as a full one: rather fewer at once, as many in each.
+  // A last round with less than one block per SM takes almost as long as a full one. In that case fewer blocks run at
+  // the same time, equally many in each round: a block asks for more shared memory.
   if (rounds > 1 && c.grid - (rounds - 1) * at_once < d.sm_count && even * d.sm_count < at_once) {
     config.smem_bytes = unsigned((d.max_smem_bytes + kReserved) / (even + 1) - kReserved + 16) / 16 * 16;
     kernel = cuda::load_kernel(spec, d.place.index, int(config.smem_bytes));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda.norm.across and cuda.norm.around cut a problem for walk.cuh, and their plans.
+// How cuda.norm.across and cuda.norm.around divide a problem among the threads of walk.cuh, and their plans.
 #pragma once
 #include "cpp/norm/local_norm.h"
 #include "cuda/norm/walk.h"
@@ -7,9 +7,9 @@
 
 namespace minidnn {
 
-constexpr int kWalkSize = 5;  // of windows that kernels are made for: of most networks, and cuDNN's default
+constexpr int kWalkSize = 5;  // the window size with kernels of its own: that of most networks, and cuDNN's default
 
-// The kernel of a problem, and how it is launched. size: of windows it is made for; 0: any.
+// The kernel of a problem, and how it is launched. size: the window size that the kernel is compiled for; 0: any.
 struct WalkCut {
   NormWalk walk;
   SmemLayout room;
@@ -18,7 +18,8 @@ struct WalkCut {
   bool whole = false, centered = false;
 };
 
-// Empty, or why the problem can not be cut so. Rows begin at multiples of a vector where a cut is whole.
+// Fills in the cut. Returns "", or why these kernels do not take the problem. In a `whole` cut, each row begins at a
+// multiple of a vector.
 std::string cut_walk(const LocalNormProblem&, Along, const Device&, WalkCut&);
 int64_t walk_vector(DType, int64_t size, bool means_gradients);  // elements
 WalkFactors walk_factors(const LocalNormProblem&, const LocalNormArgs&);

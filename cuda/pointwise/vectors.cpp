@@ -12,7 +12,8 @@ constexpr PointwiseGroup kGroups[] = {PointwiseGroup::unary,   PointwiseGroup::m
                                       PointwiseGroup::binary,  PointwiseGroup::maths2, PointwiseGroup::test2,
                                       PointwiseGroup::ternary, PointwiseGroup::select};
 
-// A selection moves bits: one type serves all of its size, but for 16 bits, which pass through float.
+// A selection copies bits, so one type serves all types of its size. 16-bit types are the exception: they pass through
+// float.
 DType type_of_kernel(PointwiseGroup group, DType t) {
   if (group != PointwiseGroup::select || itemsize(t) == 2) return t;
   return itemsize(t) == 1 ? DType::uint8 : itemsize(t) == 4 ? DType::int32 : DType::int64;
@@ -21,7 +22,7 @@ DType type_of_kernel(PointwiseGroup group, DType t) {
 KernelSpec spec(PointwiseGroup group, DType t) {
   KernelSpec s{"cuda/pointwise/vectors.cu",
                cat("minidnn::pointwise_vectors<", cuda_name(t), ", (minidnn::PointwiseGroup)", int64_t(group), ">")};
-  if (itemsize(t) == 2) s.options = {"--prec-div=false", "--prec-sqrt=false"};  // two ulp of a float
+  if (itemsize(t) == 2) s.options = {"--prec-div=false", "--prec-sqrt=false"};  // an error of two ulp of float32
   return s;
 }
 
@@ -56,7 +57,7 @@ struct Vectors final : Engine<PointwiseProblem> {
     return make_plan<PointwiseProblem>([=](const PointwiseArgs& a, void*, Stream stream) {
       cuda::LaunchConfig now = config;
       now.stream = stream;
-      // Where an operand is read by vectors, they must lie at multiples of their length.
+      // Operands that are read by vectors must be aligned to 16 bytes.
       uintptr_t bits = reinterpret_cast<uintptr_t>(a.out);
       bool fits = g.walk.out.kind == Access::dense;
       auto look = [&](const PointwiseAccess& x, const void* data) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of pointwise_math.h. A kernel serves a group of functions: which one is a switch between the loads and
-// the stores. A block has a slice (cuda/device/elementwise.cuh) of vectors where operands are dense, one number, a value
-// for each vector (a channel's in NCHW) or a vector along the last dimension whose length is one of whole vectors. What
-// does not fit, and the last slice, goes by fours of elements, or twos, with an offset for each.
+// The functions of pointwise_math.h. A kernel serves a group of functions; a switch between the loads and the stores
+// selects one.
+// Grid: a slice (cuda/device/elementwise.cuh) for each block. A slice is processed by vectors of 16 bytes if each
+// operand is dense, or a single number, or has one value for each vector (such as a channel's in NCHW), or repeats
+// along the last dimension with a length of whole vectors. All other slices, and the last one, are processed four
+// elements (or two) at a time, with an offset for each.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/pointwise/vectors.h"
 
@@ -18,13 +20,14 @@ template <class T> using Stored = typename StoredAs<T>::type;
 
 template <class T> __device__ __forceinline__ PointwiseType<T> value_of(Stored<T> v) { return PointwiseType<T>(v); }
 
-template <> __device__ __forceinline__ int32_t value_of<bool>(uint8_t v) { return v != 0; }  // any byte may be in it
+// A stored bool may be any byte.
+template <> __device__ __forceinline__ int32_t value_of<bool>(uint8_t v) { return v != 0; }
 
-// Beyond 2^31 elements: divisions in 64 bits take a hundred instructions, so they are called.
+// For 2^31 elements or more. A 64-bit division takes a hundred instructions, so this function is not inlined.
 __device__ __noinline__ int64_t far_offset(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
   return g.walk.offset(x, i);
 }
-// Of an operand that repeats; of fewer than 2^31 elements.
+// The offset in an operand that repeats, for fewer than 2^31 elements.
 __device__ __forceinline__ int64_t offset_in_period(const PointwiseAccess& x, const PointwisePeriod& period,
                                                     int64_t i) {
   uint32_t n = period.inner.quotient(uint32_t(i));
@@ -113,7 +116,8 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
     if constexpr (kOperands > 1) load_vectors(g.walk.b, g.b, args.b, at, b);
     if constexpr (kOperands > 2) load_vectors(g.walk.c, g.c, args.c, at, c);
     if constexpr (group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2) {
-      // A function of many instructions is there once, and vectors pass it in a ring.
+      // A function of many instructions is compiled once: the vectors rotate through the registers, and each iteration
+      // processes the first.
 #pragma unroll 1
       for (int v = 0; v < vectors; ++v) {
         Items<Stored<First>, items> first[1] = {a[0]};
@@ -147,14 +151,14 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
   }
 };
 
-// `by_vectors`: what the host found of operands and addresses.
+// `by_vectors`: whether operands and addresses allow vectors, as checked on the host.
 template <class T, PointwiseGroup group>
 __global__ void __launch_bounds__(kSliceThreads, group <= PointwiseGroup::test1 ? 5 : 4)
     pointwise_vectors(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args, int64_t op,
                       int64_t by_vectors) {
   constexpr int kVectors = pointwise_vectors_of(sizeof(T)), kItems = 16 / int(sizeof(T));
   constexpr int kSlice = kSliceThreads * kVectors * kItems, kFew = kVectors * kItems < 4 ? kVectors * kItems : 4;
-  static_assert(kSlice % (kSliceThreads * kFew) == 0);  // else a block would reach into the next one's slice
+  static_assert(kSlice % (kSliceThreads * kFew) == 0);  // otherwise a block would write to the slice of the next one
   const PointwiseBlock<T, group> block{g, args, Pointwise(op)};
   const int64_t begin = int64_t(blockIdx.x) * kSlice;
   if (by_vectors && begin + kSlice <= g.walk.n) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuda.pointwise.vectors tells its kernel: the walk, and its sizes as divisors.
+// The parameters of cuda/pointwise/vectors.cu: the walk, and its sizes as divisors.
 #pragma once
 #include "cpp/pointwise/pointwise_math.h"
 #include "cuda/device/slice.h"
@@ -13,10 +13,10 @@ struct PointwiseGrid {
   PointwiseWalk walk;
   PointwisePeriod a, b, c;
   FastDivmod shape[kMaxRank];
-  int64_t by_divisors = 0;  // fewer than 2^31 elements
+  int64_t by_divisors = 0;  // there are fewer than 2^31 elements, so 32-bit divisors do
 };
 
-// Vectors of 16 bytes a thread.
+// The number of 16-byte vectors of a thread.
 MINIDNN_HD constexpr int pointwise_vectors_of(int item_bytes) { return item_bytes == 1 ? 1 : kSliceVectors; }
 
 }  // namespace minidnn

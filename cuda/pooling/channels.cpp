@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pooling.channels: vectors of channels that lie side by side.
+// cuda.pooling.channels: pooling by vectors of contiguous channels.
 #include "cuda/pooling/channels_backward.h"
 
 #include "cuda/pooling/engines.h"
@@ -12,19 +12,21 @@ namespace {
 using pooling::Channels;
 
 constexpr int64_t kThreads = 256;
-constexpr int64_t kStripsOfSm = 1280;          // a strip a thread, that keep an SM busy for some time
-constexpr int64_t kFewestLines = 8;            // of a strip, which begins some lines before its first
-constexpr int64_t kMostRoom = 40 << 10;        // of a block's shared memory backward: 5 blocks on an SM, without asking
-constexpr int64_t kMostRoomOfSums = 72 << 10;  // where windows add to dx: 3 blocks
-// Lines and columns of dx: windows across its edges are found twice, the larger they are the more.
+constexpr int64_t kStripsOfSm = 1280;  // strips per SM, one per thread: they keep an SM busy for some time
+constexpr int64_t kFewestLines = 8;    // of a strip: it loads some lines before its first
+// Shared memory of a block backward: 5 blocks fit an SM, and no opt-in is needed.
+constexpr int64_t kMostRoom = 40 << 10;
+constexpr int64_t kMostRoomOfSums = 72 << 10;  // the same where windows add to dx: 3 blocks
+// Lines and columns of a tile of dx. Windows across its edges are processed by both tiles; large windows need a larger
+// tile.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
-constexpr int64_t kSumVectors = 4;  // of a block where windows add to dx: 64 bytes of each element
+constexpr int64_t kSumVectors = 4;  // vectors per block where windows add to dx: 64 bytes per position
 
 struct Cut {
   Channels s;
-  int64_t blocks, smem_bytes, threads = kThreads;  // blocks of an image
+  int64_t blocks, smem_bytes, threads = kThreads;  // blocks per image
   pooling::StaticStep step;
-  bool maxima = false;  // gradients of those that windows known to the compiler have
+  bool maxima = false;  // gradients of maxima with windows that the compiler knows
 };
 
 template <class T, int kIndexBytes> int64_t strip_room(pooling::StaticStep step) {
@@ -47,7 +49,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
   Cut c{};
   Channels& s = c.s;
-  // Of one dimension: a column, as in planes.
+  // With one dimension, a plane is a column, as in planes.cpp.
   s.h = pooling::windows_of(p, 0);
   if (p.x.rank == 4) s.w = pooling::windows_of(p, 1);
   s.images = p.x.shape[0];
@@ -64,7 +66,8 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
   s.share = pooling::share_of_all(s.h, s.w, s.exclude_padding);
   s.by_vectors = FastDivmod(s.vectors), s.by_columns = FastDivmod(s.w.count);
-  // Kernels of windows that the compiler knows count the elements of an image in 32 bits, and a line's bytes: 8 each.
+  // Kernels with compile-time windows use 32-bit indices for the elements of an image and for the bytes of a line (at
+  // most 8 bytes per element).
   auto counted = [](const TensorDesc& t) {
     int64_t last = 0;
     for (int i = 1; i < t.rank; ++i) last += t.stride[i] < 0 ? int64_t(1) << 31 : (t.shape[i] - 1) * t.stride[i];
@@ -75,7 +78,8 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   c.step = p.x.rank == 4 && all_counted ? pooling::static_step(p) : pooling::StaticStep{};
   const bool known = c.step.window > 0;
   const int64_t down = pooling::down_of(int(width));
-  // Sums of a thread that takes several windows, or elements of dx, are plain ones: of no more than 64.
+  // A thread that takes several windows, or several elements of dx, sums without compensation: of no more than 64
+  // terms.
   const int64_t sums = backward ? ceil_div<int64_t>(s.h.window, s.h.stride) * ceil_div<int64_t>(s.w.window, s.w.stride)
                        : is_max ? 0
                                 : int64_t(s.h.window) * s.w.window;
@@ -91,7 +95,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     return c;
   };
   if (backward && is_max && known) {
-    constexpr int64_t kLanes = 32;  // of a warp, which have a channel each
+    constexpr int64_t kLanes = 32;  // of a warp: one channel each
     const int64_t groups = ceil_div<int64_t>(p.x.shape[1], kLanes);
     s.by_channels = FastDivmod(groups);
     const int64_t across = pooling::strip_steps(c.step.stride) * s.w.stride;
@@ -118,7 +122,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     const int64_t items = items_by(known ? pooling::kStaticDown : s.down ? down : 1);
     s.items = int32_t(min_of<int64_t>(items, 0x7fffffff));
     s.teams = 1;
-    // Few windows: their lines go to several teams.
+    // With few windows, several teams divide the lines of each window.
     const int64_t wanted = int64_t(d.sm_count) * 1024;
     if (!known && !s.down)
       while (s.teams < 16 && s.teams * 2 <= s.h.window + 1 && items * s.images * s.teams < wanted) s.teams *= 2;
@@ -138,7 +142,8 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   const int64_t tile = s.scatter || s.h.window > 3 || s.w.window > 3 ? kTileOfLarge : kTile;
   const int64_t room = s.scatter ? kMostRoomOfSums : kMostRoom;
   int64_t lines = tile, columns = tile, vectors = s.scatter ? kSumVectors : 8;
-  while (vectors < 64 && vectors * s.h.size * s.w.size < 1024) vectors *= 2;  // small planes keep a block busy
+  // So that small planes keep a block busy.
+  while (vectors < 64 && vectors * s.h.size * s.w.size < 1024) vectors *= 2;
   for (;;) {
     s.lines = even(s.h.size, lines, s.h.stride <= lines ? s.h.stride : 1);
     s.columns = even(s.w.size, columns, s.w.stride <= columns ? s.w.stride : 1);
@@ -154,7 +159,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
       c.smem_bytes = window_channels * (is_max ? 2 : 4);
     }
     if (c.smem_bytes <= room || (lines == 1 && columns == 1 && vectors == 1)) break;
-    // The windows of a sum's channels want whole sectors; those of others a large tile.
+    // Where windows add to dx, their channels should fill whole sectors; elsewhere a large tile matters more.
     if (vectors > 2 && !(s.scatter && max_of(lines, columns) > kTile)) vectors /= 2;
     else if (lines > 1 && lines >= columns) lines /= 2;
     else if (columns > 1) columns /= 2;
@@ -167,7 +172,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.by_block_channels = FastDivmod(s.block_vectors * width);
   s.by_q_apart = FastDivmod(max_of(ceil_div(s.q_columns, s.apart_w), 1));
   s.by_tile_width = FastDivmod(s.columns);
-  // Steps of a tile.
+  // Steps of the windows in a tile.
   if (known) s.by_result_columns = FastDivmod(s.columns / s.w.stride + 1);
   return c;
 }

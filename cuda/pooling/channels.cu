@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling by vectors of channels; channels.h and channels_backward.h have the arithmetic and say how. The grid's y are
-// images, each block taking those `gridDim.y` apart.
+// Pooling by vectors of channels; the arithmetic is in channels.h and channels_backward.h.
+// Grid: x = blocks of an image, y = images (a block takes every gridDim.y-th). Block: 256 threads; 128 for _maxima.
+// Shared memory (dynamic): forward, the partial results of teams, for windows of a size unknown to the compiler;
+// backward, the layout of ChannelsBackward; _maxima, the sums and the stages of ChannelsMaxima.
+// Numerics: sums in float32; those of more than 64 terms are compensated.
 #include "cuda/pooling/channels_backward.h"
 
 namespace minidnn {
 
+// y and indices. Windows that the compiler knows, or s.down: one item per thread. Otherwise a block has s.teams teams:
+// they divide the lines of each window, and the first team combines the results from shared memory.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     pooling_channels_forward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
@@ -32,6 +37,9 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
   }
 }
 
+// dx. Averages at a compile-time stride of 1: a tile of dx per thread, without shared memory. Otherwise a tile of dx
+// per block: windows add to sums in shared memory (s.scatter), or each dx reads the keys or shares of the windows over
+// it.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
     pooling_channels_backward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
@@ -63,13 +71,13 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Maxima's gradients by strips, where the compiler knows the windows. Maxima whose indices have no bytes are found here.
+// Gradients of maxima by strips, for windows that the compiler knows. With kIndexBytes = 0 the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(pooling::kStripThreads,
                                   pooling::strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     pooling_channels_maxima(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
-  const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // of a warp
+  const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // one item per warp
   if (item >= s.items) return;
   using Work = pooling::ChannelsMaxima<T, pooling::Step<kWindow, kStride>, kIndexBytes>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)

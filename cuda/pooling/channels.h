@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling where channels lie side by side (NHWC): what a problem is cut into, and forward. A thread walks down some lines
-// of y, 16 bytes of channels each, or takes a tile of windows of a word of channels; where there are few windows, teams
-// share each. What windows have in common comes from the L1 or the L2 cache.
+// Pooling where channels are contiguous (NHWC): the partition of a problem, and the forward direction. A thread
+// computes several lines of y below each other, 16 bytes of channels each, or a tile of windows for one 32-bit word of
+// channels. Where there are few windows, several teams of threads share each window. Data that windows share is read
+// again from the L1 or L2 cache.
 #pragma once
 #include "cuda/pooling/tiles.h"
 
@@ -10,37 +11,42 @@ namespace minidnn::pooling {
 struct Channels {
   Windows h, w;
   int64_t images;
-  int64_t x_image, x_line, x_column, y_image, y_line, y_column, dx_image, dx_line, dx_column;  // strides; y is dy, too
+  // Strides in elements; those of y are also those of dy.
+  int64_t x_image, x_line, x_column, y_image, y_line, y_column, dx_image, dx_line, dx_column;
   int64_t indices_image, indices_line, indices_column;
-  int32_t vectors;  // of channels
+  int32_t vectors;  // vectors of channels, 16 bytes each
   int32_t index_bytes, exclude_padding;
-  int32_t down;  // of a window's size unknown to the compiler: a thread takes kDownOf of them below each other
-  // Threads of an image, and teams of a block: forward, and backward where a thread takes a tile of dx from dy alone.
+  // 1: the size of the windows is unknown to the compiler, and a thread takes kDownOf of them below each other.
+  int32_t down;
+  // Threads per image, and teams per block: forward, and backward where a thread computes a tile of dx from dy alone.
   int32_t items, teams;
   FastDivmod by_vectors, by_words, by_channels, by_columns;
   // Backward: a block's vectors, and its tile of dx and of windows; or the lines of a strip.
   int32_t block_vectors, lines, columns, p_lines, q_columns;
-  int32_t scatter;           // windows add to dx; else each dx asks the windows over it
-  int32_t apart_h, apart_w;  // windows so far apart do not overlap
-  int32_t dy_at, keys_at;    // in shared memory, after dx
+  int32_t scatter;           // 1: windows add to dx; 0: each dx reads the windows over it
+  int32_t apart_h, apart_w;  // windows this many apart do not overlap
+  int32_t dy_at, keys_at;    // offsets in shared memory, after dx
   FastDivmod by_vector_groups, by_tile_columns, by_block_vectors, by_block_channels;
   FastDivmod by_q_columns, by_q_apart, by_result_columns, by_line, by_tile_width;
-  float share;  // of each element in a mean, if all windows count alike; else 0
+  float share;  // each element's factor in a mean if all windows divide by the same number, else 0
 };
 
-// Windows of a thread, and elements of dx, below each other: the registers hold maxima of so many, and their places.
+// Windows, or elements of dx, below each other that a thread takes: the registers hold this many maxima and their
+// places.
 MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
 template <class T> constexpr int kDownOf = down_of(kLanes<T>);
-constexpr int kStaticDown = 4;  // windows of a static size, forward
-// Of windows of a static size: columns of a thread's tile of a word. Those two apart have little in common.
+constexpr int kStaticDown = 4;  // the same for windows of static size
+// Width in columns of a thread's tile of words, for windows of static size. At stride 2, neighbouring windows share
+// little.
 MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 template <class S> constexpr int kAcross = across_of(S::stride);
-// Whether forward a tile of words does better than a walk by vectors, which have too many sums, or windows in common.
+// Whether forward computes tiles of words rather than vectors: vectors would need too many registers for sums, and
+// large windows share much.
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
-// Calls put(d, what L finds in it) for the windows, without a dilation, at p + d, of kDownOf but before `p_end`: a line of
-// x is gone through once, and what is found there joins all windows over it. place(line, column) is what L calls an
-// element. kAtOnce loads are under way together: backward has registers for two.
+// Calls put(d, L's result for window p + d) for d from 0 to below kDownOf, up to window p_end - 1; there is no
+// dilation. Each line of x is traversed once, and its result joins all windows over it. place(line, column) is the
+// place that L records for an element. kAtOnce loads are in flight together: backward has registers for two.
 template <class L, int kAtOnce, class T, class Place, class Put>
 MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q, Place&& place, Put&& put) {
   const int windows = min_of(kDownOf<T>, p_end - p), first = s.h.first(p);
@@ -73,7 +79,8 @@ MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q
     if (d < windows) put(d, found[d]);
 }
 
-// An image by words of channels, in less than 2^31 elements: an offset of 32 bits spares half of an address's arithmetic.
+// An image as 32-bit words of channels, with less than 2^31 elements: a 32-bit offset saves half of the address
+// arithmetic.
 template <class T> struct WordsOf {
   const uint32_t* image;
   uint32_t line, column;
@@ -92,7 +99,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   const Channels& s;
   const PoolingArgs& a;
   int64_t image;
-  int item;  // a thread's, or a team member's
+  int item;  // of a thread, or of a team member
 
   MINIDNN_HD const T* x(int vector) const { return static_cast<const T*>(a.x) + image * s.x_image + vector * kWidth; }
   MINIDNN_HD T* y(int p, int q, int vector) const {
@@ -124,13 +131,13 @@ template <class T, bool is_max, class S> struct ChannelsForward {
       store_words(y(p + d, q, vector), total.result(share(p + d, q)));
     }
   }
-  // Of a word of channels, by offsets in an image of 32 bits; item(word, its place) is what R makes of a word of x, and
-  // put(found, p, q, word) takes what it finds.
+  // Pools a tile of windows of one word of channels, with 32-bit offsets in an image. item_of(word, place) converts a
+  // word of x to an Item of R; put(found, p, q, word) stores the result of window (p, q).
   template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
     constexpr int kWide = kAcross<S>;
     uint32_t rest = uint32_t(item);
 #ifdef __CUDA_ARCH__
-    // Else the compiler finds the addresses of all that a kernel may do before it asks what to do, and runs out of
+    // Without this barrier, the compiler computes the addresses of all branches before it selects one, and runs out of
     // registers.
     asm volatile("" : "+r"(rest));
 #endif
@@ -206,7 +213,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
           }
         });
   }
-  // Two at a time, so that an int64's go by 16 bytes too.
+  // Two per iteration: two int64 indices fill 16 bytes.
   MINIDNN_HD void put_indices(int p, int q, int vector, const int32_t (&place)[kWidth]) const {
     const int64_t at = image * s.indices_image + p * s.indices_line + q * s.indices_column + vector * kWidth;
     auto sign = [](int32_t v) { return uint32_t(v >> 31); };
@@ -228,8 +235,8 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     else walk_down<MaxLanes<T>>();
   }
 
-  // One team's part of a window, to places of its own in `room`: a maximum and where it is, or a sum. The other teams'
-  // follow `apart` further on each.
+  // One team's partial result for a window: a maximum and its place, or a sum. It is written to the team's own slot in
+  // `room`; the slots of successive teams are `apart` slots from each other.
   struct Part {
     float value[kWidth];
     int32_t place[kWidth];
@@ -246,7 +253,8 @@ template <class T, bool is_max, class S> struct ChannelsForward {
       const int line = s.h.first(p) + r * s.h.dilation;
       const T* from = x(vector) + line * s.x_line;
       for (int c = c_begin; c < c_end; c += kAtOnce) {
-        // The last again beyond it: a condition would keep loads from being under way together.
+        // Beyond the last column, loads the last one again: a condition would keep the loads from being in flight
+        // together.
         Words v[kAtOnce];
         MINIDNN_UNROLL
         for (int k = 0; k < kAtOnce; ++k)
@@ -273,7 +281,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
       else part.value[i] = sum[i].value();
     }
   }
-  // What the teams found, by the first of them.
+  // The first team combines the results of all teams and writes y.
   MINIDNN_HD void finish(const Part* parts, int apart) const {
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest);

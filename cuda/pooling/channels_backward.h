@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling where channels lie side by side. Where the compiler knows the windows, those of maxima go by strips,
-// and those of averages at a stride of 1 by tiles. Else a block takes a tile of dx: the windows over it find their maxima,
-// or shares, into shared memory. A maximum's gradient is added to its dx there, by windows at once that do not overlap; of
-// shares, each dx adds up what the windows over it have.
+// Gradients of pooling where channels are contiguous. If the compiler knows the windows, gradients of maxima are
+// computed by strips and those of averages at stride 1 by tiles. Otherwise a block takes a tile of dx: it first
+// computes, into shared memory, the maximum or the share of dy of each window over the tile. For maxima, each window
+// then adds its dy to a dx in shared memory, in phases of windows that do not overlap. For averages, each dx sums the
+// shares of the windows over it.
 #pragma once
 #include "cuda/pooling/channels.h"
 #include "cuda/pooling/strips.h"
 
 namespace minidnn::pooling {
 
-constexpr int kStripThreads = 128;  // of a block
-// Steps that a strip of dx is wide.
+constexpr int kStripThreads = 128;  // per block
+// Width of a strip of dx, in steps of the windows.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
-constexpr int kMostStripLines = 1024;  // numbers of places have 16 bits
-// Lines of sums under way, as a power of 2.
+constexpr int kMostStripLines = 1024;  // place numbers have 16 bits
+// Lines of dx whose sums are held at a time; a power of two.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
-// Blocks on an SM: what registers hold. And steps that are under way, or here.
+// Blocks per SM, as the registers allow; and, for strip_stages(), lines of windows whose data is in flight or has
+// arrived.
 MINIDNN_HD constexpr int strip_blocks(int window, int stride, size_t size, bool given) {
   return given || stride > 1 ? 4 : (window > 4 ? 3 : 4) - (size > 2 ? 1 : 0);
 }
@@ -24,11 +26,11 @@ MINIDNN_HD constexpr int strip_stages(int window, size_t size, bool given) {
 }
 
 #ifdef __CUDACC__
-// All of a block's windows, two of a thread in each turn.
+// Covers all windows of a block; a thread takes two in each phase.
 template <class Work> __device__ __forceinline__ void each_turn(const Work& work, int turns_down, int turns_across) {
   const int count = work.t.count, n = work.corners();
   for (int base = 0; base < n; base += 2 * count) {
-    const bool two = base + count < n;  // of no thread else
+    const bool two = base + count < n;  // if false, no thread has a second window
     for (int down = 0; down < turns_down; ++down)
       for (int across = 0; across < turns_across; ++across) {
         work.scatter(base + work.t.index, down, across);
@@ -46,11 +48,11 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   int64_t image;
   unsigned char* room;
   Thread t;
-  // The tile.
+  // The block's tile.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
-  // In shared memory. Where windows add to dx: sums [lines][columns][channels], then dy and keys [window lines][window
-  // columns][channels]; else keys or shares alone.
+  // Layout of shared memory. Where windows add to dx: sums [lines][columns][channels], then dy and keys [window
+  // lines][window columns][channels]. Otherwise: keys or shares alone.
   struct Keys {
     uint16_t of[kWidth];
   };
@@ -84,7 +86,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   MINIDNN_HD void find() {
     if constexpr (is_max && S::window == 0)
       if (s.down && s.index_bytes == 0) return find_down();
-    // Numbered as if the tile were whole, so that divisors are known.
+    // The numbers are those of a whole tile, so that the divisors are known in advance.
     const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
@@ -110,7 +112,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     Words two{};
     MINIDNN_UNROLL
     for (int k = 0; k < kWidth; ++k) {
-      uint32_t index, beyond = 0;  // 32 bits
+      uint32_t index, beyond = 0;  // lower and upper 32 bits
       if (s.index_bytes == 8) {
         if (k % 2 == 0) two = load_words(static_cast<const int64_t*>(a.indices) + at + k);
         index = two.word[k % 2 * 2], beyond = two.word[k % 2 * 2 + 1];
@@ -118,10 +120,10 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
         index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
-      // All of a window's indices are near each other: a line's number is found by multiplication.
+      // All indices of a window are close to each other; the multiplication by_line computes an index's line.
       uint32_t rest = in ? index : 0;
       const int column = s.by_line.divmod(rest);
-      // scatter() does not ask whether an index is in its window.
+      // scatter() does not check whether an index is in its window.
       if (s.scatter)
         in = in && uint32_t(int(rest) - s.h.first(p)) < uint32_t(s.h.window) &&
              uint32_t(column - s.w.first(q)) < uint32_t(s.w.window);
@@ -173,13 +175,14 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
           [&](int d, const FirstLargestLanes<T>& found) {
             Keys key;
             MINIDNN_UNROLL
-            for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].place);  // none is kNowhere
+            for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].place);  // -1 (no maximum) is kNowhere
             keys()[((p + d - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector] = key;
           });
     }
   }
 
-  // dy to shared memory, at hand after a barrier, and zeros to the sums.
+  // Starts the copy of dy to shared memory (visible after cp_async_wait_group and a barrier), and sets the sums to
+  // zero.
   MINIDNN_HD void load() {
     const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -189,8 +192,9 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     }
     clear_words(t, sums(), s.lines * s.columns * s.block_vectors * kWidth / 4);
   }
-  // Corners of windows `apart` from each other: in a turn of its own, each of those that are so many down and across from
-  // them adds to one dx, and no other has the same.
+  // A corner is every apart_h-th window down and every apart_w-th across, per channel. In the phase (down, across), the
+  // window this far from each corner adds its dy to one dx. The windows of one phase do not overlap, so no two threads
+  // update the same dx.
   MINIDNN_HD int corners() const {
     return ceil_div(p_end - p_begin, s.apart_h) * int(s.by_q_apart.divisor) * s.block_vectors * kWidth;
   }
@@ -222,7 +226,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   MINIDNN_HD void put(int line, int column, int vector, const float (&sum)[kWidth]) const {
     store_words(dx_at(line, column, vector), words_of<T>(sum));
   }
-  // Averages at a stride of 1: what windows have for a dx is a window of them, of a word of channels here.
+  // Averages at stride 1: dx is a sum over a window of dy, here for one word of channels.
   MINIDNN_HD void pool_shares(int item) const {
     if (s.share != 0) pool_shares(item, s.share, [](int, int) { return 1.f; });
     else pool_shares(item, 1.f, [&](int p, int q) { return share_of<S>(s, p, q); });
@@ -259,7 +263,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
         }
     }
   }
-  // Of a thread some dx below each other: a line of windows is added up once for all of them.
+  // A thread takes several dx below each other, and sums each line of windows once for all of them.
   MINIDNN_HD void gather_down() {
     const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.columns * s.block_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -294,7 +298,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     if constexpr (S::window == 0 && !is_max)
       if (s.down) return gather_down();
     if constexpr (S::window > 0) {
-      // A thread takes the dx between two steps of the windows, which the same windows lie over.
+      // A thread takes the dx between two steps of the windows: the same windows cover them.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kStride = S::stride;
       const int first_line = (h_begin + s.h.before) / kStride, first_column = (w_begin + s.w.before) / kStride;
       const int tile_lines = (h_end - 1 + s.h.before) / kStride - first_line + 1;
@@ -370,17 +374,17 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 };
 
-// What a warp's lanes copy for each other of a line: a group of 32 channels, of n places side by side, 16 bytes of a place
-// at a time. Instead of places that do not exist come the nearest.
+// The copy, by the lanes of a warp for each other, of part of a line: n places side by side, 32 channels each, in
+// copies of 16 bytes. A place that does not exist is replaced by the nearest.
 template <class U, int n> struct Places {
   static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
 #ifdef __CUDA_ARCH__
   static constexpr int kCopiers = 32;
 #else
-  static constexpr int kCopiers = kVectors;  // in a test, threads come one after the other, and copy what they need
+  static constexpr int kCopiers = kVectors;  // a test runs threads one after another, and each copies what it needs
 #endif
   static constexpr int kCopies = (n * kVectors + kCopiers - 1) / kCopiers;
-  int copier, channel;  // channel: the first of those that a thread copies, from the group's first on
+  int copier, channel;  // channel: the first that the thread copies, counted from the group's first
   uint32_t offset[kCopies];
 
   MINIDNN_HD Places(int lane, int first, int size, int64_t column_stride)
@@ -391,7 +395,7 @@ template <class U, int n> struct Places {
       offset[m] = uint32_t(min_of(max_of(at, 0), size - 1)) * uint32_t(column_stride);
     }
   }
-  // From the thread's channels of a line.
+  // `line` points to the thread's channels of a line.
   MINIDNN_HD void copy(const U* line, U* to) const {
     MINIDNN_UNROLL
     for (int m = 0; m < kCopies; ++m)
@@ -400,9 +404,9 @@ template <class U, int n> struct Places {
   }
 };
 
-// A strip of dx where the compiler knows the windows: a warp's lanes have a channel each. Each window adds to the dx where
-// its maximum is, if that is in the strip. Lines of x, or of indices, and of dy come to shared memory some steps ahead.
-// Sums of some lines are under way at a time, where those of a thread are its own.
+// A strip of dx for windows that the compiler knows: each lane of a warp has one channel. Each window adds its dy to
+// the dx of its maximum if that is in the strip. Lines of x (or of indices) and of dy are copied to shared memory some
+// steps ahead. Shared memory holds the sums of a few lines at a time; each thread updates only its own sums.
 template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
   static constexpr bool kGiven = kIndexBytes > 0;
   using Index = typename IndexOf<kIndexBytes>::type;
@@ -411,7 +415,7 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
   using Strip = pooling::Strip<T, S, kWindows>;
   static constexpr int kBefore = Strip::kOver * S::stride;
   static constexpr int kStages = strip_stages(S::window, sizeof(T), kGiven);
-  // Of a step: x, line by line, then dy, then indices; 32 channels of each place.
+  // Layout of a step's stage: x line by line, then dy, then indices; 32 channels of each place.
   static constexpr int kDyAt = kGiven ? 0 : S::stride * Strip::kSeen * 32 * int(sizeof(T));
   static constexpr int kIndicesAt = kDyAt + kWindows * 32 * int(sizeof(T));
   static constexpr int kStageBytes = kIndicesAt + kWindows * 32 * kIndexBytes;
@@ -424,8 +428,9 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
   unsigned char* room;
   int thread;
 
-  // The number of a place: lines below the first that is seen, 2 bits that tell columns before and behind those of dx, and
-  // 3 bits of column. A block's four warps share what 2 bits have room for.
+  // The number of a place has, from the top: the line, counted from the first that is seen; 2 bits that are 1 for the
+  // columns of dx, 0 before and 2 behind them; 3 bits of column. sum() uses the position of the 2 bits for the warp
+  // number of the block's four warps.
   static constexpr int kOfLine = 32, kOwn = 8;
   static_assert(kColumns <= kOwn && kBefore <= kOwn && kStripThreads == 128);
   MINIDNN_HD float& sum(int place) const {
@@ -433,11 +438,12 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
     const uint32_t mine = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
     return *reinterpret_cast<float*>(room + ((uint32_t(place) << 7 & kUsed) | mine));
   }
-  // The thread's channel of places in a stage.
+  // A stage's places, at the thread's channel.
   template <class U> MINIDNN_HD const U* mine(const unsigned char* from) const {
     return reinterpret_cast<const U*>(from) + (thread & 31);
   }
-  // All lanes of a warp call it with the same item, of a group of 32 channels, columns and lines.
+  // All lanes of a warp call it with the same item, which is a group of 32 channels, a span of columns and a span of
+  // lines.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);
     const int group = s.by_channels.divmod(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
@@ -486,7 +492,8 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
       here = stages + next * kStageBytes;
     };
 
-    // Of each window: what tells that a place is in dx, if there is such a window.
+    // For each window, the mask that selects the bits which tell whether a place is in dx; 0 if there is no such
+    // window.
     int own[kWindows];
     MINIDNN_UNROLL
     for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;

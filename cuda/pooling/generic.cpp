@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pooling.generic: a thread an element.
+// cuda.pooling.generic: one thread per element.
 #include "cuda/pooling/engines.h"
 #include "cuda/runtime/plan.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over any strides, windows and padding: a thread an element of y forward, of dx backward.
+// Pooling with any strides, windows and padding: one thread per element of y (forward) or of dx (backward),
+// grid-stride.
 #include "cpp/pooling/pooling_math.h"
 #include "cuda/device/grid.cuh"
 

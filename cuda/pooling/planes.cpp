@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pooling.planes: planes of one or two dimensions in shared memory.
+// cuda.pooling.planes: pooling of planes of one or two dimensions in shared memory.
 #include "cuda/pooling/engines.h"
 #include "cuda/pooling/planes_host.h"
 #include "cuda/runtime/plan.h"
@@ -9,9 +9,9 @@ namespace {
 
 using pooling::Grid, pooling::Planes, pooling::PlanesCut;
 
-// Of x in a block: 5 blocks or more on an SM keep two times 32 KB under way, and the lines that blocks share are few.
+// Bytes of x in a block: with 5 or more blocks on an SM, two times 32 KB are in flight, and blocks share few lines.
 constexpr int64_t kBlockBytes = 16 << 10;
-constexpr int64_t kMostElements = 65534;  // of a block's x or dx: numbered in 16 bits
+constexpr int64_t kMostElements = 65534;  // of a block's x or dx: numbers have 16 bits
 
 bool finds(const PoolingProblem& p) { return p.mode == PoolingMode::max && p.indices.rank == 0; }
 
@@ -21,7 +21,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   const bool backward = p.direction == PoolingDirection::backward;
   PlanesCut c{};
   Planes& s = c.s;
-  // A plane of one dimension is a column: its elements are lines to split.
+  // A plane of one dimension is a column: its elements are lines, which can be split.
   s.h = pooling::windows_of(p, 0);
   if (p.x.rank == 4) s.w = pooling::windows_of(p, 1);
   s.planes = p.x.shape[0] * p.x.shape[1];
@@ -39,15 +39,15 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   const int64_t size = int64_t(itemsize(p.x.dtype)), line = s.w.size, reach = (s.h.window - 1) * s.h.dilation + 1;
   const int64_t all = backward ? s.h.size : s.h.count, plane_elements = int64_t(s.h.size) * line;
   const int64_t most =
-      kBlockBytes / (c.maxima && !finds(p) ? max_of<int64_t>(size, 4) : size);  // with indices, half of it
+      kBlockBytes / (c.maxima && !finds(p) ? max_of<int64_t>(size, 4) : size);  // given 16-bit x and indices: half
   s.group = 1;
   if (plane_elements <= most) {
     s.strips = 1, s.lines = int32_t(all);
     s.group = int32_t(std::clamp<int64_t>(most / plane_elements, 1, s.planes));
-    // All SMs get some, and 16 bits do for the numbers.
+    // A smaller group gives all SMs some blocks, and 16 bits suffice for the numbers.
     while (s.group > 1 && ceil_div<int64_t>(s.planes, s.group) < 512) s.group /= 2;
   } else {
-    // Lines of x that fit, then those of y that they make.
+    // As many lines of x as fit, then the lines of y that they produce.
     int64_t x_lines = max_of<int64_t>(most / line, 1);
     int64_t lines = backward ? max_of<int64_t>(x_lines - (finds(p) ? reach : 0), 1)
                              : max_of<int64_t>((x_lines - reach) / s.h.stride + 1, 1);
@@ -58,7 +58,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     s.strips = int32_t(ceil_div(all, lines)), s.lines = int32_t(lines);
   }
   s.by_strips = FastDivmod(s.strips);
-  // What a block holds at most. Its numbers of elements are the group's or the longest strip's.
+  // Upper limits for a block: its element counts are those of a whole group or of the longest strip.
   int64_t windows = s.group > 1 || s.strips == 1 ? s.h.count
                     : backward                   ? min_of<int64_t>((s.lines + reach - 2) / s.h.stride + 1, s.h.count)
                                                  : s.lines;
@@ -77,11 +77,12 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
                                                                                         : 0)));
   s.by_width = FastDivmod(s.w.size);
   c.numbered = max_of<int64_t>(s.lines, c.maxima ? x_lines : 0) * line * s.group;
-  // Long windows, or few of them, keep several threads busy. From 512 on, a thread that takes four below each other
-  // (down) has some 200 instructions where two lanes for each window have four rounds of 70.
+  // Several threads share a long window, or each of a few windows. From 512 windows on, a thread that takes four below
+  // each other (`down`) needs about 200 instructions, where two lanes per window need four rounds of 70.
   const int64_t taps = int64_t(s.h.window) * s.w.window, least = s.whole ? 16 : 8;
   while (s.lane_bits < 5 && (taps >> s.lane_bits) >= least && (all_windows << s.lane_bits) < 512) ++s.lane_bits;
-  // Sums of a thread that takes several windows, or elements of dx, are plain ones: of no more than 64.
+  // A thread that takes several windows, or several elements of dx, sums without compensation: of no more than 64
+  // terms.
   const int64_t sums = !backward
                            ? (p.mode == PoolingMode::max ? 0 : taps)
                            : ceil_div<int64_t>(s.h.window, s.h.stride) * ceil_div<int64_t>(s.w.window, s.w.stride);
@@ -90,10 +91,10 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   s.windows = Grid(s.group, int(windows), s.w.count);
   s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::kDown)), s.w.count);
   s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
-  // A whole plane's elements count as columns of one line.
+  // The elements of a whole plane count as columns of one line.
   if (s.whole) s.results.by_columns = FastDivmod(plane_elements);
   if (c.maxima) {
-    // Indices that are given lie where x would.
+    // Given indices are stored where x would be.
     const int64_t dy_at = room(s.index_bytes ? all_windows * s.index_bytes : x_lines * line * s.group * size);
     const int64_t sums_at = dy_at + room(all_windows * size);
     s.dy_at = int32_t(min_of<int64_t>(dy_at, 1 << 30)), s.sums_at = int32_t(min_of<int64_t>(sums_at, 1 << 30));
@@ -102,8 +103,9 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     const int64_t strips = ceil_div<int64_t>(s.w.count, pooling::kStripWindows), lanes = min_of<int64_t>(strips, 32);
     const int64_t chunks = ceil_div(strips, lanes), pairs = ceil_div<int64_t>(chunks, 2);
     auto warps = [&](int64_t lines) { return ceil_div(s.group * ceil_div(windows, lines) * pairs, 32 / lanes); };
-    // Of lines of windows of a strip. Its first ones look at lines above, and lanes that begin in the same bank of shared
-    // memory wait for each other: one more is some quarter of the time without any.
+    // The relative cost of `lines` lines of windows per strip. The first lines of a strip also look at the lines above
+    // it. Lanes that begin in the same bank of shared memory wait for each other: each lane more in a bank costs about
+    // a quarter of the time without conflicts.
     auto cost = [&](int64_t lines) {
       int in_bank[32] = {}, most_in_bank = 0;
       for (int64_t lane = 0; lane < 32 / lanes * lanes; ++lane) {
@@ -128,7 +130,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     const int64_t down = ceil_div<int64_t>(all, pooling::kDown);
     const int64_t across = ceil_div(backward ? s.w.size : s.w.count, pooling::steps_across(s.h.stride));
     s.results = Grid(s.group, int(down), int(across));
-    // No round of threads is nearly empty.
+    // Choose the threads so that no round of them is nearly empty.
     const int64_t tiles = ceil_div<int64_t>(s.lines, pooling::kDown) * across * s.group;
     c.threads = ceil_div(ceil_div<int64_t>(tiles, ceil_div<int64_t>(tiles, pooling::kKnownThreads)), int64_t(32)) * 32;
   } else if (c.step.window > 0 && backward) {
@@ -164,7 +166,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // Shared memory's rate, not memory's, where windows are large: 32 elements a clock of an SM at best.
+    // Where windows are large, shared memory is the limit, not global memory: at best 32 elements per clock and SM.
     return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.7);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
@@ -193,7 +195,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     pooling::each_compiled([&](DType t, bool is_max, pooling::StaticStep step) {
-      // Of windows that the compiler knows, maxima with indices alone go forward as others do.
+      // With windows that the compiler knows, only maxima with indices use the ordinary forward kernel.
       const bool known = step.window > 0;
       if (!known || is_max) all.push_back(pooling::spec("planes", t, false, is_max, step));
       if (!known || !is_max) all.push_back(pooling::spec("planes", t, true, is_max, step));

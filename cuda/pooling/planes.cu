@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes in shared memory; planes.h and planes_backward.h have the arithmetic and say how. A block a grid
-// position.
+// Pooling of planes in shared memory; the arithmetic is in planes.h and planes_backward.h.
+// Grid: x = blocks of planes or of lines of a plane. Block: 256 threads; at most 128 for _tiles, for _maxima, and for
+// backward with windows of static size.
+// Shared memory (dynamic): x, then dy or y, then the keys or shares of the windows; for _maxima: x or indices, dy, and
+// the sums of dx. Memory: a block reads its span of x and dy once and writes its span of y or dx once; blocks of one
+// plane also read the lines that they share. Numerics: sums in float32; those of more than 64 terms are compensated.
 #include "cuda/pooling/planes_backward.h"
 
 namespace minidnn {
 
+// y and indices: of windows that the compiler knows if kWindow > 0 (maxima with indices), else of windows of any size.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(pooling::kThreads, pooling::kBlocks)
     pooling_planes_forward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
@@ -19,7 +24,7 @@ __global__ void __launch_bounds__(pooling::kThreads, pooling::kBlocks)
   else work.pool_any();
 }
 
-// Windows that the compiler knows, without indices.
+// y of windows that the compiler knows, without indices: a tile of windows per thread and iteration.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(pooling::kKnownThreads, pooling::kTileBlocks)
     pooling_planes_tiles(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
@@ -34,6 +39,7 @@ __global__ void __launch_bounds__(pooling::kKnownThreads, pooling::kTileBlocks)
   work.store();
 }
 
+// dx of averages, and of maxima with windows of a size unknown to the compiler.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(kWindow > 0 ? pooling::kKnownThreads : pooling::kThreads,
                                   kWindow == 0                      ? pooling::kBlocks
@@ -46,7 +52,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? pooling::kKnownThreads : pooling
       s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   const bool given = is_max && s.index_bytes;
-  if (given) work.find();  // while dy is on its way
+  if (given) work.find();  // while dy is still in flight
   cp_async_wait_group<0>();
   __syncthreads();
   if (!given) {
@@ -60,7 +66,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? pooling::kKnownThreads : pooling
   work.store(work.dx());
 }
 
-// Gradients of maxima where the compiler knows the windows. Those whose indices have no bytes are found here.
+// Gradients of maxima for windows that the compiler knows. With kIndexBytes = 0 the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(pooling::kKnownThreads, pooling::maxima_blocks(kIndexBytes > 0))
     pooling_planes_maxima(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {

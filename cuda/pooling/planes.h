@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes whose elements lie side by side (NCHW), a block at a time: some whole planes, or some lines of one.
-// What a block needs of x and dy is one run of memory each. It comes to shared memory by 16 bytes, all at once, and is
-// pooled there; several blocks on an SM let loads of one hide the arithmetic of others. Here is what a problem is cut into,
-// what both directions find in windows, and forward.
+// Pooling of planes whose elements are contiguous (NCHW). A block takes several whole planes, or several lines of one
+// plane. The x and dy that it needs are one contiguous span each. It copies them to shared memory by 16-byte cp.async,
+// all in flight together, and pools there; with several blocks on an SM, the loads of one hide the arithmetic of
+// others. This file has the partition of a problem, what both directions compute per window, and the forward direction.
 #pragma once
 #include "cuda/pooling/tiles.h"
 
 namespace minidnn::pooling {
 
-// Takes numbers of [planes][lines][columns] apart. One plane needs no division by its lines.
+// Splits a number into indices of [planes][lines][columns]. With one plane, no division by the lines is needed.
 struct Grid {
   FastDivmod by_columns, by_lines;
   Grid() = default;
@@ -18,44 +18,48 @@ struct Grid {
 struct Planes {
   Windows h, w;
   int64_t planes;
-  int32_t group;          // planes of a block; 1 where lines are split
-  int32_t strips, lines;  // blocks of a plane, and their lines of y (forward) or dx (backward)
-  int32_t lane_bits;      // threads of a window, as a power of 2, where the compiler does not know its size
+  int32_t group;          // planes per block; 1 where a plane is split
+  int32_t strips, lines;  // blocks per plane, and lines of y (forward) or dx (backward) per block
+  int32_t lane_bits;      // log2 of the threads per window, where its size is unknown to the compiler
   int32_t index_bytes;    // 0: no indices
   int32_t exclude_padding;
-  float share;              // of each element in a mean, if all windows count alike; else 0
-  int32_t down;             // of a window's size unknown to the compiler: a thread takes kDown of them below each other
-  int32_t whole;            // a plane is one window, so its elements need no telling apart
-  int32_t dy_at, found_at;  // in shared memory, after x (or dx) at 0; y lies where dy does
+  float share;  // each element's factor in a mean if all windows divide by the same number, else 0
+  // 1: the size of the windows is unknown to the compiler, and a thread takes kDown of them below each other.
+  int32_t down;
+  // 1: a plane is one window, so its elements need no coordinates.
+  int32_t whole;
+  int32_t dy_at, found_at;  // offsets in shared memory, after x (or dx) at 0; y is stored where dy is
   FastDivmod by_strips;
-  // Of a block: its windows, what a thread at a time finds of them, and what it makes of y or dx.
+  // Index grids of a block: its windows, the windows that a thread searches at a time, and the units of y or dx that it
+  // computes.
   Grid windows, finds, results;
   FastDivmod by_width;  // of x
-  // Where windows add to dx: lanes of a warp have neighbouring strips of them.
-  int32_t windows_lines;  // of a strip
-  int32_t turns;          // of a block's warps
-  int32_t sums_at;        // in shared memory, after dy
+  // For the kernel in which windows add to dx: lanes of a warp have neighbouring strips of windows.
+  int32_t windows_lines;  // per strip
+  int32_t turns;          // iterations of a block's warps
+  int32_t sums_at;        // offset in shared memory, after dy
   FastDivmod by_lanes;    // strips side by side in a warp
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(group)) * strips; }
 };
 
-constexpr int kDown = 4;  // windows, or elements of dx, of a thread that takes some below each other
+constexpr int kDown = 4;  // windows, or elements of dx, below each other that a thread takes
 
-// Steps of windows that a thread's tile of windows of a static size is wide.
-// Threads begin so many columns apart: numbers odd, or twice so, keep their loads in different banks.
+// Width, in windows, of a thread's tile where the compiler knows the windows. The tiles of neighbouring threads begin
+// this number times the stride columns apart: an odd number, or twice an odd number, keeps their loads in different
+// banks.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
-// Of a block, and such blocks on an SM.
+// Threads per block, and blocks per SM.
 constexpr int kThreads = 256, kBlocks = 5;
-// At most, for windows that the compiler knows: small blocks, so that many are there to load while others compute.
+// Upper limits for windows that the compiler knows: small blocks, so there are many to load while others compute.
 constexpr int kKnownThreads = 128, kKnownBlocks = 10, kTileBlocks = 6;
-// What a block works on.
+// The slice that a block works on.
 struct PlanesBlock {
   int64_t plane;
   int planes;
-  int begin, end;      // lines of y or dx
-  int p_begin, p_end;  // windows' lines
+  int begin, end;      // lines of y (forward) or dx (backward)
+  int p_begin, p_end;  // lines of windows
   int x_begin, x_end;  // lines of x
 
   MINIDNN_HD PlanesBlock(const Planes& s, int64_t block, bool backward) {
@@ -71,14 +75,14 @@ struct PlanesBlock {
       x_begin = min_of(max_of(s.h.first(p_begin), 0), s.h.size);
       x_end = max_of(min_of(s.h.first(p_end - 1) + (s.h.window - 1) * s.h.dilation + 1, s.h.size), x_begin);
     }
-    if (s.group > 1) x_begin = 0, x_end = s.h.size;  // one run of all planes
+    if (s.group > 1) x_begin = 0, x_end = s.h.size;  // one contiguous span of all planes
     p_end = max_of(p_end, p_begin);
     if (backward && s.group > 1) p_begin = 0, p_end = s.h.count;
   }
 };
 
-// Calls visit(offset from the plane's first element, value) for a window's elements in x, in order: every `lanes`-th,
-// from the `lane`-th on.
+// Calls visit(offset from the plane's first element, value) for the elements of x in window (p, q), in order: the
+// `lane`-th and then every `lanes`-th.
 template <class T, class Visit>
 MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int lane, int lanes, Visit&& visit) {
   const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0);
@@ -94,8 +98,8 @@ MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int 
   }
 }
 
-// Calls put(d, what V finds in it) for the windows at p + d, of kDown but before `p_end`: each line of x is gone through
-// once, and what is found there joins all windows over it.
+// Calls put(d, V's result for window p + d) for d from 0 to below kDown, up to window p_end - 1. Each line of x is
+// traversed once, and its result joins all windows over it.
 template <class V, class T, class Put>
 MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int q, Put&& put) {
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);
@@ -118,7 +122,7 @@ MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int
     if (d < windows) put(d, found[d]);
 }
 
-// A lane's part of a plane that is one window.
+// One lane's partial result for a plane that is one window.
 constexpr int kAtOnce = 8;
 template <class T> MINIDNN_HD Best best_of(const T* plane, int n, int lane, int lanes) {
   Best best;
@@ -172,7 +176,8 @@ template <class T, bool is_max, class S> struct PlanesForward {
     const int n = (b.x_end - b.x_begin) * s.w.size * b.planes;
     copy_in(t, source(), n, placed_like<T>(source(), room));
   }
-  // Calls take(plane of x, p, q, the offset of y there) for a thread's windows, kDown below each other from there on.
+  // Calls take(plane of x, p, q, offset of y) for each group of kDown windows of the thread; (p, q) is the topmost
+  // window.
   template <class Take> MINIDNN_HD void each_windows(Take&& take) {
     const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
@@ -184,7 +189,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
       take(x + plane * s.h.size * s.w.size, p, q, y + (int64_t(plane) * s.h.count + p) * s.w.count + q);
     }
   }
-  // Windows of a static size by tiles, to a place of their own.
+  // Pools windows of static size by tiles, into a separate buffer in shared memory.
   MINIDNN_HD void pool_tiles() {
     constexpr int kAcross = steps_across(S::stride);
     const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
@@ -285,7 +290,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
     const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
     const int lines = b.end - b.begin, n = lines * s.w.count * b.planes << s.lane_bits;
-    // Warps stay together, for their shuffles.
+    // All lanes of a warp stay in the loop, for the shuffles.
     for (int i = t.index; i - t.index % 32 < n; i += t.count) {
       uint32_t rest = uint32_t(min_of(i, n - 1));
       const int lane = int(rest) & (s.lanes() - 1);

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling of planes in shared memory. Where the compiler knows the windows, those of maxima go by strips, and
-// those of averages at a stride of 1 by tiles. Else each window first finds its maximum, or its share, and then each dx adds
-// up what the windows over it have for it.
+// Gradients of pooling of planes in shared memory. If the compiler knows the windows, gradients of maxima are computed
+// by strips and those of averages at stride 1 by tiles. Otherwise each window first finds its maximum, or its share of
+// dy; then each dx sums the contributions of the windows over it.
 #pragma once
 #include "cuda/pooling/planes.h"
 #include "cuda/pooling/strips.h"
 
 namespace minidnn::pooling {
 
-// Steps of windows two apart, of a static size, down dx of averages, of a thread.
+// For averages with windows of static size: how many steps of the windows, below each other, a thread takes dx of.
 MINIDNN_HD constexpr int steps_down(int window, int stride) { return window > stride ? 2 : 1; }
 template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
-// Whether dx of averages is a tile of sums too.
+// Whether dx of averages is computed by tiles, as a sum over a window of dy.
 MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
-// Blocks on an SM where maxima are found or given, and windows side by side in a strip: as many apart as keeps banks apart.
+// Blocks per SM: with given maxima, and with maxima to find.
+// Windows side by side in a strip: an odd number, which keeps the strips of neighbouring lanes in different banks.
 MINIDNN_HD constexpr int maxima_blocks(bool given) { return given ? 6 : 4; }
 constexpr int kStripWindows = 7;
-// Lines of windows of a strip, at the least: what reaches into it, and what reaches out of it, is apart.
+// Minimum lines of windows per strip: those that overlap the strip above and those that overlap the strip below are
+// distinct.
 MINIDNN_HD constexpr int least_windows_lines(int window, int stride) {
   return window > stride ? 2 * ((window - 1) / stride) : 1;
 }
@@ -32,9 +34,10 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   unsigned char* room;
   Thread t;
 
-  static constexpr int kLoads = 4;  // of indices, under way together
+  static constexpr int kLoads = 4;  // loads of indices in flight together
 
-  // For each window the number, among the block's dx, of the one that it is passed on to; or what each of its own gets.
+  // For maxima: each window's key, the number among the block's dx of the one that receives its dy. For averages: what
+  // each dx under the window receives.
   MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(room + s.found_at); }
   MINIDNN_HD float* shares() const { return reinterpret_cast<float*>(room + s.found_at); }
   MINIDNN_HD const T* x_source() const {
@@ -44,7 +47,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   MINIDNN_HD const T* dy_source() const { return static_cast<const T*>(a.dy) + dy_offset(); }
   MINIDNN_HD T* dy() const { return placed_like<T>(dy_source(), room + s.dy_at); }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
-  // Then dx adds up dy itself.
+  // If so, dx sums dy itself and scales the sum.
   MINIDNN_HD bool shares_are_alike() const { return !is_max && S::window > 0 && s.share != 0; }
   MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
 
@@ -53,19 +56,19 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, placed_like<T>(x_source(), room));
     copy_in(t, dy_source(), windows(), dy());
   }
-  // In place of x.
+  // The indices are stored in place of x.
   template <class I> MINIDNN_HD void load_indices() {
     const I* from = static_cast<const I*>(a.indices) + dy_offset();
     copy_in(t, from, windows(), placed_like<I>(from, room));
   }
-  // Whether an index is in its window: gather_down() asks no more.
+  // Whether an index is in its window. gather_down() itself checks no more than the key.
   MINIDNN_HD bool has(int p, int q, int place) const {
     if (place < 0) return false;
     uint32_t rest = uint32_t(place);
     const int column = s.results.by_columns.divmod(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
-  // What a window passes its dy on to, or shares of it.
+  // For each window, finds the dx that receives its dy, or its share of dy.
   MINIDNN_HD void find() {
     if constexpr (!is_max) find_shares();
     else if (s.index_bytes) take_given();
@@ -79,7 +82,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       shares()[i] = float(dy()[i]) * share_of<S>(s, p, q);
     }
   }
-  // Of an element's number in its plane, and the plane's in the block.
+  // The key of element `place` of plane `plane` of the block.
   MINIDNN_HD uint16_t key_of(int place, int plane) const {
     const int begin = b.begin * s.w.size, end = b.end * s.w.size;
     const bool here = begin <= place && place < end;
@@ -142,7 +145,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, plane);
     }
   }
-  // Sums of dx, in shared memory, which lie so that words of 16 bytes can be made of them.
+  // Sums of dx in shared memory, aligned so that 16-byte words of the target can be made from 16-byte-aligned sums.
   MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
   MINIDNN_HD float* sums() const {
     const int head = elements_before_words<T>(target(), results());
@@ -154,10 +157,11 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Windows of a static size find their maxima, or are given them, and add their dy there. A warp's lanes go from window to
-  // window together, each in a strip of its own: at any time their windows do not overlap. Warps meet before the lines that
-  // reach into strips below, and at the end of a strip. Of more columns than 32 lanes have, a turn takes every other part,
-  // so that those of two warps are far apart.
+  // Each window of static size finds its maximum, or reads its given index, and adds its dy to that dx. The lanes of a
+  // warp advance from window to window together, each in its own strip, and the windows of two lanes never overlap at
+  // any time. Warps synchronise before the lines that overlap the strips below, and at the end of a strip. If there are
+  // more columns than 32 lanes take, an iteration takes every other chunk of columns, so those of two warps are far
+  // apart.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;
@@ -216,7 +220,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       } else {
         const Columns<T, Strip::kSeen> of_x(x + plane * plane_size(), s.w.size, 1, s.w.first(q), s.w.size, b.x_begin,
                                             b.x_end);
-        // Numbers of elements begin at x_begin, as maxima may lie above dx.
+        // Element numbers start at line x_begin: maxima may be above the block's dx.
         const int first = plane * plane_size() + s.w.first(q), above = (b.begin - b.x_begin) * s.w.size;
         Strip(s.h, s.w, q)
             .each_line(
@@ -231,12 +235,12 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       sync_threads();
     }
   }
-  // What a window, by its number in the block, has for the dx of that number.
+  // What window number `window` of the block contributes to the dx with this number.
   MINIDNN_HD float from(int window, int number) const {
     if constexpr (is_max) return keys()[window] == number ? float(dy()[window]) : 0.f;
     return shares()[window];
   }
-  // In place of x, which is not needed any more.
+  // dx is stored in place of x, which is no longer needed.
   MINIDNN_HD T* dx() const { return placed_like<T>(target(), room); }
   MINIDNN_HD void gather() {
     if constexpr (S::window == 0)
@@ -246,7 +250,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       if (shares_are_alike()) return gather_from(dy(), s.share);
     gather_from(shares(), 1.f);
   }
-  // Each dx is `scale` times the sum of what `from` has by window.
+  // Each dx is `scale` times the sum of from[window] over its windows.
   template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
@@ -271,8 +275,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
           if (down + d < lines && column + k < s.w.size) to[d * s.w.size + k] = T(sum[d][k] * scale);
       }
     } else if constexpr (S::window > 0) {
-      // A thread takes the dx between two steps of the windows, which the same windows lie over, and those of the steps
-      // below: most of their windows are the same.
+      // A thread takes the dx between two steps of the windows, which the same windows cover, and the dx of the steps
+      // below, which share most of their windows.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = kStepsDown<S>, kTall = kSteps * S::stride;
       const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;
       const int tile_lines = ((b.end - 1 + s.h.before) / S::stride - first_line) / kSteps + 1;
@@ -328,7 +332,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       }
     }
   }
-  // Of a thread some dx below each other: a window's key tells which of them it is for, and its line which share it.
+  // A thread takes kDown dx below each other. For maxima, a window's key tells which of them receives its dy; for
+  // averages, the line of the window tells which of them it covers.
   MINIDNN_HD void gather_down() {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
@@ -367,7 +372,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         if (d < results) dx[number + d * s.w.size] = T(sum[d]);
     }
   }
-  // Planes of one window each: dx needs no place of its own, and goes out in words.
+  // Planes of one window each: dx needs no buffer and is written in words.
   MINIDNN_HD void spread() {
     const int elements = s.h.size * s.w.size;
     auto words_at = [&](int first) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda.pooling.planes cuts a problem into blocks; a test runs them thread by thread.
+// How cuda.pooling.planes divides a problem into blocks. A test runs these blocks thread by thread.
 #pragma once
 #include "cuda/pooling/planes_backward.h"
 #include "cuda/pooling/windows_host.h"
@@ -8,11 +8,11 @@ namespace minidnn::pooling {
 
 struct PlanesCut {
   Planes s;
-  int64_t smem_bytes;  // may be more than there is
+  int64_t smem_bytes;  // may be more than the device has
   StaticStep step;
-  int64_t threads = kThreads;  // of a block
-  int64_t numbered;            // elements of a block that have numbers, in 16 bits
-  bool tiles, maxima;          // of windows that the compiler knows: other kernels
+  int64_t threads = kThreads;  // per block
+  int64_t numbered;            // elements of a block that have a 16-bit number
+  bool tiles, maxima;          // which of the other kernels runs, for windows that the compiler knows
 };
 PlanesCut planes_cut(const PoolingProblem& p);
 

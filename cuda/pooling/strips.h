@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strips of windows that the compiler knows, for gradients of maxima: a thread has some windows side by side, goes down
-// their lines, and finds where each has its first maximum. What windows share is joined once in both directions.
+// Strips of windows of compile-time size, for gradients of maxima. A thread has several windows side by side, loops
+// down their lines, and finds each window's first maximum. What windows share is joined only once in both directions.
 #pragma once
 #include "cuda/pooling/tiles.h"
 
@@ -10,17 +10,17 @@
 
 namespace minidnn::pooling {
 
-// The 16 bits of a number, with one zero and one NaN.
+// The 16 bits of a number; -0 becomes 0, and every NaN gets the same bits.
 template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
 #ifdef __CUDA_ARCH__
-  return fma_x2(T(), v.bits, T(1.f).bits, 0);  // v * 1 + 0: a NaN that arithmetic makes is 0x7fff
+  return fma_x2(T(), v.bits, T(1.f).bits, 0);  // v * 1 + 0: arithmetic returns the NaN 0x7fff
 #else
   return float(v) != float(v) ? 0x7fff : T(float(v) + 0.f).bits;
 #endif
 }
 
-// The first maximum of some elements, and its place, from 0 to 65535. Elements of 16 bits share a word with it, whose order
-// is that of elements and then that of places, backwards: the larger of two words is the first maximum.
+// The first maximum of some elements and its place, 0 to 65535. A 16-bit element and its place share one 32-bit word.
+// Words sort by element first and by descending place second, so the larger of two words is the first maximum.
 template <class T, bool in_word = sizeof(T) == 2> struct First : FirstMaxima<1> {
   MINIDNN_HD static Item item(T v, int place) { return FirstMaxima<1>::item({{float(v)}}, place); }
   MINIDNN_HD static Item moved(Item item, int by) {
@@ -33,14 +33,15 @@ template <class T> struct First<T, true> {
   using Item = uint32_t;
   MINIDNN_HD static Item item(T v, int place) {
     const uint32_t word = (bits_with_one_nan(v) << 16) + (0x8000ffff - uint32_t(place));
-    return word ^ (~uint32_t(int32_t(word) >> 31) & 0x7fff0000);  // negative numbers have their order turned over
+    // The bits of negative numbers sort in reverse: invert them.
+    return word ^ (~uint32_t(int32_t(word) >> 31) & 0x7fff0000);
   }
   MINIDNN_HD static Item join(Item a, Item b) { return max_of(a, b); }
   MINIDNN_HD static Item moved(Item item, int by) { return item - uint32_t(by); }
   MINIDNN_HD static int place(Item item) { return int(~item); }  // in the lower 16 bits
 };
 
-// Of indices of so many bytes.
+// The integer type of an index with this many bytes.
 template <int bytes> struct IndexOf {
   using type = int64_t;
 };
@@ -48,8 +49,8 @@ template <> struct IndexOf<4> {
   using type = int32_t;
 };
 
-// Where a maximum is that is given, and whether that is an element of the window that begins at first_line and first_column:
-// one that is none, or in no element of the window, is to take nothing.
+// The position of a given maximum. `seen` tells whether it is an element of the window that begins at first_line and
+// first_column. If not, the index is negative, out of range or outside the window, and nothing may receive its dy.
 template <class S> struct Given {
   int line, column;
   bool seen;
@@ -62,27 +63,28 @@ template <class S> struct Given {
   }
 };
 
-// kWindows side by side.
+// kWindows windows side by side.
 template <class T, class S, int kWindows> struct Strip {
   using R = First<T>;
   using Item = typename R::Item;
-  static constexpr int kKept = S::window - S::stride;        // lines, or columns, in common with the next window
-  static constexpr int kOver = (S::window - 1) / S::stride;  // windows before one that reach into it
-  static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;  // lines of windows
+  static constexpr int kKept = S::window - S::stride;        // lines, or columns, shared with the next window
+  static constexpr int kOver = (S::window - 1) / S::stride;  // number of preceding windows that overlap a window
+  static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;  // lines of windows per iteration
   static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;  // columns
-  // Lines of windows before a strip's first whose last lines are the first ones that it sees.
+  // Lines of windows before the strip's first whose last lines of x are the first ones that the strip sees.
   static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
 
   const Windows& h;
-  int first;  // of the columns seen, that is in the plane
+  int first;  // of the columns seen, the first inside the plane
 
-  // Of windows from number q on, perhaps before 0.
+  // The windows start at number q, which may be negative.
   MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}
 
-  // Calls visit(p, items) for lines of windows from p to below p_end. Before each, and from kEarlier lines of them ahead on,
-  // it calls step(p), and then read(line, j, column) for what these windows see first: the last `stride` of their lines, of
-  // which this is the j-th. An item's place is its column, from 0 on, and of_line(line). Beyond the plane, read() is to
-  // repeat its edges; where they come first their places are those of the edges.
+  // Calls visit(p, items) for each line of windows from p to below p_end. Before each of these lines, and before the
+  // kEarlier lines of windows above them, it calls step(p), then read(line, j, column) for the lines of x that these
+  // windows are the first to see: their last `stride` lines, numbered by j. An item's place is of_line(line) plus its
+  // column, counted from 0. Outside the plane read() must repeat the edge elements. Items above or left of the plane
+  // get the place of the edge.
   template <class Step, class Read, class OfLine, class Visit>
   MINIDNN_HD void each_line(int p, int p_end, Step&& step, Read&& read, OfLine&& of_line, Visit&& visit) const {
     int line = h.first(p);
@@ -108,7 +110,7 @@ template <class T, class S, int kWindows> struct Strip {
     }
     for (; p < p_end; p += kAtOnce, line += kAtOnce * S::stride) {
       if constexpr (S::stride == 1) {
-        // A window is the end of some lines and the beginning of as many below.
+        // A window is the end of one group of kKept lines and the beginning of the next group.
         MINIDNN_UNROLL
         for (int j = kKept - 2; j >= 0; --j) MINIDNN_UNROLL
         for (int i = 0; i < kWindows; ++i) lines[j][i] = R::join(lines[j][i], lines[j + 1][i]);

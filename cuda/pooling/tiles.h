@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Windows of a size that the compiler knows, a tile of them in a thread's registers: the columns of a line of x are joined
-// once for all windows over it, and then the lines are. What neighbours share is joined once in both directions.
+// Windows of compile-time size: a thread computes a tile of them in registers. It joins the columns of each line of x
+// once for all windows over that line, and then joins the lines. So what neighbouring windows share is joined only once
+// in both directions.
 #pragma once
 #include "cuda/pooling/windows.h"
 
@@ -22,8 +23,9 @@ template <class T> MINIDNN_HD uint32_t word_of_lanes(const Lanes<kInWord<T>>& la
   else return word_of(T(lanes.of[0]), T(lanes.of[1]));
 }
 
-// What can be found of elements that come in order. Where an element may come twice, x's edges repeat beyond it: that
-// changes nothing for windows that see anything of x, as all of a static size do.
+// Operations that join elements in order. `repeats`: an element may be joined twice, so elements outside x are replaced
+// by x's edge elements. That changes no result as long as each window covers some element of x, as all windows of
+// static size do.
 template <bool is_max> struct Joined {
   static constexpr bool repeats = is_max;
   using Item = float;
@@ -44,10 +46,11 @@ template <int n> struct Sums {
     return sum;
   }
 };
-// With one zero and one NaN, a number is the maximum of two where its bits are those of the maximum.
+// Canonicalises v: -0 becomes 0, and every NaN gets the same bits. Then a number is the maximum of two exactly if its
+// bits equal those of the maximum.
 MINIDNN_HD float with_one_nan(float v) {
 #ifdef __CUDA_ARCH__
-  return v + 0.f;  // a NaN that arithmetic makes is 0x7fffffff, and -0 + 0 is 0
+  return v + 0.f;  // arithmetic returns the NaN 0x7fffffff, and -0 + 0 is 0
 #else
   return v != v ? detail::float_of(0x7fffffff) : v + 0.f;
 #endif
@@ -75,8 +78,9 @@ template <int n> struct FirstMaxima {
   }
 };
 
-// Of windows in one direction, each from `in[i * stride]` on. At stride 1, of blocks one shorter than a window: a window
-// is the end of a block and the beginning of the next.
+// Joins windows along one dimension: out[k] joins the S::window items from in[k * S::stride] on. At stride 1, the items
+// are split into blocks of S::window - 1, and each window is the end of one block joined with the beginning of the
+// next.
 template <class S, class R, int kCount, class Item = typename R::Item>
 MINIDNN_HD void join_along(const Item (&in)[(kCount - 1) * S::stride + S::window], Item (&out)[kCount]) {
   if constexpr (S::stride == 1 && S::window > 2) {
@@ -104,15 +108,15 @@ MINIDNN_HD void join_along(const Item (&in)[(kCount - 1) * S::stride + S::window
   }
 }
 
-// In one direction: where a tile's first window begins, and what there is from `begin` to below `end`.
+// Along one dimension: `first` is where a tile's first window begins; [begin, end) are the indices that exist.
 struct Span {
   int first, begin, end;
   MINIDNN_HD int nearest(int i) const { return max_of(min_of(first + i, end - 1), begin); }
   MINIDNN_HD bool has(int i) const { return uint32_t(first + i - begin) < uint32_t(end - begin); }
 };
 
-// Lines of a plane that are at hand, and a few columns of them: as offsets in bytes, which spares multiplications. Instead
-// of what does not exist comes the nearest.
+// Available lines of a plane, and n of its columns as byte offsets, which saves multiplications. An element outside the
+// plane or the lines is replaced by the nearest one inside.
 template <class T, int n> struct Columns {
   const T* plane;
   uint32_t line, offset[n];
@@ -130,8 +134,8 @@ template <class T, int n> struct Columns {
   }
 };
 
-// read(r, c, exists) makes an Item of a tile's element, of zero if it does not exist. It loads the nearest then: a
-// condition would keep loads from being under way together.
+// read(r, c, exists) returns the Item of the tile's element (r, c), and the Item of zero if `exists` is false. Even
+// then it loads the nearest element: a condition would keep the loads from being in flight together.
 template <class S, class R, int kDown, int kAcross, class Read, class Item = typename R::Item>
 MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, Item (&found)[kDown][kAcross]) {
   constexpr int kLines = (kDown - 1) * S::stride + S::window, kColumns = (kAcross - 1) * S::stride + S::window;

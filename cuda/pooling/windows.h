@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuda.pooling.planes and cuda.pooling.channels share: windows along one dimension in 32 bits, values in float, and
-// words of 16 bytes. Compiled by NVRTC into the kernels and by g++ into their engines and into a test of their indices.
+// Shared parts of cuda.pooling.planes and cuda.pooling.channels: windows along one dimension (32-bit arithmetic),
+// values in float, 16-byte words. NVRTC compiles it into the kernels; g++ compiles it into their engines and into a
+// test of their indices.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/pooling/pooling_math.h"
@@ -17,22 +18,24 @@
 
 namespace minidnn::pooling {
 
-constexpr uint32_t kNowhere = 0xffff;      // the key of a maximum that is not in the block's part of dx
-constexpr int64_t kMostOfAKind = 1 << 24;  // sizes and attributes: sums of two, and products with small numbers, fit
+// The key of a maximum outside the block's slice of dx.
+constexpr uint32_t kNowhere = 0xffff;
+// Limit for each size and attribute: sums of two, and products with small numbers, fit 32 bits.
+constexpr int64_t kMostOfAKind = 1 << 24;
 
-// kWindow and kStride are known to the compiler unless 0; then the dilation is 1 too.
+// kWindow and kStride are compile-time constants unless 0. If they are constants, the dilation is 1.
 template <int kWindow, int kStride> struct Step {
   static constexpr int window = kWindow, stride = kStride;
 };
 
-// Windows along one dimension of x.
+// The windows along one dimension of x.
 struct Windows {
-  int32_t size = 1, count = 1;  // of x, of y
+  int32_t size = 1, count = 1;  // elements of x, windows (elements of y)
   int32_t window = 1, stride = 1, before = 0, after = 0, dilation = 1;
   FastDivmod by_stride;
 
   MINIDNN_HD int first(int at) const { return at * stride - before; }
-  // The taps of window `at` whose indices are from `low` to below `high`.
+  // The taps of window `at` whose indices in x are in [low, high): begin(at, low) to below end(at, high).
   MINIDNN_HD int begin(int at, int low) const {
     int missing = low - first(at);
     return missing <= 0 ? 0 : dilation == 1 ? missing : ceil_div(missing, dilation);
@@ -46,7 +49,7 @@ struct Windows {
     int low = exclude_padding ? 0 : -before, high = size + (exclude_padding ? 0 : after);
     return max_of(end(at, high) - begin(at, low), 0);
   }
-  // The windows that reach over index `at` of x.
+  // The windows that cover index `at` of x: over_begin(at) to below over_end(at).
   MINIDNN_HD int over_begin(int at) const {
     int beyond = at + before - (window - 1) * dilation;
     return beyond > 0 ? int(by_stride.quotient(uint32_t(beyond + stride - 1))) : 0;
@@ -54,7 +57,8 @@ struct Windows {
   MINIDNN_HD int over_end(int at) const { return min_of(int(by_stride.quotient(uint32_t(at + before))) + 1, count); }
 };
 
-// 1 / v, rounded, for v from 1 to 2^48. A division's way around numbers that overflow would take most of its time.
+// 1 / v, rounded, for v from 1 to 2^48. Computed as an approximation and one Newton step: a division would spend most
+// of its time on the overflow cases.
 MINIDNN_HD float reciprocal(float v) {
 #ifdef __CUDA_ARCH__
   const float r = rcp_approx_ftz(v);
@@ -63,13 +67,15 @@ MINIDNN_HD float reciprocal(float v) {
   return 1.f / v;
 #endif
 }
-// One by what a mean divides by in one direction: a tile of windows has fewer lines and columns than windows.
+// The reciprocal of a mean's divisor along one dimension. A tile of windows needs it once per line and column, not per
+// window.
 template <class S> MINIDNN_HD float share_along(const Windows& along, int at, bool exclude_padding) {
   const int first = at * S::stride - along.before, low = exclude_padding ? 0 : -along.before;
   const int high = along.size + (exclude_padding ? 0 : along.after);
   return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
 }
-// One by what a mean over a window divides by: s.share of all windows, or that of each where s.share is 0.
+// The reciprocal of a mean's divisor: s.share if it is the same for all windows; if s.share is 0, it is computed for
+// window (p, q).
 template <class S, class Cut> MINIDNN_HD float share_of(const Cut& s, int p, int q) {
   if (s.share != 0) return s.share;
   if constexpr (S::window > 0) {
@@ -134,7 +140,7 @@ template <class T> MINIDNN_HD Words words_of(const float (&v)[kLanes<T>]) {
   return w;
 }
 
-// The larger of two, NaN if either is; one instruction on a GPU.
+// The larger of two; NaN if either is NaN. One instruction on a GPU.
 MINIDNN_HD float larger(float a, float b) {
 #ifdef __CUDA_ARCH__
   return max_nan(a, b);
@@ -156,8 +162,8 @@ template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
 #endif
 }
 
-// Lanes of a maximum, kept in T, or of a sum, kept in float. What a mean divides by comes as its reciprocal, rounded: a
-// division takes some ten instructions, which a lane each would be half of a kernel.
+// Lanes of a maximum (kept in T) or of a sum (kept in float). result() takes the rounded reciprocal of the mean's
+// divisor: a division takes about ten instructions, and one per lane would be half of a kernel.
 template <class T> struct MaxLanes {
   static constexpr bool has_places = false;
   Words v;
@@ -198,11 +204,11 @@ template <class T> struct SumLanes {
   }
 };
 
-// The first maximum among elements that come in any order with their places; a NaN is larger than all numbers.
+// The first maximum among elements that arrive in any order with their places. A NaN is larger than every number.
 struct Best {
   float value = -INFINITY;
-  int32_t place = 0x7fffffff;  // none
-  // In order of places.
+  int32_t place = 0x7fffffff;  // no element yet
+  // For elements in ascending order of their places.
   MINIDNN_HD void next(float v, int32_t at) {
     bool take = place == 0x7fffffff || (!(v <= value) && value == value);
     value = take ? v : value, place = take ? at : place;
@@ -214,8 +220,8 @@ struct Best {
   }
 };
 
-// What a line of a window has, and then the window, whose lines come in order. begin() takes the place of the line's
-// first element, or -1 if it has none.
+// The accumulators Largest, FirstLargest and Total serve one line of a window, and then the window, which joins its
+// lines in order. begin() takes the place of the line's first element, or -1 if the line is empty.
 struct Largest {
   float value = -INFINITY;
   MINIDNN_HD void begin(int32_t) {}
@@ -269,7 +275,7 @@ template <class T> struct FirstLargestLanes {
   }
 };
 
-// 16 bytes of T from sums that begin at a multiple of 16 bytes.
+// Converts float sums, which begin at a multiple of 16 bytes, to 16 bytes of T.
 template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
   float v[kLanes<T>];
   MINIDNN_UNROLL
@@ -281,7 +287,7 @@ template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
   return words_of<T>(v);
 }
 
-// Where threads meet is theirs to say: a block of a GPU, or all of one in turn in a test.
+// A thread of a block: on a GPU they run in parallel; a test runs them one after another.
 struct Thread {
   int index, count;
 };
@@ -299,8 +305,8 @@ MINIDNN_HD void sync_lanes() {
 #endif
 }
 
-// n elements between global memory and `room` in shared memory, as far beyond a multiple of 16 bytes as they are in
-// global memory: all but the first and the last move by 16 bytes. Returns where the first lies.
+// Returns where the first element of a copy of `global` is stored in `room`, in shared memory: at the same offset from
+// a multiple of 16 bytes as in global memory. Then all elements but the first and last few are copied in 16-byte words.
 template <class T> MINIDNN_HD T* placed_like(const void* global, unsigned char* room) {
   return reinterpret_cast<T*>(room + (reinterpret_cast<uint64_t>(global) & 15));
 }
@@ -308,8 +314,10 @@ template <class T> MINIDNN_HD int elements_before_words(const void* global, int 
   const int beyond = int(reinterpret_cast<uint64_t>(global) & 15);
   return min_of(n, (16 - beyond) % 16 / int(sizeof(T)));
 }
-template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to);  // at hand after a barrier
-// To n elements of global memory: words_at(i) is 16 bytes from the i-th on, element_at(i) one.
+// Copies n elements to shared memory; visible after cp_async_wait_group and a barrier.
+template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to);
+// Writes n elements to global memory: words_at(i) returns the 16 bytes from element i on, element_at(i) a single
+// element.
 template <class T, class WordsAt, class ElementAt>
 MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&& element_at) {
   const int head = elements_before_words<T>(to, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
@@ -318,7 +326,8 @@ MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&
   if (t.index < n - tail) to[tail + t.index] = element_at(tail + t.index);
 }
 
-template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {  // from where placed_like() says
+// `from` is where placed_like() says.
+template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {
   write_out(t, to, n, [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
 }
 
@@ -335,7 +344,7 @@ inline void cp_async_commit_group() {}
 template <int pending> void cp_async_wait_group() {}
 #endif
 
-// 16 bytes to shared memory, at hand after a barrier.
+// Copies 16 bytes to shared memory; visible after cp_async_wait_group and a barrier.
 MINIDNN_HD void copy_vector(void* to, const void* from) {
 #ifdef __CUDA_ARCH__
   cp_async<16>(cvta_to_shared(to), from, 1);

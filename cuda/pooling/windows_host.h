@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host side of windows.h: what a problem's windows are, and which problems the fast kernels know.
+// Host side of windows.h: the windows of a problem, and which problems the fast kernels support.
 #pragma once
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/pooling/pooling.h"
@@ -7,13 +7,13 @@
 
 namespace minidnn::pooling {
 
-// Windows that the compiler knows: VGG's and DenseNet's, ResNet's, Inception's, YOLO's; {} is any.
+// Windows of compile-time size: VGG's and DenseNet's, ResNet's, Inception's, YOLO's. {} stands for any other.
 struct StaticStep {
   int window = 0, stride = 0;
 };
 inline constexpr StaticStep kStaticSteps[] = {{}, {2, 2}, {3, 2}, {3, 1}, {5, 1}};
 
-// Averages of 5 x 5 are rare.
+// Averages of 5 x 5 windows are rare and not compiled.
 inline bool is_compiled(StaticStep s, bool is_max) { return is_max || s.window < 5; }
 
 inline Windows windows_of(const PoolingProblem& p, int i) {
@@ -26,7 +26,7 @@ inline Windows windows_of(const PoolingProblem& p, int i) {
   return w;
 }
 
-// What share_of() gives for all windows, or 0 where some count fewer elements than others.
+// What share_of() returns for all windows, or 0 if some windows count fewer elements than others.
 inline float share_of_all(const Windows& h, const Windows& w, bool exclude_padding) {
   for (const Windows& along : {h, w})
     for (int at : {0, along.count - 1})
@@ -34,7 +34,7 @@ inline float share_of_all(const Windows& h, const Windows& w, bool exclude_paddi
   return 1.f / (float(h.window) * float(w.window));
 }
 
-// Of problems of two dimensions whose windows all see something of x.
+// The compile-time windows of a problem with two dimensions, if each window covers some element of x; else {}.
 inline StaticStep static_step(const PoolingProblem& p) {
   for (StaticStep s : kStaticSteps) {
     bool same = s.window > 0;
@@ -64,8 +64,8 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   return "";
 }
 
-// By what an estimate of a thread an element is too high: what windows share is joined once, and backward a window tells one
-// dx alone of its maximum.
+// The factor by which one thread per element would overestimate the work: what windows share is joined once, and
+// backward a window finds its maximum once and tells only that dx.
 inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }
@@ -77,13 +77,13 @@ template <class F> void each_compiled(F&& f) {
       for (bool is_max : {false, true})
         if (is_compiled(step, is_max)) f(t, is_max, step);
 }
-// Of a kernel in "cuda/pooling/NAME.cu".
+// The spec of a kernel in "cuda/pooling/NAME.cu".
 inline KernelSpec spec(const char* name, DType dtype, bool backward, bool is_max, StaticStep step) {
   return {cat("cuda/pooling/", name, ".cu"),
           cat("minidnn::pooling_", name, backward ? "_backward<" : "_forward<", cuda_name(dtype), ", ",
               is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
 }
-// Gradients of maxima, found where their indices have no bytes.
+// The spec of the kernel for gradients of maxima; index_bytes = 0: the kernel finds the maxima itself.
 inline KernelSpec maxima_spec(const char* name, DType dtype, StaticStep step, int index_bytes) {
   return {cat("cuda/pooling/", name, ".cu"), cat("minidnn::pooling_", name, "_maxima<", cuda_name(dtype), ", ",
                                                  step.window, ", ", step.stride, ", ", index_bytes, ">")};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.random.fours: any strides; row-major tensors by vectors.
+// cuda.random.fours: any strides; row-major tensors are written by vectors.
 #include "cuda/device/slice.h"
 #include "cuda/random/engines.h"
 #include "cuda/runtime/plan.h"
@@ -10,7 +10,7 @@ namespace {
 KernelSpec spec(DType t, Random kind) {
   KernelSpec s{"cuda/random/fours.cu",
                cat("minidnn::random_fours<", cuda_name(t), ", (minidnn::Random)", int64_t(kind), ">")};
-  if (kind == Random::normal) s.options = {"--prec-sqrt=false"};  // of float: an ulp, where logarithms have one too
+  if (kind == Random::normal) s.options = {"--prec-sqrt=false"};  // an error of one ulp of float32, as logarithms have
   return s;
 }
 

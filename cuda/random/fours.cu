@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers and dropout. Philox makes four words at a time, for four elements that follow each other; a thread has
-// two fours of 32 or 64 bits or four of 16, two vectors of 16 bytes or more, all loaded before the first use.
+// Random numbers and dropout. Philox generates four words at a time, for four consecutive elements. A thread computes
+// two groups of four elements (32 or 64 bits), or four groups (16 bits). These are two vectors of 16 bytes or more, all
+// loaded before the first use.
 #include "cpp/random/random_math.h"
 #include "cuda/device/elementwise.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.rows: outputs whose elements lie beside each other, along one dimension or in runs. cuda.reduce.columns:
-// outputs that lie beside each other. Few outputs of many elements are cut into parts, whose results a second kernel
-// combines.
+// cuda.reduce.rows: outputs whose elements are contiguous, along one dimension or in several contiguous spans (runs).
+// cuda.reduce.columns: outputs that are contiguous themselves. If there are few outputs with many elements, each is
+// split into parts, and a second kernel combines their results.
 #include "cuda/reduce/dense.h"
 
 #include <bit>
@@ -13,8 +13,8 @@ namespace minidnn {
 namespace {
 
 constexpr int64_t kThreads = kReduceThreads, kAhead = kReduceAhead;
-constexpr int64_t kBlocksPerSm = 16;  // wanted of a cut reduction: two or three rounds, so that the last is short
-constexpr int64_t kMostPlaces = INT32_MAX - 2 * kThreads * kAhead * 8;  // steps beyond an end are counted too
+constexpr int64_t kBlocksPerSm = 16;  // target for split reductions: two or three rounds, so the last is short
+constexpr int64_t kMostPlaces = INT32_MAX - 2 * kThreads * kAhead * 8;  // loop indices run past the end
 constexpr const char* kTooMany = "counts fewer than 2^31 elements of a part";
 
 std::string kernel_type(ReduceKind kind) { return cat("(minidnn::ReduceKind)", int64_t(kind)); }
@@ -52,7 +52,7 @@ size_t partial_bytes(const ReduceProblem& p) { return kind_of(p.mode) == ReduceK
 int64_t lanes_for(int64_t vectors) {
   return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div(vectors, kAhead)))), 1, kThreads);
 }
-// How many parts each of `groups` blocks of work takes, of at most `most`.
+// Into how many parts, at most `most`, each of `groups` blocks of work is split.
 int64_t parts_for(int64_t groups, int64_t most, const Device& d) {
   const int64_t wanted = kBlocksPerSm * d.sm_count;
   return groups * 2 > wanted ? 1 : std::clamp<int64_t>(ceil_div(wanted, groups), 1, max_of<int64_t>(most, 1));
@@ -104,7 +104,7 @@ struct Rows final : Dense {
       r.slice = min_of(r.slice, r.run), r.slices = ceil_div(r.run, r.slice);
       r.parts = groups * r.slices;
       r.lanes = lanes_for(ceil_div(r.slice, vector));
-    } else {  // a warp an output, which waits for no other, where there are outputs enough
+    } else {  // with enough outputs, a warp each: no block-wide barrier
       const int64_t enough = ceil_div(int64_t(2048) * d.sm_count, outputs);
       r.lanes = min_of(r.lanes, max_of(int64_t(std::bit_ceil(uint64_t(enough))), int64_t(32)));
     }
@@ -118,7 +118,8 @@ struct Rows final : Dense {
     std::string why = refusal(p);
     return why.empty() ? parse(p, d, r) : why;
   }
-  // Counted, not measured: 16 bytes a thread four times over keep the memory busy; runs shorter than a line waste it.
+  // Counted, not measured: four loads of 16 bytes in flight per thread saturate memory; runs shorter than a line waste
+  // bandwidth.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceRows r;
     parse(p, d, r);
@@ -180,7 +181,8 @@ struct Columns final : Dense {
     std::string why = refusal(p);
     return why.empty() ? parse(p, d, c) : why;
   }
-  // Counted, not measured, as for rows; vectors cut out of two are two visits to L1 and as many instructions again.
+  // Counted, not measured, as for rows. A vector extracted from two takes two accesses to L1 and twice the
+  // instructions.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceColumns c;
     parse(p, d, c);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions of float32, float16 and bfloat16 by vectors of 16 bytes, four in flight a thread: along rows (memory's order),
-// along columns (across it), and of the parts into which either cuts few long sums. Each element is read once. Sums are
-// float32: a thread's own in four strands, then trees. The order depends on shape and device alone, so results repeat.
+// Reductions of float32, float16 and bfloat16: along rows (the order of memory), along columns (across it), and of the
+// parts into which both split few long sums. Loads are vectors of 16 bytes, four in flight per thread. Each element is
+// read once. Sums are float32: each thread keeps four partial sums, which are then combined by trees. The order of
+// additions depends only on the shape and the device, so results are reproducible.
 #include "cuda/reduce/dense.h"
 
 #include "cuda/device/elementwise.cuh"
@@ -15,7 +16,7 @@ namespace {
 
 constexpr int kAhead = kReduceAhead;
 
-// reduction::mapped() without a branch for each element: bits kept and turned round, then squared or tested.
+// reduction::mapped() without a branch per element: bits are masked and flipped, then the value is squared or tested.
 struct Map {
   uint32_t keep, flip;
   bool squares, tests;
@@ -32,9 +33,9 @@ struct Map {
 
 template <ReduceKind kind> using Partial = reduction::State<kind, float>;
 
-// What a thread has so far of its part of an output. Its elements come in the order of their places, counted from the
-// part's first, which spares most of combined()'s comparisons. To begin with -inf at the first place is right: where all
-// are -inf that is the answer, and elsewhere something larger is found.
+// A thread's running result for its part of an output. Elements arrive in index order, which makes most comparisons of
+// combined() unnecessary. For arg, `place` is the index within the part, and the initial state -inf at index 0 is
+// correct: if all elements are -inf, it is the answer; otherwise a larger element replaces it.
 template <ReduceKind kind> struct Strand {
   float value = reduction::identity<kind, float>().value;
   __device__ Partial<kind> from(int64_t) const { return {value}; }
@@ -79,7 +80,8 @@ __device__ __forceinline__ void finish(ReduceMode mode, const TensorDesc& y, voi
 
 }  // namespace
 
-// Grid: an item to `lanes` threads, as many items as fit a block.
+// Reduces outputs whose elements are contiguous, in one run or several. Grid: `lanes` threads for each item (a part of
+// an output), kReduceThreads / lanes items in a block.
 template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThreads)
     reduce_rows(const __grid_constant__ ReduceRows r, const T* x, void* y, Partial<kind>* partials) {
   constexpr int V = kVector<T>;
@@ -128,10 +130,12 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
   else finish<kind>(r.mode, r.y, y, output, s, r.count);
 }
 
-// Grid: blocks of columns, fastest, then parts of the rows, then what is outside. A block is `lanes` by 256 / lanes.
-// `wide`: a row's vectors begin at multiples of 16 bytes. Else floats come one by one, and a vector of shorter elements is
-// cut out of the two that it lies in, which its neighbours read too, so that memory is not: but for rows at whose end the
-// tensor may end.
+// Reduces x[outer][row][column] over rows. Grid: blocks of columns (fastest), then parts of the rows, then outer
+// indices. Block: `lanes` threads along a row by 256 / lanes rows.
+// `wide`: the vectors of a row start at multiples of 16 bytes. Otherwise float32 is loaded element by element, and a
+// vector of shorter elements is extracted from the two aligned vectors that it overlaps. Neighbouring threads read
+// these vectors too, so the memory traffic does not grow. The last rows, where the second vector may be past the end of
+// the tensor, are loaded element by element.
 template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__(kReduceThreads)
     reduce_columns(const __grid_constant__ ReduceColumns c, const T* x, void* y, Partial<kind>* partials) {
   constexpr int V = kVector<T>;

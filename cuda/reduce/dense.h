@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What reductions' kernels and their engines share: the parameters of dense.cu, and sizes of blocks. Std-free.
+// Shared by the kernels of reductions and their engines: the parameters of dense.cu, and block sizes. Std-free.
 #pragma once
 #include "cpp/reduce/reduce_math.h"
 #include "cuda/device/cache.cuh"
@@ -9,28 +9,29 @@ namespace minidnn {
 constexpr int kReduceThreads = 256;
 constexpr int kReduceAhead = 4;  // vectors of 16 bytes that a thread has in flight
 
-// Outputs whose elements lie in runs beside each other. An output is cut into parts: so many slices of each run, times
-// groups of runs.
+// Outputs whose elements are stored in runs (contiguous spans). An output is split into parts: each run into `slices`,
+// and the runs into groups of runs_a_part.
 struct ReduceRows {
   ReduceMode mode;
   CachePolicy policy;
-  TensorDesc y, kept, runs;  // where results go, outputs begin, and runs lie from there
+  // Offsets: of results in y, of an output's first element in x, and of its runs from there.
+  TensorDesc y, kept, runs;
   int64_t items, parts, slices, slice, run, runs_a_part, count;  // slice and run: elements
-  int64_t lanes;                                                 // threads at an item, a part of an output
+  int64_t lanes;                                                 // threads for each item, a part of an output
 };
 
-// Outputs that lie beside each other, x[outer][row][column], rows a pitch apart.
+// Contiguous outputs: x[outer][row][column] is reduced over rows, which are `pitch` elements apart.
 struct ReduceColumns {
   ReduceMode mode;
   CachePolicy policy;
   TensorDesc y, outer;
   int64_t columns, column_blocks, rows, pitch, parts, rows_a_part, outputs;
-  int64_t lanes;       // threads side by side; the others of a block take other rows
+  int64_t lanes;       // threads along a row; the others of a block read other rows
   int64_t wide;        // the vectors of a row begin at multiples of 16 bytes
-  int64_t whole_rows;  // behind whose columns x goes on for two vectors and more
+  int64_t whole_rows;  // rows after whose columns x has at least two more vectors
 };
 
-// The parts of an output, `output_step` and `part_step` apart.
+// Partial results: outputs are output_step elements apart, the parts of an output part_step.
 struct ReduceParts {
   ReduceMode mode;
   TensorDesc y;

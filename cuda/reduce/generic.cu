@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over any strides and dtypes: `lanes` threads share an output and walk its elements one by one, with 64-bit
-// index arithmetic. For what the engines of rows and of columns decline.
+// Reductions over any strides and dtypes, for problems that cuda.reduce.rows and cuda.reduce.columns decline. `lanes`
+// threads share an output and read its elements one by one, with 64-bit index arithmetic.
 #include "cpp/core/team.h"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {
 
-// What a thread has combined. Long sums in float32 keep their rounding errors.
+// A thread's running result. float32 sums are compensated, which corrects the rounding errors of long sums.
 template <ReduceKind kind, class Acc> struct Strand {
   reduction::State<kind, Acc> all = reduction::identity<kind, Acc>();
   __device__ void take(const reduction::State<kind, Acc>& s) { all = reduction::combined<kind, Acc>(all, s); }

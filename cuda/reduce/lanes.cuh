@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a reduction in a block: partial results of neighbouring threads become one, in an order that is fixed.
+// The end of a reduction in a block: combines partial results of neighbouring threads in a fixed order.
 #pragma once
 #include "cuda/reduce/dense.h"
 
@@ -13,15 +13,15 @@ __device__ __forceinline__ reduction::State<kind, Acc> shuffled_down(const reduc
   return other;
 }
 
-// Of `lanes` threads beside each other, a power of two up to kReduceThreads: the first gets the result. All threads of
-// the block must come.
+// Combines the partial results of `lanes` neighbouring threads, a power of two up to kReduceThreads. The first of them
+// gets the result. All threads of the block must call this function.
 template <ReduceKind kind, class Acc>
 __device__ __forceinline__ reduction::State<kind, Acc> reduce_lanes(reduction::State<kind, Acc> s, int lanes) {
   using State = reduction::State<kind, Acc>;
   __shared__ State warps[kReduceThreads / 32];
   for (int by = min_of(lanes, 32) / 2; by > 0; by /= 2) s = reduction::combined<kind, Acc>(s, shuffled_down(s, by));
   if (lanes <= 32) return s;
-  __syncthreads();  // the slots may still be read from the reduction before
+  __syncthreads();  // threads may still be reading the slots of the previous reduction
   const int warp = threadIdx.x / 32;
   if (threadIdx.x % 32 == 0) warps[warp] = s;
   __syncthreads();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels over rows share: vectors of 16 bytes as floats, where a thread's vectors lie in its row, and the sums and
-// maxima of the threads that hold a row (rows.h). Nothing is atomic; the order of additions depends on the shape alone.
+// What kernels over rows share: vectors of 16 bytes as floats, the position of vectors in a row, and sums and maxima
+// over the threads that hold a row (rows.h). Nothing is atomic; the order of additions depends only on the shape.
 #pragma once
 #include "cuda/device/cluster.cuh"
 #include "cuda/device/ptx/mbarrier.cuh"
@@ -13,7 +13,7 @@ namespace minidnn::rows {
 
 template <class T> constexpr int kWidth = 16 / int(sizeof(T));
 
-// Two 16-bit numbers of a word, the lower half first, and back.
+// Converts between a word and its two 16-bit numbers (lower half first) or its one float32 number.
 template <class T> __device__ __forceinline__ void unpack_word(uint32_t word, float* f) {
   if constexpr (sizeof(T) == 4) f[0] = __uint_as_float(word);
   else {
@@ -43,7 +43,7 @@ template <class T> __device__ __forceinline__ uint4 pack(const float* f) {
   return {pack_word<T>(f), pack_word<T>(f + kStep), pack_word<T>(f + 2 * kStep), pack_word<T>(f + 3 * kStep)};
 }
 
-// Of a power of two of numbers, by halves; they are lost.
+// The sum of n numbers, n a power of two, by halves. Destroys f.
 template <int n> __device__ __forceinline__ float take_sum(float (&f)[n]) {
 #pragma unroll
   for (int half = n / 2; half > 0; half /= 2)
@@ -52,12 +52,12 @@ template <int n> __device__ __forceinline__ float take_sum(float (&f)[n]) {
   return f[0];
 }
 
-// Of a word's numbers each the larger. Passes NaN over.
+// The larger number in each position of two words. Ignores NaN.
 __device__ __forceinline__ uint32_t larger(float, uint32_t a, uint32_t b) {
   return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
 }
 template <class T> __device__ __forceinline__ uint32_t larger(T, uint32_t a, uint32_t b) { return max_x2(T(), a, b); }
-// The largest number of some vectors.
+// The largest number of n vectors. Ignores NaN.
 template <class T, int n> __device__ __forceinline__ float largest_of(const uint4 (&raw)[n]) {
   uint4 most = raw[0];
   auto take = [](uint32_t& word, uint32_t other) { word = larger(T(), word, other); };
@@ -74,13 +74,13 @@ struct Sum {
   __device__ static float nothing() { return 0; }
   __device__ static float of(float a, float b) { return a + b; }
 };
-// Passes NaN over.
+// Ignores NaN.
 struct Max {
   __device__ static float nothing() { return -INFINITY; }
   __device__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 
-// The threads that hold a row, as one of them sees it.
+// The threads that hold a row, from the view of one of them.
 class Team {
  public:
   int64_t row;
@@ -93,7 +93,8 @@ class Team {
     rank = int32_t(threadIdx.x) - team_ * threads;
     row = int64_t(group) * (int32_t(blockDim.x) / threads) + team_;
 #if __CUDA_ARCH__ >= 900
-    // Nobody writes to a block that does not run yet; who reduces first waits.
+    // A block must have started before others write to its shared memory. The first reduction therefore waits for this
+    // arrival of all blocks.
     if (clustered_ && threadIdx.x == 0) {
 #pragma unroll
       for (int slot = 0; slot < kReductions; ++slot) mbarrier_init(cvta_to_shared(&given(slot).come), 1);
@@ -103,9 +104,10 @@ class Team {
 #endif
   }
 
-  // The same over the row, or the piece, of each thread's. Where there is nothing but -inf, the sum is 0. A NaN may not
-  // be the largest, but comes back in the sum. `turn`: of several joins the number, so that a warp that is ahead by one
-  // writes beside what others still read; it can not be ahead by two. `scale`: of the numbers, in their exponentials.
+  // Joins the Exponentials of all threads of the row, or of the piece if pieces are not clustered. All threads receive
+  // the result. If all numbers are -inf, the sum is 0. A NaN need not be the largest, but it appears in the sum. `turn`
+  // is the number of this join. Consecutive joins use different buffers, because a warp may be one join ahead while
+  // others still read; it can not be two ahead. `scale` is the factor of the numbers in their exponentials.
   template <class T> __device__ Exponentials join(Exponentials e, int turn = 0, float scale = 1) const {
     const int lanes = threads < 32 ? threads : 32, lane = threadIdx.x % 32, warps = threads / 32;
     e = join_lanes<T>(e, lanes, scale);
@@ -127,8 +129,9 @@ class Team {
     return e;
   }
 
-  static constexpr int kReductions = 3;  // that a kernel may ask for
-  // Over the row, or the piece where pieces are by themselves. `slot`: 0 for a kernel's first reduction, 1 for the next.
+  static constexpr int kReductions = 3;  // most reductions in one kernel
+  // Reduces v over the row, or over the piece if pieces are not clustered. `slot`: 0 for the first reduction of a
+  // kernel, 1 for the next, and so on.
   template <class Op, int slot> __device__ float reduce(float v) const {
 #pragma unroll 1
     for (int offset = (threads < 32 ? threads : 32) / 2; offset > 0; offset /= 2)
@@ -154,7 +157,7 @@ class Team {
 
  private:
 #if __CUDA_ARCH__ >= 900
-  // What the blocks of a cluster gave to each other in a reduction, and the barrier that counts it.
+  // The values that the blocks of a cluster send to each other in one reduction, and the mbarrier that counts them.
   struct Given {
     float4 of_block[1][kMostOfCluster];
     uint64_t come;
@@ -163,7 +166,7 @@ class Team {
     __shared__ Given all[kReductions];
     return all[slot];
   }
-  // This block's with those of all others.
+  // Sends v to all blocks of the cluster and returns the values of all blocks.
   template <int slot> __device__ __forceinline__ const float4* exchange(float4 v) const {
     Given& g = given(slot);
     if (slot == 0) cluster_wait();
@@ -186,9 +189,9 @@ class Team {
   int32_t team_, pieces_, clustered_;
 };
 
-// Where a row's vectors lie: vector v of it begins at element v * width - skip of the row.
+// The vectors of a row: vector v begins at element v * width - skip of the row.
 template <class T> struct Line {
-  int64_t first;  // vector of the tensor
+  int64_t first;  // index of the first vector in the tensor
   int32_t skip, cols, vectors;
 
   __device__ Line(const Shape& s, int64_t row) : cols(s.cols) {
@@ -199,12 +202,13 @@ template <class T> struct Line {
   }
   __device__ bool holds(int32_t v, int32_t e) const { return uint32_t(v * kWidth<T> + e - skip) < uint32_t(cols); }
   __device__ bool holds_all(int32_t v) const { return holds(v, 0) && holds(v, kWidth<T> - 1); }
-  __device__ bool whole() const { return skip == 0 && cols % kWidth<T> == 0; }  // all vectors are the row's own
+  // no vector is shared with a neighbouring row
+  __device__ bool whole() const { return skip == 0 && cols % kWidth<T> == 0; }
   __device__ const uint4* at(const void* tensor, int32_t v) const {
     return static_cast<const uint4*>(tensor) + first + v;
   }
   __device__ uint4 load(const void* tensor, int32_t v) const { return *at(tensor, v); }
-  // With -inf for what is not the row's.
+  // The vector with -inf in place of elements of other rows.
   __device__ uint4 own(uint4 vector, int32_t v) const {
     float x[kWidth<T>];
     unpack<T>(vector, x);

@@ -1,36 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rows that lie end to end in memory and are reduced on chip: how they are dealt out to threads. The kernels' side is
-// rows.cuh.
+// Kernels that reduce contiguous rows on chip: how rows are distributed to threads. The device side is rows.cuh.
 #pragma once
 #include "cpp/core/hd.h"
 
 namespace minidnn::rows {
 
-// A row is cut into vectors of 16 aligned bytes, the first and the last of which may belong to its neighbours too. A
-// piece of it is `threads` times the vectors that a thread holds in registers, and belongs to one block; blocks of a
-// cluster hold a row of several pieces together, or a launch works on pieces by themselves.
+// A row is divided into vectors of 16 aligned bytes; its first and last vector may contain elements of the neighbouring
+// rows. A piece of a row is what one block holds: `threads` times the vectors that a thread keeps in registers. If a
+// row has several pieces, either the blocks of a cluster hold it together (clustered), or a launch processes the pieces
+// separately.
 struct Shape {
   int64_t rows = 0;
   int32_t cols = 0;
-  int32_t threads = 32;  // at a piece: 1, 2, 4 ... 64 (a block holds several), or all of a block
+  int32_t threads = 32;  // threads of a piece: 1, 2, 4 ... 64 (a block has several pieces), or a whole block
   int32_t pieces = 1;    // of a row
   int32_t clustered = 0;
 };
 
-// Four blocks of 64 registers a thread to an SM: some load while others compute.
+// Four blocks fit on an SM at 64 registers a thread: some load while others compute.
 constexpr int kBlock = 256;          // threads
-constexpr int kLargestBlock = 1024;  // where a cluster of less is too small
+constexpr int kLargestBlock = 1024;  // if a cluster of smaller blocks can not hold a row
 constexpr int kMostOfCluster = 16;   // see largest_cluster() in cuda/runtime/launch.h
-constexpr int kUsualCluster = 8;     // wherever a GPU has clusters
-constexpr int kMostOfShared = 64;    // threads of a row that shares its block
+constexpr int kUsualCluster = 8;     // every GPU that has clusters allows this size
+constexpr int kMostOfShared = 64;    // most threads of a row that shares its block with other rows
 
-// Vectors that a row of `cols` elements may touch, `width` to a vector.
+// The most vectors that a row of `cols` elements can overlap, at `width` elements a vector.
 MINIDNN_HD int64_t vectors_of(int64_t cols, int64_t width) {
   return cols % width == 0 ? cols / width : (cols + 2 * width - 2) / width;
 }
 
-// `held`: vectors of a thread. A row too long for a cluster of `most` blocks (1: a GPU without clusters) is left in pieces
-// of kBlock threads.
+// `held`: vectors that a thread keeps. A row too long for a cluster of `most` blocks (1: a GPU without clusters) is
+// processed in separate pieces of kBlock threads.
 MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t held, int64_t most) {
   Shape s;
   s.rows = rows;

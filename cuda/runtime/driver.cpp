@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening libcuda, once, and the sentences for every way in which that goes wrong.
-// Nothing here is ever destroyed: arrays outlive static destructors, and releasing one then must still find the table.
+// Opens libcuda once, and explains every way in which that can fail.
+// Nothing here is ever destroyed: arrays outlive static destructors, and their release still needs the table.
 #include "cuda/runtime/driver.h"
 
 #include <dlfcn.h>
@@ -20,7 +20,7 @@ struct State {
   Driver table{};
   int cuda_version = 0;
   int devices = 0;
-  std::string why;  // not usable, when not empty
+  std::string why;  // if not empty, why CUDA is not usable
   std::unique_ptr<std::atomic<CUcontext>[]> contexts;
 };
 
@@ -45,7 +45,8 @@ std::string init(State& s) {
 
   CUresult result = s.table.cuInit(0);
   if (result == CUDA_SUCCESS) result = s.table.cuDeviceGetCount(&s.devices);
-  if (result == CUDA_ERROR_NOT_INITIALIZED) return kForked;  // by torch or CuPy, say, before this library was used
+  // Initialised before the fork, for example by torch or CuPy.
+  if (result == CUDA_ERROR_NOT_INITIALIZED) return kForked;
   if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && s.devices == 0)) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
     return cat("the NVIDIA driver (CUDA ", version_text(s.cuda_version), ") sees no GPU",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver, opened at first use: its functions, its errors, the contexts. There is no cudart in this library.
-// The table holds the entry points of CUDA 12.0 whatever header it is compiled with, so driver 525 and later will do.
+// The CUDA driver, opened at first use: its functions, errors and contexts. This library does not use cudart. The table
+// holds the entry points of CUDA 12.0, whichever cuda.h it is compiled with, so driver 525 or later suffices.
 #pragma once
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -9,7 +9,7 @@
 
 namespace minidnn::cuda {
 
-// Looks functions up: one call converts to whichever type it initialises.
+// Looks functions up. The result of a call converts to the type of the function pointer that it initialises.
 class EntryPoints {
  public:
   static constexpr int kCudaVersion = 12000;
@@ -93,26 +93,27 @@ struct Driver {
   PFN_cuTensorMapEncodeIm2col_v12000 cuTensorMapEncodeIm2col = get("cuTensorMapEncodeIm2col");
 };
 
-// DeviceError with the sentence of why_unavailable() (device.h) where there is no usable driver or GPU, and in a
-// process forked from one that had initialised it.
+// Throws DeviceError with the sentence of why_unavailable() (device.h) if there is no usable driver or GPU, or in a
+// process that was forked from one that had initialised CUDA.
 const Driver& driver();
 int driver_cuda_version();  // 13000 for CUDA 13.0; 0 without a usable driver or GPU; never throws
 
-// Throws for anything but CUDA_SUCCESS: OutOfMemory for CUDA_ERROR_OUT_OF_MEMORY, else DeviceError. The parts of
-// `what` ("cuLaunchKernel of ", name) become text only then.
+// Throws for any result but CUDA_SUCCESS: OutOfMemory for CUDA_ERROR_OUT_OF_MEMORY, else DeviceError. The parts of
+// `what` ("cuLaunchKernel of ", name) are converted to text only on an error.
 [[noreturn]] void fail(CUresult, const std::string& what);
 template <class... Parts> void check(CUresult result, const Parts&... what) {
   if (result != CUDA_SUCCESS) [[unlikely]]
     fail(result, cat(what...));
 }
 
-// Makes the primary context of a device, the one torch and CuPy use too, current for the calling thread, and returns
-// the one it replaced: null when there was none or it was this one. Retained at first use, for the life of the process.
-// Costs a cuCtxGetCurrent, 20 ns: what others made current since the last call is seen.
+// Makes the primary context of a device current for the calling thread; torch and CuPy use the same context. Returns
+// the context that it replaced, or null if there was none or it was the same one. The context is retained at first use,
+// for the life of the process. Costs one cuCtxGetCurrent, 20 ns, so a context that others made current in the meantime
+// is noticed.
 CUcontext use(int device);
 CUcontext context(int device);
 
-// use() for a scope. A library that left its own device current would move torch's current device under its user.
+// use() for a scope: restores the previous context. Otherwise this library would change torch's current device.
 class Current {
  public:
   explicit Current(int device) : before_(use(device)) {}

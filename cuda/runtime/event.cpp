@@ -14,7 +14,7 @@ EventTimer::~EventTimer() {
     Current current(device_);
     driver().cuEventDestroy(start_);
     driver().cuEventDestroy(stop_);
-  } catch (const Error&) {  // the driver has shut down and taken the events along
+  } catch (const Error&) {  // the driver has shut down and destroyed the events
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time between two points of a stream, by events. Below some 100 us the host's gaps between launches count too: put
-// many launches between start and stop.
+// Measures the time between two points of a stream with events. Below about 100 us the host's gaps between launches
+// distort the time: put many launches between start and stop.
 #pragma once
 #include "cpp/core/device.h"
 #include "cuda/runtime/driver.h"
@@ -14,7 +14,7 @@ class EventTimer {
   EventTimer(const EventTimer&) = delete;
 
   void start();
-  double stop_us();  // waits for all work enqueued before it; microseconds since start()
+  double stop_us();  // waits for all work enqueued before the call; returns microseconds since start()
 
  private:
   int device_;

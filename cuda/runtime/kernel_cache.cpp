@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caches of kernel_cache.h. An entry's file is four lines of text, then the cubin:
-//   pyminidnn cubin <format> | the key | the kernel's symbol | SHA-256 of the two and the code, as hex
-// It is written aside, synced and renamed, so a reader sees all of it or nothing; whatever fails to verify is replaced.
+// The caches of kernel_cache.h. The file of an entry has four lines of text, then the cubin:
+//   "pyminidnn cubin <format>" | key | symbol of the kernel | SHA-256 of key, symbol and code, in hex
+// An entry is written to a temporary file, synced and renamed, so readers see all of it or nothing. An entry that fails
+// verification is replaced.
 #include "cuda/runtime/kernel_cache.h"
 
 #include <fcntl.h>
@@ -30,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using Result = std::shared_ptr<const Cubin>;
 
-constexpr int kFormat = 1;  // raise it when the file or the meaning of a key changes
+constexpr int kFormat = 1;  // increment it when the file format or the meaning of a key changes
 
 struct State {
   std::mutex mutex;
@@ -56,7 +57,7 @@ void log(const std::string& line) {
   if (wanted) std::fputs(cat("pyminidnn: ", line, "\n").c_str(), stderr);
 }
 
-// False for anything but a regular file. Without O_NONBLOCK, opening a FIFO would wait for its writer.
+// Returns false for anything but a regular file. O_NONBLOCK: otherwise opening a FIFO would wait for its writer.
 bool read_file(const fs::path& path, std::string& text, struct stat& info) {
   const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return false;
@@ -76,14 +77,15 @@ bool read_file(const fs::path& path, std::string& text) {
   return read_file(path, text, info);
 }
 
-// "" for a file or folder that only this user may write; a cubin is code.
+// Returns "" for a file or folder that only this user may write: a cubin is code.
 std::string why_not_trusted(const struct stat& info) {
   if (info.st_uid != geteuid()) return cat("it belongs to user ", info.st_uid, ", this is user ", geteuid());
   if (info.st_mode & (S_IWGRP | S_IWOTH)) return "others may write to it (chmod go-w would do)";
   return "";
 }
 
-// Follows quoted #includes, all relative to the root. Those that only host code reaches are taken too: harmless.
+// Collects quoted #includes recursively; all are relative to the root. It includes, harmlessly, those that only host
+// code reaches.
 void follow(const std::string& text, const std::string& from, const fs::path& root,
             std::map<std::string, std::string>& headers) {
   const char* space = " \t";
@@ -103,18 +105,18 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     if (!fresh) continue;
     MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second), from, " includes \"", name,
                   "\", and there is no such file in ", root.string());
-    follow(entry->second, name, root, headers);  // references into a map stay valid while it grows
+    follow(entry->second, name, root, headers);  // references into a std::map stay valid while it grows
   }
 }
 
 std::vector<std::string> options_of(const KernelSpec& spec, const std::string& arch) {
-  // No -lineinfo: it makes the cubins of a small kernel half as large again; a profiling build puts it in spec.options.
+  // No -lineinfo: it makes the cubin of a small kernel half as large again. A profiling build adds it to spec.options.
   std::vector<std::string> options = {"--std=c++20", "--gpu-architecture=" + arch};
   options.insert(options.end(), spec.options.begin(), spec.options.end());
   return options;
 }
 
-// Lengths keep ("ab", "c") and ("a", "bc") apart.
+// The length prefix distinguishes ("ab", "c") from ("a", "bc").
 void append_field(std::string& all, const std::string& part) { all += cat(part.size(), ':') + part; }
 
 std::string key_of(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
@@ -132,7 +134,8 @@ std::string entry_head(const std::string& key, const std::string& kernel_name, c
   return cat("pyminidnn cubin ", kFormat, '\n', key, '\n', kernel_name, '\n', digest, '\n');
 }
 
-// Null when there is no such file, or it is not this entry to the last byte. Packaged ones belong to who installed them.
+// Returns null if the file does not exist or is not exactly this entry. The owner of packaged cubins is not checked: it
+// is the user who installed them.
 std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, bool packaged) {
   std::string text, why;
   struct stat info;
@@ -156,7 +159,7 @@ std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, 
   return nullptr;
 }
 
-// "" or why the file could not be written.
+// Returns "", or why the file could not be written.
 std::string write_entry(const fs::path& path, const std::string& key, const Cubin& cubin) {
   static std::atomic<int> count{0};
   std::string aside = cat(path.string(), '.', getpid(), '.', count++, ".tmp");
@@ -183,7 +186,7 @@ bool make_folders(const fs::path& path) {
   return make_folders(path.parent_path()) && (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST);
 }
 
-// Makes the folder if it is not there; "" or why kernels are not kept in it.
+// Creates the folder if it does not exist. Returns "", or why kernels are not kept in it.
 std::string open_folder(const fs::path& path) {
   struct stat info{};
   if (!make_folders(path) || stat(path.c_str(), &info) != 0) return std::strerror(errno);
@@ -201,7 +204,8 @@ std::string open_cache_folder() {
   return "";
 }
 
-// Removes what was not used for longest until the rest fits. Only files that look like ours, two levels deep.
+// Deletes the least recently used entries until the rest fits. It only considers files that look like cache entries,
+// two levels deep.
 void trim(const fs::path& folder) {
   struct Entry {
     fs::file_time_type used;
@@ -240,7 +244,7 @@ Result compile(const Sources& sources, const KernelSpec& spec, const std::string
   return made;
 }
 
-// Past the memory: packaged, disk, compiler; with `anew` the compiler alone.
+// Looks beyond the memory: packaged cubins, then disk, then the compiler. With `anew` it uses only the compiler.
 Result obtain(const KernelSpec& spec, const std::string& arch, bool anew) {
   const Sources sources = sources_of(spec);
   const std::string key = key_of(sources, spec, arch), file = key + ".cubin";
@@ -260,7 +264,7 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool anew) {
   }
   if (!anew) {
     if (auto stored = read_entry(path, key, false)) {
-      utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // used now: trim() goes by this
+      utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // mark as used now: trim() sorts by this time
       stored->origin = "disk";
       return stored;
     }
@@ -268,7 +272,7 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool anew) {
   Result made = compile(sources, spec, arch);
   std::string why = write_entry(path, key, *made);
   if (why.empty()) trim(cache_folder());
-  else log(why);  // no error: the kernel is there, only not for the next process
+  else log(why);  // no error: the kernel exists, but the next process must compile it again
   return made;
 }
 
@@ -281,7 +285,8 @@ void count(const Cubin& cubin) {
   s.stats.compile_seconds += cubin.compile_seconds;
 }
 
-// Through the memory. The first caller makes the cubin, those who come meanwhile wait for it; a failure is not kept.
+// Looks in the memory first. The first caller obtains the cubin, and concurrent callers wait for it. A failure is not
+// cached.
 Result shared(const KernelSpec& spec, const std::string& arch, bool anew) {
   State& s = state();
   std::string id = identity(spec);
@@ -355,7 +360,7 @@ void compile_to(const KernelSpec& spec, const std::string& arch, const std::stri
   if (read_entry(path, key, true)) return;
   Result made = compile(sources, spec, arch);
   count(*made);
-  std::error_code ignored;  // write_entry() tells
+  std::error_code ignored;  // write_entry() reports the error
   fs::create_directories(path.parent_path(), ignored);
   std::string why = write_entry(path, key, *made);
   MINIDNN_CHECK(DeviceError, why.empty(), why);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a KernelSpec to machine code: memory -> packaged cubins -> disk cache -> NVRTC -> an error saying what would do.
-// "Ahead of time" is compile_to() over a manifest: the same sources, options and key, another folder.
+// Converts a KernelSpec to machine code. Sources, in order: memory, packaged cubins, the disk cache, NVRTC. If all
+// fail, the error says what would help. Compiling ahead of time means compile_to() for every spec of a manifest: with
+// the same sources, options and key, but into another folder.
 //
-// The key is the SHA-256 of everything NVRTC reads: the program, every file it includes, the kernel expression, the
-// options with the architecture, and the format number below. The release of NVRTC is not in it. It names the disk
-// cache's sub-folder instead, so a new compiler starts afresh there while packaged cubins serve without any compiler.
+// The key is the SHA-256 of everything that NVRTC reads: the program, every file it includes, the kernel expression,
+// the options with the architecture, and the format number of the file. NVRTC's release is not in the key. It is in the
+// name of the disk cache's sub-folder, so a new compiler starts with an empty folder, while packaged cubins work
+// without any compiler.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -20,41 +22,43 @@ void set_package_folder(std::string root);
 
 struct Cubin {
   std::string code;
-  std::string kernel_name;     // its symbol in `code`
+  std::string kernel_name;     // the kernel's symbol in `code`
   std::string origin;          // "packaged", "disk" or "nvrtc"
   double compile_seconds = 0;  // 0 unless origin is "nvrtc"
 };
 
-// Concurrent calls for one spec compile once, those for different specs at the same time.
+// Concurrent calls for the same spec compile it once; calls for different specs compile in parallel.
 std::shared_ptr<const Cubin> cubin(const KernelSpec&, const std::string& arch);
-// Forgets what every cache holds for the spec and compiles it: for a cubin that the driver would not load.
+// Deletes what every cache holds for the spec and compiles it again: for a cubin that the driver refuses to load.
 std::shared_ptr<const Cubin> recompile(const KernelSpec&, const std::string& arch);
 
-// The architecture to compile for: the first of the device's generation, since its cubins run on the later ones too
-// (sm_80 for 8.0, 8.6 and 8.9; sm_120 for 12.0 and 12.1), unless the kernel asks for more. 9.0 gets sm_90a for wgmma.
+// The architecture to compile for: the first of the device's generation, because later devices of the generation run
+// its cubins too (sm_80 for 8.0, 8.6 and 8.9; sm_120 for 12.0 and 12.1), or the kernel's min_arch if that is higher.
+// 9.0 gets sm_90a, which wgmma needs.
 std::string arch_for(const KernelSpec&, int device_arch);
 
-// Writes folder/<arch>/<key>.cubin, which becomes a packaged cubin when `folder` is <package folder>/cubins.
+// Writes folder/<arch>/<key>.cubin. It is a packaged cubin if `folder` is <package folder>/cubins.
 void compile_to(const KernelSpec&, const std::string& arch, const std::string& folder);
 
-// $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else ~/.cache/pyminidnn; read once. "" when kernels are kept in
-// memory only: there is no such folder, or it belongs to another user, or others may write to it. A cubin is code, so
-// such a folder is neither read nor written; a line on stderr says so when PYMINIDNN_LOG is set.
+// $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else ~/.cache/pyminidnn; read once. "" if kernels are kept in
+// memory only, because there is no such folder, it belongs to another user, or others may write to it. A cubin is code,
+// so such a folder is neither read nor written. If PYMINIDNN_LOG is set, a line on stderr says so.
 std::string cache_folder();
-constexpr int64_t kCacheBytes = int64_t(1) << 30;  // beyond it the entries longest unused go, when one is written
+// If the cache exceeds this size after a write, the least recently used entries are deleted.
+constexpr int64_t kCacheBytes = int64_t(1) << 30;
 
 struct CacheStats {
-  int64_t memory = 0, packaged = 0, disk = 0, nvrtc = 0;  // cubins by where they came from
+  int64_t memory = 0, packaged = 0, disk = 0, nvrtc = 0;  // cubins by origin
   double compile_seconds = 0;
 };
 CacheStats cache_stats();
 
-std::string identity(const KernelSpec&);  // the whole spec as one string, to be a map's key
+std::string identity(const KernelSpec&);  // the whole spec as one string, for use as a map key
 
 // The parts, for tests and tools.
 struct Sources {
-  std::string program;                         // #include of the spec's file, then its generated code
-  std::map<std::string, std::string> headers;  // name -> text: every quoted #include, followed to its end
+  std::string program;                         // #include of the spec's file, followed by its generated code
+  std::map<std::string, std::string> headers;  // name -> text: every quoted #include, followed recursively
 };
 Sources sources_of(const KernelSpec&);
 std::string cache_key(const KernelSpec&, const std::string& arch);

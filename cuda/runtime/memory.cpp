@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A GPU's memory in stream order: a pool of our own per device that keeps what it has, so that allocating again costs
-// about a microsecond and never synchronises. The default pool is left alone: its settings are for torch and CuPy.
-// Allocating on a stream that is being captured would make a node of the graph, whose memory is no tensor's to keep.
+// The stream-ordered memory of a GPU: one memory pool per device, owned by this library, that keeps freed memory. So a
+// repeated allocation costs about a microsecond and never synchronises. The default pool is not touched: its settings
+// belong to torch and CuPy. An allocation on a stream that is being captured would become a node of the graph, and a
+// tensor could not keep that memory.
 #include <algorithm>
 #include <deque>
 #include <mutex>
@@ -17,12 +18,12 @@ CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 CUstream queue(Stream s) { return static_cast<CUstream>(s); }
 
 struct Origin {
-  unsigned kind = 0;  // a CUmemorytype; 0 for memory the driver does not know, such as a plain malloc
+  unsigned kind = 0;  // a CUmemorytype; 0 for memory unknown to the driver, such as a plain malloc
   unsigned managed = 0;
   int device = -1;
 };
 
-// The plural query: for unknown memory it leaves the values alone, where the singular one is an error.
+// Uses the plural query: for unknown memory it leaves the values unchanged, while the singular query is an error.
 Origin origin_of(const void* p) {
   Origin o;
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -33,7 +34,7 @@ Origin origin_of(const void* p) {
   return o;
 }
 
-// For a scope, a capture by this thread or another does not forbid calls that have nothing to do with it.
+// In this scope, a stream capture by this or another thread does not forbid calls that are unrelated to it.
 class Relaxed {
  public:
   Relaxed() { exchange(); }
@@ -54,7 +55,8 @@ class GpuMemory final : public Memory {
     CUdeviceptr p = 0;
     CUresult result = take(&p, bytes, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && pool()) {
-      // Blocks freed on other streams, and the pool's reserve, come free once the work that held them is done.
+      // Blocks freed on other streams, and the pool's reserve, become available when the work that used them has
+      // finished.
       driver().cuCtxSynchronize();
       driver().cuMemPoolTrimTo(pool(), 0);
       result = take(&p, bytes, stream);
@@ -79,7 +81,8 @@ class GpuMemory final : public Memory {
   }
 
   void release(void* p, size_t, Stream stream) noexcept override {
-    // After the driver has shut down, or in a forked child, the memory is gone or another's: nothing to do.
+    // After the driver has shut down, or in a forked child, the memory is gone or belongs to another process: nothing
+    // to do.
     try {
       Current current(device_);
       if (pool()) driver().cuMemFreeAsync(address(p), queue(stream));
@@ -90,7 +93,7 @@ class GpuMemory final : public Memory {
   void release_idle(void* p, size_t) noexcept override {
     try {
       Current current(device_);
-      driver().cuMemFree(address(p));  // takes memory of a pool too, and waits for nothing then
+      driver().cuMemFree(address(p));  // frees pool memory too, and then waits for nothing
     } catch (const Error&) {}
   }
 
@@ -99,13 +102,13 @@ class GpuMemory final : public Memory {
     Current current(device_);
     const Origin target = origin_of(to), source = origin_of(from);
     const bool on_gpus = target.kind == CU_MEMORYTYPE_DEVICE && source.kind == CU_MEMORYTYPE_DEVICE;
-    // Memory of a pool is not mapped into other devices: a copy between two names both contexts.
+    // Pool memory is not mapped into other devices: a copy between two devices needs both contexts.
     const bool peers = on_gpus && target.device != source.device;
     check(peers ? driver().cuMemcpyPeerAsync(address(to), context(target.device), address(from), context(source.device),
                                              bytes, queue(stream))
                 : driver().cuMemcpyAsync(address(to), address(from), bytes, queue(stream)),
           "copying ", bytes_text(double(bytes)), " on cuda:", device_);
-    // Pinned memory too: the caller may write it, or read the result, when this returns.
+    // Synchronises for pinned memory too: after the return the caller may overwrite the source or read the result.
     if (!on_gpus) synchronize(stream);
   }
 
@@ -131,7 +134,7 @@ class GpuMemory final : public Memory {
     size_t free = 0, total = 0;
     check(driver().cuMemGetInfo(&free, &total), "cuMemGetInfo of cuda:", device_);
     if (!pool()) return free;
-    cuuint64_t reserved = 0, used = 0;  // what the pool keeps and nobody uses is ours to give
+    cuuint64_t reserved = 0, used = 0;  // what the pool has reserved but does not use counts as free
     check(driver().cuMemPoolGetAttribute(pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved), "memory pool");
     check(driver().cuMemPoolGetAttribute(pool(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used), "memory pool");
     return free + size_t(reserved - std::min(used, reserved));
@@ -154,7 +157,7 @@ class GpuMemory final : public Memory {
       result = driver().cuStreamWaitEvent(queue(later), event, 0);
     }
     {
-      // The wait has taken what it needs from the event: recording it again does not move the wait.
+      // The wait has copied the event's state: recording the event again does not change the wait.
       std::lock_guard lock(mutex_);
       idle_events_.push_back(event);
     }
@@ -171,7 +174,7 @@ class GpuMemory final : public Memory {
       CUgraph graph = nullptr;
       CUresult result = driver().cuStreamGetCaptureInfo(queue(stream), &status, &id, &graph, nullptr, nullptr);
       if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE) return {id, graph};
-    } catch (const Error&) {}  // the driver has shut down: nothing is captured
+    } catch (const Error&) {}  // the driver has shut down: there is no capture
     return {};
   }
 
@@ -183,7 +186,7 @@ class GpuMemory final : public Memory {
       drop(object);
     } else {
       result = driver().cuGraphRetainUserObject(static_cast<CUgraph>(graph), owned, 1, CU_GRAPH_USER_OBJECT_MOVE);
-      if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);  // which drops it
+      if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);  // drops the object
     }
     check(result, "giving memory of cuda:", device_, " to a CUDA graph");
   }
@@ -196,7 +199,7 @@ class GpuMemory final : public Memory {
       int supported = 0;
       check(d.cuDeviceGet(&handle, device_), "cuDeviceGet of cuda:", device_);
       check(d.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, handle), "memory pools");
-      if (!supported) return;  // some virtual GPUs: cuMemAlloc, slower, does instead
+      if (!supported) return;  // on some virtual GPUs: use cuMemAlloc, which is slower
       CUmemPoolProps properties{};
       properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
       properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -211,7 +214,7 @@ class GpuMemory final : public Memory {
   }
 
   CUresult take(CUdeviceptr* p, size_t bytes, Stream stream) {
-    bytes = std::max<size_t>(bytes, 1);  // an empty tensor has an address too
+    bytes = std::max<size_t>(bytes, 1);  // so that an empty tensor has an address too
     if (pool()) return driver().cuMemAllocFromPoolAsync(p, bytes, pool(), queue(stream));
     return driver().cuMemAlloc(p, bytes);
   }
@@ -241,7 +244,7 @@ class GpuMemory final : public Memory {
 }  // namespace
 
 Memory& memory(int index) {
-  device(index);  // throws for an index there is not
+  device(index);  // throws for an invalid index
   static auto* const all = [] {
     auto* memories = new std::deque<GpuMemory>;
     for (int i = 0; i < device_count(); ++i) memories->emplace_back(i);

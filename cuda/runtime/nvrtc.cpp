@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finding and calling NVRTC. Its header comes with the library itself, which a build must not need, so the dozen
-// functions used are declared here; their C interface has not changed since CUDA 8 (cubins: 11.1).
+// Finds and calls NVRTC. Its header is part of the CUDA toolkit, which a build must not need, so the dozen functions in
+// use are declared here. Their C interface has not changed since CUDA 8 (for cubins: 11.1).
 #include "cuda/runtime/nvrtc.h"
 
 #include <dlfcn.h>
@@ -37,7 +37,7 @@ struct Nvrtc {
 struct Found {
   Nvrtc table{};
   NvrtcInfo info;
-  std::string why;  // there is none, when not empty
+  std::string why;  // if not empty, no usable NVRTC was found
 };
 
 std::vector<std::string>& search_path() {
@@ -52,7 +52,7 @@ std::string environment(const char* name) {
 
 bool is_nvrtc(const std::string& file) {
   return file.starts_with("libnvrtc") && file.find(".so") != file.npos && file.find("builtins") == file.npos &&
-         file.find(".alt.") == file.npos;  // an older compiler that wheels carry for old machines
+         file.find(".alt.") == file.npos;  // .alt.: an older compiler that wheels contain for old machines
 }
 
 std::vector<std::string> loaded_already() {
@@ -67,7 +67,7 @@ std::vector<std::string> loaded_already() {
   return paths;
 }
 
-// The libraries to try, in order. A bare name is for the system's loader.
+// The libraries to try, in order. The system's loader resolves a bare name.
 std::vector<std::string> candidates() {
   std::vector<std::string> paths = loaded_already();
   auto add = [&](const fs::path& folder, const char* name) {
@@ -93,7 +93,7 @@ std::vector<std::string> candidates() {
   return paths;
 }
 
-// NVRTC opens its builtins by bare name while it compiles, and no loader path leads into a wheel.
+// While NVRTC compiles, it opens its builtins library by bare name, and no loader path contains a wheel's folder.
 void open_builtins_beside(const fs::path& library) {
   if (!library.has_parent_path()) return;
   std::error_code ignored;
@@ -104,10 +104,10 @@ void open_builtins_beside(const fs::path& library) {
   }
 }
 
-// "" and `found` filled, or why this one will not do.
+// Returns "" and fills `found`, or returns why this library is not usable.
 std::string try_library(const std::string& path, Found& found) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return dlerror();  // begins with the path
+  if (!library) return dlerror();  // the message begins with the path
   Nvrtc& n = found.table;
   bool complete = true;
   auto find = [&](auto& function, const char* name) {
@@ -163,7 +163,7 @@ const Found& found() {
   return *result;
 }
 
-// The first lines of a compiler's log: the errors that cause the rest.
+// The first lines of a compiler's log: these are the errors that cause the others.
 std::string head(const std::string& log) {
   constexpr size_t kLines = 40;
   size_t end = 0;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of an engine that is one kernel taking (Problem, Args): what most engines outside the GEMM need.
+// The plan of an engine that consists of one kernel with the parameters (Problem, Args), as most engines other than
+// GEMM do.
 #pragma once
 #include "cpp/engine/engine.h"
 #include "cuda/runtime/launch.h"
 
 namespace minidnn::cuda {
 
-// A grid of 256-thread blocks over `items`, one item a thread at a time, capped where the machine is full.
+// A grid of 256-thread blocks over `items`, one item per thread and iteration. The grid is limited to the blocks that
+// fill the device.
 inline LaunchConfig elementwise_launch(int64_t items, const Device& d) {
   constexpr int64_t kThreads = 256, kBlocksPerSm = 32;
   LaunchConfig config;

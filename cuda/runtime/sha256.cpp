@@ -50,7 +50,7 @@ std::string sha256_hex(std::string_view bytes) {
   size_t whole = bytes.size() / 64 * 64;
   for (size_t i = 0; i < whole; i += 64) compress(h, data + i);
 
-  // The tail: the rest, a one bit, zeros, and the length in bits, big-endian, at the end of a block.
+  // The tail: the remaining bytes, a one bit, zeros, and the length in bits (big-endian) at the end of a block.
   std::string tail(bytes.substr(whole));
   tail += '\x80';
   while (tail.size() % 64 != 56) tail += '\0';

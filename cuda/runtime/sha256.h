@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4), because a cache entry found under the wrong key is the wrong kernel, silently.
+// SHA-256 (FIPS 180-4) for the keys of the kernel cache: with a weaker hash, a collision would silently run a wrong
+// kernel.
 #pragma once
 #include <string>
 #include <string_view>

@@ -58,7 +58,7 @@ CUtensorMapFloatOOBfill fill_of(const MapTensor& t) {
   return t.nan_fill ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
 }
 
-// `inner`: elements of a shared-memory row, and what the caller calls them.
+// `inner` is the number of elements of a shared-memory row, and `inner_name` the caller's name for it.
 std::string why_not_common(const MapTensor& t, int min_rank, uint64_t inner, const char* inner_name) {
   auto address = reinterpret_cast<uintptr_t>(t.address);
   if (t.rank < min_rank || t.rank > 5) return cat("rank must be ", min_rank, " to 5; got ", t.rank);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.columns: an axis that has others beside it in memory; columns are held in registers by a block.
+// cuda.softmax.columns: the axis is not the innermost dimension in memory; a block holds columns in registers.
 #include "cuda/runtime/plan.h"
 #include "cuda/softmax/engines.h"
 #include "cuda/softmax/rows_task.h"
@@ -8,7 +8,7 @@ namespace minidnn {
 namespace {
 
 constexpr DType kDTypes[] = {DType::float32, DType::float16, DType::bfloat16};
-constexpr int64_t kFewestLanes = 2;  // of vectors: a sector of 32 bytes each
+constexpr int64_t kFewestLanes = 2;  // lanes with vectors of 16 bytes: they read whole sectors of 32 bytes
 
 int64_t inner_of(const SoftmaxProblem& p) { return p.cols() > 1 ? p.in.stride[p.axis] : p.in.numel(); }
 int64_t width_of(const SoftmaxProblem& p) {
@@ -25,7 +25,8 @@ struct Cut {
   int64_t width, threads, lanes, columns;
   bool fits;
 };
-// As many lanes as leave each column threads enough; a block of 1024 where those of 256 leave fewer than a line.
+// Chooses as many lanes as leave enough threads for each column. Blocks have 256 threads, or 1024 where 256 would leave
+// fewer lanes than a line of 128 bytes has.
 Cut cut_of(const SoftmaxProblem& p) {
   Cut c{width_of(p), 256, 0, 0, true};
   c.columns = p.in.numel() / p.cols() / c.width;
@@ -54,7 +55,7 @@ struct ColumnsEngine final : Engine<SoftmaxProblem> {
     if (c.columns > INT32_MAX) return cat("numbers columns by 31 bits; there are ", c.columns);
     return "";
   }
-  // To be measured: less where a vector is one element, or a line is read by several blocks.
+  // A guess, to be measured: a lower rate where a vector is one element, or several blocks read a line.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     const Cut c = cut_of(p);
     const double line = std::min<double>(double(c.lanes * c.width * itemsize(p.in.dtype)), 128) / 128;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax along an axis that is not the innermost: a block holds some columns beside each other, each thread a few of
-// their elements, `width` columns at a time. Read once, written once.
+// Softmax along an axis that is not the innermost dimension in memory. A block holds neighbouring columns in registers;
+// a thread has some elements of `width` columns. Shared memory: softmax_columns_smem(). Bytes: x, or y and dy, are read
+// once, the result is written once.
 #include "cuda/rows/rows.cuh"
 #include "cuda/softmax/rows_task.h"
 
@@ -18,9 +19,10 @@ template <class T> struct Few<T, 1> {
   __device__ static void store(T* to, const float* f) { *to = T(f[0]); }
 };
 
-// The block's threads: lane x of a row of lanes has column x, the rows of lanes share its elements.
+// The division of a block's threads: rows of `lanes` lanes. A lane has `width` columns; the rows of lanes divide the
+// elements of a column among themselves.
 template <int width> struct Columns {
-  int32_t lane, first, step;  // elements first, first + step ...
+  int32_t lane, first, step;  // the thread has elements first, first + step ... of its columns
   int32_t lanes;
   bool live;
   int64_t base;
@@ -35,7 +37,8 @@ template <int width> struct Columns {
     base = int64_t(outer) * p.cols * p.inner + int64_t(column) * width;
   }
 
-  // v[e] of all threads of a column, over the block; `shared` holds a number a thread and column, and the results.
+  // Reduces v[e] over all threads of a column. shared: a partial result per column and warp (or row of lanes, if that
+  // is longer), then the results.
   template <class Op> __device__ void reduce(float* v, float* shared) const {
 #pragma unroll 1
     for (int offset = lanes; offset < 32; offset *= 2)
@@ -63,7 +66,6 @@ template <int width> struct Columns {
 
 }  // namespace
 
-// Dynamic shared memory: softmax_columns_smem().
 template <class T, int width>
 __global__ void __launch_bounds__(1024)
     softmax_columns_forward(const __grid_constant__ SoftmaxColumns p, SoftmaxArgs a) {

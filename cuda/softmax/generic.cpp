@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.generic (a block per row) and cuda.softmax.thread (a thread per row: many short rows, or an axis whose
-// neighbours in memory are neighbouring rows).
+// cuda.softmax.generic: a block per row. cuda.softmax.thread: a thread per row, for many short rows, or for
+// neighbouring rows whose elements are neighbours in memory.
 #include <bit>
 
 #include "cuda/runtime/plan.h"
@@ -31,7 +31,7 @@ struct OneKernel : Engine<SoftmaxProblem> {
   }
 };
 
-// About four elements a thread.
+// About four elements per thread.
 int64_t block_threads(int64_t cols) {
   return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div<int64_t>(cols, 4)))), 32, 1024);
 }
@@ -48,8 +48,8 @@ struct Generic final : OneKernel {
     config.grid = {unsigned(min_of(p.rows(), 4 * resident))};
     return config;
   }
-  // Guesses: a row costs its block about a microsecond of barriers, and where the axis strides over memory an element
-  // costs a sector of 32 bytes, half of which another row finds in L2.
+  // Guesses: a row costs its block about a microsecond of barriers. Where the axis is strided, an element costs a
+  // sector of 32 bytes, half of which serves another row from the L2.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     int64_t threads = block_threads(p.cols());
     double at_once = std::min<double>(double(p.rows()), 2048.0 / double(threads) * d.sm_count);
@@ -66,8 +66,8 @@ struct Thread final : OneKernel {
   cuda::LaunchConfig launch_config(const SoftmaxProblem& p, const Device& d) const override {
     return cuda::elementwise_launch(p.rows(), d);
   }
-  // Guesses: rows that lie side by side are read as whole sectors; rows end to end only while a warp's stay in L1, and
-  // a thread alone waits about half a microsecond for each element of its row.
+  // Guesses: where neighbouring rows are adjacent in memory, whole sectors are used; where a row is contiguous, only as
+  // long as a warp's rows fit the L1. A single thread waits about half a microsecond for each element of its row.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     double row_bytes = double(p.cols()) * double(itemsize(p.in.dtype));
     double useful = axis_is_innermost(p) ? 0.2 * std::min(1.0, 64 / row_bytes) : 0.5;

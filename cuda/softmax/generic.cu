@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over any axis and strides: a row to a block, or to a thread. Both read each input three times (forward) or
-// twice (backward); the repeats come from cache while a block's rows fit there.
+// Softmax over any axis and strides: a block or a thread per row. Both read each input three times (forward) or twice
+// (backward), from the cache after the first time if a block's rows fit it.
 #include "cpp/softmax/softmax_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/team.cuh"
 
 namespace minidnn {
 
-// Blocks of any number of whole warps.
+// Blocks have any number of whole warps.
 template <class T, SoftmaxDirection direction, bool log>
 __global__ void __launch_bounds__(1024) softmax_generic(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
   BlockReduce team;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.rows: the axis is innermost, and a row is held in registers by a few lanes, a block or a cluster.
+// cuda.softmax.rows: the axis is innermost; a few lanes, a block or a cluster hold a row in registers.
 #include "cuda/runtime/plan.h"
 #include "cuda/softmax/engines.h"
 #include "cuda/softmax/rows_task.h"
@@ -19,7 +19,7 @@ SoftmaxRows task_of(const SoftmaxProblem& p, const Device& d) {
   int64_t held = backward ? kSoftmaxBackwardVectors : softmax_forward_vectors(item, p.masked);
   const int64_t vectors = rows::vectors_of(p.cols(), width);
   if (item == 2 && vectors <= kSoftmaxShortRow) held = min_of(held, int64_t(4));
-  if (vectors <= 4) held = 2;  // a sector of 32 bytes to two threads
+  if (vectors <= 4) held = 2;  // two threads share a sector of 32 bytes
   t.shape = rows::shape_of(p.rows(), p.cols(), width, held, cuda::largest_cluster(d));
   if (p.masked == SoftmaxMask::none) return t;
   const MaskWalk w = mask_walk(p);
@@ -54,7 +54,7 @@ struct Rows final : Engine<SoftmaxProblem> {
     if (blocks > INT32_MAX) return cat("needs ", blocks, " blocks, and a grid has 2^31 - 1");
     return "";
   }
-  // To be measured: nine tenths of the copy rate where rows fill vectors.
+  // A guess, to be measured: 0.9 of the copy rate where rows fill vectors.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     const SoftmaxRows t = task_of(p, d);
     const double bytes = softmax_bytes(p), tensor = double(p.in.numel() * itemsize(p.in.dtype));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of rows that lie end to end, held in registers: x (or y and dy) is read once, the result written once. A row
-// beyond a cluster's registers is read twice: its pieces make maxima and sums first, then results.
+// Softmax of contiguous rows, which are held in registers: x (or y and dy) is read once, the result is written once. A
+// row that exceeds the registers of a cluster is read twice, in two launches: the first computes the maximum and sum of
+// each piece of the row, the second computes the results.
 #include "cuda/rows/rows.cuh"
 #include "cuda/softmax/rows_task.h"
 
@@ -10,7 +11,7 @@ namespace {
 using rows::kWidth;
 using rows::Line;
 
-// What is masked becomes -inf.
+// Scales the elements of a vector and applies the mask: adds it, or (keep) sets the masked elements to -inf.
 template <class T, SoftmaxMask masked>
 __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void* mask, int64_t at) {
   constexpr int kW = kWidth<T>;
@@ -36,14 +37,15 @@ __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void
   }
 }
 
-// The end of a row's meeting: what its pieces leave for their second launch, if they do.
+// Stage `part`: stores a piece's maximum and sum for the second launch, and returns true: the kernel ends there.
 __device__ __forceinline__ bool leaves(const SoftmaxRows& p, const rows::Team& team, rows::Exponentials all,
                                        rows::Exponentials* parts) {
   if (p.stage != SoftmaxRows::part) return false;
   if (team.rank == 0 && team.row < p.shape.rows) parts[team.piece] = all;
   return true;
 }
-// What a thread brings to it: its own, or its share of what pieces left.
+// The maximum and sum that a thread contributes to those of the row: its own, or in stage `finish` those of every
+// team.threads-th piece.
 template <class T> __device__ __forceinline__ rows::Exponentials load_partial(const SoftmaxRows& p,
                                                                               const rows::Team& team,
                                                                               rows::Exponentials own,
@@ -56,8 +58,8 @@ template <class T> __device__ __forceinline__ rows::Exponentials load_partial(co
   return all;
 }
 
-// 16-bit numbers without a mask: a thread keeps them packed, and computes an exponential again, which is four
-// instructions, instead of keeping it.
+// Forward, 16-bit numbers without a mask. A thread keeps the numbers packed. It does not keep their exponentials but
+// computes them again, by four instructions.
 template <class T, int kV>
 __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const SoftmaxArgs& a, rows::Exponentials* parts,
                                                const rows::Team& team, const Line<T>& line, int32_t begin,
@@ -124,7 +126,8 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
 
 }  // namespace
 
-// Exponentials are a thread's own until all of the row have met, once. `parts`: those of each piece of each row.
+// Forward. Each thread computes exponentials relative to its own maximum; the threads of a row synchronise once, to
+// join their maxima and sums. parts: the maximum and sum of each piece of each row.
 template <class T, SoftmaxMask masked>
 __global__ void __launch_bounds__(1024)
     softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, rows::Exponentials* parts) {
@@ -190,7 +193,7 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// `parts`: a sum for each piece of each row.
+// dx. parts: a sum for each piece of each row.
 template <class T, bool log>
 __global__ void __launch_bounds__(1024)
     softmax_rows_backward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float* parts) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuda.softmax.rows and cuda.softmax.columns tell their kernels.
+// The parameters of the kernels of cuda.softmax.rows and cuda.softmax.columns.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/softmax/softmax_math.h"
@@ -7,15 +7,16 @@
 
 namespace minidnn {
 
-// The 16-byte vectors of a tensor that a thread holds: 32 registers of x, or of y and dy. 16-bit numbers stay as they are
-// but where a mask is applied to them.
+// The 16-byte vectors of a tensor that a thread holds: 32 registers of x, or of y and dy. 16-bit numbers are kept
+// packed, except where a mask is applied to them.
 MINIDNN_HD constexpr int softmax_forward_vectors(int64_t item, SoftmaxMask mask) {
   return mask == SoftmaxMask::none || (item == 4 && mask == SoftmaxMask::keep) ? 8 : 4;
 }
-constexpr int64_t kSoftmaxShortRow = 256;  // vectors of 16 bits: half as many a thread, so that more threads wait
+// 16-bit types: up to this number of vectors in a row, a thread holds half as many, so more threads wait for loads.
+constexpr int64_t kSoftmaxShortRow = 256;
 constexpr int kSoftmaxBackwardVectors = 4;
 
-// Where a row's mask lies: a digit of the row's number for each dimension, the innermost first.
+// The offset of a row's mask. The row number is split into one index per dimension, the innermost first.
 struct MaskRows {
   int64_t stride[kMaxRank]{};
   FastDivmod size[kMaxRank]{};
@@ -30,21 +31,22 @@ struct MaskRows {
 };
 
 struct SoftmaxRows {
-  // whole: rows are held. part: pieces are, and what their sums are is written to `parts`. finish: pieces again, which
-  // add up the parts of their row.
+  // whole: whole rows are held in registers. part: first launch over pieces of rows, which writes their sums to
+  // `parts`. finish: second launch over the pieces, which adds up the parts of a row.
   enum Stage : int32_t { whole, part, finish } stage = whole;
   int32_t log = 0;
   rows::Shape shape;
   MaskRows mask;
 };
 
-// [outer, cols, inner]: columns of `width` elements beside each other, `lanes` of them to a block, a power of two.
+// Tensors are [outer, cols, inner]. A column here is `width` adjacent ones; a block has `lanes` of these, a power of
+// two.
 struct SoftmaxColumns {
   int64_t inner = 0;  // elements
   int32_t cols = 0, columns = 0, lanes = 0, log = 0;
   FastDivmod columns_of_outer;
 };
-// Elements of a column that a thread holds.
+// Vectors of `width` elements that a thread holds.
 template <int width> constexpr int kSoftmaxColumnsForward = width == 8 ? 4 : width == 4 ? 8 : 16;
 template <int width> constexpr int kSoftmaxColumnsBackward = width == 1 ? 16 : 4;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A copy's dimensions as engines walk them. Host only.
+// The dimensions of a copy, as the engines loop over them. Host only.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -13,7 +13,8 @@ struct CopyDimension {
   int64_t size, x, y;  // strides in elements
 };
 
-// From y's outermost to its innermost. Dimensions of one are dropped, neighbours in both tensors joined.
+// The dimensions, from y's outermost to its innermost. Dimensions of size 1 are dropped, and dimensions that are
+// contiguous in both tensors are merged.
 inline std::vector<CopyDimension> copy_dimensions(const TransformProblem& p) {
   std::vector<CopyDimension> dims;
   for (int i = 0; i < p.y.rank; ++i)

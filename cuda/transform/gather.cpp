@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.transform.gather (row-major tensors) and cuda.transform.gather_generic (any strides). Backward, both begin with
-// one kernel that puts the indices in the order of their rows.
+// cuda.transform.gather (row-major tensors) and cuda.transform.gather_generic (any strides). Backward, both first run a
+// kernel that sorts the indices by row.
 #include "cuda/transform/gather.h"
 
 #include "cuda/runtime/plan.h"
@@ -22,7 +22,7 @@ KernelSpec order_spec(bool contiguous) {
 
 bool is_backward(const GatherProblem& p) { return p.direction == GatherDirection::backward; }
 
-// A block an SM, where there are so many rows: each reads all indices.
+// Launches the sort of the indices by row. One block per SM, if there are enough rows: each block reads all indices.
 struct Ordering {
   GatherProblem problem;
   std::shared_ptr<const cuda::Kernel> kernel;
@@ -44,7 +44,7 @@ struct Ordering {
   }
 };
 
-// Bytes of all indices, read twice by each block out of the second-level cache, at half of what it gives: 2.5 TB/s.
+// The time of the sort: each block reads all indices twice from L2, at 2.5 TB/s, half of L2's bandwidth.
 double order_us(const GatherProblem& p, const Device& d) {
   if (!is_backward(p)) return 0;
   const double blocks = max_of(double(d.sm_count), double(p.rows()) / kOrderRows);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gather. Forward: a word of up to 16 bytes a thread, four under way; neighbours share an index. Backward: indices are
-// put in the order of their rows, and a thread sums what one vector of dx gets, in that order: dy is read once, dx
-// written once, without atomics on floats. And both an element at a time, between any strides.
+// Gather, forward and backward. Forward: a thread copies four words of up to 16 bytes, all loaded before the first
+// store; neighbouring threads share an index. Backward: the indices are sorted by row, and each thread sums one vector
+// of dx in that order. dy is read once and dx written once, without atomics on floats. The generic kernels do both one
+// element at a time, for any strides.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/grid.cuh"
 #include "cuda/transform/gather.h"
@@ -14,7 +15,7 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
   const int64_t first = int64_t(blockIdx.x) * (kGatherThreads * kGatherAhead) + threadIdx.x;
   int64_t from[kGatherAhead];
 #pragma unroll
-  for (int k = 0; k < kGatherAhead; ++k) {  // all indices before the first word: these wait for them
+  for (int k = 0; k < kGatherAhead; ++k) {  // all indices are read before the first word, whose load depends on them
     const int64_t at = first + k * kGatherThreads;
     from[k] = -1;
     if (at >= w.words) continue;
@@ -31,20 +32,21 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
     if (first + k * kGatherThreads < w.words) y[first + k * kGatherThreads] = words[k];
 }
 
-// A block puts the indices of some neighbouring rows in order. It goes through all indices twice, a tile at a time: first
-// it counts those of earlier rows, where its own begin, and those of each of its rows; then its own of a tile are put
-// beside each other, and one warp writes them, in their order, behind those of the same row.
+// Stable counting sort of the indices by row. Grid: each block sorts the indices of `rows` neighbouring rows. It reads
+// all indices twice, a tile at a time. The first pass counts the indices of earlier rows, which is the start of the
+// block's own output, and those of each of its rows. The second pass compacts the block's own indices of a tile in
+// shared memory, in order; then one warp appends each to the output of its row.
 template <bool contiguous> __global__ void __launch_bounds__(kOrderThreads)
     transform_gather_order(const __grid_constant__ GatherProblem p, const void* index, GatherOrder o, int32_t rows) {
   constexpr int kWarps = kOrderThreads / 32, kEach = kOrderTile / kOrderThreads;
   static_assert(kWarps == 32 && kOrderRows <= 1 << 16 && kOrderTile <= 1 << 16);
   __shared__ int32_t counts[kOrderRows], of_warp[kWarps];
-  __shared__ uint32_t own[kOrderTile];  // row of the block, place in the tile
+  __shared__ uint32_t own[kOrderTile];  // row within the block << 16 | index within the tile
   const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
   const int here = int(min_of(int64_t(rows), p.rows() - begin));
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const uint32_t below = (1u << lane) - 1;
-  const int place = warp * (32 * kEach) + lane;  // of a tile; a warp's are neighbours
+  const int place = warp * (32 * kEach) + lane;  // index in a tile; those of a warp are contiguous
   const auto load_rows = [&](int64_t tile, int64_t(&row)[kEach]) {
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
@@ -62,14 +64,14 @@ template <bool contiguous> __global__ void __launch_bounds__(kOrderThreads)
     for (int k = 0; k < kEach; ++k) {
       before += row[k] >= 0 && row[k] < begin;
       if (row[k] >= begin && row[k] < begin + here)
-        atomicAdd(&counts[row[k] - begin], 1);  // integers: any order will do
+        atomicAdd(&counts[row[k] - begin], 1);  // integers: the order does not matter
     }
   }
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) before += __shfl_xor_sync(~0u, before, d);
   if (lane == 0) of_warp[warp] = before;
   __syncthreads();
-  const auto sum_up_to = [&](int32_t v) {  // this lane
+  const auto sum_up_to = [&](int32_t v) {  // inclusive prefix sum over the lanes
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
       const int32_t other = __shfl_up_sync(~0u, v, d);
@@ -77,7 +79,7 @@ template <bool contiguous> __global__ void __launch_bounds__(kOrderThreads)
     }
     return v;
   };
-  // One warp makes counts to starts, 32 at a time: they are few.
+  // One warp turns the counts into start offsets, 32 at a time: there are few of them.
   if (warp == 0) {
     int32_t start = __shfl_sync(~0u, sum_up_to(of_warp[lane]), 31);
     for (int r = 0; r < here; r += 32) {
@@ -98,7 +100,7 @@ template <bool contiguous> __global__ void __launch_bounds__(kOrderThreads)
       found[k] = __ballot_sync(~0u, 0 <= row[k] && row[k] < here);
       sum += __popc(found[k]);
     }
-    __syncthreads();  // of_warp has been read
+    __syncthreads();  // all warps have read of_warp
     if (lane == 0) of_warp[warp] = sum;
     __syncthreads();
     const int32_t up_to = sum_up_to(of_warp[lane]), all = __shfl_sync(~0u, up_to, 31);
@@ -123,7 +125,7 @@ template <bool contiguous> __global__ void __launch_bounds__(kOrderThreads)
   }
 }
 
-// A vector of dx a thread.
+// Each thread sums one vector of dx.
 template <class T> __global__ void __launch_bounds__(kGatherThreads)
     transform_gather_sum(const __grid_constant__ GatherWalk w, GatherOrder o, const T* dy, T* dx) {
   constexpr int kItems = 16 / int(sizeof(T)), kAhead = 4;

@@ -45,7 +45,8 @@ struct Dense final : OneKernel {
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     return roofline_us(0, transform_bytes(p), d, 0.9);
   }
-  // Two pieces a thread: a grid that strides would wait for its loads at each turn.
+  // Two pieces a thread: a grid-stride loop would wait for its loads in each iteration. A piece is 16 bytes of the
+  // shorter dtype.
   cuda::LaunchConfig launch_of(const TransformProblem& p, const Device& d) const override {
     cuda::LaunchConfig config = cuda::elementwise_launch(1, d);
     const int64_t piece = 16 / int64_t(min_of(itemsize(p.x.dtype), itemsize(p.y.dtype)));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies over any strides and dtypes, an element a thread, and over dense tensors whose elements correspond by offset,
-// 16 bytes of the shorter dtype at a time. A kernel serves all dtypes of x, which spares eight of nine kernels.
+// Copies. transform_generic: any strides and dtypes, one element per thread. transform_dense: dense tensors whose
+// elements correspond by offset, 16 bytes of the shorter dtype at a time. A kernel handles all dtypes of x, which saves
+// eight of nine kernels.
 #include "cpp/transform/transform_math.h"
 #include "cuda/device/grid.cuh"
 
@@ -26,7 +27,7 @@ __device__ __forceinline__ void copy_dense(const TransformProblem& p, const Tran
   constexpr int kCount = 16 / int(sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
   const bool aligned = (reinterpret_cast<uint64_t>(a.x) | reinterpret_cast<uint64_t>(a.y)) % 16 == 0;
   const int64_t n = p.y.numel(), pieces = aligned ? n / kCount : 0;
-  constexpr int kAhead = (sizeof(From) + sizeof(To)) * kCount <= 48 ? 2 : 1;  // pieces under way
+  constexpr int kAhead = (sizeof(From) + sizeof(To)) * kCount <= 48 ? 2 : 1;  // pieces in flight
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < pieces; i += kAhead * step) {
     Piece<From, kCount> x[kAhead];
@@ -65,7 +66,7 @@ template <class To> struct CopyElement {
   }
 };
 
-// Calls f(From()). A functor: NVRTC takes a generic lambda for host code.
+// Calls f(From()). f is a functor, because NVRTC treats a generic lambda as host code.
 template <class F> __device__ __forceinline__ void with_dtype(DType dtype, F&& f) {
   switch (dtype) {
     case DType::float32:
@@ -91,7 +92,8 @@ template <class F> __device__ __forceinline__ void with_dtype(DType dtype, F&& f
 
 }  // namespace
 
-// An element's place stands before the choice: the divisions for it are the code that would be there nine times.
+// The offsets of an element are computed before the switch on the dtype. Otherwise the code of their divisions would be
+// there nine times.
 template <class To>
 __global__ void __launch_bounds__(256) transform_generic(const __grid_constant__ TransformProblem p, TransformArgs a) {
   grid_stride(p.y.numel(),

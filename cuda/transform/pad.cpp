@@ -27,8 +27,8 @@ struct Lines final : Engine<PadProblem> {
     if (ceil_div<int64_t>(l.words, kPadThreads * 16) > kMaxAttribute) return "launches 2^31 - 1 blocks at most";
     return "";
   }
-  // Shares of the copy rate on an H100, for words of 2 and 4 bytes measured; the more words in a vector, the more
-  // instructions. Lines below a vector go word by word.
+  // Fractions of the copy rate on an H100, measured for words of 2 and 4 bytes. A vector of more words takes more
+  // instructions. Lines shorter than a vector are copied word by word.
   double estimate_us(const PadProblem& p, const Device& d) const override {
     PadLines l;
     int64_t word;

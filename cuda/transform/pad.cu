@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padding. By lines: y is written by 16 bytes wherever its lines begin, and each word of a vector is loaded from where it
-// lies in x; what a warp loads with one instruction lies within a few lines of 128 bytes, which its next ones find in the
-// first-level cache. Every line of y and of x meets memory once. At the tensor's two ends, and where lines are shorter
-// than a vector, words go one by one. And an element a thread, between any strides.
+// Padding. transform_pad writes y in aligned vectors of 16 bytes, wherever the lines of y begin. It loads each word of
+// a vector from its source in x. The words that a warp loads with one instruction are within a few lines of 128 bytes,
+// and its next loads find these lines in L1. Each line of x and of y is transferred from or to memory once. At the two
+// ends of y, and where its lines are shorter than a vector, words are copied one by one. transform_pad_generic copies
+// one element per thread, for any strides.
 #include "cuda/device/grid.cuh"
 #include "cuda/device/quad.cuh"
 #include "cuda/transform/pad.h"
@@ -35,7 +36,7 @@ template <class Word> __device__ __forceinline__ Word pad_word(const PadLines& l
   return inside && uint32_t(i) < uint32_t(l.line.size) ? x[from + i * l.line.x] : value;
 }
 
-// The vector from the place `at` on, which touches two lines at most.
+// The vector that starts at word `at` of y. It overlaps at most two lines.
 template <class Word> __device__ __forceinline__ void pad_vector(const PadLines& l, PadMode mode, const Word* x,
                                                                  const Word& value, int64_t at, PadVector<Word>& y) {
   constexpr int kWords = PadVector<Word>::kWords, kNowhere = -(1 << 30);
@@ -72,7 +73,7 @@ template <class Word> __device__ __forceinline__ void pad_all(const PadLines& l,
                                                               const Word& value) {
   using Vector = PadVector<Word>;
   constexpr int kWords = Vector::kWords, kVectors = pad_vectors(kWords);
-  // Vectors begin at multiples of 16 bytes, the first maybe before y.
+  // Vectors start at multiples of 16 bytes; the first one may start before y.
   const int64_t first = (int64_t(blockIdx.x) * (kPadThreads * kVectors) + threadIdx.x) * kWords -
                         int64_t(reinterpret_cast<uint64_t>(y) % 16 / sizeof(Word));
   Vector vectors[kVectors];

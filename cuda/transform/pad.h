@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pad.cu and its engine agree on. Std-free.
+// The block size of pad.cu and the vectors of a thread. Std-free.
 #pragma once
 #include "cpp/transform/pad_math.h"
 
 namespace minidnn {
 
 constexpr int kPadThreads = 256;
-// Vectors of 16 bytes of a thread. The fewer words there are in one, the fewer loads are under way for it.
+// The number of 16-byte vectors of a thread. A vector of fewer words has fewer loads in flight, so a thread takes more
+// vectors.
 MINIDNN_HD constexpr int pad_vectors(int words) { return words == 1 ? 4 : words <= 4 ? 2 : 1; }
 
 }  // namespace minidnn

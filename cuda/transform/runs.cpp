@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.transform.runs: slices, and what is put together of them.
+// cuda.transform.runs: copies of slices, and concatenation.
 #include "cuda/transform/runs.h"
 
 #include "cuda/runtime/plan.h"
@@ -49,7 +49,7 @@ struct Runs final : Engine<TransformProblem> {
     Copy c;
     return parse(p, c);
   }
-  // Counted, not measured: narrower words take as many more instructions.
+  // Counted, not measured: narrower words need proportionally more instructions.
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     Copy c;
     parse(p, c);

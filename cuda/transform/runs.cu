@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of parts: both tensors are contiguous along the same dimension. By words of 16 bytes, or of what divides all
-// runs and addresses; a thread has four on their way.
+// Copies between tensors that are contiguous along the same dimension. A word is 16 bytes, or the largest power of two
+// that divides all runs and addresses. A thread copies four words, all loaded before the first store.
 #include "cuda/transform/runs.h"
 
 namespace minidnn {

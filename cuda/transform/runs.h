@@ -7,7 +7,8 @@ namespace minidnn {
 
 constexpr int kRunsThreads = 256, kRunsAhead = 4, kRunsOuters = 6;
 
-// Runs of words that lie beside each other in x and in y, which may be apart or in another order. Strides count words.
+// A copy of runs. A run is a span of words that is contiguous in x and in y; the runs themselves may be apart, or in a
+// different order. Strides count words.
 struct RunsCopy {
   uint32_t words = 0;  // in all
   FastDivmod run, outer[kRunsOuters];

@@ -21,7 +21,7 @@ struct Copy : TiledCopy {
   int64_t blocks = 1;
 };
 
-// The copy, or why it is no transpose of few dimensions.
+// Fills in `c`. Returns why the copy is not a transpose of few dimensions, or an empty string.
 std::string parse(const TransformProblem& p, Copy& c) {
   std::vector<CopyDimension> dims = copy_dimensions(p);
   auto take = [&](int64_t CopyDimension::* stride) {
@@ -70,8 +70,8 @@ struct Tiled final : Engine<TransformProblem> {
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     Copy c;
     parse(p, c);
-    // Tiles at the edges are filled in part. Loads or stores narrower than 16 bytes take as many more instructions. The
-    // shares are counted, not measured.
+    // Tiles at the edges are partly filled. Loads or stores narrower than 16 bytes need proportionally more
+    // instructions. The efficiencies are counted, not measured.
     const int64_t item = int64_t(itemsize(p.x.dtype));
     const double narrowest = double(min_of(c.x_bytes, c.y_bytes));
     const double efficiency = narrowest >= 8 ? 0.85 : narrowest >= 4 ? 0.75 : 0.55;
@@ -79,9 +79,10 @@ struct Tiled final : Engine<TransformProblem> {
     const double full = std::ceil(double(c.lines) / high) * high * std::ceil(double(c.columns) / wide) * wide;
     const double filled = double(c.lines) * double(c.columns) / full;
     return roofline_us(0, transform_bytes(p), d,
-                       min_of(efficiency, 2 * filled));  // half a tile still fills the machine
+                       min_of(efficiency, 2 * filled));  // half-filled tiles still reach the full rate
   }
-  // Which of the two is walked first: the other side then meets lines far apart, at a time.
+  // Whether neighbouring blocks copy neighbouring columns or neighbouring lines. The other side then accesses lines
+  // that are far apart at the same time.
   std::vector<Config> configs(const TransformProblem&, const Device&) const override {
     return {"walk=columns", "walk=lines"};
   }

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transpose: x is contiguous along one dimension and y along another. A block turns a tile (tiled.h) in shared memory
-// and walks both sides by 16 bytes, or by what divides their addresses; each warp's instruction meets whole lines of 128
-// bytes. T is an integer of the elements' size. Elements shorter than a word are first joined to words of neighbouring
-// lines in registers. Reads and writes everything once; 8 KB a block in flight (16 of 8-bit elements), 8 blocks an SM.
+// A transpose: x is contiguous along one dimension (columns) and y along another (lines). T is an integer of the
+// elements' size.
+// Grid: one tile (tiled.h) for each block of 256 threads. A block transposes its tile through shared memory. It loads
+// and stores words of 16 bytes, or of the largest power of two that divides all addresses of that side; each
+// instruction of a warp accesses whole lines of 128 bytes. Elements shorter than 4 bytes are first packed in registers
+// into words of neighbouring lines.
+// Everything is read and written once. In flight: 8 KB a block (16 KB for 8-bit elements), 8 blocks an SM.
 //
-// Shared memory holds, for a column, its lines in units of 16 bytes, which are exchanged by the column's place: eight
-// vectors of a line write to eight different units, as the eight units of a column that are read together are.
+// Shared memory stores the lines of each column in units of 16 bytes, with a swizzle:
+//   tile[column][u ^ (column / kVector)] = unit u of the column
+// Then the eight vectors of a line write to eight different units, and the eight units of a column that are read
+// together are different too.
 #include "cuda/transform/tiled.h"
 
 namespace minidnn {
@@ -56,7 +61,7 @@ __device__ __forceinline__ void store_narrow(void* to, const Vector& v, int byte
   }
 }
 
-// The first of a vector's elements, one by one: at the end of a line.
+// Loads the first n elements of a vector one by one, at the end of a line.
 template <class T> __device__ __forceinline__ Vector load_first(const T* from, int n) {
   Vector v{};
 #pragma unroll
@@ -91,7 +96,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
     transform_tiled(const __grid_constant__ TiledCopy c, const T* x, T* y) {
   constexpr int kItem = sizeof(T);
   using Shape = TiledShape<kItem>;
-  constexpr int kJoined = kItem < 4 ? 4 / kItem : 1;  // lines whose elements make a word
+  constexpr int kJoined = kItem < 4 ? 4 / kItem : 1;  // lines whose elements are packed into a word
   constexpr int kUnits = 8 * Shape::kStack, kGroups = Shape::kLines / kJoined, kRows = kTiledThreads / 8,
                 kLoads = kGroups / kRows;
   __shared__ uint4 tile[Shape::kColumns][kUnits];
@@ -113,7 +118,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   const int place = threadIdx.x % 8, row = threadIdx.x / 8;
   const bool whole = lines == Shape::kLines && columns == Shape::kColumns;
   Vector in[kLoads][kJoined];
-  if (whole && c.x_bytes == 16) {  // apart from the rest, so that all loads stand together and their code is short
+  if (whole && c.x_bytes == 16) {  // separate path: all loads adjacent, short code
 #pragma unroll
     for (int k = 0; k < kLoads; ++k)
 #pragma unroll
@@ -137,9 +142,9 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   }
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
-    const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);  // of a column's lines
+    const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);  // offset within the lines of a column
     char* to = reinterpret_cast<char*>(&tile[place * Shape::kVector][byte / 16 ^ place]) + byte % 16;
-    constexpr int kNext = kUnits * 16;  // the next column
+    constexpr int kNext = kUnits * 16;  // bytes to the next column
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if constexpr (kItem == 8) {

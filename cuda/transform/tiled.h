@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of tiled.cu, and what a block of it takes. Std-free.
+// The parameters of tiled.cu, and the shape of a block's tile. Std-free.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 
@@ -11,16 +11,16 @@ constexpr int kTiledThreads = 256, kTiledOuters = 4;
 struct TiledCopy {
   int64_t lines = 1, columns = 1, x_line = 0, y_column = 0;  // strides in elements
   int64_t x_outer[kTiledOuters]{}, y_outer[kTiledOuters]{};  // from the innermost of i... outwards
-  FastDivmod outer[kTiledOuters - 1];                        // how many there are of each but the outermost
+  FastDivmod outer[kTiledOuters - 1];                        // the sizes of i..., except for the outermost
   FastDivmod line_tiles, column_tiles;
-  int64_t lines_first = 0;             // neighbouring blocks have neighbouring lines, not columns
-  int64_t x_bytes = 16, y_bytes = 16;  // what divides all addresses of a side: the width of its loads or stores
+  int64_t lines_first = 0;             // neighbouring blocks copy neighbouring lines, not columns
+  int64_t x_bytes = 16, y_bytes = 16;  // bytes that divide all addresses: the width of loads or stores
 };
 
 // A block's tile is 128 bytes of columns wide, and at least 128 bytes of lines high.
 template <int kItem> struct TiledShape {
   static constexpr int kVector = 16 / kItem;                // elements
-  static constexpr int kStack = kItem < 4 ? 1 : kItem / 2;  // pieces of 128 bytes of lines
+  static constexpr int kStack = kItem < 4 ? 1 : kItem / 2;  // spans of 128 bytes along lines
   static constexpr int kColumns = 128 / kItem, kLines = kColumns * kStack;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tensor-core engines choose on an H100, from their estimates alone: no GPU is needed. Each line was measured
-// (docs/measured_facts.md): the config named is the fastest, or within 5 % of it.
+// (docs/notes/gemm.md): the config named is the fastest, or within 5 % of it.
 #include <iostream>
 
 #include "cuda/conv/engines.h"

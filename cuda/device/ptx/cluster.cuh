@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clusters (sm_90): blocks that access one another's shared memory. In a launch without clusters each block is a cluster.
+// Clusters (sm_90): blocks that access one another's shared memory. In a launch without clusters each block is a
+// cluster.
 #pragma once
 #include "cpp/core/hd.h"
 
@@ -25,7 +26,7 @@ __device__ __forceinline__ void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 __device__ __forceinline__ void cluster_sync_relaxed() { cluster_arrive_relaxed(), cluster_wait(); }
-// The address, in the shared memory of `block`, of what has `address` in this block's.
+// The address in the shared memory of `block` of the variable that is at `address` in this block's.
 __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t block) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
@@ -36,8 +37,8 @@ __device__ __forceinline__ void st_cluster(uint32_t address, float a, float b, f
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
 }
-// Stores four floats and completes 16 bytes of the mbarrier in the same block. mbarrier_wait_parity() makes them visible,
-// and does not wait for other stores as a release does.
+// Stores four floats and completes 16 bytes of the mbarrier in the same block. mbarrier_wait_parity() makes them
+// visible, and does not wait for other stores as a release does.
 __device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barrier, float a, float b, float c,
                                                  float d) {
   asm volatile(

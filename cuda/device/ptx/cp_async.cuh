@@ -6,8 +6,9 @@
 
 namespace minidnn {
 
-// Copies kBytes (4, 8 or 16). Both addresses are multiples of kBytes. If `exists` is 0, `from` is not read and zeros are
-// written. If `wanted` is 0, nothing is written. kPrefetch128: the L2 fetches the whole line of 128 bytes, for later reads.
+// Copies kBytes (4, 8 or 16). Both addresses are multiples of kBytes. If `exists` is 0, `from` is not read and zeros
+// are written. If `wanted` is 0, nothing is written. kPrefetch128: the L2 fetches the whole line of 128 bytes, for
+// later reads.
 template <int kBytes, bool kPrefetch128 = false>
 __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t exists, uint32_t wanted = 1) {
   if constexpr (kBytes == 16 && kPrefetch128)

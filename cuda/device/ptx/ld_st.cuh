@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads and stores that the compiler does not make of assignments.
+// Loads and stores that the compiler does not generate from assignments.
 #pragma once
 #include "cuda/device/cache.cuh"
 
@@ -38,7 +38,8 @@ __device__ __forceinline__ void st_global_if(bool condition, void* to, uint16_t 
                : "memory");
 }
 
-// Accesses by 32-bit addresses of shared memory. For a pointer, the compiler computes the address again for each access.
+// Accesses by 32-bit addresses of shared memory. For a pointer, the compiler computes the address again for each
+// access.
 __device__ __forceinline__ uint32_t ld_shared_b32(uint32_t address) {
   uint32_t v;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");

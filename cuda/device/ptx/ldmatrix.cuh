@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// ldmatrix, stmatrix and movmatrix: matrices of 8 x 8 elements of 16 bits, between a warp's registers and shared memory, four
-// at once. Lane l holds two elements of row l / 4 of each matrix, and passes the 32-bit address of row l % 8 (16 bytes) of
-// matrix l / 8.
+// ldmatrix, stmatrix and movmatrix: move matrices of 8 x 8 elements of 16 bits between a warp's registers and shared
+// memory, four at a time. Lane l holds two elements of row l / 4 of each matrix, and passes the 32-bit address of row l
+// % 8 (16 bytes) of matrix l / 8.
 #pragma once
 #include "cpp/core/hd.h"
 

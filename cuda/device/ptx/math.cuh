@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic and conversions of one instruction. Approximations are as the PTX manual gives them.
+// Arithmetic and conversions of one instruction. Error bounds are those of the PTX manual.
 #pragma once
 #include "cpp/core/half.h"
 
 namespace minidnn {
 
-// 2^x within 2^-22 of it. With ftz, a result below 2^-126 becomes 0.
+// 2^x with a relative error of at most 2^-22. With ftz, a result below 2^-126 becomes 0.
 __device__ __forceinline__ float ex2_approx(float x) {
   float result;
   asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -15,7 +15,7 @@ __device__ __forceinline__ float ex2_approx_ftz(float x) {
   asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
   return x;
 }
-// The logarithm to base 2 of x of 2^-126 and more, within 2^-22 where x is not between 0.5 and 2.
+// The base-2 logarithm of x >= 2^-126. The relative error is at most 2^-22 if x is not between 0.5 and 2.
 __device__ __forceinline__ float lg2_approx_ftz(float x) {
   float result;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

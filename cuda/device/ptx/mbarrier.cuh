@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// mbarrier (sm_90): barriers in shared memory. A phase completes when all arrivals and all expected bytes have come.
+// mbarrier (sm_90): barriers in shared memory. A phase completes when all arrivals and all expected bytes have arrived.
 // Addresses are 32-bit addresses of shared memory (cvta_to_shared()).
 #pragma once
 #include "cuda/device/ptx/cvta.cuh"
@@ -28,7 +28,7 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Waits until the phase of that parity is complete. On a new barrier, a wait for parity 1 returns at once.
+// Waits until the phase of that parity is complete. On a new barrier, a wait for parity 1 returns immediately.
 __device__ __forceinline__ void mbarrier_wait_parity(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\tWAIT:\n\t"

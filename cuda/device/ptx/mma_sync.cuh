@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mma.sync (sm_80): a warp's product of 16 x 8 elements over 32 bytes of k, which are 16 elements of 16 bits or 8 of TF32.
+// mma.sync (sm_80): a warp's product of 16 x 8 elements over 32 bytes of k, which are 16 elements of 16 bits or 8 of
+// TF32.
 #pragma once
 #include "cpp/core/half.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp.async.bulk (sm_90), TMA: copies into shared memory that one thread issues. A copy completes its bytes at an mbarrier. A
-// box counts in full where it leaves the tensor; zeros are written there. If `blocks` is not 0, it is a mask of the cluster's
-// blocks: data and completion go to the same addresses in each of them.
+// cp.async.bulk (sm_90), TMA: copies into shared memory that one thread issues. A copy completes its bytes at an
+// mbarrier. The part of a box outside the tensor is filled with zeros; its bytes count too. If `blocks` is not 0, it is
+// a mask of the cluster's blocks: data and completion go to the same addresses in each of them.
 #pragma once
 #include "cuda/device/cache.cuh"
 #include "cuda/device/ptx/mbarrier.cuh"

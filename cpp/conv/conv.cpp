@@ -115,7 +115,7 @@ std::string conv_text(const ConvProblem& p, const char* word) {
   return text + out_text(out_desc(p), default_out(p, name));
 }
 
-// A convolution forward, checked, and its y. `what` stands in texts for that.
+// A checked forward convolution and its y. `what` names it in error messages.
 struct Forward {
   Handle& handle;
   ConvProblem problem;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.streamed: one pass that sums and one that writes. Channels are cut into tiles, and their members into
-// sections, by the shape alone. A tile stays with one thread, so that the second pass finds what the first left in its
-// cache; where tiles are few, threads share out the sections of one. Sections join in float64, in order: their
-// moments by Chan, Golub and LeVeque 1979.
+// cpu.norm.streamed: one pass that sums and one that writes. Channels are divided into tiles, and the elements of a tile
+// into sections. The sections of sums depend on the shape alone, so results do not depend on the number of threads. One
+// thread computes both passes of a tile, so the second pass reads from its cache. If there are fewer tiles than threads,
+// threads share the sections of a tile. The moments of sections are combined in float64, in order (Chan, Golub and
+// LeVeque 1979).
 #include <numeric>
 
 #include "cpp/cpu/threads.h"

@@ -201,11 +201,12 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
         if (set_aside) set_aside_bytes_ += size;
         wait = set_aside_bytes_ > device_bytes_ / kSetAsideShare;
         kept = true;
-      } catch (const std::bad_alloc&) {  // no memory to record the block: release it
+      } catch (const std::bad_alloc&) {  // no memory to record the block
       }
   }
   if (wait) bring_back_set_aside();
   if (kept) return;
+  if (captured) return;  // no memory to record the block: it leaks, since the captured graph may use it
   if (on_stream) return memory_.release(data, bin.bytes, bin.stream);
   try {
     memory_.synchronize_all();

@@ -24,7 +24,7 @@ constexpr int kFilterLanes = 4;
 // kS = 0, taps) times `walkers`: the walkers of a job share the `positions` (quads x rows) of a tile. If a thread of dw
 // has several filters, kFilterLanes neighbouring units interleave: each takes every kFilterLanes-th of their filters.
 struct PlaneBlock {
-  FastDivmod quads, strips, jobs, walkers, lanes, positions;
+  FastDivmod quads, strips, jobs, walkers, positions;
   FastDivmod units_of_group;
   int32_t units = 1;       // in a bundle
   int32_t groups = 1;      // the most groups to which the units of a bundle belong

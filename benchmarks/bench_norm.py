@@ -161,7 +161,10 @@ def contrast_norms(device: str) -> Iterator[Row]:
                 torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory) for _ in range(3)
             )
             t, g, means = (dnn.from_dlpack(v) for v in (x, dy, m))
-            leaf, center = x.clone().requires_grad_(), m.clone().requires_grad_()
+            # Torch's gradients are NCHW's: those of padded averages in NHWC are wrong on CUDA in torch 2.11 (pytorch
+            # issue 188344).
+            leaf, center, gradient = (v.clone(memory_format=torch.contiguous_format) for v in (x, m, dy))
+            leaf.requires_grad_(), center.requires_grad_()
             graph, centered = torch_lcn(leaf), torch_lcn(leaf, center)
             head, line = f"{dtype} x={'x'.join(map(str, shape))}{layout}", "size=5"
             yield Row(f"norm lcn_forward {head} {line}", partial(dnn.lcn_forward, t, 5), partial(torch_lcn, x),
@@ -170,10 +173,10 @@ def contrast_norms(device: str) -> Iterator[Row]:
                       partial(torch_lcn, x, m),
                       bytes=3 * x.nbytes, dtype=dtype, terms=25, seen=(inside, inside))  # fmt: skip
             yield Row(f"norm lcn_backward {head} {line}", partial(dnn.lcn_backward, g, t, 5),
-                      partial(torch.autograd.grad, graph, leaf, dy, retain_graph=True),
+                      partial(torch.autograd.grad, graph, leaf, gradient, retain_graph=True),
                       bytes=3 * x.nbytes, dtype=dtype, terms=25)  # fmt: skip
             yield Row(f"norm lcn_backward {head} centered {line}", partial(dnn.lcn_backward, g, t, 5, means=means),
-                      partial(torch.autograd.grad, centered, [leaf, center], dy, retain_graph=True),
+                      partial(torch.autograd.grad, centered, [leaf, center], gradient, retain_graph=True),
                       bytes=5 * x.nbytes, dtype=dtype, terms=25, seen=(inside, inside))  # fmt: skip
 
 

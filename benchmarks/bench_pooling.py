@@ -49,6 +49,8 @@ def cases(mode: str, x: torch.Tensor, order: str, window: int, keywords: dict[st
               bytes=x.nbytes * (1 + 1 / stride**2), **same)  # fmt: skip
     gradients = in_orders(torch.randn_like(pool(x, window, **keywords)))
     leaves = {o: image.clone().requires_grad_() for o, (image,) in theirs.items()}
+    if mode == "avg" and keywords["padding"]:
+        del leaves["nhwc"]  # wrong gradients on CUDA in torch 2.11: pytorch issue 188344
     backward = {
         o: partial(torch.autograd.grad, pool(leaf, window, **keywords), leaf, gradients[o], retain_graph=True)
         for o, leaf in leaves.items()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark leaves behind: WHAT_GPU.md, a table of each list, and WHAT_GPU.png, bars of each and a roofline."""
+"""What a benchmark leaves behind: WHAT_GPU.md, a table of each list, and if asked WHAT_GPU.png, bars of each and a
+roofline."""
 
 from __future__ import annotations
 
@@ -144,13 +145,21 @@ def summaries(records: list[Record], targets: dict[str, Target]) -> list[Summary
 
 
 def write_report(
-    folder: Path, what: str, command: str, machine: Machine, records: list[Record], targets: dict[str, Target]
+    folder: Path,
+    what: str,
+    command: str,
+    machine: Machine,
+    records: list[Record],
+    targets: dict[str, Target],
+    failures: list[str],
+    picture: bool,
 ) -> None:
+    """`failures` are names of rows that are not among the records."""
     gpu = re.sub(r"[^a-z0-9]+", "_", machine.model.lower().removeprefix("nvidia ")).strip("_")
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{what}_{gpu}"
     lists = by(records, lambda r: r.list)
-    picture = any(name for name, _ in lists)
+    picture = picture and any(name for name, _ in lists)
     peaks = "".join(f", {dtype} {rate / 1e3:.1f} TFLOP/s" for dtype, rate in machine.peaks_gflop_s.items())
     lines = [
         f"# {what} on {machine.model}",
@@ -164,6 +173,7 @@ def write_report(
         "",
         *([f"![times and roofline]({stem}.png)", ""] if picture else []),
         *summary_lines(records, targets),
+        *(["", f"Failed, in no table: {'; '.join(failures)}."] if failures else []),
     ]
     for name, some in lists:
         lines += [

@@ -2,12 +2,12 @@
 """The one way benchmarks are run: results are compared, then ours and the peer are timed in alternating turns of one
 process, on random data and with a cold cache.
 
-    python benchmarks/bench_conv.py [--device cuda:0] [--out FOLDER] [--seconds 0.15] [words to select rows]
+    python benchmarks/bench_conv.py [--device cuda:0] [--out FOLDER [--picture]] [--seconds 0.15] [words to select rows]
 
 A row prints the time, the floor (bytes over the copy rate or FLOP over the peak, both measured in this run), its share
 in the time, the peer's time over ours, how far the turns differ, the engine that ours chose and, where the peer has
 several ways, the one that was fastest. Rows may belong to a list. The run ends in a table of lists. --out writes
-tables and, of lists, a picture (report.py). Each bench_F.py only lists its rows.
+tables (report.py), and --picture draws them. Each bench_F.py only lists its rows.
 """
 
 from __future__ import annotations
@@ -360,7 +360,8 @@ def main(
     """Runs what `rows(device)` gives and prints the table; `targets` are of lists."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--device", default="cuda:0" if dnn._C.cuda_device_count() else "cpu")
-    parser.add_argument("--out", type=Path, help="a folder for the table and the picture")
+    parser.add_argument("--out", type=Path, help="a folder for the tables")
+    parser.add_argument("--picture", action="store_true", help="with --out: bars of each list, and a roofline")
     parser.add_argument("--seconds", type=float, default=0.15, help="of samples for a row, at least 5 of them on a GPU")
     parser.add_argument("words", nargs="*", help="only rows whose list and name hold all of these")
     options = parser.parse_args()
@@ -398,6 +399,6 @@ def main(
     print(f"{len(records)} rows in {time.perf_counter() - start:.0f} s")
     if options.out and records:
         what = Path(sys.argv[0]).stem.removeprefix("bench_")
-        write_report(options.out, what, command, here, records, targets or {})
+        write_report(options.out, what, command, here, records, targets or {}, failures, options.picture)
     if failures:
         sys.exit(f"{len(failures)} rows failed: {'; '.join(failures)}")

@@ -8,7 +8,7 @@
 #
 # Without options: all gpu tests. --tests none skips them. --drawn: how many random problems tests/test_drawn.py takes of
 # each family and seed, instead of some seconds. All output goes to log.txt in $OUT (default: build/gpu_check), its ends
-# and what failed to the terminal. So do tables and pictures of benchmarks: at most two files from each.
+# and what failed to the terminal. So do tables of benchmarks: one file from each.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-build/gpu_check}

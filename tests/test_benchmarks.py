@@ -36,7 +36,7 @@ def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
 )
 def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    arguments = ["--device", "cpu", "--seconds", "0", "--out", str(tmp_path), *words.split()]
+    arguments = ["--device", "cpu", "--seconds", "0", "--out", str(tmp_path), "--picture", *words.split()]
     done = run(str(BENCHMARKS / f"bench_{what}.py"), *arguments)
     assert done.returncode == 0, done.stderr
     assert "| list | rows | geometric mean of torch/ours |" in done.stdout and "1 rows in" in done.stdout

@@ -241,7 +241,7 @@ def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
     ask = "import numpy, pyminidnn as dnn; x = numpy.zeros((64, 64), 'float32'); "
     assert run("-c", ask + "dnn.find(dnn.activation_forward, x, 'relu')", **cache).returncode == 0
     tuning = tmp_path / "tuning.txt"
-    tuning.write_text(tuning.read_text().replace("activation.dense", "activation.reference"))
+    tuning.write_text(tuning.read_text().replace("activation.vectorized", "activation.reference"))
     kernel = tmp_path / "sm_80-nvrtc13.0" / "0123.cubin"
     kernel.parent.mkdir()
     kernel.write_text("code")
@@ -249,12 +249,12 @@ def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
     assert run("-c", chosen, **cache).stdout.split() == ["cpu.activation.reference", str(tmp_path)]
     for _ in range(2):
         done = run("-c", "import runner; runner.use_own_cache(); " + chosen, **cache)
-        assert done.stdout.split() == ["cpu.activation.dense", str(tmp_path / "benchmarks")], done.stderr
+        assert done.stdout.split() == ["cpu.activation.vectorized", str(tmp_path / "benchmarks")], done.stderr
         assert (tmp_path / "benchmarks" / "sm_80-nvrtc13.0" / "0123.cubin").read_text() == "code"
         (tmp_path / "benchmarks" / "tuning.txt").write_text(tuning.read_text())  # of a find() in a benchmark
     assert "activation.reference" in tuning.read_text()
     done = run("-c", "import runner; runner.use_own_cache(); " + chosen, PYMINIDNN_CACHE_DIR=os.devnull)
-    assert done.stdout.split() == ["cpu.activation.dense"]
+    assert done.stdout.split() == ["cpu.activation.vectorized"]
 
 
 @pytest.mark.torch

@@ -38,7 +38,7 @@ def test_activation() -> None:
     agree(dnn.activation_forward(x, "relu"), torch.relu(x), 0)
 
 
-@pytest.mark.parametrize("engine", ["dense", "generic"])
+@pytest.mark.parametrize("engine", ["vectorized", "generic"])
 def test_transform(engine: str) -> None:
     x = torch.randint(0, 100, (MORE,), device="cuda", dtype=torch.uint8)
     agree(dnn.transform(x, algo=engine), x, 0)

@@ -145,7 +145,7 @@ def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
 
 @pytest.mark.parametrize("family", CALLS)
 def test_algo_takes_no_engine_whose_name_merely_ends_with_it(family: str, device: str) -> None:
-    """The name cpu.conv.filter_tiles ends with "tiles", which is another engine."""
+    """The name cpu.conv.implicit_gemm_filter ends with "tiles", which is another engine."""
     for call in CALLS[family]:
         for engine in dnn.explain(call, on(device))[0].engines:
             if engine.why_not:
@@ -164,7 +164,9 @@ def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
     assert (
         str(caught.value) == f"conv_forward: algo='fft' names no engine for {report.problem} on {device}; {there_are}"
     )
-    with pytest.raises(dnn.NotSupported, match="algo='dirct:x=1' names no engine for .*; near ones: direct; there are"):
+    with pytest.raises(
+        dnn.NotSupported, match="algo='dirct:x=1' names no engine for .*; near ones: direct, direct_nchw; there are"
+    ):
         dnn.conv_forward(on(device), W, algo="dirct:x=1")
 
 
@@ -228,7 +230,10 @@ def test_set_log_level(capfd: pytest.CaptureFixture[str]) -> None:
     dnn.activation_forward(X, "relu")
     dnn.set_log_level("off")
     dnn.activation_forward(X, "relu")
-    assert capfd.readouterr().err == "pyminidnn: activation forward f32 relu x=4x8x9x9 on cpu -> cpu.activation.dense\n"
+    assert (
+        capfd.readouterr().err
+        == "pyminidnn: activation forward f32 relu x=4x8x9x9 on cpu -> cpu.activation.vectorized\n"
+    )
     with pytest.raises(dnn.ShapeError, match="level is 'off', 'info' or 'debug'; got 'loud'"):
         dnn.set_log_level("loud")
 

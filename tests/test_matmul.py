@@ -283,7 +283,7 @@ def test_threads_do_not_change_a_bit() -> None:
             a, b = rng.standard_normal((3, m, k)), rng.standard_normal((k, n))
             for dtype in ("float32", "float64", "bfloat16"):
                 ours = [dnn.asarray(v, dtype=dtype) for v in (a, b)]
-                y = dnn.matmul(*ours, activation="gelu", algo="tiles")
+                y = dnn.matmul(*ours, activation="gelu", algo="packed")
                 digest.update(bytes(y.to(dtype="float64").numpy()))
         print(digest.hexdigest())"""
     assert len(outputs_by_threads(code)) == 1
@@ -293,7 +293,7 @@ def test_workspace_limit() -> None:
     a = dnn.full((64, 64), 1.0)
     (report,) = dnn.explain(dnn.matmul, a, a, handle=dnn.Handle(max_workspace=1000))
     reasons = {e.name: e.why_not for e in report.engines}
-    assert "of workspace, Handle.max_workspace allows 1" in reasons["cpu.matmul.tiles"]
+    assert "of workspace, Handle.max_workspace allows 1" in reasons["cpu.matmul.packed"]
     assert report.chosen == "cpu.matmul.reference"
 
 

@@ -5,6 +5,7 @@ the plans that a handle keeps."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
 PROBLEM = "conv forward f32 x=16x8x33x33 w=6x8x3x3"
 GEMM = "cpu.conv.im2col_gemm"
 KEY = _C.device_info("cpu")["model"]
+ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
@@ -69,6 +71,19 @@ def test_a_config_that_the_engine_does_not_offer_is_ignored(config: str, folder:
 def test_a_config_that_is_offered_is_used(folder: Path) -> None:
     write(folder, "images=2")
     assert run("e = chosen(); print(e.name, e.config, e.measured_us)", folder) == f"{GEMM} images=2 1.0\n"
+
+
+def test_a_record_with_the_former_name_of_an_engine_is_used(folder: Path) -> None:
+    write(folder, "", "cpu.conv.tiles")
+    assert run("e = chosen(); print(e.name, e.measured_us)", folder) == "cpu.conv.implicit_gemm 1.0\n"
+
+
+@pytest.mark.parametrize(
+    "line", re.findall(r'\{"(.*)", "(.*)"\},', (ROOT / "cpp/engine/tuning.cpp").read_text()), ids=lambda line: line[0]
+)
+def test_former_names_are_of_engines_that_exist_now(line: tuple[str, str]) -> None:
+    engines = {e for family in _C.families() for d in ("cpu", "cuda") for e in dnn.engines(family, d)}
+    assert line[0] not in engines and line[1] in engines
 
 
 def test_a_record_beyond_max_workspace_is_ignored(folder: Path) -> None:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.activation.dense: the shared formulas in vectorised loops (activation_isa.cpp), over dense tensors in memory
+// cpu.activation.vectorized: the shared formulas in vectorised loops (activation_isa.cpp), over dense tensors in memory
 // order.
 #include "cpp/activation/activation.h"
 #include "cpp/activation/activation_kernels.h"
@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kChunk = 2048;  // elements: work is divided between threads at multiples of it, hence at cache lines
 
 struct Dense final : Engine<ActivationProblem> {
-  std::string name() const override { return "cpu.activation.dense"; }
+  std::string name() const override { return "cpu.activation.vectorized"; }
   std::string why_not(const ActivationProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "its loops compute in float32";
     bool backward = p.direction == ActivationDirection::backward;

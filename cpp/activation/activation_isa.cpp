@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.activation.dense, for one instruction set: the shared formulas over contiguous elements.
+// The loops of cpu.activation.vectorized, for one instruction set: the shared formulas over contiguous elements.
 #include "cpp/activation/activation_kernels.h"
 #include "cpp/activation/normal_vector.h"
 #include "cpp/cpu/runs.h"

@@ -10,7 +10,7 @@ constexpr int64_t kGrain = 16384;  // elements worth waking a thread for
 
 template <class T, Activation mode, bool backward>
 void compute(const ActivationProblem& p, const ActivationArgs& a) {
-  // A fast path for dense float64; cpu.activation.dense handles the other dense tensors.
+  // A fast path for dense float64; cpu.activation.vectorized handles the other dense tensors.
   bool dense = sizeof(T) == 8 && is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
   cpu::parallel_for(p.out.numel(), kGrain, [&](int64_t begin, int64_t end) {
     if constexpr (sizeof(T) == 8)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.filter_taps: backward_filter as products over pixels, for few input channels. The rows of a tile are pairs
+// cpu.conv.small_channel_filter: backward_filter as products over pixels, for few input channels. The rows of a tile are pairs
 // of tap and channel, whose elements of x are broadcast from any address; its columns are filters, read in place from
 // channels-last dy. Nothing is packed. Only x is copied, with its padding, so that every tap falls on an element under
 // each pixel.
@@ -131,7 +131,7 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
 };
 
 struct FilterTaps final : Engine<ConvProblem> {
-  std::string name() const override { return "cpu.conv.filter_taps"; }
+  std::string name() const override { return "cpu.conv.small_channel_filter"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction != ConvDirection::backward_filter) return "computes backward_filter";
     if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.filter_tiles: backward_filter as products over pixels. The rows of a tile are filters, its columns are the
+// cpu.conv.implicit_gemm_filter: backward_filter as products over pixels. The rows of a tile are filters, its columns are the
 // input channels under one tap, and a run of k follows a line of pixels, where x is read in place. A tap that falls on
 // padding uses only a part of the line. The pixels are split into slices; a slice stays in the caches while all tiles
 // that read it are computed.
@@ -322,7 +322,7 @@ struct FilterPlan final : Plan<ConvProblem> {
 };
 
 struct FilterTiles final : Engine<ConvProblem> {
-  std::string name() const override { return "cpu.conv.filter_tiles"; }
+  std::string name() const override { return "cpu.conv.implicit_gemm_filter"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction != ConvDirection::backward_filter) return "computes backward_filter";
     if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";

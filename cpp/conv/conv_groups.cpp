@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.groups: all directions of depthwise convolutions and of convolutions with groups of 2, 4 or 8 channels on
+// cpu.conv.grouped_nhwc: all directions of depthwise convolutions and of convolutions with groups of 2, 4 or 8 channels on
 // both sides. A vector holds neighbouring channels of one pixel, those of several groups. A line of pixels is split
 // into zones where the set of taps that fall on data changes. A tensor that is not float32 channels-last is copied
 // first; a result in another layout is transposed line by line.
@@ -344,7 +344,7 @@ struct GroupsPlan final : Plan<ConvProblem> {
 };
 
 struct Groups final : Engine<ConvProblem> {
-  std::string name() const override { return "cpu.conv.groups"; }
+  std::string name() const override { return "cpu.conv.grouped_nhwc"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction == ConvDirection::backward_bias) return "multiplies; a bias gradient is a sum";
     if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";

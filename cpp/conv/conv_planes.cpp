@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.planes: all directions of convolutions with few input channels per group. A vector holds neighbouring pixels
+// cpu.conv.direct_nchw: all directions of convolutions with few input channels per group. A vector holds neighbouring pixels
 // of a line. A band of input lines is copied to scratch that fits a cache, with zeros around the lines and with pixels
 // that are `stride` apart stored next to each other. Each tap is then a vector at a fixed offset, at the borders too.
 // Results are stored directly at their final position, or through scratch if they need a conversion or an epilogue.
@@ -356,7 +356,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
 };
 
 struct Planes final : Engine<ConvProblem> {
-  std::string name() const override { return "cpu.conv.planes"; }
+  std::string name() const override { return "cpu.conv.direct_nchw"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction == ConvDirection::backward_bias) return "multiplies; a bias gradient is a sum";
     if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";

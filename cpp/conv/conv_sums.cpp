@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Per-channel sums over all other dimensions, computed by plans of the reduce family:
-//   {cpu,cuda}.conv.reduce       db, the sums of dy
-//   {cpu,cuda}.conv.then_reduce  statistics of y: any forward convolution writes y, then y is read again
+//   {cpu,cuda}.conv.bias_reduction      db, the sums of dy
+//   {cpu,cuda}.conv.unfused_statistics  statistics of y: any forward convolution writes y, then y is read again
 #include "cpp/conv/conv.h"
 #include "cpp/reduce/reduce.h"
 
@@ -24,7 +24,7 @@ struct Reduce final : Engine<ConvProblem> {
   static ReduceProblem sum_of(const ConvProblem& p) {
     return channel_sums(p.y, ReduceMode::sum, p.alignment, p.y.dtype, p.bias_stride);
   }
-  std::string name() const override { return name_on(cuda, "reduce"); }
+  std::string name() const override { return name_on(cuda, "bias_reduction"); }
   unsigned traits() const override { return cuda ? kNeedsJit : 0u; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     return p.direction == ConvDirection::backward_bias ? "" : "adds up dy for db, and multiplies nothing";
@@ -50,7 +50,7 @@ struct ThenReduce final : Engine<ConvStatisticsProblem> {
   static ReduceProblem sum_of(const ConvProblem& p, ReduceMode mode) {
     return channel_sums(p.y, mode, p.alignment, statistics_dtype(p));
   }
-  std::string name() const override { return name_on(cuda, "then_reduce"); }
+  std::string name() const override { return name_on(cuda, "unfused_statistics"); }
   unsigned traits() const override { return cuda ? kNeedsJit : 0u; }
   std::string why_not(const ConvStatisticsProblem&, const Device&) const override { return ""; }
   double estimate_us(const ConvStatisticsProblem& p, const Device& d) const override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.tiles: forward and backward_data as a matrix product that reads its operands in place. The rows of a tile
+// cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its operands in place. The rows of a tile
 // are pixels of the result, its columns are about 16 output channels, and each segment ("run") of k is the input
 // channels under one tap. Where that tap falls on padding, the row reads zeros instead. No columns are written (no
 // im2col); only the weights are packed, once per call. A strided backward_data is split into phases: all pixels of a
@@ -420,7 +420,7 @@ struct TilesPlan final : Plan<ConvProblem> {
 };
 
 struct Tiles final : Engine<ConvProblem> {
-  std::string name() const override { return "cpu.conv.tiles"; }
+  std::string name() const override { return "cpu.conv.implicit_gemm"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";
     if (p.direction != ConvDirection::forward && p.direction != ConvDirection::backward_data)

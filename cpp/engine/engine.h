@@ -46,7 +46,7 @@ template <class P> struct Plan {
 
 template <class P> struct Engine {
   virtual ~Engine() = default;
-  virtual std::string name() const = 0;  // "cuda.softmax.generic": public and stable, written to the tuning file
+  virtual std::string name() const = 0;  // "cuda.softmax.block_per_row": public and stable, written to the tuning file
   // Increment it when the kernel changes: old tuning lines then no longer match.
   virtual int revision() const { return 1; }
   virtual unsigned traits() const { return 0; }

@@ -58,6 +58,51 @@ template <class T> bool parse_number(const std::string& text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+// Names that engines had before version 0.1.0, and their names now.
+const std::map<std::string, std::string> kRenamedEngines{
+    {"cpu.activation.dense", "cpu.activation.vectorized"},
+    {"cpu.conv.filter_taps", "cpu.conv.small_channel_filter"},
+    {"cpu.conv.filter_tiles", "cpu.conv.implicit_gemm_filter"},
+    {"cpu.conv.groups", "cpu.conv.grouped_nhwc"},
+    {"cpu.conv.planes", "cpu.conv.direct_nchw"},
+    {"cpu.conv.reduce", "cpu.conv.bias_reduction"},
+    {"cpu.conv.then_reduce", "cpu.conv.unfused_statistics"},
+    {"cpu.conv.tiles", "cpu.conv.implicit_gemm"},
+    {"cpu.loss.dense", "cpu.loss.vectorized"},
+    {"cpu.matmul.tiles", "cpu.matmul.packed"},
+    {"cpu.pointwise.runs", "cpu.pointwise.vectorized"},
+    {"cpu.pooling.channels", "cpu.pooling.nhwc"},
+    {"cpu.pooling.places", "cpu.pooling.max_with_indices"},
+    {"cpu.pooling.planes", "cpu.pooling.nchw"},
+    {"cpu.random.dense", "cpu.random.vectorized"},
+    {"cpu.reduce.runs", "cpu.reduce.vectorized"},
+    {"cpu.softmax.dense", "cpu.softmax.vectorized"},
+    {"cuda.activation.dense", "cuda.activation.vectorized"},
+    {"cuda.conv.image", "cuda.conv.first_layer"},
+    {"cuda.conv.image_filter", "cuda.conv.first_layer_filter"},
+    {"cuda.conv.planes", "cuda.conv.direct_nchw"},
+    {"cuda.conv.reduce", "cuda.conv.bias_reduction"},
+    {"cuda.conv.then_reduce", "cuda.conv.unfused_statistics"},
+    {"cuda.conv.wgmma_taps", "cuda.conv.wgmma_packed_taps"},
+    {"cuda.conv.window", "cuda.conv.wgmma_halo"},
+    {"cuda.loss.columns", "cuda.loss.strided_axis"},
+    {"cuda.loss.generic", "cuda.loss.block_per_row"},
+    {"cuda.loss.rows", "cuda.loss.persistent_rows"},
+    {"cuda.loss.thread", "cuda.loss.thread_per_row"},
+    {"cuda.pointwise.vectors", "cuda.pointwise.vectorized"},
+    {"cuda.pooling.channels", "cuda.pooling.nhwc"},
+    {"cuda.pooling.planes", "cuda.pooling.nchw"},
+    {"cuda.random.fours", "cuda.random.philox4"},
+    {"cuda.reduce.columns", "cuda.reduce.strided_axis"},
+    {"cuda.reduce.rows", "cuda.reduce.contiguous_axis"},
+    {"cuda.softmax.columns", "cuda.softmax.strided_axis"},
+    {"cuda.softmax.generic", "cuda.softmax.block_per_row"},
+    {"cuda.softmax.rows", "cuda.softmax.persistent_rows"},
+    {"cuda.softmax.thread", "cuda.softmax.thread_per_row"},
+    {"cuda.transform.dense", "cuda.transform.vectorized"},
+    {"cuda.transform.runs", "cuda.transform.batched_memcpy"},
+};
+
 std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
   std::vector<std::string> fields{""};
   for (char c : line)
@@ -65,6 +110,8 @@ std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
     else fields.back() += c;
   if (fields.size() != 6) return {};
   TuningLine record{fields[2], 0, fields[4], 0};
+  if (const auto renamed = kRenamedEngines.find(record.engine); renamed != kRenamedEngines.end())
+    record.engine = renamed->second;
   if (!parse_number(fields[3], record.revision) || !parse_number(fields[5], record.us)) return {};
   if (!(record.us > 0) || !std::isfinite(record.us)) return {};
   return std::pair{Key{fields[0], fields[1]}, record};

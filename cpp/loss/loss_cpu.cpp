@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.loss.dense: vectorised loops (loss_isa.cpp) over contiguous rows of classes, threaded over rows.
+// cpu.loss.vectorized: vectorised loops (loss_isa.cpp) over contiguous rows of classes, threaded over rows.
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/work_size.h"
@@ -12,13 +12,13 @@ namespace {
 constexpr int64_t kGrain = 8192;  // elements that justify waking one more thread
 
 struct Dense final : Engine<LossProblem> {
-  std::string name() const override { return "cpu.loss.dense"; }
+  std::string name() const override { return "cpu.loss.vectorized"; }
   std::string why_not(const LossProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "its loops compute in float32";
     if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx in x's strides";
     return loss_rows_in_order(p) ? "" : "needs rows of classes end to end, in the order of targets";
   }
-  // Exponentials of 8 or 16 classes at a time, like cpu.softmax.dense. With short rows, entering the loops costs more
+  // Exponentials of 8 or 16 classes at a time, like cpu.softmax.vectorized. With short rows, entering the loops costs more
   // than the rows themselves.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.tiles: products of any strides. y is divided into blocks; one thread computes a block, slice by slice of
+// cpu.matmul.packed: products of any strides. y is divided into blocks; one thread computes a block, slice by slice of
 // K. For each slice, panels of b are packed for the micro-kernel (cpp/cpu/gemm_kernel.h) and are kept in the
 // second-level cache while the rows of a are traversed. a is read without packing if its layout allows it. Sums are
 // kept in float32 (float64 for float64) until the last slice has been added. The sum of an element depends neither on
@@ -238,7 +238,7 @@ template <class T, class Y> struct Product {
 };
 
 struct Tiles final : Engine<MatmulProblem> {
-  std::string name() const override { return "cpu.matmul.tiles"; }
+  std::string name() const override { return "cpu.matmul.packed"; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
     const GemmKernel<float>& kernel = gemm_kernels().f32;

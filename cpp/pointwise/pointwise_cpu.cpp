@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.runs: vectorised loops (pointwise_isa.cpp) over spans of elements in the order of the result's memory.
+// cpu.pointwise.vectorized: vectorised loops (pointwise_isa.cpp) over spans of elements in the order of the result's memory.
 // Operands that are not contiguous, are broadcast, or are narrower than float and int32_t are first converted into a
 // contiguous buffer.
 #include "cpp/cpu/caches.h"
@@ -38,7 +38,7 @@ struct Source {
 };
 
 struct Runs final : Engine<PointwiseProblem> {
-  std::string name() const override { return "cpu.pointwise.runs"; }
+  std::string name() const override { return "cpu.pointwise.vectorized"; }
   std::string why_not(const PointwiseProblem&, const Device&) const override { return ""; }
   double estimate_us(const PointwiseProblem& p, const Device& d) const override {
     return roofline_us(pointwise_flop(p), pointwise_bytes(p), d, 1.5);

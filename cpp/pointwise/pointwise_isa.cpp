@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pointwise.runs, for one instruction set.
+// The loops of cpu.pointwise.vectorized, for one instruction set.
 #include "cpp/cpu/runs.h"
 #include "cpp/pointwise/pointwise_kernels.h"
 #include "cpp/pointwise/pointwise_loops.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pointwise.runs, compiled once per instruction set (pointwise_isa.cpp).
+// The loops of cpu.pointwise.vectorized, compiled once per instruction set (pointwise_isa.cpp).
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/pointwise/pointwise_math.h"

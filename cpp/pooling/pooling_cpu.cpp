@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.channels: one lane per channel. Where channels are contiguous, it works in place; otherwise it transposes
+// cpu.pooling.nhwc: one lane per channel. Where channels are contiguous, it works in place; otherwise it transposes
 // a slab of kPlanes planes at a time into that form. Threads divide the lines of y, or the slabs; each has its own
 // scratch.
 #include "cpp/cpu/threads.h"
@@ -136,7 +136,7 @@ void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
 }
 
 struct Channels final : Engine<PoolingProblem> {
-  std::string name() const override { return "cpu.pooling.channels"; }
+  std::string name() const override { return "cpu.pooling.nhwc"; }
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
     if (problem.x.dtype == DType::float64) return "computes in float32, and x is float64";
     if (problem.mode == PoolingMode::lp) return "knows maxima and averages, not lp";

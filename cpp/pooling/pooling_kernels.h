@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.channels over a part of a problem, and of cpu.pooling.places over a line, compiled once per
+// The loops of cpu.pooling.nhwc over a part of a problem, and of cpu.pooling.max_with_indices over a line, compiled once per
 // instruction set. Problems have three spatial dimensions; missing ones are added in front with size 1. For channels,
 // either the channels are contiguous in all tensors, or the last dimension is.
 #pragma once

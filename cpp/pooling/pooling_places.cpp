@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.places: max pooling with indices. Forward: maxima and their indices, for a line of columns or all
+// cpu.pooling.max_with_indices: max pooling with indices. Forward: maxima and their indices, for a line of columns or all
 // channels of a pixel at a time. Backward: adds dy at these indices, in sums of a plane that a core's cache holds, and
 // reads each window once.
 #include "cpp/core/fast_divmod.h"
@@ -241,7 +241,7 @@ template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a
 }
 
 struct Places final : Engine<PoolingProblem> {
-  std::string name() const override { return "cpu.pooling.places"; }
+  std::string name() const override { return "cpu.pooling.max_with_indices"; }
   std::string why_not(const PoolingProblem& p, const Device&) const override {
     if (p.indices.rank == 0) return "writes and reads indices, which are not asked for";
     if (p.adaptive) return "slides windows of one size, and adaptive ones are of several";

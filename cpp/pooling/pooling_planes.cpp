@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.planes: max pooling backward without indices, where rows are contiguous. Threads divide the slabs of
+// cpu.pooling.nchw: max pooling backward without indices, where rows are contiguous. Threads divide the slabs of
 // planes; the sums do not depend on the division.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
@@ -37,7 +37,7 @@ struct Cut {
 };
 
 struct Planes final : Engine<PoolingProblem> {
-  std::string name() const override { return "cpu.pooling.planes"; }
+  std::string name() const override { return "cpu.pooling.nchw"; }
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
     if (problem.direction != PoolingDirection::backward || problem.mode != PoolingMode::max)
       return "is for the gradient of maxima";
@@ -62,7 +62,7 @@ struct Planes final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // A slab's loops take about 0.2 us to begin and end (Zen 5, 2026-11-22): for small planes cpu.pooling.channels is
+    // A slab's loops take about 0.2 us to begin and end (Zen 5, 2026-11-22): for small planes cpu.pooling.nhwc is
     // faster.
     const Cut c(p, d.sm_count);
     return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) + 0.2 * double(c.tasks) / double(c.threads);

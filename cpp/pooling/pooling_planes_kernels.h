@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.planes over a part of a problem, compiled once per instruction set. Problems have three
+// The loops of cpu.pooling.nchw over a part of a problem, compiled once per instruction set. Problems have three
 // spatial dimensions; missing ones are added in front with size 1. The first spatial dimension counts as a further
 // dimension of planes.
 #pragma once

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.random.dense: vectorised loops (random_isa.cpp) over row-major tensors, threaded over blocks of elements.
+// cpu.random.vectorized: vectorised loops (random_isa.cpp) over row-major tensors, threaded over blocks of elements.
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/work_size.h"
@@ -12,7 +12,7 @@ namespace {
 constexpr int64_t kBlock = 8192;  // elements worth waking a thread for
 
 struct Dense final : Engine<RandomProblem> {
-  std::string name() const override { return "cpu.random.dense"; }
+  std::string name() const override { return "cpu.random.vectorized"; }
   std::string why_not(const RandomProblem& p, const Device&) const override {
     if (p.out.dtype == DType::float64) return "its loops compute in float32";
     const bool row_major = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));

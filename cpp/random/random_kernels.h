@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.random.dense for row-major tensors, compiled once per instruction set (random_isa.cpp).
+// The loops of cpu.random.vectorized for row-major tensors, compiled once per instruction set (random_isa.cpp).
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/random/random_math.h"

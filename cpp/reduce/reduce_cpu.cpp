@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.reduce.runs: vectors along the elements of one output if these are contiguous, or across outputs if those are. If
+// cpu.reduce.vectorized: vectors along the elements of one output if these are contiguous, or across outputs if those are. If
 // there are few outputs, each is divided into parts. The shape alone decides the division, so results do not depend on
 // the number of threads.
 #include <algorithm>
@@ -130,7 +130,7 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Loops& l, 
 }
 
 struct Runs final : Engine<ReduceProblem> {
-  std::string name() const override { return "cpu.reduce.runs"; }
+  std::string name() const override { return "cpu.reduce.vectorized"; }
   std::string why_not(const ReduceProblem& p, const Device&) const override {
     if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64) return "reads float32, float16 and bfloat16";
     if (p.x.numel() == 0) return "needs something to reduce";

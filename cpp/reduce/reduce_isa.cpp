@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.reduce.runs, for one instruction set: along the elements of outputs, or across outputs.
+// The loops of cpu.reduce.vectorized, for one instruction set: along the elements of outputs, or across outputs.
 #include "cpp/core/elementary.h"
 #include "cpp/cpu/floats.h"
 #include "cpp/cpu/runs.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.reduce.runs, compiled once per instruction set (reduce_isa.cpp).
+// The loops of cpu.reduce.vectorized, compiled once per instruction set (reduce_isa.cpp).
 #pragma once
 #include "cpp/cpu/isa.h"
 #include "cpp/reduce/reduce_math.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.softmax.dense: vectorised loops (softmax_isa.cpp) over tensors without gaps. The unit of work, a row or a strip
+// cpu.softmax.vectorized: vectorised loops (softmax_isa.cpp) over tensors without gaps. The unit of work, a row or a strip
 // of adjacent rows, fits a cache, so memory is read once and written once.
 #include "cpp/cpu/caches.h"
 #include "cpp/cpu/threads.h"
@@ -53,7 +53,7 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
 }
 
 struct Dense final : Engine<SoftmaxProblem> {
-  std::string name() const override { return "cpu.softmax.dense"; }
+  std::string name() const override { return "cpu.softmax.vectorized"; }
   std::string why_not(const SoftmaxProblem& p, const Device&) const override {
     if (p.in.dtype == DType::float64) return "its loops compute in float32";
     bool backward = p.direction == SoftmaxDirection::backward;

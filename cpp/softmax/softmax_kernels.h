@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.softmax.dense, compiled once per instruction set (softmax_isa.cpp). Tensors are seen as [outer,
+// The loops of cpu.softmax.vectorized, compiled once per instruction set (softmax_isa.cpp). Tensors are seen as [outer,
 // cols, inner] in memory order; cols is the axis.
 #pragma once
 #include "cpp/cpu/isa.h"

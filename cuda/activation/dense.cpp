@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.activation.dense: dense tensors, processed in the order of memory by vectors of 16 bytes.
+// cuda.activation.vectorized: dense tensors, processed in the order of memory by vectors of 16 bytes.
 #include "cuda/activation/engines.h"
 #include "cuda/device/slice.h"
 #include "cuda/runtime/plan.h"
@@ -15,7 +15,7 @@ KernelSpec spec(DType dtype, bool backward) {
 }
 
 struct Dense final : Engine<ActivationProblem> {
-  std::string name() const override { return "cuda.activation.dense"; }
+  std::string name() const override { return "cuda.activation.vectorized"; }
   int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ActivationProblem& p, const Device&) const override {

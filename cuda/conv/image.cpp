@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.image: y of first layers by tensor cores (image.cu). Before it, pad_channels.cu copies x and the filters,
+// cuda.conv.first_layer: y of first layers by tensor cores (image.cu). Before it, pad_channels.cu copies x and the filters,
 // adds their padding and rounds their channels up.
 #include "cuda/conv/image.h"
 #include "cpp/engine/roofline.h"
@@ -80,7 +80,7 @@ KernelSpec spec(DType type, DType y, const EpilogueTraits& ending) {
 }
 
 struct ImageEngine final : Engine<ConvProblem> {
-  std::string name() const override { return "cuda.conv.image"; }
+  std::string name() const override { return "cuda.conv.first_layer"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
     if (p.direction != ConvDirection::forward) return "computes y";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.image_filter: dw of a first layer in NHWC by tensor cores, float32 as TF32 (image_filter.cu).
+// cuda.conv.first_layer_filter: dw of a first layer in NHWC by tensor cores, float32 as TF32 (image_filter.cu).
 // H100, 3 -> 64 channels, 7x7 at stride 2, 64 x 224 x 224: the floor is the time to read x and dy, 41 us in 16 bits and
 // 81 us in float32; expected (not measured) are 70 and 130 us. The implicit product of cuda.conv.mma takes 340 us in
 // bfloat16.
@@ -105,7 +105,7 @@ KernelSpec image_kernel(DType t, int64_t eights) {
 }
 
 struct ImageFilter final : Engine<ConvProblem> {
-  std::string name() const override { return "cuda.conv.image_filter"; }
+  std::string name() const override { return "cuda.conv.first_layer_filter"; }
   unsigned traits() const override { return kNeedsJit | kReducedPrecision; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
     if (p.direction != ConvDirection::backward_filter) return "computes dw alone";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.planes: true float32 without tensor cores, from planes in shared memory (planes.cu). It is meant for the
+// cuda.conv.direct_nchw: true float32 without tensor cores, from planes in shared memory (planes.cu). It is meant for the
 // few channels of a first layer, where the tiles of a matrix product would be mostly padding. Depthwise and grouped
 // problems have separate engines. H100, 3 -> 64 channels, 3x3, 32 x 224 x 224: the floor is 137 us to write y and
 // 109 us of products at 51 TFLOP/s; measured are 224 us for y, 343 us for dx and 240 us for dw.
@@ -22,7 +22,7 @@ int filters_of(const ConvProblem& p) {
 }
 
 struct Planes final : Engine<ConvProblem> {
-  std::string name() const override { return "cuda.conv.planes"; }
+  std::string name() const override { return "cuda.conv.direct_nchw"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
     if (p.direction == ConvDirection::backward_bias) return "db is a sum, without a window";

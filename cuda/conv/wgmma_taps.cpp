@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma_taps: convolutions over images of up to eight channels, as in first layers, by the tensor-core main
+// cuda.conv.wgmma_packed_taps: convolutions over images of up to eight channels, as in first layers, by the tensor-core main
 // loop of sm_90a (cuda/gemm/sm90.cuh). x is copied once, with its padding and with channels rounded up. In the copy,
 // the taps of a line of the window are contiguous: they become the channels of an image whose windows are one tap wide
 // and whose columns overlap.
@@ -56,7 +56,7 @@ struct Taps {
 };
 
 struct WgmmaTaps final : Engine<ConvProblem> {
-  std::string name() const override { return "cuda.conv.wgmma_taps"; }
+  std::string name() const override { return "cuda.conv.wgmma_packed_taps"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
     if (p.direction != ConvDirection::forward && p.direction != ConvDirection::backward_filter)

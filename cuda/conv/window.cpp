@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.window: 16-bit convolutions over large images with few channels on tensor cores. Each pixel is loaded into
+// cuda.conv.wgmma_halo: 16-bit convolutions over large images with few channels on tensor cores. Each pixel is loaded into
 // shared memory once, and all taps of the window read it there (window.cu).
 #include "cuda/conv/window.h"
 
@@ -284,7 +284,7 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
 constexpr int64_t kPositions[] = {128, 64};  // positions of a line
 
 struct Window final : Engine<ConvProblem> {
-  std::string name() const override { return "cuda.conv.window"; }
+  std::string name() const override { return "cuda.conv.wgmma_halo"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& problem, const Device& d) const override {
     std::string why = refusal(problem, d);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.columns: the classes are not innermost; a thread reads four neighbouring rows once.
+// cuda.loss.strided_axis: the classes are not innermost; a thread reads four neighbouring rows once.
 #include "cuda/loss/columns_task.h"
 #include "cuda/loss/engines.h"
 #include "cuda/loss/plan.h"
@@ -18,7 +18,7 @@ int64_t inner_of(const LossProblem& p) {
 int64_t blocks_of(const LossProblem& p) { return ceil_div<int64_t>(p.rows() / kWidth, kLossColumnsThreads); }
 
 struct Columns final : Engine<LossProblem> {
-  std::string name() const override { return "cuda.loss.columns"; }
+  std::string name() const override { return "cuda.loss.strided_axis"; }
   int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LossProblem& p, const Device&) const override {

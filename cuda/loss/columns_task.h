@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of the kernels of cuda.loss.columns. x is [outer][class][inner]; rows are [outer][inner]. Std-free.
+// The parameters of the kernels of cuda.loss.strided_axis. x is [outer][class][inner]; rows are [outer][inner]. Std-free.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/loss/loss_math.h"

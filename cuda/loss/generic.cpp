@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.generic: a block per row. cuda.loss.thread: a thread per row, for few classes, or for neighbouring rows
+// cuda.loss.block_per_row: a block per row. cuda.loss.thread_per_row: a thread per row, for few classes, or for neighbouring rows
 // whose elements are neighbours in memory.
 #include <bit>
 
@@ -42,7 +42,7 @@ bool axis_is_innermost(const LossProblem& p) { return std::abs(p.x.stride[p.axis
 // The estimates are guesses, like those of softmax.
 struct Generic final : OneKernel {
   Generic() : OneKernel("loss_generic") {}
-  std::string name() const override { return "cuda.loss.generic"; }
+  std::string name() const override { return "cuda.loss.block_per_row"; }
   cuda::LaunchConfig launch_config(const LossProblem& p, const Device& d) const override {
     int64_t threads = block_threads(p.cols()), resident = 2048 / threads * d.sm_count;
     cuda::LaunchConfig config;
@@ -61,7 +61,7 @@ struct Generic final : OneKernel {
 
 struct Thread final : OneKernel {
   Thread() : OneKernel("loss_thread") {}
-  std::string name() const override { return "cuda.loss.thread"; }
+  std::string name() const override { return "cuda.loss.thread_per_row"; }
   cuda::LaunchConfig launch_config(const LossProblem& p, const Device& d) const override {
     return cuda::elementwise_launch(p.rows(), d);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.rows: the classes are innermost; a few lanes, or a block, read a row once.
+// cuda.loss.persistent_rows: the classes are innermost; a few lanes, or a block, read a row once.
 #include <bit>
 
 #include "cuda/loss/engines.h"
@@ -45,7 +45,7 @@ LossRows task_of(const LossProblem& p, const Device& d) {
 }
 
 struct Rows final : Engine<LossProblem> {
-  std::string name() const override { return "cuda.loss.rows"; }
+  std::string name() const override { return "cuda.loss.persistent_rows"; }
   int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LossProblem& p, const Device& d) const override {

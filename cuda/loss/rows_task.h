@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of the kernels of cuda.loss.rows.
+// The parameters of the kernels of cuda.loss.persistent_rows.
 #pragma once
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/cache.cuh"

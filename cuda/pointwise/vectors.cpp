@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pointwise.vectors: any function, dtype, broadcasting and strides; dense operands by vectors of 16 bytes.
+// cuda.pointwise.vectorized: any function, dtype, broadcasting and strides; dense operands by vectors of 16 bytes.
 #include "cuda/pointwise/vectors.h"
 
 #include "cuda/pointwise/engines.h"
@@ -27,7 +27,7 @@ KernelSpec spec(PointwiseGroup group, DType t) {
 }
 
 struct Vectors final : Engine<PointwiseProblem> {
-  std::string name() const override { return "cuda.pointwise.vectors"; }
+  std::string name() const override { return "cuda.pointwise.vectorized"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PointwiseProblem&, const Device&) const override { return ""; }
   double estimate_us(const PointwiseProblem& p, const Device& d) const override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pooling.channels: pooling by vectors of contiguous channels.
+// cuda.pooling.nhwc: pooling by vectors of contiguous channels.
 #include "cuda/pooling/channels_backward.h"
 
 #include "cuda/pooling/engines.h"
@@ -178,7 +178,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
 }
 
 struct ChannelsEngine final : Engine<PoolingProblem> {
-  std::string name() const override { return "cuda.pooling.channels"; }
+  std::string name() const override { return "cuda.pooling.nhwc"; }
   int revision() const override { return 4; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pooling.planes: pooling of planes of one or two dimensions in shared memory.
+// cuda.pooling.nchw: pooling of planes of one or two dimensions in shared memory.
 #include "cuda/pooling/engines.h"
 #include "cuda/pooling/planes_host.h"
 #include "cuda/runtime/plan.h"
@@ -147,7 +147,7 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
 namespace {
 
 struct PlanesEngine final : Engine<PoolingProblem> {
-  std::string name() const override { return "cuda.pooling.planes"; }
+  std::string name() const override { return "cuda.pooling.nchw"; }
   int revision() const override { return 4; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {

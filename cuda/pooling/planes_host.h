@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda.pooling.planes divides a problem into blocks. A test runs these blocks thread by thread.
+// How cuda.pooling.nchw divides a problem into blocks. A test runs these blocks thread by thread.
 #pragma once
 #include "cuda/pooling/planes_backward.h"
 #include "cuda/pooling/windows_host.h"

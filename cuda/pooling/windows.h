@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of cuda.pooling.planes and cuda.pooling.channels: windows along one dimension (32-bit arithmetic),
+// Shared parts of cuda.pooling.nchw and cuda.pooling.nhwc: windows along one dimension (32-bit arithmetic),
 // values in float, 16-byte words. NVRTC compiles it into the kernels; g++ compiles it into their engines and into a
 // test of their indices.
 #pragma once

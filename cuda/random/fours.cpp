@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.random.fours: any strides; row-major tensors are written by vectors.
+// cuda.random.philox4: any strides; row-major tensors are written by vectors.
 #include "cuda/device/slice.h"
 #include "cuda/random/engines.h"
 #include "cuda/runtime/plan.h"
@@ -15,7 +15,7 @@ KernelSpec spec(DType t, Random kind) {
 }
 
 struct Fours final : Engine<RandomProblem> {
-  std::string name() const override { return "cuda.random.fours"; }
+  std::string name() const override { return "cuda.random.philox4"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const RandomProblem&, const Device&) const override { return ""; }
   double estimate_us(const RandomProblem& p, const Device& d) const override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.rows: outputs whose elements are contiguous, along one dimension or in several contiguous spans (runs).
-// cuda.reduce.columns: outputs that are contiguous themselves. If there are few outputs with many elements, each is
+// cuda.reduce.contiguous_axis: outputs whose elements are contiguous, along one dimension or in several contiguous spans (runs).
+// cuda.reduce.strided_axis: outputs that are contiguous themselves. If there are few outputs with many elements, each is
 // split into parts, and a second kernel combines their results.
 #include "cuda/reduce/dense.h"
 
@@ -79,7 +79,7 @@ std::unique_ptr<Plan<ReduceProblem>> two_steps(const ReduceProblem& p, const Dev
 }
 
 struct Rows final : Dense {
-  std::string name() const override { return "cuda.reduce.rows"; }
+  std::string name() const override { return "cuda.reduce.contiguous_axis"; }
   void add_kernels(std::vector<KernelSpec>& all, DType t, ReduceKind kind) const override {
     all.push_back(rows_spec(t, kind));
   }
@@ -147,7 +147,7 @@ struct Rows final : Dense {
 };
 
 struct Columns final : Dense {
-  std::string name() const override { return "cuda.reduce.columns"; }
+  std::string name() const override { return "cuda.reduce.strided_axis"; }
   void add_kernels(std::vector<KernelSpec>& all, DType t, ReduceKind kind) const override {
     for (bool wide : {false, true}) all.push_back(columns_spec(t, kind, wide));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over any strides and dtypes, for problems that cuda.reduce.rows and cuda.reduce.columns decline. `lanes`
+// Reductions over any strides and dtypes, for problems that cuda.reduce.contiguous_axis and cuda.reduce.strided_axis decline. `lanes`
 // threads share an output and read its elements one by one, with 64-bit index arithmetic.
 #include "cpp/core/team.h"
 #include "cuda/reduce/lanes.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exponentials of a softmax and their sums relative to the largest number: arithmetic of cuda.softmax.rows and
+// The exponentials of a softmax and their sums relative to the largest number: arithmetic of cuda.softmax.persistent_rows and
 // cuda.loss. The host compiles it too (tests/cpp/test_exponentials.cpp).
 #pragma once
 #include "cpp/core/half.h"

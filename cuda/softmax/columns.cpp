@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.columns: the axis is not the innermost dimension in memory; a block holds columns in registers.
+// cuda.softmax.strided_axis: the axis is not the innermost dimension in memory; a block holds columns in registers.
 #include "cuda/runtime/plan.h"
 #include "cuda/softmax/engines.h"
 #include "cuda/softmax/rows_task.h"
@@ -41,7 +41,7 @@ Cut cut_of(const SoftmaxProblem& p) {
 }
 
 struct ColumnsEngine final : Engine<SoftmaxProblem> {
-  std::string name() const override { return "cuda.softmax.columns"; }
+  std::string name() const override { return "cuda.softmax.strided_axis"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const SoftmaxProblem& p, const Device&) const override {
     if (p.in.dtype == DType::float64) return "computes in float32";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.generic: a block per row. cuda.softmax.thread: a thread per row, for many short rows, or for
+// cuda.softmax.block_per_row: a block per row. cuda.softmax.thread_per_row: a thread per row, for many short rows, or for
 // neighbouring rows whose elements are neighbours in memory.
 #include <bit>
 
@@ -40,7 +40,7 @@ bool axis_is_innermost(const SoftmaxProblem& p) { return std::abs(p.in.stride[p.
 
 struct Generic final : OneKernel {
   Generic() : OneKernel("softmax_generic") {}
-  std::string name() const override { return "cuda.softmax.generic"; }
+  std::string name() const override { return "cuda.softmax.block_per_row"; }
   cuda::LaunchConfig launch_config(const SoftmaxProblem& p, const Device& d) const override {
     int64_t threads = block_threads(p.cols()), resident = 2048 / threads * d.sm_count;
     cuda::LaunchConfig config;
@@ -62,7 +62,7 @@ struct Generic final : OneKernel {
 
 struct Thread final : OneKernel {
   Thread() : OneKernel("softmax_thread") {}
-  std::string name() const override { return "cuda.softmax.thread"; }
+  std::string name() const override { return "cuda.softmax.thread_per_row"; }
   cuda::LaunchConfig launch_config(const SoftmaxProblem& p, const Device& d) const override {
     return cuda::elementwise_launch(p.rows(), d);
   }

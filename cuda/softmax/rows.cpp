@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.rows: the axis is innermost; a few lanes, a block or a cluster hold a row in registers.
+// cuda.softmax.persistent_rows: the axis is innermost; a few lanes, a block or a cluster hold a row in registers.
 #include "cuda/runtime/plan.h"
 #include "cuda/softmax/engines.h"
 #include "cuda/softmax/rows_task.h"
@@ -31,7 +31,7 @@ SoftmaxRows task_of(const SoftmaxProblem& p, const Device& d) {
 bool in_parts(const SoftmaxRows& t) { return t.shape.pieces > 1 && !t.shape.clustered; }
 
 struct Rows final : Engine<SoftmaxProblem> {
-  std::string name() const override { return "cuda.softmax.rows"; }
+  std::string name() const override { return "cuda.softmax.persistent_rows"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const SoftmaxProblem& p, const Device& d) const override {
     if (p.in.dtype == DType::float64) return "computes in float32";

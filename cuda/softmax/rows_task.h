@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of the kernels of cuda.softmax.rows and cuda.softmax.columns.
+// The parameters of the kernels of cuda.softmax.persistent_rows and cuda.softmax.strided_axis.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/softmax/softmax_math.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.transform.generic (any strides) and cuda.transform.dense (no index arithmetic).
+// cuda.transform.generic (any strides) and cuda.transform.vectorized (no index arithmetic).
 #include "cuda/runtime/plan.h"
 #include "cuda/transform/engines.h"
 
@@ -38,7 +38,7 @@ struct Generic final : OneKernel {
 
 struct Dense final : OneKernel {
   Dense() : OneKernel("transform_dense") {}
-  std::string name() const override { return "cuda.transform.dense"; }
+  std::string name() const override { return "cuda.transform.vectorized"; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
     return is_dense(p.x) && same_strides(p.x, p.y) ? "" : "needs tensors without gaps and with equal strides";
   }

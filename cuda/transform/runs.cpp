@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.transform.runs: copies of slices, and concatenation.
+// cuda.transform.batched_memcpy: copies of slices, and concatenation.
 #include "cuda/transform/runs.h"
 
 #include "cuda/runtime/plan.h"
@@ -41,7 +41,7 @@ KernelSpec spec(int64_t word) {
 }
 
 struct Runs final : Engine<TransformProblem> {
-  std::string name() const override { return "cuda.transform.runs"; }
+  std::string name() const override { return "cuda.transform.batched_memcpy"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
     if (p.x.dtype != p.y.dtype || p.scaled) return "copies bits: neither casts nor scales";

@@ -34,7 +34,7 @@ def activation_forward(
 
     x       any shape and strides; float32, float64, float16 or bfloat16; NumPy, DLPack or DeviceTensor
     mode    one of the names above; alpha's default stands behind the formula
-    algo    an engine by name, "cuda.activation.dense" or "dense"; None: the fastest expected
+    algo    an engine by name, "cuda.activation.vectorized" or "vectorized"; None: the fastest expected
     out     written instead of a new tensor; shape, dtype and device of x; may be x itself
     handle  None: the current one for x's device
     returns a tensor like x, on its device and the handle's stream (does not synchronise)

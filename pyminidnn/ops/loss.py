@@ -30,7 +30,7 @@ def cross_entropy_forward(
     label_smoothing  the share s of each target that is spread evenly over all classes, from 0 to 1
     ignore_index     a target that makes a row count for nothing; it need not be a class
     reduction        "mean" over the rows that count, "sum", or "none"
-    algo    an engine by name, "cuda.loss.rows" or "rows"; None: the fastest expected
+    algo    an engine by name, "cuda.loss.persistent_rows" or "persistent_rows"; None: the fastest expected
     handle  None: the current one for x's device
     returns (loss, lse): loss a scalar, or for "none" of target's shape; lse of target's shape, for the backward call.
             Both are float32, float64 for float64

@@ -35,7 +35,7 @@ def matmul(
     c            broadcasts to y's shape; None with beta other than 0: what is in out, which must then be given
     bias         [N], added to every row
     activation   a mode of activation_forward with its default alpha; None: identity
-    algo         an engine by name, "cpu.matmul.tiles" or "tiles"; None: the fastest expected.
+    algo         an engine by name, "cpu.matmul.packed" or "packed"; None: the fastest expected.
                  A config may follow: "simt:tile=64x64"
     out          written instead of a new tensor; shape and device of y, dtype of a, or float32 for 16-bit ones; may be
                  c itself, but not a, b or bias

@@ -28,7 +28,7 @@ def softmax_forward(
     log     the logarithm of the result instead, without computing the result
     scale   multiplies x first
     mask    broadcast to x's shape: bool, and where it is false x counts as -inf; or of x's dtype, and added to scale x
-    algo    an engine by name, "cuda.softmax.thread" or "thread"; None: the fastest expected
+    algo    an engine by name, "cuda.softmax.thread_per_row" or "thread_per_row"; None: the fastest expected
     out     written instead of a new tensor; shape, dtype and device of x; may be x itself
     handle  None: the current one for x's device
     returns a tensor like x, on its device and the handle's stream (does not synchronise)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic that cuda.softmax.rows does in 16 bits (cuda/rows/exponentials.h), on the CPU against double: rows of all
+// The arithmetic that cuda.softmax.persistent_rows does in 16 bits (cuda/rows/exponentials.h), on the CPU against double: rows of all
 // magnitudes, scales of both signs, held by several threads. Results are compared before they are rounded to 16 bits.
 #include <algorithm>
 #include <cmath>

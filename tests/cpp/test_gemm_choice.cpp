@@ -75,17 +75,17 @@ int main() {
   check(conv(backward_filter, 64, 56, 64, 1, 1), "cuda.conv.wgmma", {});
   for (ConvDirection d : {forward, backward_data})
     for (auto [size, config] : {std::pair(56, "positions=64"), std::pair(512, "positions=128")})
-      check(conv(d, 64, size, 64, 3, 1), "cuda.conv.window", {config});
-  for (int64_t size : {56, 512}) check(conv(backward_filter, 64, size, 64, 3, 1), "cuda.conv.window", {});
+      check(conv(d, 64, size, 64, 3, 1), "cuda.conv.wgmma_halo", {config});
+  for (int64_t size : {56, 512}) check(conv(backward_filter, 64, size, 64, 3, 1), "cuda.conv.wgmma_halo", {});
   check(conv(forward, 128, 28, 128, 3, 1), "cuda.conv.wgmma", {"tile=128x128", "tile=192x128"});
   check(conv(backward_data, 128, 56, 128, 3, 2), "cuda.conv.wgmma", {});
   check(conv(forward, 256, 14, 256, 3, 1), "cuda.conv.wgmma", {"tile=192x128"});
   check(conv(forward, 512, 7, 512, 3, 1), "cuda.conv.wgmma", {"tile=64x256", "tile=128x128", "tile=128x128;shared"});
   check(conv(forward, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {});
   check(conv(backward_data, 256, 14, 256, 3, 1, DType::float32), "cuda.conv.wgmma", {"tile=128x192;shared"});
-  check(conv(forward, 3, 224, 64, 7, 2), "cuda.conv.image", {});
-  check(conv(backward_filter, 3, 224, 64, 7, 2), "cuda.conv.image_filter", {});
-  check(conv(backward_filter, 3, 224, 64, 7, 2, DType::float32), "cuda.conv.image_filter", {});
+  check(conv(forward, 3, 224, 64, 7, 2), "cuda.conv.first_layer", {});
+  check(conv(backward_filter, 3, 224, 64, 7, 2), "cuda.conv.first_layer_filter", {});
+  check(conv(backward_filter, 3, 224, 64, 7, 2, DType::float32), "cuda.conv.first_layer_filter", {});
   check(matmul(16384, 64, 64), "cuda.matmul.wgmma", {"tile=64x64", "tile=64x128", "tile=128x64"});
   check(conv(backward_filter, 128, 28, 512, 1, 1), "cuda.conv.wgmma", {});
   // NCHW goes through a copy.

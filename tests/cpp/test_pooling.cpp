@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of cuda.pooling.planes, thread by thread and phase by phase on the host, and strips of gradients of
-// cuda.pooling.channels, against the definition: random sizes, values with many ties, addresses off 16 bytes. What a GPU
+// The blocks of cuda.pooling.nchw, thread by thread and phase by phase on the host, and strips of gradients of
+// cuda.pooling.nhwc, against the definition: random sizes, values with many ties, addresses off 16 bytes. What a GPU
 // adds is that phases of threads run at once.
 #include <cmath>
 #include <cstring>

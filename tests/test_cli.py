@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line as a shell sees it: exit codes, what is said, and how often. No test trains the demo's network."""
+"""The command line as a shell sees it: exit codes, messages, and how often each message appears. No test trains the
+demo's network."""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ import pytest
 
 from pyminidnn import _C
 
-# Without PYTHONUNBUFFERED, under which argparse itself passes over a --help that cannot be written.
+# Without PYTHONUNBUFFERED: if it is set, argparse itself ignores that --help cannot be written.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
 needs_nvrtc = pytest.mark.skipif(bool(_C.why_no_nvrtc()), reason=_C.why_no_nvrtc())
 
 
 def start(*arguments: str, code: str = "", **options: object) -> subprocess.Popen:
-    """python -m pyminidnn with these arguments; `code` runs before it in the same process."""
+    """Starts python -m pyminidnn with these arguments; `code` runs first, in the same process."""
     program = f"import os, signal, sys\n{code}\nfrom pyminidnn.cli import main\nsys.exit(main())"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": ENVIRONMENT, "text": True}
     return subprocess.Popen([sys.executable, "-c", program, *arguments], **{**pipes, **options})
 
 
 def run(*arguments: str, code: str = "", **variables: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr; none of them has a traceback."""
+    """Returns exit code, stdout and stderr, and checks that the output has no traceback."""
     process = start(*arguments, code=code, env={**ENVIRONMENT, **variables})
     try:
         out, err = process.communicate(timeout=60)
@@ -136,7 +137,7 @@ INTERRUPT = "lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)"
     [("info", "_C.device_info"), ("selftest", "conv_forward"), ("demo", "demo.Parameter.step")],
 )
 def test_control_c_is_one_line_and_130(command: str, function: str, tmp_path: Path) -> None:
-    """For the demo it comes at the end of the first batch. Its progress bar is for terminals alone."""
+    """In the demo, the interrupt arrives at the end of the first batch. Its progress bar appears on terminals only."""
     if command == "demo":
         pytest.importorskip("sklearn")
     arguments = ["demo", "--device", "cpu", "--out", str(tmp_path)] if command == "demo" else [command]
@@ -151,7 +152,8 @@ def test_the_demo_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
         here, there = os.openpty()
     except OSError as error:
         pytest.skip(f"this machine opens no terminals ({error})")
-    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # lines and columns; tqdm fits its bar
+    # lines and columns; tqdm fits its bar to them
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = start("demo", "--device", "cpu", "--out", str(tmp_path), stderr=there,
                     code=f"import pyminidnn.demo; pyminidnn.demo.Parameter.step = {INTERRUPT}")  # fmt: skip
     assert process.wait(timeout=60) == 130

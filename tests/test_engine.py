@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How engines are chosen, and what a user can see of it: explain, find, the tuning file, algo, limits and the log."""
+"""The choice of engines, and what a user can see of it: explain, find, the tuning file, algo, limits and the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = np.random.default_rng(0).normal(size=(4, 8, 9, 9)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
 PARAMETERS = np.ones(8, "float32")
 
-# Of each family, a call of each of its problems; a keyword such as algo may follow.
+# For each family, one call for each of its types of problem. Keywords such as algo may be added.
 CALLS: dict[str, list[Callable[..., object]]] = {
     "conv": [
         lambda x, **o: dnn.conv_forward(x, W, padding=1, **o),
@@ -52,7 +52,7 @@ def on(device: str, values: np.ndarray = X) -> dnn.DeviceTensor:
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Another process, with another environment; it sees the same packages."""
+    """Runs the code in another process with another environment and the same packages."""
     paths = os.pathsep.join(p for p in sys.path if p)
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -101,7 +101,7 @@ def test_find_measures_all_and_chooses_the_fastest(device: str) -> None:
 
 
 def test_find_chooses_by_what_it_measured() -> None:
-    """Not by the estimates, which name another engine than the fastest for one of several problems."""
+    """The estimates name a slower engine than the fastest for at least one of several problems."""
     for channels, filters, side in itertools.product((3, 8, 32), (4, 16, 32), (7, 14, 28)):
         x, w = np.ones((3, channels, side, side), "float32"), np.ones((filters, channels, 3, 3), "float32")
         estimated = dnn.explain(dnn.conv_forward, x, w)[0].chosen
@@ -128,7 +128,7 @@ def test_the_tuning_file_serves_the_next_process(tmp_path: Path) -> None:
     (line,) = (tmp_path / "tuning.txt").read_text().splitlines()
     assert line.split("\t")[1:4] == ["softmax forward f32 x=3x5 axis=1", chosen, "1"]
     assert run_python(FIND.format(how="explain"), **folder).stdout == f"{chosen} [True]\n"
-    # A torn line, one of another format and one of another revision are passed over.
+    # Incomplete lines, and lines of another format or revision, are ignored.
     (tmp_path / "tuning.txt").write_text("torn\t\n" + line.replace("\t1\t", "\t99\t") + "\n\x00\xff\n")
     assert run_python(FIND.format(how="explain"), **folder).stdout.split()[1] == "[False]"
 
@@ -145,7 +145,7 @@ def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
 
 @pytest.mark.parametrize("family", CALLS)
 def test_algo_takes_no_engine_whose_name_merely_ends_with_it(family: str, device: str) -> None:
-    """The name cpu.conv.filter_tiles ends with "tiles", which is another engine."""
+    """The name cpu.conv.filter_tiles ends with "tiles", which names another engine."""
     for call in CALLS[family]:
         for engine in dnn.explain(call, on(device))[0].engines:
             if engine.why_not:

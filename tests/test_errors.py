@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of error, and that each comes before any work: inputs unharmed, the text naming call, finding and remedy."""
+"""The kinds of error. Each is raised before any work: inputs are unchanged, and the text names the call, what was found
+and what would do."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def test_without_a_gpu_every_way_to_one_says_why() -> None:
             call()
         text = str(caught.value)
         assert re.fullmatch(r"\w+: device='cuda(:\d)?': ", text.removesuffix(why))
-    assert dnn.engines("activation", "cuda")  # what there would be needs no GPU
+    assert dnn.engines("activation", "cuda")  # listing engines needs no GPU
 
 
 @pytest.mark.parametrize("index", [99, 2**31 - 1])
@@ -82,7 +83,7 @@ def test_not_supported_lists_every_engine_with_its_reason(device: str) -> None:
 
 
 class Useless:
-    """Has no protocol at all."""
+    """Has none of the protocols."""
 
 
 def call_that_works(name: str) -> Call:
@@ -94,7 +95,7 @@ def call_that_works(name: str) -> Call:
         except (dnn.Error, TypeError, BufferError):
             continue
         made = result if isinstance(result, (list, tuple)) else [result]
-        if all(getattr(t, "size", 1) for t in made):  # without elements there is no engine to look for
+        if all(getattr(t, "size", 1) for t in made):  # without elements, no engine is selected
             return call
     raise AssertionError(f"{name}: no drawn call works")
 
@@ -131,7 +132,8 @@ def test_the_text_names_what_the_user_called() -> None:
         "random_normal: dtype must be one of "
     )
     assert text_of(lambda: t.reshape(shape="a")) == "reshape: shape must be an int or a sequence of ints; got 'a'"
-    # explain() and find() call the function for the user, who may also call one while another runs.
+    # explain() and find() call the function for the user, so the text names that function. If an argument calls another
+    # function, the text names the inner one.
     assert text_of(lambda: dnn.find(dnn.softmax_forward, t, axis=9)).startswith(
         "softmax_forward: axis must be from -2 to"
     )
@@ -275,12 +277,13 @@ def test_out_that_shifts_its_input(device: str) -> None:
         with pytest.raises(dnn.ShapeError, match="overlaps x"):
             dnn.activation_forward(x, "relu", out=whole.as_strided((6,), (1,), shift))
     np.testing.assert_array_equal(values_of(whole), np.arange(10))
-    dnn.activation_forward(x.as_strided((4,), (1,)), "identity", out=whole.as_strided((4,), (1,), 4))  # beside it
+    # next to x, without overlap
+    dnn.activation_forward(x.as_strided((4,), (1,)), "identity", out=whole.as_strided((4,), (1,), 4))
     np.testing.assert_array_equal(values_of(whole), [0, 1, 2, 3, 0, 1, 2, 3, 8, 9])
 
 
 def test_slices_that_interleave_do_not_overlap(device: str) -> None:
-    """Channels 0-1 to channels 2-3 of one tensor, as a network without concatenations does it."""
+    """Copies channels 0-1 to channels 2-3 of one tensor, as a network without concatenations does."""
     whole = dnn.asarray(np.arange(2 * 4 * 3, dtype="float32").reshape(2, 4, 3), device=device)
     x, out = whole.as_strided((2, 2, 3), (12, 3, 1), 0), whole.as_strided((2, 2, 3), (12, 3, 1), 6)
     dnn.activation_forward(x, "identity", out=out)
@@ -292,7 +295,7 @@ def test_slices_that_interleave_do_not_overlap(device: str) -> None:
 
 
 def test_an_output_of_another_element_size_is_not_the_input_itself() -> None:
-    """The same first byte and the same strides in elements, yet each element of one lies across two of the other."""
+    """The first byte and the strides in elements are equal, yet each element of one overlaps two of the other."""
     buffer = np.arange(8, dtype="float64")
     with pytest.raises(dnn.ShapeError, match="out overlaps x without being the same elements"):
         dnn.transform(buffer, out=buffer.view("float32")[:8])
@@ -325,7 +328,7 @@ def test_devices_do_not_mix() -> None:
 
 @pytest.mark.parametrize("kind", [dnn.DeviceTensor, dnn.Handle, _C.Report, _C.EngineReport, _C.KernelSpec])
 def test_an_object_without_init(kind: type) -> None:
-    """__new__ alone makes an object without a value. Whoever reads it gets an error."""
+    """__new__ alone makes an object without a value. Reading one of its properties raises an error."""
     made = kind.__new__(kind)
     reads = [lambda name=n: getattr(made, name) for n, v in vars(kind).items() if isinstance(v, property)]
     assert reads

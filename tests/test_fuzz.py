@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A minute of tests/fuzz_calls.py, half of it with a seed that no run had before; and that it notices what it is for."""
+"""Runs tests/fuzz_calls.py for a minute, half of it with a new seed, and checks that it reports failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ import pyminidnn as dnn
 def test_half_a_minute(seed: list[str]) -> None:
     command = [sys.executable, str(Path(__file__).parent / "fuzz_calls.py"), "--seconds", "30", "--workers", "2", *seed]
     run = subprocess.run(command, capture_output=True, text=True)
-    print(run.stdout, run.stderr)  # pytest shows it when the test fails
+    print(run.stdout, run.stderr)  # shown if the test fails
     assert run.returncode == 0, run.stdout + run.stderr
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What find() measured and how calls use it: records that do not hold here, restrictions, the file, other threads, and
-the plans that a handle keeps."""
+"""What find() measures and how calls use it: records that do not apply, restrictions, the file, other threads, and the
+plans that a handle keeps."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(code: str, folder: Path, **environment: str) -> str:
-    """What a process with that cache folder prints; X and W are there."""
+    """Runs the code in a process with that cache folder, in which X and W are defined. Returns its output."""
     code = f"""
 import numpy as np, pyminidnn as dnn
 from pyminidnn import _C
@@ -54,7 +54,7 @@ def records(folder: Path) -> list[list[str]]:
     return [line.split("\t") for line in (folder / "tuning.txt").read_text().splitlines()]
 
 
-# ---- records that do not hold
+# ---- records that do not apply
 
 
 @pytest.mark.parametrize("config", ["images=0", "images=-1", "images=9223372036854775807", "images=17", "garbage", "",
@@ -235,7 +235,7 @@ print(any(e.measured_us for e in r.engines))
 """, folder)  # fmt: skip
     assert "find: the result is kept in this process only: " in out and "tuning.txt: File too large" in out
     assert out.endswith("True\n") or "True\n" in out
-    assert len(records(folder)) == 1  # nothing of the other is left
+    assert len(records(folder)) == 1  # nothing of the other record was written
 
 
 # ---- plans
@@ -258,7 +258,7 @@ def test_find_reaches_threads_that_have_a_plan() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     ready.wait()
-    dnn.find(dnn.softmax_forward, x, algo="reference")  # a restriction: nothing changes for the thread
+    dnn.find(dnn.softmax_forward, x, algo="reference")  # a restricted find() does not change the plan of the thread
     (report,) = dnn.find(dnn.softmax_forward, x)
     found.set()
     thread.join()
@@ -266,7 +266,8 @@ def test_find_reaches_threads_that_have_a_plan() -> None:
 
 
 def test_find_reaches_other_handles_that_have_a_plan() -> None:
-    """Whose plan it replaces, once one of several problems runs fastest with another config than the first."""
+    """find() replaces the plan of the other handle. Several problems are tried until another config than the first is
+    the fastest."""
     other = dnn.Handle()
     for images in range(16, 2, -1):
         x = dnn.asarray(X[:images])
@@ -281,7 +282,7 @@ def test_find_reaches_other_handles_that_have_a_plan() -> None:
 
 
 def ran(call: object) -> str:
-    """The engine that a call runs on, by the log, on this thread."""
+    """The engine that a call runs on, read from the log of this thread."""
     read, write = os.pipe()
     stderr = os.dup(2)
     os.dup2(write, 2)
@@ -343,7 +344,7 @@ def values(t: dnn.DeviceTensor) -> list[float]:
 
 
 def test_plans_take_bounded_memory(folder: Path) -> None:
-    """Of a handle, and of the default ones, which empty_cache() empties."""
+    """The plans of a handle, and those of the default handles, which empty_cache() releases."""
     out = run("""
 import gc
 def kilobytes():

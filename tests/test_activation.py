@@ -84,7 +84,7 @@ def test_alpha(mode: str, alpha: float, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("n", [5, 4096, 9001])
-def test_addresses_that_no_vector_fits(dtype: str, n: int, device: str) -> None:
+def test_unaligned_addresses(dtype: str, n: int, device: str) -> None:
     """Slices that begin one element after a multiple of 16 bytes: each operand alone, and all together."""
     values = np.linspace(-4, 4, n)
     whole = tensor(np.concatenate([[0], values]), dtype, device)
@@ -99,7 +99,7 @@ def test_addresses_that_no_vector_fits(dtype: str, n: int, device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_gelu_of_every_size(dtype: str) -> None:
+def test_gelu_of_all_magnitudes(dtype: str) -> None:
     """All values of bfloat16 and every 20011th of float32, for the library's own polynomials on the CPU. With AVX-512,
     the polynomial of each interval is read from a table: x's square is not rounded, and the polynomials for bfloat16
     have an error of 2^-13.9."""

@@ -35,7 +35,7 @@ def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         ("matmul", "matmul tf32 a=64x", "| matmul forward f32 a=64x512 b=512x512 |"),
     ],
 )
-def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
+def test_table_and_picture_are_written(what: str, words: str, line: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = ["--device", "cpu", "--seconds", "0", "--out", str(tmp_path), "--picture", *words.split()]
     done = run(str(BENCHMARKS / f"bench_{what}.py"), *arguments)
@@ -59,7 +59,7 @@ def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.torch
-def test_rows_on_a_gpu(what: str, words: str, rows: int) -> None:
+def test_rows_agree_with_torch_on_a_gpu(what: str, words: str, rows: int) -> None:
     """The results equal torch's, whichever variant of torch is the fastest."""
     done = run(str(BENCHMARKS / f"bench_{what}.py"), "--seconds", "0.02", *words.split())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -71,7 +71,7 @@ DISTURBED = [(10.0, 20.0), (10.1, 20.0), (10.2, 81.0), (10.3, 20.0)]
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["ours", "the peer"])
-def test_a_row_is_measured_again_while_its_turns_disagree(side: int) -> None:
+def test_a_row_is_measured_again_if_its_turns_disagree(side: int) -> None:
     quiet, disturbed = ([(a, b) if side else (b, a) for a, b in turns] for turns in (QUIET, DISTURBED))
     attempts = iter([disturbed, disturbed, quiet])
     timing = settled(lambda: next(attempts))

@@ -196,7 +196,7 @@ def test_every_function_has_a_call() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_with_what_it_requires(name: str, device: str) -> None:
+def test_required_arguments_alone(name: str, device: str) -> None:
     call = CALLS[name]
     arrays = {n: v for n, v in call.arrays.items() if n in required(name)}
     want = call.oracle(**arrays, **call.others)
@@ -207,7 +207,7 @@ def test_a_call_with_what_it_requires(name: str, device: str) -> None:
         np.testing.assert_allclose(values_of(g), w, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
-def test_gradients_have_the_defaults_of_what_they_are_the_gradients_of() -> None:
+def test_gradients_have_the_defaults_of_the_forward_call() -> None:
     pairs = 0
     for name, backward in FUNCTIONS.items():
         if "_backward" not in name:
@@ -292,7 +292,7 @@ def test_running_values_may_not_overlap_others(a: str, b: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", _C.dtypes)
-def test_a_copy_is_one(dtype: str) -> None:
+def test_copies_own_their_memory(dtype: str) -> None:
     t = dnn.full((3,), 1, dtype=dtype)
     for copy in (np.array(t), t.__array__(copy=True)):
         assert copy.flags.owndata or copy.base is not None

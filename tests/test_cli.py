@@ -52,7 +52,7 @@ def test_compile_refuses_an_architecture_without_kernels(arch: str) -> None:
     assert f"argument --arch: {arch!r} is not an architecture that kernels are compiled for: sm_80 serves" in err
 
 
-def test_compile_says_once_that_there_is_no_nvrtc() -> None:
+def test_compile_reports_missing_nvrtc_once() -> None:
     code, out, err = run("compile", "--arch", "sm_80", "--arch", "sm_90a", PYMINIDNN_NVRTC="none")
     assert (code, out) == (1, "")
     assert (
@@ -64,7 +64,7 @@ def test_compile_says_once_that_there_is_no_nvrtc() -> None:
 @pytest.mark.parametrize(
     "arch, folder, why", [("sm_990", "", "invalid value for --gpu-architecture"), ("sm_80", "file", "Not a directory")]
 )
-def test_compile_says_once_what_no_kernel_can_pass(arch: str, folder: str, why: str, tmp_path: Path) -> None:
+def test_compile_reports_a_failure_of_all_kernels_once(arch: str, folder: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, out, err = run("compile", "--arch", arch, "--out", str(tmp_path / folder))
     assert (code, out) == (1, "")
@@ -87,14 +87,14 @@ def test_a_broken_pipe_ends_quietly(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["info", "selftest --device cpu", "--help"])
-def test_a_full_disk_is_said_in_one_line(command: str) -> None:
+def test_a_full_disk_is_reported_in_one_line(command: str) -> None:
     with open("/dev/full", "w") as full:
         process = start(*command.split(), stdout=full)
         assert process.communicate(timeout=60)[1] == "pyminidnn: [Errno 28] No space left on device\n"
         assert process.returncode == 1
 
 
-def test_the_demo_knows_before_it_trains_where_it_cannot_write(tmp_path: Path) -> None:
+def test_the_demo_checks_its_output_folder_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "taken" / "digits_mistakes.png").mkdir(parents=True)
     for folder in ("file", "file/below", "taken"):
@@ -117,7 +117,7 @@ def test_the_demo_knows_before_it_trains_where_it_cannot_write(tmp_path: Path) -
         ("--device", os.fsdecode(b"\xff"), r"'\udcff' is not cpu, cuda or cuda:<index>"),
     ],
 )
-def test_the_demo_refuses_options_without_sense(option: str, value: str, why: str) -> None:
+def test_the_demo_refuses_invalid_options(option: str, value: str, why: str) -> None:
     code, out, err = run("demo", option, value)
     assert (code, out) == (2, "")
     assert last_line(err).endswith(f"error: argument {option}: {why}")
@@ -136,7 +136,7 @@ INTERRUPT = "lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)"
     "command, function",
     [("info", "_C.device_info"), ("selftest", "conv_forward"), ("demo", "demo.Parameter.step")],
 )
-def test_control_c_is_one_line_and_130(command: str, function: str, tmp_path: Path) -> None:
+def test_control_c_prints_one_line_and_exits_with_130(command: str, function: str, tmp_path: Path) -> None:
     """In the demo, the interrupt arrives at the end of the first batch. Its progress bar appears on terminals only."""
     if command == "demo":
         pytest.importorskip("sklearn")
@@ -176,7 +176,7 @@ def test_control_c_does_not_wait_for_all_kernels(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
-def test_selftest_says_once_what_is_wrong_with_a_device() -> None:
+def test_selftest_reports_an_unusable_device_once() -> None:
     for device in ("nope", ""):
         code, out, err = run("selftest", "--device", device)
         assert (code, out) == (2, "")
@@ -211,7 +211,7 @@ def test_info_says_that_results_of_find_cannot_be_kept(tmp_path: Path) -> None:
         (tmp_path / "tuning.txt").rmdir() if make is Path.mkdir else (tmp_path / "tuning.txt").unlink()
 
 
-def test_exit_codes_of_the_rest() -> None:
+def test_other_exit_codes() -> None:
     assert run("selftest", "--device", "cpu")[0] == 0
     code, _, err = run()
     assert code == 2 and "the following arguments are required: command" in err

@@ -294,7 +294,7 @@ def test_every_activation_in_float32(
 @pytest.mark.gpu
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_three_tf32_products_are_float32_class(layout: str, stride: int) -> None:
+def test_three_tf32_products_have_float32_accuracy(layout: str, stride: int) -> None:
     """As in test_matmul.py: the sums have three times the terms, and each product has an error of at most 3 * 2^-22."""
     rng = np.random.default_rng(9)
     attributes = {"padding": 1, "stride": stride}
@@ -361,7 +361,7 @@ def test_winograd_on_the_cpu_says_why_not() -> None:
     assert why_not(x, w, padding=2) == shortest + "32 over 32"
 
 
-def test_threads_do_not_change_a_bit_of_winograd() -> None:
+def test_winograd_does_not_depend_on_threads() -> None:
     """With few tiles, all threads share one block, if it has enough panels for them."""
     code = """if True:
         import hashlib, numpy as np, pyminidnn as dnn
@@ -373,7 +373,7 @@ def test_threads_do_not_change_a_bit_of_winograd() -> None:
     assert len(outputs_by_threads(code)) == 1
 
 
-def test_statistics_are_of_y_as_it_is_stored(device: str) -> None:
+def test_statistics_are_sums_of_the_stored_y(device: str) -> None:
     """Statistics are the sums of the stored values: after the activation, and rounded to 16 bits. For every engine."""
     rng = np.random.default_rng(3)
     x, w = rng.normal(size=(2, 16, 9, 7)), rng.normal(size=(24, 16, 3, 3))
@@ -389,7 +389,7 @@ def test_statistics_are_of_y_as_it_is_stored(device: str) -> None:
             assert_close(got, Result(sums, reference.tolerance("float32", count, sums)), algo)
 
 
-def test_statistics_of_nothing(device: str) -> None:
+def test_statistics_of_an_empty_batch(device: str) -> None:
     w = dnn.full((4, 3, 3, 3), 1.0, device=device)
     y, total, squares = dnn.conv_forward_statistics(dnn.zeros((0, 3, 5, 5), device=device), w)
     assert y.shape == (0, 4, 3, 3)
@@ -478,7 +478,7 @@ def test_nan_and_infinity_stay_in_windows_of_images(
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_weights_that_do_not_meet_an_element_stay_finite(value: float) -> None:
+def test_nan_and_infinity_reach_only_weights_that_read_them(value: float) -> None:
     """On the CPU. docs/ops/conv.md names the CUDA engines that multiply the element by zero."""
     x, dy, w_shape = np.ones((1, 2, 6, 7)), np.ones((1, 3, 4, 6)), (3, 2, 3, 2)
     x[0, 1, 2, 6] = value  # only the last column of the window reads it
@@ -611,7 +611,7 @@ def test_agrees_with_torch(
         assert_close(got, Result(want, reference.tolerance(dtype, 200, 6 * math.sqrt(200))), name)
 
 
-def test_takes_what_arrays_people_have(device: str) -> None:
+def test_accepts_host_arrays_and_numpy_integers(device: str) -> None:
     x, w = np.ones((1, 2, 4, 4), "float32"), np.ones((3, 2, 3, 3), "float32")
     y = dnn.conv_forward(x, w, stride=np.int64(1), padding=np.array([1, 1]))
     assert y.device == "cpu"

@@ -39,7 +39,7 @@ def test_cuda_array_interface() -> None:
     assert dnn.asarray(Other()).data_ptr == x.data_ptr
 
 
-def test_streams_are_waited_for() -> None:
+def test_calls_wait_for_the_streams_of_their_inputs() -> None:
     """A long kernel on the producer's stream must end before another stream reads its result. In both directions."""
     stream = torch.cuda.Stream()
     handle = dnn.Handle("cuda:0", stream=stream)
@@ -54,7 +54,7 @@ def test_streams_are_waited_for() -> None:
     assert torch.equal(there, big * 2)
 
 
-def test_memory_in_use_elsewhere_is_not_reused() -> None:
+def test_memory_in_use_on_another_stream_is_not_reused() -> None:
     """A tensor is used by another stream and dropped: its block must not be overwritten while that stream still reads
     it."""
     x = dnn.full((1 << 24,), 1.0, device="cuda:0")
@@ -75,7 +75,7 @@ def test_memory_in_use_elsewhere_is_not_reused() -> None:
     assert dnn.memory_stats("cuda:0")["cached_bytes"] == 0
 
 
-def test_a_stream_may_go_before_what_was_made_on_it() -> None:
+def test_a_stream_may_be_dropped_before_its_tensors() -> None:
     """Freed blocks are reused on their stream, so the stream must live as long as they do. Otherwise the driver would
     be called with a destroyed stream."""
     cupy = pytest.importorskip("cupy")
@@ -170,7 +170,7 @@ def test_a_graph_captures_calls() -> None:
     assert torch.allclose(torch.from_dlpack(out), want, atol=1e-4)
 
 
-def test_out_of_memory_leaves_all_usable() -> None:
+def test_calls_work_after_out_of_memory() -> None:
     before = dnn.memory_stats("cuda:0")["allocated_bytes"]
     with pytest.raises(dnn.OutOfMemory, match=r"needs 4\.4 TB on cuda:0, .* are free"):
         dnn.empty((1 << 40,), device="cuda:0")
@@ -179,7 +179,7 @@ def test_out_of_memory_leaves_all_usable() -> None:
     np.testing.assert_array_equal(dnn.activation_forward(x, "relu").numpy(), 0)
 
 
-def test_devices_that_are_not_there() -> None:
+def test_missing_devices() -> None:
     count = dnn._C.cuda_device_count()
     with pytest.raises(dnn.DeviceError, match=f"no cuda:{count}"):
         dnn.Handle(f"cuda:{count}")
@@ -190,7 +190,7 @@ def test_devices_that_are_not_there() -> None:
         dnn.activation_backward(x, x.to(device="cpu"), x, "relu")
 
 
-def test_numpy_arrays_follow_to_the_gpu() -> None:
+def test_numpy_arrays_are_copied_to_the_gpu() -> None:
     host = np.array([-1.0, 2.0], "float32")
     with dnn.Handle("cuda:0"):
         assert dnn.activation_forward(host, "relu").device == "cuda:0"

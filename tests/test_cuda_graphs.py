@@ -206,7 +206,7 @@ def test_two_streams_in_one_capture(by: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["torch", "driver"])
-def test_several_graphs_and_their_ends(by: str) -> None:
+def test_lifetimes_of_graphs_and_tensors(by: str) -> None:
     """A tensor that outlives its graph, a graph that outlives its tensors, and a tensor of one graph used by
     another."""
     first, second = BY[by](), BY[by]()
@@ -231,7 +231,7 @@ def test_several_graphs_and_their_ends(by: str) -> None:
     second.destroy()
 
 
-def test_a_capture_that_fails_gives_its_memory_back() -> None:
+def test_a_failed_capture_releases_its_memory() -> None:
     graph = TorchGraph()
     handle = dnn.Handle("cuda:0", stream=graph.stream)
     x = dnn.asarray(array(0)).to(device="cuda:0")

@@ -46,7 +46,7 @@ def nothing_leaks() -> Iterator[None]:
 
 @pytest.mark.parametrize("dtype", CODES)
 @pytest.mark.parametrize("max_version", [None, (0, 8), (1, 0), (1, 3), (2, 0), [1, 0]])
-def test_what_a_capsule_says(dtype: str, max_version: object, device: str) -> None:
+def test_fields_of_a_capsule(dtype: str, max_version: object, device: str) -> None:
     t = dnn.empty((2, 3, 4, 5), dtype=dtype, layout="NHWC", device=device)
     managed = look_into(capsule := t.__dlpack__(max_version=max_version))
     versioned = max_version is not None and max_version[0] >= 1
@@ -61,7 +61,7 @@ def test_what_a_capsule_says(dtype: str, max_version: object, device: str) -> No
     del capsule
 
 
-def test_a_capsule_nobody_takes_frees_its_tensor(device: str) -> None:
+def test_an_unconsumed_capsule_frees_its_tensor(device: str) -> None:
     before = dnn.memory_stats(device)["allocated_bytes"]
     for version in (None, (1, 0)):
         t = dnn.empty(1000, device=device)
@@ -84,7 +84,7 @@ def test_a_consumer_in_c_owns_what_it_took(device: str) -> None:
         assert dnn.memory_stats(device)["allocated_bytes"] == before
 
 
-def test_read_only_tensors_leave_as_such() -> None:
+def test_read_only_tensors_are_exported_read_only() -> None:
     x = ramp(3)
     x.flags.writeable = False
     t = dnn.asarray(x)
@@ -136,7 +136,7 @@ def test_export_errors() -> None:
     lambda: ramp(2, 3, 4), lambda: ramp(4, 6)[::2, ::-1], lambda: ramp(2, 3).T, lambda: ramp(1).reshape(()),
     lambda: ramp(2, 0, 3), lambda: np.broadcast_to(ramp(3), (2, 3)),
 ])  # fmt: skip
-def test_a_right_capsule(make: object, versioned: bool) -> None:
+def test_a_valid_capsule(make: object, versioned: bool) -> None:
     for dtype in (d for d in CODES if d != "bfloat16"):
         x = make().astype(dtype)
         foreign = Foreign(x, versioned=versioned)
@@ -205,7 +205,7 @@ WRONG = [
 
 @pytest.mark.parametrize("versioned", [True, False])
 @pytest.mark.parametrize("fields, kind, text", WRONG, ids=lambda v: str(v) if isinstance(v, dict) else "")
-def test_a_wrong_capsule(fields: dict, kind: type[Exception], text: str, versioned: bool) -> None:
+def test_an_invalid_capsule(fields: dict, kind: type[Exception], text: str, versioned: bool) -> None:
     for deleter in (True, False):
         foreign = Foreign(ramp(4, 3), versioned=versioned, deleter=deleter, **fields)
         capsule = foreign.capsule()
@@ -223,7 +223,7 @@ def test_a_wrong_capsule(fields: dict, kind: type[Exception], text: str, version
         assert foreign.deleted == 2 * deleter
 
 
-def test_a_version_to_come_is_refused_unread() -> None:
+def test_a_later_major_version_is_refused_unread() -> None:
     foreign = Foreign(ramp(3), version=(2, 0), ndim=99, code=99)
     with pytest.raises(dnn.DeviceError, match=r"x speaks DLPack 2\.0; this library speaks 1\.x"):
         dnn.from_dlpack(foreign)
@@ -242,7 +242,7 @@ def test_a_capsule_is_consumed_once() -> None:
         assert t.shape == (3,)
 
 
-def test_an_import_that_fails_later_gives_the_capsule_back() -> None:
+def test_a_failed_import_releases_the_capsule() -> None:
     foreign = Foreign(ramp(3))
     with pytest.raises(dnn.DeviceError):
         dnn.from_dlpack(foreign, device="cuda:99")
@@ -274,7 +274,7 @@ def test_an_old_exporter() -> None:
     assert foreign.deleted == 1
 
 
-def test_objects_that_are_no_exporters() -> None:
+def test_objects_that_are_not_exporters() -> None:
     class Fake:
         device, capsule = (1, 0), None
 
@@ -335,7 +335,7 @@ def test_from_dlpack_copies_on_request(device: str) -> None:
             dnn.from_dlpack(x, device=device, copy=False)
 
 
-def test_numpy_keeps_what_it_lends_and_lends_what_it_keeps() -> None:
+def test_ownership_is_shared_with_numpy_in_both_directions() -> None:
     x = ramp(100)
     count = sys.getrefcount(x)
     t = dnn.from_dlpack(x)
@@ -354,7 +354,7 @@ def test_numpy_keeps_what_it_lends_and_lends_what_it_keeps() -> None:
     assert weak() is None and y.ctypes.data == data and (y == 0).all()  # the memory is shared, not the object
 
 
-def test_errors_drop_what_they_hold() -> None:
+def test_errors_release_their_references() -> None:
     x = ramp(10)
     count = sys.getrefcount(x)
     for call in (lambda: dnn.activation_forward(x, "no mode"), lambda: dnn.transform(x, out=ramp(3)),
@@ -480,7 +480,7 @@ def test_stream_rules() -> None:
 
 
 @pytest.mark.gpu
-def test_a_host_pointer_is_no_gpu_memory() -> None:
+def test_a_host_pointer_is_not_gpu_memory() -> None:
     foreign = Foreign(ramp(3), device=(2, 0), claims=(2, 0))
     with pytest.raises(dnn.DeviceError, match="which is not memory of cuda:0, as x claims; its exporter is at fault"):
         dnn.from_dlpack(foreign)

@@ -62,7 +62,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_explain_speaks_for_every_family(device: str) -> None:
+def test_explain_reports_every_family(device: str) -> None:
     assert set(CALLS) == set(_C.families())
     for family, calls in CALLS.items():
         reports = [report for call in calls for report in dnn.explain(call, on(device))]
@@ -100,7 +100,7 @@ def test_find_measures_all_and_chooses_the_fastest(device: str) -> None:
     assert "measured" in str(again)
 
 
-def test_find_chooses_by_what_it_measured() -> None:
+def test_find_chooses_by_measured_times() -> None:
     """The estimates name a slower engine than the fastest for at least one of several problems."""
     for channels, filters, side in itertools.product((3, 8, 32), (4, 16, 32), (7, 14, 28)):
         x, w = np.ones((3, channels, side, side), "float32"), np.ones((filters, channels, 3, 3), "float32")
@@ -120,7 +120,7 @@ print(report.chosen, [e.measured_us > 0 for e in report.engines if e.name == rep
 """
 
 
-def test_the_tuning_file_serves_the_next_process(tmp_path: Path) -> None:
+def test_the_next_process_uses_the_tuning_file(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     folder = {"PYMINIDNN_CACHE_DIR": str(tmp_path)}
     chosen, measured = run_python(FIND.format(how="find"), **folder).stdout.split()
@@ -134,7 +134,7 @@ def test_the_tuning_file_serves_the_next_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algo", ["direct", "im2col_gemm"])
-def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
+def test_algo_accepts_short_and_full_engine_names(algo: str, device: str) -> None:
     full = f"{device.partition(':')[0]}.conv.{algo}"
     for name in (algo, full):
         (report,) = dnn.explain(dnn.conv_forward, on(device), W, algo=name)
@@ -144,7 +144,7 @@ def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("family", CALLS)
-def test_algo_takes_no_engine_whose_name_merely_ends_with_it(family: str, device: str) -> None:
+def test_algo_ignores_engines_whose_names_merely_end_with_it(family: str, device: str) -> None:
     """The name cpu.conv.filter_tiles ends with "tiles", which names another engine."""
     for call in CALLS[family]:
         for engine in dnn.explain(call, on(device))[0].engines:
@@ -156,7 +156,7 @@ def test_algo_takes_no_engine_whose_name_merely_ends_with_it(family: str, device
             assert named == [e.name for e in engines if e.name.rpartition(".")[2] == last]
 
 
-def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
+def test_an_unknown_algo_lists_the_engines(device: str) -> None:
     (report,) = dnn.explain(dnn.conv_forward, on(device), W)
     with pytest.raises(dnn.NotSupported) as caught:
         dnn.conv_forward(on(device), W, algo="fft")

@@ -33,7 +33,7 @@ def test_kinds(name: str) -> None:
     assert type(again) is kind and again.args == ("text",)
 
 
-def test_without_a_gpu_every_way_to_one_says_why() -> None:
+def test_without_a_gpu_every_use_of_one_says_why() -> None:
     why = _C.why_no_cuda()
     if not why:
         pytest.skip("there is a GPU")
@@ -60,7 +60,7 @@ def test_without_a_gpu_every_way_to_one_says_why() -> None:
 
 
 @pytest.mark.parametrize("index", [99, 2**31 - 1])
-def test_a_device_there_is_not(index: int) -> None:
+def test_a_missing_device(index: int) -> None:
     with pytest.raises(
         dnn.DeviceError, match=_C.why_no_cuda().replace("(", r"\(").replace(")", r"\)") or f"there is no cuda:{index}; "
     ):
@@ -101,7 +101,7 @@ def call_that_works(name: str) -> Call:
 
 
 @pytest.mark.parametrize("name", [n for n in CALLABLES if PARAMETERS[n] and n not in ("explain", "find")])
-def test_each_argument_is_named_when_it_will_not_do(name: str) -> None:
+def test_errors_name_the_invalid_argument(name: str) -> None:
     call = call_that_works(name)
     given = dict(zip((p.name for p in call.parameters), call.positional, strict=False)) | call.keywords
     for p in PARAMETERS[name]:
@@ -120,7 +120,7 @@ def text_of(call: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_the_text_names_what_the_user_called() -> None:
+def test_errors_name_the_function_that_the_user_called() -> None:
     t, c8 = dnn.zeros((2, 3)), np.zeros(3, "c8")
     assert text_of(lambda: dnn.layer_norm_forward(t, axis="a")) == "layer_norm_forward: axis must be an int; got 'a'"
     assert text_of(lambda: dnn.layer_norm_backward(t, c8, None, t, t)).startswith(
@@ -167,7 +167,7 @@ def test_texts_stay_short_and_printable() -> None:
     )
 
 
-def test_sequences_without_an_end_are_refused() -> None:
+def test_infinite_sequences_are_refused() -> None:
     class Endless:
         def __len__(self) -> int:
             return 2**40
@@ -188,7 +188,7 @@ def test_sequences_without_an_end_are_refused() -> None:
             assert "got " in text_of(call)
 
 
-def test_numbers_as_numpy_has_them() -> None:
+def test_numpy_numbers_as_arguments() -> None:
     t = dnn.asarray(np.arange(6, dtype="float32").reshape(2, 3))
     for two in (2, np.int64(2), np.uint8(2), np.array(2)):
         assert t.reshape((two, 3)).shape == t.reshape(np.array([two, 3])).shape == (2, 3)
@@ -206,7 +206,7 @@ def test_numbers_as_numpy_has_them() -> None:
         assert "axis must be an int" in text_of(lambda: dnn.softmax_forward(t, axis=not_an_int))  # noqa: B023
 
 
-def test_what_the_callers_own_objects_raise_comes_through() -> None:
+def test_exceptions_of_the_callers_objects_propagate() -> None:
     for call in (lambda: dnn.asarray(Raises()), lambda: dnn.concat([Raises()]), lambda: dnn.from_dlpack(Raises())):
         with pytest.raises(Mine):
             call()
@@ -259,7 +259,7 @@ def row(n: int, **keywords: object) -> dnn.DeviceTensor:
          "activation_forward: out overlaps x without being the same elements; pass x itself or another tensor"),
     ],
 )  # fmt: skip
-def test_outputs_that_will_not_do(out: object, kind: type[Exception], text: str, device: str) -> None:
+def test_invalid_outputs(out: object, kind: type[Exception], text: str, device: str) -> None:
     x = row(6, device=device)
     wrong = out(x)
     before = values_of(wrong).copy()
@@ -270,7 +270,7 @@ def test_outputs_that_will_not_do(out: object, kind: type[Exception], text: str,
     np.testing.assert_array_equal(values_of(wrong), before)
 
 
-def test_out_that_shifts_its_input(device: str) -> None:
+def test_out_that_partly_overlaps_its_input(device: str) -> None:
     whole = row(10, device=device)
     x = whole.as_strided((6,), (1,), 0)
     for shift in (1, 3):
@@ -305,7 +305,7 @@ def test_an_output_of_another_element_size_is_not_the_input_itself() -> None:
     np.testing.assert_array_equal(same_size, np.arange(8))
 
 
-def test_read_only_arrays_are_no_outputs() -> None:
+def test_read_only_arrays_are_refused_as_outputs() -> None:
     x = np.arange(6, dtype="float32")
     for out in (np.broadcast_to(x, (6,)), b"\0" * 24):
         out = np.frombuffer(out, "float32") if isinstance(out, bytes) else out

@@ -17,7 +17,7 @@ import pyminidnn as dnn
 from pyminidnn import _C
 
 
-def test_options_and_looks(device: str) -> None:
+def test_options_and_repr(device: str) -> None:
     h = dnn.Handle(device)
     assert (h.device, h.stream, h.max_workspace, h.deterministic, h.math, h.closed) == (
         device,
@@ -94,7 +94,7 @@ def test_a_call_obeys_the_handle_entered_last(device: str) -> None:
         assert may_take_workspace()
 
 
-def test_entering_is_a_threads_own_affair(device: str) -> None:
+def test_the_entered_handle_is_per_thread(device: str) -> None:
     seen = []
     with dnn.Handle(device):
         thread = threading.Thread(target=lambda: seen.append(_C.entered_handle()))
@@ -253,7 +253,7 @@ def stream_error(stream: object) -> Exception:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streams_by_any_spelling(kind: type) -> None:
+def test_streams_in_all_accepted_forms(kind: type) -> None:
     if _C.why_no_cuda():
         assert str(stream_error(kind(0x1000))).endswith(_C.why_no_cuda())  # the stream itself is valid
         return
@@ -277,12 +277,12 @@ def test_streams_by_any_spelling(kind: type) -> None:
         (type("NoPair", (), {"__cuda_stream__": 7})(), dnn.DTypeError, "__cuda_stream__ is a pair of version and address; got 7"),
     ],
 )  # fmt: skip
-def test_streams_that_are_none(stream: object, kind: type[Exception], text: str) -> None:
+def test_invalid_streams(stream: object, kind: type[Exception], text: str) -> None:
     error = stream_error(stream)
     assert type(error) is kind and text in str(error)
 
 
-def test_what_a_stream_raises_comes_through() -> None:
+def test_exceptions_of_a_stream_propagate() -> None:
     class Gone:
         def __cuda_stream__(self) -> object:
             raise LookupError("the stream is gone")

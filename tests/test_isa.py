@@ -46,16 +46,16 @@ def test_every_engine_on(isa: str, divisor: int, threads: int) -> None:
     assert " passed" in done.stdout
 
 
-def test_the_best_is_chosen() -> None:
+def test_the_best_instruction_set_is_chosen() -> None:
     assert run("", "-c", "from pyminidnn import _C; print(_C.cpu_isa())").stdout.strip() == _C.cpu_isas()[0]
 
 
-def test_an_unknown_one_is_refused() -> None:
+def test_an_unknown_instruction_set_is_refused() -> None:
     done = run("sse17", "-c", "from pyminidnn import _C; _C.cpu_isa()")
     assert f"PYMINIDNN_CPU_ISA is 'sse17'; this machine has {', '.join(_C.cpu_isas())}" in done.stderr
 
 
-def test_engines_that_are_left_out_are_the_reference_ones() -> None:
+def test_only_reference_engines_are_left_out() -> None:
     left_out = {e for family in _C.families() for e in dnn.engines(family, "cpu") if not depends_on_isa(e)}
     found = set()
     for file in (HERE.parent / "cpp").glob("*/*_reference.cpp"):

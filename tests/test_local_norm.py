@@ -82,7 +82,7 @@ LOCAL = {"alpha": 0.7, "beta": 0.75, "k": 0.5}
 @pytest.mark.torch
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 9])
 @pytest.mark.parametrize("shape", [(2, 7, 5), (2, 7, 4, 3), (2, 3, 2, 3, 4)])
-def test_lrn_is_torchs(shape: tuple[int, ...], size: int, device: str) -> None:
+def test_lrn_agrees_with_torch(shape: tuple[int, ...], size: int, device: str) -> None:
     """Odd sizes agree directly. For an even size, torch has the extra channel behind, cuDNN and ONNX ahead: results
     agree with the channels reversed."""
     import torch
@@ -148,7 +148,7 @@ def test_lrn_keeps_nan_in_its_windows(bad: float, layout: str, device: str) -> N
         np.testing.assert_array_equal(values, wanted)
 
 
-def test_lrn_forgets_large_neighbours(device: str) -> None:
+def test_lrn_sums_each_window_separately(device: str) -> None:
     """Each window is summed on its own: a sliding sum would lose the ones that follow 1e6, whose square is 1e12."""
     x = np.ones((1, 12, 1, 4))
     x[:, 3] = 1e6
@@ -156,7 +156,7 @@ def test_lrn_forgets_large_neighbours(device: str) -> None:
     np.testing.assert_allclose(values_of(y)[:, 6:11], 1 / np.sqrt(3), rtol=1e-6)
 
 
-def test_lrn_of_nothing(device: str) -> None:
+def test_lrn_of_an_empty_tensor(device: str) -> None:
     empty = dnn.empty((0, 4, 3), device=device)
     assert dnn.lrn_forward(empty, 5).shape == (0, 4, 3)
     assert dnn.lrn_backward(empty, empty, 5).shape == (0, 4, 3)
@@ -192,7 +192,7 @@ def test_local_norm_errors(
 @pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("size", [1, 4, 5])
 @pytest.mark.parametrize("shape", [(2, 3, 9), (2, 3, 6, 7), (1, 2, 4, 5, 6)])
-def test_lcn_is_torchs_pooling(shape: tuple[int, ...], size: int, centered: bool, device: str) -> None:
+def test_lcn_agrees_with_torchs_pooling(shape: tuple[int, ...], size: int, centered: bool, device: str) -> None:
     """sum((x_j - m_i)^2) = sum(x_j^2) - 2 m_i sum(x_j) + m_i^2 n_i, where each sum is an average pooling with
     padding."""
     import torch

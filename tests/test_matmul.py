@@ -88,7 +88,7 @@ def every_engine(test: Callable[..., None]) -> Callable[..., None]:
 @pytest.mark.parametrize(
     "a_shape, b_shape", [((200, 300), (300, 136)), ((3, 64, 4096), (4096, 72)), ((130, 33), (33, 64))]
 )
-def test_three_tf32_products_are_float32_class(a_shape: Any, b_shape: Any) -> None:
+def test_three_tf32_products_have_float32_accuracy(a_shape: Any, b_shape: Any) -> None:
     """A product loses at most 3 * 2^-22 of |a b|, and its sum has three times the terms."""
     rng = np.random.default_rng(5)
     a, b = (reference.rounded(rng.normal(size=s), "float32") for s in (a_shape, b_shape))
@@ -210,7 +210,7 @@ def test_no_rows_columns_or_batches(device: str) -> None:
 
 
 @every_engine
-def test_no_products(engine: str, device: str) -> None:
+def test_k_is_zero(engine: str, device: str) -> None:
     a, b = dnn.empty((2, 0), device=device), dnn.empty((0, 3), device=device)
     c, bias = tensor([[1, -8, 3], [-4, 5, 6]], "float32", device), tensor([1, 2, -20], "float32", device)
     np.testing.assert_array_equal(values_of(dnn.matmul(a, b, algo=engine)), np.zeros((2, 3)))
@@ -276,7 +276,7 @@ def test_result_is_row_major_on_host_arrays_too() -> None:
     assert_close(y, Result(a.astype("float64") @ b, tolerance("float32", a, b)))
 
 
-def test_threads_do_not_change_a_bit() -> None:
+def test_results_do_not_depend_on_threads() -> None:
     """With one thread, with two, and with so many that tiles become smaller."""
     code = """if True:
         import hashlib, numpy as np, pyminidnn as dnn

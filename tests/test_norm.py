@@ -216,7 +216,7 @@ def test_mean_far_from_zero(dtype: str, mean: float, std: float, layout: str, de
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_channels_whose_sample_is_unlike_the_rest(layout: str, device: str) -> None:
+def test_channels_with_unrepresentative_first_elements(layout: str, device: str) -> None:
     """Zeros where an engine may take its first sample (at the start of a plane, or every 64th pixel), and numbers near
     1e4 elsewhere. inv_std has an error of a few units of float32."""
     x = np.random.default_rng(11).normal(1e4, 1, (1, 2, 256, 256) if layout == "NCHW" else (16, 64, 16, 16))
@@ -300,7 +300,7 @@ def test_backward_is_the_derivative(per_activation: bool, device: str) -> None:
         np.testing.assert_allclose((values_of(gradient) * v).sum(), (loss(*ahead) - loss(*behind)) / (2 * h), rtol=1e-6)
 
 
-def test_gradient_leaves_mean_and_variance_alone(device: str) -> None:
+def test_gradient_is_orthogonal_to_shifts_and_scales(device: str) -> None:
     """dx has no component along 1 or along x_hat: changing x in these directions does not change y (eps = 0)."""
     rng = np.random.default_rng(4)
     x, dy = (tensor(rng.normal(0, 1, (4, 3, 9)), "float64", device) for _ in range(2))

@@ -105,7 +105,7 @@ def test_numpy_broadcasting(device: str) -> None:
         assert got.shape == (a + b).shape
 
 
-def test_numbers_take_the_dtype_beside_them(device: str) -> None:
+def test_numbers_take_the_dtype_of_the_other_operand(device: str) -> None:
     x = tensor(np.array([1.0, 2.0, 3.0]), "float16", device)
     assert dnn.add(x, 1).dtype == "float16"
     np.testing.assert_array_equal(values_of(dnn.sub(10, x)), [9, 8, 7])
@@ -116,7 +116,7 @@ def test_numbers_take_the_dtype_beside_them(device: str) -> None:
     assert dnn.add(big, 2**60 + 1).to(device="cpu").numpy()[0] == 2**62 + 2**60 + 1
 
 
-def test_numbers_that_the_dtype_beside_them_does_not_hold(device: str) -> None:
+def test_numbers_outside_the_dtype_of_the_other_operand(device: str) -> None:
     """Such numbers are neither truncated nor saturated: eq(int8 127, 300) is false."""
     for dtype, held, others in [
         ("int8", [-128, 127], [300, -129, 0.5, 2.0, float("nan")]),
@@ -169,7 +169,7 @@ def test_in_place_and_at_any_address(device: str) -> None:
 
 @pytest.mark.parametrize("op", ["exp", "neg"])
 @pytest.mark.parametrize("n", [4099, 4096])
-def test_eight_bytes_in_place(op: str, n: int, device: str) -> None:
+def test_elements_of_eight_bytes_in_place(op: str, n: int, device: str) -> None:
     """Each element is computed exactly once, also without vectors and at sizes where the chunk of a block is
     smallest."""
     whole = tensor(np.linspace(-1, 1, n + 1), "float64", device)

@@ -288,7 +288,7 @@ def test_sums_of_many_equal_elements(device: str) -> None:
     np.testing.assert_array_equal(dx, values_of(dnn.full(x.shape, 1e-6, device=device)))
 
 
-def test_spellings_of_attributes(device: str) -> None:
+def test_forms_of_attributes(device: str) -> None:
     x = dnn.zeros((2, 3, 9, 8), device=device)
     two = np.int64(2)
     for window, padding in [

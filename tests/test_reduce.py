@@ -146,7 +146,7 @@ def test_keepdims_and_dtypes(device: str) -> None:
             assert untouched()
 
 
-def test_integers_wrap_round(device: str) -> None:
+def test_integers_wrap_around(device: str) -> None:
     x = np.array([2**62, 2**62, 5])
     assert values_of(dnn.reduce(dnn.asarray(x, device=device), "sum")) == float(-(2**63) + 5)
     low = dnn.asarray(np.array([-(2**63), 3]), device=device)

@@ -140,7 +140,7 @@ def test_row_norm_backward_is_the_derivative(kind: str, device: str) -> None:
         np.testing.assert_allclose((values_of(gradient) * v).sum(), (loss(*ahead) - loss(*behind)) / (2 * h), rtol=1e-6)
 
 
-def test_row_norms_are_each_other(device: str) -> None:
+def test_row_norms_agree_with_each_other(device: str) -> None:
     """One group is layer norm of a sample, and one group per channel is instance norm. Absent parameters are ones and
     zeros."""
     x = tensor(np.random.default_rng(21).normal(1, 2, (3, 4, 2, 5)), "float64", device)
@@ -204,7 +204,7 @@ def test_row_norms_far_from_zero(mean: float, std: float, start: str, kind: str,
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("kind", ["layer", "group", "instance"])
-def test_long_rows_that_begin_unlike_the_rest(kind: str, layout: str, device: str) -> None:
+def test_long_rows_with_unrepresentative_first_elements(kind: str, layout: str, device: str) -> None:
     """64 zeros, then numbers near 1e4, in a row so long that these determine its deviation. Errors are a few units of
     float32."""
     shape = (1, 2, 1, 65536) if kind == "layer" else (1, 4, 128, 256)
@@ -236,7 +236,7 @@ def test_row_norms_keep_nan_in_its_row(kind: str, device: str) -> None:
     np.testing.assert_array_equal(y, clean)
 
 
-def test_row_norms_of_nothing(device: str) -> None:
+def test_row_norms_of_empty_tensors(device: str) -> None:
     empty = dnn.empty((0, 4), device=device)
     y, mean, inv_std = dnn.layer_norm_forward(empty)
     assert (y.shape, mean.shape, inv_std.shape) == ((0, 4), (0,), (0,))

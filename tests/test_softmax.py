@@ -192,7 +192,7 @@ def test_rows_of_large_magnitude(dtype: str, scale: float, log: bool, shape: tup
 
 
 @pytest.mark.parametrize("shape, axis", [((3, 40), 1), ((3, 200), 1), ((3, 40, 50), 1), ((2, 9, 5), 1)])
-def test_what_is_impossible_has_no_gradient(shape: tuple[int, ...], axis: int, device: str) -> None:
+def test_no_gradient_where_the_logarithm_is_minus_infinity(shape: tuple[int, ...], axis: int, device: str) -> None:
     """Elements whose logarithm is -inf, for all ways in which engines traverse rows."""
     x = np.random.default_rng(5).normal(size=shape).astype("float32")
     x[:, 2] = -np.inf

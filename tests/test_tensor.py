@@ -80,7 +80,7 @@ def test_shape_may_be_a_number_or_any_sequence(device: str) -> None:
         assert dnn.zeros(shape, device=device).shape == (5,)
 
 
-def test_dtypes_by_any_spelling() -> None:
+def test_names_of_dtypes() -> None:
     for dtype in ("f32", "float32", np.float32, np.dtype("float32"), np.dtype("=f4")):
         assert dnn.empty(1, dtype=dtype).dtype == "float32"
     with pytest.raises(dnn.DTypeError, match=r"empty: dtype=dtype\('>f4'\) has its bytes swapped"):
@@ -105,7 +105,7 @@ def test_full(device: str) -> None:
         assert set(dnn.full(3, value, dtype="int64", device=device).numpy().tolist()) == {value}
 
 
-def test_looks() -> None:
+def test_repr_len_bool_and_hash() -> None:
     assert repr(dnn.empty((2, 3))) == "DeviceTensor(shape=(2, 3), dtype='float32', layout='contiguous', device='cpu')"
     assert "shape=(4,)" in repr(dnn.empty(4)) and "shape=()" in repr(dnn.empty(()))
     assert len(dnn.empty((4, 2))) == 4
@@ -379,7 +379,7 @@ def test_asarray_errors(source: object, kind: type[Exception], text: str) -> Non
     assert text in str(caught.value)
 
 
-def test_what_an_object_raises_comes_through() -> None:
+def test_exceptions_of_objects_propagate() -> None:
     class Broken:
         def __array__(self, dtype=None, copy=None):
             raise LookupError("not today")
@@ -388,7 +388,7 @@ def test_what_an_object_raises_comes_through() -> None:
         dnn.asarray(Broken())
 
 
-def test_operands_meet_on_one_device(device: str) -> None:
+def test_host_operands_are_copied_to_the_device(device: str) -> None:
     x = ramp(2, 3)
     t = dnn.asarray(x, device=device)
     y = dnn.activation_backward(x, t, x, "identity")
@@ -472,7 +472,7 @@ def test_out_of_memory(device: str) -> None:
 # ---- threads and processes
 
 
-def test_two_threads_with_handles_of_their_own(device: str) -> None:
+def test_two_threads_with_separate_handles(device: str) -> None:
     """Operations release the GIL: threads use plan caches, allocator and thread pool at the same time."""
     errors: list[BaseException] = []
 
@@ -516,7 +516,7 @@ def test_one_handle_on_two_threads(device: str) -> None:
     assert not errors
 
 
-def test_tensors_may_die_on_any_thread() -> None:
+def test_tensors_may_be_freed_on_any_thread() -> None:
     """A thread that does not hold the GIL, or is not the main thread, releases a storage that owns a Python object."""
     x = ramp(1000)
     count = sys.getrefcount(x)
@@ -553,7 +553,7 @@ def test_fork_after_use_of_the_pool() -> None:
     assert (dnn.activation_forward(x, "relu").numpy() == want).all()
 
 
-def test_a_process_may_end_with_tensors_alive() -> None:
+def test_a_process_may_end_with_live_tensors() -> None:
     """With tensors in globals, in cycles and on threads, and with a blocked thread pool, the process exits without a
     crash."""
     program = """

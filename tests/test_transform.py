@@ -308,7 +308,7 @@ def test_linear(device: str) -> None:
 
 @pytest.mark.parametrize("x_shape, out_shape", [((), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((1, 1, 1), (4, 2, 3)), ((1, 3), (0, 3)),
                                                 ((4, 1, 3), (4, 2, 3)), ((1,), ()), ((3,), (2, 4, 3)), ((1, 3), (3,))])  # fmt: skip
-def test_broadcasting_is_numpys(x_shape: tuple[int, ...], out_shape: tuple[int, ...], device: str) -> None:
+def test_broadcasting_as_in_numpy(x_shape: tuple[int, ...], out_shape: tuple[int, ...], device: str) -> None:
     x = np.arange(np.prod(x_shape, dtype=int)).reshape(x_shape).astype("float32")
     out = dnn.full(out_shape, 9.0, device=device)
     try:
@@ -581,6 +581,6 @@ def test_slice(device: str) -> None:
         (lambda x: dnn.split(x, 1, 2), r"split: axis must be a dimension of x \[4, 6\]; got 2"),
     ],
 )
-def test_errors_of_pieces(call: Callable[[np.ndarray], object], text: str) -> None:
+def test_errors_of_concat_pad_gather_slice_and_split(call: Callable[[np.ndarray], object], text: str) -> None:
     with pytest.raises(dnn.Error, match=text):
         call(np.zeros((4, 6)))

@@ -22,7 +22,7 @@ MEETING_PLACES = ("cpp/core/device.cpp", "cpp/engine/timer.cpp", "cpp/engine/tun
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_is_one_stem_everywhere(family: str) -> None:
+def test_a_family_has_the_same_stem_everywhere(family: str) -> None:
     for path in (
         f"cpp/{family}/{family}.h",
         f"cpp/{family}/{family}.cpp",
@@ -43,7 +43,7 @@ def test_a_family_is_one_stem_everywhere(family: str) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES)
-def test_includes_point_one_way(path: str) -> None:
+def test_includes_have_one_direction(path: str) -> None:
     """cuda/F -> cpp/F -> cpp/engine -> cpp/core. A family includes another one only through its headers F.h and
     F_math.h."""
 
@@ -75,7 +75,7 @@ def test_instructions_have_wrappers(path: str) -> None:
 @pytest.mark.parametrize(
     "path", [p for p in FILES if re.search(r"^(?!pyminidnn/sources/).*\.(h|cpp|cu|cuh|py|sh)$", p)]
 )
-def test_files_open_with_their_licence(path: str) -> None:
+def test_files_begin_with_their_licence(path: str) -> None:
     assert "SPDX-License-Identifier: Apache-2.0" in "".join((ROOT / path).read_text().splitlines(True)[:2])
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every operation computes, in float64 NumPy: the oracles of the tests, one file per family.
+"""The oracles of the tests: every operation in float64 NumPy, one file per family.
 
-A function has the name and keywords of the public one, less algo, out and handle; dimensions are N, C, spatial... in
-every layout. Written from definitions, with none of the library's code.
+A function has the name and keywords of the public one, except algo, out and handle. Dimensions are N, C, spatial... in
+every layout. The functions are written from definitions, and use no code of the library.
 
-    x = rounded(rng.standard_normal((2, 8, 9, 9)), "float16")    # what the library gets, exactly
+    x = rounded(rng.standard_normal((2, 8, 9, 9)), "float16")    # exactly what the library reads
     want = conv_forward(x, w, padding=1)
     assert abs(got - want).max() <= tolerance("float16", reduction=8 * 3 * 3, scale=abs(want).max())
 """
@@ -45,13 +45,14 @@ from .reduce import reduce
 from .softmax import logits, softmax_backward, softmax_forward
 from .transform import cast, gather_backward, rounded, transform
 
-EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
+# distance from 1 to the next number
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 SUBNORMAL = {
     "float16": 2.0**-24,
     "bfloat16": 2.0**-133,
     "float32": 2.0**-149,
     "float64": 2.0**-1074,
-}  # the least number
+}  # the smallest positive number
 LARGEST = {
     "float16": 65504.0,
     "bfloat16": (2 - 2.0**-7) * 2.0**127,
@@ -61,7 +62,7 @@ LARGEST = {
 
 
 def accumulator(dtype):
-    """The dtype of sums, and of parameters and statistics."""
+    """The dtype of sums, parameters and statistics."""
     return "float64" if dtype == "float64" else "float32"
 
 

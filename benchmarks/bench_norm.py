@@ -145,8 +145,8 @@ def local_norms(device: str) -> Iterator[Row]:
 
 
 def inside(results: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Leaves out the edges, where torch_lcn is a different function: it has windows of 5, and backward also reads their
-    neighbours."""
+    """Leaves out the edges, where torch_lcn is a different function: 2 elements for windows of 5, and
+    2 more for backward, which adds up the windows of neighbours."""
     return [y[..., 4:-4, 4:-4] for y in results]
 
 

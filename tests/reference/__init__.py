@@ -73,13 +73,14 @@ def tolerance(dtype, reduction, scale):
 
     dtype      of the output in memory; the accumulator is float32, and float64 for float64
     reduction  the number of products (or terms) that are summed into one output
-    scale      the size of the sums on the way: a number, or an array for a tolerance per element. The largest |output|
-               is enough for random data of mean zero; where terms cancel, take the oracle of |inputs|
+    scale      the magnitude of the partial sums: a number, or an array for a tolerance per element. The largest |output|
+               is enough for random data of mean zero; where terms cancel, use the oracle of |inputs|
 
-    Storing a value v rounds it by at most half an ulp: eps(dtype) / 2 * |v|, or half of the least number. Each of the `reduction` additions rounds
-    the partial sum by at most eps(accumulator) / 2 * |sum|; these errors have random signs and grow like a random walk,
-    with a standard deviation below sqrt(reduction) * eps(accumulator) / 2 * scale. The tolerance is twice both.
-    Rounding of the inputs is not in it: the oracle must be given the same, rounded() values. Nor is TF32.
+    Storing a value v rounds it by at most half an ulp: eps(dtype) / 2 * |v|, or half of the smallest positive number.
+    Each of the `reduction` additions rounds the partial sum by at most eps(accumulator) / 2 * |sum|. These errors have
+    random signs and grow like a random walk, with a standard deviation below sqrt(reduction) * eps(accumulator) / 2 *
+    scale. The tolerance is twice both. It does not include the rounding of the inputs, so the oracle must read the same
+    rounded() values as the library. It does not include the rounding of TF32 either.
     """
     return EPS[dtype] * scale + EPS[accumulator(dtype)] * np.sqrt(reduction) * scale + SUBNORMAL[dtype]
 

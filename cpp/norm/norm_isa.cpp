@@ -184,9 +184,9 @@ template <class Sums, class T> void sum_part(const NormPart& p, const float* cen
   else sum_rows<Sums, T>(p, center, sums);
 }
 
-// Sums around a center, which is the mean of a sample of the part. If a column's center is further from its mean than a
-// standard deviation (values that drift), the column is summed again around its mean. Then the subtraction of squares
-// loses at most one bit.
+// Sums around a center, which is the mean of a few elements of the part. If a column's center is further from its mean
+// than a standard deviation (values that drift), the columns are summed again around their means. Then the subtraction
+// of squares loses at most one bit.
 template <class T> void moments(const NormPart& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };

@@ -73,8 +73,8 @@ def tolerance(dtype, reduction, scale):
 
     dtype      of the output in memory; the accumulator is float32, and float64 for float64
     reduction  the number of products (or terms) that are summed into one output
-    scale      the magnitude of the partial sums: a number, or an array for a tolerance per element. The largest |output|
-               is enough for random data of mean zero; where terms cancel, use the oracle of |inputs|
+    scale      the magnitude of the partial sums: a number, or an array for a tolerance per element. The largest
+               |output| is enough for random data of mean zero; where terms cancel, use the oracle of |inputs|
 
     Storing a value v rounds it by at most half an ulp: eps(dtype) / 2 * |v|, or half of the smallest positive number.
     Each of the `reduction` additions rounds the partial sum by at most eps(accumulator) / 2 * |sum|. These errors have

@@ -32,7 +32,8 @@ def softmax_forward(x, *, axis=1, log=False, scale=1.0, mask=None):
 
 
 def softmax_backward(dy, y, *, axis=1, log=False, scale=1.0):
-    """dx_i = scale * y_i * (dy_i - sum_j dy_j * y_j);   log=True: scale * (dy_i - exp(y_i) * sum_j dy_j), 0 where y_i is -inf."""
+    """dx_i = scale * y_i * (dy_i - sum_j dy_j * y_j);   log=True: scale * (dy_i - exp(y_i) * sum_j dy_j), 0 where y_i
+    is -inf."""
     dy, y = np.asarray(dy, np.float64), np.asarray(y, np.float64)
     if log:
         return np.where(y == -np.inf, 0.0, scale * (dy - np.exp(y) * dy.sum(axis=axis, keepdims=True)))

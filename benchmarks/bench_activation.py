@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations against torch: the host's cost of a tiny call, and the bandwidth of large ones."""
+"""Activations against torch: the host's time for a tiny call, and the bandwidth of large ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyminidnn as dnn
 MODES = {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu, "tanh": torch.tanh}
 
 aten = torch.ops.aten
-BACKWARD = {  # each from what torch keeps
+BACKWARD = {  # each from the tensor that torch keeps
     "relu": lambda dy, x, y: aten.threshold_backward(dy, y, 0),
     "gelu": lambda dy, x, y: aten.gelu_backward(dy, x),
     "silu": lambda dy, x, y: aten.silu_backward(dy, x),

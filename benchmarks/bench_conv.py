@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions against torch (cuDNN on a GPU), whose tensors are in NCHW or NHWC, whichever is faster: the host's cost
-of a tiny call, the three passes of ResNet-50's layers in every arithmetic, and what is hard for an implicit product.
-Lists: resnet {bf16,fp16,tf32} nhwc, resnet ieee nchw, fp16 nchw, depthwise, large, one-channel, three-channel;
-statistics (against conv2d and batch_norm_stats) and bias (its gradient), which have no target."""
+"""Convolutions against torch (cuDNN on a GPU), whose tensors are in NCHW or NHWC, whichever is faster: the host's time
+for a tiny call, the three passes of ResNet-50's layers in every arithmetic, and layers that are difficult for an
+implicit product. Lists: resnet {bf16,fp16,tf32} nhwc, resnet ieee nchw, fp16 nchw, depthwise, large, one-channel,
+three-channel. The lists statistics (against conv2d and batch_norm_stats) and bias (its gradient) have no target."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ RESNET = [
     Layer(2048, 7, 512, 1),
     Layer(512, 7, 512, 3),
 ]
-FIRST = RESNET[0]  # no gradient of the image
+FIRST = RESNET[0]  # the gradient of the image is not computed
 FOUR = [Layer(64, 56, 64, 3), Layer(128, 28, 128, 3), Layer(256, 14, 256, 3), Layer(1024, 14, 256, 1)]
 DEPTHWISE = [Layer(144, 56, 144, 3, groups=144), Layer(384, 14, 384, 7, groups=384), Layer(128, 56, 128, 3, groups=32)]
 LARGE = [Layer(256, 64, 256, 3, dilation=2, batch=16), Layer(64, 512, 64, 3, batch=4), Layer(320, 64, 320, 5, batch=8)]
 BIASED = [Layer(64, 56, 256, 1), Layer(128, 28, 512, 1), Layer(1024, 14, 256, 1)]
-EPS = 1e-5  # of statistics
+EPS = 1e-5  # eps of the statistics
 PLANE = Layer(1, (1024, 2048), 1, 3, batch=1)
 PIXELS = Layer(3, 224, 64, 3, batch=32)
 
@@ -161,13 +161,13 @@ class Case:
         return made[wanted.index(True)]
 
     def sums(self, results: list[torch.Tensor]) -> list[torch.Tensor]:
-        """y, and of its mean and the inverse of its standard deviation the two sums that statistics are here."""
+        """y and the two sums of our statistics, computed from torch's mean and inverse standard deviation."""
         y, mean, inv_std = results
         n = y.numel() / len(mean)
         return [y, n * mean, n * (inv_std**-2 - EPS + mean**2)]
 
     def terms(self, direction: str) -> int:
-        """Of the longest sum."""
+        """The number of terms of the longest sum."""
         a = self.layer
         positions, channels = math.prod(a.y) // a.filters, math.prod(a.w[1:])
         if direction == "backward_data":
@@ -175,10 +175,10 @@ class Case:
         return {"forward": channels, "forward_statistics": max(channels, positions)}.get(direction, positions)
 
     def name(self, direction: str) -> str:
-        """As the library prints the problem."""
+        """The name of the problem, as the library prints it."""
 
         def operand(name: str, shape: tuple[int, ...]) -> str:
-            # An order is only named where it differs from rows.
+            # The order is only named if it differs from that of rows.
             last = self.nhwc and shape[1] > 1 and math.prod(shape[2:]) > 1
             return plain(name, shape) + (":nhwc" if last else "")
 
@@ -203,7 +203,8 @@ class Case:
         item = getattr(torch, self.arithmetic.dtype).itemsize
         if direction == "backward_bias":
             return math.prod(a.y) * item
-        # Of x only what a window meets is read, but all of dx is written. In rows of pixels a stride skips no memory.
+        # Only the elements of x inside a window are read, but all of dx is written. In NCHW, a stride within a row of
+        # pixels saves no memory traffic.
         height, width = (min(n, p * a.window) for n, p in zip(a.x[2:], a.y[2:], strict=True))
         met = a.x[0] * a.x[1] * height * (width if self.nhwc else a.x[3])
         x = math.prod(a.x) if direction == "backward_data" else met

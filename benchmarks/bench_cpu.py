@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU engines against torch on the same cores (its images in NCHW or NHWC, whichever is faster): convolutions,
-products, what moves memory, what is fused, and calls on tiny tensors. Lists: conv {nchw,nhwc} batch {1,8}, depthwise,
-matmul, memory {1,16,256} MB, fused, tiny."""
+"""The CPU engines against torch on the same cores (its images are in NCHW or NHWC, whichever is faster): convolutions,
+matrix products, operations bound by memory, fused operations, and calls on tiny tensors. Lists: conv {nchw,nhwc} batch
+{1,8}, depthwise, matmul, memory {1,16,256} MB, fused, tiny."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def products() -> Iterator[Row]:
 
 
 def memory(mb: int) -> Iterator[Row]:
-    """What reads and writes each element once or twice."""
+    """Operations that read and write each element once or twice."""
     for dtype in (torch.float32, torch.bfloat16):
         short = {torch.float32: "f32", torch.bfloat16: "bf16"}[dtype]
         n = mb * (1 << 20) // dtype.itemsize // (64 * 64 * 64)
@@ -311,7 +311,7 @@ def memory(mb: int) -> Iterator[Row]:
 
 
 def fused() -> Iterator[Row]:
-    """One call of ours, several of eager torch."""
+    """One call of this library against several calls of eager torch."""
     for n in (1, 8):
         for order in ORDERS:
             for layer in (RESNET[2], RESNET[3], RESNET[16], RESNET[15]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-entropy against torch: classifiers, vocabularies and pixels' classes."""
+"""Cross-entropy against torch: classifiers, vocabularies, and classes of pixels."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def rows(device: str) -> Iterator[Row]:
 
 
 def pair(x: torch.Tensor) -> Iterator[Row]:
-    """Forward, and backward alone; torch's backward is that of its logarithm and of what picks the classes."""
+    """Forward, and backward alone. Torch's backward is the gradient of its log-softmax and of its selection of
+    classes."""
     dtype = str(x.dtype).removeprefix("torch.")
     name = f"{dtype} x={'x'.join(map(str, x.shape))} axis=1 reduction=mean"
     target = torch.randint(0, x.shape[1], (x.shape[0], *x.shape[2:]), device=x.device)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products against torch (cuBLAS on a GPU): the host's cost of a tiny call, nine shapes in every arithmetic, and
-some that are no plain product. Lists: matmul {bf16,fp16,tf32,ieee,3xtf32,f64}, others."""
+"""Matrix products against torch (cuBLAS on a GPU): the host's time for a tiny call, nine shapes in every arithmetic,
+and some unusual products. Lists: matmul {bf16,fp16,tf32,ieee,3xtf32,f64}, others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def product(
     transpose: bool = False,
     algo: str | None = None,
 ) -> Row:
-    """a @ b, b's columns contiguous if `transpose`. Its tensors are made when they are first needed."""
+    """a @ b; with `transpose`, the columns of b are contiguous. The tensors are made when they are first needed."""
     how = ARITHMETIC[arithmetic]
     dtype = getattr(torch, how.dtype)
     if device == "cpu":
@@ -73,17 +73,17 @@ def rows(device: str) -> Iterator[Row]:
     for arithmetic in ("bf16", "fp16", "tf32", "ieee"):
         for m, n, k in SHAPES:
             yield product(f"matmul {arithmetic}", arithmetic, (m, k), (k, n), device)
-    if device != "cpu":  # float32-class, against cuBLAS's float32
+    if device != "cpu":  # the accuracy of float32, against cuBLAS's float32
         for m, n, k in SHAPES:
             yield product("matmul 3xtf32", "ieee", (m, k), (k, n), device, algo="wgmma_3xtf32")
     for arithmetic in ("bf16", "ieee"):
         yield product("others", arithmetic, (4096, 4096), (4096, 4096), device, transpose=True)
-        yield product("others", arithmetic, (1, 4096), (4096, 4096), device)  # as fast as b can be read
+        yield product("others", arithmetic, (1, 4096), (4096, 4096), device)  # bound by reading b
         yield product("others", arithmetic, (16384, 64), (64, 64), device)
         yield product("others", arithmetic, (256, 64, 64), (256, 64, 64), device)
-        yield product("others", arithmetic, (4097, 4095), (4095, 4097), device)  # no multiple of anything
+        yield product("others", arithmetic, (4097, 4095), (4095, 4097), device)  # no multiple of any tile
     for m, n, k in SHAPES:
-        if m * n * k <= 4096**3:  # larger ones take a tenth of a second
+        if m * n * k <= 4096**3:  # larger ones take more than a tenth of a second
             yield product("matmul f64", "f64", (m, k), (k, n), device)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Norms against torch: batch norm, plain and fused, and group norm in both layouts, layer and RMS norm of rows from 256
-to 262144, local response and contrast norm. torch's batch norm is its own or cuDNN's, in NCHW or NHWC, whichever is
-fastest. Bytes: each input read once, each output written once; batch and group norm also have the bytes of a second
-reading, which two passes can not do without."""
+"""Norms against torch: batch norm, plain and fused, group norm in both layouts, layer and RMS norm of rows from 256 to
+262144, local response and contrast norm. Torch's batch norm is its own or cuDNN's, in NCHW or NHWC, whichever is
+fastest. Bytes: each input is read once, each output is written once; batch and group norm also include the second
+reading, which two passes need."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ aten, EPS = torch.ops.aten, 1e-5
 def torch_batch_norm(
     theirs: dict[str, list[torch.Tensor]], scale: torch.Tensor, bias: torch.Tensor
 ) -> tuple[dict[str, Run], dict[str, Run]]:
-    """Ways to train, forward and backward, from x and dy: torch's own kernels, and cuDNN's where torch calls them."""
+    """Variants of training, forward and backward, from x and dy: torch's own kernels, and cuDNN's where torch calls
+    them."""
     forward, backward, none = {}, {}, (None, None)
     for order, (x, dy) in theirs.items():
         train = x, scale, bias, *none, True, 0.1, EPS
@@ -59,7 +60,8 @@ def torch_add_relu(train: Run, residual: torch.Tensor) -> torch.Tensor:
 
 
 def seen_of_layer_backward(x: torch.Tensor) -> tuple[Seen, Seen]:
-    """dx alone where torch's CPU sums the gradients of parameters in bfloat16: they are 5 % off for 4096 rows."""
+    """Compares dx only where torch's CPU sums the gradients of parameters in bfloat16: those are 5 % off for 4096
+    rows."""
     seen: Seen = list if x.is_cuda or x.dtype == torch.float32 else lambda results: results[:1]
     return seen, seen
 
@@ -71,7 +73,7 @@ def row_norms(device: str) -> Iterator[Row]:
         for dtype in ("float32", "bfloat16"):
             x, dy = (torch.randn(shape, device=device).to(getattr(torch, dtype)) for _ in range(2))
             scale, bias = (torch.rand(columns, device=device) + 0.5 for _ in range(2))
-            s, b = scale.to(x.dtype), bias.to(x.dtype)  # torch has parameters of x's dtype
+            s, b = scale.to(x.dtype), bias.to(x.dtype)  # torch requires parameters of x's dtype
             t, g, p = dnn.from_dlpack(x), dnn.from_dlpack(dy), [dnn.from_dlpack(v) for v in (scale, bias)]
             _, *saved = dnn.layer_norm_forward(t, *p)
             _, inv_rms = dnn.rms_norm_forward(t, p[0])
@@ -109,7 +111,7 @@ def group_norms(device: str) -> Iterator[Row]:
                 _, *saved = dnn.group_norm_forward(t, groups, *p)
                 mean, inv_std = (torch.from_dlpack(v).to(x.dtype) for v in saved)
                 line = f"{dtype} x={'x'.join(map(str, shape))}{layout} groups={groups}"
-                # NCHW rows fit the registers of a cluster: one pass forward.
+                # NCHW: rows fit the registers of a cluster, so the forward call reads x once.
                 forward_bytes = 2 if not layout else 3
                 yield Row(f"norm group_forward {line}", partial(dnn.group_norm_forward, t, groups, *p),
                           partial(functional.group_norm, x, groups, s, b), bytes=forward_bytes * x.nbytes,
@@ -120,10 +122,11 @@ def group_norms(device: str) -> Iterator[Row]:
 
 
 def local_norms(device: str) -> Iterator[Row]:
-    # GoogLeNet's and AlexNet's, whose planes are odd.
+    # Layers of GoogLeNet and AlexNet, whose planes have odd sizes.
     shapes = [(128, 64, 56, 56), (128, 192, 56, 56), (256, 96, 55, 55)] if device != "cpu" else [(8, 64, 28, 28)]
     for shape in shapes:
-        for dtype in ("float32", "bfloat16") if device != "cpu" else ("float32",):  # torch's CPU has no other
+        # torch's CPU supports no other dtype
+        for dtype in ("float32", "bfloat16") if device != "cpu" else ("float32",):
             for layout, memory in (("", torch.contiguous_format), (":nhwc", torch.channels_last)):
                 x, dy = (
                     torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory)
@@ -142,14 +145,15 @@ def local_norms(device: str) -> Iterator[Row]:
 
 
 def inside(results: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Without the edges, where torch_lcn is another function: of windows of 5, and backward of what these meet."""
+    """Leaves out the edges, where torch_lcn is a different function: 2 elements for windows of 5, and
+    2 more for backward, which adds up the windows of neighbours."""
     return [y[..., 4:-4, 4:-4] for y in results]
 
 
-def torch_lcn(x: torch.Tensor, means: torch.Tensor | None = None) -> torch.Tensor:  # torch has no call of its own
+def torch_lcn(x: torch.Tensor, means: torch.Tensor | None = None) -> torch.Tensor:  # torch has no function for it
     s = functional.avg_pool2d(x * x, 5, 1, 2)
     if means is not None:
-        s = s - 2 * means * functional.avg_pool2d(x, 5, 1, 2) + means * means  # but for the edges
+        s = s - 2 * means * functional.avg_pool2d(x, 5, 1, 2) + means * means  # differs at the edges
     return x * s.mul(1e-4).add(1).pow(-0.75)
 
 
@@ -161,8 +165,8 @@ def contrast_norms(device: str) -> Iterator[Row]:
                 torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory) for _ in range(3)
             )
             t, g, means = (dnn.from_dlpack(v) for v in (x, dy, m))
-            # Torch's gradients are NCHW's: those of padded averages in NHWC are wrong on CUDA in torch 2.11 (pytorch
-            # issue 188344).
+            # Torch's gradients are computed in NCHW: those of padded averages in NHWC are wrong on CUDA in torch 2.11
+            # (pytorch issue 188344).
             leaf, center, gradient = (v.clone(memory_format=torch.contiguous_format) for v in (x, m, dy))
             leaf.requires_grad_(), center.requires_grad_()
             graph, centered = torch_lcn(leaf), torch_lcn(leaf, center)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling against torch, whose tensors are in NCHW or NHWC, whichever is faster: the windows of ResNet, VGG and the
-global average, in both layouts."""
+"""Pooling against torch, whose tensors are in NCHW or NHWC, whichever is faster: the windows of ResNet, VGG and others
+and the global average, in both layouts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyminidnn as dnn
 
 # Shape, window, stride, padding.
 CASES = (
-    ("max", (64, 64, 112, 112), 3, 2, 1),  # ResNet's first
+    ("max", (64, 64, 112, 112), 3, 2, 1),  # ResNet's first pooling
     ("max", (64, 64, 112, 112), 2, 2, 0),  # VGG's
     ("avg", (64, 256, 56, 56), 2, 2, 0),  # DenseNet's transitions
     ("avg", (64, 192, 56, 56), 3, 1, 1),  # Inception's
@@ -61,7 +61,8 @@ def cases(mode: str, x: torch.Tensor, order: str, window: int, keywords: dict[st
     yield Row(f"pooling backward {name}", partial(dnn.pool_backward, dy, t, y, window, mode=mode, **keywords), backward,
               bytes=moved, **same)  # fmt: skip
     if mode == "max":
-        # The same maxima, found once: forward writes where they are, backward does not read x. torch always saves them.
+        # The same with indices: forward writes the index of each maximum, and backward does not read x. Torch always
+        # saves indices.
         index = dnn.pool_forward_with_indices(t, window, **keywords)[1]
         moved = x.nbytes + y.nbytes + index.nbytes
         yield Row(f"pooling forward {name} indices=i64",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random tensors and dropout against torch, whose dropout in training stores a mask besides. The numbers of the two
-differ; their moments are compared."""
+"""Random tensors and dropout against torch, whose dropout in training also stores a mask. The two sides draw different
+numbers, so their moments are compared."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pyminidnn as dnn
 
 
 def moments(results: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The mean, the mean square, and the share of zeros."""
+    """The mean, the mean square, and the fraction of zeros."""
     y = results[0].double()
     return [torch.stack([y.mean(), y.square().mean(), (y == 0).double().mean()])]
 
@@ -26,7 +26,7 @@ def rows(device: str) -> Iterator[Row]:
     for name in ("float32", "bfloat16"):
         x = torch.randn(shape, device=device).to(getattr(torch, name))
         t = dnn.from_dlpack(x)
-        # 6 standard deviations of the mean square, which has the largest, and rounding.
+        # 6 standard deviations of the mean square, which has the largest one, and the rounding error.
         tolerance = 6 * (2 * 2 / x.numel()) ** 0.5 + torch.finfo(x.dtype).eps
         same = {"seen": (moments, moments), "tolerance": tolerance}
         yield Row(f"random dropout {name} x={size}", lambda t=t: dnn.dropout_forward(t, 0.3, seed=1),

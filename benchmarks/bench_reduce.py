@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions against torch: everything, rows, columns and channels, on tensors far larger than any cache."""
+"""Reductions against torch: over everything, rows, columns and channels, on tensors much larger than any cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner import Row, main
 
 import pyminidnn as dnn
 
-# What torch calls a mode; amax is the largest |x| here.
+# Torch's function for each mode; amax is the largest |x| here.
 PEERS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.sum,
     "mean": torch.mean,
@@ -20,7 +20,7 @@ PEERS: dict[str, Callable[..., torch.Tensor]] = {
     "norm2": lambda x, axis: torch.linalg.vector_norm(x, 2, axis),
     "argmax": lambda x, axis: torch.argmax(x, axis if isinstance(axis, int) else None),
 }
-# Everything, rows long and short, columns, batch norm's statistics in both layouts, channels of images.
+# Over everything, long and short rows, columns, batch norm's statistics in both layouts, channels of images.
 CASES = (
     ((1 << 27,), (0,)),
     ((32768, 4096), (1,)),

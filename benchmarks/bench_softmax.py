@@ -11,7 +11,7 @@ from runner import Row, listed, main
 
 import pyminidnn as dnn
 
-# Rows of 256 to 262144 in tensors of 64 MB and more; short rows; rows that no cluster holds.
+# Rows of 256 to 262144 elements in tensors of 64 MB and more; short rows; rows that do not fit a cluster.
 MATRICES = (
     (131072, 256), (65536, 512), (65536, 1000), (32768, 1024), (8192, 4096), (2048, 16384), (1024, 50257),
     (1024, 65536), (512, 131072), (256, 262144), (1 << 21, 16), (64, 1 << 20),
@@ -32,7 +32,7 @@ def rows(device: str) -> Iterator[Row]:
 
 
 def pair(x: torch.Tensor) -> Iterator[Row]:
-    """Forward, and backward with the result as its own gradient."""
+    """Forward, and backward with the result as its gradient."""
     dtype = str(x.dtype).removeprefix("torch.")
     last = x.ndim == 4 and x.is_contiguous(memory_format=torch.channels_last)
     name = f"{dtype} x={'x'.join(map(str, x.shape))}{':nhwc' if last else ''} axis=1"

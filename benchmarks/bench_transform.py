@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies against torch: layouts, casts, accumulation, parts, padding and embeddings, far larger than caches."""
+"""Copies against torch: layouts, casts, accumulation, slices, padding and embeddings, much larger than caches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a benchmark leaves behind: WHAT_GPU.md, a table of each list, and if asked WHAT_GPU.png, bars of each and a
-roofline."""
+"""The files that a benchmark writes: WHAT_GPU.md with a table for each list and, on request, WHAT_GPU.png with bars for
+each list and a roofline."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Machine:
     model: str
     date: str
     versions: str
-    method: str  # of timing
+    method: str  # how times were measured
     copy_gb_s: float
-    peaks_gflop_s: dict[str, float]  # by dtype, as far as they were measured
+    peaks_gflop_s: dict[str, float]  # by dtype, for the measured ones
 
 
 @dataclass
 class Target:
-    """For the peer's times over ours, and for what each row reaches of its floor."""
+    """Targets for the ratio of the peer's time to ours, and for the fraction of the floor that each row reaches."""
 
-    mean: float | None = None  # geometric
+    mean: float | None = None  # geometric mean of the ratios
     worst: float | None = None
     share: float | None = None
 
@@ -43,13 +43,13 @@ class Record:
     peer_us: float
     floor_us: float
     engine: str
-    way: str = ""  # of the peer, where it has several
-    spread: float = 0  # between turns
-    unsettled: bool = False  # the turns never agreed: in no mean
+    way: str = ""  # the peer's variant, if it has several
+    spread: float = 0  # relative difference of the turns
+    unsettled: bool = False  # the turns never agreed; such a row is left out of means
 
     @property
     def notes(self) -> str:
-        """What was run, and whether it settled."""
+        """The engine and the peer's variant, and whether the times settled."""
         return self.engine + (f"; torch: {self.way}" if self.way else "") + ("; unsettled" if self.unsettled else "")
 
     @property
@@ -66,7 +66,7 @@ class Record:
 
     @property
     def direction(self) -> str:
-        """The second word of a case line."""
+        """The second word of the case line."""
         return [*self.name.split(), "", ""][1]
 
 
@@ -86,16 +86,16 @@ class Summary:
 
     @property
     def least(self) -> Record | None:
-        """Of the floor; None where no row has one."""
+        """The row with the smallest fraction of its floor; None if no row has a floor."""
         return min((r for r in self.records if r.floor_us), key=lambda r: r.share, default=None)
 
     def directions(self) -> str:
-        """The mean of each, where there are several."""
+        """The mean of each direction, if there are several."""
         each = by(self.records, lambda r: r.direction)
         return ", ".join(f"{name} {mean_ratio(some):.2f}" for name, some in each) if len(each) > 1 else ""
 
     def missed(self) -> list[str]:
-        """Which targets, and by what."""
+        """The targets that were missed, with the values."""
         t = self.target or Target()
         values = [("mean", self.mean, t.mean), ("worst", self.worst.ratio, t.worst)]
         values += [("least of floor", self.least.share, t.share)] if self.least else []
@@ -111,7 +111,8 @@ class Summary:
 
 
 def summary_lines(records: list[Record], targets: dict[str, Target]) -> list[str]:
-    """Markdown: a table of lists; then by name what missed a target, was slower than the peer, or did not settle."""
+    """Markdown: a table of lists; then the names of rows that missed a target, were slower than the peer, or did not
+    settle."""
     lists = summaries(records, targets)
     slower = sorted((r for s in lists for r in s.records if r.ratio < 1), key=lambda r: r.ratio)
     return [
@@ -132,7 +133,7 @@ def mean_ratio(records: list[Record]) -> float:
 
 
 def by(records: Iterable[Record], key: Callable[[Record], str]) -> list[tuple[str, list[Record]]]:
-    """Groups, in the order in which they begin."""
+    """Groups, in the order of their first records."""
     groups: dict[str, list[Record]] = {}
     for r in records:
         groups.setdefault(key(r), []).append(r)
@@ -154,7 +155,7 @@ def write_report(
     failures: list[str],
     picture: bool,
 ) -> None:
-    """`failures` are names of rows that are not among the records."""
+    """`failures` are names of rows without a record."""
     gpu = re.sub(r"[^a-z0-9]+", "_", machine.model.lower().removeprefix("nvidia ")).strip("_")
     folder.mkdir(parents=True, exist_ok=True)
     stem = f"{what}_{gpu}"
@@ -197,7 +198,7 @@ COLOURS = {"ours": "#1f77b4", "torch": "#ff9f40", "floor": "#555555"}
 
 
 def draw(path: Path, title: str, machine: Machine, lists: list[tuple[str, list[Record]]]) -> None:
-    """Bars for each list, directions that fit one axis together, and below them all its rows with FLOP between the
+    """Bars for each list; directions that fit one axis share it. Below, a roofline of all rows with FLOP, under the
     measured ceilings."""
     import matplotlib
 
@@ -216,7 +217,7 @@ def draw(path: Path, title: str, machine: Machine, lists: list[tuple[str, list[R
                 parts.append(([name], list(some)))
         groups += [(", ".join([list_name, *names] if len(parts) > 1 else [list_name]), some) for names, some in parts]
     multiplied = [r for _, records in lists for r in records if r.flop]
-    # Labels lean, and take 0.04 inches of height a letter.
+    # Labels are slanted, and need 0.04 inches of height per letter.
     heights = [1.7 + 0.04 * max(len(r.label) for r in records) for _, records in groups] + [5.0] * bool(multiplied)
     figure, axes = pyplot.subplots(
         len(heights), 1, figsize=(13, sum(heights) + 1), height_ratios=heights, layout="constrained", squeeze=False

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one way benchmarks are run: results are compared, then ours and the peer are timed in alternating turns of one
-process, on random data and with a cold cache.
+"""Runs all benchmarks in the same way: results are compared; then our call and the peer's are timed in alternating
+turns in one process, on random data and with a cold cache.
 
     python benchmarks/bench_conv.py [--device cuda:0] [--out FOLDER [--picture]] [--seconds 0.15] [words to select rows]
 
-A row prints the time, the floor (bytes over the copy rate or FLOP over the peak, both measured in this run), its share
-in the time, the peer's time over ours, how far the turns differ, the engine that ours chose and, where the peer has
-several ways, the one that was fastest. Rows may belong to a list. The run ends in a table of lists. --out writes
-tables (report.py), and --picture draws them. Each bench_F.py only lists its rows.
+A row prints the time, the floor (bytes over the copy rate or FLOP over the peak, both measured in this run), the floor
+as a fraction of the time, the peer's time over ours, the relative difference of the turns, the engine that our call
+chose and, where the peer has several variants, the fastest one. Rows may belong to a list. At the end, a table of lists
+is printed. --out writes tables (report.py), and --picture draws them. Each bench_F.py only defines its rows.
 """
 
 from __future__ import annotations
@@ -36,24 +36,26 @@ import pyminidnn as dnn
 Run = Callable[[], Any]
 Seen = Callable[[list[Any]], Iterable[Any]]
 
-TURNS = 4  # of ours and the peer
-DISAGREEMENT = 0.1  # between the fastest and the slowest turn; a row whose turns differ by more is measured again
+TURNS = 4  # alternating turns of our call and the peer's
+# Largest accepted relative difference between the fastest and the slowest turn. Otherwise, the row is measured again.
+DISAGREEMENT = 0.1
 ATTEMPTS = 3
-SEARCHES = 2  # by cuDNN for its fastest algorithm, which it finds by timing each of them once
+# Number of searches of cuDNN for its fastest algorithm. A search times each algorithm only once.
+SEARCHES = 2
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """How products are computed."""
+    """How matrix products are computed."""
 
-    dtype: str  # of operands
-    short: str  # in case lines
-    math: str = "tf32"  # of a handle
-    suffix: str = ""  # of case lines
+    dtype: str  # dtype of the operands
+    short: str  # the dtype in case lines
+    math: str = "tf32"  # the handle's math
+    suffix: str = ""  # suffix of case lines
 
     @property
     def ceiling(self) -> str:
-        """A row's dtype."""
+        """The dtype whose peak is the ceiling of a row."""
         return "tf32" if self.dtype == "float32" and self.math == "tf32" else self.dtype
 
 
@@ -68,17 +70,17 @@ ARITHMETIC = {
 
 @dataclass
 class Row:
-    name: str  # the case line, or its like
-    ours: Run  # what has not been made until its first call costs nothing where the row is not wanted
-    peer: Run | dict[str, Run]  # or several ways by name: the fastest counts
+    name: str  # the case line, or a similar text
+    ours: Run  # operands that are made in the first call cost nothing if the row is not selected
+    peer: Run | dict[str, Run]  # several variants by name: the fastest one counts
     bytes: float = 0  # each input read once, each output written once
     flop: float = 0
-    dtype: str = "float32"  # "tf32" lets the peer round float32 products
-    host: bool = False  # time the host's part of a call instead of the device's
-    terms: float = 1  # of the longest sum in a result; 0: elements are only moved
-    tolerance: float | None = None  # of |ours - peer| / |peer|, Euclidean; None: by dtype and terms
-    seen: tuple[Seen, Seen] = (list, list)  # what is compared of the list of our results, and of the peer's
-    searched: bool = False  # cuDNN looks for the peer's algorithm
+    dtype: str = "float32"  # with "tf32", the peer may round float32 products to TF32
+    host: bool = False  # times the host's part of a call instead of the device's
+    terms: float = 1  # terms of the longest sum in a result; 0: elements are only copied
+    tolerance: float | None = None  # largest |ours - peer| / |peer| (Euclidean); None: derived from dtype and terms
+    seen: tuple[Seen, Seen] = (list, list)  # which of our results and of the peer's are compared
+    searched: bool = False  # cuDNN searches for the peer's algorithm
     list: str = ""
     label: str = ""  # a name short enough for a picture
 
@@ -88,7 +90,8 @@ class Row:
 
 
 def in_orders(*tensors: Any) -> dict[str, list[Any]]:
-    """Tensors in NCHW and in NHWC, for torch's ways: who calls it keeps tensors in the order that is faster there."""
+    """Copies of the tensors in NCHW and in NHWC, for variants of torch: a user of torch keeps tensors in the faster
+    order."""
     import torch
 
     orders = {"nchw": torch.contiguous_format, "nhwc": torch.channels_last}
@@ -99,12 +102,12 @@ def in_orders(*tensors: Any) -> dict[str, list[Any]]:
 class Timing:
     us: float
     peer_us: float
-    spread: float  # the slowest turn's time over the fastest's, less one; of ours or the peer, whichever is larger
+    spread: float  # slowest turn over fastest turn, minus one; the larger one of ours and the peer's
 
 
 def settled(turns: Callable[[], list[tuple[float, float]]], slack_us: float = 0) -> Timing:
-    """Medians over turns of (ours, peer). If they disagree, there is another attempt; after the last, the best counts.
-    Turns may differ by `slack_us`, whatever share that is."""
+    """Medians over turns of (ours, peer). If the turns disagree, they are measured again; after the last attempt, the
+    attempt with the smallest spread counts. Turns may differ by `slack_us`, whatever fraction of the time that is."""
     attempts: list[Timing] = []
     while not attempts or (attempts[-1].spread > DISAGREEMENT and len(attempts) < ATTEMPTS):
         ours, peer = zip(*turns(), strict=True)
@@ -119,7 +122,8 @@ def listed(name: str, rows: Iterable[Row]) -> Iterator[Row]:
 
 
 class Clock:
-    """Times calls on one device. On a GPU by CUDA events around a call, after more than its L2 was read."""
+    """Times calls on one device. On a GPU, CUDA events measure one call, after more bytes than the L2 holds were
+    read."""
 
     def __init__(self, device: str, seconds: float) -> None:
         import torch
@@ -132,14 +136,15 @@ class Clock:
         if self.cuda:
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.benchmark_limit = 0  # all algorithms
-            # Read, not written: the L2 would keep lines to be written back, during the call that is timed. 256 MB take
-            # some 0.1 ms on an H100, in which the host enqueues all that is timed: launch gaps do not count.
+            # The buffer is read, not written: otherwise the L2 would write lines back during the timed call. Reading
+            # 256 MB takes about 0.1 ms on an H100. In this time the host enqueues everything that is timed, so launch
+            # gaps do not count.
             self.flush = torch.zeros(64 << 20, device=device)
             self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample_us(self, run: Run) -> float:
         self.flush.sum()
-        self.torch.cuda._sleep(40_000)  # another 20 us
+        self.torch.cuda._sleep(40_000)  # about 20 us more
         self.begin.record()
         run()
         self.end.record()
@@ -147,11 +152,12 @@ class Clock:
         return self.begin.elapsed_time(self.end) * 1e3
 
     def pair_us(self, ours: Run, peer: Run, host: bool = False) -> Timing:
-        """Two calls before do not count: in these kernels are compiled and cuDNN looks for its fastest algorithm."""
+        """Times two calls. Two calls before do not count: they compile kernels, and cuDNN searches for its fastest
+        algorithm."""
         for _ in range(2):
             ours(), peer()
         self.synchronize()
-        # By CUDA events, launches of 7 us take up to 0.9 us longer in every second sample.
+        # With CUDA events, every second sample of a launch of 7 us is up to 0.9 us longer.
         slack_us = 1 if self.cuda and not host else 0
         return settled(lambda: [self.turn(ours, peer, host) for _ in range(TURNS)], slack_us)
 
@@ -161,7 +167,7 @@ class Clock:
         return self.device_turn(ours, peer) if self.cuda else self.cpu_turn(ours, peer)
 
     def device_turn(self, ours: Run, peer: Run) -> tuple[float, float]:
-        """Samples of both in pairs, in random order."""
+        """Samples of both calls in pairs, in random order."""
         samples: tuple[list[float], list[float]] = ([], [])
         stop = time.perf_counter() + self.seconds / TURNS
         pair, orders = list(zip((ours, peer), samples, strict=True)), random.Random(0)
@@ -172,9 +178,9 @@ class Clock:
         return statistics.median(samples[0]), statistics.median(samples[1])
 
     def cpu_turn(self, ours: Run, peer: Run) -> tuple[float, float]:
-        """A block of calls of either, as a network calls: one after the other, caches and threads warm. Before a block
-        the threads of the other, which wait for work on the same cores for some ms, have gone to sleep, and one call
-        wakes its own."""
+        """A block of calls of each, as in a network: one after the other, with warm caches and threads. The other
+        side's threads wait for work on the same cores for some ms, so the block begins after they are blocked, and one
+        call wakes its own threads."""
         medians: list[float] = []
         for run in (ours, peer):
             time.sleep(0.012)
@@ -189,7 +195,7 @@ class Clock:
         return medians[0], medians[1]
 
     def host_turn(self, ours: Run, peer: Run, calls: int = 2000) -> tuple[float, float]:
-        """The host's time for one call, the device never far behind: the lesser of two batches."""
+        """The host's time for one call, with a device that never falls far behind: the smaller one of two batches."""
         best = [math.inf, math.inf]
         for _ in range(2):
             for i, run in enumerate((ours, peer)):
@@ -209,13 +215,13 @@ class Clock:
         self.torch.backends.cuda.matmul.allow_tf32 = self.torch.backends.cudnn.allow_tf32 = allowed
 
     def copy_gb_s(self) -> float:
-        """What a large copy moves here, bytes read plus bytes written."""
+        """The rate of a large copy on this device, bytes read plus bytes written."""
         x = self.torch.randn(1 << (28 if self.cuda else 24), device=self.device)
         y = self.torch.empty_like(x)
         return 2 * x.nbytes / self.pair_us(lambda: y.copy_(x), lambda: y.copy_(x)).us / 1e3
 
     def peak_gflop_s(self, dtype: str) -> float:
-        """What a large product of the peer reaches here; on a CPU, multiply-adds in registers."""
+        """The rate of a large matrix product of the peer on this device; on a CPU, of multiply-adds in registers."""
         if dtype not in self.peaks and not self.cuda and dtype in ("float32", "tf32"):
             self.peaks[dtype] = dnn._C.cpu_peak_gflop_s()
         if dtype not in self.peaks:
@@ -227,8 +233,9 @@ class Clock:
         return self.peaks[dtype]
 
     def tolerance(self, row: Row, *results: Any) -> float:
-        """Three times what rounding explains: once in a row's dtype and a result's, and in sums in float32 or float64,
-        whose errors grow as a random walk. Integers, and elements that are only moved, must be equal."""
+        """Three times the rounding error: one rounding in the row's dtype and one in the result's, and those of sums in
+        float32 or float64, whose errors grow as a random walk. Integers, and elements that are only copied, must be
+        equal."""
         if row.tolerance is not None:
             return row.tolerance
         if not row.terms or not all(r.is_floating_point() for r in results):
@@ -238,10 +245,11 @@ class Clock:
         return 3 * (eps + min(eps, 2.0**-23) * math.sqrt(row.terms))
 
     def compare(self, row: Row, peer: Run) -> None:
-        """ArithmeticError if a result that both give differs."""
+        """ArithmeticError if a result of both sides differs."""
         norm = self.torch.linalg.vector_norm
         ours = row.seen[0]([self.torch.from_dlpack(r) for r in as_list(row.ours())])
-        if self.cuda:  # busy for some ms before the peer's first call, in which cuDNN times its algorithms
+        # Keeps the GPU busy for some ms before the peer's first call, in which cuDNN times its algorithms.
+        if self.cuda:
             for _ in range(50):
                 self.flush.sum()
         for i, (a, b) in enumerate(zip(ours, row.seen[1](as_list(peer())), strict=False)):
@@ -256,8 +264,8 @@ class Clock:
                 )
 
     def fastest(self, row: Row, threads: ExitStack) -> tuple[str, Run, ThreadPoolExecutor | None]:
-        """The fastest way of the peer by one turn of each, which is compared with ours before; its name, and the thread
-        to call it on. cuDNN keeps what it found for the thread that called it, so that a new thread searches again."""
+        """The peer's fastest variant, by one turn of each: its name, its call, and the thread to call it on. Each
+        variant is compared with our result first. cuDNN keeps its choice per thread, so a new thread searches again."""
         searched = self.cuda and row.searched
         ways = [way for way in row.ways.items() for _ in range(SEARCHES if searched else 1)]
         looks = []
@@ -297,7 +305,7 @@ def engine_text(report: dnn.Report) -> str:
 
 
 def driver_text() -> str:
-    """What nvidia-smi knows and torch does not."""
+    """Facts from nvidia-smi that torch does not have."""
     command = ["nvidia-smi", "--query-gpu=driver_version,clocks.max.sm", "--format=csv,noheader", "--id=0"]
     try:
         version, clock = subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.strip().split(", ")
@@ -326,7 +334,7 @@ def machine(clock: Clock) -> Machine:
 
 
 def cpu_model() -> str:
-    """As Linux names it, with the numbers that tell one generation of cores from another."""
+    """The name in Linux, with the numbers that identify a generation of cores."""
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
@@ -337,12 +345,12 @@ def cpu_model() -> str:
 
 
 def use_own_cache() -> None:
-    """A cache folder with the user's kernels but without results of the user's find(), which would choose our engines.
-    It is in the user's, so that what is compiled for one benchmark is there for the next."""
+    """Uses a cache folder that has the user's kernels, but not the results of the user's find(), which would change the
+    choice of our engines. The folder is inside the user's cache, so later benchmarks find the compiled kernels."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyminidnn"
     user = Path(os.environ.get("PYMINIDNN_CACHE_DIR") or default)
     if user.exists() and not user.is_dir():
-        return  # /dev/null or its like: nothing is kept, and nothing read
+        return  # /dev/null or similar: nothing is kept or read
     own = user / "benchmarks"
     for kernel in user.glob("sm_*/*.cubin"):
         link = own / kernel.relative_to(user)
@@ -357,7 +365,7 @@ def use_own_cache() -> None:
 def main(
     rows: Callable[[str], Iterable[Row]], description: str | None, targets: dict[str, Target] | None = None
 ) -> None:
-    """Runs what `rows(device)` gives and prints the table; `targets` are of lists."""
+    """Runs the rows of `rows(device)` and prints the table; `targets` belong to lists."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--device", default="cuda:0" if dnn._C.cuda_device_count() else "cpu")
     parser.add_argument("--out", type=Path, help="a folder for the tables")
@@ -384,7 +392,7 @@ def main(
             print(row.list)
         try:
             r = clock.measure(row, here.copy_gb_s)
-        except Exception as error:  # one row does not take the others with it
+        except Exception as error:  # an error in one row does not end the others
             print(f"{row.name}: {type(error).__name__}: {error}", flush=True)
             failures.append(row.name)
             continue

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every config of every engine that computes a benchmark's rows, timed: what estimates are fitted to.
+"""Times every config of every engine that supports a benchmark's rows. Estimates are fitted to these times.
 
     python benchmarks/sweep.py conv resnet bf16 --out FILE [--engines wgmma window] [--compile 16] [--configs 16]
 
-Selects rows of bench_NAME.py by words, as it does itself. --compile first runs all once in so many processes, whose
-kernels the disk cache then holds. A line of the file: the row, its list, the peer's time, and for each engine
+Words select rows of bench_NAME.py, as in the benchmark itself. --compile N first runs everything once in N processes,
+which fill the disk cache of kernels. A line of the file holds the row, its list, the peer's time and, for each engine,
 [config, estimate, time] in the engine's order.
 """
 
@@ -29,7 +29,7 @@ PLAIN = {name: getattr(dnn, name) for name in CALLS}
 
 
 def force(algo: str | None) -> None:
-    """Makes the calls of rows run by `algo`; None: by the engine that is chosen."""
+    """Makes the calls of rows use `algo`; None: the engine that is chosen."""
     for name, call in PLAIN.items():
         setattr(dnn, name, partial(by_algo, call, algo) if algo else call)
 

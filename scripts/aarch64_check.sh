@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The library compiled for aarch64, and its C++ tests run by an emulator: needs g++-aarch64-linux-gnu, qemu-user-static,
-# and what a build needs. Tests that want NVRTC, or start themselves again, are left out.
+# Compiles the library for aarch64, and runs its C++ tests in an emulator. Needs g++-aarch64-linux-gnu, qemu-user-static
+# and the requirements of a build. Leaves out tests that need NVRTC or start themselves again.
 #
 #   scripts/aarch64_check.sh [BUILD FOLDER]
 set -euo pipefail

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the kernels of two checkouts are the same machine code, as they are where a change renamed or moved things.
+"""Compares the kernels of two checkouts: they are the same machine code if a change only renamed or moved things.
 
     scripts/compare_cubins.py OLD NEW [--arch sm_90a]
 
 OLD and NEW are checkouts with a built extension, or folders that `pyminidnn compile --out` has written. Two kernels are
-equal if their code, the initial values of their constant banks and their registers, shared memory and stack are: names
-do not count. Each kernel of OLD is paired with an equal one of NEW. Those left over are listed, by name, and make the
-exit code 1. It needs NVRTC and no GPU.
+equal if they have the same code, initial values of constant banks, and numbers of registers and bytes of shared memory
+and stack. Names do not count. Each kernel of OLD is paired with an equal one of NEW. Kernels without a pair are listed
+by name, and the exit code is 1. Needs NVRTC, but no GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOBITS = 8  # a section without contents, such as static shared memory
 
 
 def kernels(cubin: bytes) -> list[tuple[str, str]]:
-    """Name and fingerprint of each kernel of a file in the kernel cache: two lines of text, then a 64-bit ELF file."""
+    """Name and fingerprint of each kernel in a file of the kernel cache: two lines of text, then a 64-bit ELF file."""
     cubin = cubin[cubin.index(b"\x7fELF\x02\x01") :]
     (offset,) = struct.unpack_from("<Q", cubin, 0x28)
     size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
@@ -69,7 +69,7 @@ def compile_all(checkout: Path, arch: str, out: str) -> Path:
 
 
 def fingerprints(folder: Path, arch: str) -> dict[str, list[str]]:
-    """Of all cubins below a folder: names of kernels by fingerprint."""
+    """Names of kernels by fingerprint, for all cubins below a folder."""
     with tempfile.TemporaryDirectory() as out:
         if (folder / "pyminidnn").is_dir():
             folder = compile_all(folder, arch, out)

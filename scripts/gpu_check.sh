@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The one entry for a machine with a GPU: build, gpu tests, then what is asked for. Needs no network: pip, scikit-build-core,
-# pybind11, ninja, NumPy, torch and pytest must be there.
+# The entry point on a machine with a GPU: builds the library, runs the gpu tests, then the steps that options select.
+# Needs no network: pip, scikit-build-core, pybind11, ninja, NumPy, torch and pytest must be installed.
 #
 #   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--drawn N] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]...
 #                        [--demo]
 #
-# Without options: all gpu tests. --tests none skips them. --drawn: how many random problems tests/test_drawn.py takes of
-# each family and seed, instead of some seconds. All output goes to log.txt in $OUT (default: build/gpu_check), its ends
-# and what failed to the terminal. So do tables of benchmarks: one file from each.
+# Without options: all gpu tests. --tests none skips them. --drawn N: tests/test_drawn.py takes N random problems for
+# each family and seed, instead of a time limit. All output is written to log.txt in $OUT (default: build/gpu_check).
+# The last lines of each step and its failures also appear on the terminal. Tables of benchmarks are written to $OUT,
+# one file per benchmark.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 out=${OUT:-build/gpu_check}
@@ -28,7 +29,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 failed=
-step() {  # name, command...: runs it, says how long it took, remembers a failure
+step() {  # name, command...: runs it, prints its time, records a failure
   local name=$1 start=$SECONDS; shift
   echo "== $name" | tee -a "$out/log.txt"
   "$@" 2>&1 | tee -a "$out/log.txt" | tail -n "${LINES_SHOWN:-15}"
@@ -39,13 +40,13 @@ step() {  # name, command...: runs it, says how long it took, remembers a failur
 
 step build python3 -m pip install --quiet --no-build-isolation --no-deps --target "$PWD/build/site" --upgrade .
 export PYTHONPATH="$PWD/build/site"
-cd tests  # where the checkout's own package folder, which has no extension, does not come first
+cd tests  # here, the checkout's own package folder, which has no extension, is not first on sys.path
 step info python3 -m pyminidnn info
 [ "$tests" = none ] || step compile python3 -m pyminidnn compile --arch "${ARCH:-sm_90a}"
-# Options are one word each here, and split as a shell would: --tests "-m gpu -k 'conv and not big'"
+# Each option is one word here, and is split as a shell would: --tests "-m gpu -k 'conv and not big'"
 eval "test_options=($tests) sanitize_options=($sanitize)"
-# The tests in twelve processes, each with its share of them: what they wait for is mostly kernels being compiled. Those
-# that fill the GPU's memory come by themselves.
+# Runs the tests in twelve processes, which mostly wait for the compilation of kernels. The tests that fill the GPU's
+# memory run alone afterwards.
 in_shares() {
   local pytest=(python3 -m pytest -c ../pyproject.toml --rootdir ..) folder share pids=() rc=0
   folder=$(mktemp -d)
@@ -61,9 +62,9 @@ in_shares() {
 }
 [ "$tests" = none ] || LINES_SHOWN=40 step tests in_shares "${test_options[@]}"
 if [ -n "$sanitize" ]; then
-  # What is handed from warp to warp through several barriers is ordered, too.
+  # The second option: racecheck also recognises data that warps pass on through several barriers.
   for tool in memcheck "racecheck --racecheck-indirect-barrier-dependency"; do
-    # API errors are not its business: asking for one parameter too many is how a kernel's parameters are counted.
+    # API errors are not reported: the library counts the parameters of a kernel by querying one too many.
     # shellcheck disable=SC2086
     step "${tool%% *}" compute-sanitizer --tool $tool --report-api-errors no --error-exitcode 9 --launch-timeout 120 \
       python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q "${sanitize_options[@]}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes _C.pyi from the installed extension into a folder: python scripts/make_stubs.py [pyminidnn]
 
-tests/test_stubs.py says when it is due.
+tests/test_stubs.py fails if the file is out of date.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pyminidnn import _C
 
 BUFFER = '    def {}:\n        """\n        {} the underlying memory of the object.\n        """\n'
 CORRECTIONS = (
-    ("handle: Handle", "handle: Handle | None"),  # pybind11 does not say that a shared pointer may be null
+    ("handle: Handle", "handle: Handle | None"),  # pybind11 does not show that a shared pointer may be null
     ("*args)", "*args: typing.Any)"),
-    # The stub is the same by any Python: 3.12 adds two methods, 3.13 has a type of its own for capsules.
+    # The stub must be the same with any Python: 3.12 adds two methods, 3.13 has its own type for capsules.
     (BUFFER.format("__buffer__(self, flags)", "Return a buffer object that exposes"), ""),
     (BUFFER.format("__release_buffer__(self, buffer)", "Release the buffer object that exposes"), ""),
     (" types.CapsuleType", " typing_extensions.CapsuleType"),
@@ -28,7 +28,7 @@ CORRECTIONS = (
 
 
 def make_stubs(folder: Path) -> None:
-    # Error messages show the errors under their public name; the stub must define them where they are.
+    # Errors have their public name in messages; the stub must define them in pyminidnn._C.
     for kind in (_C.Error, *_C.Error.__subclasses__()):
         kind.__module__ = "pyminidnn._C"
     with tempfile.TemporaryDirectory() as made:

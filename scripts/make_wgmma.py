@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes cuda/device/ptx/wgmma.cuh: the assembler of wgmma wants each accumulator by name, up to 128 of them.
+"""Writes cuda/device/ptx/wgmma.cuh. The PTX of wgmma names each accumulator register, up to 128 of them.
 
 python scripts/make_wgmma.py
 """

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: E501
-"""Planted mistakes: what scripts/mutate.py builds into the library to see whether the tests notice them.
+"""Planted mistakes, which scripts/mutate.py builds into the library to measure whether the tests notice them.
 
-A mutant replaces one expression. `old` is a text that occurs once in the file; the guillemets mark the expression, and
-without them it is all of `old`. `new` is the wrong expression, of the same type. Classes, by the first letter of a name:
+A mutant replaces one expression. `old` is a text that occurs once in the file. Guillemets mark the expression in it;
+without them, the expression is all of `old`. `new` is the wrong expression, of the same type. The first letter of a
+name is its class:
 
-a  partition: how work is cut into blocks, sections and shares of threads
+a  partition: how work is divided into blocks, sections and ranges of threads
 b  arithmetic and rounding
 c  checks of arguments
 d  choice of an engine, tuning, plan cache, allocator, handles
 e  the Python functions and the exchange of memory with other libraries
 
-AUDIT is the list of an audit on 2026-11-23 (commit 65f99a2), which found 48 of 69 killed. LATER was written afterwards,
-from the sources and without a look at the tests; A34 and A35 undo two repairs. Where the code has changed since the
-audit, D01, D03, D04 and D05 plant the same mistake where it can be made today.
+AUDIT is the list of an audit on 2026-11-23 (commit 65f99a2), in which the tests killed 48 of 69. LATER was written
+afterwards, from the sources, without looking at the tests; A34 and A35 undo two repairs. The code has changed since the
+audit: D01, D03, D04 and D05 plant the same mistake where it is possible today.
 """
 
 from typing import NamedTuple
@@ -153,8 +154,8 @@ AUDIT = [
         "B05", "loss/loss_cpu.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
         "cross entropy backward: the mean counts ignored rows too",
     ),
-    # The audit's B06 let lp pooling divide by the norm of a window of zeros. Its elements get 0 all the same, except
-    # where a power underflows, so it is equivalent. This one is in its place.
+    # B06 of the audit let lp pooling divide by the norm of a window of zeros. The elements of such a window still get
+    # 0, except where a power underflows, so that mutant is equivalent. This one replaces it.
     Mutant(
         "B06", "pooling/pooling_places.cpp", "v != v && largest[i] == largest[i]", "false",
         "max pooling with indices in float64: a NaN is not the maximum",
@@ -229,7 +230,7 @@ AUDIT = [
     ),
     Mutant(
         "D02", "engine/engine.h", 'name.ends_with("." + engine)', "name.ends_with(engine)",
-        "algo='tiles' also means filter_tiles",
+        "algo='gemm' means implicit_gemm",
     ),
     Mutant(
         "D03", "engine/engine.h", 'cat(" threads=", o.threads)', "std::string()",
@@ -310,8 +311,8 @@ AUDIT = [
 ]
 
 LATER = [
-    # The first A26 let the last block of panels reach past the last panel. That is equivalent: a panel past the last one
-    # has no columns, so nothing that is computed for it is stored.
+    # The first A26 let the last block of panels extend past the last panel. That mutant is equivalent: a panel past the
+    # last one has no columns, so none of its results are stored.
     Mutant(
         "A26", "conv/conv_tiles.cpp", "rows.count = «std::min(block.rows, g.images * volume(phase.count) - block.row)»",
         "block.rows", "the last block of rows is not shortened",

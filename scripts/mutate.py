@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many planted mistakes the tests notice: mutation testing of the CPU side and of the Python functions.
+"""Mutation testing of the CPU side and of the Python functions: how many planted mistakes the tests notice.
 
     python scripts/mutate.py                    # all mutants of scripts/mutants.py; half an hour on 4 cores
     python scripts/mutate.py --only A03 D02     # or --class d
-    python scripts/mutate.py --list             # what there is; nothing runs
-    python scripts/mutate.py --check            # whether each mutant still applies to the sources; a second
+    python scripts/mutate.py --list             # lists the mutants; runs nothing
+    python scripts/mutate.py --check            # whether each mutant still applies to the sources; takes a second
 
 All mutants are built into one library, each behind a switch: `expression` becomes `(switch == 17 ? (wrong) : (right))`,
-and the environment variable PYMINIDNN_MUTANT names the one that is on. So there is one build for all mutants, in
-build/mutants, with a copy of the sources; the checkout itself is not changed. The tests of a mutant's family run
-first; if it survives them, all tests run. A failure, a crash or a hang of the tests kills it. In the end, the tests
+and the environment variable PYMINIDNN_MUTANT selects the one that is on. So all mutants need one build, which is made
+from a copy of the sources in build/mutants; the checkout itself is not changed. The tests of a mutant's family run
+first; if they pass, all tests run. A failure, a crash or a hang of the tests kills the mutant. In the end, the tests
 that failed must pass with every switch off.
 
 Exit status 0: at least 66 of the 70 mutants of the audit and 90 % of the later ones that ran were killed.
@@ -37,12 +37,12 @@ COPY = ROOT / "build" / "mutants"
 ALL = [*AUDIT, *LATER]
 FAMILIES = ("activation", "conv", "loss", "matmul", "norm", "pointwise", "pooling", "random", "reduce", "softmax",
             "transform")  # fmt: skip
-WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # over all public functions
+WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # tests of all public functions
 SHARED = ("engine", "tuning", "tensor", "dlpack", "handle", "activation")
-# test_isa.py runs what tests_of() has; the others look at the sources.
+# test_isa.py runs the same tests as tests_of(); the others only read the sources.
 LEFT_OUT = [f"--ignore=tests/test_{t}.py" for t in ("isa", "mutate", "tree")]
 SMALL = {"PYMINIDNN_TEST_WORK_DIVISOR": "61", "OMP_NUM_THREADS": "3"}  # small chunks of work, as in tests/test_isa.py
-DEFINED_IN = "cpp/core/dtype.cpp"  # the switch itself
+DEFINED_IN = "cpp/core/dtype.cpp"  # the definition of the switch
 TIMEOUT_S = 1200
 
 
@@ -58,7 +58,7 @@ def path_of(mutant: Mutant) -> str:
 
 
 def span_of(mutant: Mutant, text: str) -> tuple[int, int]:
-    """Where the expression begins and ends in the text of its file."""
+    """Begin and end of the expression in the text of its file."""
     found = mutant.old if "«" in mutant.old else f"«{mutant.old}»"
     before, _, rest = found.partition("«")
     old, _, after = rest.partition("»")
@@ -96,13 +96,13 @@ def switched(path: str, text: str) -> str:
 
 def write(path: Path, content: bytes) -> None:
     if path.is_file() and path.read_bytes() == content:
-        return  # what is not newer is not built again
+        return  # an unchanged file keeps its time, so it is not compiled again
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 
 
 def build() -> None:
-    """Brings the copy up to date and builds it."""
+    """Updates the copy and builds it."""
     git = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = [n for n in subprocess.run(git, check=True, capture_output=True, text=True).stdout.split("\0") if n]
     mutated = {path_of(m) for m in ALL} | {DEFINED_IN}
@@ -131,7 +131,8 @@ def build() -> None:
 
 
 def tests_of(mutant: Mutant) -> list[Run]:
-    """The first runs: the tests of a mutant's family, also on small chunks of work, or of what all families share."""
+    """The first runs for a mutant: the tests of its family, also with small chunks of work, or else the tests of shared
+    code."""
     parts = Path(mutant.file).with_suffix("").parts
     family = next((f for f in FAMILIES if f in parts), None)
     if family is None:
@@ -142,7 +143,7 @@ def tests_of(mutant: Mutant) -> list[Run]:
 
 
 def killer(number: int, run: Run) -> str:
-    """The test that fails while the numbered mutant is on (0: none), or what else ended the tests; "" if all passed."""
+    """The test that fails while the numbered mutant is on (0: none), or how else the tests ended; "" if all passed."""
     cache = COPY / "build" / "pytest" / str(number)
     shutil.rmtree(cache, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-o", f"cache_dir={cache}", *run.arguments]

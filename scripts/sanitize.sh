@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the library with sanitizers (CMakePresets.json) into build/asan or build/tsan, and runs its CPU tests with it.
-# Fails where a test fails or a sanitizer reports anything. Needs g++, and what `./run tests` puts into .venv, activated.
+# Builds the library with sanitizers (CMakePresets.json) into build/asan or build/tsan, and runs its CPU tests.
+# Fails if a test fails or a sanitizer reports anything.
+# Needs g++, and the packages that `./run tests` installs into .venv, which must be active.
 #
 #   scripts/sanitize.sh asan|tsan [--part] [--seconds N] [PYTEST ARGUMENTS]
 #
 # asan is AddressSanitizer and UndefinedBehaviorSanitizer, tsan is ThreadSanitizer. Without arguments: the C++ tests, all
 # CPU tests, N seconds (default: 600) of tests/fuzz_calls.py and about as many of tests/test_drawn.py. Pytest arguments,
-# with paths relative to tests/, select tests and leave out the C++ tests and the fuzz, unless --seconds is given.
-# --part, for CI: AddressSanitizer in the code of the machine's best instruction set alone, which is built in a minute, the
-# C++ tests, some CPU tests and a short fuzz.
+# with paths relative to tests/, select tests. They leave out the C++ tests, and the fuzz unless --seconds is given.
+#
+# --part, for CI: only the code of the machine's best instruction set has AddressSanitizer, so the build takes a minute.
+# Runs the C++ tests, some CPU tests and a short fuzz.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-}
@@ -26,7 +28,7 @@ done
 build=$PWD/build/$kind
 [ -z "$part" ] || build+=_part
 failed=
-step() {  # name, command...: runs it, says how long it took, remembers a failure
+step() {  # name, command...: runs it, prints its time, records a failure
   local name=$1 start=$SECONDS rc=0; shift
   echo "== $name"
   "$@" || rc=$?
@@ -49,14 +51,15 @@ cmake "${settings[@]}" > /dev/null
 cmake --build "$build" --target "$target" | tail -n 1
 echo "== build took $((SECONDS - start)) s"
 
-# A package of this build: the checkout's Python files, and the extension. The one in the checkout stays as it is.
+# A package with the checkout's Python files and the extension of this build. The extension in the checkout is not
+# changed.
 mkdir -p "$build/package/pyminidnn"
 ln -sf "$PWD"/pyminidnn/*.py "$PWD"/pyminidnn/py.typed "$build"/_C*.so "$build/package/pyminidnn"
 ln -sfn "$PWD/pyminidnn/ops" "$build/package/pyminidnn/ops"
 
-# Python itself is not instrumented, so the runtimes are preloaded. Reports go to files; beside
-# AddressSanitizer, UndefinedBehaviorSanitizer knows stderr only, which pytest leaves alone by --capture=sys, and ends the
-# process.
+# Python itself is not instrumented, so the runtimes of the sanitizers are preloaded. Reports are written to files.
+# Together with AddressSanitizer, UndefinedBehaviorSanitizer only writes to stderr, which pytest does not redirect with
+# --capture=sys, and ends the process.
 # Python and the CUDA driver that the C++ tests imitate keep blocks until the end, which are no leaks.
 reports=$build/reports
 rm -rf "$reports" && mkdir "$reports"
@@ -68,9 +71,9 @@ export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1:log_path=$
 export PYMINIDNN_TEST_ALLOCATIONS=exact PYTHONPATH=$build/package
 sanitized() { LD_PRELOAD=$preload:$(library stdc++) "$@"; }
 
-cd tests  # where the checkout's own package does not come first
+cd tests  # here, the checkout's own package is not first on sys.path
 sanitized python -c "from pyminidnn import _C; assert _C.__file__.startswith('$build'), _C.__file__"
-# test_fuzz.py crashes on purpose, which is reported.
+# test_fuzz.py is left out: it crashes on purpose, and the crash would be reported.
 pytest=(sanitized python -m pytest -c ../pyproject.toml --rootdir .. -q --capture=sys -p no:cacheprovider -n "$(nproc)" --ignore test_fuzz.py
   -m "not gpu and not torch")
 fuzz() { sanitized python fuzz_calls.py --seconds "$1" --workers "$(nproc)"; }
@@ -79,11 +82,11 @@ if [ -n "$part" ]; then
   step tests "${pytest[@]}" test_every_engine.py test_drawn.py -k "find or drawn" --drawn-seconds 2 "$@"
   step fuzz fuzz "${seconds:-30}"
 else
-  drawn=$(( ${seconds:-600} / 20 ))  # of each family and seed
+  drawn=$(( ${seconds:-600} / 20 ))  # for each family and seed
   step tests "${pytest[@]}" --drawn-seconds "$drawn" "$@"
   [ $# != 0 ] && [ -z "$seconds" ] || step fuzz fuzz "${seconds:-600}"
 fi
-# Warnings of AddressSanitizer are about allocations that were refused.
+# AddressSanitizer's warnings are not counted: they are about allocations that it refused.
 mapfile -t found < <(grep -rlE 'ERROR: |FATAL: |runtime error: |WARNING: ThreadSanitizer: ' "$reports")
 for report in "${found[@]}"; do
   failed="$failed $(basename "$report")"

@@ -3,8 +3,7 @@
 
     softmax {forward,backward} {f32,bf16} x=4x1000 axis=1   # why this case is here
 
-Braces expand as in a shell. A line that the library would print for the same problem reads the same, and
-test_every_engine.py checks that it does.
+Braces expand as in a shell. The library prints each problem as the same line; test_every_engine.py checks that.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Case:
         return self.text
 
     def operand(self, name: str, shape: tuple[int, ...]) -> Operand:
-        """The operand of that name; one that the line leaves out is dense, in the layout of the first operand."""
+        """The operand of that name. If the line leaves it out, it is dense, in the layout of the first operand."""
         if name in self.operands:
             return self.operands[name]
         first = next(iter(self.operands.values()), Operand(()))
@@ -107,5 +106,5 @@ def load(family: str) -> list[Case]:
 
 
 def generator(case: Case) -> np.random.Generator:
-    """Random numbers that are the same for a case in every run and another for each case."""
+    """Random numbers that are equal for a case in every run, and different between cases."""
     return np.random.default_rng(list(case.text.encode()))

@@ -13,20 +13,21 @@ import pytest
 
 # Tests neither read nor write the user's cache: kernels and tuning lines go to a folder of this run, unless CI names one.
 os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-test-"))
-# Oracles multiply small matrices, over which NumPy's threads only wait for each other.
+# Oracles multiply small matrices. For those, NumPy's threads cost more time than they save.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pyminidnn as dnn
 from pyminidnn import _C
 
-# A shell that starts tests in the background has them ignore Ctrl-C, and so would the programs that tests start.
+# If a shell starts tests in the background, Ctrl-C is ignored in them and in the programs that they start. This undoes
+# it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EXACT = os.environ.get("PYMINIDNN_TEST_ALLOCATIONS") == "exact"  # scripts/sanitize.sh
 
 
 def set_checks() -> None:
-    """As the environment says: test_isa.py has chunks of work made smaller."""
+    """Sets the debug options of the library from the environment. test_isa.py makes chunks of work smaller this way."""
     _C.set_allocator_checks(exact=EXACT, poison=int(os.environ.get("PYMINIDNN_TEST_POISON", "-1")))
     _C.set_work_divisor(int(os.environ.get("PYMINIDNN_TEST_WORK_DIVISOR", "1")))
 
@@ -47,7 +48,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # These take minutes. pytest-xdist gives each process a stretch of the tests, which begins with one of them.
+    # These tests take minutes. pytest-xdist gives each process a contiguous part of the tests; each part begins with
+    # one of these.
     slow = [item for item in items if item.name.startswith("test_every_engine_on[")]
     items[:] = [item for item in items if item not in slow]
     for i, item in enumerate(slow):
@@ -63,13 +65,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What imports and collection made stays: a collection that walks all of it takes 0.2 s, and tests ask for many."""
+    """Excludes the objects made so far from garbage collection: traversing them takes 0.2 s, and tests call
+    gc.collect() often."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def no_handle_left() -> object:
-    """A test that leaves a handle entered would change every test after it."""
+    """A test that leaves a handle entered would change the results of all later tests."""
     yield
     assert dnn._C.entered_handle() is None

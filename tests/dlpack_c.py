@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DLPack's C side in ctypes: capsules as another library would make them, right ones and wrong ones, and a look into ours.
+"""The C side of DLPack in ctypes: valid and invalid capsules, as another library would make them, and access to the
+structures inside our own.
 
-A Foreign array counts how often its deleter is called, by whoever calls it.
+A Foreign array counts the calls of its deleter.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ NAMES = {Managed: b"dltensor", ManagedVersioned: b"dltensor_versioned"}
 
 Destructor = CFUNCTYPE(None, c_void_p)
 _new = PYFUNCTYPE(py_object, c_void_p, c_char_p, Destructor)(("PyCapsule_New", ctypes.pythonapi))
-# A capsule in its destructor must not be given a reference: it is passed as an address.
+# A capsule in its destructor must not be given a reference, so it is passed as an address.
 _is_valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 _rename = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
@@ -66,7 +67,8 @@ _rename = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_SetName", ctypes.pyt
 
 @Destructor
 def _destroy(capsule: int) -> None:
-    """What the protocol asks of an exporter's capsule: nobody took the structure, so it goes with the capsule."""
+    """The destructor that the protocol requires of an exporter: it deletes the structure if no consumer has taken
+    it."""
     for kind, name in NAMES.items():
         if _is_valid(capsule, name):
             managed = kind.from_address(_pointer(capsule, name))
@@ -75,7 +77,7 @@ def _destroy(capsule: int) -> None:
 
 
 def look_into(capsule: object) -> Managed | ManagedVersioned | None:
-    """The structure in a capsule that nobody has consumed."""
+    """The structure in a capsule that no consumer has taken."""
     for kind, name in NAMES.items():
         if _is_valid(id(capsule), name):
             return kind.from_address(_pointer(id(capsule), name))
@@ -83,7 +85,7 @@ def look_into(capsule: object) -> Managed | ManagedVersioned | None:
 
 
 def consume(capsule: object) -> Managed | ManagedVersioned:
-    """Takes the structure over, as a library written in C would: the caller owes it a call of its deleter."""
+    """Takes ownership of the structure, as a library written in C would: the caller must call its deleter."""
     managed = look_into(capsule)
     assert managed is not None
     _rename(id(capsule), b"used_" + NAMES[type(managed)])
@@ -91,8 +93,8 @@ def consume(capsule: object) -> Managed | ManagedVersioned:
 
 
 class Foreign:
-    """An array of another library with __dlpack__. Keywords replace fields of the structure: data, ndim, shape, strides,
-    byte_offset, code, bits, lanes, device, version, flags, deleter=False for none."""
+    """An array of another library with __dlpack__. Keywords replace fields of the structure: data, ndim, shape,
+    strides, byte_offset, code, bits, lanes, device, version, flags; deleter=False leaves out the deleter."""
 
     def __init__(
         self, array: np.ndarray, *, versioned: bool = True, claims: tuple[int, int] | None = None, **fields: Any
@@ -116,7 +118,7 @@ class Foreign:
         t.device = DLDevice(*fields.pop("device", (1, 0)))
         t.shape, t.strides = as_pointer
         t.byte_offset = fields.pop("byte_offset", 0)
-        self.claims = claims or (1, 0)  # what __dlpack_device__ says
+        self.claims = claims or (1, 0)  # the result of __dlpack_device__
 
         def delete(address: int) -> None:
             assert address == ctypes.addressof(self.managed)

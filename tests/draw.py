@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random problems at the sizes of real nets, as case lines: batches of 1 to 64, up to 2,048 channels, planes of up to
-300 x 300 and odd sizes among them, every layout, dtype, direction and attribute.
+"""Random problems at the sizes of real networks, as case lines: batches of 1 to 64, up to 2,048 channels, planes of
+up to 300 x 300 with odd sizes among them, and every layout, dtype, direction and attribute.
 
     rng = np.random.default_rng(7)
     draw("conv", rng)    # "conv backward_data f32 dy=2x96x29x29:nhwc w=96x64x3x3 dx=2x64x57x57:nhwc stride=2 pad=1"
 
-A problem is made smaller where the float64 oracle would take more than about a second.
+A problem is made smaller if the float64 oracle would take more than about a second.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 Rng = np.random.Generator
 T = TypeVar("T")
 
-ELEMENTS = 2_000_000  # of a tensor
-PRODUCTS = 150_000_000  # of a convolution or matrix product
+ELEMENTS = 2_000_000  # elements of a tensor, about
+PRODUCTS = 150_000_000  # multiplications of a convolution or matrix product, about
 CHANNELS = (1, 2, 3, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 240, 256, 320, 384, 512, 672, 960, 1024, 1280,
             2048)  # fmt: skip
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 14, 16, 19, 28, 32, 35, 56, 64, 75, 112, 113, 128, 150, 224, 256, 300)
@@ -40,7 +40,7 @@ def log_uniform(rng: Rng, low: int, high: int) -> int:
 
 
 def size(rng: Rng, most: int = 300) -> int:
-    """Of a spatial dimension: one that nets have, or any."""
+    """A size of a spatial dimension: one that is common in networks, or any."""
     return min(most, one_of(rng, SIZES) if chance(rng, 0.5) else log_uniform(rng, 1, most))
 
 
@@ -54,7 +54,8 @@ def floating(rng: Rng) -> str:
 
 
 def limited(shape: list[int], most: float, keep: int = 1) -> list[int]:
-    """The shape with its batch, then its spatial sizes, then its channels made smaller; dimension `keep` comes last."""
+    """The shape with at most `most` elements: its batch shrinks first, then its spatial sizes; dimension `keep`, the
+    channels, shrinks last."""
     order = [0, *range(2, len(shape)), *([keep] if len(shape) > 1 else [])]
     for i in order:
         rest = math.prod(shape) // max(shape[i], 1)
@@ -64,7 +65,7 @@ def limited(shape: list[int], most: float, keep: int = 1) -> list[int]:
 
 
 def image(rng: Rng, rank: int | None = None, most: float = ELEMENTS) -> list[int]:
-    """[N, C, spatial...], mostly of two spatial dimensions."""
+    """[N, C, spatial...], in most cases with two spatial dimensions."""
     rank = rank or one_of(rng, (3, 4, 4, 4, 4, 4, 5))
     largest = {3: 4000, 4: 300, 5: 40}[rank]
     spatial = [size(rng, largest) for _ in range(rank - 2)]
@@ -351,7 +352,7 @@ def pointwise(rng: Rng) -> str | None:
     shape = image(rng, most=ELEMENTS / 2)
     text = f"pointwise {op} {dtype} a={layout(rng, shape)}"
     for name in "bc"[: arity - 1]:
-        if chance(rng, 0.3):  # a channel's value, or a position's
+        if chance(rng, 0.3):  # one value per channel, or per position along the last dimension
             strides = [0] * len(shape)
             strides[one_of(rng, (1, len(shape) - 1))] = 1
             text += f" {name}={dims(shape)}:s{','.join(map(str, strides))}"
@@ -396,7 +397,7 @@ def transform(rng: Rng) -> str | None:
             return None
         sides = [str(b) if a == b else f"{b}:{a}" for b, a in widths]
         return f"transform pad {one_of(rng, ('f32', 'bf16', 'u8', 'f64'))} x={layout(rng, shape)} pad={','.join(sides)} mode={mode}"
-    shape = image(rng, most=150_000)  # whose oracle goes element by element
+    shape = image(rng, most=150_000)  # the oracle of these kinds loops over elements in Python
     dtype = floating(rng)
     text = f"transform {kind} {dtype} x={layout(rng, shape)}"
     if chance(rng, 0.5):
@@ -418,7 +419,7 @@ FAMILIES: dict[str, Callable[[Rng], str | None]] = {
 
 
 def draw(family: str, rng: Rng) -> str:
-    """A case line; one that does not fit together is drawn again."""
+    """A case line. A line whose parts do not fit together is drawn again."""
     while True:
         if line := FAMILIES[family](rng):
             return line

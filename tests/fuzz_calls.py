@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any arguments at all, at every public function, method and constructor: a result, or an error that tells the caller
-what to do; never a crash or a hang, and inputs stay as they were.
+"""Calls every public function, method and constructor with arbitrary arguments. A call must return a result, or raise
+an error that tells the caller what to do. It must not crash, hang or change its inputs.
 
-    python tests/fuzz_calls.py --seconds 60 --seed 1 --workers 2 --calls 100000    # what comes first ends it
+    python tests/fuzz_calls.py --seconds 60 --seed 1 --workers 2 --calls 100000    # ends at the first of the two limits
     python tests/fuzz_calls.py --seed 1 --only 4711                                # that call alone, in this process
 
-The public namespace is walked, so a new function is covered as soon as it is public; the names of its parameters decide
-what they are given. Call number i of a seed is the same whatever the workers do. Calls run in batches in forked children:
-one that dies of a signal, or does not return, costs the call that it was in, which is printed.
+The public namespace is read at run time, so each new public function is covered. The name of a parameter determines
+the values that are drawn for it. Call number i of a seed is the same for any number of workers. Calls run in batches
+in forked children. If a child dies of a signal or does not return, its current call is a failure, and it is printed.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-if __name__ == "__main__":  # what libraries read when they are imported
+if __name__ == "__main__":  # libraries read these variables at import
     os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-fuzz-"))
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.environ.setdefault("OMP_NUM_THREADS", "3")  # of each child; more would not fit MEMORY_BYTES on a large machine
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # a driver reserves more addresses than MEMORY_BYTES
+    # threads of each child; on a large machine, the default number would not fit MEMORY_BYTES
+    os.environ.setdefault("OMP_NUM_THREADS", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # a CUDA driver reserves more addresses than MEMORY_BYTES
 
 import numpy as np
 from conftest import set_checks
@@ -45,16 +46,17 @@ import pyminidnn as dnn
 from pyminidnn import _C
 from pyminidnn.refusals import mentions, parameters, short
 
-SECONDS_PER_CALL = 60  # far more than any call here takes, on a busy machine too
+SECONDS_PER_CALL = 60  # far more than any call takes, even on a busy machine
 CALLS_PER_CHILD = 500
-MEMORY_BYTES = 2**30  # that a child may add: what asks for more is refused, rather than given and filled
+# The memory that a child may add. Larger allocations fail at once, so no time is spent on filling them.
+MEMORY_BYTES = 2**30
 
 
 # ---- the public surface
 
 
 def signature_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Parameters without self; of a pybind11 function by the first line of its docstring."""
+    """Parameters without self. For a pybind11 function, they are read from the first line of its docstring."""
     try:
         found = list(inspect.signature(f).parameters.values())
     except ValueError:
@@ -78,7 +80,7 @@ PARAMETERS = {n: signature_of(f.__init__ if n in CONSTRUCTORS else f) for n, f i
 
 
 class Mine(Exception):
-    """What the objects below raise. It is the caller's own, so it reaches the caller."""
+    """The exception that the objects below raise. It must reach the caller unchanged."""
 
 
 class Raises:
@@ -113,7 +115,7 @@ ANYTHING: tuple[Callable[[], Any], ...] = (
     lambda: np.datetime64(1, "s"), lambda: [None], lambda: np.ma.masked, lambda: Ellipsis, lambda: np.array([], object),
     lambda: dnn.zeros((2, 3)), lambda: dnn.Handle(), lambda: NotImplemented, lambda: slice(3), lambda: [Raises()], lambda: type,
 )  # fmt: skip
-# Nothing between: a size that neither fits the machine nor is refused would take its time.
+# Sizes in between are left out: they would fit the machine, be accepted, and take long.
 HUGE = (2**31, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**31), -(2**63), -(2**63) - 1)
 REALS = ("float32", "float64", "float16", "bfloat16")
 WORDS = ("relu", "tanh", "max", "avg", "convolution", "NCHW", "NHWC", "NDHWC", "contiguous", "strided", "reference",
@@ -144,7 +146,7 @@ STRIDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 
 
 class Arguments:
-    """What the arguments of one call have in common: a dtype, shapes that fit each other, and how much of it is nonsense."""
+    """The context of the arguments of one call: a dtype, shapes that fit each other, and the share of nonsense."""
 
     def __init__(self, rng: random.Random, function: str, nonsense: int | None = None):
         self.rng, self.function, self.family = rng, function, function.split("_")[0]
@@ -243,13 +245,13 @@ class Arguments:
         t = dnn.asarray(array, dtype=dtype)
         if kind == "channels last" and 3 <= t.ndim <= 5:
             t = t.to(layout=("NWC", "NHWC", "NDHWC")[t.ndim - 3])
-        if kind == "view" and t.ndim > 1:  # columns beside each other
+        if kind == "view" and t.ndim > 1:  # adjacent columns are contiguous
             order = (1, 0, *range(2, t.ndim))
             t = t.permute(order).to(layout="contiguous", copy=True).permute(order)
         return t
 
     def value(self, name: str) -> Any:
-        """What a parameter of that name is given."""
+        """A value for the parameter of that name."""
         r, odd = self.rng, self.odd()
         if odd and r.random() < 0.5:
             return self.anything()
@@ -311,7 +313,7 @@ class Call:
     name: str
     f: Callable[..., Any]
     parameters: list[inspect.Parameter]
-    on: list[Any] = field(default_factory=list)  # before the arguments: self, or the function for find()
+    on: list[Any] = field(default_factory=list)  # arguments before the drawn ones: self, or the function for find()
     positional: list[Any] = field(default_factory=list)
     keywords: dict[str, Any] = field(default_factory=dict)
 
@@ -356,16 +358,17 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
 
 
 def fault_of(call: Call, error: Exception) -> str | None:
-    """Why an error is none that a caller can be shown. Rule: one of the five kinds, whose text begins with the public
-    function's name and names one of its parameters."""
+    """Why an error must not be shown to a caller, or None. Rule: an error is one of the five kinds, its text begins
+    with the name of the public function, and names one of its parameters."""
     name = call.on[0].__name__ if call.on and callable(call.on[0]) else call.name.rpartition(".")[2]
     text = str(error)
     if isinstance(error, Mine):
         return None
-    if isinstance(error, BufferError) and name in ("__dlpack__", "from_dlpack"):  # the protocol's, ours or the array's
+    # raised by the protocol: ours, or the array's own
+    if isinstance(error, BufferError) and name in ("__dlpack__", "from_dlpack"):
         return None
     if type(error) is TypeError and re.match(rf"{name}\(\) (got|missing|takes) ", text):
-        return None  # Python's own, of a plain def
+        return None  # raised by Python for a plain def
     if not isinstance(error, dnn.Error) or type(error) is dnn.Error:
         return f"{type(error).__name__} is none of the five kinds"
     if not text.startswith((f"{name}: ", f"{call.name.partition('.')[0]}: ")):
@@ -379,7 +382,7 @@ def fault_of(call: Call, error: Exception) -> str | None:
 
 
 def look_at(result: Any) -> None:
-    """A result is to be usable."""
+    """Checks that a result can be used."""
     if isinstance(result, (list, tuple)):
         for r in result:
             look_at(r)
@@ -389,7 +392,7 @@ def look_at(result: Any) -> None:
 
 
 def outcome_of(call: Call) -> tuple[str, str | None]:
-    """What the call came to, and what is wrong about it."""
+    """The outcome of the call as text, and what is wrong about it."""
     outputs = [np.asarray(v) for k, v in call.keywords.items()
                if (k == "out" or k.startswith("running_")) and isinstance(v, np.ndarray)]  # fmt: skip
     inputs = [a for a in (*call.positional, *call.keywords.values())
@@ -424,7 +427,7 @@ def tell(pipe: int, what: Any) -> None:
 
 
 def child(seed: int, first: int, end: int, pipe: int) -> None:
-    """Makes calls, and writes a line before and after each of them."""
+    """Makes calls, and writes one line before and one after each call."""
     with open("/proc/self/statm") as f:
         in_use = int(f.read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (in_use + MEMORY_BYTES, resource.RLIM_INFINITY))
@@ -438,18 +441,18 @@ def child(seed: int, first: int, end: int, pipe: int) -> None:
 
 @dataclass
 class Worker:
-    """A forked child, and what it has told."""
+    """A forked child, and the state of its messages."""
 
     pid: int
     pipe: int
-    next: int  # the call after the last one that it has begun
+    next: int  # number of the call after the last one that has begun
     end: int
     heard: float
     rest: bytes = b""
 
 
 def forked(work: Callable[[int], None]) -> tuple[int, int]:
-    """Runs work(file) in a child; the child's number, and the file to read what it writes."""
+    """Runs work(file) in a child. Returns the child's process number, and the file that reads its output."""
     read, write = os.pipe()
     sys.stdout.flush()
     pid = os.fork()
@@ -469,7 +472,7 @@ def forked(work: Callable[[int], None]) -> tuple[int, int]:
 
 
 def described(seed: int, i: int) -> str:
-    """The call as text, out of a child of its own, since drawing it may be what crashed."""
+    """The call as text. A separate child makes it, since drawing the arguments may be what crashed."""
     pid, read = forked(lambda write: tell(write, str(call_number(seed, i))))
     with os.fdopen(read, "rb") as f:
         text = f.read()
@@ -478,12 +481,12 @@ def described(seed: int, i: int) -> str:
 
 
 class Fuzz:
-    """Keeps children at work until the time or the calls are used up, and collects what they tell."""
+    """Keeps children running until the time or the calls are used up, and collects their messages."""
 
     def __init__(self, seed: int, seconds: float, calls: int, workers: int):
         self.seed, self.deadline, self.calls, self.workers = seed, time.monotonic() + seconds, calls, workers
         self.outcomes: Counter[str] = Counter()
-        self.faults: dict[str, list[str]] = {}  # by the text without what varies: calls
+        self.faults: dict[str, list[str]] = {}  # failing calls by error text, with its varying parts removed
         self.running: dict[int, Worker] = {}
         self.select = selectors.DefaultSelector()
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests of every family share: a Sample (inputs, call, expected results), tensors with given strides, comparison."""
+"""Shared by the tests of every family: Sample (inputs, call, expected results), tensors with given strides,
+comparison."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ import pyminidnn as dnn
 
 @dataclass
 class Result:
-    """One expected output: float64 values and the largest difference that rounding explains, a number or an array."""
+    """One expected output: float64 values, and the largest difference that rounding explains, as a number or an
+    array."""
 
     want: np.ndarray
     tolerance: float | np.ndarray
@@ -27,18 +29,19 @@ class Result:
 
 @dataclass
 class Sample:
-    """A case made concrete. `call` runs the public function on tensors of `inputs`, in order, with one engine by name,
-    and returns its outputs as a sequence; `results` is what they must be. A call with one output takes it as `out`."""
+    """A case with values. `call` runs the public function on tensors of `inputs`, in order, with the engine named
+    `algo`, and returns its outputs as a sequence. `results` are the expected outputs. A call with one output accepts it
+    as `out`."""
 
     inputs: dict[str, np.ndarray]  # float64, already rounded to the case's dtype
     call: Callable[..., Sequence[dnn.DeviceTensor]]  # call(tensors: dict[str, DeviceTensor], algo: str, out=None)
     results: list[Result]
-    dtypes: dict[str, str] = field(default_factory=dict)  # of inputs that are not of the case's dtype
+    dtypes: dict[str, str] = field(default_factory=dict)  # inputs whose dtype is not the case's
 
 
 def tensor(values: np.ndarray, dtype: str, device: str, operand: Operand | None = None) -> dnn.DeviceTensor:
-    """Values as a tensor with the operand's layout or strides. Gaps between strided elements hold NaN, so that reading
-    one is seen; a broadcast operand (stride 0) must hold equal values along that dimension."""
+    """Values as a tensor with the operand's layout or strides. Gaps between strided elements hold NaN, so a test
+    notices if they are read. Along a broadcast dimension (stride 0), the values must be equal."""
     values = np.asarray(values, dtype="float64")
     if operand is None or operand.strides is None:
         layout = None if operand is None else operand.layout
@@ -53,7 +56,8 @@ def tensor(values: np.ndarray, dtype: str, device: str, operand: Operand | None 
 
 
 def out_for(case: Case, out: dnn.DeviceTensor | None, shape: Sequence[int], like: dnn.DeviceTensor) -> Any:
-    """`out`, or where a case asks for another dtype than its operands' and gives none, a new one in the layout of one."""
+    """`out`, if it is given or the case does not cast. Otherwise a new tensor of the output dtype, in the layout of
+    `like`."""
     if out is not None or case.out_dtype == case.dtype:
         return out
     layout = None if like.layout == "strided" else like.layout
@@ -67,8 +71,8 @@ MARGIN = 64  # elements on each side of a framed tensor
 def framed(
     shape: Sequence[int], strides: Sequence[int], dtype: str, device: str
 ) -> tuple[dnn.DeviceTensor, Callable[[], bool]]:
-    """An output full of poison (NaN, or 85 in integers) between margins of it, and a check that these still are: what an
-    engine does not write stays poison, and what it writes beside the output does not."""
+    """An output filled with poison (NaN, or 85 for integers) between margins of poison, and a function that checks the
+    margins. Elements that an engine does not write keep the poison; writes outside the output change the margins."""
     poison = float("nan") if dtype in REAL else 1.0 if dtype == "bool" else 85.0
     reach = sum(abs(s) * max(n - 1, 0) for s, n in zip(strides, shape, strict=True)) + 1
     low = sum(min(s, 0) * max(n - 1, 0) for s, n in zip(strides, shape, strict=True))
@@ -83,7 +87,8 @@ def framed(
 
 
 def drawn(case: Case, rng: np.random.Generator, name: str, mean: float) -> np.ndarray:
-    """Values for an operand, which is of the shape of x if the case gives none; where its stride is 0 they are the same."""
+    """Random values for an operand. Its shape is that of x if the case names none. Along dimensions of stride 0, values
+    are equal."""
     operand = case.operand(name, case.operands["x"].shape)
     strides = operand.strides or operand.shape
     distinct = tuple(1 if s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
@@ -91,7 +96,7 @@ def drawn(case: Case, rng: np.random.Generator, name: str, mean: float) -> np.nd
 
 
 def zeros(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.DeviceTensor:
-    """n of them, on the device of x."""
+    """n zeros, on the device of x."""
     return dnn.zeros((n,), dtype=dtype, device=x.device)
 
 
@@ -100,7 +105,7 @@ def values_of(t: dnn.DeviceTensor) -> np.ndarray:
 
 
 def outputs_by_threads(code: str) -> set[str]:
-    """What a program prints with one thread, with two, and with more than there are pieces of most work."""
+    """The outputs of a program with 1, 2 and 64 threads; 64 is more than most calls have chunks of work."""
     return {
         subprocess.run([sys.executable, "-c", code], env={**os.environ, "OMP_NUM_THREADS": n}, capture_output=True,
                        text=True, check=True).stdout
@@ -109,13 +114,14 @@ def outputs_by_threads(code: str) -> set[str]:
 
 
 def assert_close(got: dnn.DeviceTensor | np.ndarray, result: Result, what: str = "") -> None:
-    """NaN and Inf where they are expected, nowhere else, and the rest within the tolerance.
+    """Checks that NaN and Inf are exactly where they are expected, and that all other elements are within the
+    tolerance.
 
-    Of a tensor, the tolerance is at least its dtype's least number; and Inf is right where the dtype has no number so
-    large as the expected one.
+    For a tensor, the tolerance is at least the smallest positive number of its dtype, and Inf is right where the
+    expected number is larger than the largest one of that dtype.
     """
     want, tolerance = np.asarray(result.want, "float64"), np.asarray(result.tolerance, "float64")
-    largest = np.inf  # magnitude of what a tensor holds
+    largest = np.inf  # the largest number of the dtype
     if isinstance(got, dnn.DeviceTensor) and got.dtype in reference.EPS:
         tolerance = np.maximum(tolerance, reference.SUBNORMAL[got.dtype])
         largest = reference.LARGEST[got.dtype]

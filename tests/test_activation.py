@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations: samples for the case lines, properties, torch's opinion, special values and errors."""
+"""Activations: samples for the case lines, properties, special values and errors."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ def sample(case: Case) -> Sample:
     (mode,) = case.words
     x_operand = case.operands["x"]
     shape = x_operand.shape
-    # Strides of zero repeat a value: draw one per distinct element.
+    # A stride of zero repeats a value, so one value is drawn per distinct element.
     distinct = tuple(
         1 if x_operand.strides and s == 0 else n for n, s in zip(shape, x_operand.strides or shape, strict=True)
     )
     x = np.broadcast_to(reference.rounded(rng.normal(0, 3, distinct), case.dtype), shape)
     if case.direction == "forward":
         want = reference.activation_forward(x, mode)
-        # The input is exact; a formula is at most 8 steps, each rounding what later steps multiply by at most
-        # 1 + |x|^2 / 2 (exp of -x^2/2 in gelu) relative to the result; then one rounding to the dtype.
-        # A factor of x may be subnormal: gelu(-13.8) is -13.8 times 1.4e-43.
+        # The input is exact. A formula has at most 8 steps; relative to the result, the later steps multiply each
+        # rounding by at most 1 + |x|^2 / 2 (exp(-x^2 / 2) in gelu). The result is rounded once to the dtype. A factor
+        # of x may be subnormal: gelu(-13.8) is -13.8 times 1.4e-43.
         factor = reference.SUBNORMAL[reference.accumulator(case.dtype)] * np.abs(x)
         tolerance = reference.tolerance(case.dtype, 8, np.abs(want) * (1 + x * x / 2)) + factor + SMALLEST[case.dtype]
         call = lambda t, algo, out=None: [dnn.activation_forward(t["x"], mode, algo=algo, out=out)]
         return Sample({"x": x}, call, [Result(want, tolerance)])
     dy = reference.rounded(rng.normal(0, 1, shape), case.dtype)
     want = reference.activation_backward(dy, x, None, mode)
-    # As forward, but a derivative is a sum of terms up to 1 + |x|, whose roundings do not shrink with the sum.
+    # As in the forward pass. In addition, a derivative is a sum of terms up to 1 + |x|, whose rounding errors remain
+    # when the terms cancel.
     tolerance = reference.tolerance(case.dtype, 8, np.abs(dy) * (1 + np.abs(x)) + np.abs(want) * x * x / 2)
     call = lambda t, algo, out=None: [dnn.activation_backward(t["dy"], t["x"], t["x"], mode, algo=algo, out=out)]
     return Sample({"dy": dy, "x": x}, call, [Result(want, tolerance)])
@@ -52,9 +53,10 @@ def test_nan_and_infinity(mode: str, dtype: str, device: str) -> None:
         want = reference.activation_forward(x, mode)
         slope = reference.activation_backward(np.ones_like(x), x, want, mode)
     t = tensor(x, dtype, device)
-    rounded = reference.rounded(want, dtype)  # what overflows float16 does so here too
+    rounded = reference.rounded(want, dtype)  # overflow in float16 gives Inf here too
     magnitude = np.where(np.isfinite(rounded), np.abs(rounded), 0)
-    tolerance = reference.tolerance(dtype, 8, magnitude * 16) + SMALLEST[dtype]  # 16: exp(-x^2/2) where it is not 0
+    # 16: exp(-x^2 / 2) for the values of x where it does not underflow
+    tolerance = reference.tolerance(dtype, 8, magnitude * 16) + SMALLEST[dtype]
     assert_close(dnn.activation_forward(t, mode), Result(rounded, tolerance), mode)
     got = dnn.activation_backward(tensor(np.ones_like(x), dtype, device), t, t, mode)
     assert_close(got, Result(slope, reference.tolerance(dtype, 8, 8.0)), f"{mode} backward")
@@ -82,8 +84,8 @@ def test_alpha(mode: str, alpha: float, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 @pytest.mark.parametrize("n", [5, 4096, 9001])
-def test_addresses_that_no_vector_fits(dtype: str, n: int, device: str) -> None:
-    """Slices that begin an element after a multiple of 16 bytes, each operand by itself and all together."""
+def test_unaligned_addresses(dtype: str, n: int, device: str) -> None:
+    """Slices that begin one element after a multiple of 16 bytes: each operand alone, and all together."""
     values = np.linspace(-4, 4, n)
     whole = tensor(np.concatenate([[0], values]), dtype, device)
     fits, shifted = tensor(values, dtype, device), whole.as_strided((n,), (1,), 1)
@@ -97,15 +99,16 @@ def test_addresses_that_no_vector_fits(dtype: str, n: int, device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_gelu_of_every_size(dtype: str) -> None:
-    """All bfloat16 and every 20011th float, of our own polynomials: on the CPU. With a table per piece of the line
-    (AVX-512), x's square is not rounded, and the polynomials of bfloat16 are 2^-13.9 off."""
+def test_gelu_of_all_magnitudes(dtype: str) -> None:
+    """All values of bfloat16 and every 20011th of float32, for the library's own polynomials on the CPU. With AVX-512,
+    the polynomial of each interval is read from a table: x's square is not rounded, and the polynomials for bfloat16
+    have an error of 2^-13.9."""
     x = np.arange(0, 2**32, {"float32": 20011, "bfloat16": 65536}[dtype]).astype(np.uint32).view(np.float32)
     x = x[np.isfinite(x)].astype(np.float64)
     want = reference.activation_forward(x, "gelu")
     steps = 1 if _C.cpu_isa() == "x86-64-v4" else 1 + x * x / 2
     tolerance = {"float32": 2.0**-24 * 6 * steps, "bfloat16": 2.0**-8 + 2.0**-13 * steps}[dtype] * np.abs(want)
-    smallest = {"float32": 9 * 2.0**-149, "bfloat16": 2.0**-134}[dtype]  # of the cdf, times x
+    smallest = {"float32": 9 * 2.0**-149, "bfloat16": 2.0**-134}[dtype]  # error of the cdf, times x
     assert_close(dnn.activation_forward(tensor(x, dtype, "cpu"), "gelu"), Result(want, tolerance + smallest))
 
 
@@ -135,4 +138,4 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
     with pytest.raises(kind) as caught:
         call(x)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(x), 1)  # nothing lost
+    np.testing.assert_array_equal(values_of(x), 1)  # unchanged

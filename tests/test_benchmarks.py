@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks run, on a CPU with few samples, and leave a table and a picture; what decides about their figures."""
+"""The benchmarks run on a CPU with few samples, and write a table and a picture. Also tests what determines their
+figures."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         ("matmul", "matmul tf32 a=64x", "| matmul forward f32 a=64x512 b=512x512 |"),
     ],
 )
-def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
+def test_table_and_picture_are_written(what: str, words: str, line: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     arguments = ["--device", "cpu", "--seconds", "0", "--out", str(tmp_path), "--picture", *words.split()]
     done = run(str(BENCHMARKS / f"bench_{what}.py"), *arguments)
@@ -50,7 +51,7 @@ def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "what, words, rows",
     [
-        ("conv", "one-channel", 1),  # cuDNN searches
+        ("conv", "one-channel", 1),  # cuDNN measures its algorithms
         ("conv", "backward_bias f64 dy=64x256x14x14", 2),
         ("conv", "forward_statistics x=64x64x56x56:nhwc w=64x64x1x1", 1),
         ("norm", "norm backward float32 x=64x2048x7x7", 2),
@@ -58,8 +59,8 @@ def test_a_list(what: str, words: str, line: str, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.torch
-def test_rows_on_a_gpu(what: str, words: str, rows: int) -> None:
-    """They agree with torch's results, whichever of its ways is the fastest."""
+def test_rows_agree_with_torch_on_a_gpu(what: str, words: str, rows: int) -> None:
+    """The results equal torch's, whichever variant of torch is the fastest."""
     done = run(str(BENCHMARKS / f"bench_{what}.py"), "--seconds", "0.02", *words.split())
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{rows} rows in" in done.stdout
@@ -70,7 +71,7 @@ DISTURBED = [(10.0, 20.0), (10.1, 20.0), (10.2, 81.0), (10.3, 20.0)]
 
 
 @pytest.mark.parametrize("side", [0, 1], ids=["ours", "the peer"])
-def test_a_row_is_measured_again_while_its_turns_disagree(side: int) -> None:
+def test_a_row_is_measured_again_if_its_turns_disagree(side: int) -> None:
     quiet, disturbed = ([(a, b) if side else (b, a) for a, b in turns] for turns in (QUIET, DISTURBED))
     attempts = iter([disturbed, disturbed, quiet])
     timing = settled(lambda: next(attempts))
@@ -90,7 +91,7 @@ def test_a_row_that_never_settles_keeps_its_best_attempt() -> None:
     timing = settled(lambda: next(attempts))
     assert timing.spread == pytest.approx(81 / 20 - 1)
     assert timing.peer_us == 20.0
-    assert next(attempts) == QUIET  # three attempts were made, no fourth
+    assert next(attempts) == QUIET  # three attempts were made, not a fourth
 
 
 def test_a_microsecond_of_a_short_launch_is_no_disagreement() -> None:
@@ -100,7 +101,7 @@ def test_a_microsecond_of_a_short_launch_is_no_disagreement() -> None:
 
 
 def result(values: object, dtype: str = "float32") -> object:
-    """A row's call, which gives these values."""
+    """A row's call, which returns these values."""
     return lambda: dnn.asarray(np.asarray(values), dtype=dtype)
 
 
@@ -112,7 +113,7 @@ LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
     "ours, options, right",
     [
         (ONES, {}, True),
-        (ONES * (1 + 2e-7), {}, True),  # a rounding
+        (ONES * (1 + 2e-7), {}, True),  # one rounding
         (ONES * (1 + 1e-5), {}, False),
         (ONES * (1 + 1e-5), {"terms": 10**4}, True),  # roundings of a long sum
         (ONES * (1 + 1e-3), {"terms": 10**4}, False),
@@ -122,10 +123,10 @@ LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
         (ONES * (1 + 1e-1), {"dtype": "bfloat16"}, False),
         (ONES * (1 + 1e-1), {"tolerance": 0.2}, True),
         (LAST, {}, True),
-        (LAST, {"terms": 0}, False),  # one element, not moved
+        (LAST, {"terms": 0}, False),  # one element differs, and nothing is summed
         (np.where(LAST > 1, np.nan, ONES), {}, False),
         (ONES[:4], {}, False),
-        (ONES[0], {}, False),  # would broadcast
+        (ONES[0], {}, False),  # must not broadcast
     ],
 )
 @pytest.mark.torch
@@ -188,7 +189,8 @@ def test_the_fastest_way_of_the_peer_counts() -> None:
 
 @pytest.mark.torch
 def test_a_poor_choice_of_cudnn_does_not_count() -> None:
-    """cuDNN times each algorithm once, and keeps what it took for the fastest for the thread. Here the first is slow."""
+    """cuDNN times each algorithm once, and each thread keeps the one that seemed the fastest. Here the first choice is
+    slow."""
     import torch
 
     here, choices, one = threading.local(), iter([0.02, 0.0]), torch.ones(3)
@@ -235,7 +237,7 @@ def test_the_summary_names_means_losers_and_what_is_not_counted() -> None:
 
 @pytest.mark.torch
 def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
-    """With a tuning file that chooses the slow engine: it is followed by a plain call, and not in a benchmark."""
+    """The tuning file chooses the slow engine: a plain call uses it, a benchmark does not."""
     tmp_path.chmod(0o700)
     cache = {"PYMINIDNN_CACHE_DIR": str(tmp_path)}
     ask = "import numpy, pyminidnn as dnn; x = numpy.zeros((64, 64), 'float32'); "
@@ -251,7 +253,7 @@ def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
         done = run("-c", "import runner; runner.use_own_cache(); " + chosen, **cache)
         assert done.stdout.split() == ["cpu.activation.vectorized", str(tmp_path / "benchmarks")], done.stderr
         assert (tmp_path / "benchmarks" / "sm_80-nvrtc13.0" / "0123.cubin").read_text() == "code"
-        (tmp_path / "benchmarks" / "tuning.txt").write_text(tuning.read_text())  # of a find() in a benchmark
+        (tmp_path / "benchmarks" / "tuning.txt").write_text(tuning.read_text())  # as a find() in a benchmark would
     assert "activation.reference" in tuning.read_text()
     done = run("-c", "import runner; runner.use_own_cache(); " + chosen, PYMINIDNN_CACHE_DIR=os.devnull)
     assert done.stdout.split() == ["cpu.activation.vectorized"]

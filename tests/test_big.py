@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More than 2^31 elements: an index held in 32 bits anywhere shows here. Checked against torch on the GPU, whole."""
+"""Tensors of more than 2^31 elements, to find indices of 32 bits. All elements are compared with torch's on the GPU."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_batch_norm() -> None:
     agree(ours, want, 2**-6)
     y, saved_mean, _ = dnn.batch_norm_forward_training(x, scale, bias)
     assert y.size == x.numel()
-    assert abs(saved_mean.numpy()).max() < 1e-3  # a mean of 10^9 normal numbers
+    assert abs(saved_mean.numpy()).max() < 1e-3  # the mean of 10^9 normal numbers
 
 
 def test_matmul() -> None:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for every public function that computes: its defaults, out= over each of its operands, and arrays that are
-copies. A new function is missed until it has a line in CALLS."""
+"""Properties of every public function that computes: its defaults, out= over each of its operands, and copies of
+arrays. A new function needs a line in CALLS; a test fails until it has one."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass
 class Call:
-    """A call with all of a function's arrays. `fewest` are the arguments that it requires; the oracle has the others'
-    defaults from the documentation. float64, but for indices, masks and classes."""
+    """A call with all arrays of a function. `oracle` computes the expected result with the documented defaults. Arrays
+    are float64, except for indices, masks and classes."""
 
     arrays: Arrays
     oracle: Callable[..., Any]
-    others: dict[str, Any] = field(default_factory=dict)  # required arguments that are no arrays
-    with_all: dict[str, Any] = field(default_factory=dict)  # so that all arrays are read
+    others: dict[str, Any] = field(default_factory=dict)  # required arguments that are not arrays
+    with_all: dict[str, Any] = field(default_factory=dict)  # arguments with which all arrays are read
     in_place: tuple[str, ...] = ()  # operands that out may be
-    unread: tuple[str, ...] = ()  # operands that are never read, which out may overlap
+    unread: tuple[str, ...] = ()  # operands that are not read, so out may overlap them
 
 
 RNG = np.random.default_rng(0)
@@ -170,7 +170,7 @@ CALLS: dict[str, Call] = {
                   in_place=("a", "b", "c")),
 }  # fmt: skip
 
-# Functions of arrays that make a view, or take a list of them.
+# Functions that return views or take a list of arrays.
 OTHERS = {"asarray", "from_dlpack", "slice", "split", "concat", "pointwise"}
 FUNCTIONS = {
     n: f for n in dnn.__all__ if inspect.isfunction(f := getattr(dnn, n)) and f.__module__.startswith("pyminidnn.")
@@ -189,14 +189,14 @@ def required(name: str) -> list[str]:
 
 
 def test_every_function_has_a_call() -> None:
-    plain = {n for n, f in FUNCTIONS.items() if f.__module__ == "pyminidnn.ops.pointwise"}  # all by one piece of code
+    plain = {n for n, f in FUNCTIONS.items() if f.__module__ == "pyminidnn.ops.pointwise"}  # share one implementation
     assert {n for n, f in FUNCTIONS.items() if takes_arrays(f)} - plain - OTHERS == set(CALLS) - plain
     for name, call in CALLS.items():
         assert set(required(name)) <= set(call.arrays) | set(call.others), name
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_with_what_it_requires(name: str, device: str) -> None:
+def test_required_arguments_alone(name: str, device: str) -> None:
     call = CALLS[name]
     arrays = {n: v for n, v in call.arrays.items() if n in required(name)}
     want = call.oracle(**arrays, **call.others)
@@ -207,7 +207,7 @@ def test_a_call_with_what_it_requires(name: str, device: str) -> None:
         np.testing.assert_allclose(values_of(g), w, rtol=1e-9, atol=1e-9, err_msg=name)
 
 
-def test_gradients_have_the_defaults_of_what_they_are_the_gradients_of() -> None:
+def test_gradients_have_the_defaults_of_the_forward_call() -> None:
     pairs = 0
     for name, backward in FUNCTIONS.items():
         if "_backward" not in name:
@@ -231,7 +231,7 @@ WITH_OUT = [(name, operand) for name, call in CALLS.items() if "out" in inspect.
 
 @pytest.mark.parametrize(("name", "operand"), WITH_OUT)
 def test_out_may_not_overlap_an_operand(name: str, operand: str) -> None:
-    """By an element, whatever the operand's dtype: the call says so before it writes anything."""
+    """`out` overlaps an operand by one element, for each dtype of the operand: the call raises before it writes."""
     call, function = CALLS[name], FUNCTIONS[name]
     arguments = call.arrays | call.others | call.with_all
     result = function(**arguments)
@@ -292,7 +292,7 @@ def test_running_values_may_not_overlap_others(a: str, b: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", _C.dtypes)
-def test_a_copy_is_one(dtype: str) -> None:
+def test_copies_own_their_memory(dtype: str) -> None:
     t = dnn.full((3,), 1, dtype=dtype)
     for copy in (np.array(t), t.__array__(copy=True)):
         assert copy.flags.owndata or copy.base is not None

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line as a shell sees it: exit codes, what is said, and how often. No test trains the demo's network."""
+"""The command line as a shell sees it: exit codes, messages, and how often each message appears. No test trains the
+demo's network."""
 
 from __future__ import annotations
 
@@ -17,20 +18,20 @@ import pytest
 
 from pyminidnn import _C
 
-# Without PYTHONUNBUFFERED, under which argparse itself passes over a --help that cannot be written.
+# Without PYTHONUNBUFFERED: if it is set, argparse itself ignores that --help cannot be written.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
 needs_nvrtc = pytest.mark.skipif(bool(_C.why_no_nvrtc()), reason=_C.why_no_nvrtc())
 
 
 def start(*arguments: str, code: str = "", **options: object) -> subprocess.Popen:
-    """python -m pyminidnn with these arguments; `code` runs before it in the same process."""
+    """Starts python -m pyminidnn with these arguments; `code` runs first, in the same process."""
     program = f"import os, signal, sys\n{code}\nfrom pyminidnn.cli import main\nsys.exit(main())"
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "env": ENVIRONMENT, "text": True}
     return subprocess.Popen([sys.executable, "-c", program, *arguments], **{**pipes, **options})
 
 
 def run(*arguments: str, code: str = "", **variables: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr; none of them has a traceback."""
+    """Returns exit code, stdout and stderr, and checks that the output has no traceback."""
     process = start(*arguments, code=code, env={**ENVIRONMENT, **variables})
     try:
         out, err = process.communicate(timeout=60)
@@ -51,7 +52,7 @@ def test_compile_refuses_an_architecture_without_kernels(arch: str) -> None:
     assert f"argument --arch: {arch!r} is not an architecture that kernels are compiled for: sm_80 serves" in err
 
 
-def test_compile_says_once_that_there_is_no_nvrtc() -> None:
+def test_compile_reports_missing_nvrtc_once() -> None:
     code, out, err = run("compile", "--arch", "sm_80", "--arch", "sm_90a", PYMINIDNN_NVRTC="none")
     assert (code, out) == (1, "")
     assert (
@@ -63,7 +64,7 @@ def test_compile_says_once_that_there_is_no_nvrtc() -> None:
 @pytest.mark.parametrize(
     "arch, folder, why", [("sm_990", "", "invalid value for --gpu-architecture"), ("sm_80", "file", "Not a directory")]
 )
-def test_compile_says_once_what_no_kernel_can_pass(arch: str, folder: str, why: str, tmp_path: Path) -> None:
+def test_compile_reports_a_failure_of_all_kernels_once(arch: str, folder: str, why: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     code, out, err = run("compile", "--arch", arch, "--out", str(tmp_path / folder))
     assert (code, out) == (1, "")
@@ -86,14 +87,14 @@ def test_a_broken_pipe_ends_quietly(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["info", "selftest --device cpu", "--help"])
-def test_a_full_disk_is_said_in_one_line(command: str) -> None:
+def test_a_full_disk_is_reported_in_one_line(command: str) -> None:
     with open("/dev/full", "w") as full:
         process = start(*command.split(), stdout=full)
         assert process.communicate(timeout=60)[1] == "pyminidnn: [Errno 28] No space left on device\n"
         assert process.returncode == 1
 
 
-def test_the_demo_knows_before_it_trains_where_it_cannot_write(tmp_path: Path) -> None:
+def test_the_demo_checks_its_output_folder_before_training(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "taken" / "digits_mistakes.png").mkdir(parents=True)
     for folder in ("file", "file/below", "taken"):
@@ -116,7 +117,7 @@ def test_the_demo_knows_before_it_trains_where_it_cannot_write(tmp_path: Path) -
         ("--device", os.fsdecode(b"\xff"), r"'\udcff' is not cpu, cuda or cuda:<index>"),
     ],
 )
-def test_the_demo_refuses_options_without_sense(option: str, value: str, why: str) -> None:
+def test_the_demo_refuses_invalid_options(option: str, value: str, why: str) -> None:
     code, out, err = run("demo", option, value)
     assert (code, out) == (2, "")
     assert last_line(err).endswith(f"error: argument {option}: {why}")
@@ -135,8 +136,8 @@ INTERRUPT = "lambda *a, **k: os.kill(os.getpid(), signal.SIGINT)"
     "command, function",
     [("info", "_C.device_info"), ("selftest", "conv_forward"), ("demo", "demo.Parameter.step")],
 )
-def test_control_c_is_one_line_and_130(command: str, function: str, tmp_path: Path) -> None:
-    """For the demo it comes at the end of the first batch. Its progress bar is for terminals alone."""
+def test_control_c_prints_one_line_and_exits_with_130(command: str, function: str, tmp_path: Path) -> None:
+    """In the demo, the interrupt arrives at the end of the first batch. Its progress bar appears on terminals only."""
     if command == "demo":
         pytest.importorskip("sklearn")
     arguments = ["demo", "--device", "cpu", "--out", str(tmp_path)] if command == "demo" else [command]
@@ -151,7 +152,8 @@ def test_the_demo_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
         here, there = os.openpty()
     except OSError as error:
         pytest.skip(f"this machine opens no terminals ({error})")
-    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))  # lines and columns; tqdm fits its bar
+    # lines and columns; tqdm fits its bar to them
+    fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = start("demo", "--device", "cpu", "--out", str(tmp_path), stderr=there,
                     code=f"import pyminidnn.demo; pyminidnn.demo.Parameter.step = {INTERRUPT}")  # fmt: skip
     assert process.wait(timeout=60) == 130
@@ -174,7 +176,7 @@ def test_control_c_does_not_wait_for_all_kernels(tmp_path: Path) -> None:
     assert process.returncode == 130
 
 
-def test_selftest_says_once_what_is_wrong_with_a_device() -> None:
+def test_selftest_reports_an_unusable_device_once() -> None:
     for device in ("nope", ""):
         code, out, err = run("selftest", "--device", device)
         assert (code, out) == (2, "")
@@ -209,7 +211,7 @@ def test_info_says_that_results_of_find_cannot_be_kept(tmp_path: Path) -> None:
         (tmp_path / "tuning.txt").rmdir() if make is Path.mkdir else (tmp_path / "tuning.txt").unlink()
 
 
-def test_exit_codes_of_the_rest() -> None:
+def test_other_exit_codes() -> None:
     assert run("selftest", "--device", "cpu")[0] == 0
     code, _, err = run()
     assert code == 2 and "the following arguments are required: command" in err

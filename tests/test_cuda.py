@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only a GPU shows: streams, graph capture, memory shared with torch in place, and errors that leave all usable."""
+"""What only a GPU can show: streams, graph capture, memory shared with torch, and errors after which everything still
+works."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def test_torch_shares_memory_both_ways() -> None:
 
 def test_cuda_array_interface() -> None:
     x = dnn.asarray(np.arange(6, dtype="float32").reshape(2, 3), device="cuda:0")
-    as_torch = torch.as_tensor(x, device="cuda")  # by __cuda_array_interface__ or DLPack, as torch likes
+    as_torch = torch.as_tensor(x, device="cuda")  # torch chooses __cuda_array_interface__ or DLPack
     assert as_torch.data_ptr() == x.data_ptr
 
     class Other:
@@ -38,13 +39,13 @@ def test_cuda_array_interface() -> None:
     assert dnn.asarray(Other()).data_ptr == x.data_ptr
 
 
-def test_streams_are_waited_for() -> None:
-    """A long kernel on the producer's stream must end before another stream reads its result, in both directions."""
+def test_calls_wait_for_the_streams_of_their_inputs() -> None:
+    """A long kernel on the producer's stream must end before another stream reads its result. In both directions."""
     stream = torch.cuda.Stream()
     handle = dnn.Handle("cuda:0", stream=stream)
     big = torch.randn(1 << 26, device="cuda")
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(100_000_000)  # some 50 ms
+        torch.cuda._sleep(100_000_000)  # about 50 ms
         late = big * 2
     with torch.cuda.stream(stream):
         y = dnn.activation_forward(late, "identity", handle=handle)
@@ -53,8 +54,9 @@ def test_streams_are_waited_for() -> None:
     assert torch.equal(there, big * 2)
 
 
-def test_memory_in_use_elsewhere_is_not_reused() -> None:
-    """A tensor given to another stream and dropped: its block may not be overwritten while that stream still reads it."""
+def test_memory_in_use_on_another_stream_is_not_reused() -> None:
+    """A tensor is used by another stream and dropped: its block must not be overwritten while that stream still reads
+    it."""
     x = dnn.full((1 << 24,), 1.0, device="cuda:0")
     pointer = x.data_ptr
     side = torch.cuda.Stream()
@@ -73,8 +75,9 @@ def test_memory_in_use_elsewhere_is_not_reused() -> None:
     assert dnn.memory_stats("cuda:0")["cached_bytes"] == 0
 
 
-def test_a_stream_may_go_before_what_was_made_on_it() -> None:
-    """Freed blocks wait for reuse on their stream: it must live as long, or the driver would be asked about a dead one."""
+def test_a_stream_may_be_dropped_before_its_tensors() -> None:
+    """Freed blocks are reused on their stream, so the stream must live as long as they do. Otherwise the driver would
+    be called with a destroyed stream."""
     cupy = pytest.importorskip("cupy")
     handle = dnn.Handle("cuda:0", stream=cupy.cuda.Stream(non_blocking=True))
     kept = dnn.activation_forward(dnn.full((1 << 20,), -1.0, device="cuda:0"), "relu", handle=handle)
@@ -91,7 +94,8 @@ def test_a_stream_may_go_before_what_was_made_on_it() -> None:
 
 
 def test_per_thread_default_streams() -> None:
-    """Handle 2 is another stream on each thread: neither thread is handed memory that the other's work still uses."""
+    """Handle 2 is a different stream on each thread. Neither thread may be given memory that the other thread's work
+    still uses."""
     wrong: list[str] = []
 
     def work(number: int) -> None:
@@ -115,7 +119,7 @@ def test_per_thread_default_streams() -> None:
 
 
 def test_from_one_gpu_to_another() -> None:
-    """Copies wait for the source's stream, and what follows waits for the copy; no memory is reused before that."""
+    """Copies wait for the source's stream, and later work waits for the copy. No memory is reused before that."""
     if dnn._C.cuda_device_count() < 2:
         pytest.skip("there is one GPU, and this copies between two")
     streams = [torch.cuda.Stream(device=i) for i in range(2)]
@@ -154,7 +158,7 @@ def test_a_graph_captures_calls() -> None:
         dnn.conv_forward(tx, tw, padding=1, algo="direct", out=conv, handle=handle)
         dnn.activation_forward(conv, "relu", out=out, handle=handle)
 
-    step()  # kernels are compiled and loaded outside the capture
+    step()  # compiles and loads the kernels before the capture
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream):
         step()
@@ -166,7 +170,7 @@ def test_a_graph_captures_calls() -> None:
     assert torch.allclose(torch.from_dlpack(out), want, atol=1e-4)
 
 
-def test_out_of_memory_leaves_all_usable() -> None:
+def test_calls_work_after_out_of_memory() -> None:
     before = dnn.memory_stats("cuda:0")["allocated_bytes"]
     with pytest.raises(dnn.OutOfMemory, match=r"needs 4\.4 TB on cuda:0, .* are free"):
         dnn.empty((1 << 40,), device="cuda:0")
@@ -175,7 +179,7 @@ def test_out_of_memory_leaves_all_usable() -> None:
     np.testing.assert_array_equal(dnn.activation_forward(x, "relu").numpy(), 0)
 
 
-def test_devices_that_are_not_there() -> None:
+def test_missing_devices() -> None:
     count = dnn._C.cuda_device_count()
     with pytest.raises(dnn.DeviceError, match=f"no cuda:{count}"):
         dnn.Handle(f"cuda:{count}")
@@ -186,7 +190,7 @@ def test_devices_that_are_not_there() -> None:
         dnn.activation_backward(x, x.to(device="cpu"), x, "relu")
 
 
-def test_numpy_arrays_follow_to_the_gpu() -> None:
+def test_numpy_arrays_are_copied_to_the_gpu() -> None:
     host = np.array([-1.0, 2.0], "float32")
     with dnn.Handle("cuda:0"):
         assert dnn.activation_forward(host, "relu").device == "cuda:0"

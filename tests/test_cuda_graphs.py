@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls captured into CUDA graphs: replays after everything else has been allocated, written and freed give what calls
-give, and a graph's memory comes back when the graph is gone. Captured by torch, and by the driver's own functions."""
+"""Calls captured into CUDA graphs, by torch and by the driver's functions. A replay gives the result of a plain call,
+even after all other memory has been allocated, written and freed. A graph's memory is released when the graph is
+destroyed."""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class TorchGraph:
 
 
 class DriverGraph:
-    """The same by the driver. Its CUgraph is destroyed as soon as it is instantiated: the CUgraphExec alone remains."""
+    """The same with the driver's functions. The CUgraph is destroyed immediately after instantiation: only the
+    CUgraphExec remains."""
 
     MODES = ("global", "thread_local", "relaxed")
 
@@ -78,7 +80,8 @@ def array(seed: int, *shape: int) -> np.ndarray:
 
 
 def poison(handle: dnn.Handle, *more_sizes: int) -> list[dnn.DeviceTensor]:
-    """Writes NaN into what memory there is to be had, by tensors of the sizes used here; half of them are kept."""
+    """Writes NaN to the memory that can be allocated, in tensors of the sizes that are used here. Half of these tensors
+    are kept."""
     kept = []
     with handle:
         for size in (*more_sizes, int(np.prod(SHAPE)), int(np.prod(SHAPE)) // 2, 64, 1152):
@@ -104,7 +107,8 @@ def replays_are_right(
 
 @pytest.fixture(autouse=True)
 def memory_comes_back() -> Iterator[None]:
-    """What a graph held is given back by a thread of the driver's, soon after the graph is gone."""
+    """Checks that memory is released. A thread of the driver releases a graph's memory, shortly after the graph is
+    destroyed."""
     before = dnn.memory_stats("cuda:0")["allocated_bytes"]
     yield
     gc.collect()
@@ -128,7 +132,7 @@ BY = {
 @pytest.mark.parametrize("by", BY)
 @pytest.mark.parametrize("with_out", [False, True])
 def test_workspace_and_outputs(with_out: bool, by: str) -> None:
-    """Every convolution engine that has workspace, with `out` and without; what is between two calls is dropped."""
+    """Every convolution engine with workspace, with `out` and without; intermediate results are dropped."""
     x, w = dnn.asarray(array(0)).to(device="cuda:0"), dnn.asarray(array(1, 16, 16, 3, 3)).to(device="cuda:0")
     (report,) = dnn.explain(dnn.conv_forward, x, w, padding=1)
     engines = [e for e in report.engines if not e.why_not and e.workspace_bytes]
@@ -144,9 +148,9 @@ def test_workspace_and_outputs(with_out: bool, by: str) -> None:
             return dnn.conv_forward(middle, w, padding=1, algo=algo, out=out, handle=on)
 
         def want(value: np.ndarray, step: Callable[[], dnn.DeviceTensor] = step) -> np.ndarray:
-            return values_of(step())  # x has that value
+            return values_of(step())  # x has this value
 
-        step(handle)  # kernels are compiled and loaded outside the capture
+        step(handle)  # compiles and loads the kernels before the capture
         with graph.capture():
             y = step(handle, out)
         replays_are_right(graph, x, y, want, handle, engine.workspace_bytes // 4)
@@ -155,7 +159,8 @@ def test_workspace_and_outputs(with_out: bool, by: str) -> None:
 
 @pytest.mark.parametrize("by", ["torch", "driver"])
 def test_a_tensor_freed_during_the_capture(by: str) -> None:
-    """Made before the capture, on the captured stream and on another; used in it, and dropped in it or after it."""
+    """Tensors made before the capture, on the captured stream and on another stream; used in the capture, and dropped
+    in it or after it."""
     graph = BY[by]()
     handle = dnn.Handle("cuda:0", stream=graph.stream)
     x = dnn.asarray(array(0)).to(device="cuda:0")
@@ -201,8 +206,9 @@ def test_two_streams_in_one_capture(by: str) -> None:
 
 
 @pytest.mark.parametrize("by", ["torch", "driver"])
-def test_several_graphs_and_their_ends(by: str) -> None:
-    """A tensor that outlives its graph, a graph that outlives its tensors, a tensor of one graph used by another."""
+def test_lifetimes_of_graphs_and_tensors(by: str) -> None:
+    """A tensor that outlives its graph, a graph that outlives its tensors, and a tensor of one graph used by
+    another."""
     first, second = BY[by](), BY[by]()
     one, two = (dnn.Handle("cuda:0", stream=g.stream) for g in (first, second))
     x = dnn.asarray(array(0)).to(device="cuda:0")
@@ -217,15 +223,15 @@ def test_several_graphs_and_their_ends(by: str) -> None:
     np.testing.assert_allclose(values_of(z), 2.0 * array(12).astype("float64") ** 2, rtol=1e-5)
     first.destroy()
     poisoned = poison(one)
-    np.testing.assert_allclose(values_of(y), 2.0 * array(12), rtol=1e-6)  # a tensor whose graph is gone
-    del y, z  # a graph without its tensors
+    np.testing.assert_allclose(values_of(y), 2.0 * array(12), rtol=1e-6)  # its graph is destroyed
+    del y, z  # their graph remains
     poisoned += poison(two)
     second.replay()
     assert all(np.isnan(values_of(t)).all() for t in poisoned)
     second.destroy()
 
 
-def test_a_capture_that_fails_gives_its_memory_back() -> None:
+def test_a_failed_capture_releases_its_memory() -> None:
     graph = TorchGraph()
     handle = dnn.Handle("cuda:0", stream=graph.stream)
     x = dnn.asarray(array(0)).to(device="cuda:0")

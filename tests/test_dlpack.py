@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exchange with other libraries: DLPack in both directions, its ownership counted, its lies refused; torch, JAX, CuPy,
-__cuda_array_interface__. Zero copies are proved by pointers."""
+"""Exchange with other libraries: DLPack in both directions, with counted ownership and invalid capsules; torch, JAX,
+CuPy and __cuda_array_interface__. Equal pointers prove that nothing is copied."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pointer(a: np.ndarray) -> int:
 
 @pytest.fixture(autouse=True)
 def nothing_leaks() -> Iterator[None]:
-    """Memory in live tensors is no more after a test than before it."""
+    """The memory of live tensors is no larger after a test than before it."""
     before = dnn.memory_stats("cpu")["allocated_bytes"]
     yield
     if dnn.memory_stats("cpu")["allocated_bytes"] > before:
@@ -41,12 +41,12 @@ def nothing_leaks() -> Iterator[None]:
         assert dnn.memory_stats("cpu")["allocated_bytes"] <= before
 
 
-# ---- out of this library
+# ---- from this library to others
 
 
 @pytest.mark.parametrize("dtype", CODES)
 @pytest.mark.parametrize("max_version", [None, (0, 8), (1, 0), (1, 3), (2, 0), [1, 0]])
-def test_what_a_capsule_says(dtype: str, max_version: object, device: str) -> None:
+def test_fields_of_a_capsule(dtype: str, max_version: object, device: str) -> None:
     t = dnn.empty((2, 3, 4, 5), dtype=dtype, layout="NHWC", device=device)
     managed = look_into(capsule := t.__dlpack__(max_version=max_version))
     versioned = max_version is not None and max_version[0] >= 1
@@ -61,13 +61,13 @@ def test_what_a_capsule_says(dtype: str, max_version: object, device: str) -> No
     del capsule
 
 
-def test_a_capsule_nobody_takes_frees_its_tensor(device: str) -> None:
+def test_an_unconsumed_capsule_frees_its_tensor(device: str) -> None:
     before = dnn.memory_stats(device)["allocated_bytes"]
     for version in (None, (1, 0)):
         t = dnn.empty(1000, device=device)
         capsule = t.__dlpack__(max_version=version)
         del t
-        assert dnn.memory_stats(device)["allocated_bytes"] > before  # held by the capsule
+        assert dnn.memory_stats(device)["allocated_bytes"] > before  # the capsule keeps the memory
         del capsule
         assert dnn.memory_stats(device)["allocated_bytes"] == before
 
@@ -84,7 +84,7 @@ def test_a_consumer_in_c_owns_what_it_took(device: str) -> None:
         assert dnn.memory_stats(device)["allocated_bytes"] == before
 
 
-def test_read_only_tensors_leave_as_such() -> None:
+def test_read_only_tensors_are_exported_read_only() -> None:
     x = ramp(3)
     x.flags.writeable = False
     t = dnn.asarray(x)
@@ -93,7 +93,7 @@ def test_read_only_tensors_leave_as_such() -> None:
     for version in (None, (0, 5)):
         with pytest.raises(BufferError, match="a read-only tensor needs DLPack 1.0"):
             t.__dlpack__(max_version=version)
-    assert look_into(c := t.__dlpack__(copy=True)).tensor.data != pointer(x)  # a copy may be written
+    assert look_into(c := t.__dlpack__(copy=True)).tensor.data != pointer(x)  # a copy is writable
     del c
 
 
@@ -128,7 +128,7 @@ def test_export_errors() -> None:
         assert text in str(caught.value)
 
 
-# ---- into this library
+# ---- from others to this library
 
 
 @pytest.mark.parametrize("versioned", [True, False])
@@ -136,7 +136,7 @@ def test_export_errors() -> None:
     lambda: ramp(2, 3, 4), lambda: ramp(4, 6)[::2, ::-1], lambda: ramp(2, 3).T, lambda: ramp(1).reshape(()),
     lambda: ramp(2, 0, 3), lambda: np.broadcast_to(ramp(3), (2, 3)),
 ])  # fmt: skip
-def test_a_right_capsule(make: object, versioned: bool) -> None:
+def test_a_valid_capsule(make: object, versioned: bool) -> None:
     for dtype in (d for d in CODES if d != "bfloat16"):
         x = make().astype(dtype)
         foreign = Foreign(x, versioned=versioned)
@@ -151,7 +151,7 @@ def test_a_right_capsule(make: object, versioned: bool) -> None:
             assert foreign.deleted == 0
             views.pop()
         gc.collect()
-        assert foreign.deleted == 1  # with the last view, once
+        assert foreign.deleted == 1  # once, with the last view
 
 
 def test_optional_fields() -> None:
@@ -161,9 +161,9 @@ def test_optional_fields() -> None:
         ({"byte_offset": 12, "shape": (3, 3), "strides": None}, x[1:]),
         ({"shape": None, "strides": None, "ndim": 0}, x[0, 0]),
         ({"data": None, "shape": (0, 5), "strides": None}, np.zeros((0, 5))),
-        ({"device": (3, 0)}, x),  # host memory that CUDA has pinned
+        ({"device": (3, 0)}, x),  # page-locked host memory of CUDA
         ({"flags": READ_ONLY}, x),
-        ({"flags": COPIED | 1 << 40}, x),  # a bit of a later version
+        ({"flags": COPIED | 1 << 40}, x),  # a flag of a later version
         ({"version": (1, 99)}, x),
         ({"deleter": False}, x),
     ]:
@@ -205,24 +205,25 @@ WRONG = [
 
 @pytest.mark.parametrize("versioned", [True, False])
 @pytest.mark.parametrize("fields, kind, text", WRONG, ids=lambda v: str(v) if isinstance(v, dict) else "")
-def test_a_wrong_capsule(fields: dict, kind: type[Exception], text: str, versioned: bool) -> None:
+def test_an_invalid_capsule(fields: dict, kind: type[Exception], text: str, versioned: bool) -> None:
     for deleter in (True, False):
         foreign = Foreign(ramp(4, 3), versioned=versioned, deleter=deleter, **fields)
         capsule = foreign.capsule()
         with pytest.raises(kind) as caught:
             dnn.from_dlpack(capsule)
         assert text in str(caught.value)
-        assert look_into(capsule) is not None and foreign.deleted == 0  # still the exporter's
+        assert look_into(capsule) is not None and foreign.deleted == 0  # the exporter still owns it
         del capsule, caught
         gc.collect()
         assert foreign.deleted == deleter
-        with pytest.raises(kind):  # and by the object, whose capsule nobody else has seen
+        # the same for the object, whose capsule has no other consumer
+        with pytest.raises(kind):
             dnn.from_dlpack(foreign)
         gc.collect()
         assert foreign.deleted == 2 * deleter
 
 
-def test_a_version_to_come_is_refused_unread() -> None:
+def test_a_later_major_version_is_refused_unread() -> None:
     foreign = Foreign(ramp(3), version=(2, 0), ndim=99, code=99)
     with pytest.raises(dnn.DeviceError, match=r"x speaks DLPack 2\.0; this library speaks 1\.x"):
         dnn.from_dlpack(foreign)
@@ -241,12 +242,12 @@ def test_a_capsule_is_consumed_once() -> None:
         assert t.shape == (3,)
 
 
-def test_an_import_that_fails_later_gives_the_capsule_back() -> None:
+def test_a_failed_import_releases_the_capsule() -> None:
     foreign = Foreign(ramp(3))
     with pytest.raises(dnn.DeviceError):
         dnn.from_dlpack(foreign, device="cuda:99")
     gc.collect()
-    assert foreign.deleted == 0  # it was not asked for a capsule
+    assert foreign.deleted == 0  # no capsule was requested
     foreign = Foreign(ramp(3))
     with pytest.raises(dnn.DTypeError):
         dnn.asarray(foreign, dtype="float17")
@@ -255,7 +256,7 @@ def test_an_import_that_fails_later_gives_the_capsule_back() -> None:
 
 
 class Old:
-    """An exporter of before 1.0, whose __dlpack__ knows only `stream`."""
+    """An exporter older than version 1.0, whose __dlpack__ only takes `stream`."""
 
     def __init__(self, foreign: Foreign):
         self.foreign = foreign
@@ -273,7 +274,7 @@ def test_an_old_exporter() -> None:
     assert foreign.deleted == 1
 
 
-def test_objects_that_are_no_exporters() -> None:
+def test_objects_that_are_not_exporters() -> None:
     class Fake:
         device, capsule = (1, 0), None
 
@@ -310,7 +311,8 @@ def test_objects_that_are_no_exporters() -> None:
         (fake(device="cpu"), dnn.DTypeError, "__dlpack_device__() must be a pair of integers of 32 bits; got 'cpu'"),
         (fake(device=(1,)), dnn.DTypeError, "__dlpack_device__() must be a pair of integers of 32 bits; got (1,)"),
         (fake(device=(17, 0)), dnn.DeviceError, "device type 17 is neither"),
-        (fake(capsule=BufferError("it is a view")), BufferError, "it is a view"),  # its own words come through
+        # the exporter's own text is passed on
+        (fake(capsule=BufferError("it is a view")), BufferError, "it is a view"),
         (fake(capsule=TypeError("wrong day")), TypeError, "wrong day"),
     ]:
         with pytest.raises(kind) as caught:
@@ -333,7 +335,7 @@ def test_from_dlpack_copies_on_request(device: str) -> None:
             dnn.from_dlpack(x, device=device, copy=False)
 
 
-def test_numpy_keeps_what_it_lends_and_lends_what_it_keeps() -> None:
+def test_ownership_is_shared_with_numpy_in_both_directions() -> None:
     x = ramp(100)
     count = sys.getrefcount(x)
     t = dnn.from_dlpack(x)
@@ -349,10 +351,10 @@ def test_numpy_keeps_what_it_lends_and_lends_what_it_keeps() -> None:
     data, weak = t.data_ptr, weakref.ref(t)
     del t
     gc.collect()
-    assert weak() is None and y.ctypes.data == data and (y == 0).all()  # the memory, not the object, is shared
+    assert weak() is None and y.ctypes.data == data and (y == 0).all()  # the memory is shared, not the object
 
 
-def test_errors_drop_what_they_hold() -> None:
+def test_errors_release_their_references() -> None:
     x = ramp(10)
     count = sys.getrefcount(x)
     for call in (lambda: dnn.activation_forward(x, "no mode"), lambda: dnn.transform(x, out=ramp(3)),
@@ -390,7 +392,7 @@ def test_torch(dtype: str, device: str) -> None:
     assert torch.from_dlpack(nhwc).is_contiguous(memory_format=torch.channels_last)
     if dtype in ("float32", "float64", "float16", "bfloat16"):
         y = dnn.activation_forward(x.to(memory_format=torch.channels_last), "relu")
-        assert y.layout == "NHWC"  # and stays so
+        assert y.layout == "NHWC"  # the layout is kept
         assert torch.equal(torch.from_dlpack(y), x.relu())
 
 
@@ -400,7 +402,7 @@ def test_torch_owns_what_it_took(device: str) -> None:
 
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
-    gc.collect()  # what tests before this one left would be freed while it counts
+    gc.collect()  # otherwise tensors of earlier tests would be freed during this one
     before = dnn.memory_stats(device)["allocated_bytes"]
     a = torch.from_dlpack(dnn.full((50,), 2.0, device=device))
     b = a[10:20]
@@ -418,7 +420,7 @@ def test_torch_owns_what_it_took(device: str) -> None:
     assert (values_of(t) == 3).all()
     del t
     gc.collect()
-    assert weak() is None  # torch's object lives as long as its C++ side does
+    assert weak() is None  # torch's object lives as long as its C++ counterpart
 
 
 @pytest.mark.torch
@@ -428,7 +430,7 @@ def test_torch_as_output_and_its_refusals() -> None:
     x, out = torch.tensor([-1.0, 2.0]), torch.empty(2)
     y = dnn.activation_forward(x, "relu", out=out)
     assert y.data_ptr == out.data_ptr() and out.tolist() == [0.0, 2.0]
-    with pytest.raises(BufferError, match="require gradient"):  # torch's own words say what to do
+    with pytest.raises(BufferError, match="require gradient"):  # torch's own text says what to do
         dnn.activation_forward(torch.ones(2, requires_grad=True), "relu")
     with pytest.raises(dnn.DTypeError, match="elements of DLPack type"):
         dnn.from_dlpack(torch.ones(2, dtype=torch.complex64))
@@ -478,7 +480,7 @@ def test_stream_rules() -> None:
 
 
 @pytest.mark.gpu
-def test_a_host_pointer_is_no_gpu_memory() -> None:
+def test_a_host_pointer_is_not_gpu_memory() -> None:
     foreign = Foreign(ramp(3), device=(2, 0), claims=(2, 0))
     with pytest.raises(dnn.DeviceError, match="which is not memory of cuda:0, as x claims; its exporter is at fault"):
         dnn.from_dlpack(foreign)

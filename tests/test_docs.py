@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of docs/ops and of the README do what they say."""
+"""The examples of docs/ops and the README run and print what the pages show."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random problems at the sizes of real nets (draw.py): every engine that takes them against the oracle, and the oracle
-against torch, where torch is installed.
+"""Random problems at the sizes of real networks (draw.py): every engine that takes them against the oracle, and the
+oracle against torch, if torch is installed.
 
-Each is a case line, which a failure prints: put into tests/cases it is an ordinary case. A family's problems come from
-one seed that is always the same and from one that is new in each run. How many:
+Each problem is a case line, which a failure prints: added to tests/cases, it is an ordinary case. The problems of a
+family are drawn from a fixed seed and from a seed that is new in each run. Their number:
 
-    pytest tests/test_drawn.py --drawn-seconds 60            # of each family and seed; default 8. Torch: a third of it
+    pytest tests/test_drawn.py --drawn-seconds 60    # for each family and seed; default: 8. Torch: a third of that
     pytest tests/test_drawn.py --drawn-problems 1000 --drawn-seed 5
 
-The number of threads and the sizes of chunks of work are drawn as well. The problem that is running is in a file, in case
-the process ends.
+The number of threads and the sizes of chunks of work are drawn as well. If the process ends, a file holds the problem
+that was running.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from torch_results import largest_difference
 import pyminidnn as dnn
 from pyminidnn import _C
 
-SLOWEST_US = 300_000.0  # engines that expect to take longer are for other problems
+SLOWEST_US = 300_000.0  # engines with longer estimates are left out
 FIXED, FRESH = 20261123, random.SystemRandom().randrange(2**32)
 RUNNING = Path(tempfile.gettempdir()) / f"pyminidnn_drawn_{os.getpid()}.txt"
 
@@ -51,7 +51,7 @@ def for_problems(
     share: float,
     test: Callable[[str, np.random.Generator], None],
 ) -> None:
-    """Calls test(case line, random numbers) for problems of a family, as the options say; `share` of the time."""
+    """Calls test(case line, random numbers) for problems of a family, as the options say, for `share` of the time."""
     option = request.config.getoption
     number = option("--drawn-seed") or FRESH if seed == "fresh" else FIXED
     rng = np.random.default_rng([number, *family.encode()])
@@ -72,7 +72,7 @@ def for_problems(
 def test_engines(family: str, seed: str, device: str, request: pytest.FixtureRequest) -> None:
     def test(line: str, rng: np.random.Generator) -> None:
         divisor, threads = int(rng.choice([1, 1, 1, 3, 61])), int(rng.choice([0, 0, 1, 2, 3, 7]))
-        poison = int(rng.choice([-1, 0xFF, 0x3C]))  # of outputs and workspaces: none, NaN, ordinary numbers
+        poison = int(rng.choice([-1, 0xFF, 0x3C]))  # fill of outputs and workspaces: none, NaN, ordinary numbers
         settings = f"PYMINIDNN_TEST_WORK_DIVISOR={divisor}, PYMINIDNN_TEST_POISON={poison}, threads={threads or None}"
         RUNNING.write_text(f"{settings}: {line}")
         _C.set_work_divisor(divisor)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How engines are chosen, and what a user can see of it: explain, find, the tuning file, algo, limits and the log."""
+"""The choice of engines, and what a user can see of it: explain, find, the tuning file, algo, limits and the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ X = np.random.default_rng(0).normal(size=(4, 8, 9, 9)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
 PARAMETERS = np.ones(8, "float32")
 
-# Of each family, a call of each of its problems; a keyword such as algo may follow.
+# For each family, one call for each of its types of problem. Keywords such as algo may be added.
 CALLS: dict[str, list[Callable[..., object]]] = {
     "conv": [
         lambda x, **o: dnn.conv_forward(x, W, padding=1, **o),
@@ -52,7 +52,7 @@ def on(device: str, values: np.ndarray = X) -> dnn.DeviceTensor:
 
 
 def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Another process, with another environment; it sees the same packages."""
+    """Runs the code in another process with another environment and the same packages."""
     paths = os.pathsep.join(p for p in sys.path if p)
     return subprocess.run(
         [sys.executable, "-c", code],
@@ -62,7 +62,7 @@ def run_python(code: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_explain_speaks_for_every_family(device: str) -> None:
+def test_explain_reports_every_family(device: str) -> None:
     assert set(CALLS) == set(_C.families())
     for family, calls in CALLS.items():
         reports = [report for call in calls for report in dnn.explain(call, on(device))]
@@ -100,8 +100,8 @@ def test_find_measures_all_and_chooses_the_fastest(device: str) -> None:
     assert "measured" in str(again)
 
 
-def test_find_chooses_by_what_it_measured() -> None:
-    """Not by the estimates, which name another engine than the fastest for one of several problems."""
+def test_find_chooses_by_measured_times() -> None:
+    """The estimates name a slower engine than the fastest for at least one of several problems."""
     for channels, filters, side in itertools.product((3, 8, 32), (4, 16, 32), (7, 14, 28)):
         x, w = np.ones((3, channels, side, side), "float32"), np.ones((filters, channels, 3, 3), "float32")
         estimated = dnn.explain(dnn.conv_forward, x, w)[0].chosen
@@ -120,7 +120,7 @@ print(report.chosen, [e.measured_us > 0 for e in report.engines if e.name == rep
 """
 
 
-def test_the_tuning_file_serves_the_next_process(tmp_path: Path) -> None:
+def test_the_next_process_uses_the_tuning_file(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     folder = {"PYMINIDNN_CACHE_DIR": str(tmp_path)}
     chosen, measured = run_python(FIND.format(how="find"), **folder).stdout.split()
@@ -128,13 +128,13 @@ def test_the_tuning_file_serves_the_next_process(tmp_path: Path) -> None:
     (line,) = (tmp_path / "tuning.txt").read_text().splitlines()
     assert line.split("\t")[1:4] == ["softmax forward f32 x=3x5 axis=1", chosen, "1"]
     assert run_python(FIND.format(how="explain"), **folder).stdout == f"{chosen} [True]\n"
-    # A torn line, one of another format and one of another revision are passed over.
+    # Incomplete lines, and lines of another format or revision, are ignored.
     (tmp_path / "tuning.txt").write_text("torn\t\n" + line.replace("\t1\t", "\t99\t") + "\n\x00\xff\n")
     assert run_python(FIND.format(how="explain"), **folder).stdout.split()[1] == "[False]"
 
 
 @pytest.mark.parametrize("algo", ["direct", "im2col_gemm"])
-def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
+def test_algo_accepts_short_and_full_engine_names(algo: str, device: str) -> None:
     full = f"{device.partition(':')[0]}.conv.{algo}"
     for name in (algo, full):
         (report,) = dnn.explain(dnn.conv_forward, on(device), W, algo=name)
@@ -144,8 +144,8 @@ def test_algo_takes_the_engine_by_either_name(algo: str, device: str) -> None:
 
 
 @pytest.mark.parametrize("family", CALLS)
-def test_algo_takes_no_engine_whose_name_merely_ends_with_it(family: str, device: str) -> None:
-    """The name cpu.conv.implicit_gemm_filter ends with "tiles", which is another engine."""
+def test_algo_ignores_engines_whose_names_merely_end_with_it(family: str, device: str) -> None:
+    """The name cpu.conv.implicit_gemm_filter ends with "tiles", which names another engine."""
     for call in CALLS[family]:
         for engine in dnn.explain(call, on(device))[0].engines:
             if engine.why_not:
@@ -156,7 +156,7 @@ def test_algo_takes_no_engine_whose_name_merely_ends_with_it(family: str, device
             assert named == [e.name for e in engines if e.name.rpartition(".")[2] == last]
 
 
-def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
+def test_an_unknown_algo_lists_the_engines(device: str) -> None:
     (report,) = dnn.explain(dnn.conv_forward, on(device), W)
     with pytest.raises(dnn.NotSupported) as caught:
         dnn.conv_forward(on(device), W, algo="fft")
@@ -168,6 +168,8 @@ def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
         dnn.NotSupported, match="algo='dirct:x=1' names no engine for .*; near ones: direct, direct_nchw; there are"
     ):
         dnn.conv_forward(on(device), W, algo="dirct:x=1")
+    with pytest.raises(dnn.NotSupported, match="algo='gemm' names no engine for "):  # only the end of several names
+        dnn.conv_forward(on(device), W, algo="gemm")
 
 
 def test_algo_may_name_a_config(device: str) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of error, and that each comes before any work: inputs unharmed, the text naming call, finding and remedy."""
+"""The kinds of error. Each is raised before any work: inputs are unchanged, and the text names the call, what was found
+and what would do."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def test_kinds(name: str) -> None:
     assert type(again) is kind and again.args == ("text",)
 
 
-def test_without_a_gpu_every_way_to_one_says_why() -> None:
+def test_without_a_gpu_every_use_of_one_says_why() -> None:
     why = _C.why_no_cuda()
     if not why:
         pytest.skip("there is a GPU")
@@ -55,11 +56,11 @@ def test_without_a_gpu_every_way_to_one_says_why() -> None:
             call()
         text = str(caught.value)
         assert re.fullmatch(r"\w+: device='cuda(:\d)?': ", text.removesuffix(why))
-    assert dnn.engines("activation", "cuda")  # what there would be needs no GPU
+    assert dnn.engines("activation", "cuda")  # listing engines needs no GPU
 
 
 @pytest.mark.parametrize("index", [99, 2**31 - 1])
-def test_a_device_there_is_not(index: int) -> None:
+def test_a_missing_device(index: int) -> None:
     with pytest.raises(
         dnn.DeviceError, match=_C.why_no_cuda().replace("(", r"\(").replace(")", r"\)") or f"there is no cuda:{index}; "
     ):
@@ -82,7 +83,7 @@ def test_not_supported_lists_every_engine_with_its_reason(device: str) -> None:
 
 
 class Useless:
-    """Has no protocol at all."""
+    """Has none of the protocols."""
 
 
 def call_that_works(name: str) -> Call:
@@ -94,13 +95,13 @@ def call_that_works(name: str) -> Call:
         except (dnn.Error, TypeError, BufferError):
             continue
         made = result if isinstance(result, (list, tuple)) else [result]
-        if all(getattr(t, "size", 1) for t in made):  # without elements there is no engine to look for
+        if all(getattr(t, "size", 1) for t in made):  # without elements, no engine is selected
             return call
     raise AssertionError(f"{name}: no drawn call works")
 
 
 @pytest.mark.parametrize("name", [n for n in CALLABLES if PARAMETERS[n] and n not in ("explain", "find")])
-def test_each_argument_is_named_when_it_will_not_do(name: str) -> None:
+def test_errors_name_the_invalid_argument(name: str) -> None:
     call = call_that_works(name)
     given = dict(zip((p.name for p in call.parameters), call.positional, strict=False)) | call.keywords
     for p in PARAMETERS[name]:
@@ -119,7 +120,7 @@ def text_of(call: Callable[[], object]) -> str:
     return str(caught.value)
 
 
-def test_the_text_names_what_the_user_called() -> None:
+def test_errors_name_the_function_that_the_user_called() -> None:
     t, c8 = dnn.zeros((2, 3)), np.zeros(3, "c8")
     assert text_of(lambda: dnn.layer_norm_forward(t, axis="a")) == "layer_norm_forward: axis must be an int; got 'a'"
     assert text_of(lambda: dnn.layer_norm_backward(t, c8, None, t, t)).startswith(
@@ -131,7 +132,8 @@ def test_the_text_names_what_the_user_called() -> None:
         "random_normal: dtype must be one of "
     )
     assert text_of(lambda: t.reshape(shape="a")) == "reshape: shape must be an int or a sequence of ints; got 'a'"
-    # explain() and find() call the function for the user, who may also call one while another runs.
+    # explain() and find() call the function for the user, so the text names that function. If an argument calls another
+    # function, the text names the inner one.
     assert text_of(lambda: dnn.find(dnn.softmax_forward, t, axis=9)).startswith(
         "softmax_forward: axis must be from -2 to"
     )
@@ -165,7 +167,7 @@ def test_texts_stay_short_and_printable() -> None:
     )
 
 
-def test_sequences_without_an_end_are_refused() -> None:
+def test_infinite_sequences_are_refused() -> None:
     class Endless:
         def __len__(self) -> int:
             return 2**40
@@ -186,7 +188,7 @@ def test_sequences_without_an_end_are_refused() -> None:
             assert "got " in text_of(call)
 
 
-def test_numbers_as_numpy_has_them() -> None:
+def test_numpy_numbers_as_arguments() -> None:
     t = dnn.asarray(np.arange(6, dtype="float32").reshape(2, 3))
     for two in (2, np.int64(2), np.uint8(2), np.array(2)):
         assert t.reshape((two, 3)).shape == t.reshape(np.array([two, 3])).shape == (2, 3)
@@ -204,7 +206,7 @@ def test_numbers_as_numpy_has_them() -> None:
         assert "axis must be an int" in text_of(lambda: dnn.softmax_forward(t, axis=not_an_int))  # noqa: B023
 
 
-def test_what_the_callers_own_objects_raise_comes_through() -> None:
+def test_exceptions_of_the_callers_objects_propagate() -> None:
     for call in (lambda: dnn.asarray(Raises()), lambda: dnn.concat([Raises()]), lambda: dnn.from_dlpack(Raises())):
         with pytest.raises(Mine):
             call()
@@ -257,7 +259,7 @@ def row(n: int, **keywords: object) -> dnn.DeviceTensor:
          "activation_forward: out overlaps x without being the same elements; pass x itself or another tensor"),
     ],
 )  # fmt: skip
-def test_outputs_that_will_not_do(out: object, kind: type[Exception], text: str, device: str) -> None:
+def test_invalid_outputs(out: object, kind: type[Exception], text: str, device: str) -> None:
     x = row(6, device=device)
     wrong = out(x)
     before = values_of(wrong).copy()
@@ -268,19 +270,20 @@ def test_outputs_that_will_not_do(out: object, kind: type[Exception], text: str,
     np.testing.assert_array_equal(values_of(wrong), before)
 
 
-def test_out_that_shifts_its_input(device: str) -> None:
+def test_out_that_partly_overlaps_its_input(device: str) -> None:
     whole = row(10, device=device)
     x = whole.as_strided((6,), (1,), 0)
     for shift in (1, 3):
         with pytest.raises(dnn.ShapeError, match="overlaps x"):
             dnn.activation_forward(x, "relu", out=whole.as_strided((6,), (1,), shift))
     np.testing.assert_array_equal(values_of(whole), np.arange(10))
-    dnn.activation_forward(x.as_strided((4,), (1,)), "identity", out=whole.as_strided((4,), (1,), 4))  # beside it
+    # next to x, without overlap
+    dnn.activation_forward(x.as_strided((4,), (1,)), "identity", out=whole.as_strided((4,), (1,), 4))
     np.testing.assert_array_equal(values_of(whole), [0, 1, 2, 3, 0, 1, 2, 3, 8, 9])
 
 
 def test_slices_that_interleave_do_not_overlap(device: str) -> None:
-    """Channels 0-1 to channels 2-3 of one tensor, as a network without concatenations does it."""
+    """Copies channels 0-1 to channels 2-3 of one tensor, as a network without concatenations does."""
     whole = dnn.asarray(np.arange(2 * 4 * 3, dtype="float32").reshape(2, 4, 3), device=device)
     x, out = whole.as_strided((2, 2, 3), (12, 3, 1), 0), whole.as_strided((2, 2, 3), (12, 3, 1), 6)
     dnn.activation_forward(x, "identity", out=out)
@@ -292,7 +295,7 @@ def test_slices_that_interleave_do_not_overlap(device: str) -> None:
 
 
 def test_an_output_of_another_element_size_is_not_the_input_itself() -> None:
-    """The same first byte and the same strides in elements, yet each element of one lies across two of the other."""
+    """The first byte and the strides in elements are equal, yet each element of one overlaps two of the other."""
     buffer = np.arange(8, dtype="float64")
     with pytest.raises(dnn.ShapeError, match="out overlaps x without being the same elements"):
         dnn.transform(buffer, out=buffer.view("float32")[:8])
@@ -302,7 +305,7 @@ def test_an_output_of_another_element_size_is_not_the_input_itself() -> None:
     np.testing.assert_array_equal(same_size, np.arange(8))
 
 
-def test_read_only_arrays_are_no_outputs() -> None:
+def test_read_only_arrays_are_refused_as_outputs() -> None:
     x = np.arange(6, dtype="float32")
     for out in (np.broadcast_to(x, (6,)), b"\0" * 24):
         out = np.frombuffer(out, "float32") if isinstance(out, bytes) else out
@@ -325,7 +328,7 @@ def test_devices_do_not_mix() -> None:
 
 @pytest.mark.parametrize("kind", [dnn.DeviceTensor, dnn.Handle, _C.Report, _C.EngineReport, _C.KernelSpec])
 def test_an_object_without_init(kind: type) -> None:
-    """__new__ alone makes an object without a value. Whoever reads it gets an error."""
+    """__new__ alone makes an object without a value. Reading one of its properties raises an error."""
     made = kind.__new__(kind)
     reads = [lambda name=n: getattr(made, name) for n, v in vars(kind).items() if isinstance(v, property)]
     assert reads

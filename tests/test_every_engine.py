@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every engine of the registry on every case line, against float64. A new engine is tested because it is listed.
+"""Every engine of the registry on every case line, against a float64 oracle. A new engine is tested because it is
+listed.
 
-An engine may decline a case only through why_not, with a sentence; what it accepts it must compute, into a poisoned
-output, without touching what lies around it, and twice with the same bits unless it says it is nondeterministic.
+An engine may refuse a case only through why_not, with a sentence. It must compute every case that it accepts: into a
+poisoned output, without writes outside of it, and twice with equal bits unless it declares itself nondeterministic.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ CASES = [case for family in FAMILIES for case in load(family)]
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, device: str) -> None:
     (report, *_) = check(case, device)
-    # Where a tensor begins is not in a case line: a reversed one's first element may lie anywhere.
+    # A case line does not tell where a tensor begins in its memory: the first element of a reversed tensor may have any
+    # alignment.
     problem = re.sub(r" align=\d+", "", report.problem)
     assert problem == case.text, "the line is not in the form that the library prints"
 
@@ -45,12 +47,13 @@ def tensors_of(case: Case, sample: Sample, device: str) -> dict[str, dnn.DeviceT
 
 
 def check(case: Case, device: str, sample: Sample | None = None, most_us: float = math.inf) -> list[_C.Report]:
-    """Every engine that runs the case, and expects to do so in that time, against the oracle. The reports of the call."""
+    """Compares every engine that runs the case, and estimates at most `most_us`, with the oracle. Returns the reports
+    of the call."""
     sample = sample or sample_of(case)
     tensors = tensors_of(case, sample, device)
 
     def arguments(algo: str | None) -> tuple[dict[str, object], Callable[[], bool]]:
-        """A fresh poisoned output for each run, if the case names its strides."""
+        """A new poisoned output for each run, if the case names its strides."""
         if "out" not in case.operands:
             return {"algo": algo}, lambda: True
         operand = case.operands["out"]
@@ -73,7 +76,7 @@ def check(case: Case, device: str, sample: Sample | None = None, most_us: float 
         assert margins_untouched(), f"{algo} wrote beside its output"
         for name, value in sample.inputs.items():
             assert (values_of(tensors[name]) == value).all(), f"{algo} changed its input {name}"
-        if len(outputs) == 1:  # into poison: an element that is not written shows
+        if len(outputs) == 1:  # elements that the engine does not write keep the poison
             out, margins_untouched = framed(outputs[0].shape, outputs[0].strides, outputs[0].dtype, device)
             again = sample.call(tensors, algo=algo, out=out)
             assert margins_untouched(), f"{algo} wrote beside its output"
@@ -89,8 +92,8 @@ def check(case: Case, device: str, sample: Sample | None = None, most_us: float 
     "case", {(c.family, c.direction, c.dtype): c for c in reversed(CASES) if "out" not in c.operands}.values(), ids=str
 )
 def test_find(case: Case, device: str) -> None:
-    """Every engine is measured, in memory that find() allocates itself: under AddressSanitizer each block ends where
-    its tensor ends. The limit excludes no engine; a result that was found under a limit changes no other test."""
+    """Measures every engine, in memory that find() allocates: under AddressSanitizer, each block ends where its tensor
+    ends. The workspace limit excludes no engine. Other tests have other limits, so they do not use the result."""
     sample = sample_of(case)
     tensors = tensors_of(case, sample, device)
     with dnn.Handle(device, max_workspace=2**40):
@@ -104,12 +107,13 @@ def test_find(case: Case, device: str) -> None:
 
 
 def depends_on_isa(engine: str) -> bool:
-    """Whether its code is another one on each instruction set (cpp/cpu/isa.h); test_isa.py looks at its file."""
+    """Whether the engine is compiled once per instruction set (cpp/cpu/isa.h). test_isa.py checks this in its source
+    files."""
     return not engine.endswith(("reference", "cpu.conv.direct"))
 
 
 def another_config(engine: _C.EngineReport, case: Case) -> list[str]:
-    """One of the configs that are not the engine's first guess and that find() may choose, another one for each case."""
+    """One of the configs other than the first that find() may choose; which one depends on the case."""
     others = engine.configs[1:]
     return [f"{engine.name}:{others[zlib.crc32(case.text.encode()) % len(others)]}"] if others else []
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A minute of tests/fuzz_calls.py, half of it with a seed that no run had before; and that it notices what it is for."""
+"""Runs tests/fuzz_calls.py for a minute, half of it with a new seed, and checks that it reports failures."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ import pyminidnn as dnn
 
 
 @pytest.mark.parametrize("seed", [["--seed", "1"], []], ids=["fixed", "fresh"])
-def test_half_a_minute(seed: list[str]) -> None:
+def test_half_a_minute_of_random_calls(seed: list[str]) -> None:
     command = [sys.executable, str(Path(__file__).parent / "fuzz_calls.py"), "--seconds", "30", "--workers", "2", *seed]
     run = subprocess.run(command, capture_output=True, text=True)
-    print(run.stdout, run.stderr)  # pytest shows it when the test fails
+    print(run.stdout, run.stderr)  # shown if the test fails
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-def test_the_walk_finds_what_is_public() -> None:
+def test_all_public_callables_are_found() -> None:
     assert {"transform", "asarray", "memory_stats", "explain", "DeviceTensor", "Handle.close"} <= set(CALLABLES)
     assert {"DeviceTensor.to", "DeviceTensor.as_strided", "DeviceTensor.__dlpack__"} <= set(CALLABLES)
     names = {n: [p.name for p in PARAMETERS[n]] for n in PARAMETERS}
@@ -36,7 +36,7 @@ def test_the_walk_finds_what_is_public() -> None:
     assert names["DeviceTensor.to"] == ["device", "dtype", "layout", "copy"]
 
 
-def test_a_call_is_drawn_again() -> None:
+def test_calls_are_reproducible() -> None:
     assert [str(call_number(7, i)) for i in range(50)] == [str(call_number(7, i)) for i in range(50)]
 
 
@@ -56,7 +56,7 @@ def raises() -> None:
 @pytest.mark.parametrize(
     "f, outcome", [(dies, "the child ended with -11"), (hangs, "no answer in 1 s"), (raises, "ValueError")]
 )
-def test_a_failure_is_told_and_the_run_goes_on(
+def test_a_failure_is_reported_and_the_run_continues(
     f: Callable[[], None], outcome: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fuzz_calls, "call_number", lambda seed, i: Call("f", f if i == 2 else dnn.engines, []))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Handle: which one a call uses, its options and their limits, streams by any spelling, closing."""
+"""Handle: which handle a call uses, its options and their limits, streams of all kinds, closing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import pyminidnn as dnn
 from pyminidnn import _C
 
 
-def test_options_and_looks(device: str) -> None:
+def test_options_and_repr(device: str) -> None:
     h = dnn.Handle(device)
     assert (h.device, h.stream, h.max_workspace, h.deterministic, h.math, h.closed) == (
         device,
@@ -35,12 +35,13 @@ def test_options_and_looks(device: str) -> None:
     assert dnn.Handle().threads is None
     assert dnn.Handle(threads=1 << 40).threads == 2**31 - 1
     with pytest.raises(AttributeError):
-        h.math = "tf32"  # a cached plan stays valid for the life of its handle
+        h.math = "tf32"  # read-only: a cached plan stays valid for the lifetime of its handle
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_of_a_call(threads: int) -> None:
-    """A handle of one thread does not even make the pool; one of two has the same result as one of four."""
+    """With threads=1, the thread pool is not even created. A handle of two threads has the same result as one of
+    four."""
     program = f"""
 import os, numpy as np, pyminidnn as dnn
 def tasks(): return len(os.listdir("/proc/self/task"))
@@ -59,7 +60,7 @@ def test_the_current_handle(device: str) -> None:
     assert _C.entered_handle() is None
     with dnn.Handle(device) as outer:
         assert _C.entered_handle() is outer
-        with dnn.Handle(device) as inner, outer:  # a handle may be entered again
+        with dnn.Handle(device) as inner, outer:  # a handle may be entered more than once
             assert _C.entered_handle() is outer
         with inner:
             assert _C.entered_handle() is inner
@@ -93,7 +94,7 @@ def test_a_call_obeys_the_handle_entered_last(device: str) -> None:
         assert may_take_workspace()
 
 
-def test_entering_is_a_threads_own_affair(device: str) -> None:
+def test_the_entered_handle_is_per_thread(device: str) -> None:
     seen = []
     with dnn.Handle(device):
         thread = threading.Thread(target=lambda: seen.append(_C.entered_handle()))
@@ -126,7 +127,7 @@ def test_leaving_out_of_order() -> None:
         next(first)
     assert _C.entered_handle() is b
     next(second, None)
-    assert _C.entered_handle() is None  # not a, which has been left all the same
+    assert _C.entered_handle() is None  # not a, which has also been left
 
 
 def test_a_closed_handle(device: str) -> None:
@@ -150,7 +151,7 @@ def test_a_closed_handle(device: str) -> None:
         entered.close()
         with pytest.raises(dnn.DeviceError, match="is closed"):
             dnn.activation_forward(x, "relu")
-    assert dnn.activation_forward(x, "relu").shape == (3,)  # the default goes on
+    assert dnn.activation_forward(x, "relu").shape == (3,)  # the default handle still works
 
 
 def test_closing_while_another_thread_works(device: str) -> None:
@@ -182,7 +183,7 @@ def test_a_handle_of_another_device() -> None:
         return
     with pytest.raises(dnn.DeviceError, match="activation_forward: x is on cpu, the handle is for cuda:0; move one"):
         dnn.activation_forward(x, "relu", handle=dnn.Handle("cuda:0"))
-    with dnn.Handle("cuda:0"):  # an entered one of another device is passed over
+    with dnn.Handle("cuda:0"):  # entered, but for another device, so it is not used
         assert dnn.activation_forward(x, "relu").device == "cpu"
 
 
@@ -245,21 +246,21 @@ KINDS = (int, ByMethod, ByAttribute, LikeTorch, LikeCuPy)
 
 
 def stream_error(stream: object) -> Exception:
-    """Without a GPU a stream is still read and judged before the device is asked for."""
+    """The error for this stream. Without a GPU, the stream is still checked before the device."""
     with pytest.raises(dnn.Error) as caught:
         dnn.Handle("cuda:0", stream=stream)
     return caught.value
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_streams_by_any_spelling(kind: type) -> None:
+def test_streams_in_all_accepted_forms(kind: type) -> None:
     if _C.why_no_cuda():
-        assert str(stream_error(kind(0x1000))).endswith(_C.why_no_cuda())  # the stream itself was fine
+        assert str(stream_error(kind(0x1000))).endswith(_C.why_no_cuda())  # the stream itself is valid
         return
-    assert dnn.Handle("cuda:0", stream=kind(0x1000)).stream == 0x1000  # an address is only kept until work is put on it
+    assert dnn.Handle("cuda:0", stream=kind(0x1000)).stream == 0x1000  # an address is only stored until work is queued
     assert dnn.Handle("cuda:0", stream=kind(0)).stream == 0
     assert dnn.Handle("cuda:0", stream=kind(1)).stream == 0  # another name of the default stream
-    assert dnn.Handle("cuda:0", stream=kind(2)).stream == 2  # the per-thread one
+    assert dnn.Handle("cuda:0", stream=kind(2)).stream == 2  # the per-thread default stream
 
 
 @pytest.mark.parametrize(
@@ -276,12 +277,12 @@ def test_streams_by_any_spelling(kind: type) -> None:
         (type("NoPair", (), {"__cuda_stream__": 7})(), dnn.DTypeError, "__cuda_stream__ is a pair of version and address; got 7"),
     ],
 )  # fmt: skip
-def test_streams_that_are_none(stream: object, kind: type[Exception], text: str) -> None:
+def test_invalid_streams(stream: object, kind: type[Exception], text: str) -> None:
     error = stream_error(stream)
     assert type(error) is kind and text in str(error)
 
 
-def test_what_a_stream_raises_comes_through() -> None:
+def test_exceptions_of_a_stream_propagate() -> None:
     class Gone:
         def __cuda_stream__(self) -> object:
             raise LookupError("the stream is gone")
@@ -312,10 +313,10 @@ def test_torch_streams() -> None:
     x = torch.randn(1 << 20, device="cuda")
     with dnn.Handle("cuda:0", stream=stream) as h:
         assert h.stream == stream.cuda_stream
-        for _ in range(20):  # results leave for torch's current stream, which must wait for this one
+        for _ in range(20):  # torch's current stream reads the results, and must wait for this one
             y = dnn.activation_forward(x, "relu")
             assert torch.equal(torch.from_dlpack(y), x.relu())
     z = dnn.activation_forward(
         x, "relu", handle=h
-    )  # not the current one: the copy to the host waits for it all the same
+    )  # not on the current stream; the copy to the host still waits for it
     assert np.array_equal(z.numpy(), x.relu().cpu().numpy())

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CPU engines on every instruction set that this machine has: the other tests use the best. Reference engines have one
-code for all, so that test_every_engine.py leaves them out where the set is not the best.
+"""Tests CPU engines on every instruction set of this machine; the other tests use the best one. Reference engines have
+the same code for all, so test_every_engine.py leaves them out where the instruction set is not the best.
 
-And CPU engines with chunks of work so small that most case lines have several, uneven ones among them, for several numbers
-of threads. With the usual sizes a case line of a few kilobytes is one chunk, and one thread computes it. Another
-instruction set takes one of these sizes, so that it needs no run of its own."""
+Also tests CPU engines with small chunks of work, for several numbers of threads. With the usual sizes, a case line of a
+few kilobytes is one chunk, and one thread computes it. With the small sizes, most case lines have several chunks, some
+of them uneven. Each further instruction set is combined with one of these sizes, so both are tested in one run.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ HERE = Path(__file__).parent
 
 
 BEST, *OTHERS = _C.cpu_isas()
-# By how much chunks are smaller, which is no power of two, so that they end in the middle of vectors and cache lines; and
-# the number of threads.
+# (divisor of the chunk sizes, number of threads). The divisors are no powers of two, so chunks end within vectors and
+# cache lines.
 SIZES = [(7, 2), (61, 1), (61, 3), (1021, 7)]
 
 
@@ -45,16 +46,16 @@ def test_every_engine_on(isa: str, divisor: int, threads: int) -> None:
     assert " passed" in done.stdout
 
 
-def test_the_best_is_chosen() -> None:
+def test_the_best_instruction_set_is_chosen() -> None:
     assert run("", "-c", "from pyminidnn import _C; print(_C.cpu_isa())").stdout.strip() == _C.cpu_isas()[0]
 
 
-def test_an_unknown_one_is_refused() -> None:
+def test_an_unknown_instruction_set_is_refused() -> None:
     done = run("sse17", "-c", "from pyminidnn import _C; _C.cpu_isa()")
     assert f"PYMINIDNN_CPU_ISA is 'sse17'; this machine has {', '.join(_C.cpu_isas())}" in done.stderr
 
 
-def test_engines_that_are_left_out_are_the_reference_ones() -> None:
+def test_only_reference_engines_are_left_out() -> None:
     left_out = {e for family in _C.families() for e in dnn.engines(family, "cpu") if not depends_on_isa(e)}
     found = set()
     for file in (HERE.parent / "cpp").glob("*/*_reference.cpp"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of CUDA engines, built and launched without a GPU: a driver of our own (cpp/fake_driver.cpp) refuses what the
-real one would refuse of a launch. Nothing is computed. Needs NVRTC and a C++ compiler."""
+"""Builds and launches plans of CUDA engines without a GPU. A fake driver (cpp/fake_driver.cpp) rejects the launches
+that the real driver would reject, and computes nothing. Needs NVRTC and a C++ compiler."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ def run_on_fake_gpu(tmp_path_factory: pytest.TempPathFactory) -> object:
 
 @pytest.mark.parametrize("arch", [80, 90, 120])
 def test_gradients_of_rows(arch: int, run_on_fake_gpu: object) -> None:
-    """Static and dynamic shared memory together, at sizes where they are about 48 KB and about all that a block has."""
+    """Static and dynamic shared memory together, at sizes where their sum is about 48 KB, and about the most that a
+    block can have."""
     run_on_fake_gpu(
         """
 for columns in (*range(97, 16500, 404), 767, 1501, 3001, 6001, 12001, 8192, 16384):
@@ -58,7 +59,7 @@ for columns in (*range(97, 16500, 404), 767, 1501, 3001, 6001, 12001, 8192, 1638
 
 
 def test_nothing_compiles_when_a_plan_runs(run_on_fake_gpu: object) -> None:
-    """explain() builds the plan. The call that follows finds all kernels loaded, wherever its tensors begin."""
+    """explain() builds the plan. The call that follows compiles nothing, whatever the alignment of its tensors."""
     run_on_fake_gpu("""
 from pyminidnn import _C
 x = dnn.zeros((4096,), dtype="uint8", device="cuda:0")
@@ -80,7 +81,7 @@ for first in (0, 1, 2, 4, 8):
 
 
 def test_a_first_phase_without_taps(run_on_fake_gpu: object) -> None:
-    """Of a 1x1 filter with a stride and padding, the first phase of dx has no tap."""
+    """With a 1x1 filter, a stride and padding, the first phase of dx has no taps."""
     run_on_fake_gpu("""
 for dtype in ("bfloat16", "float32"):
     for dy, shape, padding in (((2, 64, 5, 9), (2, 64, 9, 16), (0, 1)), ((2, 64, 2, 1), (2, 64, 1, 1), (1, 0))):
@@ -93,7 +94,7 @@ for dtype in ("bfloat16", "float32"):
 
 
 def test_layouts_that_kernels_would_misread(run_on_fake_gpu: object) -> None:
-    """Engines say so instead. On a GPU, test_every_engine.py computes these."""
+    """Engines refuse these layouts. On a GPU, test_every_engine.py computes the problems."""
     run_on_fake_gpu("""
 def why_not(engine, call, *arguments, **keywords):
     (report,) = dnn.explain(call, *arguments, **keywords)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local response and local contrast norm: samples for the case lines, torch's opinion, special values and errors."""
+"""Local response and local contrast norm: samples for the case lines, comparison with torch, special values and
+errors."""
 
 from __future__ import annotations
 
@@ -18,21 +19,21 @@ import pyminidnn as dnn
 def local_results(
     x: np.ndarray, dy: np.ndarray | None, means: np.ndarray | None, dtype: str, size: int, **options: Any
 ) -> list[Result]:
-    """What local response and contrast norm must return: y, or dx and, with means, dmeans."""
+    """Expected results of local response and contrast norm: y, or dx and, with means, dmeans."""
     m = np.zeros(()) if means is None else means
     y, s = reference.local_norm_forward(x, size, means=m, **options)
     acc, beta = reference.accumulator(dtype), options["beta"]
     unit, n = reference.EPS[acc], size ** len(options["axes"])
-    # Squares are positive: s has the relative error of its sum. The power adds that of a logarithm, beta |ln s| units of
-    # the result, and a few roundings.
+    # Squares are positive, so s has the relative error of its sum. The power adds the error of the logarithm, beta |ln
+    # s| units of the result, and a few roundings.
     of_sum = reference.tolerance(acc, n, 1.0) + 2 * unit
     of_power = beta * of_sum + unit * (4 + 2 * beta * np.abs(np.log(s)))
-    least = 2.0**-24 if dtype == "float16" else 0  # its subnormal numbers are apart by that
+    least = 2.0**-24 if dtype == "float16" else 0  # spacing of its subnormal numbers
     if dy is None:
         return [Result(y, np.abs(y) * (of_power + reference.EPS[dtype]) + least)]
     dx, dmeans = reference.local_norm_backward(dy, x, size, means=m, **options)
     g = np.abs(dy * x) * s ** (-beta - 1)
-    # A term of the sums: its g, a difference, products; then the sum's own rounding.
+    # The error of one term of the sums: its g, a difference, products; then the rounding of the sum itself.
     weights = g * (of_power + of_sum + 6 * unit + reference.tolerance(acc, n, 1.0))
     of_dx, of_dmeans = reference.local_norm_backward(dy, x, size, means=m, weights=weights, **options)
     of_dx = of_dx + np.abs(dy) * s**-beta * (of_power + 2 * unit) + reference.EPS[dtype] * np.abs(dx) + least
@@ -81,8 +82,9 @@ LOCAL = {"alpha": 0.7, "beta": 0.75, "k": 0.5}
 @pytest.mark.torch
 @pytest.mark.parametrize("size", [1, 3, 4, 5, 9])
 @pytest.mark.parametrize("shape", [(2, 7, 5), (2, 7, 4, 3), (2, 3, 2, 3, 4)])
-def test_lrn_is_torchs(shape: tuple[int, ...], size: int, device: str) -> None:
-    """Odd sizes. Of an even one torch has the odd channel behind, cuDNN and ONNX ahead: the same with channels reversed."""
+def test_lrn_agrees_with_torch(shape: tuple[int, ...], size: int, device: str) -> None:
+    """Odd sizes agree directly. For an even size, torch has the extra channel behind, cuDNN and ONNX ahead: results
+    agree with the channels reversed."""
     import torch
 
     rng = np.random.default_rng(30)
@@ -114,7 +116,8 @@ def test_lrn_backward_is_the_derivative(size: int, device: str) -> None:
 
 
 def test_lrn_over_all_channels_is_rms_norm(device: str) -> None:
-    """k = eps and beta = 1/2, with a window of twice the channels: alpha / size times their squares is their mean."""
+    """With k = eps, beta = 1/2 and a window of twice the channels, alpha / size times the sum of squares is their
+    mean."""
     x = tensor(np.random.default_rng(32).normal(0, 2, (4, 6, 1)), "float64", device)
     y = dnn.lrn_forward(x, 12, alpha=2, beta=0.5, k=1e-5)
     want, _ = dnn.rms_norm_forward(x.reshape((4, 6)), axis=1, eps=1e-5)
@@ -124,7 +127,7 @@ def test_lrn_over_all_channels_is_rms_norm(device: str) -> None:
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_lrn_keeps_nan_in_its_windows(bad: float, layout: str, device: str) -> None:
-    """Of a NaN all its neighbours are NaN; of an infinity they are 0, and itself is NaN."""
+    """All neighbours of a NaN become NaN. All neighbours of an infinity become 0, and itself becomes NaN."""
     rng = np.random.default_rng(33)
     x, dy = rng.normal(0, 1, (2, 16, 2, 4)), rng.normal(0, 1, (2, 16, 2, 4))
     g = dnn.asarray(dy, dtype="float32", layout=layout).to(device=device)
@@ -145,15 +148,15 @@ def test_lrn_keeps_nan_in_its_windows(bad: float, layout: str, device: str) -> N
         np.testing.assert_array_equal(values, wanted)
 
 
-def test_lrn_forgets_large_neighbours(device: str) -> None:
-    """A window's sum is its own: after 1e6 it is not off by what 1e12 left of a 1."""
+def test_lrn_sums_each_window_separately(device: str) -> None:
+    """Each window is summed on its own: a sliding sum would lose the ones that follow 1e6, whose square is 1e12."""
     x = np.ones((1, 12, 1, 4))
     x[:, 3] = 1e6
     y = dnn.lrn_forward(tensor(x, "float32", device), 3, alpha=3, beta=0.5, k=0)
     np.testing.assert_allclose(values_of(y)[:, 6:11], 1 / np.sqrt(3), rtol=1e-6)
 
 
-def test_lrn_of_nothing(device: str) -> None:
+def test_lrn_of_an_empty_tensor(device: str) -> None:
     empty = dnn.empty((0, 4, 3), device=device)
     assert dnn.lrn_forward(empty, 5).shape == (0, 4, 3)
     assert dnn.lrn_backward(empty, empty, 5).shape == (0, 4, 3)
@@ -189,8 +192,9 @@ def test_local_norm_errors(
 @pytest.mark.parametrize("centered", [False, True])
 @pytest.mark.parametrize("size", [1, 4, 5])
 @pytest.mark.parametrize("shape", [(2, 3, 9), (2, 3, 6, 7), (1, 2, 4, 5, 6)])
-def test_lcn_is_torchs_pooling(shape: tuple[int, ...], size: int, centered: bool, device: str) -> None:
-    """sum((x_j - m_i)^2) = sum(x_j^2) - 2 m_i sum(x_j) + m_i^2 n_i, each sum an average pooling with its padding."""
+def test_lcn_agrees_with_torchs_pooling(shape: tuple[int, ...], size: int, centered: bool, device: str) -> None:
+    """sum((x_j - m_i)^2) = sum(x_j^2) - 2 m_i sum(x_j) + m_i^2 n_i, where each sum is an average pooling with
+    padding."""
     import torch
 
     rng = np.random.default_rng(40)
@@ -234,7 +238,8 @@ def test_lcn_backward_is_the_derivative(size: int, device: str) -> None:
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_lcn_far_from_zero(layout: str, device: str) -> None:
-    """The variance about a mean that is far away costs no digits: differences are squared, not subtracted squares."""
+    """With means far from zero, the sum of squares keeps its digits: differences are squared, squares are not
+    subtracted."""
     rng = np.random.default_rng(42)
     x = reference.rounded(rng.normal(1e4, 1e-1, (2, 8, 12, 16)), "float32")
     m = np.full(x.shape, 1e4)

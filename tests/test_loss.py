@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-entropy: samples for the case lines, properties, torch's opinion, special values and errors."""
+"""Cross-entropy: samples for the case lines, properties, comparison with torch, special values and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def sample(case: Case) -> Sample:
     dtypes = {"target": "int32" if case.attributes.get("classes") == "i32" else "int64"}
     acc = reference.accumulator(case.dtype)
     loss, lse = reference.cross_entropy_forward(x, target, **keywords)
-    depth = np.abs(np.moveaxis(x, axis, -1)).max(axis=-1) + np.abs(lse)  # what is subtracted, rounded as it is
+    # magnitudes of the operands of the subtraction, each rounded
+    depth = np.abs(np.moveaxis(x, axis, -1)).max(axis=-1) + np.abs(lse)
     rows = max(int((target != keywords["ignore_index"]).sum()), 1)
     if case.direction == "forward":
         each = reference.tolerance(acc, shape[axis], 4 + 2 * depth)
@@ -87,7 +88,7 @@ def test_gradient_is_the_limit_of_differences(reduction: str, smoothing: float, 
     )
     difference = (dy * (values_of(up) - values_of(down))).sum() / (2 * h)
     assert abs(difference - (values_of(dx) * direction).sum()) < 1e-8
-    assert np.abs(values_of(dx).sum(axis=1)).max() < 1e-13  # a softmax does not change with a shift
+    assert np.abs(values_of(dx).sum(axis=1)).max() < 1e-13  # a softmax does not change if x is shifted
 
 
 @pytest.mark.torch
@@ -112,7 +113,8 @@ def test_agrees_with_torch(reduction: str, smoothing: float) -> None:
 @pytest.mark.parametrize("shape", [(6, 5), (6, 64), (3, 3000), (2, 40, 12)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_of_large_magnitude(dtype: str, shape: tuple[int, ...], device: str) -> None:
-    """The loss is a difference of large numbers, and exact to a few roundings of what remains; lse is one of them."""
+    """The loss is a difference of large numbers, with an error of a few roundings of the result. lse is one of the
+    large numbers."""
     rng = np.random.default_rng(2)
     acc = reference.accumulator(dtype)
     target = rng.integers(0, shape[1], without(shape, 1))
@@ -136,7 +138,7 @@ def test_rows_of_large_magnitude(dtype: str, shape: tuple[int, ...], device: str
 def test_special_values(dtype: str, device: str) -> None:
     inf, nan = np.inf, np.nan
     x = np.array([[1, 2, nan, 3], [-inf] * 4, [0, inf, 1, 2], [-inf, 1, 1, -inf], [-inf, 1, 1, -inf], [5, 4, 3, 2]])
-    target = np.array([0, 1, 1, 1, 0, 7])  # the last is no class
+    target = np.array([0, 1, 1, 1, 0, 7])  # the last one is not a class
     for algo in usable(dtype, device):
         t, c = tensor(x, dtype, device), classes(target, device)
         loss, lse = dnn.cross_entropy_forward(t, c, reduction="none", algo=algo)
@@ -146,7 +148,7 @@ def test_special_values(dtype: str, device: str) -> None:
         dy = dnn.full(loss.shape, 1, dtype=loss.dtype, device=device)
         dx = values_of(dnn.cross_entropy_backward(dy, t, c, lse, reduction="none", algo=algo))
         assert np.isnan(dx[[0, 1, 2, 5]]).any(axis=1).all() and np.isfinite(dx[[3, 4]]).all()
-        # All rows ignored: the mean of nothing, and no gradient.
+        # All rows ignored: the mean of nothing is NaN, and the gradient is zero.
         none = classes(np.full(6, -100), device)
         loss, lse = dnn.cross_entropy_forward(t, none, algo=algo)
         assert np.isnan(values_of(loss)) and loss.shape == ()

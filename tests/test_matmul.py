@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix products: samples for the case lines, broadcasting, c and out, properties, torch's opinion, errors."""
+"""Matrix products: samples for the case lines, broadcasting, c and out, properties, comparison with torch, errors."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from support import Result, Sample, assert_close, out_for, outputs_by_threads, t
 import pyminidnn as dnn
 
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-STEEPEST = 1.5  # the largest slope of an activation, hardswish's at 3
-TF32 = 2.0**-10  # two operands, each rounded by at most 2^-11 of itself
+STEEPEST = 1.5  # the largest slope of all activations: hardswish's at 3
+TF32 = 2.0**-10  # two operands, each rounded by at most 2^-11 of its value
 
 
 def tolerance(
     dtype: str, a: np.ndarray, b: np.ndarray, rest: float | np.ndarray = 0.0, tf32: bool = False
 ) -> np.ndarray:
-    """`rest` is the absolute value of what is added to a @ b; alpha is in a. A sum of K products and up to four further
-    operations; then an activation, which passes the error on and adds some ulp of its own, of at most 1 + |v|."""
+    """The tolerance of activation(a @ b + rest): `a` includes alpha, and `rest` is the absolute value of the addend. It
+    covers a sum of K products, up to four further operations, and the activation, which passes the error on and adds a
+    few ulp of its own, of at most 1 + |v|."""
     scale = np.abs(a) @ np.abs(b) + rest
     rounding = STEEPEST * TF32 * (scale - rest) if tf32 else 0
     return rounding + (
@@ -37,7 +38,7 @@ def sample(case: Case) -> Sample:
 
     def draw(name: str) -> np.ndarray:
         operand = case.operands[name]
-        # Strides of zero repeat a value: draw one per distinct element.
+        # A stride of zero repeats a value, so one value is drawn per distinct element.
         distinct = [1 if s == 0 else n for n, s in zip(operand.shape, operand.strides or operand.shape, strict=True)]
         return np.broadcast_to(reference.rounded(rng.normal(0, 1, distinct), case.dtype), operand.shape)
 
@@ -67,8 +68,8 @@ def sample(case: Case) -> Sample:
 
 
 def every_engine(test: Callable[..., None]) -> Callable[..., None]:
-    """For what a case line can not say: the test takes an engine and its device, and float32 means just that. Engines that
-    decline the problem, as why_not has it, are skipped with their sentence."""
+    """For properties that a case line cannot express. The test takes an engine and its device, and float32 is computed
+    as float32. Engines that refuse the problem are skipped, with the sentence of why_not."""
 
     @functools.wraps(test)
     def run(*, engine: str, device: str, **others: Any) -> None:
@@ -87,8 +88,8 @@ def every_engine(test: Callable[..., None]) -> Callable[..., None]:
 @pytest.mark.parametrize(
     "a_shape, b_shape", [((200, 300), (300, 136)), ((3, 64, 4096), (4096, 72)), ((130, 33), (33, 64))]
 )
-def test_three_tf32_products_are_float32_class(a_shape: Any, b_shape: Any) -> None:
-    """Of |a b| a product loses at most 3 * 2^-22, and its sum has three times the terms."""
+def test_three_tf32_products_have_float32_accuracy(a_shape: Any, b_shape: Any) -> None:
+    """A product loses at most 3 * 2^-22 of |a b|, and its sum has three times the terms."""
     rng = np.random.default_rng(5)
     a, b = (reference.rounded(rng.normal(size=s), "float32") for s in (a_shape, b_shape))
     ta, tb = (tensor(v, "float32", "cuda:0") for v in (a, b))
@@ -105,7 +106,7 @@ def test_three_tf32_products_are_float32_class(a_shape: Any, b_shape: Any) -> No
 
 @pytest.fixture(autouse=True)
 def true_float32(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tests that name no engine, too."""
+    """Applies to tests that take no engine, too."""
     if "engine" in request.fixturenames or "device" not in request.fixturenames:
         yield
         return
@@ -151,7 +152,7 @@ def test_transposes(batch: tuple[int, ...], dtype: str, engine: str, device: str
 @every_engine
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_transposed_product_has_the_same_bits(dtype: str, engine: str, device: str) -> None:
-    """(a b)^T = b^T a^T: an element is the sum over k in one order, wherever it lies in its tile."""
+    """(a b)^T = b^T a^T. Each element is the sum over k in one order, wherever the element is in its tile."""
     a, b = tensor(normal(150, 400), dtype, device), tensor(normal(400, 70), dtype, device)
     y = dnn.matmul(a, b, algo=engine)
     again = dnn.matmul(b, a, transpose_a=True, transpose_b=True, algo=engine)
@@ -209,7 +210,7 @@ def test_no_rows_columns_or_batches(device: str) -> None:
 
 
 @every_engine
-def test_no_products(engine: str, device: str) -> None:
+def test_k_is_zero(engine: str, device: str) -> None:
     a, b = dnn.empty((2, 0), device=device), dnn.empty((0, 3), device=device)
     c, bias = tensor([[1, -8, 3], [-4, 5, 6]], "float32", device), tensor([1, 2, -20], "float32", device)
     np.testing.assert_array_equal(values_of(dnn.matmul(a, b, algo=engine)), np.zeros((2, 3)))
@@ -221,7 +222,7 @@ def test_no_products(engine: str, device: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nan_and_infinity_stay_in_their_rows_and_columns(dtype: str, engine: str, device: str) -> None:
     a, b = normal(67, 19, dtype=dtype), normal(19, 66, dtype=dtype)
-    a[66, 18], a[3, 0], b[0, 65] = np.nan, np.inf, -np.inf  # at the rim, where tiles are padded
+    a[66, 18], a[3, 0], b[0, 65] = np.nan, np.inf, -np.inf  # at the edge, where tiles are padded
     a[9], b[:, 7] = 0, np.inf
     with np.errstate(invalid="ignore"):
         want = a @ b
@@ -233,10 +234,11 @@ def test_nan_and_infinity_stay_in_their_rows_and_columns(dtype: str, engine: str
 @pytest.mark.gpu
 @pytest.mark.parametrize("transpose_a, transpose_b", [(False, False), (True, False), (False, True), (True, True)])
 def test_infinity_in_three_products(transpose_a: bool, transpose_b: bool) -> None:
-    """Of an infinity times a number's small part, which is 0 or of another sign, nothing may be added."""
+    """The product of an infinity and the small part of the other number, which is 0 or of another sign, must not be
+    added."""
     a, b = normal(68, 32, dtype="float32"), normal(32, 72, dtype="float32")
     a[3, 0], a[5, 31], a[9, 4], b[7, 7], b[8, 65] = np.inf, -np.inf, np.nan, np.inf, -np.inf
-    b[0, :8], a[40:44] = np.arange(8) - 4, 2.0  # TF32 numbers, whose small part is 0; 0 times infinity is NaN
+    b[0, :8], a[40:44] = np.arange(8) - 4, 2.0  # exact TF32 numbers, whose small part is 0; 0 times infinity is NaN
     with np.errstate(invalid="ignore"):
         want = a @ b
     scale = np.abs(np.where(np.isfinite(a), a, 0)) @ np.abs(np.where(np.isfinite(b), b, 0))
@@ -251,7 +253,7 @@ def test_infinity_in_three_products(transpose_a: bool, transpose_b: bool) -> Non
 
 @every_engine
 def test_long_sums_are_float32(engine: str, device: str) -> None:
-    """4096 ones: float16 sums would stop at 2048, bfloat16 ones at 256."""
+    """Sums of 4096 ones: float16 sums would stop at 2048, bfloat16 sums at 256."""
     for dtype in ("float16", "bfloat16"):
         one = dnn.full((2, 4096), 1.0, dtype=dtype, device=device)
         np.testing.assert_array_equal(values_of(dnn.matmul(one, one, transpose_b=True, algo=engine)), 4096)
@@ -259,7 +261,7 @@ def test_long_sums_are_float32(engine: str, device: str) -> None:
 
 @every_engine
 def test_windows_that_overlap(engine: str, device: str) -> None:
-    """Strides may be anything for an input: here the product is a convolution."""
+    """An input may have any strides. Here, rows of `a` overlap, and the product is a convolution."""
     x, w = normal(100), normal(5, 3)
     windows = tensor(x, "float32", device).as_strided((96, 5), (1, 1), 0)
     y = dnn.matmul(windows, tensor(w, "float32", device), algo=engine)
@@ -274,8 +276,8 @@ def test_result_is_row_major_on_host_arrays_too() -> None:
     assert_close(y, Result(a.astype("float64") @ b, tolerance("float32", a, b)))
 
 
-def test_threads_do_not_change_a_bit() -> None:
-    """One thread, two, and so many that tiles shrink."""
+def test_results_do_not_depend_on_threads() -> None:
+    """With one thread, with two, and with so many that tiles become smaller."""
     code = """if True:
         import hashlib, numpy as np, pyminidnn as dnn
         rng, digest = np.random.default_rng(0), hashlib.sha256()
@@ -314,9 +316,10 @@ def test_agrees_with_torch(dtype: str, device: str) -> None:
     ta, tb, tc, tbias = (torch.tensor(v, dtype=getattr(torch, dtype)).to(device) for v in (a, b, c, bias))
 
     def check(got: dnn.DeviceTensor, want: object, x: np.ndarray, y: np.ndarray, rest: float | np.ndarray = 0) -> None:
-        assert_close(got, Result(want.double().cpu().numpy(), 2 * tolerance(dtype, x, y, rest)))  # torch errs as well
+        # torch has rounding errors, too
+        assert_close(got, Result(want.double().cpu().numpy(), 2 * tolerance(dtype, x, y, rest)))
 
-    # On a GPU torch too must compute true float32, its default for matrix products.
+    # On a GPU, torch must compute full float32 as well, which is its default for matrix products.
     check(dnn.matmul(ta, tb), ta @ tb, a, b)
     check(dnn.matmul(ta, tb, alpha=2, beta=0.5, c=tc), torch.baddbmm(tc, ta, tb, beta=0.5, alpha=2), 2 * a, b, abs(c))
     linear = torch.relu(torch.addmm(tbias, ta[0], tb[0]))
@@ -338,7 +341,7 @@ def bias_in_out(a: dnn.DeviceTensor, b: dnn.DeviceTensor) -> object:
     return dnn.matmul(a, b, bias=y.as_strided((5,), (1,), 0), out=y)
 
 
-# On a [3, 4] and b [4, 5].
+# Called with a [3, 4] and b [4, 5].
 ERRORS: list[Error] = [
     (lambda a, b: dnn.matmul(a, a), dnn.ShapeError,
      "matmul: a [3, 4] and b [3, 4]: the matrices of a have 4 columns, so those of b must have 4 rows; got 3"),
@@ -391,5 +394,5 @@ def test_errors(call: Callable[..., object], kind: type[Exception], text: str, d
     with pytest.raises(kind) as caught:
         call(a, b)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(a), 1)  # nothing lost
+    np.testing.assert_array_equal(values_of(a), 1)  # unchanged
     np.testing.assert_array_equal(values_of(b), 1)

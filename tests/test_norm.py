@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batch norm: samples for the case lines, properties, running values, torch's opinion, special values and errors."""
+"""Batch norm: samples for the case lines, properties, running values, comparison with torch, special values and
+errors."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def training_results(
     x: np.ndarray, scale: np.ndarray, bias: np.ndarray, dtype: str, *, eps: float = EPS, per_activation: bool = False,
     running: Sequence[np.ndarray] | None = None,
 ) -> list[Result]:  # fmt: skip
-    """What training must return, and the new running values if `running` gives the old ones."""
+    """The expected results of training and, if `running` has the old running values, the new ones."""
     momentum = 0.1
     old_mean, old_var = running or (None, None)
     y, mean, inv_std, new_mean, new_var = reference.batch_norm_forward_training(
@@ -42,11 +43,11 @@ def training_results(
     view = partial(view_of, x=x, per_activation=per_activation)
     n = x.size // mean.size
     axes = 0 if per_activation else (0, *range(2, x.ndim))
-    # The mean is a sum of x - x[first], each no longer than twice the largest deviation, then rounded once.
+    # The mean is a sum of x - x[first], each at most twice the largest deviation. The mean is rounded once.
     spread = 2 * np.abs(x - view(mean)).max(axis=axes)
     mean_tolerance = reference.tolerance(acc, n, spread) + unit * np.abs(mean)
-    # Squares are positive: the variance has the relative error of its sum and of a deviation, and of `spread`, wrong by
-    # a few units, it has the square. The root halves this.
+    # Squares are positive, so the variance has the relative error of its sum and of a deviation, plus the square of the
+    # error of the mean, which is a few units of `spread`. The root halves the relative error.
     relative = reference.tolerance(acc, n, 2.0) + 2 * unit
     y_hat = np.abs(y - view(bias))
     y_tolerance = (
@@ -73,10 +74,10 @@ def backward_results(
     n = x.size // mean.size
     axes = 0 if per_activation else (0, *range(2, x.ndim))
     x_hat = (x - view(mean)) * view(inv_std)
-    # The sums may cancel, so their scale is that of their terms; a term of dscale is a difference and two products.
+    # The sums may cancel, so their scale is that of their terms. A term of dscale is a difference and two products.
     dbias_tolerance = reference.tolerance(acc, n, np.abs(dy).sum(axis=axes))
     dscale_tolerance = reference.tolerance(acc, n, 2 * np.abs(dy * x_hat).sum(axis=axes))
-    # dx is a sum of three terms of a few roundings each, scaled.
+    # dx is a scaled sum of three terms, each with a few roundings.
     terms = np.abs(dy) + (np.abs(view(dbias)) + np.abs(x_hat * view(dscale))) / n
     sums = (view(dbias_tolerance) + np.abs(x_hat) * view(dscale_tolerance)) / n
     dx_tolerance = np.abs(view(scale * inv_std)) * (sums + 8 * unit * terms) + reference.EPS[dtype] * np.abs(dx)
@@ -84,7 +85,7 @@ def backward_results(
 
 
 def parameters(rng: np.random.Generator, shape: Sequence[int], acc: str) -> list[np.ndarray]:
-    """scale, bias, a mean and a variance."""
+    """scale, bias, mean and variance."""
     values = [rng.normal(1, 0.5, shape), rng.normal(0, 1, shape), rng.normal(0, 2, shape), rng.uniform(0.5, 4, shape)]
     return [reference.rounded(p, acc) for p in values]
 
@@ -102,7 +103,7 @@ def sample(case: Case) -> Sample:
     scale, bias, mean, var = parameters(rng, x.shape[1:] if per_activation else x.shape[1:2], acc)
 
     def on(t: dict[str, dnn.DeviceTensor], *values: np.ndarray) -> list[dnn.DeviceTensor]:
-        """Cast by NumPy: the first operation that explain() reports must not be a cast."""
+        """Cast by NumPy, because the first operation that explain() reports must not be a cast."""
         return [dnn.asarray(v.astype(acc), device=t["x"].device) for v in values]
 
     relu = "relu" in case.words
@@ -113,7 +114,7 @@ def sample(case: Case) -> Sample:
         inputs["residual"] = drawn(case, rng, "residual", 0.5)
 
     def fused(y: Result) -> Result:
-        """The residual's addition rounds once more; relu loses nothing."""
+        """Adding the residual rounds once more; relu does not round."""
         residual = inputs.get("residual", np.zeros(()))
         want = y.want + residual
         rounding = reference.EPS[acc] * (np.abs(y.want) + np.abs(residual)) + reference.EPS[case.dtype] * np.abs(
@@ -138,7 +139,7 @@ def sample(case: Case) -> Sample:
         want = reference.batch_norm_forward_inference(x, scale, bias, mean, var, per_activation=per_activation)
         view = partial(view_of, x=x, per_activation=per_activation)
         y_hat = np.abs(view(scale / np.sqrt(var + EPS))) * (np.abs(x) + np.abs(view(mean)))
-        tolerance = reference.tolerance(case.dtype, 36, y_hat + np.abs(view(bias)))  # six roundings, all of one sign
+        tolerance = reference.tolerance(case.dtype, 36, y_hat + np.abs(view(bias)))  # six roundings with the same sign
 
         def infer(
             t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
@@ -153,12 +154,12 @@ def sample(case: Case) -> Sample:
 
         return Sample(inputs, infer, [fused(Result(want, tolerance))])
     dy = drawn(case, rng, "dy", 0)
-    # The saved values are inputs here: those of the forward oracle, as the library would store them.
+    # The saved values are inputs here: the results of the forward oracle, rounded to the dtype that the library stores.
     _, mean, inv_std, _, _ = reference.batch_norm_forward_training(x, scale, bias, per_activation=per_activation)
     mean, inv_std = reference.rounded(mean, acc), reference.rounded(inv_std, acc)
 
     inputs["dy"] = dy
-    if relu:  # a y of any signs tells as much as a true one
+    if relu:  # the sign of y is sufficient, so y may be any values
         inputs["y"] = np.maximum(drawn(case, rng, "y", 0), 0)
         dy = np.where(inputs["y"] > 0, dy, 0)
 
@@ -186,7 +187,7 @@ def test_mean_0_and_variance_1(layout: str, device: str) -> None:
     values = values_of(y)
     np.testing.assert_allclose(values.mean(axis=(0, 2, 3)), 0, atol=1e-14)
     np.testing.assert_allclose(values.std(axis=(0, 2, 3)), 1, rtol=1e-14)
-    # A scale and shift of x changes nothing.
+    # Scaling and shifting x changes nothing.
     moved = dnn.batch_norm_forward_training(
         tensor(8 * x - 3, "float64", device), *ones_and_zeros(4, "float64", device), eps=0
     )
@@ -196,9 +197,9 @@ def test_mean_0_and_variance_1(layout: str, device: str) -> None:
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype, mean, std", [("float32", 1e4, 1e-2), ("float32", -3e5, 1.0), ("bfloat16", 1e4, 40.0)])
 def test_mean_far_from_zero(dtype: str, mean: float, std: float, layout: str, device: str) -> None:
-    """Two passes lose nothing: the statistics are those of the numbers as stored, to a few units of the dtype, where
-    E[x^2] - E[x]^2 would be noise of the size eps mean^2, 1e4 times the variance. y is off by no more than the rounding
-    of the mean, which training_results allows for: half a unit of |mean|, the rounding of x itself."""
+    """The statistics of two passes are those of the stored numbers, to a few units of the dtype. E[x^2] - E[x]^2 would
+    have an error of eps mean^2, which is 1e4 times the variance. The error of y is at most the rounding of the mean,
+    which training_results includes: half a unit of |mean|, like the rounding of x itself."""
     x = reference.rounded(np.random.default_rng(2).normal(mean, std, (16, 3, 20, 20)), dtype)
     scale, bias = np.array([1.0, 0.5, 2.0]), np.zeros(3)
     running = [np.zeros(3), np.ones(3)]
@@ -215,9 +216,9 @@ def test_mean_far_from_zero(dtype: str, mean: float, std: float, layout: str, de
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_channels_whose_sample_is_unlike_the_rest(layout: str, device: str) -> None:
-    """Zeros where an engine may look first (at the start of a plane, or every 64th pixel) and numbers near 1e4 elsewhere:
-    inv_std is right to a few units of float32."""
+def test_channels_with_unrepresentative_first_elements(layout: str, device: str) -> None:
+    """Zeros where an engine may take its first sample (at the start of a plane, or every 64th pixel), and numbers near
+    1e4 elsewhere. inv_std has an error of a few units of float32."""
     x = np.random.default_rng(11).normal(1e4, 1, (1, 2, 256, 256) if layout == "NCHW" else (16, 64, 16, 16))
     x[(0, slice(None), slice(4)) if layout == "NCHW" else (slice(None), slice(None), slice(None, None, 4), 0)] = 0
     x = reference.rounded(x, "float32")
@@ -234,7 +235,7 @@ def test_channels_whose_sample_is_unlike_the_rest(layout: str, device: str) -> N
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("kind", ["steps", "outlier"])
 def test_channels_that_drift(kind: str, layout: str, device: str) -> None:
-    """Where what comes first lies far from the mean, the statistics are as good as anywhere."""
+    """The first elements are far from the mean; the statistics are as accurate as for other data."""
     x = np.random.default_rng(10).normal(0, 1e-2, (8, 3, 60, 50))
     if kind == "steps":
         x += np.repeat(np.repeat([0.0, 100.0, -7.0, 1000.0], 30), 100).reshape(4, 60, 50)[[0, 1, 2, 3] * 2][:, None]
@@ -275,7 +276,7 @@ def test_results_do_not_depend_on_threads() -> None:
 
 @pytest.mark.parametrize("per_activation", [False, True])
 def test_backward_is_the_derivative(per_activation: bool, device: str) -> None:
-    """<dx, v> and so on against central differences of the forward call in float64."""
+    """<dx, v> and the like against central differences of the forward call, in float64."""
     rng = np.random.default_rng(3)
     x, dy = rng.normal(1, 2, (5, 3, 2, 4)), rng.normal(0, 1, (5, 3, 2, 4))
     shape = x.shape[1:] if per_activation else (3,)
@@ -291,7 +292,7 @@ def test_backward_is_the_derivative(per_activation: bool, device: str) -> None:
     gradients = dnn.batch_norm_backward(
         tensor(dy, "float64", device), *tensors[:2], mean, inv_std, per_activation=per_activation
     )
-    h = 1e-5  # truncation h^2 and cancellation eps / h are both near 1e-10
+    h = 1e-5  # truncation h^2 and cancellation eps / h are both about 1e-10
     for i, gradient in enumerate(gradients):
         v = rng.normal(0, 1, gradient.shape)
         ahead, behind = [x, scale, bias], [x, scale, bias]
@@ -299,8 +300,8 @@ def test_backward_is_the_derivative(per_activation: bool, device: str) -> None:
         np.testing.assert_allclose((values_of(gradient) * v).sum(), (loss(*ahead) - loss(*behind)) / (2 * h), rtol=1e-6)
 
 
-def test_gradient_leaves_mean_and_variance_alone(device: str) -> None:
-    """dx has no component along 1 or along x_hat: moving x there does not change y (eps = 0)."""
+def test_gradient_is_orthogonal_to_shifts_and_scales(device: str) -> None:
+    """dx has no component along 1 or along x_hat: changing x in these directions does not change y (eps = 0)."""
     rng = np.random.default_rng(4)
     x, dy = (tensor(rng.normal(0, 1, (4, 3, 9)), "float64", device) for _ in range(2))
     one, zero = ones_and_zeros(3, "float64", device)
@@ -330,7 +331,7 @@ def test_rank_2_is_per_activation(device: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("at", [0, 5])  # the first element of a channel, from which sums start, and another
+@pytest.mark.parametrize("at", [0, 5])  # the first element of a channel, where sums start, and another
 def test_nan_and_infinity_stay_in_their_channel(bad: float, at: int, device: str) -> None:
     rng = np.random.default_rng(7)
     x, dy = rng.normal(0, 1, (2, 3, 4)), rng.normal(0, 1, (2, 3, 4))
@@ -437,7 +438,7 @@ def test_in_place_inference(device: str) -> None:
 def test_parameters_of_any_strides(device: str) -> None:
     rng = np.random.default_rng(11)
     x, dy = (tensor(rng.normal(0, 1, (4, 3, 6)), "float32", device) for _ in range(2))
-    values = np.abs(rng.normal(1, 0.3, (3, 4)))  # scale, bias, mean and variance side by side, in columns
+    values = np.abs(rng.normal(1, 0.3, (3, 4)))  # scale, bias, mean and variance are columns of one array
     columns = tensor(values, "float32", device)
     strided = [columns.as_strided((3,), (4,), i) for i in range(4)]
     dense = [tensor(values[:, i], "float32", device) for i in range(4)]
@@ -560,7 +561,7 @@ def test_errors(call: Callable[[dnn.DeviceTensor], object], kind: type[Exception
     with pytest.raises(kind) as caught:
         call(x)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(x), 1)  # nothing lost
+    np.testing.assert_array_equal(values_of(x), 1)  # unchanged
 
 
 def test_read_only_running_values_are_refused() -> None:
@@ -577,6 +578,6 @@ def test_devices_must_agree() -> None:
     x, one = dnn.zeros((2, 3), device="cuda:0"), dnn.full((3,), 1.0, device="cuda:0")
     with pytest.raises(dnn.DeviceError, match="x is on cuda:0, bias is on cpu"):
         dnn.batch_norm_forward_training(x, one, dnn.zeros((3,)))
-    running = np.zeros(3, "float32")  # an argument that is only read would follow x to the GPU; this one would be lost
+    running = np.zeros(3, "float32")  # inputs are copied to the GPU if needed; this one is also written
     with pytest.raises(dnn.DeviceError, match="the inputs are on cuda:0, running_mean is on cpu"):
         dnn.batch_norm_forward_training(x, one, one, running_mean=running, running_var=one)

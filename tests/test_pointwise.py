@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of elements: samples for the case lines, NumPy's opinion on broadcasting, special values and errors."""
+"""Functions of elements: samples for the case lines, broadcasting as in NumPy, special values and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def drawn(rng: np.random.Generator, operand: Operand, dtype: str, op: str, name:
     if dtype == "bool":
         x = rng.integers(0, 2, distinct).astype("float64")
     elif dtype in INTEGERS:
-        x = rng.integers(0 if dtype == "uint8" else -9, 10, distinct).astype("float64")  # few values: some are equal
+        # few distinct values, so some are equal
+        x = rng.integers(0 if dtype == "uint8" else -9, 10, distinct).astype("float64")
         if op == "mod" and name == "b":
             x[x == 0] = 3
     else:
@@ -54,15 +55,14 @@ def sample(case: Case) -> Sample:
         if case.dtype != "int64":
             want = (want - low) % (high - low + 1) + low
     elif case.dtype in REAL and op not in TESTS:
-        # Inputs are exact, and the machine's functions within some ulp; sums of products round what may cancel.
+        # Inputs are exact, and the functions have an error of a few ulp. Sums of products have rounding errors that
+        # remain when terms cancel.
         largest = np.float64(0)
         if op in ("lerp", "multiply_add", "add_square"):
             largest = sum(np.abs(x) for x in inputs.values()) * (2 + np.abs(inputs["b"]) + np.abs(inputs.get("c", 0)))
         accumulator = reference.EPS[reference.accumulator(case.dtype)]
         tolerance = reference.tolerance(case.dtype, 16, np.abs(want)) + 4 * accumulator * largest + SMALLEST[case.dtype]
-        want = (
-            reference.rounded(want, case.dtype) if case.dtype == "float16" else want
-        )  # what overflows does so here too
+        want = reference.rounded(want, case.dtype) if case.dtype == "float16" else want  # overflow gives Inf here too
     call = lambda t, algo, out=None: [dnn.pointwise(op, *t.values(), algo=algo, out=out)]
     return Sample(inputs, call, [Result(want, tolerance)], dtypes)
 
@@ -105,7 +105,7 @@ def test_numpy_broadcasting(device: str) -> None:
         assert got.shape == (a + b).shape
 
 
-def test_numbers_take_the_dtype_beside_them(device: str) -> None:
+def test_numbers_take_the_dtype_of_the_other_operand(device: str) -> None:
     x = tensor(np.array([1.0, 2.0, 3.0]), "float16", device)
     assert dnn.add(x, 1).dtype == "float16"
     np.testing.assert_array_equal(values_of(dnn.sub(10, x)), [9, 8, 7])
@@ -116,8 +116,8 @@ def test_numbers_take_the_dtype_beside_them(device: str) -> None:
     assert dnn.add(big, 2**60 + 1).to(device="cpu").numpy()[0] == 2**62 + 2**60 + 1
 
 
-def test_numbers_that_the_dtype_beside_them_does_not_hold(device: str) -> None:
-    """They are neither truncated nor saturated: eq(int8 127, 300) is not true."""
+def test_numbers_outside_the_dtype_of_the_other_operand(device: str) -> None:
+    """Such numbers are neither truncated nor saturated: eq(int8 127, 300) is false."""
     for dtype, held, others in [
         ("int8", [-128, 127], [300, -129, 0.5, 2.0, float("nan")]),
         ("uint8", [0, 255], [-1, 256, 1.7]),
@@ -169,8 +169,9 @@ def test_in_place_and_at_any_address(device: str) -> None:
 
 @pytest.mark.parametrize("op", ["exp", "neg"])
 @pytest.mark.parametrize("n", [4099, 4096])
-def test_eight_bytes_in_place(op: str, n: int, device: str) -> None:
-    """Element by element too each is computed once, where a block's part is the smallest."""
+def test_elements_of_eight_bytes_in_place(op: str, n: int, device: str) -> None:
+    """Each element is computed exactly once, also without vectors and at sizes where the chunk of a block is
+    smallest."""
     whole = tensor(np.linspace(-1, 1, n + 1), "float64", device)
     x = whole.as_strided((n,), (1,), 1)
     want = values_of(dnn.pointwise(op, x.to(copy=True)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling: samples for the case lines, properties, torch's opinion, special values and errors."""
+"""Pooling: samples for the case lines, properties, comparison with torch, special values and errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def sample(case: Case) -> Sample:
                 ),
                 [Result(y, 0), Result(indices, 0)],
             )
-        # A maximum is one of the inputs. A mean is a sum over the window, then a division within half an ulp.
+        # A maximum is exact. A mean is a sum over the window, then a division with an error of half an ulp.
         terms = np.prod(np.broadcast_to(window, len(shape) - 2))
         scale = 0 if mode == "max" else reference.pool_forward(np.abs(x), window, **keywords)
         return Sample(
@@ -56,7 +56,8 @@ def sample(case: Case) -> Sample:
     dy = reference.rounded(rng.normal(0, 1, y.shape), case.dtype)
     y = reference.rounded(y, case.dtype)
     want = reference.pool_backward(dy, x, y, window, **keywords)
-    # An element's windows are its terms, each divided within half an ulp in the averages.
+    # The gradient of an element is a sum over its windows. For averages, each term is a quotient with an error of half
+    # an ulp.
     terms = np.prod(-(-np.broadcast_to(window, len(shape) - 2) // np.broadcast_to(keywords["stride"], len(shape) - 2)))
     scale = reference.pool_backward(np.abs(dy), np.abs(x) if mode == "lp" else x, y, window, **keywords)
     inputs = {"x": x, "dy": dy, "y": y} | ({} if indices is None else {"indices": indices})
@@ -98,7 +99,7 @@ def adaptive_sample(case: Case, x: np.ndarray, size: Any, keywords: dict[str, An
 
 
 def random_problem(rng: np.random.Generator) -> tuple[tuple[int, ...], list[int], dict[str, Any]]:
-    """A shape, a window and keywords that fit together, of 1 to 3 dimensions."""
+    """A shape, a window and keywords that fit together, with 1 to 3 spatial dimensions."""
     while True:
         rank = int(rng.integers(1, 4))
         shape = (2, 3, *map(int, rng.integers(1, 9, rank)))
@@ -129,7 +130,7 @@ def test_random_problems(seed: int, device: str) -> None:
     dy = rng.normal(0, 1, y.shape)
     dx = dnn.pool_backward(tensor(dy, "float64", device), t, y, window, **keywords)
     assert_close(dx, Result(reference.pool_backward(dy, x, None, window, **keywords), 1e-13), what)
-    # Averages are linear, and their gradient is the adjoint; a maximum is the sum of what it selects.
+    # Averages are linear, and their gradient is the adjoint. A maximum equals the sum of the elements that it selects.
     seen = np.where(np.isfinite(values_of(y)), values_of(y), 0)
     assert abs((seen * dy).sum() - (x * values_of(dx)).sum()) < 1e-11, what
 
@@ -158,12 +159,12 @@ def test_nan_and_infinity(dtype: str, device: str) -> None:
     x = np.array([[1, 2, nan, 3], [nan, nan, 5, 1], [-inf] * 4, [inf, 1, inf, 2], [-inf, inf, -inf, 1]])[:, None]
     t = tensor(x, dtype, device)
     keywords: dict[str, Any] = {"stride": 1, "padding": 1}
-    dy = np.arange(1.0, 26).reshape(5, 1, 5)  # 5 windows of 2 on each row
+    dy = np.arange(1.0, 26).reshape(5, 1, 5)  # 5 windows of 2 in each row
     for mode in MODES:
         with np.errstate(invalid="ignore"):
             want = reference.pool_forward(x, 2, mode=mode, **keywords)
         y = dnn.pool_forward(t, 2, mode=mode, **keywords)
-        assert_close(y, Result(want, 0), mode)  # halves of small integers
+        assert_close(y, Result(want, 0), mode)  # exact: halves of small integers
         dx = dnn.pool_backward(tensor(dy, dtype, device), t, y, 2, mode=mode, **keywords)
         assert_close(dx, Result(reference.pool_backward(dy, x, want, 2, mode=mode, **keywords), 0), mode)
 
@@ -198,7 +199,7 @@ def test_the_first_maximum_takes_the_gradient(device: str) -> None:
     dy = tensor(np.array([[[[1.0, 2], [3, 4]]]]), "float32", device)
     want = [[1, 2, 0], [3, 4, 0], [0, 0, 0]]
     np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
-    # Also where equal values are one element in memory, repeated by a stride of zero.
+    # The same if equal values are one element in memory, repeated by a stride of zero.
     x = tensor(np.full((1, 1, 3, 1), 7.0), "float32", device).as_strided((1, 1, 3, 3), (3, 3, 1, 0))
     np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
 
@@ -207,7 +208,8 @@ def test_adaptive_and_global(device: str) -> None:
     x = np.random.default_rng(0).normal(0, 1, (2, 3, 12, 10))
     t = tensor(x, "float64", device)
     for mode in (*MODES, "lp"):
-        for size in (1, (4, 5), (5, 3), (24, 7)):  # all, alike, over each other, repeated
+        # one window, equal windows, overlapping windows, windows that repeat
+        for size in (1, (4, 5), (5, 3), (24, 7)):
             y = dnn.adaptive_pool_forward(t, size, mode=mode, norm=3)
             assert_close(
                 y, Result(reference.adaptive_pool_forward(x, size, mode=mode, norm=3), 1e-13), f"{mode} {size}"
@@ -225,7 +227,7 @@ def test_adaptive_and_global(device: str) -> None:
 def test_indices(device: str) -> None:
     x = np.round(np.random.default_rng(0).normal(0, 1, (2, 3, 9, 8)), 1)
     x[0, 0, 3, 3] = np.nan
-    keywords: dict[str, Any] = {"stride": 2, "padding": 2}  # the first windows see padding only
+    keywords: dict[str, Any] = {"stride": 2, "padding": 2}  # the first windows contain padding only
     for layout in ("NCHW", "NHWC"):
         t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
         y, where = dnn.pool_forward_with_indices(t, 2, **keywords)
@@ -237,7 +239,7 @@ def test_indices(device: str) -> None:
         other = where.to(layout="NHWC" if layout == "NCHW" else "NCHW")
         again = dnn.pool_backward(y, t, y, 2, **keywords, indices=other)
         assert bytes(values_of(again)) == bytes(values_of(dx))
-        # An index that is not of the window takes nothing, and so nothing is written beside dx.
+        # An index outside of its window takes no gradient, and nothing is written outside of dx.
         wrong = dnn.full(where.shape, 10**6, dtype="int32", device=device)
         assert not values_of(dnn.pool_backward(y, t, y, 2, **keywords, indices=wrong)).any()
 
@@ -245,7 +247,7 @@ def test_indices(device: str) -> None:
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_indices_outside_of_their_window_take_no_gradient(dtype: str, layout: str, device: str) -> None:
-    """On every engine: indices anywhere in the plane and around it, of which some happen to be in their window."""
+    """On every engine: indices anywhere in the plane and around it, a few of which are inside their window."""
     rng = np.random.default_rng(0)
     shape, window = (2, 8, 9, 11), (3, 2)
     keywords: dict[str, Any] = {"stride": (2, 3), "padding": (1, 0), "dilation": (1, 2)}
@@ -270,13 +272,13 @@ def test_indices_outside_of_their_window_take_no_gradient(dtype: str, layout: st
 
 def test_a_window_far_larger_than_x_has_an_index(device: str) -> None:
     x = tensor(np.arange(12.0).reshape(1, 3, 4), "float32", device)
-    y, where = dnn.pool_forward_with_indices(x, 2**31 - 1, padding=1, ceil_mode=True)  # in no time
+    y, where = dnn.pool_forward_with_indices(x, 2**31 - 1, padding=1, ceil_mode=True)  # takes no noticeable time
     np.testing.assert_array_equal(values_of(y)[0, :, 0], [3, 7, 11])
     np.testing.assert_array_equal(values_of(where)[0, :, 0], [3, 3, 3])
 
 
 def test_sums_of_many_equal_elements(device: str) -> None:
-    # A plain float32 sum of a million terms that round alike drifts by percents.
+    # A million equal terms have equal rounding errors: a plain float32 sum would be off by several percent.
     value = float(np.float32(0.7))
     x = dnn.full((1, 1, 1000, 1000), value, device=device)
     y = dnn.pool_forward(x, 1000, mode="avg")
@@ -286,7 +288,7 @@ def test_sums_of_many_equal_elements(device: str) -> None:
     np.testing.assert_array_equal(dx, values_of(dnn.full(x.shape, 1e-6, device=device)))
 
 
-def test_spellings_of_attributes(device: str) -> None:
+def test_forms_of_attributes(device: str) -> None:
     x = dnn.zeros((2, 3, 9, 8), device=device)
     two = np.int64(2)
     for window, padding in [
@@ -306,7 +308,7 @@ def test_empty(device: str) -> None:
         y = dnn.pool_forward(x, 2)
         assert y.shape == (*shape[:2], 2, 2)
         assert dnn.pool_backward(y, x, y, 2).shape == shape
-    x = dnn.empty((2, 3, 0, 4), device=device)  # windows that see padding only
+    x = dnn.empty((2, 3, 0, 4), device=device)  # its windows contain padding only
     y = dnn.pool_forward(x, 2, mode="avg", padding=1)
     assert y.shape == (2, 3, 1, 3) and not values_of(y).any()
     assert dnn.pool_backward(y, x, y, 2, mode="avg", padding=1).shape == x.shape
@@ -320,7 +322,7 @@ def test_agrees_with_torch(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape, window, keywords = random_problem(rng)
     mode, rank = keywords["mode"], len(window)
-    # What torch has: equal padding on both sides, of half a window at most; dilation for maxima only.
+    # Restricted to what torch supports: equal padding on both sides, at most half a window; dilation for maxima only.
     keywords["padding"] = [min(p, w // 2) for (p, _), w in zip(keywords["padding"], window, strict=True)]
     if mode != "max":
         keywords["dilation"] = 1
@@ -404,4 +406,4 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
         call(x, y)
     assert text in str(caught.value)
     for t in (x, y):
-        np.testing.assert_array_equal(values_of(t), 1)  # nothing lost
+        np.testing.assert_array_equal(values_of(t), 1)  # unchanged

@@ -37,8 +37,8 @@ def sample(case: Case) -> Sample:
         tolerance = reference.tolerance(case.dtype, 2, np.abs(want) + 1)
     else:
         want = reference.random.random_normal(operand.shape, mean=1, std=2, **named)
-        # A logarithm near 0 is of a word near 2^32, which is rounded to a float: u by up to e = 2^-24, and so the radius
-        # r = sqrt(-2 log u) by up to e / r, or where r is 0 by sqrt(2 e). A number is at most the radius.
+        # log(u) is near 0 if the word is near 2^32. Rounding the word to a float then changes u by up to e = 2^-24, and
+        # the radius r = sqrt(-2 log u) by up to e / r, or near r = 0 by sqrt(2 e). No number is larger than the radius.
         e, z = 2.0**-53 if case.dtype == "float64" else 2.0**-24, np.abs(want - 1) / 2
         near_zero = 2 * np.minimum(math.sqrt(2 * e), e / np.maximum(z, e))
         tolerance = reference.tolerance(case.dtype, 64, np.abs(want) + 2) + near_zero
@@ -67,7 +67,7 @@ def test_philox_against_published_vectors(counter: list[int], key: list[int], wa
 
 
 def test_uniform_bits(device: str) -> None:
-    """Not close: equal, on every device."""
+    """The bits are equal on every device, not only close."""
     got = dnn.random_uniform((1001,), seed=SEED, offset=5, device=device)
     np.testing.assert_array_equal(values_of(got), reference.random.random_uniform((1001,), seed=SEED, offset=5))
     got = dnn.random_uniform((1001,), seed=SEED, offset=5, device=device, dtype="float64")
@@ -89,7 +89,7 @@ def test_engines_agree_bit_by_bit(dtype: str, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_distributions(dtype: str, device: str) -> None:
-    """Moments and counts of a million numbers, within 5 standard deviations of theirs."""
+    """Moments and counts of a million numbers, within 5 standard deviations of the expected values."""
     n = 1_000_000
     u = values_of(dnn.random_uniform((n,), seed=1, dtype=dtype, device=device))
     assert 0 <= u.min() < 1e-4 and 1 - 1e-4 < u.max() < 1
@@ -108,7 +108,7 @@ def test_distributions(dtype: str, device: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_uniform_stays_below_high(dtype: str, device: str) -> None:
-    """Few numbers are between the bounds, so that rounding would reach the upper one often."""
+    """There are few numbers between the bounds, so rounding would often reach the upper one."""
     high = 1000 + 8 * 512 * float(np.finfo(dtype).eps)  # eight numbers above 1000
     for algo in dnn.engines("random", device):
         try:

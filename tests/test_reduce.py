@@ -35,19 +35,20 @@ def sample(case: Case) -> Sample:
     )
     if case.dtype in REAL:
         x = rng.normal(size=distinct)
-        if mode == "prod":  # neither 0 nor Inf in the end
+        if mode == "prod":  # so that the product is neither 0 nor Inf
             x = np.sign(x) * np.exp(x / 8)
-        if mode.startswith("arg"):  # ties: the first counts
+        if mode.startswith("arg"):  # ties: the first one counts
             x = np.round(x * 4) / 4
         x = reference.rounded(x, case.dtype)
     else:
         low, high = INTEGERS[case.dtype]
         x = rng.integers(low, high, distinct, endpoint=True).astype("float64")
         if mode == "amax":
-            x = np.maximum(x, -high)  # the absolute value of the least wraps round
+            x = np.maximum(x, -high)  # the absolute value of the smallest integer would wrap around
         if mode == "prod":
             x = np.clip(x, -9, 9)
-    if mode in ("any", "all"):  # of some outputs everything is zero, of some nothing
+    # so that some outputs see only zeros, or no zero
+    if mode in ("any", "all"):
         x = x * (rng.random(distinct) < (0.1 if mode == "any" else 0.9))
     x = np.broadcast_to(x, shape)
     want = reference.reduce(x, mode, axis=axes)
@@ -57,7 +58,7 @@ def sample(case: Case) -> Sample:
         tolerance: float | np.ndarray = 0.0
     elif mode in ("max", "min", "amax"):
         tolerance = 0.0
-    elif mode == "prod":  # errors of the factors add up
+    elif mode == "prod":  # the relative errors of the factors add up
         accumulator = reference.accumulator(case.dtype)
         tolerance = (reference.EPS[to] + count * reference.EPS[accumulator]) * np.abs(want)
     else:
@@ -74,17 +75,17 @@ def sample(case: Case) -> Sample:
 
 
 def every(x: dnn.DeviceTensor, mode: str, device: str, **options: object) -> list[np.ndarray]:
-    """The results of all engines that can."""
+    """The results of all engines that support the problem."""
     (report, *_) = dnn.explain(dnn.reduce, x, mode, **options)
     return [values_of(dnn.reduce(x, mode, algo=e.name, **options)) for e in report.engines if not e.why_not]
 
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("shape", [(24, 40), (27, 41), (13, 777)])  # the last in several chains of vectors
+@pytest.mark.parametrize("shape", [(24, 40), (27, 41), (13, 777)])  # the last has several chains of vectors
 def test_special_values(shape: tuple[int, int], dtype: str, axis: int, device: str) -> None:
     rng = np.random.default_rng(1)
-    x = rng.uniform(0.9, 1.1, shape) * rng.choice((-1, 1), shape)  # whose products stay finite, and not 0
+    x = rng.uniform(0.9, 1.1, shape) * rng.choice((-1, 1), shape)  # products stay finite and are not 0
     x = reference.rounded(x if axis else x.T, dtype)
     rows = x if axis else x.T
     rows[1, 7] = np.nan
@@ -95,9 +96,9 @@ def test_special_values(shape: tuple[int, int], dtype: str, axis: int, device: s
     rows[6] = np.inf
     rows[7, :] = 0
     rows[8, :], rows[8, 39] = 0, np.nan  # NaN is true
-    rows[9, 30], rows[9, 20] = np.nan, np.nan  # the first counts
-    rows[10, 5], rows[10, 6] = 0, np.nan  # not all
-    rows[11], rows[11, 3], rows[11, 9] = -1, -0.0, 0.0  # the same number
+    rows[9, 30], rows[9, 20] = np.nan, np.nan  # the first one counts
+    rows[10, 5], rows[10, 6] = 0, np.nan  # not all of the row
+    rows[11], rows[11, 3], rows[11, 9] = -1, -0.0, 0.0  # -0 and 0 are equal
     rows[12], rows[12, 4], rows[12, 7] = 1, 0.0, -0.0
     t = tensor(x, dtype, device)
     for mode in ("max", "min", "amax", "any", "all", "argmax", "argmin"):
@@ -113,7 +114,7 @@ def test_special_values(shape: tuple[int, int], dtype: str, axis: int, device: s
 
 
 def test_long_sums_keep_their_digits(device: str) -> None:
-    """A million times 0.1: one strand in float32 would be off by a percent."""
+    """The sum of a million times 0.1: a single float32 sum would be off by a percent."""
     x = dnn.full((1 << 20,), 0.1, device=device)
     want = float(np.float32(0.1)) * 2**20
     for mode in ("sum", "norm1"):
@@ -145,7 +146,7 @@ def test_keepdims_and_dtypes(device: str) -> None:
             assert untouched()
 
 
-def test_integers_wrap_round(device: str) -> None:
+def test_integers_wrap_around(device: str) -> None:
     x = np.array([2**62, 2**62, 5])
     assert values_of(dnn.reduce(dnn.asarray(x, device=device), "sum")) == float(-(2**63) + 5)
     low = dnn.asarray(np.array([-(2**63), 3]), device=device)
@@ -153,7 +154,7 @@ def test_integers_wrap_round(device: str) -> None:
 
 
 def test_amax_of_the_least_integer(device: str) -> None:
-    """Its magnitude is no number of the dtype: the largest one is."""
+    """The magnitude of the smallest integer does not fit the dtype, so the result is the largest integer."""
     for dtype in ("int8", "int32", "int64"):
         low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
         x = dnn.asarray(np.array([[low, 3], [low + 1, 3], [-5, 3]], dtype), device=device)
@@ -195,4 +196,4 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
     with pytest.raises(kind) as caught:
         call(x)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(x), 1)  # nothing lost
+    np.testing.assert_array_equal(values_of(x), 1)  # unchanged

@@ -16,7 +16,7 @@ import pyminidnn as dnn
 
 
 def sample(case: Case) -> Sample:
-    """layer, rms and group norm. x is seen with its channels split into groups, (N, G, C / G, spatial)."""
+    """layer, rms and group norm. x is viewed with its channels split into groups: (N, G, C / G, spatial)."""
     rng = generator(case)
     kind, _, direction = case.direction.partition("_")
     acc = reference.accumulator(case.dtype)
@@ -48,7 +48,7 @@ def sample(case: Case) -> Sample:
         return [dnn.asarray(v.astype(acc), device=t["x"].device) for v in values]
 
     if direction == "forward":
-        # As training_results: the mean to the rounding of its terms, the deviation to that of its squares.
+        # As in training_results: the mean has the rounding error of its terms, the deviation that of its squares.
         spread = 2 * np.abs(v - mean).max(axis=axes, keepdims=True)
         mean_tolerance = (reference.tolerance(acc, n, spread) + unit * np.abs(mean)) * centered
         relative = reference.tolerance(acc, n, 2.0) + 2 * unit
@@ -140,8 +140,9 @@ def test_row_norm_backward_is_the_derivative(kind: str, device: str) -> None:
         np.testing.assert_allclose((values_of(gradient) * v).sum(), (loss(*ahead) - loss(*behind)) / (2 * h), rtol=1e-6)
 
 
-def test_row_norms_are_each_other(device: str) -> None:
-    """One group is layer norm of a sample; a group per channel is instance norm; no parameters are ones and zeros."""
+def test_row_norms_agree_with_each_other(device: str) -> None:
+    """One group is layer norm of a sample, and one group per channel is instance norm. Absent parameters are ones and
+    zeros."""
     x = tensor(np.random.default_rng(21).normal(1, 2, (3, 4, 2, 5)), "float64", device)
     ones, zeros = (dnn.full((4,), v, dtype="float64", device=device) for v in (1.0, 0.0))
     layer = dnn.layer_norm_forward(x, axis=1)
@@ -155,7 +156,7 @@ def test_row_norms_are_each_other(device: str) -> None:
     )
 
 
-# Rows of each kind's statistics, as [statistic, elements], and back.
+# Views of x in which each row has one statistic: [statistics, elements].
 AS_ROWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "layer": lambda x: x.reshape(-1, x.shape[-1]),
     "rms": lambda x: x.reshape(-1, x.shape[-1]),
@@ -169,8 +170,8 @@ AS_ROWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("start", ["like the rest", "misleading"])
 @pytest.mark.parametrize("mean, std", [(1e4, 1e-2), (-3e5, 1.0)])
 def test_row_norms_far_from_zero(mean: float, std: float, start: str, kind: str, layout: str, device: str) -> None:
-    """Statistics are those of the numbers as stored, to a few units of float32, on every engine; also where the first
-    elements of a row are not near its mean."""
+    """The statistics are those of the stored numbers, to a few units of float32, on every engine. This also holds if
+    the first elements of a row are far from its mean."""
     shape = (2, 6, 9, 1000) if kind in ("layer", "rms") else (2, 6, 40, 50)
     x = reference.rounded(np.random.default_rng(22).normal(mean, std, shape), "float32")
     if start == "misleading":
@@ -189,21 +190,23 @@ def test_row_norms_far_from_zero(mean: float, std: float, start: str, kind: str,
         y, *saved = ROW_NORMS[kind](t, *parameters, algo=engine)
         if centered:
             assert_close(values_of(saved[0]).ravel(), Result(want_mean, 2 * unit * np.abs(want_mean)), f"{engine} mean")
-        # Squares of distances that are rounded to `unit` of the largest: of the mean where rows are far from it.
+        # Squares of distances, each rounded to `unit` of the largest distance; where rows are far from their mean, that
+        # is about the mean.
         deviation = unit * np.abs(rows - want_mean[:, None]).max(axis=1)
         error = reference.tolerance("float32", rows.shape[1], 2 * want) + want**3 * deviation**2
         assert_close(values_of(saved[-1]).ravel(), Result(want, error), f"{engine} inv_std")
         of_mean = unit * np.abs(want_mean) * want
         if start == "like the rest" and engine in ("cpu.norm.rows", "cpu.norm.columns"):
-            of_mean[:] = 0  # better than documented: they also subtract what rounding took from the mean
+            of_mean[:] = 0  # more accurate than documented: these also subtract the rounding error of the mean
         rounding = of_mean[:, None] + 4 * unit * np.abs(want_y) + error[:, None] / want[:, None] * np.abs(want_y)
         assert_close(AS_ROWS[kind](values_of(y)), Result(want_y, rounding), f"{engine} y")
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("kind", ["layer", "group", "instance"])
-def test_long_rows_that_begin_unlike_the_rest(kind: str, layout: str, device: str) -> None:
-    """64 zeros, then numbers near 1e4 in a row so long that they decide its deviation: right to a few units of float32."""
+def test_long_rows_with_unrepresentative_first_elements(kind: str, layout: str, device: str) -> None:
+    """64 zeros, then numbers near 1e4, in a row so long that these determine its deviation. Errors are a few units of
+    float32."""
     shape = (1, 2, 1, 65536) if kind == "layer" else (1, 4, 128, 256)
     x = reference.rounded(np.random.default_rng(24).normal(1e4, 1, shape), "float32")
     rows = x.reshape(4 if kind == "instance" else 2, -1)
@@ -233,7 +236,7 @@ def test_row_norms_keep_nan_in_its_row(kind: str, device: str) -> None:
     np.testing.assert_array_equal(y, clean)
 
 
-def test_row_norms_of_nothing(device: str) -> None:
+def test_row_norms_of_empty_tensors(device: str) -> None:
     empty = dnn.empty((0, 4), device=device)
     y, mean, inv_std = dnn.layer_norm_forward(empty)
     assert (y.shape, mean.shape, inv_std.shape) == ((0, 4), (0,), (0,))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""./run on machines that lack something: its PATH here holds stubs, and nothing is installed."""
+"""./run on machines where something is missing: its PATH consists of stubs, and nothing is installed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ VERSION = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 class Machine:
-    """A copy of `run` in a checkout of its own, and a folder that is all of its PATH. `log` has a line for each call of a
-    stub that makes one."""
+    """A copy of `run` in its own checkout, and a folder that is its whole PATH. Stubs that log their calls add a line
+    to `log`."""
 
     def __init__(self, folder: Path) -> None:
         self.bin, self.checkout, self.log = folder / "bin", folder / "checkout", folder / "log"
@@ -39,7 +39,7 @@ class Machine:
         path.chmod(0o755)
 
     def python(self, but: str) -> None:
-        """A python3 that runs the programs it is given after the statements `but`."""
+        """A python3 that first runs the statements `but`, then the given program."""
         self.stub("python3", f'exec {sys.executable} -c "{but}; exec(__import__(\'sys\').argv[1])" "$2"')
 
     def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -68,7 +68,7 @@ def test_bare_machine_without_sudo(machine: Machine) -> None:
         "  a C++20 compiler, g++ 12 or clang 16 or later",
         "run: it cannot be installed here without root or sudo. On Debian and Ubuntu, root installs what is missing by",
     ]
-    assert lines[5].removesuffix("-12") == f"  {INSTALL} {VERSION}-venv {VERSION}-dev g++"  # -12 on Ubuntu 22.04
+    assert lines[5].removesuffix("-12") == f"  {INSTALL} {VERSION}-venv {VERSION}-dev g++"  # g++-12 on Ubuntu 22.04
 
 
 def test_no_python_and_no_apt(machine: Machine) -> None:
@@ -84,7 +84,7 @@ def test_sudo_installs_and_the_rest_is_named(machine: Machine) -> None:
     machine.python(BARE)
     machine.stub("clang++-17", "exit 0")
     machine.stub("sudo", 'log sudo; exec "$@"')
-    machine.stub("apt-get", 'log apt-get "$@"')  # which installs nothing
+    machine.stub("apt-get", 'log apt-get "$@"')  # does not install anything
     done = machine.run("demo")
     assert done.returncode == 1
     assert f"run: installs by sudo apt-get: {VERSION}-venv {VERSION}-dev\n" in done.stderr

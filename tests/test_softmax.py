@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax: samples for the case lines, properties, long rows, torch's opinion, special values and errors."""
+"""Softmax: samples for the case lines, properties, long rows, comparison with torch, special values and errors."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from support import Result, Sample, assert_close, tensor, values_of
 import pyminidnn as dnn
 
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-SMALLEST = {"float64": 0.0, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}  # a subnormal's spacing
+# spacing of subnormal numbers
+SMALLEST = {"float64": 0.0, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 
 
 def few_roundings(dtype: str, scale: np.ndarray) -> np.ndarray:
-    """Of intermediate results, in the accumulator: exp and log within 2 ulp, other steps within half of one."""
+    """The error of intermediate results in the accumulator: exp and log are within 2 ulp, other steps within half an
+    ulp."""
     return reference.tolerance(reference.accumulator(dtype), 9, scale)
 
 
 def forward_tolerance(
     z: np.ndarray, want: np.ndarray, dtype: str, axis: int, log: bool, rounded: bool = False
 ) -> np.ndarray:
-    # x - m is rounded before exp takes it, so exp is off by up to |x - m| roundings of its value; the sum by the mean
-    # of that, weighted as the sum is. The logarithm turns relative errors into absolute ones.
-    # z is rounded twice before that where it is scale x + mask. What is masked is 0, or -inf, exactly.
+    # x - m is rounded before exp, so exp has a relative error of up to |x - m| roundings. The sum has the weighted mean
+    # of these errors. The logarithm turns relative errors into absolute ones. With a mask, z = scale x + mask is
+    # rounded twice before. Masked elements are exact: 0, or -inf.
     masked = z == -np.inf
     size = np.where(masked, 0, np.abs(z))
     depth = np.where(masked, 0, z.max(axis=axis, keepdims=True) - z)
@@ -44,7 +46,7 @@ def backward_tolerance(dy: np.ndarray, y: np.ndarray, dtype: str, axis: int, log
 
 
 def backward_scale(dy: np.ndarray, y: np.ndarray, axis: int, log: bool) -> np.ndarray:
-    """The formula of the gradient with every term positive."""
+    """The formula of the gradient with all terms positive."""
     if log:
         return np.abs(dy) + np.exp(y) * np.abs(dy).sum(axis=axis, keepdims=True)
     return y * (np.abs(dy) + np.abs(dy * y).sum(axis=axis, keepdims=True))
@@ -60,10 +62,10 @@ def sample(case: Case) -> Sample:
     name = next((n for n in ("keep", "mask") if n in case.operands), "")
     if name:
         strides = case.operands[name].strides or shape
-        own = [1 if s == 0 else n for n, s in zip(shape, strides, strict=True)]  # as it is before it is broadcast
+        own = [1 if s == 0 else n for n, s in zip(shape, strides, strict=True)]  # the shape before broadcasting
         mask = reference.rounded(rng.normal(0, 1, own), case.dtype) if name == "mask" else rng.random(own) < 0.6
         if name == "keep":
-            mask[(slice(None),) * axis + (0,)] = True  # something of each row
+            mask[(slice(None),) * axis + (0,)] = True  # each row keeps at least one element
             dtypes[name] = "bool"
         mask = inputs[name] = np.broadcast_to(mask, shape)
     y = reference.softmax_forward(x, axis=axis, log=log, scale=scale, mask=mask)
@@ -90,7 +92,7 @@ def sample(case: Case) -> Sample:
 
 
 def engines(device: str, dtype: str = "float32") -> list[str]:
-    """Those that take dense rows of the dtype."""
+    """The engines that accept dense rows of the dtype."""
     (report,) = dnn.explain(dnn.softmax_forward, dnn.zeros((2, 3), dtype=dtype, device=device))
     return [e.name for e in report.engines if not e.why_not]
 
@@ -107,7 +109,7 @@ def test_properties(axis: int, layout: str, device: str) -> None:
     np.testing.assert_allclose(values_of(dnn.softmax_forward(shifted, axis=axis)), values_of(y), rtol=1e-11)
     log_y = dnn.softmax_forward(t, axis=axis, log=True)
     np.testing.assert_allclose(np.exp(values_of(log_y)), values_of(y), rtol=1e-13)
-    # The results sum to a constant, so the gradient of that sum is zero; a gradient's own sum is zero too.
+    # The results sum to a constant, so the gradient of their sum is zero. The sum of a gradient is zero, too.
     ones = dnn.full(y.shape, 1, dtype="float64", layout=layout, device=device)
     assert np.abs(values_of(dnn.softmax_backward(ones, y, axis=axis))).max() < 1e-15
     dx = dnn.softmax_backward(t, y, axis=axis)
@@ -129,7 +131,7 @@ def test_gradient_is_the_limit_of_differences(log: bool, device: str) -> None:
 
 @pytest.mark.parametrize("log", [False, True])
 def test_a_million_equal_elements(log: bool, device: str) -> None:
-    # Terms that round alike, where a plain float32 sum drifts: 0.7 added a million times loses several percent.
+    # Equal terms have equal rounding errors: a plain float32 sum of a million times 0.7 loses several percent.
     n = 1_000_000
     x = np.full((1, n), np.float32(np.log(0.7)), "float64")
     x[0, 0] = 0
@@ -161,7 +163,7 @@ def test_nan_and_infinity(dtype: str, log: bool, device: str) -> None:
         y = dnn.softmax_forward(tensor(x, dtype, device), log=log, algo=engine)
         tolerance = reference.tolerance(dtype, 16, np.nan_to_num(np.abs(want), posinf=0) + 1)
         assert_close(y, Result(want, tolerance), engine)
-        # What NaN touches is NaN in the gradient; rows beside it are not.
+        # Rows with NaN have NaN in the gradient; adjacent rows do not.
         dy = np.ones_like(x)
         dy[5, 1] = nan
         dx = values_of(dnn.softmax_backward(tensor(dy, dtype, device), y, log=log, algo=engine))
@@ -173,8 +175,8 @@ def test_nan_and_infinity(dtype: str, log: bool, device: str) -> None:
 @pytest.mark.parametrize("scale", [1.0, -1.0, 0.75, 0.0])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_of_large_magnitude(dtype: str, scale: float, log: bool, shape: tuple[int, ...], device: str) -> None:
-    """Only the differences within a row count, for rows in the lanes of a warp, a block and a cluster. exp(-88) is below
-    the normal numbers of float32 and bfloat16."""
+    """Only the differences within a row matter, for rows that fit the lanes of a warp, a block and a cluster. exp(-88)
+    is below the normal numbers of float32 and bfloat16."""
     rng = np.random.default_rng(6)
     for centre, spread in ((-1e9, 0), (1e9, 5e6), (6e4, 0), (-6e4, 40), (88, 0), (-88, 40), (0, 60)):
         if abs(centre) > 65504 and dtype == "float16":
@@ -190,8 +192,8 @@ def test_rows_of_large_magnitude(dtype: str, scale: float, log: bool, shape: tup
 
 
 @pytest.mark.parametrize("shape, axis", [((3, 40), 1), ((3, 200), 1), ((3, 40, 50), 1), ((2, 9, 5), 1)])
-def test_what_is_impossible_has_no_gradient(shape: tuple[int, ...], axis: int, device: str) -> None:
-    """Where the logarithm is -inf; every way that an engine has of going through rows."""
+def test_no_gradient_where_the_logarithm_is_minus_infinity(shape: tuple[int, ...], axis: int, device: str) -> None:
+    """Elements whose logarithm is -inf, for all ways in which engines traverse rows."""
     x = np.random.default_rng(5).normal(size=shape).astype("float32")
     x[:, 2] = -np.inf
     y = dnn.softmax_forward(dnn.asarray(x, device=device), axis=axis, log=True)
@@ -227,7 +229,7 @@ def test_a_mask_at_any_address(dtype: str, device: str) -> None:
     for whole in (dnn.asarray(keep).to(device=device), tensor(add, dtype, device)):
         shifted = whole.as_strided((8, 64), (64, 1), 1)
         want = values_of(dnn.softmax_forward(t, mask=shifted.to(copy=True)))
-        # An engine of its own may be chosen for it: one or two roundings apart.
+        # Another engine may be selected for the unaligned mask; its results differ by one or two roundings.
         assert_close(dnn.softmax_forward(t, mask=shifted), Result(want, 2 * reference.EPS[dtype]))
 
 
@@ -247,7 +249,7 @@ def test_masks_and_scales(dtype: str, device: str) -> None:
             assert_close(y, Result(want, tolerance))
             dx = values_of(dnn.softmax_backward(t, y, axis=-1, log=log, scale=0.25))
             assert np.isfinite(dx).all() and (dx[np.isinf(want) if log else want == 0] == 0).all()
-    # A row of which nothing is kept is NaN, as a row of -inf is.
+    # A row without kept elements is NaN, like a row of -inf.
     nothing = np.ones((8, 16), bool)
     nothing[3] = False
     y = values_of(dnn.softmax_forward(t, axis=-1, mask=dnn.asarray(nothing).to(device=device)))
@@ -256,10 +258,10 @@ def test_masks_and_scales(dtype: str, device: str) -> None:
 
 def test_broadcast_inputs(device: str) -> None:
     row = np.random.default_rng(3).normal(0, 1, 6)
-    x = tensor(row, "float64", device).as_strided((4, 6), (0, 1))  # every row the same
+    x = tensor(row, "float64", device).as_strided((4, 6), (0, 1))  # all rows are equal
     y = values_of(dnn.softmax_forward(x))
     np.testing.assert_allclose(y, reference.softmax_forward(np.tile(row, (4, 1))), rtol=1e-14)
-    x = tensor(row, "float64", device).as_strided((6, 4), (1, 0))  # every column the same
+    x = tensor(row, "float64", device).as_strided((6, 4), (1, 0))  # all columns are equal
     np.testing.assert_array_equal(values_of(dnn.softmax_forward(x)), np.full((6, 4), 0.25))
 
 
@@ -316,4 +318,4 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
     with pytest.raises(kind) as caught:
         call(x)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(x), 1)  # nothing lost
+    np.testing.assert_array_equal(values_of(x), 1)  # unchanged

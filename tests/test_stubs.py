@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Generated files are what their generators make today: pyminidnn/_C.pyi of the extension, wgmma.cuh of nothing."""
+"""Generated files are up to date: pyminidnn/_C.pyi, which is made from the extension, and wgmma.cuh, which has no
+input."""
 
 from __future__ import annotations
 

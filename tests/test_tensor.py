@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""DeviceTensor: making, looking at, reshaping and converting it, NumPy and the buffer protocol, memory and its statistics."""
+"""DeviceTensor: creation, attributes, reshaping and conversion, NumPy and the buffer protocol, memory and its
+statistics."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def ramp(*shape: int, dtype: str = "float32") -> np.ndarray:
     return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
 
 
-# ---- making
+# ---- creation
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -69,7 +70,7 @@ def test_layouts_are_stride_orders(rank: int, device: str) -> None:
     back = u.to(layout=first)
     assert back.layout == first
     np.testing.assert_array_equal(values_of(back), x)
-    assert u.to(layout=last).data_ptr == u.data_ptr  # it is that already
+    assert u.to(layout=last).data_ptr == u.data_ptr  # already in that layout
     assert u.to().data_ptr == u.data_ptr
     assert u.to(copy=True).data_ptr != u.data_ptr and u.to(copy=True).layout == last
 
@@ -79,7 +80,7 @@ def test_shape_may_be_a_number_or_any_sequence(device: str) -> None:
         assert dnn.zeros(shape, device=device).shape == (5,)
 
 
-def test_dtypes_by_any_spelling() -> None:
+def test_names_of_dtypes() -> None:
     for dtype in ("f32", "float32", np.float32, np.dtype("float32"), np.dtype("=f4")):
         assert dnn.empty(1, dtype=dtype).dtype == "float32"
     with pytest.raises(dnn.DTypeError, match=r"empty: dtype=dtype\('>f4'\) has its bytes swapped"):
@@ -100,11 +101,11 @@ def test_full(device: str) -> None:
     assert full(-7, "bool") == 1 and full(float("nan"), "bool") == 1 and full(0.0, "bool") == 0
     assert np.signbit(full(-0.0, "float16")) and full(float("inf"), "float16") == float("inf")
     assert full(np.float32(0.1), "float64") == float(np.float32(0.1)) and full(True, "int64") == 1
-    for value in (2**53 + 1, -(2**63), 2**63 - 1):  # no double on the way
+    for value in (2**53 + 1, -(2**63), 2**63 - 1):  # not converted to a double
         assert set(dnn.full(3, value, dtype="int64", device=device).numpy().tolist()) == {value}
 
 
-def test_looks() -> None:
+def test_repr_len_bool_and_hash() -> None:
     assert repr(dnn.empty((2, 3))) == "DeviceTensor(shape=(2, 3), dtype='float32', layout='contiguous', device='cpu')"
     assert "shape=(4,)" in repr(dnn.empty(4)) and "shape=()" in repr(dnn.empty(()))
     assert len(dnn.empty((4, 2))) == 4
@@ -170,7 +171,7 @@ BIG = 2**62
         (lambda t: t.as_strided((1,), (1,), -1), "around offset -1; the tensor has 0 to 24"),
         (lambda t: t.as_strided((1,), (1,), 24), "around offset 24"),
         (lambda t: t.as_strided((2,), (-1,)), "reaches elements -1 to 1"),
-        # Reaches that wrap around to something harmless.
+        # Extents that overflow to something harmless.
         (lambda t: t.as_strided((5,), (BIG,)), "reaches beyond 2^63 bytes"),
         (lambda t: t.as_strided((2, 2), (-BIG, BIG)), "reaches beyond 2^63 bytes"),
         (lambda t: t.as_strided((2,), (-(2**63),)), "reaches beyond 2^63 bytes"),
@@ -236,13 +237,13 @@ def test_buffer() -> None:
     t = dnn.zeros((2, 3, 4, 5), dtype="int64", layout="NHWC")
     view = memoryview(t)
     assert view.shape == t.shape and view.strides == tuple(8 * s for s in t.strides) and view.format == "l"
-    assert np.asarray(view).dtype.char == np.dtype("int64").char  # not NumPy's other 64-bit integer
+    assert np.asarray(view).dtype.char == np.dtype("int64").char  # not NumPy's other 64-bit integer type
     assert not view.readonly and memoryview(dnn.asarray(b"ab")).readonly
     with pytest.raises((BufferError, TypeError)):
-        ctypes.c_char.from_buffer(dnn.asarray(b"ab"))  # asks for a writable one
+        ctypes.c_char.from_buffer(dnn.asarray(b"ab"))  # requires a writable buffer
     data, weak = t.data_ptr, weakref.ref(t)
     del t
-    assert weak() is not None  # the view keeps it
+    assert weak() is not None  # the view keeps it alive
     assert np.asarray(view).ctypes.data == data
     del view
     assert weak() is None
@@ -253,7 +254,7 @@ def test_bfloat16_to_numpy_and_back() -> None:
     x = np.array([[1.0, -2.5], [3e38, np.inf]], ml_dtypes.bfloat16)
     t = dnn.asarray(x)
     assert t.dtype == "bfloat16" and t.data_ptr == pointer(x)
-    for back in (t.numpy(), np.asarray(t)):  # the buffer protocol declines; __array__ does it
+    for back in (t.numpy(), np.asarray(t)):  # the buffer protocol refuses bfloat16; __array__ converts it
         assert back.dtype == ml_dtypes.bfloat16 and pointer(back) == pointer(x)
     assert dnn.asarray(x[:, ::-1]).strides == (2, -1) and dnn.asarray(x[0, 0].reshape(())).dtype == "bfloat16"
     with pytest.raises(BufferError):
@@ -297,7 +298,7 @@ RECORDS["b"] = np.arange(5)
         ramp(4, 3).astype(">f4"),
         ramp(4, 3).astype(">i8"),
         unaligned(),
-        RECORDS["b"],  # its strides are no multiple of 4
+        RECORDS["b"],  # its strides are no multiple of 4 bytes
         [[1.0, 2.0], [3.0, 4.0]],
         3,
         2.5,
@@ -378,7 +379,7 @@ def test_asarray_errors(source: object, kind: type[Exception], text: str) -> Non
     assert text in str(caught.value)
 
 
-def test_what_an_object_raises_comes_through() -> None:
+def test_exceptions_of_objects_propagate() -> None:
     class Broken:
         def __array__(self, dtype=None, copy=None):
             raise LookupError("not today")
@@ -387,14 +388,14 @@ def test_what_an_object_raises_comes_through() -> None:
         dnn.asarray(Broken())
 
 
-def test_operands_meet_on_one_device(device: str) -> None:
+def test_host_operands_are_copied_to_the_device(device: str) -> None:
     x = ramp(2, 3)
     t = dnn.asarray(x, device=device)
     y = dnn.activation_backward(x, t, x, "identity")
-    assert y.device == device  # host arrays follow the tensor
+    assert y.device == device  # host arrays are copied to the tensor's device
     np.testing.assert_array_equal(values_of(y), x)
     with dnn.Handle(device):
-        assert dnn.activation_forward(x, "relu").device == device  # or the handle
+        assert dnn.activation_forward(x, "relu").device == device  # or to the handle's
         assert dnn.empty(2).device == device and dnn.zeros(2).device == device
     assert dnn.activation_forward(x, "relu", handle=dnn.Handle(device)).device == device
     for empty in (np.zeros((0, 3)), [], np.float32(1)):
@@ -424,7 +425,7 @@ def test_memory_statistics(device: str) -> None:
     assert after["allocated_bytes"] == before["allocated_bytes"] and after["cached_bytes"] >= 4000
     assert after["peak_allocated_bytes"] == during["peak_allocated_bytes"]
     again = dnn.empty(1000, device=device)
-    assert again.data_ptr == data  # handed out again, so no longer among the free
+    assert again.data_ptr == data  # reused, so it is no longer counted as free
     assert dnn.memory_stats(device)["device_allocations"] == during["device_allocations"]
     assert dnn.memory_stats(device)["cached_bytes"] == 0
     del again
@@ -461,9 +462,7 @@ def test_out_of_memory(device: str) -> None:
     x = dnn.zeros((1,), device=device).as_strided((2**46,), (0,))
     with pytest.raises(dnn.OutOfMemory, match=r"activation_forward: out \[70368744177664\] float32 needs 281.5 TB"):
         dnn.activation_forward(x, "relu", handle=h)
-    assert dnn.activation_forward(dnn.zeros(3, device=device), "relu", handle=h).shape == (
-        3,
-    )  # the handle is none the worse
+    assert dnn.activation_forward(dnn.zeros(3, device=device), "relu", handle=h).shape == (3,)  # the handle still works
     del x
     gc.collect()
     after = dnn.memory_stats(device)
@@ -473,8 +472,8 @@ def test_out_of_memory(device: str) -> None:
 # ---- threads and processes
 
 
-def test_two_threads_with_handles_of_their_own(device: str) -> None:
-    """Ops release the GIL: plan caches, allocator and pool are used at once."""
+def test_two_threads_with_separate_handles(device: str) -> None:
+    """Operations release the GIL: threads use plan caches, allocator and thread pool at the same time."""
     errors: list[BaseException] = []
 
     def work(seed: int) -> None:
@@ -504,7 +503,7 @@ def test_one_handle_on_two_threads(device: str) -> None:
 
     def work() -> None:
         try:
-            for n in range(1, 60):  # a new plan each
+            for n in range(1, 60):  # each call needs a new plan
                 assert dnn.activation_forward(dnn.zeros(n, device=device), "relu", handle=handle).shape == (n,)
         except BaseException as error:
             errors.append(error)
@@ -517,8 +516,8 @@ def test_one_handle_on_two_threads(device: str) -> None:
     assert not errors
 
 
-def test_tensors_may_die_on_any_thread() -> None:
-    """A storage that owns a Python object is dropped by a thread that does not hold the GIL, or not the first one."""
+def test_tensors_may_be_freed_on_any_thread() -> None:
+    """A thread that does not hold the GIL, or is not the main thread, releases a storage that owns a Python object."""
     x = ramp(1000)
     count = sys.getrefcount(x)
     tensors = [dnn.asarray(x) for _ in range(100)]
@@ -544,7 +543,7 @@ def test_fork_after_use_of_the_pool() -> None:
     want = np.maximum(x, 0)
     assert (dnn.activation_forward(x, "relu").numpy() == want).all()
     child = os.fork()
-    if child == 0:  # its pool has no threads: it makes a new one
+    if child == 0:  # the pool of the child has no threads, so it makes a new one
         ok = False
         try:
             ok = all((dnn.activation_forward(x, "relu").numpy() == want).all() for _ in range(5))
@@ -554,8 +553,9 @@ def test_fork_after_use_of_the_pool() -> None:
     assert (dnn.activation_forward(x, "relu").numpy() == want).all()
 
 
-def test_a_process_may_end_with_tensors_alive() -> None:
-    """In globals, in cycles, on threads, with a pool that sleeps: no crash on the way out."""
+def test_a_process_may_end_with_live_tensors() -> None:
+    """With tensors in globals, in cycles and on threads, and with a blocked thread pool, the process exits without a
+    crash."""
     program = """
 import threading, numpy as np, pyminidnn as dnn
 x = np.zeros(100000); t = dnn.asarray(x); y = dnn.activation_forward(t, "relu"); h = dnn.Handle(); h.__enter__()
@@ -570,7 +570,7 @@ threading.Thread(target=lambda: dnn.activation_forward(x, "relu"), daemon=True).
 
 
 def test_checks_of_the_allocator() -> None:
-    """Poison fills what is handed out; exact blocks are not kept. What tests and sanitizers rely on."""
+    """Tests and sanitizers rely on both: poison fills each new block, and exact blocks are not kept for reuse."""
     code = """
 import numpy as np, pyminidnn as dnn
 from pyminidnn import _C

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads, forks, signals and the end of a process, each in a process of its own: what fails here ends or hangs it."""
+"""Threads, forks, signals and the end of a process. Each test uses a separate process, since a failure ends or hangs
+it."""
 
 from __future__ import annotations
 
@@ -49,14 +50,14 @@ time.sleep(0.3)
 
 
 def test_bindings_release_the_gil_by_the_class_that_may_outlive_the_interpreter() -> None:
-    """pybind11's own ends the process where a daemon thread takes the GIL back after the interpreter is gone."""
+    """pybind11's own class ends the process if a daemon thread takes the GIL after the interpreter has ended."""
     for path in (ROOT / "cpp").rglob("*_py.cpp"):
         assert not re.search(r"gil_scoped_release", path.read_text()), path
 
 
 @pytest.mark.parametrize("handle", ["dnn.Handle()", "None"])
 def test_forks_while_other_threads_choose_plans(handle: str) -> None:
-    """A child may not inherit a lock that is held by a thread that it does not have."""
+    """A child process must not inherit a lock whose owner is a thread that does not exist in the child."""
     ended = run(f"""
 import os, random, signal, threading, time, pyminidnn as dnn
 handle, base = {handle}, dnn.zeros((600, 700))

@@ -24,7 +24,7 @@ INTEGERS = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
-# Significant bits, and the exponents of the smallest step and of the first number beyond the largest.
+# (significant bits, exponent of the smallest step, exponent of the first power of two beyond the largest number)
 FORMATS = {
     "float16": (11, -24, 16),
     "bfloat16": (8, -133, 128),
@@ -35,7 +35,8 @@ ALPHA, BETA = 0.75, -1.5
 
 
 def to_real(v: float | int, dtype: str) -> float:
-    """The nearest number of the dtype, ties to even, by exact fractions: one rounding, however wide the value."""
+    """The nearest number of the dtype, ties to even, computed with exact fractions: a single rounding for values of any
+    width."""
     if v != v or v in (np.inf, -np.inf) or v == 0:
         return float(v)
     bits, smallest, limit = FORMATS[dtype]
@@ -63,20 +64,20 @@ def documented(v: float | int, source: str, to: str) -> float | int:
 
 
 def array_of(values: list[float | int], dtype: str) -> np.ndarray:
-    """A NumPy array of the dtype holding the values, which it has exactly. bfloat16 as its 16 bits."""
+    """A NumPy array of the dtype; the values fit it exactly. bfloat16 is held as its 16 bits."""
     if dtype == "bfloat16":
         return (np.array(values, "float32").view("uint32") >> 16).astype("uint16").view("float16")
     return np.array(values, dtype)
 
 
 def exactly(array: np.ndarray, dtype: str, device: str) -> dnn.DeviceTensor:
-    """Such an array as a tensor, without any cast of the library's."""
+    """Such an array as a tensor. The library casts nothing."""
     t = dnn.asarray(array).to(device=device)
     return _C.reinterpret(t, "bfloat16") if dtype == "bfloat16" else t
 
 
 def contents(t: dnn.DeviceTensor) -> list[float | int]:
-    """A tensor's values as Python numbers, likewise."""
+    """The values of a tensor as Python numbers. The library casts nothing."""
     if t.dtype == "bfloat16":
         bits = _C.reinterpret(t, "float16").numpy().view("uint16").astype("uint32") << 16
         return bits.view("float32").astype("float64").ravel().tolist()
@@ -136,12 +137,13 @@ def sample(case: Case) -> Sample:
     rng = generator(case)
     operand = case.operands["x"]
     shape, to = operand.shape, case.out_dtype
-    # Strides of zero repeat a value: draw one per distinct element.
+    # A stride of zero repeats a value, so one value is drawn per distinct element.
     distinct = tuple(
         1 if operand.strides and s == 0 else n for n, s in zip(shape, operand.strides or shape, strict=True)
     )
     if case.dtype in REAL:
-        x = reference.rounded(rng.normal(0, 100, distinct), case.dtype)  # beyond int8 and uint8, of both signs
+        # exceeds the ranges of int8 and uint8, with both signs
+        x = reference.rounded(rng.normal(0, 100, distinct), case.dtype)
     else:
         low, high = INTEGERS.get(case.dtype, (0, 1))
         x = rng.integers(max(low, -(2**53)), min(high, 2**53), distinct, endpoint=True).astype("float64")
@@ -168,7 +170,7 @@ def sample(case: Case) -> Sample:
         ) -> list[dnn.DeviceTensor]:
             return [dnn.transform(t["x"], alpha=ALPHA, dtype=None if out is not None else to, algo=algo, out=out)]
 
-        # One product, rounded, after x was rounded to the accumulator.
+        # One product, rounded, after x was rounded to the accumulator's dtype.
         return Sample({"x": x}, scale, [Result(ALPHA * x, reference.tolerance(to, 2, ALPHA * np.abs(x)))])
 
     y = reference.rounded(rng.normal(0, 100, shape), to)
@@ -176,7 +178,7 @@ def sample(case: Case) -> Sample:
     def accumulate(
         t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
     ) -> list[dnn.DeviceTensor]:
-        # Always into a copy of y, made without an engine: poison added to would stay poison.
+        # Always into a copy of y, made without an engine: adding to poison would give poison.
         x = t["x"]
         fresh = exactly(array_of(y.ravel().tolist(), to).reshape(shape), to, x.device)
         if x.layout == "NHWC":
@@ -196,7 +198,7 @@ INTERESTING = [
     254.9, 255.0, 255.5, 256.0, 300.0, 2047.0, 2049.0, 4097.0, 65504.0, 65519.9, 65520.0, 65536.0, 1e6, 16777217.0,
     2.0**31 - 1, 2.0**31, -(2.0**31), -(2.0**31) - 1, 2.0**53, 2.0**62, 2.0**63, -(2.0**63), 2.0**63 - 1024, 2.0**64, 1e30,
     -1e30, 3.3e38, 3.4e38, 3.5e38, 1e300, 1e-5, 6e-8, 2.9e-8, 1e-38, 1e-40, 1e-45, 1e-300, 5e-324, np.inf, -np.inf, np.nan,
-    1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50,  # beside ties
+    1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50,  # next to ties
 ]  # fmt: skip
 INTEGRAL = [0, 1, -1, 2, 3, 126, 127, 128, 129, -127, -128, -129, 254, 255, 256, 257, 2047, 2048, 2049, 2051, 65503, 65519, 65520,
             65535, 65536, 2**24, 2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31), 2**31, 2**53, 2**53 + 1, 2**53 + 3, 2**62 + 2**54,
@@ -228,7 +230,7 @@ def test_every_cast_by_the_documented_rules(source: str, to: str, device: str) -
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_plain_copy_keeps_every_bit(dtype: str, device: str) -> None:
-    """NaN payloads, signalling ones too, in each kind of loop: dense, strided, another layout."""
+    """NaN payloads, also of signalling NaN, for each kind of loop: dense, strided, to another layout."""
     size = {"float16": 2, "bfloat16": 2, "float32": 4, "int32": 4, "float64": 8, "int64": 8}.get(dtype, 1)
     bits = np.random.default_rng(5).integers(0, 2 if dtype == "bool" else 256, (4 * 6, size), "uint8")
     x = exactly(bits.view("float16" if dtype == "bfloat16" else dtype).reshape(4, 6), dtype, device)
@@ -255,12 +257,13 @@ def test_any_byte_but_zero_is_true(device: str) -> None:
 
 def test_out_is_not_read_without_beta(device: str) -> None:
     for alpha in (1.0, 2.0):
-        out, untouched = framed((2, 3), (3, 1), "float32", device)  # full of NaN
+        out, untouched = framed((2, 3), (3, 1), "float32", device)  # filled with NaN
         y = dnn.transform(np.ones((2, 3), "float32"), alpha=alpha, out=out)
         assert y.data_ptr == out.data_ptr and (values_of(out) == alpha).all() and untouched()
     nan = dnn.full(3, float("nan"), device=device)
-    assert np.isnan(values_of(dnn.transform(dnn.zeros(3, device=device), beta=1.0, out=nan))).all()  # with beta it is
-    assert np.isnan(values_of(dnn.transform(nan, alpha=0.0))).all()  # x always is
+    # with beta, out is read
+    assert np.isnan(values_of(dnn.transform(dnn.zeros(3, device=device), beta=1.0, out=nan))).all()
+    assert np.isnan(values_of(dnn.transform(nan, alpha=0.0))).all()  # x is always read
 
 
 @pytest.mark.parametrize("to", REAL)
@@ -305,7 +308,7 @@ def test_linear(device: str) -> None:
 
 @pytest.mark.parametrize("x_shape, out_shape", [((), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((1, 1, 1), (4, 2, 3)), ((1, 3), (0, 3)),
                                                 ((4, 1, 3), (4, 2, 3)), ((1,), ()), ((3,), (2, 4, 3)), ((1, 3), (3,))])  # fmt: skip
-def test_broadcasting_is_numpys(x_shape: tuple[int, ...], out_shape: tuple[int, ...], device: str) -> None:
+def test_broadcasting_as_in_numpy(x_shape: tuple[int, ...], out_shape: tuple[int, ...], device: str) -> None:
     x = np.arange(np.prod(x_shape, dtype=int)).reshape(x_shape).astype("float32")
     out = dnn.full(out_shape, 9.0, device=device)
     try:
@@ -326,9 +329,11 @@ def test_layout_and_dtype_of_the_result(device: str) -> None:
     y = dnn.transform(x, layout="NHWC", dtype="float16")
     assert (y.layout, y.dtype) == ("NHWC", "float16") and dnn.transform(y).layout == "NHWC"
     np.testing.assert_array_equal(values_of(y), values_of(x))
-    channels = y.as_strided((2, 2, 4, 5), y.strides)  # a slice of channels: gaps, but channels last
+    # a slice of channels: it has gaps, and its layout is channels last
+    channels = y.as_strided((2, 2, 4, 5), y.strides)
     assert dnn.transform(channels).layout == "NHWC"
-    repeated = x.as_strided((2, 3, 4, 5), (60, 0, 5, 1))  # one channel repeated: the smallest stride says nothing
+    # One channel repeated: the smallest stride does not tell the layout.
+    repeated = x.as_strided((2, 3, 4, 5), (60, 0, 5, 1))
     assert dnn.transform(repeated).layout == "NCHW"
 
 
@@ -346,7 +351,7 @@ def test_torch_agrees(device: str) -> None:
 
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
-    # Of float32's digits, since torch rounds float64 to 16 bits by way of float32: twice.
+    # x has float32's precision, since torch rounds float64 to 16 bits in two steps, with float32 between.
     x = (torch.randn(3, 5, 8, 7, device=device) * 100).double()
     for source in REAL:
         s = x.to(getattr(torch, source))
@@ -387,7 +392,7 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
     with pytest.raises(kind) as caught:
         call(x)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(x), 1)  # nothing lost
+    np.testing.assert_array_equal(values_of(x), 1)  # unchanged
 
 
 def parts(rng: np.random.Generator, dtype: str, layout: str, *sizes: int) -> list[dnn.DeviceTensor]:
@@ -433,7 +438,8 @@ def test_pad(dtype: str, mode: str, layout: str, device: str) -> None:
 
 @pytest.mark.parametrize("mode", ["constant", "replicate", "reflect"])
 def test_pad_at_any_address(mode: str, device: str) -> None:
-    """Views that begin between multiples of 16 bytes: a first vector that begins before y, words narrower than usual."""
+    """Views that begin between multiples of 16 bytes: the first vector begins before y, or words are narrower than
+    usual."""
     values = np.arange(3000) % 251
     for dtype, shape in (
         ("uint8", (3, 5, 33)),
@@ -486,7 +492,8 @@ def test_gather_at_any_address(device: str) -> None:
 
 
 def test_gather_backward_while_another_thread_writes_the_index() -> None:
-    """All values are valid at all times; in a process of its own, which a write beyond a block would end."""
+    """All indices are valid at all times. The test uses a separate process, because a write beyond a block would end
+    it."""
     code = """
 import threading, numpy as np, pyminidnn as dnn
 index, dy, stop = np.zeros(200_000, "int64"), np.ones((200_000, 2), "float32"), False
@@ -574,6 +581,6 @@ def test_slice(device: str) -> None:
         (lambda x: dnn.split(x, 1, 2), r"split: axis must be a dimension of x \[4, 6\]; got 2"),
     ],
 )
-def test_errors_of_pieces(call: Callable[[np.ndarray], object], text: str) -> None:
+def test_errors_of_concat_pad_gather_slice_and_split(call: Callable[[np.ndarray], object], text: str) -> None:
     with pytest.raises(dnn.Error, match=text):
         call(np.zeros((4, 6)))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The house keeps its order: a family is one stem in every place, includes point one way, and tables are true."""
+"""The structure of the repository: a family has the same stem everywhere, includes have one direction, and tables are
+complete."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ MEETING_PLACES = ("cpp/core/device.cpp", "cpp/engine/timer.cpp", "cpp/engine/tun
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_is_one_stem_everywhere(family: str) -> None:
+def test_a_family_has_the_same_stem_everywhere(family: str) -> None:
     for path in (
         f"cpp/{family}/{family}.h",
         f"cpp/{family}/{family}.cpp",
@@ -42,8 +43,9 @@ def test_a_family_is_one_stem_everywhere(family: str) -> None:
 
 
 @pytest.mark.parametrize("path", SOURCES)
-def test_includes_point_one_way(path: str) -> None:
-    """cuda/F -> cpp/F -> cpp/engine -> cpp/core, and from one family to another only through its headers F.h, F_math.h."""
+def test_includes_have_one_direction(path: str) -> None:
+    """cuda/F -> cpp/F -> cpp/engine -> cpp/core. A family includes another one only through its headers F.h and
+    F_math.h."""
 
     def rank(p: str) -> int:
         area = p.split("/")[1]
@@ -65,19 +67,21 @@ def test_includes_point_one_way(path: str) -> None:
 
 @pytest.mark.parametrize("path", [p for p in SOURCES if p.startswith("cuda/") and not p.startswith("cuda/device/ptx/")])
 def test_instructions_have_wrappers(path: str) -> None:
-    """PTX is in cuda/device/ptx, a wrapper an instruction. Elsewhere, `asm volatile("" ...)` only stops the compiler."""
+    """PTX is in cuda/device/ptx, one wrapper per instruction. Elsewhere, `asm volatile("" ...)` may only restrict the
+    compiler."""
     assert not re.search(r'\basm\b(?! volatile\(""[ )])', re.sub(r"//.*", "", (ROOT / path).read_text()))
 
 
 @pytest.mark.parametrize(
     "path", [p for p in FILES if re.search(r"^(?!pyminidnn/sources/).*\.(h|cpp|cu|cuh|py|sh)$", p)]
 )
-def test_files_open_with_their_licence(path: str) -> None:
+def test_files_begin_with_their_licence(path: str) -> None:
     assert "SPDX-License-Identifier: Apache-2.0" in "".join((ROOT / path).read_text().splitlines(True)[:2])
 
 
 def test_tests_with_torch_are_marked() -> None:
-    """CI runs `-m torch` with torch, and the rest without it: a test that skips itself for want of torch would never run."""
+    """CI runs `-m torch` with torch, and the rest without torch. A test that skips itself because torch is missing
+    would never run."""
     for path in sorted((ROOT / "tests").glob("test_*.py")):
         inside_functions = re.findall(r"^ +.*importorskip\(.torch", path.read_text(), re.M)
         assert path == Path(__file__) or not inside_functions, (
@@ -86,7 +90,8 @@ def test_tests_with_torch_are_marked() -> None:
 
 
 def test_readme_lists_all_functions() -> None:
-    """A row for each family: all its functions, of pointwise only the one that has them all."""
+    """The README has a row for each family with all of its functions; for pointwise, only with the function that has
+    all modes."""
     modules: dict[str, set[str]] = {}
     for name, value in vars(dnn).items():
         if str(getattr(value, "__module__", "")).startswith("pyminidnn.ops."):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What find() measured and how calls use it: records that do not hold here, restrictions, the file, other threads, and
-the plans that a handle keeps."""
+"""What find() measures and how calls use it: records that do not apply, restrictions, the file, other threads, and the
+plans that a handle keeps."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def run(code: str, folder: Path, **environment: str) -> str:
-    """What a process with that cache folder prints; X and W are there."""
+    """Runs the code in a process with that cache folder, in which X and W are defined. Returns its output."""
     code = f"""
 import numpy as np, pyminidnn as dnn
 from pyminidnn import _C
@@ -56,7 +56,7 @@ def records(folder: Path) -> list[list[str]]:
     return [line.split("\t") for line in (folder / "tuning.txt").read_text().splitlines()]
 
 
-# ---- records that do not hold
+# ---- records that do not apply
 
 
 @pytest.mark.parametrize("config", ["images=0", "images=-1", "images=9223372036854775807", "images=17", "garbage", "",
@@ -111,13 +111,13 @@ def test_the_config_that_algo_names_is_used(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("us", ["nan", "-inf", "-1", "0", "1 us", ""])
-def test_a_record_without_a_time_is_none(us: str, folder: Path) -> None:
+def test_a_record_without_a_time_is_ignored(us: str, folder: Path) -> None:
     write(folder, "images=2", rest=us)
     assert run("print(chosen().measured_us)", folder) == "0.0\n"
 
 
 @pytest.mark.parametrize("content", [b"\0" * 100_000, b"\t" * 100_000, os.urandom(100_000), b"x\n" * 50_000])
-def test_garbage_is_passed_over(content: bytes, folder: Path) -> None:
+def test_garbage_is_ignored(content: bytes, folder: Path) -> None:
     (folder / "tuning.txt").write_bytes(content)
     assert run("print(chosen().measured_us)", folder) == "0.0\n"
 
@@ -129,7 +129,7 @@ def test_garbage_is_passed_over(content: bytes, folder: Path) -> None:
     "restriction",
     ["algo='direct'", "handle=dnn.Handle(max_workspace=0)", "handle=dnn.Handle(threads=1)", "handle=dnn.Handle(deterministic=True)"],
 )  # fmt: skip
-def test_what_a_restricted_find_chose_serves_that_restriction_alone(restriction: str, folder: Path) -> None:
+def test_a_restricted_find_applies_to_that_restriction_alone(restriction: str, folder: Path) -> None:
     free = run("print(chosen().name, chosen().config)", folder / "none")
     found = run(f"(r,) = dnn.find(dnn.conv_forward, X, W, {restriction}); print(r.chosen)", folder)
     assert run("e = chosen(); print(e.name, e.config); assert e.measured_us == 0", folder) == free
@@ -138,13 +138,13 @@ def test_what_a_restricted_find_chose_serves_that_restriction_alone(restriction:
     assert key.startswith(PROBLEM + " ") and key != PROBLEM
 
 
-def test_what_an_unrestricted_find_chose_serves_where_it_may(folder: Path) -> None:
+def test_an_unrestricted_find_applies_where_restrictions_allow_it(folder: Path) -> None:
     write(folder, "images=1")
     assert run("print(chosen(handle=dnn.Handle(deterministic=True)).name)", folder) == GEMM + "\n"
     assert run("print(chosen(algo='direct').name)", folder) == "cpu.conv.direct\n"
 
 
-def test_find_under_few_threads_makes_no_more(folder: Path) -> None:
+def test_find_with_one_thread_starts_no_threads(folder: Path) -> None:
     out = run("""
 import os
 before = len(os.listdir("/proc/self/task"))
@@ -175,7 +175,7 @@ def test_the_key_names_processor_threads_and_instruction_set(folder: Path) -> No
 FIND = "dnn.find(dnn.softmax_forward, np.ones((3, {}), 'float32'))"
 
 
-def test_a_line_that_was_cut_off_swallows_no_other(folder: Path) -> None:
+def test_a_truncated_line_leaves_the_others_valid(folder: Path) -> None:
     (folder / "tuning.txt").write_text(f"{KEY}\tsoftmax forward f32 x=3x5 axis=1\tcpu.soft")
     run(FIND.format(7), folder)
     assert (
@@ -197,7 +197,7 @@ def test_finding_again_replaces_the_record(folder: Path) -> None:
     assert (folder / "tuning.txt").stat().st_mode & 0o777 == 0o600
 
 
-def test_processes_that_write_at_once_lose_nothing(folder: Path) -> None:
+def test_concurrent_writers_lose_nothing(folder: Path) -> None:
     def some(i: int) -> None:
         run("\n".join(FIND.format(n) for n in (*range(10 * i + 1, 10 * i + 8), 100, 100)), folder)
 
@@ -219,7 +219,7 @@ WARNS = FIND.format(5) + "; (r,) = " + FIND.format(6) + "; print('measured', r.c
         (lambda f: (f.write_text(""), f.chmod(0o666)), "others may write to it; chmod 600 it"),
     ],
 )
-def test_a_file_that_is_not_to_be_trusted_is_refused_by_name(spoil: object, why: str, folder: Path) -> None:
+def test_an_untrusted_file_is_refused_by_name(spoil: object, why: str, folder: Path) -> None:
     spoil(folder / "tuning.txt")
     out = run(WARNS, folder)
     assert "measured True" in out
@@ -238,7 +238,7 @@ def test_the_file_of_another_user_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_record_that_cannot_be_kept_says_so(folder: Path) -> None:
+def test_a_record_that_cannot_be_written_is_reported(folder: Path) -> None:
     out = run(f"""
 import resource, signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -250,7 +250,7 @@ print(any(e.measured_us for e in r.engines))
 """, folder)  # fmt: skip
     assert "find: the result is kept in this process only: " in out and "tuning.txt: File too large" in out
     assert out.endswith("True\n") or "True\n" in out
-    assert len(records(folder)) == 1  # nothing of the other is left
+    assert len(records(folder)) == 1  # nothing of the other record was written
 
 
 # ---- plans
@@ -273,7 +273,7 @@ def test_find_reaches_threads_that_have_a_plan() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     ready.wait()
-    dnn.find(dnn.softmax_forward, x, algo="reference")  # a restriction: nothing changes for the thread
+    dnn.find(dnn.softmax_forward, x, algo="reference")  # a restricted find() does not change the plan of the thread
     (report,) = dnn.find(dnn.softmax_forward, x)
     found.set()
     thread.join()
@@ -281,7 +281,8 @@ def test_find_reaches_threads_that_have_a_plan() -> None:
 
 
 def test_find_reaches_other_handles_that_have_a_plan() -> None:
-    """Whose plan it replaces, once one of several problems runs fastest with another config than the first."""
+    """find() replaces the plan of the other handle. Several problems are tried until another config than the first is
+    the fastest."""
     other = dnn.Handle()
     for images in range(16, 2, -1):
         x = dnn.asarray(X[:images])
@@ -296,7 +297,7 @@ def test_find_reaches_other_handles_that_have_a_plan() -> None:
 
 
 def ran(call: object) -> str:
-    """The engine that a call runs on, by the log, on this thread."""
+    """The engine that a call runs on, read from the log of this thread."""
     read, write = os.pipe()
     stderr = os.dup(2)
     os.dup2(write, 2)
@@ -312,7 +313,7 @@ def ran(call: object) -> str:
     return line.partition(" -> ")[2]
 
 
-def test_calls_after_find_run_what_it_found() -> None:
+def test_calls_after_find_use_its_choice() -> None:
     x, w = dnn.asarray(X), dnn.asarray(W)
     for algo in (None, "im2col_gemm"):
         call = lambda algo=algo: dnn.conv_forward(x, w, algo=algo)
@@ -323,7 +324,7 @@ def test_calls_after_find_run_what_it_found() -> None:
         assert ran(call) == f"{best.name} {best.config}".strip()
 
 
-def test_reports_say_the_workspace_of_the_config_that_is_chosen() -> None:
+def test_reports_have_the_workspace_of_the_chosen_config() -> None:
     of_config = {}
     for config in ("images=1", "images=2", "images=16"):
         (report,) = dnn.explain(dnn.conv_forward, X, W, algo=f"im2col_gemm:{config}")
@@ -336,7 +337,7 @@ def test_reports_say_the_workspace_of_the_config_that_is_chosen() -> None:
         assert engine.workspace_bytes == of_config[engine.config]
 
 
-def test_a_handle_keeps_the_plans_that_were_used_last() -> None:
+def test_a_handle_keeps_the_most_recently_used_plans() -> None:
     h = dnn.Handle(max_plans=64)
     assert h.max_plans == 64 and dnn.Handle().max_plans == 4096
     base = dnn.zeros((2000,))
@@ -358,7 +359,7 @@ def values(t: dnn.DeviceTensor) -> list[float]:
 
 
 def test_plans_take_bounded_memory(folder: Path) -> None:
-    """Of a handle, and of the default ones, which empty_cache() empties."""
+    """The plans of a handle, and those of the default handles, which empty_cache() releases."""
     out = run("""
 import gc
 def kilobytes():
@@ -382,7 +383,7 @@ print(grown > 3000 and kilobytes() - before < grown / 3, grown, kilobytes() - be
     assert [line.split()[0] for line in out.splitlines()] == ["True", "True"], out
 
 
-def test_explain_of_a_call_that_explains() -> None:
+def test_nested_explain() -> None:
     inner: list[object] = []
     reports = dnn.explain(lambda: inner.extend(dnn.explain(dnn.softmax_forward, X)))
     assert len(inner) == 1 and [r.problem for r in reports] == [r.problem for r in inner]

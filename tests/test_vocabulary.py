@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Identifiers use the terms of docs/vocabulary.md, and none of the words that these replaced."""
+"""Identifiers use the terms of docs/vocabulary.md, and none of the words that the terms replaced."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch computes of a case's inputs in float64, to check the oracle itself. None where torch has no such function,
-or another meaning of it."""
+"""Results of torch for a case's inputs in float64, to check the oracle. None where torch has no such function, or
+defines it differently."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def pooling(case: Case, t: dict[str, Any], torch: Any) -> Any:
     if any(a != b or a > w // 2 for (a, b), w in zip(pads, window, strict=True)) or (mode != "max" and dilation != 1):
         return None
     if rank == 3 and mode != "max" and any(w > n for w, n in zip(window, t["x"].shape[2:], strict=True)):
-        return None  # torch refuses it, padded or not
+        return None  # torch refuses such windows, with or without padding
     options = {"stride": case.integers("stride", tuple(window)), "padding": [p for p, _ in pads]}
     options |= {"dilation": dilation} if mode == "max" else {"count_include_pad": mode == "avg"}
     f = getattr(torch.nn.functional, f"{'max' if mode == 'max' else 'avg'}_pool{rank}d")
@@ -91,7 +91,7 @@ def softmax(case: Case, t: dict[str, Any], torch: Any) -> Any:
 
 def loss(case: Case, t: dict[str, Any], torch: Any) -> Any:
     if "smoothed" in case.words or case.attributes["axis"] != "1" or case.attributes["reduction"] == "mean":
-        return None  # a mean of nothing but ignored rows is NaN in torch
+        return None  # in torch, the mean is NaN if all rows are ignored
     x = t["x"].requires_grad_()
     options = {"reduction": case.attributes["reduction"], "ignore_index": int(case.attributes.get("ignore", -100))}
     y = torch.nn.functional.cross_entropy(x, t["target"], **options)
@@ -126,7 +126,8 @@ FAMILIES: dict[str, Callable[[Case, dict[str, Any], Any], Any]] = {
 
 
 def largest_difference(case: Case, sample: Sample) -> float:
-    """Between torch and the oracle, as a share of the tolerance: both are float64, so far below 1; 0 without torch's."""
+    """The largest difference between torch and the oracle, as a fraction of the tolerance. Both compute in float64, so
+    it is far below 1. 0 if torch has no result."""
     worst = 0.0
     for got, result in zip(torch_results(case, sample) or [], sample.results, strict=False):
         want = np.asarray(result.want, "float64")

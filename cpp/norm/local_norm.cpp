@@ -4,10 +4,10 @@
 namespace minidnn {
 namespace {
 
-// The checks of all calls, and what they have in common of the problem.
+// Checks what all calls have in common, and returns that part of the problem.
 LocalNormProblem problem_of(const char* call, LocalNorm kind, const Tensor& x, const LocalNormOptions& o) {
   check_rank(call, {"x", x}, kind == LocalNorm::lrn ? 2 : 3, 5);
-  constexpr int64_t kMostSize = 1 << 20;  // sizes of three dimensions multiply
+  constexpr int64_t kMostSize = 1 << 20;  // the sizes of up to three dimensions are multiplied
   MINIDNN_CHECK(ShapeError, 1 <= o.size && o.size <= kMostSize, call, ": size must be in [1, ", kMostSize, "]; got ",
                 o.size);
   auto check = [&](const char* name, double v, bool fits, const char* want) {

@@ -16,21 +16,21 @@ template <> struct Family<LocalNormProblem> {
   static const Engines<LocalNormProblem>& cuda_engines();
 };
 
-// s = k + alpha / n sum of squares over windows of `size` along each dimension; y = x s^-beta.
+// y = x s^-beta,  s = k + alpha / n sum of squares over a window of `size` elements along each dimension, n in total.
 struct LocalNormOptions {
   int64_t size;
   double alpha, beta, k;
 };
 
-// x [N, C, spatial...], 2 to 5 dimensions.
+// x is [N, C, spatial...] with 2 to 5 dimensions.
 Tensor lrn_forward(const Tensor& x, const LocalNormOptions&, const Call&);
 Tensor lrn_backward(const Tensor& dy, const Tensor& x, const LocalNormOptions&, const Call&);
 
-// Of 3 dimensions at least. means: like x, any strides; none: zeros.
+// x has at least 3 dimensions. `means` is like x, with any strides; absent: zeros.
 Tensor lcn_forward(const Tensor& x, const std::optional<Tensor>& means, const LocalNormOptions&, const Call&);
 struct LcnBackward {
   Tensor dx;
-  std::optional<Tensor> dmeans;  // of means that are given
+  std::optional<Tensor> dmeans;  // only if means were given
 };
 LcnBackward lcn_backward(const Tensor& dy, const Tensor& x, const std::optional<Tensor>& means, const LocalNormOptions&,
                          const Call&);
@@ -38,12 +38,12 @@ LcnBackward lcn_backward(const Tensor& dy, const Tensor& x, const std::optional<
 // For engines.
 double local_norm_bytes(const LocalNormProblem&);
 double local_norm_flop(const LocalNormProblem&);
-size_t local_norm_workspace(const LocalNormProblem&);  // of what needs g of every element, as an Accumulator
-// local_norm_cpu.cpp: why a tensor's channels do not lie as the engines named `across` read them, if they do not:
-// channels_in_order(), or innermost.
+size_t local_norm_workspace(const LocalNormProblem&);  // bytes of g, an Accumulator for every element; forward: 0
+// local_norm_cpu.cpp. Empty if the layout is one that the engines named `across` read: dense, with channels_in_order()
+// or channels_innermost(). Otherwise the reason.
 std::string why_not_across(const LocalNormProblem&);
 const Engine<LocalNormProblem>& local_norm_across();
-// The same of local contrast norm over one or two spatial dimensions: row-major, or channels last.
+// The same for local contrast norm over one or two spatial dimensions; its layouts are row-major and channels last.
 std::string why_not_around(const LocalNormProblem&);
 const Engine<LocalNormProblem>& local_norm_around();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.across and cpu.norm.around: local response and local contrast norm of dense tensors, channels first or last,
-// by vectors.
+// cpu.norm.across and cpu.norm.around: vectorised local response norm and local contrast norm of dense tensors,
+// channels first or last.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -11,7 +11,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 8192;  // elements that justify waking one more thread
 
 const char* bytes(const void* p) { return static_cast<const char*>(p); }
 char* bytes(void* p) { return static_cast<char*>(p); }
@@ -61,7 +61,8 @@ struct Across final : Engine<LocalNormProblem> {
   }
 };
 
-// Backward goes over all elements twice: g and dy s^-beta, then their neighbours'.
+// Backward has two passes over all elements: the first computes g and dy s^-beta, the second adds up g of the
+// neighbours.
 struct Around final : Engine<LocalNormProblem> {
   std::string name() const override { return "cpu.norm.around"; }
   std::string why_not(const LocalNormProblem& p, const Device&) const override { return why_not_around(p); }
@@ -80,7 +81,8 @@ struct Around final : Engine<LocalNormProblem> {
     const int64_t most = cpu::work_size(kAroundPiece), pieces = ceil_div(row, most),
                   item = int64_t(itemsize(p.x.dtype));
     const double elements = window_elements(p);
-    // Calls body(piece, first element of its row) for all pieces, with windows that reach so far.
+    // Calls body(piece, row) for all chunks of all rows: `row` is the offset of the row's first element, and windows
+    // reach `behind` and `ahead` positions in each dimension.
     auto each = [=](const LocalNormArgs& a, int64_t behind, int64_t ahead, auto body) {
       cpu::parallel_for(rows * pieces, cpu::work_size(kGrain) / std::min(row, most) + 1,
                         [&](int64_t begin, int64_t end) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local response norm by vectors: of positions, going through the channels, or of channels. Local contrast norm by
-// vectors of rows, a position of all windows at a time. Windows are summed anew for each element: sums that slide would
-// keep what large elements left behind.
+// Vectorised loops. Local response norm has vectors of positions, with a loop over channels (NCHW), or vectors of
+// channels (NHWC). Local contrast norm has vectors along rows, with a loop over the positions of the windows. The
+// squares of a window are summed again for each element: a sliding sum would keep the rounding errors of large elements
+// that have left the window.
 #include "cpp/core/elementary.h"
 #include "cpp/cpu/floats.h"
 #include "cpp/norm/local_norm_kernels.h"
@@ -20,7 +21,7 @@ template <class T> MINIDNN_HD void write(T* to, int64_t lanes, Floats v) {
 }
 MINIDNN_HD Floats inverse_power(Floats s, float beta) { return elementary::exp(-beta * elementary::log(s)); }
 
-// What an element hands to its own gradient, and to those of its neighbours.
+// The contributions of an element to its own gradient and to those of its neighbours.
 struct Parts {
   Floats own, g;
 };
@@ -56,7 +57,7 @@ void backward_run(const AcrossChannels& c, const void* from, const void* gradien
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const int64_t size = c.behind + c.ahead + 1;
-  float own[kMostAcross * kAcrossRun], g[kMostAcross * kAcrossRun];  // of the last `size` channels, in turn
+  float own[kMostAcross * kAcrossRun], g[kMostAcross * kAcrossRun];  // ring buffers of `size` channels
   const float slope = 2 * c.beta * c.scale;
   for (int64_t next = 0; next < c.channels + c.behind; ++next) {
     if (next < c.channels)
@@ -67,7 +68,7 @@ void backward_run(const AcrossChannels& c, const void* from, const void* gradien
             parts_of(c, squares_around(c, x + i, plane, next, lanes), read(x + at, lanes), read(dy + at, lanes));
         store(own + slot, p.own), store(g + slot, p.g);
       }
-    // The channel whose last neighbour that was.
+    // The channel whose last neighbour is `next`.
     const int64_t channel = next - c.behind;
     if (channel < 0) continue;
     const int64_t first = max_of(channel - c.ahead, int64_t(0)), last = min_of(next, c.channels - 1);
@@ -80,7 +81,7 @@ void backward_run(const AcrossChannels& c, const void* from, const void* gradien
   }
 }
 
-// Channels from a piece's first less kMargin on, in memory of ours; beyond a row they are zeros.
+// A copy of the channels of a chunk and of kMargin channels on either side. Channels outside the row are zero.
 constexpr int64_t kMargin = kMostAcross;
 static_assert(kMargin % kFloats == 0);
 struct Line {
@@ -88,7 +89,7 @@ struct Line {
   MINIDNN_HD float* operator+(int64_t i) { return at + kMargin + i; }
 };
 
-// Channels [begin, end) of a row, those of `first` at 0 of the line.
+// Copies channels [begin, end) of a row, counted from `first`, to the same indices of the line.
 template <class T>
 MINIDNN_HD void read_line(int64_t channels, const T* row, int64_t first, int64_t begin, int64_t end, Line& to) {
   const int64_t from = max_of(begin, -first), until = min_of(end, channels - first);
@@ -137,7 +138,7 @@ void backward_rows(const AcrossChannels& c, const void* from, const void* gradie
         const Parts p = parts_of(c, squares_around(line, i, c.behind, c.ahead), load(line + i), load(gradients + i));
         store(gradients + i, p.own), store(g + i, p.g);
       }
-      // Where s is 0 beyond the row, zeros are divided by it.
+      // Outside the row, s may be 0, and g would be 0 / 0: sets g to zero there.
       for (int64_t i = -c.ahead; i < -first; ++i) *(g + i) = 0;
       for (int64_t i = c.channels - first; i < n + c.behind; ++i) *(g + i) = 0;
       for (int64_t i = 0; i < n; i += kFloats) {
@@ -148,7 +149,7 @@ void backward_rows(const AcrossChannels& c, const void* from, const void* gradie
     }
 }
 
-// Some lanes of a vector: `count` of them from the first on, or all but the first `skip`.
+// Some lanes of a vector: the first `count`, or all but the first `skip`.
 struct Lanes {
   int64_t count, skip;
   MINIDNN_HD Floats of(Floats v) const {
@@ -157,8 +158,9 @@ struct Lanes {
     return v;
   }
 };
-// Calls tap(i, from, lanes) for vectors of the piece, i from its begin on, and where one position of their windows
-// lies, a position after another; beyond a row there is none. A last vector begins early, and skips what has been.
+// Calls tap(i, from, lanes) for each position of the windows and each vector of the chunk. `i` counts from the chunk's
+// begin; `from` is the offset of the vector's neighbours in that position. Neighbours outside the row are skipped. The
+// last vector begins early, and skips lanes that were processed before.
 template <class Tap> MINIDNN_HD void each_tap(const AroundPiece& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
@@ -173,7 +175,7 @@ template <class Tap> MINIDNN_HD void each_tap(const AroundPiece& p, const Tap& t
     }
 }
 MINIDNN_HD void add(float* to, Lanes lanes, Floats v) { store(to, load(to) + lanes.of(v)); }
-// Room for a piece, and for what a last vector has beyond it.
+// Scratch for a chunk, and for the lanes of the last vector beyond its end.
 struct Piece {
   float at[kAroundPiece + kFloats];
   MINIDNN_HD float* operator+(int64_t i) { return at + i; }
@@ -186,14 +188,15 @@ template <class T> MINIDNN_HD void read_piece(const AroundPiece& p, const T* fro
   for (int64_t i = 0; i < n; i += kFloats)
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
-// Where positions lie beside each other, vectors of each would begin where no later one does, and sums in memory would
-// wait for stores: a row of windows is copied, with zeros around it, and each vector of outputs goes through it alone.
+// Whether positions are contiguous and windows fit a Line. Then a row of the windows is copied to a Line with zeros
+// around it, and each output vector loops over its taps there. With each_tap(), vectors of one tap begin at other
+// elements than those of the next, so loads of sums would wait for stores that only partly overlap.
 static_assert(kAroundPiece <= kAcrossPiece);
 MINIDNN_HD bool are_beside(const AroundPiece& p) { return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin; }
 template <class T> MINIDNN_HD void read_row(const AroundPiece& p, const T* from, int64_t down, Line& to) {
   read_line(p.row, from + down * p.row, p.begin, -p.behind, p.end - p.begin + p.ahead, to);
 }
-// Zero in lanes that lie outside of the row, of a vector that begins at `at` of the piece.
+// Sets the lanes outside the row to zero. The vector begins at index `at` of the chunk.
 MINIDNN_HD Floats inside(const AroundPiece& p, int64_t at, Floats v) {
   const int64_t low = -(p.begin + at), high = low + p.row;
   if (low <= 0 && high >= kFloats) return v;
@@ -202,7 +205,8 @@ MINIDNN_HD Floats inside(const AroundPiece& p, int64_t at, Floats v) {
   const auto mask = (lane >= int32_t(max_of(low, int64_t(0)))) & (lane < int32_t(min_of(high, int64_t(kFloats))));
   return (Floats)(Vector<int32_t>(v) & mask);
 }
-// The squares of windows about their means, and the sums of differences where `away` has room for them.
+// Computes the sums of squares of the windows around their means and, with `away`, the sums of differences from the
+// means.
 template <class T>
 MINIDNN_HD void squares_around(const AroundPiece& p, const T* x, Piece& mean, Piece& squares, Piece* away) {
   clear(squares, p.end - p.begin);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local response and local contrast norm as arithmetic, shared by CPU and CUDA: an element divided by a power of the
-// squares around it, over channels or over space.
-//   y_i = x_i s_i^-beta,  s_i = k + alpha / n sum (x_j - m_i)^2 over the window W(i), n its elements, clipped or not
-// Gradients want g_j = dy_j x_j s_j^(-beta - 1) of every j whose window has i. They go through memory: computed where
-// they are wanted, windows would lie in windows.
+// The arithmetic of local response norm and local contrast norm, shared by CPU and CUDA. Each element is divided by a
+// power of the sum of squares around it, over channels or over space.
+//   y_i = x_i s_i^-beta,  s_i = k + alpha / n sum (x_j - m_i)^2 over the window W(i)
+// n is the number of elements of an unclipped window. Gradients need g_j = dy_j x_j s_j^(-beta - 1) of every j whose
+// window contains i. A first pass writes g to memory: computing it in place would nest windows in windows.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -16,9 +16,9 @@ enum class LocalNorm : int64_t { lrn, lcn };  // windows over dimension 1, or ov
 struct LocalNormProblem {
   LocalNorm kind{};
   int64_t backward = 0;
-  TensorDesc x, dy, out;     // dy only backward; out is y or dx. One dtype and one shape; any strides
-  TensorDesc means, dmeans;  // local contrast norm's, like x; rank 0: none, zeros
-  int64_t size = 1;          // of the window along each of its dimensions: (size - 1) / 2 behind, size / 2 ahead
+  TensorDesc x, dy, out;     // dy: only backward; out: y or dx. All have one dtype and one shape, and any strides
+  TensorDesc means, dmeans;  // of local contrast norm, shape and dtype of x; rank 0: absent, zeros
+  int64_t size = 1;          // window elements along each dimension: (size - 1) / 2 before, size / 2 after
   int64_t alignment = 16;
 };
 
@@ -28,13 +28,13 @@ struct LocalNormArgs {
   void* out = nullptr;
   const void* means = nullptr;  // null: zeros
   void* dmeans = nullptr;
-  double alpha = 0, beta = 0, k = 0;  // alpha is divided by the elements of a window
+  double alpha = 0, beta = 0, k = 0;  // alpha is divided by the number of elements of an unclipped window
 };
 
-// s^-beta. s may be 0, and infinite.
+// s^-beta. s may be 0 or infinite.
 template <class Acc> MINIDNN_HD Acc inverse_power(Acc s, Acc beta) { return maths::exp(-beta * maths::log(s)); }
 
-// The dimensions that windows have.
+// The dimensions of x that windows extend over, and how far.
 struct LocalWindow {
   int64_t first, count, behind, ahead;
   MINIDNN_HD explicit LocalWindow(const LocalNormProblem& p)
@@ -44,7 +44,7 @@ struct LocalWindow {
         ahead(p.size / 2) {}
 };
 
-// size^d: what alpha is divided by, also where a window is clipped.
+// size^d, the divisor of alpha, for clipped windows too.
 MINIDNN_HD double window_elements(const LocalNormProblem& p) {
   double elements = 1;
   for (int64_t d = 0; d < LocalWindow(p).count; ++d) elements *= double(p.size);
@@ -67,7 +67,7 @@ struct Index {
   }
 };
 
-// Calls f(d0, d1, d2) for each neighbour of `center` inside x, how far it lies along each of the window's dimensions.
+// Calls f(d0, d1, d2) for each neighbour of `center` inside x, with its distance along each dimension of the window.
 template <class F>
 MINIDNN_HD void each_neighbour(const LocalNormProblem& p, const LocalWindow& w, const Index& center, int64_t behind,
                                int64_t ahead, const F& f) {
@@ -86,7 +86,7 @@ MINIDNN_HD int64_t apart(const TensorDesc& d, const LocalWindow& w, int64_t a, i
   return a * stride[0] + (w.count > 1 ? b * stride[1] : 0) + (w.count > 2 ? c * stride[2] : 0);
 }
 
-// An element's own numbers.
+// The values of one element, and s of its window.
 template <class T> struct Center {
   using Acc = Accumulator<T>;
   Acc x, mean = 0, s, scale;  // scale: alpha / n
@@ -114,7 +114,7 @@ MINIDNN_HD void local_norm_forward(const LocalNormProblem& p, const LocalNormArg
   static_cast<T*>(a.out)[i.in(p.out)] = T(c.x * inverse_power(c.s, Acc(a.beta)));
 }
 
-// g of an element, row-major, and with it the gradient of its mean:
+// Writes g of one element, row-major, and with means the gradient of its mean:
 //   dm_i = 2 beta alpha / n g_i sum (x_j - m_i) over W(i)
 template <class T>
 MINIDNN_HD void local_norm_weight(const LocalNormProblem& p, const LocalNormArgs& a, Accumulator<T>* g,
@@ -142,7 +142,7 @@ MINIDNN_HD void local_norm_backward(const LocalNormProblem& p, const LocalNormAr
   const LocalWindow w(p);
   const local_norm::Index i(p.x, linear);
   const local_norm::Center<T> c(p, w, a, i);
-  int64_t stride[kMaxRank], step = 1;  // of g
+  int64_t stride[kMaxRank], step = 1;  // strides of g
   for (int d = int(p.x.rank) - 1; d >= 0; --d) stride[d] = step, step *= p.x.shape[d];
   const int64_t* of_g = stride + w.first;
   const T* means = a.means ? static_cast<const T*>(a.means) + i.in(p.means) : nullptr;

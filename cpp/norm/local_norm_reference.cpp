@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.local_reference: the shared maths, an element at a time; backward g of all elements first.
+// cpu.norm.local_reference: the shared maths, one element at a time. Backward computes g of all elements first.
 #include "cpp/cpu/threads.h"
 #include "cpp/norm/local_norm.h"
 
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 512;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 512;  // elements that justify waking one more thread
 
 struct Reference final : Engine<LocalNormProblem> {
   std::string name() const override { return "cpu.norm.local_reference"; }

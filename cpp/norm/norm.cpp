@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-// Row-major, over the kept dimensions of x.
+// The layout of parameters and statistics: row-major over the kept dimensions of x.
 TensorDesc parameter_desc(const NormProblem& p) {
   DType dtype = p.x.dtype == DType::float64 ? DType::float64 : DType::float32;
   return dense(dtype, shape_of(p.x).subspan(size_t(p.kept_begin), size_t(p.kept_end - p.kept_begin)),
@@ -33,7 +33,7 @@ void check_eps(const char* call, double eps) {
   MINIDNN_CHECK(ShapeError, eps >= 0 && std::isfinite(eps), call, ": eps must be 0 or a positive number; got ", eps);
 }
 
-// What forward calls fuse: the residual's checks, and its place in the problem.
+// Checks the residual and adds the fused options of a forward call to the problem and its arguments.
 void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Call& options, NormProblem& p,
           NormArgs& a) {
   p.relu = a.relu = f.relu;
@@ -43,15 +43,15 @@ void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Cal
   p.other = f.residual->desc, a.other = f.residual->data;
 }
 
-// A parameter as the engines read it, on the handle's stream. They index it by number; others than row-major ones are
-// rare and small.
+// Returns a parameter in row-major order, which engines expect, on the handle's stream. Other orders are copied: they
+// are rare and small.
 Tensor packed(const Tensor& parameter, const Handle& h, const Call& call) {
   parameter.storage->used_on(h.stream());
   if (is_row_major(parameter.desc)) return parameter;
   return transform(parameter, 1, 0, {}, Layout::channels_first, {"", {}, call.handle});
 }
 
-// A running statistic as an output: it must be memory that the update can reach.
+// A running statistic as an output. It must be row-major, because it is updated in place.
 Tensor running_output(const char* call, const char* label, const Tensor& running, const TensorDesc& want,
                       const Handle& h, std::initializer_list<Operand> inputs) {
   Tensor t = output(call, label, running, want, h, inputs);
@@ -97,7 +97,8 @@ NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOf
 }
 
 NormSpaces norm_spaces(const NormProblem& p) {
-  auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };  // stand-ins that merge alike
+  // Absent tensors use the strides of x, which do not prevent any merge of loops.
+  auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };
   const std::vector<int64_t> parameter = parameter_strides(p);
   std::vector<NormOffsets> steps;
   std::vector<int> kept, others, all;
@@ -172,7 +173,7 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
   BatchNormTraining r{output(me, "y", {}, dense_like(x.desc, x.desc.dtype, me), h, {}),
                       output(me, "saved_mean", {}, parameter, h, {}),
                       output(me, "saved_inv_std", {}, parameter, h, {})};
-  if (parameter.numel() == 0) return r;  // no batch, on the other hand, has statistics: NaN
+  if (parameter.numel() == 0) return r;  // an empty batch does have statistics: NaN
   p.out = r.y.desc;
   Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
   a.out = r.y.data, a.mean = r.saved_mean.data, a.inv_std = r.saved_inv_std.data;
@@ -232,7 +233,7 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                       output(me, "dbias", {}, parameter, h, {}),
                       {}};
   if (fusion.dresidual) r.dresidual = output(me, "dresidual", {}, dense_like(x.desc, x.desc.dtype, me), h, {});
-  if (parameter.numel() == 0) return r;  // no batch, on the other hand, has gradients: zeros
+  if (parameter.numel() == 0) return r;  // an empty batch does have gradients: zeros
   p.dy = dy.desc, p.out = r.dx.desc, p.relu = fusion.relu;
   if (fusion.y) p.other = fusion.y->desc;
   if (fusion.dresidual) p.dresidual = r.dresidual->desc;

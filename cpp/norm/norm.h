@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization: the public functions, their checks and their problem. Layer, group and instance norm are other
-// ranges of kept dimensions of the same problem. Maths: norm_math.h.
+// Batch normalization: the public functions, their checks and their problem. The kept dimensions of the problem select
+// the kind: [C], or all dimensions of a sample (per_activation). Layer, group and instance norm are in row_norm.h.
+// Maths: norm_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/norm/norm_math.h"
@@ -17,23 +18,26 @@ struct Family<NormProblem> {
   static const Engines<NormProblem>& cuda_engines();
 };
 
-// x [N, C, spatial...], 2 to 5 dimensions. Parameters and statistics are float32 (float64 for float64): [C], taken over
-// N and space, or with per_activation of the shape of one sample, taken over N.
+// x is [N, C, spatial...] with 2 to 5 dimensions. Parameters and statistics are float32 (float64 for float64). Their
+// shape is [C], and statistics are taken over N and space. With per_activation, the shape is that of one sample, and
+// statistics are taken over N.
 struct BatchNormTraining {
   Tensor y, saved_mean, saved_inv_std;
 };
-// y = max(0, batch norm + residual), either or both. The residual is like x, of any strides.
+// y = max(0, batch norm + residual); relu and residual are both optional. The residual has x's shape and dtype, and any
+// strides.
 struct BatchNormFusion {
   bool relu = false;
   std::optional<Tensor> residual{};
 };
-// With relu, y is what the forward call returned. dresidual: also the residual's gradient, dy where y > 0.
+// With relu, `y` is the result of the forward call. With dresidual, the gradient of the residual is returned too: dy
+// where y > 0.
 struct BatchNormBackwardFusion {
   bool relu = false;
   std::optional<Tensor> y{};
   bool dresidual = false;
 };
-// The running tensors are both given, and updated in place, or both empty.
+// Both running tensors are given and updated in place, or both are empty.
 BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,
                                               const std::optional<Tensor>& running_mean,
                                               const std::optional<Tensor>& running_var, double momentum, double eps,
@@ -50,9 +54,9 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                                       const Tensor& saved_inv_std, bool per_activation, const BatchNormBackwardFusion&,
                                       const Call& call);
 
-// The loops over `dims`; steps has the strides of every dimension.
+// The loops over the dimensions `dims`. `steps` has the strides of every dimension.
 NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOffsets>& steps, std::vector<int> dims);
-// For engines: the loops of a problem, and bytes and flop for estimates.
+// For engines: the loops of a problem, and its bytes and FLOP for estimates.
 NormSpaces norm_spaces(const NormProblem&);
 double norm_bytes(const NormProblem&);
 double norm_flop(const NormProblem&);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.streamed: one pass that sums and one that writes. Channels are divided into tiles, and the elements of a tile
-// into sections. The sections of sums depend on the shape alone, so results do not depend on the number of threads. One
-// thread computes both passes of a tile, so the second pass reads from its cache. If there are fewer tiles than threads,
-// threads share the sections of a tile. The moments of sections are combined in float64, in order (Chan, Golub and
-// LeVeque 1979).
+// cpu.norm.streamed: one pass that sums and one that writes. Channels are divided into tiles, and the elements of a
+// tile into sections. The sections of sums depend on the shape alone, so results do not depend on the number of
+// threads. One thread computes both passes of a tile, so the second pass reads from its cache. If there are fewer tiles
+// than threads, threads share the sections of a tile. The moments of sections are combined in float64, in order (Chan,
+// Golub and LeVeque 1979).
 #include <numeric>
 
 #include "cpp/cpu/threads.h"
@@ -14,33 +14,33 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;              // elements a thread is worth waking for
-constexpr int64_t kTileBytes = 256 << 10;      // stays in a core's cache from one pass to the next
+constexpr int64_t kGrain = 16384;              // elements that justify waking one more thread
+constexpr int64_t kTileBytes = 256 << 10;      // fits a core's cache from one pass to the next
 constexpr int64_t kSection = 64 << 10;         // elements of a section of rows
-constexpr int64_t kInferenceBytes = 32 << 20;  // as kNormSummedBytes, without sums
+constexpr int64_t kInferenceBytes = 32 << 20;  // like kNormSummedBytes, for the direction without sums
 
 constexpr int64_t kUneven = INT64_MIN;
 
-// The step from each item to the next, or kUneven.
+// The constant step from each item to the next, or kUneven if there is none.
 int64_t step_of(const NormSpace& s, int64_t NormOffsets::* tensor) {
   for (int64_t i = 0; i + 1 < s.rank; ++i)
     if (s.step[i].*tensor != s.step[i + 1].*tensor * s.shape[i + 1]) return kUneven;
   return s.run_step().*tensor;
 }
 
-// A problem as the loops of norm_kernels.h: [rows][channels][space], or [rows][columns]. A column is of channel
-// column / repeat % channels: short runs are better seen as columns, and so are some rows as one, where a row would end
-// amid a vector.
+// A problem as the loops of norm_kernels.h: [rows][channels][space], or [rows][columns] with `space` 1. In the second
+// form, a column belongs to channel column / repeat % channels. Short contiguous spans become columns: a channel has
+// `repeat` adjacent ones. `copies` rows are merged into one where a row would end within a vector.
 struct Cut {
   int64_t channels = 0, members = 0;
   int64_t rows = 0, columns = 0, space = 1;
   int64_t repeat = 1, copies = 1;
-  int64_t left_rows = 0;  // that fill no row of `copies`; they lie behind the others
+  int64_t left_rows = 0;  // after the merge of rows: rows at the end that do not fill a merged one
   NormPart::Steps x{}, dy{}, out{};
-  NormPart::Steps y{}, gated{};       // fused backward: of the forward result, and of the residual's gradient
-  bool ordered = false;               // parameters lie in the channels' order in memory
-  int64_t tile = 0, tiles = 0;        // channels of a tile
-  int64_t section = 0, sections = 0;  // a section's rows, or where pieces > 1, of a run
+  NormPart::Steps y{}, gated{};       // fused backward: steps of the forward result, and of the residual's gradient
+  bool ordered = false;               // the order of parameters in memory is that of the channels
+  int64_t tile = 0, tiles = 0;        // tile: channels per tile
+  int64_t section = 0, sections = 0;  // section: rows, or with pieces > 1 elements of a row's space
   int64_t pieces = 1;
   bool tile_by_thread = false;
 
@@ -48,7 +48,7 @@ struct Cut {
   int64_t tile_columns() const { return min_of(tile * repeat * copies, columns); }
 };
 
-// The loops, or nothing where neither the members nor the channels lie beside each other.
+// Returns the loops, or nothing if neither the members nor the channels are contiguous.
 std::optional<Cut> loops_of(const NormProblem& p) {
   const NormSpaces s = norm_spaces(p);
   Cut c;
@@ -84,7 +84,8 @@ std::optional<Cut> loops_of(const NormProblem& p) {
     c.repeat = std::exchange(c.space, 1);
     c.columns *= c.repeat;
     for (Tensor& t : tensors) t.steps.column = 1;
-    // Whole vectors of 16, and rows that are worth a loop, as long as their sums stay in a first-level cache.
+    // Enough copies that a merged row is a multiple of 16 floats and at least kRow long, while its sums fit a
+    // first-level cache.
     constexpr int64_t kLanes = 16, kRow = 256;
     int64_t copies = kLanes / std::gcd(c.columns, kLanes);
     while (copies * c.columns < kRow) copies *= 2;
@@ -103,11 +104,11 @@ std::optional<Cut> loops_of(const NormProblem& p) {
 Cut cut_of(const NormProblem& p, const Device& d) {
   Cut c = *loops_of(p);
   const int64_t bytes = int64_t(itemsize(p.x.dtype)) * (p.direction == NormDirection::backward ? 2 : 1);
-  // Without sums a tile need not stay in a cache: whole rows, one after the other.
+  // Without sums, a tile need not stay in a cache: threads process whole rows in memory order.
   const bool in_memory_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
   bool stays = true;
   if (c.space > 1) {
-    // For the prefetcher; and so that threads find work in one run.
+    // Spans are long enough for the prefetcher, and short enough that all threads have work in one span.
     const int64_t row = cpu::work_size(2048), longest = cpu::work_size(16384);
     c.pieces = ceil_div(c.space, longest);
     const bool whole_rows = in_memory_order && c.pieces == 1;
@@ -116,15 +117,15 @@ Cut cut_of(const NormProblem& p, const Device& d) {
     else c.section = whole_rows ? 1 : std::clamp<int64_t>(longest / c.space, 1, 256);
     c.sections = c.pieces > 1 ? c.rows * c.pieces : ceil_div(c.rows, c.section);
   } else {
-    // A part of the columns for each thread, where it stays in a cache; else long rows, and sections for threads. Sums
-    // do not depend on it: sections are of the same rows.
+    // If the sums' inputs fit a cache, each thread gets a range of columns. Otherwise rows are long, and threads get
+    // sections. Sums do not depend on this choice, because sections consist of the same rows.
     int64_t width = kNormColumns;
     const int64_t tile_bytes = cpu::work_size(kTileBytes), step = cpu::work_size(256, 16);
     if (!in_memory_order && c.rows * 2 * step * bytes <= tile_bytes)
       width = std::clamp<int64_t>(min_of(tile_bytes / (bytes * c.rows), c.columns / d.sm_count) / step * step, 2 * step,
                                   width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;
-    // Of so many rows that joining sections costs little, and so few that threads find work.
+    // Sections have enough rows that joining them costs little, and few enough that all threads have work.
     c.section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / min_of(c.columns, kNormColumns), c.rows / 16),
                                     cpu::work_size(64), 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.left_rows > 0);
@@ -135,13 +136,13 @@ Cut cut_of(const NormProblem& p, const Device& d) {
   return c;
 }
 
-// A tile's part of the workspace. Lines have an entry per column, the others one per channel.
+// The workspace of one tile. Lines have one entry per column; the other arrays have one per channel.
 struct Tile {
-  int64_t channel, count;                 // its channels
-  double *first, *second;                 // joined: mean and squares, or the two sums of gradients
+  int64_t channel, count;                 // channels of the tile
+  double *first, *second;                 // joined results: mean and squares, or the two sums of gradients
   float *mean, *factor, *offset, *slope;  // lines
   float *var, *inv_std;
-  float* results;  // of sections
+  float* results;  // results of sections
   Tile(const Cut& c, int64_t tile, void* workspace)
       : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
     const int64_t line = channel * c.repeat;
@@ -157,7 +158,7 @@ struct Tile {
   }
 
  private:
-  static constexpr int64_t kKinds = 3;  // results of a section per column, at most
+  static constexpr int64_t kKinds = 3;  // results per column of a section, at most
 };
 
 template <class T> const NormKernels::Typed& kernels_of() {
@@ -167,7 +168,7 @@ template <class T> const NormKernels::Typed& kernels_of() {
   else return k.f16;
 }
 
-// One call.
+// One call of the plan.
 template <class T> class StreamedCall {
  public:
   StreamedCall(const Cut& cut, const NormSpaces& s, NormDirection d, const NormArgs& args, void* room)
@@ -207,7 +208,7 @@ template <class T> class StreamedCall {
     const bool backward = direction == NormDirection::backward;
     const NormLines lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
     const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
-    // Backwards: a cache still holds the sections that were summed last.
+    // From the last section to the first: the cache still holds the sections that were summed last.
     const bool summed = direction != NormDirection::inference;
     each_section(t, [&](int64_t i) { map(section(all, t, summed ? c.sections - 1 - i : i), lines, stream); });
   }
@@ -221,7 +222,7 @@ template <class T> class StreamedCall {
     else cpu::parallel_for(c.sections, cpu::work_size(kGrain) / elements + 1, each);
   }
 
-  // What a loop reads and writes.
+  // The tensors that one loop reads and writes.
   struct Tensors {
     const T *x, *dy;
     T* out;
@@ -255,14 +256,14 @@ template <class T> class StreamedCall {
     return left;
   }
 
-  // Calls f(i, at) for each channel of the tile; `at` is where its parameters lie.
+  // Calls f(i, at) for each channel of the tile; `at` is the offset of its parameters.
   template <class F> void each_channel(const Tile& t, F f) const {
     if (c.ordered)
       for (int64_t i = 0; i < t.count; ++i) f(i, t.channel + i);
     else
       for (int64_t i = 0; i < t.count; ++i) f(i, spaces.groups.offsets_of(t.channel + i).parameter);
   }
-  // An entry per channel, set at the begin of the line, becomes one per column.
+  // Expands the entries per channel at the start of the line to entries per column.
   void spread(const Tile& t, float* line) const {
     if (c.repeat > 1)
       for (int64_t i = t.count; i-- > 0;) std::fill_n(line + i * c.repeat, c.repeat, line[i]);
@@ -271,7 +272,8 @@ template <class T> class StreamedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // Calls work(i, part, results) for all sections, of `kinds` results per column each, and join(part, results) in order.
+  // Calls work(i, part, results) for all sections, with `kinds` results per column, and then join(part, results) in
+  // order.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {
@@ -283,7 +285,7 @@ template <class T> class StreamedCall {
     each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
-  // Calls f(results, step) for all columns of a section, those of a tile's channels at a time.
+  // Calls f(results, step) for all columns of a section, one set of the tile's channels at a time.
   template <class F> void each_channels(const Tile& t, const NormPart& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
@@ -365,7 +367,8 @@ template <class T> class StreamedCall {
   void* const workspace;
   const NormKernels::Typed& kernels = kernels_of<T>();
   Tensors all{}, gate{};
-  bool gates = false;  // dy by the sign of y, before it is summed: into the residual's gradient, or where dx goes
+  // dy is masked by the sign of y before it is summed. The masked dy is written to the residual's gradient, or to dx.
+  bool gates = false;
   bool stream = false;
 };
 

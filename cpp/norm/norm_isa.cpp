@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two loops for everything: over runs of a column each, with its parameters in all lanes, and over rows of columns,
-// with a lane for each. Sums are kept in lanes, a number of additions at a time that rounds no more than reference's.
+// Two loops serve all problems: one over contiguous spans, where all lanes belong to one column, and one over rows of
+// columns, where each lane belongs to its own column. Each lane sums in float32 for a limited number of additions,
+// whose rounding error does not exceed that of the reference.
 #include "cpp/norm/norm_kernels.h"
 
 #include "cpp/cpu/floats.h"
@@ -10,7 +11,7 @@ namespace {
 
 constexpr int kPair = 2 * kFloats;
 
-// Two sums over vectors: moments of x around a center, or of dy and its product with x - mean.
+// Two sums, kept as vectors: of x - center and its square, or of dy and dy (x - mean).
 struct Moments {
   static constexpr bool reads_dy = false;
   Floats a, b;
@@ -36,7 +37,7 @@ template <class Sums> MINIDNN_HD void join(Sums& total, const Sums& s) {
   total.b += s.b;
 }
 
-// dy for what reads it.
+// Loads dy only if F reads it.
 template <class F, class T> MINIDNN_HD Floats dy_floats(const T* dy) {
   if constexpr (F::reads_dy) return load_floats(dy);
   else return Floats{};
@@ -50,14 +51,14 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-constexpr int kPiece = 128;    // additions before a sum joins its total
-constexpr int kTileRuns = 64;  // whose totals are kept at a time
+constexpr int kPiece = 128;    // additions before a partial sum joins its total
+constexpr int kTileRuns = 64;  // spans whose totals are kept at the same time
 
-// The sums over one run, joined to `total`.
+// Adds the sums of one span to `total`.
 template <class Sums, class T> MINIDNN_HD void add_run(const T* x, const T* dy, int64_t n, Floats center, Sums& total) {
   int64_t i = 0;
   while (i + 2 * kPair <= n) {
-    Sums s[4]{};  // so that additions need not wait for each other
+    Sums s[4]{};  // independent, so that additions do not wait for each other
     const int64_t end = min_of<int64_t>(n, i + kPiece * 2 * kPair);
     for (; i + 2 * kPair <= end; i += 2 * kPair)
 #pragma GCC unroll 2
@@ -74,7 +75,8 @@ template <class Sums, class T> MINIDNN_HD void add_run(const T* x, const T* dy, 
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // What is left, as the last lanes of a vector: of one that begins earlier, or of a copy.
+    // The remaining elements are the last lanes of a vector, which begins earlier in the span, or in a zero-padded
+    // copy.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
@@ -109,7 +111,8 @@ template <class Sums, class T> void sum_runs(const NormPart& p, const float* cen
   }
 }
 
-// Floats of whole pairs of columns in the order of T's lanes, or back in their own.
+// Converts between the order of columns and the order of T's lanes, for whole pairs of vectors. The rest keeps its
+// order.
 template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
   int64_t c = 0;
   for (; c + kPair <= n; c += kPair) {
@@ -124,7 +127,7 @@ template <class T> MINIDNN_HD void from_lanes(float* line, int64_t n) {
     store_from_pair<T>(line + c, Pair{load(line + c), load(line + c + kFloats)});
 }
 
-// Of a few rows, the sums of each column, joined to those in memory. Whole pairs of columns are in the order of lanes.
+// Adds the column sums of `rows` rows to those in memory. Whole pairs of columns are in the order of lanes.
 template <class Sums, int rows, class T>
 MINIDNN_HD void add_rows(const NormPart& p, const T* x, const T* dy, const float* center, float* a, float* b) {
   int64_t c = 0;
@@ -181,9 +184,9 @@ template <class Sums, class T> void sum_part(const NormPart& p, const float* cen
   else sum_rows<Sums, T>(p, center, sums);
 }
 
-// Around a center that is the mean of some of the part. A column whose center lies further from its mean than a
-// standard deviation, as one that drifts, is summed again around the mean: so the subtraction of squares takes no more
-// than a bit.
+// Sums around a center, which is the mean of a few elements of the part. If a column's center is further from its mean
+// than a standard deviation (values that drift), the columns are summed again around their means. Then the subtraction
+// of squares loses at most one bit.
 template <class T> void moments(const NormPart& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };
@@ -227,7 +230,7 @@ template <bool adds, bool relu> struct Forward {
   MINIDNN_HD Floats operator()(Floats x, Floats residual) const {
     Floats y = (x - mean) * factor + offset;
     if (adds) y += residual;
-    if (relu) y = y < 0 ? Floats{} : y;  // a NaN stays
+    if (relu) y = y < 0 ? Floats{} : y;  // NaN is kept
     return y;
   }
 };
@@ -248,7 +251,8 @@ template <bool relu> struct Gate {
   MINIDNN_HD Floats operator()(Floats y, Floats dy) const { return relu ? (y <= 0 ? Floats{} : dy) : dy; }
 };
 
-// The vector that ends the run is made before anything is written: it overlaps another, and out may be x.
+// The last vector of the span overlaps the one before it and `out` may be x, so it is computed before anything is
+// written.
 template <class Map, class T> MINIDNN_HD void map_run(const T* x, const T* dy, int64_t n, const Map& map, T* out) {
   if (n < kFloats) return store_first(out, n, map(load_first(x, n), dy_first<Map>(dy, n)));
   const Floats last = map(load_floats(x + n - kFloats), dy_floats<Map>(dy + n - kFloats));
@@ -262,7 +266,7 @@ template <class Map, class T> MINIDNN_HD void map_run(const T* x, const T* dy, i
   if (i < n) store_floats(out + n - kFloats, last);
 }
 
-// Of lines whose whole pairs, counted from the first column, are in the order of lanes.
+// The coefficient lines are in the order of lanes for whole pairs, counted from the first column.
 template <class Map, class T>
 MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t column, T* out) {
   auto whole = [](const float* from) { return load(from); };

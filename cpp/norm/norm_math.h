@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization as arithmetic, shared by CPU and CUDA: a team per statistic takes its sums, then every element is
-// mapped by coefficients of its own parameter. Deviations are taken from the mean, never E[x^2] - E[x]^2, and the mean
-// is a sum of x - x[first]: so |mean| >> std costs nothing but the rounding of the mean itself.
+// The arithmetic of normalization, shared by CPU and CUDA. A team per statistic computes its sums; then every element
+// is mapped with the coefficients of its parameter. Deviations are taken from the mean, never as E[x^2] - E[x]^2, and
+// the mean is computed as a sum of x - x[first]. So for |mean| >> std, the only loss of accuracy is the rounding of the
+// mean itself.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -12,28 +13,29 @@ namespace minidnn {
 
 enum class NormDirection : int64_t { training, inference, backward };
 
-// Dimensions [kept_begin, kept_end) of x index statistics and parameters alike; each statistic is taken over the
-// others. Batch norm keeps dimension 1, and all but dimension 0 per activation.
+// Dimensions [kept_begin, kept_end) of x index both statistics and parameters; each statistic is taken over the other
+// dimensions. Batch norm keeps dimension 1; with per_activation it keeps all but dimension 0.
 struct NormProblem {
   NormDirection direction{};
-  TensorDesc x, dy, out;  // dy only backward; out is y or dx. One dtype and one shape; any strides
+  TensorDesc x, dy, out;  // dy: only backward; out: y or dx. All have one dtype and one shape, and any strides
   int64_t kept_begin = 0, kept_end = 0;
   int64_t running = 0;  // 1: training also updates running_mean and running_var
-  // Fused: y = max(0, batch norm + residual), either or both. Backward reads the sign of y, if there is relu, in `other`
-  // and may write the gradient of the residual, dy where y > 0, to `dresidual`.
+  // Fused: y = max(0, batch norm + residual); relu and residual are both optional. Backward with relu reads the sign of
+  // y in `other`. Backward may write the gradient of the residual, dy where y > 0, to `dresidual`.
   int64_t relu = 0;
-  TensorDesc other, dresidual;  // of x's shape and dtype; rank 0: none. `other`: the residual, or y backward
-  int64_t alignment = 16;       // of all these tensors' addresses, in bytes; see alignment_of()
+  TensorDesc other, dresidual;  // shape and dtype of x; rank 0: absent. `other`: the residual; backward: y
+  int64_t alignment = 16;       // common alignment of the addresses of all these tensors, in bytes; see alignment_of()
 };
 
-// Parameters and statistics are Accumulator<T>, row-major. A direction uses the pointers that its formula names.
+// Parameters and statistics are Accumulator<T>, row-major. Each direction uses only the pointers that its formula
+// names.
 struct NormArgs {
   const void* x = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;
   const void* scale = nullptr;
   const void* bias = nullptr;
-  void* mean = nullptr;  // training writes these two; backward reads both, inference the mean
+  void* mean = nullptr;  // training writes mean and inv_std; backward reads both, inference reads the mean
   void* inv_std = nullptr;
   const void* var = nullptr;     // inference
   void* running_mean = nullptr;  // null: none
@@ -43,10 +45,10 @@ struct NormArgs {
   const void* other = nullptr;
   void* dresidual = nullptr;
   double eps = 0, momentum = 0;
-  int64_t relu = 0;  // as in the problem
+  int64_t relu = 0;  // as in NormProblem
 };
 
-// Offsets, or steps, into each tensor of a call, in elements.
+// Offsets or steps into each tensor of a call, in elements.
 struct NormOffsets {
   int64_t x = 0, dy = 0, out = 0, parameter = 0, other = 0, dresidual = 0;
   MINIDNN_HD NormOffsets plus(int64_t times, const NormOffsets& step) const {
@@ -56,10 +58,11 @@ struct NormOffsets {
   }
 };
 
-// Some dimensions of a problem as nested loops, outermost first. Ordered by x's strides, and merged where every tensor
-// steps through two as through one: all of a dense NCHW problem is (N, C, HW), of NHWC (NHW, C).
+// Some dimensions of a problem as nested loops, outermost first. The dimensions are ordered by x's strides. Two of them
+// are merged where one step describes both in every tensor: all elements of a dense NCHW problem are the loops (N, C,
+// HW), and those of NHWC are (NHW, C).
 struct NormSpace {
-  int64_t size = 1;  // elements
+  int64_t size = 1;  // number of elements
   int64_t rank = 1;  // at least one loop
   int64_t shape[kMaxRank]{};
   NormOffsets step[kMaxRank]{};
@@ -70,7 +73,7 @@ struct NormSpace {
   MINIDNN_HD NormOffsets offsets_of(int64_t linear) const {
     NormOffsets at;
 #ifdef __CUDACC__
-#pragma unroll 1  // else four divisions at every use: three times the code
+#pragma unroll 1  // unrolled, each use has four divisions and three times the code
 #endif
     for (int i = int(rank) - 1; i > 0; --i) {
       at = at.plus(linear % shape[i], step[i]);
@@ -80,13 +83,14 @@ struct NormSpace {
   }
 };
 
-// What engines work on (norm_spaces() in norm.h): a statistic per item of `groups`, over `members` from there; `all` is
-// every element.
+// The loops of engines (norm_spaces() in norm.h). Each item of `groups` has one statistic, taken over `members`
+// relative to the item's offsets; `all` is every element.
 struct NormSpaces {
   NormSpace groups, members, all;
 };
 
-// One thread, for members that lie beside each other in x and dy: constant steps let compilers vectorise its sums.
+// A team of one thread whose members are contiguous in x, dy and other: with constant steps, compilers vectorise its
+// sums.
 struct PackedSolo : SingleThread {};
 
 namespace norm {
@@ -100,11 +104,10 @@ constexpr bool kIsAlone = kIsPacked<Team>;
 template <>
 inline constexpr bool kIsAlone<SingleThread> = true;
 
-// A thread keeps this many partial sums of a kind: additions need not wait for each other, and compilers use SIMD for
-// them.
+// Each thread keeps this many partial sums per result: additions do not wait for each other, and compilers use SIMD.
 constexpr int kLanes = 8;
-// At most so many terms are summed before they join the total. The total keeps what rounding takes: runs may be short,
-// and would then join it as often as a plain sum does.
+// At most this many terms are added before a partial sum joins the compensated total. The total is compensated because
+// innermost loops may be short: then partial sums join it about as often as terms join a plain sum.
 constexpr int64_t kPiece = 1024;
 
 template <class Acc, class F>
@@ -117,7 +120,8 @@ MINIDNN_HD void add_piece(CompensatedSum<Acc> (&total)[kLanes], const NormOffset
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
   for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
-// Alone, run by run: no division per element, and a piece that the first f has read is in cache for the next.
+// For one thread: loops over the innermost dimension avoid a division per element. All f process a chunk before the
+// next chunk, so the first f loads it into the cache for the others.
 template <class Acc, class... F>
 MINIDNN_HD void add_runs(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
   CompensatedSum<Acc> total[sizeof...(F)][kLanes];
@@ -132,7 +136,7 @@ MINIDNN_HD void add_runs(const NormSpace& s, const NormOffsets& step, Acc (&sums
     for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
-// The whole team's sums of each f(offsets) over all members of `s`.
+// Computes the sums of each f(offsets) over all members of `s`; every thread of the team gets them.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);
@@ -163,8 +167,8 @@ MINIDNN_HD Acc inverse_std(Acc var, double eps) {
 
 }  // namespace norm
 
-// The statistics of one group: mean and 1 / sqrt(var + eps), and the running values. No members give NaN and leave the
-// running values alone.
+// The statistics of one group: mean and 1 / sqrt(var + eps), and the running values. Without members, the statistics
+// are NaN and the running values do not change.
 template <class T, class Team>
 MINIDNN_HD void norm_training_sums(const NormSpaces& s, const NormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
@@ -175,7 +179,7 @@ MINIDNN_HD void norm_training_sums(const NormSpaces& s, const NormArgs& a, Team 
   Acc sum[1];
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) { return Acc(x[m.x]) - first; });
   Acc from_first = sum[0] / n;
-  // mean is rounded; `rest` is what the rounding took, so that the variance does not count it.
+  // `mean` is rounded; `rest` is the rounding error, so the variance does not include it.
   Acc mean = first + from_first, rest = from_first - (mean - first);
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) {
     Acc deviation = (Acc(x[m.x]) - mean) - rest;
@@ -193,7 +197,7 @@ MINIDNN_HD void norm_training_sums(const NormSpaces& s, const NormArgs& a, Team 
   running_var = keep * running_var + momentum * (squares / max_of(n - Acc(1), Acc(1)));
 }
 
-// dy as it reaches the normalization: none where relu made a zero of y.
+// The gradient of the normalization's output: dy, or zero where relu made y zero.
 template <class T>
 MINIDNN_HD Accumulator<T> norm_dy(const NormArgs& a, const NormOffsets& at) {
   using Acc = Accumulator<T>;
@@ -227,8 +231,8 @@ MINIDNN_HD void norm_sums(const NormSpaces& s, const NormArgs& a, Team team, int
   else norm_training_sums<T>(s, a, team, group);
 }
 
-// What all elements of one parameter have in common, ready for norm_element. `a.mean` and `a.inv_std`, and backward
-// `a.dscale` and `a.dbias`, hold what norm_sums wrote.
+// The coefficients that all elements of one parameter share, for norm_element. `a.mean` and `a.inv_std` (backward also
+// `a.dscale` and `a.dbias`) hold the results of norm_sums, except for inference.
 template <class Acc>
 struct NormCoefficients {
   Acc mean, factor, offset, slope;
@@ -247,8 +251,9 @@ MINIDNN_HD NormCoefficients<Accumulator<T>> norm_coefficients(const NormSpaces& 
   } else return {mean, scale * inv_std, parameter<Acc>(a.bias, at), Acc(0)};
 }
 
-// y = scale * x_hat + bias, and what is fused;  dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n). Reads
-// before it writes.
+// Forward:  y = scale * x_hat + bias, then the fused residual and relu.
+// Backward: dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n).
+// All inputs of an element are read before its result is written.
 template <class T, NormDirection direction>
 MINIDNN_HD void norm_element(const NormArgs& a, const NormOffsets& at, const NormCoefficients<Accumulator<T>>& c) {
   using Acc = Accumulator<T>;
@@ -260,7 +265,7 @@ MINIDNN_HD void norm_element(const NormArgs& a, const NormOffsets& at, const Nor
   } else {
     result = deviation * c.factor + c.offset;
     if (a.other) result += Acc(static_cast<const T*>(a.other)[at.other]);
-    if (a.relu) result = result < Acc(0) ? Acc(0) : result;  // NaN stays
+    if (a.relu) result = result < Acc(0) ? Acc(0) : result;  // NaN is kept
   }
   static_cast<T*>(a.out)[at.out] = T(result);
 }

@@ -45,7 +45,7 @@ void bind_norm(py::module_& m) {
       },
       py::arg("dy"), py::arg("x"), py::arg("size"), py::arg("alpha"), py::arg("beta"), py::arg("k"), py::arg("algo"),
       py::arg("out"), py::arg("handle"));
-  // For layer, RMS, group and instance norm; ops/norm.py names them.
+  // For layer, RMS, group and instance norm. ops/norm.py passes their names.
   m.def(
       "row_norm_forward",
       [](const std::string& call, const std::string& kind, int64_t axis_or_groups, const Tensor& x,

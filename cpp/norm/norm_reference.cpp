@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.reference: the shared maths, a thread per statistic and then pieces of all elements, run by run.
+// cpu.norm.reference: the shared maths. One thread computes each statistic; then threads divide all elements into
+// chunks and map them one contiguous span at a time.
 #include "cpp/cpu/threads.h"
 #include "cpp/norm/norm.h"
 
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 16384;  // elements that justify waking one more thread
 
 template <class T, NormDirection direction>
 void map_run(const NormSpaces& s, const NormArgs& a, const NormOffsets& at, const NormOffsets& step, int64_t run) {
   auto c = norm_coefficients<T, direction>(s, a, at.parameter);
   if (step.parameter == 0 && step.x == 1 && step.dy == 1 && step.out == 1 && step.other == 1 && step.dresidual == 1) {
-    constexpr NormOffsets kOne{1, 1, 1, 0, 1, 1};  // constants, so that it is vectorised
+    constexpr NormOffsets kOne{1, 1, 1, 0, 1, 1};  // constant steps, so that compilers vectorise the loop
     for (int64_t i = 0; i < run; ++i) norm_element<T, direction>(a, at.plus(i, kOne), c);
     return;
   }

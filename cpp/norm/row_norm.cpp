@@ -46,7 +46,7 @@ void check_small(const char* call, const Tensor& x, const TensorDesc& want, cons
   check_shape(call, o, shape_of(want), why);
 }
 
-// As the engines read it, on the handle's stream.
+// Returns an optional parameter in row-major order, which engines expect, on the handle's stream.
 OptionalTensor packed(const OptionalTensor& t, const Handle& h, const Call& call) {
   if (!t) return {};
   t->storage->used_on(h.stream());
@@ -62,7 +62,7 @@ constexpr const char* kStatistics = "of the rows of x";
 }  // namespace
 
 RowNormSpaces row_norm_spaces(const RowNormProblem& p) {
-  // Group norm's channels are two dimensions, the group and the channel in it.
+  // Group norm splits the channels into two dimensions: the group, and the channel within the group.
   std::vector<int64_t> shape;
   std::vector<NormOffsets> steps;
   const TensorDesc& dy = p.dy.rank ? p.dy : p.x;
@@ -161,7 +161,7 @@ RowNormBackward row_norm_backward(const char* me, RowNormKind kind, const Tensor
                     output(me, "dscale", {}, parameter, h, {}),
                     {}};
   if (centered) r.dbias = output(me, "dbias", {}, parameter, h, {});
-  if (parameter.numel() == 0) return r;  // no rows, on the other hand, have gradients: zeros
+  if (parameter.numel() == 0) return r;  // an empty batch does have gradients: zeros
   p.dy = dy.desc, p.out = r.dx.desc;
   const OptionalTensor s = packed(scale, h, call), m = packed(mean, h, call), i = packed(inv_std, h, call);
   p.alignment = alignment_of(h, {x.data, dy.data, r.dx.data, data_of(s), r.dscale.data, data_of(r.dbias)});

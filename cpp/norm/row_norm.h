@@ -15,32 +15,34 @@ template <> struct Family<RowNormProblem> {
   static const Engines<RowNormProblem>& cuda_engines();
 };
 
-// Which norm: its kind, and layer's and RMS's first dimension of a row, or group's number of groups (0: as many as
-// channels, which is instance norm).
+// The kind of norm and its number. Layer and RMS norm: the first dimension of a row. Group norm: the number of groups;
+// 0 means one group per channel, which is instance norm.
 struct RowNormKind {
   RowNorm kind;
   int64_t axis_or_groups;
 };
 using OptionalTensor = std::optional<Tensor>;
 
-// Parameters are float32 (float64 for float64), along the row, or per channel; statistics per row.
+// Parameters are float32 (float64 for float64), with the shape of a row (layer, RMS) or one per channel (group). There
+// is one statistic per row.
 struct RowNormForward {
   Tensor y;
-  OptionalTensor mean;  // not of RMS norm
+  OptionalTensor mean;  // absent for RMS norm
   Tensor inv_std;
 };
 RowNormForward row_norm_forward(const char* call, RowNormKind, const Tensor& x, const OptionalTensor& scale,
                                 const OptionalTensor& bias, double eps, const Call&);
 struct RowNormBackward {
   Tensor dx, dscale;
-  OptionalTensor dbias;  // not of RMS norm
+  OptionalTensor dbias;  // absent for RMS norm
 };
 RowNormBackward row_norm_backward(const char* call, RowNormKind, const Tensor& dy, const Tensor& x,
                                   const OptionalTensor& scale, const OptionalTensor& mean, const Tensor& inv_std,
                                   const Call&);
 
-// For engines. The elements of a channel in a sample, and whether channels, then samples, lie one behind the other; or
-// samples do, and channels side by side.
+// For engines. plane_of: the elements of one channel in one sample. channels_in_order: samples are contiguous, and so
+// is each channel's plane in them (NCHW). channels_innermost: samples are contiguous, and so are the channels of a
+// pixel (NHWC).
 int64_t plane_of(const TensorDesc& x);
 bool channels_in_order(const TensorDesc& x);
 bool channels_innermost(const TensorDesc& x);
@@ -49,7 +51,7 @@ double row_norm_bytes(const RowNormProblem&);
 double row_norm_flop(const RowNormProblem&);
 const Engine<RowNormProblem>& row_norm_rows();     // row_norm_cpu.cpp
 const Engine<RowNormProblem>& row_norm_columns();  // row_norm_columns.cpp
-// dscale and dbias of sums[samples][channels][2].
+// Adds up sums[samples][channels][2] over the samples, and writes dscale and dbias.
 void row_norm_join(const float* sums, int64_t samples, int64_t channels, const RowNormArgs&);
 
 }  // namespace minidnn

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.columns: group and instance norm of channels that lie beside each other (NHWC), by the loops of
-// cpu.norm.streamed: a sample's sums by channel, in sections of its pixels, which the channels of a group then join.
-// Samples are shared out among threads, or where they are few each one's sections; results depend on neither.
+// cpu.norm.columns: group and instance norm of contiguous channels (NHWC), with the loops of cpu.norm.streamed. The
+// pixels of a sample are divided into sections, whose sums per channel are joined per sample and then per group.
+// Threads share the samples, or the sections of one sample at a time if samples are few. Results depend neither on that
+// choice nor on the number of threads.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -11,12 +12,12 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;       // elements a thread is worth waking for
+constexpr int64_t kGrain = 16384;       // elements that justify waking one more thread
 constexpr int64_t kSection = 64 << 10;  // elements of a section
 
 struct Cut {
-  int64_t samples, plane, channels, groups, members;  // a group's channels
-  int64_t section, sections;                          // pixels
+  int64_t samples, plane, channels, groups, members;  // members: channels of a group
+  int64_t section, sections;                          // pixels of a section; sections of a sample
   bool backward;
 
   explicit Cut(const RowNormProblem& p)
@@ -29,9 +30,9 @@ struct Cut {
     section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / channels, plane / 16), cpu::work_size(64), 1024);
     sections = ceil_div(plane, section);
   }
-  // A sample's: sums as float64, of two kinds, and as float32 lines; then sections' sums.
+  // Scratch of one sample, in floats: two float64 sums and four float32 lines per channel, then the sums of sections.
   int64_t room() const { return channels * (4 + 4 + 3 * sections); }
-  // Of all samples, channel by channel, backward.
+  // Backward: the two sums per channel of all samples, in floats.
   int64_t kept() const { return backward ? 2 * samples * channels : 0; }
 };
 
@@ -60,7 +61,7 @@ struct Sample {
     return {from(a.x), from(c.backward ? a.dy : a.x), const_cast<char*>(from(a.out)), rows, width, 1, steps, steps,
             steps};
   }
-  // sum(part, results) of each section, then join(results, pixels) in order, then map(part).
+  // Calls sum(part, results) for each section, then join(results, pixels) in order, then map(part) for each section.
   template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
     const int64_t step = kinds * c.channels, grain = cpu::work_size(kGrain) / (c.section * c.channels) + 1;
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
@@ -68,7 +69,8 @@ struct Sample {
     });
     for (int64_t i = 0; i < c.sections; ++i) join(results + i * step, double(part(i).rows));
     lines();
-    cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {  // a cache still holds the last sections
+    // From the last section to the first: the cache still holds the last sections.
+    cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) map(part(c.sections - 1 - i));
     });
   }
@@ -106,7 +108,7 @@ struct Sample {
     }
   }
 
-  // Leaves each channel's sums of dy x_hat and of dy in `sums`.
+  // Writes the sums of dy x_hat and of dy of each channel to `sums`.
   void backward(bool stream, float* sums) const {
     for (int64_t i = 0; i < c.channels; ++i) mean[i] = static_cast<const float*>(a.mean)[at * c.groups + i / c.members];
     passes(
@@ -177,7 +179,7 @@ struct Columns final : Engine<RowNormProblem> {
   }
 
  private:
-  // Samples at a time.
+  // The number of samples that are processed at the same time; each has its own scratch.
   static int64_t rooms(const Cut& c, const Device& d) {
     const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;
     return enough && c.samples * c.channels * c.plane >= 2 * cpu::work_size(kGrain) ? d.sm_count : 1;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.rows: layer and RMS norm of contiguous rows, group and instance norm of NCHW, by vectors. Backward cuts rows
-// into sections by the shape alone, each with sums of its own for dscale and dbias, which join in order; groups have a sum
-// for each of their channels. Results do not depend on threads.
+// cpu.norm.rows: layer and RMS norm of contiguous rows, group and instance norm of NCHW, vectorised. Backward of layer
+// and RMS norm divides the rows into sections by the shape alone. Each section has its own sums for dscale and dbias,
+// which are joined in order. Backward of group norm keeps sums per sample and channel. Results do not depend on the
+// number of threads.
 #include "cpp/cpu/threads.h"
 #include "cpp/cpu/typed_kernels.h"
 #include "cpp/cpu/work_size.h"
@@ -12,9 +13,10 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;                           // elements a thread is worth waking for
-constexpr int64_t kSection = 65536;                         // elements whose sums are worth joining
-constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;  // sums of all sections: 32 MB with RMS norm's empty half
+constexpr int64_t kGrain = 16384;    // elements that justify waking one more thread
+constexpr int64_t kSection = 65536;  // elements of a section: joining its sums costs little in comparison
+// kMostSums: columns of all sections. Their sums are 32 MB, half of it unused with RMS norm.
+constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;
 
 int64_t sections_of(const RowNormProblem& p, const RowNormSpaces& s) {
   return p.backward ? std::clamp<int64_t>(std::min(p.x.numel() / cpu::work_size(kSection), kMostSums / s.members.size),
@@ -22,8 +24,8 @@ int64_t sections_of(const RowNormProblem& p, const RowNormSpaces& s) {
                     : 0;
 }
 
-constexpr int64_t kLeastPlane = 16;  // elements, else vectors are empty
-constexpr int64_t kLongRow = 4096;   // bytes that may go past the caches: lines at its ends are shared
+constexpr int64_t kLeastPlane = 16;  // elements; vectors of smaller planes would be mostly empty
+constexpr int64_t kLongRow = 4096;   // bytes; shorter rows use normal stores: rows share cache lines at their ends
 
 std::string why_no_groups(const RowNormProblem& p) {
   const int64_t plane = plane_of(p.x);
@@ -84,7 +86,7 @@ struct Rows final : Engine<RowNormProblem> {
                        a.dbias ? dscale + n : nullptr);
         }
       });
-      // Some columns at a time: sections lie pages apart.
+      // Adds kColumns columns at a time, because the same column of two sections is pages apart.
       auto join = [&](const float* from, float* to, int64_t begin, int64_t end) {
         constexpr int64_t kColumns = 64;
         for (int64_t first = begin, count; first < end; first += count) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A row at a time: sums by vectors in pieces, which join in float64, then the map. A row of usual length stays in a
-// first-level cache from one pass to the next.
+// One row at a time: vectorised sums over chunks, which are joined in float64, then the map. A row of usual length
+// stays in a first-level cache from one pass to the next.
 #include "cpp/norm/row_norm_kernels.h"
 
 #include "cpp/cpu/floats.h"
@@ -8,10 +8,11 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-constexpr int64_t kPiece = 4096;  // elements whose sums stay float32
+constexpr int64_t kPiece = 4096;  // elements that are summed in float32
 static_assert(kPiece % kFloats == 0);
 
-// Calls f(i, lanes) for the vectors of n elements: i is a vector's first, and `lanes` count, fewer in the last.
+// Calls f(i, lanes) for the vectors of n elements: `i` is the first element of the vector, `lanes` its number of
+// elements, which is smaller for the last vector.
 template <class F> MINIDNN_HD void each_vector(int64_t n, const F& f) {
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) f(i, int64_t(kFloats));
@@ -30,12 +31,12 @@ MINIDNN_HD Floats kept(Floats v, int64_t lanes) {
   return v;
 }
 
-// Sums of x - about and of its square.
+// The sums of x - about and of its square.
 struct Sums {
   double first = 0, squares = 0;
 };
 template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about) {
-  constexpr int64_t kChains = 4;  // vectors that do not wait for each other
+  constexpr int64_t kChains = 4;  // independent sums, whose additions do not wait for each other
   const Floats center = floats(about);
   Sums sums;
   for (int64_t begin = 0; begin < n; begin += kPiece) {
@@ -51,7 +52,7 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
         add(k, p.first - center), add(k + 1, p.second - center);
       }
     for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
-    if (i < count && count >= kFloats)  // as the last lanes of a vector that begins earlier
+    if (i < count && count >= kFloats)  // the rest is the last lanes of a vector that begins earlier
       add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
     else if (i < count) add(1, kept(load_first(from, count) - center, count));
     auto total = [](const Floats(&v)[kChains]) __attribute__((always_inline)) {
@@ -63,12 +64,12 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
   return sums;
 }
 
-// A mean, what rounding took from it, and the inverse deviation.
+// A mean, its rounding error, and the inverse standard deviation.
 struct Statistics {
   float mean = 0, rest = 0, inv_std = 0;
 };
-// Around the mean of the first elements. Where that lies further from the mean than a deviation, again around the mean:
-// so the subtraction of squares takes no more than a bit.
+// Sums around the mean of the first elements. If that center is further from the mean of all than a standard deviation,
+// sums again around the mean. Then the subtraction of squares loses at most one bit.
 template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
   constexpr int64_t kFew = 64;
   float center = 0;
@@ -139,7 +140,7 @@ void backward(const void* from, const void* gradient, const float* scale, int64_
   });
 }
 
-// y[i] = map(x[i], dy[i]) of n elements, which `to` puts past the caches if there is one.
+// Computes y[i] = map(x[i], dy[i]) for n elements. With `to`, y is written by non-temporal stores.
 template <class T, class Map>
 MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>* to, const Map& map) {
   constexpr int64_t kPair = 2 * kFloats;
@@ -197,7 +198,7 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
           add(k, xs.first - center, dys.first), add(k + 1, xs.second - center, dys.second);
         }
       each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
-        const Floats g = read(dy + at + i + j, lanes);  // zero behind the end
+        const Floats g = read(dy + at + i + j, lanes);  // zero beyond the end
         add(0, kept(read(x + at + i + j, lanes) - center, lanes), g);
       });
       of_dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));

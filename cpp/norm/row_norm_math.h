@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer, RMS, group and instance norm as arithmetic, shared by CPU and CUDA: a statistic per row, parameters along it.
-// A team per row takes its sums and maps it; a team per parameter sums that one's gradients. Deviations are taken from
-// the mean, and the mean is a sum of x - x[first], as in norm_math.h, whose loops these are.
+// The arithmetic of layer, RMS, group and instance norm, shared by CPU and CUDA. There is one statistic per row, and
+// parameters vary along the row. A team per row computes its sums and maps it; a team per parameter sums the gradient
+// of that parameter. As in norm_math.h, whose loops this file uses, deviations are taken from the mean, and the mean is
+// computed as a sum of x - x[first].
 #pragma once
 #include "cpp/norm/norm_math.h"
 
@@ -12,35 +13,35 @@ enum class RowNorm : int64_t { layer, rms, group };
 struct RowNormProblem {
   RowNorm kind{};
   int64_t backward = 0;
-  TensorDesc x, dy, out;  // dy only backward; out is y or dx. One dtype and one shape; any strides
+  TensorDesc x, dy, out;  // dy: only backward; out: y or dx. All have one dtype and one shape, and any strides
   int64_t axis = 0;       // layer, rms: the first dimension of a row
-  int64_t groups = 0;     // group: of the channels, dimension 1; instance norm has as many as channels
+  int64_t groups = 0;  // group: number of groups of channels (dimension 1); for instance norm, the number of channels
   int64_t alignment = 16;
 };
 
-// Parameters and statistics are Accumulator<T>, row-major. RMS norm has neither bias nor mean; inv_std is the inverse
-// of the root mean square there.
+// Parameters and statistics are Accumulator<T>, row-major. RMS norm has neither bias nor mean; there, inv_std is the
+// inverse of the root mean square.
 struct RowNormArgs {
   const void* x = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;
   const void* scale = nullptr;  // null: ones
   const void* bias = nullptr;   // null: zeros
-  void* mean = nullptr;         // forward writes these two, backward reads them
+  void* mean = nullptr;         // forward writes mean and inv_std, backward reads them
   void* inv_std = nullptr;
   void* dscale = nullptr;
   void* dbias = nullptr;
   double eps = 0;
 };
 
-// The loops of a problem (row_norm_spaces()). NormOffsets::other walks the statistics here.
+// The loops of a problem (row_norm_spaces()). NormOffsets::other is the offset into the statistics here.
 struct RowNormSpaces {
-  NormSpace rows, members;       // a statistic per item of `rows`
-  NormSpace parameters, others;  // a parameter per item of `parameters`, summed over `others`
+  NormSpace rows, members;       // one statistic per item of `rows`
+  NormSpace parameters, others;  // one parameter per item of `parameters`, whose gradient is summed over `others`
   int64_t centered = 1;
 };
 
-// The mean, unless it is RMS norm, and the inverse deviation; then y of a row.
+// Computes the mean (except for RMS norm) and the inverse standard deviation, then y of one row.
 template <class T, class Team>
 MINIDNN_HD void norm_row_forward(const RowNormSpaces& s, const RowNormArgs& a, Team team, int64_t row) {
   using Acc = Accumulator<T>;
@@ -73,7 +74,7 @@ MINIDNN_HD void norm_row_forward(const RowNormSpaces& s, const RowNormArgs& a, T
   }
 }
 
-// dx = inv_std (g - sum(g) / n - x_hat sum(g x_hat) / n),  g = dy scale; RMS norm has no second term.
+// dx = inv_std (g - sum(g) / n - x_hat sum(g x_hat) / n),  g = dy scale. RMS norm has no term sum(g) / n.
 template <class T, class Team>
 MINIDNN_HD void norm_row_backward(const RowNormSpaces& s, const RowNormArgs& a, Team team, int64_t row) {
   using Acc = Accumulator<T>;

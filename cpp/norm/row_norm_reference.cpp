@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.norm.rows_reference: the shared maths, a thread per row and, backward, per parameter.
+// cpu.norm.rows_reference: the shared maths; one thread computes a row and, backward, a parameter.
 #include "cpp/cpu/threads.h"
 #include "cpp/norm/row_norm.h"
 
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements a thread is worth waking for
+constexpr int64_t kGrain = 16384;  // elements that justify waking one more thread
 
-// A thread takes some items, the more the fewer members each has.
+// Calls body(i) for all items in threads. A thread takes more items if each has fewer members.
 template <class Body> void each(const NormSpace& items, const NormSpace& members, Body body) {
   cpu::parallel_for(items.size, std::max<int64_t>(kGrain / std::max<int64_t>(members.size, 1), 1),
                     [&](int64_t begin, int64_t end) {

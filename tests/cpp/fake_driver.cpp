@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 with two GPUs that compute nothing. It counts calls, fails on request, and refuses what the driver would
-// refuse: launches that the cubin does not allow, streams and events of another context, calls during a capture. The
-// GPUs are H100, or with FAKE_GPU=80 or 120 of that compute capability.
+// A libcuda.so.1 with two GPUs that compute nothing. It counts calls, fails on request, and rejects what the real
+// driver would reject: launches that the cubin does not allow, streams and events of another context, calls during a
+// capture. The GPUs are H100s; FAKE_GPU=80 or 120 selects that compute capability instead.
 //   c++ -std=c++20 -shared -fPIC tests/cpp/fake_driver.cpp -o libcuda.so.1
 #include "fake_driver.h"
 
@@ -54,7 +54,7 @@ struct Callback {
   void* argument;
 };
 std::map<void*, unsigned long> captured;                 // stream to graph
-std::map<unsigned long, std::vector<Callback>> objects;  // of graphs
+std::map<unsigned long, std::vector<Callback>> objects;  // of graphs: callbacks of their user objects
 unsigned long graph_of(void* stream) { return captured.contains(stream) ? captured[stream] : 0; }
 int breaks_capture() { return ++fake.broken_captures, kCaptureUnsupported; }
 int status_unless_captured() { return captured.empty() || relaxed ? status() : breaks_capture(); }
@@ -76,8 +76,8 @@ template <class T> T read(const char* from) {
   return value;
 }
 
-// Sections of the cubin, an ELF file: .nv.shared.<kernel> is as long as static shared memory and, from sm_90 on, 1024 bytes
-// of the system's; .nv.info.<kernel> lists attributes.
+// Reads sections of the cubin, an ELF file. The size of .nv.shared.<kernel> is static shared memory and, from sm_90 on,
+// 1024 bytes that the system reserves. .nv.info.<kernel> lists attributes.
 Module* parse(const char* elf) {
   auto* module = new Module;
   const char* sections = elf + read<uint64_t>(elf + 40);
@@ -130,7 +130,7 @@ void fake_destroy(unsigned long graph) {
 }
 
 int cuInit(unsigned) { return 0; }
-int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC asks for one, and takes a no
+int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC requests a table, and accepts an error
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
 int cuGetErrorName(int e, const char** s) {
   return *s = e == kDeinitialized ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0;
@@ -192,7 +192,8 @@ int cuMemsetD8Async(unsigned long long p, unsigned char byte, unsigned long n, v
 int cuPointerGetAttributes(unsigned n, const int* which, void** values, unsigned long long p) {
   enum { kMemoryType = 2, kIsManaged = 8, kDevice = 9, kDeviceMemory = 2 };
   const Block* block = block_at(p);
-  for (unsigned i = 0; i < n; ++i) {  // memory that the driver does not know is of no device
+  // memory that the driver does not know belongs to no device
+  for (unsigned i = 0; i < n; ++i) {
     int& value = *static_cast<int*>(values[i]);
     if (which[i] == kMemoryType) value = block ? kDeviceMemory : 0;
     if (which[i] == kIsManaged) value = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random convolutions and products for the tests of what engines make of them, the arithmetic of the direct engines to
-// compare with, and the comparison. One seed for all: a test draws its own sequence by what it asks for.
+// Random convolutions and matrix products for the tests of lowering, the arithmetic of the direct engines as the
+// expected result, and the comparison. There is one seed; the sequence of a test depends on its own calls.
 #pragma once
 #include <iostream>
 #include <random>
@@ -19,7 +19,7 @@ inline void fail(const std::string& text) {
 inline std::mt19937_64 random_bits(20261121);
 inline int64_t pick(int64_t low, int64_t high) { return low + int64_t(random_bits() % uint64_t(high - low + 1)); }
 
-// Small integers, whose products and sums are exact.
+// Small integers: their products and sums are exact.
 template <class T> std::vector<T> numbers(int64_t n, int64_t most) {
   std::vector<T> v(static_cast<size_t>(n));
   for (T& x : v) x = T(pick(-most, most));
@@ -36,9 +36,9 @@ inline TensorDesc described(DType t, Shape shape, bool channels_last) {
   return dense(t, shape, channels_last ? Layout::channels_last : Layout::channels_first, "test");
 }
 
-// Of one to three dimensions, any pass but that of a bias.
+// One to three spatial dimensions, in any direction except that of a bias.
 struct ConvSizes {
-  int64_t groups, channels, filters, images, most;  // at most so many elements along a dimension, or a window's reach
+  int64_t groups, channels, filters, images, most;  // most: elements along a dimension, or the reach of a window
 };
 inline ConvProblem random_conv(DType t, const ConvSizes& s) {
   ConvProblem p;
@@ -56,7 +56,7 @@ inline ConvProblem random_conv(DType t, const ConvSizes& s) {
   return p;
 }
 
-// What a convolution reads and what it must give.
+// The inputs of a convolution and its expected result.
 template <class T> struct ConvNumbers {
   std::vector<T> x, w, y, want;
   ConvArgs args;  // args.out: `want`

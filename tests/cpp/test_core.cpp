@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host logic of core: 16-bit floats, layouts, views, overlap, the allocator, the thread pool, handles. Definitions
-// are written out here the slow way and compared on many small random problems; a seed makes each run the same.
+// The host logic of cpp/core: 16-bit floats, layouts, views, overlap, the allocator, the thread pool, handles. Results
+// are compared with slow definitions on many small random problems. A fixed seed makes every run equal.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@
 using namespace minidnn;
 
 static std::atomic<int> failures = 0;
-// CHECK(condition, values...): the values are what a reader of a failure wants to see.
+// CHECK(condition, values...): a failure prints the values.
 #define CHECK(condition, ...)                                                                            \
   do {                                                                                                   \
     if (!(condition) && ++failures < 50)                                                                 \
@@ -66,7 +66,7 @@ struct Format {
     double fraction = std::ldexp(double(mantissa), -mantissa_bits) + (exponent ? 1 : 0);
     return sign * std::ldexp(fraction, std::max(exponent, 1) - bias());
   }
-  // The nearest value, ties to the even one: what follows the largest number is where infinity begins.
+  // The nearest value, ties to even. Numbers that round to the one after the largest become infinity.
   uint16_t nearest(long double v) const {
     uint16_t sign = std::signbit(v) ? 0x8000 : 0;
     long double magnitude = std::fabs(v);
@@ -86,7 +86,7 @@ struct Format {
 constexpr Format kFloat16{5, 10}, kBfloat16{8, 7};
 
 template <class T> static void test_half(const Format& format, const char* name) {
-  for (int bits = 0; bits < 0x10000; ++bits) {  // every value there is, to float and back
+  for (int bits = 0; bits < 0x10000; ++bits) {  // every value, to float and back
     T h;
     h.bits = uint16_t(bits);
     double want = format.value(uint16_t(bits)), got = float(h);
@@ -100,7 +100,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     uint16_t want = format.nearest(v);
     CHECK(got.bits == want, name, " of ", v, ": ", got.bits, ", want ", want);
   };
-  // Rounding is a staircase; its steps are where two neighbours meet. Both sides of every one:
+  // Rounding changes its result halfway between adjacent values. Checks both sides of every such point:
   for (int bits = 0; bits < format.infinity(); ++bits) {
     double low = format.value(uint16_t(bits));
     double high = bits + 1 < format.infinity() ? format.value(uint16_t(bits + 1)) : std::ldexp(1.0, format.bias() + 1);
@@ -115,7 +115,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(v)) same(v);
   }
 
-  // From wider types through to_odd(): once, not twice.
+  // Wider types are converted with to_odd(), so they are rounded once, not twice.
   auto wide = [&](auto v) {
     T got = cast<T>(v);
     uint16_t want = format.nearest((long double)v);
@@ -133,7 +133,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(d)) wide(d);
     wide(int32_t(any) >> pick(0, 31));
     wide(int64_t(any) >> pick(0, 63));
-    // Just beside a tie between two bfloat16: 2^k (1 + odd / 256), and one more or less.
+    // A tie between two bfloat16 values, 2^k (1 + odd / 256), and the integers next to it.
     auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
     for (int64_t v : {tie, tie - 1, tie + 1}) wide(v), wide(-v), wide(int32_t(v));
   }
@@ -144,7 +144,7 @@ template <class T> static void test_half(const Format& format, const char* name)
 
 static void test_divisor() {
   for (int i = 0; i < 1000000; ++i) {
-    // Of all lengths; every third dividend lies at or beside a multiple.
+    // Numbers of all lengths. Every third dividend is a multiple of the divisor, or next to one.
     uint32_t by = std::max<uint32_t>(uint32_t(random_bits() >> 33) >> pick(0, 30), 1);
     uint32_t n = uint32_t(random_bits() >> 33) >> pick(0, 30);
     if (i % 3 == 0) n = std::max<uint32_t>(n / by * by, 1) - uint32_t(i % 2);
@@ -183,7 +183,7 @@ static Shape random_shape(int64_t rank, int64_t least, int64_t most) {
   return shape;
 }
 
-// What NumPy's slicing and transposing make of a dense array; `at` is the offset of the first element.
+// A random slice of a dense array, transposed as in NumPy; `at` is the offset of the first element.
 static TensorDesc random_slice(const TensorDesc& whole, int64_t& at) {
   TensorDesc d = whole;
   at = 0;
@@ -191,7 +191,7 @@ static TensorDesc random_slice(const TensorDesc& whole, int64_t& at) {
     if (d.shape[i] == 0) continue;
     int64_t first = pick(0, d.shape[i] - 1), step = pick(1, 2), n = pick(0, (d.shape[i] - 1 - first) / step) + 1;
     at += d.stride[i] * first;
-    if (pick(0, 3) == 0) at += d.stride[i] * step * (n - 1), step = -step;  // backwards
+    if (pick(0, 3) == 0) at += d.stride[i] * step * (n - 1), step = -step;  // reversed
     d.shape[i] = n;
     d.stride[i] *= step;
   }
@@ -247,7 +247,7 @@ static void test_layout_by_brute_force() {
     int64_t rank = pick(0, 4);
     Shape shape = random_shape(rank, round % 7 ? 1 : 0, 4), strides = random_shape(rank, -9, 9);
     TensorDesc d = desc_of(shape, strides);
-    if (round % 2) {  // a permuted dense array, perhaps with a step, is likelier in life than random strides
+    if (round % 2) {  // a permuted dense array, perhaps with a step, is more common than random strides
       int64_t at;
       TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 5),
                                pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
@@ -274,7 +274,7 @@ static void test_layout_by_brute_force() {
     if (is_row_major(d) || layout_name(d) == "NHWC" || (is_dense(d) && (rank < 3 || rank > 5)))
       CHECK(same_strides(like, d), text_of(d), " -> ", text_of(like));
 
-    // Two slices of one array, and what random strides give.
+    // Two slices of one array, or tensors with random strides.
     TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6), Layout::channels_first, "test");
     int64_t a_at = 0, b_at = pick(-20, 20);
     TensorDesc a = d, b = desc_of(random_shape(rank, 1, 3), random_shape(rank, -9, 9));
@@ -303,7 +303,7 @@ static void test_views() {
     TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6),
                              pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
     TensorDesc d = pick(0, 1) ? whole : random_slice(whole, at);
-    // The same elements in other dimensions: split the prime factors of their number at random.
+    // The same elements with another shape: the prime factors of their number, distributed at random.
     Shape shape;
     for (int64_t n = d.numel(), f = 2; n > 1; ++f)
       for (; n % f == 0; n /= f) {
@@ -313,7 +313,7 @@ static void test_views() {
       }
     if (pick(0, 3) == 0 && shape.size() < 8) shape.insert(shape.begin() + pick(0, int64_t(shape.size())), 1);
 
-    // Strides that would do, if any: from each dimension's second element to the first.
+    // The expected strides, if any fit: the differences of the offsets of the first two elements of each dimension.
     std::vector<int64_t> want = offsets(d);
     Shape strides;
     for (size_t k = 0; k < shape.size(); ++k) {
@@ -356,13 +356,13 @@ static void test_shared_memory() {
 
 // ---- allocator
 
-// A place whose every operation is written down.
+// A Memory that records every operation.
 struct FakeMemory final : Memory {
   size_t capacity = size_t(1) << 30, used = 0;
   int allocations = 0, releases = 0, synchronisations = 0, stream_waits = 0;
   std::map<void*, size_t> live;
   std::vector<std::pair<uintptr_t, uintptr_t>> orders;
-  ~FakeMemory() override {  // what the allocator has cached
+  ~FakeMemory() override {  // frees what the allocator has cached
     for (auto& [p, bytes] : live) std::free(p);
   }
   void* allocate(size_t bytes, Stream) override {
@@ -397,7 +397,7 @@ struct FakeMemory final : Memory {
     return true;
   }
 
-  // Streams being captured, and what graphs own.
+  // captures: the graphs into which streams are being captured. owned: the memory that belongs to graphs.
   std::map<Stream, uint64_t> captures;
   std::map<uint64_t, std::vector<std::pair<void*, void (*)(void*)>>> owned;
   bool gives = true;
@@ -479,7 +479,7 @@ static void test_captured_graphs() {
   CHECK(held() == 4 * 1024 + 1024, held(), ": kept, the workspaces and the input; what the graph does not use is free");
   memory.captures.clear();
 
-  // The graph may run: nothing of it is handed out.
+  // The graph may run at any time, so none of its memory may be reused.
   std::vector<std::shared_ptr<Storage>> others;
   for (int i = 0; i < 8; ++i) others.push_back(allocate(1));
   auto handed_out = [&](void* p) { return std::ranges::count(others, p, [](const auto& s) { return s->data; }) == 1; };
@@ -489,7 +489,7 @@ static void test_captured_graphs() {
   for (int i = 0; i < 4; ++i) others.push_back(allocate(1));
   CHECK(!handed_out(output), "a tensor of the graph, freed after the capture");
 
-  // The capture of another graph, on two streams that wait for each other.
+  // The capture of a second graph, on two streams that wait for each other.
   auto both = allocate(1);
   memory.captures[stream(1)] = memory.captures[stream(2)] = 8;
   auto shared = allocate(1);
@@ -515,7 +515,7 @@ static void test_captured_graphs() {
   memory.destroy_graph(8);
   CHECK(held() == 0, held());
 
-  // A tensor that outlives its graph, and a graph that owns nothing.
+  // A tensor that outlives its graph, and a graph that owns no memory.
   memory.captures[stream(1)] = 9;
   auto last = allocate(1);
   memory.destroy_graph(9);
@@ -528,7 +528,7 @@ static void test_captured_graphs() {
   CHECK(held() == 0, held());
 }
 
-// Handle 2 is a stream of each thread's own.
+// Handle 2 is a separate stream on each thread.
 static void test_per_thread_default_stream() {
   FakeMemory memory;
   Allocator a({}, memory, int64_t(memory.capacity));
@@ -579,7 +579,7 @@ static void test_allocator_without_room() {
   AllocatorStats after = a.stats();
   CHECK(std::memcmp(&before, &after, sizeof before) == 0, "the impossible leaves no trace: ", after.cached_bytes, " ",
         after.allocations);
-  auto y = a.allocate(4 << 20, stream(1), what);  // fits once the cached block is given up
+  auto y = a.allocate(4 << 20, stream(1), what);  // fits after the cached block is released
   CHECK(y && a.stats().cached_bytes == 0);
   CHECK(has(refused(4 << 20), "test: memory needs 4.2 MB"));
   y.reset();
@@ -601,7 +601,7 @@ static void test_allocator_streams() {
   CHECK((memory.orders == Orders{{2, 1}, {3, 1}}), memory.orders.size(), ": reuse waits for those that used it");
 
   auto shared = a.allocate(1, stream(1), what);
-  std::vector<std::thread> threads;  // as when calls on several handles read the same weights
+  std::vector<std::thread> threads;  // like calls on several handles that read the same weights
   for (uintptr_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       for (uintptr_t s = 2; s < 200; ++s) shared->used_on(stream(s * 4 + t));
@@ -623,7 +623,7 @@ static void test_allocator_and_streams_without_an_owner() {
   Allocator a({}, memory, int64_t(memory.capacity));
   auto x = a.allocate(1000, stream(5001), what);
   void* block = x->data;
-  x->used_on(stream(5002));  // a DLPack consumer's, which may be destroyed at any time
+  x->used_on(stream(5002));  // the stream of a DLPack consumer, which may be destroyed at any time
   x.reset();
   CHECK(memory.orders.empty(), "it is not asked");
   CHECK(a.stats().cached_bytes == 1024 && a.stats().allocated_bytes == 0, a.stats().cached_bytes);
@@ -698,7 +698,8 @@ static void test_parallel_for() {
     for (int64_t i = begin; i < end; ++i) cpu::parallel_for(10, 1, [&](int64_t b, int64_t e) { inner += int(e - b); });
   });
   CHECK(inner == 640, inner.load());
-  for (int round = 0; round < 20000; ++round) {  // short jobs, so that workers wake late and into the next one
+  // short jobs, so that workers wake up late and take part in the next job
+  for (int round = 0; round < 20000; ++round) {
     std::atomic<int> seen = 0;
     cpu::parallel_for(8, 1, [&](int64_t b, int64_t e) { seen += int(e - b); });
     CHECK(seen == 8, seen.load());
@@ -726,8 +727,8 @@ static void test_parallel_limit() {
   CHECK(most_at_once() > 1, "the limit ends with its object");
 }
 
-// With one thread more than cores, threads are taken off them between any two instructions: also between claiming a
-// piece and running it. A pool that closed a job there lost one piece in four million jobs.
+// With one more thread than cores, the scheduler suspends threads between any two instructions, for example between
+// claiming a chunk and running it. A pool that closed a job at that point lost one chunk in four million jobs.
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {
@@ -779,13 +780,13 @@ static void test_fork() {
   CHECK(sum_to(1000, 1) == 499500);
   std::atomic<bool> stop = false;
   auto handle = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
-  auto use_cache = [&] {  // for reading, and for writing
+  auto use_cache = [&] {  // for reading and for writing
     auto cache = handle->cache<Numbers>();
     { std::shared_lock lock(cache->mutex); }
     std::unique_lock lock(cache->mutex);
     return cache->values[0] == 7;
   };
-  std::vector<std::thread> busy;  // which hold the pool, the allocator and the handle while the process forks
+  std::vector<std::thread> busy;  // these use the pool, the allocator and the handle while the process forks
   for (int t = 0; t < 2; ++t)
     busy.emplace_back([&] {
       while (!stop) {
@@ -796,7 +797,7 @@ static void test_fork() {
   for (int round = 0; round < 20; ++round) {
     pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // a deadlock ends the child, and the parent sees it
+      alarm(20);  // a deadlock ends the child, and the parent reports it
       bool right = sum_to(1000, 1) == 499500 && allocator_of({}).allocate(4096, nullptr, what)->data && use_cache();
       _exit(right && failures == 0 ? 0 : 1);
     }
@@ -849,7 +850,7 @@ static void test_handles() {
         CHECK(std::accumulate(numbers->values.begin(), numbers->values.end(), 0) == 700);
       }
     });
-    shared->close();  // while the other thread is at it
+    shared->close();  // while the other thread uses it
     user.join();
   }
 }
@@ -869,7 +870,7 @@ static void test_names() {
 }
 
 int main() {
-  setenv("OMP_NUM_THREADS", "4", 1);  // also where there is one core: the pool is to be tested
+  setenv("OMP_NUM_THREADS", "4", 1);  // also on machines with one core, since the pool is tested
   test_names();
   test_half<float16>(kFloat16, "float16");
   test_half<bfloat16>(kBfloat16, "bfloat16");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The elementary functions of CPU loops against the C library in double: every 1009th float, of all magnitudes and
-// signs, and the special ones; with fused multiply-adds and without.
+// signs, and special values. With and without fused multiply-adds.
 #include <bit>
 #include <cmath>
 #include <iostream>
@@ -15,8 +15,8 @@ using Loop = void (*)(const float* x, float* y, int n);
 struct Function {
   const char* name;
   double (*exact)(double);
-  float least, most;  // where it is defined
-  double ulps;        // allowed
+  float least, most;  // range of definition
+  double ulps;        // allowed error
   Loop plain, fused;
   bool takes(float v) const { return !(v < least || v > most || (least == 0 && std::signbit(v))); }
 };

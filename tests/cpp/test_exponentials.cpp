@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic that cuda.softmax.persistent_rows does in 16 bits (cuda/rows/exponentials.h), on the CPU against double: rows of all
-// magnitudes, scales of both signs, held by several threads. Results are compared before they are rounded to 16 bits.
+// The 16-bit arithmetic of cuda.softmax.persistent_rows (cuda/rows/exponentials.h), on the CPU against double: rows of all
+// magnitudes, scales of both signs, rows held by several threads. Results are compared before they are rounded to 16
+// bits.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -17,7 +18,7 @@ using rows::HalfScale;
 
 static int failures = 0;
 
-// As softmax_rows_forward does, thread i of `threads` with every threads-th number.
+// As in softmax_rows_forward, thread i of `threads` holds every threads-th number.
 template <class T> static void check_row(const std::vector<T>& row, double scale, int threads,
                                          const std::string& what) {
   const size_t n = row.size();
@@ -42,7 +43,7 @@ template <class T> static void check_row(const std::vector<T>& row, double scale
     const double log_want = z[i] - largest - std::log(sum), want = std::exp(log_want);
     const float got = half.share<T>(x[i], all.largest, log2_of_sum);
     const float log_got = half.log_share(x[i], all.largest, log_of_sum);
-    // float16 has no use for what is below 2^-126.
+    // In float16, results below 2^-126 round to 0, so they need not be exact.
     const double smallest = std::is_same_v<T, float16> ? 0x1p-126 : 0x1p-149;
     const bool good = std::abs(got - want) <= want * 0x1p-14 + smallest &&
                       (log_got == float(log_want) || std::abs(log_got - log_want) <= (1 - log_want) * 0x1p-21);

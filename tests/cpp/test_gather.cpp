@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mma_gather.cu is given: on random problems, every element by its row's and k's entries against the view, and
-// every vector against the rules of cp.async. And which tiles and splits the estimates choose on an H100.
+// The arguments of mma_gather.cu, on random problems: the entries of each row and k against the view, and each vector
+// against the rules of cp.async. Also the tiles and splits that the estimates choose on an H100.
 #include "cuda/gemm/mma_host.h"
 #include "tests/cpp/random_problems.h"
 
@@ -23,7 +23,7 @@ static void check_operand(const std::string& text, const GemmView& v, const Gemm
         fail(cat(text, ": row ", row, ", k ", k, " is ", there ? "inside" : "outside"));
       if (at_row.offset + at_k.offset + g.offset * element != address(row, k) * element)
         fail(cat(text, ": row ", row, ", k ", k, " is elsewhere"));
-      // The first of a vector speaks for all of it.
+      // The kernel only checks the first element of a vector, so all elements must agree with it.
       const int64_t along = g.along_k ? k : row, first = along / count * count;
       const int64_t first_row = g.along_k ? row : first, first_k = g.along_k ? first : k;
       if (inside(o.window, coordinates_of(rows, first_row), coordinates_of(v.k, first_k)) != there ||
@@ -38,8 +38,8 @@ static void check_operand(const std::string& text, const GemmView& v, const Gemm
     fail(cat(text, ": rows have no end"));
 }
 
-// Slices without a table: an operand's k lie evenly in each, and all are there or none, as the walk of mma_gather.cu
-// says.
+// Slices without a table: the k of an operand have a constant step in each slice, and all or none of them are inside,
+// as the comment of mma_gather.cu says.
 static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
                          int64_t element) {
   if (g.table) return;
@@ -125,7 +125,7 @@ static void check_choices() {
   const std::string long_sum = chosen(gemm_task(resnet(ConvDirection::backward_filter, 64, 56, 64, 3, 1)));
   if (long_sum.find(";split=") == std::string::npos) fail("few tiles of a long sum are not split: " + long_sum);
   expect("a small product", chosen(gemm_task(matmul(DType::float16, 150, 70, 400, false, false))), "tile=64x64");
-  // An element is the same sum in a product and in the transposed one.
+  // An element of a product and of the transposed product is the same sum.
   for (int i = 0; i < 300; ++i) {
     const int64_t m = pick(1, 700), n = pick(1, 700), k = pick(1, 3000);
     auto splits = [&](const MatmulProblem& p) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the tensor-core engines choose on an H100, from their estimates alone: no GPU is needed. Each line was measured
-// (docs/notes/gemm.md): the config named is the fastest, or within 5 % of it.
+// The choices of the tensor-core engines on an H100, from their estimates alone: no GPU is needed. Each line was
+// measured (docs/notes/gemm.md): the named config is the fastest, or within 5 % of it.
 #include <iostream>
 
 #include "cuda/conv/engines.h"
@@ -88,7 +88,7 @@ int main() {
   check(conv(backward_filter, 3, 224, 64, 7, 2, DType::float32), "cuda.conv.first_layer_filter", {});
   check(matmul(16384, 64, 64), "cuda.matmul.wgmma", {"tile=64x64", "tile=64x128", "tile=128x64"});
   check(conv(backward_filter, 128, 28, 512, 1, 1), "cuda.conv.wgmma", {});
-  // NCHW goes through a copy.
+  // NCHW is copied to NHWC.
   for (ConvDirection d : {forward, backward_data, backward_filter})
     check(conv(d, 1024, 14, 256, 1, 1, DType::float16, Layout::channels_first), "cuda.conv.wgmma", {});
   std::cout << (failures ? "FAILED" : "ok") << std::endl;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Problems lowered to GemmViews, walked by plain loops, against the arithmetic of the direct engines, on random
-// problems.
+// Random problems lowered to GemmViews and computed by plain loops over the views, against the arithmetic of the direct
+// engines.
 #include "cuda/gemm/lower.h"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
 
-// y += the product, by the view alone.
+// y += the product, computed from the view alone.
 static void walk(const GemmView& v, const double* a, const double* b, double* y) {
   for (int64_t g = 0; g < v.batch.size; ++g)
     for (int64_t m = 0; m < v.m.size; ++m)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The blocks of cuda.pooling.nchw, thread by thread and phase by phase on the host, and strips of gradients of
-// cuda.pooling.nhwc, against the definition: random sizes, values with many ties, addresses off 16 bytes. What a GPU
-// adds is that phases of threads run at once.
+// The blocks of cuda.pooling.nchw, computed thread by thread and phase by phase on the host, and the strips of
+// gradients of cuda.pooling.nhwc, against the definition: random sizes, values with many ties, addresses that are
+// not multiples of 16 bytes. On a GPU, the threads of a phase also run at the same time.
 #include <cmath>
 #include <cstring>
 
@@ -52,10 +52,10 @@ template <class T, bool is_max, class S> static void run_block(const PlanesCut& 
 
 template <class T, bool is_max> static void run(const PoolingProblem& p, const PoolingArgs& a) {
   PlanesCut c = planes_cut(p);
-  c.s.lane_bits = 0;  // one thread at a time has no neighbours to shuffle with
+  c.s.lane_bits = 0;  // threads run one at a time, so they cannot shuffle
   const bool backward = p.direction == PoolingDirection::backward;
   std::vector<Words> room(size_t(c.smem_bytes / 16 + 1));
-  // The last block first: whatever one writes beyond its part stays.
+  // From the last block to the first, so writes beyond a block's own part are not overwritten.
   for (int64_t block = c.s.blocks(); block-- > 0;) {
     std::memset(room.data(), 0x7f, room.size() * 16);
     auto* bytes = reinterpret_cast<unsigned char*>(room.data());
@@ -69,7 +69,7 @@ template <class T, bool is_max> static void run(const PoolingProblem& p, const P
   }
 }
 
-// The gradient of one plane, by strips of channels of a vector, all of which are that plane.
+// The gradient of one plane, computed by strips of channels. Each channel of a vector is a copy of the plane.
 template <class T, class S, bool given>
 static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy, const int64_t* indices) {
   constexpr int C = kLanes<T>;
@@ -110,7 +110,7 @@ static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy
   return by_strips<T, Step<3, 1>, given>(p, x, dy, indices);
 }
 
-// n elements of v, an address off 16 bytes by so many.
+// A copy of n elements of v, `by` elements after a 16-byte boundary.
 template <class T> struct Shifted {
   int64_t by = pick(0, 3);
   std::vector<T> all;
@@ -118,7 +118,7 @@ template <class T> struct Shifted {
   T* data() { return all.data() + by; }
 };
 
-// Of each window the elements of x that it sees, in order.
+// The elements of x in each window, in order.
 struct Definition {
   const PoolingProblem& p;
   int64_t H = p.x.shape[2], W = p.x.shape[3];
@@ -155,9 +155,10 @@ template <class T> static void one(DType dtype) {
   p.direction = PoolingDirection(pick(0, 1));
   p.mode = PoolingMode(pick(0, 2));
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-  const int64_t most = pick(0, 9) ? 24 : pick(0, 3) ? 90 : 600;  // of columns: more than a warp's lanes have strips for
+  // most: columns; more than the lanes of a warp have strips for
+  const int64_t most = pick(0, 9) ? 24 : pick(0, 3) ? 90 : 600;
   Shape x{pick(1, 3), pick(1, 5)}, y{x[0], x[1]};
-  const bool whole = !step[0] && pick(0, 9) == 0;  // a plane is one window, perhaps of several blocks
+  const bool whole = !step[0] && pick(0, 9) == 0;  // a plane is one window, perhaps with several blocks
   for (int i = 0; i < 2; ++i) {
     if (whole) {
       x.push_back(pick(1, pick(0, 1) ? 130 : 9)), y.push_back(1);
@@ -204,7 +205,7 @@ template <class T> static void one(DType dtype) {
         counted *= double(std::max<int64_t>(within, 1));
       }
     places[size_t(i)] = first;
-    // What is no index of a window's element takes no gradient.
+    // An index outside of its window takes no gradient.
     if (backward && indexed && pick(0, 9) == 0) indices[size_t(i)] = pick(-2, plane + 1);
     else if (backward) indices[size_t(i)] = first;
     if (!backward) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of cuda/runtime needs no GPU: hashes, include closure, keys, the kernel caches, NVRTC, the rules of tensor maps.
+// The parts of cuda/runtime that need no GPU: hashes, include closure, keys, kernel caches, NVRTC, rules of tensor
+// maps.
 //   test_runtime --source-root <repository> [--search-path <site-packages>]
-// Kernels are compiled for sm_80, sm_90a and sm_120 by the NVRTC found there or named by $PYMINIDNN_NVRTC; without one
-// those tests are skipped, and say so. What depends on the environment, which is read once, runs in child processes:
-// this program started again as `test_runtime child <package folder> <arch>`, printing what cubin() gave.
+// NVRTC, found there or named by $PYMINIDNN_NVRTC, compiles kernels for sm_80, sm_90a and sm_120. Without NVRTC, those
+// tests print that they are skipped. Environment variables are read once, so tests that set them run in child
+// processes: this program, started again as `test_runtime child <package folder> <arch>`, prints the result of cubin().
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -29,7 +30,7 @@ using namespace minidnn;
 using namespace minidnn::cuda;
 
 static int failures = 0;
-// CHECK(condition, values...): the values are what a reader of a failure wants to see.
+// CHECK(condition, values...): a failure prints the values.
 #define CHECK(condition, ...)                                                                            \
   do {                                                                                                   \
     if (!(condition)) {                                                                                  \
@@ -70,7 +71,7 @@ static std::string found_nvrtc;
 
 static KernelSpec tiny_spec() { return {"cuda/tiny/scale.cu", "tiny::scale<float>", "", {}, 80}; }
 
-// A package folder with one kernel, which includes a header, which includes it back.
+// A package folder with one kernel and one header, which include each other.
 static fs::path make_package(const std::string& name, const std::string& factor = "2") {
   fs::path root = scratch / name;
   write(root / "cuda/tiny/scale.cu",
@@ -96,7 +97,8 @@ static int child(const char* root, const char* arch) {
   return 0;
 }
 
-// Starts a child and returns a handle; finish() gives all it printed. `env` is arguments of env(1): "-u A B=c".
+// Starts a child and returns a handle; finish() returns everything it printed. `env` are the arguments of env(1): "-u A
+// B=c".
 static FILE* begin(const std::string& env, const fs::path& root, const std::string& arch = "sm_80") {
   std::string nvrtc = has(env, "PYMINIDNN_NVRTC=") ? "" : "PYMINIDNN_NVRTC=" + found_nvrtc;
   std::string command = cat("unset PYMINIDNN_CACHE_DIR XDG_CACHE_HOME; env ", env, " PYMINIDNN_LOG=1 ", nvrtc, ' ',
@@ -113,7 +115,7 @@ static std::string finish(FILE* stream) {
 static std::string run(const std::string& env, const fs::path& root) { return finish(begin(env, root)); }
 
 static void test_sha256() {
-  // FIPS 180-4 examples, and lengths around the padding's edge.
+  // FIPS 180-4 examples, and lengths around the limit of the padding.
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", sha256_hex(""));
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", sha256_hex("abc"));
   const char* two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";  // 56 bytes
@@ -131,7 +133,7 @@ static void test_sources() {
   fs::path root = make_package("sources");
   set_package_folder(root);
   Sources s = sources_of(tiny_spec());
-  CHECK(s.headers.size() == 2, s.headers.size());  // the cycle ends, the comment and <vector> are not followed
+  CHECK(s.headers.size() == 2, s.headers.size());  // the cycle ends; the comment and <vector> are not followed
   CHECK(s.headers.count("cuda/tiny/factor.h") == 1, "factor.h");
   CHECK(s.program == "#include \"cuda/tiny/scale.cu\"\n", s.program);
 
@@ -193,7 +195,7 @@ static TiledMap good_tiled() {
   t.swizzle_bytes = 128;
   return t;
 }
-static Im2colMap good_im2col() {  // 3x3, pad 1, of [2, 56, 56, 64] NHWC
+static Im2colMap good_im2col() {  // window 3x3, padding 1, tensor [2, 56, 56, 64] NHWC
   Im2colMap t;
   t.address = reinterpret_cast<const void*>(uintptr_t(1) << 30);
   t.dtype = DType::float16;
@@ -279,7 +281,7 @@ static void test_untrusted_folders() {
   std::string text = text_of("PYMINIDNN_CACHE_DIR=" + folder.string());
   CHECK(has(text, "kernels are kept in memory only") && has(text, "others may write to it"), text);
   CHECK(has(text, "\nfolder=\n"), text);
-  if (geteuid() == 0) {  // only root may give a folder away
+  if (geteuid() == 0) {  // only root may change the owner of a folder
     chmod(folder.c_str(), 0700);
     CHECK(chown(folder.c_str(), 12345, 12345) == 0, "chown");
     text = text_of("PYMINIDNN_CACHE_DIR=" + folder.string());
@@ -323,7 +325,7 @@ static void test_compile(const std::string& source_root) {
       [&] { compile_cubin("k.cu", "__global__ void k() {}", {}, {"--gpu-architecture=sm_80"}, "m<float>", name); });
   CHECK(has(error, "m<float>"), error);
 
-  // The library's own device headers, through the cache's way.
+  // Compiles the library's own device headers through the cache.
   set_package_folder(source_root);
   KernelSpec spec{"cpp/core/half.h",
                   "convert<minidnn::bfloat16>",
@@ -340,7 +342,7 @@ static void test_compile(const std::string& source_root) {
 static void test_threads() {
   set_package_folder(make_package("threads"));
   KernelSpec spec = tiny_spec(), broken = tiny_spec();
-  spec.kernel = "tiny::scale<int>";  // asked for nowhere else in this process
+  spec.kernel = "tiny::scale<int>";  // not used elsewhere in this process
   broken.kernel = "tiny::scale<nothing>";
   CacheStats before = cache_stats();
   std::vector<std::thread> threads;
@@ -397,7 +399,7 @@ static void test_disk() {
   damaged("another symbol", flipped(whole.find("_Z") + 3));
   damaged("a byte of code", flipped(whole.size() - 200));
 
-  // What is no file, and what others may have written, is passed over: the kernel is compiled.
+  // Files that are no regular files, or that other users may have written, are ignored, and the kernel is compiled.
   const fs::path arch_folder = entry.parent_path();
   auto passed_over = [&](const char* how, const std::string& why) {
     std::string text = run(env, root);
@@ -417,7 +419,7 @@ static void test_disk() {
   passed_over("a folder that others may write to", arch_folder.string() + ": others may write to it");
   chmod(arch_folder.c_str(), 0700);
   CHECK(has(run(env, root), "origin=disk"), "the folder is as it was");
-  if (geteuid() == 0) {  // only root may give something away
+  if (geteuid() == 0) {  // only root may change an owner
     CHECK(chown(entry.c_str(), 12345, 12345) == 0, "chown");
     passed_over("a file of another user", "is not used: it belongs to user 12345, this is user 0");
     CHECK(chown(arch_folder.c_str(), 12345, 12345) == 0, "chown");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda/runtime uses the driver, against a driver of our own that counts calls and fails on request: contexts left
-// as found, out of memory, copies that wait, launches, refused cubins, graphs, fork, shutdown. No GPU, but a C++
-// compiler: fake_driver.cpp is compiled into the libcuda.so.1 that the test then runs with.
+// The driver calls of cuda/runtime, against a fake driver that counts calls and fails on request: contexts are
+// restored, out of memory, copies that wait, launches, refused cubins, graphs, fork, shutdown. Needs no GPU, but a C++
+// compiler: the test compiles fake_driver.cpp into the libcuda.so.1 with which it then runs.
 //   test_runtime_driver --source-root <repository> [--search-path <site-packages>]
 #include <dlfcn.h>
 #include <sys/wait.h>
@@ -54,7 +54,7 @@ static void test_device() {
   CHECK(name(d.place) == "cuda:1" && d.model == "Fake H100", name(d.place), ' ', d.model);
   CHECK(d.arch == 90 && d.sm_count == 132 && d.max_smem_bytes == 232448, d.arch);
   CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);             // an H100 copies 3.0 TB/s
-  CHECK(d.fp32_gflop_s > 66000 && d.fp32_gflop_s < 67500, d.fp32_gflop_s);  // 66.9 TFLOP/s by its data sheet
+  CHECK(d.fp32_gflop_s > 66000 && d.fp32_gflop_s < 67500, d.fp32_gflop_s);  // data sheet of the H100: 66.9 TFLOP/s
   std::string error = error_of([] { device(2); });
   CHECK(has(error, "there is no cuda:2; there is cuda:0 to cuda:1"), error);
   CHECK(error_of([] { use(-1); }) == "there is no cuda:-1; there is cuda:0 to cuda:1", error_of([] { use(-1); }));
@@ -62,13 +62,13 @@ static void test_device() {
 
 static void test_memory() {
   auto* foreign = reinterpret_cast<CUcontext>(0xbeefl);
-  driver().cuCtxSetCurrent(foreign);  // torch, on another device
+  driver().cuCtxSetCurrent(foreign);  // like torch on another device
   Memory& m = memory(1);
   void *a = m.allocate(4096, nullptr), *b = m.allocate(0, nullptr);
   CHECK(a && b && fake->allocated_in == reinterpret_cast<void*>(0x1001l), fake->allocated_in);
   CHECK(current_context() == foreign, "the caller's context is back: ", current_context());
   driver().cuCtxSetCurrent(nullptr);
-  CHECK(m.free_bytes() == (1 << 20) - 4097 + 4096, m.free_bytes());  // 4096 of the pool's are unused
+  CHECK(m.free_bytes() == (1 << 20) - 4097 + 4096, m.free_bytes());  // 4096 bytes of the pool are unused
   CHECK(current_context() == reinterpret_cast<void*>(0x1001l), "a thread without a context gets one");
 
   CHECK(m.allocate(size_t(1) << 30, nullptr) == nullptr, "more than there is");
@@ -89,7 +89,7 @@ static void test_memory() {
   CHECK(fake->events == 1, "events are used again: ", fake->events);
   CHECK(fake->recorded_in == fake->waited_in && fake->recorded_in == reinterpret_cast<void*>(0x1001l));
 
-  // Two GPUs: an event of the one's context, waited for in the other's, whose default stream has the same handle.
+  // Two GPUs: an event of one context is waited for in the other context, whose default stream has the same handle.
   m.order(nullptr, {true, 0}, nullptr);
   CHECK(fake->recorded_in == reinterpret_cast<void*>(0x1001l), fake->recorded_in);
   CHECK(fake->waited_in == reinterpret_cast<void*>(0x1000l), fake->waited_in);
@@ -129,7 +129,7 @@ static void test_kernels(const fs::path& scratch) {
   std::string error = error_of([&] { load_kernel(spec, 0, 300000); });
   CHECK(has(error, "300000 bytes") && has(error, "a block may have 232448"), error);
 
-  // The driver must be told of more than 48 KB of static and dynamic shared memory together.
+  // More than 48 KB of static and dynamic shared memory together must be allowed by a driver call.
   KernelSpec with_static = spec;
   with_static.kernel = "s<float>";
   for (int bytes : {100, 48 * 1024 - 1024, 48 * 1024 - 1023, 48 * 1024, 48 * 1024 + 1}) {
@@ -173,7 +173,7 @@ static void test_kernels(const fs::path& scratch) {
   std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
   std::cout << "launch() costs " << taken.count() / kLaunches << " ns besides the driver's share" << std::endl;
 
-  // A stored cubin that the driver refuses is compiled again; a fresh one that it refuses is an error.
+  // If the driver refuses a stored cubin, it is compiled again. If it refuses a new one, that is an error.
   spec.kernel = "k<double>";
   cubin(spec, "sm_90a");
   KernelSpec stored = spec;
@@ -229,7 +229,7 @@ static void test_fork() {
     std::string error = error_of([&] { m.allocate(64, nullptr); });
     CHECK(has(error, "does not survive a fork") && has(error, "'spawn'"), error);
     CHECK(device_count() == 0 && has(why_unavailable(), "fork"), why_unavailable());
-    m.release(p, 64, nullptr);  // an inherited array dies quietly, and the parent's stays
+    m.release(p, 64, nullptr);  // a child releases inherited memory without an error, and the parent's remains
     CHECK(fake->free_bytes == (1 << 20) - 64, fake->free_bytes);
     _exit(failures);
   }
@@ -243,7 +243,7 @@ static void test_shutdown() {
   Memory& m = memory(0);
   void* p = m.allocate(64, nullptr);
   fake->shut_down = 1;
-  m.release(p, 64, nullptr);  // at most a leak
+  m.release(p, 64, nullptr);  // leaks at most
   std::string error = error_of([&] { m.fill(p, 0, 64, nullptr); });
   CHECK(has(error, "CUDA_ERROR_DEINITIALIZED"), error);
   fake->shut_down = 0;
@@ -280,7 +280,7 @@ int main(int argc, char** argv) {
   int status = 0;
   if (std::system(build.c_str()) != 0) {
     std::cout << "skipped: no fake driver came of: " << build << std::endl;
-  } else {  // again, with the fake driver where the loader looks first
+  } else {  // starts itself again, with the fake driver first in the loader's search path
     status = std::system(cat("env MINIDNN_TEST_SCRATCH=", scratch.string(), " LD_LIBRARY_PATH=", scratch.string(),
                              " PYMINIDNN_CACHE_DIR=", (scratch / "cache").string(), ' ',
                              fs::canonical("/proc/self/exe").string(), " --source-root ", source_root,

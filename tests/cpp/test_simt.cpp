@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cuda.conv.simt and cuda.matmul.simt hand to their kernel, walked by plain loops with the kernel's own index
-// arithmetic, against the arithmetic of the direct engines, on random problems: every tile, whole and split.
+// The launch parameters of cuda.conv.simt and cuda.matmul.simt on random problems: plain loops with the kernel's own
+// index arithmetic, over every tile, whole and split, against the arithmetic of the direct engines.
 #include "cuda/gemm/simt.h"
 #include "tests/cpp/random_problems.h"
 
@@ -10,7 +10,7 @@ static float at(const void* base, int64_t offset) {
   return *reinterpret_cast<const float*>(static_cast<const char*>(base) + offset);
 }
 
-// One launch: every element of every tile, in every split of k.
+// One launch: all elements of all tiles, in every split of k.
 static void walk(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks) {
   uint64_t elements = 0;
   for (uint32_t batch_index = 0; batch_index < p.batch.size; ++batch_index)
@@ -41,7 +41,7 @@ static void walk(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks)
   if (elements > covered) fail(cat(blocks, " blocks cover ", covered, " of ", elements, " elements"));
 }
 
-// y of the whole, added up from parts if there are any. Only sums: no bias, no activation.
+// y of the whole problem; the parts of a split are added up. Sums only: no bias, no activation.
 static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& config) {
   const SimtLaunches l = simt_launches(task, config);
   const Parts layout(l.of_parts);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sm90_lower.cpp makes of TF32 problems, walked by element as sm90.cuh and its epilogue walk it: tensor maps, taps,
-// phases, the exchange of a and b, where results go. Against the arithmetic of the direct engines, on random problems.
+// The results of sm90_lower.cpp for random TF32 problems: tensor maps, taps, phases, the exchange of a and b, and where
+// results are stored. Loops over elements, in the order of sm90.cuh and its epilogue, are compared with the arithmetic
+// of the direct engines.
 #include "cuda/gemm/sm90_lower.h"
 #include "tests/cpp/random_problems.h"
 
@@ -15,7 +16,7 @@ int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) 
   return index;
 }
 
-// One element as Sm90Loader brings it; k lies in the tap `tap`.
+// One element as Sm90Loader loads it; `tap` is the tap of k.
 struct Fetch {
   const Lowering& low;
   const TmaOperand& o;
@@ -112,7 +113,8 @@ void check_conv() {
   ConvProblem p = random_conv(DType::float32, {groups, channels, one ? 1 : filters, pick(1, 2), 4});
   if (one && p.direction != ConvDirection::backward_filter) return;
   for (TensorDesc* d : {&p.x, &p.w, &p.y})
-    if (d != &p.x || p.direction != ConvDirection::backward_data || pick(0, 4))  // else dx is NCHW at times
+    // For backward_data, x (here dx) is NCHW in some problems.
+    if (d != &p.x || p.direction != ConvDirection::backward_data || pick(0, 4))
       *d = described(DType::float32, Shape(d->shape, d->shape + d->rank), true);
   const ConvNumbers<float> n(p, 4);
   const bool data = p.direction == ConvDirection::backward_data, filter = p.direction == ConvDirection::backward_filter;

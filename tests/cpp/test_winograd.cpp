@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrices of cuda.conv.winograd against the definition, in double: what a GPU adds is rounding.
+// The matrices of cuda.conv.winograd against the definition, in double: on a GPU, only rounding errors are added.
 #include <cmath>
 #include <iostream>
 
@@ -28,7 +28,7 @@ static int check(const char* what) {
   return wrong;
 }
 
-// Every tile and channel has a place of its own.
+// Each tile and channel has its own index.
 static int check_places(bool channels_fast) {
   WinogradGrid g;
   g.across = FastDivmod(3), g.down = FastDivmod(2), g.tiles = 5 * 6, g.padded_tiles = 32, g.channels = 7;

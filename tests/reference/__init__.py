@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every operation computes, in float64 NumPy: the oracles of the tests, one file per family.
+"""The oracles of the tests: every operation in float64 NumPy, one file per family.
 
-A function has the name and keywords of the public one, less algo, out and handle; dimensions are N, C, spatial... in
-every layout. Written from definitions, with none of the library's code.
+A function has the name and keywords of the public one, except algo, out and handle. Dimensions are N, C, spatial... in
+every layout. The functions are written from definitions, and use no code of the library.
 
-    x = rounded(rng.standard_normal((2, 8, 9, 9)), "float16")    # what the library gets, exactly
+    x = rounded(rng.standard_normal((2, 8, 9, 9)), "float16")    # exactly what the library reads
     want = conv_forward(x, w, padding=1)
     assert abs(got - want).max() <= tolerance("float16", reduction=8 * 3 * 3, scale=abs(want).max())
 """
@@ -45,13 +45,14 @@ from .reduce import reduce
 from .softmax import logits, softmax_backward, softmax_forward
 from .transform import cast, gather_backward, rounded, transform
 
-EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}  # 1 to the next number
+# distance from 1 to the next number
+EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 SUBNORMAL = {
     "float16": 2.0**-24,
     "bfloat16": 2.0**-133,
     "float32": 2.0**-149,
     "float64": 2.0**-1074,
-}  # the least number
+}  # the smallest positive number
 LARGEST = {
     "float16": 65504.0,
     "bfloat16": (2 - 2.0**-7) * 2.0**127,
@@ -61,7 +62,7 @@ LARGEST = {
 
 
 def accumulator(dtype):
-    """The dtype of sums, and of parameters and statistics."""
+    """The dtype of sums, parameters and statistics."""
     return "float64" if dtype == "float64" else "float32"
 
 
@@ -72,13 +73,14 @@ def tolerance(dtype, reduction, scale):
 
     dtype      of the output in memory; the accumulator is float32, and float64 for float64
     reduction  the number of products (or terms) that are summed into one output
-    scale      the size of the sums on the way: a number, or an array for a tolerance per element. The largest |output|
-               is enough for random data of mean zero; where terms cancel, take the oracle of |inputs|
+    scale      the magnitude of the partial sums: a number, or an array for a tolerance per element. The largest
+               |output| is enough for random data of mean zero; where terms cancel, use the oracle of |inputs|
 
-    Storing a value v rounds it by at most half an ulp: eps(dtype) / 2 * |v|, or half of the least number. Each of the `reduction` additions rounds
-    the partial sum by at most eps(accumulator) / 2 * |sum|; these errors have random signs and grow like a random walk,
-    with a standard deviation below sqrt(reduction) * eps(accumulator) / 2 * scale. The tolerance is twice both.
-    Rounding of the inputs is not in it: the oracle must be given the same, rounded() values. Nor is TF32.
+    Storing a value v rounds it by at most half an ulp: eps(dtype) / 2 * |v|, or half of the smallest positive number.
+    Each of the `reduction` additions rounds the partial sum by at most eps(accumulator) / 2 * |sum|. These errors have
+    random signs and grow like a random walk, with a standard deviation below sqrt(reduction) * eps(accumulator) / 2 *
+    scale. The tolerance is twice both. It does not include the rounding of the inputs, so the oracle must read the same
+    rounded() values as the library. It does not include the rounding of TF32 either.
     """
     return EPS[dtype] * scale + EPS[accumulator(dtype)] * np.sqrt(reduction) * scale + SUBNORMAL[dtype]
 

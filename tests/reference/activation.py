@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Activations and their derivatives, a line of formula each.
+"""Activations and their derivatives, one line of formula each.
 
-Kinks: at 0 the slope of the negative side, relu' = 0, leaky_relu' = alpha, elu' = alpha; clipped_relu' is 1 strictly
-inside (0, alpha), else 0; hardswish' is 0 at x <= -3 and 1 at x >= 3.
-NaN in x gives NaN in y and dx, for relu too (not in identity's dx). Any finite x gives a finite, accurate result.
-At infinite x the formula decides and 0 * inf is NaN: gelu, gelu_tanh, silu, mish and hardswish of -inf are NaN, as in
-torch; so are the derivatives of gelu, gelu_tanh, silu and mish at both ends.
+At kinks, the derivative is that of the negative side: at 0, relu' = 0, leaky_relu' = alpha, elu' = alpha. clipped_relu'
+is 1 in the open interval (0, alpha) and 0 elsewhere; hardswish' is 0 at x <= -3 and 1 at x >= 3.
+NaN in x gives NaN in y and dx, for relu too, but not in the dx of identity. Any finite x gives a finite,
+accurate result.
+At infinite x the formula decides, and 0 * inf is NaN: gelu, gelu_tanh, silu, mish and hardswish of -inf are NaN, as in
+torch; so are the derivatives of gelu, gelu_tanh, silu and mish at both infinities.
 """
 
 import math
@@ -39,8 +40,8 @@ def _normal_pdf(x):
     return np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
 
-# gelu_tanh(x) = x/2 * (1 + tanh(u)) = x * sigmoid(2 u), u = sqrt(2/pi) * (x + 0.044715 x^3). Beyond |x| = 50 the
-# sigmoid is 0 or 1 in float64, so clipping x there changes nothing and keeps x^3 finite.
+# gelu_tanh(x) = x/2 * (1 + tanh(u)) = x * sigmoid(2 u), u = sqrt(2/pi) * (x + 0.044715 x^3). For |x| > 50 the sigmoid
+# is 0 or 1 in float64. So clipping x at 50 changes nothing and keeps x^3 finite.
 def _gelu_tanh_2u(x):
     x = np.clip(x, -50, 50)
     return 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
@@ -91,9 +92,9 @@ def activation_forward(x, mode, *, alpha=None):
 
 
 def activation_backward(dy, x, y, mode, *, alpha=None):
-    """dx = dy * f'(x), NaN where x or dy is (identity: dx = dy); 0 * inf is NaN.
+    """dx = dy * f'(x), NaN where x or dy is NaN (identity: dx = dy); 0 * inf is NaN.
 
-    y is there because the public function has it; the derivative is that at x.
+    y is a parameter of the public function; it is not used here, because the derivative is computed at x.
     """
     dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):

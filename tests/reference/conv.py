@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution from its definition, one window element ("tap") at a time; and the window geometry that pooling shares.
+"""Convolution from its definition, one window element ("tap") at a time. Pooling uses the window geometry of this file.
 
 y[n, k, p] = activation(sum_{c, r} w[k, c, r] * x[n, g * C/groups + c, p * stride - before + r * dilation] + bias[k]
                         + residual[n, k, p])
 
-g is the group of k; x is zero outside its bounds. These zeros are multiplied: an infinite w makes NaN at the border.
-mode="convolution" reads w[k, c, R-1-r] instead. p and r run over 1, 2 or 3 spatial dimensions, by rank.
+g is the group of k; x is zero outside its bounds. These zeros are multiplied: an infinite w gives NaN at the border.
+mode="convolution" reads w[k, c, R-1-r] instead. p and r run over 1, 2 or 3 spatial dimensions, depending on the rank.
 stride, dilation: int or one per dimension. padding: int, or per dimension an int or a pair (before, after).
 """
 
@@ -30,9 +30,10 @@ def sides(padding, rank):
 
 
 def output_size(size, window, *, stride=1, padding=0, dilation=1, ceil_mode=False):
-    """Windows along one dimension: floor((before + size + after - dilation * (window - 1) - 1) / stride) + 1.
+    """The number of windows in one dimension: floor((before + size + after - dilation * (window - 1) - 1) / stride) +
+    1.
 
-    ceil_mode rounds up, then drops a last window that would start at or beyond before + size: in the right padding.
+    ceil_mode rounds up. Then it drops a last window that would start at or beyond before + size, in the right padding.
     """
     ((before, after),) = sides((padding,), 1)
     room = before + size + after - dilation * (window - 1) - 1
@@ -45,7 +46,7 @@ def output_size(size, window, *, stride=1, padding=0, dilation=1, ceil_mode=Fals
 
 
 def taps(window, out, stride, dilation):
-    """(r, index) for each window element r: padded_x[index] is what r sees at every output position."""
+    """(r, index) for each window element r: padded_x[index] are the elements that r reads for all output positions."""
     for r in np.ndindex(*window):
         first = [a * d for a, d in zip(r, dilation, strict=True)]
         yield r, (..., *(slice(f, f + s * (p - 1) + 1, s) for f, s, p in zip(first, stride, out, strict=True)))
@@ -105,7 +106,8 @@ def conv_forward(
 
 
 def conv_backward_data(dy, w, x_shape, *, stride=1, padding=0, dilation=1, groups=1, mode="cross_correlation"):
-    """dx = A^T dy where y = A x: each dy[n, k, p] is scattered, times w[k, c, r], to the x it was read from.
+    """dx = A^T dy where y = A x: each dy[n, k, p] times w[k, c, r] is added to the element of x that it was computed
+    from.
 
     dy is the gradient before the activation.
     """

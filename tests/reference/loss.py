@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cross-entropy with logits along one axis, with label smoothing and rows that are ignored."""
+"""Cross-entropy with logits along one axis, with label smoothing and ignored rows."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Matrix multiplication with what a GEMM epilogue adds."""
+"""Matrix multiplication with the operations of a GEMM epilogue."""
 
 import numpy as np
 
@@ -9,8 +9,9 @@ from .activation import activation_forward
 def matmul(a, b, *, transpose_a=False, transpose_b=False, alpha=1.0, beta=0.0, c=None, bias=None, activation=None):
     """y = activation(alpha * op(a) @ op(b) + beta * c + bias), op(m) = m or m with its last two dimensions swapped.
 
-    op(a) [..., M, K], op(b) [..., K, N]: the leading dimensions broadcast as in NumPy and make those of y [..., M, N].
-    c broadcasts to y and never enlarges it; beta == 0 does not read it, so that its NaN stay out. bias [N].
+    op(a) is [..., M, K] and op(b) is [..., K, N]. The leading dimensions broadcast as in NumPy, to those of y [..., M,
+    N].
+    c broadcasts to y and never enlarges it. beta == 0 does not read c, so NaN in c does not reach y. bias is [N].
     K == 0 gives zeros for the product.
     """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)

@@ -58,7 +58,8 @@ def batch_norm_forward_inference(x, scale, bias, mean, var, *, eps=1e-5, per_act
 
 
 def batch_norm_backward(dy, x, scale, saved_mean, saved_inv_std, *, per_activation=False):
-    """The gradient through mean and inv_std too; with x_hat = (x - mean) * inv_std, sums over the n elements:
+    """The gradient, including that through mean and inv_std. With x_hat = (x - mean) * inv_std and sums over the n
+    elements:
 
     dbias = sum(dy),  dscale = sum(dy * x_hat),  dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n)
     """
@@ -74,11 +75,12 @@ def batch_norm_backward(dy, x, scale, saved_mean, saved_inv_std, *, per_activati
 
 
 def row_norm_forward(x, scale, bias, *, rows, parameters, centered=True, eps=1e-5):
-    """Layer, RMS and group norm: a statistic over all dimensions but `rows`, parameters that broadcast against x.
+    """Layer, RMS and group norm: one statistic over all dimensions except `rows`, parameters that broadcast against x.
 
     y = scale * (x - mean) * inv_std + bias,  inv_std = 1 / sqrt(mean((x - mean)^2) + eps);  RMS norm: mean = 0
 
-    `parameters` is the shape in which scale and bias broadcast. Returns y, mean and inv_std, with dimensions kept.
+    `parameters` is the shape with which scale and bias broadcast. Returns y, mean and inv_std, with all dimensions
+    kept.
     """
     x = np.asarray(x, np.float64)
     axes = tuple(i for i in range(x.ndim) if i not in rows)
@@ -91,7 +93,8 @@ def row_norm_forward(x, scale, bias, *, rows, parameters, centered=True, eps=1e-
 def row_norm_backward(dy, x, scale, mean, inv_std, *, rows, parameters, centered=True):
     """g = dy * scale,  dx = inv_std * (g - mean(g) - x_hat * mean(g * x_hat)), means over a row; RMS norm: no mean(g)
 
-    dscale = sum(dy * x_hat) and dbias = sum(dy) where parameters broadcast. mean and inv_std broadcast against x.
+    dscale = sum(dy * x_hat) and dbias = sum(dy), over the dimensions along which parameters broadcast. mean and inv_std
+    broadcast against x.
     """
     dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
     axes = tuple(i for i in range(x.ndim) if i not in rows)
@@ -103,8 +106,8 @@ def row_norm_backward(dy, x, scale, mean, inv_std, *, rows, parameters, centered
 
 
 def _neighbours(shape, size, axes):
-    """Pairs of slices of whole arrays: centers, and the elements of their windows at one distance, where there are any.
-    Windows reach (size - 1) // 2 behind and size // 2 ahead along each of the axes."""
+    """Pairs of slices of whole arrays, one for each distance in a window: the centers that have a neighbour at this
+    distance, and these neighbours. Windows extend (size - 1) // 2 behind and size // 2 ahead along each axis."""
     for distances in itertools.product(range(-((size - 1) // 2), size // 2 + 1), repeat=len(axes)):
         center, neighbour = [slice(None)] * len(shape), [slice(None)] * len(shape)
         for axis, d in zip(axes, distances, strict=True):
@@ -129,11 +132,12 @@ def local_norm_forward(x, size, *, axes, means=0.0, alpha=1e-4, beta=0.75, k=1.0
 
 
 def local_norm_backward(dy, x, size, *, axes, means=0.0, alpha=1e-4, beta=0.75, k=1.0, weights=None):
-    """dx and dmeans, each window handing its gradient to what it read; g_i = dy_i x_i s_i^(-beta - 1):
+    """dx and dmeans. Each window adds its gradient to the elements that it read; g_i = dy_i x_i s_i^(-beta - 1):
 
     dx_i = dy_i s_i^-beta,  dx_j -= 2 alpha beta / n * g_i (x_j - m_i),  dm_i += 2 alpha beta / n * g_i (x_j - m_i)
 
-    `weights` takes the place of g: with |g| and so on, bounds of rounding errors come the same way (abs of both parts).
+    With `weights`, the absolute values of these terms are added up, with `weights` in place of g and without the first
+    term of dx: bounds of rounding errors.
     """
     dy, x = np.asarray(dy, np.float64), np.asarray(x, np.float64)
     m = np.broadcast_to(np.asarray(means, np.float64), x.shape)

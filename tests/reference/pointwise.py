@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of elements, a line of NumPy each, in float64 (integers are exact there up to 2^53, and wrap in the tests)."""
+"""Functions of elements, one line of NumPy each, in float64. Integers are exact up to 2^53; the tests wrap them."""
 
 import math
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pooling over windows of 1, 2 or 3 spatial dimensions; x [N, C, *spatial], window one int per dimension or an int.
 
-max                  the largest element of x in the window: padding never is; NaN if one of them is NaN
-avg                  their sum / the number of positions within before + size + after: padding counts, what ceil_mode
-                     makes a window reach beyond it does not
-avg_exclude_padding  their sum / their number
+max                  the largest element of x in the window, never padding; NaN if one of the elements is NaN
+avg                  the sum of these elements / the number of positions within before + size + after: padding counts,
+                     but not the positions beyond it that ceil_mode adds to a window
+avg_exclude_padding  the sum of these elements / their number
 lp                   (sum |x|^norm)^(1/norm)
-A window that sees only padding gives -inf, 0, 0 (not 0/0) and 0, and has no gradient.
+A window of padding only gives -inf, 0, 0 (not 0/0) and 0, and has no gradient.
 stride=None is the window; padding: int, or per dimension an int or a pair (before, after); sizes: conv.output_size.
 """
 
@@ -26,7 +26,8 @@ def pool_output_shape(x_shape, window, *, stride=None, padding=0, dilation=1, ce
 
 
 def _windows(x_shape, window, stride, padding, dilation, ceil_mode):
-    """The index of each tap in padded x, in row-major window order; the pads; the pads with what ceil_mode adds."""
+    """The index of each tap in padded x, in row-major window order; the padding; the padding with the addition of
+    ceil_mode."""
     rank = len(x_shape) - 2
     out = pool_output_shape(x_shape, window, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode)[2:]
     stride = per_dim(window if stride is None else stride, rank)
@@ -37,7 +38,7 @@ def _windows(x_shape, window, stride, padding, dilation, ceil_mode):
 
 
 def _count(x_shape, indices, pads, extended, mode):
-    """What an average divides by, at every output position [*P]; 1 where it would be 0."""
+    """The divisor of an average at every output position [*P]; 1 where it would be 0."""
     if mode not in ("avg", "avg_exclude_padding"):
         raise ValueError(f'mode is "max", "avg" or "avg_exclude_padding"; got {mode!r}')
     counted = np.ones(x_shape[2:])
@@ -60,9 +61,10 @@ def pool_forward(x, window, *, mode="max", norm=2, stride=None, padding=0, dilat
 
 
 def pool_backward(dy, x, y, window, *, mode="max", norm=2, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """Each dy[n, c, p] goes to the elements that made y[n, c, p]; overlapping windows add up.
+    """Each dy[n, c, p] is distributed to the elements that determined y[n, c, p]; gradients of overlapping windows add
+    up.
 
-    max: the first maximum in row-major window order gets the whole of it; a NaN is a maximum, so the first NaN does.
+    max: the first maximum in row-major window order gets all of it. A NaN is a maximum, so the first NaN gets it.
     averages: each element gets dy / the divisor of its window.
     lp: dy sign(x) (|x| / y)^(norm - 1). Other modes do not read y.
     """
@@ -73,7 +75,8 @@ def pool_backward(dy, x, y, window, *, mode="max", norm=2, stride=None, padding=
     if mode == "max":
         real = np.pad(np.ones(x.shape[2:], bool), extended)
         seen = np.stack([padded[index] for index in indices])
-        in_x = np.stack([real[index] for index in indices])[:, None, None]  # -inf in x is a maximum, in padding not
+        # -inf is a maximum in x, but not in padding
+        in_x = np.stack([real[index] for index in indices])[:, None, None]
         is_maximum = in_x & (np.isnan(seen) | (seen == seen.max(axis=0)))
         first = np.where(is_maximum.any(axis=0), is_maximum.argmax(axis=0), -1)
         for tap, index in enumerate(indices):
@@ -92,7 +95,7 @@ def pool_backward(dy, x, y, window, *, mode="max", norm=2, stride=None, padding=
 
 
 def pool_indices(x, window, *, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """Where the first maximum of each window is, counted in row-major order of its plane; -1 for padding alone."""
+    """The index of the first maximum of each window, in row-major order of its plane; -1 for padding only."""
     x = np.asarray(x, np.float64)
     indices, _, extended = _windows(x.shape, window, stride, padding, dilation, ceil_mode)
     numbers = np.arange(np.prod(x.shape[2:])).reshape(x.shape[2:])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Philox 4x32-10 and what is made of it, in NumPy."""
+"""Philox 4x32-10 and the random numbers derived from it, in NumPy."""
 
 import numpy as np
 

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reductions over any dimensions. Of no elements: sum 0, product 1, mean NaN, any False, all True."""
+"""Reductions over any dimensions. Without elements: sum 0, product 1, mean NaN, any False, all True."""
 
 import numpy as np
 
 
 def reduce(x, mode, *, axis=None, keepdims=False):
-    """As the public function's table of modes says. max, min and amax give NaN where there is one; a NaN comes first."""
+    """The modes are those of the public function. max, min and amax give NaN if an element is NaN; argmax and argmin
+    give the index of the first NaN."""
     x = np.asarray(x, np.float64)
     axes = tuple(range(x.ndim)) if axis is None else tuple(a % x.ndim for a in np.atleast_1d(axis)) if x.ndim else ()
     kept = [n for i, n in enumerate(x.shape) if i not in axes]
-    # The dimensions that are reduced, last and in their order, as one.
+    # The reduced dimensions become one dimension, the last, in their order.
     rows = np.moveaxis(x, sorted(axes), range(x.ndim - len(axes), x.ndim)).reshape(*kept, -1 if x.size else 0)
     if not x.size:
         rows = np.zeros((*kept, int(np.prod([x.shape[i] for i in axes]))))

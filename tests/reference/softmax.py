@@ -5,7 +5,7 @@ import numpy as np
 
 
 def logits(x, *, scale=1.0, mask=None):
-    """What exponentials are taken of: scale x + mask, or -inf where a boolean mask is false."""
+    """The arguments of the exponentials: scale x + mask, or -inf where a boolean mask is false."""
     x = scale * np.asarray(x, np.float64)
     if mask is None:
         return x
@@ -13,11 +13,11 @@ def logits(x, *, scale=1.0, mask=None):
 
 
 def softmax_forward(x, *, axis=1, log=False, scale=1.0, mask=None):
-    """Of logits(x):
+    """Softmax of logits(x):
 
     y_i = exp(x_i - m) / sum_j exp(x_j - m), m = max_j x_j;   log=True: y_i = x_i - m - log(sum_j exp(x_j - m)).
 
-    A row that holds NaN or +inf, or nothing but -inf, gives NaN all along (+inf - +inf and -inf - -inf are NaN).
+    A row that contains NaN or +inf, or only -inf, is NaN (+inf - +inf and -inf - -inf are NaN).
     """
     x = np.asarray(x, np.float64)
     if x.size == 0:
@@ -25,13 +25,15 @@ def softmax_forward(x, *, axis=1, log=False, scale=1.0, mask=None):
     x = logits(x, scale=scale, mask=mask)
     with np.errstate(invalid="ignore"):
         shifted = x - x.max(axis=axis, keepdims=True)
-    # Along another axis than the last NumPy adds up one by one, which float64 engines that add with care do better.
+    # Along other axes than the last, NumPy adds terms one by one, which is less accurate than the compensated sums of
+    # float64 engines.
     total = np.exp(shifted).sum(axis=axis, keepdims=True, dtype=np.longdouble).astype(np.float64)
     return shifted - np.log(total) if log else np.exp(shifted) / total
 
 
 def softmax_backward(dy, y, *, axis=1, log=False, scale=1.0):
-    """dx_i = scale * y_i * (dy_i - sum_j dy_j * y_j);   log=True: scale * (dy_i - exp(y_i) * sum_j dy_j), 0 where y_i is -inf."""
+    """dx_i = scale * y_i * (dy_i - sum_j dy_j * y_j);   log=True: scale * (dy_i - exp(y_i) * sum_j dy_j), 0 where y_i
+    is -inf."""
     dy, y = np.asarray(dy, np.float64), np.asarray(y, np.float64)
     if log:
         return np.where(y == -np.inf, 0.0, scale * (dy - np.exp(y) * dy.sum(axis=axis, keepdims=True)))

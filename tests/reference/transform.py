@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scaled copies, casts, and rounding to the storage dtypes. Values stay float64 whatever dtype they are rounded to."""
+"""Scaled copies, casts, and rounding to the storage dtypes. Results are float64 numbers, whatever dtype they are
+rounded to."""
 
 import numpy as np
 
@@ -7,7 +8,7 @@ _INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
 
 
 def transform(x, *, alpha=1.0, beta=0.0, y=None):
-    """alpha * x + beta * y, y broadcast to x; beta == 0 does not read y, so that its NaN stay out."""
+    """alpha * x + beta * y, y broadcast to x. beta == 0 does not read y, so NaN in y does not reach the result."""
     x = np.asarray(x, np.float64)
     if y is None or beta == 0:
         return alpha * x
@@ -15,9 +16,10 @@ def transform(x, *, alpha=1.0, beta=0.0, y=None):
 
 
 def rounded(x, dtype):
-    """x rounded to the nearest value of float16, bfloat16, float32 or float64, ties to even; too large gives inf.
+    """x rounded to the nearest value of float16, bfloat16, float32 or float64, ties to even; too large numbers give
+    inf.
 
-    One rounding, straight from float64: float64 -> float32 -> bfloat16 would round twice. Subnormals are kept.
+    It is a single rounding from float64: float64 -> float32 -> bfloat16 would round twice. Subnormals are kept.
     """
     x = np.asarray(x, np.float64)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -31,9 +33,10 @@ def rounded(x, dtype):
 
 
 def cast(x, dtype_name):
-    """x as `dtype_name` holds it: floats are rounded(), integers truncate toward zero, bool is x != 0 (NaN is true).
+    """The values of x in dtype `dtype_name`: floats are rounded(), integers truncate toward zero, bool is x != 0 (NaN
+    is true).
 
-    An integer cast of NaN or of a value out of range has no result to test against: ValueError.
+    An integer cast of NaN or of a value out of range has no defined result: ValueError.
     """
     x = np.asarray(x, np.float64)
     if dtype_name == "bool":
@@ -48,7 +51,7 @@ def cast(x, dtype_name):
 
 
 def gather_backward(dy, index, x_shape, *, axis=0):
-    """What comes together of dy in each slice of x that was taken by index."""
+    """The gradient of gather: each slice of dy is added to the slice of x that its index names."""
     dx = np.zeros(x_shape, np.float64)
     lines = np.moveaxis(dx, axis, 0)
     steps = np.moveaxis(np.asarray(dy, np.float64), range(axis, axis + np.ndim(index)), range(np.ndim(index)))

@@ -69,7 +69,7 @@ def rows(first):  # 16 bytes of each 32, beginning anywhere
 def table(first):
     return x.as_strided((8, 16), (16, 1), first)
 for first in (0, 1, 2, 4, 8):
-    for call, algo in ((lambda algo: dnn.transform(rows(first), algo=algo), "runs"),
+    for call, algo in ((lambda algo: dnn.transform(rows(first), algo=algo), "batched_memcpy"),
                        (lambda algo: dnn.pad(table(first), ((0, 0), (16, 16)), algo=algo), "pad"),
                        (lambda algo: dnn.gather(table(first), index, axis=0, algo=algo), "gather")):
         (report,) = dnn.explain(call, algo)

@@ -29,8 +29,8 @@ except ImportError as error:
         "Start Python elsewhere, or build it here: pip install -e ."
     ) from error
 
-# Kernels are compiled from sources. An editable install uses those of the checkout, so an edit takes effect at once.
-# Other installs use the installed copy.
+# Kernels are compiled from sources. An editable install uses those of the checkout, so an edited kernel is compiled at
+# its next use. Other installs use the installed copy.
 _here = _Path(__file__).resolve().parent
 _C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
 _C.set_search_path([p for p in _sys.path if p])

@@ -95,7 +95,8 @@ def asarray(
 def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
     """The arrays as tensors; None stays None.
 
-    Host arrays are copied to the device of the first operand that is not one, else of `out`, else of the handle.
+    Host arrays are copied to the device of the first other operand. If there is none, it is that of `out`, else that of
+    the handle, else the CPU.
     """
     for array in arrays:
         if type(array) is not DeviceTensor and array is not None:

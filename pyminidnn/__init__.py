@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Neural-network primitives in the manner of cuDNN: small, open, torch-free, on CUDA and on the CPU.
+"""Neural-network primitives like cuDNN's, for CUDA and the CPU: small, open, without torch.
 
     import pyminidnn as dnn
     y = dnn.activation_forward(x, "relu")   # x: NumPy, torch, CuPy, JAX, or dnn.DeviceTensor
 
-Results are DeviceTensors on the device of the inputs; they go back by DLPack or .numpy().
+A result is a DeviceTensor on the device of the inputs. Other libraries read it through DLPack; .numpy() makes an array.
 """
 
 import sys as _sys
@@ -15,7 +15,8 @@ try:
 except ImportError:
     import _xxsubinterpreters as _interpreters  # type: ignore[import-not-found]
 
-if _interpreters.get_current() != _interpreters.get_main():  # the extension would wait for the main one's lock for ever
+# In a sub-interpreter, the extension would wait for the lock of the main interpreter for ever.
+if _interpreters.get_current() != _interpreters.get_main():
     raise ImportError("pyminidnn works in the main interpreter of a process only; this is a sub-interpreter")
 
 try:
@@ -28,8 +29,8 @@ except ImportError as error:
         "Start Python elsewhere, or build it here: pip install -e ."
     ) from error
 
-# Kernels are compiled from sources: those of the checkout in an editable install, so that an edit counts at once, else
-# the installed copy.
+# Kernels are compiled from sources. An editable install uses those of the checkout, so an edited kernel is compiled at
+# its next use. Other installs use the installed copy.
 _here = _Path(__file__).resolve().parent
 _C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
 _C.set_search_path([p for p in _sys.path if p])

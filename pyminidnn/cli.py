@@ -18,12 +18,14 @@ from . import _C
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs one subcommand and returns its exit code: 0, 1 for a failure, 130 after Ctrl-C, 141 after a broken pipe.
-    A bad argument exits with 2."""
+
+    A bad argument raises SystemExit with code 2.
+    """
     try:
         try:
             return _run(_options(arguments))
         finally:
-            print(end="", flush=True)  # what cannot be written is an exception here, not when Python ends
+            print(end="", flush=True)  # a failed write raises here, where it is caught, and not when Python exits
     except KeyboardInterrupt:
         print("pyminidnn: interrupted", file=sys.stderr)
         return 130
@@ -38,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
-        except OSError:  # its buffer is not empty, and Python would complain about that when it ends
+        except OSError:  # Python would try to write the buffer again when it exits, and report the failure
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
@@ -66,7 +68,8 @@ def _epochs(text: str) -> int:
 
 
 def _folder(text: str) -> Path:
-    if not text or any("\ud800" <= c <= "\udfff" for c in text):  # bytes of no character, which C++ does not take
+    # Surrogates stand for bytes that are not UTF-8; C++ does not accept them.
+    if not text or any("\ud800" <= c <= "\udfff" for c in text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a folder in UTF-8")
     return Path(text)
 
@@ -78,7 +81,7 @@ def _device(text: str) -> str:
 
 
 def _arch(text: str) -> str:
-    """One of the names that kernels are looked up by: arch_for() in cuda/runtime/kernel_cache.cpp makes them."""
+    """An architecture that kernels are stored under. arch_for() in cuda/runtime/kernel_cache.cpp makes these names."""
     known = re.fullmatch("sm_(90a|[1-9][0-9]*0)", text)
     if not known or text == "sm_90" or _number(text) < 80:
         raise argparse.ArgumentTypeError(
@@ -107,7 +110,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def default_device() -> str:
-    """A GPU whose kernels can be had, else the CPU."""
+    """The first GPU if there is one and NVRTC is available, else the CPU."""
     return "cuda:0" if _C.cuda_device_count() and not _C.why_no_nvrtc() else "cpu"
 
 
@@ -159,7 +162,8 @@ def _compile(archs: list[str], out: Path | None) -> int:
                 return None
 
             done = time.perf_counter()
-            # The first kernel alone: an architecture unknown to NVRTC, or a folder that cannot be written, fails once.
+            # The first kernel is compiled alone. If NVRTC does not know the architecture, or the folder cannot be
+            # written, there is one error instead of one per kernel.
             if error := build(wanted[0]):
                 raise dnn.DeviceError(f"compile: the first kernel failed, so the others were not tried: {error}")
             errors = [e for e in pool.map(build, wanted) if e]
@@ -168,11 +172,14 @@ def _compile(archs: list[str], out: Path | None) -> int:
                 print(line, file=sys.stderr)
             print(f"{arch}: {len(wanted) - len(errors)} of {len(wanted)} kernels in {time.perf_counter() - done:.1f} s")
     finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C, only the kernels that are being compiled are waited for
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, waits only for the kernels that are being compiled
     print(f"{time.perf_counter() - start:.1f} s in all, into {out or _C.cache_folder()}")
     return 1 if failures else 0
 
 
 def _runs_on(min_arch: int, arch: str) -> bool:
-    """Kernels for sm_90a are in instructions that no later generation has."""
+    """Whether a kernel whose least architecture is `min_arch` compiles for `arch`.
+
+    Kernels for sm_90a use instructions that no other architecture has.
+    """
     return arch == "sm_90a" if min_arch == 90 else _number(arch) >= min_arch

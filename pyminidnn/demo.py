@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small convolutional network learns handwritten digits (8x8, scikit-learn's load_digits) with this library alone.
+"""Trains a small convolutional network on handwritten digits (8x8, scikit-learn's load_digits) with this library alone.
 
-conv 3x3 -> batch norm -> relu -> max pool, twice, then a matrix product and a log-softmax; trained by stochastic
-gradient descent with momentum. Every forward and backward step is a call that a reader can look up.
+The network has two blocks of conv 3x3 -> batch norm -> relu -> max pool, then a matrix product and a log-softmax. It is
+trained by stochastic gradient descent with momentum. Every step forward and backward is one call of the library.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyminidnn as dnn
 BATCH = 64
 MOMENTUM = 0.9
 LEARNING_RATE = 0.05
-WANTED = 0.98  # of the held-out digits; 20 epochs reach it
+WANTED = 0.98  # the accuracy on the held-out digits that 20 epochs reach
 
 
 class Parameter:
@@ -108,11 +108,14 @@ class Network:
 
 
 def train(device: str, epochs: int, out: Path) -> int:
-    """Trains, reports, and writes digits_loss.png and digits_mistakes.png into `out`. 0 if it reaches 98 %, else 1."""
+    """Trains the network, prints a report, and writes digits_loss.png and digits_mistakes.png to `out`.
+
+    Returns 0 if the accuracy reaches 98 %, else 1.
+    """
     model = dnn._C.device_info(device)["model"]
     pictures = _pictures(out)
     try:
-        import matplotlib  # noqa: F401  (so that its absence is known before the training, not after it)
+        import matplotlib  # noqa: F401  (fails before the training, not after it)
         from sklearn.datasets import load_digits
         from tqdm import tqdm
     except ImportError as error:
@@ -155,7 +158,7 @@ def train(device: str, epochs: int, out: Path) -> int:
 
 
 def _pictures(out: Path) -> list[Path]:
-    """The files of the pictures, which are opened once to see that they can be written."""
+    """The paths of the pictures. Opens each once, so that a path that cannot be written fails before the training."""
     pictures = [out / "digits_loss.png", out / "digits_mistakes.png"]
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -177,7 +180,7 @@ def _verdict(accuracy: float) -> int:
 
 
 def _print_engines(network: Network, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
-    """The engine that each layer's calls use, by running one batch under explain()."""
+    """Prints the engine of each layer's calls. It runs one batch under explain()."""
 
     def one_batch() -> None:
         network.forward(x, training=True)
@@ -194,7 +197,7 @@ def _draw(
     y: np.ndarray[Any, Any],
     pictures: list[Path],
 ) -> None:
-    """The loss of each batch, and the held-out digits that the network finds least likely."""
+    """Draws the loss of each batch, and the held-out digits to which the network gives the least likelihood."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The five kinds of error, all under `Error`. Their texts name the call, what was found and what would do."""
+"""The five kinds of error, all derived from `Error`. A text names the function, what was found and what is accepted."""
 
 from ._C import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, ShapeError
 

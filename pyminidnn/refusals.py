@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a refused call is explained: the public function that was called, the argument, what was found, what would do.
+"""Error texts. Each names the public function that was called, the argument, what was found and what is accepted.
 
-Most checks know all of that and write the whole text. explained() completes the others: it receives every error of _C
-on its way to the caller. refusal() is for checks in Python that any public function may reach.
+Most checks know all of this and write the whole text. explained() completes the texts of the other checks: every error
+of _C passes through it before the caller sees it. refusal() is for checks in Python that public functions share.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import Any
 
 from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeError
 
-MOST_ELEMENTS = 2**20  # of a sequence, so that one without an end is refused before memory is full
+MOST_ELEMENTS = 2**20  # the longest sequence accepted, so that an endless one is refused before memory is full
 
 _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = _repr.maxlong = 80
 
 
 def short(value: Any) -> str:
-    """repr(value) in one line of some 80 characters, whatever the value is."""
+    """repr(value) for any value, in one line of at most 80 characters, plus escapes."""
     try:
         text = " ".join(_repr.repr(value).split())
-    except Exception:  # an int of more digits than Python prints, or a class with a broken __repr__
+    except Exception:  # an int with more digits than Python prints, or a class with a broken __repr__
         text = f"<{type(value).__name__}>"
     text = text if len(text) <= 80 else f"{text[:76]} ..."
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def refusal(kind: type[Error], value: Any, text: str) -> Error:
-    """An error about `value`, which is an argument of the public function or part of one; `text` follows its name."""
+    """An error about `value`, an argument of the public function or part of one. `text` follows the argument's name."""
     call, arguments = _public_call()
     return kind(f"{call}: {_name_of([value], arguments) or 'an argument'} {text}")
 
@@ -44,20 +44,20 @@ def refusal(kind: type[Error], value: Any, text: str) -> Error:
 def explained(
     error: Exception, function: str, signature: str, positional: tuple[Any, ...], keywords: dict[str, Any]
 ) -> Exception:
-    """What the caller sees of an error that _C.function(*positional, **keywords) raised: that one, or another."""
+    """The exception that the caller sees for an `error` raised by _C.function(*positional, **keywords)."""
     refused = isinstance(error, TypeError) and str(error).startswith(f"{function}(): incompatible ")
     if not refused and not isinstance(error, Error):
-        return error  # of the caller's own objects
+        return error  # raised by an object of the caller
     call, arguments = _public_call()
     if function == "__init__":
         function = type(positional[0]).__name__
     wanted = parameters(signature)
     try:
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
-    except TypeError as mismatch:  # of a method: functions have Python's own check
+    except TypeError as mismatch:  # only methods get here: Python itself checks the arguments of the functions
         names = [p.name for p in wanted if p.name != "self"]
         return DTypeError(f"{function}: {mismatch}; it takes {', '.join(names) or 'nothing'}")
-    heads = {call}  # that a text may have
+    heads = {call}  # names that a complete text begins with
     if not call:
         call, arguments = function, {n: v for n, v in bound.items() if n != "self"}
         heads = {call, type(positional[0]).__name__ if positional else ""}
@@ -67,7 +67,7 @@ def explained(
     head, colon, rest = text.partition(": ")
     if head in heads:
         call, text = head, rest
-    elif colon and head.isidentifier() and head not in arguments:  # an internal function, unknown to the caller
+    elif colon and head.isidentifier() and head not in arguments:  # the name of an internal function
         text = _renamed(rest, bound, arguments)
     if isinstance(error, NotSupported):
         text = _unknown_engine(text, bound.get("algo")) or text
@@ -78,7 +78,7 @@ def explained(
 
 
 def _renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
-    """A text about the arguments of an internal function, with the names that the caller knows them by."""
+    """Replaces the argument names of an internal function in `text` by those of the public function."""
     word = text.partition(" ")[0]
     if word in bound and word not in arguments:
         return (_name_of([bound[word]], arguments) or word) + text[len(word) :]
@@ -89,15 +89,15 @@ def _renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) 
 
 
 def mentions(text: str, names: Iterable[str]) -> bool:
-    """Whether a text speaks of one of these arguments. The article "a" is none."""
+    """Whether `text` mentions one of these arguments. The article "a" does not count as the argument a."""
     return any(re.search(rf"\b{name}\b" + r"(?=:|=| is| must| has)" * (name == "a"), text) for name in names)
 
 
 def _public_call() -> tuple[str, Mapping[str, Any]]:
-    """The public function that the user called, and its arguments: of this package's frames that the current one was
-    called through, the outermost of a public function. None of a method, which has no frame.
+    """The name and the arguments of the public function that the user called; "" and {} for a method.
 
-    explain() and find() do not count: they call a public function for the user.
+    The function is found on the stack: among the frames of this package above the current one, the outermost frame of a
+    public function. A method has no frame. explain() and find() do not count: they call a function for the user.
     """
     public = vars(sys.modules[__package__])
     name, arguments = "", {}
@@ -114,7 +114,7 @@ def _public_call() -> tuple[str, Mapping[str, Any]]:
 
 
 def _name_of(values: Iterable[Any], arguments: Mapping[str, Any]) -> str | None:
-    """The name of the first argument that is one of these very objects, or a list or tuple that holds one."""
+    """The name of the first argument that is one of these objects (by identity), or a list or tuple that holds one."""
     for value in values:
         for name, given in arguments.items():
             if given is value or (isinstance(given, (list, tuple)) and any(v is value for v in given)):
@@ -123,7 +123,7 @@ def _name_of(values: Iterable[Any], arguments: Mapping[str, Any]) -> str | None:
 
 
 def parameters(signature: str) -> list[inspect.Parameter]:
-    """Of pybind11's text: "(x: pyminidnn._C.DeviceTensor, axis: int = 1) -> pyminidnn._C.DeviceTensor"."""
+    """The parameters in a signature of pybind11, "(x: pyminidnn._C.DeviceTensor, axis: int = 1) -> ..."."""
     (function,) = ast.parse(f"def f{signature}: ...").body
     assert isinstance(function, ast.FunctionDef)
     given, empty = function.args, inspect.Parameter.empty
@@ -146,7 +146,7 @@ def parameters(signature: str) -> list[inspect.Parameter]:
 def _misfit(
     call: str, arguments: Mapping[str, Any], wanted: list[inspect.Parameter], bound: Mapping[str, Any]
 ) -> Error:
-    """For a call that pybind11 refused: the first argument that its caster does not read."""
+    """The error for a call that pybind11 refused. It names the first argument that its caster cannot read."""
     for p in wanted:
         if p.name not in bound or (bound[p.name] is None and "None" in p.annotation):
             continue
@@ -162,8 +162,8 @@ def _misfit(
     return DTypeError(f"{call}: one of {', '.join(arguments)} changed while it was read")
 
 
-# How the casters of _C read an argument, by the type in the signature: a TypeError for another type, a ValueError or
-# OverflowError for a value that does not fit.
+# The functions _read_... read an argument as the casters of _C do. They raise TypeError for a wrong type, ValueError or
+# OverflowError for a value out of range.
 
 
 def _read_int(value: Any) -> None:
@@ -215,7 +215,7 @@ def _read_tensors(value: Any) -> None:
         _of(DeviceTensor)(v)
 
 
-# The type in the signature: what the text asks for, with the limits where only those are exceeded, and the reader.
+# For each type in a signature: what the error text asks for, the limits (added if only those are exceeded), the reader.
 _INT64 = " from -2^63 to 2^63 - 1"
 _TYPES: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "int": ("an int", _INT64, _read_int),
@@ -231,7 +231,7 @@ _TYPES: dict[str, tuple[str, str, Callable[[Any], None]]] = {
 
 
 def _unknown_engine(text: str, algo: str | None) -> str | None:
-    """In place of a report in which every engine says that `algo` asks for another one: that none has the name."""
+    """The text that says `algo` names no engine, or None if some engine was refused for another reason."""
     first, *reasons = text.splitlines()
     names = [r.partition(": ")[0].strip() for r in reasons if r.endswith(f": algo='{algo}' asks for another engine")]
     if not algo or not names or len(names) < len(reasons):

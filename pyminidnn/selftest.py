@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m pyminidnn selftest: every function once on each device, against NumPy, in seconds.
+"""python -m pyminidnn selftest: runs the main functions once on each device and compares the results with NumPy.
 
-Finds a broken installation, driver or compiler; the test suite finds the rest.
+It takes seconds. It detects a broken installation, driver or compiler; other faults are for the test suite.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Check = tuple[str, Callable[[str], Any], Array]
 
 
 def run(device: str | None) -> int:
-    """Prints a line per function and device; 0 if all agree, else 1."""
+    """Prints a line per function and device. Returns 0 if all results agree with NumPy, else 1."""
     devices = [device] if device else ["cpu", *(f"cuda:{i}" for i in range(dnn._C.cuda_device_count()))]
     wrong = 0
     for place in devices:
@@ -28,7 +28,7 @@ def run(device: str | None) -> int:
                 error = float(np.max(np.abs(got.to(dtype="float64").numpy() - want) / (1 + np.abs(want))))
                 fine = error < 1e-5
                 verdict = f"{error:.1e}" if fine else f"WRONG, relative error {error:.1e}"
-            except dnn.DeviceError as problem:  # of the machine, not of the function: the others would say the same
+            except dnn.DeviceError as problem:  # the fault is the machine's, so the other functions would fail as well
                 wrong += 1
                 print(f"{place:<7} {name:<32}DeviceError: {problem}\n{place:<7} the checks that follow were not made")
                 break
@@ -41,7 +41,7 @@ def run(device: str | None) -> int:
 
 
 def _checks() -> Iterator[Check]:
-    """Float32 on small integers, so that the expected values are short to state and exact to a few roundings."""
+    """The name, call and expected result of each check. Inputs are small integers in float32, whose sums are exact."""
     rng = np.random.default_rng(0)
 
     def data(*shape: int) -> Array:

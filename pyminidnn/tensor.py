@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making tensors, and turning what other libraries call an array into one."""
+"""Makes tensors, and converts the arrays of other libraries to tensors."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from . import _C
 from ._C import DeviceTensor, Handle
 from .refusals import MOST_ELEMENTS, refusal, short
 
-# A DeviceTensor, a NumPy array, anything with __dlpack__, or what numpy.asarray() takes.
+# A DeviceTensor, a NumPy array, an object with __dlpack__, or anything else that numpy.asarray() accepts.
 ArrayLike: TypeAlias = Any
 
 
 Size: TypeAlias = "int | Sequence[int]"
 
-_PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}  # NumPy's codes of dtypes, without the order of bytes
+_PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}  # NumPy's dtype codes, without the byte order
 
 
 def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
-    """A tensor of that shape, uninitialised.
+    """An uninitialised tensor.
 
-    shape   sizes of the dimensions N, C, spatial..., 8 at most; a number n is (n,)
+    shape   sizes of the dimensions N, C, spatial..., 8 dimensions at most; a number n means (n,)
+    dtype   a name or a NumPy dtype
     layout  "NCHW", "NHWC" (rank 4), "NCW", "NWC" (3), "NCDHW", "NDHWC" (5), "contiguous" (any); None: channels first
-    device  "cpu" or "cuda:<index>"; None: that of the handle entered last, else the CPU
+    device  "cpu" or "cuda:<index>"; None: the device of the current handle (the one entered last), else the CPU
+
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     return DeviceTensor(shape, dtype=dtype, layout=layout, device=_current_device() if device is None else device)
@@ -37,24 +39,26 @@ def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, dev
 def full(
     shape: Size, value: float, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
 ) -> DeviceTensor:
-    """A tensor of that shape holding `value` everywhere, cast as by transform(). Arguments and errors as in empty()."""
+    """A tensor whose elements are all `value`, cast as in transform(). Other arguments and errors as in empty()."""
     return _C.full(shape, value, dtype=dtype, layout=layout, device=_current_device() if device is None else device)
 
 
 def zeros(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
-    """A tensor of that shape holding zeros. Arguments and errors as in empty()."""
+    """A tensor of zeros. Arguments and errors as in empty()."""
     return full(shape, 0.0, dtype=dtype, layout=layout, device=device)
 
 
 def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) -> DeviceTensor:
-    """The array behind x.__dlpack__(), sharing its memory where that is possible.
+    """A tensor made from x.__dlpack__(). It shares the memory of x unless a copy is needed.
 
-    device  where the tensor shall be; None: where the array is
-    copy    None: only if another device asks for it; True: always; False: never, DeviceError where it would be needed
-    The other library's work on its current stream is waited for, on the device. Its own rules say when the memory may
-    be written or reused: keep the array until work on another stream has read it.
-    Raises DTypeError for an object without __dlpack__ or an element type unknown here, ShapeError and DeviceError for a
-    capsule that does not describe memory; what the array's own __dlpack__() raises comes through.
+    device  the device of the tensor; None: the device of x
+    copy    None: copy only if `device` is another device; True: always; False: never, DeviceError if a copy is needed
+
+    The current stream waits, on the device, for the work that the other library has enqueued on its current stream. The
+    rules of the other library say when its memory may be written or reused: keep x alive until work on other streams
+    has read it.
+    Raises DTypeError for an object without __dlpack__ and for an unknown element type, ShapeError and DeviceError for a
+    capsule that does not describe memory. Exceptions of x.__dlpack__() are passed on.
     """
     return _exported(x, device=device, copy=copy)
 
@@ -62,14 +66,16 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
 def asarray(
     obj: ArrayLike, *, dtype: Any = None, layout: str | None = None, device: str | None = None, copy: bool | None = None
 ) -> DeviceTensor:
-    """A tensor with the elements of `obj`, sharing its memory unless dtype, layout, device or `copy` ask otherwise.
+    """A tensor with the elements of `obj`. It shares the memory of `obj` unless a copy is needed.
 
-    obj     a DeviceTensor, NumPy array, object with __dlpack__ or __cuda_array_interface__, buffer, number or nested
-            list
-    copy    None: only if needed; True: always; False: never, DeviceError where it would be needed
-    A buffer is anything memoryview() takes. Integers, lists of them and the like get NumPy's dtype, int64. A masked
-    array is refused, since a tensor has no mask; so is a torch tensor with the negative bit.
-    Raises DTypeError, ShapeError, DeviceError; what the object's own __dlpack__() or __array__() raises comes through.
+    obj     a DeviceTensor, a NumPy array, an object with __dlpack__ or __cuda_array_interface__, a buffer (anything
+            that memoryview() accepts), a number or a nested list
+    dtype, layout, device  of the tensor; None: those of `obj`
+    copy    None: copy only if needed; True: always; False: never, DeviceError if a copy is needed
+
+    Numbers and lists get the dtype that NumPy gives them; integers are int64. Two kinds of array are refused: a masked
+    array, because a tensor has no mask, and a torch tensor with the negative bit.
+    Raises DTypeError, ShapeError, DeviceError. Exceptions of obj.__dlpack__() and obj.__array__() are passed on.
     """
     tensor = _shared(obj, None)
     if tensor is None:
@@ -77,7 +83,7 @@ def asarray(
             found = f"must have memory that a tensor can share without a copy; got {short(obj)}"
             raise refusal(_C.DeviceError, obj, found)
         tensor = _from_numpy(_plain(obj))
-        copy = None  # made just now
+        copy = None  # the line above has made the copy
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=False if copy is None else copy)
     if copy is False and result.data_ptr != tensor.data_ptr:
         raise refusal(
@@ -87,7 +93,11 @@ def asarray(
 
 
 def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
-    """The arrays as tensors; None stays None. Host arrays follow tensors beside them, out or the handle to a GPU."""
+    """The arrays as tensors; None stays None.
+
+    Host arrays are copied to the device of the first other operand. If there is none, it is that of `out`, else that of
+    the handle, else the CPU.
+    """
     for array in arrays:
         if type(array) is not DeviceTensor and array is not None:
             return _converted(handle, arrays, out)
@@ -95,11 +105,11 @@ def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = 
 
 
 def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor | None:
-    """`out` as a tensor that shares its memory, ordered for the handle's stream."""
+    """`out` as a tensor that shares its memory. The handle's stream waits for earlier work on that memory."""
     if out is None or type(out) is DeviceTensor:
         return out
     shared = _shared(out, handle)
-    return asarray(out, copy=False) if shared is None else shared  # the former says what is lacking
+    return asarray(out, copy=False) if shared is None else shared  # asarray() raises, with the reason
 
 
 def entered(handle: Handle | None) -> AbstractContextManager[Handle | None]:
@@ -112,7 +122,7 @@ def entered(handle: Handle | None) -> AbstractContextManager[Handle | None]:
 
 
 def elements(values: Sequence[ArrayLike]) -> list[ArrayLike]:
-    """The arrays in a sequence, which has an end."""
+    """The arrays of a sequence, as a list. An iterator without end is refused."""
     try:
         found = list(islice(iter(values), MOST_ELEMENTS + 1))
     except TypeError:
@@ -140,9 +150,9 @@ def _converted(handle: Handle | None, arrays: Sequence[ArrayLike], out: ArrayLik
 
 
 def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
-    """`obj` without a copy, or None if it has no memory of its own that a tensor can use.
+    """A tensor that shares the memory of `obj`, or None if `obj` has no memory that a tensor can describe.
 
-    The stream of `handle`, or of the current one, waits for the work that makes a GPU array.
+    For a GPU array, the stream of `handle` (None: of the current handle) waits for the work that writes the array.
     """
     if type(obj) is DeviceTensor:
         return obj
@@ -152,7 +162,7 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
         return _exported(obj, handle=handle)
     if hasattr(obj, "__cuda_array_interface__"):
         return _C.from_cuda_array_interface(obj, handle)
-    if isinstance(obj, np.generic):  # a number, if one with a buffer
+    if isinstance(obj, np.generic):  # a number, although it has a buffer
         return None
     try:
         array = np.asarray(memoryview(obj))
@@ -162,9 +172,9 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
 
 
 def _is_plain(array: np.ndarray[Any, Any], obj: ArrayLike) -> bool:
-    """Whether a tensor can describe it: not byte-swapped, misaligned, or strided between elements (record fields).
+    """Whether a tensor can describe `array`: it is aligned, in native byte order, and strides are whole elements.
 
-    `obj` is what the caller gave.
+    Strides of a record's fields are not. `obj` is the caller's object, which errors name.
     """
     _check_unmasked(array)
     if array.dtype.str[1:] not in _PLAIN and not _is_bfloat16(array):
@@ -176,12 +186,12 @@ def _is_plain(array: np.ndarray[Any, Any], obj: ArrayLike) -> bool:
 
 
 def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
-    """A copy of `obj` that is plain."""
+    """A copy of `obj` in row-major order and native byte order, which a tensor can describe."""
     try:
         array = np.array(obj, order="C")
     except (ValueError, MemoryError) as error:
         assert error.__traceback__ is not None
-        if error.__traceback__.tb_next is not None:  # of the object's own __array__()
+        if error.__traceback__.tb_next is not None:  # raised by the object's own __array__()
             raise
         if isinstance(error, MemoryError):
             raise refusal(_C.OutOfMemory, obj, f"is too large to copy; got {short(obj)}") from error
@@ -197,7 +207,7 @@ def _from_numpy(array: np.ndarray[Any, Any]) -> DeviceTensor:
 
 
 def _is_bfloat16(array: np.ndarray[Any, Any]) -> bool:
-    """ml_dtypes' dtype of that name."""
+    """Whether the dtype is bfloat16 of ml_dtypes."""
     return bool(array.dtype.kind == "V" and array.dtype.name == "bfloat16")
 
 
@@ -208,7 +218,7 @@ def _check_unmasked(x: Any) -> None:
 
 def _exported(x: Any, **keywords: Any) -> DeviceTensor:
     _check_unmasked(x)
-    # torch exports a tensor with the negative bit as it lies in memory: with the other sign.
+    # torch exports a tensor with the negative bit as it is stored in memory, that is with the wrong sign.
     is_negated = getattr(x, "is_neg", None)
     if is_negated is not None and is_negated():
         raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a call would run: which engines there are, which can, which is chosen, and measuring them."""
+"""Lists the engines, reports which of them can run a call and which one is chosen, and measures them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from .refusals import refusal, short
 
 
 def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
-    """What op(*args, **kwargs) would do, without doing it.
+    """Reports which engine op(*args, **kwargs) would use, and why not the others. It runs no engine.
 
-    explain(conv_forward, x, w, padding=1) gives a Report for each problem the call consists of, mostly one. A Report
-    has .problem, .device, .chosen and .engines; an engine has .name, .why_not (a sentence, "" if it can), .estimate_us,
-    .workspace_bytes, .config and .traits. print(report) shows all. Raises what the call itself would raise.
+    explain(conv_forward, x, w, padding=1) returns a Report for each problem of the call; most calls have one.
+    A Report has .problem, .device, .chosen and .engines. An engine has .name, .why_not ("" if the engine can run the
+    problem, else one sentence), .estimate_us (microseconds), .workspace_bytes, .config and .traits. print(report) shows
+    all of this. No argument is written. Raises the errors that the call itself would raise.
     """
     return _C.survey(_call(op, args, kwargs), False)
 
@@ -25,10 +26,11 @@ def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
 def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
     """Measures every engine and config that can run op(*args, **kwargs), and remembers the fastest (as cudnnFind does).
 
-    Later calls with the same problem use it, in this process and, by tuning.txt in the cache folder, in others. What is
-    found under a restriction (`algo`, or a handle with max_workspace, threads or deterministic) serves only calls with
-    that restriction. Runs on memory of its own: no argument is written. Reports as explain(), with .measured_us
-    (medians). Warns if the cache folder cannot keep the result (.not_kept says why).
+    Later calls with the same problem use the fastest one: in this process, and in other processes through tuning.txt in
+    the cache folder. A result found under a restriction (`algo`, or a handle with max_workspace, threads or
+    deterministic) is used only by calls with the same restriction. Measurements use separate memory; no argument is
+    written. Returns Reports as explain() does, with .measured_us (medians, in microseconds). Warns if the cache folder
+    cannot keep the result; .not_kept says why.
     """
     reports = _C.survey(_call(op, args, kwargs), True)
     for why in dict.fromkeys(r.not_kept for r in reports if r.not_kept):
@@ -43,9 +45,12 @@ def _call(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def engines(family: str | None = None, device: str = "cpu") -> list[str]:
-    """Names of the engines of one family ("conv"), or of all, for "cpu" or "cuda"; there need not be such a device.
+    """The names of the engines of one family, or of all families, on one kind of device.
 
-    Raises ShapeError for a family that does not exist, DeviceError for another device.
+    family  such as "conv"; None: all
+    device  "cpu" or "cuda"; the machine need not have such a device
+
+    Raises ShapeError for an unknown family, DeviceError for another device.
     """
     if not isinstance(device, str) or device.partition(":")[0] not in ("cpu", "cuda"):
         raise _C.DeviceError(f"engines: device must be 'cpu' or 'cuda'; got {short(device)}")

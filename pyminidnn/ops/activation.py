@@ -24,7 +24,7 @@ def activation_forward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """A nonlinear function of each element.
+    """Applies a nonlinear function to each element.
 
     identity x                        relu         max(x, 0)                clipped_relu  min(max(x, 0), alpha), alpha 6
     tanh     tanh x                   leaky_relu   x, alpha x below 0; 0.01 elu           x, alpha (e^x - 1) below 0; 1
@@ -33,13 +33,14 @@ def activation_forward(
     mish     x tanh(log(1 + e^x))
 
     x       any shape and strides; float32, float64, float16 or bfloat16; NumPy, DLPack or DeviceTensor
-    mode    one of the names above; alpha's default stands behind the formula
+    mode    one of the names above
+    alpha   the parameter in the formula; None: the default, which is the number after the formula
     algo    an engine by name, "cuda.activation.vectorized" or "vectorized"; None: the fastest expected
-    out     written instead of a new tensor; shape, dtype and device of x; may be x itself
-    handle  None: the current one for x's device
-    returns a tensor like x, on its device and the handle's stream (does not synchronise)
+    out     receives the result instead of a new tensor; shape, dtype and device of x; may be x itself
+    handle  None: the current handle of x's device
+    returns a tensor like x, on x's device and the handle's stream (does not synchronise)
 
-    Computed in float32, float64 for float64, then rounded once. NaN gives NaN. Deterministic.
+    Computed in float32 (float64 for float64), then rounded once. NaN gives NaN. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     Source: Hendrycks & Gimpel 2016, arXiv:1606.08415 (gelu); Howard et al. 2019, arXiv:1905.02244 (hardswish);
     Misra 2019, arXiv:1908.08681 (mish); Clevert et al. 2015, arXiv:1511.07289 (elu).
@@ -61,14 +62,15 @@ def activation_backward(
 ) -> DeviceTensor:
     """The gradient of activation_forward: dx = dy f'(x).
 
-    dy, x, y  one shape, dtype and device, any strides; y is the forward result. It is checked and not read: every mode
-              is differentiated from x, so x must not have been overwritten
+    dy, x, y  one shape, dtype and device, any strides. x is the input of the forward call, which must not have been
+              overwritten. y is its result: y is checked but not read, because every derivative is computed from x
     mode, alpha, algo, handle  as in activation_forward
-    out       written instead of a new tensor; may be dy or x itself
+    out       receives dx instead of a new tensor; may be dy or x itself
     returns   dx, in x's layout
 
-    At a kink the derivative is the left one: 0 at 0 for relu, alpha for leaky_relu; hardswish has 1 at 3. NaN in x or
-    dy gives NaN; for identity only NaN in dy does, since dx is dy. Deterministic. Raises as activation_forward.
+    Computed in float32 (float64 for float64), then rounded once. At a kink the derivative is the left one: at 0 it is 0
+    for relu and alpha for leaky_relu; the exception is hardswish at 3, where it is 1. NaN in x or dy gives NaN; for
+    identity only NaN in dy does, since dx is dy. Deterministic. Raises the errors of activation_forward.
     """
     dy, x, y = operands(handle, dy, x, y, out=out)
     return _C.activation_backward(dy, x, y, mode, alpha, algo, output(out, handle), handle)

@@ -19,24 +19,24 @@ def cross_entropy_forward(
     algo: str | None = None,
     handle: Handle | None = None,
 ) -> tuple[DeviceTensor, DeviceTensor]:
-    """How unlikely the targets are under the softmax of x: its logarithm, negated.
+    """The cross-entropy of softmax(x) with the targets: the negative log-likelihood of the target of each row.
 
     loss_r = lse_r - (1 - s) x_r,t - s/C sum_i x_r,i;  lse_r = log sum_i exp(x_r,i), t the row's target, s the smoothing
 
     x       logits, one dimension or more, any strides; float32, float64, float16 or bfloat16; NumPy, DLPack or
             DeviceTensor
-    target  classes, of x's shape without `axis`; int64 or int32
+    target  a class for each row: the shape of x without `axis`; int64 or int32
     axis    the dimension of the C classes; negative counts from the end
-    label_smoothing  the share s of each target that is spread evenly over all classes, from 0 to 1
-    ignore_index     a target that makes a row count for nothing; it need not be a class
-    reduction        "mean" over the rows that count, "sum", or "none"
+    label_smoothing  the fraction s of each target that is spread evenly over all classes, from 0 to 1
+    ignore_index     rows with this target are ignored: their loss and gradient are 0; it need not be a class
+    reduction        "mean" over the rows that are not ignored, "sum", or "none"
     algo    an engine by name, "cuda.loss.persistent_rows" or "persistent_rows"; None: the fastest expected
-    handle  None: the current one for x's device
-    returns (loss, lse): loss a scalar, or for "none" of target's shape; lse of target's shape, for the backward call.
-            Both are float32, float64 for float64
+    handle  None: the current handle of x's device
+    returns (loss, lse), float32 (float64 for float64), on x's device and the handle's stream (does not synchronise).
+            loss is a scalar, or has target's shape for "none". lse has target's shape; the backward call takes it
 
-    Computed in float32, float64 for float64. The mean of no rows is NaN, as is the loss of a target that is no class:
-    finding it would wait for the device. Deterministic.
+    Computed in float32 (float64 for float64). The mean is NaN if all rows are ignored. A target that is not a class
+    gives NaN, and no error, because a check would have to wait for the device. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
     x, target = operands(handle, x, target)
@@ -59,16 +59,18 @@ def cross_entropy_backward(
 ) -> DeviceTensor:
     """The gradient of cross_entropy_forward's loss, in one pass over x.
 
-    dx_r,i = g_r (exp(x_r,i - lse_r) - (1 - s) [i = t] - s/C);  g_r = dy_r, dy, or dy / rows that count; 0 where ignored
+    dx_r,i = g_r (exp(x_r,i - lse_r) - (1 - s) [i = t] - s/C)
+    g_r = dy_r for reduction "none", dy for "sum", dy / (number of rows not ignored) for "mean"; 0 for an ignored row
 
-    dy          the gradient of the loss: its shape and dtype
-    x, target   as they were in cross_entropy_forward
-    lse         what it returned
+    dy          the gradient of the loss; shape and dtype of the loss
+    x, target   as in cross_entropy_forward
+    lse         what cross_entropy_forward returned
     axis, label_smoothing, ignore_index, reduction, algo, handle  as in cross_entropy_forward
-    out         written instead of a new tensor; may be x itself
+    out         receives dx instead of a new tensor; may be x itself
     returns     dx, in x's layout
 
-    Numerics and errors as in cross_entropy_forward.
+    Computed in float32 (float64 for float64), then rounded once. Deterministic. Raises the errors of
+    cross_entropy_forward.
     """
     dy, x, target, lse = operands(handle, dy, x, target, lse, out=out)
     return _C.cross_entropy_backward(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions of one, two or three tensors, element by element, with broadcasting."""
+"""Elementwise functions of one, two or three tensors, with broadcasting."""
 
 from __future__ import annotations
 
@@ -27,20 +27,22 @@ def pointwise(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The function `op` of each element of one to three tensors; add(a, b) is pointwise("add", a, b).
+    """Applies the function `op` to each element of one to three tensors; add(a, b) is pointwise("add", a, b).
 
-    op       a name: the functions of this module, listed with formulas in docs/ops/pointwise.md
-    a, b, c  as many as the function takes, of one dtype, any strides, broadcast as NumPy does; a number, NumPy's
-             scalars too, takes the dtype of the tensor beside it, which must hold it: integers in its range if it is an
-             integer dtype. where() takes bool and two of any one dtype
+    op       the name of a function of this module; docs/ops/pointwise.md lists their formulas
+    a, b, c  as many operands as the function takes, of the same dtype, any strides, broadcast as in NumPy; the first of
+             where() is bool. A number or a NumPy scalar takes the dtype of the tensor operands, which must be able to
+             hold it: an integer dtype holds only integers in its range
     algo     an engine by name; None: the fastest expected
-    out      written instead of a new tensor; may be an operand that is not broadcast
-    handle   None: the current one for a's device
-    returns  the operands' dtype, bool for tests, in the layout of the first operand that is not broadcast
+    out      receives the result instead of a new tensor; may be an operand that is not broadcast
+    handle   None: the current handle of a's device
+    returns  a tensor of the operands' dtype (bool for tests), in the layout of the first operand that is not broadcast,
+             on the operands' device and the handle's stream (does not synchronise)
 
-    Functions of reals take float32, float64, float16 and bfloat16; those of numbers integers too; tests, and where(),
-    bool as well. Computed in float32 (float64 for float64), rounded once; integers wrap around. NaN gives NaN but in
-    tests. Deterministic. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
+    All functions take float32, float64, float16 and bfloat16. Those documented with integers also take int8, uint8,
+    int32 and int64; those with any dtype also take bool. Floats are computed in float32 (float64 for float64) and
+    rounded once; integers wrap around. NaN gives NaN, except in tests. Deterministic.
+    Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     a, b, c = _tensors(op, handle, out, a, b, c)
     return _C.pointwise(op, a, b, c, algo, output(out, handle), handle)
@@ -49,12 +51,12 @@ def pointwise(
 def _tensors(
     op: str, handle: Handle | None, out: ArrayLike | None, *given: ArrayLike | None
 ) -> list[DeviceTensor | None]:
-    """The operands as tensors. A number becomes one without dimensions, of the others' dtype, on their device."""
+    """The operands as tensors. A number becomes a tensor without dimensions, with dtype and device of the others."""
     numbers = [type(x) in _NUMBERS for x in given]
     if not any(numbers):
         return list(operands(handle, *given, out=out))
     tensors = list(operands(handle, *(None if n else x for x, n in zip(given, numbers, strict=True)), out=out))
-    where = isinstance(op, str) and op == "where"  # its condition says nothing of the others' dtype
+    where = isinstance(op, str) and op == "where"  # the dtype of its condition is not that of the other operands
     like = next((t for t in (tensors[1:] if where else tensors) if t is not None), None)
     for i, number in enumerate(numbers):
         if number:
@@ -62,13 +64,13 @@ def _tensors(
             device = next((t.device for t in tensors if t is not None), None)
             dtype = "bool" if condition else "float32" if like is None else like.dtype
             value = bool(given[i]) if condition else _held(given[i], dtype)
-            with entered(handle):  # made on the stream that reads it
+            with entered(handle):  # filled on the stream that reads it
                 tensors[i] = full((), value, dtype=dtype, device=device)
     return tensors
 
 
 def _held(value: Any, dtype: str) -> float:
-    """The number as the dtype holds it. An integer dtype neither truncates nor saturates it, as in NumPy 2."""
+    """The number as a value of the dtype. An integer dtype refuses a number that it would truncate or saturate."""
     number = value.item() if isinstance(value, np.generic) else value
     if dtype not in _RANGES:
         try:
@@ -104,7 +106,7 @@ def abs(
 def sign(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """-1, 0 or 1 by a's sign; zeros and NaN stay. Floating dtypes and integers; the rest as in pointwise()."""
+    """The sign of a: -1, 0 or 1; NaN and zeros are kept. Floating dtypes and integers; the rest as in pointwise()."""
     return pointwise("sign", a, algo=algo, out=out, handle=handle)
 
 
@@ -125,7 +127,7 @@ def reciprocal(
 def sqrt(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The square root; NaN below 0. Floating dtypes; the rest as in pointwise()."""
+    """The square root; NaN for a below 0. Floating dtypes; the rest as in pointwise()."""
     return pointwise("sqrt", a, algo=algo, out=out, handle=handle)
 
 
@@ -139,28 +141,28 @@ def rsqrt(
 def floor(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The largest integer up to a. Floating dtypes; the rest as in pointwise()."""
+    """The largest integer not above a. Floating dtypes; the rest as in pointwise()."""
     return pointwise("floor", a, algo=algo, out=out, handle=handle)
 
 
 def ceil(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The least integer from a on. Floating dtypes; the rest as in pointwise()."""
+    """The smallest integer not below a. Floating dtypes; the rest as in pointwise()."""
     return pointwise("ceil", a, algo=algo, out=out, handle=handle)
 
 
 def round(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The nearest integer, the even one of two. Floating dtypes; the rest as in pointwise()."""
+    """The nearest integer; halfway cases round to even. Floating dtypes; the rest as in pointwise()."""
     return pointwise("round", a, algo=algo, out=out, handle=handle)
 
 
 def trunc(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """a without its fraction. Floating dtypes; the rest as in pointwise()."""
+    """a without its fraction: rounds towards zero. Floating dtypes; the rest as in pointwise()."""
     return pointwise("trunc", a, algo=algo, out=out, handle=handle)
 
 
@@ -174,7 +176,7 @@ def exp(
 def expm1(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """e^a - 1, exact near 0. Floating dtypes; the rest as in pointwise()."""
+    """e^a - 1, without cancellation near 0. Floating dtypes; the rest as in pointwise()."""
     return pointwise("expm1", a, algo=algo, out=out, handle=handle)
 
 
@@ -188,7 +190,7 @@ def log(
 def log1p(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """log(1 + a), exact near 0. Floating dtypes; the rest as in pointwise()."""
+    """log(1 + a), without cancellation near 0. Floating dtypes; the rest as in pointwise()."""
     return pointwise("log1p", a, algo=algo, out=out, handle=handle)
 
 
@@ -223,7 +225,7 @@ def tan(
 def atan(
     a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The angle between -pi/2 and pi/2 whose tangent is a. Floating dtypes; the rest as in pointwise()."""
+    """The angle in radians, between -pi/2 and pi/2, whose tangent is a. Floating dtypes; the rest as in pointwise()."""
     return pointwise("atan", a, algo=algo, out=out, handle=handle)
 
 
@@ -300,14 +302,14 @@ def div(
 def minimum(
     a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The smaller of a and b, NaN if either is. Floating dtypes and integers; the rest as in pointwise()."""
+    """The smaller of a and b; NaN if a or b is NaN. Floating dtypes and integers; the rest as in pointwise()."""
     return pointwise("minimum", a, b, algo=algo, out=out, handle=handle)
 
 
 def maximum(
     a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The larger of a and b, NaN if either is. Floating dtypes and integers; the rest as in pointwise()."""
+    """The larger of a and b; NaN if a or b is NaN. Floating dtypes and integers; the rest as in pointwise()."""
     return pointwise("maximum", a, b, algo=algo, out=out, handle=handle)
 
 
@@ -328,14 +330,14 @@ def pow(
 def mod(
     a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """a - b floor(a / b); an integer's by 0 is 0. Floating dtypes and integers; the rest as in pointwise()."""
+    """a - b floor(a / b); 0 for integers if b is 0. Floating dtypes and integers; the rest as in pointwise()."""
     return pointwise("mod", a, b, algo=algo, out=out, handle=handle)
 
 
 def atan2(
     a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The angle of the point (b, a). Floating dtypes; the rest as in pointwise()."""
+    """The angle of the point (b, a), in radians. Floating dtypes; the rest as in pointwise()."""
     return pointwise("atan2", a, b, algo=algo, out=out, handle=handle)
 
 
@@ -384,21 +386,21 @@ def ge(
 def logical_and(
     a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """Whether neither a nor b is zero; bool. Any dtype; the rest as in pointwise()."""
+    """Whether a and b are both nonzero; bool. Any dtype; the rest as in pointwise()."""
     return pointwise("logical_and", a, b, algo=algo, out=out, handle=handle)
 
 
 def logical_or(
     a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """Whether a or b is not zero; bool. Any dtype; the rest as in pointwise()."""
+    """Whether a or b is nonzero; bool. Any dtype; the rest as in pointwise()."""
     return pointwise("logical_or", a, b, algo=algo, out=out, handle=handle)
 
 
 def logical_xor(
     a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """Whether one of a and b is zero; bool. Any dtype; the rest as in pointwise()."""
+    """Whether exactly one of a and b is nonzero; bool. Any dtype; the rest as in pointwise()."""
     return pointwise("logical_xor", a, b, algo=algo, out=out, handle=handle)
 
 
@@ -411,7 +413,7 @@ def clamp(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """a within b and c: min(max(a, b), c). Floating dtypes and integers; the rest as in pointwise()."""
+    """a limited to [b, c]: min(max(a, b), c). Floating dtypes and integers; the rest as in pointwise()."""
     return pointwise("clamp", a, b, c, algo=algo, out=out, handle=handle)
 
 
@@ -450,5 +452,5 @@ def where(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """b where a is true, else c. Any dtype; the rest as in pointwise()."""
+    """b where a is true, else c. a is bool, b and c any dtype; the rest as in pointwise()."""
     return pointwise("where", a, b, c, algo=algo, out=out, handle=handle)

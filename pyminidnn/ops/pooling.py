@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Max, average and Lp pooling over windows, whole images or adaptive parts of them, forward and backward."""
+"""Max, average and Lp pooling, forward and backward: over windows, to a given size, or over whole planes."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def pool_forward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The largest element, or the mean, of each window over the spatial dimensions.
+    """The maximum, mean or Lp norm of each window over the spatial dimensions.
 
-    y[n, c, p] = max or mean over r of x[n, c, p stride - before + r dilation],  0 <= r < window
+    y[n, c, p] = max, mean or norm over r of x[n, c, p stride - before + r dilation],  0 <= r < window
     size of y = floor((before + size + after - dilation (window - 1) - 1) / stride) + 1 in each spatial dimension
 
     x         [N, C, spatial...] of 1 to 3 spatial dimensions, any strides; float32, float64, float16 or bfloat16
     window    an int for all spatial dimensions, or one for each
-    mode      "max"; "avg" counts padding as zeros; "avg_exclude_padding" divides by the number of elements of x; "lp"
-              is the root of degree `norm` of the sum of |x|^norm, not divided by anything
-    norm      of "lp" only: 1 to 64
-    stride    from window to window; None: the window, so that windows lie side by side
-    padding   an int, or for each dimension an int or a pair (before, after); of any size
-    dilation  from element to element of a window, in every mode
-    ceil_mode  rounds the size of y up, unless the last window would start in the padding behind x. An average does not
-              count what a window reaches beyond the padding
+    mode      "max"; "avg" is a mean that counts padding as zeros; "avg_exclude_padding" is the mean of x's elements;
+              "lp" is (sum |x|^norm)^(1 / norm), without a division by the count
+    norm      the exponent of "lp", 1 to 64; other modes ignore it
+    stride    distance of windows; None: the window, so windows are adjacent
+    padding   0 or more: an int, or for each dimension an int or a pair (before, after)
+    dilation  distance of the elements of a window
+    ceil_mode  True: the size of y is rounded up, unless the last window would start in the padding behind x. "avg" does
+              not count the elements of a window beyond the padding
     algo      an engine by name, "cuda.pooling.generic" or "generic"; None: the fastest expected
-    out       written instead of a new tensor; shape of y, dtype and device of x
-    handle    None: the current one for x's device
-    returns   y [N, C, ...], in x's layout, on its device and the handle's stream (does not synchronise)
+    out       receives y instead of a new tensor; shape of y, dtype and device of x
+    handle    None: the current handle of x's device
+    returns   y [N, C, ...], in x's layout, on x's device and the handle's stream (does not synchronise)
 
-    Padding is never a maximum; a NaN always is. A window that sees only padding gives -inf, or a mean of 0. Sums are
-    float32, float64 for float64, and keep their rounding errors. Deterministic.
+    Padding is never a maximum. A NaN is larger than any number. A window that contains only padding gives -inf for
+    "max" and 0 for the other modes. Sums are float32 (float64 for float64) and compensated. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
     (x,) = operands(handle, x, out=out)
@@ -68,12 +68,14 @@ def pool_forward_with_indices(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> tuple[DeviceTensor, DeviceTensor]:
-    """pool_forward(mode="max"), and where in x the maxima are.
+    """pool_forward(mode="max"), and the index in x of each maximum.
 
-    index_dtype  "int64", as torch's, or "int32", which takes half the memory
+    index_dtype  "int64", as in torch, or "int32", which takes half the memory
     x, window, stride, padding, dilation, ceil_mode, algo, out, handle  as in pool_forward
-    returns      y, indices: of each window's first maximum in row-major order, counted in that order from the first
-                 element of its plane x[n, c], in any layout; -1 where a window sees only padding. y's shape and layout
+    returns      y and indices. indices has y's shape and layout. An index is that of the window's first maximum, in
+                 row-major order of the plane x[n, c], whatever the layout; -1 for a window that contains only padding
+
+    Numerics and errors as in pool_forward.
     """
     (x,) = operands(handle, x, out=out)
     return _C.pool_forward_with_indices(
@@ -98,22 +100,22 @@ def pool_backward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The gradient of pool_forward: each dy goes to the elements that made its y; where windows overlap, they add up.
+    """The gradient of pool_forward. A window adds its dy to the dx of its elements; overlapping windows add up.
 
-    max       the first maximum of the window in row-major order gets the whole of dy; a NaN is a maximum
-    averages  each element of x in the window gets dy / (what the mean was divided by)
-    lp        dy sign(x) (|x| / y)^(norm - 1), and nothing where y is 0
+    max       the first maximum of the window in row-major order receives dy; a NaN is a maximum
+    averages  each element of x in the window receives dy / (the divisor of the mean)
+    lp        each element receives dy sign(x) (|x| / y)^(norm - 1), or 0 if y is 0
 
-    dy, y     [N, C, ...] as pool_forward makes them of x; y is read by "lp" only
-    x         as in pool_forward, not overwritten since; with indices, and for averages, only its shape matters
-    indices   of "max", from pool_forward_with_indices: the maxima are not looked for in x again. What is not an index
-              of an element of the window takes no gradient
+    dy, y     [N, C, ...], the gradient and the result of pool_forward; only "lp" reads y
+    x         as in pool_forward, not overwritten since; for averages, and with indices, only its shape is used
+    indices   only for "max": the indices of pool_forward_with_indices, which spare the search for maxima in x. An index
+              that is not an element of its window receives no gradient
     window, mode, norm, stride, padding, dilation, ceil_mode, algo, handle  as in pool_forward
-    out       written instead of a new tensor; shape of x, no memory shared with dy, x or y
+    out       receives dx instead of a new tensor; shape of x; shares no memory with dy, x or y
     returns   dx, in x's layout
 
-    Every dx is summed by one thread in row-major order of dy: no atomics, deterministic. A window that saw only padding
-    has no gradient. Raises as pool_forward.
+    One thread sums each dx, in row-major order of dy, without atomics. Deterministic. A window that contains only
+    padding has no gradient. Raises the errors of pool_forward.
     """
     dy, x, y, where = operands(handle, dy, x, y, indices, out=out)
     return _C.pool_backward(
@@ -131,17 +133,19 @@ def adaptive_pool_forward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """Pooling to a given size: windows as even as they can be, side by side or an element over each other.
+    """Pooling to a given size of y. The windows have nearly equal sizes; neighbours are adjacent or overlap.
 
-    Window p of `size` along a dimension of `length` elements has those from floor(p length / size) to below
-    ceil((p + 1) length / size).
+    Along a dimension of `length` elements, window p of `size` windows has the elements
+    floor(p length / size) <= i < ceil((p + 1) length / size).
 
-    x         as in pool_forward, with elements in every spatial dimension
-    size      of y's spatial dimensions: an int for all, or one for each; beyond x's, elements are repeated
-    mode, norm, algo, out, handle  as in pool_forward; both averages are one, since there is no padding
+    x         as in pool_forward, with at least one element in every spatial dimension
+    size      of y's spatial dimensions: an int for all, or one for each. It may exceed the size of x, which repeats
+              elements
+    mode, norm, algo, out, handle  as in pool_forward; the two averages are the same, since there is no padding
     returns   y [N, C, *size], in x's layout
 
-    Where `size` divides x's, it is pool_forward with window length / size, by the same engines. Raises as pool_forward.
+    If `size` divides the size of x, this is pool_forward with window length / size, by the same engines.
+    Numerics and errors as in pool_forward.
     """
     (x,) = operands(handle, x, out=out)
     return _C.adaptive_pool_forward(x, size, mode, norm, algo, output(out), handle)
@@ -158,7 +162,7 @@ def adaptive_pool_backward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The gradient of adaptive_pool_forward, whose size is dy's; each dy goes where pool_backward says.
+    """The gradient of adaptive_pool_forward, with the formulas of pool_backward. The size is that of dy.
 
     dy, x, y, mode, norm, algo, out, handle  as in pool_backward
     returns   dx, in x's layout
@@ -176,7 +180,7 @@ def global_pool_forward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The largest element, mean or norm of each plane: y [N, C, 1, ...]; else as adaptive_pool_forward."""
+    """The maximum, mean or norm of each plane: y [N, C, 1, ...]. This is adaptive_pool_forward with size 1."""
     (x,) = operands(handle, x, out=out)
     return _C.adaptive_pool_forward(x, 1, mode, norm, algo, output(out), handle)
 
@@ -192,6 +196,6 @@ def global_pool_backward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The gradient of global_pool_forward, from dy and y [N, C, 1, ...]; else as adaptive_pool_backward."""
+    """The gradient of global_pool_forward. dy and y are [N, C, 1, ...]; the rest is as in adaptive_pool_backward."""
     dy, x, y = operands(handle, dy, x, y, out=out)
     return _C.adaptive_pool_backward(dy, x, y, 1, mode, norm, algo, output(out), handle)

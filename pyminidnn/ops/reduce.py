@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sums, means, products, extremes and their places, norms, any and all, over any dimensions."""
+"""Reductions over any dimensions: sum, mean, product, extremes and their indices, norms, any and all."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ def reduce(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """One value out of the elements along `axis`, as `mode` says.
+    """Reduces the elements along `axis` to one value.
 
-    sum, mean, prod     of the elements
-    max, min, amax      the largest, the smallest, the largest absolute value; NaN where there is one. The magnitude of
-                        the least integer is no number of its dtype: amax gives the largest one instead
-    norm1, norm2, sumsq sum of |x|, root of the sum of x^2, sum of x^2
-    argmax, argmin      where the first largest or smallest element is, counted in row-major order of the dimensions
-                        that are reduced; a NaN comes first
-    any, all            whether an element is not zero (NaN is not), whether all are
+    sum, mean, prod     the sum, mean or product of the elements
+    max, min, amax      the largest element, the smallest element, the largest absolute value; NaN if an element is NaN.
+                        amax of the smallest integer gives the largest integer, because its dtype has no such magnitude
+    norm1, norm2, sumsq the sum of |x|, the root of the sum of x^2, the sum of x^2
+    argmax, argmin      the index of the first largest or smallest element, in row-major order of the reduced
+                        dimensions; if there is a NaN, the index of the first NaN
+    any, all            whether any element is true, whether all are; zero is false, everything else (also NaN) is true
 
     x         any shape, strides and dtype; NumPy, DLPack or DeviceTensor
-    axis      a dimension or several, negative ones count from the end; None: all
-    keepdims  dimensions that are reduced stay, with one element
+    axis      a dimension or several; negative ones count from the end; None: all
+    keepdims  True: a reduced dimension keeps one element; False: it is removed
     algo, handle  as in activation_forward
-    out       written instead of a new tensor; of the result's shape and dtype, apart from x
-    returns   of x's dtype, with these exceptions: bool for any and all; int64 for argmax and argmin; of integers and
-              bool int64 for sum, prod and sumsq, float32 for mean, norm1 and norm2. Row-major, on x's device and the
-              handle's stream (does not synchronise)
+    out       receives the result instead of a new tensor; shape and dtype of the result; shares no memory with x
+    returns   a row-major tensor on x's device and the handle's stream (does not synchronise). It has the dtype of x,
+              except: bool for any and all; int64 for argmax and argmin. For integers and bool: int64 for sum, prod and
+              sumsq; float32 for mean, norm1 and norm2
 
-    Computed in float32, float64 for float64, int64 for integers (which wrap round), float64 for integers' means and
-    norms; norm2 squares elements as they are, so it overflows where their squares do. Of no elements a sum is 0, a
-    product 1, a mean NaN, any False and all True; extremes and their places have no value then. Deterministic.
+    Floats are computed in float32 (float64 for float64). Integers are computed in int64, which wraps around, and their
+    means and norms in float64. norm2 does not scale the elements, so it overflows if the sum of squares does. For zero
+    elements sum and norms are 0, prod is 1, mean is NaN, any is False and all is True; extremes and their indices raise
+    ShapeError. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
     (x,) = operands(handle, x, out=out)

@@ -19,22 +19,22 @@ def softmax_forward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """Exponentials along `axis`, scaled to sum to one.
+    """The softmax along `axis`: exponentials, scaled to sum to one.
 
     y_i = exp(x_i - m) / sum_j exp(x_j - m),  m = max_j x_j;   log=True: y_i = x_i - m - log(sum_j exp(x_j - m))
 
     x       one dimension or more, any strides; float32, float64, float16 or bfloat16; NumPy, DLPack or DeviceTensor
     axis    the dimension that sums to one; negative counts from the end
-    log     the logarithm of the result instead, without computing the result
-    scale   multiplies x first
-    mask    broadcast to x's shape: bool, and where it is false x counts as -inf; or of x's dtype, and added to scale x
+    log     True: log-softmax, computed directly and not from the softmax
+    scale   factor of x; the softmax is that of scale x + mask
+    mask    broadcasts to x's shape. A bool mask replaces x by -inf where it is false; a mask of x's dtype is added
     algo    an engine by name, "cuda.softmax.thread_per_row" or "thread_per_row"; None: the fastest expected
-    out     written instead of a new tensor; shape, dtype and device of x; may be x itself
-    handle  None: the current one for x's device
-    returns a tensor like x, on its device and the handle's stream (does not synchronise)
+    out     receives the result instead of a new tensor; shape, dtype and device of x; may be x itself
+    handle  None: the current handle of x's device
+    returns a tensor like x, on x's device and the handle's stream (does not synchronise)
 
-    Computed in float32, float64 for float64; sums keep their rounding errors, so rows of a million elements are as
-    exact as short ones. A row that holds NaN or +inf, or nothing but -inf, gives NaN all along. An empty x gives an
+    Computed in float32 (float64 for float64), then rounded once. Sums are compensated: rows of a million elements are
+    as exact as short ones. A row that contains NaN or +inf, or only -inf, gives a row of NaN. An empty x gives an
     empty y. Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory; NotSupported lists every engine and its reason.
     """
@@ -53,15 +53,15 @@ def softmax_backward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The gradient of softmax_forward, out of its result.
+    """The gradient of softmax_forward, computed from its result.
 
-    dx_i = y_i (dy_i - sum_j dy_j y_j);   log=True: dx_i = dy_i - exp(y_i) sum_j dy_j;   both times scale
+    dx_i = scale y_i (dy_i - sum_j dy_j y_j);   log=True: dx_i = scale (dy_i - exp(y_i) sum_j dy_j)
 
-    A mask shows in y, as 0 or, log=True, -inf: there dx is 0.
+    The mask is not needed: masked elements of y are 0 (with log=True, -inf), and their dx is 0.
 
     dy, y      one shape, dtype and device, any strides; y is what softmax_forward returned for the same axis and log
     axis, log, scale, algo, handle  as in softmax_forward
-    out        written instead of a new tensor; may be dy or y itself
+    out        receives dx instead of a new tensor; may be dy or y itself
     returns    dx, in y's layout
 
     Numerics and errors as in softmax_forward.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies that scale, accumulate, cast, change layout, put together, pad or gather; and views of parts."""
+"""Copies that scale, accumulate, cast, change layout, concatenate, pad or gather; and views of slices."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ def transform(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """alpha x + beta out: a copy that may scale, add to what is there, cast, broadcast or change layout.
+    """alpha x + beta out: a copy that may scale, accumulate, cast, broadcast or change the layout.
 
-    x        any shape, strides and dtype; broadcast to out's shape as NumPy does
-    alpha    factor of x; other than 1 it needs floating dtypes
-    beta     factor of out's old value, which is not read when beta is 0; needs `out` and floating dtypes
-    dtype, layout  of the result when `out` is not given; None: x's own
-    out      written instead of a new tensor; may be x itself when shape, strides and dtype agree
+    x        any shape, strides and dtype; broadcast to out's shape as in NumPy
+    alpha    factor of x; a value other than 1 needs floating dtypes
+    beta     factor of out's old value; a value other than 0 needs `out` and floating dtypes; with 0, `out` is not read
+    dtype, layout  of a new result; None: those of x. With `out`, they are those of `out`
+    out      receives the result instead of a new tensor; may be x itself if shape, strides and dtype are equal
     algo, handle  as in activation_forward
     returns  the result, on x's device and the handle's stream (does not synchronise)
 
-    Casts round to nearest even; real to integer truncates and saturates, NaN gives 0; anything to bool is "not zero".
-    Scaling is computed in float32, float64 for a float64 result. Deterministic.
+    A cast between floating dtypes rounds to nearest even. A cast to an integer truncates and saturates a float, with
+    NaN giving 0, and keeps the low bits of a wider integer. A cast to bool tests for nonzero. Scaling is computed in
+    float32 (float64 for a float64 result). Deterministic.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     (x,) = operands(handle, x, out=out)
@@ -47,15 +48,15 @@ def transform(
 def concat(
     tensors: Sequence[ArrayLike], axis: int = 0, *, out: ArrayLike | None = None, handle: Handle | None = None
 ) -> DeviceTensor:
-    """The tensors one behind the other along a dimension, a copy each.
+    """Concatenates tensors along a dimension, with one copy per tensor.
 
-    tensors  at least one; of one dtype, device and shape but for `axis`, any strides
+    tensors  at least one; equal dtype, device and shape except along `axis`; any strides
     axis     from -rank to rank - 1
-    out      written instead of a new tensor; shares memory with none of them
+    out      receives the result instead of a new tensor; shares no memory with the tensors
     handle   as in transform
-    returns  a new tensor in the layout of the first, on its device and the handle's stream (does not synchronise)
+    returns  a tensor in the layout of the first one, on its device and the handle's stream (does not synchronise)
 
-    Exact, any dtype. To spare the copies, let what makes the tensors write into parts of one, out of split().
+    Exact, any dtype. To avoid the copies, pass views made by split() as `out` to the functions that make the tensors.
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     tensors = elements(tensors)
@@ -72,19 +73,19 @@ def pad(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """x with elements before and after it in each dimension.
+    """Adds elements before and after x in each dimension.
 
     x        any shape, strides and dtype
-    widths   at least 0: one for all, or for each dimension of x a number or a pair (before, after)
-    mode     "constant": `value`. "replicate": the nearest element of x. "reflect": as if mirrors stood at the first
-             and at the last element, which are not repeated; a width is less than the size
-    value    cast to x's dtype as transform casts
-    out      written instead of a new tensor; shares no memory with x
+    widths   0 or more: one number for all dimensions, or for each a number or a pair (before, after)
+    mode     "constant": the new elements are `value`. "replicate": they are the nearest element of x. "reflect": they
+             mirror x at its first and last element, which are not repeated; a width must be less than the size
+    value    cast to x's dtype as in transform
+    out      receives the result instead of a new tensor; shares no memory with x
     algo, handle  as in transform
-    returns  a new tensor in the layout of x, on its device and the handle's stream (does not synchronise)
+    returns  a tensor in the layout of x, on x's device and the handle's stream (does not synchronise)
 
-    Exact. Corners are what padding one dimension after the other makes of them, in any order. Raises ShapeError,
-    DTypeError, DeviceError, OutOfMemory.
+    Exact. The result, also at corners, is that of padding the dimensions one after the other, in any order.
+    Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     (x,) = operands(handle, x, out=out)
     return _C.pad(x, widths, mode, value, algo, output(out, handle), handle)
@@ -99,19 +100,19 @@ def gather(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The slices of x along `axis` that index names: NumPy's take, ONNX's Gather; for axis 0 an embedding.
+    """Selects slices of x along `axis` by index, as NumPy's take and ONNX's Gather; with axis 0, an embedding.
 
     y[i..., j..., k...] = x[i..., index[j...], k...]
 
     x        at least one dimension, any strides and dtype
     index    int32 or int64, any shape and strides, on x's device; negative counts from the end
     axis     from -rank to rank - 1
-    out      written instead of a new tensor; shares no memory with x or index
+    out      receives the result instead of a new tensor; shares no memory with x or index
     algo, handle  as in transform
     returns  [i..., j..., k...], row-major, on x's device and the handle's stream (does not synchronise)
 
-    Exact. An index beyond the axis is a ShapeError on the CPU, before anything is written; on a GPU, which would have
-    to be waited for, its slice of the result is zero. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
+    Exact. On the CPU, an index out of range raises ShapeError before anything is written. On a GPU it gives a slice of
+    zeros, because an error would require a synchronisation. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     x, index = operands(handle, x, index, out=out)
     return _C.gather(x, index, axis, algo, output(out, handle), handle)
@@ -127,27 +128,27 @@ def gather_backward(
     out: ArrayLike | None = None,
     handle: Handle | None = None,
 ) -> DeviceTensor:
-    """The gradient of gather(x, index, axis=axis): for each slice of x, the sum of dy's slices that came from it.
+    """The gradient of gather(x, index, axis=axis): each slice of dx is the sum of the slices of dy with its index.
 
-    dy       floating, of the shape of gather's result, any strides
-    index, axis   as given to gather; on a GPU, what an index beyond the axis has in dy is dropped
+    dy       floating dtype, shape of gather's result, any strides
+    index, axis   as in gather; on a GPU, the dy of an index out of range is ignored
     x_shape  the shape of gather's x
-    out      written instead of a new tensor; shares no memory with dy or index
+    out      receives dx instead of a new tensor; shares no memory with dy or index
     algo, handle  as in transform
     returns  [*x_shape] of dy's dtype, row-major, on dy's device and the handle's stream (does not synchronise)
 
-    Sums in float32, float64 for float64, in the order of the indices, rounded once. Deterministic: no atomics on
-    floats. Slices that no index names are zero. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
+    Sums are float32 (float64 for float64), in the order of the indices, and rounded once. Slices without an index are
+    zero. Deterministic: no atomics on floats. Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
     dy, index = operands(handle, dy, index, out=out)
     return _C.gather_backward(dy, index, x_shape, axis, algo, output(out, handle), handle)
 
 
 def slice(x: ArrayLike, start: Sequence[int], stop: Sequence[int], step: Sequence[int] | None = None) -> DeviceTensor:
-    """A view of x[start[0]:stop[0]:step[0], ...]; shares x's memory.
+    """A view of x[start[0]:stop[0]:step[0], ...], which shares x's memory.
 
-    start, stop  0 <= start <= stop <= size, for each dimension
-    step         positive, for each dimension; None: 1
+    start, stop  a number for each dimension, 0 <= start <= stop <= size
+    step         a positive number for each dimension; None: 1
 
     Raises ShapeError.
     """
@@ -172,12 +173,12 @@ def slice(x: ArrayLike, start: Sequence[int], stop: Sequence[int], step: Sequenc
 
 
 def split(x: ArrayLike, sizes: int | Sequence[int], axis: int = 0) -> list[DeviceTensor]:
-    """Views of x, one behind the other along a dimension; they share x's memory.
+    """Divides x along a dimension into views, which share x's memory.
 
-    sizes  of the parts; a number: so many equal parts
+    sizes  the sizes of the views along `axis`; a number n: n views of equal size
     axis   from -rank to rank - 1
 
-    Raises ShapeError where the sizes do not add up to x's.
+    Raises ShapeError if the sizes do not add up to the size of x.
     """
     x = asarray(x)
     rank, axis = x.ndim, _C.integer(axis)

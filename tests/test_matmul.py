@@ -293,7 +293,7 @@ def test_workspace_limit() -> None:
     a = dnn.full((64, 64), 1.0)
     (report,) = dnn.explain(dnn.matmul, a, a, handle=dnn.Handle(max_workspace=1000))
     reasons = {e.name: e.why_not for e in report.engines}
-    assert "of workspace, Handle.max_workspace allows 1" in reasons["cpu.matmul.tiles"]
+    assert "of workspace; Handle.max_workspace allows 1" in reasons["cpu.matmul.tiles"]
     assert report.chosen == "cpu.matmul.reference"
 
 
@@ -359,9 +359,9 @@ ERRORS: list[Error] = [
     (lambda a, b: dnn.matmul(a, b, c=b.reshape((1, 4, 5)), beta=1), dnn.ShapeError,
      "c [1, 4, 5] does not broadcast to the result [3, 5]"),
     (lambda a, b: dnn.matmul(a, b, beta=1), dnn.ShapeError,
-     "matmul: beta=1 scales c, and neither c nor an out to add to is given"),
+     "matmul: beta=1 needs c, or an out to add to; got neither"),
     (lambda a, b: dnn.matmul(a, b, activation="rely"), dnn.ShapeError,
-     "matmul: activation 'rely' is not one of identity"),
+     "matmul: activation must be one of identity"),
     (lambda a, b: dnn.matmul(a, b.to(dtype="float64")), dnn.DTypeError,
      "matmul: a is float32, b is float64; cast one"),
     (lambda a, b: dnn.matmul(a, b, c=b.to(dtype="float16")), dnn.DTypeError, "a is float32, c is float16; cast one"),

@@ -307,7 +307,7 @@ def test_agrees_with_torch(axis: int, log: bool) -> None:
         (lambda x: dnn.softmax_forward(x, mask=x.reshape((3, 2))), dnn.ShapeError,
          "softmax_forward: mask [3, 2] does not broadcast to x [2, 3]"),
         (lambda x: dnn.softmax_forward(x, mask=x.to(dtype="int8")), dnn.DTypeError,
-         "mask is int8; it must be bool (true: kept) or, to be added, x's float32"),
+         "mask must be bool (true keeps an element) or float32, the dtype of x (added to x); got int8"),
         (lambda x: dnn.softmax_forward(x, algo="warp"), dnn.NotSupported, "algo='warp' names no engine for "),
     ],
 )  # fmt: skip

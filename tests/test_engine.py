@@ -152,7 +152,7 @@ def test_algo_takes_no_engine_whose_name_merely_ends_with_it(family: str, device
                 continue
             last = engine.name.rpartition(".")[2]
             engines = dnn.explain(call, on(device), algo=last)[0].engines
-            named = [e.name for e in engines if "asks for another engine" not in e.why_not]
+            named = [e.name for e in engines if "selects another engine" not in e.why_not]
             assert named == [e.name for e in engines if e.name.rpartition(".")[2] == last]
 
 
@@ -160,11 +160,13 @@ def test_an_unknown_algo_lists_what_there_is(device: str) -> None:
     (report,) = dnn.explain(dnn.conv_forward, on(device), W)
     with pytest.raises(dnn.NotSupported) as caught:
         dnn.conv_forward(on(device), W, algo="fft")
-    there_are = f"there are {', '.join(e.name for e in report.engines)}"
+    there_are = f"the engines are {', '.join(e.name for e in report.engines)}"
     assert (
         str(caught.value) == f"conv_forward: algo='fft' names no engine for {report.problem} on {device}; {there_are}"
     )
-    with pytest.raises(dnn.NotSupported, match="algo='dirct:x=1' names no engine for .*; near ones: direct; there are"):
+    with pytest.raises(
+        dnn.NotSupported, match="algo='dirct:x=1' names no engine for .*; near ones: direct; the engines are"
+    ):
         dnn.conv_forward(on(device), W, algo="dirct:x=1")
 
 
@@ -177,7 +179,7 @@ def test_algo_may_name_a_config(device: str) -> None:
         assert [e.config for e in report.engines if not e.why_not] == [config]
         dnn.conv_forward(on(device), W, algo=f"{engine.name}:{config}")
     with pytest.raises(
-        dnn.NotSupported, match=r"im2col_gemm: has no config 'tile=1' for this problem; there are 'images="
+        dnn.NotSupported, match=r"im2col_gemm: config 'tile=1' is not supported for this problem; use 'images="
     ):
         dnn.conv_forward(on(device), W, algo="im2col_gemm:tile=1")
 
@@ -195,7 +197,7 @@ def test_max_workspace_is_obeyed(device: str) -> None:
     assert smaller != whole
     tight = dnn.Handle(device, max_workspace=16)
     with pytest.raises(
-        dnn.NotSupported, match=r"im2col_gemm: needs .* of workspace, Handle\.max_workspace allows 16 bytes"
+        dnn.NotSupported, match=r"im2col_gemm: needs .* of workspace; Handle\.max_workspace allows 16 bytes"
     ):
         dnn.conv_forward(on(device), W, algo="im2col_gemm", handle=tight)
     want = dnn.conv_forward(on(device), W)
@@ -220,7 +222,7 @@ def test_the_log_says_what_ran_and_why_not_the_others() -> None:
     debug = run_python(LOG, PYMINIDNN_LOG="debug").stderr
     (report,) = dnn.explain(CALLS["conv"][0], on("cpu"))
     others = [e.name for e in report.engines if e.name != "cpu.conv.direct"]
-    assert debug == line + "".join(f"pyminidnn:   not {e}: algo='direct' asks for another engine\n" for e in others)
+    assert debug == line + "".join(f"pyminidnn:   not {e}: algo='direct' selects another engine\n" for e in others)
 
 
 def test_set_log_level(capfd: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +231,7 @@ def test_set_log_level(capfd: pytest.CaptureFixture[str]) -> None:
     dnn.set_log_level("off")
     dnn.activation_forward(X, "relu")
     assert capfd.readouterr().err == "pyminidnn: activation forward f32 relu x=4x8x9x9 on cpu -> cpu.activation.dense\n"
-    with pytest.raises(dnn.ShapeError, match="level is 'off', 'info' or 'debug'; got 'loud'"):
+    with pytest.raises(dnn.ShapeError, match="level must be 'off', 'info' or 'debug'; got 'loud'"):
         dnn.set_log_level("loud")
 
 

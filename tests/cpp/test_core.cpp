@@ -333,7 +333,7 @@ static void test_views() {
   CHECK(!can_view_as(desc_of({2, 3}, {3, 1}), Shape{7}, "view:", &ignored));
   CHECK(can_view_as(desc_of({2, 0}, {3, 1}), Shape{0, 5}, "view:", &ignored));
   Tensor t = empty(desc_of({2, 3}, {1, 2}), Place{}, nullptr, "test", "t");
-  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape:"); }), "reshape: [6] is no view of "));
+  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape:"); }), "reshape: [6] cannot be a view of "));
   CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{5}, "reshape:"); }), "which has another number of elements"));
 }
 

@@ -504,7 +504,7 @@ def train(x: dnn.DeviceTensor, **keywords: object) -> object:
         (lambda x: train(x.to(dtype="float16"), bias=zeros(x, 3, "float16")), dnn.DTypeError,
          "bias must be float32 for x of float16; got float16"),
         (lambda x: train(x.to(dtype="float64")), dnn.DTypeError, "scale must be float64 for x of float64; got float32"),
-        (lambda x: train(x.to(dtype="int32")), dnn.DTypeError, "x is int32; this call takes"),
+        (lambda x: train(x.to(dtype="int32")), dnn.DTypeError, "x is int32; supported are"),
         (lambda x: train(x.reshape((24,))), dnn.ShapeError, "x must have 2 to 5 dimensions; got [24]"),
         (lambda x: train(x.reshape((2, 3, 1, 2, 1, 2))), dnn.ShapeError, "x must have 2 to 5 dimensions"),
         (lambda x: train(x, eps=-1e-5), dnn.ShapeError, "eps must be 0 or a positive number; got -1e-05"),

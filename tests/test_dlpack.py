@@ -465,7 +465,10 @@ def test_stream_rules() -> None:
     t = dnn.zeros(3, device="cuda:0")
     for stream in (None, 1, 2, -1):
         assert look_into(c := t.__dlpack__(stream=stream)).tensor.data == t.data_ptr
-    for stream, text in [(0, "stream=0 is ambiguous; pass 1 for the legacy default stream"), (-2, "stream=-2 is ambiguous")]:
+    for stream, text in [
+        (0, "stream=0 is ambiguous; pass 1 for the legacy default stream"),
+        (-2, "stream=-2 is ambiguous"),
+    ]:
         with pytest.raises(dnn.DeviceError, match=text):
             t.__dlpack__(stream=stream)
     with pytest.raises(dnn.DTypeError, match="stream must be an int; got 'x'"):

@@ -864,7 +864,7 @@ static void test_names() {
   CHECK(place_from("cpu") == Place{} && place_from("cuda") == (Place{true, 0}) &&
         place_from("cuda:3") == (Place{true, 3}));
   for (const char* wrong : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "cpu:0"})
-    CHECK(has(error_of<DeviceError>([&] { place_from(wrong); }), "device must be 'cpu', 'cuda' or 'cuda:<index>'"), wrong);
+    CHECK(has(error_of<DeviceError>([&] { place_from(wrong); }), "must be 'cpu', 'cuda' or 'cuda:<index>'"), wrong);
   CHECK(bytes_text(999) == "999 bytes" && bytes_text(1000) == "1.0 kB" && bytes_text(822083584) == "822.1 MB");
 }
 

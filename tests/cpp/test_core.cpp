@@ -574,7 +574,7 @@ static void test_allocator_without_room() {
   AllocatorStats before = a.stats();
   auto refused = [&](size_t bytes) { return error_of<OutOfMemory>([&] { a.allocate(bytes, stream(1), what); }); };
   std::string text = refused(size_t(1) << 50);
-  CHECK(text == "test: memory needs 1125.9 TB on cpu, 3.1 MB are free", text);
+  CHECK(text == "test: memory needs 1125.9 TB on cpu; 3.1 MB are free", text);
   for (size_t bytes : {size_t(1) << 50, size_t(1) << 63, SIZE_MAX}) refused(bytes);
   AllocatorStats after = a.stats();
   CHECK(std::memcmp(&before, &after, sizeof before) == 0, "the impossible leaves no trace: ", after.cached_bytes, " ",

@@ -277,7 +277,7 @@ static void test_untrusted_folders() {
   chmod(folder.c_str(), 0777);
   auto text_of = [&](const std::string& env) { return run(env + " PYMINIDNN_NVRTC=none", root); };
   std::string text = text_of("PYMINIDNN_CACHE_DIR=" + folder.string());
-  CHECK(has(text, "kernels are kept in memory only") && has(text, "others may write to it"), text);
+  CHECK(has(text, "kernels are kept in memory only") && has(text, "other users may write to it"), text);
   CHECK(has(text, "\nfolder=\n"), text);
   if (geteuid() == 0) {  // only root may give a folder away
     chmod(folder.c_str(), 0700);
@@ -411,10 +411,10 @@ static void test_disk() {
   passed_over("a FIFO of that name", "");
   CHECK(has(run(env, root), "origin=disk"), "the FIFO was not replaced");
   chmod(entry.c_str(), 0622);
-  passed_over("a file that others may write to", entry.string() + " is not used: others may write to it");
+  passed_over("a file that others may write to", entry.string() + " is not used: other users may write to it");
   CHECK(has(run(env, root), "origin=disk"), "the file was not replaced");
   chmod(arch_folder.c_str(), 0777);
-  passed_over("a folder that others may write to", arch_folder.string() + ": others may write to it");
+  passed_over("a folder that others may write to", arch_folder.string() + ": other users may write to it");
   chmod(arch_folder.c_str(), 0700);
   CHECK(has(run(env, root), "origin=disk"), "the folder is as it was");
   if (geteuid() == 0) {  // only root may give something away

@@ -21,7 +21,7 @@ class OutOfMemory(Error, MemoryError):
     pass
 class Handle:
     """
-    Where and how calls run. `with handle:` makes it the current one of this thread for its device.
+    Where and how calls run. `with handle:` makes the handle the current one of this thread for the device.
     """
     def __enter__(self) -> Handle:
         ...
@@ -43,7 +43,7 @@ class Handle:
         ...
     def close(self) -> None:
         """
-        Drops its plans; using it again raises DeviceError.
+        Drops the plans of the handle; using the handle again raises DeviceError.
         """
     def synchronize(self) -> None:
         """
@@ -110,7 +110,7 @@ class DeviceTensor:
     def reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceTensor:
         """
         The same elements in row-major order under another shape: a view where strides allow, else a copy. One size may be
-        -1: what the others leave.
+        -1, which stands for the size that the others imply.
         """
     def to(self, *, device: str | None = None, dtype: typing.Any = None, layout: str | None = None, copy: bool = False) -> DeviceTensor:
         """
@@ -157,11 +157,11 @@ class DeviceTensor:
     @property
     def strides(self) -> tuple:
         """
-        Steps in elements, as torch counts them; NumPy's are in bytes.
+        Strides in elements, as in torch; the strides of NumPy are in bytes.
         """
 class EngineReport:
     """
-    One engine's answer for one problem.
+    What one engine reports for one problem.
     """
     @property
     def config(self) -> str:
@@ -169,7 +169,7 @@ class EngineReport:
     @property
     def configs(self) -> list[str]:
         """
-        All that it offers, best guess first.
+        All configs of the engine for the problem, best guess first.
         """
     @property
     def estimate_us(self) -> float:
@@ -177,12 +177,12 @@ class EngineReport:
     @property
     def measured_us(self) -> float:
         """
-        0 when it was not measured.
+        0 if the engine was not measured.
         """
     @property
     def measurements(self) -> list[tuple[str, float]]:
         """
-        Every config that was measured, with its microseconds.
+        Every measured config with its time in microseconds.
         """
     @property
     def name(self) -> str:
@@ -196,14 +196,14 @@ class EngineReport:
     @property
     def why_not(self) -> str:
         """
-        Empty when it can run the problem, else one sentence.
+        Empty if the engine supports the problem, else one sentence that says why not.
         """
     @property
     def workspace_bytes(self) -> int:
         ...
 class Report:
     """
-    How one problem would run: every engine, its reason or its cost, and the choice.
+    How one problem would run: each engine with a refusal or a cost, and the chosen engine.
     """
     def __str__(self) -> str:
         ...
@@ -222,7 +222,7 @@ class Report:
     @property
     def not_kept(self) -> str:
         """
-        Under find(): why the tuning file does not have what was measured, or "".
+        After find(): why the result is not in the tuning file, or "".
         """
     @property
     def problem(self) -> str:
@@ -260,7 +260,7 @@ def cache_stats() -> dict:
     ...
 def compile_kernel(spec: KernelSpec, arch: str, folder: str | None) -> None:
     """
-    Compiles into `folder` as packaged cubins lie, or into the user's cache when it is None.
+    Compiles a kernel into `folder`, in the layout of packaged cubins, or into the user's cache if `folder` is None.
     """
 def concat(tensors: collections.abc.Sequence[DeviceTensor], axis: int, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
@@ -284,7 +284,7 @@ def cpu_isas() -> list:
     """
 def cpu_peak_gflop_s() -> float:
     """
-    What multiply-adds in registers reach on all threads, in float32: the peak of these cores, measured now.
+    Measures the float32 peak of all threads, by multiply-adds in registers.
     """
 def cross_entropy_backward(dy: DeviceTensor, x: DeviceTensor, target: DeviceTensor, lse: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
@@ -304,7 +304,7 @@ def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, see
     ...
 def empty_cache(device: str) -> None:
     """
-    Gives the device's free blocks back to the system, and drops the plans that calls without a handle have made there.
+    Returns the device's free blocks to the system, and drops the plans that calls without a handle have made there.
     """
 def engines(family: str, cuda: bool) -> list:
     ...
@@ -342,7 +342,7 @@ def lrn_forward(x: DeviceTensor, size: int, alpha: typing.SupportsFloat | typing
     ...
 def manifest() -> list[KernelSpec]:
     """
-    Every kernel that the engines' plans may ask for.
+    All kernels that plans of the engines can load.
     """
 def matmul(a: DeviceTensor, b: DeviceTensor, transpose_a: bool, transpose_b: bool, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, c: DeviceTensor | None, bias: DeviceTensor | None, activation: str | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
@@ -382,7 +382,7 @@ def row_norm_forward(call: str, kind: str, axis_or_groups: int, x: DeviceTensor,
     ...
 def set_allocator_checks(*, exact: bool = False, poison: typing.SupportsInt | typing.SupportsIndex = -1) -> None:
     """
-    For tests: blocks of exact size that are not kept; a byte that fills them when they are handed out and freed.
+    For tests: blocks have exact sizes and are not cached; a byte fills each block when it is allocated and freed.
     """
 def set_log_level(level: str) -> None:
     """
@@ -402,7 +402,7 @@ def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.Support
     ...
 def survey(call: collections.abc.Callable, measure: bool) -> list[Report]:
     """
-    Reports of every problem the call would run, which it does not run.
+    Reports on all problems that the call would run; the call itself is not run.
     """
 def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: typing.Any, layout: str | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
@@ -412,6 +412,6 @@ def why_no_nvrtc() -> str:
     ...
 def why_no_tuning() -> str:
     """
-    Why what find() measures is kept in memory alone, or "".
+    Why results of find() are kept in memory only, or "".
     """
 dtypes: tuple = ('float32', 'float64', 'float16', 'bfloat16', 'int8', 'uint8', 'int32', 'int64', 'bool')

@@ -63,7 +63,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _epochs(text: str) -> int:
     if not re.fullmatch("[1-9][0-9]*", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of 1 or more")
     return int(text)
 
 
@@ -165,7 +165,7 @@ def _compile(archs: list[str], out: Path | None) -> int:
             # The first kernel is compiled alone. If NVRTC does not know the architecture, or the folder cannot be
             # written, there is one error instead of one per kernel.
             if error := build(wanted[0]):
-                raise dnn.DeviceError(f"compile: the first kernel failed, so the others were not tried: {error}")
+                raise dnn.DeviceError(f"compile: the first kernel failed, so the others were skipped: {error}")
             errors = [e for e in pool.map(build, wanted) if e]
             failures += len(errors)
             for line in errors:

@@ -151,7 +151,7 @@ def train(device: str, epochs: int, out: Path) -> int:
     answers = network.forward(test_x, training=False).numpy()
     accuracy = float((answers.argmax(1) == test_y).mean())
     print(f"time      {np.median(seconds):.3f} s an epoch, {sum(seconds):.1f} s in all")
-    print(f"accuracy  {accuracy:.2%} of {held_out} digits it has not seen")
+    print(f"accuracy  {accuracy:.2%} of {held_out} digits that were not in the training set")
     _draw(losses, answers, test_x, test_y, pictures)
     print(f"pictures  {', '.join(map(str, pictures))}")
     return _verdict(accuracy)
@@ -175,7 +175,7 @@ def _pictures(out: Path) -> list[Path]:
 def _verdict(accuracy: float) -> int:
     if accuracy >= WANTED:
         return 0
-    print(f"verdict   below {WANTED:.0%}, which 20 epochs reach, so the exit code is 1")
+    print(f"verdict   below {WANTED:.0%}, which 20 epochs should reach; the exit code is 1")
     return 1
 
 

@@ -56,7 +56,7 @@ def explained(
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
     except TypeError as mismatch:  # only methods get here: Python itself checks the arguments of the functions
         names = [p.name for p in wanted if p.name != "self"]
-        return DTypeError(f"{function}: {mismatch}; it takes {', '.join(names) or 'nothing'}")
+        return DTypeError(f"{function}: {mismatch}; the arguments are {', '.join(names) or 'none'}")
     heads = {call}  # names that a complete text begins with
     if not call:
         call, arguments = function, {n: v for n, v in bound.items() if n != "self"}
@@ -159,7 +159,7 @@ def _misfit(
             name = p.name if p.name in arguments or p.name == "self" else _name_of([value], arguments) or p.name
             text = f"{call}: {name} must be {what}{limits if out_of_limits else ''}; got {short(value)}"
             return (ShapeError if out_of_limits else DTypeError)(text)
-    return DTypeError(f"{call}: one of {', '.join(arguments)} changed while it was read")
+    return DTypeError(f"{call}: one of {', '.join(arguments)} changed during the call")
 
 
 # The functions _read_... read an argument as the casters of _C do. They raise TypeError for a wrong type, ValueError or
@@ -233,7 +233,7 @@ _TYPES: dict[str, tuple[str, str, Callable[[Any], None]]] = {
 def _unknown_engine(text: str, algo: str | None) -> str | None:
     """The text that says `algo` names no engine, or None if some engine was refused for another reason."""
     first, *reasons = text.splitlines()
-    names = [r.partition(": ")[0].strip() for r in reasons if r.endswith(f": algo='{algo}' asks for another engine")]
+    names = [r.partition(": ")[0].strip() for r in reasons if r.endswith(f": algo='{algo}' selects another engine")]
     if not algo or not names or len(names) < len(reasons):
         return None
     import difflib
@@ -241,4 +241,4 @@ def _unknown_engine(text: str, algo: str | None) -> str | None:
     near = difflib.get_close_matches(algo.partition(":")[0], names + [n.rpartition(".")[2] for n in names])
     guess = f"near ones: {', '.join(near)}; " if near else ""
     problem = first.removeprefix("no engine can run ")
-    return f"algo={short(algo)} names no engine for {problem}; {guess}there are {', '.join(names)}"
+    return f"algo={short(algo)} names no engine for {problem}; {guess}the engines are {', '.join(names)}"

@@ -30,13 +30,13 @@ def run(device: str | None) -> int:
                 verdict = f"{error:.1e}" if fine else f"WRONG, relative error {error:.1e}"
             except dnn.DeviceError as problem:  # the fault is the machine's, so the other functions would fail as well
                 wrong += 1
-                print(f"{place:<7} {name:<32}DeviceError: {problem}\n{place:<7} the checks that follow were not made")
+                print(f"{place:<7} {name:<32}DeviceError: {problem}\n{place:<7} the remaining checks were skipped")
                 break
             except dnn.Error as problem:
                 fine, verdict = False, f"{type(problem).__name__}: {problem}"
             wrong += not fine
             print(f"{place:<7} {name:<32}{verdict}")
-    print(f"{wrong} checks failed" if wrong else "all is well")
+    print(f"{wrong} checks failed" if wrong else "all checks passed")
     return 1 if wrong else 0
 
 

@@ -195,7 +195,7 @@ def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
             raise
         if isinstance(error, MemoryError):
             raise refusal(_C.OutOfMemory, obj, f"is too large to copy; got {short(obj)}") from error
-        raise refusal(_C.ShapeError, obj, f"is no array: {error}") from error  # lists of unequal length
+        raise refusal(_C.ShapeError, obj, f"is not an array: {error}") from error  # lists of unequal length
     _is_plain(array, obj)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 

@@ -207,7 +207,7 @@ AUDIT = [
         "C06", "transform/pad.cpp", "PadMode::reflect ? «n - 1»", "n", "pad reflect: a width may be as large as the size"
     ),
     Mutant(
-        "C07", "transform/gather.cpp", "as gather's result is\");\n  «check_indices(me, p, index)»", "void()",
+        "C07", "transform/gather.cpp", "like the result of gather\");\n  «check_indices(me, p, index)»", "void()",
         "gather_backward: indices are not checked",
     ),
     Mutant(

@@ -68,7 +68,7 @@ def test_compile_reports_a_failure_of_all_kernels_once(arch: str, folder: str, w
     (tmp_path / "file").touch()
     code, out, err = run("compile", "--arch", arch, "--out", str(tmp_path / folder))
     assert (code, out) == (1, "")
-    assert err.startswith(f"DeviceError: compile: the first kernel failed, so the others were not tried: {arch} ")
+    assert err.startswith(f"DeviceError: compile: the first kernel failed, so the others were skipped: {arch} ")
     assert err.count(why) == 1
 
 
@@ -108,9 +108,9 @@ def test_the_demo_checks_its_output_folder_before_training(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "option, value, why",
     [
-        ("--epochs", "0", "'0' is not a whole number from 1 on"),
-        ("--epochs", "-1", "'-1' is not a whole number from 1 on"),
-        ("--epochs", "1.5", "'1.5' is not a whole number from 1 on"),
+        ("--epochs", "0", "'0' is not an integer of 1 or more"),
+        ("--epochs", "-1", "'-1' is not an integer of 1 or more"),
+        ("--epochs", "1.5", "'1.5' is not an integer of 1 or more"),
         ("--out", "", "'' is not the name of a folder in UTF-8"),
         ("--out", os.fsdecode(b"\xff"), r"'\udcff' is not the name of a folder in UTF-8"),
         ("--device", "", "'' is not cpu, cuda or cuda:<index>"),
@@ -125,7 +125,11 @@ def test_the_demo_refuses_invalid_options(option: str, value: str, why: str) -> 
 
 def test_the_demo_says_why_it_failed() -> None:
     verdict = "from pyminidnn.demo import _verdict; sys.exit(_verdict(float(sys.argv[1])))"
-    assert run("0.8861", code=verdict) == (1, "verdict   below 98%, which 20 epochs reach, so the exit code is 1\n", "")
+    assert run("0.8861", code=verdict) == (
+        1,
+        "verdict   below 98%, which 20 epochs should reach; the exit code is 1\n",
+        "",
+    )
     assert run("0.98", code=verdict) == (0, "", "")
 
 
@@ -183,13 +187,13 @@ def test_selftest_reports_an_unusable_device_once() -> None:
         assert last_line(err).endswith(f"error: argument --device: {device!r} is not cpu, cuda or cuda:<index>")
     for device, variables, why in (
         ("cuda:4000", {}, "DeviceError: "),
-        ("cpu", {"PYMINIDNN_CPU_ISA": "bogus"}, "PYMINIDNN_CPU_ISA is 'bogus'; this machine has "),
+        ("cpu", {"PYMINIDNN_CPU_ISA": "bogus"}, "PYMINIDNN_CPU_ISA is 'bogus'; this machine supports "),
     ):
         code, out, err = run("selftest", "--device", device, **variables)
         assert (code, err) == (1, "")
         first, second, last = out.splitlines()
         assert first.startswith(f"{device:<7} conv_forward") and why in first
-        assert second.split(maxsplit=1) == [device, "the checks that follow were not made"]
+        assert second.split(maxsplit=1) == [device, "the remaining checks were skipped"]
         assert last == "1 checks failed"
 
 

@@ -172,7 +172,7 @@ def test_a_graph_captures_calls() -> None:
 
 def test_calls_work_after_out_of_memory() -> None:
     before = dnn.memory_stats("cuda:0")["allocated_bytes"]
-    with pytest.raises(dnn.OutOfMemory, match=r"needs 4\.4 TB on cuda:0, .* are free"):
+    with pytest.raises(dnn.OutOfMemory, match=r"needs 4\.4 TB on cuda:0; .* are free"):
         dnn.empty((1 << 40,), device="cuda:0")
     assert dnn.memory_stats("cuda:0")["allocated_bytes"] == before
     x = dnn.full((8,), -1.0, device="cuda:0")

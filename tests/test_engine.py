@@ -152,7 +152,7 @@ def test_algo_ignores_engines_whose_names_merely_end_with_it(family: str, device
                 continue
             last = engine.name.rpartition(".")[2]
             engines = dnn.explain(call, on(device), algo=last)[0].engines
-            named = [e.name for e in engines if "asks for another engine" not in e.why_not]
+            named = [e.name for e in engines if "selects another engine" not in e.why_not]
             assert named == [e.name for e in engines if e.name.rpartition(".")[2] == last]
 
 
@@ -160,12 +160,13 @@ def test_an_unknown_algo_lists_the_engines(device: str) -> None:
     (report,) = dnn.explain(dnn.conv_forward, on(device), W)
     with pytest.raises(dnn.NotSupported) as caught:
         dnn.conv_forward(on(device), W, algo="fft")
-    there_are = f"there are {', '.join(e.name for e in report.engines)}"
+    there_are = f"the engines are {', '.join(e.name for e in report.engines)}"
     assert (
         str(caught.value) == f"conv_forward: algo='fft' names no engine for {report.problem} on {device}; {there_are}"
     )
     with pytest.raises(
-        dnn.NotSupported, match="algo='dirct:x=1' names no engine for .*; near ones: direct, direct_nchw; there are"
+        dnn.NotSupported,
+        match="algo='dirct:x=1' names no engine for .*; near ones: direct, direct_nchw; the engines are",
     ):
         dnn.conv_forward(on(device), W, algo="dirct:x=1")
     with pytest.raises(dnn.NotSupported, match="algo='gemm' names no engine for "):  # only the end of several names
@@ -181,7 +182,7 @@ def test_algo_may_name_a_config(device: str) -> None:
         assert [e.config for e in report.engines if not e.why_not] == [config]
         dnn.conv_forward(on(device), W, algo=f"{engine.name}:{config}")
     with pytest.raises(
-        dnn.NotSupported, match=r"im2col_gemm: has no config 'tile=1' for this problem; there are 'images="
+        dnn.NotSupported, match=r"im2col_gemm: config 'tile=1' is not supported for this problem; use 'images="
     ):
         dnn.conv_forward(on(device), W, algo="im2col_gemm:tile=1")
 
@@ -199,7 +200,7 @@ def test_max_workspace_is_obeyed(device: str) -> None:
     assert smaller != whole
     tight = dnn.Handle(device, max_workspace=16)
     with pytest.raises(
-        dnn.NotSupported, match=r"im2col_gemm: needs .* of workspace, Handle\.max_workspace allows 16 bytes"
+        dnn.NotSupported, match=r"im2col_gemm: needs .* of workspace; Handle\.max_workspace allows 16 bytes"
     ):
         dnn.conv_forward(on(device), W, algo="im2col_gemm", handle=tight)
     want = dnn.conv_forward(on(device), W)
@@ -224,7 +225,7 @@ def test_the_log_says_what_ran_and_why_not_the_others() -> None:
     debug = run_python(LOG, PYMINIDNN_LOG="debug").stderr
     (report,) = dnn.explain(CALLS["conv"][0], on("cpu"))
     others = [e.name for e in report.engines if e.name != "cpu.conv.direct"]
-    assert debug == line + "".join(f"pyminidnn:   not {e}: algo='direct' asks for another engine\n" for e in others)
+    assert debug == line + "".join(f"pyminidnn:   not {e}: algo='direct' selects another engine\n" for e in others)
 
 
 def test_set_log_level(capfd: pytest.CaptureFixture[str]) -> None:
@@ -236,7 +237,7 @@ def test_set_log_level(capfd: pytest.CaptureFixture[str]) -> None:
         capfd.readouterr().err
         == "pyminidnn: activation forward f32 relu x=4x8x9x9 on cpu -> cpu.activation.vectorized\n"
     )
-    with pytest.raises(dnn.ShapeError, match="level is 'off', 'info' or 'debug'; got 'loud'"):
+    with pytest.raises(dnn.ShapeError, match="level must be 'off', 'info' or 'debug'; got 'loud'"):
         dnn.set_log_level("loud")
 
 

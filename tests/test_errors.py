@@ -75,8 +75,8 @@ def test_not_supported_lists_every_engine_with_its_reason(device: str) -> None:
         dnn.activation_forward(x, "relu", algo=algo)
     first, *lines = str(caught.value).splitlines()
     assert first == f"activation_forward: no engine can run activation forward f32 relu x=3 on {device}"
-    assert lines[0].startswith(f"  {engines[0]}: has no config 'tile=1' for this problem; there are '")
-    assert lines[1:] == [f"  {e}: algo='{algo}' asks for another engine" for e in engines[1:]]
+    assert lines[0].startswith(f"  {engines[0]}: config 'tile=1' is not supported for this problem; use '")
+    assert lines[1:] == [f"  {e}: algo='{algo}' selects another engine" for e in engines[1:]]
 
 
 # ---- arguments of a wrong type or value
@@ -236,7 +236,7 @@ class Late:
 builtins.late = Late()
 """
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert run.stdout.startswith("(2,)\nactivation_forward: mode 'no mode' is not one of ") and run.stderr == ""
+    assert run.stdout.startswith("(2,)\nactivation_forward: mode must be one of ") and run.stderr == ""
 
 
 # ---- outputs

@@ -190,23 +190,23 @@ def test_a_handle_of_another_device() -> None:
 @pytest.mark.parametrize(
     "arguments, kind, text",
     [
-        ({"device": "gpu"}, dnn.DeviceError, "device 'gpu' is not 'cpu', 'cuda' or 'cuda:<index>'"),
-        ({"device": "cuda:-1"}, dnn.DeviceError, "device 'cuda:-1' is not"),
+        ({"device": "gpu"}, dnn.DeviceError, "device must be 'cpu', 'cuda' or 'cuda:<index>'; got 'gpu'"),
+        ({"device": "cuda:-1"}, dnn.DeviceError, "got 'cuda:-1'"),
         ({"device": "cuda:99"}, dnn.DeviceError, _C.why_no_cuda() or "there is no cuda:99"),
-        ({"stream": 5}, dnn.DeviceError, "Handle: stream is given and device is 'cpu', which has none; leave it away"),
-        ({"max_workspace": -1}, dnn.ShapeError, "Handle: max_workspace is a number of bytes; got -1"),
+        ({"stream": 5}, dnn.DeviceError, "Handle: stream is not supported on device 'cpu'; omit it"),
+        ({"max_workspace": -1}, dnn.ShapeError, "Handle: max_workspace must be 0 or more bytes; got -1"),
         (
             {"max_workspace": 2**70},
             dnn.ShapeError,
             "Handle: max_workspace must be an int from -2^63 to 2^63 - 1; got 1180591620717411303424",
         ),
-        ({"threads": 0}, dnn.ShapeError, "Handle: threads is 1 or more; got 0"),
-        ({"math": "fp8"}, dnn.ShapeError, "Handle: math is 'tf32' or 'ieee'; got 'fp8'"),
+        ({"threads": 0}, dnn.ShapeError, "Handle: threads must be 1 or more; got 0"),
+        ({"math": "fp8"}, dnn.ShapeError, "Handle: math must be 'tf32' or 'ieee'; got 'fp8'"),
         ({"device": 0}, dnn.DTypeError, "Handle: device must be a str; got 0"),
         (
             {"devise": "cpu"},
             dnn.DTypeError,
-            "Handle: got an unexpected keyword argument 'devise'; it takes device, stream, ",
+            "Handle: got an unexpected keyword argument 'devise'; the arguments are device, stream, ",
         ),
     ],
 )
@@ -266,15 +266,15 @@ def test_streams_in_all_accepted_forms(kind: type) -> None:
 @pytest.mark.parametrize(
     "stream, kind, text",
     [
-        (-5, dnn.DeviceError, "Handle: stream -5 is no address"),
-        (2**64, dnn.DeviceError, "Handle: stream 18446744073709551616 is no address"),
-        (ByMethod(-1), dnn.DeviceError, "Handle: stream -1 is no address"),
+        (-5, dnn.DeviceError, "Handle: stream must be the address of a stream; got -5"),
+        (2**64, dnn.DeviceError, "Handle: stream must be the address of a stream; got 18446744073709551616"),
+        (ByMethod(-1), dnn.DeviceError, "Handle: stream must be the address of a stream; got -1"),
         ("0", dnn.DTypeError, "Handle: stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got <class 'str'>"),
         (1.5, dnn.DTypeError, "got <class 'float'>"),
         (ByMethod("x"), dnn.DTypeError, "got <class 'test_handle.ByMethod'>"),
         (type("OneOfThree", (), {"__cuda_stream__": (0, 1, 2)})(), dnn.DTypeError,
-         "__cuda_stream__ is a pair of version and address; got (0, 1, 2)"),
-        (type("NoPair", (), {"__cuda_stream__": 7})(), dnn.DTypeError, "__cuda_stream__ is a pair of version and address; got 7"),
+         "__cuda_stream__ must return a pair (version, address); got (0, 1, 2)"),
+        (type("NoPair", (), {"__cuda_stream__": 7})(), dnn.DTypeError, "__cuda_stream__ must return a pair (version, address); got 7"),
     ],
 )  # fmt: skip
 def test_invalid_streams(stream: object, kind: type[Exception], text: str) -> None:

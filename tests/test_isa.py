@@ -52,7 +52,7 @@ def test_the_best_instruction_set_is_chosen() -> None:
 
 def test_an_unknown_instruction_set_is_refused() -> None:
     done = run("sse17", "-c", "from pyminidnn import _C; _C.cpu_isa()")
-    assert f"PYMINIDNN_CPU_ISA is 'sse17'; this machine has {', '.join(_C.cpu_isas())}" in done.stderr
+    assert f"PYMINIDNN_CPU_ISA is 'sse17'; this machine supports {', '.join(_C.cpu_isas())}" in done.stderr
 
 
 def test_only_reference_engines_are_left_out() -> None:

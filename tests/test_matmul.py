@@ -295,7 +295,7 @@ def test_workspace_limit() -> None:
     a = dnn.full((64, 64), 1.0)
     (report,) = dnn.explain(dnn.matmul, a, a, handle=dnn.Handle(max_workspace=1000))
     reasons = {e.name: e.why_not for e in report.engines}
-    assert "of workspace, Handle.max_workspace allows 1" in reasons["cpu.matmul.packed"]
+    assert "of workspace; Handle.max_workspace allows 1" in reasons["cpu.matmul.packed"]
     assert report.chosen == "cpu.matmul.reference"
 
 
@@ -352,7 +352,7 @@ ERRORS: list[Error] = [
     (lambda a, b: dnn.matmul(a.reshape((1, 1, 1, 1, 3, 4)), b), dnn.ShapeError,
      "matmul: a must have 2 to 5 dimensions; got [1, 1, 1, 1, 3, 4]"),
     (lambda a, b: dnn.matmul(a.reshape((3, 2, 2)), b.reshape((2, 2, 5))), dnn.ShapeError,
-     "a [3, 2, 2] and b [2, 2, 5]: the dimensions before the last two do not broadcast; pairs must be equal"),
+     "a [3, 2, 2] and b [2, 2, 5]: the dimensions before the last two do not broadcast; each pair of sizes must be equal"),
     (lambda a, b: dnn.matmul(a, b, bias=a.reshape((12,))), dnn.ShapeError,
      "matmul: bias must be [5] for 5 columns; got [12]"),
     (lambda a, b: dnn.matmul(a, b, bias=b), dnn.ShapeError, "bias must be [5] for 5 columns; got [4, 5]"),
@@ -362,14 +362,14 @@ ERRORS: list[Error] = [
     (lambda a, b: dnn.matmul(a, b, c=b.reshape((1, 4, 5)), beta=1), dnn.ShapeError,
      "c [1, 4, 5] does not broadcast to the result [3, 5]"),
     (lambda a, b: dnn.matmul(a, b, beta=1), dnn.ShapeError,
-     "matmul: beta=1 scales c, and neither c nor an out to add to is given"),
+     "matmul: beta=1 needs c, or an out to add to; got neither"),
     (lambda a, b: dnn.matmul(a, b, activation="rely"), dnn.ShapeError,
-     "matmul: activation 'rely' is not one of identity"),
+     "matmul: activation must be one of identity"),
     (lambda a, b: dnn.matmul(a, b.to(dtype="float64")), dnn.DTypeError,
      "matmul: a is float32, b is float64; cast one"),
     (lambda a, b: dnn.matmul(a, b, c=b.to(dtype="float16")), dnn.DTypeError, "a is float32, c is float16; cast one"),
     (lambda a, b: dnn.matmul(a, b, bias=b.to(dtype="float16")), dnn.DTypeError, "a is float32, bias is float16"),
-    (lambda a, b: dnn.matmul(a.to(dtype="int32"), b), dnn.DTypeError, "a is int32; this call takes float32"),
+    (lambda a, b: dnn.matmul(a.to(dtype="int32"), b), dnn.DTypeError, "a is int32; supported are float32"),
     (lambda a, b: dnn.matmul(a, b, out=dnn.empty((5, 3), device=a.device)), dnn.ShapeError,
      "matmul: out must be [3, 5]; got [5, 3]"),
     (lambda a, b: dnn.matmul(a, b, out=dnn.empty((3, 5), dtype="float64", device=a.device)), dnn.DTypeError,

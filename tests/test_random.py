@@ -173,9 +173,9 @@ def test_empty(device: str) -> None:
         (lambda d: dnn.random_normal((2,), seed=0, std=-1, device=d), dnn.ShapeError,
          "random_normal: mean must be finite, and std finite and not negative; got mean=0 and std=-1"),
         (lambda d: dnn.dropout_forward(dnn.zeros((2,), device=d), 1.5, seed=0), dnn.ShapeError,
-         "dropout_forward: p must be a probability; got 1.5"),
+         "dropout_forward: p must be from 0 to 1; got 1.5"),
         (lambda d: dnn.dropout_backward(dnn.zeros((2,), device=d), float("nan"), seed=0), dnn.ShapeError,
-         "dropout_backward: p must be a probability"),
+         "dropout_backward: p must be from 0 to 1"),
     ],
 )  # fmt: skip
 def test_errors(call: object, kind: type[Exception], text: str, device: str) -> None:

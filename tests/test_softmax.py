@@ -297,7 +297,7 @@ def test_agrees_with_torch(axis: int, log: bool) -> None:
         (lambda x: dnn.softmax_forward(x.reshape((6,))), dnn.ShapeError, "axis must be from -1 to 0 for x [6]; got 1"),
         (lambda x: dnn.softmax_forward(x.as_strided((), (), 0), axis=0), dnn.ShapeError,
          "softmax_forward: x must have 1 to 8 dimensions; got []"),
-        (lambda x: dnn.softmax_forward(x.to(dtype="int32")), dnn.DTypeError, "x is int32; this call takes"),
+        (lambda x: dnn.softmax_forward(x.to(dtype="int32")), dnn.DTypeError, "x is int32; supported are"),
         (lambda x: dnn.softmax_backward(x, x.reshape((6,))), dnn.ShapeError,
          "softmax_backward: y must be [2, 3] like dy; got [6]"),
         (lambda x: dnn.softmax_backward(x.to(dtype="float64"), x), dnn.DTypeError,
@@ -309,7 +309,7 @@ def test_agrees_with_torch(axis: int, log: bool) -> None:
         (lambda x: dnn.softmax_forward(x, mask=x.reshape((3, 2))), dnn.ShapeError,
          "softmax_forward: mask [3, 2] does not broadcast to x [2, 3]"),
         (lambda x: dnn.softmax_forward(x, mask=x.to(dtype="int8")), dnn.DTypeError,
-         "mask is int8; it must be bool (true: kept) or, to be added, x's float32"),
+         "mask must be bool (true keeps an element) or float32, the dtype of x (added to x); got int8"),
         (lambda x: dnn.softmax_forward(x, algo="warp"), dnn.NotSupported, "algo='warp' names no engine for "),
     ],
 )  # fmt: skip

@@ -65,7 +65,10 @@ def test_a_config_that_the_engine_does_not_offer_is_ignored(config: str, folder:
     write(folder, config)
     out = run("print(chosen().name); dnn.conv_forward(X, W)", folder, PYMINIDNN_LOG="info")
     assert out.startswith(run("print(chosen().name)", folder / "none"))
-    assert f"the tuning record of {PROBLEM} -> {GEMM} revision 1 config '{config}' is ignored: it does not offer" in out
+    assert (
+        f"the tuning record of {PROBLEM} -> {GEMM} revision 1 config '{config}' is ignored: the engine does not support"
+        in out
+    )
 
 
 def test_a_config_that_is_offered_is_used(folder: Path) -> None:
@@ -106,7 +109,7 @@ def test_the_config_that_algo_names_is_used(folder: Path) -> None:
     write(folder, "images=1")
     assert run("print(chosen(algo='im2col_gemm:images=16').config)", folder) == "images=16\n"
     assert run("print(chosen(algo='im2col_gemm').config)", folder) == "images=1\n"
-    with pytest.raises(dnn.NotSupported, match=r"needs 4\.\d MB of workspace, Handle.max_workspace allows 600.0 kB"):
+    with pytest.raises(dnn.NotSupported, match=r"needs 4\.\d MB of workspace; Handle.max_workspace allows 600.0 kB"):
         dnn.conv_forward(X, W, algo="im2col_gemm:images=16", handle=dnn.Handle(max_workspace=600_000))
 
 
@@ -216,7 +219,7 @@ WARNS = FIND.format(5) + "; (r,) = " + FIND.format(6) + "; print('measured', r.c
     [
         (lambda f: os.mkfifo(f), "it is not a regular file"),
         (lambda f: f.mkdir(), "it is not a regular file"),
-        (lambda f: (f.write_text(""), f.chmod(0o666)), "others may write to it; chmod 600 it"),
+        (lambda f: (f.write_text(""), f.chmod(0o666)), "other users may write to it; run chmod 600 on it"),
     ],
 )
 def test_an_untrusted_file_is_refused_by_name(spoil: object, why: str, folder: Path) -> None:
@@ -233,7 +236,7 @@ def test_an_untrusted_file_is_refused_by_name(spoil: object, why: str, folder: P
 def test_the_file_of_another_user_is_refused(folder: Path) -> None:
     write(folder, "images=2")
     os.chown(folder / "tuning.txt", 12345, 12345)
-    assert "tuning.txt is not used: it belongs to user 12345, this is user 0" in run(WARNS, folder)
+    assert "tuning.txt is not used: it belongs to user 12345; the process runs as user 0" in run(WARNS, folder)
     assert run("print(chosen().measured_us)", folder) == "0.0\n"
 
 
@@ -346,7 +349,7 @@ def test_a_handle_keeps_the_most_recently_used_plans() -> None:
         call(n)
         call(1)
     for bad in (0, -1):
-        with pytest.raises(dnn.ShapeError, match=f"Handle: max_plans is 1 or more; got {bad}"):
+        with pytest.raises(dnn.ShapeError, match=f"Handle: max_plans must be 1 or more; got {bad}"):
             dnn.Handle(max_plans=bad)
     assert values(call(1)) == [0.0]
     one = dnn.Handle(max_plans=1)

@@ -35,7 +35,7 @@ Activation activation_from(const std::string& text, const char* call, const char
     if (text == kModes[i].name) return Activation(i);
     known += cat(i ? ", " : "", kModes[i].name);
   }
-  throw ShapeError(cat(call, ": ", argument, " '", text, "' is not one of ", known));
+  throw ShapeError(cat(call, ": ", argument, " must be one of ", known, "; got '", text, "'"));
 }
 
 std::string Family<ActivationProblem>::text(const ActivationProblem& p) {

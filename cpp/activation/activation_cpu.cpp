@@ -16,10 +16,10 @@ constexpr int64_t kChunk = 2048;  // elements: work is divided between threads a
 struct Dense final : Engine<ActivationProblem> {
   std::string name() const override { return "cpu.activation.vectorized"; }
   std::string why_not(const ActivationProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "its loops compute in float32";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
     bool backward = p.direction == ActivationDirection::backward;
     bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
-    return dense ? "" : "needs tensors without gaps and with equal strides";
+    return dense ? "" : "needs dense tensors with equal strides";
   }
   // Measured: twice the arithmetic rate of plain loops, and 2.5 times their bandwidth (2 Zen 3 cores, 2026-11).
   double estimate_us(const ActivationProblem& p, const Device& d) const override {

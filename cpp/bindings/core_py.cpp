@@ -27,7 +27,7 @@ DType dtype_from_python(py::handle value, const char* name) {
   }
   MINIDNN_CHECK(DTypeError, dtype, name, " must be one of ", dtype_names(), "; got ", repr_text(value));
   MINIDNN_CHECK(DTypeError, native.ptr() != Py_False, name, "=", repr_text(value),
-                " has its bytes swapped, and tensors have the machine's order; pass dtype.newbyteorder('=')");
+                " has its bytes swapped; tensors use the byte order of the machine; pass dtype.newbyteorder('=')");
   return *dtype;
 }
 
@@ -58,15 +58,14 @@ Place place_from_python(const std::string& device) {
 
 Stream stream_from_python(py::handle value, Place place, const char* call) {
   if (value.is_none()) return nullptr;
-  MINIDNN_CHECK(DeviceError, place.is_cuda, call,
-                ": stream is given and device is 'cpu', which has none; leave it away");
+  MINIDNN_CHECK(DeviceError, place.is_cuda, call, ": stream is not supported on device 'cpu'; omit it");
   py::object address = py::reinterpret_borrow<py::object>(value);
   // __cuda_stream__ yields (0, address): it is a method, or an attribute in the protocol's first draft.
   if (py::hasattr(value, "__cuda_stream__")) {
     py::object answer = value.attr("__cuda_stream__");
     if (PyCallable_Check(answer.ptr())) answer = answer();
     MINIDNN_CHECK(DTypeError, py::isinstance<py::tuple>(answer) && py::len(answer) == 2, call,
-                  ": __cuda_stream__ is a pair of version and address; got ", repr_text(answer));
+                  ": __cuda_stream__ must return a pair (version, address); got ", repr_text(answer));
     address = answer[py::int_(1)];
   } else if (py::hasattr(value, "cuda_stream")) address = value.attr("cuda_stream");  // torch
   else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                    // CuPy
@@ -76,7 +75,7 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
   size_t number = PyLong_AsSize_t(address.ptr());
   if (PyErr_Occurred()) {
     PyErr_Clear();
-    throw DeviceError(cat(call, ": stream ", repr_text(address), " is no address"));
+    throw DeviceError(cat(call, ": stream must be the address of a stream; got ", repr_text(address)));
   }
   return number == 1 ? nullptr : reinterpret_cast<Stream>(number);  // 1 is another name of the default stream
 }
@@ -116,23 +115,25 @@ void bind_errors(py::module_& m) {
 
 void bind_handle(py::module_& m) {
   py::class_<Handle, HandlePtr>(
-      m, "Handle", "Where and how calls run. `with handle:` makes it the current one of this thread for its device.")
+      m, "Handle",
+      "Where and how calls run. `with handle:` makes the handle the current one of this thread for the device.")
       .def(py::init([](const std::string& device, py::object stream, std::optional<int64_t> max_workspace,
                        bool deterministic, const std::string& math, std::optional<int64_t> threads, int64_t max_plans) {
              HandleOptions options;
              MINIDNN_CHECK(ShapeError, max_workspace.value_or(0) >= 0,
-                           "Handle: max_workspace is a number of bytes; got ", *max_workspace);
+                           "Handle: max_workspace must be 0 or more bytes; got ", *max_workspace);
              if (max_workspace) options.max_workspace = size_t(*max_workspace);
              options.deterministic = deterministic;
-             MINIDNN_CHECK(ShapeError, math == "tf32" || math == "ieee", "Handle: math is 'tf32' or 'ieee'; got '",
+             MINIDNN_CHECK(ShapeError, math == "tf32" || math == "ieee", "Handle: math must be 'tf32' or 'ieee'; got '",
                            math, "'");
              options.math = math == "ieee" ? Math::ieee : Math::tf32;
              Place place = place_from(device);
-             MINIDNN_CHECK(ShapeError, threads.value_or(1) >= 1, "Handle: threads is 1 or more; got ", *threads);
-             MINIDNN_CHECK(DeviceError, !threads || !place.is_cuda, "Handle: threads is given and device is '",
-                           name(place), "', whose calls use none; leave it away");
+             MINIDNN_CHECK(ShapeError, threads.value_or(1) >= 1, "Handle: threads must be 1 or more; got ", *threads);
+             MINIDNN_CHECK(DeviceError, !threads || !place.is_cuda,
+                           "Handle: threads is supported on device 'cpu' only; got device '", name(place),
+                           "'; omit threads");
              options.threads = int(std::min<int64_t>(threads.value_or(0), std::numeric_limits<int>::max()));
-             MINIDNN_CHECK(ShapeError, max_plans >= 1, "Handle: max_plans is 1 or more; got ", max_plans);
+             MINIDNN_CHECK(ShapeError, max_plans >= 1, "Handle: max_plans must be 1 or more; got ", max_plans);
              options.max_plans = size_t(max_plans);
              Stream address = stream_from_python(stream, place, "Handle");
              std::shared_ptr<void> owner;
@@ -170,7 +171,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
                              })
       .def_property_readonly("max_plans", [](const Handle& h) { return h.options().max_plans; })
       .def_property_readonly("closed", &Handle::closed)
-      .def("close", &Handle::close, "Drops its plans; using it again raises DeviceError.")
+      .def("close", &Handle::close, "Drops the plans of the handle; using the handle again raises DeviceError.")
       .def("synchronize", &Handle::synchronize, py::call_guard<ReleaseGil>(),
            "Waits until all work given to the handle's stream is done.")
       .def("__enter__", [](HandlePtr h) { return enter(h), h; })
@@ -195,7 +196,7 @@ void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
       .def_property_readonly("shape", [](const Tensor& t) { return tuple_of(shape_of(t.desc)); })
       .def_property_readonly(
           "strides", [](const Tensor& t) { return tuple_of(strides_of(t.desc)); },
-          "Steps in elements, as torch counts them; NumPy's are in bytes.")
+          "Strides in elements, as in torch; the strides of NumPy are in bytes.")
       .def_property_readonly("ndim", [](const Tensor& t) { return t.desc.rank; })
       .def_property_readonly(
           "size", [](const Tensor& t) { return t.desc.numel(); }, "The number of elements.")
@@ -227,7 +228,7 @@ Data that leaves or enters a GPU is waited for.)")
       .def("reshape", &reshape, py::arg("shape"), py::call_guard<ReleaseGil>(),
            "The same elements in row-major order under another shape: a view where strides allow, else a copy. One "
            "size may be\n"
-           "-1: what the others leave.")
+           "-1, which stands for the size that the others imply.")
       .def(
           "permute",
           [](const Tensor& t, const std::vector<int64_t>& axes) {
@@ -275,7 +276,8 @@ Data that leaves or enters a GPU is waited for.)")
            // Otherwise Python would call __len__, and an empty tensor would be false like None.
            [](const Tensor&) -> bool {
              throw DTypeError(
-                 "__bool__: a tensor is neither true nor false; compare it with None, or look at its size or elements");
+                 "__bool__: a tensor is neither true nor false; compare the tensor with None, or check .size or the "
+                 "elements");
            })
       .def("__repr__", [](const Tensor& t) {
         return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='",
@@ -292,10 +294,10 @@ Data that leaves or enters a GPU is waited for.)")
         int64_t integer;
         const bool exact = d.dtype == DType::int64 && PyIndex_Check(value.ptr());
         MINIDNN_CHECK(ShapeError, !exact || read_integer(value, integer),
-                      "full: value must be a number that int64 holds; got ", repr_text(value));
+                      "full: value must be a number that fits int64; got ", repr_text(value));
         py::detail::make_caster<double> number;
         MINIDNN_CHECK(DTypeError, exact || number.load(value, true),
-                      "full: value must be a number that float64 holds; got ", repr_text(value));
+                      "full: value must be a number that fits float64; got ", repr_text(value));
         Tensor scalar = exact ? scalar_of(integer) : scalar_of(double(number));
         ReleaseGil release;
         return full(d, place, scalar);
@@ -328,7 +330,7 @@ void bind_allocator(py::module_& m) {
   m.def(
       "set_allocator_checks", [](bool exact, int poison) { set_allocator_checks({exact, poison}); }, py::kw_only(),
       py::arg("exact") = false, py::arg("poison") = -1,
-      "For tests: blocks of exact size that are not kept; a byte that fills them when they are handed out and freed.");
+      "For tests: blocks have exact sizes and are not cached; a byte fills each block when it is allocated and freed.");
   m.def(
       "reset_peak_memory", [](const std::string& device) { allocator_of(place_from_python(device)).reset_peak(); },
       py::arg("device"));
@@ -340,7 +342,7 @@ void bind_allocator(py::module_& m) {
         allocator_of(place).release_cached();
       },
       py::arg("device"), py::call_guard<ReleaseGil>(),
-      "Gives the device's free blocks back to the system, and drops the plans that calls without a handle have made "
+      "Returns the device's free blocks to the system, and drops the plans that calls without a handle have made "
       "there.");
 }
 

@@ -17,26 +17,26 @@ py::list trait_names(unsigned traits) {
 }  // namespace
 
 void bind_engine(py::module_& m) {
-  py::class_<EngineReport>(m, "EngineReport", "One engine's answer for one problem.")
+  py::class_<EngineReport>(m, "EngineReport", "What one engine reports for one problem.")
       .def_readonly("name", &EngineReport::name)
       .def_readonly("revision", &EngineReport::revision)
       .def_property_readonly("traits", [](const EngineReport& e) { return trait_names(e.traits); })
-      .def_readonly("why_not", &EngineReport::why_not, "Empty when it can run the problem, else one sentence.")
+      .def_readonly("why_not", &EngineReport::why_not,
+                    "Empty if the engine supports the problem, else one sentence that says why not.")
       .def_readonly("config", &EngineReport::config)
-      .def_readonly("configs", &EngineReport::configs, "All that it offers, best guess first.")
+      .def_readonly("configs", &EngineReport::configs, "All configs of the engine for the problem, best guess first.")
       .def_readonly("estimate_us", &EngineReport::estimate_us)
-      .def_readonly("measured_us", &EngineReport::measured_us, "0 when it was not measured.")
-      .def_readonly("measurements", &EngineReport::measurements,
-                    "Every config that was measured, with its microseconds.")
+      .def_readonly("measured_us", &EngineReport::measured_us, "0 if the engine was not measured.")
+      .def_readonly("measurements", &EngineReport::measurements, "Every measured config with its time in microseconds.")
       .def_readonly("workspace_bytes", &EngineReport::workspace_bytes);
-  py::class_<Report>(m, "Report", "How one problem would run: every engine, its reason or its cost, and the choice.")
+  py::class_<Report>(m, "Report",
+                     "How one problem would run: each engine with a refusal or a cost, and the chosen engine.")
       .def_readonly("family", &Report::family)
       .def_readonly("problem", &Report::problem)
       .def_readonly("device", &Report::device)
       .def_readonly("engines", &Report::engines)
       .def_readonly("chosen", &Report::chosen)
-      .def_readonly("not_kept", &Report::not_kept,
-                    "Under find(): why the tuning file does not have what was measured, or \"\".")
+      .def_readonly("not_kept", &Report::not_kept, "After find(): why the result is not in the tuning file, or \"\".")
       .def("__str__", [](const Report& r) {
         std::string text = cat(r.problem, " on ", r.device);
         for (const EngineReport& e : r.engines) {
@@ -59,7 +59,8 @@ void bind_engine(py::module_& m) {
         call();
         return session.reports();
       },
-      py::arg("call"), py::arg("measure"), "Reports of every problem the call would run, which it does not run.");
+      py::arg("call"), py::arg("measure"),
+      "Reports on all problems that the call would run; the call itself is not run.");
 
   m.def("families", [] {
     std::vector<std::string> names;
@@ -85,12 +86,12 @@ void bind_engine(py::module_& m) {
 
   m.def(
       "why_no_tuning", [] { return tuning().why_not_kept(); },
-      "Why what find() measures is kept in memory alone, or \"\".");
+      "Why results of find() are kept in memory only, or \"\".");
   m.def(
       "set_log_level",
       [](const std::string& level) {
         MINIDNN_CHECK(ShapeError, level == "off" || level == "info" || level == "debug",
-                      "set_log_level: level is 'off', 'info' or 'debug'; got '", level, "'");
+                      "set_log_level: level must be 'off', 'info' or 'debug'; got '", level, "'");
         set_log_level(level == "off" ? LogLevel::off : level == "info" ? LogLevel::info : LogLevel::debug);
       },
       py::arg("level"), "'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.");

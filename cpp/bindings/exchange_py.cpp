@@ -42,8 +42,9 @@ Tensor from_capsule(const py::object& capsule) {
   if (PyCapsule_IsValid(capsule.ptr(), kName<dlpack::Managed>)) return take_capsule<dlpack::Managed>(capsule);
   bool used = PyCapsule_IsValid(capsule.ptr(), kUsedName<dlpack::ManagedVersioned>) ||
               PyCapsule_IsValid(capsule.ptr(), kUsedName<dlpack::Managed>);
-  throw ShapeError(used ? "from_dlpack: this capsule has been consumed already; ask its tensor for another"
-                        : cat("from_dlpack: __dlpack__ returned ", repr_text(capsule), ", which is no DLPack capsule"));
+  throw ShapeError(
+      used ? "from_dlpack: this capsule has been consumed already; call __dlpack__ again for a new one"
+           : cat("from_dlpack: __dlpack__ returned ", repr_text(capsule), ", which is not a DLPack capsule"));
 }
 
 // A pair such as (1, 0), by which the protocol describes devices and versions. `what` opens error messages.
@@ -52,7 +53,7 @@ std::pair<int32_t, int32_t> integer_pair(const py::object& pair, const char* wha
   MINIDNN_CHECK(
       DTypeError,
       read_integers(pair, both) && both.size() == 2 && std::ranges::all_of(both, std::in_range<int32_t, int64_t>), what,
-      " must be a pair of integers of 32 bits; got ", repr_text(pair));
+      " must be a pair of 32-bit integers; got ", repr_text(pair));
   return {int32_t(both[0]), int32_t(both[1])};
 }
 
@@ -68,7 +69,8 @@ std::optional<Stream> consumer_stream(const py::object& stream) {
   MINIDNN_CHECK(DTypeError, read_integer(stream, number), "__dlpack__: stream must be an int; got ", repr_text(stream));
   if (number == -1) return std::nullopt;
   MINIDNN_CHECK(DeviceError, number > 0, "__dlpack__: stream=", number,
-                " is ambiguous; 1 is the legacy default stream, 2 the per-thread one, -1 asks for no order");
+                " is ambiguous; pass 1 for the legacy default stream, 2 for the per-thread default stream, or -1 for "
+                "no synchronisation");
   return number == 1 ? Stream{} : reinterpret_cast<Stream>(number);
 }
 
@@ -168,7 +170,7 @@ DType dtype_of_typestr(const std::string& typestr) {
   for (auto& [code, dtype] : known)
     if (typestr.size() == 3 && typestr.substr(1) == code && typestr[0] != '>') return dtype;
   throw DTypeError(
-      cat("from_cuda_array_interface: x has elements of typestr '", typestr, "'; tensors have ", dtype_names()));
+      cat("from_cuda_array_interface: x has elements of typestr '", typestr, "'; supported are ", dtype_names()));
 }
 
 struct CudaArray {
@@ -191,7 +193,7 @@ CudaArray parse(const py::object& interface) {
   } catch (const py::cast_error&) {
   } catch (const py::error_already_set&) {  // it is no dict, or lacks a key
   }
-  throw DTypeError(cat("from_cuda_array_interface: ", repr_text(interface), " is not as the protocol asks"));
+  throw DTypeError(cat("from_cuda_array_interface: ", repr_text(interface), " does not follow the protocol"));
 }
 
 // The interface does not name the device, so ask the driver.
@@ -204,7 +206,8 @@ Place place_of_pointer(const void* p) {
 Tensor from_cuda_array_interface(const py::object& source, const HandlePtr& handle) {
   const char* me = "from_cuda_array_interface";
   CudaArray array = parse(source.attr("__cuda_array_interface__"));
-  MINIDNN_CHECK(DTypeError, array.mask.is_none(), me, ": x has a mask, and tensors have none; fill it first");
+  MINIDNN_CHECK(DTypeError, array.mask.is_none(), me,
+                ": x has a mask, which tensors do not support; fill the mask first");
   DType dtype = dtype_of_typestr(array.typestr);
   TensorDesc desc = dense(dtype, array.shape, Layout::channels_first, "from_cuda_array_interface: x");
   if (array.byte_strides) {
@@ -212,7 +215,7 @@ Tensor from_cuda_array_interface(const py::object& source, const HandlePtr& hand
     Shape strides = *array.byte_strides;
     for (int64_t& s : strides) {
       MINIDNN_CHECK(ShapeError, s % size == 0, me, ": x has the stride ", s,
-                    ", which is no multiple of the element size ", size);
+                    ", which is not a multiple of the element size ", size);
       s /= size;
     }
     desc = strided(dtype, array.shape, strides, "from_cuda_array_interface: x");
@@ -234,7 +237,8 @@ py::dict cuda_array_interface(const Tensor& t) {
   if (!t.place().is_cuda) throw py::attribute_error("__cuda_array_interface__: this tensor is on the CPU");
   static const char* const codes[] = {"<f4", "<f8", "<f2", "", "|i1", "|u1", "<i4", "<i8", "|b1"};
   const char* typestr = codes[int64_t(t.desc.dtype)];
-  if (!*typestr) throw py::attribute_error("__cuda_array_interface__: it has no name for bfloat16; use DLPack");
+  if (!*typestr)
+    throw py::attribute_error("__cuda_array_interface__: bfloat16 is not supported by the protocol; use DLPack");
   // The consumer waits for this stream: the current one, which itself waits for all others that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
@@ -255,8 +259,7 @@ py::dtype numpy_dtype(DType t) {
     return py::dtype::from_args(py::module_::import("ml_dtypes").attr("bfloat16"));
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_ImportError)) throw;
-    throw DTypeError(
-        "numpy: NumPy has no bfloat16 of its own; pip install ml_dtypes, or call .to(dtype='float32') first");
+    throw DTypeError("numpy: NumPy has no bfloat16; pip install ml_dtypes, or call .to(dtype='float32') first");
   }
 }
 
@@ -291,7 +294,8 @@ py::buffer_info to_buffer(const Tensor& t) {
     throw py::type_error(cat("this tensor is on ", name(t.place()), "; call .numpy() to copy it to the host"));
   static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", "l", "?"};
   const char* format = formats[int64_t(t.desc.dtype)];
-  if (!*format) throw py::type_error("the buffer protocol has no bfloat16; call .numpy(), with ml_dtypes installed");
+  if (!*format)
+    throw py::type_error("bfloat16 is not supported by the buffer protocol; call .numpy(), with ml_dtypes installed");
   return py::buffer_info(t.data, ssize_t(itemsize(t.desc.dtype)), format, ssize_t(t.desc.rank),
                          Shape(t.desc.shape, t.desc.shape + t.desc.rank), byte_strides(t.desc), t.storage->read_only);
 }

@@ -44,7 +44,7 @@ void explain_all(const py::dict& members) {
     if (!PyCFunction_Check(f) || !py::detail::function_record_ptr_from_PyObject(PyCFunction_GET_SELF(f))) continue;
     PyMethodDef* definition = reinterpret_cast<PyCFunctionObject*>(f)->m_ml;
     MINIDNN_CHECK(Error, definition->ml_flags == (METH_FASTCALL | METH_KEYWORDS),
-                  "this version of pybind11 calls functions in another way than 3.1; build pyminidnn with that");
+                  "this version of pybind11 calls functions differently from 3.1; build pyminidnn with pybind11 3.1");
     if (!dispatcher) dispatcher = reinterpret_cast<Function>(reinterpret_cast<void (*)()>(definition->ml_meth));
     definition->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&explain_call));
   }

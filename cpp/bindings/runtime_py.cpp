@@ -80,7 +80,7 @@ void bind_runtime(py::module_& m) {
         }
         return best;
       },
-      "What multiply-adds in registers reach on all threads, in float32: the peak of these cores, measured now.");
+      "Measures the float32 peak of all threads, by multiply-adds in registers.");
   m.def(
       "driver_version",
       [] {
@@ -118,7 +118,7 @@ void bind_runtime(py::module_& m) {
             if (std::ranges::find(all, s) == all.end()) all.push_back(std::move(s));
         return all;
       },
-      "Every kernel that the engines' plans may ask for.");
+      "All kernels that plans of the engines can load.");
   m.def(
       "compile_kernel",
       [](const KernelSpec& spec, const std::string& arch, const std::optional<std::string>& folder) {
@@ -126,7 +126,8 @@ void bind_runtime(py::module_& m) {
         else cuda::cubin(spec, arch);
       },
       py::arg("spec"), py::arg("arch"), py::arg("folder"), py::call_guard<ReleaseGil>(),
-      "Compiles into `folder` as packaged cubins lie, or into the user's cache when it is None.");
+      "Compiles a kernel into `folder`, in the layout of packaged cubins, or into the user's cache if `folder` is "
+      "None.");
 }
 
 }  // namespace minidnn

@@ -80,13 +80,12 @@ void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const
                 !__builtin_add_overflow(least, s.stride[i] - 1, &most) && most >= 0;
     auto found = [&] {
       return cat(call, ": dy ", shape_text(dy), " with a window of ", w[2 + i], ", stride ", s.stride[i], ", padding ",
-                 s.before[i], " + ", s.after[i], " and dilation ", s.dilation[i], " in dimension ", 2 + i,
-                 " comes from ");
+                 s.before[i], " + ", s.after[i], " and dilation ", s.dilation[i], " in dimension ", 2 + i, " matches ");
     };
-    MINIDNN_CHECK(ShapeError, fits, found(), "no x");
+    MINIDNN_CHECK(ShapeError, fits, found(), "no x_shape");
     least = max_of<int64_t>(least, 0);
-    MINIDNN_CHECK(ShapeError, least <= x[2 + i] && x[2 + i] <= most, found(), "an x of ",
-                  least == most ? cat(least) : cat(least, " to ", most), " there; x_shape is ", shape_text(x));
+    MINIDNN_CHECK(ShapeError, least <= x[2 + i] && x[2 + i] <= most, found(), "an x_shape of ",
+                  least == most ? cat(least) : cat(least, " to ", most), " in that dimension; got ", shape_text(x));
   }
 }
 
@@ -181,8 +180,8 @@ ConvStatisticsArgs Family<ConvStatisticsProblem>::scratch(const ConvStatisticsPr
 }
 
 bool conv_flips(const std::string& mode, const char* call) {
-  MINIDNN_CHECK(ShapeError, mode == "cross_correlation" || mode == "convolution", call, ": mode '", mode,
-                "' is not 'cross_correlation' or 'convolution'");
+  MINIDNN_CHECK(ShapeError, mode == "cross_correlation" || mode == "convolution", call,
+                ": mode must be 'cross_correlation' or 'convolution'; got '", mode, "'");
   return mode == "convolution";
 }
 
@@ -218,8 +217,9 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shap
   Handle& h = check_operands(me, call, {{"dy", dy}, {"w", w}});
   check_rank(me, {"dy", dy}, 3, 2 + kMaxSpatial);
   ConvProblem p = problem(me, ConvDirection::backward_data, attributes, dy.desc.rank);
-  MINIDNN_CHECK(ShapeError, std::ssize(x_shape) == dy.desc.rank && std::ranges::min(x_shape) >= 0, me, ": dy is ",
-                shape_text(dy.desc), ", so x_shape must be ", dy.desc.rank, " sizes; got ", shape_text(x_shape));
+  MINIDNN_CHECK(ShapeError, std::ssize(x_shape) == dy.desc.rank && std::ranges::min(x_shape) >= 0, me,
+                ": x_shape must have ", dy.desc.rank, " sizes of 0 or more for dy ", shape_text(dy.desc), "; got ",
+                shape_text(x_shape));
   check_filter(me, p.groups, "x_shape", x_shape, "w", shape_of(w.desc));
   MINIDNN_CHECK(ShapeError, dy.desc.shape[0] == x_shape[0] && dy.desc.shape[1] == w.desc.shape[0], me, ": x_shape is ",
                 shape_text(x_shape), " and w is ", shape_text(w.desc), ", so dy must be [", x_shape[0], ", ",

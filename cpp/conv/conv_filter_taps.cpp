@@ -133,9 +133,9 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
 struct FilterTaps final : Engine<ConvProblem> {
   std::string name() const override { return "cpu.conv.small_channel_filter"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
-    if (p.direction != ConvDirection::backward_filter) return "computes backward_filter";
-    if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";
-    if (p.y.numel() == 0 || p.w.numel() == 0) return "needs at least one image, channel and filter to multiply";
+    if (p.direction != ConvDirection::backward_filter) return "supports backward_filter only";
+    if (operand_dtype(p) == DType::float64) return "float64 is not supported";
+    if (p.y.numel() == 0 || p.w.numel() == 0) return "w or y is empty";
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

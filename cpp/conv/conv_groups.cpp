@@ -346,14 +346,14 @@ struct GroupsPlan final : Plan<ConvProblem> {
 struct Groups final : Engine<ConvProblem> {
   std::string name() const override { return "cpu.conv.grouped_nhwc"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
-    if (p.direction == ConvDirection::backward_bias) return "multiplies; a bias gradient is a sum";
-    if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";
-    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0)
-      return "needs at least one image, channel and filter to multiply";
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+    if (operand_dtype(p) == DType::float64) return "float64 is not supported";
+    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0) return "x, w or y is empty";
     const int64_t size = p.w.shape[1], lanes = groups_kernels().lanes, channels = p.x.shape[1];
     if (p.w.shape[0] != channels || (size != 1 && size != 2 && size != 4 && size != 8) || size > lanes)
-      return cat("needs groups of 1, 2, 4 or 8 channels, no more than the ", lanes, " of a vector, on both sides");
-    if (channels % lanes) return cat("reads vectors of ", lanes, " channels, which does not divide the ", channels);
+      return cat("supports groups of 1, 2, 4 or 8 channels, at most ", lanes, ", with as many filters; got ", size,
+                 " channels in a group, ", channels, " channels and ", p.w.shape[0], " filters");
+    if (channels % lanes) return cat("needs a multiple of ", lanes, " channels; got ", channels);
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

@@ -358,13 +358,13 @@ struct PlanesPlan final : Plan<ConvProblem> {
 struct Planes final : Engine<ConvProblem> {
   std::string name() const override { return "cpu.conv.direct_nchw"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
-    if (p.direction == ConvDirection::backward_bias) return "multiplies; a bias gradient is a sum";
-    if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";
-    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0)
-      return "needs at least one image, channel and filter to multiply";
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+    if (operand_dtype(p) == DType::float64) return "float64 is not supported";
+    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0) return "x, w or y is empty";
     const int64_t channels = (p.direction == ConvDirection::backward_data ? p.y : p.x).shape[1] / p.groups;
     if (channels > kMostChannels)
-      return cat("keeps lines of all channels in a cache: at most ", kMostChannels, " of a group, got ", channels);
+      return cat("supports at most ", kMostChannels, " channels in a group of x (backward_data: of dy); got ",
+                 channels);
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

@@ -27,7 +27,7 @@ struct Reduce final : Engine<ConvProblem> {
   std::string name() const override { return name_on(cuda, "bias_reduction"); }
   unsigned traits() const override { return cuda ? kNeedsJit : 0u; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
-    return p.direction == ConvDirection::backward_bias ? "" : "adds up dy for db, and multiplies nothing";
+    return p.direction == ConvDirection::backward_bias ? "" : "supports backward_bias only";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     return choose_on(d, sum_of(p)).estimate_us;

@@ -422,11 +422,10 @@ struct TilesPlan final : Plan<ConvProblem> {
 struct Tiles final : Engine<ConvProblem> {
   std::string name() const override { return "cpu.conv.implicit_gemm"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
-    if (operand_dtype(p) == DType::float64) return "sums in float32, which is too little for float64";
+    if (operand_dtype(p) == DType::float64) return "float64 is not supported";
     if (p.direction != ConvDirection::forward && p.direction != ConvDirection::backward_data)
-      return "computes results that have pixels: forward and backward_data";
-    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0)
-      return "needs at least one image, channel and filter to multiply";
+      return "supports forward and backward_data only";
+    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0) return "x, w or y is empty";
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

@@ -319,24 +319,21 @@ struct Winograd final : Engine<ConvProblem> {
   unsigned traits() const override { return kReducedPrecision; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction != ConvDirection::forward && p.direction != ConvDirection::backward_data)
-      return "computes results that have pixels: forward and backward_data";
-    if (operand_dtype(p) != DType::float32)
-      return cat("multiplies float32; the operands are ", minidnn::name(operand_dtype(p)));
-    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0)
-      return "needs at least one image, channel and filter to multiply";
-    if (p.x.rank != 4) return cat("slides over two spatial dimensions; x has ", p.x.rank - 2);
+      return "supports forward and backward_data only";
+    if (operand_dtype(p) != DType::float32) return cat("supports float32 only; got ", minidnn::name(operand_dtype(p)));
+    if (p.y.numel() == 0 || p.x.numel() == 0 || p.w.numel() == 0) return "x, w or y is empty";
+    if (p.x.rank != 4) return cat("supports two spatial dimensions only; got ", p.x.rank - 2);
     const ConvGeometry g = conv_geometry(p);
     for (int j = 1; j < 3; ++j) {
-      if (g.window[j] != 3)
-        return cat("has transforms for windows of 3 x 3; this is ", g.window[1], " x ", g.window[2]);
+      if (g.window[j] != 3) return cat("supports 3 x 3 windows only; got ", g.window[1], " x ", g.window[2]);
       if (g.stride[j] != 1 || g.dilation[j] != 1) return "needs stride 1 and dilation 1";
     }
-    if (p.groups != 1) return cat("computes one group; there are ", p.groups);
+    if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
     const Sides s(g);
     const int64_t products = s.in.channels * s.least_met(0) * s.least_met(1);
     if (s.in.channels < kLeastChannels || products < kLeastProducts)
-      return cat("rounds as float32 may from sums of ", kLeastProducts, " products over ", kLeastChannels,
-                 " channels on; the shortest has ", products, " over ", s.in.channels);
+      return cat("needs at least ", kLeastProducts, " products and ", kLeastChannels,
+                 " channels in each sum for the accuracy of float32; got ", products, " and ", s.in.channels);
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

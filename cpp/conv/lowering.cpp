@@ -331,21 +331,21 @@ struct LoweredPlan final : Plan<ConvProblem> {
 }  // namespace
 
 std::string Im2colGemm::why_not(const ConvProblem& p, const Device& d) const {
-  if (p.direction == ConvDirection::backward_bias) return "a bias gradient is a sum, not a matrix product";
-  if (p.y.numel() == 0 || p.w.numel() == 0) return "needs at least one image, channel and filter to multiply";
+  if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+  if (p.y.numel() == 0 || p.w.numel() == 0) return "w or y is empty";
   ConvGeometry g = conv_geometry(p);
   if (p.direction == ConvDirection::forward && !pixels(g, g.y, kUnitSteps))
-    return "writes y as a matrix, so one stride must lead through all its positions";
+    return "needs y with a single stride over all spatial positions";
   if (g.has_residual && !pixels(g, g.residual, kUnitSteps))
-    return "adds the residual as a matrix, so one stride must lead through all its positions";
+    return "needs a residual with a single stride over all spatial positions";
   if (g.groups > 1 && p.has_bias && (g.has_residual || out_dtype(p) != operand_dtype(p)))
-    return "adds the bias of groups in the residual's place and as y's dtype, so one of the three must go";
+    return "a bias with groups > 1 is supported only without a residual and with y in the dtype of x";
   if (p.direction != ConvDirection::backward_filter && !filters(p, g))
-    return "reads w as a matrix, so one stride must lead through its channels and window, either of them first";
+    return "needs w with a single stride over its channels and window, in either order";
   g.images = 1;
   double bytes = columns_elements(g) * double(itemsize(sum_dtype(operand_dtype(p))));
   if (bytes > double(d.memory_bytes))
-    return cat("the columns of one image take up to ", bytes_text(bytes), ", more than the device's ",
+    return cat("needs up to ", bytes_text(bytes), " for the im2col columns of one image; the device has ",
                bytes_text(double(d.memory_bytes)));
   return "";
 }

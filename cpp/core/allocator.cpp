@@ -259,7 +259,7 @@ void Allocator::release_cached() {
 }
 
 void Allocator::throw_out_of_memory(size_t bytes, const std::string& what) const {
-  throw OutOfMemory(cat(what, " needs ", bytes_text(double(bytes)), " on ", name(place_), ", ",
+  throw OutOfMemory(cat(what, " needs ", bytes_text(double(bytes)), " on ", name(place_), "; ",
                         bytes_text(double(memory_.free_bytes())), " are free"));
 }
 

@@ -28,7 +28,7 @@ Place place_from(const std::string& text) {
     auto [stop, error] = std::from_chars(text.data() + 5, end, index);
     if (error == std::errc() && stop == end && index >= 0) return {true, index};
   }
-  throw DeviceError(cat("device '", text, "' is not 'cpu', 'cuda' or 'cuda:<index>'"));
+  throw DeviceError(cat("device must be 'cpu', 'cuda' or 'cuda:<index>'; got '", text, "'"));
 }
 
 namespace {

@@ -19,7 +19,7 @@ DType dtype_of(DataType t) {
   for (size_t i = 0; i < std::size(kCodes); ++i)
     if (t.code == kCodes[i].code && t.bits == kCodes[i].bits && t.lanes == 1) return DType(i);
   throw DTypeError(cat("from_dlpack: x has elements of DLPack type (code ", int(t.code), ", ", int(t.bits), " bits, ",
-                       t.lanes, " lanes); tensors have ", dtype_names()));
+                       t.lanes, " lanes); supported are ", dtype_names()));
 }
 
 // The memory that an exported structure points into. It lives until the consumer calls the deleter.
@@ -61,7 +61,7 @@ template <class M> Tensor take(M* managed, bool read_only) {
   auto storage = std::make_shared<Imported<M>>();
   storage->read_only = read_only;
   MINIDNN_CHECK(ShapeError, d.byte_offset <= uint64_t(std::numeric_limits<int64_t>::max()),
-                "from_dlpack: x has the byte_offset ", d.byte_offset, ", beyond all memory; its exporter is at fault");
+                "from_dlpack: x has byte_offset ", d.byte_offset, ", which exceeds 2^63 - 1; its exporter is at fault");
   void* data = static_cast<char*>(d.data) + (d.data ? d.byte_offset : 0);
   Tensor t = adopt(desc, data, place_of(d.device), storage, "from_dlpack");
   storage->managed = managed;  // from here on, this library must call the deleter
@@ -90,8 +90,8 @@ ManagedVersioned* export_versioned(const Tensor& t, bool copied) {
 Managed* export_legacy(const Tensor& t) { return make_export<Managed>(t); }
 
 Tensor import(ManagedVersioned* m) {
-  MINIDNN_CHECK(DeviceError, m->version.major == kVersion.major, "from_dlpack: x speaks DLPack ", m->version.major, ".",
-                m->version.minor, "; this library speaks ", kVersion.major, ".x");
+  MINIDNN_CHECK(DeviceError, m->version.major == kVersion.major, "from_dlpack: x uses DLPack ", m->version.major, ".",
+                m->version.minor, "; supported is ", kVersion.major, ".x");
   return take(m, m->flags & kReadOnly);
 }
 

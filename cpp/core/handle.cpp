@@ -114,8 +114,7 @@ void leave(const Handle& handle) {
   const auto found = std::find_if(entered.rbegin(), entered.rend(), [&](auto& h) { return h.get() == &handle; });
   const bool innermost = found == entered.rbegin() && found != entered.rend();
   if (found != entered.rend()) entered.erase(std::next(found).base());
-  MINIDNN_CHECK(DeviceError, innermost,
-                "Handle: leaving a handle that is not the innermost one entered on this thread");
+  MINIDNN_CHECK(DeviceError, innermost, "Handle: the handle to exit is not the innermost one entered on this thread");
 }
 
 void drop_plans_of_default_handles(Place place) {

@@ -66,8 +66,8 @@ bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, const char
 
 Tensor view_as(const Tensor& t, std::span<const int64_t> shape, const char* what) {
   Tensor v = t;
-  MINIDNN_CHECK(ShapeError, can_view_as(t.desc, shape, what, &v.desc), what, " ", shape_text(shape), " is no view of ",
-                t.text(), " with strides ", shape_text(strides_of(t.desc)),
+  MINIDNN_CHECK(ShapeError, can_view_as(t.desc, shape, what, &v.desc), what, " ", shape_text(shape),
+                " cannot be a view of ", t.text(), " with strides ", shape_text(strides_of(t.desc)),
                 std::accumulate(shape.begin(), shape.end(), int64_t(1), std::multiplies<>()) == t.desc.numel()
                     ? " without a copy"
                     : ", which has another number of elements");

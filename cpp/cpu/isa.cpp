@@ -52,7 +52,7 @@ Isa isa() {
       std::string here;
       for (Isa i : all)
         if (has(i)) here += cat(here.empty() ? "" : ", ", name(i));
-      throw DeviceError(cat("PYMINIDNN_CPU_ISA is '", wanted, "'; this machine has ", here));
+      throw DeviceError(cat("PYMINIDNN_CPU_ISA is '", wanted, "'; this machine supports ", here));
     }
     return Isa::native;
   }();

@@ -104,7 +104,7 @@ template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const
   if (names_config(algo)) {
     const Config named = algo.substr(algo.find(':') + 1);
     if (std::ranges::find(all, named) == all.end()) {
-      why = cat("has no config '", named, "' for this problem; there are '", join(all, "', '"), "'");
+      why = cat("config '", named, "' is not supported for this problem; use '", join(all, "', '"), "'");
       return {};
     }
     all = {named};
@@ -116,7 +116,7 @@ template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const
     if (bytes <= h.options().max_workspace) allowed.push_back(std::move(c));
   }
   if (allowed.empty())
-    why = cat("needs ", bytes_text(double(least)), " of workspace, Handle.max_workspace allows ",
+    why = cat("needs ", bytes_text(double(least)), " of workspace; Handle.max_workspace allows ",
               bytes_text(double(h.options().max_workspace)));
   return allowed;
 }
@@ -126,9 +126,9 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
   Report report{Family<P>::name, Family<P>::text(p), name(h.place()), {}, ""};
   for (const Engine<P>* e : engines<P>(h.place())) {
     EngineReport line{e->name(), e->revision(), e->traits()};
-    if (!names_engine(only, line.name)) line.why_not = cat("algo='", only, "' asks for another engine");
+    if (!names_engine(only, line.name)) line.why_not = cat("algo='", only, "' selects another engine");
     else if (h.options().deterministic && e->traits() & kNondeterministic)
-      line.why_not = "its results vary from run to run, and the handle is deterministic";
+      line.why_not = "is not deterministic; the handle has deterministic=True";
     else line.why_not = e->why_not(p, h.device());
     if (line.why_not.empty()) {
       line.configs = allowed_configs(*e, p, h, only, line.why_not);

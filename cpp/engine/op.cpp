@@ -8,7 +8,7 @@ Handle& check_operands(const char* call, const Call& options, std::initializer_l
   const Operand& first = *operands.begin();
   Handle& handle = handle_for(options.handle, first.tensor.place(), call, first.name);
   MINIDNN_CHECK(DTypeError, is_floating(first.tensor.desc.dtype), call, ": ", first.name, " is ",
-                name(first.tensor.desc.dtype), "; this call takes float32, float64, float16 or bfloat16");
+                name(first.tensor.desc.dtype), "; supported are float32, float64, float16 and bfloat16");
   for (const Operand& o : operands) {
     MINIDNN_CHECK(DeviceError, o.tensor.place() == handle.place(), call, ": ", first.name, " is on ",
                   name(handle.place()), ", ", o.name, " is on ", name(o.tensor.place()),

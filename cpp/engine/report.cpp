@@ -35,8 +35,9 @@ EngineReport* Report::recorded(const TuningLine& line) {
   for (EngineReport& e : engines) {
     if (e.name != line.engine) continue;
     if (!e.why_not.empty()) why = e.why_not;
-    else if (e.revision != line.revision) why = cat("its revision is ", e.revision);
-    else if (std::ranges::find(e.configs, line.config) == e.configs.end()) why = "it does not offer that config here";
+    else if (e.revision != line.revision) why = cat("the revision of the engine is ", e.revision);
+    else if (std::ranges::find(e.configs, line.config) == e.configs.end())
+      why = "the engine does not support that config for this problem";
     else {
       e.config = line.config;
       e.measured_us = line.us;

@@ -54,7 +54,8 @@ Shape output_sizes(const char* call, const SpatialAttributes& a, std::span<const
       if (ceil_mode && (count - 1) * a.stride[i] >= a.before[i] + sizes[i]) --count;
     }
     MINIDNN_CHECK(ShapeError, count > 0, call, ": a window of ", window[i], " with dilation ", a.dilation[i],
-                  " does not fit in spatial dimension ", i, " of x, ", sizes[i], " long and ", padded, " with padding");
+                  " does not fit in spatial dimension ", i, " of x; got ", sizes[i], " elements, ", padded,
+                  " with padding");
     counts.push_back(count);
   }
   return counts;

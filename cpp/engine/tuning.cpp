@@ -41,8 +41,9 @@ std::string why_not_ours(const File& file) {
   struct stat info{};
   if (fstat(file.fd(), &info) != 0) return std::strerror(errno);
   if (!S_ISREG(info.st_mode)) return "it is not a regular file";
-  if (info.st_uid != geteuid()) return cat("it belongs to user ", info.st_uid, ", this is user ", geteuid());
-  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "others may write to it; chmod 600 it";
+  if (info.st_uid != geteuid())
+    return cat("it belongs to user ", info.st_uid, "; the process runs as user ", geteuid());
+  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "other users may write to it; run chmod 600 on it";
   return "";
 }
 

@@ -30,12 +30,12 @@ LossProblem problem_of(const char* call, LossDirection direction, const Tensor& 
   MINIDNN_CHECK(DeviceError, target.place() == h.place(), call, ": x is on ", name(h.place()), ", target is on ",
                 name(target.place()), "; move one with .to(device=...)");
   const DType t = target.desc.dtype;
-  MINIDNN_CHECK(DTypeError, t == DType::int64 || t == DType::int32, call, ": target is ", name(t),
-                "; classes are int64 or int32");
+  MINIDNN_CHECK(DTypeError, t == DType::int64 || t == DType::int32, call, ": target must be int64 or int32; got ",
+                name(t));
   std::vector<int64_t> others;
   for (int64_t i = 0; i < x.desc.rank; ++i)
     if (i != p.axis) others.push_back(x.desc.shape[i]);
-  check_shape(call, {"target", target}, others, "like x without its classes");
+  check_shape(call, {"target", target}, others, "like x without axis");
   target.storage->used_on(h.stream());
   p.x = x.desc;
   p.target = target.desc;
@@ -50,7 +50,7 @@ Tensor as_accumulated(const char* call, const char* label, const Tensor& t, cons
                 name(t.place()), "; move one with .to(device=...)");
   MINIDNN_CHECK(DTypeError, t.desc.dtype == want.dtype, call, ": ", label, " must be ", name(want.dtype), "; got ",
                 name(t.desc.dtype));
-  check_shape(call, {label, t}, shape_of(want), "like cross_entropy_forward's");
+  check_shape(call, {label, t}, shape_of(want), "like the result of cross_entropy_forward");
   MINIDNN_CHECK(ShapeError, same_strides(t.desc, want), call, ": ", label, " must be contiguous; its strides are [",
                 join(strides_of(t.desc)), "]");
   t.storage->used_on(h.stream());

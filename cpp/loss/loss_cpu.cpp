@@ -14,9 +14,9 @@ constexpr int64_t kGrain = 8192;  // elements that justify waking one more threa
 struct Dense final : Engine<LossProblem> {
   std::string name() const override { return "cpu.loss.vectorized"; }
   std::string why_not(const LossProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "its loops compute in float32";
-    if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx in x's strides";
-    return loss_rows_in_order(p) ? "" : "needs rows of classes end to end, in the order of targets";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx with the strides of x";
+    return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
   }
   // Exponentials of 8 or 16 classes at a time, like cpu.softmax.vectorized. With short rows, entering the loops costs more
   // than the rows themselves.

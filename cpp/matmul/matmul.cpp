@@ -80,14 +80,14 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
                 " columns, so those of b must have ", k, " rows; got ", b_desc.shape[b_desc.rank - 2]);
   std::optional<Shape> shape = batch_shape(a_desc, b_desc);
   MINIDNN_CHECK(ShapeError, shape, operands(),
-                ": the dimensions before the last two do not broadcast; pairs must be equal, or one of them 1");
+                ": the dimensions before the last two do not broadcast; each pair of sizes must be equal or contain 1");
   MatmulProblem p{with_batch(a_desc, *shape), with_batch(b_desc, *shape)};
   shape->end()[-2] = m;
   shape->end()[-1] = n;
   TensorDesc want = dense(to, *shape, Layout::channels_first, "matmul: the result");
 
   MINIDNN_CHECK(ShapeError, options.beta == 0 || options.c || call.out, me, ": beta=", options.beta,
-                " scales c, and neither c nor an out to add to is given");
+                " needs c, or an out to add to; got neither");
   const Tensor& c = options.c ? *options.c : call.out ? *call.out : a;  // a is a placeholder if there is no c
   if (options.c) {
     std::optional<TensorDesc> seen = broadcast(c.desc, *shape);
@@ -119,12 +119,12 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
 
 std::string matmul_why_not(const MatmulProblem& p) {
   DType t = p.a.dtype;
-  if (p.b.dtype != t) return cat("needs a and b of one dtype; they are ", name(t), " and ", name(p.b.dtype));
+  if (p.b.dtype != t) return cat("needs a and b of the same dtype; got ", name(t), " and ", name(p.b.dtype));
   if (p.y.dtype != t && (p.y.dtype != DType::float32 || itemsize(t) != 2))
-    return cat("writes y in a's dtype, or in float32 from float16 and bfloat16; y is ", name(p.y.dtype), ", a ",
-               name(t));
+    return cat("supports y in the dtype of a, or float32 for float16 and bfloat16; got y of ", name(p.y.dtype),
+               " and a of ", name(t));
   if (p.c.rank && p.c.dtype != p.y.dtype)
-    return cat("needs c in y's dtype, ", name(p.y.dtype), "; it is ", name(p.c.dtype));
+    return cat("needs c in the dtype of y, ", name(p.y.dtype), "; got ", name(p.c.dtype));
   return "";
 }
 

@@ -19,9 +19,9 @@ char* bytes(void* p) { return static_cast<char*>(p); }
 struct Across final : Engine<LocalNormProblem> {
   std::string name() const override { return "cpu.norm.across"; }
   std::string why_not(const LocalNormProblem& p, const Device&) const override {
-    if (p.kind != LocalNorm::lrn) return "has windows across channels, and not in space";
-    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-    if (p.size > kMostAcross) return cat("has windows of ", kMostAcross, " channels at most; got ", p.size);
+    if (p.kind != LocalNorm::lrn) return "supports lrn only";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.size > kMostAcross) return cat("supports windows of at most ", kMostAcross, " channels; got ", p.size);
     return why_not_across(p);
   }
   double estimate_us(const LocalNormProblem& p, const Device& d) const override {
@@ -122,18 +122,18 @@ struct Around final : Engine<LocalNormProblem> {
 std::string why_not_across(const LocalNormProblem& p) {
   const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
   if (!alike || !is_dense(p.x) || !(channels_in_order(p.x) || channels_innermost(p.x)))
-    return "reads dense tensors, channels first or last, all alike";
+    return "needs dense tensors with equal strides, channels first or last";
   return "";
 }
 
 std::string why_not_around(const LocalNormProblem& p) {
-  if (p.kind != LocalNorm::lcn) return "has windows in space, and not across channels";
-  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-  if (p.x.rank > 4) return cat("has windows over one or two dimensions; there are ", p.x.rank - 2);
+  if (p.kind != LocalNorm::lcn) return "supports lcn only";
+  if (p.x.dtype == DType::float64) return "float64 is not supported";
+  if (p.x.rank > 4) return cat("supports one or two spatial dimensions only; got ", p.x.rank - 2);
   auto like_x = [&](const TensorDesc& t) { return !t.rank || same_strides(p.x, t); };
   const bool last = same_strides(p.x, dense(p.x.dtype, shape_of(p.x), Layout::channels_last, "norm: x"));
   if (!(last || is_row_major(p.x)) || !like_x(p.out) || !like_x(p.dy) || !like_x(p.means) || !like_x(p.dmeans))
-    return "reads dense tensors, channels first or last, all alike";
+    return "needs dense tensors with equal strides, channels first or last";
   return "";
 }
 

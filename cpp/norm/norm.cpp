@@ -158,7 +158,7 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
   MINIDNN_CHECK(
       ShapeError, running_mean.has_value() == running_var.has_value(), me, ": ",
       running_mean ? "running_mean is given without running_var" : "running_var is given without running_mean",
-      "; give both or neither");
+      "; pass both or neither");
   NormArgs a{.x = x.data, .eps = eps, .momentum = momentum};
   fuse(me, x, fusion, call, p, a);
   p.running = running_mean.has_value();
@@ -219,7 +219,7 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
   check_shape(me, {"dy", dy}, shape_of(x.desc), "like x");
   MINIDNN_CHECK(ShapeError, fusion.y.has_value() == fusion.relu, me, ": ",
                 fusion.relu ? "activation 'relu' needs y, the result of the forward call"
-                            : "y is given without an activation, whose gradient it would tell");
+                            : "y needs activation='relu'; got None");
   if (fusion.y) {
     check_operands(me, call, {{"x", x}, {"y", *fusion.y}});
     check_shape(me, {"y", *fusion.y}, shape_of(x.desc), "like x");

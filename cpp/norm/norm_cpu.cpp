@@ -375,11 +375,10 @@ template <class T> class StreamedCall {
 struct Streamed final : Engine<NormProblem> {
   std::string name() const override { return "cpu.norm.streamed"; }
   std::string why_not(const NormProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-    if (p.x.numel() == 0) return "an empty batch has no statistics to sum";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.x.numel() == 0) return "x is empty";
     if (!loops_of(p))
-      return "reads vectors: the members of a statistic, or the statistics' channels, must lie beside each other in "
-             "all tensors alike, at even steps";
+      return "needs evenly strided tensors in which the elements of a channel, or the channels, are contiguous";
     return "";
   }
   double estimate_us(const NormProblem& p, const Device& d) const override {

@@ -142,14 +142,13 @@ struct Sample {
 struct Columns final : Engine<RowNormProblem> {
   std::string name() const override { return "cpu.norm.columns"; }
   std::string why_not(const RowNormProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-    if (p.kind != RowNorm::group) return "computes group and instance norm";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.kind != RowNorm::group) return "supports group and instance norm only";
     const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
     if (!is_dense(p.x) || !alike || !channels_innermost(p.x))
-      return "reads samples whose channels lie beside each other (NHWC), in all tensors alike";
-    if (p.x.numel() == 0) return "there is nothing to normalise";
-    if (p.x.shape[1] > kNormColumns)
-      return cat("keeps sums of ", kNormColumns, " channels at most; there are ", p.x.shape[1]);
+      return "needs dense tensors with equal strides and contiguous channels (NHWC)";
+    if (p.x.numel() == 0) return "x is empty";
+    if (p.x.shape[1] > kNormColumns) return cat("supports at most ", kNormColumns, " channels; got ", p.x.shape[1]);
     return "";
   }
   double estimate_us(const RowNormProblem& p, const Device& d) const override {

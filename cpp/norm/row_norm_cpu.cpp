@@ -31,23 +31,23 @@ std::string why_no_groups(const RowNormProblem& p) {
   const int64_t plane = plane_of(p.x);
   const bool alike = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
   if (!is_dense(p.x) || !alike || !channels_in_order(p.x))
-    return "reads groups whose channels lie one behind the other (NCHW), in all tensors alike";
-  if (p.x.numel() == 0) return "there is nothing to normalise";
-  if (plane < kLeastPlane) return cat("reads planes of ", kLeastPlane, " elements and more; they have ", plane);
+    return "needs dense tensors with equal strides in the order NCHW";
+  if (p.x.numel() == 0) return "x is empty";
+  if (plane < kLeastPlane) return cat("needs planes of at least ", kLeastPlane, " elements; got ", plane);
   return "";
 }
 
 struct Rows final : Engine<RowNormProblem> {
   std::string name() const override { return "cpu.norm.rows"; }
   std::string why_not(const RowNormProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
     if (p.kind == RowNorm::group) return why_no_groups(p);
     const RowNormSpaces s = row_norm_spaces(p);
     const NormOffsets along = s.members.run_step(), down = s.rows.run_step();
     auto is = [](const NormOffsets& o, int64_t step) { return o.x == step && o.dy == step && o.out == step; };
     if (s.members.rank > 1 || s.rows.rank > 1 || (s.members.size > 1 && !is(along, 1)) ||
         (s.rows.size > 1 && !is(down, s.members.size)))
-      return "reads rows that are contiguous and lie one behind the other, in all tensors alike";
+      return "needs contiguous rows, one after another, in all tensors";
     return "";
   }
   double estimate_us(const RowNormProblem& p, const Device& d) const override {

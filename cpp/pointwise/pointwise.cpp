@@ -69,7 +69,7 @@ std::vector<std::string> pointwise_names() {
 Pointwise pointwise_from(const std::string& text, const char* call) {
   for (const PointwiseInfo& i : kInfos)
     if (text == i.name) return Pointwise(&i - kInfos);
-  throw ShapeError(cat(call, ": op '", text, "' is not one of ", join(pointwise_names(), ", ")));
+  throw ShapeError(cat(call, ": op must be one of ", join(pointwise_names(), ", "), "; got '", text, "'"));
 }
 
 DType pointwise_dtype(const PointwiseProblem& p) {
@@ -106,10 +106,10 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
   const bool selects = what.group == PointwiseGroup::select;
   const DType type = selects ? b->desc.dtype : a.desc.dtype;
   MINIDNN_CHECK(DTypeError, !selects || a.desc.dtype == DType::boolean, me, ": a is ", name(a.desc.dtype),
-                "; the condition must be bool");
+                "; a is the condition and must be bool");
   MINIDNN_CHECK(DTypeError, what.operands & kind_of(type), me, ": ", selects ? "b" : "a", " is ", name(type),
-                "; this call takes float32, float64, float16 or bfloat16",
-                what.operands & 2 ? ", or int8, uint8, int32 or int64" : "");
+                "; supported are float32, float64, float16 and bfloat16",
+                what.operands & 2 ? ", int8, uint8, int32 and int64" : "");
   for (const Operand& o : all) {
     MINIDNN_CHECK(DeviceError, o.tensor.place() == h.place(), me, ": a is on ", name(h.place()), ", ", o.name,
                   " is on ", name(o.tensor.place()), "; move one with .to(device=...)");

@@ -19,7 +19,7 @@ void make_adaptive(const char* call, PoolingProblem& p, Shape& y_shape, const Po
   std::vector<int64_t> size = per_dimension(call, "size", a.size, rank, 1);
   for (int i = 0; i < rank; ++i) {
     int64_t x_size = spatial_size(p.x, i);
-    MINIDNN_CHECK(ShapeError, x_size > 0, call, ": x must have elements in spatial dimension ", i, " to pool; got ",
+    MINIDNN_CHECK(ShapeError, x_size > 0, call, ": x must have elements in spatial dimension ", i, "; got ",
                   shape_text(shape_of(p.x)));
     p.adaptive |= x_size % size[size_t(i)] != 0;
     p.window[i] = p.spatial.stride[i] = x_size / size[size_t(i)];
@@ -61,7 +61,7 @@ void check_index_dtype(const char* call, const char* argument, DType t, const Te
   int64_t plane = 1;
   for (int i = 2; i < x.desc.rank; ++i) plane *= x.desc.shape[i];
   MINIDNN_CHECK(ShapeError, t == DType::int64 || plane <= 0x7fffffff, call, ": a plane of x ", shape_text(x.desc),
-                " has ", plane, " elements, and int32 indices count 2^31 - 1; ", argument, " must be int64");
+                " has ", plane, " elements, and int32 indices support at most 2^31 - 1; ", argument, " must be int64");
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ std::string name(PoolingMode mode) { return kModes[int64_t(mode)]; }
 PoolingMode pooling_mode_from(const std::string& text, const char* call) {
   for (int i = 0; i < int(std::size(kModes)); ++i)
     if (text == kModes[i]) return PoolingMode(i);
-  throw ShapeError(cat(call, ": mode '", text, "' is not one of ", join(kModes)));
+  throw ShapeError(cat(call, ": mode must be one of ", join(kModes), "; got '", text, "'"));
 }
 
 std::string Family<PoolingProblem>::text(const PoolingProblem& p) {
@@ -133,8 +133,7 @@ std::pair<Tensor, Tensor> pool_forward_with_indices(const Tensor& x, const Pooli
                                                     const Call& call) {
   const char* me = "pool_forward_with_indices";
   check_index_dtype(me, "index_dtype", indices, x);
-  MINIDNN_CHECK(ShapeError, a.mode == PoolingMode::max, me, ": only maxima have indices; got mode '", name(a.mode),
-                "'");
+  MINIDNN_CHECK(ShapeError, a.mode == PoolingMode::max, me, ": indices need mode 'max'; got '", name(a.mode), "'");
   return forward(me, x, a, indices, call);
 }
 
@@ -148,8 +147,7 @@ Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const P
   const void* where = nullptr;
   if (indices) {
     check_index_dtype(me, "indices", indices->desc.dtype, x);
-    MINIDNN_CHECK(ShapeError, a.mode == PoolingMode::max, me, ": only maxima have indices; got mode '", name(a.mode),
-                  "'");
+    MINIDNN_CHECK(ShapeError, a.mode == PoolingMode::max, me, ": indices need mode 'max'; got '", name(a.mode), "'");
     MINIDNN_CHECK(DeviceError, indices->place() == x.place(), me, ": x is on ", name(x.place()), ", indices are on ",
                   name(indices->place()));
     check_shape(me, {"indices", *indices}, y_shape, "like pool_forward's result for this x");

@@ -138,24 +138,25 @@ void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
 struct Channels final : Engine<PoolingProblem> {
   std::string name() const override { return "cpu.pooling.nhwc"; }
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
-    if (problem.x.dtype == DType::float64) return "computes in float32, and x is float64";
-    if (problem.mode == PoolingMode::lp) return "knows maxima and averages, not lp";
-    if (problem.adaptive) return "numbers the elements of windows of one size, and adaptive ones here are of several";
-    if (problem.indices.rank) return "neither writes nor reads indices";
-    if (problem.x.numel() == 0) return "x is empty, and nothing of it can be read";
+    if (problem.x.dtype == DType::float64) return "float64 is not supported";
+    if (problem.mode == PoolingMode::lp) return "mode 'lp' is not supported";
+    if (problem.adaptive) return "adaptive windows of unequal sizes are not supported";
+    if (problem.indices.rank) return "indices are not supported";
+    if (problem.x.numel() == 0) return "x is empty";
     const PoolingProblem p = padded_in_front(problem);
     if (!lines_along(p, 1) && !lines_along(p, 4))
-      return "reads vectors: the channels, or the last dimension, must be contiguous in x, y, dy and dx alike";
+      return "needs the channels, or the last dimension, to be contiguous in x, y, dy and dx";
     int64_t over = 1, taps = 1;
     for (int i = 0; i < kMaxSpatial; ++i) {
       over *= pooling::most_windows_over(p, i);
       taps *= p.window[i];
       constexpr int64_t kMost = 1 << 24;
-      if (taps > kMost || over > kMost) return cat("numbers the elements of a window, at most ", kMost);
+      if (taps > kMost || over > kMost)
+        return cat("supports at most ", kMost, " elements in a window, and windows over an element of x; got at least ",
+                   max_of(taps, over));
     }
     if (is_backward(p) && over > pooling::kMaxWindowsOver)
-      return cat("adds up the gradients of at most ", pooling::kMaxWindowsOver,
-                 " windows at an element of x; here are up to ", over);
+      return cat("supports at most ", pooling::kMaxWindowsOver, " windows over an element of x; got up to ", over);
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {

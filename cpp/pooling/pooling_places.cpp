@@ -243,11 +243,11 @@ template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a
 struct Places final : Engine<PoolingProblem> {
   std::string name() const override { return "cpu.pooling.max_with_indices"; }
   std::string why_not(const PoolingProblem& p, const Device&) const override {
-    if (p.indices.rank == 0) return "writes and reads indices, which are not asked for";
-    if (p.adaptive) return "slides windows of one size, and adaptive ones are of several";
-    if (p.x.numel() == 0 || p.out.numel() == 0) return "there is nothing to find";
+    if (p.indices.rank == 0) return "supports pooling with indices only";
+    if (p.adaptive) return "adaptive windows of unequal sizes are not supported";
+    if (p.x.numel() == 0 || p.out.numel() == 0) return "x or the result is empty";
     const Cut c(p, 1);
-    if (c.plane > kMostPlane) return cat("counts 2^31 - 1 elements of a plane; there are ", c.plane);
+    if (c.plane > kMostPlane) return cat("supports planes of at most 2^31 - 1 elements; got ", c.plane);
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {

@@ -40,25 +40,24 @@ struct Planes final : Engine<PoolingProblem> {
   std::string name() const override { return "cpu.pooling.nchw"; }
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
     if (problem.direction != PoolingDirection::backward || problem.mode != PoolingMode::max)
-      return "is for the gradient of maxima";
-    if (problem.x.dtype == DType::float64) return "computes in float32, and x is float64";
-    if (problem.adaptive) return "slides windows of one size, and adaptive ones are of several";
-    if (problem.indices.rank) return "finds the maxima in x, and here they are given";
-    if (problem.x.numel() == 0 || problem.dy.numel() == 0) return "there is nothing to find";
+      return "supports the backward pass of mode 'max' only";
+    if (problem.x.dtype == DType::float64) return "float64 is not supported";
+    if (problem.adaptive) return "adaptive windows of unequal sizes are not supported";
+    if (problem.indices.rank) return "indices are not supported";
+    if (problem.x.numel() == 0 || problem.dy.numel() == 0) return "x or dy is empty";
     const PoolingProblem p = padded_in_front(problem);
     if (p.window[0] != 1 || p.spatial.stride[0] != 1 || spatial_size(p.x, 0) != spatial_size(p.dy, 0))
-      return "takes planes one by one, and windows here are three-dimensional";
+      return "three-dimensional windows are not supported";
     for (int i = 1; i < kMaxSpatial; ++i)
       if (p.window[i] > pooling::kMostWindow || p.spatial.stride[i] > pooling::kMostStride)
-        return cat("numbers windows of at most ", pooling::kMostWindow, " at strides of at most ", pooling::kMostStride,
-                   "; here are ", p.window[i], " at ", p.spatial.stride[i]);
+        return cat("supports windows of at most ", pooling::kMostWindow, " and strides of at most ",
+                   pooling::kMostStride, "; got ", p.window[i], " and ", p.spatial.stride[i]);
     for (const TensorDesc* d : {&p.x, &p.dy, &p.out})
-      if (d->shape[4] != 1 && d->stride[4] != 1)
-        return "reads vectors: the last dimension must be contiguous in x, dy and dx alike";
+      if (d->shape[4] != 1 && d->stride[4] != 1) return "needs the last dimension to be contiguous in x, dy and dx";
     for (const TensorDesc* d : {&p.x, &p.out})
       for (int i = 0; i < d->rank; ++i)
         if (d->stride[i] < 0 || (i == 3 && d->shape[4] > d->stride[3] && d->shape[3] > 1))
-          return "writes rows one behind the other: those of x and dx must neither overlap nor go backwards";
+          return "negative strides and overlapping rows of x and dx are not supported";
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {

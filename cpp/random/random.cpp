@@ -73,7 +73,7 @@ Tensor dropout(const char* call, const char* label, const Tensor& x, double p, i
                const Call& options) {
   Handle& h = check_operands(call, options, {{label, x}});
   check_stream(call, seed, offset);
-  MINIDNN_CHECK(ShapeError, 0 <= p && p <= 1, call, ": p must be a probability; got ", p);
+  MINIDNN_CHECK(ShapeError, 0 <= p && p <= 1, call, ": p must be from 0 to 1; got ", p);
   Tensor y = output(call, "out", options.out, dense_like(x.desc, x.desc.dtype, call), h, {}, {{label, x}});
   if (y.desc.numel() == 0) return y;
   RandomArgs args{x.data, y.data, uint64_t(seed), uint64_t(offset), 0, p < 1 ? 1 / (1 - p) : 0};

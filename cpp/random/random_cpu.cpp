@@ -14,9 +14,9 @@ constexpr int64_t kBlock = 8192;  // elements worth waking a thread for
 struct Dense final : Engine<RandomProblem> {
   std::string name() const override { return "cpu.random.vectorized"; }
   std::string why_not(const RandomProblem& p, const Device&) const override {
-    if (p.out.dtype == DType::float64) return "its loops compute in float32";
+    if (p.out.dtype == DType::float64) return "float64 is not supported";
     const bool row_major = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
-    return row_major ? "" : "needs row-major tensors: numbers follow the shape";
+    return row_major ? "" : "needs row-major tensors";
   }
   double estimate_us(const RandomProblem& p, const Device& d) const override {
     return roofline_us(random_flop(p), random_bytes(p), d, 0.5);

@@ -10,7 +10,7 @@ constexpr const char* kModes[] = {"sum",   "mean", "max", "min", "prod",   "norm
 
 ReduceMode mode_from(const std::string& text) {
   auto at = std::ranges::find(kModes, text);
-  MINIDNN_CHECK(ShapeError, at != std::end(kModes), "reduce: mode '", text, "' is not one of ", join(kModes));
+  MINIDNN_CHECK(ShapeError, at != std::end(kModes), "reduce: mode must be one of ", join(kModes), "; got '", text, "'");
   return ReduceMode(at - kModes);
 }
 

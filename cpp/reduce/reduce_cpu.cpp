@@ -58,7 +58,7 @@ std::string parse(const ReduceProblem& p, Loops& l) {
   if (l.runs.rank) l.n = l.runs.shape[--l.runs.rank], l.pitch = l.runs.stride[l.runs.rank];
   l.across = l.pitch != 1 || l.n == 1;
   if (l.across && l.apart != 1 && (l.n > 1 || l.outputs > 1))
-    return "needs elements of an output, or outputs, that lie beside each other";
+    return "needs the innermost reduced dimension or the innermost kept dimension of x to be contiguous";
   const int64_t runs = l.runs.numel(), outer = l.kept.numel();
   const int64_t blocks = ceil_div(l.outputs, cpu::work_size(kReduceOutputs, kEven)), part = cpu::work_size(kPart);
   l.block = l.across ? ceil_div(ceil_div(l.outputs, blocks), kEven) * kEven
@@ -132,8 +132,9 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Loops& l, 
 struct Runs final : Engine<ReduceProblem> {
   std::string name() const override { return "cpu.reduce.vectorized"; }
   std::string why_not(const ReduceProblem& p, const Device&) const override {
-    if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64) return "reads float32, float16 and bfloat16";
-    if (p.x.numel() == 0) return "needs something to reduce";
+    if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64)
+      return cat("supports float32, float16 and bfloat16 only; got ", minidnn::name(p.x.dtype));
+    if (p.x.numel() == 0) return "x is empty";
     Loops l;
     return parse(p, l);
   }

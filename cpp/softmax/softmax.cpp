@@ -11,8 +11,9 @@ TensorDesc broadcast_mask(const char* call, const Handle& h, const Tensor& mask,
   const TensorDesc &m = mask.desc, &d = x.desc;
   MINIDNN_CHECK(DeviceError, mask.place() == h.place(), call, ": x is on ", name(h.place()), ", mask is on ",
                 name(mask.place()), "; move one with .to(device=...)");
-  MINIDNN_CHECK(DTypeError, m.dtype == DType::boolean || m.dtype == d.dtype, call, ": mask is ", name(m.dtype),
-                "; it must be bool (true: kept) or, to be added, x's ", name(d.dtype));
+  MINIDNN_CHECK(DTypeError, m.dtype == DType::boolean || m.dtype == d.dtype, call,
+                ": mask must be bool (true keeps an element) or ", name(d.dtype), ", the dtype of x (added to x); got ",
+                name(m.dtype));
   const std::optional<TensorDesc> to = broadcast(m, shape_of(d));
   MINIDNN_CHECK(ShapeError, to, call, ": mask ", shape_text(m), " does not broadcast to x ", shape_text(d));
   mask.storage->used_on(h.stream());

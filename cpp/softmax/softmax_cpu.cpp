@@ -55,14 +55,15 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
 struct Dense final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cpu.softmax.vectorized"; }
   std::string why_not(const SoftmaxProblem& p, const Device&) const override {
-    if (p.in.dtype == DType::float64) return "its loops compute in float32";
+    if (p.in.dtype == DType::float64) return "float64 is not supported";
     bool backward = p.direction == SoftmaxDirection::backward;
     bool dense = is_dense(p.in) && same_strides(p.in, p.out) && (!backward || same_strides(p.in, p.dy));
-    if (!dense) return "needs tensors without gaps and with equal strides";
+    if (!dense) return "needs dense tensors with equal strides";
     if (p.masked == SoftmaxMask::none) return "";
     if (p.cols() == 1 || p.in.stride[p.axis] != 1 || p.mask.stride[p.axis] != 1)
-      return "its loops take masks of rows, contiguous like these";
-    if (p.cols() > kRowFloats) return cat("masks rows of ", kRowFloats, " elements at most; they have ", p.cols());
+      return "needs an axis of at least two elements that is contiguous in the tensors and the mask";
+    if (p.cols() > kRowFloats)
+      return cat("supports masks of at most ", kRowFloats, " elements along axis; got ", p.cols());
     return "";
   }
   // The reference has 0.2; this one computes exponentials of 8 or 16 columns at a time (2 Zen 3 cores, 2026-11).

@@ -10,14 +10,16 @@ GatherProblem problem_of(const char* call, GatherDirection direction, const Tens
   MINIDNN_CHECK(DeviceError, index.place() == h.place(), call, ": the first tensor is on ", name(h.place()),
                 ", index is on ", name(index.place()), "; move one with .to(device=...)");
   const DType t = index.desc.dtype;
-  MINIDNN_CHECK(DTypeError, t == DType::int32 || t == DType::int64, call, ": index is ", name(t),
-                "; indices are int32 or int64");
+  MINIDNN_CHECK(DTypeError, t == DType::int32 || t == DType::int64, call, ": index must be int32 or int64; got ",
+                name(t));
   GatherProblem p{direction, checked_axis(call, {"x", Tensor{x}}, axis), x, index.desc, {}};
   MINIDNN_CHECK(ShapeError, x.rank - 1 + index.desc.rank <= kMaxRank, call, ": x ", shape_text(x), " by index ",
-                shape_text(index.desc), " has more than ", kMaxRank, " dimensions");
+                shape_text(index.desc), " has ", x.rank - 1 + index.desc.rank, " dimensions; at most ", kMaxRank,
+                " are supported");
   constexpr int64_t kMost = 0x7fffffff;
   MINIDNN_CHECK(ShapeError, p.rows() <= kMost && index.desc.numel() <= kMost, call, ": x ", shape_text(x), " by index ",
-                shape_text(index.desc), ": there are more than 2^31 - 1 rows, or indices");
+                shape_text(index.desc), " must have at most 2^31 - 1 rows and indices; got ", p.rows(), " and ",
+                index.desc.numel());
   index.storage->used_on(h.stream());
   return p;
 }
@@ -37,8 +39,8 @@ void check_indices(const char* call, const GatherProblem& p, const Tensor& index
     const int64_t at = p.index.offset_of(k);
     const int64_t value = p.index.dtype == DType::int32 ? static_cast<const int32_t*>(index.data)[at]
                                                         : static_cast<const int64_t*>(index.data)[at];
-    throw ShapeError(
-        cat(call, ": index ", value, " (number ", k, ") is none of the ", p.rows(), " elements along axis ", p.axis));
+    throw ShapeError(cat(call, ": index must be from ", -p.rows(), " to ", p.rows() - 1, " for axis ", p.axis, "; got ",
+                         value, " as element ", k));
   }
 }
 
@@ -80,7 +82,7 @@ Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_sha
   Handle& h = check_operands(me, call, {{"dy", dy}});
   const TensorDesc want = dense(dy.desc.dtype, x_shape, Layout::channels_first, "gather_backward: x_shape");
   GatherProblem p = problem_of(me, GatherDirection::backward, want, index, axis, h);
-  check_shape(me, {"dy", dy}, shape_of_result(p), "as gather's result is");
+  check_shape(me, {"dy", dy}, shape_of_result(p), "like the result of gather");
   check_indices(me, p, index);
   Tensor dx = output(me, "out", call.out, want, h, {{"dy", dy}, {"index", index}});
   p.x = dx.desc, p.y = dy.desc;

@@ -15,8 +15,8 @@ int64_t after(const PadProblem& p, int64_t d) { return p.y.shape[d] - p.x.shape[
 
 PadMode pad_mode(const std::string& word, const char* call) {
   const auto at = std::ranges::find(kModes, word);
-  MINIDNN_CHECK(ShapeError, at != std::end(kModes), call, ": mode '", word,
-                "' is not 'constant', 'replicate' or 'reflect'");
+  MINIDNN_CHECK(ShapeError, at != std::end(kModes), call, ": mode must be 'constant', 'replicate' or 'reflect'; got '",
+                word, "'");
   return PadMode(at - kModes);
 }
 
@@ -36,8 +36,8 @@ PadArgs Family<PadProblem>::scratch(const PadProblem& p, Scratch& s) { return {s
 Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, double value, const Call& call) {
   const char* me = "pad";
   Handle& h = handle_for(call.handle, x.place(), me, "x");
-  MINIDNN_CHECK(ShapeError, std::ssize(widths) == x.desc.rank, me, ": x ", shape_text(x.desc), " needs widths for ",
-                x.desc.rank, " dimensions; there are ", widths.size());
+  MINIDNN_CHECK(ShapeError, std::ssize(widths) == x.desc.rank, me, ": widths must have an entry for each of the ",
+                x.desc.rank, " dimensions of x ", shape_text(x.desc), "; got ", widths.size());
   PadProblem p{x.desc};
   p.mode = mode;
   Shape shape(x.desc.shape, x.desc.shape + x.desc.rank);
@@ -47,8 +47,8 @@ Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, doub
     MINIDNN_CHECK(ShapeError, before >= 0 && after >= 0, me, ": widths must be 0 or more; got (", before, ", ", after,
                   ") for dimension ", d);
     MINIDNN_CHECK(ShapeError, mode == PadMode::constant || max_of(before, after) <= max_of<int64_t>(most, 0), me,
-                  ": dimension ", d, " of x ", shape_text(x.desc), " has too few elements to give ",
-                  max_of(before, after), mode == PadMode::reflect ? " beside its edge" : " of its edge");
+                  ": widths of dimension ", d, " of x ", shape_text(x.desc), " must be at most ",
+                  max_of<int64_t>(most, 0), " for mode '", kModes[int64_t(mode)], "'; got ", max_of(before, after));
     MINIDNN_CHECK(ShapeError, before <= kMaxAttribute && after <= kMaxAttribute, me,
                   ": widths must be below 2^31; got (", before, ", ", after, ")");
     shape[size_t(d)] += before + after;
@@ -81,7 +81,7 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   std::ranges::sort(dims, std::ranges::greater{}, &Dim::y);
   int64_t dense = 1;
   for (size_t i = dims.size(); i-- > 0; dense *= dims[i].size)
-    if (dims[i].y != dense) return "needs a result without gaps";
+    if (dims[i].y != dense) return "needs a dense result";
   if (dims.empty() || p.x.numel() == 0) dims = {{dense, 0, p.x.numel(), 1, 1}};
   // Join an outer dimension with the next inner one if the inner one is not padded and both are contiguous in x. A
   // padded outer dimension is joined only if the padding is constant.
@@ -111,13 +111,15 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   l.words = p.y.numel() / items;
   const int64_t width = dims.back().size, lines = l.words / width;
   for (const Dim& d : dims)
-    if (d.size >= int64_t(1) << 30) return cat("counts along a dimension up to 2^30; here are ", d.size);
-  if (lines > kMaxAttribute) return cat("counts lines up to 2^31 - 1; here are ", lines);
-  if (double(l.words) * double(width) >= 0x1p63) return "divides by a line in 64 bits, and both are too many";
+    if (d.size >= int64_t(1) << 30) return cat("supports fewer than 2^30 words along a dimension; got ", d.size);
+  if (lines > kMaxAttribute) return cat("supports at most 2^31 - 1 lines; got ", lines);
+  if (double(l.words) * double(width) >= 0x1p63)
+    return cat("supports results whose words times the words of a line are below 2^63; got ", l.words, " and ", width);
   l.width = LongDivisor(width);
   auto dimension = [](const Dim& d) { return PadDimension{int32_t(d.before), int32_t(d.x_size), d.x}; };
   l.line = dimension(dims.back());
-  if (std::abs(l.line.x) * word > kMaxAttribute) return cat("steps along x in 32 bits; a step is ", l.line.x);
+  if (std::abs(l.line.x) * word > kMaxAttribute)
+    return cat("supports a stride along a line of x of at most 2^31 - 1 bytes; got ", l.line.x * word);
   for (size_t i = dims.size() - 1, k = 0; i-- > 0; ++k) {
     l.outer[k] = FastDivmod(dims[i].size), l.along[k] = dimension(dims[i]);
     l.outers = int64_t(k) + 1;

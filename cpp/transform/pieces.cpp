@@ -33,21 +33,21 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis, const Call& call
   MINIDNN_CHECK(ShapeError, !tensors.empty(), me, ": tensors must hold one tensor or more; got none");
   const TensorDesc& first = tensors.front().desc;
   const int64_t dim = axis < 0 ? axis + first.rank : axis;
-  MINIDNN_CHECK(ShapeError, 0 <= dim && dim < first.rank, me, ": axis=", axis, " is no dimension of tensors[0], ",
-                shape_text(first));
+  MINIDNN_CHECK(ShapeError, 0 <= dim && dim < first.rank, me, ": axis must be a dimension of tensors[0] ",
+                shape_text(first), "; got ", axis);
   Handle& h = handle_for(call.handle, tensors.front().place(), me, "tensors[0]");
   Shape shape(first.shape, first.shape + first.rank);
   shape[size_t(dim)] = 0;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
     MINIDNN_CHECK(DeviceError, t.place() == h.place(), me, ": tensors[0] is on ", name(h.place()), ", tensors[", i,
-                  "] on ", name(t.place()));
+                  "] is on ", name(t.place()));
     MINIDNN_CHECK(DTypeError, t.desc.dtype == first.dtype, me, ": tensors[0] is ", name(first.dtype), ", tensors[", i,
-                  "] ", name(t.desc.dtype));
+                  "] is ", name(t.desc.dtype), "; cast one with .to(dtype=...)");
     bool alike = t.desc.rank == first.rank;
     for (int d = 0; alike && d < first.rank; ++d) alike = d == dim || t.desc.shape[d] == first.shape[d];
-    MINIDNN_CHECK(ShapeError, alike, me, ": tensors[", i, "] must be as tensors[0], ", shape_text(first),
-                  ", but in dimension ", dim, "; got ", shape_text(t.desc));
+    MINIDNN_CHECK(ShapeError, alike, me, ": tensors[", i, "] must have the shape of tensors[0], ", shape_text(first),
+                  ", except in dimension ", dim, "; got ", shape_text(t.desc));
     shape[size_t(dim)] += t.desc.shape[dim];
   }
   Tensor y = output(me, "out", call.out, dense(first.dtype, shape, preferred_layout(first), "concat: result"), h, {});

@@ -33,10 +33,11 @@ Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType
                  const Call& call) {
   const char* me = "transform";
   Handle& h = handle_for(call.handle, x.place(), me, "x");
-  MINIDNN_CHECK(ShapeError, call.out || beta == 0, me, ": beta=", beta, " adds to out, and out is not given");
+  MINIDNN_CHECK(ShapeError, call.out || beta == 0, me, ": beta=", beta, " needs out, which is not given");
   TensorDesc want = result_desc(x.desc, dtype, layout, me);
   if (call.out) {
-    MINIDNN_CHECK(ShapeError, !dtype && !layout, me, ": dtype and layout are out's; leave them away when out is given");
+    MINIDNN_CHECK(ShapeError, !dtype && !layout, me,
+                  ": dtype and layout are those of out; omit them when out is given");
     want = call.out->desc;
   }
   bool scaled = alpha != 1 || beta != 0;
@@ -95,7 +96,7 @@ Tensor reshape(const Tensor& x, Shape shape) {
     *open = 1;
     const int64_t others = elements();
     MINIDNN_CHECK(ShapeError, others > 0, me, " ", given,
-                  " leaves open what -1 is, since the other sizes hold no elements; pass the size");
+                  " does not determine -1, because the other sizes hold no elements; pass the size");
     MINIDNN_CHECK(ShapeError, x.desc.numel() % others == 0, me, " ", given, " does not divide the ", x.desc.numel(),
                   " elements of ", shape_text(x.desc));
     *open = x.desc.numel() / others;

@@ -88,9 +88,12 @@ TransformRun run_for(const TransformProblem& p) {
 struct Tiled final : Engine<TransformProblem> {
   std::string name() const override { return "cpu.transform.tiled"; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::boolean) return "copies bytes, and any but 0 is to become 1";
+    if (p.x.dtype == DType::boolean) return "bool is not supported";
     if (!run_for(p))
-      return "casts and scales in float32, from floats of at most 4 bytes, int8 and uint8 to such floats";
+      return cat(
+          "supports casts and scaling from float32, float16, bfloat16, int8 and uint8 to float32, float16 and bfloat16 "
+          "only; got ",
+          minidnn::name(p.x.dtype), " to ", minidnn::name(p.y.dtype));
     Loops loops;
     return parse(p, loops);
   }

@@ -21,7 +21,7 @@ struct Dense final : Engine<ActivationProblem> {
   std::string why_not(const ActivationProblem& p, const Device&) const override {
     bool backward = p.direction == ActivationDirection::backward;
     bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
-    return dense ? "" : "needs tensors without gaps and with equal strides";
+    return dense ? "" : "needs dense tensors with equal strides";
   }
   double estimate_us(const ActivationProblem& p, const Device& d) const override {
     return roofline_us(activation_flop(p), activation_bytes(p), d, 0.9);

@@ -24,10 +24,10 @@ struct Depthwise final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.depthwise"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
-    if (p.direction == ConvDirection::backward_bias) return "db is a sum, without a window";
-    if (operand_dtype(p) == DType::float64) return "sums are float32, which is too little for float64";
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+    if (operand_dtype(p) == DType::float64) return "float64 is not supported";
     if (p.groups != p.x.shape[1])
-      return cat("each channel must be a group: x has ", p.x.shape[1], " channels, groups is ", p.groups);
+      return cat("needs a group for each channel of x; got groups=", p.groups, " for ", p.x.shape[1], " channels");
     return stencil_why_not(p, kind_of(p, d), 1, d);
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

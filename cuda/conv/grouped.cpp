@@ -24,9 +24,9 @@ struct Grouped final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.grouped"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
-    if (p.direction == ConvDirection::backward_bias) return "db is a sum, without a window";
-    if (operand_dtype(p) == DType::float64) return "sums are float32, which is too little for float64";
-    if (p.groups == 1) return "there is one group";
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+    if (operand_dtype(p) == DType::float64) return "float64 is not supported";
+    if (p.groups == 1) return "needs groups > 1; got 1";
     if (p.x.shape[1] == 0 || p.y.shape[1] == 0) return "x or y has no channels";
     return stencil_why_not(p, kind_of(p, d), kFilters, d);
   }

@@ -29,9 +29,11 @@ struct Image {
     // Neighbouring positions are a whole number of chunks apart: one, or several, which are then stored in planes.
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
-    if (pixel > kChunkBytes) why = cat("takes pixels of 16 bytes at most; one of ", channels, " channels has ", pixel);
+    if (pixel > kChunkBytes)
+      why = cat("supports pixels of at most 16 bytes; got ", pixel, " for ", channels,
+                " channels, padded to a power of two");
     else if (step * pixel % kChunkBytes || (planes > 1 && (pixel != kChunkBytes || planes % 2)))
-      why = cat("needs a stride of 1, or an even one, along lines; got ", step);
+      why = cat("supports strides of 1 and even strides along the width; got ", step);
     const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
                   chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
     const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
@@ -83,24 +85,28 @@ struct ImageEngine final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.first_layer"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
-    if (p.direction != ConvDirection::forward) return "computes y";
-    if (d.arch / 10 != 9) return cat("wgmma is sm_90's; the device is sm_", d.arch);
-    if (p.ieee && operand_dtype(p) == DType::float32) return "multiplies float32 as TF32, and math='ieee' forbids it";
-    if (itemsize(p.x.dtype) > 4) return "tensor cores multiply float64 in no engine of ours";
-    if (p.x.rank != 4) return cat("slides over two spatial dimensions; x has ", p.x.rank - 2);
-    if (p.groups != 1) return cat("computes one group; there are ", p.groups);
-    if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
-    if (p.flip) return "reads windows forwards; mode='convolution' reads them backwards";
-    if (p.x.shape[1] > 8) return cat("is for 8 channels at most; x has ", p.x.shape[1]);
-    if (p.w.shape[3] > 1 && p.spatial.dilation[1] != 1) return "needs the taps of a line side by side: dilation 1";
+    if (p.direction != ConvDirection::forward) return "supports forward only";
+    if (d.arch / 10 != 9) return cat("needs wgmma, which sm_90 has; got sm_", d.arch);
+    if (p.ieee && operand_dtype(p) == DType::float32)
+      return "math='ieee' is not supported: float32 is multiplied as TF32";
+    if (itemsize(p.x.dtype) > 4) return "float64 is not supported";
+    if (p.x.rank != 4) return cat("supports two spatial dimensions only; got ", p.x.rank - 2);
+    if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
+    if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "x, w or y is empty";
+    if (p.flip) return "mode='convolution' is not supported";
+    if (p.x.shape[1] > 8) return cat("supports at most 8 channels of x; got ", p.x.shape[1]);
+    if (p.w.shape[3] > 1 && p.spatial.dilation[1] != 1)
+      return cat("needs dilation 1 along the width; got ", p.spatial.dilation[1]);
     const Image i(p);
     if (!i.why.empty()) return i.why;
     for (const Padded* copy : {&i.x, &i.w})
       for (int64_t size : {copy->x.shape[0] * copy->rows * copy->columns, copy->before[0], copy->before[1]})
-        if (size >= int64_t(1) << 31) return "counts pixels in 31 bits, and there are too many";
-    if (p.y.shape[0] * p.y.shape[2] * p.y.shape[3] >= int64_t(1) << 30) return "counts positions in 30 bits";
+        if (size >= int64_t(1) << 31) return cat("supports fewer than 2^31 padded pixels; got ", size);
+    if (p.y.shape[0] * p.y.shape[2] * p.y.shape[3] >= int64_t(1) << 30)
+      return "supports fewer than 2^30 positions of y; got more";
     if (const int64_t bytes = i.smem_bytes() + kBarrierBytes; bytes > d.max_smem_bytes)
-      return cat("keeps filters and lines in shared memory, ", bytes, " bytes; the device has ", d.max_smem_bytes);
+      return cat("needs ", bytes, " bytes of shared memory for filters and lines of x; the device has ",
+                 d.max_smem_bytes);
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

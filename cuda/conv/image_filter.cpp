@@ -49,28 +49,28 @@ ImageLaunch image_launch(const ConvProblem& problem, const Device& d) {
   ImageLaunch l;
   const DType t = operand_dtype(problem);
   const int64_t item = int64_t(itemsize(t)), elements = 16 / item;
-  if (t == DType::float64) return l.why_not = "multiplies float16, bfloat16 and float32; the operands are float64", l;
-  if (problem.groups != 1) return l.why_not = cat("groups must be 1, got ", problem.groups), l;
+  if (t == DType::float64) return l.why_not = "float64 is not supported", l;
+  if (problem.groups != 1) return l.why_not = cat("supports groups=1 only; got ", problem.groups), l;
   l.why_not = stencil_index_why_not(problem);
   if (!l.why_not.empty()) return l;
   l.p = stencil_of(problem);
   const Stencil& p = l.p;
   if (p.depth.taps != 1 || p.depth.in != 1 || p.depth.out != 1 || p.depth.pad != 0)
-    return l.why_not = "works in two dimensions", l;
-  if (p.height.step != 1 || p.width.step != 1)
-    return l.why_not = "a row of the window must be without gaps: dilation 1", l;
+    return l.why_not = "needs a depth of 1 in x, w and y, without padding", l;
+  if (p.height.step != 1 || p.width.step != 1) return l.why_not = "needs dilation 1", l;
   const int64_t band = int64_t(p.width.taps) * p.in_channels;
   if (band > kMostBand)
-    return l.why_not = cat("columns of the window times channels may be ", kMostBand, ", here ", band), l;
+    return l.why_not = cat("supports a window width times channels of at most ", kMostBand, "; got ", band), l;
   if (p.height.taps > kWarpsOfImage)
-    return l.why_not = cat("a warp takes a row of the window: ", kWarpsOfImage, " at most, here ", p.height.taps), l;
+    return l.why_not = cat("supports windows of at most ", kWarpsOfImage, " rows; got ", p.height.taps), l;
   if (p.in.column != p.in_channels || (p.in_channels > 1 && p.in.channel != 1))
-    return l.why_not = "the pixels of a row of x must follow one another, channels fastest", l;
-  if (p.out.channel != 1 && p.out_channels > 1) return l.why_not = "the channels of dy must follow one another", l;
+    return l.why_not = "needs contiguous rows of x with channels innermost (NHWC)", l;
+  if (p.out.channel != 1 && p.out_channels > 1) return l.why_not = "needs contiguous channels of dy (NHWC)", l;
   const auto whole = [&](int64_t n) { return n % elements == 0; };
   if (problem.alignment < 16 || !whole(p.in.row) || !whole(p.in.image) || !whole(p.width.in * p.in_channels) ||
       !whole(p.out.image) || !whole(p.out.row) || !whole(p.out.column) || !whole(p.out_channels))
-    return l.why_not = "rows of x and pixels of dy must be copies of 16 bytes", l;
+    return l.why_not = "needs rows of x and pixels of dy that are multiples of 16 bytes long and aligned to 16 bytes",
+           l;
 
   ImageBlock& b = l.b;
   b.channels = p.in_channels, b.walkers = kWarpsOfImage / p.height.taps;
@@ -81,8 +81,7 @@ ImageLaunch image_launch(const ConvProblem& problem, const Device& d) {
     for (int64_t rows : {8, 4, 2, 1})
       if (!found) found = fits(l, item, rows, columns, d);
   if (!found) {
-    l.why_not = cat("two tiles must fit in shared memory: ", l.smem_bytes, " bytes, of which the device has ",
-                    d.max_smem_bytes);
+    l.why_not = cat("needs ", l.smem_bytes, " bytes of shared memory for two tiles; the device has ", d.max_smem_bytes);
     return l;
   }
   l.bundles = ceil_div(p.out_channels, kFiltersOfImage);
@@ -90,7 +89,7 @@ ImageLaunch image_launch(const ConvProblem& problem, const Device& d) {
   l.tiles.bundles = FastDivmod(l.bundles);
   const double count = double(problem.y.shape[0]) * double(p.height.tiles()) * double(p.width.tiles());
   if (count * double(l.bundles) >= double(int64_t(1) << 31)) {
-    l.why_not = cat("tiles are counted in 32 bits; here there are ", count * double(l.bundles));
+    l.why_not = cat("supports fewer than 2^31 tiles; got ", count * double(l.bundles));
     return l;
   }
   l.tiles.count = uint32_t(count);
@@ -108,9 +107,10 @@ struct ImageFilter final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.first_layer_filter"; }
   unsigned traits() const override { return kNeedsJit | kReducedPrecision; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
-    if (p.direction != ConvDirection::backward_filter) return "computes dw alone";
-    if (d.arch < 80) return cat("needs the tensor cores of sm_80 and later; the device is sm_", d.arch);
-    if (p.ieee && operand_dtype(p) == DType::float32) return "multiplies float32 as TF32, and math='ieee' forbids it";
+    if (p.direction != ConvDirection::backward_filter) return "supports backward_filter only";
+    if (d.arch < 80) return cat("needs the tensor cores of sm_80 or later; got sm_", d.arch);
+    if (p.ieee && operand_dtype(p) == DType::float32)
+      return "math='ieee' is not supported: float32 is multiplied as TF32";
     return image_launch(p, d).why_not;
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

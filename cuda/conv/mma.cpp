@@ -16,7 +16,7 @@ struct Mma final : Engine<ConvProblem> {
   }
   unsigned traits() const override { return kNeedsJit | kReducedPrecision; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
-    if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
     if (p.ieee) return mma_why_not_ieee(products);
     return mma_why_not(gemm_task(p), d, products);
   }

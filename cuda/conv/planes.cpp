@@ -25,9 +25,9 @@ struct Planes final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.direct_nchw"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
-    if (p.direction == ConvDirection::backward_bias) return "db is a sum, without a window";
-    if (operand_dtype(p) != DType::float32) return "its kernels are for float32";
-    if (p.groups != 1) return cat("groups must be 1, got ", p.groups);
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+    if (operand_dtype(p) != DType::float32) return cat("supports float32 only; got ", minidnn::name(operand_dtype(p)));
+    if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
     return stencil_why_not(p, StencilKind::planes, filters_of(p), d);
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

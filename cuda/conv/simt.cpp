@@ -12,7 +12,7 @@ struct Simt final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.simt"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
-    if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
     return simt_why_not(gemm_task(p));
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override { return simt_estimate_us(gemm_task(p), d); }

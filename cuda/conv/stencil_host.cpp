@@ -104,7 +104,7 @@ void count_tiles(Launch& l, int64_t images, int64_t bundles, int64_t most_walker
   l.tiles.width = FastDivmod(p.width.tiles());
   const double count = double(images) * p.depth.out * double(p.height.tiles()) * double(p.width.tiles());
   if (count * double(bundles) >= double(kIndexLimit)) {
-    l.why_not = cat("tiles are counted in 32 bits; here there are ", count * double(bundles));
+    l.why_not = cat("supports fewer than 2^31 tiles; got ", count * double(bundles));
     return;
   }
   l.tiles.count = uint32_t(count);
@@ -127,7 +127,7 @@ double issue_us(const Launch& l, const Device& d) {
 }
 
 std::string too_much_smem(int64_t bytes, const Device& d) {
-  return cat("w and a tile of what it meets must fit in shared memory: ", bytes, " bytes, of which ",
+  return cat("needs ", bytes, " bytes of shared memory for w and a tile of data; ",
              d.model.empty() ? "the device" : d.model, " has ", d.max_smem_bytes);
 }
 
@@ -513,18 +513,17 @@ std::string stencil_index_why_not(const ConvProblem& p) {
     const double reach = (double(out) + 64.0 * double(g.dilation[j]) + 64) * double(stride) +
                          2.0 * double(g.window[j]) * double(g.dilation[j]) + double(g.pad[j]) + double(g.x.size[j]) +
                          double(g.y.size[j]) * double(g.stride[j]);
-    if (reach >= double(kIndexLimit))
-      return cat("indices of padded data are 32 bits: a dimension may reach over 2^31 elements at most, here ", reach);
+    if (reach >= double(kIndexLimit)) return cat("supports padded dimensions below 2^31 elements; got up to ", reach);
   }
   for (const ConvTensorView* s : {&g.x, &g.y, &g.residual})
     if (int64_t span = span_of(*s); span >= kIndexLimit)
-      return cat("offsets in a plane are 32 bits: a plane may span 2^31 elements at most, here ", span);
+      return cat("supports planes that span fewer than 2^31 elements; got ", span);
   int64_t w_span = 0;
   for (int i = 0; i < p.w.rank; ++i) w_span += (p.w.shape[i] - 1) * std::abs(p.w.stride[i]);
-  if (w_span >= kIndexLimit) return cat("offsets in w are 32 bits: it may span 2^31 elements at most, here ", w_span);
+  if (w_span >= kIndexLimit) return cat("supports a w that spans fewer than 2^31 elements; got ", w_span);
   const double outputs = double(g.images) * double(g.groups) * double(std::max(g.x.channels, g.y.channels)) *
                          double(std::max(g.x.size[0], g.y.size[0]));
-  if (outputs >= double(kIndexLimit)) return cat("planes are counted in 32 bits; here there are ", outputs);
+  if (outputs >= double(kIndexLimit)) return cat("supports fewer than 2^31 planes; got ", outputs);
   return "";
 }
 

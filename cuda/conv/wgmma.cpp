@@ -23,9 +23,9 @@ std::vector<int> order_of(const TensorDesc& d, int outer, int inner) {
 struct Wgmma final : RelayoutEngine<ConvProblem> {
   std::string name() const override { return "cuda.conv.wgmma"; }
   std::string refusal(const ConvProblem& p) const override {
-    if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
-    if (p.ieee) return "multiplies float32 as TF32, and math='ieee' forbids it";
-    if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+    if (p.ieee) return "math='ieee' is not supported: float32 is multiplied as TF32";
+    if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "x, w or y is empty";
     return "";
   }
   OperandRelayout<ConvProblem> relayout(const ConvProblem& p) const override {
@@ -65,7 +65,7 @@ struct ThreeTf32 final : ThreeTf32Engine<ConvProblem> {
   bool convolves() const override { return true; }
   std::string refusal(const ConvProblem& p) const override {
     if (p.groups > 1 && p.direction != ConvDirection::backward_filter)
-      return cat("splits the sums of one group; there are ", p.groups);
+      return cat("supports groups > 1 in backward_filter only; got groups=", p.groups);
     return ThreeTf32Engine::refusal(p);
   }
   std::array<Operand, 2> operands(const ConvProblem& p) const override {

@@ -60,19 +60,22 @@ struct WgmmaTaps final : Engine<ConvProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem& p, const Device& d) const override {
     if (p.direction != ConvDirection::forward && p.direction != ConvDirection::backward_filter)
-      return "computes y and dw";
-    if (p.ieee && operand_dtype(p) == DType::float32) return "multiplies float32 as TF32, and math='ieee' forbids it";
-    if (p.x.rank != 4) return cat("slides over two spatial dimensions; x has ", p.x.rank - 2);
-    if (p.groups != 1) return cat("computes one group; there are ", p.groups);
-    if (p.x.shape[1] > kMostChannels) return cat("is for ", kMostChannels, " channels at most; x has ", p.x.shape[1]);
-    if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
-    if (itemsize(p.x.dtype) > 4) return "tensor cores multiply float64 in no engine of ours";
-    if (p.flip) return "reads windows forwards; mode='convolution' reads them backwards";
-    if (p.w.shape[3] > 1 && p.spatial.dilation[1] != 1) return "needs the taps of a line side by side: dilation 1";
+      return "supports forward and backward_filter only";
+    if (p.ieee && operand_dtype(p) == DType::float32)
+      return "math='ieee' is not supported: float32 is multiplied as TF32";
+    if (p.x.rank != 4) return cat("supports two spatial dimensions only; got ", p.x.rank - 2);
+    if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
+    if (p.x.shape[1] > kMostChannels)
+      return cat("supports at most ", kMostChannels, " channels of x; got ", p.x.shape[1]);
+    if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "x, w or y is empty";
+    if (itemsize(p.x.dtype) > 4) return "float64 is not supported";
+    if (p.flip) return "mode='convolution' is not supported";
+    if (p.w.shape[3] > 1 && p.spatial.dilation[1] != 1)
+      return cat("needs dilation 1 along the width; got ", p.spatial.dilation[1]);
     const Taps t(p);
     for (const Padded* copy : {&t.x, &t.w})
       for (int64_t size : {copy->x.shape[0] * copy->rows * copy->columns, copy->before[0], copy->before[1]})
-        if (size >= int64_t(1) << 31) return "counts pixels in 31 bits, and there are too many";
+        if (size >= int64_t(1) << 31) return cat("supports fewer than 2^31 padded pixels; got ", size);
     return sm90_why_not(t.task(), d);
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

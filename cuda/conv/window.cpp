@@ -39,21 +39,18 @@ TensorMap encoded(cuda::TiledMap m, const void* address, int device) {
 
 // Why the engine declines a problem, for the reasons that hold in all directions; empty if none does.
 std::string refusal(const ConvProblem& p, const Device& d) {
-  if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
-  if (d.arch / 10 != 9) return cat("wgmma is sm_90's; the device is sm_", d.arch);
-  if (itemsize(operand_dtype(p)) != 2)
-    return cat("multiplies float16 and bfloat16; the operands are ", name(operand_dtype(p)));
-  if (p.x.rank != 4) return cat("slides over two spatial dimensions; x has ", p.x.rank - 2);
-  if (p.groups != 1) return cat("computes one group; there are ", p.groups);
-  if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "needs something to sum; an operand is empty";
+  if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+  if (d.arch / 10 != 9) return cat("needs wgmma, which sm_90 has; got sm_", d.arch);
+  if (itemsize(operand_dtype(p)) != 2) return cat("supports float16 and bfloat16 only; got ", name(operand_dtype(p)));
+  if (p.x.rank != 4) return cat("supports two spatial dimensions only; got ", p.x.rank - 2);
+  if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
+  if (p.x.numel() == 0 || p.w.numel() == 0 || p.y.numel() == 0) return "x, w or y is empty";
   const ConvGeometry g = conv_geometry(p);
-  if (g.stride[1] != 1 || g.stride[2] != 1)
-    return cat("walks from pixel to pixel: stride 1; got ", g.stride[1], " and ", g.stride[2]);
-  if (p.alignment < 16)
-    return cat("TMA needs pointers that are multiples of 16 bytes; one is a multiple of ", p.alignment);
+  if (g.stride[1] != 1 || g.stride[2] != 1) return cat("supports stride 1 only; got ", g.stride[1], " x ", g.stride[2]);
+  if (p.alignment < 16) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
   for (int i = 0; i < 4; ++i)
     for (int64_t size : {p.x.shape[i], p.y.shape[i], i < 2 ? g.pad[1 + i] : 0, i < 2 ? g.dilation[1 + i] : 0})
-      if (size >= int64_t(1) << 28) return cat("counts in 32 bits; a size is ", size);
+      if (size >= int64_t(1) << 28) return cat("supports sizes, padding and dilation below 2^28; got ", size);
   return "";
 }
 
@@ -85,8 +82,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   l.positions = positions, l.backward = c.direction == ConvDirection::backward_data;
   const TensorDesc &in = l.backward ? c.y : c.x, &out = l.backward ? c.x : c.y;
   if (in.shape[1] > kWindowChannels)
-    return l.why = cat("sums over ", kWindowChannels, " channels at most, a row of shared memory; got ", in.shape[1]),
-           l;
+    return l.why = cat("supports sums over at most ", kWindowChannels, " channels; got ", in.shape[1]), l;
   l.steps = in.shape[1] > 32 ? 4 : 2;
   const ConvGeometry g = conv_geometry(c);
   WindowProduct& p = l.p;
@@ -95,13 +91,13 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.window_lines = int32_t(g.window[1]), p.window_columns = int32_t(g.window[2]);
   p.backwards = l.backward != (c.flip != 0);
   const int64_t segments = ceil_div(out.shape[3], positions), count = out.shape[0] * out.shape[2] * segments;
-  if (count >= int64_t(1) << 31) return l.why = cat("counts lines in 31 bits; there are ", count), l;
+  if (count >= int64_t(1) << 31) return l.why = cat("supports fewer than 2^31 lines of positions; got ", count), l;
   p.walk.count = int32_t(count), p.walk.lines = FastDivmod(out.shape[2]), p.walk.segments = FastDivmod(segments);
   p.walk.first_line = int32_t(l.backward ? g.pad[1] - reach[0] : -g.pad[1]);
   p.walk.first_column = int32_t(l.backward ? g.pad[2] - reach[1] : -g.pad[2]);
   p.walk.line_step = int32_t(g.dilation[1]), p.walk.column_step = int32_t(g.dilation[2]);
   l.box = positions + reach[1];
-  if (l.box > 256) return l.why = cat("TMA brings 256 pixels at once; a line of positions meets ", l.box), l;
+  if (l.box > 256) return l.why = cat("supports lines of positions that read at most 256 pixels; got ", l.box), l;
   p.x_bytes = int32_t(l.box * kRow), p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
   // Three warpgroups compute one line each, and all lines of x that they read are in shared memory.
@@ -109,13 +105,13 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   const int64_t room = d.max_smem_bytes - 1024 - 8 * (2 * kWindowSlots + 1) - weights;
   p.x_slots = int32_t(min_of(max_of(room, int64_t(0)) / p.x_pitch, int64_t(kWindowSlots)));
   if (p.x_slots < least)
-    return l.why = cat("keeps ", taps, " taps of 8 KB and ", least, " lines of x of ", p.x_pitch,
-                       " bytes in shared memory; the device has ", d.max_smem_bytes, " bytes, and lines may be ",
-                       kWindowSlots),
+    return l.why = cat("needs ", taps, " taps of 8 KB and ", least, " lines of ", p.x_pitch,
+                       " bytes in shared memory; the device has ", d.max_smem_bytes, " bytes, and at most ",
+                       kWindowSlots, " lines are supported"),
            l;
   l.smem_bytes = weights + p.x_slots * p.x_pitch + 1024;
   l.tiles = ceil_div(out.shape[1], int64_t(64));
-  if (l.tiles > 65535) return l.why = cat("takes 65535 tiles of filters at most; there are ", l.tiles), l;
+  if (l.tiles > 65535) return l.why = cat("supports at most 65535 tiles of 64 result channels; got ", l.tiles), l;
   l.blocks = max_of(min_of(int64_t(d.sm_count) / l.tiles, count), int64_t(1));
 
   p.rows = int32_t(out.shape[1]), p.positions = int32_t(out.shape[3]), p.bias_stride = c.bias_stride;
@@ -159,8 +155,9 @@ struct FilterLaunch {
 
 FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   FilterLaunch l;
-  if (c.x.shape[1] % 8) return l.why = cat("takes a multiple of 8 channels; x has ", c.x.shape[1]), l;
-  if (c.w.numel() >= int64_t(1) << 30) return l.why = "counts in 32 bits, and dw has too many elements", l;
+  if (c.x.shape[1] % 8) return l.why = cat("needs a multiple of 8 channels of x; got ", c.x.shape[1]), l;
+  if (c.w.numel() >= int64_t(1) << 30)
+    return l.why = cat("supports fewer than 2^30 elements of dw; got ", c.w.numel()), l;
   const ConvGeometry g = conv_geometry(c);
   WindowFilter& p = l.p;
   const int64_t lines = g.window[1], columns = g.window[2];
@@ -172,15 +169,15 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.channel_tiles = FastDivmod(ceil_div(c.w.shape[1], int64_t(kWindowChannels)));
   p.column_groups = FastDivmod(column_groups), p.line_groups = FastDivmod(line_groups);
   l.jobs = ceil_div(c.w.shape[0], int64_t(64)) * p.channel_tiles.divisor * column_groups * line_groups;
-  if (l.jobs > 65535) return l.why = cat("takes 65535 tiles of dw at most; there are ", l.jobs), l;
+  if (l.jobs > 65535) return l.why = cat("supports at most 65535 tiles of dw; got ", l.jobs), l;
 
   const int64_t segments = ceil_div(g.y.size[2], int64_t(64)), count = g.images * g.y.size[1] * segments;
-  if (count >= int64_t(1) << 31) return l.why = cat("counts lines in 31 bits; there are ", count), l;
+  if (count >= int64_t(1) << 31) return l.why = cat("supports fewer than 2^31 lines of positions; got ", count), l;
   p.walk.count = int32_t(count), p.walk.lines = FastDivmod(g.y.size[1]), p.walk.segments = FastDivmod(segments);
   p.walk.first_line = int32_t(-g.pad[1]), p.walk.first_column = int32_t(-g.pad[2]);
   p.walk.line_step = int32_t(g.dilation[1]), p.walk.column_step = int32_t(g.dilation[2]);
   l.box = 64 + (l.columns - 1) * g.dilation[2];
-  if (l.box > 256) return l.why = cat("TMA brings 256 pixels at once; a line of 64 positions meets ", l.box), l;
+  if (l.box > 256) return l.why = cat("supports lines of 64 positions that read at most 256 pixels; got ", l.box), l;
   p.x_bytes = int32_t(l.box * kRow), p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
   // least_x: the lines of x that one line of the window still holds while another one waits, and those that are loaded
@@ -189,9 +186,9 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   const int64_t room = d.max_smem_bytes - 1024 - 4 * 8 * kWindowSlots - least_x * p.x_pitch - least_dy * dy_bytes;
   const int64_t more = min_of(room / (p.x_pitch + dy_bytes), kWindowSlots - least_x);
   if (room < 0 || more < 1)
-    return l.why =
-               cat("keeps the lines that a window meets in shared memory, ", least_x + 1, " of ", p.x_pitch,
-                   " bytes and 3 of dy; the device has ", d.max_smem_bytes, " bytes, and they may be ", kWindowSlots),
+    return l.why = cat("needs ", least_x + 1, " lines of x of ", p.x_pitch,
+                       " bytes and 3 of dy in shared memory; the device has ", d.max_smem_bytes, " bytes, and at most ",
+                       kWindowSlots, " lines are supported"),
            l;
   p.x_slots = int32_t(least_x + more), p.dy_slots = int32_t(least_dy + more);
   l.smem_bytes = p.x_slots * p.x_pitch + p.dy_slots * dy_bytes + 1024;

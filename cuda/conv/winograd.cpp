@@ -270,29 +270,28 @@ struct Winograd final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.winograd"; }
   unsigned traits() const override { return kNeedsJit | kReducedPrecision; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
-    if (p.direction == ConvDirection::backward_bias) return "computes products; the gradient of a bias is none";
-    if (operand_dtype(p) != DType::float32)
-      return cat("multiplies float32; the operands are ", minidnn::name(operand_dtype(p)));
-    if (p.x.rank != 4) return cat("slides over two spatial dimensions; x has ", p.x.rank - 2);
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+    if (operand_dtype(p) != DType::float32) return cat("supports float32 only; got ", minidnn::name(operand_dtype(p)));
+    if (p.x.rank != 4) return cat("supports two spatial dimensions only; got ", p.x.rank - 2);
     const Sides s(p);
     for (int j = 1; j < 3; ++j) {
-      if (s.g.window[j] != 3)
-        return cat("has transforms for windows of 3 x 3; this is ", s.g.window[1], " x ", s.g.window[2]);
+      if (s.g.window[j] != 3) return cat("supports 3 x 3 windows only; got ", s.g.window[1], " x ", s.g.window[2]);
       if (s.g.stride[j] != 1 || s.g.dilation[j] != 1) return "needs stride 1 and dilation 1";
     }
-    if (p.groups != 1) return cat("computes one group; there are ", p.groups);
+    if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
     const int64_t tiles = s.tiles_of_image() * s.g.images, met = least_met(p, s, 1) * least_met(p, s, 2);
     if (to_weights(p) && s.g.images * met < kLeastPositions)
-      return cat("rounds as float32 may from sums of ", kLeastPositions, " positions on; the shortest has ",
+      return cat("needs at least ", kLeastPositions, " positions in each sum for the accuracy of float32; got ",
                  s.g.images * met);
     if (!to_weights(p) && (s.patch_channels < kLeastChannels || s.patch_channels * met < kLeastProducts))
-      return cat("rounds as float32 may from sums of ", kLeastProducts, " products over ", kLeastChannels,
-                 " channels on; the shortest has ", s.patch_channels * met, " over ", s.patch_channels);
+      return cat("needs at least ", kLeastProducts, " products and ", kLeastChannels,
+                 " channels in each sum for the accuracy of float32; got ", s.patch_channels * met, " and ",
+                 s.patch_channels);
     for (int64_t size : {s.g.x.size[1], s.g.x.size[2], s.g.y.size[1], s.g.y.size[2], s.g.pad[1], s.g.pad[2]})
-      if (size > kMost / 4) return cat("counts rows and columns in 31 bits; got ", size);
+      if (size > kMost / 4) return cat("supports rows, columns and padding below 2^29; got ", size);
     if (double(tiles + 3) * double(max_of(s.patch_channels, s.tile_channels)) > double(kMost) ||
         double(s.patch_channels) * double(s.tile_channels) > double(kMost))
-      return "counts channels of tiles in 31 bits, and there are too many";
+      return "supports fewer than 2^31 pairs of a tile and a channel, or of an input and an output channel; got more";
     return simt_why_not(products(p, s, s.g.images, false));
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {

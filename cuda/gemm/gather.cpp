@@ -39,7 +39,7 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
     const int64_t most = w.start[j] + max_of<int64_t>(last_tap, 0) + max_of<int64_t>(last_position, 0);
     if (least >= 0 && most < w.size[j]) continue;
     if (max_of(max_of(-least, most), max_of(w.size[j], std::abs(s.tap_step[j]))) >= kMost)
-      return "counts coordinates in 32 bits, and the window reaches further";
+      return "supports window coordinates below 2^30; got more";
     const bool mirror = taps > 1 && s.tap_step[j] < 0;
     to.on = 1;
     to.taps[j] = uint32_t(min_of<int64_t>(taps, kMaxTapBits + 1)), to.first_bit[j] = bits;
@@ -50,8 +50,8 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
     bits += to.taps[j];
   }
   if (bits > kMaxTapBits)
-    return cat("has a bit for each tap of each dimension where some are outside, ", kMaxTapBits,
-               " in all; this window needs more");
+    return cat("supports at most ", kMaxTapBits,
+               " taps along the dimensions in which the window leaves the tensor; got more");
   return "";
 }
 
@@ -168,7 +168,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     const GemmView& v = views.emplace_back(exchanged ? transposed(from) : from);
     MmaParams& p = phases.emplace_back();
     for (const GemmIndex* index : {&v.m, &v.n, &v.k, &v.batch})
-      if (index->size >= kMost) why = cat("counts in 32 bits; a side of the product has ", index->size);
+      if (index->size >= kMost) why = cat("supports M, N, K and batch below 2^30; got ", index->size);
     if (!why.empty()) return;
     p.m = gather_index(v.m), p.n = gather_index(v.n), p.k = gather_index(v.k), p.batch = gather_index(v.batch);
     Widths none;  // with an empty sum, nothing is read

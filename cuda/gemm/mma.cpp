@@ -196,20 +196,20 @@ struct MmaPlan final : GemmPlan {
 }  // namespace
 
 std::string mma_why_not_ieee(MmaProducts products) {
-  if (products == MmaProducts::one) return "multiplies float32 as TF32, and math='ieee' forbids it";
-  return "math='ieee' forbids it: three TF32 products lose 2^-22 of each, and Inf, NaN and the largest numbers differ";
+  if (products == MmaProducts::one) return "math='ieee' is not supported: float32 is multiplied as TF32";
+  return "math='ieee' is not supported: three TF32 products lose 2^-22, and Inf, NaN and the largest numbers differ";
 }
 
 std::string mma_why_not(const GemmTask& t, const Device& d, MmaProducts products) {
-  if (d.arch < 80) return cat("needs the tensor cores of sm_80 and later; the device is sm_", d.arch);
-  if (t.type == DType::float64) return "multiplies float16, bfloat16 and float32; the operands are float64";
+  if (d.arch < 80) return cat("needs the tensor cores of sm_80 or later; got sm_", d.arch);
+  if (t.type == DType::float64) return "float64 is not supported";
   if (products == MmaProducts::three && t.type != DType::float32)
-    return cat("splits float32 operands in two; these are ", name(t.type));
+    return cat("supports float32 only; got ", name(t.type));
   const MmaViews v(t);
   if (!v.why.empty()) return v.why;
   int64_t blocks = 0;
   for (const GemmView& view : v.views) blocks += blocks_of({64, 32, 1, 1, 1, 1}, view);
-  if (blocks >= int64_t(1) << 28) return "counts blocks in 32 bits; there are too many";
+  if (blocks >= int64_t(1) << 28) return cat("supports fewer than 2^28 tiles of 64 x 32 elements; got ", blocks);
   return "";
 }
 

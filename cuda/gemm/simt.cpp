@@ -355,10 +355,10 @@ struct Launcher final : GemmPlan {
 }  // namespace
 
 std::string simt_why_not(const GemmTask& t) {
-  if (t.type != DType::float32) return cat("multiplies float32; the operands are ", name(t.type));
+  if (t.type != DType::float32) return cat("supports float32 only; got ", name(t.type));
   for (const GemmView& v : t.views) {
     for (int64_t size : {v.m.size, v.n.size, v.k.size, v.batch.size})
-      if (size > kMost / 2) return cat("counts in 31 bits; a side of the product has ", size);
+      if (size > kMost / 2) return cat("supports M, N, K and batch below 2^30; got ", size);
     const GemmWindow& w = v.b.window.on ? v.b.window : v.a.window;
     for (int j = 0; j < 3 && w.on; ++j) {
       const GemmIndex& rows = v.b.window.on ? v.n : v.m;
@@ -366,19 +366,19 @@ std::string simt_why_not(const GemmTask& t) {
                            double(rows.digit[w.row_digit + j]) * std::abs(double(w.row_step[j])) +
                            double(v.k.digit[w.k_digit + j]) * std::abs(double(w.k_step[j]));
       if (reach > double(kMost / 2) || w.size[j] > kMost / 2)
-        return cat("counts in 31 bits; a window moves over ", std::max(reach, double(w.size[j])), " elements");
+        return cat("supports windows that move over fewer than 2^30 elements; got ",
+                   std::max(reach, double(w.size[j])));
     }
     const int tap_bits = product_of(v.b.window.on ? transposed(v) : v).tap_bits;
     if (tap_bits > kSimtTapBits)
-      return cat("keeps a bit for each tap of a dimension that has padding, ", kSimtTapBits, " at most; these are ",
-                 tap_bits);
+      return cat("supports at most ", kSimtTapBits, " taps along the dimensions that have padding; got ", tap_bits);
     const double across = double(max_of(v.m.size, v.n.size)) / 16 + 1,
                  down = double(min_of(v.m.size, v.n.size)) / 128 + 1;
     if (across * down * double(v.batch.size) * kSimtPhases > double(kMost))
-      return "counts blocks in 31 bits, and there are too many";
+      return "supports at most 2^31 - 1 blocks; got more";
   }
   if (!is_simple(t.activation) && elements_of(t) >= kMostParts)
-    return cat("applies ", name(t.activation), " in a second pass, which takes ", kMostParts, " elements at most");
+    return cat("supports activation '", name(t.activation), "' for fewer than 2^30 results; got ", elements_of(t));
   return "";
 }
 

@@ -225,22 +225,20 @@ struct Plan90 final : GemmPlan {
 }  // namespace
 
 std::string sm90_why_not(const GemmTask& t, const Device& d) {
-  if (d.arch / 10 != 9) return cat("wgmma is sm_90's; the device is sm_", d.arch);
-  if (t.type == DType::float64) return "tensor cores multiply float64 in no engine of ours";
-  if (t.alignment < 16)
-    return cat("TMA needs pointers that are multiples of 16 bytes; one is a multiple of ", t.alignment);
+  if (d.arch / 10 != 9) return cat("needs wgmma, which sm_90 has; got sm_", d.arch);
+  if (t.type == DType::float64) return "float64 is not supported";
+  if (t.alignment < 16) return cat("needs tensors aligned to 16 bytes; got ", t.alignment);
   for (const GemmView& v : t.views)
     for (int64_t size : {v.m.size, v.n.size, v.k.size, v.batch.size})
-      if (size >= int64_t(1) << 30) return cat("counts in 32 bits; a side of the product has ", size);
+      if (size >= int64_t(1) << 30) return cat("supports M, N, K and batch below 2^30; got ", size);
   const Lowering low = lowered(t);
   if (!low.why.empty()) return low.why;
   const Extents s = shape_of(t, low);
   if (s.phases * ceil_div(s.m, int64_t(64)) * ceil_div(s.n, int64_t(64)) * s.batch >= int64_t(1) << 24)
-    return "counts tiles in 32 bits; there are too many";
+    return "supports fewer than 2^24 tiles of 64 x 64 elements; got more";
   if (t.sums && store_of(t, low) != GemmStore::lines)
-    return "adds up columns of y as it stores whole lines: channels side by side, eight by eight, on multiples of 16 "
-           "bytes";
-  if (t.sums && s.batch > 1) return cat("adds up the columns of one product; there are ", s.batch);
+    return "needs y with contiguous channels, a multiple of 8 of them, aligned to 16 bytes, for statistics";
+  if (t.sums && s.batch > 1) return cat("supports statistics with groups=1 only; got ", s.batch);
   return "";
 }
 

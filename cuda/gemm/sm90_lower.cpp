@@ -44,11 +44,11 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
   out.offset = o.offset;
   const int64_t item = int64_t(itemsize(type));
   const std::optional<int64_t> row = single_stride(rows, o.row), batch = single_stride(v.batch, o.batch);
-  if (!row) out.why = cat("TMA needs rows of ", name, " that lie evenly");
-  else if (!batch) out.why = cat("TMA needs matrices of ", name, " that lie evenly");
+  if (!row) out.why = cat("needs rows of ", name, " at a single stride");
+  else if (!batch) out.why = cat("needs matrices of ", name, " at a single stride");
   if (!out.why.empty()) return out;
   const bool along_k = k == 1 ? *row != 1 : channel == 1;
-  if (!along_k && *row != 1) out.why = cat("TMA needs ", name, " contiguous along one of its dimensions");
+  if (!along_k && *row != 1) out.why = cat("needs ", name, " to be contiguous along rows or columns");
   out.source = along_k ? Sm90Source::tile_along_k : Sm90Source::tile_along_rows;
   int64_t tap_count[2] = {1, 1}, tap_stride[2]{};  // the map's dimensions 1 and 2
   if (with_taps) {
@@ -59,7 +59,7 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
       out.offset -= t.first[j] * unit[j];
     }
     if (t.window[0] > 1 && t.window[1] > 1 && unit[0] != unit[1] * t.window[1])
-      out.why = cat("TMA needs the taps of ", name, " to lie evenly");
+      out.why = cat("needs the window elements of ", name, " at a single stride");
     tap_count[0] = t.window[2], tap_count[1] = t.window[0] * t.window[1];
     tap_stride[0] = unit[2], tap_stride[1] = t.window[1] > 1 ? unit[1] : unit[0];
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
@@ -82,10 +82,10 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     if (i == 0) continue;
     if (dims[i] == 1) m.strides[i - 1] = 16;
     else if (strides[i - 1] <= 0 || strides[i - 1] * item % 16)
-      out.why = cat("TMA needs strides of ", name, " that are multiples of 16 bytes and positive");
+      out.why = cat("needs strides of ", name, " that are positive multiples of 16 bytes");
     else m.strides[i - 1] = uint64_t(strides[i - 1] * item);
   }
-  if (out.offset * item % 16) out.why = cat("TMA needs ", name, " to begin at a multiple of 16 bytes");
+  if (out.offset * item % 16) out.why = cat("needs ", name, " to start at a multiple of 16 bytes");
   return out;
 }
 
@@ -112,12 +112,12 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   cuda::Im2colMap& m = out.pixels = map_of<cuda::Im2colMap>(type);
   m.rank = spatial + 2;
   m.dims[0] = uint64_t(channels * v.batch.size);
-  if (channels > 1 && at_tap.of[3] != 1) out.why = cat("TMA needs ", name, " with its channels side by side (NHWC)");
-  if (v.batch.size > 1 && o.batch.of[3] != channels) out.why = cat("TMA needs the groups of ", name, " side by side");
+  if (channels > 1 && at_tap.of[3] != 1) out.why = cat("needs contiguous channels (NHWC) of ", name);
+  if (v.batch.size > 1 && o.batch.of[3] != channels) out.why = cat("needs contiguous groups of ", name);
   auto stride = [&](int64_t elements, uint64_t size) {
     if (size == 1) return uint64_t(16);
     if (elements <= 0 || elements * item % 16)
-      out.why = cat("TMA needs strides of ", name, " that are multiples of 16 bytes and positive");
+      out.why = cat("needs strides of ", name, " that are positive multiples of 16 bytes");
     return uint64_t(elements * item);
   };
   for (int j = 0; j < 3; ++j) {
@@ -167,7 +167,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
     GemmStrides a_k = v.a.k, b_k = v.b.k;
     if (b_moves) join(joined, {&a_k});
     else join(joined, {&a_k, &b_k});
-    if (joined.first < kDigits - 1) low.why = "TMA needs a sum that runs evenly through memory";
+    if (joined.first < kDigits - 1) low.why = "needs summed dimensions that join into one with a single stride";
     k = joined.digit[3], a_channel = a_k.of[3], b_channel = b_k.of[3];
   }
   low.k_blocks = ceil_div(k, k_of_block);
@@ -193,12 +193,12 @@ Lowering lowered_as_it_is(const GemmTask& task) {
     low.spatial = flat && lower[0] == 0 ? 2 : 3;
     low.channel_blocks = ceil_div(v.n.digit[3], k_of_block);
     if (taps_in_k && v.batch.size > 1 && k % k_of_block)
-      low.why = cat("a block of k would reach into the next group: it needs a multiple of ", k_of_block,
-                    " channels in each; got ", k);
+      low.why = cat("needs a multiple of ", k_of_block, " channels in each group; got ", k);
     // Otherwise a load begins between two words of 16 bytes, which is an illegal instruction.
     const int64_t of_group = v.n.digit[3];
     if (!taps_in_k && v.batch.size > 1 && of_group * int64_t(itemsize(task.type)) % 16)
-      low.why = cat("TMA loads the channels of a group from multiples of 16 bytes on; a group has ", of_group);
+      low.why = cat("needs the channels of each group to start at multiples of 16 bytes; got ", of_group,
+                    " channels in a group");
   }
   const GemmIndex n = v.n;
   if (b_moves && !taps_in_k) {
@@ -223,7 +223,7 @@ Lowering lowered_as_it_is(const GemmTask& task) {
       const int64_t most = low.spatial == 2 ? 255 : 31;
       const int64_t last = offset + tap_reach(moving->window, j) * (phase.taps.count[j] - 1);
       if (max_of(offset, last) > most)
-        low.why = cat("TMA windows reach at most ", most, " elements; got ", max_of(offset, last));
+        low.why = cat("supports windows that reach at most ", most, " elements; got ", max_of(offset, last));
     }
     if (taps_in_k) first_tap(a_moves ? low.b : low.a, phase.taps, a_moves ? to.b_tap : to.a_tap);
     to.blocks = int32_t(to.taps[0] * to.taps[1] * to.taps[2] * low.k_blocks);

@@ -32,7 +32,7 @@ struct Tf32Split {
     to = tma_layout(to, order);
     std::erase_if(order, [&](int i) { return from.shape[i] == 1; });
     if (order.size() > kTf32Dimensions) {
-      why_not = cat("splits operands of ", kTf32Dimensions, " dimensions at most; one has ", order.size());
+      why_not = cat("supports operands of at most ", kTf32Dimensions, " dimensions; got ", order.size());
       return;
     }
     parts.part = from.shape[summed] * to.stride[summed], parts.small_at = second ? 2 : 1;
@@ -48,7 +48,8 @@ struct Tf32Split {
       width = 4, items /= 4;
       parts.size[0] = FastDivmod(from.shape[order.back()] / 4);
     }
-    if (items >= int64_t(1) << 31) why_not = cat("splits 2^31 elements at most; an operand has ", from.numel());
+    if (items >= int64_t(1) << 31)
+      why_not = cat("supports operands of fewer than 2^31 vectors of ", width, " elements; got ", items);
     parts.items = uint32_t(items);
   }
 };

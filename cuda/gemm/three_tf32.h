@@ -27,7 +27,7 @@ template <class P> struct ThreeTf32Engine : RelayoutEngine<P> {
     if (std::string why = plain().refusal(p); !why.empty()) return why;
     const DType type = gemm_task(p).type;
     if (type == DType::float32) return "";
-    return cat("splits float32 operands in two; these are ", minidnn::name(type));
+    return cat("supports float32 only; got ", minidnn::name(type));
   }
   OperandRelayout<P> relayout(const P& p) const override {
     OperandRelayout<P> r = plain().relayout(p);

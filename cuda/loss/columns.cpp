@@ -22,15 +22,17 @@ struct Columns final : Engine<LossProblem> {
   int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LossProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "computes in float32";
-    if (p.direction == LossDirection::backward && !is_row_major(p.dx)) return "needs dx row-major, as x";
-    if (!is_row_major(p.x) || !is_row_major(p.target)) return "needs x and targets row-major";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.direction == LossDirection::backward && !is_row_major(p.dx)) return "needs a row-major dx";
+    if (!is_row_major(p.x) || !is_row_major(p.target)) return "needs a row-major x and target";
     const int64_t bytes = kWidth * int64_t(itemsize(p.x.dtype)), inner = inner_of(p);
-    if (p.alignment < bytes)
-      return cat("tensors must begin at a multiple of ", bytes, " bytes, these do at one of ", p.alignment);
-    if (inner % kWidth != 0) return cat("takes ", kWidth, " rows beside each other; there are ", inner);
-    if (p.rows() == 0 || p.cols() > 1 << 30) return cat("has up to 2^30 classes of some rows; got ", p.cols());
-    if (p.rows() / kWidth > INT32_MAX) return cat("numbers fours of rows by 31 bits; there are ", p.rows() / kWidth);
+    if (p.alignment < bytes) return cat("needs tensors aligned to ", bytes, " bytes; got ", p.alignment);
+    if (inner % kWidth != 0)
+      return cat("needs a multiple of ", kWidth, " elements in the dimensions after axis; got ", inner);
+    if (p.rows() == 0 || p.cols() > 1 << 30)
+      return cat("needs at least one row, of at most 2^30 classes; got ", p.rows(), " rows of ", p.cols(), " classes");
+    if (p.rows() / kWidth > INT32_MAX)
+      return cat("supports at most 2^31 - 1 groups of four rows; got ", p.rows() / kWidth);
     return "";
   }
   // A guess, to be measured: nine tenths of the copy rate where threads fill the GPU; fewer threads wait for one class

@@ -49,13 +49,13 @@ struct Rows final : Engine<LossProblem> {
   int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LossProblem& p, const Device& d) const override {
-    if (p.x.dtype == DType::float64) return "computes in float32";
-    if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx in x's strides";
-    if (!loss_rows_in_order(p)) return "needs rows of classes end to end, in the order of targets";
-    if (p.alignment < 16) return cat("tensors must begin at a multiple of 16 bytes, these do at one of ", p.alignment);
-    if (p.cols() > 1 << 30) return cat("a row may have 2^30 classes; this one has ", p.cols());
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx with the strides of x";
+    if (!loss_rows_in_order(p)) return "needs contiguous rows of classes, in the order of a row-major target";
+    if (p.alignment < 16) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
+    if (p.cols() > 1 << 30) return cat("supports at most 2^30 classes; got ", p.cols());
     const int64_t blocks = blocks_of(task_of(p, d));
-    if (blocks > INT32_MAX) return cat("needs ", blocks, " blocks, and a grid has 2^31 - 1");
+    if (blocks > INT32_MAX) return cat("supports at most 2^31 - 1 blocks; got ", blocks);
     return "";
   }
   // A guess, to be measured: nine tenths of the copy rate where rows fill vectors and there are enough rows.

@@ -37,7 +37,7 @@ struct Tiled final : Engine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.tiled"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const MatmulProblem& p, const Device&) const override {
-    if (p.a.dtype == DType::float32) return "has kernels for float64, float16 and bfloat16; a is float32";
+    if (p.a.dtype == DType::float32) return "float32 is not supported";
     return matmul_why_not(p);
   }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {

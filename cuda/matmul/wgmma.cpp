@@ -12,8 +12,8 @@ struct Wgmma final : RelayoutEngine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.wgmma"; }
   std::string refusal(const MatmulProblem& p) const override {
     if (std::string why = matmul_why_not(p); !why.empty()) return why;
-    if (p.ieee) return "multiplies float32 as TF32, and math='ieee' forbids it";
-    if (sizes_of(p).k == 0) return "needs something to sum; K is 0";
+    if (p.ieee) return "math='ieee' is not supported: float32 is multiplied as TF32";
+    if (sizes_of(p).k == 0) return "needs K of at least 1; got 0";
     return "";
   }
   OperandRelayout<MatmulProblem> relayout(const MatmulProblem& p) const override {

@@ -19,12 +19,12 @@ struct Cut {
 };
 
 std::string parse(const LocalNormProblem& p, const Device& d, Cut& c) {
-  if (p.kind != LocalNorm::lrn) return "has windows across channels, and not in space";
-  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+  if (p.kind != LocalNorm::lrn) return "supports lrn only";
+  if (p.x.dtype == DType::float64) return "float64 is not supported";
   if (std::string why = why_not_across(p); !why.empty()) return why;
   if (channels_in_order(p.x) && plane_of(p.x) > 1) return cut_walk(p, Along::nothing, d, c.planes);
   const LocalWindow w(p);
-  if (w.ahead > kAcrossSide) return cat("has windows of ", 2 * kAcrossSide + 1, " channels at most; got ", p.size);
+  if (w.ahead > kAcrossSide) return cat("supports windows of at most ", 2 * kAcrossSide + 1, " channels; got ", p.size);
   NormAcross& r = c.rows;
   const int64_t wide = 16 / int64_t(itemsize(p.x.dtype));
   r.channels = p.x.shape[1], r.behind = int32_t(w.behind), r.ahead = int32_t(w.ahead);
@@ -36,7 +36,8 @@ std::string parse(const LocalNormProblem& p, const Device& d, Cut& c) {
   r.of_row = FastDivmod(min_of(of_row, int64_t(INT32_MAX)));
   c.blocks = ceil_div(columns, int64_t(r.step));
   constexpr int64_t kMostColumns = int64_t(1) << 30;  // with those of a last, partial block they are below 2^31
-  if (columns > kMostColumns || r.channels > INT32_MAX) return cat("counts 2^30 vectors at most; there are ", columns);
+  if (columns > kMostColumns || r.channels > INT32_MAX)
+    return cat("supports at most 2^30 vectors and 2^31 - 1 channels; got ", columns, " and ", r.channels);
   r.columns = uint32_t(columns);
   return "";
 }

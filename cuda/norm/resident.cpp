@@ -35,21 +35,21 @@ struct Held {
 };
 std::string parse(const NormProblem& p, Held& h) {
   NormSplit& c = h.split;
-  if (p.direction == NormDirection::inference) return "holds what is read twice; inference reads x once";
-  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+  if (p.direction == NormDirection::inference) return "inference is not supported";
+  if (p.x.dtype == DType::float64) return "float64 is not supported";
   if (std::string why = dense_norm(p, c); !why.empty()) return why;
   const int64_t size = int64_t(itemsize(p.x.dtype)), images = c.members / c.plane;
   h.vector = kVector / size, h.columns = c.plane == 1, c.parameters = c.channels;
-  if (p.alignment < kVector) return cat("copies by 16 bytes; an address is a multiple of ", p.alignment);
+  if (p.alignment < kVector) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
   // Planes that are not whole vectors, or shorter than a line of 128 bytes, are taken as columns, with one row per
   // image: a channel has as many columns as its plane has elements.
   if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
     h.group = c.plane, h.columns = true;
     c.channels *= c.plane, c.by_group = FastDivmod(c.plane), c.plane = 1;
-    if (c.channels >= int64_t(1) << 30) return cat("takes rows of 2^30 - 1 elements; they have ", c.channels);
+    if (c.channels >= int64_t(1) << 30) return cat("supports samples of fewer than 2^30 elements; got ", c.channels);
   }
   if (h.columns && c.channels % h.vector)
-    return cat("copies by ", h.vector, " elements; a row of channels has ", c.channels);
+    return cat("needs rows of a multiple of ", h.vector, " elements; got ", c.channels);
   h.items = !h.columns ? c.members / h.vector : h.group > 1 ? images : c.members;
   if (!h.columns) c.by_plane = FastDivmod(c.plane / h.vector);
   return "";
@@ -149,9 +149,10 @@ struct Resident final : Engine<NormProblem> {
     if (std::string why = parse(p, h); !why.empty()) return why;
     if (!ways_of(p, h, d).empty()) return "";
     const int64_t of_tensor = h.items * widths_of(h).front() * kVector;
-    return cat("holds ", h.columns ? "64 bytes or more of neighbouring channels" : "a channel", " of all samples in ",
-               d.arch >= 90 ? "eight blocks" : "a block", " of ", d.max_smem_bytes, " bytes; they are ",
-               h.columns ? of_tensor : h.items * kVector, is_backward(p) ? ", in each of x and dy" : "");
+    return cat("needs shared memory for ", h.columns ? "64 bytes or more of neighbouring channels" : "a channel",
+               " of all samples, ", h.columns ? of_tensor : h.items * kVector, " bytes",
+               is_backward(p) ? " in each of x and dy" : "", "; ", d.arch >= 90 ? "eight blocks have " : "a block has ",
+               d.max_smem_bytes, d.arch >= 90 ? " each" : "");
   }
   double estimate_us(const NormProblem& p, const Device& d) const override {
     Held h;

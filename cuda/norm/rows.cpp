@@ -100,11 +100,11 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   Cut streamed = c;
   if (!p.backward && stream(streamed, d)) c = streamed;
   else if (!(p.backward ? ring(c, d, p) : hold(c, d))) {
-    return cat("holds a row in registers and shared memory, here by up to ", cuda::largest_cluster(d), " blocks of ",
-               d.max_smem_bytes, " bytes, which have no room for ", c.rows.columns, " elements");
+    return cat("supports rows that fit the registers and shared memory of up to ", cuda::largest_cluster(d),
+               " blocks of ", d.max_smem_bytes, " bytes; got ", c.rows.columns, " elements");
   }
   if (ceil_div(c.rows.rows, int64_t(c.rows.rows_at_once)) * c.rows.blocks > INT32_MAX)
-    return "launches 2^31 - 1 blocks at most";
+    return "supports at most 2^31 - 1 blocks; got more";
   return "";
 }
 
@@ -201,8 +201,8 @@ struct Rows final : Engine<RowNormProblem> {
 }  // namespace
 
 std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vector) {
-  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-  if (p.x.numel() == 0) return "there are no rows";
+  if (p.x.dtype == DType::float64) return "float64 is not supported";
+  if (p.x.numel() == 0) return "x is empty";
   const RowNormSpaces s = row_norm_spaces(p);
   auto alike = [](const NormOffsets& o) { return o.dy == o.x && o.out == o.x; };
   r.rows = s.rows.size, r.columns = s.members.size, r.centered = s.centered;
@@ -210,7 +210,7 @@ std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vecto
   const bool contiguous =
       (r.columns == 1 || (s.members.rank <= 2 && alike(s.members.run_step()) && s.members.run_step().x == 1)) &&
       (r.rows == 1 || (s.rows.rank <= 2 && alike(s.rows.run_step()) && s.rows.run_step().x == r.columns));
-  const char* const layout = "reads rows that are contiguous and lie one behind the other, in all tensors alike";
+  const char* const layout = "needs contiguous rows, one after another, in all tensors";
   if (!contiguous) return layout;
   if (s.members.rank == 2) {
     const NormOffsets& outer = s.members.step[0];
@@ -221,14 +221,15 @@ std::string contiguous_rows(const RowNormProblem& p, NormRows& r, int64_t& vecto
     if (!alike(outer) || outer.x != s.rows.run() * r.columns) return layout;
   }
   if (p.kind == RowNorm::group) {
-    if (p.backward) return "sums parameters along rows backward, and group norm has one for a plane";
-    if (!channels_in_order(p.x)) return "finds an element's channel by its place in NCHW";
+    if (p.backward) return "the gradient of group and instance norm is not supported";
+    if (!channels_in_order(p.x)) return "needs x in the order NCHW for group and instance norm";
     r.groups = uint32_t(p.groups), r.of_group = uint32_t(p.x.shape[1] / p.groups);
   }
   if (p.kind != RowNorm::group && r.columns > 1 && (s.members.rank > 1 || s.members.run_step().parameter != 1))
-    return "reads scale and bias in the order of a row's elements in memory, which is another one here";
+    return "needs scale and bias in the memory order of the elements of a row";
   vector = vector_of(p, r);
-  if (r.columns / vector >= int64_t(1) << 24) return cat("counts 2^24 - 1 vectors of a row at most");
+  if (r.columns / vector >= int64_t(1) << 24)
+    return cat("supports rows of fewer than 2^24 vectors; got ", r.columns / vector);
   r.vectors = uint32_t(r.columns / vector);
   if (r.groups) r.span = FastDivmod(r.vectors / r.of_group);
   return "";

@@ -16,8 +16,8 @@ struct Cut {
 };
 
 std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
-  if (!p.backward) return "is for gradients";
-  if (p.kind == RowNorm::group) return "takes layer and RMS norm";
+  if (!p.backward) return "supports backward only";
+  if (p.kind == RowNorm::group) return "supports layer and RMS norm only";
   NormRows contiguous;
   if (std::string why = contiguous_rows(p, contiguous, c.vector); !why.empty()) return why;
   NormLongRows& r = c.rows;
@@ -36,7 +36,7 @@ std::string parse(const RowNormProblem& p, const Device& d, Cut& c) {
   r.section = uint32_t(ceil_div(ceil_div(r.rows, sections), int64_t(kLongBatch)) * kLongBatch);
   r.sections = uint32_t(ceil_div<int64_t>(r.rows, r.section));
   if (batches * r.chunks > INT32_MAX || int64_t(r.sections) * r.tiles > INT32_MAX)
-    return "launches 2^31 - 1 blocks at most";
+    return "supports at most 2^31 - 1 blocks; got more";
   return "";
 }
 size_t sums_bytes(const NormLongRows& r) { return size_t(r.rows) * r.chunks * 2 * sizeof(float); }

@@ -18,8 +18,8 @@ bool alike(const NormOffsets& s) { return s.dy == s.x && s.out == s.x && s.other
 
 std::string dense_norm(const NormProblem& p, NormSplit& c) {
   const NormSpaces s = norm_spaces(p);
-  const char* const layout = "reads x and what is like it as [N][C][space] or [N space][C], dense and all alike";
-  if (p.x.numel() == 0) return "an empty batch has no statistics to sum";
+  const char* const layout = "needs dense tensors with equal strides, in the order [N][C][space] or [N][space][C]";
+  if (p.x.numel() == 0) return "x is empty";
   for (const NormSpace* space : {&s.groups, &s.members})
     for (int64_t i = 0; i < space->rank; ++i)
       if (!alike(space->step[i])) return layout;
@@ -35,8 +35,8 @@ std::string dense_norm(const NormProblem& p, NormSplit& c) {
     if (s.members.rank > 2 || s.members.run() != c.plane || (c.plane > 1 && s.members.run_step().x != 1)) return layout;
     if (s.members.rank == 2 && s.members.step[0].x != c.plane * c.channels) return layout;
   }
-  if (c.members >= kMost) return cat("counts 2^30 - 1 elements of a channel at most; there are ", c.members);
-  if (c.channels >= int64_t(1) << 24) return cat("takes 2^24 - 1 channels at most; there are ", c.channels);
+  if (c.members >= kMost) return cat("supports fewer than 2^30 elements in a channel; got ", c.members);
+  if (c.channels >= int64_t(1) << 24) return cat("supports fewer than 2^24 channels; got ", c.channels);
   return "";
 }
 
@@ -129,7 +129,7 @@ struct Split final : Engine<NormProblem> {
   std::string name() const override { return "cuda.norm.split"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const NormProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
     NormSplit c;
     return dense_norm(p, c);
   }
@@ -195,12 +195,12 @@ struct Groups final : Engine<RowNormProblem> {
   std::string name() const override { return "cuda.norm.groups"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const RowNormProblem& p, const Device&) const override {
-    if (p.kind != RowNorm::group) return "takes group and instance norm";
-    if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
+    if (p.kind != RowNorm::group) return "supports group and instance norm only";
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
     NormSplit c;
     std::string why = dense_norm(batch_norm_like(p), c);
     if (why.empty() && p.x.shape[0] * c.channels >= int64_t(1) << 24)
-      why = cat("takes 2^24 - 1 channels of all samples at most; there are ", p.x.shape[0] * c.channels);
+      why = cat("supports fewer than 2^24 channels of all samples together; got ", p.x.shape[0] * c.channels);
     return why;
   }
   double estimate_us(const RowNormProblem& p, const Device& d) const override {

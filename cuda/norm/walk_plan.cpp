@@ -94,10 +94,10 @@ int64_t walk_vector(DType t, int64_t size, bool means_gradients) {
 
 std::string cut_walk(const LocalNormProblem& p, Along along, const Device& d, WalkCut& c) {
   const LocalWindow w(p);
-  if (w.ahead > kWalkReach) return cat("has windows of ", 2 * kWalkReach + 1, " elements at most; got ", p.size);
+  if (w.ahead > kWalkReach) return cat("supports windows of at most ", 2 * kWalkReach + 1, " elements; got ", p.size);
   constexpr int64_t kMost = int64_t(1) << 30;
   if (p.x.numel() / min_of(p.x.numel(), int64_t(4)) > kMost)
-    return cat("counts 2^30 vectors at most; x has ", p.x.numel(), " elements");
+    return cat("supports at most 2^32 elements of x; got ", p.x.numel());
   const int64_t channels = p.x.shape[1], item = int64_t(itemsize(p.x.dtype));
   NormWalk& r = c.walk;
   c.along = along, r.behind = int32_t(w.behind), r.ahead = int32_t(w.ahead), r.elements = p.x.numel();
@@ -116,10 +116,11 @@ std::string cut_walk(const LocalNormProblem& p, Along along, const Device& d, Wa
     cut_groups(c, images, channels, p.backward != 0, most);
     cut_room(c, p.backward != 0, item);
     if (int64_t(c.room.bytes) <= d.max_smem_bytes) break;
-    if (most == 32) return cat("keeps rows in shared memory: ", c.room.bytes, " of ", d.max_smem_bytes, " bytes");
+    if (most == 32)
+      return cat("needs ", c.room.bytes, " bytes of shared memory for rows; the device has ", d.max_smem_bytes);
   }
   cut_rows(c, p.backward != 0, d);
-  if (c.grid > INT32_MAX) return cat("counts 2^31 blocks at most; there would be ", c.grid);
+  if (c.grid > INT32_MAX) return cat("supports at most 2^31 - 1 blocks; got ", c.grid);
   return "";
 }
 

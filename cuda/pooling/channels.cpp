@@ -183,10 +183,10 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
     if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
-    if (p.alignment < 16) return cat("reads 16 bytes at a time, and a tensor is only aligned to ", p.alignment);
+    if (p.alignment < 16) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
     const bool backward = p.direction == PoolingDirection::backward;
     const int64_t width = 16 / int64_t(itemsize(p.x.dtype)), C = p.x.shape[1];
-    if (C % width) return cat("reads 16 bytes of channels: they must be a multiple of ", width, "; got ", C);
+    if (C % width) return cat("needs a multiple of ", width, " channels; got ", C);
     const bool reads_x = !backward || (p.mode == PoolingMode::max && p.indices.rank == 0);
     for (const TensorDesc& t :
          {reads_x ? p.x : p.out, backward ? p.dy : p.out, p.out, p.indices.rank ? p.indices : p.out}) {
@@ -194,14 +194,16 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
       for (int i = 0; i < t.rank; ++i)
         fits = fits && (i == 1 || (t.stride[i] % width == 0 && t.stride[i] < 0x7fffffff && t.stride[i] > -0x7fffffff));
       if (!fits)
-        return "needs channels side by side (NHWC) in x, y, dy, dx and indices alike, and other strides of 16 bytes";
+        return cat(
+            "needs contiguous channels (NHWC) in x, y, dy, dx and indices, and other strides that are multiples of ",
+            width, " below 2^31");
     }
     const Cut c = cut_of(p, d);
     if (int64_t(spatial_size(p.out, 0)) * spatial_size(p.out, 1) * c.s.vectors >= int64_t(1) << 30)
-      return "counts the vectors of an image in 32 bits, up to 2^30";
+      return "supports images of fewer than 2^30 vectors of 16 bytes; got more";
     if (c.smem_bytes > d.max_smem_bytes)
-      return cat("holds the windows over an element of dx in shared memory: ", c.smem_bytes, " of ", d.max_smem_bytes,
-                 " bytes");
+      return cat("needs ", c.smem_bytes,
+                 " bytes of shared memory for the windows over an element of dx; the device has ", d.max_smem_bytes);
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {

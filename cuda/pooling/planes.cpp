@@ -155,14 +155,14 @@ struct PlanesEngine final : Engine<PoolingProblem> {
     const bool reads_x = p.direction == PoolingDirection::forward || finds(p);
     for (const TensorDesc& t : {reads_x ? p.x : p.out, p.direction == PoolingDirection::forward ? p.out : p.dy, p.out,
                                 p.indices.rank ? p.indices : p.out})
-      if (!is_row_major(t)) return "needs planes side by side, NCHW, in x, y, dy, dx and indices alike";
+      if (!is_row_major(t)) return "needs x, y, dy, dx and indices to be row-major (NCHW)";
     const PlanesCut c = pooling::planes_cut(p);
     if (c.numbered > kMostElements)
-      return cat("numbers the elements of a block in 16 bits: a line, or two steps of lines, must have at most ",
-                 kMostElements);
+      return cat("supports at most ", kMostElements, " elements of x in a block; got ", c.numbered);
     if (c.smem_bytes > d.max_smem_bytes)
-      return cat("a window's lines of x must fit in shared memory: ", c.smem_bytes, " of ", d.max_smem_bytes, " bytes");
-    if (c.s.blocks() > 0x7fffffff) return "a block for each part of a plane: at most 2^31 of them";
+      return cat("needs ", c.smem_bytes, " bytes of shared memory for the lines of a window; the device has ",
+                 d.max_smem_bytes);
+    if (c.s.blocks() > 0x7fffffff) return cat("supports at most 2^31 - 1 blocks; got ", c.s.blocks());
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {

@@ -48,19 +48,20 @@ inline StaticStep static_step(const PoolingProblem& p) {
 }
 
 inline std::string why_not_windows(const PoolingProblem& p) {
-  if (p.x.dtype == DType::float64) return "computes in float32, and x is float64";
-  if (p.mode == PoolingMode::lp) return "knows maxima and averages, not lp";
-  if (p.adaptive) return "knows windows of one size, and adaptive ones here are of several";
-  if (p.x.rank == 5) return "knows one spatial dimension or two, and x has three";
-  if (p.x.numel() == 0) return "x is empty, and nothing of it can be read";
+  if (p.x.dtype == DType::float64) return "float64 is not supported";
+  if (p.mode == PoolingMode::lp) return "mode 'lp' is not supported";
+  if (p.adaptive) return "adaptive windows of unequal sizes are not supported";
+  if (p.x.rank == 5) return "supports one or two spatial dimensions only; got 3";
+  if (p.x.numel() == 0) return "x is empty";
   int64_t plane = 1;
   for (int i = 0; i + 2 < p.x.rank; ++i) {
     for (int64_t n : {spatial_size(p.x, i), detail::windows_along(p, i), p.window[i] * p.spatial.dilation[i],
                       p.spatial.stride[i], p.spatial.before[i], p.spatial.after[i]})
-      if (n >= kMostOfAKind) return cat("counts along a dimension in 32 bits, up to ", kMostOfAKind, "; here is ", n);
+      if (n >= kMostOfAKind)
+        return cat("supports sizes, windows, strides and padding below ", kMostOfAKind, "; got ", n);
     plane *= max_of(spatial_size(p.x, i), detail::windows_along(p, i));
   }
-  if (plane >= int64_t(1) << 30) return "counts the elements of a plane in 32 bits, up to 2^30";
+  if (plane >= int64_t(1) << 30) return cat("supports planes of fewer than 2^30 elements; got ", plane);
   return "";
 }
 

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kThreads = kReduceThreads, kAhead = kReduceAhead;
 constexpr int64_t kBlocksPerSm = 16;  // target for split reductions: two or three rounds, so the last is short
 constexpr int64_t kMostPlaces = INT32_MAX - 2 * kThreads * kAhead * 8;  // loop indices run past the end
-constexpr const char* kTooMany = "counts fewer than 2^31 elements of a part";
+constexpr const char* kTooMany = "supports fewer than 2^31 elements of x in a thread block; got more";
 
 std::string kernel_type(ReduceKind kind) { return cat("(minidnn::ReduceKind)", int64_t(kind)); }
 KernelSpec parts_spec(ReduceKind kind) {
@@ -43,8 +43,9 @@ struct Dense : Engine<ReduceProblem> {
 };
 
 std::string refusal(const ReduceProblem& p) {
-  if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64) return "reads float32, float16 and bfloat16";
-  if (p.x.numel() == 0) return "needs something to reduce";
+  if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64)
+    return cat("supports float32, float16 and bfloat16 only; got ", minidnn::name(p.x.dtype));
+  if (p.x.numel() == 0) return "x is empty";
   return "";
 }
 CachePolicy policy_of(const ReduceProblem& p, const Device& d) { return policy_of_once(reduce_bytes(p), d.l2_bytes); }
@@ -89,7 +90,7 @@ struct Rows final : Dense {
     r.mode = p.mode, r.policy = policy_of(p, d), r.y = joined(p.y, false), r.kept = joined(v.kept, false);
     r.runs = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
     if (r.runs.rank == 0 || r.runs.stride[r.runs.rank - 1] != 1)
-      return "needs elements of an output that lie beside each other";
+      return "needs a reduced dimension of x to be contiguous";
     r.run = r.runs.shape[--r.runs.rank];
     const int64_t vector = 16 / int64_t(itemsize(p.x.dtype)), outputs = p.y.numel(), runs = r.runs.numel();
     r.count = runs * r.run;
@@ -109,7 +110,7 @@ struct Rows final : Dense {
       r.lanes = min_of(r.lanes, max_of(int64_t(std::bit_ceil(uint64_t(enough))), int64_t(32)));
     }
     r.items = outputs * r.parts;
-    if (ceil_div(r.items, kThreads / r.lanes) > 0x7fffffff) return "launches 2^31 - 1 blocks at most";
+    if (ceil_div(r.items, kThreads / r.lanes) > 0x7fffffff) return "supports at most 2^31 - 1 blocks; got more";
     if ((r.runs_a_part - 1) * r.run + r.slice > kMostPlaces) return kTooMany;
     return "";
   }
@@ -156,8 +157,9 @@ struct Columns final : Dense {
     const ReduceView v = reduce_view(p);
     const TensorDesc rows = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
     c.mode = p.mode, c.policy = policy_of(p, d), c.y = joined(p.y, false), c.outer = joined(v.kept, false);
-    if (c.outer.rank == 0 || c.outer.stride[c.outer.rank - 1] != 1) return "needs outputs that lie beside each other";
-    if (rows.rank > 1) return cat("walks one dimension of rows; there are ", rows.rank);
+    if (c.outer.rank == 0 || c.outer.stride[c.outer.rank - 1] != 1)
+      return "needs a kept dimension of x to be contiguous";
+    if (rows.rank > 1) return cat("needs reduced dimensions that join into one with a single stride; got ", rows.rank);
     c.columns = c.outer.shape[--c.outer.rank];
     c.rows = rows.rank ? rows.shape[0] : 1, c.pitch = rows.rank ? rows.stride[0] : 0;
     c.outputs = p.y.numel();
@@ -172,7 +174,7 @@ struct Columns final : Dense {
     const int64_t groups = c.column_blocks * c.outer.numel(), high = kThreads / c.lanes;
     c.rows_a_part = ceil_div(c.rows, parts_for(groups, c.rows / (kAhead * high), d));
     c.parts = ceil_div(c.rows, c.rows_a_part);
-    if (double(groups) * double(c.parts) > 0x7fffffff) return "launches 2^31 - 1 blocks at most";
+    if (double(groups) * double(c.parts) > 0x7fffffff) return "supports at most 2^31 - 1 blocks; got more";
     if (c.rows_a_part > kMostPlaces) return kTooMany;
     return "";
   }

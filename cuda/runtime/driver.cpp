@@ -35,7 +35,8 @@ std::string init(State& s) {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) return "there is no NVIDIA driver (libcuda.so.1 is not found)";
   auto get_version = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion"));
-  if (!get_version || get_version(&s.cuda_version) != CUDA_SUCCESS) return "libcuda.so.1 does not tell its version";
+  if (!get_version || get_version(&s.cuda_version) != CUDA_SUCCESS)
+    return "libcuda.so.1 does not report the CUDA version of the driver";
   auto look_up = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
   s.table = Driver{EntryPoints(look_up)};
   if (!look_up || s.table.get.missing)

@@ -79,8 +79,9 @@ bool read_file(const fs::path& path, std::string& text) {
 
 // Returns "" for a file or folder that only this user may write: a cubin is code.
 std::string why_not_trusted(const struct stat& info) {
-  if (info.st_uid != geteuid()) return cat("it belongs to user ", info.st_uid, ", this is user ", geteuid());
-  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "others may write to it (chmod go-w would do)";
+  if (info.st_uid != geteuid())
+    return cat("it belongs to user ", info.st_uid, "; the process runs as user ", geteuid());
+  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "other users may write to it; run chmod go-w on it";
   return "";
 }
 
@@ -104,7 +105,7 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     auto [entry, fresh] = headers.try_emplace(name);
     if (!fresh) continue;
     MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second), from, " includes \"", name,
-                  "\", and there is no such file in ", root.string());
+                  "\", which is not a file in ", root.string());
     follow(entry->second, name, root, headers);  // references into a std::map stay valid while it grows
   }
 }

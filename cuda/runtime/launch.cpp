@@ -33,7 +33,7 @@ CUfunction load(const KernelSpec& spec, const std::string& arch, int device, con
   try {
     fresh = recompile(spec, arch);
   } catch (const Error& e) {
-    throw DeviceError(cat(what(cubin), ": the driver refuses it (error ", int(result), "), and ", e.what()));
+    throw DeviceError(cat(what(cubin), ": the driver rejects the cubin (error ", int(result), "), and ", e.what()));
   }
   check(load_module(*fresh, function), what(*fresh));
   return function;
@@ -57,7 +57,7 @@ void allow_smem(const Kernel& kernel, int bytes) {
   if (bytes <= kernel.smem_limit) return;
   if (kernel.static_smem + bytes > kWithoutAsking)
     check(driver().cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes),
-          "allowing kernel ", kernel.name, ' ', bytes, " bytes of dynamic beside ", kernel.static_smem,
+          "setting for kernel ", kernel.name, ' ', bytes, " bytes of dynamic and ", kernel.static_smem,
           " of static shared memory on cuda:", kernel.device, ", where a block may have ",
           device(kernel.device).max_smem_bytes);
   kernel.smem_limit = bytes;

@@ -161,7 +161,7 @@ class GpuMemory final : public Memory {
       std::lock_guard lock(mutex_);
       idle_events_.push_back(event);
     }
-    check(result, "ordering a stream of cuda:", device_, " and one of ", name(of_later));
+    check(result, "making a stream of cuda:", device_, " wait for one of ", name(of_later));
     return true;
   }
 
@@ -188,7 +188,7 @@ class GpuMemory final : public Memory {
       result = driver().cuGraphRetainUserObject(static_cast<CUgraph>(graph), owned, 1, CU_GRAPH_USER_OBJECT_MOVE);
       if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);  // drops the object
     }
-    check(result, "giving memory of cuda:", device_, " to a CUDA graph");
+    check(result, "assigning memory of cuda:", device_, " to a CUDA graph");
   }
 
  private:

@@ -131,7 +131,7 @@ std::string try_library(const std::string& path, Found& found) {
   int driver_major = driver_cuda_version() / 1000;
   if (driver_major && info.major > driver_major)
     return cat("is release ", info.major, '.', info.minor, ", and the driver is of CUDA ", driver_major,
-               ", which loads no code of a later major release; nvidia-cuda-nvrtc-cu", driver_major, " would do");
+               ", which loads no code of a later major release; install nvidia-cuda-nvrtc-cu", driver_major);
   Dl_info where{};
   info.path = dladdr(reinterpret_cast<void*>(n.nvrtcVersion), &where) && where.dli_fname ? where.dli_fname : path;
   open_builtins_beside(info.path);
@@ -148,7 +148,7 @@ const Found& found() {
       fresh->why = cat("PYMINIDNN_NVRTC is 'none'", install);
     } else if (!chosen.empty()) {
       std::string why = try_library(chosen, *fresh);
-      if (!why.empty()) fresh->why = cat("PYMINIDNN_NVRTC is '", chosen, "', and that fails: ", why, install);
+      if (!why.empty()) fresh->why = cat("PYMINIDNN_NVRTC is '", chosen, "', which fails: ", why, install);
     } else {
       std::string tried;
       for (const std::string& path : candidates()) {

@@ -107,7 +107,7 @@ std::string why_not(const Im2colMap& t) {
     int64_t positions = int64_t(t.dims[i + 1]) + t.upper[i] - t.lower[i];
     if (positions < 1)
       return cat("dims[", i + 1, "] = ", t.dims[i + 1], " with lower[", i, "] = ", t.lower[i], " and upper[", i,
-                 "] = ", t.upper[i], " leaves no position");
+                 "] = ", t.upper[i], " has no position");
   }
   if (t.channels < 1 || t.channels > 256) return cat("channels must be 1 to 256; got ", t.channels);
   if (t.pixels < 1 || t.pixels > 1024) return cat("pixels must be 1 to 1024; got ", t.pixels);

@@ -44,15 +44,15 @@ struct ColumnsEngine final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cuda.softmax.strided_axis"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const SoftmaxProblem& p, const Device&) const override {
-    if (p.in.dtype == DType::float64) return "computes in float32";
+    if (p.in.dtype == DType::float64) return "float64 is not supported";
     const bool backward = p.direction == SoftmaxDirection::backward;
     if (!is_dense(p.in) || !same_strides(p.in, p.out) || (backward && !same_strides(p.in, p.dy)))
-      return "needs tensors without gaps and with equal strides";
-    if (inner_of(p) == 1) return "the axis is the innermost dimension in memory";
-    if (p.masked != SoftmaxMask::none) return "takes no mask";
+      return "needs dense tensors with equal strides";
+    if (inner_of(p) == 1) return "an axis that is the innermost dimension in memory is not supported";
+    if (p.masked != SoftmaxMask::none) return "masks are not supported";
     const Cut c = cut_of(p);
-    if (!c.fits) return cat("a block can not hold columns of ", p.cols(), " elements");
-    if (c.columns > INT32_MAX) return cat("numbers columns by 31 bits; there are ", c.columns);
+    if (!c.fits) return cat("supports columns that fit in a block; got ", p.cols(), " elements");
+    if (c.columns > INT32_MAX) return cat("supports at most 2^31 - 1 columns; got ", c.columns);
     return "";
   }
   // A guess, to be measured: a lower rate where a vector is one element, or several blocks read a line.

@@ -34,24 +34,26 @@ struct Rows final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cuda.softmax.persistent_rows"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const SoftmaxProblem& p, const Device& d) const override {
-    if (p.in.dtype == DType::float64) return "computes in float32";
+    if (p.in.dtype == DType::float64) return "float64 is not supported";
     const bool backward = p.direction == SoftmaxDirection::backward;
     const int64_t width = width_of(p);
     if (!is_dense(p.in) || !same_strides(p.in, p.out) || (backward && !same_strides(p.in, p.dy)))
-      return "needs tensors without gaps and with equal strides";
-    if (p.cols() > 1 && p.in.stride[p.axis] != 1) return "the axis must be the innermost dimension in memory";
-    if (p.alignment < 16) return cat("tensors must begin at a multiple of 16 bytes, these do at one of ", p.alignment);
-    if (p.cols() > 1 << 30) return cat("a row may have 2^30 elements; this one has ", p.cols());
+      return "needs dense tensors with equal strides";
+    if (p.cols() > 1 && p.in.stride[p.axis] != 1) return "needs axis to be the innermost dimension in memory";
+    if (p.alignment < 16) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
+    if (p.cols() > 1 << 30) return cat("supports rows of at most 2^30 elements; got ", p.cols());
     if (p.masked != SoftmaxMask::none) {
-      if (p.rows() > INT32_MAX) return cat("numbers the rows of a mask by 31 bits; there are ", p.rows());
+      if (p.rows() > INT32_MAX) return cat("supports masks for at most 2^31 - 1 rows; got ", p.rows());
       bool whole = p.cols() % width == 0 && (p.mask.stride[p.axis] == 1);
       for (int64_t i = 0; i < p.in.rank; ++i)
         whole =
             whole && (i == p.axis || p.in.shape[i] == 1 || (p.mask.stride[i] >= 0 && p.mask.stride[i] % width == 0));
-      if (!whole) return cat("a mask's rows must be contiguous and begin at multiples of ", width, " elements");
+      if (!whole)
+        return cat("needs contiguous rows of the mask, with lengths and offsets that are multiples of ", width,
+                   " elements");
     }
     const int64_t blocks = rows::blocks_of(task_of(p, d).shape);
-    if (blocks > INT32_MAX) return cat("needs ", blocks, " blocks, and a grid has 2^31 - 1");
+    if (blocks > INT32_MAX) return cat("supports at most 2^31 - 1 blocks; got ", blocks);
     return "";
   }
   // A guess, to be measured: 0.9 of the copy rate where rows fill vectors.

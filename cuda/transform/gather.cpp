@@ -64,13 +64,17 @@ struct Rows final : GatherEngine {
     GatherRows g;
     std::string why = gather_rows(p, g);
     if (!why.empty()) return why;
-    if (g.outer * max_of(g.rows, g.indices) > 0x7fffffff) return "counts lines up to 2^31 - 1";
-    if (g.run * int64_t(itemsize(p.x.dtype)) > 0x7fffffff) return "counts the bytes of a line up to 2^31 - 1";
-    if (double(max_of(p.x.numel(), p.y.numel())) * double(g.run) >= 0x1p63) return "divides by a line in 64 bits";
+    if (g.outer * max_of(g.rows, g.indices) > 0x7fffffff)
+      return cat("supports at most 2^31 - 1 lines; got ", g.outer * max_of(g.rows, g.indices));
+    if (g.run * int64_t(itemsize(p.x.dtype)) > 0x7fffffff)
+      return cat("supports lines of at most 2^31 - 1 bytes; got ", g.run * int64_t(itemsize(p.x.dtype)));
+    if (double(max_of(p.x.numel(), p.y.numel())) * double(g.run) >= 0x1p63)
+      return cat("supports tensors whose elements times the elements of a line are below 2^63; got ",
+                 max_of(p.x.numel(), p.y.numel()), " and ", g.run);
     if (is_backward(p) && (p.alignment < 16 || g.run * int64_t(itemsize(p.x.dtype)) % 16 != 0))
-      return cat("sums lines of whole 16 bytes that begin at a multiple of 16; one has ",
-                 g.run * int64_t(itemsize(p.x.dtype)), " and begins at one of ", p.alignment);
-    if (is_backward(p) && (p.x.numel() >> 40) != 0) return "launches 2^31 - 1 blocks at most";
+      return cat("gather_backward needs lines of a multiple of 16 bytes, aligned to 16 bytes; got ",
+                 g.run * int64_t(itemsize(p.x.dtype)), " bytes, aligned to ", p.alignment);
+    if (is_backward(p) && (p.x.numel() >> 40) != 0) return "supports at most 2^31 - 1 blocks; got more";
     return "";
   }
   double estimate_us(const GatherProblem& p, const Device& d) const override {

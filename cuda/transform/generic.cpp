@@ -40,7 +40,7 @@ struct Dense final : OneKernel {
   Dense() : OneKernel("transform_dense") {}
   std::string name() const override { return "cuda.transform.vectorized"; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
-    return is_dense(p.x) && same_strides(p.x, p.y) ? "" : "needs tensors without gaps and with equal strides";
+    return is_dense(p.x) && same_strides(p.x, p.y) ? "" : "needs dense tensors with equal strides";
   }
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     return roofline_us(0, transform_bytes(p), d, 0.9);

@@ -24,7 +24,8 @@ struct Lines final : Engine<PadProblem> {
     int64_t word;
     std::string why = pad_lines(p, p.alignment, l, word);
     if (!why.empty()) return why;
-    if (ceil_div<int64_t>(l.words, kPadThreads * 16) > kMaxAttribute) return "launches 2^31 - 1 blocks at most";
+    if (ceil_div<int64_t>(l.words, kPadThreads * 16) > kMaxAttribute)
+      return "supports at most 2^31 - 1 blocks; got more";
     return "";
   }
   // Fractions of the copy rate on an H100, measured for words of 2 and 4 bytes. A vector of more words takes more

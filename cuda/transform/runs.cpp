@@ -17,14 +17,14 @@ struct Copy {
 std::string parse(const TransformProblem& p, Copy& c) {
   const std::vector<CopyDimension> dims = copy_dimensions(p);
   if (!dims.empty() && (dims.back().x != 1 || dims.back().y != 1))
-    return "needs tensors that are contiguous along the same dimension";
+    return "needs x and the result to be contiguous along the same dimension";
   if (dims.size() > kRunsOuters + 1)
-    return cat("walks ", kRunsOuters, " dimensions of runs; there are ", dims.size() - 1);
+    return cat("supports at most ", kRunsOuters, " dimensions besides the contiguous one; got ", dims.size() - 1);
   const int64_t item = int64_t(itemsize(p.x.dtype)), run = dims.empty() ? 1 : dims.back().size;
   int64_t all = run * item | p.alignment;
   for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item | dims[i].y * item;
   c.word = divides(all);
-  if (p.y.numel() >= int64_t(1) << 31) return cat("counts 2^31 - 1 elements; there are ", p.y.numel());
+  if (p.y.numel() >= int64_t(1) << 31) return cat("supports at most 2^31 - 1 elements; got ", p.y.numel());
   c.runs.words = uint32_t(p.y.numel() * item / c.word);
   c.runs.run = FastDivmod(run * item / c.word);
   for (size_t i = 0; i + 1 < dims.size(); ++i) {
@@ -44,8 +44,8 @@ struct Runs final : Engine<TransformProblem> {
   std::string name() const override { return "cuda.transform.batched_memcpy"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
-    if (p.x.dtype != p.y.dtype || p.scaled) return "copies bits: neither casts nor scales";
-    if (p.y.numel() == 0) return "needs something to copy";
+    if (p.x.dtype != p.y.dtype || p.scaled) return "casts and scaling are not supported";
+    if (p.y.numel() == 0) return "the result is empty";
     Copy c;
     return parse(p, c);
   }

@@ -31,10 +31,9 @@ std::string parse(const TransformProblem& p, Copy& c) {
     return found;
   };
   const CopyDimension columns = take(&CopyDimension::x), lines = take(&CopyDimension::y);
-  if (!columns.size || !lines.size)
-    return "needs tensors that are contiguous along one dimension each, and not the same one";
+  if (!columns.size || !lines.size) return "needs x and the result to be contiguous along different dimensions";
   if (dims.size() > kTiledOuters)
-    return cat("walks ", kTiledOuters, " dimensions beside those it turns; there are ", dims.size());
+    return cat("supports at most ", kTiledOuters, " dimensions besides the two transposed ones; got ", dims.size());
   c.lines = lines.size, c.columns = columns.size, c.x_line = lines.x, c.y_column = columns.y;
   const int64_t item = int64_t(itemsize(p.x.dtype)), side = 128 / item, high = lines_of(item);
   const int64_t line_tiles = ceil_div(c.lines, high), column_tiles = ceil_div(c.columns, side);
@@ -44,7 +43,7 @@ std::string parse(const TransformProblem& p, Copy& c) {
     c.x_outer[i] = d.x, c.y_outer[i] = d.y;
     x_strides |= d.x * item, y_strides |= d.y * item;
     if (i + 1 < kTiledOuters && d.size < kMostBlocks) c.outer[i] = FastDivmod(d.size);
-    if (blocks > kMostBlocks / d.size) return "launches 2^31 - 1 tiles at most";
+    if (blocks > kMostBlocks / d.size) return "supports at most 2^31 - 1 tiles; got more";
     blocks *= d.size;
   }
   c.line_tiles = FastDivmod(line_tiles), c.column_tiles = FastDivmod(column_tiles);
@@ -62,8 +61,8 @@ struct Tiled final : Engine<TransformProblem> {
   int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
-    if (p.x.dtype != p.y.dtype || p.scaled) return "copies bits: neither casts nor scales";
-    if (p.y.numel() == 0) return "needs something to copy";
+    if (p.x.dtype != p.y.dtype || p.scaled) return "casts and scaling are not supported";
+    if (p.y.numel() == 0) return "the result is empty";
     Copy c;
     return parse(p, c);
   }

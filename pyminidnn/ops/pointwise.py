@@ -76,14 +76,14 @@ def _held(value: Any, dtype: str) -> float:
         try:
             return float(number)
         except OverflowError:
-            text = f"is an integer of {number.bit_length()} bits, which {dtype} does not hold"
+            text = f"is an integer of {number.bit_length()} bits, which does not fit {dtype}"
             raise refusal(DTypeError, value, text) from None
     low, high = _RANGES[dtype]
     if not isinstance(number, int) or not low <= number <= high:
         raise refusal(
             DTypeError,
             value,
-            f"is {short(number)}, and the tensor beside it is {dtype}, which holds integers from {low} to {high}; "
+            f"is {short(number)}, and the other operand is {dtype}, which holds integers from {low} to {high}; "
             "cast the tensor with .to(dtype=...)",
         )
     return number

@@ -333,7 +333,7 @@ static void test_views() {
   CHECK(!can_view_as(desc_of({2, 3}, {3, 1}), Shape{7}, "view:", &ignored));
   CHECK(can_view_as(desc_of({2, 0}, {3, 1}), Shape{0, 5}, "view:", &ignored));
   Tensor t = empty(desc_of({2, 3}, {1, 2}), Place{}, nullptr, "test", "t");
-  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape:"); }), "reshape: [6] is no view of "));
+  CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{6}, "reshape:"); }), "reshape: [6] cannot be a view of "));
   CHECK(has(error_of<ShapeError>([&] { view_as(t, Shape{5}, "reshape:"); }), "which has another number of elements"));
 }
 
@@ -574,7 +574,7 @@ static void test_allocator_without_room() {
   AllocatorStats before = a.stats();
   auto refused = [&](size_t bytes) { return error_of<OutOfMemory>([&] { a.allocate(bytes, stream(1), what); }); };
   std::string text = refused(size_t(1) << 50);
-  CHECK(text == "test: memory needs 1125.9 TB on cpu, 3.1 MB are free", text);
+  CHECK(text == "test: memory needs 1125.9 TB on cpu; 3.1 MB are free", text);
   for (size_t bytes : {size_t(1) << 50, size_t(1) << 63, SIZE_MAX}) refused(bytes);
   AllocatorStats after = a.stats();
   CHECK(std::memcmp(&before, &after, sizeof before) == 0, "the impossible leaves no trace: ", after.cached_bytes, " ",
@@ -865,7 +865,7 @@ static void test_names() {
   CHECK(place_from("cpu") == Place{} && place_from("cuda") == (Place{true, 0}) &&
         place_from("cuda:3") == (Place{true, 3}));
   for (const char* wrong : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "cuda:99999999999", "cpu:0"})
-    CHECK(has(error_of<DeviceError>([&] { place_from(wrong); }), "is not 'cpu', 'cuda' or 'cuda:<index>'"), wrong);
+    CHECK(has(error_of<DeviceError>([&] { place_from(wrong); }), "must be 'cpu', 'cuda' or 'cuda:<index>'"), wrong);
   CHECK(bytes_text(999) == "999 bytes" && bytes_text(1000) == "1.0 kB" && bytes_text(822083584) == "822.1 MB");
 }
 

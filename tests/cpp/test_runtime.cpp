@@ -250,7 +250,7 @@ static void test_tensor_maps() {
   im2col([](auto& t) { t.rank = 2; }, "rank must be 3 to 5; got 2");
   im2col([](auto& t) { t.lower[1] = -129; }, "lower[1] must be -128 to 127 at rank 4; got -129");
   im2col([](auto& t) { t.upper[0] = 128; }, "upper[0] must be -128 to 127 at rank 4; got 128");
-  im2col([](auto& t) { t.upper[0] = -57; }, "dims[1] = 56 with lower[0] = -1 and upper[0] = -57 leaves no position");
+  im2col([](auto& t) { t.upper[0] = -57; }, "dims[1] = 56 with lower[0] = -1 and upper[0] = -57 has no position");
   im2col([](auto& t) { t.rank = 5, t.dims[4] = 1, t.strides[3] = 16, t.lower[2] = -17; },
          "lower[2] must be -16 to 15 at rank 5; got -17");
   im2col([](auto& t) { t.channels = 264, t.swizzle_bytes = 0; }, "channels must be 1 to 256; got 264");
@@ -270,7 +270,7 @@ static void test_without_nvrtc() {
   CHECK(has(text, "error=kernel tiny::scale<float> for sm_80 is in no cache and can not be compiled"), text);
   CHECK(has(text, "PYMINIDNN_NVRTC is 'none'; to compile kernels: pip install \"pyminidnn[cuda]\"\n"), text);
   text = run(env + " PYMINIDNN_NVRTC=/nowhere/libnvrtc.so", root);
-  CHECK(has(text, "PYMINIDNN_NVRTC is '/nowhere/libnvrtc.so', and that fails"), text);
+  CHECK(has(text, "PYMINIDNN_NVRTC is '/nowhere/libnvrtc.so', which fails"), text);
 }
 
 static void test_untrusted_folders() {
@@ -279,13 +279,13 @@ static void test_untrusted_folders() {
   chmod(folder.c_str(), 0777);
   auto text_of = [&](const std::string& env) { return run(env + " PYMINIDNN_NVRTC=none", root); };
   std::string text = text_of("PYMINIDNN_CACHE_DIR=" + folder.string());
-  CHECK(has(text, "kernels are kept in memory only") && has(text, "others may write to it"), text);
+  CHECK(has(text, "kernels are kept in memory only") && has(text, "other users may write to it"), text);
   CHECK(has(text, "\nfolder=\n"), text);
   if (geteuid() == 0) {  // only root may change the owner of a folder
     chmod(folder.c_str(), 0700);
     CHECK(chown(folder.c_str(), 12345, 12345) == 0, "chown");
     text = text_of("PYMINIDNN_CACHE_DIR=" + folder.string());
-    CHECK(has(text, "it belongs to user 12345, this is user 0"), text);
+    CHECK(has(text, "it belongs to user 12345; the process runs as user 0"), text);
   }
   text = text_of("HOME=/dev/null");
   CHECK(has(text, "/dev/null/.cache/pyminidnn: Not a directory") && has(text, "\nfolder=\n"), text);
@@ -413,17 +413,18 @@ static void test_disk() {
   passed_over("a FIFO of that name", "");
   CHECK(has(run(env, root), "origin=disk"), "the FIFO was not replaced");
   chmod(entry.c_str(), 0622);
-  passed_over("a file that others may write to", entry.string() + " is not used: others may write to it");
+  passed_over("a file that others may write to", entry.string() + " is not used: other users may write to it");
   CHECK(has(run(env, root), "origin=disk"), "the file was not replaced");
   chmod(arch_folder.c_str(), 0777);
-  passed_over("a folder that others may write to", arch_folder.string() + ": others may write to it");
+  passed_over("a folder that others may write to", arch_folder.string() + ": other users may write to it");
   chmod(arch_folder.c_str(), 0700);
   CHECK(has(run(env, root), "origin=disk"), "the folder is as it was");
   if (geteuid() == 0) {  // only root may change an owner
     CHECK(chown(entry.c_str(), 12345, 12345) == 0, "chown");
-    passed_over("a file of another user", "is not used: it belongs to user 12345, this is user 0");
+    passed_over("a file of another user", "is not used: it belongs to user 12345; the process runs as user 0");
     CHECK(chown(arch_folder.c_str(), 12345, 12345) == 0, "chown");
-    passed_over("a folder of another user", arch_folder.string() + ": it belongs to user 12345, this is user 0");
+    passed_over("a folder of another user",
+                arch_folder.string() + ": it belongs to user 12345; the process runs as user 0");
     CHECK(chown(arch_folder.c_str(), 0, 0) == 0, "chown");
   }
 

@@ -141,7 +141,7 @@ static void test_kernels(const fs::path& scratch) {
   }
   load_kernel(with_static, 0, 232448 - 1024);
   error = error_of([&] { load_kernel(with_static, 0, 232448 - 1023); });
-  CHECK(has(error, "231425 bytes of dynamic beside 1024 of static shared memory"), error);
+  CHECK(has(error, "231425 bytes of dynamic and 1024 of static shared memory"), error);
   fake->launches = 0;
 
   float* x = nullptr;

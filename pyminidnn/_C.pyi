@@ -117,8 +117,9 @@ class DeviceTensor:
         The tensor on another device, of another dtype or in another layout; itself if it is that already.
 
         copy  a new tensor in any case
-        Casts round to nearest even; real to integer truncates and saturates, NaN gives 0; anything to bool is "not zero".
-        Data that leaves or enters a GPU is waited for.
+        Casts to a floating dtype round to nearest even. From a float to an integer they truncate and saturate, and NaN gives 0.
+        From an integer to a narrower one they keep the low bits. To bool: "not zero".
+        A copy to or from a GPU has ended when this method returns.
         """
     @property
     def __cuda_array_interface__(self) -> dict:

@@ -49,7 +49,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m pyminidnn", description="pyminidnn on the command line")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="devices, driver, NVRTC, caches and engines of this machine")
-    selftest = commands.add_parser("selftest", help="every function once on each device, against NumPy")
+    selftest = commands.add_parser("selftest", help="the main functions once on each device, against NumPy")
     demo = commands.add_parser("demo", help="train a small network on handwritten digits")
     demo.add_argument("--epochs", type=_epochs, default=20, metavar="N")
     demo.add_argument("--out", type=_folder, default=Path("."), metavar="DIR", help="folder for the pictures")

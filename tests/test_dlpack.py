@@ -483,7 +483,9 @@ def test_stream_rules() -> None:
 @pytest.mark.gpu
 def test_a_host_pointer_is_not_gpu_memory() -> None:
     foreign = Foreign(ramp(3), device=(2, 0), claims=(2, 0))
-    with pytest.raises(dnn.DeviceError, match="which is not memory of cuda:0, as x claims; its exporter is at fault"):
+    with pytest.raises(
+        dnn.DeviceError, match="says that it is on cuda:0, which cannot reach that address; its exporter is at fault"
+    ):
         dnn.from_dlpack(foreign)
     gc.collect()
     assert foreign.deleted == 1

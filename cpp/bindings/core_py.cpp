@@ -223,8 +223,9 @@ void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
           R"(The tensor on another device, of another dtype or in another layout; itself if it is that already.
 
 copy  a new tensor in any case
-Casts round to nearest even; real to integer truncates and saturates, NaN gives 0; anything to bool is "not zero".
-Data that leaves or enters a GPU is waited for.)")
+Casts to a floating dtype round to nearest even. From a float to an integer they truncate and saturate, and NaN gives 0.
+From an integer to a narrower one they keep the low bits. To bool: "not zero".
+A copy to or from a GPU has ended when this method returns.)")
       .def("reshape", &reshape, py::arg("shape"), py::call_guard<ReleaseGil>(),
            "The same elements in row-major order under another shape: a view where strides allow, else a copy. One "
            "size may be\n"

@@ -23,7 +23,8 @@ Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<St
     MINIDNN_CHECK(ShapeError, reinterpret_cast<uintptr_t>(data) % uintptr_t(size) == 0, call, ": x has its data at ",
                   data, ", which is not aligned to its element size ", size, "; copy it first");
     MINIDNN_CHECK(DeviceError, memory_of(place).reaches(data), call, ": x has its data at ", data,
-                  ", which is not memory of ", name(place), ", as x claims; its exporter is at fault");
+                  " and says that it is on ", name(place),
+                  ", which cannot reach that address; its exporter is at fault");
   }
   Extent e = extent(desc);
   owner->data = static_cast<char*>(data) + e.begin * size;

@@ -327,16 +327,16 @@ def test_engines_for_few_channels_say_why_not() -> None:
     assert why_not("depthwise", x, w, groups=2) == "needs a group for each channel of x; got groups=2 for 4 channels"
     assert why_not("grouped", x, w, groups=2) == ""
     assert why_not("grouped", x, (4, 4, 3, 3)) == "needs groups > 1; got 1"
-    assert why_not("planes", x, w, groups=2) == "supports groups=1 only; got 2"
-    assert why_not("planes", x, (4, 4, 3, 3)) == ""
-    assert why_not("planes", x, (4, 4, 3, 3), "float16") == "supports float32 only; got float16"
+    assert why_not("direct_nchw", x, w, groups=2) == "supports groups=1 only; got 2"
+    assert why_not("direct_nchw", x, (4, 4, 3, 3)) == ""
+    assert why_not("direct_nchw", x, (4, 4, 3, 3), "float16") == "supports float32 only; got float16"
     for engine in ("depthwise", "grouped"):
         assert why_not(engine, x, w, "float64", groups=2) == "float64 is not supported"
     assert "bytes of shared memory for w and a tile of data" in why_not("depthwise", (1, 1, 70000), (1, 1, 60001))
     assert why_not("depthwise", (1, 2, 0), (2, 1, 3), groups=2, padding=2) == "x, w or y is empty"
     dy = dnn.zeros((1, 2, 3), device="cuda:0")
     (report,) = dnn.explain(dnn.conv_backward_bias, dy)
-    reasons = {e.why_not for e in report.engines if e.name.rsplit(".", 1)[1] in ("depthwise", "grouped", "planes")}
+    reasons = {e.why_not for e in report.engines if e.name.rsplit(".", 1)[1] in ("depthwise", "grouped", "direct_nchw")}
     assert reasons == {"backward_bias is not supported"}
 
 

@@ -145,7 +145,7 @@ def test_algo_accepts_short_and_full_engine_names(algo: str, device: str) -> Non
 
 @pytest.mark.parametrize("family", CALLS)
 def test_algo_ignores_engines_whose_names_merely_end_with_it(family: str, device: str) -> None:
-    """The name cpu.conv.implicit_gemm_filter ends with "tiles", which names another engine."""
+    """The name cuda.conv.wgmma ends with "mma", which names another engine."""
     for call in CALLS[family]:
         for engine in dnn.explain(call, on(device))[0].engines:
             if engine.why_not:

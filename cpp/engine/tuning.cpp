@@ -12,6 +12,8 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cuda/runtime/kernel_cache.h"
@@ -60,7 +62,7 @@ template <class T> bool parse_number(const std::string& text, T& value) {
 }
 
 // Names that engines had before version 0.1.0, and their names now.
-const std::map<std::string, std::string> kRenamedEngines{
+constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cpu.activation.dense", "cpu.activation.vectorized"},
     {"cpu.conv.filter_taps", "cpu.conv.small_channel_filter"},
     {"cpu.conv.filter_tiles", "cpu.conv.implicit_gemm_filter"},
@@ -111,8 +113,11 @@ std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
     else fields.back() += c;
   if (fields.size() != 6) return {};
   TuningLine record{fields[2], 0, fields[4], 0};
-  if (const auto renamed = kRenamedEngines.find(record.engine); renamed != kRenamedEngines.end())
-    record.engine = renamed->second;
+  for (const auto& [former, present] : kRenamedEngines)
+    if (record.engine == former) {
+      record.engine = present;
+      break;
+    }
   if (!parse_number(fields[3], record.revision) || !parse_number(fields[5], record.us)) return {};
   if (!(record.us > 0) || !std::isfinite(record.us)) return {};
   return std::pair{Key{fields[0], fields[1]}, record};

@@ -30,7 +30,7 @@ Tensor activation_backward(const Tensor& dy, const Tensor& x, const Tensor& y, A
 double activation_bytes(const ActivationProblem&);
 double activation_flop(const ActivationProblem&);
 const Engine<ActivationProblem>& activation_dense_cpu();  // activation_cpu.cpp
-// The activation for epilogues on the CPU (cpp/cpu/gemm_kernel.h).
+// The activation for epilogues on the CPU (cpp/simd/gemm_microkernel.h).
 struct FloatsFunction;
 FloatsFunction activation_on_floats(Activation);
 

@@ -3,10 +3,10 @@
 // order.
 #include "cpp/activation/activation.h"
 #include "cpp/activation/activation_kernels.h"
-#include "cpp/cpu/caches.h"
-#include "cpp/cpu/gemm_kernel.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/simd/gemm_microkernel.h"
+#include "cpp/simd/non_temporal.h"
 
 namespace minidnn {
 namespace {

@@ -2,7 +2,7 @@
 // The loops of cpu.activation.vectorized, for one instruction set: the shared formulas over contiguous elements.
 #include "cpp/activation/activation_kernels.h"
 #include "cpp/activation/normal_vector.h"
-#include "cpp/cpu/runs.h"
+#include "cpp/simd/convert.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

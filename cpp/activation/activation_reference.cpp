@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.activation.reference: the shared maths in a plain loop, any strides, threaded.
 #include "cpp/activation/activation.h"
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 
 namespace minidnn {
 namespace {

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "cpp/core/elementary.h"
-#include "cpp/cpu/floats.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

@@ -4,10 +4,10 @@
 #include <chrono>
 
 #include "cpp/bindings/casters.h"
-#include "cpp/cpu/gemm_kernel.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/engine/registry.h"
+#include "cpp/simd/gemm_microkernel.h"
 #include "cuda/runtime/device.h"
 #include "cuda/runtime/driver.h"
 #include "cuda/runtime/kernel_cache.h"

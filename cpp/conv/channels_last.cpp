@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "cpp/cpu/gemm_kernel.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/engine/op.h"
+#include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
 namespace {

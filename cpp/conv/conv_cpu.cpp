@@ -2,8 +2,8 @@
 // cpu.conv.im2col_gemm: lowering.h with these two loops. Data is copied a line at a time if x and the columns have
 // common lines, otherwise point by point.
 #include "cpp/conv/lowering.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 
 namespace minidnn {
 namespace {

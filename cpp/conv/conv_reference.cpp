@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.direct: the shared arithmetic in plain loops, any strides, threaded over outputs.
 #include "cpp/conv/lowering.h"
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 
 namespace minidnn {
 namespace {

@@ -12,9 +12,9 @@
 #include "cpp/conv/channels_last.h"
 #include "cpp/conv/conv.h"
 #include "cpp/conv/phases.h"
-#include "cpp/cpu/gemm_kernel.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
 namespace {

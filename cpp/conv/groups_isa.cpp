@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/conv/groups_kernel.h"
-#include "cpp/cpu/vector.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
@@ -87,7 +87,7 @@ void lines_by(const int64_t* at, const int64_t* w_at, int64_t taps, const float*
 #pragma GCC unroll 16
         for (int line = 0; line < kGroupsRows + kHeight - 1; ++line, from += x_row) {
           if (line < first || line >= end) continue;
-          const Vector<float> v = held(load(x + from));
+          const Vector<float> v = keep_in_register(load(x + from));
 #pragma GCC unroll 8
           for (int i = 0; i < kHeight; ++i)
             if (line >= i && line - i < kGroupsRows) sums[line - i] += v * row[i];
@@ -115,7 +115,7 @@ void some_filters(const int64_t* at, const int64_t* place, const float* x, int64
     for (int i = 0; i < size; ++i) tile[t][i] = load(sums + (place[t] * size + i) * kN);
   for (; rows > 0; --rows, x += x_row, dy += dy_row)
     for (int64_t p = 0; p < pixels; ++p) {
-      const Vector<float> gradient = held(load(dy + p * dy_step));
+      const Vector<float> gradient = keep_in_register(load(dy + p * dy_step));
 #pragma GCC unroll 16
       for (int t = 0; t < kTaps; ++t) {
         const Vector<float> v = load(x + at[t] + p * x_step);
@@ -132,7 +132,7 @@ void some_filters(const int64_t* at, const int64_t* place, const float* x, int64
 template <int size>
 void filters_of(const int64_t* at, const int64_t* place, int64_t taps, const float* x, int64_t x_row, int64_t x_step,
                 const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels, float* sums) {
-  evenly<(kVectorRegisters == 32 ? 12 : 8) / size>(taps, [&](int64_t first, auto count) {
+  for_balanced_chunks<(kVectorRegisters == 32 ? 12 : 8) / size>(taps, [&](int64_t first, auto count) {
     some_filters<size, count.value>(at + first, place + first, x, x_row, x_step, dy, dy_row, dy_step, rows, pixels,
                                     sums);
   });

@@ -5,7 +5,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 
 namespace minidnn {
 

@@ -3,7 +3,7 @@
 
 #include <charconv>
 
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/work_size.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/conv/planes_kernel.h"
-#include "cpp/cpu/floats.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
@@ -24,7 +24,7 @@ void block(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64
 #pragma GCC unroll 8
     for (int i = 0; i < kHeight * kFilters; ++i) {
       weights[i] = floats(w[i]);
-      if (kHeight >= kSkips) weights[i] = held(weights[i]);
+      if (kHeight >= kSkips) weights[i] = keep_in_register(weights[i]);
     }
 #pragma GCC unroll 32
     for (int line = 0; line < kRows + kHeight - 1; ++line) {
@@ -97,7 +97,7 @@ void some_filters(const int64_t* at, const float* x, int64_t x_row, const float*
     for (int t = 0; t < kTaps; ++t) v[t] = load_x(x + at[t] + c);
 #pragma GCC unroll 8
     for (int j = 0; j < kFilters; ++j) {
-      const Floats gradient = held(load(dy + j * dy_filter + c));
+      const Floats gradient = keep_in_register(load(dy + j * dy_filter + c));
 #pragma GCC unroll 16
       for (int t = 0; t < kTaps; ++t) tile[t][j] += v[t] * gradient;
     }
@@ -118,7 +118,7 @@ template <int kFilters>
 void filters_by(const int64_t* at, int64_t taps, const float* x, int64_t x_row, const float* dy, int64_t dy_filter,
                 int64_t dy_row, int64_t rows, int64_t columns, float* sums) {
   constexpr int kTaps = kSums / kFilters < 12 ? kSums / kFilters : 12;
-  evenly<kTaps>(taps, [&](int64_t first, auto count) {
+  for_balanced_chunks<kTaps>(taps, [&](int64_t first, auto count) {
     some_filters<kFilters, count.value>(at + first, x, x_row, dy, dy_filter, dy_row, rows, columns,
                                         sums + first * kFilters * kFloats);
   });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/conv/winograd_kernel.h"
-#include "cpp/cpu/floats.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
@@ -108,7 +108,7 @@ void multiply(int64_t tiles, int64_t run, const float* a, int64_t pitch, int64_t
   for (int point = 0; point < kWinogradPlanes; ++point, a += a_plane, b += b_plane, to += to_plane)
     for (int64_t k = 0; k < run; k += kWinogradRun)
       // Blocks of nearly equal size: with few tiles at a time, additions would wait for each other.
-      evenly<kMostRows>(tiles, [&](int64_t t, auto rows) {
+      for_balanced_chunks<kMostRows>(tiles, [&](int64_t t, auto rows) {
         block<rows.value>(min_of(kWinogradRun, run - k), a + t * pitch + k, pitch, b + k * kColumns, to + t * kColumns,
                           add || k > 0);
       });

@@ -9,7 +9,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 
 namespace minidnn {
 

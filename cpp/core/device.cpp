@@ -10,9 +10,9 @@
 #include <cstring>
 #include <fstream>
 
+#include "cpp/core/isa.h"
 #include "cpp/core/memory.h"
-#include "cpp/cpu/isa.h"
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cuda/runtime/device.h"
 
 namespace minidnn {

@@ -2,7 +2,7 @@
 // Elementary functions under one name for float and double, for code that g++ and NVRTC share.
 #pragma once
 #include "cpp/core/hd.h"
-// A file compiled once per instruction set (cpp/cpu/isa.h): the compiler must vectorise its loops.
+// A file compiled once per instruction set (cpp/core/isa.h): the compiler must vectorise its loops.
 #ifdef MINIDNN_ISA
 #include "cpp/core/elementary.h"
 #endif

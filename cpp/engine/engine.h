@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "cpp/core/handle.h"
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/engine/report.h"
 #include "cpp/engine/timer.h"

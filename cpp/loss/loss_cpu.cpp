@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.loss.vectorized: vectorised loops (loss_isa.cpp) over contiguous rows of classes, threaded over rows.
-#include "cpp/cpu/caches.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/loss/loss.h"
 #include "cpp/loss/loss_kernels.h"
+#include "cpp/simd/non_temporal.h"
 
 namespace minidnn {
 namespace {

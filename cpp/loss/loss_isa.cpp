@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy per instruction set. A row is read three times, only the first time from memory: for its maximum, for
 // its exponentials and, with smoothing, for its sum.
-#include "cpp/cpu/runs.h"
 #include "cpp/loss/loss_kernels.h"
+#include "cpp/simd/convert.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

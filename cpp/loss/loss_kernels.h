@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.loss.vectorized, compiled once per instruction set (loss_isa.cpp), for contiguous rows of classes.
 #pragma once
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 #include "cpp/loss/loss_math.h"
 
 namespace minidnn {

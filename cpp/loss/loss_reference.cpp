@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.loss.reference: the shared maths, a row at a time, any axis and strides, threaded over rows.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/loss/loss.h"
 
 namespace minidnn {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.matmul.packed: products of any strides. y is divided into blocks; one thread computes a block, slice by slice of
-// K. For each slice, panels of b are packed for the micro-kernel (cpp/cpu/gemm_kernel.h) and are kept in the
+// K. For each slice, panels of b are packed for the micro-kernel (cpp/simd/gemm_microkernel.h) and are kept in the
 // second-level cache while the rows of a are traversed. a is read without packing if its layout allows it. Sums are
 // kept in float32 (float64 for float64) until the last slice has been added. The sum of an element depends neither on
 // its block nor on the number of threads.
 #include <algorithm>
 
 #include "cpp/activation/activation.h"
-#include "cpp/cpu/gemm_kernel.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/matmul/matmul.h"
+#include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
 namespace {

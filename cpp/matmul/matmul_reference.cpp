@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.matmul.reference: the shared maths (matmul_math.h) in a plain loop over elements, any strides, threaded.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/matmul/matmul.h"
 
 namespace minidnn {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.norm.across and cpu.norm.around: vectorised local response norm and local contrast norm of dense tensors,
 // channels first or last.
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/typed_kernels.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/norm/local_norm.h"
 #include "cpp/norm/local_norm_kernels.h"
 #include "cpp/norm/row_norm.h"
+#include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
 namespace {

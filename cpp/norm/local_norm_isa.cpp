@@ -4,8 +4,8 @@
 // squares of a window are summed again for each element: a sliding sum would keep the rounding errors of large elements
 // that have left the window.
 #include "cpp/core/elementary.h"
-#include "cpp/cpu/floats.h"
 #include "cpp/norm/local_norm_kernels.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

@@ -2,7 +2,7 @@
 // The loops of cpu.norm.across and cpu.norm.around. Compiled once per instruction set.
 #pragma once
 #include "cpp/core/hd.h"
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 
 namespace minidnn {
 

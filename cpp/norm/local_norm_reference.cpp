@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.norm.local_reference: the shared maths, one element at a time. Backward computes g of all elements first.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/norm/local_norm.h"
 
 namespace minidnn {

@@ -6,8 +6,8 @@
 // Golub and LeVeque 1979).
 #include <numeric>
 
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/norm/norm.h"
 #include "cpp/norm/norm_kernels.h"
 

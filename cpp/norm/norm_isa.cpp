@@ -4,7 +4,7 @@
 // whose rounding error does not exceed that of the reference.
 #include "cpp/norm/norm_kernels.h"
 
-#include "cpp/cpu/floats.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

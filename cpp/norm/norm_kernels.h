@@ -3,7 +3,7 @@
 // set.
 #pragma once
 #include "cpp/core/hd.h"
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 
 namespace minidnn {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.norm.reference: the shared maths. One thread computes each statistic; then threads divide all elements into
 // chunks and map them one contiguous span at a time.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/norm/norm.h"
 
 namespace minidnn {

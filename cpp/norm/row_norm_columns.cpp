@@ -3,11 +3,11 @@
 // pixels of a sample are divided into sections, whose sums per channel are joined per sample and then per group.
 // Threads share the samples, or the sections of one sample at a time if samples are few. Results depend neither on that
 // choice nor on the number of threads.
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/typed_kernels.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/norm/norm_kernels.h"
 #include "cpp/norm/row_norm.h"
+#include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
 namespace {

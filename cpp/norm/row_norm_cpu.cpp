@@ -3,12 +3,12 @@
 // and RMS norm divides the rows into sections by the shape alone. Each section has its own sums for dscale and dbias,
 // which are joined in order. Backward of group norm keeps sums per sample and channel. Results do not depend on the
 // number of threads.
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/typed_kernels.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/norm/norm_kernels.h"
 #include "cpp/norm/row_norm.h"
 #include "cpp/norm/row_norm_kernels.h"
+#include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
 namespace {

@@ -3,7 +3,7 @@
 // stays in a first-level cache from one pass to the next.
 #include "cpp/norm/row_norm_kernels.h"
 
-#include "cpp/cpu/floats.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.norm.rows_reference: the shared maths; one thread computes a row and, backward, a parameter.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/norm/row_norm.h"
 
 namespace minidnn {

@@ -2,11 +2,11 @@
 // cpu.pointwise.vectorized: vectorised loops (pointwise_isa.cpp) over spans of elements in the order of the result's memory.
 // Operands that are not contiguous, are broadcast, or are narrower than float and int32_t are first converted into a
 // contiguous buffer.
-#include "cpp/cpu/caches.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/pointwise/pointwise_kernels.h"
+#include "cpp/simd/non_temporal.h"
 
 namespace minidnn {
 namespace {

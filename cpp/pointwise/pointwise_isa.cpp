@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.pointwise.vectorized, for one instruction set.
-#include "cpp/cpu/runs.h"
 #include "cpp/pointwise/pointwise_kernels.h"
 #include "cpp/pointwise/pointwise_loops.h"
+#include "cpp/simd/convert.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pointwise.reference: the formulas of the list, one element at a time, any strides, threaded.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/pointwise/pointwise_loops.h"
 

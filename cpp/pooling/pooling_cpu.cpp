@@ -2,11 +2,11 @@
 // cpu.pooling.nhwc: one lane per channel. Where channels are contiguous, it works in place; otherwise it transposes
 // a slab of kPlanes planes at a time into that form. Threads divide the lines of y, or the slabs; each has its own
 // scratch.
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/typed_kernels.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/pooling/pooling_kernels.h"
+#include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling with one lane per channel. Where channels are not contiguous, kPlanes planes are first transposed into that
 // form, a slab at a time, in scratch memory that stays in a cache.
-#include "cpp/cpu/floats.h"
 #include "cpp/pooling/pooling_kernels.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

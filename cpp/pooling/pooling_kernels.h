@@ -3,7 +3,7 @@
 // instruction set. Problems have three spatial dimensions; missing ones are added in front with size 1. For channels,
 // either the channels are contiguous in all tensors, or the last dimension is.
 #pragma once
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {

@@ -3,11 +3,11 @@
 // channels of a pixel at a time. Backward: adds dy at these indices, in sums of a plane that a core's cache holds, and
 // reads each window once.
 #include "cpp/core/fast_divmod.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/typed_kernels.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/pooling/pooling_kernels.h"
+#include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.nchw: max pooling backward without indices, where rows are contiguous. Threads divide the slabs of
 // planes; the sums do not depend on the division.
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/typed_kernels.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/pooling/pooling.h"
 #include "cpp/pooling/pooling_planes_kernels.h"
+#include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
 namespace {

@@ -2,8 +2,8 @@
 // Max pooling backward in planes whose rows are contiguous, a slab of rows at a time. First, each window records which
 // of its taps is the first maximum. Then each element of dx sums, in order, the dy of those windows over it that
 // recorded it, and is written once. All loops run over the layout that PlaneRoom describes.
-#include "cpp/cpu/floats.h"
 #include "cpp/pooling/pooling_planes_kernels.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

@@ -3,7 +3,7 @@
 // spatial dimensions; missing ones are added in front with size 1. The first spatial dimension counts as a further
 // dimension of planes.
 #pragma once
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {

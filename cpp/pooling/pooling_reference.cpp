@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.reference: the shared maths in a plain loop, any strides, threaded over elements of the result.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/pooling/pooling.h"
 
 namespace minidnn {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.random.vectorized: vectorised loops (random_isa.cpp) over row-major tensors, threaded over blocks of elements.
-#include "cpp/cpu/caches.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/random/random.h"
 #include "cpp/random/random_kernels.h"
+#include "cpp/simd/non_temporal.h"
 
 namespace minidnn {
 namespace {

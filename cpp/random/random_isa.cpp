@@ -2,8 +2,8 @@
 // Generates Philox words with vectors of counters, for spans of elements whose words stay in the first-level cache; a
 // second loop converts the words to numbers. The build disables contraction to fused multiply-adds here: the bits are
 // those of random_math.h on every machine.
-#include "cpp/cpu/runs.h"
 #include "cpp/random/random_kernels.h"
+#include "cpp/simd/convert.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

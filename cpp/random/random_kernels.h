@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.random.vectorized for row-major tensors, compiled once per instruction set (random_isa.cpp).
 #pragma once
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 #include "cpp/random/random_math.h"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.random.reference: the shared maths, four elements at a time, any strides, threaded.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/random/random.h"
 
 namespace minidnn {

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/reduce/reduce.h"
 #include "cpp/reduce/reduce_kernels.h"
 

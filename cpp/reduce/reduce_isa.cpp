@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.reduce.vectorized, for one instruction set: along the elements of outputs, or across outputs.
 #include "cpp/core/elementary.h"
-#include "cpp/cpu/floats.h"
-#include "cpp/cpu/runs.h"
 #include "cpp/reduce/reduce_kernels.h"
+#include "cpp/simd/convert.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

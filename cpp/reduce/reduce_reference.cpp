@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.reduce.reference: one output at a time, any strides and dtypes, threaded over outputs. Sums are compensated.
 #include "cpp/core/team.h"
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/reduce/reduce.h"
 
 namespace minidnn {

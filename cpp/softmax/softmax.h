@@ -30,6 +30,5 @@ MaskWalk mask_walk(const SoftmaxProblem&);
 // Bytes and flop for estimates, shared by the engines of both devices.
 double softmax_bytes(const SoftmaxProblem&);
 double softmax_flop(const SoftmaxProblem&);
-const Engine<SoftmaxProblem>& softmax_dense_cpu();  // softmax_cpu.cpp
 
 }  // namespace minidnn

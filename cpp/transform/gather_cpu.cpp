@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.transform.gather: for row-major tensors. Forward copies one slice per index; backward sums one row at a time.
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/transform/gather.h"
 
 namespace minidnn {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.transform.gather_reference: one element at a time, any strides, threaded. For backward, one thread counts and
 // sorts the indices.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/transform/gather.h"
 
 namespace minidnn {

@@ -4,8 +4,8 @@
 // Zen 3 cores, 2026-11).
 #include <algorithm>
 
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
 #include "cpp/transform/pad.h"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.transform.pad_reference: one element at a time, any strides, threaded.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/transform/pad.h"
 
 namespace minidnn {

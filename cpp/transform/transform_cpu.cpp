@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <bit>
 
-#include "cpp/cpu/caches.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/simd/non_temporal.h"
 #include "cpp/transform/transform.h"
 #include "cpp/transform/transform_kernels.h"
 

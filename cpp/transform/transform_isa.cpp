@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.transform.tiled, for one instruction set: copies, casts, scaling and transposition of tiles.
-#include "cpp/cpu/runs.h"
-#include "cpp/cpu/transpose.h"
+#include "cpp/simd/convert.h"
+#include "cpp/simd/transpose.h"
 #include "cpp/transform/transform_kernels.h"
 
 namespace minidnn::MINIDNN_ISA {

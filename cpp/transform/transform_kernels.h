@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.transform.tiled, compiled once per instruction set (transform_isa.cpp).
 #pragma once
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 #include "cpp/transform/transform_math.h"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.transform.reference: one element at a time, any strides, any two dtypes, threaded.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {

@@ -34,10 +34,8 @@ struct Dense final : Engine<ActivationProblem> {
     config.block = {unsigned(kSliceThreads)};
     config.grid = {unsigned(ceil_div(n, kSliceThreads * kSliceVectors * 16 / int64_t(itemsize(p.x.dtype))))};
     return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
       const uintptr_t bits = uintptr_t(a.x) | uintptr_t(a.dy) | uintptr_t(a.out);
-      cuda::launch(*kernel, now, a, n, mode, int64_t(bits % 16 == 0));
+      cuda::launch(*kernel, config, stream, a, n, mode, int64_t(bits % 16 == 0));
     });
   }
   std::vector<KernelSpec> kernels() const override {

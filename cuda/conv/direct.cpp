@@ -39,9 +39,7 @@ struct Direct final : Engine<ConvProblem> {
     ConvGeometry g = conv_geometry(p);
     return make_plan<ConvProblem>(
         [kernel, g, config = launch_config(p.direction, g, d)](const ConvArgs& a, void*, Stream stream) {
-          cuda::LaunchConfig now = config;
-          now.stream = stream;
-          cuda::launch(*kernel, now, g, a);
+          cuda::launch(*kernel, config, stream, g, a);
         });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -22,13 +22,11 @@ struct Mover final : ColumnsMover {
 
   void gather(const ConvColumns& m, const void* x, void* columns, Stream stream) const override {
     cuda::LaunchConfig config = cuda::elementwise_launch(columns_points(m), device);
-    config.stream = stream;
-    cuda::launch(*gather_kernel, config, m, x, columns);
+    cuda::launch(*gather_kernel, config, stream, m, x, columns);
   }
   void sum(const ConvColumns& m, const void* columns, void* dx, Stream stream) const override {
     cuda::LaunchConfig config = cuda::elementwise_launch(conv_out_numel(m.g), device);
-    config.stream = stream;
-    cuda::launch(*sum_kernel, config, m, columns, dx);
+    cuda::launch(*sum_kernel, config, stream, m, columns, dx);
   }
 };
 

@@ -150,9 +150,7 @@ struct ImageEngine final : Engine<ConvProblem> {
       image.w.run(*steps->pad_w, args.w, w, stream);
       ConvArgs now = args;
       now.x = x, now.w = w;
-      cuda::LaunchConfig launch = steps->launch;
-      launch.stream = stream;
-      cuda::launch(*steps->kernel, launch, image.problem, gemm_args(steps->problem, now));
+      cuda::launch(*steps->kernel, steps->launch, stream, image.problem, gemm_args(steps->problem, now));
     });
   }
   std::vector<KernelSpec> kernels() const override {

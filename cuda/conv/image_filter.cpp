@@ -137,9 +137,7 @@ struct ImageFilter final : Engine<ConvProblem> {
     config.smem_bytes = unsigned(l.smem_bytes);
     return make_plan<ConvProblem>(
         [=, add = filter_adder(p, l.tiles.walkers, d)](const ConvArgs& a, void* workspace, Stream stream) {
-          cuda::LaunchConfig now = config;
-          now.stream = stream;
-          cuda::launch(*kernel, now, l.p, l.tiles, l.b, a.x, a.dy, workspace);
+          cuda::launch(*kernel, config, stream, l.p, l.tiles, l.b, a.x, a.dy, workspace);
           add(workspace, a.out, stream);
         });
   }

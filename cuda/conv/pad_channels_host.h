@@ -31,8 +31,7 @@ struct Padded {
     cuda::LaunchConfig launch;
     const PadChannels p = parameters();
     launch.block = {256}, launch.grid = {unsigned(ceil_div(p.pixels, int64_t(256)))};
-    launch.stream = stream;
-    cuda::launch(kernel, launch, p, from, to);
+    cuda::launch(kernel, launch, stream, p, from, to);
   }
   KernelSpec kernel() const { return kernel_for(x.dtype, channels); }
   static KernelSpec kernel_for(DType type, int64_t channels) {

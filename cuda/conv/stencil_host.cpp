@@ -586,11 +586,7 @@ std::function<void(const void*, void*, Stream)> filter_adder(const ConvProblem& 
   config.grid = {unsigned(ceil_div<int64_t>(f.count, 32))};
   config.programmatic = d.arch >= 90;
   return [f, config, kernel = cuda::load_kernel(filter_sum_kernel(out_dtype(p)), d.place.index)](
-             const void* all, void* dw, Stream stream) {
-    cuda::LaunchConfig now = config;
-    now.stream = stream;
-    cuda::launch(*kernel, now, f, all, dw);
-  };
+             const void* all, void* dw, Stream stream) { cuda::launch(*kernel, config, stream, f, all, dw); };
 }
 
 std::string stencil_why_not(const ConvProblem& p, StencilKind kind, int filters, const Device& d) {
@@ -645,13 +641,11 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
     const auto add = filter_adder(problem, l.tiles.walkers, d);
     const bool vectors = neighbours_in && l.p.out.channel == 1 && steps_by(l.p.out, part, true);
     return make_plan<ConvProblem>([=](const ConvArgs& a, void* workspace, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
       if (planes) {
-        cuda::launch(*kernel, now, l.p, l.tiles, l.planes, a.x, a.dy, workspace, l.vectors);
+        cuda::launch(*kernel, config, stream, l.p, l.tiles, l.planes, a.x, a.dy, workspace, l.vectors);
       } else {
         const int32_t aligned = vectors && is_aligned(a.x, 16) && is_aligned(a.dy, 16);
-        cuda::launch(*kernel, now, l.p, l.tiles, l.pixels, a.x, a.dy, workspace, aligned);
+        cuda::launch(*kernel, config, stream, l.p, l.tiles, l.pixels, a.x, a.dy, workspace, aligned);
       }
       add(workspace, a.out, stream);
     });
@@ -662,24 +656,22 @@ std::unique_ptr<Plan<ConvProblem>> build_stencil(const ConvProblem& problem, Ste
   const bool along_channels = l.p.out.channel == 1 && by_fours && steps_by(l.p.out, 4, true);
   const bool along_row = l.p.out.column == 1 && l.p.width.spread == 1 && steps_by(l.p.out, 4, false);
   return make_plan<ConvProblem>([=](const ConvArgs& a, void*, Stream stream) {
-    cuda::LaunchConfig now = config;
-    now.stream = stream;
     const void* in = backward ? a.dy : a.x;
     const float alpha = float(a.activation_alpha);
     const bool aligned = is_aligned(a.out, 4 * out_item);
     if (l.by_rows) {
-      if (planes) cuda::launch(*kernel, now, l.p, l.plane_rows, in, a.w, a.bias, a.residual, a.out, alpha);
-      else cuda::launch(*kernel, now, l.p, l.pixel_rows, in, a.w, a.bias, a.residual, a.out, alpha);
+      if (planes) cuda::launch(*kernel, config, stream, l.p, l.plane_rows, in, a.w, a.bias, a.residual, a.out, alpha);
+      else cuda::launch(*kernel, config, stream, l.p, l.pixel_rows, in, a.w, a.bias, a.residual, a.out, alpha);
     } else if (planes) {
       const int32_t vectors = !aligned         ? kNoVectors
                               : along_row      ? kVectorsOfColumns
                               : along_channels ? kVectorsOfFilters
                                                : kNoVectors;
-      cuda::launch(*kernel, now, l.p, l.tiles, l.planes, in, a.w, a.bias, a.residual, a.out, alpha, vectors);
+      cuda::launch(*kernel, config, stream, l.p, l.tiles, l.planes, in, a.w, a.bias, a.residual, a.out, alpha, vectors);
     } else {
       const int32_t vectors_in = neighbours_in && is_aligned(in, 16), vectors_out = aligned && along_channels;
-      cuda::launch(*kernel, now, l.p, l.tiles, l.pixels, in, a.w, a.bias, a.residual, a.out, alpha, vectors_in,
-                   vectors_out);
+      cuda::launch(*kernel, config, stream, l.p, l.tiles, l.pixels, in, a.w, a.bias, a.residual, a.out, alpha,
+                   vectors_in, vectors_out);
     }
   });
 }

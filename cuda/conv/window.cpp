@@ -253,9 +253,7 @@ std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Devi
     const GemmArgs to = gemm_args(p, args);
     WindowProduct now = window;
     now.x = encoded(x, to.a, device), now.w = encoded(w, to.b, device);
-    cuda::LaunchConfig here = launch;
-    here.stream = stream;
-    cuda::launch(*kernel, here, now, to);
+    cuda::launch(*kernel, launch, stream, now, to);
   });
 }
 
@@ -271,9 +269,7 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
                                  filter = l.p](const ConvArgs& args, void* workspace, Stream stream) {
     WindowFilter now = filter;
     now.x = encoded(x, args.x, device), now.dy = encoded(dy, args.dy, device);
-    cuda::LaunchConfig here = launch;
-    here.stream = stream;
-    cuda::launch(*kernel, here, now, workspace);
+    cuda::launch(*kernel, launch, stream, now, workspace);
     add.run(gemm_args(p, args), workspace, stream);
   });
 }

@@ -227,8 +227,7 @@ struct WinogradPlan final : Plan<ConvProblem> {
     cuda::LaunchConfig config;
     config.block = {256};
     config.grid = {unsigned(ceil_div(threads, int64_t(256)))};
-    config.stream = stream;
-    cuda::launch(kernel, config, args...);
+    cuda::launch(kernel, config, stream, args...);
   }
 
   void run(const ConvArgs& a, void* workspace, Stream stream) const override {

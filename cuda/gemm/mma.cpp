@@ -184,11 +184,7 @@ struct MmaPlan final : GemmPlan {
     if (exchanged) std::swap(args.a, args.b);
     GemmArgs product = args;
     if (add_parts) product = {args.a, args.b, nullptr, nullptr, workspace};
-    for (const MmaLaunch& l : launches) {
-      cuda::LaunchConfig launch = l.config;
-      launch.stream = stream;
-      cuda::launch(*kernel, launch, l.params, product);
-    }
+    for (const MmaLaunch& l : launches) cuda::launch(*kernel, l.config, stream, l.params, product);
     if (add_parts) add_parts->run(args, workspace, stream);
   }
 };

@@ -45,11 +45,9 @@ SplitKReduce::SplitKReduce(const GemmTask& t, const GemmView& v, int64_t splits,
     : SplitKReduce(t, output_of(v, t.y, t.alignment, t.has_c, t.has_bias), Parts(v).columns, splits, d) {}
 
 void SplitKReduce::run(const GemmArgs& args, const void* workspace, Stream stream) const {
-  cuda::LaunchConfig launch = launch_;
-  launch.stream = stream;
   SplitSums sums = sums_;
   sums.parts = static_cast<const float*>(workspace);
-  cuda::launch(*kernel_, launch, output_, args, sums);
+  cuda::launch(*kernel_, launch_, stream, output_, args, sums);
 }
 
 std::vector<KernelSpec> add_parts_kernels() {

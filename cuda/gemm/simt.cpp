@@ -341,12 +341,11 @@ struct Launcher final : GemmPlan {
     if (launches.parts) now = {args.a, args.b, nullptr, nullptr, workspace};
     if (launches.exchanged) std::swap(now.a, now.b);
     cuda::LaunchConfig launch = config;
-    launch.stream = stream;
     for (size_t i = 0; i < launches.params.size(); ++i) {
       SimtParams params = launches.params[i];
       params.args = now;
       launch.grid = {launches.blocks[i]};
-      cuda::launch(*kernel, launch, params);
+      cuda::launch(*kernel, launch, stream, params);
     }
     if (add_parts) add_parts->run(args, workspace, stream);
   }

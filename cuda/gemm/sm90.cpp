@@ -210,13 +210,12 @@ struct Plan90 final : GemmPlan {
     GemmArgs now = args;
     if (add_parts) now = {args.a, args.b, nullptr, nullptr, workspace};
     cuda::LaunchConfig launch = config;
-    launch.stream = stream;
     const TensorMap map_a = map_of(a, exchanged ? args.b : args.a, tile.m),
                     map_b = map_of(b, exchanged ? args.a : args.b, tile.n / tile.cluster);
     for (Sm90Problem problem : problems) {
       problem.map_a = map_a, problem.map_b = map_b;
       launch.grid = {unsigned(min_of(problem.tiles * blocks_of_tile, int(config.grid.x)))};
-      cuda::launch(*kernel, launch, problem, now);
+      cuda::launch(*kernel, launch, stream, problem, now);
     }
     if (add_parts) add_parts->run(args, workspace, stream);
   }

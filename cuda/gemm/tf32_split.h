@@ -62,11 +62,7 @@ inline std::function<void(const void* from, void* to, Stream)> loaded(const Tf32
   config.block = {256}, config.grid = {unsigned(ceil_div<int64_t>(s.parts.items, 256))};
   config.programmatic = d.arch >= 90;
   return [config, parts = s.parts, kernel = cuda::load_kernel(tf32_parts_kernel(s.width), d.place.index)](
-             const void* from, void* to, Stream stream) {
-    cuda::LaunchConfig launch = config;
-    launch.stream = stream;
-    cuda::launch(*kernel, launch, parts, from, to);
-  };
+             const void* from, void* to, Stream stream) { cuda::launch(*kernel, config, stream, parts, from, to); };
 }
 
 }  // namespace minidnn

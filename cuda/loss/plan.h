@@ -49,19 +49,18 @@ std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossP
     char* const second = static_cast<char*>(workspace) + first_bytes;
     char* const gradient = second + loss_parts_bytes(kLossBlocks);
     cuda::LaunchConfig now = over_rows;
-    now.stream = stream;
-    if (!backward) cuda::launch(*rows, now, task, a, joins ? workspace : a.loss);
+    if (!backward) cuda::launch(*rows, now, stream, task, a, joins ? workspace : a.loss);
     if (joins) {
       char* const to = blocks > 1 ? second : gradient;
       now.grid = {blocks}, now.block = {unsigned(kLossThreads)}, now.programmatic = early && !backward;
-      if (backward) cuda::launch(*count, now, p, a, to);
-      else cuda::launch(*join, now, p, a, workspace, int32_t(first), to);
+      if (backward) cuda::launch(*count, now, stream, p, a, to);
+      else cuda::launch(*join, now, stream, p, a, workspace, int32_t(first), to);
       now.grid = {1}, now.programmatic = early;
-      if (blocks > 1) cuda::launch(*join, now, p, a, second, int32_t(blocks), gradient);
+      if (blocks > 1) cuda::launch(*join, now, stream, p, a, second, int32_t(blocks), gradient);
     }
     if (!backward) return;
-    now = over_rows, now.stream = stream, now.programmatic = early && joins;
-    cuda::launch(*rows, now, task, a, joins ? static_cast<void*>(gradient) : a.loss);
+    now = over_rows, now.programmatic = early && joins;
+    cuda::launch(*rows, now, stream, task, a, joins ? static_cast<void*>(gradient) : a.loss);
   });
 }
 

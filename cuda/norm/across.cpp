@@ -75,9 +75,7 @@ struct Across final : Engine<LocalNormProblem> {
     cuda::LaunchConfig config;
     config.block = {unsigned(kAcrossThreads)}, config.grid = {unsigned(c.blocks)};
     return make_plan<LocalNormProblem>([=, r = c.rows](const LocalNormArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*kernel, now, r, a, walk_factors(p, a));
+      cuda::launch(*kernel, config, stream, r, a, walk_factors(p, a));
     });
   }
   std::vector<KernelSpec> kernels() const override {

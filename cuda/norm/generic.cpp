@@ -55,9 +55,8 @@ struct Generic final : Engine<NormProblem> {
     cuda::LaunchConfig map_launch = cuda::elementwise_launch(s.all.size, d);
     return make_plan<NormProblem>([=](const NormArgs& a, void*, Stream stream) {
       cuda::LaunchConfig first = sums_launch, second = map_launch;
-      first.stream = second.stream = stream;
-      if (sums) cuda::launch(*sums, first, s, a);
-      cuda::launch(*map, second, s, a);
+      if (sums) cuda::launch(*sums, first, stream, s, a);
+      cuda::launch(*map, second, stream, s, a);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -27,10 +27,8 @@ struct Generic final : Engine<LocalNormProblem> {
     std::shared_ptr<const cuda::Kernel> second;
     if (p.backward) second = cuda::load_kernel(spec(p.x.dtype, 2), d.place.index);
     return make_plan<LocalNormProblem>([=](const LocalNormArgs& a, void* workspace, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*first, now, p, a, workspace);
-      if (second) cuda::launch(*second, now, p, a, workspace);
+      cuda::launch(*first, config, stream, p, a, workspace);
+      if (second) cuda::launch(*second, config, stream, p, a, workspace);
     });
   }
   std::vector<KernelSpec> kernels() const override {

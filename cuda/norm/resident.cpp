@@ -177,11 +177,8 @@ struct Resident final : Engine<NormProblem> {
     launch.block = {unsigned(w.threads)}, launch.grid = {unsigned(w.clusters * w.blocks)};
     launch.smem_bytes = unsigned(w.smem_bytes);
     if (w.blocks > 1) launch.cluster = {unsigned(w.blocks)};
-    return make_plan<NormProblem>([=, cut = w.cut](const NormArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = launch;
-      now.stream = stream;
-      cuda::launch(*kernel, now, cut, a);
-    });
+    return make_plan<NormProblem>(
+        [=, cut = w.cut](const NormArgs& a, void*, Stream stream) { cuda::launch(*kernel, launch, stream, cut, a); });
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;

@@ -166,11 +166,8 @@ struct Rows final : Engine<RowNormProblem> {
       config.grid = {unsigned(standing * r.blocks)};
     }
     if (!p.backward)
-      return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream stream) {
-        cuda::LaunchConfig now = config;
-        now.stream = stream;
-        cuda::launch(*kernel, now, r, a);
-      });
+      return make_plan<RowNormProblem>(
+          [=](const RowNormArgs& a, void*, Stream stream) { cuda::launch(*kernel, config, stream, r, a); });
     const NormFinish f = norm_rows_finish(standing);
     auto finish = cuda::load_kernel(f.kernel, d.place.index);
     cuda::LaunchConfig joining;
@@ -179,9 +176,9 @@ struct Rows final : Engine<RowNormProblem> {
     joining.programmatic = d.arch >= 90;
     return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig first = config, second = joining;
-      first.stream = second.stream = stream;
-      cuda::launch(*kernel, first, r, a, workspace);
-      cuda::launch(*finish, second, r.columns, standing, static_cast<const void*>(workspace), a.dscale, a.dbias);
+      cuda::launch(*kernel, first, stream, r, a, workspace);
+      cuda::launch(*finish, second, stream, r.columns, standing, static_cast<const void*>(workspace), a.dscale,
+                   a.dbias);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -31,9 +31,8 @@ struct Generic final : Engine<RowNormProblem> {
     if (p.backward) parameters = cuda::load_kernel(spec(p.x.dtype, 2), d.place.index);
     return make_plan<RowNormProblem>([=](const RowNormArgs& a, void*, Stream stream) {
       cuda::LaunchConfig first = blocks_for(s.rows.size), second = blocks_for(s.parameters.size);
-      first.stream = second.stream = stream;
-      if (s.rows.size) cuda::launch(*rows, first, s, a);
-      if (parameters) cuda::launch(*parameters, second, s, a);
+      if (s.rows.size) cuda::launch(*rows, first, stream, s, a);
+      if (parameters) cuda::launch(*parameters, second, stream, s, a);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -79,11 +79,10 @@ struct LongRows final : Engine<RowNormProblem> {
     joining.grid = {unsigned(ceil_div(r.columns, f.columns))};
     return make_plan<RowNormProblem>([=](const RowNormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig first = rows, second = columns, last = joining;
-      first.stream = second.stream = last.stream = stream;
       char* const partials = static_cast<char*>(workspace) + sums_bytes(r);
-      cuda::launch(*sums, first, r, a, workspace);
-      cuda::launch(*map, second, r, a, static_cast<const void*>(workspace), static_cast<void*>(partials));
-      cuda::launch(*finish, last, r.columns, int64_t(r.sections), static_cast<const void*>(partials), a.dscale,
+      cuda::launch(*sums, first, stream, r, a, workspace);
+      cuda::launch(*map, second, stream, r, a, static_cast<const void*>(workspace), static_cast<void*>(partials));
+      cuda::launch(*finish, last, stream, r.columns, int64_t(r.sections), static_cast<const void*>(partials), a.dscale,
                    a.dbias);
     });
   }

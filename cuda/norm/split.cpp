@@ -159,13 +159,12 @@ struct Split final : Engine<NormProblem> {
     const bool early = sums && d.arch >= 90;
     return make_plan<NormProblem>([=](const NormArgs& a, void* workspace, Stream stream) {
       cuda::LaunchConfig wide = blocks, narrow = joining;
-      wide.stream = narrow.stream = stream;
       if (sums) {
-        cuda::launch(*sums, wide, c, a, workspace);
+        cuda::launch(*sums, wide, stream, c, a, workspace);
         wide.programmatic = narrow.programmatic = early;
-        cuda::launch(*finish, narrow, c, a, static_cast<const void*>(workspace));
+        cuda::launch(*finish, narrow, stream, c, a, static_cast<const void*>(workspace));
       }
-      cuda::launch(*map, wide, c, a, static_cast<const NormLine*>(nullptr));
+      cuda::launch(*map, wide, stream, c, a, static_cast<const NormLine*>(nullptr));
     });
   }
   std::vector<KernelSpec> kernels() const override {
@@ -248,12 +247,11 @@ struct Groups final : Engine<RowNormProblem> {
       auto* lines = reinterpret_cast<NormLine*>(static_cast<char*>(workspace) + partials);
       const void* const parts = lines + samples * c.parameters;
       cuda::LaunchConfig wide = blocks, narrow = groups, last = channels;
-      wide.stream = narrow.stream = last.stream = stream;
-      cuda::launch(*sums, wide, c, a, workspace);
+      cuda::launch(*sums, wide, stream, c, a, workspace);
       wide.programmatic = narrow.programmatic = early;
-      cuda::launch(*finish, narrow, c, a, workspace, parts, lines);
-      if (parameters) cuda::launch(*parameters, last, c.parameters, samples, parts, r.dscale, r.dbias);
-      cuda::launch(*map, wide, c, a, lines);
+      cuda::launch(*finish, narrow, stream, c, a, workspace, parts, lines);
+      if (parameters) cuda::launch(*parameters, last, stream, c.parameters, samples, parts, r.dscale, r.dbias);
+      cuda::launch(*map, wide, stream, c, a, lines);
     });
   }
   std::vector<KernelSpec> kernels() const override { return {groups_finish_spec(false), groups_finish_spec(true)}; }

@@ -149,9 +149,7 @@ std::unique_ptr<Plan<LocalNormProblem>> walk_plan(const LocalNormProblem& p, con
     kernel = cuda::load_kernel(spec, d.place.index, int(config.smem_bytes));
   }
   return make_plan<LocalNormProblem>([=, r = c.walk, room = c.room](const LocalNormArgs& a, void*, Stream stream) {
-    cuda::LaunchConfig now = config;
-    now.stream = stream;
-    cuda::launch(*kernel, now, r, room, a, walk_factors(p, a));
+    cuda::launch(*kernel, config, stream, r, room, a, walk_factors(p, a));
   });
 }
 

@@ -55,8 +55,6 @@ struct Vectors final : Engine<PointwiseProblem> {
     config.block = {unsigned(kSliceThreads)};
     config.grid = {unsigned(ceil_div(g.walk.n, kSliceThreads * pointwise_vectors_of(int(itemsize(type))) * items))};
     return make_plan<PointwiseProblem>([=](const PointwiseArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
       // Operands that are read by vectors must be aligned to 16 bytes.
       uintptr_t bits = reinterpret_cast<uintptr_t>(a.out);
       bool fits = g.walk.out.kind == Access::dense;
@@ -72,7 +70,7 @@ struct Vectors final : Engine<PointwiseProblem> {
       if (operands > 1) look(g.walk.b, a.b);
       if (operands > 2) look(g.walk.c, a.c);
       const int64_t by_vectors = fits && bits % 16 == 0;
-      cuda::launch(*kernel, now, g, a, op, by_vectors);
+      cuda::launch(*kernel, config, stream, g, a, op, by_vectors);
     });
   }
   std::vector<KernelSpec> kernels() const override {

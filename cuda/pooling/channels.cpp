@@ -222,8 +222,7 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
       config.grid = {unsigned(c.blocks), unsigned(min_of(c.s.images, kMostImages))};
       config.block = {unsigned(c.threads)};
       config.smem_bytes = unsigned(c.smem_bytes);
-      config.stream = stream;
-      cuda::launch(*kernel, config, c.s, args);
+      cuda::launch(*kernel, config, stream, c.s, args);
     });
   }
   std::vector<KernelSpec> kernels() const override {

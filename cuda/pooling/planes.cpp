@@ -178,8 +178,7 @@ struct PlanesEngine final : Engine<PoolingProblem> {
       config.grid = {unsigned(c.s.blocks())};
       config.block = {unsigned(c.threads)};
       config.smem_bytes = unsigned(c.smem_bytes);
-      config.stream = stream;
-      cuda::launch(*kernel, config, c.s, args);
+      cuda::launch(*kernel, config, stream, c.s, args);
     });
   }
   static KernelSpec spec_of(const PlanesCut& c, const PoolingProblem& p) {

@@ -29,10 +29,8 @@ struct Fours final : Engine<RandomProblem> {
     config.block = {unsigned(kSliceThreads)};
     config.grid = {unsigned(ceil_div(n, kSliceThreads * kSliceVectors * items))};
     return make_plan<RandomProblem>([=](const RandomArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
       const uintptr_t bits = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
-      cuda::launch(*kernel, now, p, a, n, dense, int64_t(dense && bits % 16 == 0));
+      cuda::launch(*kernel, config, stream, p, a, n, dense, int64_t(dense && bits % 16 == 0));
     });
   }
   std::vector<KernelSpec> kernels() const override {

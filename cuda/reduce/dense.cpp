@@ -74,8 +74,7 @@ std::unique_ptr<Plan<ReduceProblem>> two_steps(const ReduceProblem& p, const Dev
     config.block = {unsigned(kThreads)};
     config.grid = {unsigned(ceil_div(outputs, kThreads / r.lanes))};
     config.programmatic = early;
-    config.stream = stream;
-    cuda::launch(*last, config, r, static_cast<const void*>(workspace), a.y);
+    cuda::launch(*last, config, stream, r, static_cast<const void*>(workspace), a.y);
   });
 }
 
@@ -140,9 +139,7 @@ struct Rows final : Dense {
     config.grid = {unsigned(ceil_div(r.items, kThreads / r.lanes))};
     auto first = cuda::load_kernel(rows_spec(p.x.dtype, kind_of(p.mode)), d.place.index);
     return two_steps(p, d, r.parts, p.y.numel(), false, [=](const ReduceArgs& a, void* workspace, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*first, now, r, a.x, a.y, workspace);
+      cuda::launch(*first, config, stream, r, a.x, a.y, workspace);
     });
   }
 };
@@ -204,9 +201,7 @@ struct Columns final : Dense {
     config.grid = {unsigned(c.column_blocks * c.outer.numel() * c.parts)};
     auto first = cuda::load_kernel(columns_spec(p.x.dtype, kind_of(p.mode), c.wide), d.place.index);
     return two_steps(p, d, c.parts, c.outputs, true, [=](const ReduceArgs& a, void* workspace, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*first, now, c, a.x, a.y, workspace);
+      cuda::launch(*first, config, stream, c, a.x, a.y, workspace);
     });
   }
 };

@@ -38,9 +38,7 @@ struct Generic final : Engine<ReduceProblem> {
     auto kernel =
         cuda::load_kernel(spec(kind_of(p.mode), kAccumulators[int64_t(reduced_in(p.mode, p.x.dtype))]), d.place.index);
     return make_plan<ReduceProblem>([=, view = reduce_view(p)](const ReduceArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*kernel, now, p, view, a, lanes);
+      cuda::launch(*kernel, config, stream, p, view, a, lanes);
     });
   }
   std::vector<KernelSpec> kernels() const override {

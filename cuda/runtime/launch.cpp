@@ -120,11 +120,11 @@ int fit_at_once(const Kernel& kernel, const LaunchConfig& c, const Device& devic
   return count * device.sm_count;
 }
 
-void launch_raw(const Kernel& kernel, const LaunchConfig& c, void** parameters) {
+void launch_raw(const Kernel& kernel, const LaunchConfig& c, Stream on, void** parameters) {
   if (c.grid.x == 0 || c.grid.y == 0 || c.grid.z == 0) return;
   Current current(kernel.device);
   const Driver& d = driver();
-  auto stream = static_cast<CUstream>(c.stream);
+  auto stream = static_cast<CUstream>(on);
   bool clustered = c.cluster.x * c.cluster.y * c.cluster.z > 1;
   CUresult result;
   if (!clustered && !c.programmatic) {

@@ -39,9 +39,8 @@ struct Dim3 {
 };
 struct LaunchConfig {
   Dim3 grid{}, block{};
-  Dim3 cluster{};           // blocks per thread-block cluster
-  unsigned smem_bytes = 0;  // dynamic
-  Stream stream = nullptr;
+  Dim3 cluster{};             // blocks per thread-block cluster
+  unsigned smem_bytes = 0;    // dynamic
   bool programmatic = false;  // may start before its predecessor ends; the kernel calls griddepcontrol.wait
 };
 
@@ -58,12 +57,13 @@ void allow_cluster(const Kernel&, const LaunchConfig&);
 // blocks suggests. Uses every field of `config` except the grid.
 int fit_at_once(const Kernel&, const LaunchConfig&, const Device&);
 
-void launch_raw(const Kernel&, const LaunchConfig&, void** parameters);
+void launch_raw(const Kernel&, const LaunchConfig&, Stream, void** parameters);
 [[noreturn]] void fail_parameters(const Kernel&, int count, const size_t* bytes);
 
 // The sizes of the arguments must equal those of the kernel's parameters: int64_t(n) for an int64_t, never a literal 0.
 // Sizes are compared if the driver knows them (550 and later). A grid with a zero dimension launches nothing.
-template <class... Args> void launch(const Kernel& kernel, const LaunchConfig& config, const Args&... args) {
+template <class... Args>
+void launch(const Kernel& kernel, const LaunchConfig& config, Stream stream, const Args&... args) {
   static_assert((std::is_trivially_copyable_v<Args> && ...), "kernel arguments are copied as bytes");
   constexpr int count = sizeof...(Args);
   const size_t bytes[] = {sizeof(Args)..., 0};
@@ -74,7 +74,7 @@ template <class... Args> void launch(const Kernel& kernel, const LaunchConfig& c
     if (!same) [[unlikely]]
       fail_parameters(kernel, count, bytes);
   }
-  launch_raw(kernel, config, parameters);
+  launch_raw(kernel, config, stream, parameters);
 }
 
 }  // namespace minidnn::cuda

@@ -20,11 +20,8 @@ inline LaunchConfig elementwise_launch(int64_t items, const Device& d) {
 template <class P> std::unique_ptr<Plan<P>> kernel_plan(const KernelSpec& spec, const P& p, const Device& d,
                                                         LaunchConfig config) {
   auto kernel = load_kernel(spec, d.place.index, int(config.smem_bytes));
-  return make_plan<P>([kernel, config, p](const ArgsOf<P>& args, void*, Stream stream) {
-    LaunchConfig now = config;
-    now.stream = stream;
-    launch(*kernel, now, p, args);
-  });
+  return make_plan<P>(
+      [kernel, config, p](const ArgsOf<P>& args, void*, Stream stream) { launch(*kernel, config, stream, p, args); });
 }
 
 }  // namespace minidnn::cuda

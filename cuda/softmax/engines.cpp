@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/softmax/engines.h"
+// The CUDA engines of softmax.
+#include "cpp/engine/engine_list.h"
+#include "cpp/softmax/softmax.h"
 
 namespace minidnn {
 
-const Engines<SoftmaxProblem>& Family<SoftmaxProblem>::cuda_engines() {
-  static const Engines<SoftmaxProblem> all{&softmax_rows(), &softmax_columns(), &softmax_generic(), &softmax_thread()};
-  return all;
-}
+namespace cuda::softmax {
+// clang-format off
+using List = EngineList<SoftmaxProblem,
+    struct PersistentRows,
+    struct StridedAxis,
+    struct BlockPerRow,
+    struct ThreadPerRow>;
+// clang-format on
+}  // namespace cuda::softmax
+
+const Engines<SoftmaxProblem>& Family<SoftmaxProblem>::cuda_engines() { return cuda::softmax::List::get(); }
 
 }  // namespace minidnn

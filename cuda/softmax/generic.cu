@@ -9,14 +9,14 @@ namespace minidnn {
 
 // Blocks have any number of whole warps.
 template <class T, SoftmaxDirection direction, bool log>
-__global__ void __launch_bounds__(1024) softmax_generic(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
+__global__ void __launch_bounds__(1024) softmax_block_per_row(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
   BlockReduce team;
   for (int64_t row = blockIdx.x, rows = p.rows(); row < rows; row += gridDim.x)
     softmax_row<T, direction, log>(p, a, row, team);
 }
 
 template <class T, SoftmaxDirection direction, bool log>
-__global__ void __launch_bounds__(256) softmax_thread(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
+__global__ void __launch_bounds__(256) softmax_thread_per_row(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
   SingleThread team;
   grid_stride(p.rows(), [&](int64_t row) { softmax_row<T, direction, log>(p, a, row, team); });
 }

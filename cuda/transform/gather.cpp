@@ -37,9 +37,7 @@ struct Ordering {
   }
   GatherOrder run(const GatherArgs& a, void* workspace, Stream stream) const {
     const GatherOrder order = gather_order(problem, workspace);
-    cuda::LaunchConfig now = config;
-    now.stream = stream;
-    cuda::launch(*kernel, now, problem, a.index, order, rows);
+    cuda::launch(*kernel, config, stream, problem, a.index, order, rows);
     return order;
   }
 };
@@ -96,17 +94,13 @@ struct Rows final : GatherEngine {
       return make_plan<GatherProblem>(
           [=, ordering = Ordering(p, d)](const GatherArgs& a, void* workspace, Stream stream) {
             const GatherOrder order = ordering.run(a, workspace, stream);
-            cuda::LaunchConfig now = config;
-            now.stream = stream;
-            cuda::launch(*kernel, now, w, order, a.from, a.to);
+            cuda::launch(*kernel, config, stream, w, order, a.from, a.to);
           });
     }
     config.grid = {unsigned(ceil_div<int64_t>(w.words, kGatherThreads * kGatherAhead))};
     auto kernel = cuda::load_kernel(word_spec("transform_gather", word), d.place.index);
     return make_plan<GatherProblem>([=](const GatherArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*kernel, now, w, p, a.from, a.index, a.to);
+      cuda::launch(*kernel, config, stream, w, p, a.from, a.index, a.to);
     });
   }
   std::vector<KernelSpec> kernels() const override {
@@ -131,9 +125,7 @@ struct Generic final : GatherEngine {
     return make_plan<GatherProblem>([=, ordering = Ordering(p, d), config = cuda::elementwise_launch(p.x.numel(), d)](
                                         const GatherArgs& a, void* workspace, Stream stream) {
       const GatherOrder order = ordering.run(a, workspace, stream);
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*kernel, now, p, a, order);
+      cuda::launch(*kernel, config, stream, p, a, order);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -50,9 +50,7 @@ struct Lines final : Engine<PadProblem> {
       uint64_t value = a.value;
       for (int64_t bytes = item; bytes < 8; bytes *= 2) value |= value << 8 * bytes;
       const uint64_t values[2]{value, value};
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*kernel, now, lines, a.x, a.y, values);
+      cuda::launch(*kernel, config, stream, lines, a.x, a.y, values);
     });
   }
   std::vector<KernelSpec> kernels() const override {

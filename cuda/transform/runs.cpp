@@ -65,9 +65,7 @@ struct Runs final : Engine<TransformProblem> {
     config.block = {kRunsThreads};
     config.grid = {unsigned(ceil_div<int64_t>(c.runs.words, kRunsThreads * kRunsAhead))};
     return make_plan<TransformProblem>([=, runs = c.runs](const TransformArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*kernel, now, runs, a.x, a.y);
+      cuda::launch(*kernel, config, stream, runs, a.x, a.y);
     });
   }
   std::vector<KernelSpec> kernels() const override { return {spec(1), spec(2), spec(4), spec(8), spec(16)}; }

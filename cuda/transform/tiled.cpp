@@ -95,12 +95,10 @@ struct Tiled final : Engine<TransformProblem> {
     config.grid = {unsigned(copy.blocks)};
     auto kernel = cuda::load_kernel(spec(p.x.dtype), d.place.index);
     return make_plan<TransformProblem>([kernel, copy, config](const TransformArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
       TiledCopy aligned = copy;
       aligned.x_bytes = min_of(copy.x_bytes, divides(int64_t(reinterpret_cast<uintptr_t>(a.x))));
       aligned.y_bytes = min_of(copy.y_bytes, divides(int64_t(reinterpret_cast<uintptr_t>(a.y))));
-      cuda::launch(*kernel, now, aligned, a.x, a.y);
+      cuda::launch(*kernel, config, stream, aligned, a.x, a.y);
     });
   }
   std::vector<KernelSpec> kernels() const override {

@@ -22,7 +22,7 @@
 #include "cpp/core/dlpack.h"
 #include "cpp/core/fast_divmod.h"
 #include "cpp/core/handle.h"
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 #include "cpp/transform/transform_math.h"
 
 using namespace minidnn;

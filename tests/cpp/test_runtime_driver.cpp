@@ -137,7 +137,7 @@ static void test_kernels(const fs::path& scratch) {
     auto s = load_kernel(with_static, 0, bytes);
     CHECK(s->static_smem == 1024, s->static_smem);
     CHECK(fake->allowed_smem == unsigned(bytes > 47 * 1024 ? bytes : 0), bytes, ": ", fake->allowed_smem);
-    launch(*s, {.block = {128}, .smem_bytes = unsigned(bytes)}, static_cast<float*>(nullptr), 3);
+    launch(*s, {.block = {128}, .smem_bytes = unsigned(bytes)}, nullptr, static_cast<float*>(nullptr), 3);
   }
   load_kernel(with_static, 0, 232448 - 1024);
   error = error_of([&] { load_kernel(with_static, 0, 232448 - 1023); });
@@ -146,30 +146,30 @@ static void test_kernels(const fs::path& scratch) {
 
   float* x = nullptr;
   int n = 3;
-  launch(*kernel, {.grid = {7}, .block = {128}, .smem_bytes = 64}, x, n);
+  launch(*kernel, {.grid = {7}, .block = {128}, .smem_bytes = 64}, nullptr, x, n);
   CHECK(fake->launches == 1 && fake->grid_x == 7 && fake->smem_bytes == 64, fake->launches, ' ', fake->grid_x);
-  launch(*kernel, {.grid = {0, 5, 1}, .block = {128}}, x, n);
+  launch(*kernel, {.grid = {0, 5, 1}, .block = {128}}, nullptr, x, n);
   CHECK(fake->launches == 1, "an empty grid launches nothing: ", fake->launches);
-  launch(*kernel, {.grid = {8}, .block = {128}, .cluster = {2}, .programmatic = true}, x, n);
+  launch(*kernel, {.grid = {8}, .block = {128}, .cluster = {2}, .programmatic = true}, nullptr, x, n);
   CHECK(fake->launches == 2 && fake->attributes == 2 && fake->grid_x == 8, fake->launches, ' ', fake->attributes);
-  error = error_of([&] { launch(*kernel, {}, x, int64_t(n)); });
+  error = error_of([&] { launch(*kernel, {}, nullptr, x, int64_t(n)); });
   CHECK(error == "launching k<float>: its parameters have [8, 4] bytes, the arguments [8, 8]", error);
-  error = error_of([&] { launch(*kernel, {}, x); });
+  error = error_of([&] { launch(*kernel, {}, nullptr, x); });
   CHECK(has(error, "the arguments [8]"), error);
   fake->launch_result = 1;
-  error = error_of([&] { launch(*kernel, {.grid = {9, 2}, .block = {64}}, x, n); });
+  error = error_of([&] { launch(*kernel, {.grid = {9, 2}, .block = {64}}, nullptr, x, n); });
   CHECK(has(error, "launching k<float> on cuda:0 with grid [9, 2, 1], block [64, 1, 1]"), error);
   CHECK(has(error, "CUDA_ERROR_OF_A_KIND (1): what the driver says"), error);
   fake->launch_result = 2;
   try {
-    launch(*kernel, {}, x, n);
+    launch(*kernel, {}, nullptr, x, n);
     CHECK(false, "no error");
   } catch (const OutOfMemory&) {}
   fake->launch_result = 0;
 
   constexpr int kLaunches = 200000;
   auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < kLaunches; ++i) launch(*kernel, {.grid = {7}, .block = {128}}, x, n);
+  for (int i = 0; i < kLaunches; ++i) launch(*kernel, {.grid = {7}, .block = {128}}, nullptr, x, n);
   std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
   std::cout << "launch() costs " << taken.count() / kLaunches << " ns besides the driver's share" << std::endl;
 

@@ -3,7 +3,7 @@
 // row that exceeds the registers of a cluster is read twice, in two launches: the first computes the maximum and sum of
 // each piece of the row, the second computes the results.
 #include "cuda/rows/rows.cuh"
-#include "cuda/softmax/rows_task.h"
+#include "cuda/softmax/softmax_params.h"
 
 namespace minidnn {
 namespace {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax per instruction set. Like those of softmax_math.h, sums are compensated: a few terms are added plainly, and
 // their sum is added to a compensated sum.
-#include "cpp/cpu/runs.h"
-#include "cpp/cpu/transpose.h"
-#include "cpp/softmax/softmax_kernels.h"
+#include "cpp/simd/convert.h"
+#include "cpp/simd/transpose.h"
+#include "cpp/softmax/cpu/vectorized_kernel.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

@@ -5,7 +5,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/work_size.h"
 
 namespace minidnn::cpu {
 

@@ -3,7 +3,7 @@
 #include <iostream>
 #include <vector>
 
-#include "cpp/cpu/gemm_kernel.h"
+#include "cpp/simd/gemm_microkernel.h"
 
 using namespace minidnn;
 

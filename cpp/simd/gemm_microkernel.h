@@ -3,7 +3,7 @@
 // tile whose sums stay in registers, pack its operands, and write the sums to memory. Engines decide the memory layout.
 #pragma once
 #include "cpp/core/half.h"
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 
 namespace minidnn {
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.softmax.reference: the shared maths, a row at a time, any axis and strides, threaded over rows.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/engine/engine_object.h"
 #include "cpp/softmax/softmax.h"
 
 namespace minidnn {
+namespace cpu::softmax {
 namespace {
 
 constexpr int64_t kGrain = 4096;  // elements that justify waking one more thread
@@ -20,6 +22,8 @@ template <class T, SoftmaxDirection direction>
 void compute(const SoftmaxProblem& p, const SoftmaxArgs& a) {
   p.log ? compute<T, direction, true>(p, a) : compute<T, direction, false>(p, a);
 }
+
+}  // namespace
 
 struct Reference final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cpu.softmax.reference"; }
@@ -39,12 +43,8 @@ struct Reference final : Engine<SoftmaxProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::softmax
 
-const Engines<SoftmaxProblem>& Family<SoftmaxProblem>::cpu_engines() {
-  static const Reference reference;
-  static const Engines<SoftmaxProblem> all{&softmax_dense_cpu(), &reference};
-  return all;
-}
+template const Engine<SoftmaxProblem>& engine_object<SoftmaxProblem, cpu::softmax::Reference>();
 
 }  // namespace minidnn

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.softmax.vectorized: vectorised loops (softmax_isa.cpp) over tensors without gaps. The unit of work, a row or a strip
+// cpu.softmax.vectorized: vectorised loops (vectorized_isa.cpp) over tensors without gaps. The unit of work, a row or a strip
 // of adjacent rows, fits a cache, so memory is read once and written once.
-#include "cpp/cpu/caches.h"
-#include "cpp/cpu/threads.h"
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/simd/non_temporal.h"
+#include "cpp/softmax/cpu/vectorized_kernel.h"
 #include "cpp/softmax/softmax.h"
-#include "cpp/softmax/softmax_kernels.h"
 
 namespace minidnn {
+namespace cpu::softmax {
 namespace {
 
 constexpr int64_t kNarrowest = 16, kWidest = 256;  // columns of a strip
@@ -52,7 +54,9 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   return c;
 }
 
-struct Dense final : Engine<SoftmaxProblem> {
+}  // namespace
+
+struct Vectorized final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cpu.softmax.vectorized"; }
   std::string why_not(const SoftmaxProblem& p, const Device&) const override {
     if (p.in.dtype == DType::float64) return "float64 is not supported";
@@ -96,11 +100,8 @@ struct Dense final : Engine<SoftmaxProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::softmax
 
-const Engine<SoftmaxProblem>& softmax_dense_cpu() {
-  static const Dense engine;
-  return engine;
-}
+template const Engine<SoftmaxProblem>& engine_object<SoftmaxProblem, cpu::softmax::Vectorized>();
 
 }  // namespace minidnn

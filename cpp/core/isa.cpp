@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of the instruction set at run time.
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 
 #include <cstdlib>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of gemm_kernel.h, for one instruction set.
-#include "cpp/cpu/gemm_kernel.h"
+// The kernels of gemm_microkernel.h, for one instruction set.
+#include "cpp/simd/gemm_microkernel.h"
 
-#include "cpp/cpu/floats.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {

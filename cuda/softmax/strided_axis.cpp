@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.softmax.strided_axis: the axis is not the innermost dimension in memory; a block holds columns in registers.
+#include "cpp/engine/engine_object.h"
+#include "cpp/softmax/softmax.h"
 #include "cuda/runtime/plan.h"
-#include "cuda/softmax/engines.h"
-#include "cuda/softmax/rows_task.h"
+#include "cuda/softmax/softmax_params.h"
 
 namespace minidnn {
+namespace cuda::softmax {
 namespace {
 
 constexpr DType kDTypes[] = {DType::float32, DType::float16, DType::bfloat16};
@@ -40,7 +42,9 @@ Cut cut_of(const SoftmaxProblem& p) {
   return c;
 }
 
-struct ColumnsEngine final : Engine<SoftmaxProblem> {
+}  // namespace
+
+struct StridedAxis final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cuda.softmax.strided_axis"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const SoftmaxProblem& p, const Device&) const override {
@@ -65,8 +69,8 @@ struct ColumnsEngine final : Engine<SoftmaxProblem> {
   }
   KernelSpec spec(DType dtype, SoftmaxDirection direction, int64_t width) const {
     const bool forward = direction == SoftmaxDirection::forward;
-    return {"cuda/softmax/columns.cu", cat("minidnn::softmax_columns_", forward ? "forward" : "backward", "<",
-                                           cuda_name(dtype), ", ", width, ">")};
+    return {"cuda/softmax/strided_axis.cu", cat("minidnn::softmax_columns_", forward ? "forward" : "backward", "<",
+                                                cuda_name(dtype), ", ", width, ">")};
   }
   std::unique_ptr<Plan<SoftmaxProblem>> build(const SoftmaxProblem& p, const Device& d, const Config&) const override {
     const Cut c = cut_of(p);
@@ -82,11 +86,8 @@ struct ColumnsEngine final : Engine<SoftmaxProblem> {
     config.grid = {unsigned(ceil_div(c.columns, c.lanes))};
     config.smem_bytes = unsigned(softmax_columns_smem(c.threads, c.lanes, c.width));
     auto kernel = cuda::load_kernel(spec(p.in.dtype, p.direction, c.width), d.place.index, int(config.smem_bytes));
-    return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void*, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
-      cuda::launch(*kernel, now, task, a);
-    });
+    return make_plan<SoftmaxProblem>(
+        [=](const SoftmaxArgs& a, void*, Stream stream) { cuda::launch(*kernel, config, stream, task, a); });
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
@@ -97,11 +98,8 @@ struct ColumnsEngine final : Engine<SoftmaxProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::softmax
 
-const Engine<SoftmaxProblem>& softmax_columns() {
-  static const ColumnsEngine engine;
-  return engine;
-}
+template const Engine<SoftmaxProblem>& engine_object<SoftmaxProblem, cuda::softmax::StridedAxis>();
 
 }  // namespace minidnn

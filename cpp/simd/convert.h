@@ -3,7 +3,7 @@
 // past the caches. The bits are those of core/half.h, except payloads of float16 NaNs.
 #pragma once
 #include "cpp/core/half.h"
-#include "cpp/cpu/vector.h"
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 
@@ -19,7 +19,7 @@ static_assert(kRun % kStep == 0);  // a buffer for kRun elements also holds the 
 // shuffles. Code that treats all elements equally can use lanes.
 enum class Order { memory, lanes };
 
-// All functions are in an unnamed namespace, as in every file that is compiled per instruction set (cpp/cpu/isa.h).
+// All functions are in an unnamed namespace, as in every file that is compiled per instruction set (cpp/core/isa.h).
 namespace {
 
 inline __attribute__((always_inline)) int64_t whole_steps(int64_t n) { return (n + kStep - 1) & -kStep; }
@@ -99,7 +99,7 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 #endif
 
 // Copies whole cache lines past the caches, which does not read the lines of `to` first. `to` is aligned to 64 bytes.
-[[maybe_unused]] void stream(const void* from, void* to, int64_t bytes) {
+[[maybe_unused]] void store_nontemporal(const void* from, void* to, int64_t bytes) {
   typedef float Line __attribute__((vector_size(16)));
   for (int64_t i = 0; i < bytes; i += 64)
 #pragma GCC unroll 4
@@ -127,7 +127,7 @@ template <class T> void copy_run(const T* from, T* to, int64_t n, bool non_tempo
     constexpr int64_t kLine = 64 / sizeof(T);
     const int64_t head = min_of(until_line(to), n), lines = (n - head) & -kLine;
     __builtin_memcpy(to, from, size_t(head) * sizeof(T));
-    stream(from + head, to + head, lines * int64_t(sizeof(T)));
+    store_nontemporal(from + head, to + head, lines * int64_t(sizeof(T)));
     from += head + lines, to += head + lines, n -= head + lines;
   }
   __builtin_memcpy(to, from, size_t(n) * sizeof(T));
@@ -244,7 +244,7 @@ inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* ou
     }
     for (; i + kRun <= n; i += kRun) {
       loop(a + i, b + i, results, kRun);
-      stream(results, out + i, kRun * int64_t(sizeof(T)));
+      store_nontemporal(results, out + i, kRun * int64_t(sizeof(T)));
     }
     const int64_t lines = (n - i) * int64_t(sizeof(T)) & -64, count = lines / int64_t(sizeof(T)) & -kStep;
     loop(a + i, b + i, results, count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread pool, its division of work into chunks, and the check for interrupts.
-#include "cpp/cpu/threads.h"
+#include "cpp/core/thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpp/cpu/work_size.h"
+#include "cpp/core/work_size.h"
 
 namespace minidnn::cpu {
 namespace {

@@ -3,7 +3,7 @@
 // a thread has some elements of `width` columns. Shared memory: softmax_columns_smem(). Bytes: x, or y and dy, are read
 // once, the result is written once.
 #include "cuda/rows/rows.cuh"
-#include "cuda/softmax/rows_task.h"
+#include "cuda/softmax/softmax_params.h"
 
 namespace minidnn {
 namespace {

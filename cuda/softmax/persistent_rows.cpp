@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.softmax.persistent_rows: the axis is innermost; a few lanes, a block or a cluster hold a row in registers.
+#include "cpp/engine/engine_object.h"
+#include "cpp/softmax/softmax.h"
 #include "cuda/runtime/plan.h"
-#include "cuda/softmax/engines.h"
-#include "cuda/softmax/rows_task.h"
+#include "cuda/softmax/softmax_params.h"
 
 namespace minidnn {
+namespace cuda::softmax {
 namespace {
 
 constexpr DType kDTypes[] = {DType::float32, DType::float16, DType::bfloat16};
@@ -30,7 +32,9 @@ SoftmaxRows task_of(const SoftmaxProblem& p, const Device& d) {
 
 bool in_parts(const SoftmaxRows& t) { return t.shape.pieces > 1 && !t.shape.clustered; }
 
-struct Rows final : Engine<SoftmaxProblem> {
+}  // namespace
+
+struct PersistentRows final : Engine<SoftmaxProblem> {
   std::string name() const override { return "cuda.softmax.persistent_rows"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const SoftmaxProblem& p, const Device& d) const override {
@@ -72,8 +76,9 @@ struct Rows final : Engine<SoftmaxProblem> {
   }
   KernelSpec spec(DType dtype, SoftmaxDirection direction, int64_t option) const {
     const bool forward = direction == SoftmaxDirection::forward;
-    return {"cuda/softmax/rows.cu", cat("minidnn::softmax_rows_", forward ? "forward" : "backward", "<",
-                                        cuda_name(dtype), ", ", forward ? "(minidnn::SoftmaxMask)" : "", option, ">")};
+    return {"cuda/softmax/persistent_rows.cu",
+            cat("minidnn::softmax_rows_", forward ? "forward" : "backward", "<", cuda_name(dtype), ", ",
+                forward ? "(minidnn::SoftmaxMask)" : "", option, ">")};
   }
   std::unique_ptr<Plan<SoftmaxProblem>> build(const SoftmaxProblem& p, const Device& d, const Config&) const override {
     const bool forward = p.direction == SoftmaxDirection::forward;
@@ -88,15 +93,13 @@ struct Rows final : Engine<SoftmaxProblem> {
     }
     const bool parts = in_parts(task);
     return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream stream) {
-      cuda::LaunchConfig now = config;
-      now.stream = stream;
       SoftmaxRows stage = task;
       if (parts) {
         stage.stage = SoftmaxRows::part;
-        cuda::launch(*kernel, now, stage, a, workspace);
+        cuda::launch(*kernel, config, stream, stage, a, workspace);
         stage.stage = SoftmaxRows::finish;
       }
-      cuda::launch(*kernel, now, stage, a, workspace);
+      cuda::launch(*kernel, config, stream, stage, a, workspace);
     });
   }
   std::vector<KernelSpec> kernels() const override {
@@ -109,11 +112,8 @@ struct Rows final : Engine<SoftmaxProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::softmax
 
-const Engine<SoftmaxProblem>& softmax_rows() {
-  static const Rows engine;
-  return engine;
-}
+template const Engine<SoftmaxProblem>& engine_object<SoftmaxProblem, cuda::softmax::PersistentRows>();
 
 }  // namespace minidnn

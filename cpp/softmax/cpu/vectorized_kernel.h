@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.softmax.vectorized, compiled once per instruction set (softmax_isa.cpp). Tensors are seen as [outer,
+// The loops of cpu.softmax.vectorized, compiled once per instruction set (vectorized_isa.cpp). Tensors are seen as [outer,
 // cols, inner] in memory order; cols is the axis.
 #pragma once
-#include "cpp/cpu/isa.h"
+#include "cpp/core/isa.h"
 #include "cpp/softmax/softmax_math.h"
 
 namespace minidnn {

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.softmax.thread_per_row: a thread per row, for many short rows, or for neighbouring rows whose elements are
+// neighbours in memory.
+#include "cuda/softmax/generic.h"
+
+namespace minidnn {
+namespace cuda::softmax {
+
+struct ThreadPerRow final : GenericEngine {
+  ThreadPerRow() : GenericEngine("softmax_thread_per_row") {}
+  std::string name() const override { return "cuda.softmax.thread_per_row"; }
+  cuda::LaunchConfig launch_config(const SoftmaxProblem& p, const Device& d) const override {
+    return cuda::elementwise_launch(p.rows(), d);
+  }
+  // Guesses: where neighbouring rows are adjacent in memory, whole sectors are used; where a row is contiguous, only as
+  // long as a warp's rows fit the L1. A single thread waits about half a microsecond for each element of its row.
+  double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
+    double row_bytes = double(p.cols()) * double(itemsize(p.in.dtype));
+    double useful = axis_is_innermost(p) ? 0.2 * std::min(1.0, 64 / row_bytes) : 0.5;
+    double machine_filled = std::min(1.0, double(p.rows()) / (1024.0 * d.sm_count));
+    return std::max(roofline_us(softmax_flop(p), softmax_bytes(p), d, useful * machine_filled), 0.5 * double(p.cols()));
+  }
+};
+
+}  // namespace cuda::softmax
+
+template const Engine<SoftmaxProblem>& engine_object<SoftmaxProblem, cuda::softmax::ThreadPerRow>();
+
+}  // namespace minidnn

@@ -4,9 +4,9 @@
 #include <pybind11/numpy.h>
 
 #include "cpp/bindings/casters.h"
+#include "cpp/core/cuda_backend.h"
 #include "cpp/core/dlpack.h"
 #include "cpp/transform/transform.h"
-#include "cuda/runtime/device.h"
 
 namespace minidnn {
 namespace {

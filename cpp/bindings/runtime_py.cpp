@@ -4,11 +4,11 @@
 #include <chrono>
 
 #include "cpp/bindings/casters.h"
+#include "cpp/core/cuda_backend.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/registry.h"
 #include "cpp/simd/gemm_microkernel.h"
-#include "cuda/runtime/device.h"
 #include "cuda/runtime/driver.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/nvrtc.h"

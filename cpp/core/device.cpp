@@ -10,10 +10,10 @@
 #include <cstring>
 #include <fstream>
 
+#include "cpp/core/cuda_backend.h"
 #include "cpp/core/isa.h"
 #include "cpp/core/memory.h"
 #include "cpp/core/thread_pool.h"
-#include "cuda/runtime/device.h"
 
 namespace minidnn {
 

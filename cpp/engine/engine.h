@@ -96,29 +96,30 @@ inline bool names_engine(const std::string& algo, const std::string& name) {
   return engine.empty() || engine == name || name.ends_with("." + engine);
 }
 
-// The configs of `engine` whose workspace the handle allows, or only the one that `algo` names. If there is none, `why`
-// gets the reason.
-template <class P> std::vector<Config> allowed_configs(const Engine<P>& e, const P& p, const Handle& h,
-                                                       const std::string& algo, std::string& why) {
-  std::vector<Config> allowed, all = e.configs(p, h.device());
+// Fills in the configs of `e` whose workspace the handle allows, or only the one that `algo` names. If there is none,
+// line.why_not gets the reason.
+template <class P>
+void find_configs(const Engine<P>& e, const P& p, const Handle& h, const std::string& algo, EngineReport& line) {
+  std::vector<Config> all = e.configs(p, h.device());
   if (names_config(algo)) {
     const Config named = algo.substr(algo.find(':') + 1);
     if (std::ranges::find(all, named) == all.end()) {
-      why = cat("config '", named, "' is not supported for this problem; use '", join(all, "', '"), "'");
-      return {};
+      line.why_not = cat("config '", named, "' is not supported for this problem; use '", join(all, "', '"), "'");
+      return;
     }
     all = {named};
   }
   size_t least = SIZE_MAX;
   for (Config& c : all) {
-    size_t bytes = e.workspace_bytes(p, h.device(), c);
+    const size_t bytes = e.workspace_bytes(p, h.device(), c);
     least = std::min(least, bytes);
-    if (bytes <= h.options().max_workspace) allowed.push_back(std::move(c));
+    if (bytes > h.options().max_workspace) continue;
+    line.configs.push_back(std::move(c));
+    line.config_workspace.push_back(bytes);
   }
-  if (allowed.empty())
-    why = cat("needs ", bytes_text(double(least)), " of workspace; Handle.max_workspace allows ",
-              bytes_text(double(h.options().max_workspace)));
-  return allowed;
+  if (line.configs.empty())
+    line.why_not = cat("needs ", bytes_text(double(least)), " of workspace; Handle.max_workspace allows ",
+                       bytes_text(double(h.options().max_workspace)));
 }
 
 // A report with every engine, in registry order: its estimate, or the reason why it is excluded.
@@ -130,22 +131,24 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
     else if (h.options().deterministic && e->traits() & kNondeterministic)
       line.why_not = "is not deterministic; the handle has deterministic=True";
     else line.why_not = e->why_not(p, h.device());
+    if (line.why_not.empty()) find_configs(*e, p, h, only, line);
     if (line.why_not.empty()) {
-      line.configs = allowed_configs(*e, p, h, only, line.why_not);
-      if (!line.configs.empty()) {
-        line.config = line.configs.front();
-        line.estimate_us = e->estimate_us(p, h.device());
-        line.workspace_bytes = e->workspace_bytes(p, h.device(), line.config);
-      }
+      line.config = line.configs.front();
+      line.workspace_bytes = line.config_workspace.front();
+      line.estimate_us = e->estimate_us(p, h.device());
     }
     report.engines.push_back(std::move(line));
   }
   return report;
 }
 
-template <class P> SelectedPlan<P> make_choice(const P& p, const Handle& h, const Engine<P>* e, const Config& config) {
-  return {e, config, e->estimate_us(p, h.device()), e->workspace_bytes(p, h.device(), config),
-          e->build(p, h.device(), config)};
+// Builds the plan of a line of `report` with one of its configs.
+template <class P>
+SelectedPlan<P> select_plan(const P& p, const Handle& h, const Report& report, const EngineReport& line,
+                            const Config& config) {
+  const Engine<P>* e = engines<P>(h.place())[size_t(&line - report.engines.data())];  // both are in registry order
+  const size_t index = size_t(std::ranges::find(line.configs, config) - line.configs.begin());
+  return {e, config, line.estimate_us, line.config_workspace[index], e->build(p, h.device(), config)};
 }
 
 // The restrictions of a call in addition to its problem, as part of a tuning record's key: calls without a restriction
@@ -178,10 +181,8 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
   };
   for (EngineReport& line : report.engines) {
     if (!line.why_not.empty()) continue;
-    const auto& list = engines<P>(h.place());
-    const Engine<P>* e = *std::ranges::find(list, line.name, [](auto* x) { return x->name(); });
     for (const Config& config : line.configs) {
-      SelectedPlan<P> c = make_choice(p, h, e, config);
+      SelectedPlan<P> c = select_plan(p, h, report, line, config);
       const std::shared_ptr<Storage> workspace = allocator_of(h.place()).allocate(
           c.workspace_bytes, h.stream(), [&] { return cat("find: workspace of ", line.name); });
       double us = median_us(h, flush, [&] { c.plan->run(args, workspace->data, h.stream()); });
@@ -337,9 +338,7 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
   }
   report.chosen = best->name;
 
-  const auto& list = engines<P>(h.place());
-  const Engine<P>* engine = *std::ranges::find(list, best->name, [](auto* e) { return e->name(); });
-  auto choice = std::make_shared<const SelectedPlan<P>>(make_choice(p, h, engine, best->config));
+  auto choice = std::make_shared<const SelectedPlan<P>>(select_plan(p, h, report, *best, best->config));
   best->workspace_bytes = choice->workspace_bytes;
   if (session) session->add(std::move(report));
   cache->put(p, algo, choice, generation, h.options().max_plans);

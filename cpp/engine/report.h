@@ -16,7 +16,8 @@ struct EngineReport {
   unsigned traits = 0;
   std::string why_not{};  // empty when the engine can run the problem
   std::string config{};
-  std::vector<std::string> configs{};  // all allowed configs, best guess first
+  std::vector<std::string> configs{};      // all allowed configs, best guess first
+  std::vector<size_t> config_workspace{};  // of each of them, in bytes
   double estimate_us = 0;
   double measured_us = 0;                                      // 0 when not measured
   std::vector<std::pair<std::string, double>> measurements{};  // each measured config with its time in microseconds

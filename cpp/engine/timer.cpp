@@ -5,19 +5,14 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cuda/runtime/event.h"
+#include "cpp/core/cuda_backend.h"
 
 namespace minidnn {
 namespace {
 
 double once_us(const Handle& h, const std::function<void()>& before, const std::function<void()>& run) {
   before();
-  if (h.place().is_cuda) {
-    cuda::EventTimer timer(h.place().index, h.stream());
-    timer.start();
-    run();
-    return timer.stop_us();
-  }
+  if (h.place().is_cuda) return cuda::time_us(h.place().index, h.stream(), run);
   auto begin = std::chrono::steady_clock::now();
   run();
   return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();

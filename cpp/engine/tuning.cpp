@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/runtime/kernel_cache.h"
+#include "cpp/core/cuda_backend.h"
 
 namespace minidnn {
 namespace {

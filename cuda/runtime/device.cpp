@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes a GPU from the driver's attributes, without creating a context.
-#include "cuda/runtime/device.h"
+#include "cpp/core/cuda_backend.h"
 
 #include <algorithm>
 #include <vector>
@@ -58,12 +58,6 @@ const Device& device(int index) {
   MINIDNN_CHECK(DeviceError, index >= 0 && size_t(index) < all->size(), "there is no cuda:", index, "; there is ",
                 all->size() == 1 ? "cuda:0 only" : cat("cuda:0 to cuda:", all->size() - 1));
   return (*all)[size_t(index)];
-}
-
-void* current_context() {
-  CUcontext now = nullptr;
-  check(driver().cuCtxGetCurrent(&now), "cuCtxGetCurrent");
-  return now;
 }
 
 }  // namespace minidnn::cuda

@@ -11,7 +11,7 @@
 #include <memory>
 #include <mutex>
 
-#include "cuda/runtime/device.h"
+#include "cpp/core/cuda_backend.h"
 
 namespace minidnn::cuda {
 namespace {

@@ -1,34 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/runtime/event.h"
+// Measures the time of work on a stream with events.
+#include "cpp/core/cuda_backend.h"
+#include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {
+namespace {
 
-EventTimer::EventTimer(int device, Stream stream) : device_(device), stream_(stream) {
-  Current current(device_);
-  check(driver().cuEventCreate(&start_, CU_EVENT_DEFAULT), "cuEventCreate on cuda:", device_);
-  check(driver().cuEventCreate(&stop_, CU_EVENT_DEFAULT), "cuEventCreate on cuda:", device_);
-}
+struct Event {
+  int device;
+  CUevent event = nullptr;
 
-EventTimer::~EventTimer() {
-  try {
-    Current current(device_);
-    driver().cuEventDestroy(start_);
-    driver().cuEventDestroy(stop_);
-  } catch (const Error&) {  // the driver has shut down and destroyed the events
+  explicit Event(int d) : device(d) {
+    check(driver().cuEventCreate(&event, CU_EVENT_DEFAULT), "cuEventCreate on cuda:", device);
   }
-}
+  ~Event() { driver().cuEventDestroy(event); }
+  Event(const Event&) = delete;
+  void record(Stream stream) const {
+    check(driver().cuEventRecord(event, static_cast<CUstream>(stream)), "cuEventRecord on cuda:", device);
+  }
+};
 
-void EventTimer::start() {
-  Current current(device_);
-  check(driver().cuEventRecord(start_, static_cast<CUstream>(stream_)), "cuEventRecord on cuda:", device_);
-}
+}  // namespace
 
-double EventTimer::stop_us() {
-  Current current(device_);
+double time_us(int device, Stream stream, const std::function<void()>& enqueue) {
+  Current current(device);
+  const Event start(device), stop(device);
   float milliseconds = 0;
-  check(driver().cuEventRecord(stop_, static_cast<CUstream>(stream_)), "cuEventRecord on cuda:", device_);
-  check(driver().cuEventSynchronize(stop_), "waiting for timed work on cuda:", device_);
-  check(driver().cuEventElapsedTime(&milliseconds, start_, stop_), "cuEventElapsedTime on cuda:", device_);
+  start.record(stream);
+  enqueue();
+  stop.record(stream);
+  check(driver().cuEventSynchronize(stop.event), "waiting for timed work on cuda:", device);
+  check(driver().cuEventElapsedTime(&milliseconds, start.event, stop.event), "cuEventElapsedTime on cuda:", device);
   return milliseconds * 1e3;
 }
 

@@ -40,10 +40,6 @@ std::string arch_for(const KernelSpec&, int device_arch);
 // Writes folder/<arch>/<key>.cubin. It is a packaged cubin if `folder` is <package folder>/cubins.
 void compile_to(const KernelSpec&, const std::string& arch, const std::string& folder);
 
-// $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else ~/.cache/pyminidnn; read once. "" if kernels are kept in
-// memory only, because there is no such folder, it belongs to another user, or others may write to it. A cubin is code,
-// so such a folder is neither read nor written. If PYMINIDNN_LOG is set, a line on stderr says so.
-std::string cache_folder();
 // If the cache exceeds this size after a write, the least recently used entries are deleted.
 constexpr int64_t kCacheBytes = int64_t(1) << 30;
 

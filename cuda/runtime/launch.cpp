@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cuda/runtime/device.h"
+#include "cpp/core/cuda_backend.h"
 #include "cuda/runtime/kernel_cache.h"
 
 namespace minidnn::cuda {

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cuda/runtime/device.h"
+#include "cpp/core/cuda_backend.h"
 #include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {

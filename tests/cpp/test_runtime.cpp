@@ -18,8 +18,8 @@
 #include <thread>
 #include <vector>
 
+#include "cpp/core/cuda_backend.h"
 #include "cpp/core/error.h"
-#include "cuda/runtime/device.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/nvrtc.h"
 #include "cuda/runtime/sha256.h"

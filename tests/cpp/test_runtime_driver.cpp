@@ -14,8 +14,7 @@
 #include <iostream>
 
 #include "cpp/core/allocator.h"
-#include "cuda/runtime/device.h"
-#include "cuda/runtime/event.h"
+#include "cpp/core/cuda_backend.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/nvrtc.h"
@@ -60,6 +59,12 @@ static void test_device() {
   CHECK(error_of([] { use(-1); }) == "there is no cuda:-1; there is cuda:0 to cuda:1", error_of([] { use(-1); }));
 }
 
+static void* current_context() {
+  CUcontext current = nullptr;
+  driver().cuCtxGetCurrent(&current);
+  return current;
+}
+
 static void test_memory() {
   auto* foreign = reinterpret_cast<CUcontext>(0xbeefl);
   driver().cuCtxSetCurrent(foreign);  // like torch on another device
@@ -98,9 +103,8 @@ static void test_memory() {
   m.copy(c, a, sizeof host, nullptr);
   CHECK(fake->peer_copies == 1 && std::string(static_cast<char*>(c)) == host, fake->peer_copies);
   memory(0).release(c, 16, nullptr);
-  EventTimer timer(1, nullptr);
-  timer.start();
-  CHECK(timer.stop_us() == 250, timer.stop_us());
+  const double us = time_us(1, nullptr, [] {});
+  CHECK(us == 250, us);
   m.release(a, 4096, nullptr);
   m.release(b, 0, nullptr);
   CHECK(fake->free_bytes == 1 << 20, fake->free_bytes);

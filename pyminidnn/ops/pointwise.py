@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -89,368 +89,133 @@ def _held(value: Any, dtype: str) -> float:
     return number
 
 
-def neg(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """-a. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("neg", a, algo=algo, out=out, handle=handle)
-
-
-def abs(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """|a|. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("abs", a, algo=algo, out=out, handle=handle)
-
-
-def sign(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The sign of a: -1, 0 or 1; NaN and zeros are kept. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("sign", a, algo=algo, out=out, handle=handle)
-
-
-def square(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a^2. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("square", a, algo=algo, out=out, handle=handle)
-
-
-def reciprocal(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """1 / a. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("reciprocal", a, algo=algo, out=out, handle=handle)
-
-
-def sqrt(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The square root; NaN for a below 0. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("sqrt", a, algo=algo, out=out, handle=handle)
-
-
-def rsqrt(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """1 / sqrt(a). Floating dtypes; the rest as in pointwise()."""
-    return pointwise("rsqrt", a, algo=algo, out=out, handle=handle)
-
-
-def floor(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The largest integer not above a. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("floor", a, algo=algo, out=out, handle=handle)
-
-
-def ceil(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The smallest integer not below a. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("ceil", a, algo=algo, out=out, handle=handle)
-
-
-def round(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The nearest integer; halfway cases round to even. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("round", a, algo=algo, out=out, handle=handle)
-
-
-def trunc(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a without its fraction: rounds towards zero. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("trunc", a, algo=algo, out=out, handle=handle)
-
-
-def exp(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """e^a. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("exp", a, algo=algo, out=out, handle=handle)
-
-
-def expm1(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """e^a - 1, without cancellation near 0. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("expm1", a, algo=algo, out=out, handle=handle)
-
-
-def log(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The natural logarithm. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("log", a, algo=algo, out=out, handle=handle)
-
-
-def log1p(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """log(1 + a), without cancellation near 0. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("log1p", a, algo=algo, out=out, handle=handle)
-
-
-def log2(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The logarithm to base 2. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("log2", a, algo=algo, out=out, handle=handle)
-
-
-def sin(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Sine of radians. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("sin", a, algo=algo, out=out, handle=handle)
-
-
-def cos(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Cosine of radians. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("cos", a, algo=algo, out=out, handle=handle)
-
-
-def tan(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Tangent of radians. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("tan", a, algo=algo, out=out, handle=handle)
-
-
-def atan(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The angle in radians, between -pi/2 and pi/2, whose tangent is a. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("atan", a, algo=algo, out=out, handle=handle)
-
-
-def tanh(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The hyperbolic tangent. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("tanh", a, algo=algo, out=out, handle=handle)
-
-
-def erf(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """2/sqrt(pi) times the integral of e^(-t^2) from 0 to a. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("erf", a, algo=algo, out=out, handle=handle)
-
-
-def isnan(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Whether a is NaN; bool. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("isnan", a, algo=algo, out=out, handle=handle)
-
-
-def isinf(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Whether a is Inf or -Inf; bool. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("isinf", a, algo=algo, out=out, handle=handle)
-
-
-def isfinite(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Whether a is neither Inf nor NaN; bool. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("isfinite", a, algo=algo, out=out, handle=handle)
-
-
-def logical_not(
-    a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Whether a is zero; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("logical_not", a, algo=algo, out=out, handle=handle)
-
-
-def add(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a + b. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("add", a, b, algo=algo, out=out, handle=handle)
-
-
-def sub(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a - b. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("sub", a, b, algo=algo, out=out, handle=handle)
-
-
-def mul(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a b. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("mul", a, b, algo=algo, out=out, handle=handle)
-
-
-def div(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a / b. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("div", a, b, algo=algo, out=out, handle=handle)
-
-
-def minimum(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The smaller of a and b; NaN if a or b is NaN. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("minimum", a, b, algo=algo, out=out, handle=handle)
-
-
-def maximum(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The larger of a and b; NaN if a or b is NaN. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("maximum", a, b, algo=algo, out=out, handle=handle)
-
-
-def add_square(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a + b^2. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("add_square", a, b, algo=algo, out=out, handle=handle)
-
-
-def pow(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a^b. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("pow", a, b, algo=algo, out=out, handle=handle)
-
-
-def mod(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a - b floor(a / b); 0 for integers if b is 0. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("mod", a, b, algo=algo, out=out, handle=handle)
-
-
-def atan2(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """The angle of the point (b, a), in radians. Floating dtypes; the rest as in pointwise()."""
-    return pointwise("atan2", a, b, algo=algo, out=out, handle=handle)
-
-
-def eq(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a == b; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("eq", a, b, algo=algo, out=out, handle=handle)
-
-
-def ne(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a != b; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("ne", a, b, algo=algo, out=out, handle=handle)
-
-
-def lt(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a < b; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("lt", a, b, algo=algo, out=out, handle=handle)
-
-
-def le(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a <= b; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("le", a, b, algo=algo, out=out, handle=handle)
-
-
-def gt(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a > b; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("gt", a, b, algo=algo, out=out, handle=handle)
-
-
-def ge(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """a >= b; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("ge", a, b, algo=algo, out=out, handle=handle)
-
-
-def logical_and(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Whether a and b are both nonzero; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("logical_and", a, b, algo=algo, out=out, handle=handle)
-
-
-def logical_or(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Whether a or b is nonzero; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("logical_or", a, b, algo=algo, out=out, handle=handle)
-
-
-def logical_xor(
-    a: ArrayLike, b: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
-) -> DeviceTensor:
-    """Whether exactly one of a and b is nonzero; bool. Any dtype; the rest as in pointwise()."""
-    return pointwise("logical_xor", a, b, algo=algo, out=out, handle=handle)
-
-
-def clamp(
-    a: ArrayLike,
-    b: ArrayLike,
-    c: ArrayLike,
-    *,
-    algo: str | None = None,
-    out: ArrayLike | None = None,
-    handle: Handle | None = None,
-) -> DeviceTensor:
-    """a limited to [b, c]: min(max(a, b), c). Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("clamp", a, b, c, algo=algo, out=out, handle=handle)
-
-
-def multiply_add(
-    a: ArrayLike,
-    b: ArrayLike,
-    c: ArrayLike,
-    *,
-    algo: str | None = None,
-    out: ArrayLike | None = None,
-    handle: Handle | None = None,
-) -> DeviceTensor:
-    """a b + c. Floating dtypes and integers; the rest as in pointwise()."""
-    return pointwise("multiply_add", a, b, c, algo=algo, out=out, handle=handle)
-
-
-def lerp(
-    a: ArrayLike,
-    b: ArrayLike,
-    c: ArrayLike,
-    *,
-    algo: str | None = None,
-    out: ArrayLike | None = None,
-    handle: Handle | None = None,
-) -> DeviceTensor:
-    """a + c (b - a). Floating dtypes; the rest as in pointwise()."""
-    return pointwise("lerp", a, b, c, algo=algo, out=out, handle=handle)
-
-
-def where(
-    a: ArrayLike,
-    b: ArrayLike,
-    c: ArrayLike,
-    *,
-    algo: str | None = None,
-    out: ArrayLike | None = None,
-    handle: Handle | None = None,
-) -> DeviceTensor:
-    """b where a is true, else c. a is bool, b and c any dtype; the rest as in pointwise()."""
-    return pointwise("where", a, b, c, algo=algo, out=out, handle=handle)
+class _Unary(Protocol):
+    def __call__(
+        self, a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+    ) -> DeviceTensor: ...
+
+
+class _Binary(Protocol):
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        *,
+        algo: str | None = None,
+        out: ArrayLike | None = None,
+        handle: Handle | None = None,
+    ) -> DeviceTensor: ...
+
+
+class _Ternary(Protocol):
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike,
+        *,
+        algo: str | None = None,
+        out: ArrayLike | None = None,
+        handle: Handle | None = None,
+    ) -> DeviceTensor: ...
+
+
+def _named(name: str, dtypes: str, value: str, function: Any) -> Any:
+    """`function` under the name of a pointwise function, with its documentation. `value` says what it computes."""
+    function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name)  # error texts find the public function by it
+    function.__doc__ = f"{value}. {dtypes}; the rest as in pointwise()."
+    return function
+
+
+def _unary(name: str, dtypes: str, value: str) -> _Unary:
+    def function(
+        a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
+    ) -> DeviceTensor:
+        return pointwise(name, a, algo=algo, out=out, handle=handle)
+
+    return cast(_Unary, _named(name, dtypes, value, function))
+
+
+def _binary(name: str, dtypes: str, value: str) -> _Binary:
+    def function(
+        a: ArrayLike,
+        b: ArrayLike,
+        *,
+        algo: str | None = None,
+        out: ArrayLike | None = None,
+        handle: Handle | None = None,
+    ) -> DeviceTensor:
+        return pointwise(name, a, b, algo=algo, out=out, handle=handle)
+
+    return cast(_Binary, _named(name, dtypes, value, function))
+
+
+def _ternary(name: str, dtypes: str, value: str) -> _Ternary:
+    def function(
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike,
+        *,
+        algo: str | None = None,
+        out: ArrayLike | None = None,
+        handle: Handle | None = None,
+    ) -> DeviceTensor:
+        return pointwise(name, a, b, c, algo=algo, out=out, handle=handle)
+
+    return cast(_Ternary, _named(name, dtypes, value, function))
+
+
+_FLOATING, _NUMERIC, _ANY = "Floating dtypes", "Floating dtypes and integers", "Any dtype"
+
+neg = _unary("neg", _NUMERIC, "-a")
+abs = _unary("abs", _NUMERIC, "|a|")
+sign = _unary("sign", _NUMERIC, "The sign of a: -1, 0 or 1; NaN and zeros are kept")
+square = _unary("square", _NUMERIC, "a^2")
+reciprocal = _unary("reciprocal", _FLOATING, "1 / a")
+sqrt = _unary("sqrt", _FLOATING, "The square root; NaN for a below 0")
+rsqrt = _unary("rsqrt", _FLOATING, "1 / sqrt(a)")
+floor = _unary("floor", _FLOATING, "The largest integer not above a")
+ceil = _unary("ceil", _FLOATING, "The smallest integer not below a")
+round = _unary("round", _FLOATING, "The nearest integer; halfway cases round to even")
+trunc = _unary("trunc", _FLOATING, "a without its fraction: rounds towards zero")
+exp = _unary("exp", _FLOATING, "e^a")
+expm1 = _unary("expm1", _FLOATING, "e^a - 1, without cancellation near 0")
+log = _unary("log", _FLOATING, "The natural logarithm")
+log1p = _unary("log1p", _FLOATING, "log(1 + a), without cancellation near 0")
+log2 = _unary("log2", _FLOATING, "The logarithm to base 2")
+sin = _unary("sin", _FLOATING, "Sine of radians")
+cos = _unary("cos", _FLOATING, "Cosine of radians")
+tan = _unary("tan", _FLOATING, "Tangent of radians")
+atan = _unary("atan", _FLOATING, "The angle in radians, between -pi/2 and pi/2, whose tangent is a")
+tanh = _unary("tanh", _FLOATING, "The hyperbolic tangent")
+erf = _unary("erf", _FLOATING, "2/sqrt(pi) times the integral of e^(-t^2) from 0 to a")
+isnan = _unary("isnan", _FLOATING, "Whether a is NaN; bool")
+isinf = _unary("isinf", _FLOATING, "Whether a is Inf or -Inf; bool")
+isfinite = _unary("isfinite", _FLOATING, "Whether a is neither Inf nor NaN; bool")
+logical_not = _unary("logical_not", _ANY, "Whether a is zero; bool")
+
+add = _binary("add", _NUMERIC, "a + b")
+sub = _binary("sub", _NUMERIC, "a - b")
+mul = _binary("mul", _NUMERIC, "a b")
+div = _binary("div", _FLOATING, "a / b")
+minimum = _binary("minimum", _NUMERIC, "The smaller of a and b; NaN if a or b is NaN")
+maximum = _binary("maximum", _NUMERIC, "The larger of a and b; NaN if a or b is NaN")
+add_square = _binary("add_square", _NUMERIC, "a + b^2")
+pow = _binary("pow", _FLOATING, "a^b")
+mod = _binary("mod", _NUMERIC, "a - b floor(a / b); 0 for integers if b is 0")
+atan2 = _binary("atan2", _FLOATING, "The angle of the point (b, a), in radians")
+eq = _binary("eq", _ANY, "a == b; bool")
+ne = _binary("ne", _ANY, "a != b; bool")
+lt = _binary("lt", _ANY, "a < b; bool")
+le = _binary("le", _ANY, "a <= b; bool")
+gt = _binary("gt", _ANY, "a > b; bool")
+ge = _binary("ge", _ANY, "a >= b; bool")
+logical_and = _binary("logical_and", _ANY, "Whether a and b are both nonzero; bool")
+logical_or = _binary("logical_or", _ANY, "Whether a or b is nonzero; bool")
+logical_xor = _binary("logical_xor", _ANY, "Whether exactly one of a and b is nonzero; bool")
+
+clamp = _ternary("clamp", _NUMERIC, "a limited to [b, c]: min(max(a, b), c)")
+multiply_add = _ternary("multiply_add", _NUMERIC, "a b + c")
+lerp = _ternary("lerp", _FLOATING, "a + c (b - a)")
+where = _ternary("where", "a is bool, b and c any dtype", "b where a is true, else c")

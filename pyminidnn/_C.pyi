@@ -6,19 +6,31 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'integer', 'integers', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_allocator_checks', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'integer', 'integers', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_allocator_checks', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
-    pass
+    """
+    The base class of the errors of this package.
+    """
 class ShapeError(Error, ValueError):
-    pass
+    """
+    A shape, size or value does not fit; also a ValueError.
+    """
 class DTypeError(Error, TypeError):
-    pass
+    """
+    An argument has a wrong dtype or type; also a TypeError.
+    """
 class NotSupported(Error, NotImplementedError):
-    pass
+    """
+    No engine supports the call. The text has the reason of each engine; also a NotImplementedError.
+    """
 class DeviceError(Error, RuntimeError):
-    pass
+    """
+    A device is absent, is not the one of another argument, or failed; also a RuntimeError.
+    """
 class OutOfMemory(Error, MemoryError):
-    pass
+    """
+    A device does not have the memory that a call needs; also a MemoryError.
+    """
 class Handle:
     """
     Where and how calls run. `with handle:` makes the handle the current one of this thread for the device.
@@ -51,22 +63,34 @@ class Handle:
         """
     @property
     def closed(self) -> bool:
-        ...
+        """
+        Whether close() was called.
+        """
     @property
     def deterministic(self) -> bool:
-        ...
+        """
+        Whether engines are excluded whose results vary from run to run.
+        """
     @property
     def device(self) -> str:
-        ...
+        """
+        "cpu" or "cuda:<index>".
+        """
     @property
     def math(self) -> str:
-        ...
+        """
+        "tf32" if float32 products may use TF32 tensor cores, else "ieee".
+        """
     @property
     def max_plans(self) -> int:
-        ...
+        """
+        The most plans that are kept for each kind of problem.
+        """
     @property
     def max_workspace(self) -> int | None:
-        ...
+        """
+        The most bytes that a call may use beside its tensors; None: no limit.
+        """
     @property
     def stream(self) -> int:
         """
@@ -74,7 +98,9 @@ class Handle:
         """
     @property
     def threads(self) -> int | None:
-        ...
+        """
+        The most CPU threads of a call; None: as OMP_NUM_THREADS says, else all cores.
+        """
 class DeviceTensor:
     """
     An n-dimensional array on the CPU or a GPU, uninitialised when made: DeviceTensor((8, 3, 32, 32), layout="NHWC").
@@ -126,13 +152,19 @@ class DeviceTensor:
         ...
     @property
     def data_ptr(self) -> int:
-        ...
+        """
+        The address of the first element, an int.
+        """
     @property
     def device(self) -> str:
-        ...
+        """
+        'cpu' or 'cuda:<index>'.
+        """
     @property
     def dtype(self) -> str:
-        ...
+        """
+        The type of the elements, such as 'float32'.
+        """
     @property
     def layout(self) -> str:
         """
@@ -140,16 +172,24 @@ class DeviceTensor:
         """
     @property
     def nbytes(self) -> int:
-        ...
+        """
+        The number of elements times their size in bytes.
+        """
     @property
     def ndim(self) -> int:
-        ...
+        """
+        The number of dimensions.
+        """
     @property
     def read_only(self) -> bool:
-        ...
+        """
+        Whether the tensor is a view of memory that must not be written. It cannot be `out`.
+        """
     @property
     def shape(self) -> tuple:
-        ...
+        """
+        The sizes of the dimensions, a tuple.
+        """
     @property
     def size(self) -> int:
         """
@@ -166,7 +206,9 @@ class EngineReport:
     """
     @property
     def config(self) -> str:
-        ...
+        """
+        The config that would run, or that was fastest.
+        """
     @property
     def configs(self) -> list[str]:
         """
@@ -174,7 +216,9 @@ class EngineReport:
         """
     @property
     def estimate_us(self) -> float:
-        ...
+        """
+        The expected time in microseconds.
+        """
     @property
     def measured_us(self) -> float:
         """
@@ -187,13 +231,19 @@ class EngineReport:
         """
     @property
     def name(self) -> str:
-        ...
+        """
+        Such as 'cuda.softmax.persistent_rows'.
+        """
     @property
     def revision(self) -> int:
-        ...
+        """
+        Increases when the engine changes; older tuning records are then ignored.
+        """
     @property
     def traits(self) -> list:
-        ...
+        """
+        Any of 'nondeterministic', 'reduced precision' and 'needs jit'.
+        """
     @property
     def why_not(self) -> str:
         """
@@ -201,7 +251,9 @@ class EngineReport:
         """
     @property
     def workspace_bytes(self) -> int:
-        ...
+        """
+        Bytes that the call needs beside its tensors.
+        """
 class Report:
     """
     How one problem would run: each engine with a refusal or a cost, and the chosen engine.
@@ -210,16 +262,24 @@ class Report:
         ...
     @property
     def chosen(self) -> str:
-        ...
+        """
+        The name of the engine that would run.
+        """
     @property
     def device(self) -> str:
-        ...
+        """
+        'cpu' or 'cuda:<index>'.
+        """
     @property
     def engines(self) -> list[EngineReport]:
-        ...
+        """
+        An EngineReport for each engine of the family.
+        """
     @property
     def family(self) -> str:
-        ...
+        """
+        Such as 'softmax'.
+        """
     @property
     def not_kept(self) -> str:
         """
@@ -227,7 +287,9 @@ class Report:
         """
     @property
     def problem(self) -> str:
-        ...
+        """
+        The problem as text, a case line.
+        """
 class KernelSpec:
     """
     One kernel instantiation of the manifest.
@@ -303,6 +365,10 @@ def driver_version() -> str:
     """
 def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
+def dry_run(call: collections.abc.Callable, measure: bool) -> list[Report]:
+    """
+    Reports on all problems that the call would run; the call itself is not run.
+    """
 def empty_cache(device: str) -> None:
     """
     Returns the device's free blocks to the system, and drops the plans that calls without a handle have made there.
@@ -401,10 +467,6 @@ def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, sc
     ...
 def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, mask: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def survey(call: collections.abc.Callable, measure: bool) -> list[Report]:
-    """
-    Reports on all problems that the call would run; the call itself is not run.
-    """
 def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: typing.Any, layout: str | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def why_no_cuda() -> str:

@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+"""python -m pyminidnn: the command line."""
+
 from .cli import main
 
 if __name__ == "__main__":

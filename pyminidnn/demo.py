@@ -30,6 +30,7 @@ class Parameter:
         self.gradient = self.velocity
 
     def step(self, rate: float) -> None:
+        """One step of gradient descent with momentum."""
         dnn.transform(self.gradient, beta=MOMENTUM, out=self.velocity)  # velocity = gradient + momentum * velocity
         dnn.transform(self.velocity, alpha=-rate, beta=1.0, out=self.values)  # values -= rate * velocity
 
@@ -46,6 +47,7 @@ class Block:
         self.parameters = [self.w, self.scale, self.bias]
 
     def forward(self, x: dnn.DeviceTensor, training: bool) -> dnn.DeviceTensor:
+        """The block's output for x; keeps what backward() needs."""
         self.x = x
         self.conv = dnn.conv_forward(x, self.w.values, padding=1)
         if training:
@@ -65,6 +67,7 @@ class Block:
         return self.pool
 
     def backward(self, dy: dnn.DeviceTensor) -> dnn.DeviceTensor:
+        """The gradient with respect to x; stores those of the parameters."""
         dy = dnn.pool_backward(dy, self.relu, self.pool, (2, 2))
         dy = dnn.activation_backward(dy, self.norm, self.relu, "relu")
         dy, self.scale.gradient, self.bias.gradient = dnn.batch_norm_backward(
@@ -75,6 +78,8 @@ class Block:
 
 
 class Network:
+    """Two blocks and a linear layer, for ten classes of 8x8 images."""
+
     def __init__(self, device: str) -> None:
         rng = np.random.default_rng(0)
         self.device = device

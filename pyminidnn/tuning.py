@@ -20,7 +20,7 @@ def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
     problem, else one sentence), .estimate_us (microseconds), .workspace_bytes, .config and .traits. print(report) shows
     all of this. No argument is written. Raises the errors that the call itself would raise.
     """
-    return _C.survey(_call(op, args, kwargs), False)
+    return _C.dry_run(_call(op, args, kwargs), False)
 
 
 def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
@@ -32,7 +32,7 @@ def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
     written. Returns Reports as explain() does, with .measured_us (medians, in microseconds). Warns if the cache folder
     cannot keep the result; .not_kept says why.
     """
-    reports = _C.survey(_call(op, args, kwargs), True)
+    reports = _C.dry_run(_call(op, args, kwargs), True)
     for why in dict.fromkeys(r.not_kept for r in reports if r.not_kept):
         warnings.warn(f"find: the result is kept in this process only: {why}", RuntimeWarning, stacklevel=2)
     return reports

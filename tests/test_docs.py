@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import pyminidnn as dnn
+from pyminidnn import _C
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -17,6 +20,15 @@ def test_examples(page: Path) -> None:
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0, f"{page.name} has no example"
     assert result.failed == 0
+
+
+def test_public_names_are_documented() -> None:
+    """Ruff checks the names that Python files define; this also checks those of the extension."""
+    classes = (_C.DeviceTensor, _C.Handle, _C.Report, _C.EngineReport)
+    names = {name: getattr(dnn, name) for name in dnn.__all__ if callable(getattr(dnn, name))}
+    names |= {f"{c.__name__}.{n}": member for c in classes for n, member in vars(c).items() if not n.startswith("_")}
+    assert len(names) > 140
+    assert [name for name, value in names.items() if not (value.__doc__ or "").strip()] == []
 
 
 def test_readme_example(capsys: pytest.CaptureFixture[str]) -> None:

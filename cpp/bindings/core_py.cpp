@@ -102,15 +102,23 @@ std::shared_ptr<void> shared_object(const py::object& object) {
 
 void bind_errors(py::module_& m) {
   auto base = py::register_exception<Error>(m, "Error", PyExc_Exception);
-  auto kind = [&]<class E>(std::type_identity<E>, const char* name, PyObject* python_kind) {
-    py::register_exception<E>(m, name, py::make_tuple(base, py::handle(python_kind))).attr("__module__") = "pyminidnn";
-  };
   base.attr("__module__") = "pyminidnn";
-  kind(std::type_identity<ShapeError>{}, "ShapeError", PyExc_ValueError);
-  kind(std::type_identity<DTypeError>{}, "DTypeError", PyExc_TypeError);
-  kind(std::type_identity<NotSupported>{}, "NotSupported", PyExc_NotImplementedError);
-  kind(std::type_identity<DeviceError>{}, "DeviceError", PyExc_RuntimeError);
-  kind(std::type_identity<OutOfMemory>{}, "OutOfMemory", PyExc_MemoryError);
+  base.attr("__doc__") = "The base class of the errors of this package.";
+  auto kind = [&]<class E>(std::type_identity<E>, const char* name, PyObject* python_kind, const char* doc) {
+    auto error = py::register_exception<E>(m, name, py::make_tuple(base, py::handle(python_kind)));
+    error.attr("__module__") = "pyminidnn";
+    error.attr("__doc__") = doc;
+  };
+  kind(std::type_identity<ShapeError>{}, "ShapeError", PyExc_ValueError,
+       "A shape, size or value does not fit; also a ValueError.");
+  kind(std::type_identity<DTypeError>{}, "DTypeError", PyExc_TypeError,
+       "An argument has a wrong dtype or type; also a TypeError.");
+  kind(std::type_identity<NotSupported>{}, "NotSupported", PyExc_NotImplementedError,
+       "No engine supports the call. The text has the reason of each engine; also a NotImplementedError.");
+  kind(std::type_identity<DeviceError>{}, "DeviceError", PyExc_RuntimeError,
+       "A device is absent, is not the one of another argument, or failed; also a RuntimeError.");
+  kind(std::type_identity<OutOfMemory>{}, "OutOfMemory", PyExc_MemoryError,
+       "A device does not have the memory that a call needs; also a MemoryError.");
 }
 
 void bind_handle(py::module_& m) {
@@ -153,24 +161,35 @@ threads        CPU only: at most so many in a call; None: as OMP_NUM_THREADS say
 max_plans      plans kept for each kind of problem; beyond it the least recently used are dropped
 
 Raises DeviceError when there is no such device, ShapeError for an unknown math mode.)")
-      .def_property_readonly("device", [](const Handle& h) { return name(h.place()); })
+      .def_property_readonly(
+          "device", [](const Handle& h) { return name(h.place()); }, "\"cpu\" or \"cuda:<index>\".")
       .def_property_readonly(
           "stream", [](const Handle& h) { return reinterpret_cast<uintptr_t>(h.stream()); },
           "The stream's address; 0 for the default stream and on the CPU.")
-      .def_property_readonly("max_workspace",
-                             [](const Handle& h) -> std::optional<size_t> {
-                               if (h.options().max_workspace == HandleOptions{}.max_workspace) return std::nullopt;
-                               return h.options().max_workspace;
-                             })
-      .def_property_readonly("deterministic", [](const Handle& h) { return h.options().deterministic; })
-      .def_property_readonly("math", [](const Handle& h) { return h.options().math == Math::ieee ? "ieee" : "tf32"; })
-      .def_property_readonly("threads",
-                             [](const Handle& h) -> std::optional<int> {
-                               if (h.options().threads == 0) return std::nullopt;
-                               return h.options().threads;
-                             })
-      .def_property_readonly("max_plans", [](const Handle& h) { return h.options().max_plans; })
-      .def_property_readonly("closed", &Handle::closed)
+      .def_property_readonly(
+          "max_workspace",
+          [](const Handle& h) -> std::optional<size_t> {
+            if (h.options().max_workspace == HandleOptions{}.max_workspace) return std::nullopt;
+            return h.options().max_workspace;
+          },
+          "The most bytes that a call may use beside its tensors; None: no limit.")
+      .def_property_readonly(
+          "deterministic", [](const Handle& h) { return h.options().deterministic; },
+          "Whether engines are excluded whose results vary from run to run.")
+      .def_property_readonly(
+          "math", [](const Handle& h) { return h.options().math == Math::ieee ? "ieee" : "tf32"; },
+          "\"tf32\" if float32 products may use TF32 tensor cores, else \"ieee\".")
+      .def_property_readonly(
+          "threads",
+          [](const Handle& h) -> std::optional<int> {
+            if (h.options().threads == 0) return std::nullopt;
+            return h.options().threads;
+          },
+          "The most CPU threads of a call; None: as OMP_NUM_THREADS says, else all cores.")
+      .def_property_readonly(
+          "max_plans", [](const Handle& h) { return h.options().max_plans; },
+          "The most plans that are kept for each kind of problem.")
+      .def_property_readonly("closed", &Handle::closed, "Whether close() was called.")
       .def("close", &Handle::close, "Drops the plans of the handle; using the handle again raises DeviceError.")
       .def("synchronize", &Handle::synchronize, py::call_guard<ReleaseGil>(),
            "Waits until all work given to the handle's stream is done.")
@@ -181,7 +200,39 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
   m.def("entered_handle", &entered_handle, "The innermost handle entered on this thread, or None.");
 }
 
-void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
+Tensor permute(const Tensor& t, const std::vector<int64_t>& axes) {
+  Tensor v = t;
+  std::vector<bool> seen(size_t(t.desc.rank), false);
+  bool valid = int64_t(axes.size()) == t.desc.rank;
+  for (size_t i = 0; valid && i < axes.size(); ++i) {
+    const int64_t axis = axes[i] < 0 ? axes[i] + t.desc.rank : axes[i];
+    valid = axis >= 0 && axis < t.desc.rank && !seen[size_t(axis)];
+    if (!valid) break;
+    seen[size_t(axis)] = true;
+    v.desc.shape[i] = t.desc.shape[axis];
+    v.desc.stride[i] = t.desc.stride[axis];
+  }
+  MINIDNN_CHECK(ShapeError, valid, "permute: axes must name each of ", t.desc.rank, " dimensions once; got ",
+                shape_text(axes));
+  return v;
+}
+
+Tensor as_strided(const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
+  Tensor v = t;
+  v.desc = strided(t.desc.dtype, shape, strides, "as_strided: shape");
+  if (v.desc.numel() == 0) return v;
+  Extent have = extent(t.desc), want = extent(v.desc);
+  int64_t first, last;
+  bool inside = !__builtin_add_overflow(offset, want.begin, &first) && have.begin <= first &&
+                !__builtin_add_overflow(offset, want.end, &last) && last <= have.end;
+  MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides ", shape_text(strides),
+                " reaches elements ", want.begin, " to ", want.end, " around offset ", offset, "; the tensor has ",
+                have.begin, " to ", have.end);
+  v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
+  return v;
+}
+
+void bind_tensor(py::class_<Tensor>& tensor) {
   tensor
       .def(py::init([](const Shape& shape, py::handle dtype, std::optional<std::string> layout,
                        const std::string& device) {
@@ -193,21 +244,29 @@ void bind_tensor(py::module_& m, py::class_<Tensor>& tensor) {
            }),
            py::arg("shape"), py::kw_only(), py::arg("dtype") = "float32", py::arg("layout") = py::none(),
            py::arg("device") = "cpu")
-      .def_property_readonly("shape", [](const Tensor& t) { return tuple_of(shape_of(t.desc)); })
+      .def_property_readonly(
+          "shape", [](const Tensor& t) { return tuple_of(shape_of(t.desc)); }, "The sizes of the dimensions, a tuple.")
       .def_property_readonly(
           "strides", [](const Tensor& t) { return tuple_of(strides_of(t.desc)); },
           "Strides in elements, as in torch; the strides of NumPy are in bytes.")
-      .def_property_readonly("ndim", [](const Tensor& t) { return t.desc.rank; })
+      .def_property_readonly(
+          "ndim", [](const Tensor& t) { return t.desc.rank; }, "The number of dimensions.")
       .def_property_readonly(
           "size", [](const Tensor& t) { return t.desc.numel(); }, "The number of elements.")
-      .def_property_readonly("dtype", [](const Tensor& t) { return name(t.desc.dtype); })
+      .def_property_readonly(
+          "dtype", [](const Tensor& t) { return name(t.desc.dtype); }, "The type of the elements, such as 'float32'.")
       .def_property_readonly(
           "layout", [](const Tensor& t) { return layout_name(t.desc); },
           "'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.")
-      .def_property_readonly("device", [](const Tensor& t) { return name(t.place()); })
-      .def_property_readonly("nbytes", &Tensor::nbytes)
-      .def_property_readonly("data_ptr", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); })
-      .def_property_readonly("read_only", [](const Tensor& t) { return t.storage->read_only; })
+      .def_property_readonly(
+          "device", [](const Tensor& t) { return name(t.place()); }, "'cpu' or 'cuda:<index>'.")
+      .def_property_readonly("nbytes", &Tensor::nbytes, "The number of elements times their size in bytes.")
+      .def_property_readonly(
+          "data_ptr", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); },
+          "The address of the first element, an int.")
+      .def_property_readonly(
+          "read_only", [](const Tensor& t) { return t.storage->read_only; },
+          "Whether the tensor is a view of memory that must not be written. It cannot be `out`.")
       .def(
           "to",
           [](const Tensor& t, std::optional<std::string> device, py::handle dtype, std::optional<std::string> layout,
@@ -230,44 +289,10 @@ A copy to or from a GPU has ended when this method returns.)")
            "The same elements in row-major order under another shape: a view where strides allow, else a copy. One "
            "size may be\n"
            "-1, which stands for the size that the others imply.")
-      .def(
-          "permute",
-          [](const Tensor& t, const std::vector<int64_t>& axes) {
-            Tensor v = t;
-            std::vector<bool> seen(size_t(t.desc.rank), false);
-            bool valid = int64_t(axes.size()) == t.desc.rank;
-            for (size_t i = 0; valid && i < axes.size(); ++i) {
-              const int64_t axis = axes[i] < 0 ? axes[i] + t.desc.rank : axes[i];
-              valid = axis >= 0 && axis < t.desc.rank && !seen[size_t(axis)];
-              if (!valid) break;
-              seen[size_t(axis)] = true;
-              v.desc.shape[i] = t.desc.shape[axis];
-              v.desc.stride[i] = t.desc.stride[axis];
-            }
-            MINIDNN_CHECK(ShapeError, valid, "permute: axes must name each of ", t.desc.rank, " dimensions once; got ",
-                          shape_text(axes));
-            return v;
-          },
-          py::arg("axes"),
-          "A view whose dimension i is dimension axes[i] of this tensor; negative axes count from the end.")
-      .def(
-          "as_strided",
-          [](const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
-            Tensor v = t;
-            v.desc = strided(t.desc.dtype, shape, strides, "as_strided: shape");
-            if (v.desc.numel() == 0) return v;
-            Extent have = extent(t.desc), want = extent(v.desc);
-            int64_t first, last;
-            bool inside = !__builtin_add_overflow(offset, want.begin, &first) && have.begin <= first &&
-                          !__builtin_add_overflow(offset, want.end, &last) && last <= have.end;
-            MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides ", shape_text(strides),
-                          " reaches elements ", want.begin, " to ", want.end, " around offset ", offset,
-                          "; the tensor has ", have.begin, " to ", have.end);
-            v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
-            return v;
-          },
-          py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
-          "A view of the tensor's memory with any strides, in elements, that stays inside it.")
+      .def("permute", &permute, py::arg("axes"),
+           "A view whose dimension i is dimension axes[i] of this tensor; negative axes count from the end.")
+      .def("as_strided", &as_strided, py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
+           "A view of the tensor's memory with any strides, in elements, that stays inside it.")
       .def("__len__",
            [](const Tensor& t) {
              if (t.desc.rank == 0) throw DTypeError("__len__: a tensor without dimensions has no length");
@@ -284,6 +309,9 @@ A copy to or from a GPU has ended when this method returns.)")
         return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='",
                    name(t.desc.dtype), "', layout='", layout_name(t.desc), "', device='", name(t.place()), "')");
       });
+}
+
+void bind_full(py::module_& m) {
   m.def(
       "full",
       [](const Shape& shape, const py::object& value, py::handle dtype, std::optional<std::string> layout,
@@ -360,7 +388,8 @@ void bind_core(py::module_& m) {
       R"(An n-dimensional array on the CPU or a GPU, uninitialised when made: DeviceTensor((8, 3, 32, 32), layout="NHWC").
 
 Logical dimensions are N, C, spatial... in every layout; a layout is a stride order. Copies of the object share memory.)");
-  bind_tensor(m, tensor);
+  bind_tensor(tensor);
+  bind_full(m);
   bind_exchange(m, tensor);
   bind_readers(m);
   bind_allocator(m);

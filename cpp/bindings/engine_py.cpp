@@ -18,24 +18,27 @@ py::list trait_names(unsigned traits) {
 
 void bind_engine(py::module_& m) {
   py::class_<EngineReport>(m, "EngineReport", "What one engine reports for one problem.")
-      .def_readonly("name", &EngineReport::name)
-      .def_readonly("revision", &EngineReport::revision)
-      .def_property_readonly("traits", [](const EngineReport& e) { return trait_names(e.traits); })
+      .def_readonly("name", &EngineReport::name, "Such as 'cuda.softmax.persistent_rows'.")
+      .def_readonly("revision", &EngineReport::revision,
+                    "Increases when the engine changes; older tuning records are then ignored.")
+      .def_property_readonly(
+          "traits", [](const EngineReport& e) { return trait_names(e.traits); },
+          "Any of 'nondeterministic', 'reduced precision' and 'needs jit'.")
       .def_readonly("why_not", &EngineReport::why_not,
                     "Empty if the engine supports the problem, else one sentence that says why not.")
-      .def_readonly("config", &EngineReport::config)
+      .def_readonly("config", &EngineReport::config, "The config that would run, or that was fastest.")
       .def_readonly("configs", &EngineReport::configs, "All configs of the engine for the problem, best guess first.")
-      .def_readonly("estimate_us", &EngineReport::estimate_us)
+      .def_readonly("estimate_us", &EngineReport::estimate_us, "The expected time in microseconds.")
       .def_readonly("measured_us", &EngineReport::measured_us, "0 if the engine was not measured.")
       .def_readonly("measurements", &EngineReport::measurements, "Every measured config with its time in microseconds.")
-      .def_readonly("workspace_bytes", &EngineReport::workspace_bytes);
+      .def_readonly("workspace_bytes", &EngineReport::workspace_bytes, "Bytes that the call needs beside its tensors.");
   py::class_<Report>(m, "Report",
                      "How one problem would run: each engine with a refusal or a cost, and the chosen engine.")
-      .def_readonly("family", &Report::family)
-      .def_readonly("problem", &Report::problem)
-      .def_readonly("device", &Report::device)
-      .def_readonly("engines", &Report::engines)
-      .def_readonly("chosen", &Report::chosen)
+      .def_readonly("family", &Report::family, "Such as 'softmax'.")
+      .def_readonly("problem", &Report::problem, "The problem as text, a case line.")
+      .def_readonly("device", &Report::device, "'cpu' or 'cuda:<index>'.")
+      .def_readonly("engines", &Report::engines, "An EngineReport for each engine of the family.")
+      .def_readonly("chosen", &Report::chosen, "The name of the engine that would run.")
       .def_readonly("not_kept", &Report::not_kept, "After find(): why the result is not in the tuning file, or \"\".")
       .def("__str__", [](const Report& r) {
         std::string text = cat(r.problem, " on ", r.device);
@@ -53,7 +56,7 @@ void bind_engine(py::module_& m) {
       });
 
   m.def(
-      "survey",
+      "dry_run",
       [](const py::function& call, bool measure) {
         DryRun session(measure);
         call();

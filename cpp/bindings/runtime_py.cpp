@@ -25,30 +25,7 @@ void check_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-}  // namespace
-
-void bind_runtime(py::module_& m) {
-  main_thread = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
-  cpu::set_interrupt_check(&check_signals);
-  m.def("set_package_folder", &cuda::set_package_folder, py::arg("folder"));
-  m.def("set_search_path", &cuda::set_search_path, py::arg("folders"));
-  m.def("cuda_device_count", &cuda::device_count);
-  m.def("why_no_cuda", &cuda::why_unavailable);
-  m.def(
-      "device_info",
-      [](const std::string& device) {
-        const Device& d = device_at(place_from_python(device));
-        py::dict info;
-        info["model"] = d.model;
-        info["arch"] = d.arch;
-        info["memory_bytes"] = d.memory_bytes;
-        info["copy_gb_s"] = d.copy_gb_s;
-        info["fp32_gflop_s"] = d.fp32_gflop_s;
-        info["units"] = d.sm_count;
-        return info;
-      },
-      py::arg("device"),
-      "Model, architecture and rates as estimates use them; units are SMs on a GPU, threads on the CPU.");
+void bind_cpu(py::module_& m) {
   m.def(
       "cpu_isas",
       [] {
@@ -81,30 +58,9 @@ void bind_runtime(py::module_& m) {
         return best;
       },
       "Measures the float32 peak of all threads, by multiply-adds in registers.");
-  m.def(
-      "driver_version",
-      [] {
-        int v = cuda::driver_cuda_version();
-        return cat(v / 1000, ".", v % 1000 / 10);
-      },
-      "The CUDA version of the driver; \"0.0\" without one.");
-  m.def("why_no_nvrtc", &cuda::why_no_nvrtc);
-  m.def("nvrtc_info", [] {
-    const cuda::NvrtcInfo& info = cuda::nvrtc_info();
-    return py::make_tuple(info.path, info.major, info.minor);
-  });
-  m.def("cache_folder", &cuda::cache_folder);
-  m.def("cache_stats", [] {
-    cuda::CacheStats s = cuda::cache_stats();
-    py::dict d;
-    d["memory"] = s.memory;
-    d["packaged"] = s.packaged;
-    d["disk"] = s.disk;
-    d["nvrtc"] = s.nvrtc;
-    d["compile_seconds"] = s.compile_seconds;
-    return d;
-  });
+}
 
+void bind_kernels(py::module_& m) {
   py::class_<KernelSpec>(m, "KernelSpec", "One kernel instantiation of the manifest.")
       .def_readonly("file", &KernelSpec::file)
       .def_readonly("kernel", &KernelSpec::kernel)
@@ -128,6 +84,57 @@ void bind_runtime(py::module_& m) {
       py::arg("spec"), py::arg("arch"), py::arg("folder"), py::call_guard<ReleaseGil>(),
       "Compiles a kernel into `folder`, in the layout of packaged cubins, or into the user's cache if `folder` is "
       "None.");
+}
+
+}  // namespace
+
+void bind_runtime(py::module_& m) {
+  main_thread = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
+  cpu::set_interrupt_check(&check_signals);
+  m.def("set_package_folder", &cuda::set_package_folder, py::arg("folder"));
+  m.def("set_search_path", &cuda::set_search_path, py::arg("folders"));
+  m.def("cuda_device_count", &cuda::device_count);
+  m.def("why_no_cuda", &cuda::why_unavailable);
+  m.def(
+      "device_info",
+      [](const std::string& device) {
+        const Device& d = device_at(place_from_python(device));
+        py::dict info;
+        info["model"] = d.model;
+        info["arch"] = d.arch;
+        info["memory_bytes"] = d.memory_bytes;
+        info["copy_gb_s"] = d.copy_gb_s;
+        info["fp32_gflop_s"] = d.fp32_gflop_s;
+        info["units"] = d.sm_count;
+        return info;
+      },
+      py::arg("device"),
+      "Model, architecture and rates as estimates use them; units are SMs on a GPU, threads on the CPU.");
+  m.def(
+      "driver_version",
+      [] {
+        int v = cuda::driver_cuda_version();
+        return cat(v / 1000, ".", v % 1000 / 10);
+      },
+      "The CUDA version of the driver; \"0.0\" without one.");
+  m.def("why_no_nvrtc", &cuda::why_no_nvrtc);
+  m.def("nvrtc_info", [] {
+    const cuda::NvrtcInfo& info = cuda::nvrtc_info();
+    return py::make_tuple(info.path, info.major, info.minor);
+  });
+  m.def("cache_folder", &cuda::cache_folder);
+  m.def("cache_stats", [] {
+    cuda::CacheStats s = cuda::cache_stats();
+    py::dict d;
+    d["memory"] = s.memory;
+    d["packaged"] = s.packaged;
+    d["disk"] = s.disk;
+    d["nvrtc"] = s.nvrtc;
+    d["compile_seconds"] = s.compile_seconds;
+    return d;
+  });
+  bind_cpu(m);
+  bind_kernels(m);
 }
 
 }  // namespace minidnn

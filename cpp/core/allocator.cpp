@@ -44,7 +44,8 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
 
   AllocatedStorage(Allocator& a, size_t n, Stream s, uint64_t in)
       : allocator(a), stream(s), thread(thread_of(s)), capture(in), owner(owner_of(s)) {
-    bytes = n, place = a.place_;
+    bytes = n;
+    place = a.place_;
   }
   ~AllocatedStorage() override {
     if (!data) return;  // the allocation failed

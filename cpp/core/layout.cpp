@@ -202,7 +202,10 @@ bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t apart) {
   TensorDesc both = a;
   for (int i = 0; i < a.rank; ++i) {
     if (a.shape[i] > 1 && b.shape[i] > 1 && a.stride[i] != b.stride[i]) return true;
-    if (b.shape[i] > a.shape[i]) both.shape[i] = b.shape[i], both.stride[i] = b.stride[i];
+    if (b.shape[i] > a.shape[i]) {
+      both.shape[i] = b.shape[i];
+      both.stride[i] = b.stride[i];
+    }
   }
   return overlaps_itself(both) || can_sum_to(apart, a, b, both, by_stride(both), 0);
 }

@@ -85,7 +85,10 @@ class Pool {
   bool try_run(const Job& job) {
     std::unique_lock only_job(busy_, std::try_to_lock);
     if (!only_job) return false;
-    job_ = job, next_ = 0, stop_ = false, job_.stop = &stop_,
+    job_ = job;
+    next_ = 0;
+    stop_ = false;
+    job_.stop = &stop_;
     places_ = most_threads ? most_threads - 1 : std::numeric_limits<int>::max();
     keep_off(sched_getcpu());
     open_ = true;
@@ -135,7 +138,8 @@ class Pool {
       } catch (...) {
         std::lock_guard lock(error_mutex_);
         if (!error_) error_ = std::current_exception();
-        stop_ = true, next_ = job_.pieces;
+        stop_ = true;
+        next_ = job_.pieces;
       }
     inside_body = false;
   }

@@ -187,8 +187,11 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
           c.workspace_bytes, h.stream(), [&] { return cat("find: workspace of ", line.name); });
       double us = median_us(h, flush, [&] { c.plan->run(args, workspace->data, h.stream()); });
       line.measurements.emplace_back(config, us);
-      if (line.measured_us == 0 || us < line.measured_us)
-        line.measured_us = us, line.config = config, line.workspace_bytes = c.workspace_bytes;
+      if (line.measured_us == 0 || us < line.measured_us) {
+        line.measured_us = us;
+        line.config = config;
+        line.workspace_bytes = c.workspace_bytes;
+      }
       cpu::check_interrupt();
     }
   }
@@ -202,7 +205,10 @@ template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
   for (const Engine<P>* e : engines<P>(d.place)) {
     if (e->traits() & kNondeterministic || !e->why_not(p, d).empty()) continue;
     double us = e->estimate_us(p, d);
-    if (!best.engine || us < best.estimate_us) best.engine = e, best.estimate_us = us;
+    if (!best.engine || us < best.estimate_us) {
+      best.engine = e;
+      best.estimate_us = us;
+    }
   }
   MINIDNN_CHECK(NotSupported, best.engine, "no engine can run ", Family<P>::text(p), " on ", name(d.place));
   best.config = best.engine->configs(p, d).front();
@@ -231,7 +237,10 @@ template <class P> class PlanCache final : public HandleCache {
       static_assert(std::has_unique_object_representations_v<P>, "a Problem must be free of padding and floats");
       auto words = reinterpret_cast<const uint64_t*>(&k.problem);
       uint64_t h = std::hash<std::string_view>{}(k.algo);
-      for (size_t i = 0; i < sizeof(P) / 8; ++i) h = (h ^ words[i]) * 0x9e3779b97f4a7c15u, h ^= h >> 29;
+      for (size_t i = 0; i < sizeof(P) / 8; ++i) {
+        h = (h ^ words[i]) * 0x9e3779b97f4a7c15u;
+        h ^= h >> 29;
+      }
       return h;
     }
     size_t operator()(const Key& k) const { return (*this)(View{k.problem, k.algo}); }

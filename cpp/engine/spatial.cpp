@@ -32,7 +32,10 @@ std::vector<int64_t> per_dimension(const char* call, const char* name, const std
 SpatialAttributes spatial_attributes(const char* call, int64_t rank, const std::vector<int64_t>& stride,
                                      const std::vector<Sides>& padding, const std::vector<int64_t>& dilation) {
   std::vector<int64_t> before, after;
-  for (const Sides& s : padding) before.push_back(s.before), after.push_back(s.after);
+  for (const Sides& s : padding) {
+    before.push_back(s.before);
+    after.push_back(s.after);
+  }
   SpatialAttributes a;
   std::ranges::copy(per_dimension(call, "stride", stride, rank, 1), a.stride);
   std::ranges::copy(per_dimension(call, "padding", before, rank, 0), a.before);

@@ -128,7 +128,9 @@ template <class T> void copy_run(const T* from, T* to, int64_t n, bool non_tempo
     const int64_t head = min_of(until_line(to), n), lines = (n - head) & -kLine;
     __builtin_memcpy(to, from, size_t(head) * sizeof(T));
     store_nontemporal(from + head, to + head, lines * int64_t(sizeof(T)));
-    from += head + lines, to += head + lines, n -= head + lines;
+    from += head + lines;
+    to += head + lines;
+    n -= head + lines;
   }
   __builtin_memcpy(to, from, size_t(n) * sizeof(T));
 }

@@ -46,7 +46,10 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   constexpr int n = kLanes<T>;
   typedef decltype(Vector<T>{} < Vector<T>{}) Mask;
   Mask low, high;
-  for (int i = 0; i < n; ++i) low[i] = i / 2 + i % 2 * n, high[i] = low[i] + n / 2;
+  for (int i = 0; i < n; ++i) {
+    low[i] = i / 2 + i % 2 * n;
+    high[i] = low[i] + n / 2;
+  }
 #pragma GCC unroll 4
   for (int stage = 1; stage < n; stage *= 2) {
     Vector<T> next[n];

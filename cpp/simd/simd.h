@@ -218,14 +218,20 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
-    for (int i = 0; i < kFloats; ++i) p.first[i] = from[2 * i], p.second[i] = from[2 * i + 1];
+    for (int i = 0; i < kFloats; ++i) {
+      p.first[i] = from[2 * i];
+      p.second[i] = from[2 * i + 1];
+    }
   return p;
 }
 template <class T> MINIDNN_HD void store_from_pair(float* to, const Pair& p) {
   store(to, p.first);
   store(to + kFloats, p.second);
   if constexpr (kIsInterleaved<T>)
-    for (int i = 0; i < kFloats; ++i) to[2 * i] = p.first[i], to[2 * i + 1] = p.second[i];
+    for (int i = 0; i < kFloats; ++i) {
+      to[2 * i] = p.first[i];
+      to[2 * i + 1] = p.second[i];
+    }
 }
 
 // Load and store the first n < kFloats elements. On load the other lanes are zero. Memory behind the n elements is not
@@ -306,7 +312,8 @@ template <class T> class Streamer {
     }
     for (; at + kWhole <= end_; at += kWhole) stream(run_ + at, stage_ + at);
     begin_ = 0;
-    run_ += at, end_ -= at;
+    run_ += at;
+    end_ -= at;
     for (int64_t i = 0; i < end_; ++i) stage_[i] = stage_[at + i];
   }
   MINIDNN_HD void drain() {

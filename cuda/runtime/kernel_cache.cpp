@@ -125,7 +125,10 @@ std::string key_of(const Sources& sources, const KernelSpec& spec, const std::st
   std::string all;
   append_field(all, cat(kFormat));
   append_field(all, sources.program);
-  for (const auto& [name, text] : sources.headers) append_field(all, name), append_field(all, text);
+  for (const auto& [name, text] : sources.headers) {
+    append_field(all, name);
+    append_field(all, text);
+  }
   append_field(all, spec.kernel);
   for (const std::string& option : options_of(spec, arch)) append_field(all, option);
   return sha256_hex(all);

@@ -189,7 +189,10 @@ std::string compile_cubin(const std::string& program_name, const std::string& so
   const NvrtcInfo& info = nvrtc_info();
   const Nvrtc& n = found().table;
   std::vector<const char*> names, texts, flags;
-  for (const auto& [name, text] : headers) names.push_back(name.c_str()), texts.push_back(text.c_str());
+  for (const auto& [name, text] : headers) {
+    names.push_back(name.c_str());
+    texts.push_back(text.c_str());
+  }
   for (const std::string& option : options) flags.push_back(option.c_str());
 
   struct Owner {

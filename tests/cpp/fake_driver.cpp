@@ -56,7 +56,10 @@ struct Callback {
 std::map<void*, unsigned long> captured;                 // stream to graph
 std::map<unsigned long, std::vector<Callback>> objects;  // of graphs: callbacks of their user objects
 unsigned long graph_of(void* stream) { return captured.contains(stream) ? captured[stream] : 0; }
-int breaks_capture() { return ++fake.broken_captures, kCaptureUnsupported; }
+int breaks_capture() {
+  ++fake.broken_captures;
+  return kCaptureUnsupported;
+}
 int status_unless_captured() { return captured.empty() || relaxed ? status() : breaks_capture(); }
 
 struct Event {
@@ -107,7 +110,10 @@ Module* parse(const char* elf) {
 }
 
 int launch(const Function& f, const unsigned* grid, const unsigned* block, unsigned smem, int attributes) {
-  ++fake.launches, fake.grid_x = grid[0], fake.smem_bytes = smem, fake.attributes = attributes;
+  ++fake.launches;
+  fake.grid_x = grid[0];
+  fake.smem_bytes = smem;
+  fake.attributes = attributes;
   if (fake.launch_result) return fake.launch_result;
   const unsigned long threads = 1ul * block[0] * block[1] * block[2];
   if (grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535 || threads == 0 || threads > f.most_threads)
@@ -119,7 +125,10 @@ int launch(const Function& f, const unsigned* grid, const unsigned* block, unsig
 }  // namespace
 
 extern "C" {
-void fake_begin(void* stream, unsigned long graph) { captured[stream] = graph, objects[graph]; }
+void fake_begin(void* stream, unsigned long graph) {
+  captured[stream] = graph;
+  objects.try_emplace(graph);
+}
 void fake_end(void* stream) { captured.erase(stream); }
 void fake_destroy(unsigned long graph) {
   std::thread([&] {
@@ -156,11 +165,15 @@ int cuMemPoolSetAttribute(void*, int, void*) { return 0; }
 int cuMemPoolGetAttribute(void*, int which, void* v) {
   return *static_cast<unsigned long*>(v) = which == 5 ? 4096 : 0, 0;
 }
-int cuMemPoolTrimTo(void*, unsigned long) { return ++fake.trims, 0; }
+int cuMemPoolTrimTo(void*, unsigned long) {
+  ++fake.trims;
+  return 0;
+}
 int cuMemAllocFromPoolAsync(unsigned long long* p, unsigned long n, void*, void* stream) {
   if (graph_of(stream)) return breaks_capture();
   if (n > fake.free_bytes) return kOutOfMemory;
-  fake.free_bytes -= n, fake.allocated_in = current;
+  fake.free_bytes -= n;
+  fake.allocated_in = current;
   char* block = new char[n];
   blocks[block] = {n, current};
   return *p = reinterpret_cast<unsigned long long>(block), status();
@@ -177,14 +190,16 @@ int cuMemFree(unsigned long long p) {
 int cuMemFreeAsync(unsigned long long p, void* stream) { return graph_of(stream) ? breaks_capture() : cuMemFree(p); }
 int cuMemcpyAsync(unsigned long long to, unsigned long long from, unsigned long n, void*) {
   std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), n);
-  return ++fake.copies, status();
+  ++fake.copies;
+  return status();
 }
 int cuMemcpyPeerAsync(unsigned long long to, void* to_context, unsigned long long from, void* from_context,
                       unsigned long n, void*) {
   const Block *a = block_at(to), *b = block_at(from);
   if (!a || !b || a->context != to_context || b->context != from_context) return kInvalidValue;
   std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), n);
-  return ++fake.peer_copies, status();
+  ++fake.peer_copies;
+  return status();
 }
 int cuMemsetD8Async(unsigned long long p, unsigned char byte, unsigned long n, void*) {
   return std::memset(reinterpret_cast<void*>(p), byte, n), status();
@@ -204,17 +219,23 @@ int cuPointerGetAttributes(unsigned n, const int* which, void** values, unsigned
 int cuStreamCreate(void** stream, unsigned) { return *stream = new char, status_unless_captured(); }
 int cuStreamSynchronize(void* stream) { return graph_of(stream) ? breaks_capture() : (++fake.waits, status()); }
 int cuStreamWaitEvent(void* stream, void* event, unsigned) {
-  if (graph_of(stream) != static_cast<Event*>(event)->graph) return ++fake.broken_captures, kCaptureIsolation;
+  if (graph_of(stream) != static_cast<Event*>(event)->graph) {
+    ++fake.broken_captures;
+    return kCaptureIsolation;
+  }
   return fake.waited_in = current, status();
 }
 int cuStreamGetCaptureInfo(void* stream, int* active, unsigned long* id, void** graph, const void**, unsigned long*) {
-  *id = graph_of(stream), *active = *id != 0, *graph = reinterpret_cast<void*>(*id);
+  *id = graph_of(stream);
+  *active = *id != 0;
+  *graph = reinterpret_cast<void*>(*id);
   return status();
 }
 int cuThreadExchangeStreamCaptureMode(int* mode) {
   enum { kGlobal = 0, kRelaxed = 2 };
   const int before = relaxed ? kRelaxed : kGlobal;
-  relaxed = *mode == kRelaxed, *mode = before;
+  relaxed = *mode == kRelaxed;
+  *mode = before;
   return status();
 }
 int cuUserObjectCreate(void** object, void* argument, void (*destroy)(void*), unsigned, unsigned) {
@@ -234,7 +255,8 @@ int cuEventDestroy(void*) { return 0; }
 int cuEventRecord(void* event, void* stream) {
   auto* e = static_cast<Event*>(event);
   if (e->context != current) return kInvalidHandle;
-  e->graph = graph_of(stream), fake.recorded_in = current;
+  e->graph = graph_of(stream);
+  fake.recorded_in = current;
   return status();
 }
 int cuEventSynchronize(void*) { return status(); }

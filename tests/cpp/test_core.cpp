@@ -105,7 +105,10 @@ template <class T> static void test_half(const Format& format, const char* name)
     double low = format.value(uint16_t(bits));
     double high = bits + 1 < format.infinity() ? format.value(uint16_t(bits + 1)) : std::ldexp(1.0, format.bias() + 1);
     auto middle = float((low + high) / 2);
-    for (float v : {middle, std::nextafterf(middle, 0), std::nextafterf(middle, INFINITY)}) same(v), same(-v);
+    for (float v : {middle, std::nextafterf(middle, 0), std::nextafterf(middle, INFINITY)}) {
+      same(v);
+      same(-v);
+    }
   }
   for (float v : {0.f, -0.f, INFINITY, -INFINITY, 3.4e38f, 1e-45f, -1e-45f}) same(v);
   for (uint32_t nan : {0x7f800001u, 0x7fc00000u, 0xff800001u, 0x7fffffffu})
@@ -125,8 +128,10 @@ template <class T> static void test_half(const Format& format, const char* name)
     int bits = int(pick(0, format.infinity() - 2));
     double middle = (format.value(uint16_t(bits)) + format.value(uint16_t(bits + 1))) / 2;
     for (double v : {middle, std::nextafter(middle, 0.0), std::nextafter(middle, 1e300), middle * (1 + 0x1p-30),
-                     middle * (1 - 0x1p-30)})
-      wide(v), wide(-v);
+                     middle * (1 - 0x1p-30)}) {
+      wide(v);
+      wide(-v);
+    }
     uint64_t any = random_bits();
     double d;
     std::memcpy(&d, &any, sizeof d);
@@ -135,7 +140,11 @@ template <class T> static void test_half(const Format& format, const char* name)
     wide(int64_t(any) >> pick(0, 63));
     // A tie between two bfloat16 values, 2^k (1 + odd / 256), and the integers next to it.
     auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
-    for (int64_t v : {tie, tie - 1, tie + 1}) wide(v), wide(-v), wide(int32_t(v));
+    for (int64_t v : {tie, tie - 1, tie + 1}) {
+      wide(v);
+      wide(-v);
+      wide(int32_t(v));
+    }
   }
   for (int64_t v : {INT64_MIN, INT64_MAX, INT64_MIN + 1, int64_t(0), int64_t(1) << 53, (int64_t(1) << 53) + 1}) wide(v);
 }
@@ -191,7 +200,10 @@ static TensorDesc random_slice(const TensorDesc& whole, int64_t& at) {
     if (d.shape[i] == 0) continue;
     int64_t first = pick(0, d.shape[i] - 1), step = pick(1, 2), n = pick(0, (d.shape[i] - 1 - first) / step) + 1;
     at += d.stride[i] * first;
-    if (pick(0, 3) == 0) at += d.stride[i] * step * (n - 1), step = -step;  // reversed
+    if (pick(0, 3) == 0) {
+      at += d.stride[i] * step * (n - 1);
+      step = -step;
+    }  // reversed
     d.shape[i] = n;
     d.stride[i] *= step;
   }
@@ -279,7 +291,10 @@ static void test_layout_by_brute_force() {
     int64_t a_at = 0, b_at = pick(-20, 20);
     TensorDesc a = d, b = desc_of(random_shape(rank, 1, 3), random_shape(rank, -9, 9));
     bool one_array = round % 4 < 2;
-    if (one_array) a = random_slice(whole, a_at), b = random_slice(whole, b_at);
+    if (one_array) {
+      a = random_slice(whole, a_at);
+      b = random_slice(whole, b_at);
+    }
     std::vector<int64_t> of_a = offsets(a), of_b = offsets(b);
     std::set<int64_t> in_a;
     for (int64_t i : of_a) in_a.insert(i + a_at);
@@ -291,7 +306,8 @@ static void test_layout_by_brute_force() {
     for (int i = 0; i < rank; ++i) agree &= a.stride[i] == b.stride[i] || a.shape[i] == 1 || b.shape[i] == 1;
     if (!agree) continue;
     CHECK(said == meet, "exact: ", text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
-    ++exact, meets += meet;
+    ++exact;
+    meets += meet;
   }
   CHECK(exact > 5000 && meets > 1000 && exact - meets > 500, exact, " ", meets);
 }
@@ -342,13 +358,15 @@ static void test_shared_memory() {
   Tensor b = a;
   auto* base = static_cast<int32_t*>(a.data);
   a.desc = strided(DType::int32, Shape{4, 3}, Shape{6, 1}, "test");
-  b.desc = a.desc, b.data = base + 3;
+  b.desc = a.desc;
+  b.data = base + 3;
   CHECK(!share_memory(a, b), "left and right half of the columns");
   b.data = base + 2;
   CHECK(share_memory(a, b), "a column in common");
   b.data = reinterpret_cast<char*>(base) + 14;
   CHECK(share_memory(a, b), "bytes in common, if no element");
-  b.desc = strided(DType::int8, Shape{4, 3}, Shape{6, 1}, "test"), b.data = base + 3;
+  b.desc = strided(DType::int8, Shape{4, 3}, Shape{6, 1}, "test");
+  b.data = base + 3;
   CHECK(share_memory(a, b), "elements of two sizes are not compared one by one");
   b.data = base + 24;
   CHECK(!share_memory(a, b), "behind it");
@@ -407,7 +425,10 @@ struct FakeMemory final : Memory {
     return {found->second, &owned[found->second]};
   }
   void give(void* graph, void* object, void (*drop)(void*)) override {
-    if (!gives) drop(object), throw DeviceError("the graph takes nothing");
+    if (!gives) {
+      drop(object);
+      throw DeviceError("the graph takes nothing");
+    }
     static_cast<std::vector<std::pair<void*, void (*)(void*)>>*>(graph)->emplace_back(object, drop);
   }
   void destroy_graph(uint64_t id) {
@@ -523,7 +544,8 @@ static void test_captured_graphs() {
   CHECK(held() == 1024 && last->data, held());
   last.reset();
   CHECK(held() == 0, held());
-  memory.captures[stream(1)] = 10, memory.gives = false;
+  memory.captures[stream(1)] = 10;
+  memory.gives = false;
   CHECK(error_of<DeviceError>([&] { allocate(1); }) == "the graph takes nothing");
   CHECK(held() == 0, held());
 }
@@ -593,7 +615,11 @@ static void test_allocator_streams() {
   auto owner = std::make_shared<int>();
   for (uintptr_t s = 1; s < 1000; ++s) own_stream(stream(s), owner);
   auto x = a.allocate(1, stream(1), what);
-  for (int i = 0; i < 3; ++i) x->used_on(stream(1)), x->used_on(stream(2)), x->used_on(stream(3));
+  for (int i = 0; i < 3; ++i) {
+    x->used_on(stream(1));
+    x->used_on(stream(2));
+    x->used_on(stream(3));
+  }
   x->settle_before(stream(2));
   CHECK((memory.orders == Orders{{1, 2}, {3, 2}}), memory.orders.size(), ": the taker waits for all others");
   memory.orders.clear();
@@ -639,7 +665,8 @@ static void test_allocator_and_streams_without_an_owner() {
   CHECK(memory.synchronisations == 1, "until much has gathered, and the device was waited for");
   auto again = a.allocate(1000, stream(5001), what), other = a.allocate(1000, stream(5001), what);
   CHECK(again->data == block || other->data == block, "then it is handed out again");
-  again.reset(), other.reset();
+  again.reset();
+  other.reset();
   a.release_cached();
   CHECK(memory.live.empty() && a.stats().cached_bytes == 0 && memory.stream_waits == 0, memory.live.size());
 }
@@ -682,7 +709,10 @@ static int64_t sum_to(int64_t n, int64_t grain) {
   cpu::parallel_for(n, grain, [&](int64_t begin, int64_t end) {
     CHECK(0 <= begin && begin < end && end <= n && (end - begin >= grain || n < grain), begin, " ", end, " of ", n,
           " by ", grain);
-    for (int64_t i = begin; i < end; ++i) total += i, ++visits[size_t(i)];
+    for (int64_t i = begin; i < end; ++i) {
+      total += i;
+      ++visits[size_t(i)];
+    }
   });
   for (auto& v : visits) CHECK(v == 1, "each item once");
   return total;
@@ -790,7 +820,9 @@ static void test_fork() {
   for (int t = 0; t < 2; ++t)
     busy.emplace_back([&] {
       while (!stop) {
-        sum_to(64, 1), allocator_of({}).allocate(4096, nullptr, what), use_cache();
+        sum_to(64, 1);
+        allocator_of({}).allocate(4096, nullptr, what);
+        use_cache();
         Handle passing(Place{}, nullptr, HandleOptions{});
       }
     });

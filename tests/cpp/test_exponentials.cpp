@@ -24,7 +24,10 @@ template <class T> static void check_row(const std::vector<T>& row, double scale
   const size_t n = row.size();
   std::vector<float> x(n);
   std::vector<double> z(n);
-  for (size_t i = 0; i < n; ++i) x[i] = scale < 0 ? -float(row[i]) : float(row[i]), z[i] = scale * float(row[i]);
+  for (size_t i = 0; i < n; ++i) {
+    x[i] = scale < 0 ? -float(row[i]) : float(row[i]);
+    z[i] = scale * float(row[i]);
+  }
 
   const HalfScale half{float(scale)};
   Exponentials all{-INFINITY, 0};

@@ -157,9 +157,11 @@ static void test_key() {
   KernelSpec other = spec;
   other.kernel = "tiny::scale<double>";
   CHECK(key != cache_key(other, "sm_80"), "the kernel is in the key");
-  other = spec, other.generated = "//";
+  other = spec;
+  other.generated = "//";
   CHECK(key != cache_key(other, "sm_80"), "the generated code is in the key");
-  other = spec, other.options = {"-lineinfo"};
+  other = spec;
+  other.options = {"-lineinfo"};
   CHECK(key != cache_key(other, "sm_80"), "the options are in the key");
   set_package_folder(make_package("elsewhere"));
   CHECK(key == cache_key(spec, "sm_80"), "the place of the sources is not in the key");
@@ -189,9 +191,11 @@ static TiledMap good_tiled() {
   t.address = reinterpret_cast<const void*>(uintptr_t(1) << 30);
   t.dtype = DType::bfloat16;
   t.rank = 2;
-  t.dims[0] = 4096, t.dims[1] = 8192;
+  t.dims[0] = 4096;
+  t.dims[1] = 8192;
   t.strides[0] = 4096 * 2;
-  t.box[0] = 64, t.box[1] = 128;
+  t.box[0] = 64;
+  t.box[1] = 128;
   t.swizzle_bytes = 128;
   return t;
 }
@@ -204,7 +208,9 @@ static Im2colMap good_im2col() {  // window 3x3, padding 1, tensor [2, 56, 56, 6
   for (int i = 0; i < 4; ++i) t.dims[i] = dims[i];
   for (int i = 0; i < 3; ++i) t.strides[i] = (i ? t.strides[i - 1] : 2) * dims[i];
   for (int i = 0; i < 2; ++i) t.lower[i] = t.upper[i] = -1;
-  t.channels = 64, t.pixels = 128, t.swizzle_bytes = 128;
+  t.channels = 64;
+  t.pixels = 128;
+  t.swizzle_bytes = 128;
   return t;
 }
 
@@ -226,7 +232,12 @@ static void test_tensor_maps() {
   tiled([](auto& t) { t.strides[0] = 1ull << 40; }, "got 1099511627776");
   tiled([](auto& t) { t.box[1] = 257; }, "box[1] must be 1 to 256; got 257");
   tiled([](auto& t) { t.box[0] = 0; }, "box[0] must be 1 to 256; got 0");
-  tiled([](auto& t) { t.box[0] = 264, t.swizzle_bytes = 0; }, "box[0] must be 1 to 256; got 264");
+  tiled(
+      [](auto& t) {
+        t.box[0] = 264;
+        t.swizzle_bytes = 0;
+      },
+      "box[0] must be 1 to 256; got 264");
   tiled([](auto& t) { t.box[0] = 60; }, "box[0] must span a multiple of 16 bytes; 60 bfloat16 are 120");
   tiled([](auto& t) { t.box[0] = 128; }, "box[0] must fit the swizzle of 128 bytes; 128 bfloat16 are 256");
   tiled([](auto& t) { t.swizzle_bytes = 64; }, "must fit the swizzle of 64 bytes; 64 bfloat16 are 128");
@@ -234,12 +245,19 @@ static void test_tensor_maps() {
   tiled([](auto& t) { t.l2_promotion_bytes = 32; }, "l2_promotion_bytes must be 0, 64, 128 or 256; got 32");
   tiled([](auto& t) { t.element_strides[1] = 9; }, "element_strides[1] must be 1 to 8; got 9");
   tiled([](auto& t) { t.tf32 = true; }, "tf32 rounds float32 only; the dtype is bfloat16");
-  tiled([](auto& t) { t.dtype = DType::int8, t.nan_fill = true; }, "nan_fill needs a floating dtype; got int8");
+  tiled(
+      [](auto& t) {
+        t.dtype = DType::int8;
+        t.nan_fill = true;
+      },
+      "nan_fill needs a floating dtype; got int8");
   TiledMap one = good_tiled();
-  one.rank = 1, one.strides[0] = 1;  // unused at rank 1
+  one.rank = 1;
+  one.strides[0] = 1;  // unused at rank 1
   CHECK(why_not(one).empty(), why_not(one));
   TiledMap unswizzled = good_tiled();
-  unswizzled.swizzle_bytes = 0, unswizzled.box[0] = 256;
+  unswizzled.swizzle_bytes = 0;
+  unswizzled.box[0] = 256;
   CHECK(why_not(unswizzled).empty(), why_not(unswizzled));
 
   auto im2col = [](auto&& change, const char* expected) {
@@ -251,15 +269,28 @@ static void test_tensor_maps() {
   im2col([](auto& t) { t.lower[1] = -129; }, "lower[1] must be -128 to 127 at rank 4; got -129");
   im2col([](auto& t) { t.upper[0] = 128; }, "upper[0] must be -128 to 127 at rank 4; got 128");
   im2col([](auto& t) { t.upper[0] = -57; }, "dims[1] = 56 with lower[0] = -1 and upper[0] = -57 has no position");
-  im2col([](auto& t) { t.rank = 5, t.dims[4] = 1, t.strides[3] = 16, t.lower[2] = -17; },
-         "lower[2] must be -16 to 15 at rank 5; got -17");
-  im2col([](auto& t) { t.channels = 264, t.swizzle_bytes = 0; }, "channels must be 1 to 256; got 264");
+  im2col(
+      [](auto& t) {
+        t.rank = 5;
+        t.dims[4] = 1;
+        t.strides[3] = 16;
+        t.lower[2] = -17;
+      },
+      "lower[2] must be -16 to 15 at rank 5; got -17");
+  im2col(
+      [](auto& t) {
+        t.channels = 264;
+        t.swizzle_bytes = 0;
+      },
+      "channels must be 1 to 256; got 264");
   im2col([](auto& t) { t.channels = 128; }, "channels must fit the swizzle of 128 bytes; 128 float16 are 256");
   im2col([](auto& t) { t.channels = 4; }, "channels must span a multiple of 16 bytes; 4 float16 are 8");
   im2col([](auto& t) { t.pixels = 1025; }, "pixels must be 1 to 1024; got 1025");
   im2col([](auto& t) { t.strides[0] = 6; }, "strides[0] must be a multiple of 16 bytes");
   Im2colMap wide = good_im2col();
-  wide.rank = 3, wide.lower[0] = -129, wide.upper[0] = 300;  // 16 bits in one dimension
+  wide.rank = 3;
+  wide.lower[0] = -129;
+  wide.upper[0] = 300;  // 16 bits in one dimension
   CHECK(why_not(wide).empty(), why_not(wide));
 }
 
@@ -467,7 +498,8 @@ static void test_trim() {
   fs::path root = make_package("trim"), folder = scratch / "trim_cache";
   std::string env = "PYMINIDNN_CACHE_DIR=" + folder.string();
   fs::path large = folder / "sm_80-nvrtc1.0/old.cubin", foreign = folder / "sm_80-nvrtc1.0/thesis.txt";
-  write(large, ""), write(foreign, "not ours");
+  write(large, "");
+  write(foreign, "not ours");
   chmod(folder.c_str(), 0700);
   fs::resize_file(large, kCacheBytes);  // sparse
   fs::last_write_time(large, fs::file_time_type::clock::now() - std::chrono::hours(1));

@@ -31,8 +31,13 @@ static int check(const char* what) {
 // Each tile and channel has its own index.
 static int check_places(bool channels_fast) {
   WinogradGrid g;
-  g.across = FastDivmod(3), g.down = FastDivmod(2), g.tiles = 5 * 6, g.padded_tiles = 32, g.channels = 7;
-  g.channels_fast = channels_fast, g.fast = FastDivmod(channels_fast ? 7 : 32);
+  g.across = FastDivmod(3);
+  g.down = FastDivmod(2);
+  g.tiles = 5 * 6;
+  g.padded_tiles = 32;
+  g.channels = 7;
+  g.channels_fast = channels_fast;
+  g.fast = FastDivmod(channels_fast ? 7 : 32);
   int wrong = 0;
   for (uint32_t i = 0; i < g.size(); ++i) {
     const WinogradPlace p = place_of(g, i);

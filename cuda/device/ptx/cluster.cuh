@@ -25,7 +25,10 @@ __device__ __forceinline__ void cluster_arrive_relaxed() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void cluster_sync_relaxed() { cluster_arrive_relaxed(), cluster_wait(); }
+__device__ __forceinline__ void cluster_sync_relaxed() {
+  cluster_arrive_relaxed();
+  cluster_wait();
+}
 // The address in the shared memory of `block` of the variable that is at `address` in this block's.
 __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t block) {
   uint32_t there;

@@ -2,7 +2,7 @@
 // Generates Philox words with vectors of counters, for spans of elements whose words stay in the first-level cache; a
 // second loop converts the words to numbers. The build disables contraction to fused multiply-adds here: the bits are
 // those of random_math.h on every machine.
-#include "cpp/random/random_kernels.h"
+#include "cpp/random/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -48,8 +48,8 @@ void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
       key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
     }
     const Wide low = (word0 & kWord) | word1 << 32, high = (word2 & kWord) | word3 << 32;
-    const Wide inorder[] = {__builtin_shuffle(low, high, first), __builtin_shuffle(low, high, second)};
-    __builtin_memcpy(words + i, inorder, sizeof inorder);
+    const Wide in_order[] = {__builtin_shuffle(low, high, first), __builtin_shuffle(low, high, second)};
+    __builtin_memcpy(words + i, in_order, sizeof in_order);
   }
 }
 
@@ -76,22 +76,22 @@ template <> struct Numbers<Random::dropout> {
   static void make(const RandomArgs& a, const uint32_t* words, const float* x, float* y, int64_t n) {
     const float factor = float(a.width);
     const uint32_t last = uint32_t(a.threshold - 1);  // the largest word that drops, if any does
-    const bool some = a.threshold > 0;
+    const bool drops_any = a.threshold > 0;
     n &= -kStep;
 #pragma GCC ivdep  // y is identical to x or does not overlap it
-    for (int64_t i = 0; i < n; ++i) y[i] = some & (words[i] <= last) ? 0.0f : x[i] * factor;
+    for (int64_t i = 0; i < n; ++i) y[i] = drops_any & (words[i] <= last) ? 0.0f : x[i] * factor;
   }
 };
 
 template <Random kind, class T> void loop(const RandomArgs& a, bool non_temporal, int64_t begin, int64_t end) {
   alignas(64) uint32_t words[kRun];
-  alignas(64) float room[kRun];
+  alignas(64) float widened[kRun];
   write_all<Order::memory>(static_cast<T*>(a.out) + begin, end - begin, non_temporal,
-                           [&](int64_t i, int64_t run, float* y) __attribute__((always_inline)) {
+                           [&](int64_t i, int64_t count, float* y) __attribute__((always_inline)) {
                              const float* x = nullptr;
-                             const int64_t whole = whole_steps(run);
+                             const int64_t whole = whole_steps(count);
                              if constexpr (kind == Random::dropout)
-                               x = read_run<Order::memory>(static_cast<const T*>(a.x) + begin + i, room, run);
+                               x = read_run<Order::memory>(static_cast<const T*>(a.x) + begin + i, widened, count);
                              words_of(a, uint64_t(begin + i) / 4, words, whole);
                              Numbers<kind>::make(a, words, x, y, whole);
                            });

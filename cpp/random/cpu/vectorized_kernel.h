@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.random.vectorized for row-major tensors, compiled once per instruction set (random_isa.cpp).
+// The loops of cpu.random.vectorized for row-major tensors, compiled once per instruction set (vectorized_isa.cpp).
 #pragma once
 #include "cpp/core/isa.h"
 #include "cpp/random/random_math.h"

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.random.philox4: any strides; row-major tensors are written by vectors.
+#include "cpp/engine/engine_object.h"
+#include "cpp/random/random.h"
 #include "cuda/device/slice.h"
-#include "cuda/random/engines.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::random {
 namespace {
 
 KernelSpec spec(DType t, Random kind) {
-  KernelSpec s{"cuda/random/fours.cu",
-               cat("minidnn::random_fours<", cuda_name(t), ", (minidnn::Random)", int64_t(kind), ">")};
+  KernelSpec s{"cuda/random/philox4.cu",
+               cat("minidnn::random_philox4<", cuda_name(t), ", (minidnn::Random)", int64_t(kind), ">")};
   if (kind == Random::normal) s.options = {"--prec-sqrt=false"};  // an error of one ulp of float32, as logarithms have
   return s;
 }
 
-struct Fours final : Engine<RandomProblem> {
+}  // namespace
+
+struct Philox4 final : Engine<RandomProblem> {
   std::string name() const override { return "cuda.random.philox4"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const RandomProblem&, const Device&) const override { return ""; }
@@ -41,11 +45,8 @@ struct Fours final : Engine<RandomProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::random
 
-const Engine<RandomProblem>& random_fours() {
-  static const Fours engine;
-  return engine;
-}
+template const Engine<RandomProblem>& engine_object<RandomProblem, cuda::random::Philox4>();
 
 }  // namespace minidnn

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.random.reference: the shared maths, four elements at a time, any strides, threaded.
 #include "cpp/core/thread_pool.h"
+#include "cpp/engine/engine_object.h"
 #include "cpp/random/random.h"
 
 namespace minidnn {
+namespace cpu::random {
 namespace {
 
 constexpr int64_t kGrain = 2048;  // groups of four elements
@@ -15,6 +17,8 @@ template <Random kind, class T> void compute(const RandomProblem& p, const Rando
     for (int64_t group = begin; group < end; ++group) random_elements<kind, T>(p, a, group, n, dense);
   });
 }
+
+}  // namespace
 
 struct Reference final : Engine<RandomProblem> {
   std::string name() const override { return "cpu.random.reference"; }
@@ -34,12 +38,8 @@ struct Reference final : Engine<RandomProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::random
 
-const Engines<RandomProblem>& Family<RandomProblem>::cpu_engines() {
-  static const Reference reference;
-  static const Engines<RandomProblem> all{&random_dense_cpu(), &reference};
-  return all;
-}
+template const Engine<RandomProblem>& engine_object<RandomProblem, cpu::random::Reference>();
 
 }  // namespace minidnn

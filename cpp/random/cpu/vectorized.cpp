@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.random.vectorized: vectorised loops (random_isa.cpp) over row-major tensors, threaded over blocks of elements.
+// cpu.random.vectorized: vectorised loops (vectorized_isa.cpp) over row-major tensors, threaded over blocks of elements.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/random/cpu/vectorized_kernel.h"
 #include "cpp/random/random.h"
-#include "cpp/random/random_kernels.h"
 #include "cpp/simd/non_temporal.h"
 
 namespace minidnn {
+namespace cpu::random {
 namespace {
 
 constexpr int64_t kBlock = 8192;  // elements worth waking a thread for
 
-struct Dense final : Engine<RandomProblem> {
+}  // namespace
+
+struct Vectorized final : Engine<RandomProblem> {
   std::string name() const override { return "cpu.random.vectorized"; }
   std::string why_not(const RandomProblem& p, const Device&) const override {
     if (p.out.dtype == DType::float64) return "float64 is not supported";
@@ -34,11 +38,8 @@ struct Dense final : Engine<RandomProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::random
 
-const Engine<RandomProblem>& random_dense_cpu() {
-  static const Dense engine;
-  return engine;
-}
+template const Engine<RandomProblem>& engine_object<RandomProblem, cpu::random::Vectorized>();
 
 }  // namespace minidnn

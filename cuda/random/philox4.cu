@@ -9,8 +9,8 @@ namespace minidnn {
 
 template <class T, Random kind>
 __global__ void __launch_bounds__(kSliceThreads, 4)
-    random_fours(const __grid_constant__ RandomProblem p, const __grid_constant__ RandomArgs a, int64_t n,
-                 int64_t dense, int64_t aligned) {
+    random_philox4(const __grid_constant__ RandomProblem p, const __grid_constant__ RandomArgs a, int64_t n,
+                   int64_t dense, int64_t aligned) {
   using A = Accumulator<T>;
   constexpr int kItems = sizeof(T) == 8 ? 4 : 16 / int(sizeof(T)), kVectors = kSliceVectors, kFours = kItems / 4;
   constexpr int kSlice = kSliceThreads * kVectors * kItems;

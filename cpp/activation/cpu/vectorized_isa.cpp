@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.activation.vectorized, for one instruction set: the shared formulas over contiguous elements.
-#include "cpp/activation/activation_kernels.h"
-#include "cpp/activation/normal_vector.h"
+#include "cpp/activation/cpu/normal_vector.h"
+#include "cpp/activation/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
 namespace minidnn::MINIDNN_ISA {

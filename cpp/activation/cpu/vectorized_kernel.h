@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.activation.vectorized, compiled once per instruction set (activation_isa.cpp).
+// The loops of cpu.activation.vectorized, compiled once per instruction set (vectorized_isa.cpp).
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cpp/core/isa.h"

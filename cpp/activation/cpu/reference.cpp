@@ -2,8 +2,10 @@
 // cpu.activation.reference: the shared maths in a plain loop, any strides, threaded.
 #include "cpp/activation/activation.h"
 #include "cpp/core/thread_pool.h"
+#include "cpp/engine/engine_object.h"
 
 namespace minidnn {
+namespace cpu::activation {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // elements worth waking a thread for
@@ -21,6 +23,8 @@ void compute(const ActivationProblem& p, const ActivationArgs& a) {
     for (int64_t i = begin; i < end; ++i) activation_element<T, mode, backward>(p, a, i);
   });
 }
+
+}  // namespace
 
 struct Reference final : Engine<ActivationProblem> {
   std::string name() const override { return "cpu.activation.reference"; }
@@ -42,12 +46,8 @@ struct Reference final : Engine<ActivationProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::activation
 
-const Engines<ActivationProblem>& Family<ActivationProblem>::cpu_engines() {
-  static const Reference reference;
-  static const Engines<ActivationProblem> all{&activation_dense_cpu(), &reference};
-  return all;
-}
+template const Engine<ActivationProblem>& engine_object<ActivationProblem, cpu::activation::Reference>();
 
 }  // namespace minidnn

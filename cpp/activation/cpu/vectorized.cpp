@@ -1,19 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.activation.vectorized: the shared formulas in vectorised loops (activation_isa.cpp), over dense tensors in memory
+// cpu.activation.vectorized: the shared formulas in vectorised loops (vectorized_isa.cpp), over dense tensors in memory
 // order.
 #include "cpp/activation/activation.h"
-#include "cpp/activation/activation_kernels.h"
+#include "cpp/activation/cpu/vectorized_kernel.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 #include "cpp/simd/non_temporal.h"
 
 namespace minidnn {
+namespace cpu::activation {
 namespace {
 
 constexpr int64_t kChunk = 2048;  // elements: work is divided between threads at multiples of it, hence at cache lines
 
-struct Dense final : Engine<ActivationProblem> {
+}  // namespace
+
+struct Vectorized final : Engine<ActivationProblem> {
   std::string name() const override { return "cpu.activation.vectorized"; }
   std::string why_not(const ActivationProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "float64 is not supported";
@@ -46,7 +50,7 @@ struct Dense final : Engine<ActivationProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::activation
 
 FloatsFunction activation_on_floats(Activation mode) {
   if (mode == Activation::identity) return {};
@@ -54,9 +58,6 @@ FloatsFunction activation_on_floats(Activation mode) {
   return {loops.forward[int64_t(mode)], loops.apply};
 }
 
-const Engine<ActivationProblem>& activation_dense_cpu() {
-  static const Dense engine;
-  return engine;
-}
+template const Engine<ActivationProblem>& engine_object<ActivationProblem, cpu::activation::Vectorized>();
 
 }  // namespace minidnn

@@ -33,7 +33,7 @@ template <class T, bool backward>
 __global__ void __launch_bounds__(kSliceThreads, sizeof(T) == 8 ? 2
                                                  : backward     ? 4
                                                                 : 6)
-    activation_dense(const ActivationArgs a, int64_t n, int64_t mode, int64_t aligned) {
+    activation_vectorized(const ActivationArgs a, int64_t n, int64_t mode, int64_t aligned) {
   constexpr int kVectors = kSliceVectors, kItems = 16 / int(sizeof(T));
   const Slice<kVectors, kItems> slice(n, aligned);
   Items<T, kItems> x[kVectors], dy[kVectors], out[kVectors];

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.activation.vectorized: dense tensors, processed in the order of memory by vectors of 16 bytes.
-#include "cuda/activation/engines.h"
+#include "cpp/activation/activation.h"
+#include "cpp/engine/engine_object.h"
 #include "cuda/device/slice.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::activation {
 namespace {
 
 KernelSpec spec(DType dtype, bool backward) {
-  KernelSpec s{"cuda/activation/dense.cu", cat("minidnn::activation_dense<", cuda_name(dtype), ", ", backward, ">")};
+  KernelSpec s{"cuda/activation/vectorized.cu",
+               cat("minidnn::activation_vectorized<", cuda_name(dtype), ", ", backward, ">")};
   // An error of two ulp of float32 is negligible in 16 bits, and a division without it takes twice as long.
   if (itemsize(dtype) == 2) s.options = {"--prec-div=false"};
   return s;
 }
 
-struct Dense final : Engine<ActivationProblem> {
+}  // namespace
+
+struct Vectorized final : Engine<ActivationProblem> {
   std::string name() const override { return "cuda.activation.vectorized"; }
   int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
@@ -46,11 +51,8 @@ struct Dense final : Engine<ActivationProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::activation
 
-const Engine<ActivationProblem>& activation_dense() {
-  static const Dense engine;
-  return engine;
-}
+template const Engine<ActivationProblem>& engine_object<ActivationProblem, cuda::activation::Vectorized>();
 
 }  // namespace minidnn

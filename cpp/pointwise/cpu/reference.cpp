@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pointwise.reference: the formulas of the list, one element at a time, any strides, threaded.
 #include "cpp/core/thread_pool.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/pointwise/cpu/element_loop.h"
 #include "cpp/pointwise/pointwise.h"
-#include "cpp/pointwise/pointwise_loops.h"
 
 namespace minidnn {
+namespace cpu::pointwise {
 namespace {
 
 constexpr int64_t kGrain = 8192;
+
+}  // namespace
 
 struct Reference final : Engine<PointwiseProblem> {
   std::string name() const override { return "cpu.pointwise.reference"; }
@@ -57,12 +61,8 @@ struct Reference final : Engine<PointwiseProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::pointwise
 
-const Engines<PointwiseProblem>& Family<PointwiseProblem>::cpu_engines() {
-  static const Reference reference;
-  static const Engines<PointwiseProblem> all{&pointwise_runs_cpu(), &reference};
-  return all;
-}
+template const Engine<PointwiseProblem>& engine_object<PointwiseProblem, cpu::pointwise::Reference>();
 
 }  // namespace minidnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of cuda/pointwise/vectors.cu: the walk, and its sizes as divisors.
+// The parameters of cuda.pointwise.vectorized: the indexing of the operands, and its sizes as divisors.
 #pragma once
 #include "cpp/pointwise/pointwise_math.h"
 #include "cuda/device/slice.h"
@@ -10,7 +10,7 @@ struct PointwisePeriod {
   FastDivmod inner, length;
 };
 struct PointwiseGrid {
-  PointwiseWalk walk;
+  PointwiseIndexing indexing;
   PointwisePeriod a, b, c;
   FastDivmod shape[kMaxRank];
   int64_t by_divisors = 0;  // there are fewer than 2^31 elements, so 32-bit divisors do

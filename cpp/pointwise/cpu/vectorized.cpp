@@ -1,31 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.vectorized: vectorised loops (pointwise_isa.cpp) over spans of elements in the order of the result's memory.
+// cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans of elements in the order of the result's memory.
 // Operands that are not contiguous, are broadcast, or are narrower than float and int32_t are first converted into a
 // contiguous buffer.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/pointwise/cpu/vectorized_kernel.h"
 #include "cpp/pointwise/pointwise.h"
-#include "cpp/pointwise/pointwise_kernels.h"
 #include "cpp/simd/non_temporal.h"
 
 namespace minidnn {
+namespace cpu::pointwise {
 namespace {
 
-constexpr int64_t kRoomBytes = kPointwiseRun * 8;
+constexpr int64_t kBufferBytes = kPointwiseSpan * 8;
 
-// Calls f(offset in the span, offset in x's memory, count, stride) for the parts of [i, i + n) that have a constant
+// Calls f(offset in the span, offset in x's memory, count, stride) for the spans of [i, i + n) that have a constant
 // stride in x's memory.
-template <class F> void pieces(const PointwiseWalk& w, const PointwiseAccess& x, int64_t i, int64_t n, F&& f) {
+template <class F> void for_each_strided_span(const PointwiseIndexing& w, const PointwiseAccess& x, int64_t i,
+                                              int64_t n, F&& f) {
   if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));
   const int64_t last = w.shape[w.rank - 1], stride = x.strides[w.rank - 1];
   for (int64_t done = 0; done < n;) {
-    int64_t rest = i + done, place = rest % last, at = place * stride;
+    int64_t rest = i + done, column = rest % last, at = column * stride;
     rest /= last;
     for (int64_t d = w.rank - 2; d >= 0; --d) {
       at += rest % w.shape[d] * x.strides[d];
       rest /= w.shape[d];
     }
-    const int64_t count = min_of(n - done, last - place);
+    const int64_t count = min_of(n - done, last - column);
     f(done, at, count, stride);
     done += count;
   }
@@ -37,7 +40,9 @@ struct Source {
   DType dtype;
 };
 
-struct Runs final : Engine<PointwiseProblem> {
+}  // namespace
+
+struct Vectorized final : Engine<PointwiseProblem> {
   std::string name() const override { return "cpu.pointwise.vectorized"; }
   std::string why_not(const PointwiseProblem&, const Device&) const override { return ""; }
   double estimate_us(const PointwiseProblem& p, const Device& d) const override {
@@ -46,11 +51,11 @@ struct Runs final : Engine<PointwiseProblem> {
   std::unique_ptr<Plan<PointwiseProblem>> build(const PointwiseProblem& p, const Device&,
                                                 const Config&) const override {
     const PointwiseKernels& kernels = pointwise_kernels();
-    const PointwiseWalk w = walk_of(p);
+    const PointwiseIndexing w = indexing_of(p);
     const DType type = pointwise_dtype(p);
     const PointwiseGroup group = info(p.op).group;
-    const PointwiseRuns& runs = kernels.of[int64_t(type)];
-    const PointwiseRun function = runs.function[int64_t(p.op)];
+    const PointwiseTypeKernels& type_kernels = kernels.of[int64_t(type)];
+    const PointwiseFunction function = type_kernels.function[int64_t(p.op)];
     const int n = arity(group);
     const bool tests = gives_bool(group), selects = group == PointwiseGroup::select;
     const bool non_temporal =
@@ -58,44 +63,46 @@ struct Runs final : Engine<PointwiseProblem> {
     const int64_t grain = cpu::work_size(group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2 ? 4 : 32);
     auto finish = kernels.finish;
 
-    return make_plan<PointwiseProblem>([=, &kernels, &runs](const PointwiseArgs& args, void*, Stream) {
+    return make_plan<PointwiseProblem>([=, &kernels, &type_kernels](const PointwiseArgs& args, void*, Stream) {
       const Source sources[3] = {{&w.a, static_cast<const char*>(args.a), selects ? DType::boolean : type},
                                  {&w.b, static_cast<const char*>(args.b), type},
                                  {&w.c, static_cast<const char*>(args.c), type}};
-      cpu::parallel_for(ceil_div(w.n, kPointwiseRun), grain, [&](int64_t begin, int64_t end) {
-        alignas(64) char rooms[4][kRoomBytes];
+      cpu::parallel_for(ceil_div(w.n, kPointwiseSpan), grain, [&](int64_t begin, int64_t end) {
+        alignas(64) char buffers[4][kBufferBytes];
         bool constant[3] = {};
-        for (int64_t run = begin; run < end; ++run) {
-          const int64_t i = run * kPointwiseRun, count = min_of(kPointwiseRun, w.n - i);
-          const void* operands[3] = {rooms[0], rooms[0], rooms[0]};
+        for (int64_t span = begin; span < end; ++span) {
+          const int64_t i = span * kPointwiseSpan, count = min_of(kPointwiseSpan, w.n - i);
+          const void* operands[3] = {buffers[0], buffers[0], buffers[0]};
           for (int k = 0; k < n; ++k) {
             const Source& s = sources[k];
             const int64_t bytes = int64_t(itemsize(s.dtype));
-            operands[k] = rooms[k];
+            operands[k] = buffers[k];
             if (constant[k]) continue;
             if (s.access->kind == Access::dense && is_computed_in(s.dtype) && !(selects && k == 0)) {
               operands[k] = s.data + i * bytes;
             } else if (s.access->kind == Access::periodic && s.access->length == 1) {
-              read(kernels, s.dtype, type, s.data, 0, kPointwiseRun, rooms[k]);
+              read(kernels, s.dtype, type, s.data, 0, kPointwiseSpan, buffers[k]);
               constant[k] = true;
             } else {
-              pieces(w, *s.access, i, count, [&](int64_t to, int64_t at, int64_t length, int64_t stride) {
-                read(kernels, s.dtype, type, s.data + at * bytes, stride, length, rooms[k] + to * compute_bytes(type));
-              });
+              for_each_strided_span(w, *s.access, i, count,
+                                    [&](int64_t to, int64_t at, int64_t length, int64_t stride) {
+                                      read(kernels, s.dtype, type, s.data + at * bytes, stride, length,
+                                           buffers[k] + to * compute_bytes(type));
+                                    });
             }
           }
-          const bool straight = w.out.kind == Access::dense && !tests && is_computed_in(type) && !non_temporal;
+          const bool direct_store = w.out.kind == Access::dense && !tests && is_computed_in(type) && !non_temporal;
           char* const out = static_cast<char*>(args.out);
           const int64_t out_bytes = tests ? 1 : int64_t(itemsize(type));
-          void* const result = straight ? out + i * out_bytes : rooms[3];
+          void* const result = direct_store ? out + i * out_bytes : buffers[3];
           function(operands[0], operands[1], operands[2], result, count);
-          if (straight) continue;
-          pieces(w, w.out, i, count, [&](int64_t from, int64_t at, int64_t length, int64_t stride) {
-            const char* x = rooms[3] + from * compute_bytes(type);
+          if (direct_store) continue;
+          for_each_strided_span(w, w.out, i, count, [&](int64_t from, int64_t at, int64_t length, int64_t stride) {
+            const char* x = buffers[3] + from * compute_bytes(type);
             char* to = out + at * out_bytes;
-            if (tests) runs.write_bool(x, length, to, stride);
-            else if (stride == 1) runs.write(x, length, to, non_temporal);
-            else runs.write_strided(x, length, to, stride);
+            if (tests) type_kernels.write_bool(x, length, to, stride);
+            else if (stride == 1) type_kernels.write(x, length, to, non_temporal);
+            else type_kernels.write_strided(x, length, to, stride);
           });
         }
         if (non_temporal) finish();
@@ -128,11 +135,8 @@ struct Runs final : Engine<PointwiseProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::pointwise
 
-const Engine<PointwiseProblem>& pointwise_runs_cpu() {
-  static const Runs engine;
-  return engine;
-}
+template const Engine<PointwiseProblem>& engine_object<PointwiseProblem, cpu::pointwise::Vectorized>();
 
 }  // namespace minidnn

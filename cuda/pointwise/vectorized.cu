@@ -6,7 +6,7 @@
 // along the last dimension with a length of whole vectors. All other slices, and the last one, are processed four
 // elements (or two) at a time, with an offset for each.
 #include "cuda/device/elementwise.cuh"
-#include "cuda/pointwise/vectors.h"
+#include "cuda/pointwise/pointwise_params.h"
 
 namespace minidnn {
 
@@ -25,7 +25,7 @@ template <> __device__ __forceinline__ int32_t value_of<bool>(uint8_t v) { retur
 
 // For 2^31 elements or more. A 64-bit division takes a hundred instructions, so this function is not inlined.
 __device__ __noinline__ int64_t far_offset(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
-  return g.walk.offset(x, i);
+  return g.indexing.offset(x, i);
 }
 // The offset in an operand that repeats, for fewer than 2^31 elements.
 __device__ __forceinline__ int64_t offset_in_period(const PointwiseAccess& x, const PointwisePeriod& period,
@@ -39,7 +39,7 @@ __device__ __forceinline__ int64_t offset_of(const PointwiseGrid& g, const Point
   uint32_t n = uint32_t(i);
   int64_t at = 0;
 #pragma unroll 1
-  for (int d = int(g.walk.rank) - 1; d >= 0; --d) at += int64_t(g.shape[d].divmod(n)) * x.strides[d];
+  for (int d = int(g.indexing.rank) - 1; d >= 0; --d) at += int64_t(g.shape[d].divmod(n)) * x.strides[d];
   return at;
 }
 
@@ -71,7 +71,7 @@ __device__ __forceinline__ void load_elements(const PointwiseGrid& g, const Poin
 #pragma unroll
   for (int i = 0; i < items; ++i) {
     const int64_t element = at + i * kSliceThreads;
-    to[0].put(i, element < g.walk.n ? static_cast<const T*>(from)[offset_of(g, x, element)] : T());
+    to[0].put(i, element < g.indexing.n ? static_cast<const T*>(from)[offset_of(g, x, element)] : T());
   }
 }
 
@@ -112,9 +112,9 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
     Items<Stored<First>, items> a[vectors];
     Items<Stored<T>, items> b[vectors] = {}, c[vectors] = {};
     Items<Result, items> out[vectors];
-    load_vectors(g.walk.a, g.a, args.a, at, a);
-    if constexpr (kOperands > 1) load_vectors(g.walk.b, g.b, args.b, at, b);
-    if constexpr (kOperands > 2) load_vectors(g.walk.c, g.c, args.c, at, c);
+    load_vectors(g.indexing.a, g.a, args.a, at, a);
+    if constexpr (kOperands > 1) load_vectors(g.indexing.b, g.b, args.b, at, b);
+    if constexpr (kOperands > 2) load_vectors(g.indexing.c, g.c, args.c, at, c);
     if constexpr (group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2) {
       // A function of many instructions is compiled once: the vectors rotate through the registers, and each iteration
       // processes the first.
@@ -139,14 +139,14 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
     Items<Stored<First>, items> a[1];
     Items<Stored<T>, items> b[1] = {}, c[1] = {};
     Items<Result, items> out[1];
-    load_elements(g, g.walk.a, args.a, at, a);
-    if constexpr (kOperands > 1) load_elements(g, g.walk.b, args.b, at, b);
-    if constexpr (kOperands > 2) load_elements(g, g.walk.c, args.c, at, c);
+    load_elements(g, g.indexing.a, args.a, at, a);
+    if constexpr (kOperands > 1) load_elements(g, g.indexing.b, args.b, at, b);
+    if constexpr (kOperands > 2) load_elements(g, g.indexing.c, args.c, at, c);
     with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, items>{a, b, c, out});
 #pragma unroll
     for (int i = 0; i < items; ++i) {
       const int64_t element = at + i * kSliceThreads;
-      if (element < g.walk.n) static_cast<Result*>(args.out)[offset_of(g, g.walk.out, element)] = out[0].get(i);
+      if (element < g.indexing.n) static_cast<Result*>(args.out)[offset_of(g, g.indexing.out, element)] = out[0].get(i);
     }
   }
 };
@@ -154,14 +154,14 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
 // `by_vectors`: whether operands and addresses allow vectors, as checked on the host.
 template <class T, PointwiseGroup group>
 __global__ void __launch_bounds__(kSliceThreads, group <= PointwiseGroup::test1 ? 5 : 4)
-    pointwise_vectors(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args, int64_t op,
-                      int64_t by_vectors) {
+    pointwise_vectorized(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args,
+                         int64_t op, int64_t by_vectors) {
   constexpr int kVectors = pointwise_vectors_of(sizeof(T)), kItems = 16 / int(sizeof(T));
   constexpr int kSlice = kSliceThreads * kVectors * kItems, kFew = kVectors * kItems < 4 ? kVectors * kItems : 4;
   static_assert(kSlice % (kSliceThreads * kFew) == 0);  // otherwise a block would write to the slice of the next one
   const PointwiseBlock<T, group> block{g, args, Pointwise(op)};
   const int64_t begin = int64_t(blockIdx.x) * kSlice;
-  if (by_vectors && begin + kSlice <= g.walk.n) {
+  if (by_vectors && begin + kSlice <= g.indexing.n) {
     block.template by_vectors<kVectors, kItems>(begin + int(threadIdx.x) * kItems);
     return;
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.pointwise.vectorized, for one instruction set.
-#include "cpp/pointwise/pointwise_kernels.h"
-#include "cpp/pointwise/pointwise_loops.h"
+#include "cpp/pointwise/cpu/element_loop.h"
+#include "cpp/pointwise/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -11,7 +11,7 @@ template <class A, Pointwise op> void function(const void* a, const void* b, con
   PointwiseLoop<A>{static_cast<const A*>(a), static_cast<const A*>(b), static_cast<const A*>(c), static_cast<A*>(out),
                    n}(PointwiseName<op>{});
 }
-template <class T, Pointwise op> constexpr PointwiseRun function_for() {
+template <class T, Pointwise op> constexpr PointwiseFunction function_for() {
   if constexpr ((PointwiseOp<op>::operands & PointwiseTypeOf<T>::operand) != 0) return function<PointwiseType<T>, op>;
   else return nullptr;
 }
@@ -40,15 +40,15 @@ template <class T> void read(const void* from, int64_t stride, int64_t n, void* 
 template <class T> void write(const void* from, int64_t n, void* to, bool non_temporal) {
   using A = PointwiseType<T>;
   const A* x = static_cast<const A*>(from);
-  alignas(64) T room[kPointwiseRun];
-  T* out = non_temporal ? room : static_cast<T*>(to);
+  alignas(64) T narrowed[kPointwiseSpan];
+  T* out = non_temporal ? narrowed : static_cast<T*>(to);
   int64_t i = 0;
   if constexpr (kIs16Bits<T>) {
     i = n & -kStep;
     narrow<Order::memory>(x, out, i);
   }
   for (; i < n; ++i) write_element<T>(out, i, x[i]);
-  if (non_temporal) copy_run(room, static_cast<T*>(to), n, true);
+  if (non_temporal) copy_run(narrowed, static_cast<T*>(to), n, true);
 }
 template <class T> void write_strided(const void* from, int64_t n, void* to, int64_t stride) {
   for (int64_t i = 0; i < n; ++i) write_element<T>(to, i * stride, static_cast<const PointwiseType<T>*>(from)[i]);
@@ -62,7 +62,7 @@ template <class A> void write_bool(const void* from, int64_t n, void* to, int64_
     for (int64_t i = 0; i < n; ++i) out[i * stride] = x[i] != A(0);
 }
 
-template <class T> constexpr PointwiseRuns runs() {
+template <class T> constexpr PointwiseTypeKernels kernels_of() {
   return {{
 #define MINIDNN_FUNCTION(name, group, operands, formula) function_for<T, Pointwise::name>(),
               MINIDNN_POINTWISE(MINIDNN_FUNCTION)
@@ -78,8 +78,8 @@ template <class T> constexpr PointwiseRuns runs() {
 
 extern const PointwiseKernels pointwise_kernels;
 const PointwiseKernels pointwise_kernels = {
-    {runs<float>(), runs<double>(), runs<float16>(), runs<bfloat16>(), runs<int8_t>(), runs<uint8_t>(), runs<int32_t>(),
-     runs<int64_t>(), runs<bool>()},
+    {kernels_of<float>(), kernels_of<double>(), kernels_of<float16>(), kernels_of<bfloat16>(), kernels_of<int8_t>(),
+     kernels_of<uint8_t>(), kernels_of<int32_t>(), kernels_of<int64_t>(), kernels_of<bool>()},
     store_fence};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a reduction in a block: combines partial results of neighbouring threads in a fixed order.
+// The end of a reduction: combines the partial results of neighbouring threads in a fixed order, and stores the result.
 #pragma once
-#include "cuda/reduce/dense.h"
+#include "cuda/reduce/reduce_params.h"
 
 namespace minidnn {
+
+template <ReduceKind kind> using Partial = reduction::State<kind, float>;
 
 template <ReduceKind kind, class Acc>
 __device__ __forceinline__ reduction::State<kind, Acc> shuffled_down(const reduction::State<kind, Acc>& s, int by) {
@@ -28,6 +30,12 @@ __device__ __forceinline__ reduction::State<kind, Acc> reduce_lanes(reduction::S
   if (threadIdx.x % lanes == 0)
     for (int i = 1; i < lanes / 32; ++i) s = reduction::combined<kind, Acc>(s, warps[warp + i]);
   return s;
+}
+
+template <ReduceKind kind>
+__device__ __forceinline__ void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t output,
+                                       const Partial<kind>& s, int64_t count) {
+  reduction::finish<kind, float>(mode, y, to, y.offset_of(output), s, count);
 }
 
 }  // namespace minidnn

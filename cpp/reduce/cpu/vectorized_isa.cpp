@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.reduce.vectorized, for one instruction set: along the elements of outputs, or across outputs.
+// The loops of cpu.reduce.vectorized, for one instruction set: along the elements of an output, or across outputs.
 #include "cpp/core/elementary.h"
-#include "cpp/reduce/reduce_kernels.h"
+#include "cpp/reduce/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 #include "cpp/simd/simd.h"
 
@@ -48,15 +48,15 @@ template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
 }
 
-// Prefetches the span of `run` elements that starts `step` elements behind `from`, which is another page: hardware
+// Prefetches the span of `count` elements that starts `step` elements after `from`, which is another page: hardware
 // prefetchers work within a page.
-template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t run) {
+template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t count) {
   constexpr int64_t kLine = 64 / int64_t(sizeof(T));
-  for (int64_t j = 0; j < run; j += kLine) __builtin_prefetch(from + step + j);
+  for (int64_t j = 0; j < count; j += kLine) __builtin_prefetch(from + step + j);
 }
 
 // Combines n >= kFloats contiguous elements and `result`.
-template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, int64_t n, double result) {
+template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, int64_t n, double result) {
   const Floats nothing = floats(kNothing<mode>);
   const int64_t whole = n & -int64_t(kFloats);
   for (int64_t i = 0; i < whole;) {
@@ -94,7 +94,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_run(const T* x, i
 }
 
 // Combines n elements lane by lane, kFloats <= n < kShortSum * kFloats.
-template <class T, ReduceMode mode> MINIDNN_HD Floats short_run(const T* x, int64_t n) {
+template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int64_t n) {
   Floats one = map<mode>(load_floats(x)), two = floats(kNothing<mode>);
   int64_t i = kFloats;
   for (; i + 2 * kFloats <= n; i += 2 * kFloats) {
@@ -107,7 +107,7 @@ template <class T, ReduceMode mode> MINIDNN_HD Floats short_run(const T* x, int6
 }
 // Combines each two neighbouring lanes; results of a come before those of b. After log2(kFloats) such steps one lane
 // per input vector is left.
-template <ReduceMode mode> MINIDNN_HD Floats of_neighbours(Floats a, Floats b) {
+template <ReduceMode mode> MINIDNN_HD Floats combine_neighbours(Floats a, Floats b) {
   Ints even;
   for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;
   return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
@@ -121,45 +121,46 @@ template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
   return v;
 }
 
-template <class T, ReduceMode mode> void along(const ReducePart& p) {
+template <class T, ReduceMode mode> void along_output(const ReduceChunk& p) {
   auto x = static_cast<const T*>(p.x);
   int64_t output = 0;
   if (p.n >= kFloats && p.n < kShortSum * kFloats)
     for (; output + kFloats <= p.outputs; output += kFloats) {
       Floats rows[kFloats];
-      for (int k = 0; k < kFloats; ++k) rows[k] = short_run<T, mode>(x + (output + k) * p.step, p.n);
+      for (int k = 0; k < kFloats; ++k) rows[k] = short_span<T, mode>(x + (output + k) * p.step, p.n);
 #pragma GCC unroll 4
       for (int n = kFloats; n > 1; n /= 2)
 #pragma GCC unroll 8
-        for (int k = 0; k < n / 2; ++k) rows[k] = of_neighbours<mode>(rows[2 * k], rows[2 * k + 1]);
+        for (int k = 0; k < n / 2; ++k) rows[k] = combine_neighbours<mode>(rows[2 * k], rows[2 * k + 1]);
       for (int k = 0; k < kFloats; ++k) p.values[output + k] = combine<mode>(p.values[output + k], double(rows[0][k]));
     }
   if (p.n >= kFloats)
     for (; output < p.outputs; ++output)
-      p.values[output] = combined_run<T, mode>(x + output * p.step, p.n, p.values[output]);
+      p.values[output] = combined_span<T, mode>(x + output * p.step, p.n, p.values[output]);
   for (; output + kFloats <= p.outputs; output += kFloats) {
-    Floats few = floats(kNothing<mode>);
-    for (int64_t i = 0; i < p.n; ++i) few = combine<mode>(few, map<mode>(one_of_each(x + output * p.step + i, p.step)));
-    for (int k = 0; k < kFloats; ++k) p.values[output + k] = combine<mode>(p.values[output + k], double(few[k]));
+    Floats partial = floats(kNothing<mode>);
+    for (int64_t i = 0; i < p.n; ++i)
+      partial = combine<mode>(partial, map<mode>(one_of_each(x + output * p.step + i, p.step)));
+    for (int k = 0; k < kFloats; ++k) p.values[output + k] = combine<mode>(p.values[output + k], double(partial[k]));
   }
   for (; output < p.outputs; ++output) {
-    float few = kNothing<mode>;
-    for (int64_t i = 0; i < p.n; ++i) few = combine<mode>(few, map<mode>(float(x[output * p.step + i])));
-    p.values[output] = combine<mode>(p.values[output], double(few));
+    float partial = kNothing<mode>;
+    for (int64_t i = 0; i < p.n; ++i) partial = combine<mode>(partial, map<mode>(float(x[output * p.step + i])));
+    p.values[output] = combine<mode>(p.values[output], double(partial));
   }
 }
 
-// Adds `rows` rows of `run` outputs to the sums. Several rows at a time give more concurrent memory streams and fewer
+// Adds `rows` rows of `count` outputs to the sums. Several rows at a time give more concurrent memory streams and fewer
 // passes over the sums.
 template <int rows, class T, ReduceMode mode>
-MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t run, int64_t to_prefetch, float* sums) {
-  alignas(64) float room[rows][kRun];
+MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_prefetch, float* sums) {
+  alignas(64) float widened[rows][kRun];
   const float* row[rows];
   for (int r = 0; r < rows; ++r) {
-    prefetch_row(x + r * step, rows * step, r < to_prefetch ? run : 0);
-    row[r] = read_run<Order::memory>(x + r * step, room[r], run, kElement<mode>);
+    prefetch_row(x + r * step, rows * step, r < to_prefetch ? count : 0);
+    row[r] = read_run<Order::memory>(x + r * step, widened[r], count, kElement<mode>);
   }
-  for (int64_t j = 0, whole = whole_steps(run); j < whole; j += kFloats) {
+  for (int64_t j = 0, whole = whole_steps(count); j < whole; j += kFloats) {
     Floats v = map<mode>(load(row[0] + j));
 #pragma GCC unroll 4
     for (int r = 1; r < rows; ++r) v = combine<mode>(v, map<mode>(load(row[r] + j)));
@@ -168,7 +169,8 @@ MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t run, int64_t to_prefe
 }
 
 // Combines all rows of 4 kFloats outputs, whose partial results stay in registers.
-template <class T, ReduceMode mode> MINIDNN_HD void of_narrow(const T* x, int64_t step, int64_t rows, float* sums) {
+template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, int64_t step, int64_t rows,
+                                                                    float* sums) {
   Pair v[2];
   for (Pair& pair : v) pair.first = pair.second = floats(kNothing<mode>);
   for (; rows > 0; --rows, x += step)
@@ -181,7 +183,7 @@ template <class T, ReduceMode mode> MINIDNN_HD void of_narrow(const T* x, int64_
   for (int k = 0; k < 2; ++k) store_from_pair<T>(sums + 2 * k * kFloats, v[k]);
 }
 
-template <class T, ReduceMode mode> void across(const ReducePart& p) {
+template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
   // kShortSum rows of kNarrow outputs fit a first-level cache.
   constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));
   const int64_t narrow = p.outputs <= kNarrow && p.step == p.outputs ? p.outputs & -4 * int64_t(kFloats) : 0;
@@ -191,15 +193,15 @@ template <class T, ReduceMode mode> void across(const ReducePart& p) {
     for (int64_t j = 0; j < whole_steps(p.outputs); ++j) sums[j] = kNothing<mode>;
     const int64_t end = min_of(p.n, begin + kShortSum);
     for (int64_t first = 0; first < narrow; first += 4 * kFloats)
-      of_narrow<T, mode>(x + begin * p.step + first, p.step, end - begin, sums + first);
+      add_narrow_rows<T, mode>(x + begin * p.step + first, p.step, end - begin, sums + first);
     for (int64_t i = begin; i < end && narrow < p.outputs;) {
       const bool several = i + kRows <= end;
       const int64_t rows = several ? kRows : 1, to_prefetch = p.n - i - rows;
       for (int64_t first = narrow; first < p.outputs; first += kRun) {
         const T* from = x + i * p.step + first;
-        const int64_t run = min_of(kRun, p.outputs - first);
-        if (several) add_rows<kRows, T, mode>(from, p.step, run, to_prefetch, sums + first);
-        else add_rows<1, T, mode>(from, p.step, run, to_prefetch, sums + first);
+        const int64_t count = min_of(kRun, p.outputs - first);
+        if (several) add_rows<kRows, T, mode>(from, p.step, count, to_prefetch, sums + first);
+        else add_rows<1, T, mode>(from, p.step, count, to_prefetch, sums + first);
       }
       i += rows;
     }
@@ -211,33 +213,33 @@ template <class T, ReduceMode mode> void across(const ReducePart& p) {
 using Largest = reduction::State<ReduceKind::arg, double>;
 template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a != a) & (b == b)); }
 
-MINIDNN_HD void join(const ReducePart& p, int64_t output, float value, int64_t place) {
-  const Largest now = reduction::combined<ReduceKind::arg, double>({p.values[output], p.places[output]},
-                                                                   {double(value), p.begin + place});
-  p.values[output] = now.value, p.places[output] = now.index;
+MINIDNN_HD void join(const ReduceChunk& p, int64_t output, float value, int64_t index) {
+  const Largest now = reduction::combined<ReduceKind::arg, double>({p.values[output], p.indices[output]},
+                                                                   {double(value), p.begin + index});
+  p.values[output] = now.value, p.indices[output] = now.index;
 }
 
-constexpr int64_t kPlaces = 1 << 16;  // elements per block, whose indices are int32
+constexpr int64_t kIndexBlock = 1 << 16;  // elements per block, whose indices are int32
 
-template <class T, ReduceMode mode> void places_along(const ReducePart& p) {
+template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) {
   auto all = static_cast<const T*>(p.x);
   Ints lane;
   for (int k = 0; k < kFloats; ++k) lane[k] = k;
   int64_t output = 0;
   if (p.n >= kFloats)
     for (; output < p.outputs; ++output)
-      for (int64_t begin = 0; begin < p.n; begin += kPlaces) {
-        const int64_t n = min_of(p.n - begin, kPlaces);
+      for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
+        const int64_t n = min_of(p.n - begin, kIndexBlock);
         // The first and the last vector of a block may overlap its neighbours: reading an element twice does no harm,
         // since it has the same index.
         const T* x = all + output * p.step + begin;
         const int64_t before = n < kFloats ? kFloats - n : 0;
         Floats value = map<mode>(load_floats(x - before));
-        Ints place = lane - int32_t(before);
+        Ints index = lane - int32_t(before);
         auto take = [&](int64_t i) __attribute__((always_inline)) {
           const Floats here = map<mode>(load_floats(x + i));
           const Ints larger = is_larger(here, value);
-          value = larger ? here : value, place = larger ? lane + int32_t(i) : place;
+          value = larger ? here : value, index = larger ? lane + int32_t(i) : index;
         };
         int64_t i = kFloats;
         for (; i + kFloats <= n; i += kFloats) take(i);
@@ -245,63 +247,63 @@ template <class T, ReduceMode mode> void places_along(const ReducePart& p) {
 #pragma GCC unroll 4
         for (int half = kFloats / 2; half > 0; half /= 2) {
           const Floats other = __builtin_shuffle(value, lane ^ half);
-          const Ints others = __builtin_shuffle(place, lane ^ half);
-          const Ints larger = is_larger(other, value) | (~is_larger(value, other) & (others < place));
-          value = larger ? other : value, place = larger ? others : place;
+          const Ints others = __builtin_shuffle(index, lane ^ half);
+          const Ints larger = is_larger(other, value) | (~is_larger(value, other) & (others < index));
+          value = larger ? other : value, index = larger ? others : index;
         }
-        join(p, output, value[0], begin + place[0]);
+        join(p, output, value[0], begin + index[0]);
       }
   for (; output + kFloats <= p.outputs; output += kFloats) {
     Floats value = floats(kNothing<mode>);
-    Ints place{};
+    Ints index{};
     for (int64_t i = 0; i < p.n; ++i) {
       const Floats here = map<mode>(one_of_each(all + output * p.step + i, p.step));
       const Ints larger = is_larger(here, value);
-      value = larger ? here : value, place = larger ? Ints{} + int32_t(i) : place;
+      value = larger ? here : value, index = larger ? Ints{} + int32_t(i) : index;
     }
-    for (int k = 0; k < kFloats; ++k) join(p, output + k, value[k], place[k]);
+    for (int k = 0; k < kFloats; ++k) join(p, output + k, value[k], index[k]);
   }
   for (; output < p.outputs; ++output)
     for (int64_t i = 0; i < p.n; ++i) join(p, output, map<mode>(float(all[output * p.step + i])), i);
 }
 
-template <class T, ReduceMode mode> void places_across(const ReducePart& p) {
-  alignas(64) float room[kRun], values[kReduceOutputs];
-  alignas(64) int32_t places[kReduceOutputs];
-  for (int64_t begin = 0; begin < p.n; begin += kPlaces) {
-    for (int64_t j = 0; j < whole_steps(p.outputs); ++j) values[j] = -__builtin_inff(), places[j] = 0;
-    for (int64_t i = 0, end = min_of(p.n - begin, kPlaces); i < end; ++i)
+template <class T, ReduceMode mode> void arg_across_outputs(const ReduceChunk& p) {
+  alignas(64) float widened[kRun], values[kReduceOutputs];
+  alignas(64) int32_t indices[kReduceOutputs];
+  for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
+    for (int64_t j = 0; j < whole_steps(p.outputs); ++j) values[j] = -__builtin_inff(), indices[j] = 0;
+    for (int64_t i = 0, end = min_of(p.n - begin, kIndexBlock); i < end; ++i)
       for (int64_t first = 0; first < p.outputs; first += kRun) {
-        const int64_t run = min_of(kRun, p.outputs - first), whole = whole_steps(run);
+        const int64_t count = min_of(kRun, p.outputs - first), whole = whole_steps(count);
         const T* from = static_cast<const T*>(p.x) + (begin + i) * p.step + first;
-        prefetch_row(from, p.step, i + 1 < end ? run : 0);
-        const float* row = read_run<Order::memory>(from, room, run);
+        prefetch_row(from, p.step, i + 1 < end ? count : 0);
+        const float* row = read_run<Order::memory>(from, widened, count);
         float* const value = values + first;
-        int32_t* const place = places + first;
+        int32_t* const index = indices + first;
         for (int64_t j = 0; j < whole; ++j) {
           const float here = map<mode>(row[j]);
           const bool larger = is_larger(here, value[j]);
-          value[j] = larger ? here : value[j], place[j] = larger ? int32_t(i) : place[j];
+          value[j] = larger ? here : value[j], index[j] = larger ? int32_t(i) : index[j];
         }
       }
-    for (int64_t j = 0; j < p.outputs; ++j) join(p, j, values[j], begin + places[j]);
+    for (int64_t j = 0; j < p.outputs; ++j) join(p, j, values[j], begin + indices[j]);
   }
 }
 
 }  // namespace
 
-#define MINIDNN_REDUCE_MODES(loop, places, T)                                                                      \
-  {loop<T, sum>,   loop<T, mean>, loop<T, max>, loop<T, min>, loop<T, prod>,     loop<T, norm1>,   loop<T, norm2>, \
-   loop<T, sumsq>, loop<T, amax>, loop<T, any>, loop<T, all>, places<T, argmax>, places<T, argmin>}
+#define MINIDNN_REDUCE_MODES(loop, arg_loop, T)                                                                        \
+  {loop<T, sum>,   loop<T, mean>, loop<T, max>, loop<T, min>, loop<T, prod>,       loop<T, norm1>,     loop<T, norm2>, \
+   loop<T, sumsq>, loop<T, amax>, loop<T, any>, loop<T, all>, arg_loop<T, argmax>, arg_loop<T, argmin>}
 
 extern const ReduceKernels reduce_kernels;
-const ReduceKernels reduce_kernels = {{MINIDNN_REDUCE_MODES(along, places_along, float),
+const ReduceKernels reduce_kernels = {{MINIDNN_REDUCE_MODES(along_output, arg_along_output, float),
                                        {},
-                                       MINIDNN_REDUCE_MODES(along, places_along, float16),
-                                       MINIDNN_REDUCE_MODES(along, places_along, bfloat16)},
-                                      {MINIDNN_REDUCE_MODES(across, places_across, float),
+                                       MINIDNN_REDUCE_MODES(along_output, arg_along_output, float16),
+                                       MINIDNN_REDUCE_MODES(along_output, arg_along_output, bfloat16)},
+                                      {MINIDNN_REDUCE_MODES(across_outputs, arg_across_outputs, float),
                                        {},
-                                       MINIDNN_REDUCE_MODES(across, places_across, float16),
-                                       MINIDNN_REDUCE_MODES(across, places_across, bfloat16)}};
+                                       MINIDNN_REDUCE_MODES(across_outputs, arg_across_outputs, float16),
+                                       MINIDNN_REDUCE_MODES(across_outputs, arg_across_outputs, bfloat16)}};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -2,9 +2,11 @@
 // cpu.reduce.reference: one output at a time, any strides and dtypes, threaded over outputs. Sums are compensated.
 #include "cpp/core/team.h"
 #include "cpp/core/thread_pool.h"
+#include "cpp/engine/engine_object.h"
 #include "cpp/reduce/reduce.h"
 
 namespace minidnn {
+namespace cpu::reduce {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // elements worth waking a thread for
@@ -29,6 +31,8 @@ template <ReduceKind kind, class Acc> void compute(const ReduceProblem& p, const
   });
 }
 
+}  // namespace
+
 struct Reference final : Engine<ReduceProblem> {
   std::string name() const override { return "cpu.reduce.reference"; }
   std::string why_not(const ReduceProblem&, const Device&) const override { return ""; }
@@ -42,12 +46,8 @@ struct Reference final : Engine<ReduceProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::reduce
 
-const Engines<ReduceProblem>& Family<ReduceProblem>::cpu_engines() {
-  static const Reference reference;
-  static const Engines<ReduceProblem> all{&reduce_runs_cpu(), &reference};
-  return all;
-}
+template const Engine<ReduceProblem>& engine_object<ReduceProblem, cpu::reduce::Reference>();
 
 }  // namespace minidnn

@@ -5,9 +5,9 @@
 
 namespace minidnn {
 
-// Adds up `sum` and `count` over the block's threads and stores them at parts[blockIdx.x]. The block has whole warps,
+// Adds up `sum` and `count` over the block's threads and stores them at sums[blockIdx.x]. The block has whole warps,
 // all of its threads call this, and only once.
-template <class Acc> __device__ void put_part(Acc sum, Acc count, Acc* parts) {
+template <class Acc> __device__ void store_block_sums(Acc sum, Acc count, Acc* sums) {
   __shared__ Acc of_warp[32][2];
   for (int offset = 16; offset > 0; offset /= 2)
     sum += __shfl_down_sync(0xffffffff, sum, offset), count += __shfl_down_sync(0xffffffff, count, offset);
@@ -15,7 +15,7 @@ template <class Acc> __device__ void put_part(Acc sum, Acc count, Acc* parts) {
   __syncthreads();
   if (threadIdx.x != 0) return;
   for (int w = 1; w < int(blockDim.x) / 32; ++w) sum += of_warp[w][0], count += of_warp[w][1];
-  parts[2 * int64_t(blockIdx.x)] = sum, parts[2 * int64_t(blockIdx.x) + 1] = count;
+  sums[2 * int64_t(blockIdx.x)] = sum, sums[2 * int64_t(blockIdx.x) + 1] = count;
 }
 
 }  // namespace minidnn

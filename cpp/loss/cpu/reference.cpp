@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.loss.reference: the shared maths, a row at a time, any axis and strides, threaded over rows.
 #include "cpp/core/thread_pool.h"
+#include "cpp/engine/engine_object.h"
 #include "cpp/loss/loss.h"
 
 namespace minidnn {
+namespace cpu::loss {
 namespace {
 
 constexpr int64_t kGrain = 4096;  // elements that justify waking one more thread
@@ -39,6 +41,8 @@ template <class T> void backward(const LossProblem& p, const LossArgs& a) {
   });
 }
 
+}  // namespace
+
 struct Reference final : Engine<LossProblem> {
   std::string name() const override { return "cpu.loss.reference"; }
   std::string why_not(const LossProblem&, const Device&) const override { return ""; }
@@ -59,12 +63,8 @@ struct Reference final : Engine<LossProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::loss
 
-const Engines<LossProblem>& Family<LossProblem>::cpu_engines() {
-  static const Reference reference;
-  static const Engines<LossProblem> all{&loss_dense_cpu(), &reference};
-  return all;
-}
+template const Engine<LossProblem>& engine_object<LossProblem, cpu::loss::Reference>();
 
 }  // namespace minidnn

@@ -5,8 +5,8 @@
 // kAhead classes.
 #include "cuda/device/elementwise.cuh"
 #include "cuda/device/ptx/griddep.cuh"
-#include "cuda/loss/columns_task.h"
-#include "cuda/loss/parts.cuh"
+#include "cuda/loss/block_sums.cuh"
+#include "cuda/loss/loss_params.h"
 #include "cuda/rows/rows.cuh"
 
 namespace minidnn {
@@ -81,7 +81,7 @@ template <class T> struct Strip {
 
 template <class T>
 __global__ void __launch_bounds__(kLossColumnsThreads, 4)
-    loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_parts) {
+    loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_sums) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
   const bool mine = number < p.strips;
   const Strip<T> strip(p, a, mine ? number : p.strips - 1);  // surplus threads take part in the block's sum
@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   if (mine) store_four(a.lse, strip.row, lse);
   if (p.reduced) {
     const float all = mine ? (loss[0] + loss[1]) + (loss[2] + loss[3]) : 0;
-    put_part(all, mine ? float(W - __popc(strip.ignored)) : 0, losses_or_parts);
+    store_block_sums(all, mine ? float(W - __popc(strip.ignored)) : 0, losses_or_sums);
   } else if (mine) {
-    store_four(losses_or_parts, strip.row, loss);
+    store_four(losses_or_sums, strip.row, loss);
   }
 }
 

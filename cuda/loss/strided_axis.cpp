@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.loss.strided_axis: the classes are not innermost; a thread reads four neighbouring rows once.
-#include "cuda/loss/columns_task.h"
-#include "cuda/loss/engines.h"
-#include "cuda/loss/plan.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/loss/loss.h"
+#include "cuda/loss/launches.h"
+#include "cuda/loss/loss_params.h"
 
 namespace minidnn {
+namespace cuda::loss {
 namespace {
 
 constexpr int64_t kWidth = kLossColumnsWidth;
@@ -17,7 +19,9 @@ int64_t inner_of(const LossProblem& p) {
 
 int64_t blocks_of(const LossProblem& p) { return ceil_div<int64_t>(p.rows() / kWidth, kLossColumnsThreads); }
 
-struct Columns final : Engine<LossProblem> {
+}  // namespace
+
+struct StridedAxis final : Engine<LossProblem> {
   std::string name() const override { return "cuda.loss.strided_axis"; }
   int revision() const override { return 2; }
   unsigned traits() const override { return kNeedsJit; }
@@ -46,20 +50,20 @@ struct Columns final : Engine<LossProblem> {
   }
   KernelSpec spec(DType dtype, LossDirection direction) const {
     const bool forward = direction == LossDirection::forward;
-    return {"cuda/loss/columns.cu",
+    return {"cuda/loss/strided_axis.cu",
             cat("minidnn::loss_columns_", forward ? "forward" : "backward", "<", cuda_name(dtype), ">")};
   }
   std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device& d, const Config&) const override {
-    LossColumns task;
-    task.inner = inner_of(p), task.strips_of_inner = FastDivmod(task.inner / kWidth);
-    task.strips = uint32_t(p.rows() / kWidth), task.classes = int32_t(p.cols());
-    task.ignore_index = p.ignore_index, task.narrow_target = p.target.dtype == DType::int32;
-    task.smoothed = int32_t(p.smoothed), task.reduced = p.reduction != LossReduction::none;
-    if (p.direction == LossDirection::forward) task.policy = policy_of_once(loss_bytes(p), d.l2_bytes);
+    LossColumns params;
+    params.inner = inner_of(p), params.strips_of_inner = FastDivmod(params.inner / kWidth);
+    params.strips = uint32_t(p.rows() / kWidth), params.classes = int32_t(p.cols());
+    params.ignore_index = p.ignore_index, params.narrow_target = p.target.dtype == DType::int32;
+    params.smoothed = int32_t(p.smoothed), params.reduced = p.reduction != LossReduction::none;
+    if (p.direction == LossDirection::forward) params.policy = policy_of_once(loss_bytes(p), d.l2_bytes);
     cuda::LaunchConfig config;
     config.block = {unsigned(kLossColumnsThreads)};
     config.grid = {unsigned(blocks_of(p))};
-    return loss_plan(spec(p.x.dtype, p.direction), p, d, config, task);
+    return loss_plan(spec(p.x.dtype, p.direction), p, d, config, params);
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all = loss_total_kernels();
@@ -69,11 +73,8 @@ struct Columns final : Engine<LossProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::loss
 
-const Engine<LossProblem>& loss_columns() {
-  static const Columns engine;
-  return engine;
-}
+template const Engine<LossProblem>& engine_object<LossProblem, cuda::loss::StridedAxis>();
 
 }  // namespace minidnn

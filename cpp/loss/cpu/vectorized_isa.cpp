@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy per instruction set. A row is read three times, only the first time from memory: for its maximum, for
 // its exponentials and, with smoothing, for its sum.
-#include "cpp/loss/loss_kernels.h"
+#include "cpp/loss/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -16,11 +16,11 @@ inline __attribute__((always_inline)) float total(V v) {
 
 // May skip a NaN: it reappears in the sum.
 template <class T> float largest_of(const T* x, int64_t cols) {
-  alignas(64) float room[kRun];
+  alignas(64) float widened[kRun];
   V most = V{} - INFINITY;
   for (int64_t i = 0; i < cols; i += kRun) {
-    const int64_t run = min_of(kRun, cols - i), whole = whole_steps(run);
-    const float* v = read_run<Order::lanes>(x + i, room, run, -INFINITY);
+    const int64_t count = min_of(kRun, cols - i), whole = whole_steps(count);
+    const float* v = read_run<Order::lanes>(x + i, widened, count, -INFINITY);
     for (int64_t j = 0; j < whole; j += kLane) {
       const V here = load(v + j);
       most = most > here ? most : here;
@@ -37,11 +37,11 @@ void exponentials(const float* x, float* e, int64_t n, float less) {
 // Adds each span of kRun terms plainly, and its sum to a compensated sum.
 template <class T, class Make>
 inline __attribute__((always_inline)) float sum_of(const T* x, int64_t cols, float beyond, Make make) {
-  alignas(64) float room[kRun], terms[kRun];
+  alignas(64) float widened[kRun], terms[kRun];
   CompensatedSum<float> sum;
   for (int64_t i = 0; i < cols; i += kRun) {
-    const int64_t run = min_of(kRun, cols - i), whole = whole_steps(run);
-    const float* v = make(read_run<Order::lanes>(x + i, room, run, beyond), terms, whole);
+    const int64_t count = min_of(kRun, cols - i), whole = whole_steps(count);
+    const float* v = make(read_run<Order::lanes>(x + i, widened, count, beyond), terms, whole);
     V few{};
     for (int64_t j = 0; j < whole; j += kLane) few += load(v + j);
     sum.add(total(few));
@@ -89,7 +89,7 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
               int64_t end) {
   const int64_t cols = p.cols();
   const float smoothing = float(a.smoothing), each = smoothing / float(cols);
-  alignas(64) float room[kRun];
+  alignas(64) float widened[kRun];
   for (int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * cols;
     T* dx = static_cast<T*>(a.dx) + row * cols;
@@ -102,13 +102,13 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
     const float lse = static_cast<const float*>(a.lse)[row];
     float g = gradient[p.reduction == LossReduction::none ? row : 0];
     if (!known) g = INFINITY - INFINITY;
-    write_all<Order::lanes>(dx, cols, non_temporal, [&](int64_t i, int64_t run, float* out) {
-      const float* v = read_run<Order::lanes>(x + i, room, run);
+    write_all<Order::lanes>(dx, cols, non_temporal, [&](int64_t i, int64_t count, float* out) {
+      const float* v = read_run<Order::lanes>(x + i, widened, count);
       // The target's element is computed with the others: storing it later would reload a cache line that was just
       // written past the caches.
-      const int64_t lane = known && i <= target && target < i + run ? lane_of<T>(target - i) : -1;
+      const int64_t lane = known && i <= target && target < i + count ? lane_of<T>(target - i) : -1;
       const float logit = lane < 0 ? 0 : v[lane];
-      gradients(v, out, whole_steps(run), lse, g, each);
+      gradients(v, out, whole_steps(count), lse, g, each);
       if (lane >= 0) out[lane] = g * (maths::exp(logit - lse) - (1 - smoothing + each));
     });
   }

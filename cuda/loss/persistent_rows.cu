@@ -2,8 +2,8 @@
 // Cross-entropy of contiguous rows. Forward, a few lanes or a block read a row once, and keep a running maximum and sum
 // (Milakov & Gimelshein 2018, arXiv:1805.02867). Backward is one pass without a reduction.
 #include "cuda/device/ptx/griddep.cuh"
-#include "cuda/loss/parts.cuh"
-#include "cuda/loss/rows_task.h"
+#include "cuda/loss/block_sums.cuh"
+#include "cuda/loss/loss_params.h"
 #include "cuda/rows/rows.cuh"
 
 namespace minidnn {
@@ -15,11 +15,11 @@ __device__ __forceinline__ int64_t target_of_row(const LossRows& p, const LossAr
 
 }  // namespace
 
-// A team processes p.turns rows, p.apart rows apart. It starts to load the next row before it joins the sums of the
-// current one.
+// A team processes p.rows_per_team rows, which are p.row_step rows apart. It starts to load the next row before it
+// reduces the sums of the current one.
 template <class T>
 __global__ void __launch_bounds__(256, 4)
-    loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_parts) {
+    loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_sums) {
   constexpr int kW = rows::kWidth<T>, kV = kLossVectors;
   constexpr uint32_t kNothing = rows::kNothing<T>;
   rows::Shape shape = p.shape;
@@ -50,10 +50,10 @@ __global__ void __launch_bounds__(256, 4)
   begin_row();
   float losses = 0, count = 0;
 #pragma unroll 1
-  for (int32_t turn = 0; turn < p.turns; ++turn) {
+  for (int32_t i = 0; i < p.rows_per_team; ++i) {
     const int64_t mine = row;
-    const bool tells = team.rank == 0 && mine < shape.rows, known = tells && 0 <= target && target < shape.cols;
-    const bool counts = tells && target != p.ignore_index;
+    const bool writes = team.rank == 0 && mine < shape.rows, known = writes && 0 <= target && target < shape.cols;
+    const bool counts = writes && target != p.ignore_index;
     T logit(0.f);
     if (known) logit = static_cast<const T*>(a.x)[mine * shape.cols + target];
     float largest = -INFINITY, sum = 0, logits = 0;
@@ -89,22 +89,22 @@ __global__ void __launch_bounds__(256, 4)
       largest = most, begin += reach;
       if (step + 1 < p.steps) load(line, begin);
     }
-    row += p.apart;
-    if (turn + 1 < p.turns) begin_row();
-    const auto [most, all] = team.join<T>({largest, sum}, turn);
+    row += p.row_step;
+    if (i + 1 < p.rows_per_team) begin_row();
+    const auto [most, all] = team.join<T>({largest, sum}, i);
     if (p.smoothed) logits = team.reduce<rows::Sum, 2>(logits);
-    if (tells) {
+    if (writes) {
       const float log_sum = maths::log(all), at_target = known ? float(logit) : INFINITY - INFINITY;
       static_cast<float*>(a.lse)[mine] = most + log_sum;
       float loss = 0;
       if (counts)
         loss = detail::loss_of<float>(most, log_sum, at_target, logits, shape.cols, p.smoothed, float(a.smoothing));
       if (p.reduced) losses += loss, count += float(counts);
-      else losses_or_parts[mine] = loss;
+      else losses_or_sums[mine] = loss;
     }
   }
   griddep_launch_dependents();
-  if (p.reduced) put_part(losses, count, losses_or_parts);
+  if (p.reduced) store_block_sums(losses, count, losses_or_sums);
 }
 
 template <class T>

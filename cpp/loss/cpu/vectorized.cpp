@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.loss.vectorized: vectorised loops (loss_isa.cpp) over contiguous rows of classes, threaded over rows.
+// cpu.loss.vectorized: vectorised loops (vectorized_isa.cpp) over contiguous rows of classes, threaded over rows.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/loss/cpu/vectorized_kernel.h"
 #include "cpp/loss/loss.h"
-#include "cpp/loss/loss_kernels.h"
 #include "cpp/simd/non_temporal.h"
 
 namespace minidnn {
+namespace cpu::loss {
 namespace {
 
 constexpr int64_t kGrain = 8192;  // elements that justify waking one more thread
 
-struct Dense final : Engine<LossProblem> {
+}  // namespace
+
+struct Vectorized final : Engine<LossProblem> {
   std::string name() const override { return "cpu.loss.vectorized"; }
   std::string why_not(const LossProblem& p, const Device&) const override {
     if (p.x.dtype == DType::float64) return "float64 is not supported";
@@ -51,11 +55,8 @@ struct Dense final : Engine<LossProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::loss
 
-const Engine<LossProblem>& loss_dense_cpu() {
-  static const Dense engine;
-  return engine;
-}
+template const Engine<LossProblem>& engine_object<LossProblem, cpu::loss::Vectorized>();
 
 }  // namespace minidnn

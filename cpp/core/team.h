@@ -12,15 +12,19 @@ namespace minidnn {
 template <class T> MINIDNN_HD T max_or_nan(T a, T b) { return a < b || b != b ? b : a; }
 
 // A compensated sum: the rounding error of each addition is added to the next term, so a million terms lose no more
-// accuracy than a few. Inf and NaN give the same result as in a plain sum.
+// accuracy than a few. Inf and NaN give the same result as in a plain sum. T is a number, or a vector with a sum per lane.
 template <class T> struct CompensatedSum {
-  T sum = 0, compensation = 0;
+  T sum{}, compensation{};
   MINIDNN_HD void add(T v) {
     v += compensation;
     T next = sum + v, took = next - sum;
     T error = (sum - (next - took)) + (v - took);
-    compensation = error == error ? error : T(0);  // Inf - Inf gives NaN
+    compensation = error == error ? error : T{};  // Inf - Inf gives NaN
     sum = next;
+  }
+  MINIDNN_HD void add(const CompensatedSum& other) {
+    compensation += other.compensation;
+    add(other.sum);
   }
   MINIDNN_HD T value() const { return sum + compensation; }
 };

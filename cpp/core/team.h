@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A team of threads computes one row, channel or sum together. The same code runs on the CPU, where a team is one
-// thread (SingleThread), and on a GPU, where it is a block (cuda/device/team.cuh):
+// thread (SingleThread), and on a GPU, where it is a block (cuda/device/reduce.cuh):
 //   for (int64_t i = team.rank(); i < n; i += team.size()) partial += x[i];
 //   Acc total = team.sum(partial);   // every member gets it; the order of additions is fixed, so results repeat
 #pragma once

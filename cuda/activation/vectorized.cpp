@@ -2,7 +2,7 @@
 // cuda.activation.vectorized: dense tensors, processed in the order of memory by vectors of 16 bytes.
 #include "cpp/activation/activation.h"
 #include "cpp/engine/engine_object.h"
-#include "cuda/device/slice.h"
+#include "cuda/device/block_tile_params.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
@@ -36,8 +36,8 @@ struct Vectorized final : Engine<ActivationProblem> {
     auto kernel = cuda::load_kernel(spec(p.x.dtype, p.direction == ActivationDirection::backward), d.place.index);
     const int64_t n = p.x.numel(), mode = int64_t(p.mode);
     cuda::LaunchConfig config;
-    config.block = {unsigned(kSliceThreads)};
-    config.grid = {unsigned(ceil_div(n, kSliceThreads * kSliceVectors * 16 / int64_t(itemsize(p.x.dtype))))};
+    config.block = {unsigned(kTileThreads)};
+    config.grid = {unsigned(ceil_div(n, kTileThreads * kTileVectors * 16 / int64_t(itemsize(p.x.dtype))))};
     return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream stream) {
       const uintptr_t bits = uintptr_t(a.x) | uintptr_t(a.dy) | uintptr_t(a.out);
       cuda::launch(*kernel, config, stream, a, n, mode, int64_t(bits % 16 == 0));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The partial result of a block: the sum of its rows' losses, and the number of rows that count.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
@@ -9,8 +9,7 @@ namespace minidnn {
 // all of its threads call this, and only once.
 template <class Acc> __device__ void store_block_sums(Acc sum, Acc count, Acc* sums) {
   __shared__ Acc of_warp[32][2];
-  for (int offset = 16; offset > 0; offset /= 2)
-    sum += __shfl_down_sync(0xffffffff, sum, offset), count += __shfl_down_sync(0xffffffff, count, offset);
+  for (int offset = 16; offset > 0; offset /= 2) sum += shuffle_down(sum, offset), count += shuffle_down(count, offset);
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32][0] = sum, of_warp[threadIdx.x / 32][1] = count;
   __syncthreads();
   if (threadIdx.x != 0) return;

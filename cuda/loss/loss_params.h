@@ -4,7 +4,7 @@
 #include "cpp/core/fast_divmod.h"
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/cache.cuh"
-#include "cuda/rows/rows.h"
+#include "cuda/rows/rows_params.h"
 
 namespace minidnn {
 

@@ -2,7 +2,7 @@
 // The parameters of cuda.pointwise.vectorized: the indexing of the operands, and its sizes as divisors.
 #pragma once
 #include "cpp/pointwise/pointwise_math.h"
-#include "cuda/device/slice.h"
+#include "cuda/device/block_tile_params.h"
 
 namespace minidnn {
 
@@ -17,6 +17,6 @@ struct PointwiseGrid {
 };
 
 // The number of 16-byte vectors of a thread.
-MINIDNN_HD constexpr int pointwise_vectors_of(int item_bytes) { return item_bytes == 1 ? 1 : kSliceVectors; }
+MINIDNN_HD constexpr int pointwise_vectors_of(int item_bytes) { return item_bytes == 1 ? 1 : kTileVectors; }
 
 }  // namespace minidnn

@@ -56,8 +56,8 @@ struct Vectorized final : Engine<PointwiseProblem> {
     const int64_t items = 16 / int64_t(itemsize(type)), op = int64_t(p.op);
     const int operands = arity(group);
     cuda::LaunchConfig config;
-    config.block = {unsigned(kSliceThreads)};
-    config.grid = {unsigned(ceil_div(g.indexing.n, kSliceThreads * pointwise_vectors_of(int(itemsize(type))) * items))};
+    config.block = {unsigned(kTileThreads)};
+    config.grid = {unsigned(ceil_div(g.indexing.n, kTileThreads * pointwise_vectors_of(int(itemsize(type))) * items))};
     return make_plan<PointwiseProblem>([=](const PointwiseArgs& a, void*, Stream stream) {
       // Operands that are read by vectors must be aligned to 16 bytes.
       uintptr_t bits = reinterpret_cast<uintptr_t>(a.out);

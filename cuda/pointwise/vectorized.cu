@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of pointwise_math.h. A kernel serves a group of functions; a switch between the loads and the stores
 // selects one.
-// Grid: a slice (cuda/device/elementwise.cuh) for each block. A slice is processed by vectors of 16 bytes if each
+// Grid: a tile (cuda/device/block_tile.cuh) for each block. A tile is processed by kVectors of 16 bytes if each
 // operand is dense, or a single number, or has one value for each vector (such as a channel's in NCHW), or repeats
-// along the last dimension with a length of whole vectors. All other slices, and the last one, are processed four
+// along the last dimension with a length of whole kVectors. All other slices, and the last one, are processed four
 // elements (or two) at a time, with an offset for each.
-#include "cuda/device/elementwise.cuh"
+#include "cuda/device/block_tile.cuh"
 #include "cuda/pointwise/pointwise_params.h"
 
 namespace minidnn {
@@ -43,49 +43,49 @@ __device__ __forceinline__ int64_t offset_of(const PointwiseGrid& g, const Point
   return at;
 }
 
-template <class T, int vectors, int items>
+template <class T, int kVectors, int kWidth>
 __device__ __forceinline__ void load_vectors(const PointwiseAccess& x, const PointwisePeriod& period, const void* from,
-                                             int64_t at, Items<T, items> (&to)[vectors]) {
-  constexpr int kStep = kSliceThreads * items;
+                                             int64_t at, Vec<T, kWidth> (&to)[kVectors]) {
+  constexpr int kStep = kTileThreads * kWidth;
   const T* source = static_cast<const T*>(from);
   if (x.kind == Access::dense) {
 #pragma unroll
-    for (int v = 0; v < vectors; ++v) to[v] = *reinterpret_cast<const Items<T, items>*>(source + at + v * kStep);
+    for (int v = 0; v < kVectors; ++v) to[v] = Vec<T, kWidth>::load(source + at + v * kStep);
   } else if (x.inner == 1 && x.length > 1) {
 #pragma unroll
-    for (int v = 0; v < vectors; ++v)
-      to[v] = *reinterpret_cast<const Items<T, items>*>(source + offset_in_period(x, period, at + v * kStep));
+    for (int v = 0; v < kVectors; ++v)
+      to[v] = Vec<T, kWidth>::load(source + offset_in_period(x, period, at + v * kStep));
   } else {
 #pragma unroll
-    for (int v = 0; v < vectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       const T value = source[x.length == 1 ? 0 : offset_in_period(x, period, at + v * kStep)];
 #pragma unroll
-      for (int i = 0; i < items; ++i) to[v].put(i, value);
+      for (int i = 0; i < kWidth; ++i) to[v].put(i, value);
     }
   }
 }
 
-template <class T, int items>
+template <class T, int kWidth>
 __device__ __forceinline__ void load_elements(const PointwiseGrid& g, const PointwiseAccess& x, const void* from,
-                                              int64_t at, Items<T, items> (&to)[1]) {
+                                              int64_t at, Vec<T, kWidth> (&to)[1]) {
 #pragma unroll
-  for (int i = 0; i < items; ++i) {
-    const int64_t element = at + i * kSliceThreads;
+  for (int i = 0; i < kWidth; ++i) {
+    const int64_t element = at + i * kTileThreads;
     to[0].put(i, element < g.indexing.n ? static_cast<const T*>(from)[offset_of(g, x, element)] : T());
   }
 }
 
-template <class T, class First, class Result, int vectors, int items> struct ApplyToAll {
-  Items<Stored<First>, items> (&a)[vectors];
-  Items<Stored<T>, items> (&b)[vectors];
-  Items<Stored<T>, items> (&c)[vectors];
-  Items<Result, items> (&out)[vectors];
+template <class T, class First, class Result, int kVectors, int kWidth> struct ApplyToAll {
+  Vec<Stored<First>, kWidth> (&a)[kVectors];
+  Vec<Stored<T>, kWidth> (&b)[kVectors];
+  Vec<Stored<T>, kWidth> (&c)[kVectors];
+  Vec<Result, kWidth> (&out)[kVectors];
   template <class Name> __device__ __forceinline__ void operator()(Name) const {
     using A = PointwiseType<T>;
 #pragma unroll
-    for (int v = 0; v < vectors; ++v)
+    for (int v = 0; v < kVectors; ++v)
 #pragma unroll
-      for (int i = 0; i < items; ++i)
+      for (int i = 0; i < kWidth; ++i)
         out[v].put(i, Result(PointwiseOp<Name::op>::of(A(value_of<First>(a[v].get(i))), value_of<T>(b[v].get(i)),
                                                        value_of<T>(c[v].get(i)))));
   }
@@ -108,65 +108,64 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
   const PointwiseArgs& args;
   Pointwise op;
 
-  template <int vectors, int items> __device__ __forceinline__ void by_vectors(int64_t at) const {
-    Items<Stored<First>, items> a[vectors];
-    Items<Stored<T>, items> b[vectors] = {}, c[vectors] = {};
-    Items<Result, items> out[vectors];
+  template <int kVectors, int kWidth> __device__ __forceinline__ void by_vectors(int64_t at) const {
+    Vec<Stored<First>, kWidth> a[kVectors];
+    Vec<Stored<T>, kWidth> b[kVectors] = {}, c[kVectors] = {};
+    Vec<Result, kWidth> out[kVectors];
     load_vectors(g.indexing.a, g.a, args.a, at, a);
     if constexpr (kOperands > 1) load_vectors(g.indexing.b, g.b, args.b, at, b);
     if constexpr (kOperands > 2) load_vectors(g.indexing.c, g.c, args.c, at, c);
     if constexpr (group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2) {
-      // A function of many instructions is compiled once: the vectors rotate through the registers, and each iteration
+      // A function of many instructions is compiled once: the kVectors rotate through the registers, and each iteration
       // processes the first.
 #pragma unroll 1
-      for (int v = 0; v < vectors; ++v) {
-        Items<Stored<First>, items> first[1] = {a[0]};
-        Items<Stored<T>, items> second[1] = {b[0]}, third[1] = {};
-        Items<Result, items> result[1];
-        with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, items>{first, second, third, result});
+      for (int v = 0; v < kVectors; ++v) {
+        Vec<Stored<First>, kWidth> first[1] = {a[0]};
+        Vec<Stored<T>, kWidth> second[1] = {b[0]}, third[1] = {};
+        Vec<Result, kWidth> result[1];
+        with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, kWidth>{first, second, third, result});
 #pragma unroll
-        for (int i = 0; i + 1 < vectors; ++i) a[i] = a[i + 1], b[i] = b[i + 1], out[i] = out[i + 1];
-        out[vectors - 1] = result[0];
+        for (int i = 0; i + 1 < kVectors; ++i) a[i] = a[i + 1], b[i] = b[i + 1], out[i] = out[i + 1];
+        out[kVectors - 1] = result[0];
       }
-    } else with_pointwise<group, T>(op, ApplyToAll<T, First, Result, vectors, items>{a, b, c, out});
+    } else with_pointwise<group, T>(op, ApplyToAll<T, First, Result, kVectors, kWidth>{a, b, c, out});
 #pragma unroll
-    for (int v = 0; v < vectors; ++v)
-      *reinterpret_cast<Items<Result, items>*>(static_cast<Result*>(args.out) + at + v * kSliceThreads * items) =
-          out[v];
+    for (int v = 0; v < kVectors; ++v)
+      *reinterpret_cast<Vec<Result, kWidth>*>(static_cast<Result*>(args.out) + at + v * kTileThreads * kWidth) = out[v];
   }
 
-  template <int items> __device__ __forceinline__ void by_elements(int64_t at) const {
-    Items<Stored<First>, items> a[1];
-    Items<Stored<T>, items> b[1] = {}, c[1] = {};
-    Items<Result, items> out[1];
+  template <int kWidth> __device__ __forceinline__ void by_elements(int64_t at) const {
+    Vec<Stored<First>, kWidth> a[1];
+    Vec<Stored<T>, kWidth> b[1] = {}, c[1] = {};
+    Vec<Result, kWidth> out[1];
     load_elements(g, g.indexing.a, args.a, at, a);
     if constexpr (kOperands > 1) load_elements(g, g.indexing.b, args.b, at, b);
     if constexpr (kOperands > 2) load_elements(g, g.indexing.c, args.c, at, c);
-    with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, items>{a, b, c, out});
+    with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, kWidth>{a, b, c, out});
 #pragma unroll
-    for (int i = 0; i < items; ++i) {
-      const int64_t element = at + i * kSliceThreads;
+    for (int i = 0; i < kWidth; ++i) {
+      const int64_t element = at + i * kTileThreads;
       if (element < g.indexing.n) static_cast<Result*>(args.out)[offset_of(g, g.indexing.out, element)] = out[0].get(i);
     }
   }
 };
 
-// `by_vectors`: whether operands and addresses allow vectors, as checked on the host.
+// `by_vectors`: whether operands and addresses allow kVectors, as checked on the host.
 template <class T, PointwiseGroup group>
-__global__ void __launch_bounds__(kSliceThreads, group <= PointwiseGroup::test1 ? 5 : 4)
+__global__ void __launch_bounds__(kTileThreads, group <= PointwiseGroup::test1 ? 5 : 4)
     pointwise_vectorized(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args,
                          int64_t op, int64_t by_vectors) {
-  constexpr int kVectors = pointwise_vectors_of(sizeof(T)), kItems = 16 / int(sizeof(T));
-  constexpr int kSlice = kSliceThreads * kVectors * kItems, kFew = kVectors * kItems < 4 ? kVectors * kItems : 4;
-  static_assert(kSlice % (kSliceThreads * kFew) == 0);  // otherwise a block would write to the slice of the next one
+  constexpr int kVectors = pointwise_vectors_of(sizeof(T)), kWidth = 16 / int(sizeof(T));
+  constexpr int kTile = kTileThreads * kVectors * kWidth, kAtOnce = kVectors * kWidth < 4 ? kVectors * kWidth : 4;
+  static_assert(kTile % (kTileThreads * kAtOnce) == 0);  // otherwise a block would write to the tile of the next one
   const PointwiseBlock<T, group> block{g, args, Pointwise(op)};
-  const int64_t begin = int64_t(blockIdx.x) * kSlice;
-  if (by_vectors && begin + kSlice <= g.indexing.n) {
-    block.template by_vectors<kVectors, kItems>(begin + int(threadIdx.x) * kItems);
+  const int64_t begin = int64_t(blockIdx.x) * kTile;
+  if (by_vectors && begin + kTile <= g.indexing.n) {
+    block.template by_vectors<kVectors, kWidth>(begin + int(threadIdx.x) * kWidth);
     return;
   }
 #pragma unroll 1
-  for (int i = int(threadIdx.x); i < kSlice; i += kSliceThreads * kFew) block.template by_elements<kFew>(begin + i);
+  for (int i = int(threadIdx.x); i < kTile; i += kTileThreads * kAtOnce) block.template by_elements<kAtOnce>(begin + i);
 }
 
 }  // namespace minidnn

@@ -2,7 +2,7 @@
 // cuda.random.philox4: any strides; row-major tensors are written by vectors.
 #include "cpp/engine/engine_object.h"
 #include "cpp/random/random.h"
-#include "cuda/device/slice.h"
+#include "cuda/device/block_tile_params.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
@@ -30,8 +30,8 @@ struct Philox4 final : Engine<RandomProblem> {
     const int64_t n = p.out.numel(), bytes = int64_t(itemsize(p.out.dtype)), items = bytes == 8 ? 4 : 16 / bytes;
     const int64_t dense = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
     cuda::LaunchConfig config;
-    config.block = {unsigned(kSliceThreads)};
-    config.grid = {unsigned(ceil_div(n, kSliceThreads * kSliceVectors * items))};
+    config.block = {unsigned(kTileThreads)};
+    config.grid = {unsigned(ceil_div(n, kTileThreads * kTileVectors * items))};
     return make_plan<RandomProblem>([=](const RandomArgs& a, void*, Stream stream) {
       const uintptr_t bits = reinterpret_cast<uintptr_t>(a.x) | reinterpret_cast<uintptr_t>(a.out);
       cuda::launch(*kernel, config, stream, p, a, n, dense, int64_t(dense && bits % 16 == 0));

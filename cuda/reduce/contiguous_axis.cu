@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces outputs whose elements are stored in contiguous spans. Each element is read once. A thread keeps four partial
-// results, which are then combined by trees.
+// Reduces outputs whose elements are stored in contiguous spans.
+// Grid: `lanes` threads for each item, which is a chunk of an output. Block: kReduceThreads. Shared memory: a partial
+// result per warp. Bytes: each element is read once. Numerics: float32; a thread keeps four partial results, which are
+// then combined by trees.
 #include "cuda/reduce/running_result.cuh"
 
 namespace minidnn {
 
-// Reduces outputs whose elements are contiguous, in one span or several. Grid: `lanes` threads for each item (a chunk of
-// an output), kReduceThreads / lanes items in a block.
 template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThreads)
     reduce_contiguous_axis(const __grid_constant__ ReduceRows r, const T* x, void* y, Partial<kind>* partials) {
-  constexpr int kWidth = kVectorWidth<T>;
+  constexpr int kWidth = kVecWidth<T>;
   const int lanes = int(r.lanes), lane = threadIdx.x % lanes;
   const int64_t item = int64_t(blockIdx.x) * (kReduceThreads / lanes) + threadIdx.x / lanes;
   const Map map(r.mode);
@@ -30,10 +30,10 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
       for (int64_t i = lane; i < head; i += lanes) take<kind>(results[0], float(from[i]), index + int32_t(i), map);
       const T* body = from + head;
       for (int64_t v = lane; v < vectors; v += kAhead * lanes) {
-        Vector<T> in[kAhead];
+        Vec<T> in[kAhead];
 #pragma unroll
         for (int u = 0; u < kAhead; ++u)
-          if (v + u * lanes < vectors) in[u] = load_vector(r.policy, body + (v + u * lanes) * kWidth);
+          if (v + u * lanes < vectors) in[u] = Vec<T>::load(body + (v + u * lanes) * kWidth, r.policy);
 #pragma unroll
         for (int u = 0; u < kAhead; ++u)
           if (v + u * lanes < vectors)

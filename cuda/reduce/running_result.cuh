@@ -3,10 +3,9 @@
 // bytes, kReduceAhead in flight per thread. The order of additions depends only on the shape and the device, so results
 // are reproducible.
 #pragma once
-#include "cuda/device/elementwise.cuh"
 #include "cuda/device/ptx/griddep.cuh"
-#include "cuda/device/ptx/ld_st.cuh"
 #include "cuda/device/ptx/math.cuh"
+#include "cuda/device/vec.cuh"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {
@@ -59,13 +58,6 @@ __device__ __forceinline__ void take(RunningResult<kind>& s, float v, [[maybe_un
     v = map.tests ? truth : v;
     s.value = max_nan(s.value, v);
   }
-}
-
-template <class T> constexpr int kVectorWidth = 16 / int(sizeof(T));
-template <class T> using Vector = Items<T, kVectorWidth<T>>;
-
-template <class T> __device__ __forceinline__ Vector<T> load_vector(CachePolicy policy, const T* at) {
-  return __builtin_bit_cast(Vector<T>, ld_global_cache_hint(policy, reinterpret_cast<const uint4*>(at)));
 }
 
 }  // namespace minidnn

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces outputs that are contiguous themselves, across the order of memory. Each element is read once.
+// Reduces outputs that are contiguous themselves, across the order of memory.
+// Grid: blocks of columns (fastest), then chunks of the rows, then outer indices. Block: kReduceThreads: `lanes` threads
+// along a row, the others in other rows. Shared memory: a running result per thread and column. Bytes: each element is
+// read once. Numerics: float32; rows are combined in a fixed order.
 #include "cuda/reduce/running_result.cuh"
 
 namespace minidnn {
 
-// Reduces x[outer][row][column] over rows. Grid: blocks of columns (fastest), then chunks of the rows, then outer
-// indices. Block: `lanes` threads along a row by 256 / lanes rows.
+// Reduces x[outer][row][column] over rows.
 // `wide`: the vectors of a row start at multiples of 16 bytes. Otherwise float32 is loaded element by element, and a
 // vector of shorter elements is extracted from the two aligned vectors that it overlaps. Neighbouring threads read
 // these vectors too, so the memory traffic does not grow. The last rows, where the second vector may be past the end of
 // the tensor, are loaded element by element.
 template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__(kReduceThreads)
     reduce_strided_axis(const __grid_constant__ ReduceColumns c, const T* x, void* y, Partial<kind>* partials) {
-  constexpr int kWidth = kVectorWidth<T>;
+  constexpr int kWidth = kVecWidth<T>;
   constexpr bool kExtracts = !wide && sizeof(T) < 4;
   __shared__ RunningResult<kind> shared[kReduceThreads * kWidth];
   const int lanes = int(c.lanes), high = kReduceThreads / lanes, across = threadIdx.x % lanes,
@@ -31,7 +33,7 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
     const int64_t whole = wide ? end : min_of(end, c.whole_rows);
     int64_t row = begin + down;
     for (; row < whole; row += kAhead * high) {
-      Vector<T> in[kAhead], next[kExtracts ? kAhead : 1];
+      Vec<T> in[kAhead], next[kExtracts ? kAhead : 1];
       [[maybe_unused]] int shift[kAhead];
 #pragma unroll
       for (int u = 0; u < kAhead; ++u)
@@ -39,9 +41,9 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
           const T* from = x + (row + u * high) * c.pitch;
           if constexpr (kExtracts) {
             shift[u] = int(reinterpret_cast<uint64_t>(from) / sizeof(T) % kWidth), from -= shift[u];
-            next[u] = load_vector(c.policy, from + (shift[u] + count > kWidth ? kWidth : 0));
+            next[u] = Vec<T>::load(from + (shift[u] + count > kWidth ? kWidth : 0), c.policy);
           }
-          if constexpr (wide || kExtracts) in[u] = load_vector(c.policy, from);
+          if constexpr (wide || kExtracts) in[u] = Vec<T>::load(from, c.policy);
           else {
 #pragma unroll
             for (int e = 0; e < kWidth; ++e) in[u].put(e, from[e]);
@@ -50,7 +52,7 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
 #pragma unroll
       for (int u = 0; u < kAhead; ++u)
         if (row + u * high < whole) {
-          if constexpr (kExtracts) in[u] = cut<T, kWidth>(in[u], next[u], uint32_t(shift[u]));
+          if constexpr (kExtracts) in[u] = extract(in[u], next[u], uint32_t(shift[u]));
 #pragma unroll
           for (int e = 0; e < kWidth; ++e)
             take<kind>(sums[e], float(in[u].get(e)), int32_t(row - begin) + u * high, map);

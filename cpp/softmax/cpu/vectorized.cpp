@@ -28,7 +28,7 @@ SoftmaxTiling tiling_of(const SoftmaxProblem& p) {
   c.non_temporal = cpu::non_temporal(double(p.in.numel() * itemsize(p.in.dtype)));
   auto whole = [](int64_t n) { return ceil_div(n, kWholeColumns) * kWholeColumns; };
   c.masked = p.masked;
-  if (p.masked != SoftmaxMask::none) c.mask = mask_walk(p);
+  if (p.masked != SoftmaxMask::none) c.mask = mask_layout(p);
   if (c.inner == 1 && (c.cols > kLongestShortRow || p.masked != SoftmaxMask::none)) {
     c.kind = SoftmaxTiling::rows;
     c.items = c.outer;

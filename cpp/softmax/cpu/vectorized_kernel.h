@@ -23,7 +23,7 @@ struct SoftmaxTiling {
   int64_t log;             // 1: log-softmax
   int64_t non_temporal;    // 1: the result bypasses the caches
   SoftmaxMask masked;      // only for rows, which are then kept as floats
-  MaskWalk mask;
+  MaskLayout mask;
 };
 
 // Computes items [begin, end). `scratch`: scratch of this thread, aligned to 64 bytes.

@@ -6,6 +6,7 @@
 #include "cpp/loss/loss.h"
 #include "cuda/loss/launches.h"
 #include "cuda/loss/loss_params.h"
+#include "cuda/rows/launch.h"
 
 namespace minidnn {
 namespace cuda::loss {
@@ -80,9 +81,7 @@ struct PersistentRows final : Engine<LossProblem> {
   }
   std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device& d, const Config&) const override {
     const LossRows params = params_of(p, d);
-    cuda::LaunchConfig config;
-    config.block = {unsigned(rows::block_of(params.shape))};
-    config.grid = {unsigned(blocks_of(params))};
+    const cuda::LaunchConfig config = rows::launch_config(params.shape, blocks_of(params));
     return loss_plan(spec(p.x.dtype, p.direction), p, d, config, params);
   }
   std::vector<KernelSpec> kernels() const override {

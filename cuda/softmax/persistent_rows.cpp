@@ -2,7 +2,7 @@
 // cuda.softmax.persistent_rows: the axis is innermost; a few lanes, a block or a cluster hold a row in registers.
 #include "cpp/engine/engine_object.h"
 #include "cpp/softmax/softmax.h"
-#include "cuda/runtime/plan.h"
+#include "cuda/rows/launch.h"
 #include "cuda/softmax/softmax_params.h"
 
 namespace minidnn {
@@ -84,13 +84,8 @@ struct PersistentRows final : Engine<SoftmaxProblem> {
     const bool forward = p.direction == SoftmaxDirection::forward;
     auto kernel = cuda::load_kernel(spec(p.in.dtype, p.direction, forward ? int64_t(p.masked) : p.log), d.place.index);
     SoftmaxRows params = params_of(p, d);
-    cuda::LaunchConfig config;
-    config.block = {unsigned(rows::block_of(params.shape))};
-    config.grid = {unsigned(rows::blocks_of(params.shape))};
-    if (params.shape.clustered) {
-      config.cluster = {unsigned(params.shape.chunks)};
-      cuda::allow_cluster(*kernel, config);
-    }
+    const cuda::LaunchConfig config = rows::launch_config(params.shape, rows::blocks_of(params.shape));
+    if (params.shape.clustered) cuda::allow_cluster(*kernel, config);
     const bool chunks = in_chunks(params);
     return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream stream) {
       SoftmaxRows stage = params;

@@ -48,8 +48,8 @@ void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
       key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
     }
     const Wide low = (word0 & kWord) | word1 << 32, high = (word2 & kWord) | word3 << 32;
-    const Wide in_order[] = {__builtin_shuffle(low, high, first), __builtin_shuffle(low, high, second)};
-    __builtin_memcpy(words + i, in_order, sizeof in_order);
+    const Wide ordered[] = {__builtin_shuffle(low, high, first), __builtin_shuffle(low, high, second)};
+    __builtin_memcpy(words + i, ordered, sizeof ordered);
   }
 }
 

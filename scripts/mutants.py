@@ -68,7 +68,7 @@ AUDIT = [
         "c.share.channels", "the last chunk of channels is not shortened",
     ),
     Mutant(
-        "A09", "softmax/softmax_cpu.cpp", "static_cast<char*>(workspace) + «thread * room»", "thread / 2 * room",
+        "A09", "softmax/cpu/vectorized.cpp", "static_cast<char*>(workspace) + «thread * scratch»", "thread / 2 * scratch",
         "two threads share scratch memory",
     ),
     Mutant(
@@ -84,7 +84,7 @@ AUDIT = [
         "the last section joins with the weight of a whole one",
     ),
     Mutant(
-        "A13", "reduce/reduce_isa.cpp", "value[0], «begin + place[0]»", "place[0]",
+        "A13", "reduce/cpu/vectorized_isa.cpp", "value[0], «begin + index[0]»", "index[0]",
         "argmax along rows: indices of the second 65536 elements count from 0",
     ),
     Mutant(
@@ -92,11 +92,11 @@ AUDIT = [
         "gather_backward: the second 512 columns are read from the first",
     ),
     Mutant(
-        "A15", "cpu/threads.cpp", "Job{n, grain, 1, call, body}", "Job{n / pieces * pieces, grain, 1, call, body}",
+        "A15", "core/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / pieces * pieces, grain, 1, call, body}",
         "while the pool is busy, the items beyond equal shares are left out",
     ),
     Mutant(
-        "A16", "reduce/reduce_cpu.cpp", "run * l.n + at", "run * l.n", "argmax in parts: indices of a part count from 0"
+        "A16", "reduce/cpu/vectorized.cpp", "span * t.n + at", "span * t.n", "argmax in chunks: indices of a chunk count from 0"
     ),
     Mutant(
         "A17", "transform/pad_cpu.cpp", "begin - line * width", "0",
@@ -127,7 +127,7 @@ AUDIT = [
         "copy to channels last: the last segment of an image is not shortened",
     ),
     Mutant(
-        "A24", "random/random_cpu.cpp", "min_of(n, end * block)", "end * block", "the last block is not shortened"
+        "A24", "random/cpu/vectorized.cpp", "min_of(n, end * block)", "end * block", "the last block is not shortened"
     ),
     Mutant(
         "A25", "pooling/pooling_places.cpp", "min_of(c.channels, p.x.shape[1] - first)", "c.channels",
@@ -142,7 +142,7 @@ AUDIT = [
         "group norm NHWC: the rounding error of the mean is dropped",
     ),
     Mutant(
-        "B03", "reduce/reduce_isa.cpp", "i + kShortSum * kChains * kFloats", "i + 4096 * kChains * kFloats",
+        "B03", "reduce/cpu/vectorized_isa.cpp", "i + kShortSum * kChains * kFloats", "i + 4096 * kChains * kFloats",
         "float32 partial sums of 4096 terms instead of 32",
     ),
     Mutant(
@@ -151,7 +151,7 @@ AUDIT = [
         "gather_backward: sums in the 16 bits of the operands",
     ),
     Mutant(
-        "B05", "loss/loss_cpu.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
+        "B05", "loss/cpu/vectorized.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
         "cross entropy backward: the mean counts ignored rows too",
     ),
     # B06 of the audit let lp pooling divide by the norm of a window of zeros. The elements of such a window still get
@@ -161,10 +161,10 @@ AUDIT = [
         "max pooling with indices in float64: a NaN is not the maximum",
     ),
     Mutant(
-        "B07", "softmax/softmax_isa.cpp", "error == error ? error : V{}", "V{}", "the rounding errors of the sum are dropped"
+        "B07", "core/team.h", "error == error ? error : T{}", "T{}", "the rounding errors of the sum are dropped"
     ),
     Mutant(
-        "B08", "softmax/softmax_isa.cpp", "return «y == -INFINITY ? 0 : gradient»", "gradient",
+        "B08", "softmax/cpu/log_gradient.h", "return «y == -INFINITY ? 0 : gradient»", "gradient",
         "log softmax backward: masked elements get dy",
     ),
     Mutant(
@@ -326,10 +326,10 @@ LATER = [
         "batch norm: the last section of rows is not shortened",
     ),
     Mutant(
-        "A29", "reduce/reduce_cpu.cpp", "min_of(l.part, l.n - at)", "l.part", "the last part of a row is not shortened"
+        "A29", "reduce/cpu/vectorized.cpp", "min_of(t.chunk, t.n - at)", "t.chunk", "the last chunk of a row is not shortened"
     ),
     Mutant(
-        "A30", "softmax/softmax_cpu.cpp", "ceil_div(c.inner, c.width)", "c.inner / c.width",
+        "A30", "softmax/cpu/vectorized.cpp", "ceil_div(c.inner, c.width)", "c.inner / c.width",
         "the last, narrower strip is left out",
     ),
     Mutant(
@@ -357,7 +357,7 @@ LATER = [
         "group norm NHWC backward: the mean of dy divides by one channel's elements",
     ),
     Mutant(
-        "B15", "loss/loss_isa.cpp", "1 - smoothing + each", "1 - smoothing",
+        "B15", "loss/cpu/vectorized_isa.cpp", "1 - smoothing + each", "1 - smoothing",
         "cross entropy backward: the target lacks its share of the smoothing",
     ),
     Mutant(
@@ -370,7 +370,7 @@ LATER = [
     ),
     Mutant("B18", "matmul/matmul_cpu.cpp", "f.beta = «float(args.beta)»", "1.0f", "beta counts as 1"),
     Mutant(
-        "B19", "reduce/reduce_cpu.cpp", "p.x.numel() / outputs", "l.n",
+        "B19", "reduce/cpu/vectorized.cpp", "p.x.numel() / outputs", "t.n",
         "a mean over dimensions that do not join divides by the innermost alone",
     ),
     Mutant(

@@ -29,7 +29,6 @@ Tensor activation_backward(const Tensor& dy, const Tensor& x, const Tensor& y, A
 // Bytes and flop for estimates, shared by the engines of both devices.
 double activation_bytes(const ActivationProblem&);
 double activation_flop(const ActivationProblem&);
-const Engine<ActivationProblem>& activation_dense_cpu();  // activation_cpu.cpp
 // The activation for epilogues on the CPU (cpp/simd/gemm_microkernel.h).
 struct FloatsFunction;
 FloatsFunction activation_on_floats(Activation);

@@ -6,6 +6,7 @@
 // 2026-11), with and without fused multiply-adds; tests/cpp/test_elementary.cpp checks samples of them.
 #pragma once
 #include "cpp/core/hd.h"
+#include "cpp/core/normal_polynomial.h"
 
 namespace minidnn::elementary {
 
@@ -196,16 +197,7 @@ template <class V> MINIDNN_HD Normal<V> normal(V x) {
   V sum = a + 3.0f, v = 1.0f / sum;
   V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));  // errors of v count twice
   V u = v * rest + (v - 0.1875f);
-  V p = -0x1.0c195ep+9f * u + 0x1.71cc54p+6f;
-  p = p * u + 0x1.dae172p+6f;
-  p = p * u - 0x1.e15e22p+4f;
-  p = p * u - 0x1.b5e488p+4f;
-  p = p * u + 0x1.54fd86p+2f;
-  p = p * u + 0x1.513ca2p+3f;
-  p = p * u + 0x1.45065ap+2f;
-  p = p * u + 0x1.6fbf82p+0f;
-  p = p * u + 0x1.31d4a0p-3f;
-  V below = p * e;
+  V below = normal_polynomial(u) * e;
   return {x < 0.0f ? below : 1.0f - below, e * 0.398942280f};
 }
 

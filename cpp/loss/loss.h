@@ -35,6 +35,5 @@ double loss_flop(const LossProblem&);
 // Workspace of the CPU engines in bytes: the rows' losses, in the accumulator's type, until they are summed.
 size_t loss_workspace(const LossProblem&);
 bool loss_rows_in_order(const LossProblem&);  // whether rows of classes are contiguous, in the order of the targets
-const Engine<LossProblem>& loss_dense_cpu();  // loss_cpu.cpp
 
 }  // namespace minidnn

@@ -143,7 +143,7 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
 namespace {
 
 // How x is accessed in the order of the result's memory, whose dimensions are w.shape.
-PointwiseAccess access_of(const PointwiseWalk& w, const int64_t* strides) {
+PointwiseAccess access_of(const PointwiseIndexing& w, const int64_t* strides) {
   PointwiseAccess x{Access::dense};
   int64_t step = 1;
   bool dense = true;
@@ -168,7 +168,7 @@ PointwiseAccess access_of(const PointwiseWalk& w, const int64_t* strides) {
 
 }  // namespace
 
-PointwiseWalk walk_of(const PointwiseProblem& p) {
+PointwiseIndexing indexing_of(const PointwiseProblem& p) {
   struct Dim {
     int64_t size, stride[4];
   };
@@ -196,7 +196,7 @@ PointwiseWalk walk_of(const PointwiseProblem& p) {
     joined.back().size *= before;
   }
   if (joined.empty()) joined.push_back({1, {}});
-  PointwiseWalk w;
+  PointwiseIndexing w;
   w.n = p.out.numel(), w.rank = int64_t(joined.size());
   int64_t strides[4][kMaxRank];
   for (size_t i = 0; i < joined.size(); ++i) {

@@ -33,9 +33,8 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
 
 // The dtype that decides how elements are computed: that of the operands; for `where`, that of the second.
 DType pointwise_dtype(const PointwiseProblem&);
-PointwiseWalk walk_of(const PointwiseProblem&);
+PointwiseIndexing indexing_of(const PointwiseProblem&);
 double pointwise_bytes(const PointwiseProblem&);
 double pointwise_flop(const PointwiseProblem&);
-const Engine<PointwiseProblem>& pointwise_runs_cpu();  // pointwise_cpu.cpp
 
 }  // namespace minidnn

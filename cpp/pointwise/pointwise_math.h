@@ -220,11 +220,11 @@ enum class Access : int64_t {
 struct PointwiseAccess {
   Access kind{};
   int64_t inner = 1, length = 1, stride = 0;
-  int64_t strides[kMaxRank]{};  // of the dimensions of PointwiseWalk
+  int64_t strides[kMaxRank]{};  // of the dimensions of PointwiseIndexing
 };
 // A problem with its dimensions in the order of the result's memory; neighbouring dimensions are joined where all
 // operands allow it.
-struct PointwiseWalk {
+struct PointwiseIndexing {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};
   PointwiseAccess a, b, c, out;  // out is dense or strided

@@ -25,6 +25,5 @@ Tensor dropout(const char* call, const char* name, const Tensor& x, double p, in
 
 double random_bytes(const RandomProblem&);
 double random_flop(const RandomProblem&);
-const Engine<RandomProblem>& random_dense_cpu();  // random_cpu.cpp
 
 }  // namespace minidnn

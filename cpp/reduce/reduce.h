@@ -51,6 +51,4 @@ template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) 
 // order of elements.
 TensorDesc joined(const TensorDesc&, bool any_order);
 
-const Engine<ReduceProblem>& reduce_runs_cpu();  // reduce_cpu.cpp
-
 }  // namespace minidnn

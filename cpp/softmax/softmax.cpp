@@ -78,12 +78,12 @@ Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool lo
   return dx;
 }
 
-MaskWalk mask_walk(const SoftmaxProblem& p) {
+MaskLayout mask_layout(const SoftmaxProblem& p) {
   std::vector<int> order;  // from the innermost in memory outwards
   for (int i = 0; i < p.in.rank; ++i)
     if (i != p.axis && p.in.shape[i] != 1) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](int i) { return p.in.stride[i]; });
-  MaskWalk w;
+  MaskLayout w;
   for (int i : order) {
     const int64_t size = p.in.shape[i], stride = p.mask.stride[i], last = w.dims - 1;
     if (w.dims && stride == w.size[last] * w.stride[last]) w.size[last] *= size;

@@ -25,7 +25,7 @@ Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, co
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
 // x must be dense. Adjacent dimensions that the mask traverses as one are merged.
-MaskWalk mask_walk(const SoftmaxProblem&);
+MaskLayout mask_layout(const SoftmaxProblem&);
 
 // Bytes and flop for estimates, shared by the engines of both devices.
 double softmax_bytes(const SoftmaxProblem&);

@@ -34,9 +34,9 @@ struct SoftmaxProblem {
   MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }  // called only if there are elements
 };
 
-// The offset of the mask of a row, where rows are numbered in memory order. A row's number is split into digits,
-// innermost first.
-struct MaskWalk {
+// The offset of the mask of a row, where rows are numbered in memory order. A row's number is split into one index per
+// dimension, the innermost first.
+struct MaskLayout {
   int64_t dims = 0, size[kMaxRank]{}, stride[kMaxRank]{};
 
   MINIDNN_HD int64_t offset_of(int64_t row) const {

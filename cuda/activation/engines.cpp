@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/activation/engines.h"
+// The CUDA engines of activation.
+#include "cpp/activation/activation.h"
+#include "cpp/engine/engine_list.h"
 
 namespace minidnn {
 
-const Engines<ActivationProblem>& Family<ActivationProblem>::cuda_engines() {
-  static const Engines<ActivationProblem> all{&activation_dense(), &activation_generic()};
-  return all;
-}
+namespace cuda::activation {
+// clang-format off
+using List = EngineList<ActivationProblem,
+    struct Vectorized,
+    struct Generic>;
+// clang-format on
+}  // namespace cuda::activation
+
+const Engines<ActivationProblem>& Family<ActivationProblem>::cuda_engines() { return cuda::activation::List::get(); }
 
 }  // namespace minidnn

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.activation.generic: any strides, with 64-bit divisions for each element.
-#include "cuda/activation/engines.h"
+#include "cpp/activation/activation.h"
+#include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::activation {
 namespace {
 
 KernelSpec spec(DType dtype, bool backward) {
   return {"cuda/activation/generic.cu", cat("minidnn::activation_generic<", cuda_name(dtype), ", ", backward, ">")};
 }
+
+}  // namespace
 
 struct Generic final : Engine<ActivationProblem> {
   std::string name() const override { return "cuda.activation.generic"; }
@@ -31,11 +35,8 @@ struct Generic final : Engine<ActivationProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::activation
 
-const Engine<ActivationProblem>& activation_generic() {
-  static const Generic engine;
-  return engine;
-}
+template const Engine<ActivationProblem>& engine_object<ActivationProblem, cuda::activation::Generic>();
 
 }  // namespace minidnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations over any strides, one element per thread. A switch selects the mode, as in dense.cu.
+// Activations over any strides, one element per thread. A switch selects the mode, as in vectorized.cu.
 #include "cpp/activation/activation_math.h"
 #include "cuda/device/grid.cuh"
 

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/loss/engines.h"
+// The CUDA engines of loss.
+#include "cpp/engine/engine_list.h"
+#include "cpp/loss/loss.h"
 
 namespace minidnn {
 
-const Engines<LossProblem>& Family<LossProblem>::cuda_engines() {
-  static const Engines<LossProblem> all{&loss_rows(), &loss_columns(), &loss_generic(), &loss_thread()};
-  return all;
-}
+namespace cuda::loss {
+// clang-format off
+using List = EngineList<LossProblem,
+    struct PersistentRows,
+    struct StridedAxis,
+    struct BlockPerRow,
+    struct ThreadPerRow>;
+// clang-format on
+}  // namespace cuda::loss
+
+const Engines<LossProblem>& Family<LossProblem>::cuda_engines() { return cuda::loss::List::get(); }
 
 }  // namespace minidnn

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy over any axis and strides, by a block or a thread per row; and the kernels that add up the partial sums
-// of all blocks. Forward reads x twice, the second time from the cache if a block's rows fit it.
+// of all blocks.
+// Grid: blocks that loop over rows. Block: whole warps, up to 1024 threads, or 256 threads with a row each. Shared memory:
+// less than 1 KB. Bytes: forward reads x twice, the second time from the cache if a block's rows fit it. Numerics: those
+// of loss_math.h, in the accumulator's type; sums over rows are compensated.
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/ptx/griddep.cuh"
-#include "cuda/device/team.cuh"
-#include "cuda/loss/parts.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/loss/block_sums.cuh"
 
 namespace minidnn {
 namespace {
@@ -30,12 +33,12 @@ __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& 
       });
     }
   }
-  if (direction == LossDirection::forward && reduced) put_part(sum.value(), count, own);
+  if (direction == LossDirection::forward && reduced) store_block_sums(sum.value(), count, own);
 }
 
 // Forward: stores the loss of all rows. Backward (a mean): stores the gradient of each row's loss.
 template <class Acc>
-__device__ void put_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* numbers) {
+__device__ void store_result(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* numbers) {
   if (threadIdx.x != 0) return;
   if (p.direction == LossDirection::backward) *numbers = *static_cast<const Acc*>(a.loss) / count;
   else *static_cast<Acc*>(a.loss) = p.reduction == LossReduction::mean ? sum / count : sum;
@@ -45,47 +48,49 @@ __device__ void put_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc 
 
 // Blocks have any number of whole warps.
 template <class T, LossDirection direction>
-__global__ void __launch_bounds__(1024) loss_generic(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
+__global__ void __launch_bounds__(1024)
+    loss_block_per_row(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
   griddep_wait();
   loss_rows<T, direction>(p, a, numbers, blockIdx.x, gridDim.x, BlockReduce());
 }
 
 template <class T, LossDirection direction>
-__global__ void __launch_bounds__(256) loss_thread(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
+__global__ void __launch_bounds__(256)
+    loss_thread_per_row(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
   griddep_wait();
   const int64_t threads = int64_t(gridDim.x) * blockDim.x;
   loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, SingleThread());
 }
 
-// Stores the sum and count of the block among those to join; if the grid is one block, stores the final result.
+// Stores the sum and count of the block for a further launch. If the grid is one block, stores the final result.
 template <class Acc>
-__device__ void put_joined(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* joined) {
-  if (gridDim.x > 1) return put_part(sum, count, joined);
+__device__ void store_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* block_sums) {
+  if (gridDim.x > 1) return store_block_sums(sum, count, block_sums);
   BlockReduce team;
   sum = team.sum(sum);
   count = team.sum(count);
-  put_total(p, a, sum, count, joined);
+  store_result(p, a, sum, count, block_sums);
 }
 
 // Counts the rows of a mean, which its gradient needs.
 template <class Acc>
-__global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossProblem p, LossArgs a, Acc* joined) {
+__global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossProblem p, LossArgs a, Acc* block_sums) {
   griddep_launch_dependents();
   Acc count = 0;
   grid_stride(p.rows(), [&](int64_t row) { count += Acc(detail::target_of(p, a, row) != p.ignore_index); });
-  put_joined(p, a, Acc(0), count, joined);
+  store_total(p, a, Acc(0), count, block_sums);
 }
 
-// Adds up n partial sums and counts. Each block stores the sum of its own; one block stores the final result.
+// Adds up n partial sums and counts. Each of several blocks stores its sum; a single block stores the final result.
 template <class Acc>
 __global__ void __launch_bounds__(512)
-    loss_join(const __grid_constant__ LossProblem p, LossArgs a, const Acc* parts, int32_t n, Acc* joined) {
+    loss_add_sums(const __grid_constant__ LossProblem p, LossArgs a, const Acc* sums, int32_t n, Acc* block_sums) {
   griddep_launch_dependents();
   griddep_wait();
   CompensatedSum<Acc> sum;
   Acc count = 0;
-  grid_stride(n, [&](int64_t i) { sum.add(parts[2 * i]), count += parts[2 * i + 1]; });
-  put_joined(p, a, sum.value(), count, joined);
+  grid_stride(n, [&](int64_t i) { sum.add(sums[2 * i]), count += sums[2 * i + 1]; });
+  store_total(p, a, sum.value(), count, block_sums);
 }
 
 }  // namespace minidnn

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/pointwise/engines.h"
+// The CUDA engines of pointwise.
+#include "cpp/engine/engine_list.h"
+#include "cpp/pointwise/pointwise.h"
 
 namespace minidnn {
 
-const Engines<PointwiseProblem>& Family<PointwiseProblem>::cuda_engines() {
-  static const Engines<PointwiseProblem> all{&pointwise_vectors()};
-  return all;
-}
+namespace cuda::pointwise {
+// clang-format off
+using List = EngineList<PointwiseProblem,
+    struct Vectorized>;
+// clang-format on
+}  // namespace cuda::pointwise
+
+const Engines<PointwiseProblem>& Family<PointwiseProblem>::cuda_engines() { return cuda::pointwise::List::get(); }
 
 }  // namespace minidnn

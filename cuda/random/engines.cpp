@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/random/engines.h"
+// The CUDA engines of random.
+#include "cpp/engine/engine_list.h"
+#include "cpp/random/random.h"
 
 namespace minidnn {
 
-const Engines<RandomProblem>& Family<RandomProblem>::cuda_engines() {
-  static const Engines<RandomProblem> all{&random_fours()};
-  return all;
-}
+namespace cuda::random {
+// clang-format off
+using List = EngineList<RandomProblem,
+    struct Philox4>;
+// clang-format on
+}  // namespace cuda::random
+
+const Engines<RandomProblem>& Family<RandomProblem>::cuda_engines() { return cuda::random::List::get(); }
 
 }  // namespace minidnn

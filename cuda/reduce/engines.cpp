@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/reduce/engines.h"
+// The CUDA engines of reduce.
+#include "cpp/engine/engine_list.h"
+#include "cpp/reduce/reduce.h"
 
 namespace minidnn {
 
-const Engines<ReduceProblem>& Family<ReduceProblem>::cuda_engines() {
-  static const Engines<ReduceProblem> all{&reduce_rows(), &reduce_columns(), &reduce_generic()};
-  return all;
-}
+namespace cuda::reduce {
+// clang-format off
+using List = EngineList<ReduceProblem,
+    struct ContiguousAxis,
+    struct StridedAxis,
+    struct Generic>;
+// clang-format on
+}  // namespace cuda::reduce
+
+const Engines<ReduceProblem>& Family<ReduceProblem>::cuda_engines() { return cuda::reduce::List::get(); }
 
 }  // namespace minidnn

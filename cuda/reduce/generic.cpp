@@ -2,11 +2,13 @@
 // cuda.reduce.generic: any strides and dtypes.
 #include <bit>
 
-#include "cuda/reduce/dense.h"
-#include "cuda/reduce/engines.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/reduce/reduce.h"
+#include "cuda/reduce/reduce_params.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::reduce {
 namespace {
 
 constexpr int64_t kThreads = kReduceThreads;
@@ -16,6 +18,8 @@ KernelSpec spec(ReduceKind kind, const char* acc) {
           cat("minidnn::reduce_generic<(minidnn::ReduceKind)", int64_t(kind), ", ", acc, ">")};
 }
 constexpr const char* kAccumulators[] = {"float", "double", "int64_t"};
+
+}  // namespace
 
 struct Generic final : Engine<ReduceProblem> {
   std::string name() const override { return "cuda.reduce.generic"; }
@@ -49,11 +53,8 @@ struct Generic final : Engine<ReduceProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::reduce
 
-const Engine<ReduceProblem>& reduce_generic() {
-  static const Generic engine;
-  return engine;
-}
+template const Engine<ReduceProblem>& engine_object<ReduceProblem, cuda::reduce::Generic>();
 
 }  // namespace minidnn

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over any strides and dtypes, for problems that cuda.reduce.contiguous_axis and cuda.reduce.strided_axis decline. `lanes`
-// threads share an output and read its elements one by one, with 64-bit index arithmetic.
+// Reductions over any strides and dtypes, for problems that cuda.reduce.contiguous_axis and cuda.reduce.strided_axis do
+// not support. `lanes` threads share an output and read its elements one by one, with 64-bit index arithmetic.
 #include "cpp/core/team.h"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {
 
 // A thread's running result. float32 sums are compensated, which corrects the rounding errors of long sums.
-template <ReduceKind kind, class Acc> struct Strand {
+template <ReduceKind kind, class Acc> struct RunningResult {
   reduction::State<kind, Acc> all = reduction::identity<kind, Acc>();
   __device__ void take(const reduction::State<kind, Acc>& s) { all = reduction::combined<kind, Acc>(all, s); }
   __device__ reduction::State<kind, Acc> result() const { return all; }
 };
-template <> struct Strand<ReduceKind::sum, float> {
+template <> struct RunningResult<ReduceKind::sum, float> {
   CompensatedSum<float> all;
   __device__ void take(const reduction::State<ReduceKind::sum, float>& s) { all.add(s.value); }
   __device__ reduction::State<ReduceKind::sum, float> result() const { return {all.value()}; }
@@ -25,14 +25,14 @@ template <ReduceKind kind, class Acc> __global__ void __launch_bounds__(kReduceT
   const int at_once = kReduceThreads / lanes;
   for (int64_t first = int64_t(blockIdx.x) * at_once; first < outputs; first += int64_t(gridDim.x) * at_once) {
     const int64_t output = first + threadIdx.x / lanes;
-    Strand<kind, Acc> strand;
+    RunningResult<kind, Acc> running;
     if (output < outputs) {
       const int64_t from = v.kept.offset_of(output);
       for (int64_t i = threadIdx.x % lanes; i < count; i += lanes)
-        strand.take(reduction::element<kind, Acc>(
+        running.take(reduction::element<kind, Acc>(
             p.mode, reduction::load<Acc>(p.x.dtype, a.x, from + v.reduced.offset_of(i)), i));
     }
-    const auto state = reduce_lanes<kind, Acc>(strand.result(), lanes);
+    const auto state = reduce_lanes<kind, Acc>(running.result(), lanes);
     if (output < outputs && threadIdx.x % lanes == 0)
       reduction::finish<kind, Acc>(p.mode, p.y, a.y, p.y.offset_of(output), state, count);
   }

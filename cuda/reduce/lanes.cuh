@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a reduction in a block: combines partial results of neighbouring threads in a fixed order.
+// The end of a reduction: combines the partial results of neighbouring threads in a fixed order, and stores the result.
 #pragma once
-#include "cuda/reduce/dense.h"
+#include "cuda/device/reduce.cuh"
+#include "cuda/reduce/reduce_params.h"
 
 namespace minidnn {
 
-template <ReduceKind kind, class Acc>
-__device__ __forceinline__ reduction::State<kind, Acc> shuffled_down(const reduction::State<kind, Acc>& s, int by) {
-  reduction::State<kind, Acc> other;
-  other.value = __shfl_down_sync(0xffffffff, s.value, by);
-  if constexpr (kind == ReduceKind::arg) other.index = __shfl_down_sync(0xffffffff, s.index, by);
-  return other;
-}
+template <ReduceKind kind> using Partial = reduction::State<kind, float>;
+
+template <ReduceKind kind, class Acc> struct ShuffleState {
+  using State = reduction::State<kind, Acc>;
+  __device__ __forceinline__ State operator()(const State& s, int offset) const {
+    State other;
+    other.value = __shfl_down_sync(0xffffffff, s.value, offset);
+    if constexpr (kind == ReduceKind::arg) other.index = __shfl_down_sync(0xffffffff, s.index, offset);
+    return other;
+  }
+};
 
 // Combines the partial results of `lanes` neighbouring threads, a power of two up to kReduceThreads. The first of them
 // gets the result. All threads of the block must call this function.
@@ -19,7 +24,8 @@ template <ReduceKind kind, class Acc>
 __device__ __forceinline__ reduction::State<kind, Acc> reduce_lanes(reduction::State<kind, Acc> s, int lanes) {
   using State = reduction::State<kind, Acc>;
   __shared__ State warps[kReduceThreads / 32];
-  for (int by = min_of(lanes, 32) / 2; by > 0; by /= 2) s = reduction::combined<kind, Acc>(s, shuffled_down(s, by));
+  const auto combine = [](const State& a, const State& b) { return reduction::combined<kind, Acc>(a, b); };
+  s = warp_reduce_down(s, min_of(lanes, 32), combine, ShuffleState<kind, Acc>());
   if (lanes <= 32) return s;
   __syncthreads();  // threads may still be reading the slots of the previous reduction
   const int warp = threadIdx.x / 32;
@@ -28,6 +34,12 @@ __device__ __forceinline__ reduction::State<kind, Acc> reduce_lanes(reduction::S
   if (threadIdx.x % lanes == 0)
     for (int i = 1; i < lanes / 32; ++i) s = reduction::combined<kind, Acc>(s, warps[warp + i]);
   return s;
+}
+
+template <ReduceKind kind>
+__device__ __forceinline__ void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t output,
+                                       const Partial<kind>& s, int64_t count) {
+  reduction::finish<kind, float>(mode, y, to, y.offset_of(output), s, count);
 }
 
 }  // namespace minidnn

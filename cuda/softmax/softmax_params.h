@@ -3,7 +3,7 @@
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/softmax/softmax_math.h"
-#include "cuda/rows/rows.h"
+#include "cuda/rows/rows_params.h"
 
 namespace minidnn {
 
@@ -31,9 +31,9 @@ struct MaskRows {
 };
 
 struct SoftmaxRows {
-  // whole: whole rows are held in registers. part: first launch over pieces of rows, which writes their sums to
-  // `parts`. finish: second launch over the pieces, which adds up the parts of a row.
-  enum Stage : int32_t { whole, part, finish } stage = whole;
+  // one_launch: whole rows stay in registers. reduce: first launch over chunks of rows, which stores the partial result
+  // of each chunk. finish: second launch over the chunks, which combines the partial results of a row.
+  enum Stage : int32_t { one_launch, reduce, finish } stage = one_launch;
   int32_t log = 0;
   rows::Shape shape;
   MaskRows mask;

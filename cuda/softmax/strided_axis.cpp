@@ -17,29 +17,32 @@ int64_t width_of(const SoftmaxProblem& p) {
   const int64_t width = 16 / itemsize(p.in.dtype);
   return p.alignment == 16 && inner_of(p) % width == 0 ? width : 1;
 }
-int64_t held_of(const SoftmaxProblem& p, int64_t width) {
+int64_t vectors_per_thread(const SoftmaxProblem& p, int64_t width) {
   if (p.direction == SoftmaxDirection::backward)
     return width == 1 ? kSoftmaxColumnsBackward<1> : kSoftmaxColumnsBackward<8>;
   return width == 1 ? kSoftmaxColumnsForward<1> : width == 4 ? kSoftmaxColumnsForward<4> : kSoftmaxColumnsForward<8>;
 }
 
-struct Cut {
-  int64_t width, threads, lanes, columns;
-  bool fits;
+struct Tiling {
+  int64_t width;    // elements of a vector
+  int64_t threads;  // of a block
+  int64_t lanes;    // threads along a row of columns, one vector each; the others of a block have other elements
+  int64_t columns;  // vectors in a row of all columns
+  bool fits;        // a block has enough threads for whole columns
 };
-// Chooses as many lanes as leave enough threads for each column. Blocks have 256 threads, or 1024 where 256 would leave
+// Chooses as many lanes as leave enough threads for each column. Blocks have 256 threads, or 1024 if 256 would leave
 // fewer lanes than a line of 128 bytes has.
-Cut cut_of(const SoftmaxProblem& p) {
-  Cut c{width_of(p), 256, 0, 0, true};
-  c.columns = p.in.numel() / p.cols() / c.width;
-  const int64_t wanted = ceil_div(p.cols(), held_of(p, c.width));
+Tiling tiling_of(const SoftmaxProblem& p) {
+  Tiling t{width_of(p), 256, 0, 0, true};
+  t.columns = p.in.numel() / p.cols() / t.width;
+  const int64_t wanted = ceil_div(p.cols(), vectors_per_thread(p, t.width));
   int64_t threads_of_column = 1;
   while (threads_of_column < wanted) threads_of_column *= 2;
-  const int64_t fewest = c.width == 1 ? 8 * kFewestLanes : kFewestLanes;
-  if (c.threads / threads_of_column < 4 * fewest) c.threads = 1024;
-  c.lanes = c.threads / threads_of_column;
-  c.fits = c.lanes >= fewest;
-  return c;
+  const int64_t fewest = t.width == 1 ? 8 * kFewestLanes : kFewestLanes;
+  if (t.threads / threads_of_column < 4 * fewest) t.threads = 1024;
+  t.lanes = t.threads / threads_of_column;
+  t.fits = t.lanes >= fewest;
+  return t;
 }
 
 }  // namespace
@@ -54,18 +57,18 @@ struct StridedAxis final : Engine<SoftmaxProblem> {
       return "needs dense tensors with equal strides";
     if (inner_of(p) == 1) return "an axis that is the innermost dimension in memory is not supported";
     if (p.masked != SoftmaxMask::none) return "masks are not supported";
-    const Cut c = cut_of(p);
-    if (!c.fits) return cat("supports columns that fit in a block; got ", p.cols(), " elements");
-    if (c.columns > INT32_MAX) return cat("supports at most 2^31 - 1 columns; got ", c.columns);
+    const Tiling t = tiling_of(p);
+    if (!t.fits) return cat("supports columns that fit in a block; got ", p.cols(), " elements");
+    if (t.columns > INT32_MAX) return cat("supports at most 2^31 - 1 columns; got ", t.columns);
     return "";
   }
   // A guess, to be measured: a lower rate where a vector is one element, or several blocks read a line.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
-    const Cut c = cut_of(p);
-    const double line = std::min<double>(double(c.lanes * c.width * itemsize(p.in.dtype)), 128) / 128;
+    const Tiling t = tiling_of(p);
+    const double line = std::min<double>(double(t.lanes * t.width * itemsize(p.in.dtype)), 128) / 128;
     const double filled =
-        std::min(1.0, double(ceil_div(c.columns, c.lanes)) * double(c.threads) / (512.0 * d.sm_count));
-    return 1 + roofline_us(0, softmax_bytes(p), d, (c.width == 1 ? 0.6 : 0.85) * (0.6 + 0.4 * line) * filled);
+        std::min(1.0, double(ceil_div(t.columns, t.lanes)) * double(t.threads) / (512.0 * d.sm_count));
+    return 1 + roofline_us(0, softmax_bytes(p), d, (t.width == 1 ? 0.6 : 0.85) * (0.6 + 0.4 * line) * filled);
   }
   KernelSpec spec(DType dtype, SoftmaxDirection direction, int64_t width) const {
     const bool forward = direction == SoftmaxDirection::forward;
@@ -73,21 +76,21 @@ struct StridedAxis final : Engine<SoftmaxProblem> {
                                                 cuda_name(dtype), ", ", width, ">")};
   }
   std::unique_ptr<Plan<SoftmaxProblem>> build(const SoftmaxProblem& p, const Device& d, const Config&) const override {
-    const Cut c = cut_of(p);
-    SoftmaxColumns task;
-    task.inner = inner_of(p);
-    task.cols = int32_t(p.cols());
-    task.columns = int32_t(c.columns);
-    task.lanes = int32_t(c.lanes);
-    task.log = int32_t(p.log);
-    task.columns_of_outer = FastDivmod(task.inner / c.width);
+    const Tiling t = tiling_of(p);
+    SoftmaxColumns params;
+    params.inner = inner_of(p);
+    params.cols = int32_t(p.cols());
+    params.columns = int32_t(t.columns);
+    params.lanes = int32_t(t.lanes);
+    params.log = int32_t(p.log);
+    params.columns_of_outer = FastDivmod(params.inner / t.width);
     cuda::LaunchConfig config;
-    config.block = {unsigned(c.threads)};
-    config.grid = {unsigned(ceil_div(c.columns, c.lanes))};
-    config.smem_bytes = unsigned(softmax_columns_smem(c.threads, c.lanes, c.width));
-    auto kernel = cuda::load_kernel(spec(p.in.dtype, p.direction, c.width), d.place.index, int(config.smem_bytes));
+    config.block = {unsigned(t.threads)};
+    config.grid = {unsigned(ceil_div(t.columns, t.lanes))};
+    config.smem_bytes = unsigned(softmax_columns_smem(t.threads, t.lanes, t.width));
+    auto kernel = cuda::load_kernel(spec(p.in.dtype, p.direction, t.width), d.place.index, int(config.smem_bytes));
     return make_plan<SoftmaxProblem>(
-        [=](const SoftmaxArgs& a, void*, Stream stream) { cuda::launch(*kernel, config, stream, task, a); });
+        [=](const SoftmaxArgs& a, void*, Stream stream) { cuda::launch(*kernel, config, stream, params, a); });
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax along an axis that is not the innermost dimension in memory. A block holds neighbouring columns in registers;
-// a thread has some elements of `width` columns. Shared memory: softmax_columns_smem(). Bytes: x, or y and dy, are read
-// once, the result is written once.
+// a thread has some elements of `width` columns.
+// Grid: a block for each `lanes` vectors of columns. Block: 256 or 1024 threads. Shared memory: softmax_columns_smem().
+// Bytes: x, or y and dy, are read once, the result is written once. Numerics: float32 sums by trees.
 #include "cuda/rows/rows.cuh"
 #include "cuda/softmax/softmax_params.h"
 
 namespace minidnn {
 namespace {
 
-template <class T, int width> struct Few {
-  using Bits = uint4;
-  __device__ static void unpack(uint4 v, float* f) { rows::unpack<T>(v, f); }
-  __device__ static void store(T* to, const float* f) { st_global_v4(to, rows::pack<T>(f)); }
+template <class T, int width> struct Vectors {
+  using Bits = Vec<T>;
+  __device__ static void unpack(Vec<T> v, float* f) { v.unpack(f); }
+  __device__ static void store(T* to, const float* f) { Vec<T>::pack(f).store(to); }
 };
-template <class T> struct Few<T, 1> {
+template <class T> struct Vectors<T, 1> {
   using Bits = T;
   __device__ static void unpack(T v, float* f) { f[0] = float(v); }
   __device__ static void store(T* to, const float* f) { *to = T(f[0]); }
@@ -39,11 +40,8 @@ template <int width> struct Columns {
 
   // Reduces v[e] over all threads of a column. shared: a partial result per column and warp (or row of lanes, if that
   // is longer), then the results.
-  template <class Op> __device__ void reduce(float* v, float* shared) const {
-#pragma unroll 1
-    for (int offset = lanes; offset < 32; offset *= 2)
-#pragma unroll
-      for (int e = 0; e < width; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
+  template <class Op> __device__ void reduce(float (&v)[width], float* shared) const {
+    warp_reduce_strided<Op>(v, lanes);
     const int32_t numbers = lanes * width, parts = int32_t(blockDim.x) / max_of(lanes, 32);
     float* const results = shared + parts * numbers;
     const int32_t part = int32_t(threadIdx.x) / max_of(lanes, 32);
@@ -69,71 +67,71 @@ template <int width> struct Columns {
 template <class T, int width>
 __global__ void __launch_bounds__(1024)
     softmax_columns_forward(const __grid_constant__ SoftmaxColumns p, SoftmaxArgs a) {
-  using F = Few<T, width>;
-  constexpr int kV = kSoftmaxColumnsForward<width>;
+  using F = Vectors<T, width>;
+  constexpr int kVectors = kSoftmaxColumnsForward<width>;
   extern __shared__ float shared[];
   const Columns<width> c(p);
   const T* const x = static_cast<const T*>(a.in) + c.base;
   T* const y = static_cast<T*>(a.out) + c.base;
   const float scale = float(a.scale);
 
-  float held[kV][width], largest[width];
-  typename F::Bits raw[kV];
+  float kept[kVectors][width], largest[width];
+  typename F::Bits raw[kVectors];
 #pragma unroll
-  for (int k = 0; k < kV; ++k) {
+  for (int k = 0; k < kVectors; ++k) {
     const int32_t i = c.first + k * c.step;
     if (c.live && i < p.cols) raw[k] = *reinterpret_cast<const typename F::Bits*>(x + i * p.inner);
   }
 #pragma unroll
   for (int e = 0; e < width; ++e) largest[e] = -INFINITY;
 #pragma unroll
-  for (int k = 0; k < kV; ++k) {
+  for (int k = 0; k < kVectors; ++k) {
     if (!c.live || c.first + k * c.step >= p.cols) continue;
-    F::unpack(raw[k], held[k]);
+    F::unpack(raw[k], kept[k]);
 #pragma unroll
     for (int e = 0; e < width; ++e)
-      largest[e] = fmaxf(largest[e], held[k][e] = maths::rounded_product(held[k][e], scale));
+      largest[e] = fmaxf(largest[e], kept[k][e] = maths::rounded_product(kept[k][e], scale));
   }
-  c.template reduce<rows::Max>(largest, shared);
+  c.template reduce<MaxOp>(largest, shared);
   float sum[width];
 #pragma unroll
   for (int e = 0; e < width; ++e) sum[e] = 0;
 #pragma unroll
-  for (int k = 0; k < kV; ++k) {
+  for (int k = 0; k < kVectors; ++k) {
     if (!c.live || c.first + k * c.step >= p.cols) continue;
 #pragma unroll
     for (int e = 0; e < width; ++e) {
-      const float shifted = held[k][e] - largest[e], term = maths::exp_of_negative(shifted);
+      const float shifted = kept[k][e] - largest[e], term = maths::exp_of_negative(shifted);
       sum[e] += term;
-      held[k][e] = p.log ? shifted : term;
+      kept[k][e] = p.log ? shifted : term;
     }
   }
-  c.template reduce<rows::Sum>(sum, shared);
+  c.template reduce<SumOp>(sum, shared);
 #pragma unroll
   for (int e = 0; e < width; ++e) sum[e] = p.log ? maths::log(sum[e]) : rcp_approx(sum[e]);
 #pragma unroll
-  for (int k = 0; k < kV; ++k) {
+  for (int k = 0; k < kVectors; ++k) {
     const int32_t i = c.first + k * c.step;
     if (!c.live || i >= p.cols) continue;
 #pragma unroll
-    for (int e = 0; e < width; ++e) held[k][e] = p.log ? held[k][e] - sum[e] : held[k][e] * sum[e];
-    F::store(y + i * p.inner, held[k]);
+    for (int e = 0; e < width; ++e) kept[k][e] = p.log ? kept[k][e] - sum[e] : kept[k][e] * sum[e];
+    F::store(y + i * p.inner, kept[k]);
   }
 }
 
 template <class T, int width>
 __global__ void __launch_bounds__(1024)
     softmax_columns_backward(const __grid_constant__ SoftmaxColumns p, SoftmaxArgs a) {
-  using F = Few<T, width>;
-  constexpr int kV = kSoftmaxColumnsBackward<width>;
+  using F = Vectors<T, width>;
+  constexpr int kVectors = kSoftmaxColumnsBackward<width>;
   extern __shared__ float shared[];
   const Columns<width> c(p);
   const T *const y = static_cast<const T*>(a.in) + c.base, *const dy = static_cast<const T*>(a.dy) + c.base;
   T* const dx = static_cast<T*>(a.out) + c.base;
 
-  typename F::Bits ys[kV], dys[kV];
+  typename F::Bits ys[kVectors], dys[kVectors];
 #pragma unroll
-  for (int k = 0; k < kV; ++k) {
+  for (int k = 0; k < kVectors; ++k) {
     const int32_t i = c.first + k * c.step;
     if (!c.live || i >= p.cols) continue;
     dys[k] = *reinterpret_cast<const typename F::Bits*>(dy + i * p.inner);
@@ -143,7 +141,7 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
   for (int e = 0; e < width; ++e) sum[e] = 0;
 #pragma unroll
-  for (int k = 0; k < kV; ++k) {
+  for (int k = 0; k < kVectors; ++k) {
     if (!c.live || c.first + k * c.step >= p.cols) continue;
     float values[width], gradients[width];
     F::unpack(dys[k], gradients);
@@ -151,10 +149,10 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
     for (int e = 0; e < width; ++e) sum[e] += p.log ? gradients[e] : gradients[e] * values[e];
   }
-  c.template reduce<rows::Sum>(sum, shared);
+  c.template reduce<SumOp>(sum, shared);
   const float scale = float(a.scale);
 #pragma unroll
-  for (int k = 0; k < kV; ++k) {
+  for (int k = 0; k < kVectors; ++k) {
     const int32_t i = c.first + k * c.step;
     if (!c.live || i >= p.cols) continue;
     float values[width], gradients[width];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The 16-bit arithmetic of cuda.softmax.persistent_rows (cuda/rows/exponentials.h), on the CPU against double: rows of all
+// The 16-bit arithmetic of cuda.softmax.persistent_rows (cuda/rows/exponentials_math.h), on the CPU against double: rows of all
 // magnitudes, scales of both signs, rows held by several threads. Results are compared before they are rounded to 16
 // bits.
 #include <algorithm>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cpp/core/text.h"
-#include "cuda/rows/exponentials.h"
+#include "cuda/rows/exponentials_math.h"
 
 using namespace minidnn;
 using rows::Exponentials;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.softmax.vectorized: vectorised loops (vectorized_isa.cpp) over tensors without gaps. The unit of work, a row or a strip
+// cpu.softmax.vectorized: vectorised loops over tensors without gaps. The unit of work, a row or a strip
 // of adjacent rows, fits a cache, so memory is read once and written once.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
@@ -15,12 +15,12 @@ namespace {
 constexpr int64_t kNarrowest = 16, kWidest = 256;  // columns of a strip
 constexpr int64_t kStripFloats = 65536;            // of one operand: 256 KB, half a second-level cache
 constexpr int64_t kRowFloats = 131072;             // exponentials of longer rows are computed twice instead of kept
-constexpr int64_t kLongestFew = 128;               // columns of rows that are processed in blocks
+constexpr int64_t kLongestShortRow = 128;          // columns of rows that are processed in blocks
 constexpr int64_t kGrain = 8192;                   // elements that justify waking one more thread
 
-SoftmaxCut cut_of(const SoftmaxProblem& p) {
+SoftmaxTiling tiling_of(const SoftmaxProblem& p) {
   bool backward = p.direction == SoftmaxDirection::backward;
-  SoftmaxCut c{};
+  SoftmaxTiling c{};
   c.cols = p.cols();
   c.inner = c.cols > 1 ? p.in.stride[p.axis] : p.in.numel();
   c.outer = p.in.numel() / (c.cols * c.inner);
@@ -28,28 +28,28 @@ SoftmaxCut cut_of(const SoftmaxProblem& p) {
   c.non_temporal = cpu::non_temporal(double(p.in.numel() * itemsize(p.in.dtype)));
   auto whole = [](int64_t n) { return ceil_div(n, kWholeColumns) * kWholeColumns; };
   c.masked = p.masked;
-  if (p.masked != SoftmaxMask::none) c.mask = mask_walk(p);
-  if (c.inner == 1 && (c.cols > kLongestFew || p.masked != SoftmaxMask::none)) {
-    c.kind = SoftmaxCut::rows;
+  if (p.masked != SoftmaxMask::none) c.mask = mask_layout(p);
+  if (c.inner == 1 && (c.cols > kLongestShortRow || p.masked != SoftmaxMask::none)) {
+    c.kind = SoftmaxTiling::rows;
     c.items = c.outer;
     bool keeps = !backward && (c.cols <= cpu::work_size(kRowFloats) || p.masked != SoftmaxMask::none);
-    c.room_floats = keeps ? max_of(whole(c.cols), kWidest) + 2 * kWholeColumns : kWidest;
+    c.scratch_floats = keeps ? max_of(whole(c.cols), kWidest) + 2 * kWholeColumns : kWidest;
     return c;
   }
   int64_t widest =
       min_of(max_of(cpu::work_size(kStripFloats) / c.cols / kWholeColumns * kWholeColumns, kWholeColumns), kWidest);
   if (c.inner >= kNarrowest) {
-    c.kind = SoftmaxCut::strips;
+    c.kind = SoftmaxTiling::strips;
     int64_t strips = ceil_div(c.inner, widest);
     c.width = whole(ceil_div(c.inner, strips));  // strips of nearly equal width
     c.items = c.outer * ceil_div(c.inner, c.width);
-    c.room_floats = backward ? 0 : c.cols * c.width;
+    c.scratch_floats = backward ? 0 : c.cols * c.width;
   } else {
-    c.kind = SoftmaxCut::blocks;
+    c.kind = SoftmaxTiling::blocks;
     int64_t outers = min_of(widest / c.inner, c.outer);
     c.width = outers * c.inner;
     c.items = ceil_div(c.outer, outers);
-    c.room_floats = 3 * (c.cols * whole(c.width) + kWholeColumns) + kWidest;
+    c.scratch_floats = 3 * (c.cols * whole(c.width) + kWholeColumns) + kWidest;
   }
   return c;
 }
@@ -72,31 +72,33 @@ struct Vectorized final : Engine<SoftmaxProblem> {
   }
   // The reference has 0.2; this one computes exponentials of 8 or 16 columns at a time (2 Zen 3 cores, 2026-11).
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
-    double threads_at_work = std::min(1.0, double(cut_of(p).items) / std::max(d.sm_count, 1));
+    double threads_at_work = std::min(1.0, double(tiling_of(p).items) / std::max(d.sm_count, 1));
     return roofline_us(softmax_flop(p), softmax_bytes(p), d, 2 * threads_at_work);
   }
   size_t workspace_bytes(const SoftmaxProblem& p, const Device& d, const Config&) const override {
-    return size_t(threads_for(p, d) * room_bytes(cut_of(p)));
+    return size_t(threads_for(p, d) * scratch_bytes(tiling_of(p)));
   }
   std::unique_ptr<Plan<SoftmaxProblem>> build(const SoftmaxProblem& p, const Device& d, const Config&) const override {
-    const SoftmaxCut cut = cut_of(p);
-    const SoftmaxKernels& kernels = softmax_kernels();
+    const SoftmaxTiling tiling = tiling_of(p);
+    const SoftmaxLoops& loops = tiling.kind == SoftmaxTiling::rows     ? softmax_row_loops()
+                                : tiling.kind == SoftmaxTiling::strips ? softmax_strip_loops()
+                                                                       : softmax_block_loops();
     const bool backward = p.direction == SoftmaxDirection::backward;
-    const SoftmaxLoop loop = (backward ? kernels.backward : kernels.forward)[int64_t(p.in.dtype)];
-    const int64_t threads = threads_for(p, d), room = room_bytes(cut);
-    const int64_t share = max_of<int64_t>(cut.items / (threads * 8), 1);  // items taken at a time
+    const SoftmaxLoop loop = (backward ? loops.backward : loops.forward)[int64_t(p.in.dtype)];
+    const int64_t threads = threads_for(p, d), scratch = scratch_bytes(tiling);
+    const int64_t batch = max_of<int64_t>(tiling.items / (threads * 8), 1);  // items taken at a time
     return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream) {
-      cpu::parallel_batches(cut.items, share, threads, [&](int64_t begin, int64_t end, int64_t thread) {
-        loop(cut, a, reinterpret_cast<float*>(static_cast<char*>(workspace) + thread * room), begin, end);
+      cpu::parallel_batches(tiling.items, batch, threads, [&](int64_t begin, int64_t end, int64_t thread) {
+        loop(tiling, a, reinterpret_cast<float*>(static_cast<char*>(workspace) + thread * scratch), begin, end);
       });
     });
   }
 
  private:
-  static int64_t room_bytes(const SoftmaxCut& c) { return ceil_div<int64_t>(c.room_floats * 4, 64) * 64; }
+  static int64_t scratch_bytes(const SoftmaxTiling& c) { return ceil_div<int64_t>(c.scratch_floats * 4, 64) * 64; }
   static int64_t threads_for(const SoftmaxProblem& p, const Device& d) {
     int64_t worth = max_of<int64_t>(p.in.numel() / cpu::work_size(kGrain), 1);
-    return min_of(min_of<int64_t>(worth, cut_of(p).items), int64_t(d.sm_count));
+    return min_of(min_of<int64_t>(worth, tiling_of(p).items), int64_t(d.sm_count));
   }
 };
 

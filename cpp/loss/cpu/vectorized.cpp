@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.loss.vectorized: vectorised loops (vectorized_isa.cpp) over contiguous rows of classes, threaded over rows.
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/loss/cpu/vectorized_kernel.h"
+#include "cpp/loss/loss.h"
+#include "cpp/simd/non_temporal.h"
+
+namespace minidnn {
+namespace cpu::loss {
+namespace {
+
+constexpr int64_t kGrain = 8192;  // elements that justify waking one more thread
+
+}  // namespace
+
+struct Vectorized final : Engine<LossProblem> {
+  std::string name() const override { return "cpu.loss.vectorized"; }
+  std::string why_not(const LossProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx with the strides of x";
+    return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
+  }
+  // Exponentials of 8 or 16 classes at a time, like cpu.softmax.vectorized. With short rows, entering the loops costs more
+  // than the rows themselves.
+  double estimate_us(const LossProblem& p, const Device& d) const override {
+    const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
+    const double useful = std::min(1.0, double(p.cols()) / 32);
+    return roofline_us(loss_flop(p), loss_bytes(p), d, 2 * useful * threads_at_work);
+  }
+  size_t workspace_bytes(const LossProblem& p, const Device&, const Config&) const override {
+    return loss_workspace(p);
+  }
+  std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device&, const Config&) const override {
+    const LossForwardLoop forward = loss_kernels().forward[int64_t(p.x.dtype)];
+    const LossBackwardLoop backward = loss_kernels().backward[int64_t(p.x.dtype)];
+    const bool non_temporal = cpu::non_temporal(double(p.x.numel() * itemsize(p.x.dtype)));
+    const bool reduced = p.reduction != LossReduction::none;
+    return make_plan<LossProblem>([=](const LossArgs& a, void* workspace, Stream) {
+      const int64_t grain = ceil_div(cpu::work_size(kGrain), p.cols());
+      SingleThread team;
+      if (p.direction == LossDirection::forward) {
+        auto losses = static_cast<float*>(reduced ? workspace : a.loss);
+        cpu::parallel_for(p.rows(), grain, [&](int64_t begin, int64_t end) { forward(p, a, losses, begin, end); });
+        if (reduced) loss_total(p, a, losses, team);
+        return;
+      }
+      auto gradient = static_cast<const float*>(a.loss);
+      float share = *gradient;
+      if (p.reduction == LossReduction::mean) share /= loss_count<float>(p, a, team), gradient = &share;
+      cpu::parallel_for(p.rows(), grain,
+                        [&](int64_t begin, int64_t end) { backward(p, a, gradient, non_temporal, begin, end); });
+    });
+  }
+};
+
+}  // namespace cpu::loss
+
+template const Engine<LossProblem>& engine_object<LossProblem, cpu::loss::Vectorized>();
+
+}  // namespace minidnn

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.random.vectorized: vectorised loops (vectorized_isa.cpp) over row-major tensors, threaded over blocks of elements.
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/random/cpu/vectorized_kernel.h"
+#include "cpp/random/random.h"
+#include "cpp/simd/non_temporal.h"
+
+namespace minidnn {
+namespace cpu::random {
+namespace {
+
+constexpr int64_t kBlock = 8192;  // elements worth waking a thread for
+
+}  // namespace
+
+struct Vectorized final : Engine<RandomProblem> {
+  std::string name() const override { return "cpu.random.vectorized"; }
+  std::string why_not(const RandomProblem& p, const Device&) const override {
+    if (p.out.dtype == DType::float64) return "float64 is not supported";
+    const bool row_major = is_row_major(p.out) && (p.kind != Random::dropout || is_row_major(p.x));
+    return row_major ? "" : "needs row-major tensors";
+  }
+  double estimate_us(const RandomProblem& p, const Device& d) const override {
+    return roofline_us(random_flop(p), random_bytes(p), d, 0.5);
+  }
+  std::unique_ptr<Plan<RandomProblem>> build(const RandomProblem& p, const Device&, const Config&) const override {
+    const RandomLoop loop = random_kernels().loops[int64_t(p.kind)][int64_t(p.out.dtype)];
+    const int64_t n = p.out.numel();
+    const bool non_temporal = cpu::non_temporal(double(n * itemsize(p.out.dtype)));
+    return make_plan<RandomProblem>([=](const RandomArgs& a, void*, Stream) {
+      const int64_t block = cpu::work_size(kBlock, 4);
+      cpu::parallel_for(ceil_div(n, block), 1, [&](int64_t begin, int64_t end) {
+        loop(a, non_temporal, begin * block, min_of(n, end * block));
+      });
+    });
+  }
+};
+
+}  // namespace cpu::random
+
+template const Engine<RandomProblem>& engine_object<RandomProblem, cpu::random::Vectorized>();
+
+}  // namespace minidnn

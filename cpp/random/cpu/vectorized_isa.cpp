@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generates Philox words with vectors of counters, for spans of elements whose words stay in the first-level cache; a
+// second loop converts the words to numbers. The build disables contraction to fused multiply-adds here: the bits are
+// those of random_math.h on every machine.
+#include "cpp/random/cpu/vectorized_kernel.h"
+#include "cpp/simd/convert.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+using Wide = Vector<uint64_t>;
+constexpr int64_t kCounters = kLanes<uint64_t>;
+static_assert(kStep % (4 * kCounters) == 0);
+
+// The 64-bit products of the lanes' lower 32 bits.
+MINIDNN_HD Wide product(Wide a, Wide b) {
+// Without the intrinsic, GCC 12 emits three multiplications.
+#if defined(__AVX512F__)
+  return (Wide)__builtin_ia32_pmuludq512_mask((Vector<int32_t>)a, (Vector<int32_t>)b, (Vector<long long>)a, -1);
+#elif defined(__AVX2__)
+  return (Wide)__builtin_ia32_pmuludq256((Vector<int32_t>)a, (Vector<int32_t>)b);
+#elif defined(__SSE2__)
+  return (Wide)__builtin_ia32_pmuludq128((Vector<int32_t>)a, (Vector<int32_t>)b);
+#else
+  return (a & 0xffffffff) * (b & 0xffffffff);
+#endif
+}
+
+// philox() of the counters from `group` on, for n words, a whole number of steps. Each 64-bit lane holds one word in
+// its lower half. A round takes two words from each product, so no shuffles are needed; the upper halves of lanes are
+// ignored.
+void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
+  constexpr uint64_t kWord = 0xffffffff;
+  const Wide by0 = Wide{} + 0xD2511F53u, by2 = Wide{} + 0xCD9E8D57u;
+  Wide counter, first, second;
+  for (int i = 0; i < kCounters; ++i) {
+    counter[i] = group + uint64_t(i);
+    first[i] = uint64_t(i % 2 * kCounters + i / 2), second[i] = first[i] + kCounters / 2;
+  }
+  for (int64_t i = 0; i < n; i += 4 * kCounters, counter += uint64_t(kCounters)) {
+    Wide word0 = counter, word1 = counter >> 32, word2 = Wide{} + a.offset, word3 = word2 >> 32;
+    Wide key0 = Wide{} + a.seed, key1 = key0 >> 32;
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; ++round) {
+      const Wide from0 = product(word0, by0), from2 = product(word2, by2);
+      word0 = (from2 >> 32) ^ word1 ^ key0, word1 = from2;
+      word2 = (from0 >> 32) ^ word3 ^ key1, word3 = from0;
+      key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+    }
+    const Wide low = (word0 & kWord) | word1 << 32, high = (word2 & kWord) | word3 << 32;
+    const Wide ordered[] = {__builtin_shuffle(low, high, first), __builtin_shuffle(low, high, second)};
+    __builtin_memcpy(words + i, ordered, sizeof ordered);
+  }
+}
+
+template <Random kind> struct Numbers;
+
+template <> struct Numbers<Random::uniform> {
+  static void make(const RandomArgs& a, const uint32_t* words, const float*, float* y, int64_t n) {
+    const float low = float(a.low), width = float(a.width), most = float(a.most);
+    n &= -kStep;
+    for (int64_t i = 0; i < n; ++i) y[i] = min_of(low + width * detail::fraction(words[i], 0.0f), most);
+  }
+};
+template <> struct Numbers<Random::normal> {
+  static void make(const RandomArgs& a, const uint32_t* words, const float*, float* y, int64_t n) {
+    const float mean = float(a.low), deviation = float(a.width);
+    n &= -kStep;
+    for (int64_t i = 0; i < n; i += 2) {
+      const detail::TwoNormals z = detail::two_normals(words[i], words[i + 1]);
+      y[i] = mean + deviation * z.first, y[i + 1] = mean + deviation * z.second;
+    }
+  }
+};
+template <> struct Numbers<Random::dropout> {
+  static void make(const RandomArgs& a, const uint32_t* words, const float* x, float* y, int64_t n) {
+    const float factor = float(a.width);
+    const uint32_t last = uint32_t(a.threshold - 1);  // the largest word that drops, if any does
+    const bool drops_any = a.threshold > 0;
+    n &= -kStep;
+#pragma GCC ivdep  // y is identical to x or does not overlap it
+    for (int64_t i = 0; i < n; ++i) y[i] = drops_any & (words[i] <= last) ? 0.0f : x[i] * factor;
+  }
+};
+
+template <Random kind, class T> void loop(const RandomArgs& a, bool non_temporal, int64_t begin, int64_t end) {
+  alignas(64) uint32_t words[kRun];
+  alignas(64) float widened[kRun];
+  write_all<Order::memory>(static_cast<T*>(a.out) + begin, end - begin, non_temporal,
+                           [&](int64_t i, int64_t count, float* y) __attribute__((always_inline)) {
+                             const float* x = nullptr;
+                             const int64_t whole = whole_steps(count);
+                             if constexpr (kind == Random::dropout)
+                               x = read_run<Order::memory>(static_cast<const T*>(a.x) + begin + i, widened, count);
+                             words_of(a, uint64_t(begin + i) / 4, words, whole);
+                             Numbers<kind>::make(a, words, x, y, whole);
+                           });
+  if (non_temporal) store_fence();
+}
+
+}  // namespace
+
+#define MINIDNN_RANDOM(kind) \
+  {loop<Random::kind, float>, nullptr, loop<Random::kind, float16>, loop<Random::kind, bfloat16>}
+
+extern const RandomKernels random_kernels;
+const RandomKernels random_kernels = {{MINIDNN_RANDOM(uniform), MINIDNN_RANDOM(normal), MINIDNN_RANDOM(dropout)}};
+
+}  // namespace minidnn::MINIDNN_ISA

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.random.vectorized for row-major tensors, compiled once per instruction set (vectorized_isa.cpp).
+#pragma once
+#include "cpp/core/isa.h"
+#include "cpp/random/random_math.h"
+
+namespace minidnn {
+
+// Computes elements [begin, end); `begin` is a multiple of 4.
+using RandomLoop = void (*)(const RandomArgs&, bool non_temporal, int64_t begin, int64_t end);
+
+struct RandomKernels {
+  RandomLoop loops[3][4];  // by kind and dtype; null for float64
+};
+
+MINIDNN_PER_ISA(RandomKernels, random_kernels)
+
+}  // namespace minidnn

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.reduce.vectorized: vectors hold elements of one output if these are contiguous, or several outputs if those are
+// contiguous. If there are few outputs, each is divided into chunks. The shape alone decides the division, so results do
+// not depend on the number of threads.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/reduce/cpu/vectorized_kernel.h"
+#include "cpp/reduce/reduce.h"
+
+namespace minidnn {
+namespace cpu::reduce {
+namespace {
+
+constexpr int64_t kChunk = 65536;         // elements worth waking a thread for
+constexpr int64_t kOutputsMultiple = 32;  // contiguous outputs that fill vectors and cache lines
+constexpr int64_t kEnoughChunks = 256;    // chunks of work that suffice for any number of threads
+
+struct Tiling {
+  // The layouts of outputs in x and in y: there are `outputs` innermost outputs, at intervals of output_stride
+  // elements in x and of y_stride in y; `kept` and `outs` are the dimensions around them.
+  TensorDesc kept, outs;
+  int64_t outputs = 1, output_stride = 0, y_stride = 0;
+  TensorDesc spans;             // the dimensions of one output's elements, without the innermost
+  int64_t n = 1, pitch = 1;     // the innermost dimension's length and stride
+  bool across_outputs = false;  // true: vectors hold several outputs; false: vectors hold elements of one output
+  // `block` outputs are processed at a time. The `n` elements of each output are divided into `chunks` chunks of `chunk`
+  // elements.
+  int64_t block = 0, chunks = 1, chunk = 0;
+  int64_t blocks() const { return ceil_div(outputs, block); }
+};
+
+std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
+  // Outputs are independent, so sort them by their strides in x, together with their strides in y.
+  const ReduceView v = reduce_view(p);
+  std::vector<int> order;
+  for (int i = 0; i < v.kept.rank; ++i)
+    if (v.kept.shape[i] != 1) order.push_back(i);
+  std::ranges::stable_sort(order, std::greater(), [&](int i) { return std::abs(v.kept.stride[i]); });
+  for (int i : order) {
+    const int64_t n = v.kept.shape[i], from = v.kept.stride[i], to = p.y.stride[i], last = t.kept.rank - 1;
+    if (last >= 0 && t.kept.stride[last] == from * n && t.outs.stride[last] == to * n) {
+      t.kept.shape[last] *= n, t.kept.stride[last] = from, t.outs.stride[last] = to;
+    } else {
+      t.kept.shape[last + 1] = n, t.kept.stride[last + 1] = from, t.outs.stride[last + 1] = to;
+      t.outs.rank = ++t.kept.rank;
+    }
+  }
+  if (t.kept.rank) {
+    const int64_t last = t.outs.rank = --t.kept.rank;
+    t.outputs = t.kept.shape[last], t.output_stride = t.kept.stride[last], t.y_stride = t.outs.stride[last];
+  }
+  std::copy_n(t.kept.shape, kMaxRank, t.outs.shape);
+  t.spans = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);  // argmax and argmin count elements in x's order
+  if (t.spans.rank) t.n = t.spans.shape[--t.spans.rank], t.pitch = t.spans.stride[t.spans.rank];
+  t.across_outputs = t.pitch != 1 || t.n == 1;
+  if (t.across_outputs && t.output_stride != 1 && (t.n > 1 || t.outputs > 1))
+    return "needs the innermost reduced dimension or the innermost kept dimension of x to be contiguous";
+  const int64_t spans = t.spans.numel(), outer = t.kept.numel();
+  const int64_t blocks = ceil_div(t.outputs, cpu::work_size(kReduceOutputs, kOutputsMultiple)),
+                chunk = cpu::work_size(kChunk);
+  t.block = t.across_outputs ? ceil_div(ceil_div(t.outputs, blocks), kOutputsMultiple) * kOutputsMultiple
+                             : std::clamp<int64_t>(chunk / (t.n * spans), 1, kReduceOutputs);
+  t.chunk = t.n;
+  if (spans == 1 && outer * t.blocks() < kEnoughChunks)
+    t.chunk = min_of(t.n, t.across_outputs ? ceil_div(chunk, min_of(t.outputs, t.block)) : chunk);
+  t.chunks = ceil_div(t.n, t.chunk);
+  return "";
+}
+
+template <ReduceKind kind> reduction::State<kind, double> state(const double* values, const int64_t* indices,
+                                                                int64_t i) {
+  if constexpr (kind == ReduceKind::arg) return {values[i], indices[i]};
+  else return {values[i]};
+}
+
+template <ReduceKind kind> void compute(const ReduceProblem& p, const Tiling& t, const ReduceArgs& a) {
+  const auto& loops = t.across_outputs ? reduce_kernels().across_outputs : reduce_kernels().along_output;
+  const ReduceLoop loop = loops[int64_t(p.x.dtype)][int64_t(p.mode)];
+  const int64_t outputs = p.y.numel(), count = p.x.numel() / outputs, spans = t.spans.numel(), blocks = t.blocks();
+  const int64_t item = int64_t(itemsize(p.x.dtype)), step = t.across_outputs ? t.pitch : t.output_stride;
+  const double nothing = reduction::identity<kind, double>().value;
+  auto finish = [&](int64_t outer, int64_t first, int64_t n, auto state_of) {
+    const int64_t at = t.outs.offset_of(outer) + first * t.y_stride;
+    auto to = static_cast<float*>(a.y) + at;
+    // The common case: no dispatch on the dtype for each element.
+    if (kind != ReduceKind::arg && p.y.dtype == DType::float32)
+      for (int64_t j = 0; j < n; ++j) to[j * t.y_stride] = float(reduction::finished(p.mode, state_of(j), count));
+    else
+      for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * t.y_stride, state_of(j), count);
+  };
+  // Partial results, [output][chunk].
+  const size_t slots = t.chunks > 1 ? size_t(outputs * t.chunks) : 0;
+  std::unique_ptr<double[]> chunk_values(slots ? new double[slots] : nullptr);
+  std::unique_ptr<int64_t[]> chunk_indices(slots && kind == ReduceKind::arg ? new int64_t[slots] : nullptr);
+  const int64_t work = min_of(t.outputs, t.block) * t.chunk * spans;
+  cpu::parallel_for(
+      t.kept.numel() * blocks * t.chunks, max_of<int64_t>(cpu::work_size(kChunk) / work, 1),
+      [&](int64_t begin, int64_t end) {
+        double values[kReduceOutputs];
+        int64_t indices[kReduceOutputs];
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t chunk = i % t.chunks, outer = i / t.chunks / blocks, first = i / t.chunks % blocks * t.block;
+          const int64_t count_of_block = min_of(t.block, t.outputs - first), at = chunk * t.chunk;
+          std::fill_n(values, count_of_block, nothing);
+          std::fill_n(indices, count_of_block, -1);
+          auto x =
+              static_cast<const char*>(a.x) + (t.kept.offset_of(outer) + first * t.output_stride + at * t.pitch) * item;
+          for (int64_t span = 0; span < spans; ++span)
+            loop({x + t.spans.offset_of(span) * item, step, count_of_block, min_of(t.chunk, t.n - at), values,
+                  span * t.n + at, indices});
+          if (!slots) {
+            finish(outer, first, count_of_block, [&](int64_t j) { return state<kind>(values, indices, j); });
+            continue;
+          }
+          for (int64_t j = 0; j < count_of_block; ++j) {
+            const int64_t slot = (outer * t.outputs + first + j) * t.chunks + chunk;
+            chunk_values[slot] = values[j];
+            if (kind == ReduceKind::arg) chunk_indices[slot] = indices[j];
+          }
+        }
+      });
+  for (int64_t i = 0; slots && i < outputs; ++i) {
+    auto s = reduction::identity<kind, double>();
+    for (int64_t chunk = 0; chunk < t.chunks; ++chunk)
+      s = reduction::combined<kind, double>(s,
+                                            state<kind>(chunk_values.get(), chunk_indices.get(), i * t.chunks + chunk));
+    finish(i / t.outputs, i % t.outputs, 1, [&](int64_t) { return s; });
+  }
+}
+
+}  // namespace
+
+struct Vectorized final : Engine<ReduceProblem> {
+  std::string name() const override { return "cpu.reduce.vectorized"; }
+  std::string why_not(const ReduceProblem& p, const Device&) const override {
+    if (!is_floating(p.x.dtype) || p.x.dtype == DType::float64)
+      return cat("supports float32, float16 and bfloat16 only; got ", minidnn::name(p.x.dtype));
+    if (p.x.numel() == 0) return "x is empty";
+    Tiling t;
+    return fill_tiling(p, t);
+  }
+  double estimate_us(const ReduceProblem& p, const Device& d) const override {
+    return roofline_us(0, reduce_bytes(p), d, 1);
+  }
+  std::unique_ptr<Plan<ReduceProblem>> build(const ReduceProblem& p, const Device&, const Config&) const override {
+    Tiling t;
+    fill_tiling(p, t);
+    return make_plan<ReduceProblem>([p, t](const ReduceArgs& a, void*, Stream) {
+      switch (kind_of(p.mode)) {
+        case ReduceKind::prod:
+          return compute<ReduceKind::prod>(p, t, a);
+        case ReduceKind::max:
+          return compute<ReduceKind::max>(p, t, a);
+        case ReduceKind::arg:
+          return compute<ReduceKind::arg>(p, t, a);
+        default:
+          return compute<ReduceKind::sum>(p, t, a);
+      }
+    });
+  }
+};
+
+}  // namespace cpu::reduce
+
+template const Engine<ReduceProblem>& engine_object<ReduceProblem, cpu::reduce::Vectorized>();
+
+}  // namespace minidnn

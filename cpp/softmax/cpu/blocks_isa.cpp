@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax of rows that are too short for the loops of rows_isa.cpp, or of which too few are adjacent for a strip. An item is
+// a block of several rows. Rows of up to kLongestShortRow contiguous elements stay in vectors; others are transposed into
+// strips and back.
+#include "cpp/simd/transpose.h"
+#include "cpp/softmax/cpu/strip_loops.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+// Short rows are computed in groups, because entering the loops of rows_isa.cpp costs more than the rows themselves.
+constexpr int64_t kLongestShortRow = 128;  // columns
+
+template <class T> constexpr bool kHasShortRows = true;
+template <> constexpr bool kHasShortRows<float16> = false;
+
+constexpr int64_t kLane = kLanes<float>;
+
+// load_row() loads a row as vectors, in any order; the last vector includes elements behind the row. store_row() stores
+// a row likewise.
+inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols) {
+  for (int64_t i = 0; i < cols; i += kLane) to[i / kLane] = load(from + i);
+}
+inline __attribute__((always_inline)) void store_row(float* to, const V* from, int64_t cols) {
+  for (int64_t i = 0; i < cols; i += kLane) store(to + i, from[i / kLane]);
+}
+inline __attribute__((always_inline)) void load_row(const bfloat16* from, V* to, int64_t cols) {
+  int64_t i = 0;
+  for (; i + 2 * kLane <= cols; i += 2 * kLane) {
+    Pair p = load_pair(from + i);
+    to[i / kLane] = p.first, to[i / kLane + 1] = p.second;
+  }
+  for (; i < cols; i += kLane) to[i / kLane] = load_floats(from + i);
+}
+inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from, int64_t cols) {
+  int64_t i = 0;
+  for (; i + 2 * kLane <= cols; i += 2 * kLane) store_pair(to + i, {from[i / kLane], from[i / kLane + 1]});
+  for (; i < cols; i += kLane) store_floats(to + i, from[i / kLane]);
+}
+
+constexpr int64_t kGroup = 16;  // rows whose sums are inverted, or whose logarithms are computed, together
+
+// Contiguous rows. Elements behind them may be read, up to `end`.
+template <class T> struct Rows {
+  const T *first, *end;
+  int64_t cols;
+  T copy[kGroup * kLongestShortRow + kLane];
+
+  const T* group(int64_t row, int64_t count) {
+    const T* at = first + row * cols;
+    if (cols % kLane == 0 || end - at >= count * cols + kLane) return at;
+    __builtin_memcpy(copy, at, size_t(count * cols) * sizeof(T));
+    return copy;
+  }
+};
+// Calls f(first row, rows, buffer for their results) for each group. f writes whole vectors to the buffer.
+template <class T, class F>
+inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool non_temporal, F f) {
+  alignas(64) T stage[kGroup * kLongestShortRow + kLane];
+  const bool direct_store = !non_temporal && cols % kLane == 0;
+  for (int64_t row = 0; row < rows; row += kGroup) {
+    const int64_t count = min_of(kGroup, rows - row);
+    f(row, count, direct_store ? out + row * cols : stage);
+    if (!direct_store) copy_run(stage, out + row * cols, count * cols, non_temporal);
+  }
+}
+// The last vector of a row, with `fill` in the lanes behind the row's end.
+inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float fill) {
+  Vector<int32_t> lane;
+  for (int i = 0; i < kLane; ++i) lane[i] = i;
+  const int32_t n = int32_t(cols - (cols - 1) / kLane * kLane);
+  return lane < n ? v : V{} + fill;
+}
+
+template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool non_temporal) {
+  const int64_t cols = x.cols, vectors = ceil_div(cols, kLane);
+  each_group(y, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
+    V values[kGroup * kLongestShortRow / kLane];
+    float amount[kGroup];
+    for (float& a : amount) a = 1;
+    const T* from = x.group(row, count);
+    for (int64_t r = 0; r < count; ++r) {
+      V* const v = values + r * vectors;
+      load_row(from + r * cols, v, cols);
+      for (int64_t i = 0; i < vectors; ++i) v[i] *= scale;
+      if (cols % kLane) v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
+      V largest = v[0], sum{};
+      for (int64_t i = 1; i < vectors; ++i) largest = largest > v[i] ? largest : v[i];  // a NaN reappears in the sum
+      largest = V{} + reduce_lanes(largest, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+      for (int64_t i = 0; i < vectors; ++i) {
+        v[i] -= largest;
+        const V e = elementary::exp_of_negative(v[i]);
+        sum += e;
+        if (!log) v[i] = e;
+      }
+      amount[r] = reduce_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+    }
+    if (log)
+      for (float& a : amount) a = maths::log(a);
+    else
+      for (float& a : amount) a = 1.0f / a;
+    for (int64_t r = 0; r < count; ++r) {
+      V* const v = values + r * vectors;
+      for (int64_t i = 0; i < vectors; ++i) v[i] = log ? v[i] - amount[r] : v[i] * amount[r];
+      store_row(to + r * cols, v, cols);
+    }
+  });
+}
+template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, float scale,
+                                            bool non_temporal) {
+  const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
+  each_group(dx, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
+    const T *values = y.group(row, count), *gradients = dy.group(row, count);
+    for (int64_t r = 0; r < count; ++r) {
+      V p[kLongestShortRow / kLane], g[kLongestShortRow / kLane], sum{};
+      load_row(values + r * cols, p, cols);
+      load_row(gradients + r * cols, g, cols);
+      if (cols % kLane) {
+        p[vectors - 1] = row_end(p[vectors - 1], cols, 0);
+        g[vectors - 1] = row_end(g[vectors - 1], cols, 0);
+      }
+      if (log)
+        for (int64_t i = 0; i < vectors; ++i) sum += g[i];
+      else
+        for (int64_t i = 0; i < vectors; ++i) sum += g[i] * p[i];
+      const float all = reduce_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
+      if (log)
+        for (int64_t i = 0; i < vectors; ++i) g[i] = log_gradient(p[i], g[i], all) * scale;
+      else
+        for (int64_t i = 0; i < vectors; ++i) g[i] = p[i] * (g[i] - all) * scale;
+      store_row(to + r * cols, g, cols);
+    }
+  });
+}
+
+// What one block holds: `outers` outer indices, whose elements are contiguous.
+struct Block {
+  int64_t cols, inner, outers;
+  int64_t width() const { return outers * inner; }
+  int64_t elements() const { return cols * width(); }
+};
+
+bool are_short_rows(const Block& b) { return b.inner == 1 && b.cols <= kLongestShortRow; }
+
+template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
+  int64_t i = 0;
+  for (int64_t column = 0; column < b.width(); column += b.inner)
+    for (int64_t c = 0; c < b.cols; ++c)
+      for (int64_t j = 0; j < b.inner; ++j) f(i++, c * pitch + column + j);
+}
+template <class T> void read_block(const T* from, const Block& b, int64_t pitch, float* strip, float* stage) {
+  const int64_t n = b.elements();
+  const float* x = stage;
+  if constexpr (sizeof(T) == 4) x = from;
+  else
+    for (int64_t i = 0; i < n; i += kRun) read_run<Order::memory>(from + i, stage + i, min_of(kRun, n - i));
+  if (b.inner == 1) transpose_tile(x, b.cols, strip, pitch, b.width(), b.cols);
+  else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });
+}
+template <class T>
+void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float* stage, bool non_temporal) {
+  const int64_t n = b.elements();
+  if (b.inner == 1) transpose_tile(strip, pitch, stage, b.cols, b.cols, b.width());
+  else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { stage[i] = strip[at]; });
+  for (int64_t i = 0; i < n; i += kRun) write_run<Order::memory>(stage + i, to + i, min_of(kRun, n - i), non_temporal);
+}
+
+struct BlockItem {
+  int64_t at;  // offset of the first element
+  Block block;
+};
+inline __attribute__((always_inline)) BlockItem block_of(const SoftmaxTiling& tiling, int64_t item) {
+  const int64_t outers = tiling.width / tiling.inner, first = item * outers;
+  return {first * tiling.cols * tiling.inner, {tiling.cols, tiling.inner, min_of(outers, tiling.outer - first)}};
+}
+
+template <class T>
+void forward_block(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scratch, int64_t item) {
+  const float scale = float(a.scale);
+  auto x = static_cast<const T*>(a.in);
+  auto y = static_cast<T*>(a.out);
+  const auto [at, b] = block_of(tiling, item);
+  if constexpr (kHasShortRows<T>)
+    if (are_short_rows(b)) {
+      Rows<T> rows{x + at, end_of(tiling, x, x == y), b.cols};
+      return forward_short_rows(rows, y + at, b.outers, tiling.log, scale, tiling.non_temporal);
+    }
+  const int64_t pitch = whole_steps(tiling.width), floats = tiling.cols * pitch;
+  float *strip = scratch + floats, *stage = strip + floats + kStep;
+  read_block(x + at, b, pitch, strip, stage);
+  Strip<float> block{strip, pitch, pitch, nullptr};
+  forward_strip(block, strip, tiling.cols, tiling.log, scale, false, scratch);
+  write_block(strip, y + at, b, pitch, stage, tiling.non_temporal);
+}
+
+template <class T>
+void backward_block(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scratch, int64_t item) {
+  const float scale = float(a.scale);
+  auto y = static_cast<const T*>(a.in), dy = static_cast<const T*>(a.dy);
+  auto dx = static_cast<T*>(a.out);
+  const auto [at, b] = block_of(tiling, item);
+  if constexpr (kHasShortRows<T>)
+    if (are_short_rows(b)) {
+      Rows<T> values{y + at, end_of(tiling, y, y == dx), b.cols};
+      Rows<T> gradients{dy + at, end_of(tiling, dy, dy == dx), b.cols};
+      return backward_short_rows(values, gradients, dx + at, b.outers, tiling.log, scale, tiling.non_temporal);
+    }
+  const int64_t pitch = whole_steps(tiling.width), floats = tiling.cols * pitch;
+  float *strip = scratch, *gradients = strip + floats + kStep, *stage = gradients + floats + kStep;
+  read_block(y + at, b, pitch, strip, stage);
+  read_block(dy + at, b, pitch, gradients, stage);
+  Strip<float> values{strip, pitch, pitch, nullptr}, dys{gradients, pitch, pitch, nullptr};
+  backward_strip(values, dys, strip, tiling.cols, tiling.log, scale, false);
+  write_block(strip, dx + at, b, pitch, stage, tiling.non_temporal);
+}
+
+template <class T>
+void forward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scratch, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) forward_block<T>(tiling, a, scratch, i);
+  if (tiling.non_temporal) store_fence();
+}
+template <class T>
+void backward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scratch, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) backward_block<T>(tiling, a, scratch, i);
+  if (tiling.non_temporal) store_fence();
+}
+
+}  // namespace
+
+extern const SoftmaxLoops softmax_block_loops;
+const SoftmaxLoops softmax_block_loops = {{forward<float>, nullptr, forward<float16>, forward<bfloat16>},
+                                          {backward<float>, nullptr, backward<float16>, backward<bfloat16>}};
+
+}  // namespace minidnn::MINIDNN_ISA

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gradient of log-softmax, for the X_isa.cpp files of this folder.
+#pragma once
+#include "cpp/core/elementary.h"
+#include "cpp/core/maths.h"
+#include "cpp/simd/simd.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+using V = Vector<float>;
+
+// dy - exp(y) sum, or 0 where y is -inf.
+inline __attribute__((always_inline)) float log_gradient(float y, float dy, float sum) {
+  const float gradient = dy - maths::exp(y) * sum;
+  return y == -INFINITY ? 0 : gradient;
+}
+inline __attribute__((always_inline)) V log_gradient(V y, V dy, float sum) {
+  const V gradient = dy - elementary::exp(y) * sum;
+  return y == -INFINITY ? V{} : gradient;
+}
+}  // namespace
+}  // namespace minidnn::MINIDNN_ISA

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax of contiguous rows, one at a time: the lanes of a vector hold elements of one row. Like those of
+// softmax_math.h, sums are compensated: a few terms are added plainly, and their sum is added to a compensated sum.
+#include "cpp/core/team.h"
+#include "cpp/simd/convert.h"
+#include "cpp/softmax/cpu/log_gradient.h"
+#include "cpp/softmax/cpu/vectorized_kernel.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+constexpr int kTree = 4;  // vectors that are added in pairs before their total is added to the sum
+
+using Sum = CompensatedSum<V>;  // one sum per lane
+
+inline __attribute__((always_inline)) float total(const Sum& s) {
+  return reduce_lanes(s.value(), [](V a, V b) __attribute__((always_inline)) { return a + b; });
+}
+
+// Adds f(i), for vectors at i = 0, kLanes ... below n, a multiple of kStep.
+template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, int64_t n, F f) {
+  constexpr int64_t kLane = kLanes<float>;
+  int64_t i = 0;
+  for (; i + kTree * kLane <= n; i += kTree * kLane)
+    sum.add((f(i) + f(i + kLane)) + (f(i + 2 * kLane) + f(i + 3 * kLane)));
+  for (; i < n; i += kLane) sum.add(f(i));
+}
+
+// May skip a NaN: it reappears in the sum.
+float largest_of(const float* x, int64_t n, float scale, float so_far) {
+  constexpr int64_t kLane = kLanes<float>;
+  V largest[kTree];
+  for (V& m : largest) m = V{} + so_far;
+  int64_t i = 0;
+  for (; i + kTree * kLane <= n; i += kTree * kLane)
+#pragma GCC unroll 4
+    for (int k = 0; k < kTree; ++k) {
+      V v = load(x + i + k * kLane) * scale;
+      largest[k] = largest[k] > v ? largest[k] : v;
+    }
+  for (; i < n; i += kLane) {
+    V v = load(x + i) * scale;
+    largest[0] = largest[0] > v ? largest[0] : v;
+  }
+  for (int k = 1; k < kTree; ++k) largest[0] = largest[0] > largest[k] ? largest[0] : largest[k];
+  return reduce_lanes(largest[0], [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
+}
+
+void exponentials(const float* x, float* e, int64_t n, float scale, float largest) {
+  n &= -kStep;
+#pragma GCC ivdep  // e is either x or does not overlap it
+  for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] * scale - largest);
+}
+void multiply(const float* e, float* y, int64_t n, float factor) {
+  n &= -kStep;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = e[i] * factor;
+}
+void shift(const float* x, float* y, int64_t n, float scale, float largest, float log_sum) {
+  n &= -kStep;
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
+}
+
+// `masked`: `scratch` already holds the row in memory order, padded with -inf at its end.
+template <Order order, class T>
+void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, float* scratch, bool masked = false) {
+  const int64_t cols = tiling.cols;
+  // Whether `scratch` holds the row as floats. Of a float32 row, it holds only the end at first.
+  const bool kept = tiling.scratch_floats > kRun;
+  const bool copied = masked || (kept && sizeof(T) != 4);
+  // The fill value of the last span: it becomes -inf when it is scaled. With scale 0, no value does; then the fill is
+  // 0, and each lane beyond the row adds 1 to the sum.
+  const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
+  const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
+  auto read = [&](int64_t i, int64_t count) -> const float* {
+    return masked ? scratch + i : read_run<order>(x + i, kept ? scratch + i : scratch, count, fill);
+  };
+  float largest = -INFINITY;
+  for (int64_t i = 0; i < cols; i += kRun) {
+    int64_t count = min_of(kRun, cols - i);
+    largest = largest_of(read(i, count), whole_steps(count), scale, largest);
+  }
+  Sum sum;
+  for (int64_t i = 0; i < cols; i += kRun) {
+    int64_t count = min_of(kRun, cols - i), whole = whole_steps(count);
+    alignas(64) float span[kRun];
+    float* e = kept && !tiling.log ? scratch + i : span;
+    exponentials(copied ? scratch + i : read(i, count), e, whole, scale, largest);
+    add_all(sum, whole, [&](int64_t at) __attribute__((always_inline)) { return load(e + at); });
+  }
+  const float sum_of_row = total(sum) - ones;
+  if (tiling.log) {
+    const float log_sum = maths::log(sum_of_row);
+    write_all<order>(y, cols, tiling.non_temporal, [&](int64_t i, int64_t count, float* out) {
+      shift(copied ? scratch + i : read(i, count), out, whole_steps(count), scale, largest, log_sum);
+    });
+  } else {
+    const float factor = 1.0f / sum_of_row;
+    write_all<order>(y, cols, tiling.non_temporal, [&](int64_t i, int64_t count, float* out) {
+      const int64_t whole = whole_steps(count);
+      if (!kept) exponentials(read(i, count), out, whole, scale, largest);
+      multiply(kept ? scratch + i : out, out, whole, factor);
+    });
+  }
+}
+
+// Computes a row times `scale`, with its mask, as floats in memory order.
+template <class T>
+void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxTiling& tiling, float scale, float* scratch) {
+  for (int64_t i = 0; i < tiling.cols; i += kRun) {
+    const int64_t count = min_of(kRun, tiling.cols - i), whole = whole_steps(count);
+    alignas(64) float values[kRun], added[kRun];
+    const float* v = read_run<Order::memory>(x + i, values, count, -INFINITY);
+    float* const to = scratch + i;
+    if (tiling.masked == SoftmaxMask::add) {
+      const float* add = read_run<Order::memory>(static_cast<const T*>(mask) + at + i, added, count);
+      for (int64_t j = 0; j < count; ++j) to[j] = v[j] * scale + add[j];
+    } else {
+      const uint8_t* keep = static_cast<const uint8_t*>(mask) + at + i;
+      for (int64_t j = 0; j < count; ++j) to[j] = keep[j] ? v[j] * scale : -INFINITY;
+    }
+    for (int64_t j = count; j < whole; ++j) to[j] = -INFINITY;
+  }
+}
+
+// Adds dy (log) or dy y to the sum; n is a whole number of steps.
+template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, bool log) {
+  constexpr int64_t kPair = 2 * kLanes<float>;
+  auto term = [&](int64_t i) __attribute__((always_inline)) {
+    Pair g = load_pair(dy + i);
+    if (log) return g.first + g.second;
+    Pair p = load_pair(y + i);
+    return g.first * p.first + g.second * p.second;
+  };
+  int64_t i = 0;
+  if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {  // four sums: each addition waits for the previous one
+    Sum sums[4]{sum};
+    for (; i + kStride <= n; i += kStride)
+#pragma GCC unroll 4
+      for (int k = 0; k < 4; ++k) sums[k].add(term(i + 2 * k * kPair) + term(i + (2 * k + 1) * kPair));
+    sums[0].add(sums[1]);
+    sums[2].add(sums[3]);
+    sums[0].add(sums[2]);
+    sum = sums[0];
+  }
+  for (; i + 2 * kPair <= n; i += 2 * kPair) sum.add(term(i) + term(i + kPair));
+  for (; i < n; i += kPair) sum.add(term(i));
+}
+template <> [[maybe_unused]] void add_terms(Sum& sum, const float16* y, const float16* dy, int64_t n, bool log) {
+  alignas(64) float ys[kRun], dys[kRun];
+  for (int64_t i = 0, count; i < n; i += count) {
+    count = min_of(kRun, n - i);
+    widen<Order::lanes>(y + i, ys, count);
+    widen<Order::lanes>(dy + i, dys, count);
+    add_terms<float>(sum, ys, dys, count, log);
+  }
+}
+
+template <class T> void backward_row(const T* y, const T* dy, T* dx, const SoftmaxTiling& tiling, float scale) {
+  const int64_t cols = tiling.cols, whole = cols & -kStep;
+  Sum sum;
+  add_terms(sum, y, dy, whole, tiling.log);
+  if (whole < cols) {
+    T ys[kStep] = {}, dys[kStep] = {};
+    __builtin_memcpy(ys, y + whole, size_t(cols - whole) * sizeof(T));
+    __builtin_memcpy(dys, dy + whole, size_t(cols - whole) * sizeof(T));
+    add_terms(sum, ys, dys, kStep, tiling.log);
+  }
+  const float all = total(sum);
+  if (tiling.log)
+    map_all(y, dy, dx, cols, tiling.non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) {
+      each(y, dy, dx, n,
+           [=](float y, float dy) __attribute__((always_inline)) { return log_gradient(y, dy, all) * scale; });
+    });
+  else
+    map_all(y, dy, dx, cols, tiling.non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) {
+      each(y, dy, dx, n, [=](float y, float dy) __attribute__((always_inline)) { return y * (dy - all) * scale; });
+    });
+}
+
+template <class T>
+void forward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float* scratch, int64_t begin, int64_t end) {
+  const float scale = float(a.scale);
+  auto x = static_cast<const T*>(a.in);
+  auto y = static_cast<T*>(a.out);
+  const int64_t cols = tiling.cols;
+  for (int64_t row = begin; row < end; ++row)
+    if (tiling.masked != SoftmaxMask::none) {
+      mask_row(x + row * cols, a.mask, tiling.mask.offset_of(row), tiling, scale, scratch);
+      forward_row<Order::memory>(x + row * cols, y + row * cols, tiling, 1, scratch, true);
+    } else {
+      forward_row<Order::lanes>(x + row * cols, y + row * cols, tiling, scale, scratch);
+    }
+  if (tiling.non_temporal) store_fence();
+}
+
+template <class T>
+void backward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float*, int64_t begin, int64_t end) {
+  auto y = static_cast<const T*>(a.in), dy = static_cast<const T*>(a.dy);
+  auto dx = static_cast<T*>(a.out);
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t at = row * tiling.cols;
+    backward_row(y + at, dy + at, dx + at, tiling, float(a.scale));
+  }
+  if (tiling.non_temporal) store_fence();
+}
+
+}  // namespace
+
+extern const SoftmaxLoops softmax_row_loops;
+const SoftmaxLoops softmax_row_loops = {{forward<float>, nullptr, forward<float16>, forward<bfloat16>},
+                                        {backward<float>, nullptr, backward<float16>, backward<bfloat16>}};
+
+}  // namespace minidnn::MINIDNN_ISA

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax of a strip of adjacent columns, along the other dimension, for the X_isa.cpp files of this folder: the lanes of
+// a vector hold one element of each column. Loops process n columns, a whole number of steps. Sums are compensated, as in
+// rows_isa.cpp.
+#pragma once
+#include "cpp/core/team.h"
+#include "cpp/simd/convert.h"
+#include "cpp/softmax/cpu/log_gradient.h"
+#include "cpp/softmax/cpu/vectorized_kernel.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+static_assert(kWholeColumns % kStep == 0);
+
+constexpr int kPlainRows = 8;  // rows whose plain sum is added to the compensated sums
+
+// One value per column. If T is bfloat16, the values of even columns precede those of odd columns, because a word holds
+// two columns.
+struct PerColumn {
+  alignas(64) float at[kRun];
+};
+
+// values[j] = f(values[j], a[j], b[j])
+template <class F>
+inline __attribute__((always_inline)) void fold(float* values, const float* a, const float* b, int64_t n, F f) {
+  n &= -kStep;
+  for (int64_t j = 0; j < n; ++j) values[j] = f(values[j], a[j], b[j]);
+}
+template <class F>
+inline __attribute__((always_inline)) void fold(float* values, const bfloat16* a, const bfloat16* b, int64_t n, F f) {
+  auto as = reinterpret_cast<const Two*>(a), bs = reinterpret_cast<const Two*>(b);
+  const int64_t half = (n & -kStep) / 2;
+  float* odd = values + half;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < half; ++j) {
+    const uint32_t x = as[j], y = bs[j];
+    values[j] = f(values[j], detail::float_of(x << 16), detail::float_of(y << 16));
+    odd[j] = f(odd[j], detail::float_of(x & 0xffff0000), detail::float_of(y & 0xffff0000));
+  }
+}
+template <class F>
+inline __attribute__((always_inline)) void fold(float* values, const float16* a, const float16* b, int64_t n, F f) {
+  PerColumn as, bs;
+  widen<Order::memory>(a, as.at, n);
+  if (b != a) widen<Order::memory>(b, bs.at, n);
+  fold(values, as.at, b != a ? bs.at : as.at, n, f);
+}
+// out[j] = f(a[j], b[j], values[j], other[j])
+template <class F>
+inline __attribute__((always_inline)) void each_column(const float* a, const float* b, const float* values,
+                                                       const float* other, float* out, int64_t n, F f) {
+  n &= -kStep;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; ++j) out[j] = f(a[j], b[j], values[j], other[j]);
+}
+template <class F>
+inline __attribute__((always_inline)) void each_column(const bfloat16* a, const bfloat16* b, const float* values,
+                                                       const float* other, bfloat16* out, int64_t n, F f) {
+  auto as = reinterpret_cast<const Two*>(a), bs = reinterpret_cast<const Two*>(b);
+  auto outs = reinterpret_cast<Two*>(out);
+  const int64_t half = (n & -kStep) / 2;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < half; ++j) {
+    const uint32_t x = as[j], y = bs[j];
+    const float even = f(detail::float_of(x << 16), detail::float_of(y << 16), values[j], other[j]);
+    const float odd =
+        f(detail::float_of(x & 0xffff0000), detail::float_of(y & 0xffff0000), values[half + j], other[half + j]);
+    outs[j] = nearest_bfloat16(even) >> 16 | (nearest_bfloat16(odd) & 0xffff0000);
+  }
+}
+template <class F>
+inline __attribute__((always_inline)) void each_column(const float16* a, const float16* b, const float* values,
+                                                       const float* other, float16* out, int64_t n, F f) {
+  PerColumn as, bs;
+  widen<Order::memory>(a, as.at, n);
+  if (b != a) widen<Order::memory>(b, bs.at, n);
+  each_column(as.at, b != a ? bs.at : as.at, values, other, as.at, n, f);
+  narrow<Order::memory>(as.at, out, n);
+}
+// out[j] = e[j] values[j]; e has the order of the values
+[[maybe_unused]] void scale_columns(const float* e, const float* values, float* out, int64_t n) {
+  n &= -kStep;
+#pragma GCC ivdep
+  for (int64_t j = 0; j < n; ++j) out[j] = e[j] * values[j];
+}
+[[maybe_unused]] void scale_columns(const float* e, const float* values, bfloat16* out, int64_t n) {
+  auto outs = reinterpret_cast<Two*>(out);
+  const int64_t half = (n & -kStep) / 2;
+  for (int64_t j = 0; j < half; ++j)
+    outs[j] =
+        nearest_bfloat16(e[j] * values[j]) >> 16 | (nearest_bfloat16(e[half + j] * values[half + j]) & 0xffff0000);
+}
+[[maybe_unused]] void scale_columns(const float* e, const float* values, float16* out, int64_t n) {
+  PerColumn products;
+  scale_columns(e, values, products.at, n);
+  narrow<Order::memory>(products.at, out, n);
+}
+
+// e[j] = exp(x[j] - largest[j]), in the order of the values; adds them to sum[j].
+[[maybe_unused]] void add_exponentials(const float* x, float scale, const float* largest, float* e, float* sum,
+                                       int64_t n) {
+  n &= -kStep;
+#pragma GCC ivdep  // e is either x or does not overlap it
+  for (int64_t j = 0; j < n; ++j) sum[j] += e[j] = maths::exp_of_negative(x[j] * scale - largest[j]);
+}
+[[maybe_unused]] void add_exponentials(const bfloat16* x, float scale, const float* largest, float* e, float* sum,
+                                       int64_t n) {
+  auto xs = reinterpret_cast<const Two*>(x);
+  const int64_t half = (n & -kStep) / 2;
+  for (int64_t j = 0; j < half; ++j) {
+    e[j] = detail::float_of(xs[j] << 16);
+    e[half + j] = detail::float_of(xs[j] & 0xffff0000);
+  }
+  add_exponentials(e, scale, largest, e, sum, n);
+}
+[[maybe_unused]] void add_exponentials(const float16* x, float scale, const float* largest, float* e, float* sum,
+                                       int64_t n) {
+  widen<Order::memory>(x, e, n);
+  add_exponentials(e, scale, largest, e, sum, n);
+}
+[[maybe_unused]] void add_compensated(float* plain, float* sum, float* compensation, int64_t n) {
+  n &= -kStep;
+  for (int64_t j = 0; j < n; ++j) {
+    CompensatedSum<float> s{sum[j], compensation[j]};
+    s.add(plain[j]);
+    sum[j] = s.sum, compensation[j] = s.compensation, plain[j] = 0;
+  }
+}
+// Computes compensated sums over the rows: add(c, plain) must add row c to `plain`.
+template <class Add>
+inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, PerColumn& sum, Add add) {
+  PerColumn plain, compensation;
+  __builtin_memset(&plain, 0, sizeof plain);
+  __builtin_memset(&compensation, 0, sizeof compensation);
+  __builtin_memset(&sum, 0, sizeof sum);
+  for (int64_t c = 0; c < cols; ++c) {
+    add(c, plain.at);
+    if (c % kPlainRows == kPlainRows - 1 || c == cols - 1) add_compensated(plain.at, sum.at, compensation.at, n);
+  }
+  for (int64_t j = 0; j < n; ++j) sum.at[j] += compensation.at[j];
+}
+
+// The rows of a strip of `width` columns, `pitch` elements apart, read in whole steps. Elements behind a row may be
+// read too, up to `end`, as long as no thread writes them.
+template <class T> struct Strip {
+  const T* first;
+  int64_t pitch, width;
+  const T* end;
+  T copy[kRun] = {};
+
+  const T* row(int64_t c) {
+    const T* at = first + c * pitch;
+    if (width % kStep == 0 || end - at >= whole_steps(width)) return at;
+    __builtin_memcpy(copy, at, size_t(width) * sizeof(T));
+    return copy;
+  }
+};
+// Calls make(buffer for a row's result), which writes whole steps; only `width` elements of them reach `to`.
+template <class T, class Make>
+inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool non_temporal, Make make) {
+  if (width % kStep == 0 && !non_temporal) return make(to);
+  alignas(64) T results[kRun];
+  make(results);
+  copy_run(results, to, width, non_temporal);
+}
+
+// `scratch` holds the exponentials.
+template <class T>
+void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool non_temporal, float* scratch) {
+  const int64_t n = whole_steps(x.width);
+  PerColumn largest, sum;
+  for (float& v : largest.at) v = -INFINITY;
+  auto larger = [scale](float so_far, float x, float) __attribute__((always_inline)) {
+    return so_far > x * scale ? so_far : x * scale;  // a NaN reappears in the sum
+  };
+  for (int64_t c = 0; c < cols; ++c) fold(largest.at, x.row(c), x.row(c), n, larger);
+  sum_rows(cols, n, sum, [&](int64_t c, float* plain) {
+    PerColumn unused;
+    float* e = log ? unused.at : scratch + c * n;
+    add_exponentials(x.row(c), scale, largest.at, e, plain, n);
+  });
+  if (log)
+    for (int64_t j = 0; j < n; ++j) sum.at[j] = maths::log(sum.at[j]);
+  else
+    for (int64_t j = 0; j < n; ++j) sum.at[j] = 1.0f / sum.at[j];
+  for (int64_t c = 0; c < cols; ++c)
+    write_row(y + c * x.pitch, x.width, non_temporal, [&](T* to) {
+      if (log)
+        each_column(x.row(c), x.row(c), largest.at, sum.at, to, n,
+                    [scale](float x, float, float largest, float log_sum)
+                        __attribute__((always_inline)) { return (x * scale - largest) - log_sum; });
+      else scale_columns(scratch + c * n, sum.at, to, n);
+    });
+}
+template <class T>
+void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, float scale, bool non_temporal) {
+  const int64_t n = whole_steps(y.width);
+  PerColumn sum;
+  sum_rows(cols, n, sum, [&](int64_t c, float* plain) {
+    if (log)
+      fold(plain, dy.row(c), dy.row(c), n,
+           [](float sum, float dy, float) __attribute__((always_inline)) { return sum + dy; });
+    else
+      fold(plain, y.row(c), dy.row(c), n,
+           [](float sum, float y, float dy) __attribute__((always_inline)) { return sum + y * dy; });
+  });
+  for (int64_t c = 0; c < cols; ++c)
+    write_row(dx + c * y.pitch, y.width, non_temporal, [&](T* to) {
+      if (log)
+        each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
+                    [scale](float y, float dy, float sum, float)
+                        __attribute__((always_inline)) { return log_gradient(y, dy, sum) * scale; });
+      else
+        each_column(y.row(c), dy.row(c), sum.at, sum.at, to, n,
+                    [scale](float y, float dy, float sum, float)
+                        __attribute__((always_inline)) { return y * (dy - sum) * scale; });
+    });
+}
+
+// The end of the readable part of a tensor: in place, elements that another thread writes at the same time must not be
+// read.
+template <class T> const T* end_of(const SoftmaxTiling& tiling, const T* tensor, bool in_place) {
+  return in_place ? tensor : tensor + tiling.outer * tiling.cols * tiling.inner;
+}
+
+}  // namespace
+}  // namespace minidnn::MINIDNN_ISA

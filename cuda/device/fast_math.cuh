@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elementary functions of a few instructions, for results that are rounded to 16 bits, or for terms of sums. Errors are
+// relative. The host compiles this file too, for tests.
+#pragma once
+#include "cpp/core/half.h"
+#include "cpp/core/maths.h"
+#include "cpp/core/normal_polynomial.h"
+
+#ifdef __CUDACC__
+#include "cuda/device/ptx/math.cuh"
+#endif
+
+namespace minidnn::fast {
+
+constexpr float kLog2E = 1.44269504f;
+
+// 2^x within 2^-22. exp2_ftz: a result below 2^-126 becomes 0.
+MINIDNN_HD float exp2(float x) {
+#ifdef __CUDA_ARCH__
+  return ex2_approx(x);
+#else
+  return ::exp2f(x);
+#endif
+}
+MINIDNN_HD float exp2_ftz(float x) {
+#ifdef __CUDA_ARCH__
+  return ex2_approx_ftz(x);
+#else
+  const float power = ::exp2f(x);
+  return power < 0x1p-126f ? 0 : power;
+#endif
+}
+// The same, without flushing results that T can represent. The smallest is 2^-133 in bfloat16.
+template <class T> MINIDNN_HD float exp2_in(float x) { return exp2_ftz(x); }
+template <> MINIDNN_HD float exp2_in<bfloat16>(float x) { return exp2_ftz(x + 24) * 0x1p-24f; }
+
+// 1 / x within 1 ulp. 0 if x is above 2^126.
+MINIDNN_HD float reciprocal_ftz(float x) {
+#ifdef __CUDA_ARCH__
+  return rcp_approx_ftz(x);
+#else
+  return x > 0x1p126f ? 0 : 1 / x;
+#endif
+}
+
+// exp(x) for x <= 0. For 16-bit T it takes a few instructions and is within 2^-15.
+template <class T> MINIDNN_HD float exp_of_negative(float x) {
+  if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
+  else return exp2_in<T>(x * kLog2E);
+}
+// The same for terms of a sum that is 1 or more: 16-bit results below 2^-126 become 0.
+template <class T> MINIDNN_HD float exp_of_negative_ftz(float x) {
+  if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
+  else return exp2_ftz(x * kLog2E);
+}
+
+// Within 2^-19, as are sech2(x) and x * normal(x).cdf / (1 + x^2 / 2).
+MINIDNN_HD float tanh(float x) {
+  const float a = ::fabsf(x), square = x * x;
+  const float e = exp2(-2 * kLog2E * a);
+  const float large = (1 - e) * reciprocal_ftz(1 + e), small = a - a * square * (1.0f / 3 - square * (2.0f / 15));
+  return ::copysignf(a < 0.1f ? small : large, x);
+}
+// 1 - tanh(x)^2
+MINIDNN_HD float sech2(float x) {
+  const float e = exp2(-2 * kLog2E * ::fabsf(x)), r = reciprocal_ftz(1 + e);
+  return 4 * e * (r * r);
+}
+// Like elementary::normal (cpp/core/elementary.h), without the steps that make its last bits right.
+MINIDNN_HD maths::Normal<float> normal(float x) {
+  const float e = exp2(-0.5f * kLog2E * x * x), a = ::fabsf(x);
+  const float u = reciprocal_ftz((a > 15 ? 15 : a) + 3) - 0.1875f;
+  const float below = normal_polynomial(u) * e;
+  return {x < 0 ? below : 1 - below, e * 0.398942280f};
+}
+
+}  // namespace minidnn::fast

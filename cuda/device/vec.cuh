@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Neighbouring elements that a thread loads and stores in one access, usually of 16 bytes.
+#pragma once
+#include "cuda/device/ptx/ld_st.cuh"
+#include "cuda/device/ptx/math.cuh"
+
+namespace minidnn {
+
+template <int bytes> struct BitsOf;
+template <> struct BitsOf<1> {
+  using type = uint8_t;
+};
+template <> struct BitsOf<2> {
+  using type = uint16_t;
+};
+template <> struct BitsOf<4> {
+  using type = uint32_t;
+};
+template <> struct BitsOf<8> {
+  using type = uint64_t;
+};
+
+// The elements of T in 16 bytes.
+template <class T> constexpr int kVecWidth = 16 / int(sizeof(T));
+
+// N elements of T, packed in words. In an array of elements, each would take its own register where branches join, and
+// would be unpacked immediately after the load.
+template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Vec {
+  static constexpr int kBytes = N * int(sizeof(T)), kBits = 8 * int(sizeof(T));
+  using Bits = typename BitsOf<sizeof(T)>::type;
+  using Word = typename BitsOf<(kBytes < 4 ? kBytes : sizeof(T) == 8 ? 8 : 4)>::type;
+  static constexpr int kPerWord = int(sizeof(Word) / sizeof(T)), kWords = kBytes / int(sizeof(Word));
+  Word word[kWords];
+
+  // The address is a multiple of the vector's size. A load with a policy reads global memory.
+  __device__ __forceinline__ static Vec load(const void* from) { return *static_cast<const Vec*>(from); }
+  __device__ __forceinline__ static Vec load(const void* from, CachePolicy policy) {
+    static_assert(kBytes == 16 || kBytes == 8);
+    if constexpr (kBytes == 16)
+      return __builtin_bit_cast(Vec, ld_global_cache_hint(policy, static_cast<const uint4*>(from)));
+    else return __builtin_bit_cast(Vec, ld_global_cache_hint(policy, static_cast<const uint2*>(from)));
+  }
+  // Stores words of 4 bytes to global memory, in one instruction (ptx/ld_st.cuh).
+  __device__ __forceinline__ void store(void* to) const {
+    static_assert(sizeof(Word) == 4 && (kBytes == 16 || kBytes == 8));
+    if constexpr (kBytes == 16) st_global_v4(to, {word[0], word[1], word[2], word[3]});
+    else st_global_v2(to, {word[0], word[1]});
+  }
+
+  __device__ __forceinline__ T get(int i) const {
+    return __builtin_bit_cast(T, Bits(word[i / kPerWord] >> (i % kPerWord * kBits)));
+  }
+  // Called for i = 0, 1, 2 ...: the first element of a word clears the word.
+  __device__ __forceinline__ void put(int i, T v) {
+    const Word bits = Word(__builtin_bit_cast(Bits, v));
+    if (i % kPerWord == 0) word[i / kPerWord] = bits;
+    else word[i / kPerWord] |= bits << (i % kPerWord * kBits);
+  }
+  __device__ __forceinline__ static Vec filled(Word w) {
+    Vec v;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) v.word[i] = w;
+    return v;
+  }
+
+  // Converts to and from N floats. T is float, float16 or bfloat16. Without loops, because an unrolled loop over f leads
+  // to other decisions of the compiler about loops around it.
+  __device__ __forceinline__ void unpack(float* f) const {
+    unpack_word(word[0], f);
+    if constexpr (kWords > 1) unpack_word(word[1], f + kPerWord);
+    if constexpr (kWords > 2) unpack_word(word[2], f + 2 * kPerWord), unpack_word(word[3], f + 3 * kPerWord);
+    static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+  }
+  __device__ __forceinline__ static Vec pack(const float* f) {
+    static_assert(kWords == 2 || kWords == 4);
+    if constexpr (kWords == 2) return {pack_word(f), pack_word(f + kPerWord)};
+    else return {pack_word(f), pack_word(f + kPerWord), pack_word(f + 2 * kPerWord), pack_word(f + 3 * kPerWord)};
+  }
+
+ private:
+  __device__ __forceinline__ static uint32_t pack_word(const float* f) {
+    if constexpr (sizeof(T) == 4) return __float_as_uint(f[0]);
+    else return cvt_rn_x2(T(), f[0], f[1]);
+  }
+  __device__ __forceinline__ static void unpack_word(uint32_t w, float* f) {
+    if constexpr (sizeof(T) == 4) f[0] = __uint_as_float(w);
+    else unpack_pair(T(), w, f);
+  }
+  __device__ __forceinline__ static void unpack_pair(bfloat16, uint32_t w, float* f) {
+    f[0] = __uint_as_float(w << 16), f[1] = __uint_as_float(w & 0xffff0000);
+  }
+  __device__ __forceinline__ static void unpack_pair(float16, uint32_t w, float* f) {
+    float16 low, high;
+    low.bits = uint16_t(w), high.bits = uint16_t(w >> 16);
+    f[0] = float(low), f[1] = float(high);
+  }
+};
+
+// Words of elements that are -inf.
+template <class T> constexpr uint32_t kMinusInfinity = 0xff800000;
+template <> constexpr uint32_t kMinusInfinity<bfloat16> = 0xff80ff80;
+template <> constexpr uint32_t kMinusInfinity<float16> = 0xfc00fc00;
+
+// N elements of the concatenation of `low` and `high`, from element `first` on, 0 <= first < N.
+template <class T, int N>
+__device__ __forceinline__ Vec<T, N> extract(const Vec<T, N>& low, const Vec<T, N>& high, uint32_t first) {
+  constexpr int kWords = N * int(sizeof(T)) / 4;
+  uint32_t word[2 * kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) word[i] = low.word[i], word[kWords + i] = high.word[i];
+  const uint32_t words = first * uint32_t(sizeof(T)) / 4;
+#pragma unroll
+  for (int step = kWords / 2; step > 0; step /= 2) {
+#pragma unroll
+    for (int i = 0; i + step < 2 * kWords; ++i) word[i] = words & uint32_t(step) ? word[i + step] : word[i];
+  }
+  Vec<T, N> v;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i)
+    v.word[i] = sizeof(T) == 2 ? __funnelshift_r(word[i], word[i + 1], first % 2 * 16) : word[i];
+  return v;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of pointwise_math.h. A kernel serves a group of functions; a switch between the loads and the stores
+// selects one.
+// Grid: a tile (cuda/device/block_tile.cuh) for each block. A tile is processed by kVectors of 16 bytes if each
+// operand is dense, or a single number, or has one value for each vector (such as a channel's in NCHW), or repeats
+// along the last dimension with a length of whole kVectors. All other slices, and the last one, are processed four
+// elements (or two) at a time, with an offset for each.
+#include "cuda/device/block_tile.cuh"
+#include "cuda/pointwise/pointwise_params.h"
+
+namespace minidnn {
+
+template <class T> struct StoredAs {
+  using type = T;
+};
+template <> struct StoredAs<bool> {
+  using type = uint8_t;
+};
+template <class T> using Stored = typename StoredAs<T>::type;
+
+template <class T> __device__ __forceinline__ PointwiseType<T> value_of(Stored<T> v) { return PointwiseType<T>(v); }
+
+// A stored bool may be any byte.
+template <> __device__ __forceinline__ int32_t value_of<bool>(uint8_t v) { return v != 0; }
+
+// For 2^31 elements or more. A 64-bit division takes a hundred instructions, so this function is not inlined.
+__device__ __noinline__ int64_t far_offset(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
+  return g.indexing.offset(x, i);
+}
+// The offset in an operand that repeats, for fewer than 2^31 elements.
+__device__ __forceinline__ int64_t offset_in_period(const PointwiseAccess& x, const PointwisePeriod& period,
+                                                    int64_t i) {
+  uint32_t n = period.inner.quotient(uint32_t(i));
+  return int64_t(period.length.divmod(n)) * x.stride;
+}
+__device__ __forceinline__ int64_t offset_of(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
+  if (x.kind == Access::dense) return i;
+  if (!g.by_divisors) return far_offset(g, x, i);
+  uint32_t n = uint32_t(i);
+  int64_t at = 0;
+#pragma unroll 1
+  for (int d = int(g.indexing.rank) - 1; d >= 0; --d) at += int64_t(g.shape[d].divmod(n)) * x.strides[d];
+  return at;
+}
+
+template <class T, int kVectors, int kWidth>
+__device__ __forceinline__ void load_vectors(const PointwiseAccess& x, const PointwisePeriod& period, const void* from,
+                                             int64_t at, Vec<T, kWidth> (&to)[kVectors]) {
+  constexpr int kStep = kTileThreads * kWidth;
+  const T* source = static_cast<const T*>(from);
+  if (x.kind == Access::dense) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) to[v] = Vec<T, kWidth>::load(source + at + v * kStep);
+  } else if (x.inner == 1 && x.length > 1) {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      to[v] = Vec<T, kWidth>::load(source + offset_in_period(x, period, at + v * kStep));
+  } else {
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const T value = source[x.length == 1 ? 0 : offset_in_period(x, period, at + v * kStep)];
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) to[v].put(i, value);
+    }
+  }
+}
+
+template <class T, int kWidth>
+__device__ __forceinline__ void load_elements(const PointwiseGrid& g, const PointwiseAccess& x, const void* from,
+                                              int64_t at, Vec<T, kWidth> (&to)[1]) {
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) {
+    const int64_t element = at + i * kTileThreads;
+    to[0].put(i, element < g.indexing.n ? static_cast<const T*>(from)[offset_of(g, x, element)] : T());
+  }
+}
+
+template <class T, class First, class Result, int kVectors, int kWidth> struct ApplyToAll {
+  Vec<Stored<First>, kWidth> (&a)[kVectors];
+  Vec<Stored<T>, kWidth> (&b)[kVectors];
+  Vec<Stored<T>, kWidth> (&c)[kVectors];
+  Vec<Result, kWidth> (&out)[kVectors];
+  template <class Name> __device__ __forceinline__ void operator()(Name) const {
+    using A = PointwiseType<T>;
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i)
+        out[v].put(i, Result(PointwiseOp<Name::op>::of(A(value_of<First>(a[v].get(i))), value_of<T>(b[v].get(i)),
+                                                       value_of<T>(c[v].get(i)))));
+  }
+};
+
+template <bool first, class A, class B> struct Choose {
+  using type = A;
+};
+template <class A, class B> struct Choose<false, A, B> {
+  using type = B;
+};
+
+template <class T, PointwiseGroup group> struct PointwiseBlock {
+  static constexpr bool kTests = group == PointwiseGroup::test1 || group == PointwiseGroup::test2;
+  static constexpr int kOperands = group <= PointwiseGroup::test1 ? 1 : group <= PointwiseGroup::test2 ? 2 : 3;
+  using First = typename Choose<group == PointwiseGroup::select, bool, T>::type;
+  using Result = typename Choose<kTests, uint8_t, Stored<T>>::type;
+
+  const PointwiseGrid& g;
+  const PointwiseArgs& args;
+  Pointwise op;
+
+  template <int kVectors, int kWidth> __device__ __forceinline__ void by_vectors(int64_t at) const {
+    Vec<Stored<First>, kWidth> a[kVectors];
+    Vec<Stored<T>, kWidth> b[kVectors] = {}, c[kVectors] = {};
+    Vec<Result, kWidth> out[kVectors];
+    load_vectors(g.indexing.a, g.a, args.a, at, a);
+    if constexpr (kOperands > 1) load_vectors(g.indexing.b, g.b, args.b, at, b);
+    if constexpr (kOperands > 2) load_vectors(g.indexing.c, g.c, args.c, at, c);
+    if constexpr (group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2) {
+      // A function of many instructions is compiled once: the kVectors rotate through the registers, and each iteration
+      // processes the first.
+#pragma unroll 1
+      for (int v = 0; v < kVectors; ++v) {
+        Vec<Stored<First>, kWidth> first[1] = {a[0]};
+        Vec<Stored<T>, kWidth> second[1] = {b[0]}, third[1] = {};
+        Vec<Result, kWidth> result[1];
+        with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, kWidth>{first, second, third, result});
+#pragma unroll
+        for (int i = 0; i + 1 < kVectors; ++i) a[i] = a[i + 1], b[i] = b[i + 1], out[i] = out[i + 1];
+        out[kVectors - 1] = result[0];
+      }
+    } else with_pointwise<group, T>(op, ApplyToAll<T, First, Result, kVectors, kWidth>{a, b, c, out});
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v)
+      *reinterpret_cast<Vec<Result, kWidth>*>(static_cast<Result*>(args.out) + at + v * kTileThreads * kWidth) = out[v];
+  }
+
+  template <int kWidth> __device__ __forceinline__ void by_elements(int64_t at) const {
+    Vec<Stored<First>, kWidth> a[1];
+    Vec<Stored<T>, kWidth> b[1] = {}, c[1] = {};
+    Vec<Result, kWidth> out[1];
+    load_elements(g, g.indexing.a, args.a, at, a);
+    if constexpr (kOperands > 1) load_elements(g, g.indexing.b, args.b, at, b);
+    if constexpr (kOperands > 2) load_elements(g, g.indexing.c, args.c, at, c);
+    with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, kWidth>{a, b, c, out});
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const int64_t element = at + i * kTileThreads;
+      if (element < g.indexing.n) static_cast<Result*>(args.out)[offset_of(g, g.indexing.out, element)] = out[0].get(i);
+    }
+  }
+};
+
+// `by_vectors`: whether operands and addresses allow kVectors, as checked on the host.
+template <class T, PointwiseGroup group>
+__global__ void __launch_bounds__(kTileThreads, group <= PointwiseGroup::test1 ? 5 : 4)
+    pointwise_vectorized(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args,
+                         int64_t op, int64_t by_vectors) {
+  constexpr int kVectors = pointwise_vectors_of(sizeof(T)), kWidth = 16 / int(sizeof(T));
+  constexpr int kTile = kTileThreads * kVectors * kWidth, kAtOnce = kVectors * kWidth < 4 ? kVectors * kWidth : 4;
+  static_assert(kTile % (kTileThreads * kAtOnce) == 0);  // otherwise a block would write to the tile of the next one
+  const PointwiseBlock<T, group> block{g, args, Pointwise(op)};
+  const int64_t begin = int64_t(blockIdx.x) * kTile;
+  if (by_vectors && begin + kTile <= g.indexing.n) {
+    block.template by_vectors<kVectors, kWidth>(begin + int(threadIdx.x) * kWidth);
+    return;
+  }
+#pragma unroll 1
+  for (int i = int(threadIdx.x); i < kTile; i += kTileThreads * kAtOnce) block.template by_elements<kAtOnce>(begin + i);
+}
+
+}  // namespace minidnn

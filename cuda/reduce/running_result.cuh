@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread's running result of one output, in float32, for contiguous_axis.cu and strided_axis.cu. Loads are vectors of 16
+// bytes, kReduceAhead in flight per thread. The order of additions depends only on the shape and the device, so results
+// are reproducible.
+#pragma once
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/math.cuh"
+#include "cuda/device/vec.cuh"
+#include "cuda/reduce/lanes.cuh"
+
+namespace minidnn {
+
+constexpr int kAhead = kReduceAhead;
+
+// reduction::mapped() without a branch per element: bits are masked and flipped, then the value is squared or tested.
+struct Map {
+  uint32_t keep, flip;
+  bool squares, tests;
+  float if_zero, sign;
+
+  __device__ explicit Map(ReduceMode m)
+      : keep(m == ReduceMode::norm1 || m == ReduceMode::amax ? 0x7fffffff : 0xffffffff),
+        flip(m == ReduceMode::min ? 0x80000000 : 0),
+        squares(m == ReduceMode::norm2 || m == ReduceMode::sumsq),
+        tests(m == ReduceMode::any || m == ReduceMode::all),
+        if_zero(m == ReduceMode::all ? 1.f : 0.f),
+        sign(m == ReduceMode::argmin ? -1.f : 1.f) {}
+};
+
+// A thread's running result for its chunk of an output. Elements arrive in index order, which makes most comparisons of
+// combined() unnecessary. For arg, `index` is the index within the chunk, and the initial state -inf at index 0 is
+// correct: if all elements are -inf, it is the answer; otherwise a larger element replaces it.
+template <ReduceKind kind> struct RunningResult {
+  float value = reduction::identity<kind, float>().value;
+  __device__ Partial<kind> from(int64_t) const { return {value}; }
+};
+template <> struct RunningResult<ReduceKind::arg> {
+  float value = -INFINITY;
+  int32_t index = 0;
+  __device__ Partial<ReduceKind::arg> from(int64_t first) const { return {value, first + index}; }
+};
+
+template <ReduceKind kind>
+__device__ __forceinline__ void take(RunningResult<kind>& s, float v, [[maybe_unused]] int32_t index, const Map& map) {
+  if constexpr (kind == ReduceKind::arg) {
+    const float largest = max_nan(__fmaf_rn(v, map.sign, 0.f), s.value);  // adding 0 turns -0 into 0
+    if (__float_as_uint(largest) != __float_as_uint(s.value)) s.index = index;
+    s.value = largest;
+    return;
+  }
+  v = __uint_as_float((__float_as_uint(v) & map.keep) ^ map.flip);
+  if constexpr (kind == ReduceKind::sum) {
+    s.value += v * (map.squares ? v : 1.f);
+  } else if constexpr (kind == ReduceKind::prod) {
+    s.value *= v;
+  } else if constexpr (kind == ReduceKind::max) {
+    const float truth = v == 0 ? map.if_zero : 1.f - map.if_zero;
+    v = map.tests ? truth : v;
+    s.value = max_nan(s.value, v);
+  }
+}
+
+}  // namespace minidnn

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches and estimates that softmax and loss share. Host only.
+#pragma once
+#include <bit>
+
+#include "cpp/engine/roofline.h"
+#include "cuda/rows/rows_params.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn::rows {
+
+// The launch of a kernel over rows in registers (rows.cuh).
+inline cuda::LaunchConfig launch_config(const Shape& s, int64_t blocks) {
+  cuda::LaunchConfig config;
+  config.block = {unsigned(block_of(s))};
+  config.grid = {unsigned(blocks)};
+  if (s.clustered) config.cluster = {unsigned(s.chunks)};
+  return config;
+}
+
+// The work of a kernel that reads and writes any axis and strides, for the estimates below. They are guesses.
+struct AnyStrides {
+  int64_t rows, cols, item_bytes;
+  bool innermost;  // the axis is contiguous
+  double flop, bytes;
+};
+
+// A block per row has about four elements per thread.
+inline int64_t threads_of_row(int64_t cols) {
+  return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div<int64_t>(cols, 4)))), 32, 1024);
+}
+inline cuda::LaunchConfig block_per_row_launch(int64_t rows, int64_t cols, const Device& d) {
+  const int64_t threads = threads_of_row(cols), resident = 2048 / threads * d.sm_count;
+  cuda::LaunchConfig config;
+  config.block = {unsigned(threads)};
+  config.grid = {unsigned(min_of(rows, 4 * resident))};
+  return config;
+}
+// A row costs its block about a microsecond of barriers. If the axis is strided, an element costs a sector of 32 bytes,
+// half of which serves another row from the L2.
+inline double block_per_row_us(const AnyStrides& w, const Device& d) {
+  const int64_t threads = threads_of_row(w.cols);
+  const double at_once = std::min<double>(double(std::max<int64_t>(w.rows, 1)), 2048.0 / double(threads) * d.sm_count);
+  const double filled = std::min(1.0, at_once * double(threads) / (1024.0 * d.sm_count));
+  const double useful = w.innermost ? 0.5 : 0.5 * double(w.item_bytes) / 16;
+  return roofline_us(w.flop, w.bytes, d, useful * filled) + double(w.rows) / at_once;
+}
+
+}  // namespace minidnn::rows

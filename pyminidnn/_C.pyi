@@ -6,7 +6,7 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'integer', 'integers', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'row_norm_backward', 'row_norm_forward', 'set_allocator_checks', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'integer', 'integers', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'survey', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     pass
 class ShapeError(Error, ValueError):
@@ -333,6 +333,10 @@ def integer(value: int) -> int:
     ...
 def integers(values: int | collections.abc.Sequence[int]) -> list[int]:
     ...
+def layer_norm_backward(call: str, kind: str, axis_or_groups: int, dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor | None, mean: DeviceTensor | None, inv_std: DeviceTensor, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor | None]:
+    ...
+def layer_norm_forward(call: str, kind: str, axis_or_groups: int, x: DeviceTensor, scale: DeviceTensor | None, bias: DeviceTensor | None, eps: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None, DeviceTensor]:
+    ...
 def lcn_backward(dy: DeviceTensor, x: DeviceTensor, means: DeviceTensor | None, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None]:
     ...
 def lcn_forward(x: DeviceTensor, means: DeviceTensor | None, size: int, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, k: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
@@ -376,10 +380,6 @@ def reinterpret(x: DeviceTensor, dtype: typing.Any) -> DeviceTensor:
     The same bytes under another dtype of the same size.
     """
 def reset_peak_memory(device: str) -> None:
-    ...
-def row_norm_backward(call: str, kind: str, axis_or_groups: int, dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor | None, mean: DeviceTensor | None, inv_std: DeviceTensor, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor | None]:
-    ...
-def row_norm_forward(call: str, kind: str, axis_or_groups: int, x: DeviceTensor, scale: DeviceTensor | None, bias: DeviceTensor | None, eps: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor | None, DeviceTensor]:
     ...
 def set_allocator_checks(*, exact: bool = False, poison: typing.SupportsInt | typing.SupportsIndex = -1) -> None:
     """

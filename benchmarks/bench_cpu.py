@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from bench_conv import DEPTHWISE, FIRST, ORDERS, PASSES, RESNET, Case
-from bench_norm import seen_of_layer_backward
+from bench_layer_norm import seen_of_layer_backward
 from bench_random import moments
 from report import Target
 from runner import ARITHMETIC, Row, in_orders, main
@@ -131,7 +131,7 @@ def memory(mb: int) -> Iterator[Row]:
         )
         weight = torch.rand(1024) + 0.5
         yield row(
-            "norm layer_forward rows of 1024",
+            "layer_norm layer_forward rows of 1024",
             partial(dnn.layer_norm_forward, s, dnn.from_dlpack(weight), dnn.from_dlpack(weight)),
             partial(functional.layer_norm, scores, (1024,), weight.to(dtype), weight.to(dtype)),
             2 * size,
@@ -141,7 +141,7 @@ def memory(mb: int) -> Iterator[Row]:
         inner = [v.to(dtype) for v in (weight, weight)]
         normal = aten.native_layer_norm(scores, (1024,), *inner, 1e-5)[1:]
         yield row(
-            "norm layer_backward rows of 1024",
+            "layer_norm layer_backward rows of 1024",
             partial(dnn.layer_norm_backward, g, s, dnn.from_dlpack(weight), *stats),
             partial(aten.native_layer_norm_backward, gradient, scores, (1024,), *normal, *inner, [True] * 3),
             3 * size,
@@ -203,7 +203,7 @@ def memory(mb: int) -> Iterator[Row]:
                 terms=64,
             )
             yield row(
-                f"norm training {order}",
+                f"batch_norm training {order}",
                 partial(dnn.batch_norm_forward_training, ti, *p[:2]),
                 {
                     o: partial(functional.batch_norm, v, None, None, scale, bias, training=True)
@@ -213,7 +213,7 @@ def memory(mb: int) -> Iterator[Row]:
                 terms=x.numel() / 64,
             )
             yield row(
-                f"norm inference {order}",
+                f"batch_norm inference {order}",
                 partial(dnn.batch_norm_forward_inference, ti, *p),
                 {o: partial(functional.batch_norm, v, mean, var, scale, bias) for o, (v, _) in images.items()},
                 2 * size,
@@ -221,7 +221,7 @@ def memory(mb: int) -> Iterator[Row]:
             saved = dnn.batch_norm_forward_training(ti, *p[:2])[1:]
             theirs = [torch.from_dlpack(v) for v in saved]
             yield row(
-                f"norm backward {order}",
+                f"batch_norm backward {order}",
                 partial(dnn.batch_norm_backward, td, ti, p[0], *saved),
                 {
                     o: partial(
@@ -234,7 +234,7 @@ def memory(mb: int) -> Iterator[Row]:
             )
             grouped = [v.to(dtype) for v in (scale, bias)]
             yield row(
-                f"norm group_forward {order}",
+                f"layer_norm group_forward {order}",
                 partial(dnn.group_norm_forward, ti, 16, *p[:2]),
                 partial(functional.group_norm, i, 16, *grouped),
                 2 * size,
@@ -243,7 +243,7 @@ def memory(mb: int) -> Iterator[Row]:
             of_groups = dnn.group_norm_forward(ti, 16, *p[:2])[1:]
             leaves = [v.detach().requires_grad_() for v in (i, *grouped)]
             yield row(
-                f"norm group_backward {order}",
+                f"layer_norm group_backward {order}",
                 partial(dnn.group_norm_backward, td, ti, 16, p[0], *of_groups),
                 partial(
                     torch.autograd.grad, functional.group_norm(leaves[0], 16, *leaves[1:]), leaves, d, retain_graph=True
@@ -348,7 +348,7 @@ def tiny() -> Iterator[Row]:
         ("activation gelu", lambda: dnn.activation_forward(t, "gelu"), lambda: functional.gelu(x)),
         ("softmax channels", lambda: dnn.softmax_forward(t), lambda: torch.softmax(x, 1)),
         (
-            "norm inference",
+            "batch_norm inference",
             lambda: dnn.batch_norm_forward_inference(t, ts, tb, tb, tv),
             lambda: functional.batch_norm(x, bias, var, scale, bias),
         ),

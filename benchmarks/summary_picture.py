@@ -20,8 +20,8 @@ matplotlib.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "speed", "fo
 from matplotlib import pyplot, ticker  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
-FAMILIES = ("conv", "matmul", "pooling", "norm", "softmax", "loss", "reduce", "pointwise", "activation", "transform",
-            "random")  # fmt: skip
+FAMILIES = ("conv", "matmul", "pooling", "batch_norm", "layer_norm", "lrn", "softmax", "loss", "reduce", "pointwise",
+            "activation", "transform", "random")  # fmt: skip
 
 
 def ratios(table: Path) -> dict[str, list[float]]:
@@ -40,7 +40,7 @@ def main(device: str = "h100_80gb_hbm3") -> None:
     tables = [ROOT / f"benchmarks/results/{family}_{device}.md" for family in FAMILIES]
     title, date = re.match(r"# \w+ on (.*)\n\n(\S+),", tables[0].read_text()).groups()  # type: ignore[union-attr]
     lines = [
-        (name if family in name else f"{family} {name}", values)
+        (name if family.replace("_", " ") in name else f"{family} {name}", values)
         for family, table in zip(FAMILIES, tables, strict=True)
         for name, values in ratios(table).items()
     ]

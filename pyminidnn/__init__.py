@@ -38,6 +38,11 @@ _C.set_search_path([p for p in _sys.path if p])
 from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level
 from .errors import DeviceError, DTypeError, Error, NotSupported, OutOfMemory, ShapeError
 from .ops.activation import activation_backward, activation_forward
+from .ops.batch_norm import (
+    batch_norm_backward,
+    batch_norm_forward_inference,
+    batch_norm_forward_training,
+)
 from .ops.conv import (
     conv_backward_bias,
     conv_backward_data,
@@ -45,25 +50,24 @@ from .ops.conv import (
     conv_forward,
     conv_forward_statistics,
 )
-from .ops.loss import cross_entropy_backward, cross_entropy_forward
-from .ops.matmul import matmul
-from .ops.norm import (
-    batch_norm_backward,
-    batch_norm_forward_inference,
-    batch_norm_forward_training,
+from .ops.layer_norm import (
     group_norm_backward,
     group_norm_forward,
     instance_norm_backward,
     instance_norm_forward,
     layer_norm_backward,
     layer_norm_forward,
+    rms_norm_backward,
+    rms_norm_forward,
+)
+from .ops.loss import cross_entropy_backward, cross_entropy_forward
+from .ops.lrn import (
     lcn_backward,
     lcn_forward,
     lrn_backward,
     lrn_forward,
-    rms_norm_backward,
-    rms_norm_forward,
 )
+from .ops.matmul import matmul
 from .ops.pointwise import (
     abs,
     add,

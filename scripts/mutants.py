@@ -72,15 +72,15 @@ AUDIT = [
         "two threads share scratch memory",
     ),
     Mutant(
-        "A10", "norm/norm_cpu.cpp", "(c.tile_by_thread ? «kKinds * line» : 0)", "line",
+        "A10", "batch_norm/cpu/vectorized.cpp", "(c.tile_by_thread ? «kKinds * line» : 0)", "line",
         "the results of two tiles overlap between threads",
     ),
     Mutant(
-        "A11", "norm/row_norm_cpu.cpp", "std::fill_n(dscale, «2 * n», 0.f)", "n",
+        "A11", "layer_norm/cpu/contiguous_rows.cpp", "std::fill_n(dscale, «2 * n», 0.f)", "n",
         "layer norm backward: the sums of dbias are not cleared",
     ),
     Mutant(
-        "A12", "norm/row_norm_columns.cpp", "double(part(i).rows)", "double(c.section)",
+        "A12", "layer_norm/cpu/strided_axis.cpp", "double(block(i).rows)", "double(c.section)",
         "the last section joins with the weight of a whole one",
     ),
     Mutant(
@@ -115,11 +115,11 @@ AUDIT = [
         "(at.at[0] + 1) * units_of_part", "filter gradient: the last part of the bands is not shortened",
     ),
     Mutant(
-        "A21", "norm/local_norm_cpu.cpp", "y = «at % height»", "i % height",
+        "A21", "lrn/cpu/spatial_window.cpp", "y = «at % height»", "i % height",
         "which row of the image a segment belongs to, where rows are cut",
     ),
     Mutant(
-        "A22", "norm/local_norm_cpu.cpp", "std::min(most, plane - first)", "most",
+        "A22", "lrn/cpu/cross_channel.cpp", "std::min(most, plane - first)", "most",
         "lrn NCHW: the last segment of positions is not shortened",
     ),
     Mutant(
@@ -134,11 +134,11 @@ AUDIT = [
         "max pooling by indices, NHWC: the last block of channels is as wide as a whole one",
     ),
     Mutant(
-        "B01", "norm/norm_isa.cpp", "1 / __builtin_sqrtf(var[i] + eps)", "1 / (__builtin_sqrtf(var[i]) + eps)",
+        "B01", "simd/channel_norm_isa.cpp", "1 / __builtin_sqrtf(var[i] + eps)", "1 / (__builtin_sqrtf(var[i]) + eps)",
         "batch norm: eps outside of the root",
     ),
     Mutant(
-        "B02", "norm/row_norm_columns.cpp", "parameter(a.bias, i, 0) - rest * factor[i]", "parameter(a.bias, i, 0)",
+        "B02", "layer_norm/cpu/strided_axis.cpp", "parameter(a.bias, i, 0) - rest * factor[i]", "parameter(a.bias, i, 0)",
         "group norm NHWC: the rounding error of the mean is dropped",
     ),
     Mutant(
@@ -168,15 +168,15 @@ AUDIT = [
         "log softmax backward: masked elements get dy",
     ),
     Mutant(
-        "B09", "norm/norm_cpu.cpp", "t.var[i] * unbiased", "t.var[i]",
+        "B09", "batch_norm/cpu/vectorized.cpp", "t.var[i] * unbiased", "t.var[i]",
         "batch norm: running_var moves by the biased variance",
     ),
     Mutant(
-        "B10", "norm/row_norm_isa.cpp", "away * sums.first * 2 > sums.squares", "false",
+        "B10", "layer_norm/cpu/contiguous_rows_isa.cpp", "away * sums.first * 2 > sums.squares", "false",
         "layer norm: a row whose first elements mislead is not summed again",
     ),
     Mutant(
-        "B11", "norm/norm_isa.cpp", "away * sums[c] * 2 > squares[c]", "false",
+        "B11", "simd/channel_norm_isa.cpp", "away * sums[c] * 2 > squares[c]", "false",
         "batch norm: a channel whose first elements mislead is not summed again",
     ),
     Mutant(
@@ -184,14 +184,14 @@ AUDIT = [
         "global average: the rounding errors of the sum are dropped",
     ),
     Mutant(
-        "B13", "norm/norm_cpu.cpp", "t.slope[i] = float(«scale / n * inv_std»)", "scale / n",
+        "B13", "batch_norm/cpu/vectorized.cpp", "t.slope[i] = float(«scale / n * inv_std»)", "scale / n",
         "batch norm backward: one term lacks the second factor inv_std",
     ),
     Mutant(
         "C01", "conv/conv.cpp", '{"bias", «b»}}, {{"residual"', "w", "conv_forward: out may overlap the bias"
     ),
     Mutant(
-        "C02", "norm/norm.cpp", '{"running_mean", «*running_mean»}}', "scale",
+        "C02", "batch_norm/batch_norm.cpp", '{"running_mean", «*running_mean»}}', "scale",
         "batch norm: running_var may share memory with running_mean",
     ),
     Mutant("C03", "pooling/pooling.cpp", '{"y", «y»}, y_shape', "dy", "pool_backward: the shape of y is not checked"),
@@ -214,7 +214,7 @@ AUDIT = [
         "C08", "transform/gather.cpp", '{"x", x}, {"index", «index»}', "x", "gather: out may overlap the index"
     ),
     Mutant(
-        "C09", "norm/norm.cpp", '{"var", «var»}},', "mean", "batch norm inference: out may overlap var"
+        "C09", "batch_norm/batch_norm.cpp", '{"var", «var»}},', "mean", "batch norm inference: out may overlap var"
     ),
     Mutant(
         "C10", "loss/loss.cpp", '{"lse", «lse»}}', "target", "cross_entropy_backward: out may overlap lse"
@@ -264,7 +264,7 @@ AUDIT = [
         "softmax_backward: default axis -1",
     ),
     Mutant(
-        "E02", "pyminidnn/ops/norm.py", "var: ArrayLike,\n    *,\n    eps: float = «1e-5»", "1e-3",
+        "E02", "pyminidnn/ops/batch_norm.py", "var: ArrayLike,\n    *,\n    eps: float = «1e-5»", "1e-3",
         "batch_norm_forward_inference: default eps 1e-3",
     ),
     Mutant(
@@ -277,7 +277,7 @@ AUDIT = [
         "memoryview() of a read-only tensor is writable",
     ),
     Mutant(
-        "E06", "pyminidnn/ops/norm.py", '"group_norm_forward", "group", «groups»', "groups or x.shape[1]",
+        "E06", "pyminidnn/ops/layer_norm.py", '"group_norm_forward", "group", «groups»', "groups or x.shape[1]",
         "group_norm: groups=0 means instance norm",
     ),
     Mutant(
@@ -295,7 +295,7 @@ AUDIT = [
         "asarray(copy=False) copies where it must",
     ),
     Mutant(
-        "E10", "pyminidnn/ops/norm.py",
+        "E10", "pyminidnn/ops/lrn.py",
         "k: float = «1.0»,\n    algo: str | None = None,\n    out: ArrayLike | None = None,\n    handle: Handle | None = None,\n) -> DeviceTensor | tuple",
         "2.0", "lcn_backward: default k differs from lcn_forward's"
     ),
@@ -322,7 +322,7 @@ LATER = [
         "the last lines are computed as a whole group of lines",
     ),
     Mutant(
-        "A28", "norm/norm_cpu.cpp", "min_of(c.section, c.rows - row)", "c.section",
+        "A28", "batch_norm/cpu/vectorized.cpp", "min_of(c.section, c.rows - row)", "c.section",
         "batch norm: the last section of rows is not shortened",
     ),
     Mutant(
@@ -341,7 +341,7 @@ LATER = [
         "gather_backward along an inner axis reads dy by the rows of x",
     ),
     Mutant(
-        "A33", "norm/row_norm_cpu.cpp", "rows * (section + 1) / sections", "rows / sections * (section + 1)",
+        "A33", "layer_norm/cpu/contiguous_rows.cpp", "rows * (section + 1) / sections", "rows / sections * (section + 1)",
         "layer norm backward: the rows beyond equal sections are left out",
     ),
     Mutant(
@@ -349,11 +349,11 @@ LATER = [
         "undoes 33dc521: a shorter last slab keeps the windows of the slab before it",
     ),
     Mutant(
-        "A35", "norm/norm_cpu.cpp", "if («c.pieces > 1») c.section = longest", "c.pieces > 1 && !in_memory_order",
+        "A35", "batch_norm/cpu/vectorized_tiling.cpp", "if («c.chunks > 1») c.section = longest", "c.chunks > 1 && !in_memory_order",
         "undoes 4d1d7c7: inference writes one element of each section of a large plane",
     ),
     Mutant(
-        "B14", "norm/row_norm_columns.cpp", "-inv_std * of_dy / n", "-inv_std * of_dy / double(c.plane)",
+        "B14", "layer_norm/cpu/strided_axis.cpp", "-inv_std * of_dy / n", "-inv_std * of_dy / double(c.plane)",
         "group norm NHWC backward: the mean of dy divides by one channel's elements",
     ),
     Mutant(
@@ -361,11 +361,11 @@ LATER = [
         "cross entropy backward: the target lacks its share of the smoothing",
     ),
     Mutant(
-        "B16", "norm/norm_isa.cpp", "between = «joined * share»", "n * share",
+        "B16", "simd/channel_norm_isa.cpp", "between = «joined * weight»", "n * weight",
         "batch norm: the variance between sections has the weight of the wrong section",
     ),
     Mutant(
-        "B17", "norm/local_norm_cpu.cpp", "each(a, w.ahead, «w.behind»", "w.ahead",
+        "B17", "lrn/cpu/spatial_window.cpp", "each(a, w.ahead, «w.behind»", "w.ahead",
         "lcn backward: windows of even size reach as far ahead as behind",
     ),
     Mutant("B18", "matmul/matmul_cpu.cpp", "f.beta = «float(args.beta)»", "1.0f", "beta counts as 1"),
@@ -374,7 +374,7 @@ LATER = [
         "a mean over dimensions that do not join divides by the innermost alone",
     ),
     Mutant(
-        "C13", "norm/norm.cpp", 'check_shape(me, {"dy", «dy»}, shape_of(x.desc)', "x",
+        "C13", "batch_norm/batch_norm.cpp", 'check_shape(me, {"dy", «dy»}, shape_of(x.desc)', "x",
         "batch_norm_backward: the shape of dy is not checked",
     ),
     Mutant(
@@ -421,7 +421,7 @@ LATER = [
     ),
     Mutant("E14", "core/dlpack.cpp", "d.data ? d.byte_offset : 0", "0", "from_dlpack ignores byte_offset"),
     Mutant(
-        "E15", "pyminidnn/ops/norm.py", '"instance_norm_backward", "instance", 0, dy, x, scale, mean, inv_std, «algo»',
+        "E15", "pyminidnn/ops/layer_norm.py", '"instance_norm_backward", "instance", 0, dy, x, scale, mean, inv_std, «algo»',
         "None", "instance_norm_backward ignores algo",
     ),
     Mutant(

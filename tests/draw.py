@@ -278,27 +278,9 @@ def loss(rng: Rng) -> str | None:
     return text + (" smoothed" if chance(rng, 0.3) else "")
 
 
-def norm(rng: Rng) -> str | None:
-    dtype = floating(rng)
-    kind = one_of(rng, ("batch", "batch", "batch", "row", "row", "group", "group", "lrn", "lcn"))
-    if kind == "row":
-        name, direction = one_of(rng, ("layer", "rms")), one_of(rng, ("forward", "backward"))
-        if chance(rng, 0.7):
-            shape = limited([log_uniform(rng, 1, 20_000), log_uniform(rng, 2, 100_000)], ELEMENTS, keep=1)
-            return f"norm {name}_{direction} {dtype} x={layout(rng, shape)} axis=1"
-        shape = image(rng)
-        return f"norm {name}_{direction} {dtype} x={layout(rng, shape)} axis={int(rng.integers(1, len(shape)))}"
-    shape = image(rng)
-    if kind == "group":
-        groups = one_of(rng, [g for g in (1, 2, 4, 8, 16, 32, shape[1]) if shape[1] % g == 0])
-        return f"norm group_{one_of(rng, ('forward', 'backward'))} {dtype} x={layout(rng, shape)} groups={groups}"
-    if kind == "lrn":
-        return f"norm lrn_{one_of(rng, ('forward', 'backward'))} {dtype} x={layout(rng, shape)} size={int(rng.integers(1, 12))}"
-    if kind == "lcn":
-        shape = image(rng, 4, ELEMENTS / 4)
-        return f"norm lcn_{one_of(rng, ('forward', 'backward'))} {dtype} x={layout(rng, shape)} size={one_of(rng, (3, 5, 7, 9))}"
+def batch_norm(rng: Rng) -> str | None:
     direction = one_of(rng, ("training", "inference", "backward"))
-    text = f"norm {direction} {dtype} x={layout(rng, shape)}"
+    text = f"batch_norm {direction} {floating(rng)} x={layout(rng, image(rng))}"
     if chance(rng, 0.15):
         return text + " per_activation"
     if direction != "backward" and chance(rng, 0.3):
@@ -306,6 +288,27 @@ def norm(rng: Rng) -> str | None:
     elif chance(rng, 0.2):
         text += " relu"
     return text + (" running" if direction == "training" and chance(rng, 0.3) else "")
+
+
+def layer_norm(rng: Rng) -> str | None:
+    dtype, direction = floating(rng), one_of(rng, ("forward", "backward"))
+    kind = one_of(rng, ("layer", "rms", "group", "group"))
+    head = f"layer_norm {kind}_{direction} {dtype}"
+    if kind != "group" and chance(rng, 0.7):
+        shape = limited([log_uniform(rng, 1, 20_000), log_uniform(rng, 2, 100_000)], ELEMENTS, keep=1)
+        return f"{head} x={layout(rng, shape)} axis=1"
+    shape = image(rng)
+    if kind != "group":
+        return f"{head} x={layout(rng, shape)} axis={int(rng.integers(1, len(shape)))}"
+    groups = one_of(rng, [g for g in (1, 2, 4, 8, 16, 32, shape[1]) if shape[1] % g == 0])
+    return f"{head} x={layout(rng, shape)} groups={groups}"
+
+
+def lrn(rng: Rng) -> str | None:
+    kind, direction, dtype = one_of(rng, ("lrn", "lcn")), one_of(rng, ("forward", "backward")), floating(rng)
+    shape = image(rng) if kind == "lrn" else image(rng, 4, ELEMENTS / 4)
+    size = int(rng.integers(1, 12)) if kind == "lrn" else one_of(rng, (3, 5, 7, 9))
+    return f"lrn {kind}_{direction} {dtype} x={layout(rng, shape)} size={size}"
 
 
 def activation(rng: Rng) -> str | None:
@@ -414,7 +417,21 @@ def random(rng: Rng) -> str | None:
 
 FAMILIES: dict[str, Callable[[Rng], str | None]] = {
     f.__name__: f
-    for f in (activation, conv, loss, matmul, norm, pointwise, pooling, random, reduce, softmax, transform)
+    for f in (
+        activation,
+        batch_norm,
+        conv,
+        layer_norm,
+        loss,
+        lrn,
+        matmul,
+        pointwise,
+        pooling,
+        random,
+        reduce,
+        softmax,
+        transform,
+    )
 }
 
 

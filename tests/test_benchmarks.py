@@ -54,7 +54,7 @@ def test_table_and_picture_are_written(what: str, words: str, line: str, tmp_pat
         ("conv", "one-channel", 1),  # cuDNN measures its algorithms
         ("conv", "backward_bias f64 dy=64x256x14x14", 2),
         ("conv", "forward_statistics x=64x64x56x56:nhwc w=64x64x1x1", 1),
-        ("norm", "norm backward float32 x=64x2048x7x7", 2),
+        ("batch_norm", "batch_norm backward float32 x=64x2048x7x7", 2),
         ("matmul", "f64 a=1024x1024", 1),
     ],
 )

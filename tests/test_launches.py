@@ -101,10 +101,10 @@ def why_not(engine, call, *arguments, **keywords):
     return next(e.why_not for e in report.engines if e.name == engine)
 x = dnn.zeros((2, 16, 7, 5), layout="NHWC", device="cuda:0")
 scale, mean = dnn.zeros((16, 7, 5), device="cuda:0"), dnn.zeros((2,), device="cuda:0")
-assert "scale and bias in the memory" in why_not("cuda.norm.rows", dnn.layer_norm_forward, x, scale, scale, axis=1)
-assert "scale and bias in the memory" in why_not("cuda.norm.rows", dnn.rms_norm_forward, x, scale, axis=1)
-for engine in ("rows", "long_rows"):
-    got = why_not(f"cuda.norm.{engine}", dnn.layer_norm_backward, x, x, scale, mean, mean, axis=1)
+assert "scale and bias in the memory" in why_not("cuda.layer_norm.persistent_rows", dnn.layer_norm_forward, x, scale, scale, axis=1)
+assert "scale and bias in the memory" in why_not("cuda.layer_norm.persistent_rows", dnn.rms_norm_forward, x, scale, axis=1)
+for engine in ("persistent_rows", "two_pass"):
+    got = why_not(f"cuda.layer_norm.{engine}", dnn.layer_norm_backward, x, x, scale, mean, mean, axis=1)
     assert "scale and bias in the memory" in got, got
 for channels, fits in ((1, False), (2, False), (8, True)):
     x = dnn.zeros((2, 4 * channels, 9, 9), dtype="bfloat16", layout="NHWC", device="cuda:0")

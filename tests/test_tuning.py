@@ -89,6 +89,34 @@ def test_former_names_are_of_engines_that_exist_now(line: tuple[str, str]) -> No
     assert line[0] not in engines and line[1] in engines
 
 
+NORMS = {
+    "batch_norm": ("training f32 x=4x3x5x5", "cpu.norm.streamed", "cpu.batch_norm.vectorized",
+                   "dnn.batch_norm_forward_training, np.ones((4, 3, 5, 5), 'f'), np.ones(3, 'f'), np.ones(3, 'f')"),
+    "layer_norm": ("rms_forward f32 x=7x9 axis=1", "cpu.norm.rows", "cpu.layer_norm.contiguous_rows",
+                   "dnn.rms_norm_forward, np.ones((7, 9), 'f')"),
+    "group norm": ("group_forward f32 x=2x6x5x5 groups=3", "cpu.norm.rows_reference", "cpu.layer_norm.reference",
+                   "dnn.group_norm_forward, np.ones((2, 6, 5, 5), 'f'), 3"),
+    "lrn": ("lrn_forward f32 x=2x6x5x5 size=5", "cpu.norm.across", "cpu.lrn.cross_channel",
+            "dnn.lrn_forward, np.ones((2, 6, 5, 5), 'f'), 5"),
+    "lcn": ("lcn_forward f32 x=2x6x5x5 size=5", "cpu.norm.local_reference", "cpu.lrn.reference",
+            "dnn.lcn_forward, np.ones((2, 6, 5, 5), 'f'), 5"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("problem, former, present, call", NORMS.values(), ids=NORMS)
+def test_records_of_the_former_family_norm_are_used(
+    problem: str, former: str, present: str, call: str, folder: Path
+) -> None:
+    """batch_norm, layer_norm and lrn were one family: their problems began with its name. find() replaces such a record,
+    whose problem then begins with the name of today."""
+    write(folder, "", former, f"norm {problem}", "1e-6")
+    show = f"(r,) = dnn.explain({call}); e = next(e for e in r.engines if e.name == r.chosen); print(e.name, e.measured_us)"
+    assert run(show, folder) == f"{present} 1e-06\n"
+    run(f"dnn.find({call})", folder)
+    family = present.split(".")[1]
+    assert [key for _, key, *_ in records(folder)] == [f"{family} {problem}"]
+
+
 def test_a_record_beyond_max_workspace_is_ignored(folder: Path) -> None:
     write(folder, "images=16")
     out = run("""

@@ -81,4 +81,21 @@ std::string spatial_text(const SpatialAttributes& a, int64_t rank, std::span<con
   return text;
 }
 
+int64_t plane_of(const TensorDesc& x) {
+  int64_t plane = 1;
+  for (int i = 2; i < x.rank; ++i) plane *= x.shape[i];
+  return plane;
+}
+
+namespace {
+
+bool has_channel_stride(const TensorDesc& x, int64_t stride) {
+  return (x.shape[1] <= 1 || x.stride[1] == stride) && (x.shape[0] <= 1 || x.stride[0] == plane_of(x) * x.shape[1]);
+}
+
+}  // namespace
+
+bool channels_in_order(const TensorDesc& x) { return has_channel_stride(x, plane_of(x)); }
+bool channels_innermost(const TensorDesc& x) { return has_channel_stride(x, 1); }
+
 }  // namespace minidnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stride, padding and dilation as passed by callers: checks, their problem texts, and the output sizes.
+// Stride, padding and dilation as passed by callers: checks, their problem texts, and the output sizes. Layouts of images.
 #pragma once
 #include <span>
 #include <string>
@@ -38,5 +38,12 @@ std::string attribute_text(std::span<const int64_t>);
 // " stride=2 pad=1:2,0 dilation=2": the attributes that differ from the default. Unequal paddings are written
 // before:after.
 std::string spatial_text(const SpatialAttributes&, int64_t rank, std::span<const int64_t> default_stride);
+
+// The elements of one channel in one sample of x [N, C, spatial...].
+int64_t plane_of(const TensorDesc& x);
+// NCHW: samples are contiguous, and so is the plane of each channel.
+bool channels_in_order(const TensorDesc& x);
+// NHWC: samples are contiguous, and so are the channels of a pixel.
+bool channels_innermost(const TensorDesc& x);
 
 }  // namespace minidnn

@@ -73,6 +73,14 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cpu.conv.tiles", "cpu.conv.implicit_gemm"},
     {"cpu.loss.dense", "cpu.loss.vectorized"},
     {"cpu.matmul.tiles", "cpu.matmul.packed"},
+    {"cpu.norm.across", "cpu.lrn.cross_channel"},
+    {"cpu.norm.around", "cpu.lrn.spatial_window"},
+    {"cpu.norm.columns", "cpu.layer_norm.strided_axis"},
+    {"cpu.norm.local_reference", "cpu.lrn.reference"},
+    {"cpu.norm.reference", "cpu.batch_norm.reference"},
+    {"cpu.norm.rows", "cpu.layer_norm.contiguous_rows"},
+    {"cpu.norm.rows_reference", "cpu.layer_norm.reference"},
+    {"cpu.norm.streamed", "cpu.batch_norm.vectorized"},
     {"cpu.pointwise.runs", "cpu.pointwise.vectorized"},
     {"cpu.pooling.channels", "cpu.pooling.nhwc"},
     {"cpu.pooling.places", "cpu.pooling.max_with_indices"},
@@ -92,6 +100,16 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cuda.loss.generic", "cuda.loss.block_per_row"},
     {"cuda.loss.rows", "cuda.loss.persistent_rows"},
     {"cuda.loss.thread", "cuda.loss.thread_per_row"},
+    {"cuda.norm.across", "cuda.lrn.cross_channel"},
+    {"cuda.norm.around", "cuda.lrn.spatial_window"},
+    {"cuda.norm.generic", "cuda.batch_norm.generic"},
+    {"cuda.norm.groups", "cuda.layer_norm.two_pass_groups"},
+    {"cuda.norm.local_generic", "cuda.lrn.generic"},
+    {"cuda.norm.long_rows", "cuda.layer_norm.two_pass"},
+    {"cuda.norm.resident", "cuda.batch_norm.persistent"},
+    {"cuda.norm.rows", "cuda.layer_norm.persistent_rows"},
+    {"cuda.norm.rows_generic", "cuda.layer_norm.generic"},
+    {"cuda.norm.split", "cuda.batch_norm.two_pass"},
     {"cuda.pointwise.vectors", "cuda.pointwise.vectorized"},
     {"cuda.pooling.channels", "cuda.pooling.nhwc"},
     {"cuda.pooling.planes", "cuda.pooling.nchw"},
@@ -105,6 +123,17 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cuda.transform.dense", "cuda.transform.vectorized"},
     {"cuda.transform.runs", "cuda.transform.batched_memcpy"},
 };
+
+// The problem of a record. Before version 0.1.0, batch_norm, layer_norm and lrn were one family, norm, and the texts of
+// their problems began with that name.
+std::string present_problem(const std::string& text) {
+  const std::string_view family = "norm ";
+  if (!text.starts_with(family)) return text;
+  const std::string_view direction =
+      std::string_view(text).substr(family.size(), text.find(' ', family.size()) - family.size());
+  if (direction.starts_with("lrn_") || direction.starts_with("lcn_")) return "lrn " + text.substr(family.size());
+  return (direction.find('_') != direction.npos ? "layer_" : "batch_") + text;
+}
 
 std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
   std::vector<std::string> fields{""};
@@ -120,7 +149,7 @@ std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
     }
   if (!parse_number(fields[3], record.revision) || !parse_number(fields[5], record.us)) return {};
   if (!(record.us > 0) || !std::isfinite(record.us)) return {};
-  return std::pair{Key{fields[0], fields[1]}, record};
+  return std::pair{Key{fields[0], present_problem(fields[1])}, record};
 }
 
 std::string text_of(const Key& key, const TuningLine& r) {

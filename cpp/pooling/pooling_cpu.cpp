@@ -11,9 +11,10 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;           // elements that justify waking one more thread
-constexpr int64_t kSlabFloats = 64 << 10;   // fit a core's cache
-constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in cpp/norm/norm_cpu.cpp
+constexpr int64_t kGrain = 16384;          // elements that justify waking one more thread
+constexpr int64_t kSlabFloats = 64 << 10;  // fit a core's cache
+constexpr int64_t kStreamBytes =
+    12 << 20;  // a larger dx is written past the caches, as in cpp/batch_norm/cpu/vectorized.cpp
 
 // The tensor with three spatial dimensions; missing ones are added in front.
 TensorDesc padded_in_front(const TensorDesc& d) {

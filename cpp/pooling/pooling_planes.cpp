@@ -10,8 +10,9 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;         // elements that justify waking one more thread
-constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in cpp/norm/norm_cpu.cpp
+constexpr int64_t kGrain = 1 << 14;  // elements that justify waking one more thread
+constexpr int64_t kStreamBytes =
+    12 << 20;  // a larger dx is written past the caches, as in cpp/batch_norm/cpu/vectorized.cpp
 
 constexpr int64_t kRoomFloats = 8 << 10;  // fit a first-level cache
 

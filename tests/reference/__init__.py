@@ -13,6 +13,7 @@ import numpy as np
 
 from . import random
 from .activation import DEFAULT_ALPHA, MODES, activation_backward, activation_forward
+from .batch_norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .conv import (
     conv_backward_bias,
     conv_backward_data,
@@ -21,17 +22,10 @@ from .conv import (
     conv_output_shape,
     output_size,
 )
+from .layer_norm import row_norm_backward, row_norm_forward
 from .loss import cross_entropy_backward, cross_entropy_forward
+from .lrn import local_norm_backward, local_norm_forward
 from .matmul import matmul
-from .norm import (
-    batch_norm_backward,
-    batch_norm_forward_inference,
-    batch_norm_forward_training,
-    local_norm_backward,
-    local_norm_forward,
-    row_norm_backward,
-    row_norm_forward,
-)
 from .pointwise import POINTWISE, pointwise
 from .pooling import (
     adaptive_pool_backward,

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch normalization: the public functions, their checks and their problem. The kept dimensions of the problem select
+// the kind: [C], or all dimensions of a sample (per_activation). Layer, group and instance norm are in cpp/layer_norm.
+// Maths: batch_norm_math.h.
+#pragma once
+#include "cpp/batch_norm/batch_norm_math.h"
+#include "cpp/engine/op.h"
+
+namespace minidnn {
+
+template <>
+struct Family<BatchNormProblem> {
+  using Args = BatchNormArgs;
+  static constexpr const char* name = "batch_norm";
+  static std::string text(const BatchNormProblem&);
+  static Args scratch(const BatchNormProblem&, Scratch&);
+  static const Engines<BatchNormProblem>& cpu_engines();
+  static const Engines<BatchNormProblem>& cuda_engines();
+};
+
+// x is [N, C, spatial...] with 2 to 5 dimensions. Parameters and statistics are float32 (float64 for float64). Their
+// shape is [C], and statistics are taken over N and space. With per_activation, the shape is that of one sample, and
+// statistics are taken over N.
+struct BatchNormTraining {
+  Tensor y, saved_mean, saved_inv_std;
+};
+// y = max(0, batch norm + residual); relu and residual are both optional. The residual has x's shape and dtype, and any
+// strides.
+struct BatchNormFusion {
+  bool relu = false;
+  std::optional<Tensor> residual{};
+};
+// With relu, `y` is the result of the forward call. With dresidual, the gradient of the residual is returned too: dy
+// where y > 0.
+struct BatchNormBackwardFusion {
+  bool relu = false;
+  std::optional<Tensor> y{};
+  bool dresidual = false;
+};
+// Both running tensors are given and updated in place, or both are empty.
+BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,
+                                              const std::optional<Tensor>& running_mean,
+                                              const std::optional<Tensor>& running_var, double momentum, double eps,
+                                              bool per_activation, const BatchNormFusion&, const Call& call);
+// `out` may be x or the residual.
+Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& mean,
+                                    const Tensor& var, double eps, bool per_activation, const BatchNormFusion&,
+                                    const Call& call);
+struct BatchNormBackward {
+  Tensor dx, dscale, dbias;
+  std::optional<Tensor> dresidual;
+};
+BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const Tensor& scale, const Tensor& saved_mean,
+                                      const Tensor& saved_inv_std, bool per_activation, const BatchNormBackwardFusion&,
+                                      const Call& call);
+
+// The loops over the dimensions `dims`. `steps` has the strides of every dimension.
+NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOffsets>& steps, std::vector<int> dims);
+// For engines: the loops of a problem, and its bytes and FLOP for estimates.
+NormSpaces norm_spaces(const BatchNormProblem&);
+double norm_bytes(const BatchNormProblem&);
+double norm_flop(const BatchNormProblem&);
+
+}  // namespace minidnn

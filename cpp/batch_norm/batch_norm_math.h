@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of normalization, shared by CPU and CUDA. A team per statistic computes its sums; then every element
+// is mapped with the coefficients of its parameter. Deviations are taken from the mean, never as E[x^2] - E[x]^2, and
+// the mean is computed as a sum of x - x[first]. So for |mean| >> std, the only loss of accuracy is the rounding of the
+// mean itself.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/half.h"
+#include "cpp/core/maths.h"
+#include "cpp/core/team.h"
+
+namespace minidnn {
+
+enum class NormDirection : int64_t { training, inference, backward };
+
+// Dimensions [kept_begin, kept_end) of x index both statistics and parameters; each statistic is taken over the other
+// dimensions. Batch norm keeps dimension 1; with per_activation it keeps all but dimension 0.
+struct BatchNormProblem {
+  NormDirection direction{};
+  TensorDesc x, dy, out;  // dy: only backward; out: y or dx. All have one dtype and one shape, and any strides
+  int64_t kept_begin = 0, kept_end = 0;
+  int64_t running = 0;  // 1: training also updates running_mean and running_var
+  // Fused: y = max(0, batch norm + residual); relu and residual are both optional. Backward with relu reads the sign of
+  // y in `other`. Backward may write the gradient of the residual, dy where y > 0, to `dresidual`.
+  int64_t relu = 0;
+  TensorDesc other, dresidual;  // shape and dtype of x; rank 0: absent. `other`: the residual; backward: y
+  int64_t alignment = 16;       // common alignment of the addresses of all these tensors, in bytes; see alignment_of()
+};
+
+// Parameters and statistics are Accumulator<T>, row-major. Each direction uses only the pointers that its formula
+// names.
+struct BatchNormArgs {
+  const void* x = nullptr;
+  const void* dy = nullptr;
+  void* out = nullptr;
+  const void* scale = nullptr;
+  const void* bias = nullptr;
+  void* mean = nullptr;  // training writes mean and inv_std; backward reads both, inference reads the mean
+  void* inv_std = nullptr;
+  const void* var = nullptr;     // inference
+  void* running_mean = nullptr;  // null: none
+  void* running_var = nullptr;
+  void* dscale = nullptr;
+  void* dbias = nullptr;
+  const void* other = nullptr;
+  void* dresidual = nullptr;
+  double eps = 0, momentum = 0;
+  int64_t relu = 0;  // as in BatchNormProblem
+};
+
+// Offsets or steps into each tensor of a call, in elements.
+struct NormOffsets {
+  int64_t x = 0, dy = 0, out = 0, parameter = 0, other = 0, dresidual = 0;
+  MINIDNN_HD NormOffsets plus(int64_t times, const NormOffsets& step) const {
+    return {x + times * step.x,         dy + times * step.dy,
+            out + times * step.out,     parameter + times * step.parameter,
+            other + times * step.other, dresidual + times * step.dresidual};
+  }
+};
+
+// Some dimensions of a problem as nested loops, outermost first. The dimensions are ordered by x's strides. Two of them
+// are merged where one step describes both in every tensor: all elements of a dense NCHW problem are the loops (N, C,
+// HW), and those of NHWC are (NHW, C).
+struct NormSpace {
+  int64_t size = 1;  // number of elements
+  int64_t rank = 1;  // at least one loop
+  int64_t shape[kMaxRank]{};
+  NormOffsets step[kMaxRank]{};
+
+  MINIDNN_HD int64_t span() const { return shape[rank - 1]; }  // the length of the innermost loop
+  MINIDNN_HD NormOffsets span_step() const { return step[rank - 1]; }
+
+  MINIDNN_HD NormOffsets offsets_of(int64_t linear) const {
+    NormOffsets at;
+#ifdef __CUDACC__
+#pragma unroll 1  // unrolled, each use has four divisions and three times the code
+#endif
+    for (int i = int(rank) - 1; i > 0; --i) {
+      at = at.plus(linear % shape[i], step[i]);
+      linear /= shape[i];
+    }
+    return at.plus(linear, step[0]);
+  }
+};
+
+// The loops of engines (norm_spaces() in batch_norm.h). Each item of `groups` has one statistic, taken over `members`
+// relative to the item's offsets; `all` is every element.
+struct NormSpaces {
+  NormSpace groups, members, all;
+};
+
+// A team of one thread whose members are contiguous in x, dy and other: with constant steps, compilers vectorise its
+// sums.
+struct PackedSolo : SingleThread {};
+
+namespace norm {
+
+template <class Team>
+constexpr bool kIsPacked = false;
+template <>
+inline constexpr bool kIsPacked<PackedSolo> = true;
+template <class Team>
+constexpr bool kIsAlone = kIsPacked<Team>;
+template <>
+inline constexpr bool kIsAlone<SingleThread> = true;
+
+// Each thread keeps this many partial sums per result: additions do not wait for each other, and compilers use SIMD.
+constexpr int kLanes = 8;
+// At most this many terms are added before a partial sum joins the compensated total. The total is compensated because
+// innermost loops may be short: then partial sums join it about as often as terms join a plain sum.
+constexpr int64_t kChunk = 1024;
+
+template <class Acc, class F>
+MINIDNN_HD void add_chunk(CompensatedSum<Acc> (&total)[kLanes], const NormOffsets& at, const NormOffsets& step,
+                          int64_t n, const F& f) {
+  Acc lanes[kLanes]{};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int k = 0; k < kLanes; ++k) lanes[k] += f(at.plus(i + k, step));
+  for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
+  for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
+}
+// For one thread: loops over the innermost dimension avoid a division per element. All f process a chunk before the
+// next chunk, so the first f loads it into the cache for the others.
+template <class Acc, class... F>
+MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
+  CompensatedSum<Acc> total[sizeof...(F)][kLanes];
+  for (int64_t begin = 0; begin < s.size; begin += s.span()) {
+    NormOffsets at = s.offsets_of(begin);
+    for (int64_t i = 0; i < s.span(); i += kChunk) {
+      int c = 0;
+      (add_chunk(total[c++], at.plus(i, step), step, min_of(kChunk, s.span() - i), f), ...);
+    }
+  }
+  for (int c = 0; c < int(sizeof...(F)); ++c)
+    for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
+}
+
+// Computes the sums of each f(offsets) over all members of `s`; every thread of the team gets them.
+template <class Acc, class Team, class... F>
+MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
+  for (Acc& sum : sums) sum = Acc(0);
+  if constexpr (kIsAlone<Team>) {
+    add_spans(s, kIsPacked<Team> ? NormOffsets{.x = 1, .dy = 1, .other = 1} : s.span_step(), sums, f...);
+  } else {
+    for (int64_t i = team.rank(); i < s.size; i += team.size()) {
+      NormOffsets at = s.offsets_of(i);
+      int c = 0;
+      ((sums[c++] += f(at)), ...);
+    }
+    for (Acc& sum : sums) sum = team.sum(sum);
+  }
+}
+
+template <class Acc>
+MINIDNN_HD Acc& parameter(void* base, int64_t at) {
+  return static_cast<Acc*>(base)[at];
+}
+template <class Acc>
+MINIDNN_HD Acc parameter(const void* base, int64_t at) {
+  return static_cast<const Acc*>(base)[at];
+}
+template <class Acc>
+MINIDNN_HD Acc inverse_std(Acc var, double eps) {
+  return Acc(1) / maths::sqrt(var + Acc(eps));
+}
+
+}  // namespace norm
+
+// The statistics of one group: mean and 1 / sqrt(var + eps), and the running values. Without members, the statistics
+// are NaN and the running values do not change.
+template <class T, class Team>
+MINIDNN_HD void norm_training_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
+  using Acc = Accumulator<T>;
+  NormOffsets at = s.groups.offsets_of(group);
+  const T* x = static_cast<const T*>(a.x) + at.x;
+  int64_t members = s.members.size;
+  Acc n = Acc(members), first = members ? Acc(x[0]) : Acc(0);
+  Acc sum[1];
+  norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) { return Acc(x[m.x]) - first; });
+  Acc from_first = sum[0] / n;
+  // `mean` is rounded; `rest` is the rounding error, so the variance does not include it.
+  Acc mean = first + from_first, rest = from_first - (mean - first);
+  norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) {
+    Acc deviation = (Acc(x[m.x]) - mean) - rest;
+    return deviation * deviation;
+  });
+  Acc squares = sum[0];
+  if (team.rank() != 0) return;
+  norm::parameter<Acc>(a.mean, at.parameter) = mean;
+  norm::parameter<Acc>(a.inv_std, at.parameter) = norm::inverse_std(squares / n, a.eps);
+  if (!a.running_mean || members == 0) return;
+  Acc momentum = Acc(a.momentum), keep = Acc(1 - a.momentum);
+  Acc& running_mean = norm::parameter<Acc>(a.running_mean, at.parameter);
+  Acc& running_var = norm::parameter<Acc>(a.running_var, at.parameter);
+  running_mean = keep * running_mean + momentum * mean;
+  running_var = keep * running_var + momentum * (squares / max_of(n - Acc(1), Acc(1)));
+}
+
+// The gradient of the normalization's output: dy, or zero where relu made y zero.
+template <class T>
+MINIDNN_HD Accumulator<T> norm_dy(const BatchNormArgs& a, const NormOffsets& at) {
+  using Acc = Accumulator<T>;
+  const Acc dy = Acc(static_cast<const T*>(a.dy)[at.dy]);
+  if (!a.other) return dy;
+  return Acc(static_cast<const T*>(a.other)[at.other]) <= Acc(0) ? Acc(0) : dy;
+}
+
+// The gradients of one group's parameters: dbias = sum(dy), dscale = sum(dy * x_hat).
+template <class T, class Team>
+MINIDNN_HD void norm_backward_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
+  using Acc = Accumulator<T>;
+  NormOffsets at = s.groups.offsets_of(group);
+  const T* x = static_cast<const T*>(a.x) + at.x;
+  BatchNormArgs here = a;
+  here.dy = static_cast<const T*>(a.dy) + at.dy;
+  if (a.other) here.other = static_cast<const T*>(a.other) + at.other;
+  Acc mean = norm::parameter<Acc>(a.mean, at.parameter);
+  Acc sums[2];
+  norm::sum_members(
+      team, s.members, sums, [&](const NormOffsets& m) { return norm_dy<T>(here, m); },
+      [&](const NormOffsets& m) { return norm_dy<T>(here, m) * (Acc(x[m.x]) - mean); });
+  if (team.rank() != 0) return;
+  norm::parameter<Acc>(a.dbias, at.parameter) = sums[0];
+  norm::parameter<Acc>(a.dscale, at.parameter) = sums[1] * norm::parameter<Acc>(a.inv_std, at.parameter);
+}
+
+template <class T, NormDirection direction, class Team>
+MINIDNN_HD void norm_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
+  if constexpr (direction == NormDirection::backward) norm_backward_sums<T>(s, a, team, group);
+  else norm_training_sums<T>(s, a, team, group);
+}
+
+// The coefficients that all elements of one parameter share, for norm_element. `a.mean` and `a.inv_std` (backward also
+// `a.dscale` and `a.dbias`) hold the results of norm_sums, except for inference.
+template <class Acc>
+struct NormCoefficients {
+  Acc mean, factor, offset, slope;
+};
+
+template <class T, NormDirection direction>
+MINIDNN_HD NormCoefficients<Accumulator<T>> norm_coefficients(const NormSpaces& s, const BatchNormArgs& a, int64_t at) {
+  using Acc = Accumulator<T>;
+  using norm::parameter, norm::inverse_std;
+  Acc mean = parameter<Acc>(a.mean, at), scale = parameter<Acc>(a.scale, at), inv_std;
+  if constexpr (direction == NormDirection::inference) inv_std = inverse_std(parameter<Acc>(a.var, at), a.eps);
+  else inv_std = parameter<Acc>(a.inv_std, at);
+  if constexpr (direction == NormDirection::backward) {
+    Acc n = Acc(s.members.size);
+    return {mean, scale * inv_std, parameter<Acc>(a.dbias, at) / n, parameter<Acc>(a.dscale, at) / n * inv_std};
+  } else return {mean, scale * inv_std, parameter<Acc>(a.bias, at), Acc(0)};
+}
+
+// Forward:  y = scale * x_hat + bias, then the fused residual and relu.
+// Backward: dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n).
+// All inputs of an element are read before its result is written.
+template <class T, NormDirection direction>
+MINIDNN_HD void norm_element(const BatchNormArgs& a, const NormOffsets& at, const NormCoefficients<Accumulator<T>>& c) {
+  using Acc = Accumulator<T>;
+  Acc deviation = Acc(static_cast<const T*>(a.x)[at.x]) - c.mean, result;
+  if constexpr (direction == NormDirection::backward) {
+    const Acc dy = norm_dy<T>(a, at);
+    if (a.dresidual) static_cast<T*>(a.dresidual)[at.dresidual] = T(dy);
+    result = c.factor * (dy - c.offset - deviation * c.slope);
+  } else {
+    result = deviation * c.factor + c.offset;
+    if (a.other) result += Acc(static_cast<const T*>(a.other)[at.other]);
+    if (a.relu) result = result < Acc(0) ? Acc(0) : result;  // NaN is kept
+  }
+  static_cast<T*>(a.out)[at.out] = T(result);
+}
+
+}  // namespace minidnn

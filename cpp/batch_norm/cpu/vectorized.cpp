@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.batch_norm.vectorized: one pass that sums and one that writes. Channels are divided into tiles, and the elements
+// of a tile into sections. The sections of sums depend on the shape alone, so results do not depend on the number of
+// threads. One thread computes both passes of a tile, so the second pass reads from its cache. If there are fewer tiles
+// than threads, threads share the sections of a tile. The moments of sections are combined in float64, in order (Chan,
+// Golub and LeVeque 1979).
+#include "cpp/batch_norm/cpu/vectorized_tiling.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+
+namespace minidnn {
+namespace cpu::batch_norm {
+namespace {
+
+constexpr int64_t kGrain = 16384;              // elements that justify waking one more thread
+constexpr int64_t kInferenceBytes = 32 << 20;  // like kNormSummedBytes, for the direction without sums
+
+// The workspace of one tile. Lines have one entry per column; the other arrays have one per channel.
+struct Tile {
+  int64_t channel, count;                 // channels of the tile
+  double *first, *second;                 // joined results: mean and squares, or the two sums of gradients
+  float *mean, *factor, *offset, *slope;  // lines
+  float *var, *inv_std;
+  float* results;  // results of sections
+  Tile(const Tiling& c, int64_t tile, void* workspace)
+      : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
+    const int64_t line = channel * c.repeat;
+    first = static_cast<double*>(workspace) + channel, second = first + c.channels;
+    mean = static_cast<float*>(workspace) + 4 * c.channels + line;
+    factor = mean + c.columns, offset = factor + c.columns, slope = offset + c.columns;
+    var = slope + c.columns - line + channel, inv_std = var + c.channels;
+    results = inv_std + c.channels - channel + (c.tile_by_thread ? kKinds * line : 0);
+  }
+  static size_t bytes(const Tiling& c) {
+    const int64_t results = kKinds * (c.tile_by_thread ? c.columns : c.sections * c.tile_columns());
+    return size_t(4 * c.channels + 4 * c.columns + 2 * c.channels + results) * sizeof(float);
+  }
+
+ private:
+  static constexpr int64_t kKinds = 3;  // results per column of a section, at most
+};
+
+template <class T> const ChannelNormKernels::Typed& kernels_of() {
+  const ChannelNormKernels& k = channel_norm_kernels();
+  if constexpr (std::is_same_v<T, float>) return k.f32;
+  else if constexpr (std::is_same_v<T, bfloat16>) return k.bf16;
+  else return k.f16;
+}
+
+// One call of the plan.
+template <class T> class VectorizedCall {
+ public:
+  VectorizedCall(const Tiling& tiling, const NormSpaces& s, NormDirection d, const BatchNormArgs& args, void* scratch)
+      : c(tiling), spaces(s), direction(d), a(args), workspace(scratch) {
+    const T *x = static_cast<const T*>(a.x), *dy = static_cast<const T*>(a.dy), *other = static_cast<const T*>(a.other);
+    T* const out = static_cast<T*>(a.out);
+    if (d != NormDirection::backward) {
+      all = {x, other ? other : x, out, c.x, c.dy, c.out};
+    } else if (!other && !a.dresidual) {
+      all = {x, dy, out, c.x, c.dy, c.out};
+    } else {
+      gates = true;
+      T* const gated = a.dresidual ? static_cast<T*>(a.dresidual) : out;
+      const NormBlock::Steps& step = a.dresidual ? c.gated : c.out;
+      gate = {other ? other : dy, dy, gated, other ? c.y : c.dy, c.dy, step};
+      all = {x, gated, out, c.x, step, c.out};
+    }
+    const bool in_a_row = c.space == 1 || c.tile == 1 || c.out.column == c.space;
+    const int64_t bytes = c.members * c.channels * int64_t(sizeof(T));
+    non_temporal = in_a_row && a.out != a.x && a.out != a.other && a.out != all.dy &&
+                   bytes > cpu::work_size(d == NormDirection::inference ? kInferenceBytes : kNormSummedBytes);
+  }
+
+  void run() const {
+    auto tiles = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) run_tile(Tile(c, i, workspace));
+    };
+    if (c.tile_by_thread) cpu::parallel_for(c.tiles, cpu::work_size(kGrain) / (c.tile * c.members) + 1, tiles);
+    else tiles(0, c.tiles);
+  }
+
+ private:
+  void run_tile(const Tile& t) const {
+    if (direction == NormDirection::training) training_lines(t);
+    else if (direction == NormDirection::inference) inference_lines(t);
+    else backward_lines(t);
+    const bool backward = direction == NormDirection::backward;
+    const NormLines lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
+    const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
+    // From the last section to the first: the cache still holds the sections that were summed last.
+    const bool summed = direction != NormDirection::inference;
+    each_section(t, [&](int64_t i) { map(section(all, t, summed ? c.sections - 1 - i : i), lines, non_temporal); });
+  }
+
+  template <class Body> void each_section(const Tile& t, Body body) const {
+    auto each = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) body(i);
+    };
+    const int64_t elements = c.section * (c.chunks > 1 ? 1 : t.count * c.repeat * c.copies * c.space);
+    if (c.tile_by_thread) each(0, c.sections);
+    else cpu::parallel_for(c.sections, cpu::work_size(kGrain) / elements + 1, each);
+  }
+
+  // The tensors that one loop reads and writes.
+  struct Tensors {
+    const T *x, *dy;
+    T* out;
+    NormBlock::Steps x_step, dy_step, out_step;
+  };
+  NormBlock block(const Tensors& of, const Tile& t, int64_t columns, int64_t row, int64_t rows, int64_t at,
+                  int64_t space) const {
+    auto from = [&](auto* base, const NormBlock::Steps& s) {
+      return base + row * s.row + t.channel * c.repeat * s.column + at;
+    };
+    return {from(of.x, of.x_step),
+            from(of.dy, of.dy_step),
+            from(of.out, of.out_step),
+            rows,
+            columns,
+            space,
+            of.x_step,
+            of.dy_step,
+            of.out_step};
+  }
+  NormBlock section(const Tensors& of, const Tile& t, int64_t i) const {
+    const int64_t columns = t.count * c.repeat * c.copies;
+    if (c.chunks > 1) {
+      const int64_t at = i % c.chunks * c.section;
+      return block(of, t, columns, i / c.chunks, 1, at, min_of(c.section, c.space - at));
+    }
+    const int64_t row = i * c.section;
+    if (row < c.rows) return block(of, t, columns, row, min_of(c.section, c.rows - row), 0, c.space);
+    NormBlock left = block(of, t, c.row_columns(), c.rows, c.remaining_rows, 0, 1);
+    left.x_step.row = left.dy_step.row = left.out_step.row = c.row_columns();
+    return left;
+  }
+
+  // Calls f(i, at) for each channel of the tile; `at` is the offset of its parameters.
+  template <class F> void each_channel(const Tile& t, F f) const {
+    if (c.ordered)
+      for (int64_t i = 0; i < t.count; ++i) f(i, t.channel + i);
+    else
+      for (int64_t i = 0; i < t.count; ++i) f(i, spaces.groups.offsets_of(t.channel + i).parameter);
+  }
+  // Expands the entries per channel at the start of the line to entries per column.
+  void spread(const Tile& t, float* line) const {
+    if (c.repeat > 1)
+      for (int64_t i = t.count; i-- > 0;) std::fill_n(line + i * c.repeat, c.repeat, line[i]);
+    for (int64_t k = 1; k < c.copies; ++k) std::copy_n(line, t.count * c.repeat, line + k * t.count * c.repeat);
+  }
+  static const float* parameters(const void* p) { return static_cast<const float*>(p); }
+  static float* parameters(void* p) { return static_cast<float*>(p); }
+
+  // Calls work(i, block, results) for all sections, with `kinds` results per column, and then join(block, results) in
+  // order.
+  template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
+    if (c.tile_by_thread)
+      return each_section(t, [&](int64_t i) {
+        const NormBlock p = section(all, t, i);
+        work(i, p, t.results);
+        join(p, t.results);
+      });
+    const int64_t step = kinds * c.tile_columns();
+    each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
+    for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
+  }
+  // Calls f(results, step) for all columns of a section, one set of the tile's channels at a time.
+  template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
+    for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
+      for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
+  }
+
+  void training_lines(const Tile& t) const {
+    double *mean = t.first, *squares = t.second, n = 0;
+    std::fill_n(mean, t.count, 0.0);
+    std::fill_n(squares, t.count, 0.0);
+    auto moments = [&](int64_t, const NormBlock& p, float* results) { kernels.moments(p, results); };
+    each_section_joined(t, 3, moments, [&](const NormBlock& p, const float* results) {
+      const double more = double(p.rows * p.space);
+      each_channel_set(t, p, results, [&](const float* from, int64_t step) {
+        channel_norm_kernels().join_moments(t.count, from, p.columns, step, more, n, mean, squares);
+        n += more;
+      });
+    });
+    for (int64_t i = 0; i < t.count; ++i) t.var[i] = float(squares[i] / n);
+    channel_norm_kernels().inverse_std(t.count, t.var, float(a.eps), t.inv_std);
+    each_channel(t, [&](int64_t i, int64_t at) {
+      parameters(a.mean)[at] = t.mean[i] = float(mean[i]);
+      parameters(a.inv_std)[at] = t.inv_std[i];
+      t.factor[i] = parameters(a.scale)[at] * t.inv_std[i];
+      t.offset[i] = parameters(a.bias)[at];
+    });
+    for (float* line : {t.mean, t.factor, t.offset}) spread(t, line);
+    if (!a.running_mean) return;
+    const float momentum = float(a.momentum), keep = float(1 - a.momentum), unbiased = float(n / std::max(n - 1, 1.0));
+    each_channel(t, [&](int64_t i, int64_t at) {
+      float &running_mean = parameters(a.running_mean)[at], &running_var = parameters(a.running_var)[at];
+      running_mean = keep * running_mean + momentum * float(mean[i]);
+      running_var = keep * running_var + momentum * (t.var[i] * unbiased);
+    });
+  }
+
+  void inference_lines(const Tile& t) const {
+    each_channel(t, [&](int64_t i, int64_t at) { t.var[i] = parameters(a.var)[at]; });
+    channel_norm_kernels().inverse_std(t.count, t.var, float(a.eps), t.inv_std);
+    each_channel(t, [&](int64_t i, int64_t at) {
+      t.mean[i] = parameters(a.mean)[at];
+      t.factor[i] = parameters(a.scale)[at] * t.inv_std[i];
+      t.offset[i] = parameters(a.bias)[at];
+    });
+    for (float* line : {t.mean, t.factor, t.offset}) spread(t, line);
+  }
+
+  void backward_lines(const Tile& t) const {
+    each_channel(t, [&](int64_t i, int64_t at) { t.mean[i] = parameters(a.mean)[at]; });
+    spread(t, t.mean);
+    std::fill_n(t.first, t.count, 0.0);
+    std::fill_n(t.second, t.count, 0.0);
+    each_section_joined(
+        t, 2,
+        [&](int64_t i, const NormBlock& p, float* results) {
+          if (gates) kernels.gate[a.other != nullptr](section(gate, t, i), {t.mean, nullptr, nullptr, nullptr}, false);
+          kernels.gradients(p, t.mean, results);
+        },
+        [&](const NormBlock& p, const float* results) {
+          each_channel_set(t, p, results, [&](const float* from, int64_t step) {
+            channel_norm_kernels().join_gradients(t.count, from, p.columns, step, t.first, t.second);
+          });
+        });
+    const double n = double(c.members);
+    each_channel(t, [&](int64_t i, int64_t at) {
+      const double inv_std = parameters(a.inv_std)[at], scale = t.second[i] * inv_std;
+      parameters(a.dbias)[at] = float(t.first[i]);
+      parameters(a.dscale)[at] = float(scale);
+      t.factor[i] = parameters(a.scale)[at] * float(inv_std);
+      t.offset[i] = float(t.first[i] / n);
+      t.slope[i] = float(scale / n * inv_std);
+    });
+    for (float* line : {t.factor, t.offset, t.slope}) spread(t, line);
+  }
+
+  const Tiling& c;
+  const NormSpaces& spaces;
+  const NormDirection direction;
+  const BatchNormArgs& a;
+  void* const workspace;
+  const ChannelNormKernels::Typed& kernels = kernels_of<T>();
+  Tensors all{}, gate{};
+  // dy is masked by the sign of y before it is summed. The masked dy is written to the residual's gradient, or to dx.
+  bool gates = false;
+  bool non_temporal = false;
+};
+
+}  // namespace
+
+struct Vectorized final : Engine<BatchNormProblem> {
+  std::string name() const override { return "cpu.batch_norm.vectorized"; }
+  std::string why_not(const BatchNormProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.x.numel() == 0) return "x is empty";
+    if (!loops_of(p))
+      return "needs evenly strided tensors in which the elements of a channel, or the channels, are contiguous";
+    return "";
+  }
+  double estimate_us(const BatchNormProblem& p, const Device& d) const override {
+    return roofline_us(norm_flop(p) / 8, norm_bytes(p), d, 0.8);
+  }
+  size_t workspace_bytes(const BatchNormProblem& p, const Device& d, const Config&) const override {
+    return Tile::bytes(tiling_of(p, d));
+  }
+  std::unique_ptr<Plan<BatchNormProblem>> build(const BatchNormProblem& p, const Device& d,
+                                                const Config&) const override {
+    return make_plan<BatchNormProblem>([c = tiling_of(p, d), s = norm_spaces(p), dtype = p.x.dtype,
+                                        direction = p.direction](const BatchNormArgs& a, void* workspace, Stream) {
+      if (dtype == DType::float32) VectorizedCall<float>(c, s, direction, a, workspace).run();
+      else if (dtype == DType::bfloat16) VectorizedCall<bfloat16>(c, s, direction, a, workspace).run();
+      else VectorizedCall<float16>(c, s, direction, a, workspace).run();
+    });
+  }
+};
+
+}  // namespace cpu::batch_norm
+
+template const Engine<BatchNormProblem>& engine_object<BatchNormProblem, cpu::batch_norm::Vectorized>();
+
+}  // namespace minidnn

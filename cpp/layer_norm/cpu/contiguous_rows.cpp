@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.layer_norm.contiguous_rows: layer and RMS norm of contiguous rows, group and instance norm of NCHW, vectorised.
+// Backward of layer and RMS norm divides the rows into sections by the shape alone. Each section has its own sums for
+// dscale and dbias, which are joined in order. Backward of group norm keeps sums per sample and channel. Results do not
+// depend on the number of threads.
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
+#include "cpp/layer_norm/layer_norm.h"
+#include "cpp/simd/channel_norm.h"
+#include "cpp/simd/typed_kernels.h"
+
+namespace minidnn {
+namespace cpu::layer_norm {
+namespace {
+
+constexpr int64_t kGrain = 16384;    // elements that justify waking one more thread
+constexpr int64_t kSection = 65536;  // elements of a section: joining its sums costs little in comparison
+// kMostSums: columns of all sections. Their sums are 32 MB, half of it unused with RMS norm.
+constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;
+
+int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
+  return p.backward ? std::clamp<int64_t>(std::min(p.x.numel() / cpu::work_size(kSection), kMostSums / s.members.size),
+                                          1, std::min(kMostSections, std::max<int64_t>(s.rows.size, 1)))
+                    : 0;
+}
+
+constexpr int64_t kLeastPlane = 16;  // elements; vectors of smaller planes would be mostly empty
+constexpr int64_t kLongRow = 4096;   // bytes; shorter rows use normal stores: rows share cache lines at their ends
+
+std::string why_no_groups(const LayerNormProblem& p) {
+  const int64_t plane = plane_of(p.x);
+  const bool equal_strides = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
+  if (!is_dense(p.x) || !equal_strides || !channels_in_order(p.x))
+    return "needs dense tensors with equal strides in the order NCHW";
+  if (p.x.numel() == 0) return "x is empty";
+  if (plane < kLeastPlane) return cat("needs planes of at least ", kLeastPlane, " elements; got ", plane);
+  return "";
+}
+
+}  // namespace
+
+struct ContiguousRows final : Engine<LayerNormProblem> {
+  std::string name() const override { return "cpu.layer_norm.contiguous_rows"; }
+  std::string why_not(const LayerNormProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.kind == RowNorm::group) return why_no_groups(p);
+    const LayerNormSpaces s = row_norm_spaces(p);
+    const NormOffsets member_step = s.members.span_step(), row_step = s.rows.span_step();
+    auto is = [](const NormOffsets& o, int64_t step) { return o.x == step && o.dy == step && o.out == step; };
+    if (s.members.rank > 1 || s.rows.rank > 1 || (s.members.size > 1 && !is(member_step, 1)) ||
+        (s.rows.size > 1 && !is(row_step, s.members.size)))
+      return "needs contiguous rows, one after another, in all tensors";
+    return "";
+  }
+  double estimate_us(const LayerNormProblem& p, const Device& d) const override {
+    return roofline_us(row_norm_flop(p) / 8, row_norm_bytes(p), d, 0.7);
+  }
+  size_t workspace_bytes(const LayerNormProblem& p, const Device&, const Config&) const override {
+    if (p.kind == RowNorm::group) return p.backward ? size_t(p.x.shape[0] * p.x.shape[1] * 2) * sizeof(float) : 0;
+    const LayerNormSpaces s = row_norm_spaces(p);
+    return size_t(sections_of(p, s) * s.members.size * 2) * sizeof(float);
+  }
+  std::unique_ptr<Plan<LayerNormProblem>> build(const LayerNormProblem& p, const Device&,
+                                                const Config&) const override {
+    const LayerNormSpaces s = row_norm_spaces(p);
+    const LayerNormKernels::Typed k = cpu::typed_kernels(layer_norm_kernels(), p.x.dtype);
+    if (p.kind == RowNorm::group) return groups_plan(p, k);
+    const int64_t rows = s.rows.size, n = s.members.size, row_bytes = n * int64_t(itemsize(p.x.dtype));
+    const int64_t sections = sections_of(p, s);
+    if (!p.backward)
+      return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void*, Stream) {
+        cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            k.forward(static_cast<const char*>(a.x) + i * row_bytes, static_cast<const float*>(a.scale),
+                      static_cast<const float*>(a.bias), n, float(a.eps), static_cast<char*>(a.out) + i * row_bytes,
+                      a.mean ? static_cast<float*>(a.mean) + i : nullptr, static_cast<float*>(a.inv_std) + i);
+        });
+      });
+    return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void* workspace, Stream) {
+      float* const sums = static_cast<float*>(workspace);
+      cpu::parallel_for(sections, 1, [&](int64_t begin, int64_t end) {
+        for (int64_t section = begin; section < end; ++section) {
+          float* const dscale = sums + section * 2 * n;
+          std::fill_n(dscale, 2 * n, 0.f);
+          for (int64_t i = rows * section / sections; i < rows * (section + 1) / sections; ++i)
+            k.backward(static_cast<const char*>(a.x) + i * row_bytes, static_cast<const char*>(a.dy) + i * row_bytes,
+                       static_cast<const float*>(a.scale), n, a.mean ? static_cast<const float*>(a.mean)[i] : 0.f,
+                       static_cast<const float*>(a.inv_std)[i], static_cast<char*>(a.out) + i * row_bytes, dscale,
+                       a.dbias ? dscale + n : nullptr);
+        }
+      });
+      // Adds kColumns columns at a time, because the same column of two sections is pages apart.
+      auto join = [&](const float* from, float* to, int64_t begin, int64_t end) {
+        constexpr int64_t kColumns = 64;
+        for (int64_t first = begin, count; first < end; first += count) {
+          count = std::min(kColumns, end - first);
+          double sum[kColumns]{};
+          for (int64_t section = 0; section < sections; ++section)
+            for (int64_t j = 0; j < count; ++j) sum[j] += double(from[section * 2 * n + first + j]);
+          for (int64_t j = 0; j < count; ++j) to[first + j] = float(sum[j]);
+        }
+      };
+      cpu::parallel_for(n, cpu::work_size(kGrain) / sections + 1, [&](int64_t begin, int64_t end) {
+        join(sums, static_cast<float*>(a.dscale), begin, end);
+        if (a.dbias) join(sums + n, static_cast<float*>(a.dbias), begin, end);
+      });
+    });
+  }
+
+ private:
+  static std::unique_ptr<Plan<LayerNormProblem>> groups_plan(const LayerNormProblem& p,
+                                                             const LayerNormKernels::Typed& k) {
+    const int64_t samples = p.x.shape[0], all = p.x.shape[1], channels = all / p.groups, plane = plane_of(p.x);
+    const int64_t rows = samples * p.groups, n = channels * plane, row_bytes = n * int64_t(itemsize(p.x.dtype));
+    auto of_row = [groups = p.groups, channels](const void* parameter, int64_t row) {
+      const float* all = static_cast<const float*>(parameter);
+      return all ? all + row % groups * channels : nullptr;
+    };
+    const bool large = rows * row_bytes > cpu::work_size(kNormSummedBytes) && row_bytes >= cpu::work_size(kLongRow);
+    if (!p.backward)
+      return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void*, Stream) {
+        cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
+          for (int64_t i = begin; i < end; ++i)
+            k.forward_planes(static_cast<const char*>(a.x) + i * row_bytes, of_row(a.scale, i), of_row(a.bias, i),
+                             channels, plane, float(a.eps), large, static_cast<char*>(a.out) + i * row_bytes,
+                             static_cast<float*>(a.mean) + i, static_cast<float*>(a.inv_std) + i);
+        });
+      });
+    return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void* workspace, Stream) {
+      float* const sums = static_cast<float*>(workspace);  // [samples][all][2]
+      cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i)
+          k.backward_planes(static_cast<const char*>(a.x) + i * row_bytes,
+                            static_cast<const char*>(a.dy) + i * row_bytes, of_row(a.scale, i), channels, plane,
+                            static_cast<const float*>(a.mean)[i], static_cast<const float*>(a.inv_std)[i], large,
+                            static_cast<char*>(a.out) + i * row_bytes, sums + i * channels * 2);
+      });
+      sum_parameter_gradients(sums, samples, all, a);
+    });
+  }
+};
+
+}  // namespace cpu::layer_norm
+
+template const Engine<LayerNormProblem>& engine_object<LayerNormProblem, cpu::layer_norm::ContiguousRows>();
+
+}  // namespace minidnn

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+// One row at a time: vectorised sums over chunks, which are joined in float64, then the map. A row of usual length
+// stays in a first-level cache from one pass to the next.
+#include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
+
+#include "cpp/simd/simd.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+constexpr int64_t kChunk = 4096;  // elements that are summed in float32
+static_assert(kChunk % kFloats == 0);
+
+// Calls f(i, lanes) for the vectors of n elements: `i` is the first element of the vector, `lanes` its number of
+// elements, which is smaller for the last vector.
+template <class F> MINIDNN_HD void each_vector(int64_t n, const F& f) {
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) f(i, int64_t(kFloats));
+  if (i < n) f(i, n - i);
+}
+template <class T> MINIDNN_HD Floats read(const T* from, int64_t lanes) {
+  return lanes == kFloats ? load_floats(from) : load_first(from, lanes);
+}
+template <class T> MINIDNN_HD void write(T* to, int64_t lanes, Floats v) {
+  if (lanes == kFloats) store_floats(to, v);
+  else store_first(to, lanes, v);
+}
+MINIDNN_HD Floats first_lanes(Floats v, int64_t lanes) {
+  if (lanes < kFloats)
+    for (int64_t k = lanes; k < kFloats; ++k) v[k] = 0;
+  return v;
+}
+
+// The sums of x - about and of its square.
+struct Sums {
+  double first = 0, squares = 0;
+};
+template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about) {
+  constexpr int64_t kChains = 4;  // independent sums, whose additions do not wait for each other
+  const Floats center = floats(about);
+  Sums sums;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    Floats a[kChains]{}, b[kChains]{};
+    auto add = [&](int64_t k, Floats d) __attribute__((always_inline)) { a[k] += d, b[k] += d * d; };
+    const T* from = x + begin;
+    const int64_t count = min_of(kChunk, n - begin);
+    int64_t i = 0;
+    for (; i + kChains * kFloats <= count; i += kChains * kFloats)
+#pragma GCC unroll 2
+      for (int64_t k = 0; k < kChains; k += 2) {
+        const Pair p = load_pair(from + i + k * kFloats);
+        add(k, p.first - center), add(k + 1, p.second - center);
+      }
+    for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
+    if (i < count && count >= kFloats)  // the rest is the last lanes of a vector that begins earlier
+      add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
+    else if (i < count) add(1, first_lanes(load_first(from, count) - center, count));
+    auto total = [](const Floats(&v)[kChains]) __attribute__((always_inline)) {
+      return double(reduce_lanes((v[0] + v[1]) + (v[2] + v[3]),
+                                 [](Floats p, Floats q) __attribute__((always_inline)) { return p + q; }));
+    };
+    sums.first += total(a), sums.squares += total(b);
+  }
+  return sums;
+}
+
+// A mean, its rounding error, and the inverse standard deviation.
+struct Statistics {
+  float mean = 0, rest = 0, inv_std = 0;
+};
+// Sums around the mean of the first elements. If that center is further from the mean of all than a standard deviation,
+// sums again around the mean. Then the subtraction of squares loses at most one bit.
+template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
+  constexpr int64_t kFew = 64;
+  float center = 0;
+  if (centered) {
+    const int64_t few = min_of(n, kFew);
+    const float guess = float(sums_about(x, few, 0).first / double(few));
+    center = guess - guess == 0 ? guess : 0;
+  }
+  Sums sums = sums_about(x, n, center);
+  double away = 0;
+  if (centered) {
+    away = sums.first / double(n);
+    if (away * sums.first * 2 > sums.squares) {
+      center = float(center + away);
+      sums = sums_about(x, n, center);
+      away = sums.first / double(n);
+    }
+  }
+  Statistics s;
+  const double mean = double(center) + away, var = sums.squares / double(n) - away * away;
+  s.mean = float(mean);
+  s.rest = float(mean - double(s.mean));
+  s.inv_std = 1 / __builtin_sqrtf(float(var < 0 ? 0 : var) + eps);
+  return s;
+}
+
+template <class T>
+void forward(const void* from, const float* scale, const float* bias, int64_t n, float eps, void* to, float* mean,
+             float* inv_std) {
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  const Statistics s = statistics_of(x, n, eps, mean != nullptr);
+  if (mean) *mean = s.mean;
+  *inv_std = s.inv_std;
+  const Floats center = floats(s.mean), off = floats(s.rest), factor = floats(s.inv_std);
+  each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
+    Floats v = ((read(x + i, lanes) - center) - off) * factor;
+    if (scale) v *= read(scale + i, lanes);
+    if (bias) v += read(bias + i, lanes);
+    write(y + i, lanes, v);
+  });
+}
+
+template <class T>
+void backward(const void* from, const void* gradient, const float* scale, int64_t n, float mean, float inv_std,
+              void* to, float* dscale, float* dbias) {
+  const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
+  T* dx = static_cast<T*>(to);
+  const Floats center = floats(mean), factor = floats(inv_std);
+  double first = 0, second = 0;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    Floats a{}, b{};
+    each_vector(min_of(kChunk, n - begin), [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
+      const int64_t i = begin + at;
+      const Floats x_hat = (read(x + i, lanes) - center) * factor, g = read(dy + i, lanes);
+      const Floats scaled = scale ? g * read(scale + i, lanes) : g;
+      a += first_lanes(scaled, lanes), b += first_lanes(scaled * x_hat, lanes);
+      write(dscale + i, lanes, read(dscale + i, lanes) + g * x_hat);
+      if (dbias) write(dbias + i, lanes, read(dbias + i, lanes) + g);
+    });
+    first += double(sum_lanes(a)), second += double(sum_lanes(b));
+  }
+  const Floats offset = floats(dbias ? float(first / double(n)) : 0.f), slope = floats(float(second / double(n)));
+  each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
+    const Floats x_hat = (read(x + i, lanes) - center) * factor, g = read(dy + i, lanes);
+    const Floats scaled = scale ? g * read(scale + i, lanes) : g;
+    write(dx + i, lanes, factor * (scaled - offset - x_hat * slope));
+  });
+}
+
+// Computes y[i] = map(x[i], dy[i]) for n elements. With `to`, y is written by non-temporal stores.
+template <class T, class Map>
+MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>* to, const Map& map) {
+  constexpr int64_t kPair = 2 * kFloats;
+  for (int64_t begin = 0, some; begin < n; begin += some) {
+    some = to ? min_of(Streamer<T>::kRoom, n - begin) : n;
+    T* const out = to ? to->next() : y;
+    int64_t i = 0;
+    for (; i + kPair <= some; i += kPair) {
+      const Pair xs = load_pair(x + begin + i), dys = load_pair(dy + begin + i);
+      store_pair(out + i, Pair{map(xs.first, dys.first), map(xs.second, dys.second)});
+    }
+    const T *rest = x + begin + i, *dy_rest = dy + begin + i;
+    each_vector(some - i, [&](int64_t at, int64_t lanes) __attribute__((always_inline)) {
+      write(out + i + at, lanes, map(read(rest + at, lanes), read(dy_rest + at, lanes)));
+    });
+    if (to) to->advance(some);
+  }
+}
+
+template <class T>
+void forward_planes(const void* from, const float* scale, const float* bias, int64_t channels, int64_t n, float eps,
+                    bool non_temporal, void* to, float* mean, float* inv_std) {
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  const Statistics s = statistics_of(x, channels * n, eps, true);
+  *mean = s.mean, *inv_std = s.inv_std;
+  const Floats center = floats(s.mean), off = floats(s.rest);
+  Streamer<T> streamer(y);
+  for (int64_t c = 0; c < channels; ++c, x += n, y += n) {
+    const Floats factor = floats(s.inv_std * (scale ? scale[c] : 1)), added = floats(bias ? bias[c] : 0);
+    map_plane(x, x, n, y, non_temporal ? &streamer : nullptr,
+              [&](Floats v, Floats) __attribute__((always_inline)) { return ((v - center) - off) * factor + added; });
+  }
+  if (non_temporal) streamer.finish();
+}
+
+template <class T>
+void backward_planes(const void* from, const void* gradient, const float* scale, int64_t channels, int64_t n,
+                     float mean, float inv_std, bool non_temporal, void* to, float* sums) {
+  const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
+  T* dx = static_cast<T*>(to);
+  const Floats center = floats(mean), factor = floats(inv_std);
+  double first = 0, second = 0;
+  for (int64_t c = 0; c < channels; ++c) {
+    double of_dy = 0, of_products = 0;
+    for (int64_t begin = 0; begin < n; begin += kChunk) {
+      Floats a[4]{}, b[4]{};
+      auto add = [&](int64_t k, Floats v, Floats g) __attribute__((always_inline)) { a[k] += g, b[k] += g * v; };
+      const int64_t at = c * n + begin, count = min_of(kChunk, n - begin);
+      int64_t i = 0;
+      for (; i + 4 * kFloats <= count; i += 4 * kFloats)
+#pragma GCC unroll 2
+        for (int64_t k = 0; k < 4; k += 2) {
+          const Pair xs = load_pair(x + at + i + k * kFloats), dys = load_pair(dy + at + i + k * kFloats);
+          add(k, xs.first - center, dys.first), add(k + 1, xs.second - center, dys.second);
+        }
+      each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
+        const Floats g = read(dy + at + i + j, lanes);  // zero beyond the end
+        add(0, first_lanes(read(x + at + i + j, lanes) - center, lanes), g);
+      });
+      of_dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));
+      of_products += double(sum_lanes((b[0] + b[1]) + (b[2] + b[3]))) * double(inv_std);
+    }
+    sums[2 * c] = float(of_products), sums[2 * c + 1] = float(of_dy);
+    const double by = scale ? double(scale[c]) : 1;
+    first += by * of_dy, second += by * of_products;
+  }
+  const double count = double(channels * n);
+  const Floats offset = floats(float(first / count)), slope = floats(float(second / count));
+  Streamer<T> streamer(dx);
+  for (int64_t c = 0; c < channels; ++c, x += n, dy += n, dx += n) {
+    const Floats by = floats(scale ? scale[c] : 1);
+    map_plane(x, dy, n, dx, non_temporal ? &streamer : nullptr, [&](Floats v, Floats g) __attribute__((always_inline)) {
+      return factor * (g * by - offset - (v - center) * factor * slope);
+    });
+  }
+  if (non_temporal) streamer.finish();
+}
+
+template <class T> constexpr LayerNormKernels::Typed kTyped{forward<T>, backward<T>, forward_planes<T>,
+                                                            backward_planes<T>};
+
+}  // namespace
+
+extern const LayerNormKernels layer_norm_kernels;
+const LayerNormKernels layer_norm_kernels = {kTyped<float>, kTyped<bfloat16>, kTyped<float16>};
+
+}  // namespace minidnn::MINIDNN_ISA

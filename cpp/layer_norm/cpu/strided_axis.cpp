@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.layer_norm.strided_axis: group and instance norm of contiguous channels (NHWC), with the loops of
+// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections, whose sums per channel are joined per
+// sample and then per group. Threads share the samples, or the sections of one sample at a time if samples are few.
+// Results depend neither on that choice nor on the number of threads.
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/layer_norm/layer_norm.h"
+#include "cpp/simd/channel_norm.h"
+#include "cpp/simd/typed_kernels.h"
+
+namespace minidnn {
+namespace cpu::layer_norm {
+namespace {
+
+constexpr int64_t kGrain = 16384;       // elements that justify waking one more thread
+constexpr int64_t kSection = 64 << 10;  // elements of a section
+
+struct Tiling {
+  int64_t samples, plane, channels, groups, members;  // members: channels of a group
+  int64_t section, sections;                          // pixels of a section; sections of a sample
+  bool backward;
+
+  explicit Tiling(const LayerNormProblem& p)
+      : samples(p.x.shape[0]),
+        plane(plane_of(p.x)),
+        channels(p.x.shape[1]),
+        groups(p.groups),
+        members(channels / groups),
+        backward(p.backward != 0) {
+    section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / channels, plane / 16), cpu::work_size(64), 1024);
+    sections = ceil_div(plane, section);
+  }
+  // Scratch of one sample, in floats: two float64 sums and four float32 lines per channel, then the sums of sections.
+  int64_t scratch_floats() const { return channels * (4 + 4 + 3 * sections); }
+  // Backward: the two sums per channel of all samples, in floats.
+  int64_t gradient_floats() const { return backward ? 2 * samples * channels : 0; }
+};
+
+struct Sample {
+  const Tiling& c;
+  const ChannelNormKernels::Typed& k;
+  int64_t item;  // bytes
+  const LayerNormArgs& a;
+  int64_t at;
+  double *first, *second;
+  float *mean, *factor, *offset, *slope, *results;
+
+  Sample(const Tiling& tiling, const ChannelNormKernels::Typed& kernels, int64_t bytes, const LayerNormArgs& args,
+         int64_t sample, float* scratch)
+      : c(tiling), k(kernels), item(bytes), a(args), at(sample) {
+    first = reinterpret_cast<double*>(scratch), second = first + c.channels;
+    mean = scratch + 4 * c.channels, factor = mean + c.channels, offset = factor + c.channels,
+    slope = offset + c.channels;
+    results = slope + c.channels;
+    std::fill_n(first, 2 * c.channels, 0.0);
+  }
+
+  NormBlock block(int64_t section) const {
+    const int64_t row = section * c.section, rows = min_of(c.section, c.plane - row), width = c.channels;
+    auto from = [&](const void* base) { return static_cast<const char*>(base) + (at * c.plane + row) * width * item; };
+    const NormBlock::Steps steps{width, 1};
+    return {from(a.x), from(c.backward ? a.dy : a.x), const_cast<char*>(from(a.out)), rows, width, 1, steps, steps,
+            steps};
+  }
+  // Calls sum(block, results) for each section, then join(results, pixels) in order, then map(block) for each section.
+  template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
+    const int64_t step = kinds * c.channels, grain = cpu::work_size(kGrain) / (c.section * c.channels) + 1;
+    cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) sum(block(i), results + i * step);
+    });
+    for (int64_t i = 0; i < c.sections; ++i) join(results + i * step, double(block(i).rows));
+    lines();
+    // From the last section to the first: the cache still holds the last sections.
+    cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) map(block(c.sections - 1 - i));
+    });
+  }
+  void lines() const { c.backward ? backward_lines() : forward_lines(); }
+  float parameter(const void* p, int64_t channel, float none) const {
+    return p ? static_cast<const float*>(p)[channel] : none;
+  }
+
+  void forward(bool non_temporal) const {
+    double joined = 0;
+    passes(
+        3, k.moments,
+        [&](const float* of, double pixels) {
+          channel_norm_kernels().join_moments(c.channels, of, c.channels, 1, pixels, joined, first, second);
+          joined += pixels;
+        },
+        [&](const NormBlock& p) { k.forward[0][0](p, {mean, factor, offset, nullptr}, non_temporal); });
+  }
+  void forward_lines() const {
+    for (int64_t group = 0; group < c.groups; ++group) {
+      const int64_t begin = group * c.members, end = begin + c.members;
+      double all = 0, squares = 0;
+      for (int64_t i = begin; i < end; ++i) all += first[i] - first[begin];
+      all = first[begin] + all / double(c.members);
+      for (int64_t i = begin; i < end; ++i)
+        squares += second[i] + double(c.plane) * (first[i] - all) * (first[i] - all);
+      const float center = float(all), rest = float(all - double(center));
+      const float inv_std = 1 / std::sqrt(float(squares / double(c.plane * c.members)) + float(a.eps));
+      static_cast<float*>(a.mean)[at * c.groups + group] = center;
+      static_cast<float*>(a.inv_std)[at * c.groups + group] = inv_std;
+      for (int64_t i = begin; i < end; ++i) {
+        mean[i] = center, factor[i] = inv_std * parameter(a.scale, i, 1);
+        offset[i] = parameter(a.bias, i, 0) - rest * factor[i];
+      }
+    }
+  }
+
+  // Writes the sums of dy x_hat and of dy of each channel to `sums`.
+  void backward(bool non_temporal, float* sums) const {
+    for (int64_t i = 0; i < c.channels; ++i) mean[i] = static_cast<const float*>(a.mean)[at * c.groups + i / c.members];
+    passes(
+        2, [&](const NormBlock& p, float* to) { k.gradients(p, mean, to); },
+        [&](const float* of, double) {
+          channel_norm_kernels().join_gradients(c.channels, of, c.channels, 1, first, second);
+        },
+        [&](const NormBlock& p) { k.blend(p, {mean, factor, offset, slope}, non_temporal); });
+    for (int64_t i = 0; i < c.channels; ++i) {
+      const double inv_std = static_cast<const float*>(a.inv_std)[at * c.groups + i / c.members];
+      sums[2 * i] = float(second[i] * inv_std), sums[2 * i + 1] = float(first[i]);
+    }
+  }
+  void backward_lines() const {
+    const double n = double(c.plane * c.members);
+    for (int64_t group = 0; group < c.groups; ++group) {
+      const int64_t begin = group * c.members, end = begin + c.members;
+      const double inv_std = static_cast<const float*>(a.inv_std)[at * c.groups + group];
+      double of_dy = 0, of_products = 0;
+      for (int64_t i = begin; i < end; ++i) {
+        const double scale = parameter(a.scale, i, 1);
+        of_dy += scale * first[i], of_products += scale * second[i];
+      }
+      for (int64_t i = begin; i < end; ++i) {
+        slope[i] = float(inv_std) * parameter(a.scale, i, 1);
+        offset[i] = float(-inv_std * of_dy / n);
+        factor[i] = float(-inv_std * inv_std * inv_std * of_products / n);
+      }
+    }
+  }
+};
+
+}  // namespace
+
+struct StridedAxis final : Engine<LayerNormProblem> {
+  std::string name() const override { return "cpu.layer_norm.strided_axis"; }
+  std::string why_not(const LayerNormProblem& p, const Device&) const override {
+    if (p.x.dtype == DType::float64) return "float64 is not supported";
+    if (p.kind != RowNorm::group) return "supports group and instance norm only";
+    const bool equal_strides = same_strides(p.x, p.out) && (!p.backward || same_strides(p.x, p.dy));
+    if (!is_dense(p.x) || !equal_strides || !channels_innermost(p.x))
+      return "needs dense tensors with equal strides and contiguous channels (NHWC)";
+    if (p.x.numel() == 0) return "x is empty";
+    if (p.x.shape[1] > kNormColumns) return cat("supports at most ", kNormColumns, " channels; got ", p.x.shape[1]);
+    return "";
+  }
+  double estimate_us(const LayerNormProblem& p, const Device& d) const override {
+    return roofline_us(row_norm_flop(p) / 8, row_norm_bytes(p), d, 0.6);
+  }
+  size_t workspace_bytes(const LayerNormProblem& p, const Device& d, const Config&) const override {
+    const Tiling c(p);
+    return size_t(c.gradient_floats() + concurrent_samples(c, d) * c.scratch_floats()) * sizeof(float);
+  }
+  std::unique_ptr<Plan<LayerNormProblem>> build(const LayerNormProblem& p, const Device& d,
+                                                const Config&) const override {
+    const ChannelNormKernels::Typed& k = cpu::typed_kernels(channel_norm_kernels(), p.x.dtype);
+    const int64_t item = int64_t(itemsize(p.x.dtype));
+    const bool large = p.x.numel() * item > cpu::work_size(kNormSummedBytes);
+    return make_plan<LayerNormProblem>([c = Tiling(p), &k, item, large, concurrent = concurrent_samples(Tiling(p), d)](
+                                           const LayerNormArgs& a, void* workspace, Stream) {
+      float* const sums = static_cast<float*>(workspace);  // [samples][channels][2]
+      auto work = [&](int64_t i, int64_t slot) {
+        const Sample sample(c, k, item, a, i, sums + c.gradient_floats() + slot * c.scratch_floats());
+        if (c.backward) sample.backward(large, sums + 2 * i * c.channels);
+        else sample.forward(large);
+      };
+      if (concurrent > 1) cpu::parallel_items(c.samples, work);
+      else
+        for (int64_t i = 0; i < c.samples; ++i) work(i, 0);
+      if (c.backward) sum_parameter_gradients(sums, c.samples, c.channels, a);
+    });
+  }
+
+ private:
+  // The number of samples that are processed at the same time; each has its own scratch.
+  static int64_t concurrent_samples(const Tiling& c, const Device& d) {
+    const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;
+    return enough && c.samples * c.channels * c.plane >= 2 * cpu::work_size(kGrain) ? d.sm_count : 1;
+  }
+};
+
+}  // namespace cpu::layer_norm
+
+template const Engine<LayerNormProblem>& engine_object<LayerNormProblem, cpu::layer_norm::StridedAxis>();
+
+}  // namespace minidnn

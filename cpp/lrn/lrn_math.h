@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of local response norm and local contrast norm, shared by CPU and CUDA. Each element is divided by a
+// power of the sum of squares around it, over channels or over space.
+//   y_i = x_i s_i^-beta,  s_i = k + alpha / n sum (x_j - m_i)^2 over the window W(i)
+// n is the number of elements of an unclipped window. Gradients need g_j = dy_j x_j s_j^(-beta - 1) of every j whose
+// window contains i. A first pass writes g to memory: computing it in place would nest windows in windows.
+#pragma once
+#include "cpp/core/desc.h"
+#include "cpp/core/half.h"
+#include "cpp/core/maths.h"
+
+namespace minidnn {
+
+enum class LocalNorm : int64_t { lrn, lcn };  // windows over dimension 1, or over dimensions 2 and later
+
+struct LrnProblem {
+  LocalNorm kind{};
+  int64_t backward = 0;
+  TensorDesc x, dy, out;     // dy: only backward; out: y or dx. All have one dtype and one shape, and any strides
+  TensorDesc means, dmeans;  // of local contrast norm, shape and dtype of x; rank 0: absent, zeros
+  int64_t size = 1;          // window elements along each dimension: (size - 1) / 2 before, size / 2 after
+  int64_t alignment = 16;
+};
+
+struct LrnArgs {
+  const void* x = nullptr;
+  const void* dy = nullptr;
+  void* out = nullptr;
+  const void* means = nullptr;  // null: zeros
+  void* dmeans = nullptr;
+  double alpha = 0, beta = 0, k = 0;  // alpha is divided by the number of elements of an unclipped window
+};
+
+// s^-beta. s may be 0 or infinite.
+template <class Acc> MINIDNN_HD Acc inverse_power(Acc s, Acc beta) { return maths::exp(-beta * maths::log(s)); }
+
+// The dimensions of x that windows extend over, and how far.
+struct LocalWindow {
+  int64_t first, count, behind, ahead;
+  MINIDNN_HD explicit LocalWindow(const LrnProblem& p)
+      : first(p.kind == LocalNorm::lrn ? 1 : 2),
+        count(p.kind == LocalNorm::lrn ? 1 : p.x.rank - 2),
+        behind((p.size - 1) / 2),
+        ahead(p.size / 2) {}
+};
+
+// size^d, the divisor of alpha, for clipped windows too.
+MINIDNN_HD double window_elements(const LrnProblem& p) {
+  double elements = 1;
+  for (int64_t d = 0; d < LocalWindow(p).count; ++d) elements *= double(p.size);
+  return elements;
+}
+
+namespace local_norm {
+
+constexpr int kMostDims = 3;
+
+struct Index {
+  int64_t at[kMaxRank];
+  MINIDNN_HD Index(const TensorDesc& d, int64_t linear) {
+    for (int i = int(d.rank) - 1; i >= 0; --i) at[i] = linear % d.shape[i], linear /= d.shape[i];
+  }
+  MINIDNN_HD int64_t in(const TensorDesc& d) const {
+    int64_t offset = 0;
+    for (int i = 0; i < d.rank; ++i) offset += at[i] * d.stride[i];
+    return offset;
+  }
+};
+
+// Calls f(d0, d1, d2) for each neighbour of `center` inside x, with its distance along each dimension of the window.
+template <class F>
+MINIDNN_HD void each_neighbour(const LrnProblem& p, const LocalWindow& w, const Index& center, int64_t behind,
+                               int64_t ahead, const F& f) {
+  int64_t begin[kMostDims]{}, end[kMostDims]{1, 1, 1};
+  for (int i = 0; i < w.count; ++i) {
+    const int64_t at = center.at[w.first + i];
+    begin[i] = max_of(-behind, -at);
+    end[i] = min_of(ahead + 1, p.x.shape[w.first + i] - at);
+  }
+  for (int64_t a = begin[0]; a < end[0]; ++a)
+    for (int64_t b = begin[1]; b < end[1]; ++b)
+      for (int64_t c = begin[2]; c < end[2]; ++c) f(a, b, c);
+}
+MINIDNN_HD int64_t apart(const TensorDesc& d, const LocalWindow& w, int64_t a, int64_t b, int64_t c) {
+  const int64_t* stride = d.stride + w.first;
+  return a * stride[0] + (w.count > 1 ? b * stride[1] : 0) + (w.count > 2 ? c * stride[2] : 0);
+}
+
+// The values of one element, and s of its window.
+template <class T> struct Center {
+  using Acc = Accumulator<T>;
+  Acc x, mean = 0, s, scale;  // scale: alpha / n
+  MINIDNN_HD Center(const LrnProblem& p, const LocalWindow& w, const LrnArgs& a, const Index& i) {
+    scale = Acc(a.alpha) / Acc(window_elements(p));
+    const T* from = static_cast<const T*>(a.x) + i.in(p.x);
+    x = Acc(*from);
+    if (a.means) mean = Acc(static_cast<const T*>(a.means)[i.in(p.means)]);
+    Acc squares = 0;
+    each_neighbour(p, w, i, w.behind, w.ahead, [&](int64_t d0, int64_t d1, int64_t d2) {
+      const Acc away = Acc(from[apart(p.x, w, d0, d1, d2)]) - mean;
+      squares += away * away;
+    });
+    s = Acc(a.k) + scale * squares;
+  }
+};
+
+}  // namespace local_norm
+
+template <class T>
+MINIDNN_HD void local_norm_forward(const LrnProblem& p, const LrnArgs& a, int64_t linear) {
+  using Acc = Accumulator<T>;
+  const local_norm::Index i(p.x, linear);
+  const local_norm::Center<T> c(p, LocalWindow(p), a, i);
+  static_cast<T*>(a.out)[i.in(p.out)] = T(c.x * inverse_power(c.s, Acc(a.beta)));
+}
+
+// Writes g of one element, row-major, and with means the gradient of its mean:
+//   dm_i = 2 beta alpha / n g_i sum (x_j - m_i) over W(i)
+template <class T>
+MINIDNN_HD void local_norm_weight(const LrnProblem& p, const LrnArgs& a, Accumulator<T>* g, int64_t linear) {
+  using Acc = Accumulator<T>;
+  const LocalWindow w(p);
+  const local_norm::Index i(p.x, linear);
+  const local_norm::Center<T> c(p, w, a, i);
+  const Acc dy = Acc(static_cast<const T*>(a.dy)[i.in(p.dy)]), own = dy * c.x * (inverse_power(c.s, Acc(a.beta)) / c.s);
+  g[linear] = own;
+  if (!a.dmeans) return;
+  const T* from = static_cast<const T*>(a.x) + i.in(p.x);
+  Acc sum = 0;
+  local_norm::each_neighbour(p, w, i, w.behind, w.ahead, [&](int64_t d0, int64_t d1, int64_t d2) {
+    sum += Acc(from[local_norm::apart(p.x, w, d0, d1, d2)]) - c.mean;
+  });
+  static_cast<T*>(a.dmeans)[i.in(p.dmeans)] = T(2 * Acc(a.beta) * c.scale * own * sum);
+}
+
+// dx_i = dy_i s_i^-beta - 2 beta alpha / n sum g_j (x_i - m_j) over the j whose window has i
+template <class T>
+MINIDNN_HD void local_norm_backward(const LrnProblem& p, const LrnArgs& a, const Accumulator<T>* g, int64_t linear) {
+  using Acc = Accumulator<T>;
+  const LocalWindow w(p);
+  const local_norm::Index i(p.x, linear);
+  const local_norm::Center<T> c(p, w, a, i);
+  int64_t stride[kMaxRank], step = 1;  // strides of g
+  for (int d = int(p.x.rank) - 1; d >= 0; --d) stride[d] = step, step *= p.x.shape[d];
+  const int64_t* of_g = stride + w.first;
+  const T* means = a.means ? static_cast<const T*>(a.means) + i.in(p.means) : nullptr;
+  Acc sum = 0;
+  local_norm::each_neighbour(p, w, i, w.ahead, w.behind, [&](int64_t d0, int64_t d1, int64_t d2) {
+    const int64_t at = d0 * of_g[0] + (w.count > 1 ? d1 * of_g[1] : 0) + (w.count > 2 ? d2 * of_g[2] : 0);
+    const Acc mean = means ? Acc(means[local_norm::apart(p.means, w, d0, d1, d2)]) : Acc(0);
+    sum += g[linear + at] * (c.x - mean);
+  });
+  const Acc dy = Acc(static_cast<const T*>(a.dy)[i.in(p.dy)]);
+  static_cast<T*>(a.out)[i.in(p.out)] = T(dy * inverse_power(c.s, Acc(a.beta)) - 2 * Acc(a.beta) * c.scale * sum);
+}
+
+}  // namespace minidnn

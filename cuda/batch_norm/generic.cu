@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Normalization over any strides in two launches: the sums of each group, by a block or by one thread; then a map over
+// all elements. The first passes its sums to the second in results of the call: saved_mean and saved_inv_std, or dscale
+// and dbias. Inference has only the second launch.
+#include "cpp/batch_norm/batch_norm_math.h"
+#include "cuda/device/grid.cuh"
+#include "cuda/device/team.cuh"
+
+namespace minidnn {
+
+template <class T, NormDirection direction>
+__global__ void __launch_bounds__(1024) norm_block_sums(const __grid_constant__ NormSpaces s, BatchNormArgs a) {
+  int64_t groups = s.groups.size;
+  for (int64_t group = blockIdx.x; group < groups; group += gridDim.x)
+    norm_sums<T, direction>(s, a, BlockReduce{}, group);
+}
+
+template <class T, NormDirection direction>
+__global__ void __launch_bounds__(256) norm_thread_sums(const __grid_constant__ NormSpaces s, BatchNormArgs a) {
+  grid_stride(s.groups.size, [&](int64_t group) { norm_sums<T, direction>(s, a, SingleThread{}, group); });
+}
+
+template <class T, NormDirection direction>
+__global__ void __launch_bounds__(256) norm_map(const __grid_constant__ NormSpaces s, BatchNormArgs a) {
+  grid_stride(s.all.size, [&](int64_t i) {
+    NormOffsets at = s.all.offsets_of(i);
+    norm_element<T, direction>(a, at, norm_coefficients<T, direction>(s, a, at.parameter));
+  });
+}
+
+}  // namespace minidnn

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.batch_norm.persistent: batch norm of channels that a cluster of blocks holds in shared memory; see persistent.cu.
+#include <algorithm>
+#include <numeric>
+
+#include "cpp/engine/engine_object.h"
+#include "cuda/batch_norm/persistent_params.h"
+#include "cuda/norm/channel_passes.h"
+#include "cuda/runtime/plan.h"
+
+namespace minidnn {
+namespace cuda::batch_norm {
+namespace {
+
+constexpr int64_t kVector = 16;     // bytes
+constexpr size_t kMaxConfigs = 12;  // configurations that find() may try
+
+// A division of a problem among clusters, and its estimated time.
+struct Candidate {
+  PersistentTiling tiling;
+  int64_t blocks = 1, width = 0, threads = 0;  // of a cluster; vectors of a tile; of a block
+  int64_t clusters = 0, smem_bytes = 0;
+  double us = 0;
+  Config config() const {
+    return cat("blocks=", blocks, width ? cat(";width=", width) : std::string(), ";threads=", threads);
+  }
+};
+
+bool is_backward(const BatchNormProblem& p) { return p.direction == NormDirection::backward; }
+
+// The tensor as planes of channels, or as columns; `group` columns share a statistic. parse() fills it in, or returns
+// why the engine does not take the problem.
+struct ChannelLayout {
+  ChannelTiling channels;
+  int64_t vector = 1, group = 1, items = 0;  // items: of a channel, or rows
+  bool columns = false;
+};
+std::string parse(const BatchNormProblem& p, ChannelLayout& h) {
+  ChannelTiling& c = h.channels;
+  if (p.direction == NormDirection::inference) return "inference is not supported";
+  if (p.x.dtype == DType::float64) return "float64 is not supported";
+  if (std::string why = dense_channels(p, c); !why.empty()) return why;
+  const int64_t size = int64_t(itemsize(p.x.dtype)), images = c.members / c.plane;
+  h.vector = kVector / size, h.columns = c.plane == 1, c.parameters = c.channels;
+  if (p.alignment < kVector) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
+  // Planes that are not whole vectors, or shorter than a line of 128 bytes, are taken as columns, with one row per
+  // image: a channel has as many columns as its plane has elements.
+  if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
+    h.group = c.plane, h.columns = true;
+    c.channels *= c.plane, c.by_group = FastDivmod(c.plane), c.plane = 1;
+    if (c.channels >= int64_t(1) << 30) return cat("supports samples of fewer than 2^30 elements; got ", c.channels);
+  }
+  if (h.columns && c.channels % h.vector)
+    return cat("needs rows of a multiple of ", h.vector, " elements; got ", c.channels);
+  h.items = !h.columns ? c.members / h.vector : h.group > 1 ? images : c.members;
+  if (!h.columns) c.by_plane = FastDivmod(c.plane / h.vector);
+  return "";
+}
+
+// The widths of a tile of columns to try, in vectors. A tile has whole channels, and at least 64 bytes of a row unless
+// it has the whole row.
+std::vector<int64_t> widths_of(const ChannelLayout& h) {
+  if (!h.columns) return {0};
+  const int64_t all = h.channels.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);
+  std::vector<int64_t> widths;
+  for (int64_t width = unit; width < all && widths.size() < 3; width *= 2)
+    if (width * kVector >= 64) widths.push_back(width);
+  if (widths.size() < 3 && (widths.empty() || widths.back() < all)) widths.push_back(all);
+  return widths;
+}
+
+// Clusters that run at the same time. The blocks of a cluster share one part of the GPU (GPC) of about 16 SMs; the SMs
+// of a part that do not suffice for a cluster are idle. Measured on an H100, with 8 blocks in a cluster: 14 clusters
+// ran where a block took an SM, 30 where it took half of one.
+double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
+  const double slots = double(d.sm_count) * double(per_sm), parts = double(ceil_div<int64_t>(d.sm_count, 17));
+  return std::floor(slots / double(blocks) - (blocks > 2 ? parts * (double(blocks) / 2 - 1) / double(blocks) : 0));
+}
+
+// Fills in the rest of a candidate, or leaves `us` 0 where it does not fit.
+void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d, Candidate& w) {
+  ChannelTiling& c = w.tiling.channels;
+  c = h.channels;
+  const bool backward = is_backward(p);
+  const int64_t chunk = ceil_div(h.items, w.blocks);
+  if (ceil_div(h.items, chunk) != w.blocks) return;  // the last block would be empty
+  int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
+  if (h.columns) {
+    rows = w.threads / w.width;
+    if (rows == 0) return;
+    const int64_t vectors = c.channels / h.vector;
+    tiles = ceil_div(vectors, w.width);
+    c.width = uint32_t(w.width), c.rows = uint32_t(rows), c.vectors = uint32_t(vectors);
+    c.by_width = FastDivmod(w.width), c.tiles = uint32_t(tiles), c.by_tiles = FastDivmod(tiles);
+    w.tiling.statistics = uint32_t(w.width * h.vector / h.group);
+    w.tiling.within_warps = w.width < 32 && (w.width & (w.width - 1)) == 0;
+    const int64_t joining = w.tiling.within_warps ? w.threads / 32 : rows;
+    left = max_of(joining / 2 * w.width * 4 * (2 * h.vector + !backward), w.width * h.vector * 16) +
+           (backward ? 0 : w.width * h.vector * 4);
+  } else left = w.threads / 32 * 12;
+  c.items = uint32_t(h.items), c.chunk = uint32_t(chunk), c.chunks = uint32_t(w.blocks);
+  c.by_chunks = FastDivmod(w.blocks);
+  w.clusters = tiles;
+  w.tiling.block_vectors = uint32_t(chunk * max_of(w.width, int64_t(1)));
+  w.tiling.stage_vectors =
+      uint32_t(ceil_div(ceil_div(chunk, rows), int64_t(kStages * kVectorsAtOnce)) * kVectorsAtOnce);
+  const int64_t sums = (w.blocks + 1) * int64_t(w.tiling.statistics) * 16 + left;
+  w.tiling.sums_bytes = uint32_t(ceil_div(sums, kVector) * kVector);
+  w.smem_bytes = w.tiling.sums_bytes + int64_t(w.tiling.block_vectors) * kVector * (backward ? 2 : 1);
+  if (w.smem_bytes > d.max_smem_bytes) return;
+
+  // The driver reserves 1 KB of an SM's shared memory per block.
+  const int64_t per_sm =
+      min_of((d.max_smem_bytes + 1024) / (w.smem_bytes + 1024), persistent_threads(backward, h.columns) / w.threads);
+  const double together = at_once(w.blocks, per_sm, d);
+  if (together < 1) return;
+  // Guesses. The copy rate, less a loss that grows as an SM has fewer threads; four tenths of the GPU suffice for this
+  // rate, so a last wave takes at least 0.4 of the time of a full one. Tiles that share lines of memory with others
+  // cost a tenth more. The beginning and the end of a wave take 2 us.
+  const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
+  const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
+  double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));
+  bytes_us *= (1.03 + 96 / busy) * (w.width * kVector % 128 && w.clusters > 1 ? 1.1 : 1);
+  w.us = 3 + (w.blocks > 1 ? 1 : 0) + bytes_us + 2 * std::ceil(waves) / double(per_sm);
+}
+
+// The candidates that fit, in the order of their estimated times.
+std::vector<Candidate> candidates_of(const BatchNormProblem& p, const ChannelLayout& h, const Device& d) {
+  std::vector<Candidate> candidates;
+  for (int64_t blocks = 1; blocks <= (d.arch >= 90 ? 8 : 1); blocks *= 2)
+    for (int64_t width : widths_of(h))
+      for (int64_t threads = 128; threads <= persistent_threads(is_backward(p), h.columns); threads *= 2) {
+        Candidate w{.blocks = blocks, .width = width, .threads = threads};
+        complete(p, h, d, w);
+        if (w.us > 0) candidates.push_back(w);
+      }
+  std::ranges::stable_sort(candidates, {}, &Candidate::us);
+  if (candidates.size() > kMaxConfigs) candidates.resize(kMaxConfigs);
+  return candidates;
+}
+
+KernelSpec spec(DType t, bool backward, bool columns) {
+  return {"cuda/batch_norm/persistent.cu", cat("minidnn::batch_norm_persistent<", cuda_name(t), ", ",
+                                               backward ? "true" : "false", ", ", columns ? "true" : "false", ">")};
+}
+
+}  // namespace
+
+struct Persistent final : Engine<BatchNormProblem> {
+  std::string name() const override { return "cuda.batch_norm.persistent"; }
+  unsigned traits() const override { return kNeedsJit; }
+  std::string why_not(const BatchNormProblem& p, const Device& d) const override {
+    ChannelLayout h;
+    if (std::string why = parse(p, h); !why.empty()) return why;
+    if (!candidates_of(p, h, d).empty()) return "";
+    const int64_t of_tensor = h.items * widths_of(h).front() * kVector;
+    return cat("needs shared memory for ", h.columns ? "64 bytes or more of neighbouring channels" : "a channel",
+               " of all samples, ", h.columns ? of_tensor : h.items * kVector, " bytes",
+               is_backward(p) ? " in each of x and dy" : "", "; ", d.arch >= 90 ? "eight blocks have " : "a block has ",
+               d.max_smem_bytes, d.arch >= 90 ? " each" : "");
+  }
+  double estimate_us(const BatchNormProblem& p, const Device& d) const override {
+    ChannelLayout h;
+    parse(p, h);
+    return candidates_of(p, h, d).front().us;
+  }
+  std::vector<Config> configs(const BatchNormProblem& p, const Device& d) const override {
+    ChannelLayout h;
+    parse(p, h);
+    std::vector<Config> all;
+    for (const Candidate& w : candidates_of(p, h, d)) all.push_back(w.config());
+    return all;
+  }
+  std::unique_ptr<Plan<BatchNormProblem>> build(const BatchNormProblem& p, const Device& d,
+                                                const Config& config) const override {
+    ChannelLayout h;
+    parse(p, h);
+    const std::vector<Candidate> candidates = candidates_of(p, h, d);
+    const auto named = std::ranges::find(candidates, config, &Candidate::config);
+    const Candidate w = named == candidates.end() ? candidates.front() : *named;
+    auto kernel = cuda::load_kernel(spec(p.x.dtype, is_backward(p), h.columns), d.place.index, int(w.smem_bytes));
+    cuda::LaunchConfig launch;
+    launch.block = {unsigned(w.threads)}, launch.grid = {unsigned(w.clusters * w.blocks)};
+    launch.smem_bytes = unsigned(w.smem_bytes);
+    if (w.blocks > 1) launch.cluster = {unsigned(w.blocks)};
+    return make_plan<BatchNormProblem>([=, tiling = w.tiling](const BatchNormArgs& a, void*, Stream stream) {
+      cuda::launch(*kernel, launch, stream, tiling, a);
+    });
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all;
+    for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+      for (bool backward : {false, true})
+        for (bool columns : {false, true}) all.push_back(spec(t, backward, columns));
+    return all;
+  }
+};
+
+}  // namespace cuda::batch_norm
+
+template const Engine<BatchNormProblem>& engine_object<BatchNormProblem, cuda::batch_norm::Persistent>();
+
+}  // namespace minidnn

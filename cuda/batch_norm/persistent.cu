@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm in one launch. The blocks of a cluster hold all elements of a channel, or of a tile of neighbouring
+// channels, in shared memory, exchange their sums, and compute the result from there.
+// - Grid: one cluster (sm_90; before, one block) per channel or tile.
+// - Shared memory, in this order: the sums of all blocks (table), lines, scratch for the sums of the block's threads,
+//   x, dy.
+// - Bytes: x, and backward dy, are read once.
+// - Copies: a thread starts all of its copies first, then waits for them one stage at a time. No other thread reads its
+//   vectors, so the copies need no barrier.
+// - Sums: those of cuda.batch_norm.two_pass (channel_sums.cuh), joined by warps, then by block. Each block sends its sums to
+//   all blocks of the cluster, and all compute equal lines from them.
+#include "cuda/batch_norm/persistent_params.h"
+#include "cuda/device/ptx/cluster.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
+#include "cuda/norm/channel_sums.cuh"
+
+namespace minidnn {
+
+// Before sm_90 a cluster is one block, as there are no instructions for clusters.
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ bool is_single_block(const ChannelTiling& s) { return s.chunks == 1; }
+__device__ __forceinline__ void wait_cluster_start() { cluster_sync_relaxed(); }
+// Stores v at the same shared memory offset in another block of the cluster.
+__device__ __forceinline__ void store_in_cluster(float4* to, uint32_t block, const float4& v) {
+  st_cluster(mapa(cvta_to_shared(to), block), v.x, v.y, v.z, v.w);
+}
+__device__ __forceinline__ void sync_cluster() { cluster_sync(); }
+#else
+__device__ __forceinline__ bool is_single_block(const ChannelTiling&) { return true; }
+__device__ __forceinline__ void wait_cluster_start() {}
+__device__ __forceinline__ void store_in_cluster(float4*, uint32_t, const float4&) {}
+__device__ __forceinline__ void sync_cluster() {}
+#endif
+
+// A thread's vectors: items from, from + by, ... below end. In shared memory they are `stride` vectors apart.
+struct ThreadSlice {
+  uint4 *x, *dy;
+  uint32_t from, by, end, stride;
+  template <class Tile> __device__ ThreadSlice(const PersistentTiling& r, const Tile& tile, uint4* block_vectors) {
+    x = block_vectors + threadIdx.x, dy = x + r.block_vectors, end = tile.end;
+    if constexpr (Tile::kColumns) from = tile.begin + tile.row, by = r.channels.rows, stride = by * r.channels.width;
+    else from = tile.begin + threadIdx.x, by = stride = blockDim.x;
+  }
+  __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
+};
+
+// Waits until all stages up to `stage` have arrived.
+template <uint32_t last = kStages - 1> __device__ __forceinline__ void wait_stage(uint32_t stage) {
+  if constexpr (last > 0)
+    if (stage < last) return wait_stage<last - 1>(stage);
+  cp_async_wait_group<kStages - 1 - last>();
+}
+
+// A thread's next kVectorsAtOnce vectors, from shared memory; `have` of them exist. `other`: the same elements of the
+// tensor `others`, if there is one.
+template <class T, int kVec> struct Batch {
+  static constexpr int kUnroll = kVectorsAtOnce;
+  Packed<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
+  int64_t at[kUnroll];
+  uint32_t have = 0;
+  template <class Tile>
+  __device__ __forceinline__ Batch(const Tile& tile, const ThreadSlice& mine, uint32_t i, bool backward,
+                                   const void* others) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) at[u] = tile.offset(mine.item(i + u));
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (mine.item(i + u) < mine.end) {
+        x[u].raw = mine.x[(i + u) * mine.stride];
+        if (backward) dy[u].raw = mine.dy[(i + u) * mine.stride];
+        ++have;
+      }
+    if (others) {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (u < have) other[u].load(typed<T>(others) + at[u]);
+    }
+  }
+};
+
+// Joins the sums of a block's threads and sends them to all blocks of the cluster, one float4 per statistic. This
+// overload is for planes, which have one channel; the next one is for columns.
+template <bool backward>
+__device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, uint32_t chunk, void* scratch,
+                                                typename SumsOf<backward>::type total, float about) {
+  using Sums = typename SumsOf<backward>::type;
+  Sums* const of_warp = static_cast<Sums*>(scratch);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  total.join_warp();
+  if (lane == 0) of_warp[warp] = total;
+  __syncthreads();
+  if (warp != 0) return;
+  total = {};
+  if (lane < blockDim.x / 32) total = of_warp[lane];
+  total.join_warp();
+  const float4 part = partial_of(total, about);
+  if (is_single_block(r.channels)) {
+    if (lane == 0) *table = part;
+  } else if (lane < r.channels.chunks) store_in_cluster(table + chunk, lane, part);
+}
+template <bool backward, int kVec, class Adds>
+__device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, const ColumnTile<kVec>& tile,
+                                                void* scratch, const Adds& adds) {
+  using Joined = typename Adds::Joined;
+  const ChannelTiling& s = r.channels;
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+  float* const shifts = static_cast<float*>(scratch);
+  void* const left = shifts + (backward ? 0 : s.width * kVec);
+  float shift[kVec]{};
+  Joined total = adds.relative_to_block(tile, shifts, shift);
+  uint32_t row = tile.row, rows = s.rows, column = threadIdx.x - row * s.width;
+  if (r.within_warps) {
+    total.join_lanes(s.width);
+    rows = warps, row = lane < s.width ? warp : warps;  // from here on, each warp has one row
+  }
+  join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
+  float4* const columns = static_cast<float4*>(left);
+  if (row == 0) {
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) columns[column * kVec + k] = total.partial(k, shift[k]);
+  }
+  __syncthreads();
+  float4* const here = table + tile.chunk * r.statistics;
+  if (s.by_group.divisor == 1) {
+    for (uint32_t c = threadIdx.x; c < r.statistics; c += blockDim.x) {
+      if (is_single_block(s)) here[c] = columns[c];
+      else {
+#pragma unroll 1
+        for (uint32_t block = 0; block < s.chunks; ++block) store_in_cluster(here + c, block, columns[c]);
+      }
+    }
+    return;
+  }
+  const uint32_t group = s.by_group.divisor;
+#pragma unroll 1
+  for (uint32_t c = warp; c < r.statistics; c += warps) {
+    const float4* const mine = columns + c * group;
+    const double about = mean_of(*mine);
+    typename FinishOf<backward>::type sums{};
+#pragma unroll 1
+    for (uint32_t i = lane; i < group; i += 32) sums.add(mine[i], about);
+    sums.join_warp();
+    float4 part;
+    if constexpr (backward) part = {float(sums.dy), float(sums.product), 0, 0};
+    else {
+      const double n = double(mine->x) * double(group);
+      const float from = float(about);
+      part = {float(n), float(about - double(from) + sums.away / n), float(sums.squares_of(n)), from};
+    }
+    if (is_single_block(s)) {
+      if (lane == 0) here[c] = part;
+    } else if (lane < s.chunks) store_in_cluster(here + c, lane, part);
+  }
+}
+
+template <class T, bool backward, bool columns>
+__global__ void __launch_bounds__(persistent_threads(backward, columns))
+    batch_norm_persistent(const __grid_constant__ PersistentTiling r, BatchNormArgs a) {
+  constexpr int kVec = 16 / int(sizeof(T)), kUnroll = kVectorsAtOnce;
+  extern __shared__ uint4 shared[];
+  const ChannelTiling& s = r.channels;
+  const typename TileOf<T, kVec, columns>::type tile(s, blockIdx.x);
+  float4* const table = reinterpret_cast<float4*>(shared);
+  ChannelCoefficients* const lines = reinterpret_cast<ChannelCoefficients*>(table + s.chunks * r.statistics);
+  void* const scratch = lines + r.statistics;
+  const ThreadSlice mine(r, tile, shared + r.sums_bytes / sizeof(uint4));
+
+  const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // first statistic of the cluster
+  float about = 0;
+  typename SumsOf<backward>::type total{};
+  typename ColumnAddsOf<kVec, backward>::type adds{};
+  if constexpr (columns && backward) {
+    if (!tile.idle) {
+#pragma unroll
+      for (int k = 0; k < kVec; ++k)
+        adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(tile.channel + k))];
+    }
+  } else if constexpr (!columns) about = backward ? typed<float>(a.mean)[first] : float(typed<T>(a.x)[first * s.plane]);
+
+  const uint32_t x_to = cvta_to_shared(mine.x), dy_to = cvta_to_shared(mine.dy);
+#pragma unroll 1
+  for (uint32_t begin = 0; begin < kStages * r.stage_vectors; begin += r.stage_vectors) {
+#pragma unroll 1
+    for (uint32_t i = begin; i < begin + r.stage_vectors; i += kUnroll) {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const uint32_t item = mine.item(i + u), slot = (i + u) * mine.stride * 16;
+        const int64_t at = tile.offset(item);
+        cp_async<16>(x_to + slot, typed<T>(a.x) + at, 1, item < mine.end);
+        if constexpr (backward) cp_async<16>(dy_to + slot, typed<T>(a.dy) + at, 1, item < mine.end);
+      }
+    }
+    cp_async_commit_group();
+  }
+  if (!is_single_block(s)) wait_cluster_start();
+#pragma unroll 1
+  for (uint32_t stage = 0; stage < kStages; ++stage) {
+    wait_stage(stage);
+#pragma unroll 1
+    for (uint32_t i = stage * r.stage_vectors; i < (stage + 1) * r.stage_vectors && mine.item(i) < mine.end;
+         i += kUnroll) {
+      Batch<T, kVec> batch(tile, mine, i, backward, backward ? a.other : nullptr);
+      if constexpr (backward) {
+        if (a.other) {
+#pragma unroll
+          for (int u = 0; u < kUnroll; ++u)
+            if (u < batch.have) {
+              batch.dy[u].keep_where_positive(batch.other[u]);
+              mine.dy[(i + u) * mine.stride] = batch.dy[u].raw;
+            }
+        }
+        if constexpr (columns) adds.add(batch.x, batch.dy, batch.have);
+        else add_vectors<T, kVec, kUnroll>(total, batch.x, batch.dy, batch.have, about);
+      } else {
+        if constexpr (columns) adds.add(batch.x, batch.have);
+        else add_vectors<T, kVec, kUnroll>(total, batch.x, batch.have, about);
+      }
+    }
+  }
+  if constexpr (columns) all_gather_sums<backward>(r, table, tile, scratch, adds);
+  else all_gather_sums<backward>(r, table, tile.chunk, scratch, total, about);
+  if (is_single_block(s)) __syncthreads();
+  else sync_cluster();
+
+#pragma unroll 1
+  for (uint32_t c = threadIdx.x; c < r.statistics && first + c < s.parameters; c += blockDim.x) {
+    typename FinishOf<backward>::type all{};
+    const double from = backward ? 0 : mean_of(table[c]);
+#pragma unroll 1
+    for (uint32_t block = 0; block < s.chunks; ++block) all.add(table[block * r.statistics + c], from);
+    const Statistic of = statistic_of(s, a, first + c, from, all);
+    lines[c] = line_of<backward>(s, a, first + c, of.first, of.second);
+    if (tile.chunk == 0) write_statistic<backward>(s, a, first + c, of);
+  }
+  __syncthreads();
+
+  ChannelCoefficients line[columns ? kVec : 1];
+  if constexpr (columns) {
+    const uint32_t column = (threadIdx.x - tile.row * s.width) * kVec;
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) line[k] = lines[s.by_group.quotient(column + k)];
+  } else line[0] = lines[0];
+#pragma unroll 1
+  for (uint32_t i = 0; mine.item(i) < mine.end; i += kUnroll) {
+    const Batch<T, kVec> batch(tile, mine, i, backward, backward ? nullptr : a.other);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (u < batch.have) map_vector<T, kVec, backward>(a, batch.at[u], batch.x[u], batch.dy[u], batch.other[u], line);
+  }
+}
+
+}  // namespace minidnn

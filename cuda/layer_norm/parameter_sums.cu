@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Joins partial results of dscale and dbias in float64.
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/layer_norm/persistent_rows_params.h"
+#include "cuda/norm/moments.cuh"
+
+namespace minidnn {
+
+// dscale and dbias from `count` partial results. A block has 32 columns; each of its 16 warps adds up every 16th
+// partial result, then the warps join by halves, in float64. It is a template only because a plain kernel would be part
+// of the cubin of every kernel of this file.
+template <int unused>
+__global__ void __launch_bounds__(kJoinThreads)
+    layer_norm_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t column = int64_t(blockIdx.x) * kJoinChannels + lane;
+  Gradients<double> total{};
+  griddep_wait();
+  if (column < columns) {
+#pragma unroll 8
+    for (int64_t i = warp; i < count; i += kJoinWarps) {
+      const float2 some = partials[i * columns + column];
+      total.join({double(some.y), double(some.x)});
+    }
+  }
+  total = join_warps(total);
+  if (warp != 0 || column >= columns) return;
+  dscale[column] = float(total.product);
+  if (dbias) dbias[column] = float(total.dy);
+}
+
+// The same for few partial results: a thread has a column.
+template <int unused>
+__global__ void __launch_bounds__(kFewSumsThreads)
+    layer_norm_few_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
+  const int64_t column = int64_t(blockIdx.x) * kFewSumsThreads + threadIdx.x;
+  if (column >= columns) return;
+  Gradients<double> total{};
+  griddep_wait();
+#pragma unroll 8
+  for (int64_t i = 0; i < count; ++i) {
+    const float2 some = partials[i * columns + column];
+    total.join({double(some.y), double(some.x)});
+  }
+  dscale[column] = float(total.product);
+  if (dbias) dbias[column] = float(total.dy);
+}
+
+}  // namespace minidnn

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of layer and RMS norm along rows that are too long to be kept on chip together with the sums of their
+// columns.
+// - Three launches: the two sums of each row, by chunks of the row; dx, and the sums of columns over sections of rows;
+//   the join of these (parameter_sums.cu).
+// - Grid: one block per chunk of kTwoPassRows rows; then one per tile of columns and section. A block processes several
+//   rows at the same time, so scale is read once for them.
+// - Bytes: x and dy are read twice, dx is written once: five tensors instead of the three of one pass, at the rate of
+//   copies. The map goes through the blocks in reverse order: it begins with what the L2 still holds.
+#include "cpp/layer_norm/layer_norm_math.h"
+#include "cuda/layer_norm/two_pass_params.h"
+#include "cuda/norm/moments.cuh"
+
+namespace minidnn {
+
+constexpr int kTwoPassWarps = kTwoPassThreads / 32;
+
+// One vector of x and dy in each of the kTwoPassRows rows from `row` on.
+template <class T, int kVec> struct RowBatch {
+  Packed<T, kVec> x[kTwoPassRows], dy[kTwoPassRows];
+  __device__ __forceinline__ void load(const TwoPassTiling& r, const LayerNormArgs& a, int64_t row, uint32_t vector) {
+    const int64_t at = row * r.columns + int64_t(vector) * kVec;
+#pragma unroll
+    for (int u = 0; u < kTwoPassRows; ++u)
+      if (row + u < r.rows) {
+        x[u].load(typed<T>(a.x) + at + u * r.columns);
+        dy[u].load(typed<T>(a.dy) + at + u * r.columns);
+      }
+  }
+};
+
+// The sums of rows. sums: pairs of sum(g) and sum(g x_hat), [rows][chunks], where g = dy scale.
+template <class T, int kVec>
+__global__ void __launch_bounds__(kTwoPassThreads)
+    layer_norm_two_pass_sums(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, float2* sums) {
+  const uint32_t batch = blockIdx.x / r.chunks, chunk = blockIdx.x - batch * r.chunks;
+  const int64_t row = int64_t(batch) * kTwoPassRows;
+  float mean[kTwoPassRows]{};
+  Gradients<float> total[kTwoPassRows]{};  // product: g (x - mean)
+#pragma unroll
+  for (int u = 0; u < kTwoPassRows; ++u)
+    if (row + u < r.rows && r.centered) mean[u] = typed<float>(a.mean)[row + u];
+  const uint32_t end = min_of((chunk + 1) * r.chunk, r.vectors);
+  for (uint32_t i = chunk * r.chunk + threadIdx.x; i < end; i += kTwoPassThreads) {
+    RowBatch<T, kVec> v;
+    v.load(r, a, row, i);
+    float scale[kVec];
+    read_parameters<kVec>(scale, a.scale, int64_t(i) * kVec, 1);
+#pragma unroll
+    for (int u = 0; u < kTwoPassRows; ++u)
+      if (row + u < r.rows) {
+#pragma unroll
+        for (int k = 0; k < kVec; ++k) {
+          const float g = v.dy[u][k] * scale[k];
+          total[u].dy += g, total[u].product += g * (v.x[u][k] - mean[u]);
+        }
+      }
+  }
+  __shared__ Gradients<float> of_warp[kTwoPassWarps][kTwoPassRows];
+#pragma unroll
+  for (int u = 0; u < kTwoPassRows; ++u) {
+    total[u].join_warp();
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32][u] = total[u];
+  }
+  __syncthreads();
+  if (threadIdx.x >= kTwoPassRows || row + threadIdx.x >= r.rows) return;
+  Gradients<float> all = of_warp[0][threadIdx.x];
+#pragma unroll
+  for (int w = 1; w < kTwoPassWarps; ++w) all.join(of_warp[w][threadIdx.x]);
+  const int64_t mine = row + threadIdx.x;
+  sums[mine * r.chunks + chunk] = {all.dy, all.product * typed<float>(a.inv_std)[mine]};
+}
+
+// dx, and the sums of columns. partials: pairs of dscale and dbias, [sections][columns].
+template <class T, int kVec>
+__global__ void __launch_bounds__(kTwoPassThreads)
+    layer_norm_two_pass_map(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, const float2* sums,
+                            float2* partials) {
+  // The coefficients of a row: dx = inv_std (g - offset - x_hat slope); offset: the mean of g; slope: that of g x_hat.
+  struct alignas(16) Line {
+    float mean, inv_std, offset, slope;
+  };
+  __shared__ Line lines[kMaxSectionRows];
+  const uint32_t block = gridDim.x - 1 - blockIdx.x, section = block / r.tiles, tile = block - section * r.tiles;
+  const int64_t begin = int64_t(section) * r.section, end = min_of(begin + int64_t(r.section), r.rows);
+  const float per_member = 1.f / float(r.columns);
+  // A warp joins the chunks of four rows at the same time; a lane adds up every eighth chunk of one row.
+  constexpr int kRows = 4;
+  for (int64_t at = begin; at < end; at += kTwoPassWarps * kRows) {
+    const int64_t row = at + threadIdx.x / 32 * kRows + threadIdx.x % kRows;
+    Gradients<float> total{};
+    if (row < end)
+#pragma unroll 4
+      for (uint32_t i = threadIdx.x % 32 / kRows; i < r.chunks; i += 32 / kRows) {
+        const float2 some = sums[row * r.chunks + i];
+        total.join({some.x, some.y});
+      }
+    total.join_warp<kRows>();
+    if (threadIdx.x % 32 < kRows && row < end) {
+      const float inv_std = typed<float>(a.inv_std)[row];
+      lines[row - begin] = {r.centered ? typed<float>(a.mean)[row] : 0.f, inv_std,
+                            r.centered ? total.dy * per_member : 0.f, total.product * per_member};
+    }
+  }
+  __syncthreads();
+  const uint32_t vector = tile * kTwoPassThreads + threadIdx.x;
+  if (vector >= r.vectors) return;
+  float scale[kVec], dscale[kVec]{}, dbias[kVec]{};
+  read_parameters<kVec>(scale, a.scale, int64_t(vector) * kVec, 1);
+  for (int64_t row = begin; row < end; row += kTwoPassRows) {
+    RowBatch<T, kVec> v;
+    v.load(r, a, row, vector);
+#pragma unroll
+    for (int u = 0; u < kTwoPassRows; ++u)
+      if (row + u < r.rows) {
+        const Line line = lines[row - begin + u];
+        float dx[kVec];
+#pragma unroll
+        for (int k = 0; k < kVec; ++k) {
+          const float one = v.dy[u][k], x_hat = (v.x[u][k] - line.mean) * line.inv_std;
+          dbias[k] += one, dscale[k] += one * x_hat;
+          dx[k] = line.inv_std * (one * scale[k] - line.offset - x_hat * line.slope);
+        }
+        Packed<T, kVec>::store(static_cast<T*>(a.out) + (row + u) * r.columns + int64_t(vector) * kVec, dx);
+      }
+  }
+  float2* to = partials + section * r.columns + int64_t(vector) * kVec;
+#pragma unroll
+  for (int k = 0; k < kVec; ++k) to[k] = {dscale[k], dbias[k]};
+}
+
+}  // namespace minidnn

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm of dense tensors in three launches: sums of chunks; a join of each channel's chunks; the map.
+// - Group norm uses the same sums and map over the channels of each sample, and joins the channels of a group.
+// - Grid: one block per chunk, so any number of chunks fills the GPU, and sums are bitwise reproducible. From sm_90 on,
+//   the next launch may start while the preceding one ends.
+// - Bytes: x, and backward dy, are read twice, by 16-byte vectors, several in flight per thread. The map goes through
+//   the chunks, and through the items of a chunk, in reverse order: it begins with those that the L2 still holds.
+// - Numerics: see channel_sums.cuh.
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/norm/channel_sums.cuh"
+
+namespace minidnn {
+
+constexpr int kWarps = kChannelThreads / 32;
+
+// Adds kUnroll vectors of a plane, from item i on, kChannelThreads items apart.
+template <class T, int kVec, int kUnroll>
+__device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
+                                          float first, Moments<float>& total) {
+  Packed<T, kVec> x[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) x[u].load(typed<T>(a.x) + tile.offset(i + u * kChannelThreads));
+  add_vectors<T, kVec, kUnroll>(total, x, kUnroll, first);
+}
+template <class T, int kVec, int kUnroll>
+__device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
+                                          float mean, Gradients<float>& total) {
+  Packed<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
+  int64_t at[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    at[u] = tile.offset(i + u * kChannelThreads);
+    x[u].load(typed<T>(a.x) + at[u]);
+    dy[u].load(typed<T>(a.dy) + at[u]);
+  }
+  if (a.other) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) y[u].load(typed<T>(a.other) + at[u]);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) dy[u].keep_where_positive(y[u]);
+  }
+  add_vectors<T, kVec, kUnroll>(total, x, dy, kUnroll, mean);
+}
+
+template <class T, int kVec, bool backward>
+__global__ void __launch_bounds__(kChannelThreads)
+    norm_planes_sums(const __grid_constant__ ChannelTiling s, BatchNormArgs a, float4* partials) {
+  constexpr int kUnroll = kVec == 1 ? 8 : 4;
+  const PlaneTile<T, kVec> tile(s, blockIdx.x);
+  const float about = backward ? typed<float>(a.mean)[s.by_group.quotient(uint32_t(tile.channel))]
+                               : float(typed<T>(a.x)[tile.channel * s.plane]);
+  typename SumsOf<backward>::type total{};
+  uint32_t i = tile.begin + threadIdx.x;
+  for (; i + (kUnroll - 1) * kChannelThreads < tile.end; i += kUnroll * kChannelThreads)
+    add_items<T, kVec, kUnroll>(tile, a, i, about, total);
+  // Small planes have few whole batches. One by one, the loads of the remaining items would wait for each other.
+  if constexpr (kVec == 1) {
+    for (; i + 3 * kChannelThreads < tile.end; i += 4 * kChannelThreads)
+      add_items<T, kVec, 4>(tile, a, i, about, total);
+    for (; i + kChannelThreads < tile.end; i += 2 * kChannelThreads) add_items<T, kVec, 2>(tile, a, i, about, total);
+  }
+  for (; i < tile.end; i += kChannelThreads) add_items<T, kVec, 1>(tile, a, i, about, total);
+  griddep_launch_dependents();
+  __shared__ typename SumsOf<backward>::type of_warp[kWarps];
+  total.join_warp();
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = total;
+  __syncthreads();
+  if (threadIdx.x != 0) return;
+#pragma unroll 1
+  for (int w = 1; w < kWarps; ++w) total.join(of_warp[w]);
+  partials[int64_t(tile.chunk) * s.channels + tile.channel] = partial_of(total, about);
+}
+
+// Adds kUnroll rows of a thread, from row i on. whole: all of them exist; otherwise those before tile.end do.
+template <class T, int kVec, int kUnroll, bool whole>
+__device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
+                                         ColumnAdds<kVec>& adds) {
+  Packed<T, kVec> x[kUnroll];
+  uint32_t have = 0;
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u)
+    if (whole || i + u * tile.s.rows < tile.end) x[u].load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows)), ++have;
+  adds.add(x, have);
+}
+template <class T, int kVec, int kUnroll, bool whole>
+__device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
+                                         ColumnGradientAdds<kVec>& adds) {
+  Packed<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
+  uint32_t have = 0;
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u)
+    if (whole || i + u * tile.s.rows < tile.end) {
+      x[u].load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
+      dy[u].load(typed<T>(a.dy) + tile.offset(i + u * tile.s.rows));
+      ++have;
+    }
+  if (a.other) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (u < have) y[u].load(typed<T>(a.other) + tile.offset(i + u * tile.s.rows));
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u)
+      if (u < have) dy[u].keep_where_positive(y[u]);
+  }
+  adds.add(x, dy, have);
+}
+
+template <class T, int kVec, bool backward>
+__global__ void __launch_bounds__(kChannelThreads)
+    norm_columns_sums(const __grid_constant__ ChannelTiling s, BatchNormArgs a, float4* partials) {
+  using Adds = typename ColumnAddsOf<kVec, backward>::type;
+  using Sums = typename Adds::Joined;
+  constexpr int kUnroll = backward ? kRowsInFlight / 2 : kRowsInFlight;
+  const ColumnTile<kVec> tile(s, blockIdx.x);
+  Adds adds{};
+  if constexpr (backward) {
+    if (!tile.idle) {
+#pragma unroll
+      for (int k = 0; k < kVec; ++k)
+        adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(tile.of_all() + k))];
+    }
+  }
+  uint32_t i = tile.begin + tile.row;
+  for (; i + (kUnroll - 1) * s.rows < tile.end; i += kUnroll * s.rows)
+    add_rows<T, kVec, kUnroll, true>(tile, a, i, adds);
+  if (i < tile.end) add_rows<T, kVec, kUnroll, false>(tile, a, i, adds);
+  griddep_launch_dependents();
+  __shared__ float shifts[32 * kVec];
+  float shift[kVec]{};
+  Sums total = adds.relative_to_block(tile, shifts, shift);
+  __shared__ Sums left[kChannelThreads / 2];
+  join_rows(total, left, s.rows, s.width, tile.row, threadIdx.x - tile.row * s.width);
+  if (tile.row != 0 || tile.idle) return;
+#pragma unroll
+  for (int k = 0; k < kVec; ++k)
+    partials[int64_t(tile.chunk) * s.samples * s.channels + tile.of_all() + k] = total.partial(k, shift[k]);
+}
+
+// Joins the partial results of each channel. A block has kFinishChannels channels (128 bytes of a chunk); each row of
+// kFinishChannels threads adds up every kFinishRows-th chunk. A block has few channels because columns have about a
+// thousand chunks, and all of them are joined in this one launch.
+template <bool backward>
+__global__ void __launch_bounds__(kFinishThreads)
+    norm_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials) {
+  griddep_launch_dependents();
+  griddep_wait();
+  using Sums = typename FinishOf<backward>::type;
+  constexpr uint32_t kFinishRows = kFinishThreads / kFinishChannels, kFinishWarps = kFinishThreads / 32;
+  __shared__ Sums of_warp[kFinishWarps][kFinishChannels];
+  const uint32_t column = threadIdx.x % kFinishChannels, row = threadIdx.x / kFinishChannels;
+  const int64_t channel = int64_t(blockIdx.x) * kFinishChannels + column;
+  const uint32_t group = s.by_group.divisor;
+  const bool exists = channel * group < s.channels;
+  Sums total{};
+  double about = 0;
+  if (exists) {
+    const float4* mine = partials + channel * group;
+    about = mean_of(*mine);
+#pragma unroll 8
+    for (uint32_t i = row; i < s.chunks * group; i += kFinishRows) {
+      const uint32_t chunk = s.by_group.quotient(i);
+      total.add(mine[chunk * s.channels + (i - chunk * group)], about);
+    }
+  }
+  total.template join_warp<kFinishChannels>();
+  if (threadIdx.x % 32 < kFinishChannels) of_warp[threadIdx.x / 32][column] = total;
+  __syncthreads();
+  if (row != 0 || !exists) return;
+#pragma unroll
+  for (uint32_t w = 1; w < kFinishWarps; ++w) total.join(of_warp[w][column]);
+  write_statistic<backward>(s, a, channel, statistic_of(s, a, channel, about, total));
+}
+
+// Group norm: a warp joins the partial results of a group and writes the lines of its channels. Backward it also writes
+// each channel's contribution to dscale and dbias, which parameter_sums adds up over the samples.
+template <bool backward>
+__global__ void __launch_bounds__(kChannelThreads)
+    norm_groups_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials, float2* parts,
+                       ChannelCoefficients* lines) {
+  griddep_launch_dependents();
+  griddep_wait();
+  const int64_t group = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32, all = s.samples * s.channels;
+  const int of_group = int(s.by_group.divisor), lane = threadIdx.x % 32;
+  const int64_t first = group * of_group;
+  if (first >= all) return;
+  const double n = double(s.members);
+  // Channels are counted over all samples here; the parameters repeat for each sample.
+  const int64_t parameter = first % s.parameters;
+  const float* scale = typed<float>(a.scale);
+  if constexpr (!backward) {
+    const double about = mean_of(partials[first]);
+    MomentSums total{};
+#pragma unroll 4
+    for (uint32_t i = lane; i < s.chunks * uint32_t(of_group); i += 32) {
+      const uint32_t chunk = s.by_group.quotient(i);
+      total.add(partials[chunk * all + first + (i - chunk * of_group)], about);
+    }
+    total.join_warp();
+    const float mean = float(about + total.away / n),
+                inv_std = norm::inverse_std(float(total.squares_of(n) / n), a.eps);
+    if (lane == 0) static_cast<float*>(a.mean)[group] = mean, static_cast<float*>(a.inv_std)[group] = inv_std;
+#pragma unroll 1
+    for (int c = lane; c < of_group; c += 32) {
+      const float one = scale ? scale[parameter + c] : 1.f, bias = a.bias ? typed<float>(a.bias)[parameter + c] : 0.f;
+      lines[first + c] = {mean, one * inv_std, bias, 0};
+    }
+  } else {
+    const float mean = typed<float>(a.mean)[group], inv_std = typed<float>(a.inv_std)[group];
+    Gradients<double> total{};  // of dy scale
+#pragma unroll 1
+    for (int c = lane; c < of_group; c += 32) {
+      Gradients<double> sums{};
+#pragma unroll 4
+      for (int64_t i = 0; i < s.chunks; ++i) {
+        const float4 v = partials[i * all + first + c];
+        sums.join({double(v.x), double(v.y)});
+      }
+      const double one = scale ? double(scale[parameter + c]) : 1.0, product = sums.product * double(inv_std);
+      parts[first + c] = {float(product), float(sums.dy)};
+      total.join({one * sums.dy, one * product});
+    }
+    total.join_warp();
+    const float offset = float(double(inv_std) * total.dy / n);
+    const float slope = float(double(inv_std) * double(inv_std) * total.product / n);
+#pragma unroll 1
+    for (int c = lane; c < of_group; c += 32)
+      lines[first + c] = {mean, inv_std * (scale ? scale[parameter + c] : 1.f), offset, slope};
+  }
+}
+
+// The coefficients of statistic c: group norm reads those that norm_groups_finish wrote; batch norm computes them.
+template <bool backward>
+__device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a,
+                                                       const ChannelCoefficients* lines, int64_t c) {
+  if (lines) return lines[c];
+  if constexpr (backward) return line_of<true>(s, a, c, typed<float>(a.dbias)[c], typed<float>(a.dscale)[c]);
+  const float inv_std = a.var ? norm::inverse_std(typed<float>(a.var)[c], a.eps) : typed<float>(a.inv_std)[c];
+  return line_of<false>(s, a, c, typed<float>(a.mean)[c], inv_std);
+}
+
+// Maps kUnroll vectors, from item i on, `step` items apart.
+template <class T, int kVec, int kUnroll, bool backward, int kCoefficients, class Tile>
+__device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArgs& a, uint32_t i, uint32_t step,
+                                            const ChannelCoefficients (&lines)[kCoefficients]) {
+  Packed<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
+  int64_t at[kUnroll];
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    at[u] = tile.offset(i + u * step);
+    x[u].load(typed<T>(a.x) + at[u]);
+    if constexpr (backward) dy[u].load(typed<T>(a.dy) + at[u]);
+  }
+  if (a.other) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) other[u].load(typed<T>(a.other) + at[u]);
+    if constexpr (backward) {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) dy[u].keep_where_positive(other[u]);
+    }
+  }
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, backward>(a, at[u], x[u], dy[u], other[u], lines);
+}
+
+// Maps a thread's items from `first` on, in reverse: first those behind the last whole batch, then the whole batches
+// from the last to the first.
+template <class T, int kVec, bool backward, int kCoefficients, class Tile>
+__device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
+                                              const ChannelCoefficients (&lines)[kCoefficients]) {
+  constexpr int kUnroll = kVec == 1 ? 8 : 4;
+  uint32_t whole = (tile.end - tile.begin) / (kUnroll * step), i = first + whole * (kUnroll * step);
+  if constexpr (kVec == 1) {  // small planes: see norm_planes_sums
+    for (; i + 3 * step < tile.end; i += 4 * step) map_vectors<T, kVec, 4, backward>(tile, a, i, step, lines);
+    for (; i + step < tile.end; i += 2 * step) map_vectors<T, kVec, 2, backward>(tile, a, i, step, lines);
+  }
+  for (; i < tile.end; i += step) map_vectors<T, kVec, 1, backward>(tile, a, i, step, lines);
+  while (whole > 0) map_vectors<T, kVec, kUnroll, backward>(tile, a, first + --whole * (kUnroll * step), step, lines);
+}
+
+template <class T, int kVec, bool backward>
+__global__ void __launch_bounds__(kChannelThreads)
+    norm_planes_map(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const ChannelCoefficients* given) {
+  const PlaneTile<T, kVec> tile(s, gridDim.x - 1 - blockIdx.x);
+  griddep_wait();
+  const ChannelCoefficients lines[1] = {line_of<backward>(s, a, given, tile.channel)};
+  map_backwards<T, kVec, backward>(tile, a, tile.begin + threadIdx.x, kChannelThreads, lines);
+}
+
+template <class T, int kVec, bool backward>
+__global__ void __launch_bounds__(kChannelThreads)
+    norm_columns_map(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const ChannelCoefficients* given) {
+  const ColumnTile<kVec> tile(s, gridDim.x - 1 - blockIdx.x);
+  griddep_wait();
+  if (tile.idle) return;
+  ChannelCoefficients lines[kVec];
+  if (kVec > 1 && !given && s.by_group.divisor >= kVec) {  // a vector has elements of two statistics at most
+    const uint32_t from = uint32_t(tile.channel), first = s.by_group.quotient(from);
+    const uint32_t last = s.by_group.quotient(from + kVec - 1);
+    lines[0] = line_of<backward>(s, a, nullptr, first);
+    const ChannelCoefficients other = line_of<backward>(s, a, nullptr, last);
+#pragma unroll
+    for (int k = 1; k < kVec; ++k) lines[k] = s.by_group.quotient(from + k) == first ? lines[0] : other;
+  } else {
+#pragma unroll
+    for (int k = 0; k < kVec; ++k)
+      lines[k] =
+          line_of<backward>(s, a, given, given ? tile.of_all() + k : s.by_group.quotient(uint32_t(tile.channel + k)));
+  }
+  map_backwards<T, kVec, backward>(tile, a, tile.begin + tile.row, s.rows, lines);
+}
+
+}  // namespace minidnn

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batch norm's arithmetic on dense tensors, for cuda.batch_norm.two_pass, cuda.layer_norm.two_pass_groups and
+// cuda.batch_norm.persistent: the items of a block, their sums, the joins of sums, and the map.
+//
+// Numerics: neither |mean| >> std nor an outlying first element costs digits.
+// - Planes sum x - (the channel's first element). Each batch of a thread's vectors has its mean and the squares about
+//   it; batches join by Chan's formula.
+// - Columns would need Chan's formula for each element of a vector. Instead they sum d = x - (the thread's first
+//   element) and d^2. Few digits are lost: for any one of n elements, (element - mean)^2 <= var n, and the n elements
+//   of a thread are few.
+// A partial result is four floats: count, mean, squares, and the value that the mean is relative to; backward it is two
+// sums.
+#pragma once
+#include "cpp/batch_norm/batch_norm_math.h"
+#include "cuda/norm/moments.cuh"
+
+namespace minidnn {
+
+template <bool backward> struct SumsOf {
+  using type = Moments<float>;
+};
+template <> struct SumsOf<true> {
+  using type = Gradients<float>;
+};
+
+__device__ __forceinline__ float4 partial_of(const Moments<float>& m, float first) {
+  return {m.n, m.mean, m.squares, first};
+}
+__device__ __forceinline__ float4 partial_of(const Gradients<float>& g, float) { return {g.dy, g.product, 0, 0}; }
+
+// The items of a block: vectors begin..end of one channel, counted over all images.
+template <class T, int kVec> struct PlaneTile {
+  static constexpr bool kColumns = false;
+  const ChannelTiling& s;
+  int64_t channel;
+  uint32_t begin, end, chunk;
+  __device__ PlaneTile(const ChannelTiling& split, uint32_t block) : s(split) {
+    channel = s.by_chunks.quotient(block);
+    chunk = block - uint32_t(channel) * s.chunks;
+    begin = chunk * s.chunk;
+    end = min_of(begin + s.chunk, s.items);
+  }
+  __device__ __forceinline__ int64_t offset(uint32_t item) const {
+    const uint32_t image = s.by_plane.quotient(item);
+    return (int64_t(image) * s.channels + channel) * s.plane + int64_t(item - image * s.by_plane.divisor) * kVec;
+  }
+};
+
+// Adds the first `have` of kUnroll vectors of one channel to the moments of x - first, or to the sums of gradients.
+template <class T, int kVec, int kUnroll>
+__device__ __forceinline__ void add_vectors(Moments<float>& total, const Packed<T, kVec> (&x)[kUnroll], uint32_t have,
+                                            float first) {
+  float sum = 0;
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u)
+    if (u < have) {
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) sum += x[u][k] - first;
+    }
+  const float n = float(have * kVec);
+  Moments<float> some{n, sum * (1.f / n), 0};
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u)
+    if (u < have) {
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) {
+        const float away = (x[u][k] - first) - some.mean;
+        some.squares += away * away;
+      }
+    }
+  total.join(some);
+}
+template <class T, int kVec, int kUnroll>
+__device__ __forceinline__ void add_vectors(Gradients<float>& total, const Packed<T, kVec> (&x)[kUnroll],
+                                            const Packed<T, kVec> (&dy)[kUnroll], uint32_t have, float mean) {
+  Gradients<float> some{};
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u)
+    if (u < have) {
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) some.dy += dy[u][k], some.product += dy[u][k] * (x[u][k] - mean);
+    }
+  total.join(some);
+}
+
+// The items of a block: rows begin..end of `width` vectors of channels. A thread has one of these vectors.
+template <int kVec> struct ColumnTile {
+  static constexpr bool kColumns = true;
+  const ChannelTiling& s;
+  int64_t channel, sample, start;  // start: of the sample, in elements
+  uint32_t row, begin, end, chunk;
+  bool idle;
+  __device__ ColumnTile(const ChannelTiling& split, uint32_t block) : s(split) {
+    const uint32_t all_tiles = s.by_chunks.quotient(block);
+    chunk = block - all_tiles * s.chunks;
+    sample = s.by_tiles.quotient(all_tiles);
+    start = sample * s.items * s.channels;
+    const uint32_t tile = all_tiles - uint32_t(sample) * s.tiles;
+    row = s.by_width.quotient(threadIdx.x);
+    const uint32_t vector = tile * s.width + threadIdx.x - row * s.width;
+    channel = int64_t(vector) * kVec;
+    idle = row >= s.rows || vector >= s.vectors;
+    begin = chunk * s.chunk;
+    end = idle ? 0 : min_of(begin + s.chunk, s.items);
+  }
+  __device__ __forceinline__ int64_t offset(uint32_t item) const {
+    return start + int64_t(item) * s.channels + channel;
+  }
+  __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }  // among all channels
+};
+
+template <class T, int kVec, bool columns> struct TileOf {
+  using type = PlaneTile<T, kVec>;
+};
+template <class T, int kVec> struct TileOf<T, kVec, true> {
+  using type = ColumnTile<kVec>;
+};
+
+// The value of the lane whose index is this lane's xor `mask`.
+__device__ __forceinline__ float from_lane(float v, uint32_t mask) { return __shfl_xor_sync(0xffffffff, v, mask); }
+
+template <int kVec> struct ColumnMoments {
+  float n, mean[kVec], squares[kVec];
+  __device__ __forceinline__ void join(const ColumnMoments& o) {
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) {
+      Moments<float> both{n, mean[k], squares[k]};
+      both.join({o.n, o.mean[k], o.squares[k]});
+      mean[k] = both.mean, squares[k] = both.squares;
+    }
+    n += o.n;
+  }
+  // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits. The lowest of them
+  // obtains the result.
+  __device__ __forceinline__ void join_lanes(uint32_t first) {
+#pragma unroll 1
+    for (uint32_t lane = first; lane < 32; lane *= 2) {
+      ColumnMoments o;
+      o.n = from_lane(n, lane);
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) o.mean[k] = from_lane(mean[k], lane), o.squares[k] = from_lane(squares[k], lane);
+      join(o);
+    }
+  }
+  __device__ __forceinline__ float4 partial(int k, float shift) const { return {n, mean[k], squares[k], shift}; }
+};
+// A thread's sums of x - shift and of its squares. shift: the thread's first element.
+template <int kVec> struct ColumnAdds {
+  using Joined = ColumnMoments<kVec>;
+  float n, sum[kVec], squares[kVec], shift[kVec];
+  // Adds the first `have` of kUnroll vectors.
+  template <class T, int kUnroll> __device__ __forceinline__ void add(const Packed<T, kVec> (&x)[kUnroll],
+                                                                      uint32_t have) {
+    if (n == 0) {
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) shift[k] = x[0][k];
+    }
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) {
+      float some = 0, square = 0;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (u < have) {
+          const float away = x[u][k] - shift[k];
+          some += away, square += away * away;
+        }
+      sum[k] += some, squares[k] += square;
+    }
+    n += float(have);
+  }
+  // The moments of this thread's elements. Means are relative to `of_block`, the shifts of the block's first row of
+  // threads, which all threads receive through the shared memory `shifts`.
+  __device__ __forceinline__ Joined relative_to_block(const ColumnTile<kVec>& tile, float* shifts,
+                                                      float (&of_block)[kVec]) const {
+    const uint32_t at = (threadIdx.x - tile.row * tile.s.width) * kVec;
+    if (tile.row == 0) {
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) shifts[at + k] = shift[k];
+    }
+    __syncthreads();
+    Joined m{n};
+    const float weight = n > 0 ? 1 / n : 0.f;
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) {
+      of_block[k] = shifts[at + k];
+      const float from_shift = sum[k] * weight;
+      m.mean[k] = n > 0 ? (shift[k] - of_block[k]) + from_shift : 0.f;
+      m.squares[k] = max_or_nan(squares[k] - sum[k] * from_shift, 0.f);
+    }
+    return m;
+  }
+};
+template <int kVec> struct ColumnGradients {
+  float dy[kVec], product[kVec];
+  __device__ __forceinline__ void join(const ColumnGradients& o) {
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) dy[k] += o.dy[k], product[k] += o.product[k];
+  }
+  __device__ __forceinline__ void join_lanes(uint32_t first) {
+#pragma unroll 1
+    for (uint32_t lane = first; lane < 32; lane *= 2)
+#pragma unroll
+      for (int k = 0; k < kVec; ++k) dy[k] += from_lane(dy[k], lane), product[k] += from_lane(product[k], lane);
+  }
+  __device__ __forceinline__ float4 partial(int k, float) const { return {dy[k], product[k], 0, 0}; }
+};
+template <int kVec> struct ColumnGradientAdds {
+  using Joined = ColumnGradients<kVec>;
+  Joined sums;
+  float mean[kVec];
+  template <class T, int kUnroll>
+  __device__ __forceinline__ void add(const Packed<T, kVec> (&x)[kUnroll], const Packed<T, kVec> (&dy)[kUnroll],
+                                      uint32_t have) {
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) {
+      float some = 0, products = 0;
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u)
+        if (u < have) some += dy[u][k], products += dy[u][k] * (x[u][k] - mean[k]);
+      sums.dy[k] += some, sums.product[k] += products;
+    }
+  }
+  __device__ __forceinline__ Joined relative_to_block(const ColumnTile<kVec>&, float*, float (&)[kVec]) const {
+    return sums;
+  }
+};
+template <int kVec, bool backward> struct ColumnAddsOf {
+  using type = ColumnAdds<kVec>;
+};
+template <int kVec> struct ColumnAddsOf<kVec, true> {
+  using type = ColumnGradientAdds<kVec>;
+};
+// Joins the sums of `rows` rows of `width` threads, by halves: the upper half stores its sums to shared memory
+// (`left`), the lower half joins them to its own. The first row obtains the result.
+template <class Sums>
+__device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows, uint32_t width, uint32_t row,
+                                          uint32_t column) {
+#pragma unroll 1
+  while (rows > 1) {
+    const uint32_t half = (rows + 1) / 2;
+    if (half <= row && row < rows) left[(row - half) * width + column] = total;
+    __syncthreads();
+    if (row < rows - half) total.join(left[row * width + column]);
+    __syncthreads();
+    rows = half;
+  }
+}
+
+// Sums over the partial results of a channel or group, in float64. Moments are about `about`, the mean of one partial
+// result with m elements. (about - mean)^2 <= var n / m, so few digits are lost; and unlike joins by Chan's formula, an
+// addition waits for no division.
+__device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
+struct MomentSums {
+  double away, squares;
+  __device__ __forceinline__ void add(const float4& v, double about) {
+    const double n = double(v.x), difference = mean_of(v) - about;
+    away += n * difference, squares += double(v.z) + n * difference * difference;
+  }
+  __device__ __forceinline__ void join(const MomentSums& o) { away += o.away, squares += o.squares; }
+  template <int first = 1> __device__ __forceinline__ void join_warp() {
+#pragma unroll
+    for (int lane = first; lane < 32; lane *= 2) {
+      away += __shfl_xor_sync(0xffffffff, away, lane);
+      squares += __shfl_xor_sync(0xffffffff, squares, lane);
+    }
+  }
+  __device__ __forceinline__ double squares_of(double n) const { return max_or_nan(squares - away / n * away, 0.0); }
+};
+struct GradientSums : Gradients<double> {
+  __device__ __forceinline__ void add(const float4& v, double) { join({double(v.x), double(v.y)}); }
+};
+
+template <bool backward> struct FinishOf {
+  using type = MomentSums;
+};
+template <> struct FinishOf<true> {
+  using type = GradientSums;
+};
+
+// Forward: mean, inv_std and squares; backward: dbias and dscale.
+struct Statistic {
+  float first, second;
+  double squares;
+};
+__device__ __forceinline__ Statistic statistic_of(const ChannelTiling& s, const BatchNormArgs& a, int64_t, double about,
+                                                  const MomentSums& total) {
+  const double n = double(s.members), squares = total.squares_of(n);
+  return {float(about + total.away / n), norm::inverse_std(float(squares / n), a.eps), squares};
+}
+__device__ __forceinline__ Statistic statistic_of(const ChannelTiling&, const BatchNormArgs& a, int64_t channel, double,
+                                                  const GradientSums& total) {
+  return {float(total.dy), float(total.product * double(typed<float>(a.inv_std)[channel])), 0};
+}
+template <bool backward>
+__device__ __forceinline__ void write_statistic(const ChannelTiling& s, const BatchNormArgs& a, int64_t channel,
+                                                const Statistic& of) {
+  static_cast<float*>(backward ? a.dbias : a.mean)[channel] = of.first;
+  static_cast<float*>(backward ? a.dscale : a.inv_std)[channel] = of.second;
+  if (backward || !a.running_mean) return;
+  const float momentum = float(a.momentum), keep = float(1 - a.momentum);
+  float& running_mean = static_cast<float*>(a.running_mean)[channel];
+  float& running_var = static_cast<float*>(a.running_var)[channel];
+  running_mean = keep * running_mean + momentum * of.first;
+  running_var = keep * running_var + momentum * float(of.squares / max_of(double(s.members) - 1, 1.0));
+}
+
+// The coefficients of a channel; `first` and `second` as in Statistic. Backward also reads a.mean and a.inv_std.
+template <bool backward>
+__device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a, int64_t c,
+                                                       float first, float second) {
+  const float scale = typed<float>(a.scale)[c];
+  if constexpr (!backward) return {first, scale * second, typed<float>(a.bias)[c], 0};
+  else {
+    const float inv_std = typed<float>(a.inv_std)[c], per_member = 1 / float(s.members), factor = scale * inv_std;
+    return {typed<float>(a.mean)[c], factor, factor * (first * per_member), factor * (second * per_member * inv_std)};
+  }
+}
+
+// Applies norm_element() to the vector at offset `at` and stores the result. kCoefficients: one line for all elements,
+// or one for each. dy: after relu's gradient.
+template <class T, int kVec, bool backward, int kCoefficients>
+__device__ __forceinline__ void map_vector(const BatchNormArgs& a, int64_t at, const Packed<T, kVec>& x,
+                                           const Packed<T, kVec>& dy, const Packed<T, kVec>& other,
+                                           const ChannelCoefficients (&lines)[kCoefficients]) {
+  float out[kVec];
+#pragma unroll
+  for (int k = 0; k < kVec; ++k) {
+    const ChannelCoefficients& c = lines[kCoefficients == 1 ? 0 : k];
+    const float deviation = x[k] - c.mean;
+    if constexpr (backward) out[k] = dy[k] * c.factor - c.offset - deviation * c.slope;
+    else {
+      out[k] = deviation * c.factor + c.offset;
+      if (a.other) out[k] += other[k];
+      if (a.relu) out[k] = out[k] < 0 ? 0.f : out[k];
+    }
+  }
+  Packed<T, kVec>::store(static_cast<T*>(a.out) + at, out);
+  if constexpr (backward)
+    if (a.dresidual) dy.put(static_cast<T*>(a.dresidual) + at);
+}
+
+}  // namespace minidnn

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Moments that can be joined (Chan, Golub & LeVeque 1979), and sums of gradients: shared by batch_norm and layer_norm.
+#pragma once
+#include "cuda/device/packed.cuh"
+#include "cuda/norm/channel_passes_params.h"
+
+namespace minidnn {
+
+// The mean of n values, and squares = sum((x - mean)^2). Without initialisers, as __shared__ variables require.
+template <class F> struct Moments {
+  F n, mean, squares;
+  __device__ __forceinline__ void join(const Moments& o) {
+    const F all = n + o.n, difference = o.mean - mean, weight = all > F(0) ? o.n / all : F(0);
+    mean += difference * weight;
+    squares += o.squares + difference * difference * (n * weight);
+    n = all;
+  }
+  // Joins the moments of a warp's lanes; every lane obtains the result.
+  __device__ __forceinline__ void join_warp() {
+#pragma unroll 1  // two divisions each
+    for (int lane = 1; lane < 32; lane *= 2) {
+      Moments o;
+      o.n = __shfl_xor_sync(0xffffffff, n, lane);
+      o.mean = __shfl_xor_sync(0xffffffff, mean, lane);
+      o.squares = __shfl_xor_sync(0xffffffff, squares, lane);
+      // Both lanes join in the same order, lower lane first: otherwise the bits of their results would differ.
+      if (threadIdx.x & lane) {
+        const Moments mine = *this;
+        *this = o;
+        join(mine);
+      } else join(o);
+    }
+  }
+};
+
+// The two sums of gradients: of dy, and of a product with dy.
+template <class F> struct Gradients {
+  F dy, product;
+  __device__ __forceinline__ void join(const Gradients& o) { dy += o.dy, product += o.product; }
+  // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits.
+  template <int first = 1> __device__ __forceinline__ void join_warp() {
+#pragma unroll
+    for (int lane = first; lane < 32; lane *= 2) {
+      dy += __shfl_xor_sync(0xffffffff, dy, lane);
+      product += __shfl_xor_sync(0xffffffff, product, lane);
+    }
+  }
+};
+
+// Joins the sums of the kJoinWarps warps of a block, separately for each lane, by halves. The first warp obtains
+// the result.
+template <class Sums> __device__ __forceinline__ Sums join_warps(Sums total) {
+  __shared__ Sums of_warp[kJoinWarps][32];
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll 1
+  for (uint32_t half = kJoinWarps / 2; half > 0; half /= 2) {
+    of_warp[warp][lane] = total;
+    __syncthreads();
+    if (warp < half) total.join(of_warp[warp + half][lane]);
+    __syncthreads();
+  }
+  return total;
+}
+
+}  // namespace minidnn

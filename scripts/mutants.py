@@ -64,7 +64,7 @@ AUDIT = [
         "scratch memory for fewer threads than take blocks",
     ),
     Mutant(
-        "A08", "pooling/pooling_cpu.cpp", "min_of(c.share.channels, c.p.x.shape[1] - share.first_channel)",
+        "A08", "pooling/cpu/nhwc.cpp", "min_of(c.share.channels, c.p.x.shape[1] - share.first_channel)",
         "c.share.channels", "the last chunk of channels is not shortened",
     ),
     Mutant(
@@ -130,7 +130,7 @@ AUDIT = [
         "A24", "random/random_cpu.cpp", "min_of(n, end * block)", "end * block", "the last block is not shortened"
     ),
     Mutant(
-        "A25", "pooling/pooling_places.cpp", "min_of(c.channels, p.x.shape[1] - first)", "c.channels",
+        "A25", "pooling/cpu/max_with_indices.cpp", "min_of(c.channels, p.x.shape[1] - first)", "c.channels",
         "max pooling by indices, NHWC: the last block of channels is as wide as a whole one",
     ),
     Mutant(
@@ -157,7 +157,7 @@ AUDIT = [
     # B06 of the audit let lp pooling divide by the norm of a window of zeros. The elements of such a window still get
     # 0, except where a power underflows, so that mutant is equivalent. This one replaces it.
     Mutant(
-        "B06", "pooling/pooling_places.cpp", "v != v && largest[i] == largest[i]", "false",
+        "B06", "pooling/cpu/max_with_indices.cpp", "v != v && largest[i] == largest[i]", "false",
         "max pooling with indices in float64: a NaN is not the maximum",
     ),
     Mutant(
@@ -180,7 +180,7 @@ AUDIT = [
         "batch norm: a channel whose first elements mislead is not summed again",
     ),
     Mutant(
-        "B12", "pooling/pooling_isa.cpp", "error == error ? error : Floats{}", "Floats{}",
+        "B12", "pooling/cpu/nhwc_forward.h", "error == error ? error : Floats{}", "Floats{}",
         "global average: the rounding errors of the sum are dropped",
     ),
     Mutant(
@@ -345,7 +345,7 @@ LATER = [
         "layer norm backward: the rows beyond equal sections are left out",
     ),
     Mutant(
-        "A34", "pooling/pooling_planes_isa.cpp", "row <= (rows.end - 1 - first) / down", "false",
+        "A34", "pooling/cpu/nchw_isa.cpp", "row <= (rows.end - 1 - first) / down", "false",
         "undoes 33dc521: a shorter last slab keeps the windows of the slab before it",
     ),
     Mutant(

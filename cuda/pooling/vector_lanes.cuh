@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared parts of cuda.pooling.nchw and cuda.pooling.nhwc: windows along one dimension (32-bit arithmetic),
-// values in float, 16-byte words. NVRTC compiles it into the kernels; g++ compiles it into their engines and into a
-// test of their indices.
+// Values in registers: 16-byte words, their lanes, the reciprocals of means, and accumulators of maxima and sums. NVRTC
+// compiles it into the kernels; g++ compiles it into a test that runs the kernels on the host.
 #pragma once
-#include "cpp/core/fast_divmod.h"
-#include "cpp/pooling/pooling_math.h"
+#include "cuda/pooling/window_params.h"
 
 #ifdef __CUDACC__
 #include "cuda/device/ptx/ld_st.cuh"
@@ -16,46 +14,7 @@
 #define MINIDNN_UNROLL_4
 #endif
 
-namespace minidnn::pooling {
-
-// The key of a maximum outside the block's slice of dx.
-constexpr uint32_t kNowhere = 0xffff;
-// Limit for each size and attribute: sums of two, and products with small numbers, fit 32 bits.
-constexpr int64_t kMostOfAKind = 1 << 24;
-
-// kWindow and kStride are compile-time constants unless 0. If they are constants, the dilation is 1.
-template <int kWindow, int kStride> struct Step {
-  static constexpr int window = kWindow, stride = kStride;
-};
-
-// The windows along one dimension of x.
-struct Windows {
-  int32_t size = 1, count = 1;  // elements of x, windows (elements of y)
-  int32_t window = 1, stride = 1, before = 0, after = 0, dilation = 1;
-  FastDivmod by_stride;
-
-  MINIDNN_HD int first(int at) const { return at * stride - before; }
-  // The taps of window `at` whose indices in x are in [low, high): begin(at, low) to below end(at, high).
-  MINIDNN_HD int begin(int at, int low) const {
-    int missing = low - first(at);
-    return missing <= 0 ? 0 : dilation == 1 ? missing : ceil_div(missing, dilation);
-  }
-  MINIDNN_HD int end(int at, int high) const {
-    int room = high - first(at);
-    if (room <= 0) return 0;
-    return min_of(window, dilation == 1 ? room : ceil_div(room, dilation));
-  }
-  MINIDNN_HD int counted(int at, bool exclude_padding) const {
-    int low = exclude_padding ? 0 : -before, high = size + (exclude_padding ? 0 : after);
-    return max_of(end(at, high) - begin(at, low), 0);
-  }
-  // The windows that cover index `at` of x: over_begin(at) to below over_end(at).
-  MINIDNN_HD int over_begin(int at) const {
-    int beyond = at + before - (window - 1) * dilation;
-    return beyond > 0 ? int(by_stride.quotient(uint32_t(beyond + stride - 1))) : 0;
-  }
-  MINIDNN_HD int over_end(int at) const { return min_of(int(by_stride.quotient(uint32_t(at + before))) + 1, count); }
-};
+namespace minidnn::cuda::pooling {
 
 // 1 / v, rounded, for v from 1 to 2^48. Computed as an approximation and one Newton step: a division would spend most
 // of its time on the overflow cases.
@@ -287,83 +246,4 @@ template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
   return words_of<T>(v);
 }
 
-// A thread of a block: on a GPU they run in parallel; a test runs them one after another.
-struct Thread {
-  int index, count;
-};
-MINIDNN_HD void clear_words(Thread t, void* room, int words) {
-  for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
-}
-MINIDNN_HD void sync_threads() {
-#ifdef __CUDA_ARCH__
-  __syncthreads();
-#endif
-}
-MINIDNN_HD void sync_lanes() {
-#ifdef __CUDA_ARCH__
-  __syncwarp();
-#endif
-}
-
-// Returns where the first element of a copy of `global` is stored in `room`, in shared memory: at the same offset from
-// a multiple of 16 bytes as in global memory. Then all elements but the first and last few are copied in 16-byte words.
-template <class T> MINIDNN_HD T* placed_like(const void* global, unsigned char* room) {
-  return reinterpret_cast<T*>(room + (reinterpret_cast<uint64_t>(global) & 15));
-}
-template <class T> MINIDNN_HD int elements_before_words(const void* global, int n) {
-  const int beyond = int(reinterpret_cast<uint64_t>(global) & 15);
-  return min_of(n, (16 - beyond) % 16 / int(sizeof(T)));
-}
-// Copies n elements to shared memory; visible after cp_async_wait_group and a barrier.
-template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to);
-// Writes n elements to global memory: words_at(i) returns the 16 bytes from element i on, element_at(i) a single
-// element.
-template <class T, class WordsAt, class ElementAt>
-MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&& element_at) {
-  const int head = elements_before_words<T>(to, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
-  for (int i = t.index; i < words; i += t.count) store_words(to + head + i * kLanes<T>, words_at(head + i * kLanes<T>));
-  if (t.index < head) to[t.index] = element_at(t.index);
-  if (t.index < n - tail) to[tail + t.index] = element_at(tail + t.index);
-}
-
-// `from` is where placed_like() says.
-template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {
-  write_out(t, to, n, [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
-}
-
-}  // namespace minidnn::pooling
-
-#ifdef __CUDA_ARCH__
-#include "cuda/device/ptx/cp_async.cuh"
-#endif
-
-namespace minidnn::pooling {
-
-#ifndef __CUDA_ARCH__
-inline void cp_async_commit_group() {}
-template <int pending> void cp_async_wait_group() {}
-#endif
-
-// Copies 16 bytes to shared memory; visible after cp_async_wait_group and a barrier.
-MINIDNN_HD void copy_vector(void* to, const void* from) {
-#ifdef __CUDA_ARCH__
-  cp_async<16>(cvta_to_shared(to), from, 1);
-#else
-  *static_cast<Words*>(to) = load_words(from);
-#endif
-}
-template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to) {
-  const int head = elements_before_words<T>(from, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
-#ifdef __CUDA_ARCH__
-  const uint32_t at = cvta_to_shared(to + head);
-  for (int i = t.index; i < words; i += t.count) cp_async<16>(at + 16 * uint32_t(i), from + head + i * kLanes<T>, 1);
-  cp_async_commit_group();
-#else
-  for (int i = t.index; i < words; i += t.count)
-    store_words(to + head + i * kLanes<T>, load_words(from + head + i * kLanes<T>));
-#endif
-  if (t.index < head) to[t.index] = from[t.index];
-  if (t.index < n - tail) to[tail + t.index] = from[tail + t.index];
-}
-
-}  // namespace minidnn::pooling
+}  // namespace minidnn::cuda::pooling

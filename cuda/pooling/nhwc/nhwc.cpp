@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.pooling.nhwc: pooling by vectors of contiguous channels.
-#include "cuda/pooling/channels_backward.h"
-
-#include "cuda/pooling/engines.h"
-#include "cuda/pooling/windows_host.h"
+#include "cpp/engine/engine_object.h"
+#include "cuda/pooling/nhwc/nhwc_params.h"
+#include "cuda/pooling/problem_windows.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::pooling {
 namespace {
-
-using pooling::Channels;
 
 constexpr int64_t kThreads = 256;
 constexpr int64_t kStripsOfSm = 1280;  // strips per SM, one per thread: they keep an SM busy for some time
@@ -25,33 +23,17 @@ constexpr int64_t kSumVectors = 4;  // vectors per block where windows add to dx
 struct Cut {
   Channels s;
   int64_t blocks, smem_bytes, threads = kThreads;  // blocks per image
-  pooling::StaticStep step;
+  StaticStep step;
   bool maxima = false;  // gradients of maxima with windows that the compiler knows
 };
-
-template <class T, int kIndexBytes> int64_t strip_room(pooling::StaticStep step) {
-  switch (step.window * 10 + step.stride) {
-    case 22:
-      return pooling::ChannelsMaxima<T, pooling::Step<2, 2>, kIndexBytes>::kRoom;
-    case 32:
-      return pooling::ChannelsMaxima<T, pooling::Step<3, 2>, kIndexBytes>::kRoom;
-    case 31:
-      return pooling::ChannelsMaxima<T, pooling::Step<3, 1>, kIndexBytes>::kRoom;
-    default:
-      return pooling::ChannelsMaxima<T, pooling::Step<5, 1>, kIndexBytes>::kRoom;
-  }
-}
-template <class T> int64_t strip_room(pooling::StaticStep step, int index_bytes) {
-  return index_bytes == 8 ? strip_room<T, 8>(step) : index_bytes == 4 ? strip_room<T, 4>(step) : strip_room<T, 0>(step);
-}
 
 Cut cut_of(const PoolingProblem& p, const Device& d) {
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
   Cut c{};
   Channels& s = c.s;
   // With one dimension, a plane is a column, as in planes.cpp.
-  s.h = pooling::windows_of(p, 0);
-  if (p.x.rank == 4) s.w = pooling::windows_of(p, 1);
+  s.h = windows_of(p, 0);
+  if (p.x.rank == 4) s.w = windows_of(p, 1);
   s.images = p.x.shape[0];
   auto strides = [&](const TensorDesc& t, int64_t& image, int64_t& line, int64_t& column) {
     image = t.stride[0], line = t.stride[2], column = p.x.rank == 4 ? t.stride[3] : 0;
@@ -64,7 +46,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.vectors = int32_t(ceil_div(p.x.shape[1], width));
   s.index_bytes = p.indices.rank ? int32_t(itemsize(p.indices.dtype)) : 0;
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
-  s.share = pooling::share_of_all(s.h, s.w, s.exclude_padding);
+  s.share = share_of_all(s.h, s.w, s.exclude_padding);
   s.by_vectors = FastDivmod(s.vectors), s.by_columns = FastDivmod(s.w.count);
   // Kernels with compile-time windows use 32-bit indices for the elements of an image and for the bytes of a line (at
   // most 8 bytes per element).
@@ -75,9 +57,9 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     return last < 0x7fffffff && (t.rank == 0 || (t.shape[columns] - 1) * t.stride[columns] < int64_t(1) << 29);
   };
   const bool all_counted = counted(p.x) && counted(p.out) && (!backward || counted(p.dy)) && counted(p.indices);
-  c.step = p.x.rank == 4 && all_counted ? pooling::static_step(p) : pooling::StaticStep{};
+  c.step = p.x.rank == 4 && all_counted ? static_step(p) : StaticStep{};
   const bool known = c.step.window > 0;
-  const int64_t down = pooling::down_of(int(width));
+  const int64_t down = down_of(int(width));
   // A thread that takes several windows, or several elements of dx, sums without compensation: of no more than 64
   // terms.
   const int64_t sums = backward ? ceil_div<int64_t>(s.h.window, s.h.stride) * ceil_div<int64_t>(s.w.window, s.w.stride)
@@ -86,11 +68,11 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   s.down = !known && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window &&
            (backward || s.h.count > 1) && sums <= 64;
   s.by_words = FastDivmod(s.vectors * 4), s.by_line = FastDivmod(s.w.size);
-  const int across = known ? pooling::across_of(c.step.stride) : 1;
+  const int across = known ? across_of(c.step.stride) : 1;
   auto tiles = [&](int64_t lines, int64_t columns) {
     s.by_columns = FastDivmod(ceil_div<int64_t>(columns, across));
-    s.items = int32_t(min_of<int64_t>(
-        ceil_div<int64_t>(lines, pooling::kStaticDown) * s.by_columns.divisor * s.vectors * 4, 0x7fffffff));
+    s.items = int32_t(
+        min_of<int64_t>(ceil_div<int64_t>(lines, kStaticDown) * s.by_columns.divisor * s.vectors * 4, 0x7fffffff));
     c.blocks = ceil_div<int64_t>(s.items, kThreads);
     return c;
   };
@@ -98,28 +80,26 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     constexpr int64_t kLanes = 32;  // of a warp: one channel each
     const int64_t groups = ceil_div<int64_t>(p.x.shape[1], kLanes);
     s.by_channels = FastDivmod(groups);
-    const int64_t across = pooling::strip_steps(c.step.stride) * s.w.stride;
+    const int64_t across = strip_steps(c.step.stride) * s.w.stride;
     s.by_columns = FastDivmod(ceil_div<int64_t>(s.w.size + s.w.before % s.w.stride, across));
     const int64_t all = s.h.size + s.h.before % s.h.stride;
     auto strips = [&](int64_t lines) { return ceil_div(all, lines) * s.by_columns.divisor * groups; };
     s.lines = int32_t(ceil_div<int64_t>(all, s.h.stride) * s.h.stride);
     while (s.lines > kFewestLines &&
-           (s.lines > pooling::kMostStripLines || strips(s.lines) * kLanes * s.images < d.sm_count * kStripsOfSm))
+           (s.lines > kMostStripLines || strips(s.lines) * kLanes * s.images < d.sm_count * kStripsOfSm))
       s.lines = int32_t(ceil_div<int64_t>(s.lines / 2, s.h.stride) * s.h.stride);
     s.items = int32_t(min_of<int64_t>(strips(s.lines), 0x7fffffff));
-    c.maxima = true, c.threads = pooling::kStripThreads, c.blocks = ceil_div<int64_t>(s.items * kLanes, c.threads);
-    c.smem_bytes = itemsize(p.x.dtype) == 4 ? strip_room<float>(c.step, s.index_bytes)
-                                            : strip_room<bfloat16>(c.step, s.index_bytes);
+    c.maxima = true, c.threads = kStripThreads, c.blocks = ceil_div<int64_t>(s.items * kLanes, c.threads);
+    c.smem_bytes = StripLayout(c.step.window, c.step.stride, int(itemsize(p.x.dtype)), s.index_bytes).smem_bytes;
     return c;
   }
   if (backward && !is_max && c.step.stride == 1) return tiles(s.h.size, s.w.size);
-  if (!backward && known && (s.index_bytes || pooling::takes_words(is_max, c.step.window)))
-    return tiles(s.h.count, s.w.count);
+  if (!backward && known && (s.index_bytes || takes_words(is_max, c.step.window))) return tiles(s.h.count, s.w.count);
   if (!backward) {
     auto items_by = [&](int64_t n) { return ceil_div<int64_t>(s.h.count, n) * s.w.count * s.vectors; };
     // Where there are few windows, teams keep more threads busy.
     if (items_by(down) * s.images < int64_t(d.sm_count) * 256) s.down = 0;
-    const int64_t items = items_by(known ? pooling::kStaticDown : s.down ? down : 1);
+    const int64_t items = items_by(known ? kStaticDown : s.down ? down : 1);
     s.items = int32_t(min_of<int64_t>(items, 0x7fffffff));
     s.teams = 1;
     // With few windows, several teams divide the lines of each window.
@@ -136,7 +116,7 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
     const int64_t part = ceil_div(size, ceil_div(size, most));
     return int32_t(ceil_div(part, stride) * stride);
   };
-  auto windows = [](const pooling::Windows& w, int64_t size) {
+  auto windows = [](const Windows& w, int64_t size) {
     return min_of<int64_t>((size + int64_t(w.window - 1) * w.dilation - 1) / w.stride + 1, w.count);
   };
   const int64_t tile = s.scatter || s.h.window > 3 || s.w.window > 3 ? kTileOfLarge : kTile;
@@ -177,12 +157,14 @@ Cut cut_of(const PoolingProblem& p, const Device& d) {
   return c;
 }
 
-struct ChannelsEngine final : Engine<PoolingProblem> {
+}  // namespace
+
+struct Nhwc final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.nhwc"; }
   int revision() const override { return 4; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
-    if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
+    if (std::string why = why_not_windows(p); !why.empty()) return why;
     if (p.alignment < 16) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
     const bool backward = p.direction == PoolingDirection::backward;
     const int64_t width = 16 / int64_t(itemsize(p.x.dtype)), C = p.x.shape[1];
@@ -207,15 +189,15 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    return roofline_us(pooling_flop(p) / pooling::less_work(p), pooling_bytes(p), d, 0.75);
+    return roofline_us(pooling_flop(p) / less_work(p), pooling_bytes(p), d, 0.75);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     const Cut c = cut_of(p, d);
     const bool backward = p.direction == PoolingDirection::backward;
-    const KernelSpec spec = c.maxima
-                                ? pooling::maxima_spec("channels", p.x.dtype, c.step, c.s.index_bytes)
-                                : pooling::spec("channels", p.x.dtype, backward, p.mode == PoolingMode::max, c.step);
-    auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem_bytes));
+    const KernelSpec chosen =
+        c.maxima ? max_backward_spec("nhwc", p.x.dtype, c.step, c.s.index_bytes)
+                 : spec("nhwc", backward ? "backward" : "forward", p.x.dtype, p.mode == PoolingMode::max, c.step);
+    auto kernel = cuda::load_kernel(chosen, d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
       constexpr int64_t kMostImages = 65535;  // of a grid's y
       cuda::LaunchConfig config;
@@ -227,21 +209,18 @@ struct ChannelsEngine final : Engine<PoolingProblem> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    pooling::each_compiled([&](DType t, bool is_max, pooling::StaticStep step) {
-      all.push_back(pooling::spec("channels", t, false, is_max, step));
-      if (!is_max || !step.window) all.push_back(pooling::spec("channels", t, true, is_max, step));
+    each_compiled([&](DType t, bool is_max, StaticStep step) {
+      all.push_back(spec("nhwc", "forward", t, is_max, step));
+      if (!is_max || !step.window) all.push_back(spec("nhwc", "backward", t, is_max, step));
       else
-        for (int index_bytes : {0, 4, 8}) all.push_back(pooling::maxima_spec("channels", t, step, index_bytes));
+        for (int index_bytes : {0, 4, 8}) all.push_back(max_backward_spec("nhwc", t, step, index_bytes));
     });
     return all;
   }
 };
 
-}  // namespace
+}  // namespace cuda::pooling
 
-const Engine<PoolingProblem>& pooling_channels_cuda() {
-  static const ChannelsEngine engine;
-  return engine;
-}
+template const Engine<PoolingProblem>& engine_object<PoolingProblem, cuda::pooling::Nhwc>();
 
 }  // namespace minidnn

@@ -5,11 +5,13 @@
 #include "cpp/core/fast_divmod.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/pooling/cpu/max_with_indices_kernel.h"
 #include "cpp/pooling/pooling.h"
-#include "cpp/pooling/pooling_kernels.h"
 #include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
+namespace cpu::pooling {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;         // elements that justify waking one more thread
@@ -21,10 +23,10 @@ constexpr int64_t kBeyond = 16;  // elements that vectors may read past a line's
 
 struct Cut {
   PoolingProblem p;
-  bool by_channels = false;                // channels are contiguous in all tensors
-  PoolingKernels::TakeLarger take_larger;  // not for float64
-  int64_t plane = 1;                       // elements of a plane of x
-  FastDivmod rows, columns;                // of x
+  bool by_channels = false;                       // channels are contiguous in all tensors
+  MaxWithIndicesKernels::TakeLarger take_larger;  // not for float64
+  int64_t plane = 1;                              // elements of a plane of x
+  FastDivmod rows, columns;                       // of x
   // Backward: whether a window has an element at this distance from its first index; empty if the table is not used.
   std::vector<uint8_t> is_tap;
   int64_t channels = 1, blocks = 1;          // backward: channels per task, and tasks per image
@@ -32,7 +34,7 @@ struct Cut {
   int64_t tasks = 0, threads = 1, room = 0;  // room: bytes per thread
 
   Cut(const PoolingProblem& problem, int64_t cores)
-      : p(padded_in_front(problem)), take_larger(cpu::typed_kernels(pooling_kernels(), p.x.dtype).take_larger) {
+      : p(padded_in_front(problem)), take_larger(typed_kernels(max_with_indices_kernels(), p.x.dtype)) {
     const bool backward = p.direction == PoolingDirection::backward;
     const TensorDesc &windows = backward ? p.dy : p.out, &other = backward ? p.out : p.x;
     const int64_t C = p.x.shape[1], item = p.x.dtype == DType::float64 ? 8 : 4;
@@ -90,7 +92,7 @@ void take_larger(double* largest, int32_t* where, int64_t n, const void* from, i
 template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a, int64_t task, char* room) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
-  detail::Position y{};
+  minidnn::detail::Position y{};
   const int64_t rows = spatial_size(p.out, 1), columns = spatial_size(p.out, 2), C = p.x.shape[1];
   y.at[1] = task % rows, task /= rows;
   y.at[0] = task % spatial_size(p.out, 0), task /= spatial_size(p.out, 0);
@@ -116,7 +118,7 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
   if (c.by_channels) {
     for (y.at[2] = 0; y.at[2] < columns; ++y.at[2]) {
       begin();
-      detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t index) {
+      minidnn::detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t index) {
         take(largest, where, C, channel + offset, 1, int32_t(index), 0);
         return true;
       });
@@ -125,7 +127,7 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
     return;
   }
   begin();
-  const detail::Range r0 = detail::taps_in_x(p, 0, y.at[0]), r1 = detail::taps_in_x(p, 1, y.at[1]);
+  const minidnn::detail::Range r0 = minidnn::detail::taps_in_x(p, 0, y.at[0]), r1 = minidnn::detail::taps_in_x(p, 1, y.at[1]);
   const int64_t width = spatial_size(p.x, 2), stride = p.spatial.stride[2], step = stride * p.x.stride[4];
   for (int64_t u = r0.begin; u < r0.end; ++u)
     for (int64_t v = r1.begin; v < r1.end; ++v) {
@@ -206,12 +208,12 @@ template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a
   std::fill_n(sums, c.plane * channels, Acc(0));
   // Calls visit(position) at the start of each line of the last dimension.
   auto each_line = [&](const TensorDesc& d, auto&& visit) {
-    detail::Position at{n, first, {}};
+    minidnn::detail::Position at{n, first, {}};
     for (at.at[0] = 0; at.at[0] < spatial_size(d, 0); ++at.at[0])
       for (at.at[1] = 0; at.at[1] < spatial_size(d, 1); ++at.at[1]) visit(at);
   };
   const int64_t windows = spatial_size(p.dy, 2), columns = spatial_size(p.out, 2);
-  each_line(p.dy, [&](const detail::Position& y) {
+  each_line(p.dy, [&](const minidnn::detail::Position& y) {
     const T* dy = static_cast<const T*>(a.dy) + y.offset_in(p.dy);
     const Index* index = static_cast<const Index*>(a.indices) + y.offset_in(p.indices);
     const int64_t step = p.dy.stride[4], index_step = p.indices.stride[4];
@@ -227,7 +229,7 @@ template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a
   });
   if (c.in_place) return;
   const Acc* from = sums;
-  each_line(p.out, [&](const detail::Position& x) {
+  each_line(p.out, [&](const minidnn::detail::Position& x) {
     T* to = static_cast<T*>(a.out) + x.offset_in(p.out);
     const int64_t step = p.out.stride[4];
     if (channels == 1 && step == 1) {
@@ -240,7 +242,9 @@ template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a
   });
 }
 
-struct Places final : Engine<PoolingProblem> {
+}  // namespace
+
+struct MaxWithIndices final : Engine<PoolingProblem> {
   std::string name() const override { return "cpu.pooling.max_with_indices"; }
   std::string why_not(const PoolingProblem& p, const Device&) const override {
     if (p.indices.rank == 0) return "supports pooling with indices only";
@@ -274,11 +278,8 @@ struct Places final : Engine<PoolingProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::pooling
 
-const Engine<PoolingProblem>& pooling_places() {
-  static const Places engine;
-  return engine;
-}
+template const Engine<PoolingProblem>& engine_object<PoolingProblem, cpu::pooling::MaxWithIndices>();
 
 }  // namespace minidnn

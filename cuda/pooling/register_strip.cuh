@@ -2,13 +2,13 @@
 // Strips of windows of compile-time size, for gradients of maxima. A thread has several windows side by side, loops
 // down their lines, and finds each window's first maximum. What windows share is joined only once in both directions.
 #pragma once
-#include "cuda/pooling/tiles.h"
+#include "cuda/pooling/register_tile.cuh"
 
 #ifdef __CUDACC__
 #include "cuda/device/ptx/math.cuh"
 #endif
 
-namespace minidnn::pooling {
+namespace minidnn::cuda::pooling {
 
 // The 16 bits of a number; -0 becomes 0, and every NaN gets the same bits.
 template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
@@ -148,4 +148,4 @@ template <class T, class S, int kWindows> struct Strip {
   }
 };
 
-}  // namespace minidnn::pooling
+}  // namespace minidnn::cuda::pooling

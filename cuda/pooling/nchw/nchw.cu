@@ -5,18 +5,17 @@
 // Shared memory (dynamic): x, then dy or y, then the keys or shares of the windows; for _maxima: x or indices, dy, and
 // the sums of dx. Memory: a block reads its span of x and dy once and writes its span of y or dx once; blocks of one
 // plane also read the lines that they share. Numerics: sums in float32; those of more than 64 terms are compensated.
-#include "cuda/pooling/planes_backward.h"
+#include "cuda/pooling/nchw/nchw_backward.cuh"
 
-namespace minidnn {
+namespace minidnn::cuda::pooling {
 
 // y and indices: of windows that the compiler knows if kWindow > 0 (maxima with indices), else of windows of any size.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::kThreads, pooling::kBlocks)
-    pooling_planes_forward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+__global__ void __launch_bounds__(kThreads, kBlocks)
+    nchw_forward(const __grid_constant__ Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
-  using Step = pooling::Step<kWindow, kStride>;
-  pooling::PlanesForward<T, is_max, Step> work{
-      s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
+  using Step = Step<kWindow, kStride>;
+  PlanesForward<T, is_max, Step> work{s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   cp_async_wait_group<0>();
   __syncthreads();
@@ -26,10 +25,10 @@ __global__ void __launch_bounds__(pooling::kThreads, pooling::kBlocks)
 
 // y of windows that the compiler knows, without indices: a tile of windows per thread and iteration.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(pooling::kKnownThreads, pooling::kTileBlocks)
-    pooling_planes_tiles(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+__global__ void __launch_bounds__(kKnownThreads, kTileBlocks)
+    nchw_forward_tiles(const __grid_constant__ Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
-  pooling::PlanesForward<T, is_max, pooling::Step<kWindow, kStride>> work{
+  PlanesForward<T, is_max, Step<kWindow, kStride>> work{
       s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   cp_async_wait_group<0>();
@@ -41,15 +40,13 @@ __global__ void __launch_bounds__(pooling::kKnownThreads, pooling::kTileBlocks)
 
 // dx of averages, and of maxima with windows of a size unknown to the compiler.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(kWindow > 0 ? pooling::kKnownThreads : pooling::kThreads,
-                                  kWindow == 0                      ? pooling::kBlocks
-                                  : pooling::gathers_tiles(kStride) ? pooling::kTileBlocks
-                                                                    : pooling::kKnownBlocks)
-    pooling_planes_backward(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+__global__ void __launch_bounds__(kWindow > 0 ? kKnownThreads : kThreads, kWindow == 0             ? kBlocks
+                                                                          : gathers_tiles(kStride) ? kTileBlocks
+                                                                                                   : kKnownBlocks)
+    nchw_backward(const __grid_constant__ Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
-  using Step = pooling::Step<kWindow, kStride>;
-  pooling::PlanesBackward<T, is_max, Step> work{
-      s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
+  using Step = Step<kWindow, kStride>;
+  PlanesBackward<T, is_max, Step> work{s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   const bool given = is_max && s.index_bytes;
   if (given) work.find();  // while dy is still in flight
@@ -68,13 +65,13 @@ __global__ void __launch_bounds__(kWindow > 0 ? pooling::kKnownThreads : pooling
 
 // Gradients of maxima for windows that the compiler knows. With kIndexBytes = 0 the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
-__global__ void __launch_bounds__(pooling::kKnownThreads, pooling::maxima_blocks(kIndexBytes > 0))
-    pooling_planes_maxima(const __grid_constant__ pooling::Planes s, const __grid_constant__ PoolingArgs a) {
+__global__ void __launch_bounds__(kKnownThreads, maxima_blocks(kIndexBytes > 0))
+    nchw_max_backward(const __grid_constant__ Planes s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
-  pooling::PlanesBackward<T, true, pooling::Step<kWindow, kStride>> work{
+  PlanesBackward<T, true, Step<kWindow, kStride>> work{
       s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
-  if constexpr (kIndexBytes > 0) work.template load_indices<typename pooling::IndexOf<kIndexBytes>::type>();
+  if constexpr (kIndexBytes > 0) work.template load_indices<typename IndexOf<kIndexBytes>::type>();
   work.clear_sums();
   cp_async_wait_group<0>();
   __syncthreads();
@@ -82,4 +79,4 @@ __global__ void __launch_bounds__(pooling::kKnownThreads, pooling::maxima_blocks
   work.store_sums();
 }
 
-}  // namespace minidnn
+}  // namespace minidnn::cuda::pooling

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // How cuda.pooling.nchw divides a problem into blocks. A test runs these blocks thread by thread.
 #pragma once
-#include "cuda/pooling/planes_backward.h"
-#include "cuda/pooling/windows_host.h"
+#include "cuda/pooling/nchw/nchw_params.h"
+#include "cuda/pooling/problem_windows.h"
 
-namespace minidnn::pooling {
+namespace minidnn::cuda::pooling {
 
 struct PlanesCut {
   Planes s;
@@ -16,4 +16,4 @@ struct PlanesCut {
 };
 PlanesCut planes_cut(const PoolingProblem& p);
 
-}  // namespace minidnn::pooling
+}  // namespace minidnn::cuda::pooling

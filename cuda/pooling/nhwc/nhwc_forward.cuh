@@ -4,45 +4,14 @@
 // channels. Where there are few windows, several teams of threads share each window. Data that windows share is read
 // again from the L1 or L2 cache.
 #pragma once
-#include "cuda/pooling/tiles.h"
+#include "cuda/pooling/block_copy.cuh"
+#include "cuda/pooling/nhwc/nhwc_params.h"
+#include "cuda/pooling/register_tile.cuh"
 
-namespace minidnn::pooling {
+namespace minidnn::cuda::pooling {
 
-struct Channels {
-  Windows h, w;
-  int64_t images;
-  // Strides in elements; those of y are also those of dy.
-  int64_t x_image, x_line, x_column, y_image, y_line, y_column, dx_image, dx_line, dx_column;
-  int64_t indices_image, indices_line, indices_column;
-  int32_t vectors;  // vectors of channels, 16 bytes each
-  int32_t index_bytes, exclude_padding;
-  // 1: the size of the windows is unknown to the compiler, and a thread takes kDownOf of them below each other.
-  int32_t down;
-  // Threads per image, and teams per block: forward, and backward where a thread computes a tile of dx from dy alone.
-  int32_t items, teams;
-  FastDivmod by_vectors, by_words, by_channels, by_columns;
-  // Backward: a block's vectors, and its tile of dx and of windows; or the lines of a strip.
-  int32_t block_vectors, lines, columns, p_lines, q_columns;
-  int32_t scatter;           // 1: windows add to dx; 0: each dx reads the windows over it
-  int32_t apart_h, apart_w;  // windows this many apart do not overlap
-  int32_t dy_at, keys_at;    // offsets in shared memory, after dx
-  FastDivmod by_vector_groups, by_tile_columns, by_block_vectors, by_block_channels;
-  FastDivmod by_q_columns, by_q_apart, by_result_columns, by_line, by_tile_width;
-  float share;  // each element's factor in a mean if all windows divide by the same number, else 0
-};
-
-// Windows, or elements of dx, below each other that a thread takes: the registers hold this many maxima and their
-// places.
-MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
 template <class T> constexpr int kDownOf = down_of(kLanes<T>);
-constexpr int kStaticDown = 4;  // the same for windows of static size
-// Width in columns of a thread's tile of words, for windows of static size. At stride 2, neighbouring windows share
-// little.
-MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 template <class S> constexpr int kAcross = across_of(S::stride);
-// Whether forward computes tiles of words rather than vectors: vectors would need too many registers for sums, and
-// large windows share much.
-MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
 // Calls put(d, L's result for window p + d) for d from 0 to below kDownOf, up to window p_end - 1; there is no
 // dilation. Each line of x is traversed once, and its result joins all windows over it. place(line, column) is the
@@ -306,4 +275,4 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   }
 };
 
-}  // namespace minidnn::pooling
+}  // namespace minidnn::cuda::pooling

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.reference: the shared maths in a plain loop, any strides, threaded over elements of the result.
 #include "cpp/core/thread_pool.h"
+#include "cpp/engine/engine_object.h"
 #include "cpp/pooling/pooling.h"
 
 namespace minidnn {
+namespace cpu::pooling {
 namespace {
 
 constexpr double kGrainFlop = 1e5;  // work that justifies waking one more thread
@@ -18,6 +20,8 @@ void compute(const PoolingProblem& p, const PoolingArgs& a) {
       for (int64_t i = begin; i < end; ++i) pool_backward_element<T, mode>(p, a, i);
   });
 }
+
+}  // namespace
 
 struct Reference final : Engine<PoolingProblem> {
   std::string name() const override { return "cpu.pooling.reference"; }
@@ -38,12 +42,8 @@ struct Reference final : Engine<PoolingProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::pooling
 
-const Engines<PoolingProblem>& Family<PoolingProblem>::cpu_engines() {
-  static const Reference reference;
-  static const Engines<PoolingProblem> all{&pooling_cpu_planes(), &pooling_channels(), &pooling_places(), &reference};
-  return all;
-}
+template const Engine<PoolingProblem>& engine_object<PoolingProblem, cpu::pooling::Reference>();
 
 }  // namespace minidnn

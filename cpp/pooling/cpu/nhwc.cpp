@@ -4,47 +4,18 @@
 // scratch.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/pooling/cpu/nhwc_kernel.h"
 #include "cpp/pooling/pooling.h"
-#include "cpp/pooling/pooling_kernels.h"
 #include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
+namespace cpu::pooling {
 namespace {
 
 constexpr int64_t kGrain = 16384;           // elements that justify waking one more thread
 constexpr int64_t kSlabFloats = 64 << 10;   // fit a core's cache
 constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in cpp/norm/norm_cpu.cpp
-
-// The tensor with three spatial dimensions; missing ones are added in front.
-TensorDesc padded_in_front(const TensorDesc& d) {
-  TensorDesc full{d.dtype, 2 + kMaxSpatial};
-  for (int i = 0; i < full.rank; ++i) full.shape[i] = 1;
-  for (int64_t i = 0; i < d.rank; ++i) {
-    const int64_t to = i < 2 ? i : i + full.rank - d.rank;
-    full.shape[to] = d.shape[i], full.stride[to] = d.stride[i];
-  }
-  return full;
-}
-
-}  // namespace
-
-PoolingProblem padded_in_front(const PoolingProblem& p) {
-  PoolingProblem full{p.direction, p.mode, p.ceil_mode};
-  full.x = padded_in_front(p.x), full.out = padded_in_front(p.out);
-  full.dy = p.direction == PoolingDirection::backward ? padded_in_front(p.dy) : full.out;
-  const int64_t missing = kMaxSpatial + 2 - p.x.rank;
-  for (int64_t i = 0; i + missing < kMaxSpatial; ++i) {
-    full.window[i + missing] = p.window[i];
-    full.spatial.stride[i + missing] = p.spatial.stride[i];
-    full.spatial.before[i + missing] = p.spatial.before[i];
-    full.spatial.after[i + missing] = p.spatial.after[i];
-    full.spatial.dilation[i + missing] = p.spatial.dilation[i];
-  }
-  if (p.indices.rank) full.indices = padded_in_front(p.indices);
-  return full;
-}
-
-namespace {
 
 bool is_backward(const PoolingProblem& p) { return p.direction == PoolingDirection::backward; }
 
@@ -78,7 +49,7 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     c.share.channels = ceil_div(ceil_div(C, c.chunks), fewest) * fewest;
     c.chunks = ceil_div(C, c.share.channels);
     c.tasks = lines * c.chunks;
-    c.room = pooling::forward_room(min_of(C, c.share.channels));
+    c.room = forward_room(min_of(C, c.share.channels));
   } else {
     // Slabs are slices across the longest axis.
     int axis = 0;
@@ -90,9 +61,9 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     const int64_t stride = p.spatial.stride[axis], reach = (p.window[axis] - 1) * p.spatial.dilation[axis];
     const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
     const int64_t size = is_backward(p) ? x_size : y_size, apart = is_backward(p) ? stride : 1;
-    const int64_t groups = c.in_place ? N : ceil_div(N * C, pooling::kPlanes);
+    const int64_t groups = c.in_place ? N : ceil_div(N * C, kPlanes);
     // A slab has at least two steps of the windows: most windows over its elements are then shared inside the slab.
-    const int64_t floats = x_line * stride * (c.in_place ? pooling::padded(C) : pooling::kPlanes);
+    const int64_t floats = x_line * stride * (c.in_place ? padded(C) : kPlanes);
     int64_t step = max_of<int64_t>(cpu::work_size(kSlabFloats) / floats, 2) * apart;
     while (step > 2 * apart && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
     step = min_of(step, size);
@@ -101,9 +72,9 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
     const int64_t windows = is_backward(p) ? min_of((step - 1 + reach) / stride + 1, y_size) : step;
     const int64_t x_needed = min_of((windows - 1) * stride + reach + 1, x_size);
     if (c.in_place) c.room = 0;
-    else if (is_backward(p)) c.room = pooling::planes_room(step * x_line, x_needed * x_line, windows * y_line);
-    else c.room = pooling::planes_room(step * y_line, x_needed * x_line, 0) + pooling::forward_room(pooling::kPlanes);
-    if (is_backward(p)) c.room += pooling::backward_room(p, c.in_place ? step * x_line : 0, C);
+    else if (is_backward(p)) c.room = planes_room(step * x_line, x_needed * x_line, windows * y_line);
+    else c.room = planes_room(step * y_line, x_needed * x_line, 0) + forward_room(kPlanes);
+    if (is_backward(p)) c.room += backward_room(p, c.in_place ? step * x_line : 0, C);
   }
   c.share.stream =
       c.in_place && is_backward(p) && p.out.numel() * int64_t(itemsize(p.out.dtype)) > cpu::work_size(kStreamBytes);
@@ -115,9 +86,9 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
 }
 
 void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
-  const PoolingKernels::Typed& kernels = cpu::typed_kernels(pooling_kernels(), c.p.x.dtype);
-  const auto run = is_backward(c.p) ? (c.in_place ? kernels.channels_backward : kernels.planes_backward)
-                                    : (c.in_place ? kernels.channels_forward : kernels.planes_forward);
+  const PoolingNhwcKernels::Typed& kernels =
+      cpu::typed_kernels(c.in_place ? pooling_nhwc_kernels() : pooling_nhwc_transposed_kernels(), c.p.x.dtype);
+  const auto run = is_backward(c.p) ? kernels.backward : kernels.forward;
   cpu::parallel_batches(c.tasks, c.batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread) {
     PoolingShare share = c.share;
     float* room = workspace + thread * c.room;
@@ -135,7 +106,9 @@ void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
   });
 }
 
-struct Channels final : Engine<PoolingProblem> {
+}  // namespace
+
+struct Nhwc final : Engine<PoolingProblem> {
   std::string name() const override { return "cpu.pooling.nhwc"; }
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
     if (problem.x.dtype == DType::float64) return "float64 is not supported";
@@ -148,15 +121,15 @@ struct Channels final : Engine<PoolingProblem> {
       return "needs the channels, or the last dimension, to be contiguous in x, y, dy and dx";
     int64_t over = 1, taps = 1;
     for (int i = 0; i < kMaxSpatial; ++i) {
-      over *= pooling::most_windows_over(p, i);
+      over *= most_windows_over(p, i);
       taps *= p.window[i];
       constexpr int64_t kMost = 1 << 24;
       if (taps > kMost || over > kMost)
         return cat("supports at most ", kMost, " elements in a window, and windows over an element of x; got at least ",
                    max_of(taps, over));
     }
-    if (is_backward(p) && over > pooling::kMaxWindowsOver)
-      return cat("supports at most ", pooling::kMaxWindowsOver, " windows over an element of x; got up to ", over);
+    if (is_backward(p) && over > kMaxWindowsOver)
+      return cat("supports at most ", kMaxWindowsOver, " windows over an element of x; got up to ", over);
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
@@ -175,11 +148,8 @@ struct Channels final : Engine<PoolingProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::pooling
 
-const Engine<PoolingProblem>& pooling_channels() {
-  static const Channels engine;
-  return engine;
-}
+template const Engine<PoolingProblem>& engine_object<PoolingProblem, cpu::pooling::Nhwc>();
 
 }  // namespace minidnn

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.nhwc over a part of a problem, and of cpu.pooling.max_with_indices over a line, compiled once per
-// instruction set. Problems have three spatial dimensions; missing ones are added in front with size 1. For channels,
+// The loops of cpu.pooling.nhwc over a chunk of a problem, compiled once per instruction set. Problems have three spatial dimensions; missing ones are added in front with size 1. For channels,
 // either the channels are contiguous in all tensors, or the last dimension is.
 #pragma once
 #include "cpp/core/isa.h"
@@ -20,22 +19,17 @@ struct PoolingShare {
   bool stream;  // dx is written past the caches, where channels are contiguous
 };
 
-struct PoolingKernels {
+struct PoolingNhwcKernels {
   using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingShare&, float* room);
-  // Updates n running maxima and their indices with n elements of x, `step` apart. The first element has index `index`;
-  // the indices of the following ones are `apart` from each other. A NaN is larger than every number; of equal elements
-  // the first is kept. `largest` and `where` are accessed in whole vectors, beyond the n-th element too.
-  using TakeLarger = void (*)(float* largest, int32_t* where, int64_t n, const void* x, int64_t step, int32_t index,
-                              int32_t apart);
   struct Typed {
-    Run channels_forward, channels_backward, planes_forward, planes_backward;
-    TakeLarger take_larger;
+    Run forward, backward;
   } f32, bf16, f16;
 };
 
-MINIDNN_PER_ISA(PoolingKernels, pooling_kernels)
+MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_kernels)             // channels are contiguous
+MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_transposed_kernels)  // the last dimension is contiguous
 
-namespace pooling {
+namespace cpu::pooling {
 
 constexpr int64_t kMaxWindowsOver = 64;  // windows that overlap in an element of dx
 constexpr int64_t kPlanes = 32;          // two vectors of any instruction set
@@ -53,7 +47,7 @@ MINIDNN_HD bool sees_all_as_a_run(const PoolingProblem& p) {
   int64_t run = 1;
   for (int i = kMaxSpatial - 1; i >= 0; --i) {
     const int64_t size = spatial_size(p.x, i);
-    if (spatial_size(p.dy, i) != 1 || detail::taps_in_x(p, i, 0).size() != size) return false;
+    if (spatial_size(p.dy, i) != 1 || minidnn::detail::taps_in_x(p, i, 0).size() != size) return false;
     if (size != 1 && (p.x.stride[i + 2] != run || p.spatial.dilation[i] != 1)) return false;
     run *= size;
   }
@@ -68,5 +62,5 @@ MINIDNN_HD int64_t backward_room(const PoolingProblem& p, int64_t positions, int
 // Floats for kPlanes planes of a slab: its result, x, and backward dy. One vector beyond the result is read.
 MINIDNN_HD int64_t planes_room(int64_t result, int64_t x, int64_t dy) { return (result + 16 + x + dy) * kPlanes; }
 
-}  // namespace pooling
+}  // namespace cpu::pooling
 }  // namespace minidnn

@@ -2,14 +2,14 @@
 // Max pooling backward in planes whose rows are contiguous, a slab of rows at a time. First, each window records which
 // of its taps is the first maximum. Then each element of dx sums, in order, the dy of those windows over it that
 // recorded it, and is written once. All loops run over the layout that PlaneRoom describes.
-#include "cpp/pooling/pooling_planes_kernels.h"
+#include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
+using cpu::pooling::kMostStride, cpu::pooling::kMostWindow, cpu::pooling::PlaneRoom;
 using detail::Range, detail::taps_in_x, detail::windows_over;
-using pooling::kMostStride, pooling::kMostWindow, pooling::PlaneRoom;
 using Ints = Vector<int32_t>;
 
 MINIDNN_HD Ints load_ints(const int32_t* from) {
@@ -294,7 +294,7 @@ template <class T, int window, int step> class Slab {
 };
 
 template <class T, int window, int step>
-void run_by(const PoolingProblem& p, const PoolingArgs& args, const PoolingPlanesShare& share, float* memory) {
+void run_by(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwShare& share, float* memory) {
   Slab<T, window, step> slab(p, share.rows, memory);
   const int64_t H = spatial_size(p.x, 1), slabs = ceil_div(H, share.rows), C = p.x.shape[1], D = spatial_size(p.x, 0);
   const T* x_end = static_cast<const T*>(args.x) + 1;
@@ -309,7 +309,7 @@ void run_by(const PoolingProblem& p, const PoolingArgs& args, const PoolingPlane
 }
 
 template <class T>
-void run(const PoolingProblem& p, const PoolingArgs& args, const PoolingPlanesShare& share, float* memory) {
+void run(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwShare& share, float* memory) {
   auto is = [&](int64_t window, int64_t step) {
     bool same = true;
     for (int i = 1; i < kMaxSpatial; ++i)
@@ -324,7 +324,7 @@ void run(const PoolingProblem& p, const PoolingArgs& args, const PoolingPlanesSh
 
 }  // namespace
 
-extern const PoolingPlanesKernels pooling_planes_kernels;
-const PoolingPlanesKernels pooling_planes_kernels = {run<float>, run<bfloat16>, run<float16>};
+extern const PoolingNchwKernels pooling_nchw_kernels;
+const PoolingNchwKernels pooling_nchw_kernels = {run<float>, run<bfloat16>, run<float16>};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -3,11 +3,13 @@
 // planes; the sums do not depend on the division.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/pooling/pooling.h"
-#include "cpp/pooling/pooling_planes_kernels.h"
 #include "cpp/simd/typed_kernels.h"
 
 namespace minidnn {
+namespace cpu::pooling {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;         // elements that justify waking one more thread
@@ -17,7 +19,7 @@ constexpr int64_t kRoomFloats = 8 << 10;  // fit a first-level cache
 
 struct Cut {
   PoolingProblem p;
-  PoolingPlanesShare share{};
+  PoolingNchwShare share{};
   int64_t tasks = 0, threads = 1, room = 0;  // room: floats per thread
 
   Cut(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
@@ -26,17 +28,19 @@ struct Cut {
     // Neighbouring slabs each process the windows that they share: a slab has the rows of several windows.
     const int64_t fewest = min_of(cpu::work_size(8) * p.window[1] * p.spatial.dilation[1], H);
     share.rows = H;
-    while (share.rows > fewest && (pooling::PlaneRoom(p, share.rows).floats(p) > cpu::work_size(kRoomFloats) ||
+    while (share.rows > fewest && (PlaneRoom(p, share.rows).floats(p) > cpu::work_size(kRoomFloats) ||
                                    planes * ceil_div(H, share.rows) < 4 * threads))
       share.rows = max_of(ceil_div<int64_t>(share.rows, 2), fewest);
     share.stream = p.out.numel() * int64_t(itemsize(p.out.dtype)) > cpu::work_size(kStreamBytes);
     tasks = planes * ceil_div(H, share.rows);
     threads = min_of(threads, tasks);
-    room = ceil_div<int64_t>(pooling::PlaneRoom(p, share.rows).floats(p), 16) * 16;
+    room = ceil_div<int64_t>(PlaneRoom(p, share.rows).floats(p), 16) * 16;
   }
 };
 
-struct Planes final : Engine<PoolingProblem> {
+}  // namespace
+
+struct Nchw final : Engine<PoolingProblem> {
   std::string name() const override { return "cpu.pooling.nchw"; }
   std::string why_not(const PoolingProblem& problem, const Device&) const override {
     if (problem.direction != PoolingDirection::backward || problem.mode != PoolingMode::max)
@@ -49,9 +53,9 @@ struct Planes final : Engine<PoolingProblem> {
     if (p.window[0] != 1 || p.spatial.stride[0] != 1 || spatial_size(p.x, 0) != spatial_size(p.dy, 0))
       return "three-dimensional windows are not supported";
     for (int i = 1; i < kMaxSpatial; ++i)
-      if (p.window[i] > pooling::kMostWindow || p.spatial.stride[i] > pooling::kMostStride)
-        return cat("supports windows of at most ", pooling::kMostWindow, " and strides of at most ",
-                   pooling::kMostStride, "; got ", p.window[i], " and ", p.spatial.stride[i]);
+      if (p.window[i] > kMostWindow || p.spatial.stride[i] > kMostStride)
+        return cat("supports windows of at most ", kMostWindow, " and strides of at most ", kMostStride, "; got ",
+                   p.window[i], " and ", p.spatial.stride[i]);
     for (const TensorDesc* d : {&p.x, &p.dy, &p.out})
       if (d->shape[4] != 1 && d->stride[4] != 1) return "needs the last dimension to be contiguous in x, dy and dx";
     for (const TensorDesc* d : {&p.x, &p.out})
@@ -72,10 +76,10 @@ struct Planes final : Engine<PoolingProblem> {
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
     return make_plan<PoolingProblem>([c = Cut(p, d.sm_count)](const PoolingArgs& a, void* workspace, Stream) {
-      const auto run = cpu::typed_kernels(pooling_planes_kernels(), c.p.x.dtype);
+      const auto run = cpu::typed_kernels(pooling_nchw_kernels(), c.p.x.dtype);
       const int64_t batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
       cpu::parallel_batches(c.tasks, batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread) {
-        PoolingPlanesShare share = c.share;
+        PoolingNchwShare share = c.share;
         share.begin = begin, share.end = end;
         run(c.p, a, share, static_cast<float*>(workspace) + thread * c.room);
       });
@@ -83,11 +87,8 @@ struct Planes final : Engine<PoolingProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cpu::pooling
 
-const Engine<PoolingProblem>& pooling_cpu_planes() {
-  static const Planes engine;
-  return engine;
-}
+template const Engine<PoolingProblem>& engine_object<PoolingProblem, cpu::pooling::Nchw>();
 
 }  // namespace minidnn

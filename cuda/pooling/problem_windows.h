@@ -3,9 +3,9 @@
 #pragma once
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/pooling/pooling.h"
-#include "cuda/pooling/windows.h"
+#include "cuda/pooling/window_params.h"
 
-namespace minidnn::pooling {
+namespace minidnn::cuda::pooling {
 
 // Windows of compile-time size: VGG's and DenseNet's, ResNet's, Inception's, YOLO's. {} stands for any other.
 struct StaticStep {
@@ -78,16 +78,18 @@ template <class F> void each_compiled(F&& f) {
       for (bool is_max : {false, true})
         if (is_compiled(step, is_max)) f(t, is_max, step);
 }
-// The spec of a kernel in "cuda/pooling/NAME.cu".
-inline KernelSpec spec(const char* name, DType dtype, bool backward, bool is_max, StaticStep step) {
-  return {cat("cuda/pooling/", name, ".cu"),
-          cat("minidnn::pooling_", name, backward ? "_backward<" : "_forward<", cuda_name(dtype), ", ",
-              is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
+// The spec of kernel minidnn::cuda::pooling::LAYOUT_KIND<arguments> in "cuda/pooling/LAYOUT/LAYOUT.cu".
+inline KernelSpec spec(const char* layout, const char* kind, const std::string& arguments) {
+  return {cat("cuda/pooling/", layout, "/", layout, ".cu"),
+          cat("minidnn::cuda::pooling::", layout, "_", kind, "<", arguments, ">")};
+}
+inline KernelSpec spec(const char* layout, const char* kind, DType dtype, bool is_max, StaticStep step) {
+  return spec(layout, kind,
+              cat(cuda_name(dtype), ", ", is_max ? "true" : "false", ", ", step.window, ", ", step.stride));
 }
 // The spec of the kernel for gradients of maxima; index_bytes = 0: the kernel finds the maxima itself.
-inline KernelSpec maxima_spec(const char* name, DType dtype, StaticStep step, int index_bytes) {
-  return {cat("cuda/pooling/", name, ".cu"), cat("minidnn::pooling_", name, "_maxima<", cuda_name(dtype), ", ",
-                                                 step.window, ", ", step.stride, ", ", index_bytes, ">")};
+inline KernelSpec max_backward_spec(const char* layout, DType dtype, StaticStep step, int index_bytes) {
+  return spec(layout, "max_backward", cat(cuda_name(dtype), ", ", step.window, ", ", step.stride, ", ", index_bytes));
 }
 
-}  // namespace minidnn::pooling
+}  // namespace minidnn::cuda::pooling

@@ -9,19 +9,19 @@
 namespace minidnn {
 
 // An item is a slab of `rows` rows of a plane of dx.
-struct PoolingPlanesShare {
+struct PoolingNchwShare {
   int64_t begin, end, rows;
   bool stream;  // dx is written past the caches
 };
 
-struct PoolingPlanesKernels {
-  using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingPlanesShare&, float* room);
+struct PoolingNchwKernels {
+  using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingNchwShare&, float* room);
   Run f32, bf16, f16;
 };
 
-MINIDNN_PER_ISA(PoolingPlanesKernels, pooling_planes_kernels)
+MINIDNN_PER_ISA(PoolingNchwKernels, pooling_nchw_kernels)
 
-namespace pooling {
+namespace cpu::pooling {
 
 constexpr int64_t kMostWindow = 16, kMostStride = 8;  // along a dimension
 
@@ -49,5 +49,5 @@ struct PlaneRoom {
   }
 };
 
-}  // namespace pooling
+}  // namespace cpu::pooling
 }  // namespace minidnn

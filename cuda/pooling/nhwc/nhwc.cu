@@ -4,16 +4,17 @@
 // Shared memory (dynamic): forward, the partial results of teams, for windows of a size unknown to the compiler;
 // backward, the layout of ChannelsBackward; _maxima, the sums and the stages of ChannelsMaxima.
 // Numerics: sums in float32; those of more than 64 terms are compensated.
-#include "cuda/pooling/channels_backward.h"
+#include "cuda/pooling/nhwc/nhwc_backward.cuh"
+#include "cuda/pooling/nhwc/nhwc_max_backward.cuh"
 
-namespace minidnn {
+namespace minidnn::cuda::pooling {
 
 // y and indices. Windows that the compiler knows, or s.down: one item per thread. Otherwise a block has s.teams teams:
 // they divide the lines of each window, and the first team combines the results from shared memory.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
-    pooling_channels_forward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
-  using Work = pooling::ChannelsForward<T, is_max, pooling::Step<kWindow, kStride>>;
+    nhwc_forward(const __grid_constant__ Channels s, const __grid_constant__ PoolingArgs a) {
+  using Work = ChannelsForward<T, is_max, Step<kWindow, kStride>>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
     if constexpr (kWindow > 0) {
       const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
@@ -42,11 +43,10 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
 // it.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
-    pooling_channels_backward(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
+    nhwc_backward(const __grid_constant__ Channels s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
-    pooling::ChannelsBackward<T, is_max, pooling::Step<kWindow, kStride>> work{
-        s, a, image, room, {int(threadIdx.x), int(blockDim.x)}};
+    ChannelsBackward<T, is_max, Step<kWindow, kStride>> work{s, a, image, room, {int(threadIdx.x), int(blockDim.x)}};
     if constexpr (!is_max && kStride == 1) {
       const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
       if (item >= s.items) return;
@@ -73,15 +73,14 @@ __global__ void __launch_bounds__(256, 3)
 
 // Gradients of maxima by strips, for windows that the compiler knows. With kIndexBytes = 0 the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
-__global__ void __launch_bounds__(pooling::kStripThreads,
-                                  pooling::strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
-    pooling_channels_maxima(const __grid_constant__ pooling::Channels s, const __grid_constant__ PoolingArgs a) {
+__global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
+    nhwc_max_backward(const __grid_constant__ Channels s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char room[];
   const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // one item per warp
   if (item >= s.items) return;
-  using Work = pooling::ChannelsMaxima<T, pooling::Step<kWindow, kStride>, kIndexBytes>;
+  using Work = ChannelsMaxima<T, Step<kWindow, kStride>, kIndexBytes>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)
     Work{s, a, image, room, int(threadIdx.x)}.pool(item);
 }
 
-}  // namespace minidnn
+}  // namespace minidnn::cuda::pooling

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.pooling.nchw: pooling of planes of one or two dimensions in shared memory.
-#include "cuda/pooling/engines.h"
-#include "cuda/pooling/planes_host.h"
+#include "cpp/engine/engine_object.h"
+#include "cuda/pooling/nchw/nchw_tiling.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::pooling {
 namespace {
-
-using pooling::Grid, pooling::Planes, pooling::PlanesCut;
 
 // Bytes of x in a block: with 5 or more blocks on an SM, two times 32 KB are in flight, and blocks share few lines.
 constexpr int64_t kBlockBytes = 16 << 10;
@@ -17,22 +16,20 @@ bool finds(const PoolingProblem& p) { return p.mode == PoolingMode::max && p.ind
 
 }  // namespace
 
-PlanesCut pooling::planes_cut(const PoolingProblem& p) {
+PlanesCut planes_cut(const PoolingProblem& p) {
   const bool backward = p.direction == PoolingDirection::backward;
   PlanesCut c{};
   Planes& s = c.s;
   // A plane of one dimension is a column: its elements are lines, which can be split.
-  s.h = pooling::windows_of(p, 0);
-  if (p.x.rank == 4) s.w = pooling::windows_of(p, 1);
+  s.h = windows_of(p, 0);
+  if (p.x.rank == 4) s.w = windows_of(p, 1);
   s.planes = p.x.shape[0] * p.x.shape[1];
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
-  s.share = pooling::share_of_all(s.h, s.w, s.exclude_padding);
+  s.share = share_of_all(s.h, s.w, s.exclude_padding);
   s.index_bytes = p.indices.rank ? int32_t(itemsize(p.indices.dtype)) : 0;
-  c.step = pooling::static_step(p);
+  c.step = static_step(p);
   if (p.x.rank == 3) c.step = {};
-  auto covers = [](const pooling::Windows& w) {
-    return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1;
-  };
+  auto covers = [](const Windows& w) { return w.count == 1 && w.before == 0 && w.window == w.size && w.dilation == 1; };
   s.whole = c.step.window == 0 && covers(s.h) && covers(s.w);
   c.maxima = backward && c.step.window > 0 && p.mode == PoolingMode::max;
   c.tiles = !backward && c.step.window > 0 && s.index_bytes == 0;
@@ -89,8 +86,8 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
   s.down =
       s.lane_bits == 0 && !s.whole && s.h.dilation == 1 && s.w.dilation == 1 && s.h.stride <= s.h.window && sums <= 64;
   s.windows = Grid(s.group, int(windows), s.w.count);
-  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, pooling::kDown)), s.w.count);
-  s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? pooling::kDown : 1)), backward ? s.w.size : s.w.count);
+  s.finds = Grid(s.group, int(ceil_div<int64_t>(windows, kDown)), s.w.count);
+  s.results = Grid(s.group, int(ceil_div<int64_t>(all, s.down ? kDown : 1)), backward ? s.w.size : s.w.count);
   // The elements of a whole plane count as columns of one line.
   if (s.whole) s.results.by_columns = FastDivmod(plane_elements);
   if (c.maxima) {
@@ -99,8 +96,8 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     const int64_t sums_at = dy_at + room(all_windows * size);
     s.dy_at = int32_t(min_of<int64_t>(dy_at, 1 << 30)), s.sums_at = int32_t(min_of<int64_t>(sums_at, 1 << 30));
     c.smem_bytes = sums_at + room(s.lines * line * s.group * 4);
-    constexpr int64_t kMostWarps = pooling::kKnownThreads / 32;
-    const int64_t strips = ceil_div<int64_t>(s.w.count, pooling::kStripWindows), lanes = min_of<int64_t>(strips, 32);
+    constexpr int64_t kMostWarps = kKnownThreads / 32;
+    const int64_t strips = ceil_div<int64_t>(s.w.count, kStripWindows), lanes = min_of<int64_t>(strips, 32);
     const int64_t chunks = ceil_div(strips, lanes), pairs = ceil_div<int64_t>(chunks, 2);
     auto warps = [&](int64_t lines) { return ceil_div(s.group * ceil_div(windows, lines) * pairs, 32 / lanes); };
     // The relative cost of `lines` lines of windows per strip. The first lines of a strip also look at the lines above
@@ -109,13 +106,13 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     auto cost = [&](int64_t lines) {
       int in_bank[32] = {}, most_in_bank = 0;
       for (int64_t lane = 0; lane < 32 / lanes * lanes; ++lane) {
-        const int64_t column = lane % lanes * pooling::kStripWindows, row = lane / lanes * lines;
+        const int64_t column = lane % lanes * kStripWindows, row = lane / lanes * lines;
         const int64_t word = (row * line + column) * s.h.stride * size / 4;
         most_in_bank = max_of(most_in_bank, ++in_bank[word % 32]);
       }
       return double(ceil_div(windows, lines) * (lines + (finds(p) ? s.h.window / s.h.stride : 0))) * (4 + most_in_bank);
     };
-    int64_t least = pooling::least_windows_lines(s.h.window, s.h.stride);
+    int64_t least = least_windows_lines(s.h.window, s.h.stride);
     if (finds(p)) least = max_of<int64_t>(least, 8 / s.h.stride);
     while (least < windows && warps(least) > kMostWarps) ++least;
     int64_t lines = least;
@@ -126,37 +123,35 @@ PlanesCut pooling::planes_cut(const PoolingProblem& p) {
     c.threads = ceil_div<int64_t>(warps(lines), s.turns) * 32;
     s.by_lanes = FastDivmod(lanes);
     s.results = Grid(s.group, int(ceil_div(windows, lines)), int(pairs));
-  } else if (c.tiles || (backward && pooling::gathers_tiles(c.step.stride))) {
-    const int64_t down = ceil_div<int64_t>(all, pooling::kDown);
-    const int64_t across = ceil_div(backward ? s.w.size : s.w.count, pooling::steps_across(s.h.stride));
+  } else if (c.tiles || (backward && gathers_tiles(c.step.stride))) {
+    const int64_t down = ceil_div<int64_t>(all, kDown);
+    const int64_t across = ceil_div(backward ? s.w.size : s.w.count, steps_across(s.h.stride));
     s.results = Grid(s.group, int(down), int(across));
     // Choose the threads so that no round of them is nearly empty.
-    const int64_t tiles = ceil_div<int64_t>(s.lines, pooling::kDown) * across * s.group;
-    c.threads = ceil_div(ceil_div<int64_t>(tiles, ceil_div<int64_t>(tiles, pooling::kKnownThreads)), int64_t(32)) * 32;
+    const int64_t tiles = ceil_div<int64_t>(s.lines, kDown) * across * s.group;
+    c.threads = ceil_div(ceil_div<int64_t>(tiles, ceil_div<int64_t>(tiles, kKnownThreads)), int64_t(32)) * 32;
   } else if (c.step.window > 0 && backward) {
-    c.threads = pooling::kKnownThreads;
-    const int steps = pooling::steps_down(s.h.window, s.h.stride);
+    c.threads = kKnownThreads;
+    const int steps = steps_down(s.h.window, s.h.stride);
     s.results = Grid(s.group, ((s.h.size - 1 + s.h.before) / s.h.stride - s.h.before / s.h.stride) / steps + 1,
                      (s.w.size - 1 + s.w.before) / s.w.stride + 1 - s.w.before / s.w.stride);
   } else if (c.step.window > 0) {
-    s.results = Grid(s.group, ceil_div(s.h.count, pooling::kDown), s.w.count);
+    s.results = Grid(s.group, ceil_div(s.h.count, kDown), s.w.count);
   }
   return c;
 }
 
-namespace {
-
-struct PlanesEngine final : Engine<PoolingProblem> {
+struct Nchw final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.nchw"; }
   int revision() const override { return 4; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem& p, const Device& d) const override {
-    if (std::string why = pooling::why_not_windows(p); !why.empty()) return why;
+    if (std::string why = why_not_windows(p); !why.empty()) return why;
     const bool reads_x = p.direction == PoolingDirection::forward || finds(p);
     for (const TensorDesc& t : {reads_x ? p.x : p.out, p.direction == PoolingDirection::forward ? p.out : p.dy, p.out,
                                 p.indices.rank ? p.indices : p.out})
       if (!is_row_major(t)) return "needs x, y, dy, dx and indices to be row-major (NCHW)";
-    const PlanesCut c = pooling::planes_cut(p);
+    const PlanesCut c = planes_cut(p);
     if (c.numbered > kMostElements)
       return cat("supports at most ", kMostElements, " elements of x in a block; got ", c.numbered);
     if (c.smem_bytes > d.max_smem_bytes)
@@ -170,9 +165,9 @@ struct PlanesEngine final : Engine<PoolingProblem> {
     return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.7);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
-    const PlanesCut c = pooling::planes_cut(p);
-    const KernelSpec spec = spec_of(c, p);
-    auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem_bytes));
+    const PlanesCut c = planes_cut(p);
+    const KernelSpec chosen = spec_of(c, p);
+    auto kernel = cuda::load_kernel(chosen, d.place.index, int(c.smem_bytes));
     return make_plan<PoolingProblem>([kernel, c](const PoolingArgs& args, void*, Stream stream) {
       cuda::LaunchConfig config;
       config.grid = {unsigned(c.s.blocks())};
@@ -183,34 +178,30 @@ struct PlanesEngine final : Engine<PoolingProblem> {
   }
   static KernelSpec spec_of(const PlanesCut& c, const PoolingProblem& p) {
     const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-    return c.maxima  ? pooling::maxima_spec("planes", p.x.dtype, c.step, c.s.index_bytes)
-           : c.tiles ? tiles_spec(p.x.dtype, is_max, c.step)
-                     : pooling::spec("planes", p.x.dtype, backward, is_max, c.step);
-  }
-  static KernelSpec tiles_spec(DType dtype, bool is_max, pooling::StaticStep step) {
-    return {"cuda/pooling/planes.cu", cat("minidnn::pooling_planes_tiles<", cuda_name(dtype), ", ",
-                                          is_max ? "true" : "false", ", ", step.window, ", ", step.stride, ">")};
+    return c.maxima ? max_backward_spec("nchw", p.x.dtype, c.step, c.s.index_bytes)
+                    : spec("nchw",
+                           c.tiles    ? "forward_tiles"
+                           : backward ? "backward"
+                                      : "forward",
+                           p.x.dtype, is_max, c.step);
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    pooling::each_compiled([&](DType t, bool is_max, pooling::StaticStep step) {
+    each_compiled([&](DType t, bool is_max, StaticStep step) {
       // With windows that the compiler knows, only maxima with indices use the ordinary forward kernel.
       const bool known = step.window > 0;
-      if (!known || is_max) all.push_back(pooling::spec("planes", t, false, is_max, step));
-      if (!known || !is_max) all.push_back(pooling::spec("planes", t, true, is_max, step));
-      if (known) all.push_back(tiles_spec(t, is_max, step));
+      if (!known || is_max) all.push_back(spec("nchw", "forward", t, is_max, step));
+      if (!known || !is_max) all.push_back(spec("nchw", "backward", t, is_max, step));
+      if (known) all.push_back(spec("nchw", "forward_tiles", t, is_max, step));
       for (int index_bytes : {0, 4, 8})
-        if (known && is_max) all.push_back(pooling::maxima_spec("planes", t, step, index_bytes));
+        if (known && is_max) all.push_back(max_backward_spec("nchw", t, step, index_bytes));
     });
     return all;
   }
 };
 
-}  // namespace
+}  // namespace cuda::pooling
 
-const Engine<PoolingProblem>& pooling_planes() {
-  static const PlanesEngine engine;
-  return engine;
-}
+template const Engine<PoolingProblem>& engine_object<PoolingProblem, cuda::pooling::Nchw>();
 
 }  // namespace minidnn

@@ -3,9 +3,9 @@
 // once for all windows over that line, and then joins the lines. So what neighbouring windows share is joined only once
 // in both directions.
 #pragma once
-#include "cuda/pooling/windows.h"
+#include "cuda/pooling/vector_lanes.cuh"
 
-namespace minidnn::pooling {
+namespace minidnn::cuda::pooling {
 
 template <int n> struct Lanes {
   float of[n];
@@ -161,4 +161,4 @@ MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, I
   }
 }
 
-}  // namespace minidnn::pooling
+}  // namespace minidnn::cuda::pooling

@@ -3,25 +3,10 @@
 // by strips and those of averages at stride 1 by tiles. Otherwise each window first finds its maximum, or its share of
 // dy; then each dx sums the contributions of the windows over it.
 #pragma once
-#include "cuda/pooling/planes.h"
-#include "cuda/pooling/strips.h"
+#include "cuda/pooling/nchw/nchw_forward.cuh"
+#include "cuda/pooling/register_strip.cuh"
 
-namespace minidnn::pooling {
-
-// For averages with windows of static size: how many steps of the windows, below each other, a thread takes dx of.
-MINIDNN_HD constexpr int steps_down(int window, int stride) { return window > stride ? 2 : 1; }
-template <class S> constexpr int kStepsDown = steps_down(S::window, S::stride);
-// Whether dx of averages is computed by tiles, as a sum over a window of dy.
-MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
-// Blocks per SM: with given maxima, and with maxima to find.
-// Windows side by side in a strip: an odd number, which keeps the strips of neighbouring lanes in different banks.
-MINIDNN_HD constexpr int maxima_blocks(bool given) { return given ? 6 : 4; }
-constexpr int kStripWindows = 7;
-// Minimum lines of windows per strip: those that overlap the strip above and those that overlap the strip below are
-// distinct.
-MINIDNN_HD constexpr int least_windows_lines(int window, int stride) {
-  return window > stride ? 2 * ((window - 1) / stride) : 1;
-}
+namespace minidnn::cuda::pooling {
 
 template <class I> MINIDNN_HD int64_t index_from(const void* indices, int64_t at) {
   return static_cast<const I*>(indices)[at];
@@ -277,7 +262,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     } else if constexpr (S::window > 0) {
       // A thread takes the dx between two steps of the windows, which the same windows cover, and the dx of the steps
       // below, which share most of their windows.
-      constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = kStepsDown<S>, kTall = kSteps * S::stride;
+      constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = steps_down(S::window, S::stride),
+                    kTall = kSteps * S::stride;
       const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;
       const int tile_lines = ((b.end - 1 + s.h.before) / S::stride - first_line) / kSteps + 1;
       const int tile_columns = (s.w.size - 1 + s.w.before) / S::stride + 1 - first_column;
@@ -392,4 +378,4 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   MINIDNN_HD void store(const T* from) { copy_out(t, from, results(), target()); }
 };
 
-}  // namespace minidnn::pooling
+}  // namespace minidnn::cuda::pooling

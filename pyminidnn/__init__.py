@@ -45,6 +45,7 @@ from .ops.conv import (
     conv_forward,
     conv_forward_statistics,
 )
+from .ops.gather import gather, gather_backward
 from .ops.loss import cross_entropy_backward, cross_entropy_forward
 from .ops.matmul import matmul
 from .ops.norm import (
@@ -64,6 +65,7 @@ from .ops.norm import (
     rms_norm_backward,
     rms_norm_forward,
 )
+from .ops.pad import pad
 from .ops.pointwise import (
     abs,
     add,
@@ -128,7 +130,7 @@ from .ops.pooling import (
 from .ops.random import dropout_backward, dropout_forward, random_normal, random_uniform
 from .ops.reduce import reduce
 from .ops.softmax import softmax_backward, softmax_forward
-from .ops.transform import concat, gather, gather_backward, pad, slice, split, transform
+from .ops.transform import concat, slice, split, transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
 from .tuning import engines, explain, find
 

@@ -88,7 +88,7 @@ AUDIT = [
         "argmax along rows: indices of the second 65536 elements count from 0",
     ),
     Mutant(
-        "A14", "transform/gather_cpu.cpp", "o.order[j] * g.run + c", "o.order[j] * g.run",
+        "A14", "gather/cpu/contiguous_rows.cpp", "o.order[j] * g.span + c", "o.order[j] * g.span",
         "gather_backward: the second 512 columns are read from the first",
     ),
     Mutant(
@@ -99,7 +99,7 @@ AUDIT = [
         "A16", "reduce/reduce_cpu.cpp", "run * l.n + at", "run * l.n", "argmax in parts: indices of a part count from 0"
     ),
     Mutant(
-        "A17", "transform/pad_cpu.cpp", "begin - line * width", "0",
+        "A17", "pad/cpu/contiguous_rows.cpp", "begin - line * width", "0",
         "a thread that starts inside a line starts at the first column",
     ),
     Mutant(
@@ -146,7 +146,7 @@ AUDIT = [
         "float32 partial sums of 4096 terms instead of 32",
     ),
     Mutant(
-        "B04", "transform/gather_cpu.cpp", "sums[k] += «Accumulator<T>(line[k])»",
+        "B04", "gather/cpu/contiguous_rows.cpp", "sums[k] += «Accumulator<T>(line[k])»",
         "Accumulator<T>(T(sums[k] + Accumulator<T>(line[k]))) - sums[k]",
         "gather_backward: sums in the 16 bits of the operands",
     ),
@@ -204,14 +204,14 @@ AUDIT = [
         "conv_backward_data: x_shape may be one too large",
     ),
     Mutant(
-        "C06", "transform/pad.cpp", "PadMode::reflect ? «n - 1»", "n", "pad reflect: a width may be as large as the size"
+        "C06", "pad/pad.cpp", "PadMode::reflect ? «n - 1»", "n", "pad reflect: a width may be as large as the size"
     ),
     Mutant(
-        "C07", "transform/gather.cpp", "like the result of gather\");\n  «check_indices(me, p, index)»", "void()",
+        "C07", "gather/gather.cpp", "like the result of gather\");\n  «check_indices(me, p, index)»", "void()",
         "gather_backward: indices are not checked",
     ),
     Mutant(
-        "C08", "transform/gather.cpp", '{"x", x}, {"index", «index»}', "x", "gather: out may overlap the index"
+        "C08", "gather/gather.cpp", '{"x", x}, {"index", «index»}', "x", "gather: out may overlap the index"
     ),
     Mutant(
         "C09", "norm/norm.cpp", '{"var", «var»}},', "mean", "batch norm inference: out may overlap var"
@@ -337,7 +337,7 @@ LATER = [
         "the second slice of k overwrites the sums of the first",
     ),
     Mutant(
-        "A32", "transform/gather_cpu.cpp", "outer * g.indices * g.run", "outer * g.rows * g.run",
+        "A32", "gather/cpu/contiguous_rows.cpp", "outer * g.indices * g.span", "outer * g.rows * g.span",
         "gather_backward along an inner axis reads dy by the rows of x",
     ),
     Mutant(
@@ -384,7 +384,7 @@ LATER = [
     ),
     Mutant("C15", "engine/op.cpp", "!out->storage->read_only", "true", "out may be read-only"),
     Mutant(
-        "C16", "transform/pieces.cpp", "!share_memory(y, tensors[i])", "i > 0 || !share_memory(y, tensors[i])",
+        "C16", "transform/concat.cpp", "!share_memory(y, tensors[i])", "i > 0 || !share_memory(y, tensors[i])",
         "concat: out may overlap all tensors but the first",
     ),
     Mutant(

@@ -11,6 +11,8 @@ void bind_norm(py::module_&);
 void bind_matmul(py::module_&);
 void bind_conv(py::module_&);
 void bind_transform(py::module_&);
+void bind_pad(py::module_&);
+void bind_gather(py::module_&);
 void bind_reduce(py::module_&);
 void bind_pointwise(py::module_&);
 void bind_random(py::module_&);
@@ -30,6 +32,8 @@ PYBIND11_MODULE(_C, m) {
   bind_matmul(m);
   bind_conv(m);
   bind_transform(m);
+  bind_pad(m);
+  bind_gather(m);
   bind_reduce(m);
   bind_pointwise(m);
   bind_random(m);

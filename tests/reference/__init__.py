@@ -21,6 +21,7 @@ from .conv import (
     conv_output_shape,
     output_size,
 )
+from .gather import gather, gather_backward
 from .loss import cross_entropy_backward, cross_entropy_forward
 from .matmul import matmul
 from .norm import (
@@ -32,6 +33,7 @@ from .norm import (
     row_norm_backward,
     row_norm_forward,
 )
+from .pad import pad
 from .pointwise import POINTWISE, pointwise
 from .pooling import (
     adaptive_pool_backward,
@@ -43,7 +45,7 @@ from .pooling import (
 )
 from .reduce import reduce
 from .softmax import logits, softmax_backward, softmax_forward
-from .transform import cast, gather_backward, rounded, transform
+from .transform import cast, rounded, transform
 
 # distance from 1 to the next number
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -107,12 +109,14 @@ __all__ = [
     "conv_output_shape",
     "cross_entropy_backward",
     "cross_entropy_forward",
+    "gather",
     "gather_backward",
     "local_norm_backward",
     "local_norm_forward",
     "logits",
     "matmul",
     "output_size",
+    "pad",
     "pointwise",
     "pool_backward",
     "pool_forward",

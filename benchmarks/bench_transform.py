@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies against torch: layouts, casts, accumulation, slices, padding and embeddings, much larger than caches."""
+"""Copies against torch: layouts, casts, accumulation, slices and concatenation, much larger than caches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def rows(device: str) -> Iterator[Row]:
                   lambda x=x, y=y: y.add_(x, alpha=0.5), bytes=3 * x.nbytes, list="elements")  # fmt: skip
         for last in (torch.contiguous_format, torch.channels_last):
             yield from listed("parts", pieces(x.contiguous(memory_format=last), last, short))
-        yield from listed("gather", embeddings(dtype, short, device))
     x = torch.randn(shape, device=device)
     t = dnn.from_dlpack(x)
     yield Row(f"transform copy f32 x={size} to=bf16", lambda: t.to(dtype="bfloat16"), lambda: x.to(torch.bfloat16),
@@ -47,29 +46,6 @@ def pieces(x: torch.Tensor, last: torch.memory_format, dtype: str) -> Iterator[R
     yield Row(f"transform slice {name} half the channels",
               lambda: dnn.transform(dnn.split(t, 2, 1)[1], layout=layout),
               lambda: x[:, half:].contiguous(memory_format=last), bytes=x.nbytes, terms=0)  # fmt: skip
-    for mode in ("constant", "reflect", "replicate"):
-        yield Row(f"transform pad {name} {mode}", lambda mode=mode: dnn.pad(t, [0, 0, 1, 1], mode=mode),
-                  lambda mode=mode: torch.nn.functional.pad(x, (1, 1, 1, 1), mode), bytes=2 * x.nbytes,
-                  terms=0)  # fmt: skip
-
-
-def embeddings(dtype: torch.dtype, short: str, device: str) -> Iterator[Row]:
-    words, indices = (50257, 65536) if device != "cpu" else (5000, 8192)
-    index = torch.randint(0, words, (indices,), device=device)
-    at = dnn.from_dlpack(index)
-    for columns in (128, 1024, 4096):
-        if columns * indices * dtype.itemsize > 1 << 29:
-            continue
-        x = torch.randn(words, columns, device=device).to(dtype)
-        dy = torch.randn(indices, columns, device=device).to(dtype)
-        t, d = dnn.from_dlpack(x), dnn.from_dlpack(dy)
-        name = f"{short} x={words}x{columns} index={indices} axis=0"
-        read = index.unique().numel() * columns * dtype.itemsize
-        yield Row(f"transform gather {name}", lambda t=t: dnn.gather(t, at),
-                  lambda x=x: torch.nn.functional.embedding(index, x), bytes=read + dy.nbytes, terms=0)  # fmt: skip
-        yield Row(f"transform gather_backward {name}", lambda d=d, x=x: dnn.gather_backward(d, at, x.shape),
-                  lambda dy=dy: torch.ops.aten.embedding_dense_backward(dy, index, words, -1, False),
-                  bytes=x.nbytes + dy.nbytes)  # fmt: skip
 
 
 if __name__ == "__main__":

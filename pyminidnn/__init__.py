@@ -132,7 +132,7 @@ from .ops.pooling import (
 from .ops.random import dropout_backward, dropout_forward, random_normal, random_uniform
 from .ops.reduce import reduce
 from .ops.softmax import softmax_backward, softmax_forward
-from .ops.transform import concat, gather, gather_backward, pad, slice, split, transform
+from .ops.transform import concat, slice, split, transform
 from .tensor import asarray, empty, from_dlpack, full, zeros
 from .tuning import engines, explain, find
 

@@ -64,7 +64,7 @@ AUDIT = [
         "scratch memory for fewer threads than take blocks",
     ),
     Mutant(
-        "A08", "pooling/pooling_cpu.cpp", "min_of(c.share.channels, c.p.x.shape[1] - share.first_channel)",
+        "A08", "pooling/cpu/nhwc.cpp", "min_of(c.share.channels, c.p.x.shape[1] - share.first_channel)",
         "c.share.channels", "the last chunk of channels is not shortened",
     ),
     Mutant(
@@ -88,7 +88,7 @@ AUDIT = [
         "argmax along rows: indices of the second 65536 elements count from 0",
     ),
     Mutant(
-        "A14", "transform/gather_cpu.cpp", "o.order[j] * g.run + c", "o.order[j] * g.run",
+        "A14", "gather/cpu/contiguous_rows.cpp", "o.order[j] * g.span + c", "o.order[j] * g.span",
         "gather_backward: the second 512 columns are read from the first",
     ),
     Mutant(
@@ -99,7 +99,7 @@ AUDIT = [
         "A16", "reduce/cpu/vectorized.cpp", "span * t.n + at", "span * t.n", "argmax in chunks: indices of a chunk count from 0"
     ),
     Mutant(
-        "A17", "transform/pad_cpu.cpp", "begin - line * width", "0",
+        "A17", "pad/cpu/contiguous_rows.cpp", "begin - line * width", "0",
         "a thread that starts inside a line starts at the first column",
     ),
     Mutant(
@@ -130,7 +130,7 @@ AUDIT = [
         "A24", "random/cpu/vectorized.cpp", "min_of(n, end * block)", "end * block", "the last block is not shortened"
     ),
     Mutant(
-        "A25", "pooling/pooling_places.cpp", "min_of(c.channels, p.x.shape[1] - first)", "c.channels",
+        "A25", "pooling/cpu/max_with_indices.cpp", "min_of(c.channels, p.x.shape[1] - first)", "c.channels",
         "max pooling by indices, NHWC: the last block of channels is as wide as a whole one",
     ),
     Mutant(
@@ -146,7 +146,7 @@ AUDIT = [
         "float32 partial sums of 4096 terms instead of 32",
     ),
     Mutant(
-        "B04", "transform/gather_cpu.cpp", "sums[k] += «Accumulator<T>(line[k])»",
+        "B04", "gather/cpu/contiguous_rows.cpp", "sums[k] += «Accumulator<T>(line[k])»",
         "Accumulator<T>(T(sums[k] + Accumulator<T>(line[k]))) - sums[k]",
         "gather_backward: sums in the 16 bits of the operands",
     ),
@@ -157,7 +157,7 @@ AUDIT = [
     # B06 of the audit let lp pooling divide by the norm of a window of zeros. The elements of such a window still get
     # 0, except where a power underflows, so that mutant is equivalent. This one replaces it.
     Mutant(
-        "B06", "pooling/pooling_places.cpp", "v != v && largest[i] == largest[i]", "false",
+        "B06", "pooling/cpu/max_with_indices.cpp", "v != v && largest[i] == largest[i]", "false",
         "max pooling with indices in float64: a NaN is not the maximum",
     ),
     Mutant(
@@ -180,7 +180,7 @@ AUDIT = [
         "batch norm: a channel whose first elements mislead is not summed again",
     ),
     Mutant(
-        "B12", "pooling/pooling_isa.cpp", "error == error ? error : Floats{}", "Floats{}",
+        "B12", "pooling/cpu/nhwc_forward.h", "error == error ? error : Floats{}", "Floats{}",
         "global average: the rounding errors of the sum are dropped",
     ),
     Mutant(
@@ -204,14 +204,14 @@ AUDIT = [
         "conv_backward_data: x_shape may be one too large",
     ),
     Mutant(
-        "C06", "transform/pad.cpp", "PadMode::reflect ? «n - 1»", "n", "pad reflect: a width may be as large as the size"
+        "C06", "pad/pad.cpp", "PadMode::reflect ? «n - 1»", "n", "pad reflect: a width may be as large as the size"
     ),
     Mutant(
-        "C07", "transform/gather.cpp", "like the result of gather\");\n  «check_indices(me, p, index)»", "void()",
+        "C07", "gather/gather.cpp", "like the result of gather\");\n  «check_indices(me, p, index)»", "void()",
         "gather_backward: indices are not checked",
     ),
     Mutant(
-        "C08", "transform/gather.cpp", '{"x", x}, {"index", «index»}', "x", "gather: out may overlap the index"
+        "C08", "gather/gather.cpp", '{"x", x}, {"index", «index»}', "x", "gather: out may overlap the index"
     ),
     Mutant(
         "C09", "batch_norm/batch_norm.cpp", '{"var", «var»}},', "mean", "batch norm inference: out may overlap var"
@@ -337,7 +337,7 @@ LATER = [
         "the second slice of k overwrites the sums of the first",
     ),
     Mutant(
-        "A32", "transform/gather_cpu.cpp", "outer * g.indices * g.run", "outer * g.rows * g.run",
+        "A32", "gather/cpu/contiguous_rows.cpp", "outer * g.indices * g.span", "outer * g.rows * g.span",
         "gather_backward along an inner axis reads dy by the rows of x",
     ),
     Mutant(
@@ -345,7 +345,7 @@ LATER = [
         "layer norm backward: the rows beyond equal sections are left out",
     ),
     Mutant(
-        "A34", "pooling/pooling_planes_isa.cpp", "row <= (rows.end - 1 - first) / down", "false",
+        "A34", "pooling/cpu/nchw_isa.cpp", "row <= (rows.end - 1 - first) / down", "false",
         "undoes 33dc521: a shorter last slab keeps the windows of the slab before it",
     ),
     Mutant(
@@ -384,7 +384,7 @@ LATER = [
     ),
     Mutant("C15", "engine/op.cpp", "!out->storage->read_only", "true", "out may be read-only"),
     Mutant(
-        "C16", "transform/pieces.cpp", "!share_memory(y, tensors[i])", "i > 0 || !share_memory(y, tensors[i])",
+        "C16", "transform/concat.cpp", "!share_memory(y, tensors[i])", "i > 0 || !share_memory(y, tensors[i])",
         "concat: out may overlap all tensors but the first",
     ),
     Mutant(

@@ -380,26 +380,7 @@ def reduce(rng: Rng) -> str | None:
 
 
 def transform(rng: Rng) -> str | None:
-    kind = one_of(rng, ("copy", "scale", "pad", "pad", "gather", "gather_backward"))
-    if kind in ("gather", "gather_backward"):
-        shape = [log_uniform(rng, 1, 3000), log_uniform(rng, 1, 3000)]
-        shape = limited(shape, ELEMENTS / 2)
-        axis = one_of(rng, (0, 0, 0, 1))
-        index = log_uniform(rng, 1, max(1, min(5000, ELEMENTS // 2 // shape[1 - axis])))
-        dtype = floating(rng) if kind == "gather_backward" else one_of(rng, ("f32", "bf16", "u8", "i64"))
-        return f"transform {kind} {dtype} x={dims(shape)} index={index} axis={axis}" + (
-            " indices=i32" if chance(rng, 0.5) else ""
-        )
-    if kind == "pad":
-        shape = image(rng, most=ELEMENTS / 4)
-        widths = [(0, 0), (0, 0), *((int(rng.integers(0, 9)), int(rng.integers(0, 9))) for _ in shape[2:])]
-        mode = one_of(rng, ("constant", "replicate", "reflect"))
-        if mode == "reflect" and any(max(w) >= n for w, n in zip(widths, shape, strict=True)):
-            return None
-        if not any(map(any, widths)):
-            return None
-        sides = [str(b) if a == b else f"{b}:{a}" for b, a in widths]
-        return f"transform pad {one_of(rng, ('f32', 'bf16', 'u8', 'f64'))} x={layout(rng, shape)} pad={','.join(sides)} mode={mode}"
+    kind = one_of(rng, ("copy", "scale"))
     shape = image(rng, most=150_000)  # the oracle of these kinds loops over elements in Python
     dtype = floating(rng)
     text = f"transform {kind} {dtype} x={layout(rng, shape)}"
@@ -407,6 +388,30 @@ def transform(rng: Rng) -> str | None:
         to = one_of(rng, [t for t in ("f32", "bf16", "f16", "f64") if t != dtype])
         text += f" to={to}"
     return text + (f" out={layout(rng, shape, last=0.8, gaps=0)}" if chance(rng, 0.5) else "")
+
+
+def pad(rng: Rng) -> str | None:
+    shape = image(rng, most=ELEMENTS / 4)
+    widths = [(0, 0), (0, 0), *((int(rng.integers(0, 9)), int(rng.integers(0, 9))) for _ in shape[2:])]
+    mode = one_of(rng, ("constant", "replicate", "reflect"))
+    if mode == "reflect" and any(max(w) >= n for w, n in zip(widths, shape, strict=True)):
+        return None
+    if not any(map(any, widths)):
+        return None
+    sides = [str(b) if a == b else f"{b}:{a}" for b, a in widths]
+    return f"pad forward {one_of(rng, ('f32', 'bf16', 'u8', 'f64'))} x={layout(rng, shape)} pad={','.join(sides)} mode={mode}"
+
+
+def gather(rng: Rng) -> str | None:
+    kind = one_of(rng, ("forward", "backward"))
+    shape = [log_uniform(rng, 1, 3000), log_uniform(rng, 1, 3000)]
+    shape = limited(shape, ELEMENTS / 2)
+    axis = one_of(rng, (0, 0, 0, 1))
+    index = log_uniform(rng, 1, max(1, min(5000, ELEMENTS // 2 // shape[1 - axis])))
+    dtype = floating(rng) if kind == "backward" else one_of(rng, ("f32", "bf16", "u8", "i64"))
+    return f"gather {kind} {dtype} x={dims(shape)} index={index} axis={axis}" + (
+        " indices=i32" if chance(rng, 0.5) else ""
+    )
 
 
 def random(rng: Rng) -> str | None:

@@ -65,6 +65,12 @@ def out_for(case: Case, out: dnn.DeviceTensor | None, shape: Sequence[int], like
 
 
 REAL = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = {
+    "int8": (-(2**7), 2**7 - 1),
+    "uint8": (0, 2**8 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
 MARGIN = 64  # elements on each side of a framed tensor
 
 
@@ -93,6 +99,20 @@ def drawn(case: Case, rng: np.random.Generator, name: str, mean: float) -> np.nd
     strides = operand.strides or operand.shape
     distinct = tuple(1 if s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
     return np.broadcast_to(reference.rounded(rng.normal(mean, 2, distinct), case.dtype), operand.shape)
+
+
+def values_for_copies(case: Case, rng: np.random.Generator) -> np.ndarray:
+    """Random values of x of any dtype. Along dimensions of stride 0, values are equal."""
+    operand = case.operands["x"]
+    strides = operand.strides or operand.shape
+    distinct = tuple(1 if operand.strides and s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
+    if case.dtype in REAL:
+        # exceeds the ranges of int8 and uint8, with both signs
+        x = reference.rounded(rng.normal(0, 100, distinct), case.dtype)
+    else:
+        low, high = INTEGERS.get(case.dtype, (0, 1))
+        x = rng.integers(max(low, -(2**53)), min(high, 2**53), distinct, endpoint=True).astype("float64")
+    return np.broadcast_to(x, operand.shape)
 
 
 def zeros(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.DeviceTensor:

@@ -38,9 +38,9 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     "random": [lambda x, **o: dnn.dropout_forward(x, 0.5, seed=1, **o)],
     "transform": [
         lambda x, **o: dnn.transform(x, layout="NHWC", **o),
-        lambda x, **o: dnn.pad(x, 1, **o),
-        lambda x, **o: dnn.gather(x, on(x.device, np.zeros(2, "int64")), **o),
     ],
+    "pad": [lambda x, **o: dnn.pad(x, 1, **o)],
+    "gather": [lambda x, **o: dnn.gather(x, on(x.device, np.zeros(2, "int64")), **o)],
     "reduce": [lambda x, **o: dnn.reduce(x, "sum", axis=1, **o)],
 }
 

@@ -69,11 +69,11 @@ def rows(first):  # 16 bytes of each 32, beginning anywhere
 def table(first):
     return x.as_strided((8, 16), (16, 1), first)
 for first in (0, 1, 2, 4, 8):
-    for call, algo in ((lambda algo: dnn.transform(rows(first), algo=algo), "batched_memcpy"),
-                       (lambda algo: dnn.pad(table(first), ((0, 0), (16, 16)), algo=algo), "pad"),
-                       (lambda algo: dnn.gather(table(first), index, axis=0, algo=algo), "gather")):
+    for call, algo in ((lambda algo: dnn.transform(rows(first), algo=algo), "cuda.transform.batched_memcpy"),
+                       (lambda algo: dnn.pad(table(first), ((0, 0), (16, 16)), algo=algo), "cuda.pad.vectorized"),
+                       (lambda algo: dnn.gather(table(first), index, axis=0, algo=algo), "cuda.gather.contiguous_rows")):
         (report,) = dnn.explain(call, algo)
-        assert not next(e for e in report.engines if e.name == f"cuda.transform.{algo}").why_not
+        assert not next(e for e in report.engines if e.name == algo).why_not
         before = _C.cache_stats()
         call(algo)
         assert _C.cache_stats() == before, (algo, first)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies: samples for the case lines, every cast against the documented rules, accumulation, broadcasting, errors."""
+"""Copies: samples for the case lines, every cast against the documented rules, accumulation, broadcasting, concat, slice,
+split, errors."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 
@@ -12,18 +11,12 @@ import numpy as np
 import pytest
 import reference
 from cases import Case, generator
-from support import REAL, Result, Sample, assert_close, framed, tensor, values_of
+from support import INTEGERS, REAL, Result, Sample, assert_close, framed, tensor, values_for_copies, values_of
 
 import pyminidnn as dnn
 from pyminidnn import _C
 
 DTYPES = _C.dtypes
-INTEGERS = {
-    "int8": (-(2**7), 2**7 - 1),
-    "uint8": (0, 2**8 - 1),
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-}
 # (significant bits, exponent of the smallest step, exponent of the first power of two beyond the largest number)
 FORMATS = {
     "float16": (11, -24, 16),
@@ -84,73 +77,10 @@ def contents(t: dnn.DeviceTensor) -> list[float | int]:
     return t.numpy().ravel().tolist()
 
 
-def pad_sample(case: Case, x: np.ndarray) -> Sample:
-    widths, mode = case.padding(x.ndim), case.attributes["mode"]
-    options = {"constant_values": 85} if mode == "constant" else {}
-    want = np.pad(x, widths, {"replicate": "edge"}.get(mode, mode), **options) if x.ndim else x
-    want = np.where(want == 85, 1, want) if case.dtype == "bool" else want
-
-    def pad(
-        t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
-    ) -> list[dnn.DeviceTensor]:
-        return [dnn.pad(t["x"], widths, mode=mode, value=85, algo=algo, out=out)]
-
-    return Sample({"x": x}, pad, [Result(want, 0)])
-
-
-def gather_sample(case: Case) -> Sample:
-    rng = generator(case)
-    x_shape, index_shape = case.operands["x"].shape, case.operands["index"].shape
-    axis = case.integers("axis", 0)
-    rows = x_shape[axis]
-    index = rng.integers(-rows, rows, index_shape)
-    dtypes = {"index": case.attributes.get("indices", "i64").replace("i", "int")}
-    if case.direction == "gather":
-        low, high = (-100, 100) if case.dtype in REAL else INTEGERS.get(case.dtype, (0, 1))
-        x = rng.integers(max(low, -100), min(high, 100), x_shape, endpoint=True).astype("float64")
-
-        def gather(
-            t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
-        ) -> list[dnn.DeviceTensor]:
-            return [dnn.gather(t["x"], t["index"], axis=axis, algo=algo, out=out)]
-
-        return Sample({"x": x, "index": index}, gather, [Result(np.take(x, index, axis), 0)], dtypes)
-
-    dy_shape = x_shape[:axis] + index_shape + x_shape[axis + 1 :]
-    dy = reference.rounded(rng.normal(size=dy_shape), case.dtype)
-    want = reference.gather_backward(dy, index, x_shape, axis=axis)
-    scale = reference.gather_backward(np.abs(dy), index, x_shape, axis=axis)
-
-    def gather_backward(
-        t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
-    ) -> list[dnn.DeviceTensor]:
-        return [dnn.gather_backward(t["dy"], t["index"], x_shape, axis=axis, algo=algo, out=out)]
-
-    most = np.bincount(index.ravel() % rows, minlength=1).max()
-    tolerance = reference.tolerance(case.dtype, max(most, 1), scale)
-    return Sample({"dy": dy, "index": index}, gather_backward, [Result(want, tolerance)], dtypes)
-
-
 def sample(case: Case) -> Sample:
-    if case.direction.startswith("gather"):
-        return gather_sample(case)
     rng = generator(case)
-    operand = case.operands["x"]
-    shape, to = operand.shape, case.out_dtype
-    # A stride of zero repeats a value, so one value is drawn per distinct element.
-    distinct = tuple(
-        1 if operand.strides and s == 0 else n for n, s in zip(shape, operand.strides or shape, strict=True)
-    )
-    if case.dtype in REAL:
-        # exceeds the ranges of int8 and uint8, with both signs
-        x = reference.rounded(rng.normal(0, 100, distinct), case.dtype)
-    else:
-        low, high = INTEGERS.get(case.dtype, (0, 1))
-        x = rng.integers(max(low, -(2**53)), min(high, 2**53), distinct, endpoint=True).astype("float64")
-    x = np.broadcast_to(x, shape)
-
-    if case.direction == "pad":
-        return pad_sample(case, x)
+    shape, to = case.operands["x"].shape, case.out_dtype
+    x = values_for_copies(case, rng)
 
     if case.direction == "copy":
         numbers = [int(v) if case.dtype not in REAL else v for v in x.ravel().tolist()]
@@ -418,117 +348,6 @@ def test_concat(dtype: str, layout: str, device: str) -> None:
     assert margins_untouched()
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("mode", ["constant", "replicate", "reflect"])
-@pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "int64"])
-def test_pad(dtype: str, mode: str, layout: str, device: str) -> None:
-    (x,) = parts(np.random.default_rng(3), dtype, layout, 6)
-    for widths in (0, 2, [0, (1, 5), (4, 0), 3], [(2, 0), 0, 0, (0, 3)]):
-        pairs = [(w, w) if isinstance(w, int) else w for w in ([widths] * 4 if isinstance(widths, int) else widths)]
-        options = {"constant_values": 7} if mode == "constant" else {}
-        want = np.pad(x.numpy(), pairs, {"replicate": "edge"}.get(mode, mode), **options)
-        got = dnn.pad(x.to(device=device), widths, mode=mode, value=7)
-        assert got.layout == layout
-        np.testing.assert_array_equal(values_of(got), want, err_msg=str(widths))
-        out, margins_untouched = framed(want.shape, got.strides, dtype, device)
-        dnn.pad(x.to(device=device), widths, mode=mode, value=7, out=out)
-        np.testing.assert_array_equal(values_of(out), want)
-        assert margins_untouched()
-
-
-@pytest.mark.parametrize("mode", ["constant", "replicate", "reflect"])
-def test_pad_at_any_address(mode: str, device: str) -> None:
-    """Views that begin between multiples of 16 bytes: the first vector begins before y, or words are narrower than
-    usual."""
-    values = np.arange(3000) % 251
-    for dtype, shape in (
-        ("uint8", (3, 5, 33)),
-        ("float16", (3, 5, 32)),
-        ("float32", (2, 9, 16)),
-        ("float64", (3, 5, 8)),
-    ):
-        x = dnn.asarray(values.astype(dtype), device=device)
-        strides = (shape[1] * shape[2], shape[2], 1)
-        for widths in ([0, 1, 2], [1, 2, 0]):
-            for first, second in ((0, 1), (1, 0), (3, 5)):
-                part = x.as_strided(shape, strides, first)
-                want = np.pad(values_of(part), [(w, w) for w in widths], {"replicate": "edge"}.get(mode, mode))
-                out = dnn.full(3000, 85, dtype=dtype, device=device)
-                y = out.as_strided(want.shape, (want.shape[1] * want.shape[2], want.shape[2], 1), second)
-                dnn.pad(part, widths, mode=mode, out=y)
-                np.testing.assert_array_equal(values_of(y), want)
-                around = np.delete(values_of(out), np.s_[second : second + want.size])
-                assert (around == 85).all()
-
-
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_gather_as_numpy(axis: int, device: str) -> None:
-    x = np.arange(3 * 5 * 8.0).reshape(3, 5, 8)
-    t = dnn.asarray(x, device=device)
-    for index in (
-        np.array(2),
-        np.array([-1, 0, 2, 2]),
-        np.array([[0, -3], [1, 1], [2, 0]], "int32"),
-        np.zeros((0, 2), "int64"),
-    ):
-        got = dnn.gather(t, index, axis=axis)
-        np.testing.assert_array_equal(values_of(got), np.take(x, index, axis))
-        dx = dnn.gather_backward(got, index, x.shape, axis=axis)
-        counts = np.bincount(index.ravel() % x.shape[axis], minlength=x.shape[axis])
-        shape = [-1 if d == axis % 3 else 1 for d in range(3)]
-        np.testing.assert_array_equal(values_of(dx), x * counts.reshape(shape))
-
-
-def test_gather_at_any_address(device: str) -> None:
-    x = np.arange(2000.0, dtype="float32").reshape(50, 40)
-    index = np.array([3, -1, 3, 0, 49])
-    whole = dnn.asarray(np.concatenate([[0], x.ravel()]).astype("float32"), device=device)
-    t = whole.as_strided((50, 40), (40, 1), 1)
-    np.testing.assert_array_equal(values_of(dnn.gather(t, index)), x[index])
-    dy = whole.as_strided((5, 40), (40, 1), 1)
-    want = np.zeros((50, 40))
-    np.add.at(want, index, x[:5])
-    np.testing.assert_array_equal(values_of(dnn.gather_backward(dy, index, (50, 40))), want)
-
-
-def test_gather_backward_while_another_thread_writes_the_index() -> None:
-    """All indices are valid at all times. The test uses a separate process, because a write beyond a block would end
-    it."""
-    code = """
-import threading, numpy as np, pyminidnn as dnn
-index, dy, stop = np.zeros(200_000, "int64"), np.ones((200_000, 2), "float32"), False
-def write():
-    while not stop:
-        index[:] = 0
-        index[:] = 999
-writer = threading.Thread(target=write)
-writer.start()
-for algo in ("gather", "gather_reference") * 20:
-    dx = dnn.gather_backward(dy, index, (1000, 2), algo=algo).numpy()
-    assert dx.sum() == 400_000, dx.sum()
-stop = True
-writer.join()
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, (done.returncode, done.stderr)
-
-
-def test_an_index_beyond_the_axis(device: str) -> None:
-    x, index = dnn.asarray(np.ones((4, 6)), device=device), dnn.asarray(np.array([1, 4, -5]), device=device)
-    if device == "cpu":
-        out = dnn.full((3, 6), 7.0, dtype="float64")
-        with pytest.raises(dnn.ShapeError, match=r"gather: index must be from -4 to 3 for axis 0; got 4 as element 1"):
-            dnn.gather(x, index, out=out)
-        assert (out.numpy() == 7).all()
-        with pytest.raises(dnn.ShapeError, match="gather_backward: index must be from -4 to 3 for axis 0; got 4"):
-            dnn.gather_backward(out, index, (4, 6))
-        return
-    assert values_of(dnn.gather(x, index)).sum(1).tolist() == [6, 0, 0]
-    assert values_of(dnn.gather_backward(dnn.full((3, 6), 1.0, dtype="float64", device=device), index, (4, 6))).sum(
-        1
-    ).tolist() == [0, 6, 0, 0]
-
-
 def test_slice(device: str) -> None:
     x = np.arange(3 * 5 * 7.0).reshape(3, 5, 7)
     t = dnn.asarray(x, device=device)
@@ -551,24 +370,6 @@ def test_slice(device: str) -> None:
         (lambda x: dnn.concat([x, x.astype("int32")]), r"concat: tensors\[0\] is float64, tensors\[1\] is int32"),
         (lambda x: dnn.concat([x, x], out=x), r"concat: out must be \[8, 6\]"),
         (lambda x: dnn.concat([x[:2], x[2:]], out=x), r"concat: out shares memory with tensors\[0\]"),
-        (lambda x: dnn.pad(x, [1]), "pad: widths must have an entry for each of the 2 dimensions of x .*; got 1"),
-        (lambda x: dnn.pad(x, -1), "pad: widths must be 0 or more"),
-        (
-            lambda x: dnn.pad(x, (0, 6), mode="reflect"),
-            "widths of dimension 1 .* must be at most 5 for mode 'reflect'; got 6",
-        ),
-        (
-            lambda x: dnn.pad(x[:0], 1, mode="replicate"),
-            "widths of dimension 0 .* must be at most 0 for mode 'replicate'; got 1",
-        ),
-        (lambda x: dnn.pad(x, 1, mode="wrap"), "pad: mode must be .*; got 'wrap'"),
-        (lambda x: dnn.pad(x, 1, out=np.zeros((6, 7))), r"pad: out must be \[6, 8\]"),
-        (lambda x: dnn.pad(x, 0, out=x), "pad: out shares memory with x"),
-        (lambda x: dnn.gather(x, np.zeros(2)), "gather: index must be int32 or int64; got float64"),
-        (lambda x: dnn.gather(x, np.zeros(2, int), axis=2), "gather: axis must be from -2 to 1 for x"),
-        (lambda x: dnn.gather(x, np.zeros((1,) * 8, int)), "has 9 dimensions; at most 8 are supported"),
-        (lambda x: dnn.gather_backward(x, np.zeros(2, int), (5, 6)), r"gather_backward: dy must be \[2, 6\]"),
-        (lambda x: dnn.gather_backward(x.astype(int), np.zeros(4, int), (5, 6)), "gather_backward: dy is int64"),
         (
             lambda x: dnn.slice(x, [0], [1]),
             "slice: start, stop and step must have 2 numbers each for x .*; got 1, 1 and 2",
@@ -585,6 +386,6 @@ def test_slice(device: str) -> None:
         (lambda x: dnn.split(x, 1, 2), r"split: axis must be a dimension of x \[4, 6\]; got 2"),
     ],
 )
-def test_errors_of_concat_pad_gather_slice_and_split(call: Callable[[np.ndarray], object], text: str) -> None:
+def test_errors_of_concat_slice_and_split(call: Callable[[np.ndarray], object], text: str) -> None:
     with pytest.raises(dnn.Error, match=text):
         call(np.zeros((4, 6)))

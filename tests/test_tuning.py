@@ -81,9 +81,32 @@ def test_a_record_with_the_former_name_of_an_engine_is_used(folder: Path) -> Non
     assert run("e = chosen(); print(e.name, e.measured_us)", folder) == "cpu.conv.implicit_gemm 1.0\n"
 
 
-@pytest.mark.parametrize(
-    "line", re.findall(r'\{"(.*)", "(.*)"\},', (ROOT / "cpp/engine/tuning.cpp").read_text()), ids=lambda line: line[0]
-)
+def table(name: str) -> list[tuple[str, str]]:
+    """The rows of a table of former and present names in tuning.cpp."""
+    (rows,) = re.findall(rf"{name}\[\]\{{(.*?)\}};", (ROOT / "cpp/engine/tuning.cpp").read_text(), re.DOTALL)
+    return re.findall(r'\{"(.*)", "(.*)"\},', rows)
+
+
+@pytest.mark.parametrize(("former", "present"), table("kRenamedProblems"))
+def test_a_record_with_the_former_text_of_a_problem_is_used(former: str, present: str, folder: Path) -> None:
+    """A problem of the family as it is now, found by its former text."""
+    family = present.split()[0]
+    call = {
+        "pad forward ": "dnn.pad, x, 1",
+        "gather forward ": "dnn.gather, x, i",
+        "gather backward ": "dnn.gather_backward, x, i, (3, 4)",
+    }[present]
+    code = f"""
+x, i = np.ones((2, 4), "float32"), np.zeros(2, "int64")
+(report,) = dnn.explain({call})
+print(report.problem, next(e.measured_us for e in report.engines if e.name == report.chosen), sep=";")"""
+    problem, measured = run(code, folder).strip().split(";")
+    assert measured == "0.0" and problem.startswith(present)
+    write(folder, "", f"cpu.{family}.reference", former + problem.removeprefix(present))
+    assert run(code, folder).strip() == f"{problem};1.0"
+
+
+@pytest.mark.parametrize("line", table("kRenamedEngines"), ids=lambda line: line[0])
 def test_former_names_are_of_engines_that_exist_now(line: tuple[str, str]) -> None:
     engines = {e for family in _C.families() for d in ("cpu", "cuda") for e in dnn.engines(family, d)}
     assert line[0] not in engines and line[1] in engines

@@ -13,6 +13,8 @@ void bind_lrn(py::module_&);
 void bind_matmul(py::module_&);
 void bind_conv(py::module_&);
 void bind_transform(py::module_&);
+void bind_pad(py::module_&);
+void bind_gather(py::module_&);
 void bind_reduce(py::module_&);
 void bind_pointwise(py::module_&);
 void bind_random(py::module_&);
@@ -34,6 +36,8 @@ PYBIND11_MODULE(_C, m) {
   bind_matmul(m);
   bind_conv(m);
   bind_transform(m);
+  bind_pad(m);
+  bind_gather(m);
   bind_reduce(m);
   bind_pointwise(m);
   bind_random(m);

@@ -88,6 +88,10 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cpu.random.dense", "cpu.random.vectorized"},
     {"cpu.reduce.runs", "cpu.reduce.vectorized"},
     {"cpu.softmax.dense", "cpu.softmax.vectorized"},
+    {"cpu.transform.gather", "cpu.gather.contiguous_rows"},
+    {"cpu.transform.gather_reference", "cpu.gather.reference"},
+    {"cpu.transform.pad", "cpu.pad.contiguous_rows"},
+    {"cpu.transform.pad_reference", "cpu.pad.reference"},
     {"cuda.activation.dense", "cuda.activation.vectorized"},
     {"cuda.conv.image", "cuda.conv.first_layer"},
     {"cuda.conv.image_filter", "cuda.conv.first_layer_filter"},
@@ -121,6 +125,10 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cuda.softmax.rows", "cuda.softmax.persistent_rows"},
     {"cuda.softmax.thread", "cuda.softmax.thread_per_row"},
     {"cuda.transform.dense", "cuda.transform.vectorized"},
+    {"cuda.transform.gather", "cuda.gather.contiguous_rows"},
+    {"cuda.transform.gather_generic", "cuda.gather.generic"},
+    {"cuda.transform.pad", "cuda.pad.vectorized"},
+    {"cuda.transform.pad_generic", "cuda.pad.generic"},
     {"cuda.transform.runs", "cuda.transform.batched_memcpy"},
 };
 
@@ -145,6 +153,11 @@ std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
   for (const auto& [former, present] : kRenamedEngines)
     if (record.engine == former) {
       record.engine = present;
+      break;
+    }
+  for (const auto& [former, present] : kRenamedProblems)
+    if (fields[1].starts_with(former)) {
+      fields[1].replace(0, former.size(), present);
       break;
     }
   if (!parse_number(fields[3], record.revision) || !parse_number(fields[5], record.us)) return {};

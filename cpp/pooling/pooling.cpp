@@ -64,6 +64,17 @@ void check_index_dtype(const char* call, const char* argument, DType t, const Te
                 " has ", plane, " elements, and int32 indices support at most 2^31 - 1; ", argument, " must be int64");
 }
 
+// The tensor with three spatial dimensions; missing ones are added in front.
+TensorDesc padded_in_front(const TensorDesc& d) {
+  TensorDesc full{d.dtype, 2 + kMaxSpatial};
+  for (int i = 0; i < full.rank; ++i) full.shape[i] = 1;
+  for (int64_t i = 0; i < d.rank; ++i) {
+    const int64_t to = i < 2 ? i : i + full.rank - d.rank;
+    full.shape[to] = d.shape[i], full.stride[to] = d.stride[i];
+  }
+  return full;
+}
+
 }  // namespace
 
 std::string name(PoolingMode mode) { return kModes[int64_t(mode)]; }
@@ -180,6 +191,22 @@ double pooling_flop(const PoolingProblem& p) {
   // A tap costs a few index operations. Backward, each element of a window searches for the maximum: only the maximum
   // itself reads all taps; the others soon find a larger one and stop.
   return double((backward ? p.dy : p.out).numel()) * taps * (backward && p.indices.rank == 0 ? 40 : 10);
+}
+
+PoolingProblem padded_in_front(const PoolingProblem& p) {
+  PoolingProblem full{p.direction, p.mode, p.ceil_mode};
+  full.x = padded_in_front(p.x), full.out = padded_in_front(p.out);
+  full.dy = p.direction == PoolingDirection::backward ? padded_in_front(p.dy) : full.out;
+  const int64_t missing = kMaxSpatial + 2 - p.x.rank;
+  for (int64_t i = 0; i + missing < kMaxSpatial; ++i) {
+    full.window[i + missing] = p.window[i];
+    full.spatial.stride[i + missing] = p.spatial.stride[i];
+    full.spatial.before[i + missing] = p.spatial.before[i];
+    full.spatial.after[i + missing] = p.spatial.after[i];
+    full.spatial.dilation[i + missing] = p.spatial.dilation[i];
+  }
+  if (p.indices.rank) full.indices = padded_in_front(p.indices);
+  return full;
 }
 
 }  // namespace minidnn

@@ -45,10 +45,7 @@ Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const P
 // Bytes and flop for estimates, shared by the engines of both devices.
 double pooling_bytes(const PoolingProblem&);
 double pooling_flop(const PoolingProblem&);
-PoolingProblem padded_in_front(
-    const PoolingProblem&);                          // with three spatial dimensions; missing ones are added in front
-const Engine<PoolingProblem>& pooling_channels();    // pooling_cpu.cpp
-const Engine<PoolingProblem>& pooling_places();      // pooling_places.cpp
-const Engine<PoolingProblem>& pooling_cpu_planes();  // pooling_planes.cpp
+// The problem with three spatial dimensions; missing ones are added in front.
+PoolingProblem padded_in_front(const PoolingProblem&);
 
 }  // namespace minidnn

@@ -20,6 +20,10 @@ template <> struct Family<TransformProblem> {
 Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType> dtype, std::optional<Layout> layout,
                  const Call& call);
 
+// Concatenates along `axis`, which counts from the end if negative, by one copy per tensor. The result has the preferred
+// layout of the first tensor.
+Tensor concat(const std::vector<Tensor>&, int64_t axis, const Call&);
+
 // x on the given place, with the given dtype and layout; x itself if it already matches and `copy` is not set. Waits
 // for the stream only if data moves between a GPU and host memory.
 Tensor to(const Tensor& x, std::optional<Place>, std::optional<DType>, std::optional<Layout>, bool copy);
@@ -34,6 +38,5 @@ Tensor scalar_of(int64_t);
 Tensor full(const TensorDesc&, Place, const Tensor& scalar);
 
 double transform_bytes(const TransformProblem&);
-const Engine<TransformProblem>& transform_tiled_cpu();  // transform_cpu.cpp
 
 }  // namespace minidnn

@@ -85,4 +85,7 @@ template <class From, class To> MINIDNN_HD void transform_element(const Transfor
   y = cast<To>(x);
 }
 
+// The widest word of a copy: the largest power of two, 16 at most, that divides a number of bytes, or an address.
+MINIDNN_HD int64_t word_bytes_of(int64_t bytes) { return (bytes | 16) & -(bytes | 16); }
+
 }  // namespace minidnn

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/pooling/engines.h"
+// The CUDA engines of pooling.
+#include "cpp/engine/engine_list.h"
+#include "cpp/pooling/pooling.h"
 
 namespace minidnn {
 
-const Engines<PoolingProblem>& Family<PoolingProblem>::cuda_engines() {
-  static const Engines<PoolingProblem> all{&pooling_channels_cuda(), &pooling_planes(), &pooling_generic()};
-  return all;
-}
+namespace cuda::pooling {
+// clang-format off
+using List = EngineList<PoolingProblem,
+    struct Nhwc,
+    struct Nchw,
+    struct Generic>;
+// clang-format on
+}  // namespace cuda::pooling
+
+const Engines<PoolingProblem>& Family<PoolingProblem>::cuda_engines() { return cuda::pooling::List::get(); }
 
 }  // namespace minidnn

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.pooling.generic: one thread per element.
-#include "cuda/pooling/engines.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/pooling/pooling.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::pooling {
 namespace {
 
 KernelSpec spec(DType dtype, PoolingMode mode, PoolingDirection direction) {
@@ -11,6 +13,8 @@ KernelSpec spec(DType dtype, PoolingMode mode, PoolingDirection direction) {
   return {"cuda/pooling/generic.cu",
           cat("minidnn::", kernel, "<", cuda_name(dtype), ", (minidnn::PoolingMode)", int64_t(mode), ">")};
 }
+
+}  // namespace
 
 struct Generic final : Engine<PoolingProblem> {
   std::string name() const override { return "cuda.pooling.generic"; }
@@ -32,11 +36,8 @@ struct Generic final : Engine<PoolingProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::pooling
 
-const Engine<PoolingProblem>& pooling_generic() {
-  static const Generic engine;
-  return engine;
-}
+template const Engine<PoolingProblem>& engine_object<PoolingProblem, cuda::pooling::Generic>();
 
 }  // namespace minidnn

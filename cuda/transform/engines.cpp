@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/transform/engines.h"
+// The CUDA engines of transform.
+#include "cpp/engine/engine_list.h"
+#include "cpp/transform/transform.h"
 
 namespace minidnn {
 
-const Engines<TransformProblem>& Family<TransformProblem>::cuda_engines() {
-  static const Engines<TransformProblem> all{&transform_dense(), &transform_tiled(), &transform_runs(),
-                                             &transform_generic()};
-  return all;
-}
-const Engines<PadProblem>& Family<PadProblem>::cuda_engines() {
-  static const Engines<PadProblem> all{&pad_lines(), &pad_generic()};
-  return all;
-}
-const Engines<GatherProblem>& Family<GatherProblem>::cuda_engines() {
-  static const Engines<GatherProblem> all{&gather_rows(), &gather_generic()};
-  return all;
-}
+namespace cuda::transform {
+// clang-format off
+using List = EngineList<TransformProblem,
+    struct Vectorized,
+    struct Tiled,
+    struct BatchedMemcpy,
+    struct Generic>;
+// clang-format on
+}  // namespace cuda::transform
+
+const Engines<TransformProblem>& Family<TransformProblem>::cuda_engines() { return cuda::transform::List::get(); }
 
 }  // namespace minidnn

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.transform.tiled: transposes and changes of layout, through tiles in shared memory.
-#include "cuda/transform/tiled.h"
+#include "cuda/transform/tiled_params.h"
 
+#include "cpp/engine/engine_object.h"
+#include "cpp/transform/transform.h"
 #include "cuda/runtime/plan.h"
-#include "cuda/transform/dimensions.h"
-#include "cuda/transform/engines.h"
+#include "cuda/transform/copy_dimensions.h"
 
 namespace minidnn {
+namespace cuda::transform {
 namespace {
 
 constexpr int64_t kMostBlocks = 0x7fffffff;
@@ -48,13 +50,15 @@ std::string parse(const TransformProblem& p, Copy& c) {
   }
   c.line_tiles = FastDivmod(line_tiles), c.column_tiles = FastDivmod(column_tiles);
   c.blocks = blocks;
-  c.x_bytes = divides(x_strides), c.y_bytes = divides(y_strides);
+  c.x_bytes = word_bytes_of(x_strides), c.y_bytes = word_bytes_of(y_strides);
   return "";
 }
 
 KernelSpec spec(DType t) {
   return {"cuda/transform/tiled.cu", cat("minidnn::transform_tiled<uint", 8 * itemsize(t), "_t>")};
 }
+
+}  // namespace
 
 struct Tiled final : Engine<TransformProblem> {
   std::string name() const override { return "cuda.transform.tiled"; }
@@ -96,8 +100,8 @@ struct Tiled final : Engine<TransformProblem> {
     auto kernel = cuda::load_kernel(spec(p.x.dtype), d.place.index);
     return make_plan<TransformProblem>([kernel, copy, config](const TransformArgs& a, void*, Stream stream) {
       TiledCopy aligned = copy;
-      aligned.x_bytes = min_of(copy.x_bytes, divides(int64_t(reinterpret_cast<uintptr_t>(a.x))));
-      aligned.y_bytes = min_of(copy.y_bytes, divides(int64_t(reinterpret_cast<uintptr_t>(a.y))));
+      aligned.x_bytes = min_of(copy.x_bytes, word_bytes_of(int64_t(reinterpret_cast<uintptr_t>(a.x))));
+      aligned.y_bytes = min_of(copy.y_bytes, word_bytes_of(int64_t(reinterpret_cast<uintptr_t>(a.y))));
       cuda::launch(*kernel, config, stream, aligned, a.x, a.y);
     });
   }
@@ -106,11 +110,8 @@ struct Tiled final : Engine<TransformProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::transform
 
-const Engine<TransformProblem>& transform_tiled() {
-  static const Tiled engine;
-  return engine;
-}
+template const Engine<TransformProblem>& engine_object<TransformProblem, cuda::transform::Tiled>();
 
 }  // namespace minidnn

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A transpose: x is contiguous along one dimension (columns) and y along another (lines). T is an integer of the
 // elements' size.
-// Grid: one tile (tiled.h) for each block of 256 threads. A block transposes its tile through shared memory. It loads
+// Grid: one tile (tiled_params.h) for each block of 256 threads. A block transposes its tile through shared memory. It loads
 // and stores words of 16 bytes, or of the largest power of two that divides all addresses of that side; each
 // instruction of a warp accesses whole lines of 128 bytes. Elements shorter than 4 bytes are first packed in registers
 // into words of neighbouring lines.
@@ -11,7 +11,7 @@
 //   tile[column][u ^ (column / kVector)] = unit u of the column
 // Then the eight vectors of a line write to eight different units, and the eight units of a column that are read
 // together are different too.
-#include "cuda/transform/tiled.h"
+#include "cuda/transform/tiled_params.h"
 
 namespace minidnn {
 namespace {

@@ -5,14 +5,15 @@
 #include <cmath>
 #include <cstring>
 
-#include "cuda/pooling/channels_backward.h"
-#include "cuda/pooling/planes_host.h"
+#include "cuda/pooling/nchw/nchw_backward.cuh"
+#include "cuda/pooling/nchw/nchw_tiling.h"
+#include "cuda/pooling/nhwc/nhwc_max_backward.cuh"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
-using namespace minidnn::pooling;
+using namespace minidnn::cuda::pooling;
 
-template <class Work, class Phase> static void all(Work& work, Phase&& phase, int threads = pooling::kThreads) {
+template <class Work, class Phase> static void all(Work& work, Phase&& phase, int threads = kThreads) {
   for (work.t = {0, threads}; work.t.index < threads; ++work.t.index) phase();
 }
 
@@ -93,7 +94,7 @@ static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy
   PoolingArgs a;
   a.x = many_x.data(), a.dy = many_dy.data(), a.indices = many_indices.data(), a.out = many.data();
   using Work = ChannelsMaxima<T, S, given ? 8 : 0>;
-  std::vector<Words> room(Work::kRoom / 16);
+  std::vector<Words> room(Work::kLayout.smem_bytes / 16);
   std::memset(room.data(), 0x7f, room.size() * 16);
   for (int item = 0, warp = int(pick(0, 3)); item < items; ++item)
     for (int lane = 0; lane < 32; ++lane)

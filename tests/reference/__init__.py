@@ -37,7 +37,7 @@ from .pooling import (
 )
 from .reduce import reduce
 from .softmax import logits, softmax_backward, softmax_forward
-from .transform import cast, gather_backward, rounded, transform
+from .transform import cast, rounded, transform
 
 # distance from 1 to the next number
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -101,12 +101,14 @@ __all__ = [
     "conv_output_shape",
     "cross_entropy_backward",
     "cross_entropy_forward",
+    "gather",
     "gather_backward",
     "local_norm_backward",
     "local_norm_forward",
     "logits",
     "matmul",
     "output_size",
+    "pad",
     "pointwise",
     "pool_backward",
     "pool_forward",

@@ -48,12 +48,3 @@ def cast(x, dtype_name):
     if not np.all((whole >= float(limits.min)) & (whole < float(limits.max + 1))):
         raise ValueError(f"a cast to {dtype_name} takes values in [{limits.min}, {limits.max}]")
     return whole + 0.0  # -0.0 becomes 0.0: integers have one zero
-
-
-def gather_backward(dy, index, x_shape, *, axis=0):
-    """The gradient of gather: each slice of dy is added to the slice of x that its index names."""
-    dx = np.zeros(x_shape, np.float64)
-    lines = np.moveaxis(dx, axis, 0)
-    steps = np.moveaxis(np.asarray(dy, np.float64), range(axis, axis + np.ndim(index)), range(np.ndim(index)))
-    np.add.at(lines, np.asarray(index), steps)
-    return dx

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CPU engines of gather.
+#include "cpp/engine/engine_list.h"
+#include "cpp/gather/gather.h"
+
+namespace minidnn {
+
+namespace cpu::gather {
+// clang-format off
+using List = EngineList<GatherProblem,
+    struct ContiguousRows,
+    struct Reference>;
+// clang-format on
+}  // namespace cpu::gather
+
+const Engines<GatherProblem>& Family<GatherProblem>::cpu_engines() { return cpu::gather::List::get(); }
+
+}  // namespace minidnn

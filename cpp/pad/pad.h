@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Padding: the public function and its problem. Maths: pad_math.h.
+#pragma once
+#include "cpp/engine/op.h"
+#include "cpp/engine/spatial.h"
+#include "cpp/pad/pad_math.h"
+
+namespace minidnn {
+
+template <> struct Family<PadProblem> {
+  using Args = PadArgs;
+  static constexpr const char* name = "pad";
+  static std::string text(const PadProblem&);
+  static Args scratch(const PadProblem&, Scratch&);
+  static const Engines<PadProblem>& cpu_engines();
+  static const Engines<PadProblem>& cuda_engines();
+};
+
+PadMode pad_mode(const std::string&, const char* call);  // ShapeError for an unknown mode
+
+// x with widths[d].before and widths[d].after additional elements in dimension d: `value`, copies of the edge, or a
+// reflection at the edge.
+Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode, double value, const Call&);
+
+// For engines: converts the problem to PadLines and sets `word`, the bytes of a word: one element, or several elements
+// of together at most `widest` bytes. Returns "", or why that is impossible.
+std::string pad_lines(const PadProblem&, int64_t widest, PadLines&, int64_t& word);
+double pad_bytes(const PadProblem&);
+
+}  // namespace minidnn

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+// Max pooling backward in planes whose rows are contiguous, a slab of rows at a time. First, each window records which
+// of its taps is the first maximum. Then each element of dx sums, in order, the dy of those windows over it that
+// recorded it, and is written once. All loops run over the layout that PlaneRoom describes.
+#include "cpp/pooling/cpu/nchw_kernel.h"
+#include "cpp/simd/simd.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+using cpu::pooling::kMostStride, cpu::pooling::kMostWindow, cpu::pooling::PlaneRoom;
+using detail::Range, detail::taps_in_x, detail::windows_over;
+using Ints = Vector<int32_t>;
+
+MINIDNN_HD Ints load_ints(const int32_t* from) {
+  Ints v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+template <int n> struct First {
+  static constexpr int value = n;
+};
+// A number that is a compile-time constant if n is not 0: then divisions by it cost nothing at run time.
+template <int n> struct Known {
+  int64_t value;
+  MINIDNN_HD operator int64_t() const { return n ? n : value; }
+};
+MINIDNN_HD Ints lanes() {
+  Ints v;
+  for (int i = 0; i < kFloats; ++i) v[i] = i;
+  return v;
+}
+
+// load_halved() loads 2 kFloats elements of a row as its even and its odd elements; store_joined() interleaves and
+// stores them.
+template <class T> MINIDNN_HD Pair load_halved(const T* from) {
+  if constexpr (kIsInterleaved<T>) return load_pair(from);
+  const Floats a = load_floats(from), b = load_floats(from + kFloats);
+  return {__builtin_shuffle(a, b, 2 * lanes()), __builtin_shuffle(a, b, 2 * lanes() + 1)};
+}
+template <class T> MINIDNN_HD void store_joined(T* to, Floats even, Floats odd) {
+  if constexpr (kIsInterleaved<T>) return store_pair(to, Pair{even, odd});
+  const Ints low = lanes() / 2 + lanes() % 2 * kFloats;
+  store_floats(to, __builtin_shuffle(even, odd, low));
+  store_floats(to + kFloats, __builtin_shuffle(even, odd, low + kFloats / 2));
+}
+
+// If `window` is not 0, windows are `window` x `window` at stride `step` without dilation: the compiler knows the taps.
+template <class T, int window, int step> class Slab {
+ public:
+  Slab(const PoolingProblem& problem, int64_t most_rows, float* memory) : p(problem), room(problem, most_rows) {
+    xs = memory;
+    dys = xs + down * right * room.x_plane;
+    where = reinterpret_cast<int32_t*>(dys + room.plane);
+    for (int64_t i = 0; i < down * right * room.x_plane; ++i) xs[i] = -INFINITY;
+    for (int64_t i = 0; i < room.plane; ++i) dys[i] = 0, where[i] = 0;
+    const SpatialAttributes& s = p.spatial;
+    for (int64_t r = 0; r < p.window[1]; ++r)
+      for (int64_t c = 0; c < p.window[2]; ++c)
+        tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * room.x_plane +
+                                      r * s.dilation[1] / down * room.pitch + c * s.dilation[2] / right;
+    // Later taps belong to earlier windows: descending taps sum the windows in order.
+    for (int64_t i = 0; i < down * right; ++i) {
+      over_begin[i + 1] = over_begin[i];
+      for (int64_t r = p.window[1]; r-- > 0;)
+        for (int64_t c = p.window[2]; c-- > 0;) {
+          const int64_t y = r * s.dilation[1], x = c * s.dilation[2];
+          if (y % down == i / right && x % right == i % right)
+            over[over_begin[i + 1]++] = {int32_t(-(y / down * room.pitch + x / right)), int32_t(r * p.window[2] + c)};
+        }
+    }
+    for (int64_t k = 0; k < right; ++k)
+      remainder[k] = (s.before[2] + k) % right, skipped[k] = (s.before[2] + k) / right;
+  }
+
+  // Computes the given rows of dx. Elements of x before x_end may be read.
+  void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool stream) {
+    // If the stride exceeds the window, the first row may be between two windows. Then the window above it is the
+    // first, so no row of the slab is before `first`. No window covers rows below the last window; `windows` may be
+    // empty.
+    Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
+    windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
+    windows.end = max_of(windows.begin, windows.end);
+    const int64_t first = p.spatial.input_index(1, windows.begin, 0),
+                  end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
+    // NaN in each lane that had a NaN or an infinity in some row.
+    Floats special{};
+    for (int64_t h = first; h < end; ++h) {
+      float* const to = xs + (h - first) % down * right * room.x_plane + (h - first) / down * room.pitch;
+      if (h >= 0 && h < H) bring(x + h * p.x.stride[3], x_end, to, special);
+      else
+        for (int64_t k = 0; k < right; ++k)
+          for (int64_t i = 0; i < room.pitch; ++i) to[k * room.x_plane + i] = -INFINITY;
+    }
+    for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) bring_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
+    // The last slab of a plane reads rows of windows that do not exist; an earlier slab may have left its dy there.
+    for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
+      for (int64_t i = 0; i < room.pitch; ++i) dys[(row + room.above) * room.pitch + room.left + i] = 0;
+    find(windows, any_of(special != special), x);
+
+    Streamer<T> to(dx);
+    T* const dx_end = dx + (rows.end - 1) * p.out.stride[3] + W;
+    for (int64_t h = rows.begin; h < rows.end; ++h) {
+      T* const row = dx + h * p.out.stride[3];
+      // Prefetch x of the next slab or plane.
+      const T* const next = x + (h + rows.size()) * p.x.stride[3];
+      for (int64_t w = 0; w < W; w += 64 / int64_t(sizeof(T))) __builtin_prefetch(next + w);
+      const int64_t y = h - first;
+      const int64_t at = (y / down + room.above) * room.pitch + room.left, remainders = y % down * right;
+      if (!stream) {
+        write(row, p.out.stride[3] == W ? dx_end : row + W, 0, W, at, remainders);
+        continue;
+      }
+      to.move_to(row);
+      const int64_t some = to.kRoom / (right * kFloats) * (right * kFloats);
+      for (int64_t w = 0; w < W; w += some) {
+        const int64_t n = min_of(some, W - w);
+        write(to.next(), to.next() + to.kRoom, w, n, at, remainders);
+        to.advance(n);
+      }
+    }
+    if (stream) to.finish();
+  }
+
+ private:
+  // Loads a row of x and splits it by the column's remainder modulo the stride. Vector elements past the end of the row
+  // (x has its next row there) are replaced by -inf.
+  void bring(const T* x, const T* x_end, float* to, Floats& special_lanes) {
+    const int64_t stride = right * kFloats;
+    Floats special = special_lanes;  // kept in a register
+    auto put = [&](int64_t k, int64_t i, Floats v)
+                   __attribute__((always_inline)) { store(to + remainder[k] * room.x_plane + skipped[k] + i, v); };
+    auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {
+      if (right == 1) {
+        const Floats v = load_floats(from);
+        special += v * 0.0f;
+        put(0, i, change(0, v));
+      } else if (right == 2) {
+        const Pair v = load_halved(from);
+        special += v.first * 0.0f + v.second * 0.0f;
+        put(0, i, change(0, v.first));
+        put(1, i, change(1, v.second));
+      } else {
+        for (int64_t k = 0; k < right; ++k) {
+          Floats v{};
+          for (int lane = 0; lane < kFloats; ++lane) v[lane] = float(from[lane * right + k]);
+          special += v * 0.0f;
+          put(k, i, change(k, v));
+        }
+      }
+    };
+    int64_t w = 0, i = 0;
+    for (; w + stride <= W; w += stride, i += kFloats) split(x + w, i, [](int64_t, Floats v) { return v; });
+    special_lanes = special;
+    if (w == W) return;
+    T rest[kMostStride * kFloats];
+    const T* from = x + w;
+    if (x_end - from < stride) {
+      __builtin_memcpy(rest, from, size_t(W - w) * sizeof(T));
+      for (int64_t k = W - w; k < stride; ++k) rest[k] = T(0);
+      from = rest;
+    }
+    split(from, i, [&](int64_t k, Floats v) __attribute__((always_inline)) {
+      return select(lanes() < int32_t((W - w - k + right - 1) / right), v, floats(-INFINITY));
+    });
+    special_lanes = special;
+  }
+  void bring_dy(const T* dy, int64_t p1) {
+    float* to = dys + (p1 + room.above) * room.pitch + room.left;
+    int64_t q = 0;
+    for (; q + kFloats <= Q; q += kFloats) store(to + q, load_floats(dy + q));
+    for (; q < Q; ++q) to[q] = float(dy[q]);
+  }
+
+  MINIDNN_HD static void take(Floats& most, Ints& at, Floats v, int32_t tap) {
+    at = v > most ? Ints{} + tap : at;
+    most = v > most ? v : most;
+  }
+  void find(Range windows, bool careful, const T* x) {
+    int32_t* const to = where + room.above * room.pitch + room.left;
+    const int64_t n = windows.size() * room.pitch;
+    for (int64_t i = 0; i < n; i += kFloats) {
+      Floats most;
+      Ints at{};
+      if constexpr (window != 0) {
+        const float* from = xs + i;
+        most = load(from);
+#pragma GCC unroll 4
+        for (int r = 0; r < window; ++r)
+#pragma GCC unroll 4
+          for (int c = 0; c < window; ++c)
+            if (r + c > 0)
+              take(most, at,
+                   load(from + (r % step * step + c % step) * room.x_plane + r / step * room.pitch + c / step),
+                   r * window + c);
+      } else {
+        most = load(xs + tap_at[0] + i);
+        for (int64_t k = 1; k < p.window[1] * p.window[2]; ++k) take(most, at, load(xs + tap_at[k] + i), int32_t(k));
+      }
+      __builtin_memcpy(to + i, &at, sizeof at);
+    }
+    // The exact rules: a NaN is larger than every number; and if all elements are -inf, as padding is too, the first
+    // one in x is the maximum.
+    if (!careful) return;
+    for (int64_t p1 = windows.begin; p1 < windows.end; ++p1)
+      for (int64_t q = 0; q < Q; ++q) {
+        const int64_t y[kMaxSpatial] = {0, p1, q};
+        float largest = -INFINITY;
+        int64_t tap = -1;
+        detail::each_tap(p, y, [&](int64_t offset, int64_t number, int64_t) {
+          const float v = float(x[offset]);
+          if (tap < 0 || v > largest || (v != v && largest == largest)) largest = v, tap = number;
+          return true;
+        });
+        to[(p1 - windows.begin) * room.pitch + q] = int32_t(tap);
+      }
+  }
+
+  // Writes n elements of a row of dx, from column w on; the windows over them begin at `at`. What follows them, before
+  // `end`, may be overwritten.
+  void write(T* to, const T* end, int64_t w, int64_t n, int64_t at, int64_t remainders) {
+    const int64_t stride = right * kFloats;
+    at += w / right;
+    // The vector of elements i * right + k, (i + 1) * right + k, ...
+    auto of = [&](int64_t k, int64_t i) __attribute__((always_inline)) {
+      const Over *t = over + over_begin[remainders + remainder[k]], *const last =
+                                                                        over +
+                                                                        over_begin[remainders + remainder[k] + 1];
+      const int64_t from = at + skipped[k] + i;
+      Floats sum{};
+      for (; t < last; ++t) sum += load_ints(where + from + t->at) == t->tap ? load(dys + from + t->at) : Floats{};
+      return sum;
+    };
+    int64_t i = 0, e = 0;
+    if constexpr (step != 0) {
+      if (remainders == 0) i = write_rows<0>(to, end, n, at);
+      else i = write_rows<1>(to, end, n, at);
+      e = i * step;
+    } else if (right == 1)
+      for (; e < n && end - (to + e) >= stride; e += stride, i += kFloats) store_floats(to + e, of(0, i));
+    else if (right == 2)
+      for (; e < n && end - (to + e) >= stride; e += stride, i += kFloats) store_joined(to + e, of(0, i), of(1, i));
+    for (; e < n; e += stride, i += kFloats)
+      for (int64_t k = 0; k < right; ++k) {
+        const Floats v = of(k, i);
+        for (int lane = 0; lane < kFloats; ++lane)
+          if (const int64_t there = e + lane * right + k; there < n) to[there] = T(v[lane]);
+      }
+  }
+
+  // Writes as many elements of a row as whole vectors cover; returns their number per remainder.
+  template <int r0> MINIDNN_HD int64_t write_rows(T* to, const T* end, int64_t n, int64_t at) {
+    auto of = [&](auto first, int64_t from) __attribute__((always_inline)) {
+      constexpr int c0 = first.value;
+      Floats sum{};
+#pragma GCC unroll 4
+      for (int r = (window - 1 - r0) / step * step + r0; r >= 0; r -= step)
+#pragma GCC unroll 4
+        for (int c = (window - 1 - c0) / step * step + c0; c >= 0; c -= step) {
+          const int64_t there = from - r / step * room.pitch - c / step;
+          sum += load_ints(where + there) == r * window + c ? load(dys + there) : Floats{};
+        }
+      return sum;
+    };
+    int64_t i = 0;
+    const int64_t whole = min_of((n + step * kFloats - 1) / (step * kFloats), (end - to) / (step * kFloats)) * kFloats;
+    if constexpr (step == 1) {
+      for (; i < whole; i += kFloats) store_floats(to + i, of(First<0>{}, at + skipped[0] + i));
+    } else if (remainder[0] == 0) {
+      for (; i < whole; i += kFloats)
+        store_joined(to + 2 * i, of(First<0>{}, at + skipped[0] + i), of(First<1>{}, at + skipped[1] + i));
+    } else {
+      for (; i < whole; i += kFloats)
+        store_joined(to + 2 * i, of(First<1>{}, at + skipped[0] + i), of(First<0>{}, at + skipped[1] + i));
+    }
+    return i;
+  }
+
+  // A window that covers an element: its offset from the window whose tap 0 is the element, and the tap that it records
+  // if the element is its maximum.
+  struct Over {
+    int32_t at, tap;
+  };
+
+  const PoolingProblem& p;
+  const PlaneRoom room;
+  const Known<step> down{p.spatial.stride[1]}, right{p.spatial.stride[2]};
+  const int64_t H = spatial_size(p.x, 1), W = spatial_size(p.x, 2), Q = spatial_size(p.dy, 2);
+  float *xs, *dys;
+  int32_t* where;
+  int64_t tap_at[kMostWindow * kMostWindow];
+  Over over[kMostWindow * kMostWindow];  // grouped by the remainders of elements
+  int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
+};
+
+template <class T, int window, int step>
+void run_by(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwShare& share, float* memory) {
+  Slab<T, window, step> slab(p, share.rows, memory);
+  const int64_t H = spatial_size(p.x, 1), slabs = ceil_div(H, share.rows), C = p.x.shape[1], D = spatial_size(p.x, 0);
+  const T* x_end = static_cast<const T*>(args.x) + 1;
+  for (int i = 0; i < p.x.rank; ++i) x_end += (p.x.shape[i] - 1) * p.x.stride[i];
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    const int64_t row = item % slabs * share.rows, d = item / slabs % D, c = item / slabs / D % C,
+                  n = item / slabs / D / C;
+    auto at = [&](const TensorDesc& t) { return n * t.stride[0] + c * t.stride[1] + d * t.stride[2]; };
+    slab.run(static_cast<const T*>(args.x) + at(p.x), x_end, static_cast<const T*>(args.dy) + at(p.dy),
+             static_cast<T*>(args.out) + at(p.out), {row, min_of(row + share.rows, H)}, share.stream);
+  }
+}
+
+template <class T>
+void run(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwShare& share, float* memory) {
+  auto is = [&](int64_t window, int64_t step) {
+    bool same = true;
+    for (int i = 1; i < kMaxSpatial; ++i)
+      same = same && p.window[i] == window && p.spatial.stride[i] == step && p.spatial.dilation[i] == 1;
+    return same;
+  };
+  (is(3, 2)   ? run_by<T, 3, 2>
+   : is(2, 2) ? run_by<T, 2, 2>
+   : is(3, 1) ? run_by<T, 3, 1>
+              : run_by<T, 0, 0>)(p, args, share, memory);
+}
+
+}  // namespace
+
+extern const PoolingNchwKernels pooling_nchw_kernels;
+const PoolingNchwKernels pooling_nchw_kernels = {run<float>, run<bfloat16>, run<float16>};
+
+}  // namespace minidnn::MINIDNN_ISA

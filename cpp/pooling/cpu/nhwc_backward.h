@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// dx with one lane per channel, summed window by window. Only for X_isa.cpp files.
+#pragma once
+#include "cpp/pooling/cpu/nhwc_forward.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+using detail::windows_over;
+
+// The taps of a window that are inside x: the offset of each in x, and in the sums of dx, or kElsewhere.
+struct Taps {
+  static constexpr int64_t kElsewhere = INT64_MIN;
+  int64_t *x, *sums;
+  int64_t n;
+};
+
+// Adds one window to the sums of its taps: its dy at the first maximum, or the share of each tap. If `only`, windows do
+// not overlap, and the value is stored instead of added. Sums are in the order of T's lanes and have space for whole
+// vectors.
+template <bool is_max, bool only, class T>
+void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
+  auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {
+    if (taps.sums[i] == Taps::kElsewhere) return;
+    float* to = sums + taps.sums[i] + c;
+    store(to, only ? v : load(to) + v);
+  };
+  auto window = [&](int64_t c, auto load_x) __attribute__((always_inline)) {
+    Pair g = load_x(dy + c);
+    if constexpr (!is_max) {
+      g.first /= divide_by, g.second /= divide_by;
+      for (int64_t i = 0; i < taps.n; ++i) {
+        add(i, c, g.first);
+        add(i, c + kFloats, g.second);
+      }
+      return;
+    }
+    Pair most = load_x(x + taps.x[0] + c);
+    Ints is_nan = (most.first != most.first) | (most.second != most.second);
+    for (int64_t i = 1; i < taps.n; ++i) {
+      const Pair v = load_x(x + taps.x[i] + c);
+      most = both(most, v, [](Floats a, Floats b) { return larger(a, b); });
+      is_nan |= (v.first != v.first) | (v.second != v.second);
+    }
+    if (any_of(is_nan)) [[unlikely]]
+      for (int64_t i = 0; i < taps.n; ++i) most = both(most, load_x(x + taps.x[i] + c), Max::join);
+    // A NaN counts as largest; the first one is taken.
+    auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
+    Ints done[2]{};
+    // With many taps, few are maxima: scatter the dy lane by lane.
+    constexpr int64_t kMany = 16;
+    if (!only && taps.n > kMany) {
+      Ints at[2]{};
+      for (int64_t i = taps.n; i-- > 0;) {
+        const Pair v = load_x(x + taps.x[i] + c);
+        at[0] = is_most(v.first, most.first) ? Ints{} + int32_t(i) : at[0];
+        at[1] = is_most(v.second, most.second) ? Ints{} + int32_t(i) : at[1];
+      }
+      for (int k = 0; k < 2; ++k)
+        for (int lane = 0; lane < kFloats; ++lane)
+          if (const int64_t to = taps.sums[at[k][lane]]; to != Taps::kElsewhere)
+            sums[to + c + k * kFloats + lane] += k ? g.second[lane] : g.first[lane];
+      return;
+    }
+    for (int64_t i = 0; i < taps.n; ++i) {
+      const Pair v = load_x(x + taps.x[i] + c);
+      const Ints first = is_most(v.first, most.first) & ~done[0], second = is_most(v.second, most.second) & ~done[1];
+      add(i, c, (Floats)((Ints)g.first & first));
+      add(i, c + kFloats, (Floats)((Ints)g.second & second));
+      done[0] |= first;
+      done[1] |= second;
+    }
+  };
+  if (taps.n == 0) return;
+  int64_t c = 0;
+  for (; c + kPair <= channels; c += kPair) window(c, [](const T* from) { return load_pair(from); });
+  // Lanes beyond the channels add zeros: each line of sums has space for them.
+  if (const int64_t n = channels - c; n > 0)
+    window(c, [=](const T* from) {
+      return Pair{load_first(from, min_of<int64_t>(n, kFloats)),
+                  load_first(from + kFloats, max_of<int64_t>(n - kFloats, 0))};
+    });
+}
+
+// Sums a slab of dx: the indices `slab` along `axis`. `sums` has the given strides, in floats, and points to index 0 of
+// all axes.
+template <bool is_max, bool only, class T>
+void sum_slab(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slab, int64_t channels,
+              const int64_t (&strides)[kMaxSpatial], float* sums, float* room) {
+  Range windows[kMaxSpatial];
+  for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
+  // From the first window over the slab's first element to the last window over its last element.
+  windows[axis] = {windows_over(p, axis, slab.begin).begin, windows_over(p, axis, slab.end - 1).end};
+  auto taps_in_slab = [&](int i, int64_t at) {
+    return i == axis ? detail::taps(p, i, at, slab.begin, slab.end) : taps_in_x(p, i, at);
+  };
+  Taps taps{reinterpret_cast<int64_t*>(room), nullptr, 0};
+  taps.sums = taps.x + p.window[0] * p.window[1] * p.window[2];
+
+  int64_t at[kMaxSpatial];
+  for (at[0] = windows[0].begin; at[0] < windows[0].end; ++at[0])
+    for (at[1] = windows[1].begin; at[1] < windows[1].end; ++at[1]) {
+      const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]);
+      const Range s0 = taps_in_slab(0, at[0]), s1 = taps_in_slab(1, at[1]);
+      float divide_by = 1;
+      Range last{-1, -1}, last_in_slab{-1, -1};
+      for (at[2] = windows[2].begin; at[2] < windows[2].end; ++at[2]) {
+        const Range r2 = taps_in_x(p, 2, at[2]), s2 = taps_in_slab(2, at[2]);
+        const int64_t origin = tap_offset(p, at, 0, 0, 0);
+        int64_t sums_origin = 0;
+        for (int i = 0; i < kMaxSpatial; ++i) sums_origin += p.spatial.input_index(i, at[i], 0) * strides[i];
+        if (!is_max && (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size()))
+          divide_by = divisor_of(p, at[0], at[1], at[2]);
+        // The taps are equal for most windows.
+        if (!(r2 == last && s2 == last_in_slab)) {
+          taps.n = 0;
+          for (int64_t a = r0.begin; a < r0.end; ++a)
+            for (int64_t b = r1.begin; b < r1.end; ++b)
+              for (int64_t c = r2.begin; c < r2.end; ++c) {
+                taps.x[taps.n] = tap_offset(p, at, a, b, c) - origin;
+                const int64_t to = a * p.spatial.dilation[0] * strides[0] + b * p.spatial.dilation[1] * strides[1] +
+                                   c * p.spatial.dilation[2] * strides[2];
+                taps.sums[taps.n++] = s0.has(a) && s1.has(b) && s2.has(c) ? to : Taps::kElsewhere;
+              }
+        }
+        last = r2, last_in_slab = s2;
+        add_window<is_max, only>(x + origin,
+                                 dy + at[0] * p.dy.stride[2] + at[1] * p.dy.stride[3] + at[2] * p.dy.stride[4], taps,
+                                 channels, divide_by, sums + sums_origin);
+      }
+    }
+}
+
+template <class T>
+void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+  const int axis = int(share.axis);
+  const int64_t channels = share.channels, line = padded(channels);
+  const int64_t pieces = ceil_div(spatial_size(p.out, axis), share.step);
+  // If the windows neither overlap nor leave out an element, dx need not be zeroed first.
+  bool only = true, all = true;
+  for (int i = 0; i < kMaxSpatial; ++i) {
+    const SpatialAttributes& s = p.spatial;
+    only = only && s.stride[i] > (p.window[i] - 1) * s.dilation[i];
+    all = all && s.stride[i] == p.window[i] && s.dilation[i] == 1 &&
+          s.stride[i] * spatial_size(p.dy, i) - s.before[i] >= spatial_size(p.x, i);
+  }
+  const bool in_place = sizeof(T) == sizeof(float) && !share.stream && channels % kPair == 0;
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    const int64_t image = item / pieces, first = item % pieces * share.step;
+    const Range slab{first, min_of(first + share.step, spatial_size(p.out, axis))};
+    const T* x = static_cast<const T*>(args.x) + image * p.x.stride[0];
+    const T* dy = static_cast<const T*>(args.dy) + image * p.dy.stride[0];
+    T* out = static_cast<T*>(args.out) + image * p.out.stride[0];
+    Range of[kMaxSpatial];
+    int64_t strides[kMaxSpatial], positions = 1;
+    for (int i = kMaxSpatial - 1; i >= 0; --i) {
+      of[i] = i == axis ? slab : Range{0, spatial_size(p.out, i)};
+      strides[i] = in_place ? p.out.stride[i + 2] : positions * line;
+      positions *= of[i].size();
+    }
+    float* sums = in_place ? reinterpret_cast<float*>(out) : room - slab.begin * strides[axis];
+    float* taps = in_place ? room : room + positions * line;
+    auto each_position = [&](auto visit) __attribute__((always_inline)) {
+      for (int64_t a = of[0].begin; a < of[0].end; ++a)
+        for (int64_t b = of[1].begin; b < of[1].end; ++b)
+          for (int64_t c = of[2].begin; c < of[2].end; ++c)
+            visit(out + a * p.out.stride[2] + b * p.out.stride[3] + c * p.out.stride[4],
+                  sums + a * strides[0] + b * strides[1] + c * strides[2]);
+    };
+    if (!(only && all))
+      each_position([&](T*, float* at) {
+        for (int64_t c = 0; c < channels; c += kFloats) store(at + c, Floats{});
+      });
+    const bool is_max = p.mode == PoolingMode::max;
+    (is_max ? only ? sum_slab<true, true, T> : sum_slab<true, false, T>
+     : only ? sum_slab<false, true, T>
+            : sum_slab<false, false, T>)(p, x, dy, axis, slab, channels, strides, sums, taps);
+    if (in_place) continue;
+    auto write = [&](const float* from, int64_t n, T* to) {
+      each_vector(n, to, [&](int64_t c, auto) __attribute__((always_inline)) {
+        return Pair{load(from + c), load(from + c + kFloats)};
+      });
+    };
+    if (!share.stream) {
+      each_position([&](T* to, const float* from) { write(from, channels, to); });
+      continue;
+    }
+    Streamer<T> stream(out);
+    each_position([&](T* to, const float* from) {
+      stream.move_to(to);
+      for (int64_t c = 0; c < channels; c += stream.kRoom) {
+        const int64_t n = min_of(stream.kRoom, channels - c);
+        write(from + c, n, stream.next());
+        stream.advance(n);
+      }
+    });
+    stream.finish();
+  }
+}
+
+}  // namespace
+
+}  // namespace minidnn::MINIDNN_ISA

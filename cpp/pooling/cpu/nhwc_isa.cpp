@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.pooling.nhwc where channels are contiguous.
+#include "cpp/pooling/cpu/nhwc_backward.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+template <class T>
+void channels_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+  const int64_t P0 = spatial_size(p.out, 0), P1 = spatial_size(p.out, 1), P2 = spatial_size(p.out, 2);
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    const int64_t image = item / P1 / P0;
+    const T* x = static_cast<const T*>(args.x) + image * p.x.stride[0] + share.first_channel;
+    T* out = static_cast<T*>(args.out) + image * p.out.stride[0] + share.first_channel;
+    forward_line(p, x, out, item / P1 % P0, item % P1, {0, P2}, share.channels, room);
+  }
+}
+
+template <class T> constexpr PoolingNhwcKernels::Typed typed() { return {channels_forward<T>, channels_backward<T>}; }
+
+}  // namespace
+
+extern const PoolingNhwcKernels pooling_nhwc_kernels;
+const PoolingNhwcKernels pooling_nhwc_kernels = {typed<float>(), typed<bfloat16>(), typed<float16>()};
+
+}  // namespace minidnn::MINIDNN_ISA

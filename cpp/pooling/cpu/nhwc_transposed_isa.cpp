@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.pooling.nhwc where channels are not contiguous: kPlanes planes, a slab at a time, are transposed to one lane per
+// plane, in scratch memory that stays in a cache.
+#include "cpp/pooling/cpu/nhwc_backward.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+using cpu::pooling::kPlanes;
+
+// Transposes a square of vectors: first squares of 4 x 4 within each 128 bits, then the 128-bit blocks.
+template <int... from> MINIDNN_HD Floats mixed(Floats a, Floats b) { return __builtin_shufflevector(a, b, from...); }
+MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
+#if defined(__AVX512F__)
+  auto low = [](Floats a, Floats b) { return mixed<0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29>(a, b); };
+  auto high = [](Floats a, Floats b) {
+    return mixed<2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31>(a, b);
+  };
+  auto low2 = [](Floats a, Floats b) { return mixed<0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29>(a, b); };
+  auto high2 = [](Floats a, Floats b) {
+    return mixed<2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31>(a, b);
+  };
+#elif defined(__AVX__)
+  auto low = [](Floats a, Floats b) { return mixed<0, 8, 1, 9, 4, 12, 5, 13>(a, b); };
+  auto high = [](Floats a, Floats b) { return mixed<2, 10, 3, 11, 6, 14, 7, 15>(a, b); };
+  auto low2 = [](Floats a, Floats b) { return mixed<0, 1, 8, 9, 4, 5, 12, 13>(a, b); };
+  auto high2 = [](Floats a, Floats b) { return mixed<2, 3, 10, 11, 6, 7, 14, 15>(a, b); };
+#else
+  auto low = [](Floats a, Floats b) { return mixed<0, 4, 1, 5>(a, b); };
+  auto high = [](Floats a, Floats b) { return mixed<2, 6, 3, 7>(a, b); };
+  auto low2 = [](Floats a, Floats b) { return mixed<0, 1, 4, 5>(a, b); };
+  auto high2 = [](Floats a, Floats b) { return mixed<2, 3, 6, 7>(a, b); };
+#endif
+#pragma GCC unroll 4
+  for (int i = 0; i < kFloats; i += 4) {
+    const Floats a = low(v[i], v[i + 1]), b = high(v[i], v[i + 1]), c = low(v[i + 2], v[i + 3]),
+                 d = high(v[i + 2], v[i + 3]);
+    v[i] = low2(a, c), v[i + 1] = high2(a, c), v[i + 2] = low2(b, d), v[i + 3] = high2(b, d);
+  }
+#if defined(__AVX512F__)
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    auto even = [](Floats a, Floats b) {
+      return mixed<0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27>(a, b);
+    };
+    auto odd = [](Floats a, Floats b) {
+      return mixed<4, 5, 6, 7, 12, 13, 14, 15, 20, 21, 22, 23, 28, 29, 30, 31>(a, b);
+    };
+    const Floats a = even(v[i], v[i + 4]), b = odd(v[i], v[i + 4]), c = even(v[i + 8], v[i + 12]),
+                 d = odd(v[i + 8], v[i + 12]);
+    v[i] = even(a, c), v[i + 4] = even(b, d), v[i + 8] = odd(a, c), v[i + 12] = odd(b, d);
+  }
+#elif defined(__AVX__)
+#pragma GCC unroll 4
+  for (int i = 0; i < 4; ++i) {
+    const Floats a = v[i], b = v[i + 4];
+    v[i] = mixed<0, 1, 2, 3, 8, 9, 10, 11>(a, b), v[i + 4] = mixed<4, 5, 6, 7, 12, 13, 14, 15>(a, b);
+  }
+#endif
+}
+
+// to_lanes() transposes n elements of kPlanes planes to [n][kPlanes]; from_lanes() transposes the first `count` planes
+// back.
+template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, float* to) {
+  constexpr int64_t kLine = 64 / sizeof(T), kAhead = 2;
+  auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
+    for (int64_t g = 0; g < kPlanes; g += kFloats) {
+      Floats v[kFloats];
+#pragma GCC unroll 16
+      for (int k = 0; k < kFloats; ++k) v[k] = load(planes[g + k] + at + i);
+      transpose(v);
+#pragma GCC unroll 16
+      for (int k = 0; k < kFloats; ++k)
+        if (k < some) store(to + (i + k) * kPlanes + g, v[k]);
+    }
+  };
+  auto whole = [](const T* from) { return load_floats(from); };
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) {
+    if (i % kLine == 0)  // kPlanes streams are more than the hardware prefetcher follows
+      for (int64_t k = 0; k < kPlanes; ++k) __builtin_prefetch(planes[k] + at + i + kAhead * kLine);
+    move(i, kFloats, whole);
+  }
+  if (i == n) return;
+  if (i > 0) move(n - kFloats, kFloats, whole);
+  else move(0, n, [=](const T* from) { return load_first(from, n); });
+}
+template <class T> void from_lanes(const float* from, int64_t n, T* const* planes, int64_t at, int64_t count) {
+  auto move = [&](int64_t i, auto put) __attribute__((always_inline)) {
+    for (int64_t g = 0; g < count; g += kFloats) {
+      Floats v[kFloats];
+#pragma GCC unroll 16
+      for (int k = 0; k < kFloats; ++k) v[k] = load(from + (i + k) * kPlanes + g);
+      transpose(v);
+#pragma GCC unroll 16
+      for (int k = 0; k < kFloats; ++k)
+        if (g + k < count) put(planes[g + k] + at + i, v[k]);
+    }
+  };
+  auto whole = [](T* to, Floats v) { store_floats(to, v); };
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) move(i, whole);
+  if (i == n) return;
+  if (i > 0) move(n - kFloats, whole);
+  else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
+}
+
+// A slab of planes as a tensor of one image with kPlanes channels: the indices `range` along `axis`, and all indices
+// along the other axes.
+struct Slab {
+  TensorDesc desc;  // strides of the slab, shape of whole planes
+  Range range[kMaxSpatial];
+  int64_t positions = 1;
+  bool is_run = true;  // whether the slab is one contiguous span of each plane
+  Slab(const TensorDesc& planes, int axis, Range along) : desc(planes) {
+    int64_t run = 1;
+    for (int i = kMaxSpatial - 1; i >= 0; --i) {
+      range[i] = i == axis ? along : Range{0, spatial_size(planes, i)};
+      desc.stride[i + 2] = positions * kPlanes;
+      is_run = is_run && (range[i].size() <= 1 || (planes.stride[i + 2] == run && positions == run));
+      positions *= range[i].size();
+      run *= spatial_size(planes, i);
+    }
+    desc.stride[0] = 0, desc.stride[1] = 1;
+  }
+  // The address of index 0 of all axes, which may be outside the slab.
+  float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
+  // Calls f(offset in a plane, elements, position in the slab) for each contiguous span.
+  template <class F> void each_run(const TensorDesc& planes, F f) const {
+    auto offset = [&](int64_t i, int64_t j) {
+      return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];
+    };
+    if (is_run) return f(offset(range[0].begin, range[1].begin), positions, int64_t(0));
+    int64_t position = 0;
+    for (int64_t i = range[0].begin; i < range[0].end; ++i)
+      for (int64_t j = range[1].begin; j < range[1].end; ++j, position += range[2].size())
+        f(offset(i, j), range[2].size(), position);
+  }
+};
+
+// The elements of x along an axis that the windows touch.
+MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
+  const SpatialAttributes& s = p.spatial;
+  if (windows.size() == 0) return {0, 0};
+  const int64_t begin = max_of<int64_t>(s.input_index(axis, windows.begin, 0), 0);
+  const int64_t end = min_of(s.input_index(axis, windows.end - 1, p.window[axis] - 1) + 1, spatial_size(p.x, axis));
+  return {min_of(begin, max_of<int64_t>(end, 0)), max_of<int64_t>(end, 0)};
+}
+
+template <class T> struct Planes {
+  T* at[kPlanes];
+  // The planes from `first` on; if there are fewer than kPlanes, the last one is repeated.
+  MINIDNN_HD Planes(T* base, const TensorDesc& d, int64_t first, int64_t count) {
+    for (int64_t k = 0; k < kPlanes; ++k) {
+      const int64_t plane = first + min_of(k, count - 1);
+      at[k] = base + plane / d.shape[1] * d.stride[0] + plane % d.shape[1] * d.stride[1];
+    }
+  }
+};
+template <class T>
+void bring(const void* base, const TensorDesc& d, int64_t first, int64_t count, const Slab& slab, float* to) {
+  const Planes<const T> planes(static_cast<const T*>(base), d, first, count);
+  slab.each_run(d,
+                [&](int64_t at, int64_t n, int64_t position) { to_lanes(planes.at, at, n, to + position * kPlanes); });
+}
+template <class T>
+void put_back(const float* from, const Slab& slab, const TensorDesc& d, int64_t first, int64_t count, void* base) {
+  const Planes<T> planes(static_cast<T*>(base), d, first, count);
+  slab.each_run(d, [&](int64_t at, int64_t n, int64_t position) {
+    from_lanes(from + position * kPlanes, n, planes.at, at, count);
+  });
+}
+
+// Pools a contiguous plane that is one window. Four independent accumulators: additions need not wait for each other.
+template <class Op, class T> float pool_run(const T* x, int64_t n) {
+  constexpr int kSums = 4;
+  Floats total[kSums], compensation[kSums];
+  for (int k = 0; k < kSums; ++k) total[k] = Op::none(), compensation[k] = Floats{};
+  auto join = [&](int k, Floats v) __attribute__((always_inline)) {
+    if constexpr (__is_same(Op, Max)) total[k] = Op::join(total[k], v);
+    else add_compensated(total[k], compensation[k], v);
+  };
+  int64_t i = 0;
+  for (; i + 2 * kSums * kPair <= n; i += 2 * kSums * kPair)
+#pragma GCC unroll 4
+    for (int k = 0; k < kSums; ++k) {
+      const Pair v = both(load_pair(x + i + 2 * k * kPair), load_pair(x + i + (2 * k + 1) * kPair), Op::join);
+      join(k, Op::join(v.first, v.second));
+    }
+  for (int k = 0; i + kFloats <= n; i += kFloats, k = (k + 1) % kSums) join(k, load_floats(x + i));
+  if (const int64_t left = n - i; left > 0) {
+    const Floats last = n >= kFloats ? load_floats(x + n - kFloats) : load_first(x, n);
+    Ints lane;
+    for (int k = 0; k < kFloats; ++k) lane[k] = k;
+    join(0, select(n >= kFloats ? lane >= int(kFloats - left) : lane < int(n), last, Op::none()));
+  }
+  if constexpr (__is_same(Op, Max)) {
+    float largest = -INFINITY;
+    const Floats v = Op::join(Op::join(total[0], total[1]), Op::join(total[2], total[3]));
+    for (int k = 0; k < kFloats; ++k) largest = max_or_nan(largest, v[k]);
+    return largest;
+  } else {
+    return sum_lanes((total[0] + total[1]) + (total[2] + total[3])) +
+           sum_lanes((compensation[0] + compensation[1]) + (compensation[2] + compensation[3]));
+  }
+}
+template <class T> void fill_run(T* to, int64_t n, float v) {
+  int64_t i = 0;
+  for (; i + kFloats <= n; i += kFloats) store_floats(to + i, floats(v));
+  store_first(to + i, n - i, floats(v));
+}
+
+template <class T>
+void planes_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+  const int axis = int(share.axis);
+  const int64_t planes = p.x.shape[0] * p.x.shape[1], slabs = ceil_div(spatial_size(p.out, axis), share.step);
+  const bool whole = cpu::pooling::sees_all_as_a_run(p);
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    const int64_t first = item / slabs * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
+    const int64_t begin = item % slabs * share.step;
+    const Range along{begin, min_of(begin + share.step, spatial_size(p.out, axis))};
+    const Slab y(p.out, axis, along), x(p.x, axis, touched(p, axis, along));
+    float *y_room = room, *x_room = y_room + padded((y.positions + kFloats) * kPlanes);
+    if (whole) {
+      const Planes<const T> from(static_cast<const T*>(args.x), p.x, first, count);
+      const float divide_by = p.mode == PoolingMode::max ? 1 : divisor_of(p, 0, 0, 0);
+      for (int64_t k = 0; k < count; ++k)
+        y_room[k] = p.mode == PoolingMode::max ? pool_run<Max>(from.at[k], x.positions)
+                                               : pool_run<Sum>(from.at[k], x.positions) / divide_by;
+    } else {
+      bring<T>(args.x, p.x, first, count, x, x_room);
+      PoolingProblem lanes = p;
+      lanes.x = x.desc, lanes.out = y.desc;
+      for (int64_t p0 = y.range[0].begin; p0 < y.range[0].end; ++p0)
+        for (int64_t p1 = y.range[1].begin; p1 < y.range[1].end; ++p1)
+          forward_line<float>(lanes, x.base(x_room, axis), y.base(y_room, axis), p0, p1, y.range[2], kPlanes,
+                              x_room + padded(x.positions * kPlanes));
+    }
+    put_back<T>(y_room, y, p.out, first, count, args.out);
+  }
+}
+
+template <class T>
+void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+  const int axis = int(share.axis);
+  const int64_t planes = p.x.shape[0] * p.x.shape[1], slabs = ceil_div(spatial_size(p.out, axis), share.step);
+  const bool is_max = p.mode == PoolingMode::max, fill = !is_max && cpu::pooling::sees_all_as_a_run(p);
+  for (int64_t item = share.begin; item < share.end; ++item) {
+    const int64_t first = item / slabs * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
+    const int64_t begin = item % slabs * share.step, end = min_of(begin + share.step, spatial_size(p.out, axis));
+    const Range windows{windows_over(p, axis, begin).begin, windows_over(p, axis, end - 1).end};
+    const Slab dx(p.out, axis, {begin, end}), dy(p.dy, axis, windows), x(p.x, axis, touched(p, axis, windows));
+    float *dx_room = room, *dy_room = dx_room + padded((dx.positions + kFloats) * kPlanes);
+    float *x_room = dy_room + padded(dy.positions * kPlanes), *rest = x_room;
+    bring<T>(args.dy, p.dy, first, count, dy, dy_room);
+    if (fill) {
+      const Planes<T> to(static_cast<T*>(args.out), p.out, first, count);
+      const float divide_by = divisor_of(p, 0, 0, 0);
+      for (int64_t k = 0; k < count; ++k)
+        dx.each_run(p.out, [&](int64_t at, int64_t n, int64_t) { fill_run(to.at[k] + at, n, dy_room[k] / divide_by); });
+      continue;
+    }
+    if (is_max) bring<T>(args.x, p.x, first, count, x, x_room), rest += padded(x.positions * kPlanes);
+    PoolingProblem lanes = p;
+    lanes.x = x.desc, lanes.dy = dy.desc, lanes.out = dx.desc;
+    lanes.x.shape[0] = lanes.dy.shape[0] = lanes.out.shape[0] = 1;
+    const PoolingArgs in_lanes{x.base(x_room, axis), dy.base(dy_room, axis), dx.base(dx_room, axis)};
+    PoolingShare slab = share;
+    slab.begin = item % slabs, slab.end = slab.begin + 1, slab.channels = kPlanes;
+    channels_backward<float>(lanes, in_lanes, slab, rest);
+    put_back<T>(dx_room, dx, p.out, first, count, args.out);
+  }
+}
+
+template <class T> constexpr PoolingNhwcKernels::Typed typed() { return {planes_forward<T>, planes_backward<T>}; }
+
+}  // namespace
+
+extern const PoolingNhwcKernels pooling_nhwc_transposed_kernels;
+const PoolingNhwcKernels pooling_nhwc_transposed_kernels = {typed<float>(), typed<bfloat16>(), typed<float16>()};
+
+}  // namespace minidnn::MINIDNN_ISA

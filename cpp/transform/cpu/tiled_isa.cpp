@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops of cpu.transform.tiled, for one instruction set: copies, casts, scaling and transposition of tiles.
+#include "cpp/simd/convert.h"
+#include "cpp/simd/transpose.h"
+#include "cpp/transform/cpu/tiled_kernel.h"
+
+namespace minidnn::MINIDNN_ISA {
+namespace {
+
+template <class T> void copy(const TransformRuns& r, const TransformScale&) {
+  auto from = static_cast<const char*>(r.x);
+  auto to = static_cast<char*>(r.y);
+  constexpr int64_t kBytes = sizeof(T), kShort = 256;
+  const int64_t bytes = r.n * kBytes;
+  // A call of memcpy for each row would take longer than the copy.
+  if (bytes % 16 == 0 && bytes <= kShort && !r.non_temporal) {
+    for (int64_t i = 0; i < r.rows; ++i, from += r.x_pitch * kBytes, to += r.y_pitch * kBytes)
+      for (int64_t at = 0; at < bytes; at += 16) __builtin_memcpy(to + at, from + at, 16);
+    return;
+  }
+  for (int64_t i = 0; i < r.rows; ++i)
+    copy_run(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.non_temporal);
+}
+
+// n is a whole number of steps.
+template <class From, class To> void convert(const From* from, To* to, int64_t n) {
+  if constexpr (sizeof(To) == 4) {
+    widen<Order::memory>(from, to, n);
+  } else if constexpr (sizeof(From) == 4) {
+    narrow<Order::memory>(from, to, n);
+  } else {
+    alignas(64) float floats[kRun];
+    for (int64_t i = 0; i < n; i += kRun) {
+      const int64_t run = min_of(kRun, n - i);
+      widen<Order::memory>(from + i, floats, run);
+      narrow<Order::memory>(floats, to + i, run);
+    }
+  }
+}
+template <class From, class To> void cast_run(const From* from, To* to, int64_t n, bool non_temporal) {
+  constexpr int64_t kStage = 1024;
+  alignas(64) To stage[kStage];
+  const int64_t whole = n & -kStep;
+  if (non_temporal)
+    for (int64_t i = 0, run; i < whole; i += run) {
+      run = min_of(kStage, whole - i);
+      convert(from + i, stage, run);
+      copy_run(stage, to + i, run, true);
+    }
+  else convert(from, to, whole);
+  if (whole < n) {
+    From rest[kStep] = {};
+    __builtin_memcpy(rest, from + whole, size_t(n - whole) * sizeof(From));
+    convert(rest, stage, kStep);
+    __builtin_memcpy(to + whole, stage, size_t(n - whole) * sizeof(To));
+  }
+}
+template <class From, class To> void cast(const TransformRuns& r, const TransformScale&) {
+  for (int64_t i = 0; i < r.rows; ++i)
+    cast_run(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n, r.non_temporal);
+}
+
+template <class From, class To>
+void scale_run(const From* from, To* to, int64_t n, const TransformScale& s, bool non_temporal) {
+  alignas(64) float xs[kRun], ys[kRun];
+  write_all<Order::memory>(to, n, non_temporal, [&](int64_t i, int64_t run, float* out) __attribute__((always_inline)) {
+    const float *x = read_run<Order::memory>(from + i, xs, run),
+                *y = s.reads_y ? read_run<Order::memory>(to + i, ys, run) : nullptr;
+    const int64_t whole = whole_steps(run);
+    if (y)
+#pragma GCC ivdep  // `out` is identical to what is read or does not overlap it
+      for (int64_t j = 0; j < whole; ++j) out[j] = s.alpha * x[j] + s.beta * y[j];
+    else
+#pragma GCC ivdep
+      for (int64_t j = 0; j < whole; ++j) out[j] = s.alpha * x[j];
+  });
+}
+template <class From, class To> void scale(const TransformRuns& r, const TransformScale& s) {
+  for (int64_t i = 0; i < r.rows; ++i)
+    scale_run(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n, s,
+              r.non_temporal);
+}
+
+template <class T> void transpose(const void* x, int64_t step, void* to, int64_t across, int64_t along) {
+  transpose_tile(static_cast<const T*>(x), step, static_cast<T*>(to), across, across, along);
+}
+
+}  // namespace
+
+extern const TransformKernels transform_kernels;
+const TransformKernels transform_kernels = {
+    {copy<uint8_t>, copy<uint16_t>, copy<uint32_t>, copy<uint64_t>},
+    {transpose<uint8_t>, transpose<uint16_t>, transpose<uint32_t>, transpose<uint64_t>},
+    // in the order of DType: float32, float64, float16, bfloat16, int8, uint8
+    {{copy<float>, nullptr, cast<float, float16>, cast<float, bfloat16>},
+     {},
+     {cast<float16, float>, nullptr, copy<float16>, cast<float16, bfloat16>},
+     {cast<bfloat16, float>, nullptr, cast<bfloat16, float16>, copy<bfloat16>},
+     {cast<int8_t, float>, nullptr, cast<int8_t, float16>, cast<int8_t, bfloat16>},
+     {cast<uint8_t, float>, nullptr, cast<uint8_t, float16>, cast<uint8_t, bfloat16>}},
+    {{scale<float, float>, nullptr, scale<float, float16>, scale<float, bfloat16>},
+     {},
+     {scale<float16, float>, nullptr, scale<float16, float16>, scale<float16, bfloat16>},
+     {scale<bfloat16, float>, nullptr, scale<bfloat16, float16>, scale<bfloat16, bfloat16>}},
+    store_fence};
+
+}  // namespace minidnn::MINIDNN_ISA

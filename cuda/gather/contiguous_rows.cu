@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gather of row-major tensors, forward and backward.
+// Forward: a thread copies four words of up to 16 bytes, all loaded before the first store; neighbouring threads share
+// an index. Backward: the indices are sorted by row (index_sort.cu), and each thread sums one vector of 16 bytes of dx in
+// that order. dy is read once and dx is written once, without atomics on floats.
+// Grid: blocks of 256 threads over the words that are written. No shared memory.
+// Numerics: forward is exact; sums are float32 (float64 for float64), in the order of the indices.
+#include "cuda/device/elementwise.cuh"
+#include "cuda/gather/gather_params.h"
+
+namespace minidnn {
+
+template <class Word> __global__ void __launch_bounds__(kGatherThreads)
+    gather_contiguous_rows(const __grid_constant__ GatherParams w, const __grid_constant__ GatherProblem p,
+                           const Word* x, const void* index, Word* y) {
+  const int64_t first = int64_t(blockIdx.x) * (kGatherThreads * kGatherAhead) + threadIdx.x;
+  int64_t from[kGatherAhead];
+#pragma unroll
+  for (int k = 0; k < kGatherAhead; ++k) {  // all indices are read before the first word, whose load depends on them
+    const int64_t at = first + k * kGatherThreads;
+    from[k] = -1;
+    if (at >= w.words) continue;
+    const int64_t line = w.span.divisor == 1 ? at : w.span.quotient(at);
+    uint32_t outer = uint32_t(line);
+    const int64_t i = w.inner.divmod(outer), row = gather_row_at(p, index, i);
+    if (row >= 0) from[k] = (outer * w.rows + row - line) * int64_t(w.span.divisor) + at;
+  }
+  Word words[kGatherAhead];
+#pragma unroll
+  for (int k = 0; k < kGatherAhead; ++k) words[k] = from[k] < 0 ? Word() : x[from[k]];
+#pragma unroll
+  for (int k = 0; k < kGatherAhead; ++k)
+    if (first + k * kGatherThreads < w.words) y[first + k * kGatherThreads] = words[k];
+}
+
+// Each thread sums one vector of dx.
+template <class T> __global__ void __launch_bounds__(kGatherThreads)
+    gather_sum_contiguous_rows(const __grid_constant__ GatherParams w, GatherOrder o, const T* dy, T* dx) {
+  constexpr int kItems = 16 / int(sizeof(T)), kAhead = 4;
+  using Vector = Items<T, kItems>;
+  const int64_t at = int64_t(blockIdx.x) * kGatherThreads + threadIdx.x;
+  if (at >= w.words) return;
+  const int64_t line = w.span.divisor == 1 ? at : w.span.quotient(at), span = int64_t(w.span.divisor);
+  uint32_t outer = uint32_t(line);
+  const int32_t row = w.inner.divmod(outer);
+  const Vector* from = reinterpret_cast<const Vector*>(dy) + outer * w.indices * span + (at - line * span);
+  Accumulator<T> sums[kItems]{};
+  const int32_t end = o.starts[row + 1];
+  for (int32_t j = o.starts[row]; j < end; j += kAhead) {
+    Vector in[kAhead];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (j + k < end) in[k] = from[o.order[j + k] * span];
+#pragma unroll
+    for (int k = 0; k < kAhead; ++k)
+      if (j + k < end)
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) sums[i] += Accumulator<T>(in[k].get(i));
+  }
+  Vector out;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) out.put(i, T(sums[i]));
+  reinterpret_cast<Vector*>(dx)[at] = out;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gather for any strides: one element of y (forward) or of dx (backward, after index_sort.cu) per thread, grid-stride;
+// blocks of 256 threads. No shared memory.
+#include "cpp/gather/gather_math.h"
+#include "cuda/device/grid.cuh"
+
+namespace minidnn {
+
+template <class T> __global__ void __launch_bounds__(256)
+    gather_generic(const __grid_constant__ GatherProblem p, GatherArgs a) {
+  grid_stride(p.y.numel(), [&](int64_t i) { gather_element<T>(p, a, i); });
+}
+
+template <class T> __global__ void __launch_bounds__(256)
+    gather_sum_generic(const __grid_constant__ GatherProblem p, GatherArgs a, GatherOrder o) {
+  grid_stride(p.x.numel(), [&](int64_t i) { gather_sum<T>(p, a, o, i); });
+}
+
+}  // namespace minidnn

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stable counting sort of the indices by row.
+// Grid: each block of 1024 threads sorts the indices of `rows` neighbouring rows. It reads all indices twice, a tile at a
+// time. The first pass counts the indices of earlier rows, which is the start of the block's own output, and those of
+// each of its rows. The second pass compacts the block's own indices of a tile in shared memory, in order; then one warp
+// appends each to the output of its row.
+// Shared memory (static): counts, a number per warp, and the block's own indices of a tile, 20 KB.
+#include "cuda/gather/gather_params.h"
+
+namespace minidnn {
+
+template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
+    gather_index_sort(const __grid_constant__ GatherProblem p, const void* index, GatherOrder o, int32_t rows) {
+  constexpr int kWarps = kSortThreads / 32, kEach = kSortTile / kSortThreads;
+  static_assert(kWarps == 32 && kSortRows <= 1 << 16 && kSortTile <= 1 << 16);
+  __shared__ int32_t counts[kSortRows], of_warp[kWarps];
+  __shared__ uint32_t own[kSortTile];  // row within the block << 16 | index within the tile
+  const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
+  const int here = int(min_of(int64_t(rows), p.rows() - begin));
+  const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
+  const uint32_t below = (1u << lane) - 1;
+  const int place = warp * (32 * kEach) + lane;  // index in a tile; those of a warp are contiguous
+  const auto load_rows = [&](int64_t tile, int64_t(&row)[kEach]) {
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      const int64_t i = tile + place + k * 32;
+      row[k] = i < indices ? (contiguous ? gather_row_at(p, index, i) : gather_row(p, index, i)) : -1;
+    }
+  };
+  for (int r = thread; r < here; r += kSortThreads) counts[r] = 0;
+  __syncthreads();
+  int32_t before = 0;
+  for (int64_t tile = 0; tile < indices; tile += kSortTile) {
+    int64_t row[kEach];
+    load_rows(tile, row);
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      before += row[k] >= 0 && row[k] < begin;
+      if (row[k] >= begin && row[k] < begin + here)
+        atomicAdd(&counts[row[k] - begin], 1);  // integers: the order does not matter
+    }
+  }
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) before += __shfl_xor_sync(~0u, before, d);
+  if (lane == 0) of_warp[warp] = before;
+  __syncthreads();
+  const auto sum_up_to = [&](int32_t v) {  // inclusive prefix sum over the lanes
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int32_t other = __shfl_up_sync(~0u, v, d);
+      if (lane >= d) v += other;
+    }
+    return v;
+  };
+  // One warp turns the counts into start offsets, 32 at a time: there are few of them.
+  if (warp == 0) {
+    int32_t start = __shfl_sync(~0u, sum_up_to(of_warp[lane]), 31);
+    for (int r = 0; r < here; r += 32) {
+      const int32_t mine = r + lane < here ? counts[r + lane] : 0, sum = sum_up_to(mine);
+      if (r + lane < here) counts[r + lane] = o.starts[begin + r + lane] = start + sum - mine;
+      start += __shfl_sync(~0u, sum, 31);
+    }
+    if (lane == 0 && begin + here == p.rows()) o.starts[p.rows()] = start;
+  }
+  for (int64_t tile = 0; tile < indices; tile += kSortTile) {
+    int64_t row[kEach];
+    uint32_t found[kEach];
+    load_rows(tile, row);
+    int32_t sum = 0;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      row[k] -= begin;
+      found[k] = __ballot_sync(~0u, 0 <= row[k] && row[k] < here);
+      sum += __popc(found[k]);
+    }
+    __syncthreads();  // all warps have read of_warp
+    if (lane == 0) of_warp[warp] = sum;
+    __syncthreads();
+    const int32_t up_to = sum_up_to(of_warp[lane]), all = __shfl_sync(~0u, up_to, 31);
+    int32_t to = __shfl_sync(~0u, up_to, warp) - sum;
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) {
+      if (found[k] >> lane & 1) own[to + __popc(found[k] & below)] = uint32_t(row[k]) << 16 | uint32_t(place + k * 32);
+      to += __popc(found[k]);
+    }
+    __syncthreads();
+    if (warp > 0) continue;
+#pragma unroll 1
+    for (int i = lane; i - lane < all; i += 32) {
+      const bool exists = i < all;
+      const uint32_t mine = exists ? own[i] : ~0u, alike = __match_any_sync(~0u, mine >> 16), earlier = alike & below;
+      const int32_t start = exists ? counts[mine >> 16] : 0;
+      __syncwarp();
+      if (exists) o.order[start + __popc(earlier)] = int32_t(tile + (mine & 0xffff));
+      if (exists && earlier == 0) counts[mine >> 16] = start + __popc(alike);
+      __syncwarp();
+    }
+  }
+}
+
+}  // namespace minidnn

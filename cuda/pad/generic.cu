@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// Padding for any strides: one element of y per thread, grid-stride; blocks of 256 threads. No shared memory.
+#include "cpp/pad/pad_math.h"
+#include "cuda/device/grid.cuh"
+
+namespace minidnn {
+
+template <class T> __global__ void __launch_bounds__(256) pad_generic(const __grid_constant__ PadProblem p, PadArgs a) {
+  grid_stride(p.y.numel(), [&](int64_t i) { pad_element<T>(p, a, i); });
+}
+
+}  // namespace minidnn

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between global and shared memory by the threads of a block, in words of 16 bytes.
+#pragma once
+#include "cuda/pooling/vector_lanes.cuh"
+
+#ifdef __CUDA_ARCH__
+#include "cuda/device/ptx/cp_async.cuh"
+#endif
+
+namespace minidnn::cuda::pooling {
+
+// A thread of a block: on a GPU they run in parallel; a test runs them one after another.
+struct Thread {
+  int index, count;
+};
+MINIDNN_HD void clear_words(Thread t, void* room, int words) {
+  for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
+}
+MINIDNN_HD void sync_threads() {
+#ifdef __CUDA_ARCH__
+  __syncthreads();
+#endif
+}
+MINIDNN_HD void sync_lanes() {
+#ifdef __CUDA_ARCH__
+  __syncwarp();
+#endif
+}
+
+// Returns where the first element of a copy of `global` is stored in `room`, in shared memory: at the same offset from
+// a multiple of 16 bytes as in global memory. Then all elements but the first and last few are copied in 16-byte words.
+template <class T> MINIDNN_HD T* placed_like(const void* global, unsigned char* room) {
+  return reinterpret_cast<T*>(room + (reinterpret_cast<uint64_t>(global) & 15));
+}
+template <class T> MINIDNN_HD int elements_before_words(const void* global, int n) {
+  const int beyond = int(reinterpret_cast<uint64_t>(global) & 15);
+  return min_of(n, (16 - beyond) % 16 / int(sizeof(T)));
+}
+// Writes n elements to global memory: words_at(i) returns the 16 bytes from element i on, element_at(i) a single
+// element.
+template <class T, class WordsAt, class ElementAt>
+MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&& element_at) {
+  const int head = elements_before_words<T>(to, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
+  for (int i = t.index; i < words; i += t.count) store_words(to + head + i * kLanes<T>, words_at(head + i * kLanes<T>));
+  if (t.index < head) to[t.index] = element_at(t.index);
+  if (t.index < n - tail) to[tail + t.index] = element_at(tail + t.index);
+}
+
+// `from` is where placed_like() says.
+template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {
+  write_out(t, to, n, [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
+}
+
+#ifndef __CUDA_ARCH__
+inline void cp_async_commit_group() {}
+template <int pending> void cp_async_wait_group() {}
+#endif
+
+// Copies 16 bytes to shared memory; visible after cp_async_wait_group and a barrier.
+MINIDNN_HD void copy_vector(void* to, const void* from) {
+#ifdef __CUDA_ARCH__
+  cp_async<16>(cvta_to_shared(to), from, 1);
+#else
+  *static_cast<Words*>(to) = load_words(from);
+#endif
+}
+// Copies n elements to shared memory; visible after cp_async_wait_group and a barrier.
+template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to) {
+  const int head = elements_before_words<T>(from, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
+#ifdef __CUDA_ARCH__
+  const uint32_t at = cvta_to_shared(to + head);
+  for (int i = t.index; i < words; i += t.count) cp_async<16>(at + 16 * uint32_t(i), from + head + i * kLanes<T>, 1);
+  cp_async_commit_group();
+#else
+  for (int i = t.index; i < words; i += t.count)
+    store_words(to + head + i * kLanes<T>, load_words(from + head + i * kLanes<T>));
+#endif
+  if (t.index < head) to[t.index] = from[t.index];
+  if (t.index < n - tail) to[tail + t.index] = from[tail + t.index];
+}
+
+}  // namespace minidnn::cuda::pooling

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooling where channels are contiguous (NHWC): the partition of a problem, and the forward direction. A thread
+// computes several lines of y below each other, 16 bytes of channels each, or a tile of windows for one 32-bit word of
+// channels. Where there are few windows, several teams of threads share each window. Data that windows share is read
+// again from the L1 or L2 cache.
+#pragma once
+#include "cuda/pooling/block_copy.cuh"
+#include "cuda/pooling/nhwc/nhwc_params.h"
+#include "cuda/pooling/register_tile.cuh"
+
+namespace minidnn::cuda::pooling {
+
+template <class T> constexpr int kDownOf = down_of(kLanes<T>);
+template <class S> constexpr int kAcross = across_of(S::stride);
+
+// Calls put(d, L's result for window p + d) for d from 0 to below kDownOf, up to window p_end - 1; there is no
+// dilation. Each line of x is traversed once, and its result joins all windows over it. place(line, column) is the
+// place that L records for an element. kAtOnce loads are in flight together: backward has registers for two.
+template <class L, int kAtOnce, class T, class Place, class Put>
+MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q, Place&& place, Put&& put) {
+  const int windows = min_of(kDownOf<T>, p_end - p), first = s.h.first(p);
+  const int begin = max_of(first, 0), end = min_of(first + (windows - 1) * s.h.stride + s.h.window, s.h.size);
+  const int c_begin = max_of(s.w.first(q), 0), c_end = min_of(s.w.first(q) + s.w.window, s.w.size);
+  const T* from = x + begin * s.x_line + c_begin * s.x_column;
+  L found[kDownOf<T>];
+  MINIDNN_UNROLL
+  for (int d = 0; d < kDownOf<T>; ++d) found[d].clear();
+  for (int line = begin; line < end; ++line, from += s.x_line) {
+    const T* at = from;
+    L of_line;
+    of_line.clear();
+    of_line.begin(c_begin < c_end ? place(line, c_begin) : -1);
+    for (int c = c_begin; c < c_end; c += kAtOnce) {
+      Words v[kAtOnce];
+      MINIDNN_UNROLL
+      for (int k = 0; k < kAtOnce; ++k, at += s.x_column)
+        if (c + k < c_end) v[k] = load_words(at);
+      MINIDNN_UNROLL
+      for (int k = 0; k < kAtOnce; ++k)
+        if (c + k < c_end) of_line.next(v[k], place(line, c + k));
+    }
+    MINIDNN_UNROLL
+    for (int d = 0; d < kDownOf<T>; ++d)
+      if (uint32_t(line - first - d * s.h.stride) < uint32_t(s.h.window)) found[d].join(of_line);
+  }
+  MINIDNN_UNROLL
+  for (int d = 0; d < kDownOf<T>; ++d)
+    if (d < windows) put(d, found[d]);
+}
+
+// An image as 32-bit words of channels, with less than 2^31 elements: a 32-bit offset saves half of the address
+// arithmetic.
+template <class T> struct WordsOf {
+  const uint32_t* image;
+  uint32_t line, column;
+  MINIDNN_HD WordsOf(const T* first, int64_t line, int64_t column)
+      : image(reinterpret_cast<const uint32_t*>(first)),
+        line(uint32_t(line) / kInWord<T>),
+        column(uint32_t(column) / kInWord<T>) {}
+  MINIDNN_HD uint32_t at(int l, int c, int word, bool exists = true) const {
+    const uint32_t v = image[uint32_t(l) * line + (uint32_t(c) * column + uint32_t(word))];
+    return exists ? v : 0;
+  }
+};
+
+template <class T, bool is_max, class S> struct ChannelsForward {
+  static constexpr int kDown = kStaticDown, kWidth = kLanes<T>;
+  const Channels& s;
+  const PoolingArgs& a;
+  int64_t image;
+  int item;  // of a thread, or of a team member
+
+  MINIDNN_HD const T* x(int vector) const { return static_cast<const T*>(a.x) + image * s.x_image + vector * kWidth; }
+  MINIDNN_HD T* y(int p, int q, int vector) const {
+    return static_cast<T*>(a.out) + image * s.y_image + p * s.y_line + q * s.y_column + vector * kWidth;
+  }
+  MINIDNN_HD float share(int p, int q) const { return is_max ? 1.f : share_of<S>(s, p, q); }
+  MINIDNN_HD void walk() {
+    using L = MaxLanes<T>;
+    uint32_t rest = uint32_t(item);
+    const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest) * kDown;
+    const int line = p * S::stride - s.h.before, column = q * S::stride - s.w.before;
+    const T* from = x(vector) + line * s.x_line + column * s.x_column;
+    constexpr int kLines = (kDown - 1) * S::stride + S::window;
+    L joined[kLines];
+    MINIDNN_UNROLL
+    for (int r = 0; r < kLines; ++r) {
+      joined[r].clear();
+      MINIDNN_UNROLL
+      for (int c = 0; c < S::window; ++c)
+        if (uint32_t(line + r) < uint32_t(s.h.size) && uint32_t(column + c) < uint32_t(s.w.size))
+          joined[r].join(load_words(from + r * s.x_line + c * s.x_column));
+    }
+    MINIDNN_UNROLL
+    for (int d = 0; d < kDown; ++d) {
+      if (p + d >= s.h.count) break;
+      L total = joined[d * S::stride];
+      MINIDNN_UNROLL
+      for (int r = 1; r < S::window; ++r) total.join(joined[d * S::stride + r]);
+      store_words(y(p + d, q, vector), total.result(share(p + d, q)));
+    }
+  }
+  // Pools a tile of windows of one word of channels, with 32-bit offsets in an image. item_of(word, place) converts a
+  // word of x to an Item of R; put(found, p, q, word) stores the result of window (p, q).
+  template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
+    constexpr int kWide = kAcross<S>;
+    uint32_t rest = uint32_t(item);
+#ifdef __CUDA_ARCH__
+    // Without this barrier, the compiler computes the addresses of all branches before it selects one, and runs out of
+    // registers.
+    asm volatile("" : "+r"(rest));
+#endif
+    const int word = s.by_words.divmod(rest), q = s.by_columns.divmod(rest) * kWide, p = int(rest) * kDown;
+    const Span h{p * S::stride - s.h.before, 0, s.h.size}, w{q * S::stride - s.w.before, 0, s.w.size};
+    const WordsOf<T> x(static_cast<const T*>(a.x) + image * s.x_image, s.x_line, s.x_column);
+    typename R::Item found[kDown][kWide];
+    join_tile<S, R>(
+        h, w,
+        [&](int r, int c, bool exists) {
+          const int line = h.nearest(r), column = w.nearest(c);
+          return item_of(x.at(line, column, word, exists), line * s.w.size + column);
+        },
+        found);
+    MINIDNN_UNROLL
+    for (int d = 0; d < kDown; ++d) MINIDNN_UNROLL
+    for (int k = 0; k < kWide; ++k)
+      if (p + d < s.h.count && q + k < s.w.count) put(found[d][k], p + d, q + k, word);
+  }
+  MINIDNN_HD void put_word(int p, int q, int word, uint32_t v) const {
+    T* to = static_cast<T*>(a.out) + image * s.y_image + word * kInWord<T>;
+    *reinterpret_cast<uint32_t*>(to + p * int(s.y_line) + q * int(s.y_column)) = v;
+  }
+  MINIDNN_HD void pool_with_indices() {
+    constexpr int n = kInWord<T>;
+    using R = FirstMaxima<n>;
+    pool_tile<R>([&](uint32_t word, int place) { return R::item(lanes_in<T>(word), place); },
+                 [&](const typename R::Item& found, int p, int q, int word) {
+                   Lanes<n> out;
+                   const int64_t at =
+                       image * s.indices_image + (p * int(s.indices_line) + q * int(s.indices_column) + word * n);
+                   MINIDNN_UNROLL
+                   for (int i = 0; i < n; ++i) {
+                     out.of[i] = found.of[i];
+                     const int place = found.place[i];
+                     if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at + i] = place;
+                     else static_cast<int32_t*>(a.indices)[at + i] = place;
+                   }
+                   put_word(p, q, word, word_of_lanes<T>(out));
+                 });
+  }
+  MINIDNN_HD void pool() {
+    if constexpr (!is_max) {
+      constexpr int n = kInWord<T>;
+      pool_tile<Sums<n>>([&](uint32_t word, int) { return lanes_in<T>(word); },
+                         [&](Lanes<n> sum, int p, int q, int word) {
+                           MINIDNN_UNROLL
+                           for (int i = 0; i < n; ++i) sum.of[i] *= share(p, q);
+                           put_word(p, q, word, word_of_lanes<T>(sum));
+                         });
+    } else if (s.index_bytes) {
+      pool_with_indices();
+    } else if constexpr (takes_words(is_max, S::window)) {
+      pool_tile<WordMaxima<T>>([&](uint32_t word, int) { return word; },
+                               [&](uint32_t found, int p, int q, int word) { put_word(p, q, word, found); });
+    } else {
+      walk();
+    }
+  }
+
+  template <class L> MINIDNN_HD void walk_down() {
+    uint32_t rest = uint32_t(item);
+    const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest) * pooling::kDownOf<T>;
+    each_down<L, 4>(
+        s, x(vector), p, s.h.count, q, [&](int line, int column) { return line * s.w.size + column; },
+        [&](int d, const L& found) {
+          store_words(y(p + d, q, vector), found.result(share(p + d, q)));
+          if constexpr (L::has_places) {
+            int32_t place[kWidth];
+            MINIDNN_UNROLL
+            for (int i = 0; i < kWidth; ++i) place[i] = found.of[i].place;
+            put_indices(p + d, q, vector, place);
+          }
+        });
+  }
+  // Two per iteration: two int64 indices fill 16 bytes.
+  MINIDNN_HD void put_indices(int p, int q, int vector, const int32_t (&place)[kWidth]) const {
+    const int64_t at = image * s.indices_image + p * s.indices_line + q * s.indices_column + vector * kWidth;
+    auto sign = [](int32_t v) { return uint32_t(v >> 31); };
+    if (s.index_bytes == 4) {
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWidth; i += 4)
+        store_words(static_cast<int32_t*>(a.indices) + at + i,
+                    {uint32_t(place[i]), uint32_t(place[i + 1]), uint32_t(place[i + 2]), uint32_t(place[i + 3])});
+    } else if (s.index_bytes == 8) {
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWidth; i += 2)
+        store_words(static_cast<int64_t*>(a.indices) + at + i,
+                    {uint32_t(place[i]), sign(place[i]), uint32_t(place[i + 1]), sign(place[i + 1])});
+    }
+  }
+  MINIDNN_HD void pool_down() {
+    if constexpr (!is_max) walk_down<SumLanes<T>>();
+    else if (s.index_bytes) walk_down<FirstLargestLanes<T>>();
+    else walk_down<MaxLanes<T>>();
+  }
+
+  // One team's partial result for a window: a maximum and its place, or a sum. It is written to the team's own slot in
+  // `room`; the slots of successive teams are `apart` slots from each other.
+  struct Part {
+    float value[kWidth];
+    int32_t place[kWidth];
+  };
+  MINIDNN_HD void find(int team, Part& part) const {
+    uint32_t rest = uint32_t(item);
+    const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest);
+    const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size);
+    const int c_begin = s.w.begin(q, 0), c_end = s.w.end(q, s.w.size);
+    Best best[kWidth];
+    CompensatedSum<float> sum[kWidth];
+    constexpr int kAtOnce = 4;
+    for (int r = r_begin + team; r < r_end; r += s.teams) {
+      const int line = s.h.first(p) + r * s.h.dilation;
+      const T* from = x(vector) + line * s.x_line;
+      for (int c = c_begin; c < c_end; c += kAtOnce) {
+        // Beyond the last column, loads the last one again: a condition would keep the loads from being in flight
+        // together.
+        Words v[kAtOnce];
+        MINIDNN_UNROLL
+        for (int k = 0; k < kAtOnce; ++k)
+          v[k] = load_words(from + (s.w.first(q) + min_of(c + k, c_end - 1) * s.w.dilation) * s.x_column);
+        float some[kWidth]{};
+        MINIDNN_UNROLL
+        for (int k = 0; k < kAtOnce; ++k) {
+          if (c + k >= c_end) break;
+          const int place = line * s.w.size + s.w.first(q) + (c + k) * s.w.dilation;
+          MINIDNN_UNROLL
+          for (int i = 0; i < kWidth; ++i) {
+            if constexpr (is_max) best[i].next(lane<T>(v[k], i), place);
+            else some[i] += lane<T>(v[k], i);
+          }
+        }
+        MINIDNN_UNROLL
+        for (int i = 0; i < kWidth; ++i)
+          if constexpr (!is_max) sum[i].add(some[i]);
+      }
+    }
+    MINIDNN_UNROLL
+    for (int i = 0; i < kWidth; ++i) {
+      if constexpr (is_max) part.value[i] = best[i].value, part.place[i] = best[i].place;
+      else part.value[i] = sum[i].value();
+    }
+  }
+  // The first team combines the results of all teams and writes y.
+  MINIDNN_HD void finish(const Part* parts, int apart) const {
+    uint32_t rest = uint32_t(item);
+    const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest);
+    const float scale = share(p, q);
+    float out[kWidth];
+    int32_t place[kWidth];
+    MINIDNN_UNROLL
+    for (int i = 0; i < kWidth; ++i) {
+      if constexpr (is_max) {
+        Best best;
+        for (int team = 0; team < s.teams; ++team)
+          best.join(parts[team * apart].value[i], parts[team * apart].place[i]);
+        out[i] = best.value, place[i] = best.place == 0x7fffffff ? -1 : best.place;
+      } else {
+        float total = 0;
+        for (int team = 0; team < s.teams; ++team) total += parts[team * apart].value[i];
+        out[i] = total * scale;
+      }
+    }
+    store_words(y(p, q, vector), words_of<T>(out));
+    if constexpr (is_max) put_indices(p, q, vector, place);
+  }
+};
+
+}  // namespace minidnn::cuda::pooling

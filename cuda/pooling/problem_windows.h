@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host side of windows.h: the windows of a problem, and which problems the fast kernels support.
+#pragma once
+#include "cpp/engine/kernel_spec.h"
+#include "cpp/pooling/pooling.h"
+#include "cuda/pooling/window_params.h"
+
+namespace minidnn::cuda::pooling {
+
+// Windows of compile-time size: VGG's and DenseNet's, ResNet's, Inception's, YOLO's. {} stands for any other.
+struct StaticStep {
+  int window = 0, stride = 0;
+};
+inline constexpr StaticStep kStaticSteps[] = {{}, {2, 2}, {3, 2}, {3, 1}, {5, 1}};
+
+// Averages of 5 x 5 windows are rare and not compiled.
+inline bool is_compiled(StaticStep s, bool is_max) { return is_max || s.window < 5; }
+
+inline Windows windows_of(const PoolingProblem& p, int i) {
+  Windows w;
+  w.size = int32_t(spatial_size(p.x, i)), w.count = int32_t(detail::windows_along(p, i));
+  w.window = int32_t(p.window[i]), w.stride = int32_t(p.spatial.stride[i]);
+  w.before = int32_t(p.spatial.before[i]), w.after = int32_t(p.spatial.after[i]);
+  w.dilation = int32_t(p.spatial.dilation[i]);
+  w.by_stride = FastDivmod(w.stride);
+  return w;
+}
+
+// What share_of() returns for all windows, or 0 if some windows count fewer elements than others.
+inline float share_of_all(const Windows& h, const Windows& w, bool exclude_padding) {
+  for (const Windows& along : {h, w})
+    for (int at : {0, along.count - 1})
+      if (along.counted(at, exclude_padding) != along.window) return 0;
+  return 1.f / (float(h.window) * float(w.window));
+}
+
+// The compile-time windows of a problem with two dimensions, if each window covers some element of x; else {}.
+inline StaticStep static_step(const PoolingProblem& p) {
+  for (StaticStep s : kStaticSteps) {
+    bool same = s.window > 0;
+    for (int i = 0; i < 2; ++i)
+      same = same && p.window[i] == s.window && p.spatial.stride[i] == s.stride && p.spatial.dilation[i] == 1 &&
+             p.spatial.before[i] < s.window &&
+             (detail::windows_along(p, i) - 1) * s.stride - p.spatial.before[i] < spatial_size(p.x, i);
+    if (same && is_compiled(s, p.mode == PoolingMode::max)) return s;
+  }
+  return {};
+}
+
+inline std::string why_not_windows(const PoolingProblem& p) {
+  if (p.x.dtype == DType::float64) return "float64 is not supported";
+  if (p.mode == PoolingMode::lp) return "mode 'lp' is not supported";
+  if (p.adaptive) return "adaptive windows of unequal sizes are not supported";
+  if (p.x.rank == 5) return "supports one or two spatial dimensions only; got 3";
+  if (p.x.numel() == 0) return "x is empty";
+  int64_t plane = 1;
+  for (int i = 0; i + 2 < p.x.rank; ++i) {
+    for (int64_t n : {spatial_size(p.x, i), detail::windows_along(p, i), p.window[i] * p.spatial.dilation[i],
+                      p.spatial.stride[i], p.spatial.before[i], p.spatial.after[i]})
+      if (n >= kMostOfAKind)
+        return cat("supports sizes, windows, strides and padding below ", kMostOfAKind, "; got ", n);
+    plane *= max_of(spatial_size(p.x, i), detail::windows_along(p, i));
+  }
+  if (plane >= int64_t(1) << 30) return cat("supports planes of fewer than 2^30 elements; got ", plane);
+  return "";
+}
+
+// The factor by which one thread per element would overestimate the work: what windows share is joined once, and
+// backward a window finds its maximum once and tells only that dx.
+inline double less_work(const PoolingProblem& p) {
+  return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
+}
+
+// Calls f(dtype, is_max, step) for each kind of problem that has kernels.
+template <class F> void each_compiled(F&& f) {
+  for (DType t : {DType::float32, DType::float16, DType::bfloat16})
+    for (StaticStep step : kStaticSteps)
+      for (bool is_max : {false, true})
+        if (is_compiled(step, is_max)) f(t, is_max, step);
+}
+// The spec of kernel minidnn::cuda::pooling::LAYOUT_KIND<arguments> in "cuda/pooling/LAYOUT/LAYOUT.cu".
+inline KernelSpec spec(const char* layout, const char* kind, const std::string& arguments) {
+  return {cat("cuda/pooling/", layout, "/", layout, ".cu"),
+          cat("minidnn::cuda::pooling::", layout, "_", kind, "<", arguments, ">")};
+}
+inline KernelSpec spec(const char* layout, const char* kind, DType dtype, bool is_max, StaticStep step) {
+  return spec(layout, kind,
+              cat(cuda_name(dtype), ", ", is_max ? "true" : "false", ", ", step.window, ", ", step.stride));
+}
+// The spec of the kernel for gradients of maxima; index_bytes = 0: the kernel finds the maxima itself.
+inline KernelSpec max_backward_spec(const char* layout, DType dtype, StaticStep step, int index_bytes) {
+  return spec(layout, "max_backward", cat(cuda_name(dtype), ", ", step.window, ", ", step.stride, ", ", index_bytes));
+}
+
+}  // namespace minidnn::cuda::pooling

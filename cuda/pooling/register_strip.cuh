@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strips of windows of compile-time size, for gradients of maxima. A thread has several windows side by side, loops
+// down their lines, and finds each window's first maximum. What windows share is joined only once in both directions.
+#pragma once
+#include "cuda/pooling/register_tile.cuh"
+
+#ifdef __CUDACC__
+#include "cuda/device/ptx/math.cuh"
+#endif
+
+namespace minidnn::cuda::pooling {
+
+// The 16 bits of a number; -0 becomes 0, and every NaN gets the same bits.
+template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
+#ifdef __CUDA_ARCH__
+  return fma_x2(T(), v.bits, T(1.f).bits, 0);  // v * 1 + 0: arithmetic returns the NaN 0x7fff
+#else
+  return float(v) != float(v) ? 0x7fff : T(float(v) + 0.f).bits;
+#endif
+}
+
+// The first maximum of some elements and its place, 0 to 65535. A 16-bit element and its place share one 32-bit word.
+// Words sort by element first and by descending place second, so the larger of two words is the first maximum.
+template <class T, bool in_word = sizeof(T) == 2> struct First : FirstMaxima<1> {
+  MINIDNN_HD static Item item(T v, int place) { return FirstMaxima<1>::item({{float(v)}}, place); }
+  MINIDNN_HD static Item moved(Item item, int by) {
+    item.place[0] += by;
+    return item;
+  }
+  MINIDNN_HD static int place(const Item& item) { return item.place[0]; }
+};
+template <class T> struct First<T, true> {
+  using Item = uint32_t;
+  MINIDNN_HD static Item item(T v, int place) {
+    const uint32_t word = (bits_with_one_nan(v) << 16) + (0x8000ffff - uint32_t(place));
+    // The bits of negative numbers sort in reverse: invert them.
+    return word ^ (~uint32_t(int32_t(word) >> 31) & 0x7fff0000);
+  }
+  MINIDNN_HD static Item join(Item a, Item b) { return max_of(a, b); }
+  MINIDNN_HD static Item moved(Item item, int by) { return item - uint32_t(by); }
+  MINIDNN_HD static int place(Item item) { return int(~item); }  // in the lower 16 bits
+};
+
+// The integer type of an index with this many bytes.
+template <int bytes> struct IndexOf {
+  using type = int64_t;
+};
+template <> struct IndexOf<4> {
+  using type = int32_t;
+};
+
+// The position of a given maximum. `seen` tells whether it is an element of the window that begins at first_line and
+// first_column. If not, the index is negative, out of range or outside the window, and nothing may receive its dy.
+template <class S> struct Given {
+  int line, column;
+  bool seen;
+  template <class I>
+  MINIDNN_HD Given(I index, const FastDivmod& by_width, int first_line, int first_column) {
+    uint32_t rest = uint32_t(index);
+    column = by_width.divmod(rest), line = int(rest);
+    seen = (index == I(uint32_t(index))) & (rest - uint32_t(first_line) < uint32_t(S::window)) &
+           (uint32_t(column) - uint32_t(first_column) < uint32_t(S::window));
+  }
+};
+
+// kWindows windows side by side.
+template <class T, class S, int kWindows> struct Strip {
+  using R = First<T>;
+  using Item = typename R::Item;
+  static constexpr int kKept = S::window - S::stride;        // lines, or columns, shared with the next window
+  static constexpr int kOver = (S::window - 1) / S::stride;  // number of preceding windows that overlap a window
+  static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;  // lines of windows per iteration
+  static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;  // columns
+  // Lines of windows before the strip's first whose last lines of x are the first ones that the strip sees.
+  static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
+
+  const Windows& h;
+  int first;  // of the columns seen, the first inside the plane
+
+  // The windows start at number q, which may be negative.
+  MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}
+
+  // Calls visit(p, items) for each line of windows from p to below p_end. Before each of these lines, and before the
+  // kEarlier lines of windows above them, it calls step(p), then read(line, j, column) for the lines of x that these
+  // windows are the first to see: their last `stride` lines, numbered by j. An item's place is of_line(line) plus its
+  // column, counted from 0. Outside the plane read() must repeat the edge elements. Items above or left of the plane
+  // get the place of the edge.
+  template <class Step, class Read, class OfLine, class Visit>
+  MINIDNN_HD void each_line(int p, int p_end, Step&& step, Read&& read, OfLine&& of_line, Visit&& visit) const {
+    int line = h.first(p);
+    auto find = [&](int at, int j, Item(&found)[kWindows]) {
+      Item item[kSeen];
+      MINIDNN_UNROLL
+      for (int c = 0; c < kSeen; ++c)
+        item[c] = R::item(read(at, j, c), c < kOver * S::stride + S::window - 1 ? max_of(c, first) : c);
+      join_along<S, R, kWindows>(item, found);
+      const int by = of_line(max_of(at, 0));
+      MINIDNN_UNROLL
+      for (int i = 0; i < kWindows; ++i) found[i] = R::moved(found[i], by);
+    };
+    Item lines[S::window][kWindows];
+    MINIDNN_UNROLL
+    for (int n = -kEarlier; n < 0; ++n) {
+      step(p + n);
+      MINIDNN_UNROLL
+      for (int j = 0; j < S::stride; ++j) {
+        const int at = kKept + n * S::stride + j;
+        if (at >= 0) find(line + at, j, lines[at]);
+      }
+    }
+    for (; p < p_end; p += kAtOnce, line += kAtOnce * S::stride) {
+      if constexpr (S::stride == 1) {
+        // A window is the end of one group of kKept lines and the beginning of the next group.
+        MINIDNN_UNROLL
+        for (int j = kKept - 2; j >= 0; --j) MINIDNN_UNROLL
+        for (int i = 0; i < kWindows; ++i) lines[j][i] = R::join(lines[j][i], lines[j + 1][i]);
+        Item beginning[kWindows];
+        MINIDNN_UNROLL
+        for (int j = 0; j < kKept; ++j) {
+          Item next[kWindows], found[kWindows];
+          step(p + j);
+          find(line + kKept + j, 0, next);
+          MINIDNN_UNROLL
+          for (int i = 0; i < kWindows; ++i) {
+            beginning[i] = j ? R::join(beginning[i], next[i]) : next[i];
+            found[i] = R::join(lines[j][i], beginning[i]);
+            lines[j][i] = next[i];
+          }
+          visit(p + j, found);
+          if (p + j + 1 >= p_end) return;
+        }
+      } else {
+        step(p);
+        MINIDNN_UNROLL
+        for (int j = 0; j < S::stride; ++j) find(line + kKept + j, j, lines[kKept + j]);
+        Item found[kWindows];
+        MINIDNN_UNROLL
+        for (int i = 0; i < kWindows; ++i) {
+          found[i] = lines[0][i];
+          MINIDNN_UNROLL
+          for (int j = 1; j < S::window; ++j) found[i] = R::join(found[i], lines[j][i]);
+          MINIDNN_UNROLL
+          for (int j = 0; j < kKept; ++j) lines[j][i] = lines[j + S::stride][i];
+        }
+        visit(p, found);
+      }
+    }
+  }
+};
+
+}  // namespace minidnn::cuda::pooling

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values in registers: 16-byte words, their lanes, the reciprocals of means, and accumulators of maxima and sums. NVRTC
+// compiles it into the kernels; g++ compiles it into a test that runs the kernels on the host.
+#pragma once
+#include "cuda/pooling/window_params.h"
+
+#ifdef __CUDACC__
+#include "cuda/device/ptx/ld_st.cuh"
+#include "cuda/device/ptx/math.cuh"
+#define MINIDNN_UNROLL _Pragma("unroll")
+#define MINIDNN_UNROLL_4 _Pragma("unroll 4")
+#else
+#define MINIDNN_UNROLL
+#define MINIDNN_UNROLL_4
+#endif
+
+namespace minidnn::cuda::pooling {
+
+// 1 / v, rounded, for v from 1 to 2^48. Computed as an approximation and one Newton step: a division would spend most
+// of its time on the overflow cases.
+MINIDNN_HD float reciprocal(float v) {
+#ifdef __CUDA_ARCH__
+  const float r = rcp_approx_ftz(v);
+  return fmaf(fmaf(-v, r, 1.f), r, r);
+#else
+  return 1.f / v;
+#endif
+}
+// The reciprocal of a mean's divisor along one dimension. A tile of windows needs it once per line and column, not per
+// window.
+template <class S> MINIDNN_HD float share_along(const Windows& along, int at, bool exclude_padding) {
+  const int first = at * S::stride - along.before, low = exclude_padding ? 0 : -along.before;
+  const int high = along.size + (exclude_padding ? 0 : along.after);
+  return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
+}
+// The reciprocal of a mean's divisor: s.share if it is the same for all windows; if s.share is 0, it is computed for
+// window (p, q).
+template <class S, class Cut> MINIDNN_HD float share_of(const Cut& s, int p, int q) {
+  if (s.share != 0) return s.share;
+  if constexpr (S::window > 0) {
+    return share_along<S>(s.h, p, s.exclude_padding) * share_along<S>(s.w, q, s.exclude_padding);
+  } else {
+    const float n = float(s.h.counted(p, s.exclude_padding)) * float(s.w.counted(q, s.exclude_padding));
+    return reciprocal(max_of(n, 1.f));
+  }
+}
+
+struct alignas(16) Words {
+  uint32_t word[4];
+};
+MINIDNN_HD Words load_words(const void* from) {
+#ifdef __CUDA_ARCH__
+  uint4 v = *static_cast<const uint4*>(from);
+  return {v.x, v.y, v.z, v.w};
+#else
+  return *static_cast<const Words*>(from);
+#endif
+}
+MINIDNN_HD void store_words(void* to, const Words& v) {
+#ifdef __CUDA_ARCH__
+  st_global_v4(to, {v.word[0], v.word[1], v.word[2], v.word[3]});
+#else
+  *static_cast<Words*>(to) = v;
+#endif
+}
+
+template <class T> MINIDNN_HD void store_if(bool condition, T* to, T v) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 4) st_global_if(condition, to, uint32_t(detail::bits_of(v)));
+  else st_global_if(condition, to, v.bits);
+#else
+  if (condition) *to = v;
+#endif
+}
+
+template <class T> constexpr int kLanes = 16 / sizeof(T);
+template <class T> constexpr bool kIsFloat16 = false;
+template <> constexpr bool kIsFloat16<float16> = true;
+
+MINIDNN_HD uint32_t word_of(float v) { return detail::bits_of(v); }
+MINIDNN_HD uint32_t word_of(float16 a, float16 b) { return a.bits | uint32_t(b.bits) << 16; }
+MINIDNN_HD uint32_t word_of(bfloat16 a, bfloat16 b) { return a.bits | uint32_t(b.bits) << 16; }
+template <class T> MINIDNN_HD float lane(const Words& v, int i) {
+  if constexpr (sizeof(T) == 4) {
+    return detail::float_of(v.word[i]);
+  } else {
+    T t;
+    t.bits = uint16_t(v.word[i / 2] >> (i % 2 * 16));
+    return float(t);
+  }
+}
+template <class T> MINIDNN_HD Words words_of(const float (&v)[kLanes<T>]) {
+  Words w;
+  MINIDNN_UNROLL
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (sizeof(T) == 4) w.word[i] = word_of(v[i]);
+    else w.word[i] = word_of(T(v[2 * i]), T(v[2 * i + 1]));
+  }
+  return w;
+}
+
+// The larger of two; NaN if either is NaN. One instruction on a GPU.
+MINIDNN_HD float larger(float a, float b) {
+#ifdef __CUDA_ARCH__
+  return max_nan(a, b);
+#else
+  return max_or_nan(a, b);
+#endif
+}
+template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
+#ifdef __CUDA_ARCH__
+  if constexpr (sizeof(T) == 4) return __float_as_uint(max_nan(__uint_as_float(a), __uint_as_float(b)));
+  else return max_nan_x2(T(), a, b);
+#else
+  if constexpr (sizeof(T) == 4) {
+    return word_of(larger(detail::float_of(a), detail::float_of(b)));
+  } else {
+    Words x{{a}}, y{{b}};
+    return word_of(T(larger(lane<T>(x, 0), lane<T>(y, 0))), T(larger(lane<T>(x, 1), lane<T>(y, 1))));
+  }
+#endif
+}
+
+// Lanes of a maximum (kept in T) or of a sum (kept in float). result() takes the rounded reciprocal of the mean's
+// divisor: a division takes about ten instructions, and one per lane would be half of a kernel.
+template <class T> struct MaxLanes {
+  static constexpr bool has_places = false;
+  Words v;
+  MINIDNN_HD void clear() {
+    const uint32_t none = sizeof(T) == 4 ? 0xff800000 : kIsFloat16<T> ? 0xfc00fc00 : 0xff80ff80;  // -inf
+    for (int i = 0; i < 4; ++i) v.word[i] = none;
+  }
+  MINIDNN_HD void join(const Words& w) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < 4; ++i) v.word[i] = larger_in<T>(v.word[i], w.word[i]);
+  }
+  MINIDNN_HD void join(const MaxLanes& o) { join(o.v); }
+  MINIDNN_HD void begin(int32_t) {}
+  MINIDNN_HD void next(const Words& w, int32_t) { join(w); }
+  MINIDNN_HD Words result(float) const { return v; }
+};
+template <class T> struct SumLanes {
+  static constexpr bool has_places = false;
+  float v[kLanes<T>];
+  MINIDNN_HD void clear() {
+    for (int i = 0; i < kLanes<T>; ++i) v[i] = 0;
+  }
+  MINIDNN_HD void join(const Words& w) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) v[i] += lane<T>(w, i);
+  }
+  MINIDNN_HD void join(const SumLanes& o) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) v[i] += o.v[i];
+  }
+  MINIDNN_HD void begin(int32_t) {}
+  MINIDNN_HD void next(const Words& w, int32_t) { join(w); }
+  MINIDNN_HD Words result(float share) const {
+    float out[kLanes<T>];
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) out[i] = v[i] * share;
+    return words_of<T>(out);
+  }
+};
+
+// The first maximum among elements that arrive in any order with their places. A NaN is larger than every number.
+struct Best {
+  float value = -INFINITY;
+  int32_t place = 0x7fffffff;  // no element yet
+  // For elements in ascending order of their places.
+  MINIDNN_HD void next(float v, int32_t at) {
+    bool take = place == 0x7fffffff || (!(v <= value) && value == value);
+    value = take ? v : value, place = take ? at : place;
+  }
+  MINIDNN_HD void join(float v, int32_t at) {
+    bool nan = v != v, was_nan = value != value;
+    bool take = nan != was_nan ? nan : !nan && v != value ? v > value : at < place;
+    value = take ? v : value, place = take ? at : place;
+  }
+};
+
+// The accumulators Largest, FirstLargest and Total serve one line of a window, and then the window, which joins its
+// lines in order. begin() takes the place of the line's first element, or -1 if the line is empty.
+struct Largest {
+  float value = -INFINITY;
+  MINIDNN_HD void begin(int32_t) {}
+  MINIDNN_HD void next(float v, int32_t) { value = larger(value, v); }
+  MINIDNN_HD void join(const Largest& o) { value = larger(value, o.value); }
+  MINIDNN_HD int32_t at() const { return -1; }
+};
+struct FirstLargest {
+  float value = -INFINITY;
+  int32_t place = -1;
+  MINIDNN_HD void begin(int32_t at) { place = at; }
+  MINIDNN_HD void next(float v, int32_t at) {
+    const bool take = !(v <= value) && value == value;
+    value = take ? v : value, place = take ? at : place;
+  }
+  MINIDNN_HD void join(const FirstLargest& o) {
+    const bool take = place < 0 || (!(o.value <= value) && value == value);
+    value = take ? o.value : value, place = take ? o.place : place;
+  }
+  MINIDNN_HD int32_t at() const { return place; }
+};
+struct Total {
+  float value = 0;
+  MINIDNN_HD void begin(int32_t) {}
+  MINIDNN_HD void next(float v, int32_t) { value += v; }
+  MINIDNN_HD void join(const Total& o) { value += o.value; }
+  MINIDNN_HD int32_t at() const { return -1; }
+};
+
+template <class T> struct FirstLargestLanes {
+  static constexpr bool has_places = true;
+  FirstLargest of[kLanes<T>];
+  MINIDNN_HD void clear() {}
+  MINIDNN_HD void begin(int32_t at) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) of[i].begin(at);
+  }
+  MINIDNN_HD void next(const Words& w, int32_t at) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) of[i].next(lane<T>(w, i), at);
+  }
+  MINIDNN_HD void join(const FirstLargestLanes& o) {
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) of[i].join(o.of[i]);
+  }
+  MINIDNN_HD Words result(float) const {
+    float out[kLanes<T>];
+    MINIDNN_UNROLL
+    for (int i = 0; i < kLanes<T>; ++i) out[i] = of[i].value;
+    return words_of<T>(out);
+  }
+};
+
+// Converts float sums, which begin at a multiple of 16 bytes, to 16 bytes of T.
+template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
+  float v[kLanes<T>];
+  MINIDNN_UNROLL
+  for (int i = 0; i < kLanes<T>; i += 4) {
+    const Words some = *reinterpret_cast<const Words*>(from + i);
+    MINIDNN_UNROLL
+    for (int k = 0; k < 4; ++k) v[i + k] = detail::float_of(some.word[k]);
+  }
+  return words_of<T>(v);
+}
+
+}  // namespace minidnn::cuda::pooling

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "cuda/conv/winograd_math.h"
+#include "cuda/conv/winograd/winograd_math.h"
 
 using namespace minidnn;
 

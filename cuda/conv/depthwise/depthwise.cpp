@@ -16,9 +16,9 @@ bool channels_are_neighbours(const ConvProblem& p) {
   return p.x.stride[1] == 1 && p.y.stride[1] == 1 && p.x.shape[1] == p.y.shape[1] && p.x.shape[1] >= 8;
 }
 
-StencilKind kind_of(const ConvProblem& p, const Device& d) {
-  const bool pixels = channels_are_neighbours(p) && stencil_why_not(p, StencilKind::pixels, 1, d).empty();
-  return pixels ? StencilKind::pixels : StencilKind::planes;
+GroupConvLayout layout_of(const ConvProblem& p, const Device& d) {
+  const bool pixels = channels_are_neighbours(p) && group_conv_why_not(p, GroupConvLayout::nhwc, 1, d).empty();
+  return pixels ? GroupConvLayout::nhwc : GroupConvLayout::nchw;
 }
 
 }  // namespace
@@ -31,21 +31,21 @@ struct Depthwise final : Engine<ConvProblem> {
     if (operand_dtype(p) == DType::float64) return "float64 is not supported";
     if (p.groups != p.x.shape[1])
       return cat("needs a group for each channel of x; got groups=", p.groups, " for ", p.x.shape[1], " channels");
-    return stencil_why_not(p, kind_of(p, d), 1, d);
+    return group_conv_why_not(p, layout_of(p, d), 1, d);
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    return stencil_estimate_us(p, kind_of(p, d), 1, d);
+    return group_conv_estimate_us(p, layout_of(p, d), 1, d);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return stencil_workspace_bytes(p, kind_of(p, d), 1, d);
+    return group_conv_workspace_bytes(p, layout_of(p, d), 1, d);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return build_stencil(p, kind_of(p, d), 1, d);
+    return build_group_conv(p, layout_of(p, d), 1, d);
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (StencilKind kind : {StencilKind::pixels, StencilKind::planes})
-      for (KernelSpec& s : stencil_kernels(kind, 1, {DType::float32, DType::float16, DType::bfloat16}))
+    for (GroupConvLayout layout : {GroupConvLayout::nhwc, GroupConvLayout::nchw})
+      for (KernelSpec& s : group_conv_kernels(layout, 1, {DType::float32, DType::float16, DType::bfloat16}))
         all.push_back(std::move(s));
     return all;
   }

@@ -31,21 +31,22 @@ struct DirectNchw final : Engine<ConvProblem> {
     if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
     if (operand_dtype(p) != DType::float32) return cat("supports float32 only; got ", minidnn::name(operand_dtype(p)));
     if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
-    return stencil_why_not(p, StencilKind::planes, filters_of(p), d);
+    return group_conv_why_not(p, GroupConvLayout::nchw, filters_of(p), d);
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    return stencil_estimate_us(p, StencilKind::planes, filters_of(p), d);
+    return group_conv_estimate_us(p, GroupConvLayout::nchw, filters_of(p), d);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return stencil_workspace_bytes(p, StencilKind::planes, filters_of(p), d);
+    return group_conv_workspace_bytes(p, GroupConvLayout::nchw, filters_of(p), d);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return build_stencil(p, StencilKind::planes, filters_of(p), d);
+    return build_group_conv(p, GroupConvLayout::nchw, filters_of(p), d);
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     for (int filters : {1, 3, 4, 8})
-      for (KernelSpec& s : stencil_kernels(StencilKind::planes, filters, {DType::float32})) all.push_back(std::move(s));
+      for (KernelSpec& s : group_conv_kernels(GroupConvLayout::nchw, filters, {DType::float32}))
+        all.push_back(std::move(s));
     return all;
   }
 };

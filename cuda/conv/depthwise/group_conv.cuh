@@ -9,7 +9,7 @@
 namespace minidnn {
 
 // The contents of one shared-memory buffer: a tile, a depth of the window, and the channels from `channel` on.
-struct StencilStep {
+struct GroupConvStep {
   uint32_t position;
   int32_t z, channel;
 };
@@ -19,9 +19,9 @@ struct StencilStep {
 // the step after `step`. finish(step) is called after the last step of a tile. All threads of the block must call this
 // function.
 template <class Next, class Load, class Compute, class Finish>
-__device__ __forceinline__ void go_through(StencilStep loaded, uint32_t positions, Next next, Load load,
-                                           Compute compute, Finish finish) {
-  StencilStep step = loaded;
+__device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t positions, Next next, Load load,
+                                              Compute compute, Finish finish) {
+  GroupConvStep step = loaded;
   // State of the other buffer: never filled, filled without data to compute on, or filled with data for compute().
   enum { kNothing, kFilled, kMeets } other = kNothing;
 #pragma unroll 1
@@ -43,11 +43,11 @@ __device__ __forceinline__ void go_through(StencilStep loaded, uint32_t position
   }
 }
 
-template <class T> __device__ __forceinline__ void store(const Stencil& p, void* out, int64_t at, float v) {
+template <class T> __device__ __forceinline__ void store(const GroupConv& p, void* out, int64_t at, float v) {
   if (p.wide) static_cast<float*>(out)[at] = v;
   else static_cast<T*>(out)[at] = T(v);
 }
-template <class T> __device__ __forceinline__ void store_quad(const Stencil& p, void* out, int64_t at,
+template <class T> __device__ __forceinline__ void store_quad(const GroupConv& p, void* out, int64_t at,
                                                               const float (&v)[4]) {
   if (p.wide) write_quad(static_cast<float*>(out) + at, v);
   else write_quad(static_cast<T*>(out) + at, v);
@@ -68,7 +68,7 @@ struct ActivateFour {
 // code. Therefore only relu is unrolled; otherwise the sums rotate through the registers, and one copy of the code
 // processes four of them in each iteration.
 template <int n, class AddResidual>
-__device__ __forceinline__ void finish_sums(const Stencil& p, float (&v)[n], float alpha, AddResidual add_residual) {
+__device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);
   if (!p.has_residual && p.activation == Activation::identity) return;
   if (!p.has_residual && p.activation == Activation::relu) {
@@ -88,7 +88,8 @@ __device__ __forceinline__ void finish_sums(const Stencil& p, float (&v)[n], flo
   }
 }
 
-template <class T> __device__ __forceinline__ float load_residual(const Stencil& p, const void* residual, int64_t at) {
+template <class T> __device__ __forceinline__ float load_residual(const GroupConv& p, const void* residual,
+                                                                  int64_t at) {
   return p.wide ? static_cast<const float*>(residual)[at] : float(static_cast<const T*>(residual)[at]);
 }
 

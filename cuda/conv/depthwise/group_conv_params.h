@@ -12,7 +12,7 @@ namespace minidnn {
 
 // The positions first, first + step, ... in a dimension upsampled by `up`. index(i) returns the element at the i-th
 // position, or -1 if the position is outside the dimension or between two elements.
-struct StencilLine {
+struct StridedIndex {
   int32_t first, step, up, size;
 
   MINIDNN_HD int32_t index(int32_t i) const {
@@ -26,7 +26,7 @@ struct StencilLine {
   }
 };
 
-struct StencilDim {
+struct GroupConvDim {
   int32_t in = 1, out = 1, taps = 1;  // sizes; taps of the window
   int32_t stride = 1, pad = 0, step = 1, up = 1;
   // Outputs `spread` apart have windows that start `hop` steps apart, so they share inputs. Such outputs form a phase;
@@ -42,20 +42,20 @@ struct StencilDim {
   // For the tile that starts at output o: how many positions of `in` it reads, which positions these are, and which
   // outputs it computes.
   MINIDNN_HD int32_t in_tile() const { return (tile - 1) * hop + taps; }
-  MINIDNN_HD StencilLine in_line(int32_t o) const { return {o * stride - pad, step, up, in}; }
-  MINIDNN_HD StencilLine out_line(int32_t o) const { return {o, spread, 1, out}; }
+  MINIDNN_HD StridedIndex in_line(int32_t o) const { return {o * stride - pad, step, up, in}; }
+  MINIDNN_HD StridedIndex out_line(int32_t o) const { return {o, spread, 1, out}; }
 };
 
 // Strides of a tensor, in elements.
-struct StencilSide {
+struct GroupConvStrides {
   int64_t image = 0, channel = 0, depth = 0;
   int32_t row = 0, column = 0;
 };
 
-struct Stencil {
-  StencilDim depth, height, width;                        // a tile has one depth
+struct GroupConv {
+  GroupConvDim depth, height, width;                      // a tile has one depth
   int32_t groups = 1, in_channels = 1, out_channels = 1;  // the channels are those of a group
-  StencilSide in, out, residual;
+  GroupConvStrides in, out, residual;
   int32_t w_origin = 0, w_group = 0, w_out = 0, w_in = 0, w_tap[3]{};
   int32_t has_bias = 0, has_residual = 0;
   int32_t wide = 0;  // out and residual are float32, whatever in is
@@ -66,24 +66,24 @@ struct Stencil {
 };
 
 // Numbering of the tiles: image, depth, tile of the height, tile of the width, the last one fastest.
-struct StencilTiles {
+struct GroupConvTiles {
   FastDivmod depth, height, width;
   uint32_t count = 0;
   // A block of threads computes one bundle of channels, at every `walkers`-th tile.
   FastDivmod bundles;
   uint32_t walkers = 0;
 };
-struct StencilTile {
+struct GroupConvTile {
   uint32_t image;
   int32_t depth, row, column;  // the first output
 
-  MINIDNN_HD StencilTile(const Stencil& p, const StencilTiles& tiles, uint32_t position) {
+  MINIDNN_HD GroupConvTile(const GroupConv& p, const GroupConvTiles& tiles, uint32_t position) {
     column = p.width.first(tiles.width.divmod(position));
     row = p.height.first(tiles.height.divmod(position));
     depth = tiles.depth.divmod(position);
     image = position;
   }
-  MINIDNN_HD int64_t offset(const StencilSide& s) const {
+  MINIDNN_HD int64_t offset(const GroupConvStrides& s) const {
     return image * s.image + depth * s.depth + row * int64_t(s.row) + column * int64_t(s.column);
   }
 };

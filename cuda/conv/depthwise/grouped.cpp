@@ -14,11 +14,11 @@ namespace {
 
 constexpr int kFilters = 4;  // filters that a thread of nchw.cu computes; for dw, its channels of x
 
-StencilKind kind_of(const ConvProblem& p, const Device& d) {
-  const int64_t channels = p.x.shape[1] / p.groups, slice = kPixelBytes / int64_t(itemsize(operand_dtype(p)));
+GroupConvLayout layout_of(const ConvProblem& p, const Device& d) {
+  const int64_t channels = p.x.shape[1] / p.groups, slice = kSliceBytes / int64_t(itemsize(operand_dtype(p)));
   const bool pixels = p.x.stride[1] == 1 && p.y.stride[1] == 1 && p.x.shape[1] == p.y.shape[1] && channels % 4 == 0 &&
-                      slice % channels == 0 && stencil_why_not(p, StencilKind::pixel_groups, kFilters, d).empty();
-  return pixels ? StencilKind::pixel_groups : StencilKind::planes;
+                      slice % channels == 0 && group_conv_why_not(p, GroupConvLayout::nhwc_groups, kFilters, d).empty();
+  return pixels ? GroupConvLayout::nhwc_groups : GroupConvLayout::nchw;
 }
 
 }  // namespace
@@ -31,21 +31,21 @@ struct Grouped final : Engine<ConvProblem> {
     if (operand_dtype(p) == DType::float64) return "float64 is not supported";
     if (p.groups == 1) return "needs groups > 1; got 1";
     if (p.x.shape[1] == 0 || p.y.shape[1] == 0) return "x or y has no channels";
-    return stencil_why_not(p, kind_of(p, d), kFilters, d);
+    return group_conv_why_not(p, layout_of(p, d), kFilters, d);
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    return stencil_estimate_us(p, kind_of(p, d), kFilters, d);
+    return group_conv_estimate_us(p, layout_of(p, d), kFilters, d);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return stencil_workspace_bytes(p, kind_of(p, d), kFilters, d);
+    return group_conv_workspace_bytes(p, layout_of(p, d), kFilters, d);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return build_stencil(p, kind_of(p, d), kFilters, d);
+    return build_group_conv(p, layout_of(p, d), kFilters, d);
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (StencilKind kind : {StencilKind::pixel_groups, StencilKind::planes})
-      for (KernelSpec& s : stencil_kernels(kind, kFilters, {DType::float32, DType::float16, DType::bfloat16}))
+    for (GroupConvLayout layout : {GroupConvLayout::nhwc_groups, GroupConvLayout::nchw})
+      for (KernelSpec& s : group_conv_kernels(layout, kFilters, {DType::float32, DType::float16, DType::bfloat16}))
         all.push_back(std::move(s));
     return all;
   }

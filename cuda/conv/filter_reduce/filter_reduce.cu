@@ -8,7 +8,8 @@
 namespace minidnn {
 
 template <class Y>
-__global__ void __launch_bounds__(256) conv_filter_sum(const __grid_constant__ FilterSum f, const float* parts, Y* dw) {
+__global__ void __launch_bounds__(256)
+    conv_filter_reduce(const __grid_constant__ FilterReduce f, const float* parts, Y* dw) {
   __shared__ float shared[8][32];
   const int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
   float sum = 0;

@@ -6,7 +6,7 @@
 
 namespace minidnn {
 
-struct FilterSum {
+struct FilterReduce {
   int64_t count = 0;                              // elements of dw and of each part
   int64_t size[2 + kMaxSpatial]{1, 1, 1, 1, 1};   // [filter][channel][window], the order of a part
   int64_t stride[2 + kMaxSpatial]{}, origin = 0;  // of dw

@@ -20,7 +20,7 @@ constexpr int64_t kOverlapBytes = (128 - 65) * kChunkBytes;
 
 struct Image {
   Padded x, w;
-  ImageProblem problem;
+  FirstLayerParams problem;
   GemmStore store{};
   std::string why;
 
@@ -77,8 +77,9 @@ struct Image {
 };
 
 KernelSpec spec(DType type, DType y, const EpilogueTraits& ending) {
-  KernelSpec s{"cuda/conv/first_layer/first_layer.cu", cat("minidnn::conv_image<", cuda_name(type), ", ", cuda_name(y),
-                                                           ", ", kFilters, ", ", kStages, ", ", ending.text(), ">")};
+  KernelSpec s{"cuda/conv/first_layer/first_layer.cu",
+               cat("minidnn::conv_first_layer<", cuda_name(type), ", ", cuda_name(y), ", ", kFilters, ", ", kStages,
+                   ", ", ending.text(), ">")};
   s.min_arch = 90;
   return s;
 }

@@ -22,7 +22,7 @@ namespace minidnn {
 
 // The sum of one filter over one window, from shared memory, element by element.
 template <class T, int kFilters>
-__device__ __forceinline__ float image_sum(const ImageProblem& p, const char* x, const char* filter) {
+__device__ __forceinline__ float window_sum(const FirstLayerParams& p, const char* x, const char* filter) {
   constexpr int kElements = 16 / sizeof(T);  // in a chunk
   float sum = 0;
 #pragma unroll 1
@@ -39,7 +39,7 @@ __device__ __forceinline__ float image_sum(const ImageProblem& p, const char* x,
 
 template <class T, class Y, int kFilters, int kStages, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __global__ void __launch_bounds__(384, 1)
-    conv_image(const __grid_constant__ ImageProblem p, const __grid_constant__ GemmArgs args) {
+    conv_first_layer(const __grid_constant__ FirstLayerParams p, const __grid_constant__ GemmArgs args) {
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[2 * kStages];
   const uint32_t start = (cvta_to_shared(shared) + 127) & ~127u, full = cvta_to_shared(barriers),
@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(384, 1)
         const char* const filter = weights_there + lane % 4 * 32;
 #pragma unroll 1
         for (int i = 0; i < kFilters / 2; ++i) {
-          const float sum = image_sum<T, kFilters>(p, x + i / 2 % 2 * 128, filter + (i / 4 * 8 + i % 2) * 16);
+          const float sum = window_sum<T, kFilters>(p, x + i / 2 % 2 * 128, filter + (i / 4 * 8 + i % 2) * 16);
 #pragma unroll
           for (int j = 0; j < kFilters / 2; ++j)
             if (j == i && sums[j] != sums[j]) sums[j] = sum;

@@ -16,33 +16,33 @@
 
 namespace minidnn {
 
-// Writes partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. kEights:
+// Writes partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. kTilesOfN:
 // the number of tiles of 8 along n; together they cover the window's columns times channels.
-template <class T, int kEights>
-__global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
-    conv_image_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
-                      const __grid_constant__ ImageBlock b, const T* x, const T* dy, float* parts) {
+template <class T, int kTilesOfN>
+__global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
+    conv_first_layer_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
+                            const __grid_constant__ FirstLayerFilterBlock b, const T* x, const T* dy, float* parts) {
   extern __shared__ float4 shared[];
   constexpr int kElements = 16 / sizeof(T);  // in a copy
   constexpr int kPixels = 2 * kElements;     // in a step
-  constexpr int kSixteens = kFiltersOfImage / 16, kSums = kSixteens * kEights * 4;
-  constexpr int kPitch = kImagePitch<T> / int(sizeof(T));
+  constexpr int kSixteens = kFirstLayerFilters / 16, kSums = kSixteens * kTilesOfN * 4;
+  constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
   char* const buffers = reinterpret_cast<char*>(shared);
   uint32_t slab = blockIdx.x;
-  const int32_t first_filter = tiles.bundles.divmod(slab) * kFiltersOfImage;
-  const int32_t filters = min_of(kFiltersOfImage, p.out_channels - first_filter);
+  const int32_t first_filter = tiles.bundles.divmod(slab) * kFirstLayerFilters;
+  const int32_t filters = min_of(kFirstLayerFilters, p.out_channels - first_filter);
   const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int32_t walker = warp / p.height.taps, r = warp % p.height.taps;
 
-  const auto first_element = [&](const StencilTile& tile) {
+  const auto first_element = [&](const GroupConvTile& tile) {
     return (tile.column * p.width.stride - p.width.pad) * b.channels;  // the first of a row of x that the tile needs
   };
-  const auto next = [&](const StencilStep& s) -> StencilStep { return {s.position + tiles.walkers, 0, 0}; };
-  const auto load = [&](const StencilStep& s, int buffer) {
-    const StencilTile tile(p, tiles, s.position);
+  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.position + tiles.walkers, 0, 0}; };
+  const auto load = [&](const GroupConvStep& s, int buffer) {
+    const GroupConvTile tile(p, tiles, s.position);
     const uint32_t to = cvta_to_shared(buffers + buffer * b.buffer);
     {
-      constexpr int kCopies = kFiltersOfImage / kElements;  // for a pixel
+      constexpr int kCopies = kFirstLayerFilters / kElements;  // for a pixel
       const int32_t copy = threadIdx.x % kCopies, at_once = blockDim.x / kCopies;
       const int32_t rows = p.height.out - tile.row, columns = p.width.out - tile.column;
       const T* const from = dy + tile.offset(p.out) + (first_filter + copy * kElements);
@@ -51,8 +51,8 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
         uint32_t row = pixel;
         const int32_t column = b.columns.divmod(row);
         const bool exists = int32_t(row) < rows && column < columns && copy * kElements < filters;
-        cp_async<16>(to + pixel * kImagePitch<T> + copy * 16, from + int32_t(row) * p.out.row + column * p.out.column,
-                     exists);
+        cp_async<16>(to + pixel * kFirstLayerPitch<T> + copy * 16,
+                     from + int32_t(row) * p.out.row + column * p.out.column, exists);
       }
     }
     // Copy the rows of x from a multiple of 16 bytes on. The rows of an image begin and end at such multiples.
@@ -70,9 +70,9 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
     return true;
   };
 
-  float sums[kSixteens][kEights][4] = {};
-  const auto compute = [&](const StencilStep& s, int buffer) {
-    const StencilTile tile(p, tiles, s.position);
+  float sums[kSixteens][kTilesOfN][4] = {};
+  const auto compute = [&](const GroupConvStep& s, int buffer) {
+    const GroupConvTile tile(p, tiles, s.position);
     const int32_t apart = p.width.stride * b.channels;  // elements of x from pixel to pixel
     const char* const here = buffers + buffer * b.buffer;
     const T* const band = reinterpret_cast<const T*>(here + b.x_offset + r * b.x_pitch) +
@@ -83,9 +83,9 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
       uint32_t row = i;
       const int32_t column = b.steps.divmod(row) * kPixels, pixel = row * p.width.tile + column;
       const T* const from = band + (row * p.height.stride * (b.x_pitch / int(sizeof(T))) + column * apart);
-      uint32_t of_x[kEights][2];
+      uint32_t of_x[kTilesOfN][2];
 #pragma unroll
-      for (int n = 0; n < kEights; ++n)
+      for (int n = 0; n < kTilesOfN; ++n)
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           if constexpr (sizeof(T) == 4) {
@@ -107,23 +107,24 @@ __global__ void __launch_bounds__(kWarpsOfImage * 32, 1)
           ldmatrix_x4_trans(of_dy, cvta_to_shared(here) + place * int(sizeof(T)));
         }
 #pragma unroll
-        for (int n = 0; n < kEights; ++n) mma_sync<T>(sums[m][n], of_dy, of_x[n][0], of_x[n][1]);
+        for (int n = 0; n < kTilesOfN; ++n) mma_sync<T>(sums[m][n], of_dy, of_x[n][0], of_x[n][1]);
       }
     }
   };
-  go_through({slab, 0, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
+  for_each_step({slab, 0, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
   griddep_launch_dependents();
 
   // Walker 0 of each row of the window adds the sums of all its walkers, in their order.
   float* const all_sums = reinterpret_cast<float*>(shared) + lane;
 #pragma unroll
-  for (int i = 0; i < kSums; ++i) all_sums[(warp * kSums + i) * 32] = sums[i / (kEights * 4)][i / 4 % kEights][i % 4];
+  for (int i = 0; i < kSums; ++i)
+    all_sums[(warp * kSums + i) * 32] = sums[i / (kTilesOfN * 4)][i / 4 % kTilesOfN][i % 4];
   __syncthreads();
   if (walker > 0) return;
 #pragma unroll 1
   for (int i = 0; i < kSums; ++i) {
-    const int32_t filter = i / (kEights * 4) * 16 + i % 4 / 2 * 8 + lane / 4;
-    const int32_t n = i / 4 % kEights * 8 + lane % 4 * 2 + i % 2, column = n / b.channels, channel = n % b.channels;
+    const int32_t filter = i / (kTilesOfN * 4) * 16 + i % 4 / 2 * 8 + lane / 4;
+    const int32_t n = i / 4 % kTilesOfN * 8 + lane % 4 * 2 + i % 2, column = n / b.channels, channel = n % b.channels;
     if (filter >= filters || column >= p.width.taps) continue;
     float sum = 0;
     for (int w = 0; w < b.walkers; ++w) sum += all_sums[((w * p.height.taps + r) * kSums + i) * 32];

@@ -9,7 +9,7 @@ namespace minidnn {
 // of the image. A chunk is 16 bytes of a line of x. From position to position of y, a window moves by `planes` chunks
 // (one or several). A line of x stores its chunks in `planes` planes: chunk c is number c / planes of plane c % planes.
 // Therefore neighbouring windows begin at neighbouring chunks of a plane.
-struct ImageProblem {
+struct FirstLayerParams {
   GemmOutput y;                    // rows are positions, columns are filters
   FastDivmod lines;                // lines of y in an image
   FastDivmod filters;              // tiles of filters

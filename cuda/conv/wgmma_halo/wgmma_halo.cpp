@@ -18,9 +18,9 @@ namespace cuda::conv {
 namespace {
 
 // Bytes: of a pixel, and of the eight rows of a swizzle.
-constexpr int64_t kRow = 2 * kWindowChannels, kGroup = 8 * kRow;
+constexpr int64_t kRow = 2 * kHaloChannels, kGroup = 8 * kRow;
 
-// TMA map of a tensor. A box holds kWindowChannels channels of `pixels` neighbours of a line (dimension 1) and of
+// TMA map of a tensor. A box holds kHaloChannels channels of `pixels` neighbours of a line (dimension 1) and of
 // `filters` neighbours along dimension 3.
 cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels, int64_t filters = 1) {
   cuda::TiledMap m;
@@ -31,7 +31,7 @@ cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels, int64_t filters = 1) 
     m.dims[i] = uint64_t(size), m.box[i] = 1;
     if (i > 0) m.strides[i - 1] = size == 1 ? 16 : uint64_t(d.stride[from[i]] * 2);
   }
-  m.box[0] = uint32_t(kWindowChannels), m.box[1] = uint32_t(pixels), m.box[3] = uint32_t(filters);
+  m.box[0] = uint32_t(kHaloChannels), m.box[1] = uint32_t(pixels), m.box[3] = uint32_t(filters);
   return m;
 }
 TensorMap encoded(cuda::TiledMap m, const void* address, int device) {
@@ -68,9 +68,9 @@ OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   return r;
 }
 
-// Launch parameters of conv_window (y or dx) for lines of `positions`.
+// Launch parameters of conv_wgmma_halo (y or dx) for lines of `positions`.
 struct ProductLaunch {
-  WindowProduct p;
+  WgmmaHaloParams p;
   int64_t positions = 0, box = 0;  // box: pixels of x that a line reads
   int64_t steps = 4;               // steps of 16 channels, two or four
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
@@ -83,11 +83,11 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   ProductLaunch l;
   l.positions = positions, l.backward = c.direction == ConvDirection::backward_data;
   const TensorDesc &in = l.backward ? c.y : c.x, &out = l.backward ? c.x : c.y;
-  if (in.shape[1] > kWindowChannels)
-    return l.why = cat("supports sums over at most ", kWindowChannels, " channels; got ", in.shape[1]), l;
+  if (in.shape[1] > kHaloChannels)
+    return l.why = cat("supports sums over at most ", kHaloChannels, " channels; got ", in.shape[1]), l;
   l.steps = in.shape[1] > 32 ? 4 : 2;
   const ConvGeometry g = conv_geometry(c);
-  WindowProduct& p = l.p;
+  WgmmaHaloParams& p = l.p;
   const int64_t reach[2] = {(g.window[1] - 1) * g.dilation[1], (g.window[2] - 1) * g.dilation[2]};
   const int64_t taps = g.window[1] * g.window[2];
   p.window_lines = int32_t(g.window[1]), p.window_columns = int32_t(g.window[2]);
@@ -104,12 +104,12 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
 
   // Three warpgroups compute one line each, and all lines of x that they read are in shared memory.
   const int64_t least = reach[0] + 3, weights = taps * 64 * kRow;
-  const int64_t room = d.max_smem_bytes - 1024 - 8 * (2 * kWindowSlots + 1) - weights;
-  p.x_slots = int32_t(min_of(max_of(room, int64_t(0)) / p.x_pitch, int64_t(kWindowSlots)));
+  const int64_t room = d.max_smem_bytes - 1024 - 8 * (2 * kHaloSlots + 1) - weights;
+  p.x_slots = int32_t(min_of(max_of(room, int64_t(0)) / p.x_pitch, int64_t(kHaloSlots)));
   if (p.x_slots < least)
     return l.why = cat("needs ", taps, " taps of 8 KB and ", least, " lines of ", p.x_pitch,
-                       " bytes in shared memory; the device has ", d.max_smem_bytes, " bytes, and at most ",
-                       kWindowSlots, " lines are supported"),
+                       " bytes in shared memory; the device has ", d.max_smem_bytes, " bytes, and at most ", kHaloSlots,
+                       " lines are supported"),
            l;
   l.smem_bytes = weights + p.x_slots * p.x_pitch + 1024;
   l.tiles = ceil_div(out.shape[1], int64_t(64));
@@ -130,7 +130,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   if (fours(1)) l.store = GemmStore::turned;
   else if (fours(3)) l.store = GemmStore::lines;
   auto strides_of = [](const TensorDesc& t) {
-    return WindowProduct::Strides{t.stride[0], t.stride[2], t.stride[3], t.stride[1]};
+    return WgmmaHaloParams::Strides{t.stride[0], t.stride[2], t.stride[3], t.stride[1]};
   };
   p.y = strides_of(out);
   if (c.residual.rank) p.c = strides_of(c.residual);
@@ -139,15 +139,15 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
 
 KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, const EpilogueTraits& ending) {
   KernelSpec s{"cuda/conv/wgmma_halo/wgmma_halo.cu",
-               cat("minidnn::conv_window<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions, ", ", l.steps,
+               cat("minidnn::conv_wgmma_halo<", cuda_name(t), ", ", cuda_name(y), ", ", l.positions, ", ", l.steps,
                    l.backward ? ", true" : ", false", ", ", ending.text(), ">")};
   s.min_arch = 90;
   return s;
 }
 
-// Launch parameters of conv_window_filter (dw).
+// Launch parameters of conv_wgmma_halo_filter (dw).
 struct FilterLaunch {
-  WindowFilter p;
+  WgmmaHaloFilterParams p;
   int64_t columns = 1;  // columns of the window in one wgmma
   int64_t box = 0;      // pixels of x that a line of 64 positions reads
   int64_t jobs = 1, blocks = 1, smem_bytes = 0;
@@ -162,14 +162,14 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   if (c.w.numel() >= int64_t(1) << 30)
     return l.why = cat("supports fewer than 2^30 elements of dw; got ", c.w.numel()), l;
   const ConvGeometry g = conv_geometry(c);
-  WindowFilter& p = l.p;
+  WgmmaHaloFilterParams& p = l.p;
   const int64_t lines = g.window[1], columns = g.window[2];
   const int64_t line_groups = ceil_div(lines, int64_t(3)), column_groups = ceil_div(columns, int64_t(3));
   l.columns = ceil_div(columns, column_groups);
   p.lines_each = int32_t(ceil_div(lines, line_groups));
   p.window_lines = int32_t(lines), p.window_columns = int32_t(columns);
   p.filters = int32_t(c.w.shape[0]), p.channels = int32_t(c.w.shape[1]);
-  p.channel_tiles = FastDivmod(ceil_div(c.w.shape[1], int64_t(kWindowChannels)));
+  p.channel_tiles = FastDivmod(ceil_div(c.w.shape[1], int64_t(kHaloChannels)));
   p.column_groups = FastDivmod(column_groups), p.line_groups = FastDivmod(line_groups);
   l.jobs = ceil_div(c.w.shape[0], int64_t(64)) * p.channel_tiles.divisor * column_groups * line_groups;
   if (l.jobs > 65535) return l.why = cat("supports at most 65535 tiles of dw; got ", l.jobs), l;
@@ -186,12 +186,12 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   // least_x: the lines of x that one line of the window still holds while another one waits, and those that are loaded
   // meanwhile.
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
-  const int64_t room = d.max_smem_bytes - 1024 - 4 * 8 * kWindowSlots - least_x * p.x_pitch - least_dy * dy_bytes;
-  const int64_t more = min_of(room / (p.x_pitch + dy_bytes), kWindowSlots - least_x);
+  const int64_t room = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;
+  const int64_t more = min_of(room / (p.x_pitch + dy_bytes), kHaloSlots - least_x);
   if (room < 0 || more < 1)
     return l.why = cat("needs ", least_x + 1, " lines of x of ", p.x_pitch,
                        " bytes and 3 of dy in shared memory; the device has ", d.max_smem_bytes, " bytes, and at most ",
-                       kWindowSlots, " lines are supported"),
+                       kHaloSlots, " lines are supported"),
            l;
   p.x_slots = int32_t(least_x + more), p.dy_slots = int32_t(least_dy + more);
   l.smem_bytes = p.x_slots * p.x_pitch + p.dy_slots * dy_bytes + 1024;
@@ -204,7 +204,7 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
 
 KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
   KernelSpec s{"cuda/conv/wgmma_halo/wgmma_halo.cu",
-               cat("minidnn::conv_window_filter<", cuda_name(t), ", ", columns, ", ", cluster, ">")};
+               cat("minidnn::conv_wgmma_halo_filter<", cuda_name(t), ", ", columns, ", ", cluster, ">")};
   s.min_arch = 90;
   return s;
 }
@@ -254,7 +254,7 @@ std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Devi
   return make_plan<ConvProblem>([=, x = map_of(l.backward ? p.y : p.x, l.box), w = map_of(p.w, 1, 64),
                                  device = d.place.index, window = l.p](const ConvArgs& args, void*, Stream stream) {
     const GemmArgs to = gemm_args(p, args);
-    WindowProduct now = window;
+    WgmmaHaloParams now = window;
     now.x = encoded(x, to.a, device), now.w = encoded(w, to.b, device);
     cuda::launch(*kernel, launch, stream, now, to);
   });
@@ -270,7 +270,7 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
   return make_plan<ConvProblem>([=, x = map_of(p.x, l.box), dy = map_of(p.y, 64),
                                  add = SplitKReduce(task, task.views.front(), l.parts(), d), device = d.place.index,
                                  filter = l.p](const ConvArgs& args, void* workspace, Stream stream) {
-    WindowFilter now = filter;
+    WgmmaHaloFilterParams now = filter;
     now.x = encoded(x, args.x, device), now.dy = encoded(dy, args.dy, device);
     cuda::launch(*kernel, launch, stream, now, workspace);
     add.run(gemm_args(p, args), workspace, stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions over large images with few channels on tensor cores (sm_90a): conv_window computes y or dx,
-// conv_window_filter partial sums of dw. TMA loads each pixel into shared memory once, and all taps of the window read
+// Convolutions over large images with few channels on tensor cores (sm_90a): conv_wgmma_halo computes y or dx,
+// conv_wgmma_halo_filter partial sums of dw. TMA loads each pixel into shared memory once, and all taps of the window read
 // it there. The 64 channels of a pixel (16 bits each) are one row of a 128-byte swizzle. The operand of the next tap is
 // the same tile starting one row later: the swizzle depends on addresses only, so a wgmma matrix may start at any row.
 //
@@ -22,7 +22,7 @@
 
 namespace minidnn {
 
-// A ring of slots in shared memory, with the current position of one side (producer or consumer). The kWindowSlots
+// A ring of slots in shared memory, with the current position of one side (producer or consumer). The kHaloSlots
 // `full` barriers are stored first, then the `empty` ones.
 struct WindowRing {
   uint32_t slots, pitch, barriers;
@@ -31,7 +31,7 @@ struct WindowRing {
 
   __device__ __forceinline__ uint32_t slot() const { return slots + uint32_t(at) * pitch; }
   __device__ __forceinline__ uint32_t full() const { return barriers + 8 * uint32_t(at); }
-  __device__ __forceinline__ uint32_t empty() const { return full() + 8 * kWindowSlots; }
+  __device__ __forceinline__ uint32_t empty() const { return full() + 8 * kHaloSlots; }
   __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), parity); }
   __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), parity ^ 1); }
   __device__ __forceinline__ void next() {
@@ -54,7 +54,7 @@ struct WindowWalk {
   int image, segment, line, count;
 
   // The longest span that starts at line `at` and ends before `last`.
-  __device__ WindowWalk(const WindowLines& w, int at, int last) {
+  __device__ WindowWalk(const HaloLines& w, int at, int last) {
     const uint32_t column = w.lines.quotient(uint32_t(at));
     line = at - int(column * w.lines.divisor);
     count = min_of(int(w.lines.divisor) - line, last - at);
@@ -68,7 +68,7 @@ struct WindowWalk {
 // neighbouring lanes exchange 16-bit results (transposed for `turned`). Then each lane has four contiguous results, and
 // four lanes write a sector of 32 bytes.
 template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
-__device__ __forceinline__ void window_store(const WindowProduct& p, const GemmArgs& args, const WindowWalk& walk,
+__device__ __forceinline__ void window_store(const WgmmaHaloParams& p, const GemmArgs& args, const WindowWalk& walk,
                                              int line, int filter, float (&sums)[kPositions / 2]) {
   const int lane = int(threadIdx.x) % 32, row = filter + lane / 4, column = walk.segment * kPositions;
   float bias[2];
@@ -80,7 +80,7 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
     if constexpr (kC) sum += residual;
     return activate<kActivation>(sum, args.activation_alpha);
   };
-  const auto at = [&](const WindowProduct::Strides& s, int first_row, int first_column) {
+  const auto at = [&](const WgmmaHaloParams::Strides& s, int first_row, int first_column) {
     return walk.image * s.image + line * s.line + first_column * s.column + first_row * s.row;
   };
   const auto place = [&](int first_row, int first_column) {
@@ -161,22 +161,22 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
 template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
-    conv_window(const __grid_constant__ WindowProduct p, const __grid_constant__ GemmArgs args) {
+    conv_wgmma_halo(const __grid_constant__ WgmmaHaloParams p, const __grid_constant__ GemmArgs args) {
   constexpr uint32_t kTap = 64 * 128;  // bytes of weights
   extern __shared__ char shared[];
-  __shared__ uint64_t barriers[2 * kWindowSlots + 1];
+  __shared__ uint64_t barriers[2 * kHaloSlots + 1];
   const uint32_t weights = (cvta_to_shared(shared) + 1023) & ~1023u;
   const int taps = p.window_lines * p.window_columns;
   WindowRing x{weights + uint32_t(taps) * kTap, uint32_t(p.x_pitch), cvta_to_shared(barriers), p.x_slots};
-  const uint32_t weights_full = x.barriers + 16 * kWindowSlots;
+  const uint32_t weights_full = x.barriers + 16 * kHaloSlots;
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.walk.count) * (blockIdx.x + 1) / gridDim.x);
   const int reach = (p.window_lines - 1) * p.walk.line_step;  // lines of x in addition to those of y
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kWindowSlots; ++i)
-      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kWindowSlots + i), 12);
+    for (int i = 0; i < kHaloSlots; ++i)
+      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kHaloSlots + i), 12);
     mbarrier_init(weights_full, 1);
     fence_mbarrier_init();
     prefetch_tensormap(&p.x), prefetch_tensormap(&p.w);
@@ -267,12 +267,13 @@ __global__ void __launch_bounds__(512, 1)
 // Each cluster writes its sums as one part of dw; cuda/gemm/split_k.cu adds the parts in a fixed order.
 // An infinity in x next to the last position of a line produces NaN, because it is multiplied by the zeros that pad dy.
 template <class T, int kColumns, int kBlocks>
-__global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_constant__ WindowFilter p, float* parts) {
+__global__ void __launch_bounds__(512, 1)
+    conv_wgmma_halo_filter(const __grid_constant__ WgmmaHaloFilterParams p, float* parts) {
   extern __shared__ char shared[];
-  __shared__ uint64_t barriers[4 * kWindowSlots];
+  __shared__ uint64_t barriers[4 * kHaloSlots];
   const uint32_t start = (cvta_to_shared(shared) + 1023) & ~1023u;
   WindowRing x{start, uint32_t(p.x_pitch), cvta_to_shared(barriers), p.x_slots};
-  WindowRing dy{start + uint32_t(p.x_slots * p.x_pitch), 64 * 128, x.barriers + 16 * kWindowSlots, p.dy_slots};
+  WindowRing dy{start + uint32_t(p.x_slots * p.x_pitch), 64 * 128, x.barriers + 16 * kHaloSlots, p.dy_slots};
 
   uint32_t job = blockIdx.y;
   const int channel = p.channel_tiles.divmod(job) * 64, first_column = p.column_groups.divmod(job) * kColumns;
@@ -284,9 +285,9 @@ __global__ void __launch_bounds__(512, 1) conv_window_filter(const __grid_consta
   const int reach = (lines - 1) * p.walk.line_step;  // lines of x in addition to those of dy
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kWindowSlots; ++i) {
-      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kWindowSlots + i), 4 * lines);
-      mbarrier_init(dy.barriers + 8 * i, 1), mbarrier_init(dy.barriers + 8 * (kWindowSlots + i), 4 * lines);
+    for (int i = 0; i < kHaloSlots; ++i) {
+      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kHaloSlots + i), 4 * lines);
+      mbarrier_init(dy.barriers + 8 * i, 1), mbarrier_init(dy.barriers + 8 * (kHaloSlots + i), 4 * lines);
     }
     fence_mbarrier_init();
     prefetch_tensormap(&p.x), prefetch_tensormap(&p.dy);

@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(256)
                    int before_column, const float* x, float* buffer) {
   const uint32_t i = thread_index();
   if (i >= g.size()) return;
-  const WinogradPlace p = place_of(g, i);
+  const WinogradTilePosition p = position_of(g, i);
   const int32_t row = p.row - before_row, column = p.column - before_column;
   const float* from = x + p.image * t.image + p.channel * t.channel + row * t.row + column * t.column;
   float in[M::kIn][M::kIn], out[M::kOut][M::kOut];
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(256)
                     const float* buffer, const float* bias, const float* residual, float* y) {
   const uint32_t i = thread_index();
   if (i >= g.size()) return;
-  const WinogradPlace p = place_of(g, i);
+  const WinogradTilePosition p = position_of(g, i);
   if (p.tile >= g.tiles) return;
   const float* from = buffer + p.channel * g.channel + p.tile * g.tile;
   float in[6][6], out[4][4];

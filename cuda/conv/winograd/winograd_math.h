@@ -83,12 +83,12 @@ struct WinogradGrid {
   MINIDNN_HD uint32_t size() const { return padded_tiles * channels; }
 };
 
-struct WinogradPlace {
+struct WinogradTilePosition {
   uint32_t tile, channel;
   int32_t image, row, column;  // of the tile's first element
 };
-MINIDNN_HD WinogradPlace place_of(const WinogradGrid& g, uint32_t i) {
-  WinogradPlace p;
+MINIDNN_HD WinogradTilePosition position_of(const WinogradGrid& g, uint32_t i) {
+  WinogradTilePosition p;
   const uint32_t first = uint32_t(g.fast.divmod(i));
   p.channel = g.channels_fast ? first : i, p.tile = g.channels_fast ? i : first;
   uint32_t image = p.tile;

@@ -45,7 +45,7 @@ template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v
   }
 }
 
-// Loads the planes of a tile into shared memory: rows x columns of each, zeros where StencilLine::index is negative.
+// Loads the planes of a tile into shared memory: rows x columns of each, zeros where StridedIndex::index is negative.
 // 16 threads share a row.
 template <class T, bool kHalves> struct PlaneLoader {
   int32_t rows, columns, pitch, plane, half;
@@ -54,8 +54,8 @@ template <class T, bool kHalves> struct PlaneLoader {
 
   // Loads `planes` planes. from_plane(i) is the start of the i-th, or null to skip it.
   template <class FromPlane>
-  __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const StencilLine& height,
-                                       const StencilLine& width, int32_t row_stride, int32_t column_stride) const {
+  __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const StridedIndex& height,
+                                       const StridedIndex& width, int32_t row_stride, int32_t column_stride) const {
     const int32_t lane = threadIdx.x % kLanes, rows_at_once = blockDim.x / kLanes;
     const bool whole = width.step == 1 && width.up == 1 && height.up == 1;
     const uint32_t shared = cvta_to_shared(to);
@@ -120,12 +120,12 @@ template <class T, bool kHalves> struct PlaneLoader {
 // Floats from row to row of the window in shared memory, where w is stored as [unit][channel][depth of the window][row]
 // [column][filter]. Each row is padded to a multiple of four floats. kS is the number of columns of the window that a
 // thread keeps in registers; kS = 0 stands for one column at a time, with any hop.
-template <int kFilters, int kS> __device__ __forceinline__ int32_t weight_pitch(const Stencil& p) {
+template <int kFilters, int kS> __device__ __forceinline__ int32_t weight_pitch(const GroupConv& p) {
   return (kS ? kS * kFilters + 3 : p.width.taps * kFilters + 3) / 4 * 4;
 }
 
 template <class T, int kFilters, int kS>
-__device__ __forceinline__ void load_weights(const Stencil& p, const PlaneBlock& b, int32_t first_unit, const T* w,
+__device__ __forceinline__ void load_weights(const GroupConv& p, const NchwBlock& b, int32_t first_unit, const T* w,
                                              float* to) {
   const int32_t pitch = weight_pitch<kFilters, kS>(p);
   const int32_t all = b.units * kFilters * p.in_channels * p.taps();
@@ -147,9 +147,9 @@ __device__ __forceinline__ void load_weights(const Stencil& p, const PlaneBlock&
 // y or dx. `vectors` says which four neighbours of out can be stored as one vector.
 template <class T, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
-    conv_planes(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
-                const __grid_constant__ PlaneBlock b, const T* in, const T* w, const T* bias, const void* residual,
-                void* out, float alpha, int32_t vectors) {
+    conv_nchw(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
+              const __grid_constant__ NchwBlock b, const T* in, const T* w, const T* bias, const void* residual,
+              void* out, float alpha, int32_t vectors) {
   extern __shared__ float4 shared[];
   constexpr int kRows = kRowsOfThread<kFilters>, kOutputs = kRows * 4;
   float* const weights = reinterpret_cast<float*>(shared);
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
   const int32_t first_out = b.units_of_group.divmod(group) * kFilters;
   const bool active = unit < b.units && int32_t(group) < p.groups;
   const int32_t first_filter = int32_t(group) * p.out_channels + first_out;
-  const auto place = [&](const StencilSide& s) {
+  const auto place = [&](const GroupConvStrides& s) {
     return first_filter * s.channel + row * p.height.spread * int64_t(s.row) +
            column * p.width.spread * int64_t(s.column);
   };
@@ -173,13 +173,13 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
 
   const PlaneLoader<T, kHop == 2> loader{b.in_rows, b.in_columns, b.pitch, b.plane, b.half};
   float* const buffers = weights + b.weights;
-  const auto next = [&](const StencilStep& s) -> StencilStep {
+  const auto next = [&](const GroupConvStep& s) -> GroupConvStep {
     if (s.channel + b.chunk < p.in_channels) return {s.position, s.z, s.channel + b.chunk};
     if (s.z + 1 < p.depth.taps) return {s.position, s.z + 1, 0};
     return {s.position + tiles.walkers, 0, 0};
   };
-  const auto load = [&](const StencilStep& s, int buffer) {
-    const StencilTile tile(p, tiles, s.position);
+  const auto load = [&](const GroupConvStep& s, int buffer) {
+    const GroupConvTile tile(p, tiles, s.position);
     const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
     if (depth < 0) return false;
     const T* from = in + tile.image * p.in.image + depth * p.in.depth +
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
   };
 
   float sums[kFilters][kRows][4] = {};
-  const auto compute = [&](const StencilStep& step, int buffer) {
+  const auto compute = [&](const GroupConvStep& step, int buffer) {
     if (!active) return;
     const int32_t pitch = weight_pitch<kFilters, kS>(p), down = p.height.hop * b.pitch;
     const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
@@ -265,9 +265,9 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
       }
     }
   };
-  const auto finish = [&](const StencilStep& step) {
+  const auto finish = [&](const GroupConvStep& step) {
     if (!active) return;
-    const StencilTile tile(p, tiles, step.position);
+    const GroupConvTile tile(p, tiles, step.position);
     const int32_t rows = ceil_div(p.height.out - (tile.row + row * p.height.spread), p.height.spread);
     const int32_t columns = ceil_div(p.width.out - (tile.column + column * p.width.spread), p.width.spread);
     const int32_t filters = min_of(kFilters, p.out_channels - first_out);
@@ -328,13 +328,13 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
       }
     }
   };
-  go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
+  for_each_step({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
 // Loads the tile of `planes` planes of dy that starts at `from`. dy has `rows` and `columns` left there; zeros follow.
 // kVectorsOfColumns: a thread copies four columns of a row at a time. kVectorsOfFilters: a warp copies 8 filters x 4
 // columns, one element per thread.
-__device__ __forceinline__ void load_gradient(const Stencil& p, const PlaneBlock& b, float* to, const float* from,
+__device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBlock& b, float* to, const float* from,
                                               int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
   if (vectors == kVectorsOfColumns) {
     const int32_t at_once = max_of<int32_t>(b.positions.quotient(blockDim.x), 1);
@@ -380,8 +380,8 @@ template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4
                                                                             : 3)
-    conv_planes_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
-                       const __grid_constant__ PlaneBlock b, const T* in, const T* gradient, float* parts,
+    conv_nchw_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
+                       const __grid_constant__ NchwBlock b, const T* in, const T* gradient, float* parts,
                        int32_t vectors) {
   extern __shared__ float4 shared[];
   constexpr int kColumns = kS ? kS : 1, kSums = kFilters * kChannels * kColumns, kReach = kS ? 3 * kHop + kS : 4;
@@ -411,9 +411,9 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   const PlaneLoader<T, kHop == 2> x_loader{b.in_rows, b.in_columns, b.pitch, b.plane, b.half};
   const PlaneLoader<T, false> dy_loader{p.height.tile, p.width.tile, b.out_pitch, b.out_plane, 0};
   float* const buffers = reinterpret_cast<float*>(shared);
-  const auto next = [&](const StencilStep& s) -> StencilStep { return {s.position + tiles.walkers, s.z, 0}; };
-  const auto load = [&](const StencilStep& s, int buffer) {
-    const StencilTile tile(p, tiles, s.position);
+  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.position + tiles.walkers, s.z, 0}; };
+  const auto load = [&](const GroupConvStep& s, int buffer) {
+    const GroupConvTile tile(p, tiles, s.position);
     const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
     if (depth < 0) return false;
     float* const to = buffers + buffer * b.buffer;
@@ -442,7 +442,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   };
 
   float sums[kFilters][kChannels][kColumns] = {};
-  const auto compute = [&](const StencilStep&, int buffer) {
+  const auto compute = [&](const GroupConvStep&, int buffer) {
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
@@ -493,7 +493,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
       }
     }
   };
-  go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
+  for_each_step({slab, z, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
   griddep_launch_dependents();
 
   // The walkers of a sum are kLanes threads apart, and their number is a power of two. Shuffles add those of a warp;

@@ -13,8 +13,8 @@ namespace minidnn {
 
 template <class T>
 __global__ void __launch_bounds__(kThreadsOfStrips, 4)
-    conv_plane_rows(const __grid_constant__ Stencil p, const __grid_constant__ PlaneRows b, const T* in, const T* w,
-                    const T* bias, const void* residual, void* out, float alpha) {
+    conv_nchw_3x3(const __grid_constant__ GroupConv p, const __grid_constant__ Nchw3x3 b, const T* in, const T* w,
+                  const T* bias, const void* residual, void* out, float alpha) {
   constexpr int kRows = kRowsOfStrip;
   uint32_t rest = (blockIdx.x * kThreadsOfStrips + threadIdx.x) / 32;
   const int32_t lane = threadIdx.x % 32;
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(kThreadsOfStrips, 4)
     }
   }
   if (!found || lane == 0 || lane > kQuadsOfSpan || column >= p.width.out) return;
-  const auto place = [&](const StencilSide& s) {
+  const auto place = [&](const GroupConvStrides& s) {
     return image * s.image + channel * s.channel + row * int64_t(s.row) + column * int64_t(s.column);
   };
   const int32_t rows = p.height.out - row;

@@ -23,7 +23,7 @@ constexpr int kFilterLanes = 4;
 // four columns along a row times `strips` of kRowsOfThread rows. For dw, they are `jobs` (rows of the window; with
 // kS = 0, taps) times `walkers`: the walkers of a job share the `positions` (quads x rows) of a tile. If a thread of dw
 // has several filters, kFilterLanes neighbouring units interleave: each takes every kFilterLanes-th of their filters.
-struct PlaneBlock {
+struct NchwBlock {
   FastDivmod quads, strips, jobs, walkers, positions;
   FastDivmod units_of_group;
   int32_t units = 1;       // in a bundle
@@ -43,7 +43,7 @@ struct PlaneBlock {
 // is kQuadsOfSpan quads of four columns, a strip is kRowsOfStrip rows. A warp has one more lane at either end of its
 // span.
 constexpr int kRowsOfStrip = 5, kQuadsOfSpan = 30, kThreadsOfStrips = 256;
-struct PlaneRows {
+struct Nchw3x3 {
   FastDivmod spans, strips, channels;
   int32_t images = 0;
 };

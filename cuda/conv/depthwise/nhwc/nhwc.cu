@@ -16,7 +16,7 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256, kTileThreads = 224;
 
-template <class T> constexpr int kSlice = kPixelBytes / sizeof(T);  // channels
+template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);  // channels
 template <class T> constexpr int kQuads = kSlice<T> / 4;
 // Floats from weight to weight of a channel. The padding of 4 reduces bank conflicts between taps when they are stored.
 template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
@@ -26,9 +26,9 @@ template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
 // rows.
 template <class T>
 __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const FastDivmod& columns,
-                                            const T* from, int32_t channels, const StencilSide& side,
-                                            const StencilLine& height, const StencilLine& width, bool vectors) {
-  const int32_t per_pixel = vectors ? kPixelBytes / 16 : kQuads<T>, at_once = blockDim.x / per_pixel;
+                                            const T* from, int32_t channels, const GroupConvStrides& side,
+                                            const StridedIndex& height, const StridedIndex& width, bool vectors) {
+  const int32_t per_pixel = vectors ? kSliceBytes / 16 : kQuads<T>, at_once = blockDim.x / per_pixel;
   const int32_t channel = threadIdx.x % per_pixel * (kSlice<T> / per_pixel), pixel = threadIdx.x / per_pixel;
   const int32_t rows_at_once = max_of<int32_t>(columns.quotient(at_once), 1);
   uint32_t rest = pixel;
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
       const bool exists = x >= 0 && channel < channels;
       if (exists) source += channel;
       uint32_t shared = cvta_to_shared(target);
-      const int32_t shared_step = rows_at_once * pitch * kPixelBytes;
+      const int32_t shared_step = rows_at_once * pitch * kSliceBytes;
       if (height.up == 1) {
         const int32_t step = rows_at_once * height.step;
         int32_t y = height.first + first_row * height.step;
@@ -71,7 +71,7 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
 }
 
 // Stores the weights of a slice in shared memory as float, [tap][input channel of the group][channel of the slice].
-template <class T> __device__ __forceinline__ void load_weights(const Stencil& p, const PixelBlock& b,
+template <class T> __device__ __forceinline__ void load_weights(const GroupConv& p, const NhwcBlock& b,
                                                                 int32_t first_channel, int32_t channels, const T* w,
                                                                 float* to) {
   const int32_t all = p.taps() * p.in_channels * kSlice<T>;
@@ -132,9 +132,9 @@ __device__ __forceinline__ void add_products(float (&sums)[kRun][4], const T* li
 // y or dx. The window has kS columns and moves by kHop pixels from output to output of a run; kS = kHop = 0: any.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
-    conv_pixels(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
-                const __grid_constant__ PixelBlock b, const T* in, const T* w, const T* bias, const void* residual,
-                void* out, float alpha, int32_t vectors_in, int32_t vectors_out) {
+    conv_nhwc(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
+              const __grid_constant__ NhwcBlock b, const T* in, const T* w, const T* bias, const void* residual,
+              void* out, float alpha, int32_t vectors_in, int32_t vectors_out) {
   extern __shared__ float4 shared[];
   float* const weights = reinterpret_cast<float*>(shared);
   char* const buffers = reinterpret_cast<char*>(shared) + b.weights;
@@ -148,16 +148,16 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   const int32_t column = b.runs.divmod(rest) * kRun, row = rest;
   const bool active = row < p.height.tile;
 
-  const auto place = [&](const StencilSide& s) {
+  const auto place = [&](const GroupConvStrides& s) {
     return (first_channel + channel) * s.channel + row * p.height.spread * int64_t(s.row) +
            column * p.width.spread * int64_t(s.column);
   };
-  const auto next = [&](const StencilStep& s) -> StencilStep {
+  const auto next = [&](const GroupConvStep& s) -> GroupConvStep {
     if (s.z + 1 < p.depth.taps) return {s.position, s.z + 1, 0};
     return {s.position + tiles.walkers, 0, 0};
   };
-  const auto load = [&](const StencilStep& s, int buffer) {
-    const StencilTile tile(p, tiles, s.position);
+  const auto load = [&](const GroupConvStep& s, int buffer) {
+    const GroupConvTile tile(p, tiles, s.position);
     const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
     if (depth < 0) return false;
     const T* from = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   };
 
   float sums[kRun][4] = {};
-  const auto compute = [&](const StencilStep& step, int buffer) {
+  const auto compute = [&](const GroupConvStep& step, int buffer) {
     if (!active) return;
     const int32_t hop = kHop ? kHop : p.width.hop, column_pitch = p.in_channels * kWeightPitch<T>;
     const T* line = reinterpret_cast<const T*>(buffers + buffer * b.buffer) +
@@ -194,9 +194,9 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
       window += p.width.taps * column_pitch;
     }
   };
-  const auto finish = [&](const StencilStep& step) {
+  const auto finish = [&](const GroupConvStep& step) {
     if (!active) return;
-    const StencilTile tile(p, tiles, step.position);
+    const GroupConvTile tile(p, tiles, step.position);
     const int32_t out_row = tile.row + row * p.height.spread;
     const int32_t out_column = tile.column + column * p.width.spread;
     const int32_t columns = out_row < p.height.out ? ceil_div(p.width.out - out_column, p.width.spread) : 0;
@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
       }
     }
   };
-  go_through({walker, 0, 0}, tiles.count, next, load, compute, finish);
+  for_each_step({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
 // Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums kS
@@ -239,8 +239,8 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
 // group; kS = 0: one column, with any hop. `in` is x, `gradient` is dy.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
-    conv_pixels_filter(const __grid_constant__ Stencil p, const __grid_constant__ StencilTiles tiles,
-                       const __grid_constant__ PixelBlock b, const T* in, const T* gradient, float* parts,
+    conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
+                       const __grid_constant__ NhwcBlock b, const T* in, const T* gradient, float* parts,
                        int32_t vectors) {
   extern __shared__ float4 shared[];
   constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1, kSums = kColumns * kIn * 4;
@@ -262,9 +262,9 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
 
   char* const buffers = reinterpret_cast<char*>(shared);
   const int32_t dy_offset = b.in_rows * b.pitch * kSlice<T>;
-  const auto next = [&](const StencilStep& s) -> StencilStep { return {s.position + tiles.walkers, s.z, 0}; };
-  const auto load = [&](const StencilStep& s, int buffer) {
-    const StencilTile tile(p, tiles, s.position);
+  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.position + tiles.walkers, s.z, 0}; };
+  const auto load = [&](const GroupConvStep& s, int buffer) {
+    const GroupConvTile tile(p, tiles, s.position);
     const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
     if (depth < 0) return false;
     T* const to = reinterpret_cast<T*>(buffers + buffer * b.buffer);
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   };
 
   float sums[kColumns][kIn][4] = {};
-  const auto compute = [&](const StencilStep&, int buffer) {
+  const auto compute = [&](const GroupConvStep&, int buffer) {
     if (!active) return;
     const int32_t hop = kHop ? kHop : p.width.hop;
     const T* x = reinterpret_cast<const T*>(buffers + buffer * b.buffer);
@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
       }
     }
   };
-  go_through({slab, z, 0}, tiles.count, next, load, compute, [](const StencilStep&) {});
+  for_each_step({slab, z, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
   griddep_launch_dependents();
 
   // The walkers of a sum are kQuads threads apart. Walker 0 adds their sums from shared memory.

@@ -24,8 +24,8 @@ template <class T, bool kGrouped>
 __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
                                                   : kGrouped     ? 4
                                                                  : 3)
-    conv_pixel_rows(const __grid_constant__ Stencil p, const __grid_constant__ PixelRows b, const T* in, const T* w,
-                    const T* bias, const void* residual, void* out, float alpha) {
+    conv_nhwc_3x3(const __grid_constant__ GroupConv p, const __grid_constant__ Nhwc3x3 b, const T* in, const T* w,
+                  const T* bias, const void* residual, void* out, float alpha) {
   constexpr int kRun = kColumnsOfRows, kReach = kRun + 2, kTaps = 9, kMet = kGrouped ? 4 : 1;
   using Raw = typename RawQuad<T>::type;
   const int32_t channels = p.groups * p.out_channels;
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
 #pragma unroll
     for (int i = 0; i < 4; ++i) shift[i] = float(bias[(channel + i) * p.bias_stride]);
   }
-  const auto place = [&](const StencilSide& s) {
+  const auto place = [&](const GroupConvStrides& s) {
     return image * s.image + channel * s.channel + row * int64_t(s.row) + column * int64_t(s.column);
   };
   int64_t at = place(p.out);

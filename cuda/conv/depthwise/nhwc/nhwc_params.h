@@ -5,13 +5,13 @@
 
 namespace minidnn {
 
-constexpr int kPixelBytes = 64;  // of a slice, the channels of a pixel that a block takes: two sectors, half a line
+constexpr int kSliceBytes = 64;  // of a slice, the channels of a pixel that a block takes: two sectors, half a line
 constexpr int kRun = 7;          // outputs of a run, neighbours in a row that a thread computes
 
 // A block has one thread for each quad (four channels of a slice), run and row of a tile. For dw it has one thread for
 // each quad, job and walker. A job is a row of the window (with kS = 0: a tap) and, in groups, a quad of the group's
 // channels of x. The `walkers` of a job share the runs and rows of the tile.
-struct PixelBlock {
+struct NhwcBlock {
   FastDivmod runs, rows, jobs, walkers;
   // Columns and rows of the tile of in, columns of the tile of dy. The pitches are pixels from row to row of the tile
   // of in and of dy; they are odd, to keep neighbouring rows in different banks.
@@ -26,7 +26,7 @@ struct PixelBlock {
 // kColumnsOfRows columns, strip of `rows` rows, image. The blocks of a bundle take kQuadsOfBundle groups of four
 // channels, or all quads of a depthwise problem.
 constexpr int kColumnsOfRows = 4, kThreadsOfRows = 128, kQuadsOfBundle = 8;
-struct PixelRows {
+struct Nhwc3x3 {
   FastDivmod bundles, quads, runs, strips;
   int32_t rows = 0, images = 0;
 };

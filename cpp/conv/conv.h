@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution forward and its three gradients: the public functions, their checks and their problem.
-// Arithmetic of the direct engines: conv_math.h. The lowered form, a matrix product: lowering.h.
+// Arithmetic of the direct engines: conv_math.h. As a matrix product of im2col columns: im2col.h.
 #pragma once
 #include "cpp/activation/activation.h"
 #include "cpp/conv/conv_math.h"
@@ -67,16 +67,6 @@ template <class F> void with_conv_types(const ConvProblem& p, F&& f) {
 // Bytes moved and flop, for the estimates of the engines of both devices. Taps on padding count like all others.
 double conv_bytes(const ConvProblem&);
 double conv_flop(const ConvProblem&);
-const Engine<ConvProblem>& conv_tiles();         // conv_tiles.cpp
-const Engine<ConvProblem>& conv_filter_tiles();  // conv_filter_tiles.cpp
-const Engine<ConvProblem>& conv_filter_taps();   // conv_filter_taps.cpp
-const Engine<ConvProblem>& conv_groups();        // conv_groups.cpp
-const Engine<ConvProblem>& conv_planes_cpu();    // conv_planes.cpp
-const Engine<ConvProblem>& conv_winograd_cpu();  // conv_winograd.cpp
-// conv_sums.cpp, for both devices:
-const Engine<ConvProblem>& conv_reduce(bool cuda);
-const Engine<ConvStatisticsProblem>& conv_then_reduce(bool cuda);
-
 DType statistics_dtype(const ConvProblem&);  // dtype of a ConvStatisticsProblem's sums
 
 }  // namespace minidnn

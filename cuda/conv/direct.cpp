@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.direct: convolution by its definition, for any strides (direct.cu). One kernel computes y and dx, another
 // dw, a third db.
-#include "cuda/conv/engines.h"
+#include "cpp/conv/conv.h"
+#include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::conv {
 namespace {
 
 KernelSpec spec(ConvDirection direction, DType t, DType y) {
@@ -26,6 +28,8 @@ cuda::LaunchConfig launch_config(ConvDirection direction, const ConvGeometry& g,
   config.grid = {unsigned(min_of(sums, int64_t(8) * d.sm_count))};
   return config;
 }
+
+}  // namespace
 
 struct Direct final : Engine<ConvProblem> {
   std::string name() const override { return "cuda.conv.direct"; }
@@ -55,11 +59,8 @@ struct Direct final : Engine<ConvProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::conv
 
-const Engine<ConvProblem>& conv_direct() {
-  static const Direct engine;
-  return engine;
-}
+template const Engine<ConvProblem>& engine_object<ConvProblem, cuda::conv::Direct>();
 
 }  // namespace minidnn

@@ -1,20 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/conv/engines.h"
+// The CUDA engines of conv.
+#include "cpp/conv/conv.h"
+#include "cpp/engine/engine_list.h"
 
 namespace minidnn {
 
-const Engines<ConvProblem>& Family<ConvProblem>::cuda_engines() {
-  static const Engines<ConvProblem> all{
-      &conv_wgmma(),      &conv_wgmma_3xtf32(), &conv_window(),       &conv_image(),
-      &conv_wgmma_taps(), &conv_mma(),          &conv_mma_3xtf32(),   &conv_depthwise(),
-      &conv_grouped(),    &conv_planes(),       &conv_image_filter(), &conv_winograd(),
-      &conv_simt(),       &conv_im2col_gemm(),  &conv_reduce(true),   &conv_direct()};
-  return all;
-}
+namespace cuda::conv {
+// clang-format off
+using List = EngineList<ConvProblem,
+    struct Wgmma,
+    struct Wgmma3xtf32,
+    struct WgmmaHalo,
+    struct FirstLayer,
+    struct WgmmaPackedTaps,
+    struct Mma,
+    struct Mma3xtf32,
+    struct Depthwise,
+    struct Grouped,
+    struct DirectNchw,
+    struct FirstLayerFilter,
+    struct Winograd,
+    struct Simt,
+    struct Im2colGemm,
+    struct BiasReduction,
+    struct Direct>;
+using StatisticsList = EngineList<ConvStatisticsProblem,
+    struct WgmmaStatistics,
+    struct UnfusedStatistics>;
+// clang-format on
+}  // namespace cuda::conv
+
+const Engines<ConvProblem>& Family<ConvProblem>::cuda_engines() { return cuda::conv::List::get(); }
 
 const Engines<ConvStatisticsProblem>& Family<ConvStatisticsProblem>::cuda_engines() {
-  static const Engines<ConvStatisticsProblem> all{&conv_wgmma_statistics(), &conv_then_reduce(true)};
-  return all;
+  return cuda::conv::StatisticsList::get();
 }
 
 }  // namespace minidnn

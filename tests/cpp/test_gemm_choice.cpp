@@ -3,7 +3,7 @@
 // measured (docs/notes/gemm.md): the named config is the fastest, or within 5 % of it.
 #include <iostream>
 
-#include "cuda/conv/engines.h"
+#include "cpp/conv/conv.h"
 #include "cuda/matmul/engines.h"
 
 using namespace minidnn;

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <iostream>
 
-#include "cuda/conv/winograd_math.h"
+#include "cuda/conv/winograd/winograd_math.h"
 
 using namespace minidnn;
 
@@ -40,7 +40,7 @@ static int check_places(bool channels_fast) {
   g.fast = FastDivmod(channels_fast ? 7 : 32);
   int wrong = 0;
   for (uint32_t i = 0; i < g.size(); ++i) {
-    const WinogradPlace p = place_of(g, i);
+    const WinogradTilePosition p = position_of(g, i);
     const uint32_t again = channels_fast ? p.tile * 7 + p.channel : p.channel * 32 + p.tile;
     const uint32_t tile = uint32_t(p.image) * 6 + uint32_t(p.row) / 4 * 3 + uint32_t(p.column) / 4;
     wrong += again != i || tile != p.tile || p.row % 4 || p.column % 4 || p.row > 4 || p.column > 8;

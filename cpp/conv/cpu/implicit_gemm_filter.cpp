@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// cpu.conv.implicit_gemm_filter: backward_filter as products over pixels. The rows of a tile are filters, its columns are the
+// input channels under one tap, and a run of k follows a line of pixels, where x is read in place. A tap that falls on
+// padding uses only a part of the line. The pixels are split into slices; a slice stays in the caches while all tiles
+// that read it are computed.
+#include <algorithm>
+#include <array>
+
+#include "cpp/conv/conv.h"
+#include "cpp/conv/cpu/phases.h"
+#include "cpp/conv/cpu/to_nhwc.h"
+#include "cpp/core/thread_pool.h"
+#include "cpp/core/work_size.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/simd/gemm_microkernel.h"
+
+namespace minidnn {
+namespace cpu::conv {
+namespace {
+
+constexpr int64_t kSlicePixels = 256, kItemTiles = 8;  // a slice of 16 channels: 16 KB
+
+// A work item: some tiles of filters, and the scratch of the thread that computes them.
+struct Work {
+  int64_t group, tile, tiles;
+  const float* filters;  // dy, if it is read in place
+  float *packed, *columns;
+  GemmSegment *segments, *last;  // last: the segments of a partly filled tile
+};
+
+// A span of pixels in one line of y.
+struct Piece {
+  int64_t image, line[2], begin, end;
+};
+
+struct FilterPlan final : Plan<ConvProblem> {
+  ConvProblem p;
+  bool swap;  // true: x and y are exchanged
+  ConvGeometry g;
+  const GemmKernels& kernels = gemm_kernels();
+  const GemmKernel<float>& kernel = kernels.f32;
+  ChannelsLast x;
+  int64_t threads, taps;
+  int64_t panels, tiles, item_tiles;  // per group
+  bool lines;                         // the pixels of a filter are contiguous in dy, which is then read in place
+  bool straight;                      // sums are written to dw directly
+  bool crowded;  // at this pixel step a panel would map to few cache sets: each panel is copied first
+  std::vector<Piece> pieces;
+  std::vector<size_t> slices;  // index in `pieces` at which each slice begins, and the end
+  size_t x_at = 0, sums_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
+
+  FilterPlan(const ConvProblem& problem, const Device& d)
+      : p(problem),
+        swap(swaps(problem, without_gaps(conv_geometry(problem)))),
+        g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
+        // The kernel reads whole panels, also where the last columns do not exist. After the last pixel, only a copy
+        // has space for them: so x is copied if its last panel is not full.
+        x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
+        threads(d.sm_count),
+        taps(volume(g.window)) {
+    panels = ceil_div(g.x.channels, kernel.columns), tiles = ceil_div(g.y.channels, kernel.rows);
+    item_tiles = even_share();
+    lines = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
+    const int64_t pixel_step = x.side.space[2] * g.stride[2];
+    crowded = pixel_step % 1024 == 0 || (pixel_step % 512 == 0 && item_tiles >= 4);
+    straight = out_dtype(p) == DType::float32 && g.w_channel == 1 && g.x.channels % kernel.columns == 0;
+    cut();
+    auto reserve = [&](size_t size) {
+      size_t at = bytes;
+      bytes += ceil_div<size_t>(size, 4096) * 4096;
+      return at;
+    };
+    x_at = reserve(x.bytes());
+    if (!straight) sums_at = reserve(size_t(g.groups * tiles * kernel.rows * line()) * sizeof(float));
+    room_bytes = size_t((item_tiles * kernel.rows + kernel.columns) * kSlicePixels) * sizeof(float) +
+                 2 * kSlicePixels * sizeof(GemmSegment);
+    rooms_at = reserve(room_bytes * size_t(threads));
+  }
+  // Tiles per item for which the last thread ends first. Packing costs each item about a third of a tile.
+  int64_t even_share() const {
+    int64_t best = 1;
+    auto time = [&](int64_t some) {
+      return double(ceil_div(g.groups * ceil_div(tiles, some), threads)) * (double(some) + 1.0 / 3);
+    };
+    for (int64_t some = 2; some <= std::min(cpu::work_size(kItemTiles), tiles); ++some)
+      if (time(some) <= time(best)) best = some;
+    return best;
+  }
+  int64_t line() const { return taps * panels * kernel.columns; }  // sums of one filter
+
+  // For the filter gradient of a pointwise convolution, x and y may be exchanged. The side with fewer channels should
+  // be the one that is copied: packed, or made channels-last if planes are read in place.
+  static bool swaps(const ConvProblem& p, const ConvGeometry& g) {
+    if (!is_pointwise(g)) return false;
+    // Compares the packing that is saved with the weights, which are then written twice.
+    const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
+    const bool lines = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
+    const int64_t saved = (g.y.channels - g.x.channels) * (lines ? -1 : 1);
+    return g.groups == 1 && g.x.channels >= gemm_kernels().f32.rows && pixels * saved > 2 * g.y.channels * g.x.channels;
+  }
+  static ConvGeometry swapped(ConvGeometry g) {
+    std::swap(g.x, g.y);
+    std::swap(g.w_filter, g.w_channel);
+    return g;
+  }
+
+  // For a pointwise convolution of dense images, joins all pixels of an image into one line.
+  static ConvGeometry joined(ConvGeometry g) {
+    for (int j = 0; j < kMaxSpatial; ++j)
+      if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return g;
+    for (ConvTensorView* s : {&g.x, &g.y}) {
+      for (int j = kMaxSpatial - 2; j >= 0; --j)
+        if (s->size[j] > 1 && s->space[j] != s->space[j + 1] * s->size[j + 1]) return g;
+      // A dimension of one pixel may have any stride, so its stride does not extend to the other dimensions.
+      if (s->size[2] == 1 && s->size[0] * s->size[1] > 1) return g;
+    }
+    for (ConvTensorView* s : {&g.x, &g.y}) {
+      s->size[2] *= s->size[0] * s->size[1];
+      s->size[0] = s->size[1] = 1;
+      s->space[0] = s->space[1] = s->space[2] * s->size[2];
+    }
+    return g;
+  }
+
+  void cut() {
+    const int64_t lines[] = {g.images, g.y.size[0], g.y.size[1]}, size = g.y.size[2];
+    NdIterator<3> line(lines, 0);
+    const int64_t most = cpu::work_size(kSlicePixels);
+    int64_t filled = 0;
+    slices.push_back(0);
+    for (int64_t i = 0; i < lines[0] * lines[1] * lines[2]; ++i, line.advance())
+      for (int64_t begin = 0, end; begin < size; begin = end) {
+        end = std::min(begin + most, size);
+        if (filled + end - begin > most) slices.push_back(pieces.size()), filled = 0;
+        pieces.push_back({line.at[0], {line.at[1], line.at[2]}, begin, end});
+        filled += end - begin;
+      }
+    slices.push_back(pieces.size());
+  }
+
+  template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
+    const float* from = x.read(swap ? args.dy : args.x, workspace + x_at);
+    const T* dy = static_cast<const T*>(swap ? args.x : args.dy);
+    const int64_t parts = ceil_div(tiles, item_tiles);
+    cpu::parallel_items(g.groups * parts, [&](int64_t i, int64_t room) {
+      const int64_t group = i / parts, tile = i % parts * item_tiles;
+      float* packed = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
+      float* columns_of_slice = packed + item_tiles * kernel.rows * kSlicePixels;
+      GemmSegment* segments = reinterpret_cast<GemmSegment*>(columns_of_slice + kernel.columns * kSlicePixels);
+      const Work work{group,
+                      tile,
+                      std::min(item_tiles, tiles - tile),
+                      reinterpret_cast<const float*>(dy),
+                      packed,
+                      columns_of_slice,
+                      segments,
+                      segments + kSlicePixels};
+      float* to = straight ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
+      std::vector<bool> begun(size_t(taps), false);  // whether a tap already has sums
+      for (size_t s = 0; s + 1 < slices.size(); ++s) {
+        if (!lines) pack_filters(dy, work, s);
+        for (int64_t tap = 0; tap < taps; ++tap) multiply_tap(from, work, s, tap, to, begun);
+      }
+      for (int64_t tap = 0; tap < taps; ++tap)
+        if (!begun[size_t(tap)]) clear_tap(work, tap, to);
+      if (!straight) write_filters(to, static_cast<Y*>(args.out), work);
+    });
+  }
+
+  // Offset of the sums of filter k of a group under one tap.
+  int64_t place(int64_t group, int64_t k, int64_t tap) const {
+    if (!straight) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
+    int64_t at = g.w_origin + (group * g.y.channels + k) * g.w_filter;
+    for (int j = kMaxSpatial - 1; j >= 0; tap /= g.window[j--]) at += tap % g.window[j] * g.w_space[j];
+    return at;
+  }
+  int64_t pitch() const { return straight ? g.w_filter : line(); }
+
+  // Packs dy as [tile, pixel of the slice, filter], with zeros after the last filter.
+  template <class T> void pack_filters(const T* dy, const Work& work, size_t slice) const {
+    float* to = work.packed;
+    for (int64_t t = work.tile; t < work.tile + work.tiles; ++t, to += kSlicePixels * kernel.rows) {
+      const int64_t first = t * kernel.rows, count = std::min(kernel.rows, g.y.channels - first);
+      float* at = to;
+      for (size_t i = slices[slice]; i < slices[slice + 1]; ++i) {
+        const Piece& piece = pieces[i];
+        const T* from = dy + piece.image * g.y.image + piece.line[0] * g.y.space[0] + piece.line[1] * g.y.space[1] +
+                        (work.group * g.y.channels + first) * g.y.channel + piece.begin * g.y.space[2];
+        const int64_t length = piece.end - piece.begin, pixel = g.y.space[2], filter = g.y.channel;
+        if constexpr (sizeof(T) == 4) kernel.pack_rows(from, filter, pixel, count, length, at);
+        else
+          for (int64_t w = 0; w < length; ++w)
+            for (int64_t j = 0; j < kernel.rows; ++j)
+              at[w * kernel.rows + j] = j < count ? float(from[w * pixel + j * filter]) : 0;
+        at += length * kernel.rows;
+      }
+    }
+  }
+
+  void multiply_tap(const float* from, const Work& work, size_t slice, int64_t tap, float* to,
+                    std::vector<bool>& begun) const {
+    int64_t at[kMaxSpatial], shift[kMaxSpatial], rest = tap;
+    for (int j = kMaxSpatial - 1; j >= 0; rest /= g.window[j--]) at[j] = rest % g.window[j];
+    for (int j = 0; j < kMaxSpatial; ++j) shift[j] = at[j] * g.dilation[j] - g.pad[j];
+    // The range of a line's pixels for which this tap falls on data.
+    const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
+    const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
+    int64_t pixel = 0, count = 0, run = 0;  // pixel index in the slice; segments so far; the length of their runs
+    auto flush = [&] {
+      if (count) multiply_runs(from, work, tap, count, run, to, begun[size_t(tap)]), begun[size_t(tap)] = true;
+      count = 0;
+    };
+    for (size_t i = slices[slice]; i < slices[slice + 1]; pixel += pieces[i].end - pieces[i].begin, ++i) {
+      const Piece& piece = pieces[i];
+      const int64_t a = piece.line[0] * g.stride[0] + shift[0], b = piece.line[1] * g.stride[1] + shift[1];
+      const int64_t begin = std::max(piece.begin, low), length = std::min(piece.end, high) - begin;
+      if (length <= 0 || uint64_t(a) >= uint64_t(x.side.size[0]) || uint64_t(b) >= uint64_t(x.side.size[1])) continue;
+      if (length != run) flush();
+      run = length;
+      GemmSegment& now = work.segments[count++];
+      int64_t first = (pixel + begin - piece.begin) * kernel.rows, filter = 1;
+      if (lines) {
+        first = piece.image * g.y.image + piece.line[0] * g.y.space[0] + piece.line[1] * g.y.space[1] + begin;
+        filter = g.y.channel;
+      }
+      for (int64_t j = 0; j < kernel.rows; ++j) now.a[j] = (first + j * filter) * int64_t(sizeof(float));
+      now.b = (piece.image * x.side.image + a * x.side.space[0] + b * x.side.space[1] +
+               (begin * g.stride[2] + shift[2]) * x.side.space[2]) *
+              int64_t(sizeof(float));
+    }
+    flush();
+  }
+
+  // Multiplies one slice under one tap. A panel of channels stays in the first-level cache while the tiles of filters
+  // are computed.
+  void multiply_runs(const float* from, const Work& work, int64_t tap, int64_t count, int64_t run, float* to,
+                     bool add) const {
+    float spare[kGemmRows * 32];
+    const int64_t pixel_step = g.stride[2] * x.side.space[2], step = crowded ? kernel.columns : pixel_step;
+    std::array<int64_t, kSlicePixels> places;
+    for (int64_t s = 0; crowded && s < count; ++s) {
+      places[size_t(s)] = work.segments[s].b;
+      work.segments[s].b = s * run * kernel.columns * int64_t(sizeof(float));
+    }
+    const int64_t rest = g.y.channels % kernel.rows;
+    for (int64_t s = 0; lines && rest && s < count; ++s) {  // rows after the last filter read the first one again
+      work.last[s] = work.segments[s];
+      for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];
+    }
+    for (int64_t panel = 0; panel < panels; ++panel) {
+      const float* b = from + work.group * g.x.channels + panel * kernel.columns;
+      if (crowded) {
+        for (int64_t s = 0; s < count; ++s)
+          kernel.pack(reinterpret_cast<const float*>(reinterpret_cast<const char*>(b) + places[size_t(s)]), 1,
+                      pixel_step, kernel.columns, run, work.columns + s * run * kernel.columns);
+        b = work.columns;
+      }
+      for (int64_t t = 0; t < work.tiles; ++t) {
+        const int64_t k = (work.tile + t) * kernel.rows, used = std::min(kernel.rows, g.y.channels - k);
+        const float* a = lines ? work.filters + (work.group * g.y.channels + k) * g.y.channel
+                               : work.packed + t * kSlicePixels * kernel.rows;
+        const GemmSegment* segments = lines && used < kernel.rows ? work.last : work.segments;
+        const int64_t a_step = lines ? 1 : kernel.rows;
+        float* sums = to + place(work.group, k, tap) + panel * kernel.columns;
+        if (used == kernel.rows || !straight) {
+          kernel.multiply(segments, count, run, a, a_step, b, step, sums, pitch(), add);
+          continue;
+        }
+        kernel.multiply(segments, count, run, a, a_step, b, step, spare, kernel.columns, false);
+        for (int64_t i = 0; i < used; ++i)
+          for (int64_t j = 0; j < kernel.columns; ++j)
+            sums[i * pitch() + j] = spare[i * kernel.columns + j] + (add ? sums[i * pitch() + j] : 0);
+      }
+    }
+  }
+
+  void clear_tap(const Work& work, int64_t tap, float* to) const {
+    const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
+    for (int64_t k = first; k < end; ++k) std::fill_n(to + place(work.group, k, tap), panels * kernel.columns, 0.0f);
+  }
+
+  bool taps_are_neighbours() const {
+    int64_t dense = 1;
+    for (int j = kMaxSpatial - 1; j >= 0; dense *= g.window[j--])
+      if (g.window[j] > 1 && g.w_space[j] != dense) return false;
+    return true;
+  }
+
+  // Copies the sums from [tap, column] order to dw's own order.
+  template <class Y> void write_filters(const float* sums, Y* dw, const Work& work) const {
+    const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
+    const int64_t channels = g.x.channels;
+    if constexpr (sizeof(Y) == 4) {
+      if (taps == 1 && g.w_filter == 1) {  // x and y are exchanged
+        float* to = dw + g.w_origin + work.group * g.y.channels + first;
+        kernels.transpose(sums + place(work.group, first, 0), line(), end - first, channels, to, g.w_channel);
+        return;
+      }
+      if (taps > 1 && taps_are_neighbours()) {
+        for (int64_t k = first; k < end; ++k)
+          kernels.transpose(sums + place(work.group, k, 0), panels * kernel.columns, taps, channels,
+                            dw + (work.group * g.y.channels + k) * g.w_filter, g.w_channel);
+        return;
+      }
+    }
+    for (int64_t k = first; k < end; ++k) {
+      Y* filter = dw + g.w_origin + (work.group * g.y.channels + k) * g.w_filter;
+      for (int64_t tap = 0; tap < taps; ++tap) {
+        const float* from = sums + place(work.group, k, tap);
+        int64_t rest = tap, at = 0;
+        for (int j = kMaxSpatial - 1; j >= 0; rest /= g.window[j--]) at += rest % g.window[j] * g.w_space[j];
+        for (int64_t c = 0; c < channels; ++c) filter[at + c * g.w_channel] = Y(from[c]);
+      }
+    }
+  }
+
+  void run(const ConvArgs& args, void* workspace, Stream) const override {
+    with_conv_types(p, [&](auto from, auto to) {
+      using T = typename decltype(from)::type;
+      using Y = typename decltype(to)::type;
+      if constexpr (sizeof(T) != 8) compute<T, Y>(args, static_cast<char*>(workspace));
+    });
+  }
+};
+
+}  // namespace
+
+struct ImplicitGemmFilter final : Engine<ConvProblem> {
+  std::string name() const override { return "cpu.conv.implicit_gemm_filter"; }
+  std::string why_not(const ConvProblem& p, const Device&) const override {
+    if (p.direction != ConvDirection::backward_filter) return "supports backward_filter only";
+    if (operand_dtype(p) == DType::float64) return "float64 is not supported";
+    if (p.y.numel() == 0 || p.w.numel() == 0) return "w or y is empty";
+    return "";
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    const GemmKernel<float>& kernel = gemm_kernels().f32;
+    const ConvGeometry g = conv_geometry(p);
+    const double waste = wasted(g.y.channels, kernel.rows) * wasted(g.x.channels, kernel.columns);
+    return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92);
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
+    return FilterPlan(p, d).bytes;
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
+    return std::make_unique<FilterPlan>(p, d);
+  }
+};
+
+}  // namespace cpu::conv
+
+template const Engine<ConvProblem>& engine_object<ConvProblem, cpu::conv::ImplicitGemmFilter>();
+
+}  // namespace minidnn

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.bias_reduction: db as a reduction of dy (channel_sums.h).
+#include "cpp/conv/channel_sums.h"
+
+namespace minidnn {
+namespace cuda::conv {
+
+struct BiasReduction final : BiasReductionEngine {
+  std::string name() const override { return "cuda.conv.bias_reduction"; }
+  unsigned traits() const override { return kNeedsJit; }
+};
+
+}  // namespace cuda::conv
+
+template const Engine<ConvProblem>& engine_object<ConvProblem, cuda::conv::BiasReduction>();
+
+}  // namespace minidnn

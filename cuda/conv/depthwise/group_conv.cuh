@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code shared by the kernels of nchw.cu and nhwc.cu: the loop of a block over its tiles, and the epilogue.
+#pragma once
+#include "cuda/conv/depthwise/group_conv_params.h"
+#include "cuda/device/grid.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
+#include "cuda/device/quad.cuh"
+
+namespace minidnn {
+
+// The contents of one shared-memory buffer: a tile, a depth of the window, and the channels from `channel` on.
+struct GroupConvStep {
+  uint32_t position;
+  int32_t z, channel;
+};
+
+// Main loop over two buffers of shared memory. load(step, buffer) fills one buffer while compute(step, buffer) reads
+// the other. load returns false if it found nothing to load; compute is then skipped for that step. next(step) returns
+// the step after `step`. finish(step) is called after the last step of a tile. All threads of the block must call this
+// function.
+template <class Next, class Load, class Compute, class Finish>
+__device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t positions, Next next, Load load,
+                                              Compute compute, Finish finish) {
+  GroupConvStep step = loaded;
+  // State of the other buffer: never filled, filled without data to compute on, or filled with data for compute().
+  enum { kNothing, kFilled, kMeets } other = kNothing;
+#pragma unroll 1
+  for (int buffer = 0;; buffer ^= 1) {
+    const bool more = loaded.position < positions;
+    const auto filled = more && load(loaded, buffer) ? kMeets : kFilled;
+    cp_async_commit_group();
+    if (other != kNothing) {
+      cp_async_wait_group<1>();
+      __syncthreads();
+      if (other == kMeets) compute(step, buffer ^ 1);
+      __syncthreads();  // before the next iteration overwrites the buffer that compute() read
+      if (loaded.position != step.position) finish(step);
+    }
+    if (!more) break;
+    other = filled;
+    step = loaded;
+    loaded = next(step);
+  }
+}
+
+template <class T> __device__ __forceinline__ void store(const GroupConv& p, void* out, int64_t at, float v) {
+  if (p.wide) static_cast<float*>(out)[at] = v;
+  else static_cast<T*>(out)[at] = T(v);
+}
+template <class T> __device__ __forceinline__ void store_quad(const GroupConv& p, void* out, int64_t at,
+                                                              const float (&v)[4]) {
+  if (p.wide) write_quad(static_cast<float*>(out) + at, v);
+  else write_quad(static_cast<T*>(out) + at, v);
+}
+namespace detail {
+struct ActivateFour {
+  float (&v)[4];
+  float alpha;
+  template <class Mode> __device__ void operator()(Mode) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v[i] = activate<Mode::value>(v[i], alpha);
+  }
+};
+}  // namespace detail
+
+// Adds the residual to the sums in a thread's registers and applies the activation. add_residual(i, four) adds to the
+// i-th group of four. Thirteen activation formulas and as many loads as sums, all unrolled, would be most of a kernel's
+// code. Therefore only relu is unrolled; otherwise the sums rotate through the registers, and one copy of the code
+// processes four of them in each iteration.
+template <int n, class AddResidual>
+__device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
+  static_assert(n % 4 == 0);
+  if (!p.has_residual && p.activation == Activation::identity) return;
+  if (!p.has_residual && p.activation == Activation::relu) {
+#pragma unroll
+    for (int i = 0; i < n; ++i) v[i] = activate<Activation::relu>(v[i], alpha);
+    return;
+  }
+#pragma unroll 1
+  for (int i = 0; i < n / 4; ++i) {
+    float four[4] = {v[0], v[1], v[2], v[3]};
+    if (p.has_residual) add_residual(i, four);
+    with_activation(p.activation, detail::ActivateFour{four, alpha});
+#pragma unroll
+    for (int j = 4; j < n; ++j) v[j - 4] = v[j];
+#pragma unroll
+    for (int j = 0; j < 4; ++j) v[n - 4 + j] = four[j];
+  }
+}
+
+template <class T> __device__ __forceinline__ float load_residual(const GroupConv& p, const void* residual,
+                                                                  int64_t at) {
+  return p.wide ? static_cast<const float*>(residual)[at] : float(static_cast<const T*>(residual)[at]);
+}
+
+}  // namespace minidnn

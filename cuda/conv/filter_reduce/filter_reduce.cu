@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// dw as the sum of its parts, which nchw.cu, nhwc.cu and first_layer_filter.cu write.
+// Block: 32 x 8 threads for 32 elements of dw; thread (x, y) adds parts y, y + 8, ... of element x. Grid: a block for
+// each 32 elements. Shared memory: 1 KiB, static. Numerics: float32, the parts of an element in a fixed order.
+#include "cuda/conv/filter_reduce/filter_reduce_params.h"
+#include "cuda/device/ptx/griddep.cuh"
+
+namespace minidnn {
+
+template <class Y>
+__global__ void __launch_bounds__(256)
+    conv_filter_reduce(const __grid_constant__ FilterReduce f, const float* parts, Y* dw) {
+  __shared__ float shared[8][32];
+  const int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
+  float sum = 0;
+  griddep_wait();
+  if (i < f.count) {
+#pragma unroll 8
+    for (int part = threadIdx.y; part < f.parts; part += 8) sum += parts[part * f.count + i];
+  }
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y > 0 || i >= f.count) return;
+  for (int y = 1; y < 8; ++y) sum += shared[y][threadIdx.x];
+  const NdIterator<2 + kMaxSpatial> at(f.size, i);
+  int64_t to = f.origin;
+  for (int d = 0; d < 2 + kMaxSpatial; ++d) to += at.at[d] * f.stride[d];
+  dw[to] = Y(sum);
+}
+
+}  // namespace minidnn

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launch of filter_reduce.cu, the second kernel of engines that write partial sums of dw. Host only.
+#pragma once
+#include <functional>
+
+#include "cpp/conv/conv.h"
+#include "cpp/engine/kernel_spec.h"
+
+namespace minidnn::cuda::conv {
+
+// Adds up `count` partial sums of dw, stored as [partial sum][filter][channel][window], always in the same order.
+std::function<void(const void* partial_sums, void* dw, Stream)> filter_reduce(const ConvProblem&, int64_t count,
+                                                                              const Device&);
+KernelSpec filter_reduce_kernel(DType out);
+
+}  // namespace minidnn::cuda::conv

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.mma: implicit GEMM by mma.sync (mma.h); each float32 product is one TF32 product.
+#include "cuda/conv/implicit_gemm/mma.h"
+
+namespace minidnn {
+namespace cuda::conv {
+
+struct Mma final : MmaEngine {
+  Mma() : MmaEngine(MmaProducts::one) {}
+  std::string name() const override { return "cuda.conv.mma"; }
+};
+
+}  // namespace cuda::conv
+
+template const Engine<ConvProblem>& engine_object<ConvProblem, cuda::conv::Mma>();
+
+}  // namespace minidnn

@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.conv.winograd: float32 convolutions with windows of 3 x 3 at stride 1, with a quarter of the products
+// (winograd_math.h): transforms of x and w, 36 matrix products by the main loop of cuda/gemm/simt.cu, and the transform
+// of their results to y. dx and dw are computed in the same way.
+//
+// Expected times for ResNet-50's 14.8 GFLOP layers at batch 64 on an H100 (3 TB/s, about 45 TFLOP/s): a direct sum
+// takes 330 us. Here the products take 82 us (107 us where tiles of 4 x 4 cover 14 x 14 or 7 x 7), and the transforms
+// move
+//   c64 h56    51 + 116 MB in, 116 + 51 out   112 us    c256 h14   13 + 38 in, 38 + 13 out, U 12   38 us
+//   c128 h28   26 + 58 in, 58 + 26 out         56 us    c512 h7     6 + 19 in, 19 + 6 out, U 47    32 us
+// This is a prediction. F(2 x 2) would take 146 us for the products and move 4/2.25 as much. A fused kernel would have
+// to run the products at one block an SM with 128 sums a thread; separate kernels use the existing main loop. The
+// images are processed in batches small enough that the buffers stay in the L2, where that is faster.
+//
+// Sums are float32, but an error in one element of a patch reaches all 16 results of its tile. So does a NaN or an
+// infinity.
+#include <array>
+
+#include "cpp/conv/conv.h"
+#include "cpp/engine/engine_object.h"
+#include "cuda/conv/winograd/winograd_math.h"
+#include "cuda/gemm/simt.h"
+#include "cuda/runtime/launch.h"
+
+namespace minidnn {
+namespace cuda::conv {
+namespace {
+
+// The error of a result depends on its whole tile, while the allowed float32 error grows with the result's own
+// products. With at least this many products, over this many channels, the ratio of the two stays below that of the
+// longest sums (simulated for normal data: at worst 0.8 of the tests' tolerance).
+constexpr int64_t kLeastChannels = 32, kLeastProducts = 128, kLeastPositions = 512;
+constexpr int64_t kMost = (int64_t(1) << 31) - 1;
+
+bool to_weights(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
+
+// The kernels' view of x or y.
+WinogradTensor tensor_of(const ConvTensorView& s) {
+  return {s.image, s.channel, s.space[1], s.space[2], int32_t(s.size[1]), int32_t(s.size[2])};
+}
+
+// `patches`: the tensor that is transformed by patches. `tiles`: the one that is transformed by tiles (the result, or
+// dy for dw). before_row, before_column: how many elements a patch starts before its tile.
+struct Sides {
+  ConvGeometry g;
+  const ConvTensorView* patches;
+  const ConvTensorView* tiles;
+  int before_row, before_column;
+  int64_t patch_channels, tile_channels;
+
+  explicit Sides(const ConvProblem& p) : g(conv_geometry(p)) {
+    const bool data = p.direction == ConvDirection::backward_data;
+    patches = data ? &g.y : &g.x, tiles = data ? &g.x : &g.y;
+    // dx is a convolution of dy with the window rotated by 180 degrees, padded by 2 minus the padding.
+    before_row = int(data ? 2 - g.pad[1] : g.pad[1]), before_column = int(data ? 2 - g.pad[2] : g.pad[2]);
+    patch_channels = patches->channels, tile_channels = tiles->channels;
+  }
+  Sides(const Sides&) = delete;
+  int64_t tiles_of_image() const {
+    return ceil_div(tiles->size[1], int64_t(kWinogradTile)) * ceil_div(tiles->size[2], int64_t(kWinogradTile));
+  }
+};
+
+// The fewest products that a result sums over in one dimension: taps for y and dx, positions for dw.
+int64_t least_met(const ConvProblem& p, const Sides& s, int j) {
+  const int64_t before = j == 1 ? s.before_row : s.before_column, size = s.patches->size[j], tiles = s.tiles->size[j];
+  auto overlap = [&](int64_t at, int64_t count) {  // length of the overlap of [at, at + count) - before with [0, size)
+    return min_of(size, at + count - before) - max_of(int64_t(0), at - before);
+  };
+  int64_t least = kMost;
+  for (int64_t tap = 0; tap < 3 && to_weights(p); ++tap) least = min_of(least, overlap(tap, tiles));
+  for (int64_t at : {int64_t(0), tiles - 1})
+    if (!to_weights(p)) least = min_of(least, overlap(at, 3));
+  return max_of(least, int64_t(0));
+}
+
+// The buffer of a tensor's transforms: [36][channel][tile], or [36][tile][channel] if the tensor's channels are
+// contiguous.
+WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images) {
+  WinogradGrid g;
+  g.across = FastDivmod(ceil_div(s.tiles->size[2], int64_t(kWinogradTile)));
+  g.down = FastDivmod(ceil_div(s.tiles->size[1], int64_t(kWinogradTile)));
+  g.tiles = uint32_t(images * s.tiles_of_image()), g.padded_tiles = ceil_div(g.tiles, 4u) * 4;
+  g.channels = uint32_t(side.channels);
+  g.channels_fast = side.channel == 1 && side.channels > 1;
+  const int64_t pitch = g.channels_fast ? ceil_div(g.channels, 4u) * 4 : g.padded_tiles;
+  g.fast = FastDivmod(g.channels_fast ? int64_t(g.channels) : int64_t(g.padded_tiles));
+  g.channel = g.channels_fast ? 1 : pitch, g.tile = g.channels_fast ? pitch : 1;
+  g.plane = pitch * (g.channels_fast ? g.padded_tiles : g.channels);
+  return g;
+}
+
+// Windows as [sum][result]. Forward, results are filters. For dx, results are channels and the window is rotated by 180
+// degrees. For dw, sums are filters, whichever dimension of the buffers is contiguous.
+WinogradFilter filter_of(const ConvProblem& p, const ConvGeometry& g) {
+  WinogradFilter f;
+  const bool forward = p.direction == ConvDirection::forward;
+  f.results = FastDivmod(forward ? g.y.channels : g.x.channels),
+  f.sums = uint32_t(forward ? g.x.channels : g.y.channels);
+  f.result = forward ? g.w_filter : g.w_channel, f.sum = forward ? g.w_channel : g.w_filter;
+  f.origin = g.w_origin, f.row = g.w_space[1], f.column = g.w_space[2];
+  if (p.direction == ConvDirection::backward_data) {
+    f.origin += 2 * f.row + 2 * f.column;
+    f.row = -f.row, f.column = -f.column;
+  }
+  f.pitch = ceil_div(int64_t(f.results.divisor), int64_t(4)) * 4, f.plane = f.pitch * f.sums;
+  return f;
+}
+
+GemmIndex index_of(int64_t size) {
+  GemmIndex index;
+  index.size = index.digit[kDigits - 1] = size;
+  return index;
+}
+GemmStrides stride_of(int64_t stride) {
+  GemmStrides s;
+  s.of[kDigits - 1] = stride;
+  return s;
+}
+
+// The 36 matrix products. For y and dx, rows are tiles, columns are results, and k is the channels summed over. For dw,
+// rows are filters, columns are channels, and k is tiles. `adds`: the products are added to the previous contents of
+// the result.
+GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool adds) {
+  const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
+  const WinogradFilter f = filter_of(p, s.g);
+  GemmView v;
+  v.batch = index_of(kWinogradPoints);
+  if (to_weights(p)) {
+    v.m = index_of(f.sums), v.n = index_of(f.results.divisor), v.k = index_of(in.padded_tiles);
+    v.a.row = stride_of(out.channel), v.a.k = stride_of(out.tile), v.a.batch = stride_of(out.plane);
+    v.b.row = stride_of(in.channel), v.b.k = stride_of(in.tile), v.b.batch = stride_of(in.plane);
+    v.y_m = stride_of(f.pitch), v.y_n = stride_of(1), v.y_batch = stride_of(f.plane);
+  } else {
+    v.m = index_of(in.padded_tiles), v.n = index_of(f.results.divisor), v.k = index_of(f.sums);
+    v.a.row = stride_of(in.tile), v.a.k = stride_of(in.channel), v.a.batch = stride_of(in.plane);
+    v.b.row = stride_of(1), v.b.k = stride_of(f.pitch), v.b.batch = stride_of(f.plane);
+    v.y_m = stride_of(out.tile), v.y_n = stride_of(out.channel), v.y_batch = stride_of(out.plane);
+  }
+  if (adds) v.c_m = v.y_m, v.c_n = v.y_n, v.c_batch = v.y_batch;
+  const double elements = double(in.plane) + double(out.plane) + double(f.plane);
+  return {{v}, DType::float32, DType::float32, Activation::identity, false, adds, 16, 4.0 * kWinogradPoints * elements};
+}
+
+// Bytes of the three buffers, and of the workspace of the products.
+struct Buffers {
+  size_t patches, tiles, windows, products;
+  size_t total() const { return patches + tiles + windows + products; }
+};
+Buffers buffers_of(const ConvProblem& p, const Sides& s, int64_t images, const Device& d) {
+  auto bytes = [](int64_t plane) { return size_t(ceil_div(plane * kWinogradPoints * 4, int64_t(256)) * 256); };
+  size_t most = 0;
+  for (int64_t piece : {images, s.g.images % images}) {
+    if (!piece) continue;
+    const GemmTask task = products(p, s, piece, to_weights(p) && images < s.g.images);
+    most = std::max(most, simt_workspace_bytes(task, simt_configs(task, d).front()));
+  }
+  return {bytes(grid_of(s, *s.patches, images).plane), bytes(grid_of(s, *s.tiles, images).plane),
+          bytes(filter_of(p, s.g).plane), most};
+}
+
+double pieces_us(const ConvProblem& p, const Sides& s, int64_t images, const Device& d) {
+  const double pieces = double(ceil_div(s.g.images, images));
+  const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
+  const double buffers = 4.0 * kWinogradPoints * (double(in.plane) + double(out.plane));
+  const double windows = 4.0 * kWinogradPoints * double(filter_of(p, s.g).plane);
+  // Buffers that fit in half of the L2 are read and written there at about twice the rate of memory.
+  const double rate = (buffers < 0.5 * double(d.l2_bytes) ? 2 : 1) * 0.85 * d.copy_gb_s * 1e3;
+  const double in_and_out = conv_bytes(p) / (0.85 * d.copy_gb_s * 1e3);
+  const double each = simt_estimate_us(products(p, s, images, to_weights(p) && images < s.g.images), d);
+  return 3 + in_and_out + windows / rate + pieces * (each + buffers / rate + 2 * 2.5);
+}
+
+std::vector<int64_t> piece_sizes(const ConvProblem& p, const Device& d) {
+  const Sides s(p);
+  std::vector<std::pair<double, int64_t>> sizes;
+  for (int64_t images = s.g.images; images > 0 && sizes.size() < 6;
+       images = images == 1 ? 0 : ceil_div(images, int64_t(2)))
+    sizes.emplace_back(pieces_us(p, s, images, d), images);
+  std::ranges::stable_sort(sizes);
+  std::vector<int64_t> best;
+  for (auto [us, images] : sizes) best.push_back(images);
+  return best;
+}
+
+int64_t images_of(const Config& config) { return std::stoll(config.substr(config.find('=') + 1)); }
+
+KernelSpec spec(const std::string& kernel) { return {"cuda/conv/winograd/winograd.cu", cat("minidnn::", kernel)}; }
+KernelSpec input_spec(const char* transform) { return spec(cat("winograd_input<minidnn::", transform, ">")); }
+KernelSpec output_spec(Activation a) {
+  return spec(cat("winograd_output<minidnn::Activation::", minidnn::name(a), ">"));
+}
+
+struct WinogradPlan final : Plan<ConvProblem> {
+  struct Piece {
+    int64_t images = 0;
+    WinogradGrid in, out;
+    std::unique_ptr<GemmPlan> products;
+  };
+  ConvProblem p;
+  Sides s;
+  Buffers buffers;
+  WinogradFilter filter;
+  Piece piece, last;  // the last piece may have fewer images
+  bool vectors = false;
+  std::shared_ptr<const cuda::Kernel> patches_in, tiles_in, windows, result;
+
+  WinogradPlan(const ConvProblem& problem, const Device& d, int64_t images)
+      : p(problem), s(problem), buffers(buffers_of(p, s, images, d)), filter(filter_of(p, s.g)) {
+    const int device = d.place.index;
+    make(piece, images, d);
+    if (int64_t rest = s.g.images % images) make(last, rest, d);
+    patches_in = cuda::load_kernel(input_spec("WinogradPatch"), device);
+    if (to_weights(p)) tiles_in = cuda::load_kernel(input_spec("WinogradGradient"), device);
+    windows = cuda::load_kernel(spec(to_weights(p) ? "winograd_weights" : "winograd_filter"), device);
+    if (!to_weights(p)) result = cuda::load_kernel(output_spec(p.activation), device);
+    const ConvTensorView& y = *s.tiles;
+    vectors = p.alignment >= 16 && y.space[2] == 1 && y.size[2] % 4 == 0 && y.space[1] % 4 == 0 && y.channel % 4 == 0 &&
+              y.image % 4 == 0;
+  }
+  void make(Piece& to, int64_t images, const Device& d) {
+    to.images = images, to.in = grid_of(s, *s.patches, images), to.out = grid_of(s, *s.tiles, images);
+    const GemmTask task = products(p, s, images, to_weights(p) && piece.images < s.g.images);
+    to.products = simt_plan(task, d, simt_configs(task, d).front());
+  }
+
+  template <class... Args>
+  static void launch(const cuda::Kernel& kernel, int64_t threads, Stream stream, const Args&... args) {
+    cuda::LaunchConfig config;
+    config.block = {256};
+    config.grid = {unsigned(ceil_div(threads, int64_t(256)))};
+    cuda::launch(kernel, config, stream, args...);
+  }
+
+  void run(const ConvArgs& a, void* workspace, Stream stream) const override {
+    char* const memory = static_cast<char*>(workspace);
+    auto* const patches = reinterpret_cast<float*>(memory);
+    auto* const tiles = reinterpret_cast<float*>(memory + buffers.patches);
+    auto* const of_windows = reinterpret_cast<float*>(memory + buffers.patches + buffers.tiles);
+    void* const rest = memory + buffers.patches + buffers.tiles + buffers.windows;
+    const bool weights = to_weights(p);
+    const auto* x = static_cast<const float*>(p.direction == ConvDirection::backward_data ? a.dy : a.x);
+    const int64_t of_windows_size = int64_t(filter.sums) * filter.results.divisor;
+    if (!weights) launch(*windows, of_windows_size, stream, filter, static_cast<const float*>(a.w), of_windows);
+    for (int64_t image = 0; image < s.g.images; image += piece.images) {
+      const Piece& now = s.g.images - image < piece.images ? last : piece;
+      launch(*patches_in, now.in.size(), stream, tensor_of(*s.patches), now.in, s.before_row, s.before_column,
+             x + image * s.patches->image, patches);
+      GemmArgs args{patches, of_windows, nullptr, nullptr, tiles};
+      if (weights) {
+        launch(*tiles_in, now.out.size(), stream, tensor_of(*s.tiles), now.out, 0, 0,
+               static_cast<const float*>(a.dy) + image * s.tiles->image, tiles);
+        args = {tiles, patches, image ? of_windows : nullptr, nullptr, of_windows};
+        args.beta = 1;
+      }
+      now.products->run(args, rest, stream);
+      if (weights) continue;
+      const float* residual = static_cast<const float*>(a.residual);
+      if (residual) residual += image * s.g.residual.image;
+      launch(*result, now.out.size(), stream, tensor_of(*s.tiles), tensor_of(s.g.residual), now.out, s.g.bias_stride,
+             int(vectors), float(a.activation_alpha), static_cast<const float*>(tiles),
+             static_cast<const float*>(a.bias), residual, static_cast<float*>(a.out) + image * s.tiles->image);
+    }
+    if (weights)
+      launch(*windows, of_windows_size, stream, filter, static_cast<const float*>(of_windows),
+             static_cast<float*>(a.out));
+  }
+};
+
+}  // namespace
+
+struct Winograd final : Engine<ConvProblem> {
+  std::string name() const override { return "cuda.conv.winograd"; }
+  unsigned traits() const override { return kNeedsJit | kReducedPrecision; }
+  std::string why_not(const ConvProblem& p, const Device&) const override {
+    if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
+    if (operand_dtype(p) != DType::float32) return cat("supports float32 only; got ", minidnn::name(operand_dtype(p)));
+    if (p.x.rank != 4) return cat("supports two spatial dimensions only; got ", p.x.rank - 2);
+    const Sides s(p);
+    for (int j = 1; j < 3; ++j) {
+      if (s.g.window[j] != 3) return cat("supports 3 x 3 windows only; got ", s.g.window[1], " x ", s.g.window[2]);
+      if (s.g.stride[j] != 1 || s.g.dilation[j] != 1) return "needs stride 1 and dilation 1";
+    }
+    if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
+    const int64_t tiles = s.tiles_of_image() * s.g.images, met = least_met(p, s, 1) * least_met(p, s, 2);
+    if (to_weights(p) && s.g.images * met < kLeastPositions)
+      return cat("needs at least ", kLeastPositions, " positions in each sum for the accuracy of float32; got ",
+                 s.g.images * met);
+    if (!to_weights(p) && (s.patch_channels < kLeastChannels || s.patch_channels * met < kLeastProducts))
+      return cat("needs at least ", kLeastProducts, " products and ", kLeastChannels,
+                 " channels in each sum for the accuracy of float32; got ", s.patch_channels * met, " and ",
+                 s.patch_channels);
+    for (int64_t size : {s.g.x.size[1], s.g.x.size[2], s.g.y.size[1], s.g.y.size[2], s.g.pad[1], s.g.pad[2]})
+      if (size > kMost / 4) return cat("supports rows, columns and padding below 2^29; got ", size);
+    if (double(tiles + 3) * double(max_of(s.patch_channels, s.tile_channels)) > double(kMost) ||
+        double(s.patch_channels) * double(s.tile_channels) > double(kMost))
+      return "supports fewer than 2^31 pairs of a tile and a channel, or of an input and an output channel; got more";
+    return simt_why_not(products(p, s, s.g.images, false));
+  }
+  double estimate_us(const ConvProblem& p, const Device& d) const override {
+    return pieces_us(p, Sides(p), piece_sizes(p, d).front(), d);
+  }
+  std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
+    std::vector<Config> configs;
+    for (int64_t images : piece_sizes(p, d)) configs.push_back(cat("images=", images));
+    return configs;
+  }
+  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config& config) const override {
+    return buffers_of(p, Sides(p), images_of(config), d).total();
+  }
+  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
+    return std::make_unique<WinogradPlan>(p, d, images_of(config));
+  }
+  std::vector<KernelSpec> kernels() const override {
+    std::vector<KernelSpec> all{input_spec("WinogradPatch"),       input_spec("WinogradGradient"),
+                                spec("winograd_filter"),           spec("winograd_weights"),
+                                output_spec(Activation::identity), output_spec(Activation::relu)};
+    for (KernelSpec& k : simt_kernels()) all.push_back(std::move(k));
+    return all;
+  }
+};
+
+}  // namespace cuda::conv
+
+template const Engine<ConvProblem>& engine_object<ConvProblem, cuda::conv::Winograd>();
+
+}  // namespace minidnn

@@ -5,7 +5,8 @@
 #include "cpp/engine/roofline.h"
 #include "cuda/conv/engines.h"
 #include "cuda/conv/pad_channels_host.h"
-#include "cuda/gemm/task.h"
+#include "cuda/gemm/epilogue/output.h"
+#include "cuda/gemm/view/gemm_task.h"
 
 namespace minidnn {
 namespace {

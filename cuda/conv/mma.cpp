@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.mma: implicit matrix products by the tensor-core main loop of sm_80 and later (cuda/gemm/mma_gather.cu),
+// cuda.conv.mma: implicit matrix products by the tensor-core main loop of sm_80 and later (cuda/gemm/mma/kernel.cu),
 // for any strides and layouts. cuda.conv.mma_3xtf32 computes each float32 product as three TF32 products.
 #include "cuda/conv/engines.h"
-#include "cuda/gemm/mma_host.h"
+#include "cuda/gemm/mma/plan.h"
 
 namespace minidnn {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma: implicit GEMM by the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Pixels are loaded by
+// cuda.conv.wgmma: implicit GEMM by the tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cuh). Pixels are loaded by
 // im2col tensor maps, so no im2col matrix is written to memory. x and dy are copied to NHWC if TMA cannot read them in
 // place, and filters to a layout in which the summed dimension is contiguous. Results are written in their own layout.
 // cuda.conv.wgmma_3xtf32: a float32 product as three TF32 products (three_tf32.h).
@@ -7,7 +7,7 @@
 // A reduction then adds the sums of the warpgroups.
 #include "cpp/reduce/reduce.h"
 #include "cuda/conv/engines.h"
-#include "cuda/gemm/three_tf32.h"
+#include "cuda/gemm/sm90/three_tf32.h"
 
 namespace minidnn {
 namespace {

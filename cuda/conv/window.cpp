@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "cuda/conv/engines.h"
-#include "cuda/gemm/operand_relayout.h"
-#include "cuda/gemm/parts.h"
+#include "cuda/gemm/sm90/operand_relayout.h"
+#include "cuda/gemm/epilogue/split_k.h"
 #include "cuda/runtime/plan.h"
 #include "cuda/runtime/tensor_map.h"
 

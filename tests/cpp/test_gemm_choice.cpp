@@ -3,8 +3,8 @@
 // measured (docs/notes/gemm.md): the named config is the fastest, or within 5 % of it.
 #include <iostream>
 
-#include "cuda/conv/engines.h"
-#include "cuda/matmul/engines.h"
+#include "cpp/conv/conv.h"
+#include "cpp/matmul/matmul.h"
 
 using namespace minidnn;
 

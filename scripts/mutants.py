@@ -60,7 +60,7 @@ AUDIT = [
         "the second chunk of images reads its residual at y's image stride",
     ),
     Mutant(
-        "A07", "matmul/matmul_cpu.cpp", "size_t(std::min<int64_t>(d.sm_count, «k.count»))", "s.batch * k.down",
+        "A07", "matmul/cpu/packed.cpp", "size_t(std::min<int64_t>(d.sm_count, «k.count»))", "s.batch * k.down",
         "scratch memory for fewer threads than take blocks",
     ),
     Mutant(
@@ -333,7 +333,7 @@ LATER = [
         "the last, narrower strip is left out",
     ),
     Mutant(
-        "A31", "matmul/matmul_cpu.cpp", "from + n > 0", "n > 0",
+        "A31", "matmul/cpu/packed.cpp", "from + n > 0", "n > 0",
         "the second slice of k overwrites the sums of the first",
     ),
     Mutant(
@@ -368,7 +368,7 @@ LATER = [
         "B17", "lrn/cpu/spatial_window.cpp", "each(a, w.ahead, «w.behind»", "w.ahead",
         "lcn backward: windows of even size reach as far ahead as behind",
     ),
-    Mutant("B18", "matmul/matmul_cpu.cpp", "f.beta = «float(args.beta)»", "1.0f", "beta counts as 1"),
+    Mutant("B18", "matmul/cpu/packed.cpp", "f.beta = «float(args.beta)»", "1.0f", "beta counts as 1"),
     Mutant(
         "B19", "reduce/cpu/vectorized.cpp", "p.x.numel() / outputs", "t.n",
         "a mean over dimensions that do not join divides by the innermost alone",

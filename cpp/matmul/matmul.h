@@ -37,6 +37,5 @@ void with_matmul_types(const MatmulProblem& p, F&& f) {
 }
 double matmul_bytes(const MatmulProblem&);  // repeated elements count once
 double matmul_flop(const MatmulProblem&);
-const Engine<MatmulProblem>& matmul_tiles();  // matmul_cpu.cpp
 
 }  // namespace minidnn

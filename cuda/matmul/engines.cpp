@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/matmul/engines.h"
+// The CUDA engines of matmul.
+#include "cpp/engine/engine_list.h"
+#include "cpp/matmul/matmul.h"
 
 namespace minidnn {
 
-const Engines<MatmulProblem>& Family<MatmulProblem>::cuda_engines() {
-  static const Engines<MatmulProblem> all{&matmul_wgmma(),      &matmul_wgmma_3xtf32(), &matmul_mma(),
-                                          &matmul_mma_3xtf32(), &matmul_simt(),         &matmul_tiled(),
-                                          &matmul_generic()};
-  return all;
-}
+namespace cuda::matmul {
+// clang-format off
+using List = EngineList<MatmulProblem,
+    struct Wgmma,
+    struct Wgmma3xtf32,
+    struct Mma,
+    struct Mma3xtf32,
+    struct Simt,
+    struct Tiled,
+    struct Generic>;
+// clang-format on
+}  // namespace cuda::matmul
+
+const Engines<MatmulProblem>& Family<MatmulProblem>::cuda_engines() { return cuda::matmul::List::get(); }
 
 }  // namespace minidnn

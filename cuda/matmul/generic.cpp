@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.matmul.generic: the shared maths (matmul_math.h), one element for each thread.
-#include "cuda/matmul/engines.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/matmul/matmul.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
-namespace {
+namespace cuda::matmul {
 
 struct Generic final : Engine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.generic"; }
@@ -33,11 +34,8 @@ struct Generic final : Engine<MatmulProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::matmul
 
-const Engine<MatmulProblem>& matmul_generic() {
-  static const Generic engine;
-  return engine;
-}
+template const Engine<MatmulProblem>& engine_object<MatmulProblem, cuda::matmul::Generic>();
 
 }  // namespace minidnn

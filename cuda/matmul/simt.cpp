@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.simt: true float32 without tensor cores (cuda/gemm/simt.cu).
-#include "cuda/gemm/simt.h"
-#include "cuda/matmul/engines.h"
+// cuda.matmul.simt: true float32 without tensor cores (cuda/gemm/simt/kernel.cu).
+#include "cpp/engine/engine_object.h"
+#include "cuda/gemm/simt/plan.h"
 
 namespace minidnn {
-namespace {
+namespace cuda::matmul {
 
 struct Simt final : Engine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.simt"; }
@@ -31,11 +31,8 @@ struct Simt final : Engine<MatmulProblem> {
   std::vector<KernelSpec> kernels() const override { return simt_kernels(); }
 };
 
-}  // namespace
+}  // namespace cuda::matmul
 
-const Engine<MatmulProblem>& matmul_simt() {
-  static const Simt engine;
-  return engine;
-}
+template const Engine<MatmulProblem>& engine_object<MatmulProblem, cuda::matmul::Simt>();
 
 }  // namespace minidnn

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.matmul.tiled: products without tensor cores, in tiles of 128x64 or 64x64 elements of y. For all dtypes but
 // float32, which cuda.matmul.simt computes.
-#include "cuda/matmul/engines.h"
+#include "cpp/engine/engine_object.h"
+#include "cpp/matmul/matmul.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
+namespace cuda::matmul {
 namespace {
 
 constexpr int64_t kTileN = 64;
@@ -32,6 +34,8 @@ double tile_us(const MatmulProblem& p, const Device& d, int64_t tile_m) {
   double flop = 2.0 * double(tile_m * kTileN) * double(sizes_of(p).k + 16);  // 16: the wait for the first slice
   return std::max(roofline_us(rounds * d.sm_count * flop, 0, d, efficiency), roofline_us(0, matmul_bytes(p), d, 0.7));
 }
+
+}  // namespace
 
 struct Tiled final : Engine<MatmulProblem> {
   std::string name() const override { return "cuda.matmul.tiled"; }
@@ -71,11 +75,8 @@ struct Tiled final : Engine<MatmulProblem> {
   }
 };
 
-}  // namespace
+}  // namespace cuda::matmul
 
-const Engine<MatmulProblem>& matmul_tiled() {
-  static const Tiled engine;
-  return engine;
-}
+template const Engine<MatmulProblem>& engine_object<MatmulProblem, cuda::matmul::Tiled>();
 
 }  // namespace minidnn

@@ -1,74 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90.cuh). Operands whose rows are not multiples of
+// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). Operands whose rows are not multiples of
 // 16 bytes are copied first. So is b in large TF32 products if neither operand is contiguous along K.
-// cuda.matmul.wgmma_3xtf32: computes a float32 product as three TF32 products (three_tf32.h).
-#include "cuda/gemm/three_tf32.h"
-#include "cuda/matmul/engines.h"
+#include "cuda/matmul/wgmma.h"
 
 namespace minidnn {
-namespace {
+namespace cuda::matmul {
 
-struct Wgmma final : RelayoutEngine<MatmulProblem> {
-  std::string name() const override { return "cuda.matmul.wgmma"; }
-  std::string refusal(const MatmulProblem& p) const override {
-    if (std::string why = matmul_why_not(p); !why.empty()) return why;
-    if (p.ieee) return "math='ieee' is not supported: float32 is multiplied as TF32";
-    if (sizes_of(p).k == 0) return "needs K of at least 1; got 0";
-    return "";
-  }
-  OperandRelayout<MatmulProblem> relayout(const MatmulProblem& p) const override {
-    OperandRelayout<MatmulProblem> r{p, {}};
-    const int last = int(p.y.rank) - 1;
-    auto matrix_of = [&](TensorDesc d) {  // of one batch; the main loop checks the strides of batches itself
-      for (int i = 0; i < last - 1; ++i) d.shape[i] = 1;
-      return d;
-    };
-    auto bring = [&](TensorDesc MatmulProblem::* tensor, const void* MatmulArgs::* data, int k, int other,
-                     bool copied = false) {
-      const TensorDesc& d = p.*tensor;
-      const TensorDesc matrix = matrix_of(d);
-      if (fits_tma(matrix, k) || (!copied && fits_tma(matrix, other))) return;
-      std::vector<int> order;
-      for (int i = 0; i < last - 1; ++i) order.push_back(i);
-      const int inner =
-          // The contiguous dimension of the copy: k for TF32; in 16 bits the one that makes the copy a transpose, which
-          // is the fast copy.
-          d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;
-      order.push_back(inner == k ? other : k);
-      order.push_back(inner);
-      r.copy(tensor, data, tma_layout(d, order));
-    };
-    bring(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
-    // Transposing TF32 in the main loop takes longer than a copy if the other operand has many rows.
-    bring(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
-          p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));
-    return r;
-  }
-  GemmArgs product_args(const MatmulProblem&, const MatmulArgs& a) const override { return gemm_args(a); }
-  std::vector<KernelSpec> kernels() const override { return sm90_kernels(false); }
-};
-
-const Wgmma& wgmma() {
-  static const Wgmma engine;
-  return engine;
+std::string Wgmma::name() const { return "cuda.matmul.wgmma"; }
+std::string Wgmma::refusal(const MatmulProblem& p) const {
+  if (std::string why = matmul_why_not(p); !why.empty()) return why;
+  if (p.ieee) return "math='ieee' is not supported: float32 is multiplied as TF32";
+  if (sizes_of(p).k == 0) return "needs K of at least 1; got 0";
+  return "";
 }
-
-struct ThreeTf32 final : ThreeTf32Engine<MatmulProblem> {
-  std::string name() const override { return "cuda.matmul.wgmma_3xtf32"; }
-  const RelayoutEngine<MatmulProblem>& plain() const override { return wgmma(); }
-  bool convolves() const override { return false; }
-  std::array<Operand, 2> operands(const MatmulProblem& p) const override {
-    const int last = int(p.y.rank) - 1;
-    return {{{&MatmulProblem::a, &MatmulArgs::a, last}, {&MatmulProblem::b, &MatmulArgs::b, last - 1}}};
-  }
-};
-
-}  // namespace
-
-const Engine<MatmulProblem>& matmul_wgmma() { return wgmma(); }
-const Engine<MatmulProblem>& matmul_wgmma_3xtf32() {
-  static const ThreeTf32 engine;
-  return engine;
+OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
+  OperandRelayout<MatmulProblem> r{p, {}};
+  const int last = int(p.y.rank) - 1;
+  auto matrix_of = [&](TensorDesc d) {  // of one batch; the main loop checks the strides of batches itself
+    for (int i = 0; i < last - 1; ++i) d.shape[i] = 1;
+    return d;
+  };
+  auto bring = [&](TensorDesc MatmulProblem::* tensor, const void* MatmulArgs::* data, int k, int other,
+                   bool copied = false) {
+    const TensorDesc& d = p.*tensor;
+    const TensorDesc matrix = matrix_of(d);
+    if (fits_tma(matrix, k) || (!copied && fits_tma(matrix, other))) return;
+    std::vector<int> order;
+    for (int i = 0; i < last - 1; ++i) order.push_back(i);
+    const int inner =
+        // The contiguous dimension of the copy: k for TF32; in 16 bits the one that makes the copy a transpose, which
+        // is the fast copy.
+        d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;
+    order.push_back(inner == k ? other : k);
+    order.push_back(inner);
+    r.copy(tensor, data, tma_layout(d, order));
+  };
+  bring(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
+  // Transposing TF32 in the main loop takes longer than a copy if the other operand has many rows.
+  bring(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
+        p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));
+  return r;
 }
+GemmArgs Wgmma::product_args(const MatmulProblem&, const MatmulArgs& a) const { return gemm_args(a); }
+std::vector<KernelSpec> Wgmma::kernels() const { return sm90_kernels(false); }
+
+}  // namespace cuda::matmul
+
+template const Engine<MatmulProblem>& engine_object<MatmulProblem, cuda::matmul::Wgmma>();
 
 }  // namespace minidnn

@@ -4,7 +4,7 @@
 #include <iostream>
 
 #include "cpp/conv/conv.h"
-#include "cuda/matmul/engines.h"
+#include "cpp/matmul/matmul.h"
 
 using namespace minidnn;
 

@@ -16,7 +16,7 @@
 #include "cuda/device/ptx/setmaxnreg.cuh"
 #include "cuda/device/ptx/tma.cuh"
 #include "cuda/device/ptx/wgmma.cuh"
-#include "cuda/gemm/epilogue.cuh"
+#include "cuda/gemm/epilogue/epilogue.cuh"
 
 namespace minidnn {
 

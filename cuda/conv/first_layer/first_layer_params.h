@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of first_layer.cu. Std-free.
 #pragma once
-#include "cuda/gemm/view.h"
+#include "cuda/gemm/epilogue/output_params.h"
 
 namespace minidnn {
 

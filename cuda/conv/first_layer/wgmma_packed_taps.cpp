@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_packed_taps: convolutions over images of up to eight channels, as in first layers, by the tensor-core main
-// loop of sm_90a (cuda/gemm/sm90.cuh). x is copied once, with its padding and with channels rounded up. In the copy,
+// loop of sm_90a (cuda/gemm/sm90/kernel.cuh). x is copied once, with its padding and with channels rounded up. In the copy,
 // the taps of a line of the window are contiguous: they become the channels of an image whose windows are one tap wide
 // and whose columns overlap.
 #include "cpp/conv/conv.h"
@@ -8,7 +8,7 @@
 #include "cpp/engine/roofline.h"
 #include "cpp/transform/transform.h"
 #include "cuda/conv/first_layer/pad_channels.h"
-#include "cuda/gemm/sm90_host.h"
+#include "cuda/gemm/sm90/plan.h"
 
 namespace minidnn {
 namespace cuda::conv {

@@ -4,7 +4,7 @@
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
-#include "cuda/gemm/mma_host.h"
+#include "cuda/gemm/mma/plan.h"
 
 namespace minidnn {
 namespace cuda::conv {

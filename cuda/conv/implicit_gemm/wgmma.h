@@ -2,7 +2,7 @@
 // The engine cuda.conv.wgmma, for the engines that add something to it: wgmma_3xtf32 and wgmma_statistics. Host only.
 #pragma once
 #include "cpp/conv/conv.h"
-#include "cuda/gemm/operand_relayout.h"
+#include "cuda/gemm/sm90/operand_relayout.h"
 
 namespace minidnn::cuda::conv {
 

@@ -8,8 +8,8 @@
 #include <bit>
 #include <cmath>
 
-#include "cuda/gemm/operand_relayout.h"
-#include "cuda/gemm/parts.h"
+#include "cuda/gemm/sm90/operand_relayout.h"
+#include "cuda/gemm/epilogue/split_k.h"
 #include "cuda/runtime/plan.h"
 #include "cuda/runtime/tensor_map.h"
 

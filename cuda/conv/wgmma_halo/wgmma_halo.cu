@@ -5,7 +5,7 @@
 // the same tile starting one row later: the swizzle depends on addresses only, so a wgmma matrix may start at any row.
 //
 // Counted for 64 channels, 64 filters, a 3 x 3 window and a line of 64 positions, for which tensor cores need 1152
-// clocks: an implicit GEMM (cuda/gemm/sm90.cuh) loads 9 x 16 KB from L2 in 2500 clocks; this kernel loads 16.5 KB in
+// clocks: an implicit GEMM (cuda/gemm/sm90/kernel.cuh) loads 9 x 16 KB from L2 in 2500 clocks; this kernel loads 16.5 KB in
 // 280 clocks. Measured over 512 x 512 (docs/notes/conv.md): y takes 114 us, the implicit GEMM 195 us, memory
 // traffic alone about 95 us.
 #include "cpp/core/half.h"
@@ -18,7 +18,7 @@
 #include "cuda/device/ptx/setmaxnreg.cuh"
 #include "cuda/device/ptx/tma.cuh"
 #include "cuda/device/ptx/wgmma.cuh"
-#include "cuda/gemm/epilogue.cuh"
+#include "cuda/gemm/epilogue/epilogue.cuh"
 
 namespace minidnn {
 
@@ -264,7 +264,7 @@ __global__ void __launch_bounds__(512, 1)
 // issues the TMA loads; warpgroups 1 to 3 each compute one line of the window.
 // wgmma: M = 64 filters, N = kColumns x 64 channels, K = positions. Each column of the window is a submatrix of 64
 // channels that starts one pixel later. Both operands have one position (k) per stored row.
-// Each cluster writes its sums as one part of dw; cuda/gemm/split_k.cu adds the parts in a fixed order.
+// Each cluster writes its sums as one part of dw; cuda/gemm/epilogue/split_k.cu adds the parts in a fixed order.
 // An infinity in x next to the last position of a line produces NaN, because it is multiplied by the zeros that pad dy.
 template <class T, int kColumns, int kBlocks>
 __global__ void __launch_bounds__(512, 1)

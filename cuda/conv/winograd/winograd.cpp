@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.winograd: float32 convolutions with windows of 3 x 3 at stride 1, with a quarter of the products
-// (winograd_math.h): transforms of x and w, 36 matrix products by the main loop of cuda/gemm/simt.cu, and the transform
+// (winograd_math.h): transforms of x and w, 36 matrix products by the main loop of cuda/gemm/simt/kernel.cu, and the transform
 // of their results to y. dx and dw are computed in the same way.
 //
 // Expected times for ResNet-50's 14.8 GFLOP layers at batch 64 on an H100 (3 TB/s, about 45 TFLOP/s): a direct sum
@@ -19,7 +19,7 @@
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/winograd/winograd_math.h"
-#include "cuda/gemm/simt.h"
+#include "cuda/gemm/simt/plan.h"
 #include "cuda/runtime/launch.h"
 
 namespace minidnn {

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// The epilogue of a warp: y = activation(alpha * sum + beta * c + bias), for main loops on mma.sync whose blocks have
+// shared memory to spare. Bias, c, activation and float32 y are run-time options; one kernel serves all of them.
+// (epilogue.cuh is for sm90/kernel.cu, whose warpgroups have neither the memory nor the time for this.) T is the dtype of the
+// bias, and of y and c unless these are float32.
+#pragma once
+#include "cuda/gemm/mma/mma_params.h"
+
+namespace minidnn {
+
+// The offsets of a row in y and c, in elements; y is kNoRow beyond the last row.
+struct alignas(16) OutRow {
+  int64_t y, c;
+};
+constexpr int64_t kNoRow = int64_t(1) << 62;
+
+__device__ __forceinline__ Digits out_digits(const GemmIndex& index, const FastDivmod (&by)[kDigits], uint32_t i) {
+  Digits d{{0, 0, 0, i}};
+  if (index.first < kDigits - 1)
+#pragma unroll
+    for (int j = kDigits - 1; j > 0; --j) {
+      const uint32_t rest = by[j].quotient(i);
+      d.at[j] = i - rest * by[j].divisor, d.at[j - 1] = i = rest;
+    }
+  return d;
+}
+__device__ __forceinline__ OutRow out_row(const GemmOutput& o, uint32_t row) {
+  const Digits at = out_digits(o.m, o.m_divisor, row);
+  return {row < o.m.size ? offset_of(o.y_m, at) : kNoRow, offset_of(o.c_m, at)};
+}
+
+// The kRows x kColumns sums of a warp:
+// of[i][4 j + e] is row 16 i + lane / 4 + 8 (e / 2), column 8 j + 2 (lane % 4) + e % 2.
+template <int kRows, int kColumns> struct WarpSums {
+  static constexpr int kBlocks = kRows / 16, kCount = kColumns / 2;
+  float of[kBlocks][kCount] = {};
+
+  template <class F> __device__ __forceinline__ void each(F&& f) {
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+      for (int e = 0; e < kCount; ++e) f(of[i][e], i, e);
+  }
+};
+
+template <class T, int kRows, int kColumns> class StagedEpilogue {
+ public:
+  using Sums = WarpSums<kRows, kColumns>;
+  // Shared memory for a warp: all rows in T, or 16 rows in float. A warp's stores to it have no bank conflicts.
+  static constexpr int kLineBytes = kColumns * 2 + 16, kPitch = kColumns + 8;
+  static constexpr int kBytes = kRows * kLineBytes > 64 * kPitch ? kRows* kLineBytes : 64 * kPitch;
+
+  // The epilogue of the warp's rows from m on and columns from n on. `memory` and `rows` are those of the warp.
+  __device__ StagedEpilogue(const GemmOutput& o, const GemmArgs& args, void* y, Activation activation,
+                            bool y_is_float32, uint32_t batch, uint32_t m, uint32_t n, char* memory, const OutRow* rows)
+      : o_(o),
+        args_(args),
+        activation_(activation),
+        wide_(sizeof(T) == 4 || y_is_float32),
+        m_(m),
+        n_(n),
+        memory_(memory),
+        rows_(rows) {
+    const int64_t item = wide_ ? 4 : sizeof(T);
+    const Digits at = out_digits(o.batch, o.batch_divisor, batch);
+    y_ = static_cast<char*>(y) + (o.part.y_offset + offset_of(o.y_batch, at)) * item;
+    c_ = args.c ? static_cast<const char*>(args.c) + offset_of(o.c_batch, at) * item : nullptr;
+    bias_ = args.bias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
+  }
+
+  __device__ __forceinline__ void store(Sums& sums) const {
+    // The fast path accesses y and c by vectors of eight columns, of which all exist or none does.
+    const bool lines = o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_vectors);
+    if (!lines || (activation_ != Activation::identity && activation_ != Activation::relu)) return store_elements(sums);
+    if (args_.alpha != 1) sums.each([&](float& v, int, int) { v *= args_.alpha; });
+    if (c_) {
+      if (wide_) add_c<float>(sums);
+      else if constexpr (sizeof(T) == 2) add_c<T>(sums);
+    }
+    if (bias_) add_bias(sums);
+    if (activation_ == Activation::relu) sums.each([](float& v, int, int) { v = activate<Activation::relu>(v, 0.0f); });
+    if (wide_) store_pairs(sums);
+    else if constexpr (sizeof(T) == 2) store_lines(sums);
+  }
+
+ private:
+  __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+  __device__ __forceinline__ uint32_t column() const { return n_ + lane() % 4 * 2; }
+
+  // Calls f(offsets of the row, i, half) for the rows of this lane that exist.
+  template <class F> __device__ __forceinline__ void each_row(F&& f) const {
+#pragma unroll
+    for (int i = 0; i < kRows / 16; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const OutRow row = rows_[16 * i + 8 * half + lane() / 4];
+        if (row.y != kNoRow) f(row, i, half);
+      }
+  }
+
+  template <class C> __device__ __forceinline__ void add_c(Sums& sums) const {
+    struct alignas(2 * sizeof(C)) Pair {
+      C low, high;
+    };
+    each_row([&](const OutRow& row, int i, int half) {
+      const C* from = reinterpret_cast<const C*>(c_) + row.c + column();
+      Pair pairs[kColumns / 8];
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j)
+        if (column() + 8 * j < o_.n.size) pairs[j] = *reinterpret_cast<const Pair*>(from + 8 * j);
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+        sums.of[i][4 * j + 2 * half] += args_.beta * float(pairs[j].low);
+        sums.of[i][4 * j + 2 * half + 1] += args_.beta * float(pairs[j].high);
+      }
+    });
+  }
+  __device__ __forceinline__ void add_bias(Sums& sums) const {
+    if (o_.bias_by_row) {
+      each_row([&](const OutRow&, int i, int half) {
+        const uint32_t row = m_ + 16 * i + 8 * half + lane() / 4;
+        const float bias = float(bias_[offset_of(o_.bias, out_digits(o_.m, o_.m_divisor, row))]);
+#pragma unroll
+        for (int j = 0; j < kColumns / 8; ++j)
+          sums.of[i][4 * j + 2 * half] += bias, sums.of[i][4 * j + 2 * half + 1] += bias;
+      });
+      return;
+    }
+    float bias[kColumns / 4];
+#pragma unroll
+    for (int e = 0; e < kColumns / 4; ++e) {
+      const uint32_t at = column() + e / 2 * 8 + e % 2;
+      bias[e] = at < o_.n.size ? float(bias_[at * o_.bias.of[kDigits - 1]]) : 0;
+    }
+    sums.each([&](float& v, int, int e) { v += bias[e / 4 * 2 + e % 2]; });
+  }
+
+  // float32: stored directly, in whole sectors of 32 bytes.
+  __device__ __forceinline__ void store_pairs(const Sums& sums) const {
+    each_row([&](const OutRow& row, int i, int half) {
+      float* to = reinterpret_cast<float*>(y_) + row.y + column();
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j)
+        if (column() + 8 * j < o_.n.size)
+          *reinterpret_cast<float2*>(to + 8 * j) =
+              make_float2(sums.of[i][4 * j + 2 * half], sums.of[i][4 * j + 2 * half + 1]);
+    });
+  }
+  // 16 bits: passes through shared memory; each lane then stores eight neighbouring columns.
+  __device__ __forceinline__ void store_lines(const Sums& sums) const {
+    char* const put = memory_ + lane() / 4 * kLineBytes + lane() % 4 * 4;
+#pragma unroll
+    for (int i = 0; i < 2 * Sums::kBlocks; ++i)
+#pragma unroll
+      for (int j = 0; j < kColumns / 8; ++j) {
+        const float* pair = sums.of[i / 2] + 4 * j + i % 2 * 2;
+        *reinterpret_cast<uint32_t*>(put + i * 8 * kLineBytes + j * 16) =
+            uint32_t(T(pair[0]).bits) | uint32_t(T(pair[1]).bits) << 16;
+      }
+    __syncwarp();
+    constexpr int kPerRow = kColumns / 8, kRowsAtOnce = 32 / kPerRow;
+    const int first = lane() / kPerRow, at = lane() % kPerRow;
+    if (n_ + 8 * at >= o_.n.size) return;
+    T* const y = reinterpret_cast<T*>(y_) + n_ + 8 * at;
+    const char* const get = memory_ + first * kLineBytes + at * 16;
+#pragma unroll
+    for (int i = 0; i < kRows / kRowsAtOnce; ++i) {
+      const int64_t row = rows_[first + i * kRowsAtOnce].y;
+      const uint4 line = *reinterpret_cast<const uint4*>(get + i * kRowsAtOnce * kLineBytes);
+      if (row != kNoRow) *reinterpret_cast<uint4*>(y + row) = line;
+    }
+  }
+
+  // Any strides and activation, one element at a time. The code for all activations is long and exists once: each
+  // iteration passes 16 rows through shared memory and shifts the others down.
+  __device__ __forceinline__ void store_elements(Sums& sums) const {
+    float* const words = reinterpret_cast<float*>(memory_);
+    const bool along_m = o_.y_m.of[kDigits - 1] == 1 && o_.y_n.of[kDigits - 1] != 1;
+#pragma unroll 1
+    for (int first = 0; first < kRows; first += 16) {
+      __syncwarp();
+      float* const put = words + lane() / 4 * kPitch + lane() % 4 * 2;
+#pragma unroll
+      for (int e = 0; e < Sums::kCount; ++e) put[e / 4 * 8 + e % 2 + e / 2 % 2 * 8 * kPitch] = sums.of[0][e];
+#pragma unroll
+      for (int i = 0; i + 1 < Sums::kBlocks; ++i)
+#pragma unroll
+        for (int e = 0; e < Sums::kCount; ++e) sums.of[i][e] = sums.of[i + 1][e];
+      __syncwarp();
+#pragma unroll 1
+      for (int e = lane(); e < 16 * kColumns; e += 32) {
+        const int i = along_m ? e % 16 : e / kColumns, j = along_m ? e / 16 : e % kColumns;
+        const OutRow row = rows_[first + i];
+        if (row.y == kNoRow || n_ + j >= o_.n.size) continue;
+        const Digits at = out_digits(o_.n, o_.n_divisor, n_ + j);
+        float v = args_.alpha * words[i * kPitch + j];
+        if (c_) {
+          const int64_t from = row.c + offset_of(o_.c_n, at);
+          v += args_.beta *
+               (wide_ ? reinterpret_cast<const float*>(c_)[from] : float(reinterpret_cast<const T*>(c_)[from]));
+        }
+        if (bias_) {
+          const Digits by_row = out_digits(o_.m, o_.m_divisor, m_ + first + i);
+          v += float(bias_[o_.bias_by_row ? offset_of(o_.bias, by_row) : offset_of(o_.bias, at)]);
+        }
+        v = activate(activation_, v, args_.activation_alpha);
+        const int64_t to = row.y + offset_of(o_.y_n, at);
+        if (wide_) reinterpret_cast<float*>(y_)[to] = v;
+        else reinterpret_cast<T*>(y_)[to] = T(v);
+      }
+    }
+  }
+
+  const GemmOutput& o_;
+  const GemmArgs& args_;
+  const Activation activation_;
+  const bool wide_;
+  const uint32_t m_, n_;
+  char* const memory_;
+  const OutRow* const rows_;
+  char* y_;
+  const char* c_;
+  const T* bias_;
+};
+
+}  // namespace minidnn

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// float32 products without tensor cores, for matmul and every convolution: true float32, summed in the order of k.
+// y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// A block computes one tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 8 k pass through five buffers in shared
+// memory, [k][row]. cp.async fills them by 16 bytes along rows, or by single elements from any address, which
+// transposes an operand at no cost. Elements outside a window or beyond an edge arrive as zeros. An address is the sum
+// of two entries of tables in shared memory: those of rows are computed once, those of k for two slices at a time. The
+// main loop therefore has no divisions.
+// Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread runs 1144 instructions for a slice, of which
+// 1024 are multiply-adds; 1188 if one operand is copied by elements. All code of the main loop but the computation of
+// entries is one straight line, with copies between multiply-adds. With two warps a scheduler, a wait in a separate
+// section would not be hidden. The code must also be short: with slices of 16 k it took 37 KB and missed the
+// instruction cache.
+#include "cuda/device/ptx/cluster.cuh"
+#include "cuda/device/ptx/cp_async.cuh"
+#include "cuda/device/ptx/ld_st.cuh"
+#include "cuda/gemm/simt/simt_params.h"
+
+namespace minidnn {
+
+struct alignas(16) Four {
+  float v[4];
+};
+
+__device__ __forceinline__ Four load_four(uint32_t from) {
+  const float4 v = ld_shared_v4_f32(from);
+  return {{v.x, v.y, v.z, v.w}};
+}
+__device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
+  const uint4 words = ld_shared_v4_b32(from);
+  return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
+}
+
+// The copies of one thread in a slice of an operand: 16 bytes along rows at several k (kVector == 4), or single
+// elements at one k in several rows (kVector == 1). For single elements, neighbouring threads read along k or, in
+// groups, along rows. The groups of a warp write to different banks.
+template <int kLines, int kVector, int kThreads> struct SimtCopies {
+  static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
+  static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
+  static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
+  static constexpr uint32_t kEntry = sizeof(SimtEntry);
+  uint32_t from_row, from_k, to;  // of the first copy: the addresses of its entries, and its offset in a slice
+  SimtEntry fixed, varying[kPerStep];
+
+  __device__ __forceinline__ SimtCopies(uint32_t rows, uint32_t ks, bool along_k) {
+    uint32_t row = threadIdx.x % kAcross, k = threadIdx.x / kAcross;
+    if constexpr (kVector == 1) {
+      constexpr int kGroups = 32 / kAcross;
+      k = along_k ? threadIdx.x % kSimtTileK : k % kGroups * (kSimtTileK / kGroups) + k / kGroups;
+      row = along_k ? threadIdx.x / kSimtTileK : row;
+    }
+    from_row = rows + row * kVector * kEntry, from_k = ks + k * kEntry, to = (k * kPitch + row * kVector) * 4;
+  }
+  // Reads the entries for copy(step) ahead of it. `k` is the offset of the entries of the slice, in bytes.
+  __device__ __forceinline__ void read(int step, uint32_t k) {
+    if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
+#pragma unroll
+    for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i)
+      varying[i % kPerStep] =
+          load_entry(kVector == 1 ? from_row + i * kAcross * kEntry : from_k + k + i * (kThreads / kAcross) * kEntry);
+  }
+  __device__ __forceinline__ void copy(int step, uint32_t slice) {
+#pragma unroll
+    for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i) {
+      const SimtEntry& entry = varying[i % kPerStep];
+      cp_async<4 * kVector>(slice + to + i * (kVector == 1 ? kAcross : kThreads / kAcross * kPitch) * 4,
+                            reinterpret_cast<const char*>(fixed.offset + entry.offset), (fixed.mask & entry.mask) == 0);
+    }
+  }
+};
+
+// The operands of a thread for one k.
+template <class Tile> struct Operands {
+  Four a[Tile::kRunsM], b[Tile::kRunsN];
+
+  // `from_a` and `from_b` are the addresses of the thread's first row and first column in a slice.
+  __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
+#pragma unroll
+    for (int g = 0; g < Tile::kRunsM; ++g)
+      a[g] = load_four(from_a + (k * (Tile::kM + Tile::kPad) + g * Tile::kGroupM) * 4);
+#pragma unroll
+    for (int g = 0; g < Tile::kRunsN; ++g)
+      b[g] = load_four(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
+  }
+
+  // sums += a b. Every second column is traversed backwards. Two consecutive multiply-adds then share an operand, also
+  // at the change of columns, and each of them reads two more registers, as many as the scheduler's two banks deliver
+  // in a clock. A slice takes 1121 clocks; without the change of direction it takes 1225 (CUDA 13.0).
+  __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
+#pragma unroll
+    for (int j = 0; j < Tile::kSumsN; ++j)
+#pragma unroll
+      for (int turn = 0; turn < Tile::kSumsM; ++turn) {
+        const int i = j % 2 ? Tile::kSumsM - 1 - turn : turn;
+        sums[i][j] += a[i / 4].v[i % 4] * b[j / 4].v[j % 4];
+      }
+  }
+};
+
+// The rows or the columns of a tile: their offsets in y, c and bias, and how many of them exist.
+struct SimtOutSide {
+  const int64_t *y, *c, *bias;
+  int left;
+};
+
+// The blocks that share a tile, each with its slice of k: a cluster, or one block.
+struct SimtSharers {
+  uint32_t count = 1, rank = 0;
+
+  __device__ __forceinline__ explicit SimtSharers(const SimtParams& p) {
+#if __CUDA_ARCH__ >= 900
+    if (p.flags & kSimtCluster) count = p.splits.divisor, rank = cluster_ctarank();
+#endif
+  }
+  // Barriers of these blocks: written() follows writes that other blocks read; read() precedes writes to memory that
+  // other blocks have read.
+  __device__ __forceinline__ void written() const {
+#if __CUDA_ARCH__ >= 900
+    if (count > 1) return cluster_sync();
+#endif
+    __syncthreads();
+  }
+  __device__ __forceinline__ void read() const {
+#if __CUDA_ARCH__ >= 900
+    if (count > 1) return cluster_sync_relaxed();
+#endif
+    __syncthreads();
+  }
+  template <int kVector> __device__ __forceinline__ Four sum(const float* at) const {
+    Four v;
+#if __CUDA_ARCH__ >= 900
+    if (count > 1) {
+      const uint32_t address = cvta_to_shared(at);
+      ld_cluster<kVector>(v.v, address, 0);
+#pragma unroll 4
+      for (uint32_t block = 1; block < count; ++block) {
+        Four more;
+        ld_cluster<kVector>(more.v, address, block);
+#pragma unroll
+        for (int i = 0; i < kVector; ++i) v.v[i] += more.v[i];
+      }
+      return v;
+    }
+#endif
+    if constexpr (kVector == 4) v = *reinterpret_cast<const Four*>(at);
+    else v.v[0] = *at;
+    return v;
+  }
+};
+
+// Stores sums, which are already multiplied by alpha, to y; adds beta * c and bias, and applies ReLU. A thread stores
+// kVector neighbours in memory at a time; neighbouring threads store neighbouring vectors. `sums` is [across][along +
+// pad]. The blocks that share the tile store different parts of it.
+template <int kVector, int kThreads, int kAlong, int kAcross>
+__device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
+                                      const SimtOutSide& at_along, const SimtOutSide& at_across,
+                                      const SimtSharers& sharers) {
+  constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
+  const bool extras = c || bias || p.flags & kSimtRelu;
+  if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {  // needs a fifth of the instructions of the loop below
+    const int along = threadIdx.x % kRuns * kVector;
+    const int end = along < at_along.left ? min(at_across.left, kAcross) : 0;
+    char* to = y + at_along.y[along];
+#pragma unroll 4
+    for (int across = threadIdx.x / kRuns; across < end; across += kThreads / kRuns) {
+      const float* from = sums + across * kPitch + along;
+      if constexpr (kVector == 4)
+        *reinterpret_cast<Four*>(to + at_across.y[across]) = *reinterpret_cast<const Four*>(from);
+      else *reinterpret_cast<float*>(to + at_across.y[across]) = *from;
+    }
+    return;
+  }
+#pragma unroll 1
+  for (uint32_t e = sharers.rank * kThreads + threadIdx.x; e < kRuns * kAcross; e += sharers.count * kThreads) {
+    const int along = e % kRuns * kVector, across = e / kRuns;
+    if (along >= at_along.left || across >= at_across.left) continue;
+    Four v = sharers.sum<kVector>(sums + across * kPitch + along);
+    if (extras)  // one branch: predicated instructions would be three quarters of the loop
+#pragma unroll
+      for (int i = 0; i < kVector; ++i) {
+        if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
+        if (bias) v.v[i] += *reinterpret_cast<const float*>(bias + at_along.bias[along + i] + at_across.bias[across]);
+        if (p.flags & kSimtRelu) v.v[i] = activate<Activation::relu>(v.v[i], 0.0f);
+      }
+    char* to = y + at_along.y[along] + at_across.y[across];
+    if constexpr (kVector == 4) *reinterpret_cast<Four*>(to) = v;
+    else *reinterpret_cast<float*>(to) = v.v[0];
+  }
+}
+
+template <int kTileM, int kTileN, int kVectorA, int kVectorB>
+__global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm)
+    simt_gemm(const __grid_constant__ SimtParams p) {
+  using Tile = SimtTile<kTileM, kTileN>;
+  using Shared = SimtShared<kTileM, kTileN>;
+  using Out = SimtSharedOut<kTileM, kTileN>;
+  constexpr int kThreads = Tile::kThreads, kGroupM = Tile::kGroupM, kGroupN = Tile::kGroupN;
+  extern __shared__ float4 memory[];
+  Shared& shared = *reinterpret_cast<Shared*>(memory);
+
+  // blockIdx.x counts phases (fastest), splits, tiles and batches. Phases are fastest because neighbouring elements of
+  // dx belong to different phases.
+  const uint32_t among_phases = p.phases.quotient(blockIdx.x),
+                 phase_index = blockIdx.x - among_phases * p.phases.divisor;
+  const SimtPhase& phase = p.phase[phase_index];
+  const uint32_t among_tiles = p.splits.quotient(among_phases), split = among_phases - among_tiles * p.splits.divisor;
+  const uint32_t batch_index = p.tiles.quotient(among_tiles), tile = among_tiles - batch_index * p.tiles.divisor;
+  if (tile >= phase.tiles) return;  // never in a cluster: a split k has one phase
+  const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
+  const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
+  const uint32_t first_n = (p.flags & kSimtFastM ? slow : fast) * kTileN;
+  const uint32_t first_k = split * p.k_per_split, left_k = phase.k.size > first_k ? phase.k.size - first_k : 0;
+  const uint32_t length_k = left_k < p.k_per_split ? left_k : p.k_per_split;
+  const int slices = int((length_k + kSimtTileK - 1) / kSimtTileK);
+  const SimtDigits batch = p.batch.digits(batch_index);
+  if (threadIdx.x == 0)
+    shared.place = {phase_index,
+                    first_m,
+                    first_n,
+                    phase.y_offset + offset_of(p.y_batch, batch) + split * p.y_split,
+                    offset_of(p.c_batch, batch),
+                    offset_of(p.bias_batch, batch)};
+
+  // Entries of rows: absolute addresses, without the offset of k.
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kTileM; i += kThreads) {
+    uint32_t row = first_m + i;
+    SimtDigits d = phase.m.digits(row);
+    int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
+    uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
+    shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
+  }
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kTileN; i += kThreads) {
+    uint32_t row = first_n + i;
+    int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
+    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.digits(row)), row < phase.n.size ? kSimtRow : kSimtNothing,
+                       0};
+  }
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  static_assert(2 * kSimtMadeK == 32, "a warp makes the entries of two slices, half of them for a");
+  auto make_entries = [&](int pair) {  // entries beyond the last slice are kSimtNothing
+    const bool for_a = lane < kSimtMadeK;
+    const uint32_t of_split = pair * kSimtMadeK + lane % kSimtMadeK, k = first_k + of_split;
+    const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
+    uint32_t mask = kSimtK;
+    int64_t offset;
+    if (p.flags & kSimtOneDigitK) {
+      offset = int64_t(k) * strides.of[kDigits - 1];
+    } else {
+      const SimtDigits d = phase.k.digits(k);
+      if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
+      offset = offset_of(strides, d);
+    }
+    (for_a ? shared.a_k : shared.b_k)[of_split % kSimtHeldK] = {offset, of_split < length_k ? mask : kSimtNothing, 0};
+  };
+#pragma unroll 1
+  for (int pair = warp; pair < 3; pair += kThreads / 32) make_entries(pair);
+
+  const int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
+  const int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
+  const int warp_m = warp % Tile::kWarpsM * Tile::kRunsM * kGroupM,
+            warp_n = warp / Tile::kWarpsM * Tile::kRunsN * kGroupN;
+  const int at_m = warp_m + lane_m * 4, at_n = warp_n + lane_n * 4;
+  constexpr uint32_t kSliceBytes = sizeof(typename Shared::Slice), kLastSlice = (kSimtStages - 1) * kSliceBytes;
+  constexpr uint32_t kPitchA = kTileM + Tile::kPad, kPitchB = kTileN + Tile::kPad, kToB = kSimtTileK * kPitchA * 4;
+  const uint32_t slices_at = cvta_to_shared(&shared.slice[0]);
+  SimtCopies<kTileM, kVectorA, kThreads> copies_a(cvta_to_shared(shared.a_row), cvta_to_shared(shared.a_k),
+                                                  p.flags & kSimtAAlongK);
+  SimtCopies<kTileN, kVectorB, kThreads> copies_b(cvta_to_shared(shared.b_row), cvta_to_shared(shared.b_k),
+                                                  p.flags & kSimtBAlongK);
+  uint32_t to = slices_at, from = slices_at, to_k = 0;
+  auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
+  // A slice of both operands is copied in four steps. Slices beyond the last one are copied as zeros, which costs less
+  // than a branch.
+  auto read = [&](int step) { copies_a.read(step, to_k), copies_b.read(step, to_k); };
+  auto copy = [&](int step) {
+    copies_a.copy(step, to), copies_b.copy(step, to + kToB);
+    if (step < 3) return;
+    cp_async_commit_group();
+    to = after(to), to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtHeldK * sizeof(SimtEntry));
+  };
+  __syncthreads();
+#pragma unroll 1
+  for (int slice = 0; slice < kSimtStages - 1; ++slice)
+#pragma unroll
+    for (int step = 0; step < 4; ++step) read(step), copy(step);
+  float sums[Tile::kSumsM][Tile::kSumsN] = {};
+  Operands<Tile> of_k[2];
+  cp_async_wait_group<kSimtStages - 2>();
+  __syncthreads();
+  of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
+#pragma unroll 1
+  for (int slice = 0; slice < slices; ++slice) {
+    // These entries are for the slice that is fetched two iterations from here.
+    if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
+    const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
+#pragma unroll
+    for (int k = 0; k < kSimtTileK; ++k) {
+      if (k + 1 < kSimtTileK) {
+        of_k[(k + 1) % 2].load(a, b, k + 1);
+      } else {  // the next slice: wait until all threads have its data and have finished reading this one
+        cp_async_wait_group<kSimtStages - 2>();
+        __syncthreads();
+        from = after(from);
+        of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
+      }
+      if (k < 4) read(k);
+      of_k[k % 2].multiply(sums);
+      if (k < 4) copy(k);
+    }
+  }
+
+  cp_async_wait_group<0>();
+  __syncthreads();
+  const SimtPlace place = shared.place;
+  const SimtPhase& of = p.phase[place.phase];
+  Out& out = *reinterpret_cast<Out*>(&shared);
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kTileM; i += kThreads) {
+    const SimtDigits d = of.m.digits(place.first_m + i);
+    out.y_m[i] = offset_of(of.y_m, d);
+    if (p.args.c) out.c_m[i] = offset_of(p.c_m, d);
+    if (p.args.bias) out.bias_m[i] = offset_of(p.bias_m, d);
+  }
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kTileN; i += kThreads) {
+    const SimtDigits d = of.n.digits(place.first_n + i);
+    out.y_n[i] = offset_of(of.y_n, d);
+    if (p.args.c) out.c_n[i] = offset_of(p.c_n, d);
+    if (p.args.bias) out.bias_n[i] = offset_of(p.bias_n, d);
+  }
+  const bool along_m = p.flags & kSimtAlongM;
+  // alpha is applied here: the products need not be in the same registers as the sums
+  const float alpha = p.args.alpha;
+  char* y = static_cast<char*>(p.args.y) + place.y;
+  const char* c = p.args.c ? static_cast<const char*>(p.args.c) + place.c : nullptr;
+  const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + place.bias : nullptr;
+  constexpr int kColumns = Out::kColumns, kPitchM = kTileM + Tile::kPad, kPitchN = kColumns + Tile::kPad;
+  const int left_m = int(of.m.size - place.first_m);
+  const SimtSharers sharers(p);
+#pragma unroll 1
+  for (int pass = 0; pass < Out::kPasses; ++pass) {
+    if (pass) sharers.read();
+    if (warp_n / kColumns == pass) {
+      const int column = at_n - pass * kColumns;
+#pragma unroll
+      for (int i = 0; i < Tile::kSumsM; i += 4)
+#pragma unroll
+        for (int j = 0; j < Tile::kSumsN; j += 4) {
+          if (along_m) {
+            float* at = out.sums + (column + j / 4 * kGroupN) * kPitchM + at_m + i / 4 * kGroupM;
+#pragma unroll
+            for (int l = 0; l < 4; ++l)
+              *reinterpret_cast<Four*>(at + l * kPitchM) = {alpha * sums[i][j + l], alpha * sums[i + 1][j + l],
+                                                            alpha * sums[i + 2][j + l], alpha * sums[i + 3][j + l]};
+          } else {
+            float* at = out.sums + (at_m + i / 4 * kGroupM) * kPitchN + column + j / 4 * kGroupN;
+#pragma unroll
+            for (int l = 0; l < 4; ++l)
+              *reinterpret_cast<Four*>(at + l * kPitchN) = {alpha * sums[i + l][j], alpha * sums[i + l][j + 1],
+                                                            alpha * sums[i + l][j + 2], alpha * sums[i + l][j + 3]};
+          }
+        }
+    }
+    sharers.written();
+    const int first = pass * kColumns, left_n = int(of.n.size - place.first_n) - first;
+    const SimtOutSide m{out.y_m, out.c_m, out.bias_m, left_m};
+    const SimtOutSide n{out.y_n + first, out.c_n + first, out.bias_n + first, left_n};
+    if (along_m && p.flags & kSimtVectors) store<4, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);
+    else if (along_m) store<1, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);
+    else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
+    else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
+  }
+  if (sharers.count > 1) sharers.read();  // other blocks may still read this block's sums
+}
+
+}  // namespace minidnn

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The host side of the engines cuda.matmul.simt and cuda.conv.simt, all but their problems: from views to the
+// parameters of kernel.cu, tiles, splits of k and launches.
+#pragma once
+#include "cuda/gemm/epilogue/split_k.h"
+#include "cuda/gemm/simt/simt_params.h"
+#include "cuda/gemm/view/gemm_task.h"
+
+namespace minidnn {
+
+struct SimtTileSize {
+  int m, n, threads, blocks_per_sm, smem_bytes;
+};
+struct SimtConfig {
+  SimtTileSize tile;
+  int splits;    // number of slices of k
+  bool cluster;  // the splits are a cluster and add their sums through shared memory; else through the workspace
+};
+
+std::string simt_why_not(const GemmTask&);
+double simt_estimate_us(const GemmTask&, const Device&);
+std::vector<Config> simt_configs(const GemmTask&, const Device&);  // best first
+size_t simt_workspace_bytes(const GemmTask&, const Config&);
+std::vector<KernelSpec> simt_kernels();
+
+// The launches of a config, complete but for the pointers.
+struct SimtLaunches {
+  std::vector<SimtParams> params;  // each has up to four phases of backward_data
+  std::vector<uint32_t> blocks;
+  bool vectors_a = false, vectors_b = false, exchanged = false;  // exchanged: whether a and b are
+  bool parts = false;  // sums go to the workspace; a second kernel applies the epilogue
+  GemmView of_parts;   // if parts: y, c and bias as SplitKReduce reads them
+};
+SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
+SimtConfig simt_config(const Config&);
+
+std::unique_ptr<GemmPlan> simt_plan(const GemmTask&, const Device&, const Config&);
+
+}  // namespace minidnn

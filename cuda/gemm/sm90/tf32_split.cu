@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Splits float32 numbers into two TF32 numbers, the rounded value and the rounded rest; together they lose at most
+// 2^-22 of the number. Writes three parts, one of them the rest, as an operand of a product with three times the terms
+// (three_tf32.h).
+// Block: 256 threads; each thread has one vector or one element. Bytes: reads once, writes three times.
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/math.cuh"
+#include "cuda/gemm/sm90/tf32_split_params.h"
+
+namespace minidnn {
+
+__device__ __forceinline__ float tf32_of(float v) { return __uint_as_float(cvt_rna_tf32(v)); }
+
+template <int kWidth>
+__global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ Tf32Parts p, const float* x, float* y) {
+  struct alignas(4 * kWidth) Vector {
+    float of[kWidth];
+  };
+  uint32_t i = blockIdx.x * 256 + threadIdx.x;
+  griddep_wait();
+  if (i >= p.items) return;
+#pragma unroll
+  for (int d = 0; d < kTf32Dimensions; ++d) {
+    const int64_t at = p.size[d].divmod(i) * int64_t(d == 0 ? kWidth : 1);
+    x += at * p.x[d], y += at * p.y[d];
+  }
+  const Vector whole = *reinterpret_cast<const Vector*>(x);
+  // Only part 0 contains Inf and NaN. In the other products, Inf would give Inf - Inf or Inf * 0.
+  Vector kept, finite, rest;
+#pragma unroll
+  for (int e = 0; e < kWidth; ++e) {
+    kept.of[e] = tf32_of(whole.of[e]);
+    const bool is_finite = (__float_as_uint(kept.of[e]) & 0x7f800000) != 0x7f800000;
+    finite.of[e] = is_finite ? kept.of[e] : 0;
+    rest.of[e] = is_finite ? tf32_of(whole.of[e] - kept.of[e]) : 0;
+  }
+#pragma unroll
+  for (int part = 0; part < 3; ++part)
+    *reinterpret_cast<Vector*>(y + part * p.part) = part == 0 ? kept : part == p.small_at ? rest : finite;
+}
+
+}  // namespace minidnn

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host and the kernels of matrix products share: indices of up to four digits, strides, and the arguments of a
+// call. Std-free.
+#pragma once
+#include "cpp/core/fast_divmod.h"
+
+namespace minidnn {
+
+constexpr int kDigits = 4;
+
+// An index below `size`, which is the product of the digits. Leading digits are 1 if fewer are needed.
+struct GemmIndex {
+  int64_t size = 1;
+  int64_t digit[kDigits]{1, 1, 1, 1};
+  int64_t first = kDigits - 1;  // the digits before `first` are 1
+};
+
+struct GemmStrides {
+  int64_t of[kDigits]{};  // elements, for each digit
+};
+
+struct GemmCoordinates {
+  int64_t at[kDigits];
+};
+MINIDNN_HD GemmCoordinates coordinates_of(const GemmIndex& index, int64_t i) {
+  GemmCoordinates d;
+  for (int j = kDigits - 1; j >= 0; --j) {
+    if (j > index.first) d.at[j] = i % index.digit[j], i /= index.digit[j];
+    else d.at[j] = i, i = 0;
+  }
+  return d;
+}
+MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmCoordinates& d) {
+  int64_t offset = 0;
+  for (int j = 0; j < kDigits; ++j) offset += d.at[j] * s.of[j];
+  return offset;
+}
+
+// The pointers and scalars of one call.
+struct GemmArgs {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;     // null: none
+  const void* bias = nullptr;  // null: none
+  void* y = nullptr;
+  float alpha = 1, beta = 0, activation_alpha = 0;
+  // GemmStore::summed: [warpgroups along m, 2, n]: sums of the columns of y, and of their squares.
+  float* sums = nullptr;
+};
+
+}  // namespace minidnn

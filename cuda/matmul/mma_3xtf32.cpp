@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.matmul.mma_3xtf32: computes each float32 product as three TF32 products, about as accurate as float32 itself. It uses
+// the main loop of cuda.matmul.mma.
+#include "cuda/matmul/mma.h"
+
+namespace minidnn {
+namespace cuda::matmul {
+
+struct Mma3xtf32 final : MmaEngine {
+  Mma3xtf32() : MmaEngine(MmaProducts::three) {}
+  std::string name() const override { return "cuda.matmul.mma_3xtf32"; }
+};
+
+}  // namespace cuda::matmul
+
+template const Engine<MatmulProblem>& engine_object<MatmulProblem, cuda::matmul::Mma3xtf32>();
+
+}  // namespace minidnn

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// The arguments of mma/kernel.cu, on random problems: the entries of each row and k against the view, and each vector
+// against the rules of cp.async. Also the tiles and splits that the estimates choose on an H100.
+#include "cuda/gemm/mma/gather_index.h"
+#include "cuda/gemm/mma/plan.h"
+#include "tests/cpp/random_problems.h"
+
+using namespace minidnn;
+
+static void check_operand(const std::string& text, const GemmView& v, const GemmOperand& o, const GemmIndex& rows,
+                          const GatherIndex& gather_rows, const MmaParams& p, const GatherOperand& g, int64_t element,
+                          int64_t alignment) {
+  const uint32_t size = uint32_t(element);
+  auto address = [&](int64_t row, int64_t k) {
+    return o.offset + offset_of(o.row, coordinates_of(rows, row)) + offset_of(o.k, coordinates_of(v.k, k));
+  };
+  const int64_t count = g.width / element;
+  for (int64_t row = 0; row < rows.size; ++row) {
+    const GatherEntry at_row = row_entry(gather_rows, g, size, uint32_t(row));
+    for (int64_t k = 0; k < v.k.size; ++k) {
+      const GatherEntry at_k = k_entry(p.k, g, size, uint32_t(k));
+      const bool there = inside(o.window, coordinates_of(rows, row), coordinates_of(v.k, k));
+      if (((at_row.mask & at_k.mask) == 0) != there)
+        fail(cat(text, ": row ", row, ", k ", k, " is ", there ? "inside" : "outside"));
+      if (at_row.offset + at_k.offset + g.offset * element != address(row, k) * element)
+        fail(cat(text, ": row ", row, ", k ", k, " is elsewhere"));
+      // The kernel only checks the first element of a vector, so all elements must agree with it.
+      const int64_t along = g.along_k ? k : row, first = along / count * count;
+      const int64_t first_row = g.along_k ? row : first, first_k = g.along_k ? first : k;
+      if (inside(o.window, coordinates_of(rows, first_row), coordinates_of(v.k, first_k)) != there ||
+          address(row, k) != address(first_row, first_k) + along - first ||
+          address(first_row, first_k) * element % g.width || alignment % g.width ||
+          (g.along_k ? v.k.size : rows.size) % count)
+        fail(cat(text, ": a vector of ", g.width, " bytes at row ", row, ", k ", k));
+    }
+    if ((at_row.mask & k_entry(p.k, g, size, uint32_t(v.k.size)).mask) == 0) fail(cat(text, ": k has no end"));
+  }
+  if (v.k.size && (row_entry(gather_rows, g, size, uint32_t(rows.size)).mask & k_entry(p.k, g, size, 0).mask) == 0)
+    fail(cat(text, ": rows have no end"));
+}
+
+// Slices without a table: the k of an operand have a constant step in each slice, and all or none of them are inside,
+// as the comment of mma/kernel.cu says.
+static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
+                         int64_t element) {
+  if (g.table) return;
+  const int64_t k_of_slice = kSliceBytes / element;
+  Digits at = p.k.digits(0);
+  uint32_t inner_left = p.inner_slices;
+  int64_t offset = 0;
+  for (int64_t first = 0; first < v.k.size; first += k_of_slice) {
+    const uint32_t mask = kKExists | (g.window.on ? tap_bits(g.window, at) : 0);
+    for (int64_t k = first; k < std::min(first + k_of_slice, v.k.size); ++k) {
+      const GatherEntry entry = k_entry(p.k, g, uint32_t(element), uint32_t(k));
+      if (entry.offset != offset + (k - first) * g.k_step || entry.mask != mask)
+        fail(cat(text, ": k ", k, " of the slice from ", first));
+    }
+    int j = 3;
+    if (--inner_left == 0) {
+      inner_left = p.inner_slices, j = 2;
+      if (++at.at[2] >= p.k.by[1].divisor) {
+        at.at[2] = 0, j = 1;
+        if (++at.at[1] >= p.k.by[0].divisor) at.at[1] = 0, j = 0, ++at.at[0];
+      }
+    }
+    offset += g.advance[j];
+  }
+}
+
+static void check(const std::string& text, const GemmTask& t) {
+  const MmaViews all(t);
+  if (!all.why.empty()) return;
+  for (size_t i = 0; i < all.views.size(); ++i) {
+    const GemmView& v = all.views[i];
+    const MmaParams& p = all.phases[i];
+    check_operand(text + " a", v, v.a, v.m, p.m, p, p.a, all.element, t.alignment);
+    check_operand(text + " b", v, v.b, v.n, p.n, p, p.b, all.element, t.alignment);
+    check_slices(text + " a", v, p, p.a, all.element);
+    check_slices(text + " b", v, p, p.b, all.element);
+  }
+}
+
+static void check_conv() {
+  const int64_t groups = pick(1, 2), channels = groups * (pick(0, 3) ? pick(1, 16) : 16 * pick(1, 4)),
+                filters = groups * (pick(0, 3) ? pick(1, 16) : 16 * pick(1, 4));
+  const DType t = pick(0, 1) ? DType::float16 : DType::float32;
+  ConvProblem p = random_conv(t, {groups, channels, filters, pick(1, 2), 8});
+  p.alignment = int64_t(itemsize(t)) << pick(0, 2);
+  if (p.x.numel() * p.y.numel() < 1000000) check(Family<ConvProblem>::text(p), gemm_task(p));
+}
+
+static MatmulProblem matmul(DType t, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
+  MatmulProblem p{described(t, {m, k}, false), described(t, {k, n}, false)};
+  if (a_transposed) p.a.stride[0] = 1, p.a.stride[1] = m;
+  if (b_transposed) p.b.stride[0] = 1, p.b.stride[1] = k;
+  p.y = described(t, {m, n}, false);
+  return p;
+}
+
+static Device h100() {
+  Device d;
+  d.place = {true, 0}, d.arch = 90, d.sm_count = 132, d.max_smem_bytes = 232448;
+  d.copy_gb_s = 3000, d.fp32_gflop_s = 51000, d.l2_bytes = 50 << 20;
+  return d;
+}
+static void expect(const std::string& what, const std::string& got, const std::string& want) {
+  if (!got.starts_with(want)) fail(cat(what, ": chose ", got, ", should be ", want));
+}
+static std::string chosen(const GemmTask& t) { return mma_configs(t, h100(), MmaProducts::one).front(); }
+
+static ConvProblem resnet(ConvDirection direction, int64_t c, int64_t size, int64_t k, int64_t window, int64_t stride) {
+  ConvProblem p;
+  const int64_t pad = window / 2, out = (size + 2 * pad - window) / stride + 1;
+  p.direction = direction;
+  p.x = described(DType::float32, {64, c, size, size}, true),
+  p.w = described(DType::float32, {k, c, window, window}, true);
+  p.y = described(DType::float32, {64, k, out, out}, true);
+  for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = pad;
+  return p;
+}
+
+static void check_choices() {
+  const std::string large = chosen(gemm_task(matmul(DType::bfloat16, 8192, 8192, 8192, false, false)));
+  if (large != "tile=256x128" && large != "tile=128x128") fail("a large product takes " + large);
+  expect("64 filters", chosen(gemm_task(resnet(ConvDirection::forward, 64, 56, 64, 3, 1))), "tile=128x64");
+  const std::string long_sum = chosen(gemm_task(resnet(ConvDirection::backward_filter, 64, 56, 64, 3, 1)));
+  if (long_sum.find(";split=") == std::string::npos) fail("few tiles of a long sum are not split: " + long_sum);
+  expect("a small product", chosen(gemm_task(matmul(DType::float16, 150, 70, 400, false, false))), "tile=64x64");
+  // An element of a product and of the transposed product is the same sum.
+  for (int i = 0; i < 300; ++i) {
+    const int64_t m = pick(1, 700), n = pick(1, 700), k = pick(1, 3000);
+    auto splits = [&](const MatmulProblem& p) {
+      return mma_launches(gemm_task(p), MmaProducts::one, chosen(gemm_task(p))).splits;
+    };
+    const int64_t straight = splits(matmul(DType::float16, m, n, k, false, false));
+    const int64_t turned = splits(matmul(DType::float16, n, m, k, true, true));
+    if (straight != turned) fail(cat(m, "x", n, "x", k, " is split in ", straight, ", its transpose in ", turned));
+  }
+}
+
+int main() {
+  for (int i = 0; i < 400; ++i) check_conv();
+  for (int i = 0; i < 100; ++i) {
+    const MatmulProblem p = matmul(pick(0, 1) ? DType::float16 : DType::float32, pick(1, 40), pick(1, 40), pick(0, 40),
+                                   pick(0, 1), pick(0, 1));
+    check(Family<MatmulProblem>::text(p), gemm_task(p));
+  }
+  check_choices();
+  std::cout << (failures ? "FAILED" : "ok") << std::endl;
+  return failures != 0;
+}

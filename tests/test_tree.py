@@ -20,10 +20,6 @@ FILES = ["setup.py", *(str(p.relative_to(ROOT)) for folder in FOLDERS for p in s
 SOURCES = [p for p in FILES if re.search(r"^(cpp|cuda)/.*\.(h|cpp|cu|cuh)$", p)]
 
 
-# Families whose files have not moved to the folders below yet.
-OLD_FOLDERS = {"pooling", "norm", "matmul", "conv", "transform"}
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_family_has_the_same_stem_everywhere(family: str) -> None:
     for path in (
@@ -44,7 +40,7 @@ def test_a_family_has_the_same_stem_everywhere(family: str) -> None:
     assert f"from .ops.{family} import" in (ROOT / "pyminidnn/__init__.py").read_text()
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f not in OLD_FOLDERS])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_an_engine_is_in_the_file_of_its_name(family: str) -> None:
     """cpu.F.X is in cpp/F/cpu/X.cpp, cuda.F.X in a file X.cpp of cuda/F. Both are lines of a file engines.cpp."""
     for device, folder in (("cpu", ROOT / "cpp" / family), ("cuda", ROOT / "cuda" / family)):

@@ -132,16 +132,20 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cuda.transform.runs", "cuda.transform.batched_memcpy"},
 };
 
-// The problem of a record. Before version 0.1.0, batch_norm, layer_norm and lrn were one family, norm, and the texts of
-// their problems began with that name.
-std::string present_problem(const std::string& text) {
-  const std::string_view family = "norm ";
-  if (!text.starts_with(family)) return text;
-  const std::string_view direction =
-      std::string_view(text).substr(family.size(), text.find(' ', family.size()) - family.size());
-  if (direction.starts_with("lrn_") || direction.starts_with("lcn_")) return "lrn " + text.substr(family.size());
-  return (direction.find('_') != direction.npos ? "layer_" : "batch_") + text;
-}
+// The beginnings that texts of problems had before version 0.1.0, and their beginnings now. The first one that fits
+// counts.
+constexpr std::pair<std::string_view, std::string_view> kRenamedProblems[]{
+    {"norm layer_", "layer_norm layer_"},
+    {"norm rms_", "layer_norm rms_"},
+    {"norm group_", "layer_norm group_"},
+    {"norm instance_", "layer_norm instance_"},
+    {"norm lrn_", "lrn lrn_"},
+    {"norm lcn_", "lrn lcn_"},
+    {"norm ", "batch_norm "},
+    {"transform gather ", "gather forward "},
+    {"transform gather_backward ", "gather backward "},
+    {"transform pad ", "pad forward "},
+};
 
 std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
   std::vector<std::string> fields{""};
@@ -162,7 +166,7 @@ std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
     }
   if (!parse_number(fields[3], record.revision) || !parse_number(fields[5], record.us)) return {};
   if (!(record.us > 0) || !std::isfinite(record.us)) return {};
-  return std::pair{Key{fields[0], present_problem(fields[1])}, record};
+  return std::pair{Key{fields[0], fields[1]}, record};
 }
 
 std::string text_of(const Key& key, const TuningLine& r) {

@@ -6,6 +6,7 @@
 #include "cpp/engine/roofline.h"
 #include "cuda/conv/first_layer/first_layer_params.h"
 #include "cuda/conv/first_layer/pad_channels.h"
+#include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/view/gemm_task.h"
 
 namespace minidnn {

@@ -139,6 +139,10 @@ struct RowSlice {
     first = block_of_row(r) * r.threads + in_block;
     step = r.threads * r.blocks;
   }
+  __device__ __forceinline__ bool has(const RowTiling& r, int w) const { return first + w * step < r.vectors; }
+  template <int kVec> __device__ __forceinline__ int64_t column(int w) const {
+    return int64_t(first + w * step) * kVec;
+  }
 };
 
 // The parameters of a vector; `none` if there are none. Group norm: one parameter for all its elements.
@@ -252,13 +256,13 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   __shared__ RowSums<kRows> shared;
   const RowSlice slice(r);
   const int64_t start = int64_t(blockIdx.x / r.blocks) * kRows, step = int64_t(gridDim.x / r.blocks) * kRows;
-  auto has = [&](int w) { return slice.first + w * slice.step < r.vectors; };
-  auto place = [&](int w) { return int64_t(slice.first + w * slice.step) * kVec; };
+  auto has = [&](int w) { return slice.has(r, w); };
+  auto column = [&](int w) { return slice.column<kVec>(w); };
   auto slot_of = [&](uint32_t stage) {
     return reinterpret_cast<Packed<T, kVec>*>(dynamic) + stage * (kRows * kVectors * blockDim.x) + threadIdx.x;
   };
   auto fetch = [&](Packed<T, kVec>* stage, int i, int w, int64_t row) {
-    cp_async<16>(cvta_to_shared(stage + (i * kVectors + w) * blockDim.x), typed<T>(a.x) + row * r.columns + place(w),
+    cp_async<16>(cvta_to_shared(stage + (i * kVectors + w) * blockDim.x), typed<T>(a.x) + row * r.columns + column(w),
                  row < r.rows && has(w));
   };
   for (uint32_t s = 0; s < r.stages; ++s) {
@@ -274,7 +278,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     of_warp += float(kVec * __popc(__ballot_sync(0xffffffff, has(w))));
     if (w == 0) of_first = of_warp;
     if (has(w))
-      read_parameters<kVec>(scale[w], a.scale, place(w), 1), read_parameters<kVec>(bias[w], a.bias, place(w), 0);
+      read_parameters<kVec>(scale[w], a.scale, column(w), 1), read_parameters<kVec>(bias[w], a.bias, column(w), 0);
   }
   const float per_warp = of_warp > 0 ? 1.f / of_warp : 0.f, per_first = of_first > 0 ? 1.f / of_first : 0.f;
   if (several_blocks(r)) init_cluster(shared);
@@ -332,7 +336,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
         float y[kVec];
 #pragma unroll
         for (int k = 0; k < kVec; ++k) y[k] = ((x[k] - mean) * inv_std - shift) * scale[w][k] + bias[w][k];
-        if (exists && has(w)) Packed<T, kVec>::store(out + place(w), y);
+        if (exists && has(w)) Packed<T, kVec>::store(out + column(w), y);
         fetch(stage, i, w, row + i + r.stages * step);
       }
     }
@@ -380,6 +384,47 @@ struct RowStatistics {
 // Whether scale is kept in registers; if these do not suffice, it is in shared memory, behind the rows.
 template <int kVec, int kVectors> constexpr bool kKeepsScale = kVec * kVectors <= kScaleInRegisters;
 
+// Joins dscale and dbias of the rows that the block processed together, by halves: lower half + upper half.
+template <int kVec, int kVectors>
+__device__ __forceinline__ void join_block_rows(const RowTiling& r, const RowSlice& slice, float2* other,
+                                                float (&dscale)[kVectors][kVec], float (&dbias)[kVectors][kVec]) {
+#pragma unroll 1
+  for (uint32_t row_count = r.rows_at_once; row_count > 1;) {
+    const uint32_t half = (row_count + 1) / 2, threads = half * r.threads;
+    __syncthreads();
+    if (slice.row_in_block >= half && slice.row_in_block < row_count) {
+#pragma unroll
+      for (int i = 0; i < kVectors * kVec; ++i)
+        other[i * threads + threadIdx.x - threads] = {dscale[i / kVec][i % kVec], dbias[i / kVec][i % kVec]};
+    }
+    __syncthreads();
+    if (slice.row_in_block < row_count - half) {
+#pragma unroll
+      for (int i = 0; i < kVectors * kVec; ++i) {
+        const float2 more = other[i * threads + threadIdx.x];
+        dscale[i / kVec][i % kVec] += more.x, dbias[i / kVec][i % kVec] += more.y;
+      }
+    }
+    row_count = half;
+  }
+}
+template <int kVec, int kVectors>
+__device__ __forceinline__ void store_partials(const RowTiling& r, const RowSlice& slice, float2* to,
+                                               const float (&dscale)[kVectors][kVec],
+                                               const float (&dbias)[kVectors][kVec]) {
+#pragma unroll
+  for (int w = 0; w < kVectors; ++w)
+    if (slice.has(r, w)) {
+      float2* const at = to + slice.column<kVec>(w);
+      if constexpr (kVec == 1) *at = {dscale[w][0], dbias[w][0]};
+      else {
+#pragma unroll
+        for (int k = 0; k < kVec; k += 2)
+          *reinterpret_cast<float4*>(at + k) = {dscale[w][k], dbias[w][k], dscale[w][k + 1], dbias[w][k + 1]};
+      }
+    }
+}
+
 // dx, and partial sums of dscale and dbias. Persistent clusters of r.blocks blocks, each with r.rows_at_once rows per
 // iteration. partials: pairs of dscale and dbias, [clusters][columns].
 template <class T, int kVec, int kVectors>
@@ -392,8 +437,8 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
   const RowSlice slice(r);
   const int64_t step = int64_t(gridDim.x / r.blocks) * r.rows_at_once;
   const int64_t start = int64_t(blockIdx.x / r.blocks) * r.rows_at_once;
-  auto has = [&](int w) { return slice.first + w * slice.step < r.vectors; };
-  auto place = [&](int w) { return int64_t(slice.first + w * slice.step) * kVec; };
+  auto has = [&](int w) { return slice.has(r, w); };
+  auto column = [&](int w) { return slice.column<kVec>(w); };
 
   // The copies of a stage are one commit group. If there is only one stage, those of each vector are a group, and the
   // computation begins when the first vector has arrived.
@@ -405,7 +450,7 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     const int64_t row = start + slice.row_in_block + i * step;
 #pragma unroll
     for (int w = 0; w < kVectors; ++w) {
-      Ring::fetch(a, ring.stage(i), w, row * r.columns + place(w), row < r.rows && has(w));
+      Ring::fetch(a, ring.stage(i), w, row * r.columns + column(w), row < r.rows && has(w));
       commit(w);
     }
   }
@@ -416,7 +461,7 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
       reinterpret_cast<float4*>(ring.slots + r.stages * 2 * kVectors * blockDim.x) + threadIdx.x;
 #pragma unroll
   for (int w = 0; w < kVectors; ++w) {
-    if (has(w)) read_parameters<kVec>(scales[w], a.scale, place(w), 1);
+    if (has(w)) read_parameters<kVec>(scales[w], a.scale, column(w), 1);
     else {
 #pragma unroll
       for (int k = 0; k < kVec; ++k) scales[w][k] = 0;
@@ -479,49 +524,17 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
       scale_of(w, scale);
 #pragma unroll
       for (int k = 0; k < kVec; ++k) dx[k] = inv_std * (dy[k] * scale[k] - ((x[k] - mean) * second + first));
-      if (has(w) && row < r.rows) Packed<T, kVec>::store(static_cast<T*>(a.out) + row * r.columns + place(w), dx);
-      Ring::fetch(a, stage, w, ahead * r.columns + place(w), ahead < r.rows && has(w));
+      if (has(w) && row < r.rows) Packed<T, kVec>::store(static_cast<T*>(a.out) + row * r.columns + column(w), dx);
+      Ring::fetch(a, stage, w, ahead * r.columns + column(w), ahead < r.rows && has(w));
       commit(w);
     }
   }
   griddep_launch_dependents();
   cp_async_wait_group<0>();
 
-  // Joins the sums of the rows that the block processed together, by halves: lower half + upper half.
-  float2* const other = reinterpret_cast<float2*>(dynamic);
-#pragma unroll 1
-  for (uint32_t row_count = r.rows_at_once; row_count > 1;) {
-    const uint32_t half = (row_count + 1) / 2, threads = half * r.threads;
-    __syncthreads();
-    if (slice.row_in_block >= half && slice.row_in_block < row_count) {
-#pragma unroll
-      for (int i = 0; i < kVectors * kVec; ++i)
-        other[i * threads + threadIdx.x - threads] = {dscale[i / kVec][i % kVec], dbias[i / kVec][i % kVec]};
-    }
-    __syncthreads();
-    if (slice.row_in_block < row_count - half) {
-#pragma unroll
-      for (int i = 0; i < kVectors * kVec; ++i) {
-        const float2 more = other[i * threads + threadIdx.x];
-        dscale[i / kVec][i % kVec] += more.x, dbias[i / kVec][i % kVec] += more.y;
-      }
-    }
-    row_count = half;
-  }
-  if (slice.row_in_block == 0) {
-    float2* to = partials + int64_t(blockIdx.x / r.blocks) * r.columns;
-#pragma unroll
-    for (int w = 0; w < kVectors; ++w)
-      if (has(w)) {
-        if constexpr (kVec == 1) to[place(w)] = {dscale[w][0], dbias[w][0]};
-        else {
-#pragma unroll
-          for (int k = 0; k < kVec; k += 2)
-            *reinterpret_cast<float4*>(to + place(w) + k) = {dscale[w][k], dbias[w][k], dscale[w][k + 1],
-                                                             dbias[w][k + 1]};
-        }
-      }
-  }
+  join_block_rows<kVec, kVectors>(r, slice, reinterpret_cast<float2*>(dynamic), dscale, dbias);
+  if (slice.row_in_block == 0)
+    store_partials<kVec, kVectors>(r, slice, partials + int64_t(blockIdx.x / r.blocks) * r.columns, dscale, dbias);
 }
 
 }  // namespace minidnn

@@ -80,19 +80,22 @@ template <class T, bool whole> struct Rows {
 
   // Shared memory for g of a block: [channels of a strip / 4][threads][4].
   static constexpr int kShared = kCrossChannelThreads * kOwn;
-  __device__ __forceinline__ static int place(int strip, int l) { return (l / 4 * kCrossChannelThreads + strip) * 4; }
+  __device__ __forceinline__ static int smem_offset(int strip, int l) {
+    return (l / 4 * kCrossChannelThreads + strip) * 4;
+  }
   __device__ __forceinline__ void share(float* shared, const float (&g)[kOwn]) const {
 #pragma unroll
     for (int l = 0; l < kOwn; l += 4)
-      *reinterpret_cast<float4*>(shared + place(int(threadIdx.x), l)) = {g[l], g[l + 1], g[l + 2], g[l + 3]};
+      *reinterpret_cast<float4*>(shared + smem_offset(int(threadIdx.x), l)) = {g[l], g[l + 1], g[l + 2], g[l + 3]};
   }
   __device__ __forceinline__ void gather(const float* shared, float (&g)[kLines]) const {
 #pragma unroll
     for (int l = -kMaxSide; l < kOwn + kMaxSide; l += 4) {
       const int beside = l < 0 ? -1 : l < kOwn ? 0 : 1;
       const float4 v =
-          own && has(l) ? *reinterpret_cast<const float4*>(shared + place(int(threadIdx.x) + beside, l - beside * kOwn))
-                        : float4{};
+          own && has(l)
+              ? *reinterpret_cast<const float4*>(shared + smem_offset(int(threadIdx.x) + beside, l - beside * kOwn))
+              : float4{};
       const int to = l + kMaxSide;
       g[to] = v.x, g[to + 1] = v.y, g[to + 2] = v.z, g[to + 3] = v.w;
     }

@@ -12,19 +12,19 @@ constexpr int64_t kReserved = 1024;  // bytes of shared memory that each block t
 // Divides rows among groups of at most `most` threads.
 void tile_groups(SlidingWindowTiling& c, int64_t images, int64_t channels, bool backward, int64_t most) {
   SlidingWindowParams& r = c.params;
-  const int64_t V = c.vector, reach = max_of(r.behind, r.ahead);
-  int64_t slices = 1, places = ceil_div(r.width, V), tiles = 1, halo = 0, gap = 1;
-  if (c.axis == Axis::none) tiles = places, places = 1, gap = 0;
+  const int64_t vector = c.vector, reach = max_of(r.behind, r.ahead);
+  int64_t slices = 1, positions = ceil_div(r.width, vector), tiles = 1, halo = 0, gap = 1;
+  if (c.axis == Axis::none) tiles = positions, positions = 1, gap = 0;
   if (c.axis == Axis::strided) {
-    const int64_t vectors = ceil_div(channels, V);
+    const int64_t vectors = ceil_div(channels, vector);
     slices = ceil_div(vectors, kSlice), r.slice = uint32_t(ceil_div(vectors, slices));
-    places = r.width, gap = r.slice * reach;
+    positions = r.width, gap = r.slice * reach;
   }
-  r.own = uint32_t(places), r.tiled = 0;
-  if (places * r.slice > most) {
+  r.own = uint32_t(positions), r.tiled = 0;
+  if (positions * r.slice > most) {
     halo = !backward ? 0 : c.axis == Axis::strided ? reach : 1;
     const int64_t wide = max_of(most / r.slice - 2 * halo, int64_t(1));
-    tiles = ceil_div(places, wide), r.own = uint32_t(ceil_div(places, tiles)), r.tiled = 1;
+    tiles = ceil_div(positions, wide), r.own = uint32_t(ceil_div(positions, tiles)), r.tiled = 1;
   }
   r.halo = uint32_t(halo), r.threads = uint32_t((r.own + 2 * halo) * r.slice);
   r.in_block = uint32_t(max_of(most / (r.threads + gap / 2), int64_t(1)));

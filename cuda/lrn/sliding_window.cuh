@@ -437,35 +437,171 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
           extract(staging_slot(means_staging(), 0, smem.block, thread), smem.block, from.means + at, own.count);
   }
 
+  // Computes the numbers of elements of a row that are in the windows of this thread's elements.
+  __device__ __forceinline__ void count_members(float (&counts)[kCounts]) const {
+#pragma unroll
+    for (int e = 0; e < kCounts; ++e) {
+      const int at = own.column + e;
+      counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
+    }
+  }
+  __device__ __forceinline__ void clear_smem() const {
+    for (uint32_t i = threadIdx.x; i < smem.bytes / 16; i += blockDim.x) reinterpret_cast<uint4*>(shared)[i] = {};
+  }
+  // With means: adds up the differences d of the neighbours of each element in its row (once: 2 sum d, twice: sum d^2).
+  __device__ __forceinline__ void sum_differences(Taps& taps, const float (&mine)[kVec], float (&once)[kVec],
+                                                  float (&twice)[kVec]) const {
+#pragma unroll
+    for (int o = -kSide; o <= kSide; ++o)
+      if (o && o >= -behind() && o <= ahead()) {
+        taps.to(o);
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          // The later position's element minus the earlier one's: the compiler uses this difference for the
+          // windows of both.
+          const float difference = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
+          once[e] = o == -kSide ? -difference : o < 0 ? once[e] - difference : once[e] + difference;
+          twice[e] += difference * difference;
+        }
+      }
+    // A window with an infinite element must have an infinite sum: `once` is set to 0 there, as it could make the
+    // sum NaN.
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
+  }
+  // With means: adds a row of x to the sums of all windows that contain it. once: 2 sum d_j; twice: sum d_j^2.
+  __device__ __forceinline__ void add_centered(const float (&mine)[kVec], const float (&once)[kVec],
+                                               const float (&twice)[kVec], const float (&counts)[kCounts],
+                                               Sums& squares, Sums& away, float (&total)[kVec],
+                                               float (&total_away)[kVec]) const {
+#pragma unroll
+    for (int k = 0; k < kMost; ++k)
+      if (k < rows()) {
+        float mean[kVec];
+        get_vector(mean, slot_of(smem.means, rows() - 1 - k));
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          const float n = counts[e % kCounts], from = mine[e] - mean[e], both = n * from + once[e];
+          const float sum = from * both + with(squares, k, e, twice[e]);
+          if (k == 0) total[e] = sum;
+          else squares[k ? k - 1 : 0][e] = sum;
+          if constexpr (backward) {
+            const float moved = with(away, k, e, n * from + both);
+            if (k == 0) total_away[e] = moved;
+            else away[k ? k - 1 : 0][e] = moved;
+          }
+        }
+      }
+  }
+  // Computes y of a vector whose sums are complete; backward dy s^-beta and g.
+  __device__ __forceinline__ void finish_vector(const LrnFactors& f, const float (&total)[kVec],
+                                                const float (&dy)[kVec], const float (&mine)[kVec], float (&of_g)[kVec],
+                                                float (&result)[kVec], Sums& gradients) const {
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) {
+      const float s = f.k + f.scale * total[e], p = power_of<T>(s, f.beta);
+      result[e] = (backward ? dy[e] : mine[e]) * p;
+      // Neighbours must read 0 beyond the end of the row.
+      const bool inside = whole || axis == Axis::none || e < own.count;
+      if (backward) of_g[e] = inside ? result[e] * (mine[e] * rcp_approx_ftz(s)) : 0.f;
+      if (backward && centered) of_g[e] *= f.slope;
+      // The sums for row o are at this index until row o - 1 of g is summed, in the next step.
+      if constexpr (backward && centered && size != 0) gradients[behind() + 1][e] += result[e];
+    }
+  }
+  // With means: sums a row of g, and g times the differences of the means, over the windows of each element.
+  __device__ __forceinline__ void sum_gradients(Weights& weights, Taps& means, const float (&center)[kVec],
+                                                float (&sum)[kVec], float (&rest)[kVec]) const {
+    if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
+#pragma unroll
+    for (int o = -kSide; o <= kSide; ++o)
+      if (o >= -ahead() && o <= behind()) {
+        weights.to(o);
+        if (o) means.to(o);
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          if (!kPairs) sum[e] = o == -kSide ? weights(o, e) : sum[e] + weights(o, e);
+          if (o < 0) rest[e] += weights(o, e) * (center[e] - means(o, e));
+          if (o > 0) rest[e] -= weights(o, e) * (means(o, e) - center[e]);
+        }
+      }
+  }
+  // With means: adds a row of g to the sums of dx.
+  __device__ __forceinline__ void add_gradients(bool inner, const float (&mine)[kVec], const float (&center)[kVec],
+                                                const float (&sum)[kVec], const float (&rest)[kVec],
+                                                const float (&own_before)[kVec], Sums& gradients,
+                                                float (&total)[kVec]) const {
+#pragma unroll
+    for (int k = 0; k < kMost; ++k)
+      if (k < rows()) {
+        float x[kVec];
+        if (size && inner && k == rows() - ahead()) {
+#pragma unroll
+          for (int e = 0; e < kVec; ++e) x[e] = mine[e];
+        } else get_vector(x, slot_of(0, rows() - k));
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) {
+          float term = with(gradients, k, e, -rest[e]);
+          if (!size && k == behind()) term += own_before[e];
+          term -= (x[e] - center[e]) * sum[e];
+          if (k == 0) total[e] = term;
+          else gradients[k ? k - 1 : 0][e] = term;
+        }
+      }
+  }
+  // Without means: computes dx from its complete sums and its first term.
+  static __device__ __forceinline__ void finish_gradients(const LrnFactors& f, const float (&first)[kVec],
+                                                          const float (&x)[kVec], float (&total)[kVec]) {
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) total[e] = first[e] - f.slope * x[e] * total[e];
+  }
+
+  static constexpr int kLater = axis == Axis::none ? 0 : 1;  // steps from the computation of g to that of its sums
+
+  // Calls step() until t is `end`. size: the steps from first_inner to last_inner need no checks for the image's ends.
+  template <class Step>
+  static __device__ __forceinline__ void run_steps(const Step& step, int& t, int end, int first_inner, int last_inner) {
+#pragma unroll 1
+    while (t < end) {
+      if (size && t >= first_inner) {
+#pragma unroll 1
+        while (t < last_inner) step(true);
+        if (t >= end) break;
+      }
+      step(false);
+    }
+  }
+  __device__ __forceinline__ Ends ends_of_g(int height) const {
+    return {backward ? max_of(top - ahead(), 0) : top, backward ? min_of(bottom + behind(), height) : bottom};
+  }
+  __device__ __forceinline__ Ends ends_of_x(int height) const {
+    return {max_of(top - (backward ? rows() - 1 : behind()), 0),
+            min_of(bottom + (backward ? rows() - 1 : ahead()), height)};
+  }
+  // A step stores results after it has requested row t + kRowsAhead and advanced own.at: hence - kRowsAhead - 1.
+  __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
+    return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
+            rows_on(a.out, (backward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),
+            rows_on(a.dmeans, -ahead() - kRowsAhead - 1)};
+  }
+
   __device__ __forceinline__ void run(const LrnArgs& a, const LrnFactors& f) {
-    constexpr int kLater = axis == Axis::none ? 0 : 1;  // steps from the computation of g to that of its sums
     const int height = int(r.height);
-    const Ends g{backward ? max_of(top - ahead(), 0) : top, backward ? min_of(bottom + behind(), height) : bottom};
-    const Ends x{max_of(top - (backward ? rows() - 1 : behind()), 0),
-                 min_of(bottom + (backward ? rows() - 1 : ahead()), height)};
+    const Ends g = ends_of_g(height), x = ends_of_x(height);
     const int end = bottom + (backward ? rows() - 1 + kLater : ahead());
     int t = x.first - (centered ? behind() : 0);
     own.at += t * r.row;
     if constexpr (axis != Axis::none || centered) {
-      for (uint32_t i = threadIdx.x; i < smem.bytes / 16; i += blockDim.x) reinterpret_cast<uint4*>(shared)[i] = {};
+      clear_smem();
       __syncthreads();
       if (whole && threadIdx.x >= smem.block) return;  // a surplus thread: it has no slot
     }
-    // A step stores results after it has requested row t + kRowsAhead and advanced own.at: hence - kRowsAhead - 1.
-    const Bases at{rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
-                   rows_on(a.out, (backward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),
-                   rows_on(a.dmeans, -ahead() - kRowsAhead - 1)};
+    const Bases at = bases_of(a);
 #pragma unroll 1
     for (int later = 0; later < kRowsAhead; ++later) load_rows(a, at, t + later, later, x, g, false);
 
     float counts[kCounts];
-    if constexpr (centered) {
-#pragma unroll
-      for (int e = 0; e < kCounts; ++e) {
-        const int at = own.column + e;
-        counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
-      }
-    }
+    if constexpr (centered) count_members(counts);
     Sums squares{}, away{}, gradients{};  // away: 2 sum (x_j - m)
     float own_before[kVec]{};             // `result` of the preceding step; read only where size is 0
     int parity = 0;
@@ -489,43 +625,10 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
       if (inner || x.has(t)) {
         Taps taps(*this, slot_of(0, 0));
         if constexpr (centered) {
-          float mine[kVec], once[kVec]{}, twice[kVec]{};  // once: sum d_j, later 2 sum d_j; twice: sum d_j^2
+          float mine[kVec], once[kVec]{}, twice[kVec]{};
           get_vector(mine, slot_of(0, 0));
-#pragma unroll
-          for (int o = -kSide; o <= kSide; ++o)
-            if (o && o >= -behind() && o <= ahead()) {
-              taps.to(o);
-#pragma unroll
-              for (int e = 0; e < kVec; ++e) {
-                // The later position's element minus the earlier one's: the compiler uses this difference for the
-                // windows of both.
-                const float apart = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
-                once[e] = o == -kSide ? -apart : o < 0 ? once[e] - apart : once[e] + apart;
-                twice[e] += apart * apart;
-              }
-            }
-          // A window with an infinite element must have an infinite sum: `once` is set to 0 there, as it could make the
-          // sum NaN.
-#pragma unroll
-          for (int e = 0; e < kVec; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
-#pragma unroll
-          for (int k = 0; k < kMost; ++k)
-            if (k < rows()) {
-              float mean[kVec];
-              get_vector(mean, slot_of(smem.means, rows() - 1 - k));
-#pragma unroll
-              for (int e = 0; e < kVec; ++e) {
-                const float n = counts[e % kCounts], from = mine[e] - mean[e], both = n * from + once[e];
-                const float sum = from * both + with(squares, k, e, twice[e]);
-                if (k == 0) total[e] = sum;
-                else squares[k ? k - 1 : 0][e] = sum;
-                if constexpr (backward) {
-                  const float moved = with(away, k, e, n * from + both);
-                  if (k == 0) total_away[e] = moved;
-                  else away[k ? k - 1 : 0][e] = moved;
-                }
-              }
-            }
+          sum_differences(taps, mine, once, twice);
+          add_centered(mine, once, twice, counts, squares, away, total, total_away);
         } else {
           float row[kVec];
           sum_line(row, taps, [](float x) { return x * x; });
@@ -549,17 +652,7 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
 #pragma unroll
           for (int e = 0; e < kVec; ++e) dy[e] = float(all.get(e));
         }
-#pragma unroll
-        for (int e = 0; e < kVec; ++e) {
-          const float s = f.k + f.scale * total[e], p = power_of<T>(s, f.beta);
-          result[e] = (backward ? dy[e] : mine[e]) * p;
-          // Neighbours must read 0 beyond the end of the row.
-          const bool inside = whole || axis == Axis::none || e < own.count;
-          if (backward) of_g[e] = inside ? result[e] * (mine[e] * rcp_approx_ftz(s)) : 0.f;
-          if (backward && centered) of_g[e] *= f.slope;
-          // The sums for row o are at this index until row o - 1 of g is summed, below.
-          if constexpr (backward && centered && size != 0) gradients[behind() + 1][e] += result[e];
-        }
+        finish_vector(f, total, dy, mine, of_g, result, gradients);
         if constexpr (!backward) store(at.out, result);
         else if (own.count > 0) {
           if constexpr (axis != Axis::none) put_numbers(g_line(parity), int(smem.slots), of_g);
@@ -583,36 +676,8 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
             get_vector(center, slot_of(smem.means, rows()));
             Weights weights(*this, g_line(1 - parity));
             Taps means(*this, slot_of(smem.means, rows()));
-            if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
-#pragma unroll
-            for (int o = -kSide; o <= kSide; ++o)
-              if (o >= -ahead() && o <= behind()) {
-                weights.to(o);
-                if (o) means.to(o);
-#pragma unroll
-                for (int e = 0; e < kVec; ++e) {
-                  if (!kPairs) sum[e] = o == -kSide ? weights(o, e) : sum[e] + weights(o, e);
-                  if (o < 0) rest[e] += weights(o, e) * (center[e] - means(o, e));
-                  if (o > 0) rest[e] -= weights(o, e) * (means(o, e) - center[e]);
-                }
-              }
-#pragma unroll
-            for (int k = 0; k < kMost; ++k)
-              if (k < rows()) {
-                float x[kVec];
-                if (size && inner && k == rows() - ahead()) {
-#pragma unroll
-                  for (int e = 0; e < kVec; ++e) x[e] = mine[e];
-                } else get_vector(x, slot_of(0, rows() - k));
-#pragma unroll
-                for (int e = 0; e < kVec; ++e) {
-                  float term = with(gradients, k, e, -rest[e]);
-                  if (!size && k == behind()) term += own_before[e];
-                  term -= (x[e] - center[e]) * sum[e];
-                  if (k == 0) total[e] = term;
-                  else gradients[k ? k - 1 : 0][e] = term;
-                }
-              }
+            sum_gradients(weights, means, center, sum, rest);
+            add_gradients(inner, mine, center, sum, rest, own_before, gradients, total);
           } else if constexpr (axis == Axis::none) {
             add(gradients, of_g, total);
           } else {
@@ -626,8 +691,7 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
             float x[kVec], first[kVec];
             get_vector(x, slot_of(0, rows() - 1 + kLater));
             get_numbers(first, own_numbers(1), int(smem.block));
-#pragma unroll
-            for (int e = 0; e < kVec; ++e) total[e] = first[e] - f.slope * x[e] * total[e];
+            finish_gradients(f, first, x, total);
           }
           store(at.out, total);
         }
@@ -639,15 +703,7 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
     };
     const int first_inner = top + ahead() + (backward ? behind() + kLater : 0),
               last_inner = min_of(bottom + ahead(), height);
-#pragma unroll 1
-    while (t < end) {
-      if (size && t >= first_inner) {
-#pragma unroll 1
-        while (t < last_inner) step(true);
-        if (t >= end) break;
-      }
-      step(false);
-    }
+    run_steps(step, t, end, first_inner, last_inner);
   }
 };
 

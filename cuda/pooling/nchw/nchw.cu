@@ -13,7 +13,7 @@
 
 namespace minidnn::cuda::pooling {
 
-// y and indices: of windows that the compiler knows if kWindow > 0 (maxima with indices), else of windows of any size.
+// y and indices: of windows of static size if kWindow > 0 (maxima with indices), else of windows of any size.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
     nchw_forward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
   else work.pool_any();
 }
 
-// y of windows that the compiler knows, without indices: a tile of windows per thread and iteration.
+// y of windows of static size, without indices: a tile of windows per thread and iteration.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
     nchw_forward_tiles(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
   work.store(work.dx());
 }
 
-// Gradients of maxima for windows that the compiler knows. With kIndexBytes = 0 the kernel finds the maxima.
+// Gradients of maxima for windows of static size. With kIndexBytes = 0 the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStaticThreads, max_backward_blocks(kIndexBytes > 0))
     nchw_max_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {

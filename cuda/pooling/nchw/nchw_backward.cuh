@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling of planes in shared memory. If the compiler knows the windows, gradients of maxima are computed
-// by strips and those of averages at stride 1 by tiles. Otherwise each window first finds its maximum, or its dy
-// divided by the number of its elements; then each dx sums the contributions of the windows over it.
+// Gradients of pooling of planes in shared memory. If the size of the windows is static, gradients of maxima are
+// computed by strips and those of averages at stride 1 by tiles. Otherwise each window first finds its maximum, or its
+// dy divided by the number of its elements; then each dx sums the contributions of the windows over it.
 #pragma once
 #include "cuda/pooling/nchw/nchw_forward.cuh"
 #include "cuda/pooling/register_strip.cuh"

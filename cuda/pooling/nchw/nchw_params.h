@@ -44,7 +44,7 @@ struct NchwParams {
 
 constexpr int kDown = 4;  // windows, or elements of dx, below each other that a thread takes
 
-// Width, in windows, of a thread's tile where the compiler knows the windows. The tiles of neighbouring threads begin
+// Width, in windows, of a thread's tile where windows have a static size. The tiles of neighbouring threads begin
 // this number times the stride columns apart: an odd number, or twice an odd number, keeps their loads in different
 // banks.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }

@@ -12,7 +12,7 @@
 
 namespace minidnn::cuda::pooling {
 
-// y and indices. Windows that the compiler knows, or s.several_windows: one item per thread. Otherwise a block has
+// y and indices. Windows of static size, or s.several_windows: one item per thread. Otherwise a block has
 // s.teams teams: they divide the lines of each window, and the first team combines the results from shared memory.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Gradients of maxima by strips, for windows that the compiler knows. With kIndexBytes = 0 the kernel finds the maxima.
+// Gradients of maxima by strips, for windows of static size. With kIndexBytes = 0 the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {

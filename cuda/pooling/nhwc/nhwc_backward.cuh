@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling where channels are contiguous. If the compiler knows the windows, gradients of maxima are
+// Gradients of pooling where channels are contiguous. If the size of the windows is static, gradients of maxima are
 // computed by strips and those of averages at stride 1 by tiles. Otherwise a block takes a tile of dx: it first
 // computes, into shared memory, the maximum or the scaled dy of each window over the tile. For maxima, each window
 // then adds its dy to a dx in shared memory, in phases of windows that do not overlap. For averages, each dx sums the

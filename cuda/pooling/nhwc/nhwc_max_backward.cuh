@@ -37,7 +37,7 @@ template <class U, int n> struct WarpLineCopy {
   }
 };
 
-// A strip of dx for windows that the compiler knows: each lane of a warp has one channel. Each window adds its dy to
+// A strip of dx for windows of static size: each lane of a warp has one channel. Each window adds its dy to
 // the dx of its maximum if that is in the strip. Lines of x (or of indices) and of dy are copied to shared memory some
 // steps ahead. Shared memory holds the sums of a few lines at a time; each thread updates only its own sums.
 template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {

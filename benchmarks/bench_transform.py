@@ -30,14 +30,14 @@ def rows(device: str) -> Iterator[Row]:
                   lambda t=t, out=out: dnn.transform(t, alpha=0.5, beta=1.0, out=out),
                   lambda x=x, y=y: y.add_(x, alpha=0.5), bytes=3 * x.nbytes, list="elements")  # fmt: skip
         for last in (torch.contiguous_format, torch.channels_last):
-            yield from listed("parts", pieces(x.contiguous(memory_format=last), last, short))
+            yield from listed("parts", parts(x.contiguous(memory_format=last), last, short))
     x = torch.randn(shape, device=device)
     t = dnn.from_dlpack(x)
     yield Row(f"transform copy f32 x={size} to=bf16", lambda: t.to(dtype="bfloat16"), lambda: x.to(torch.bfloat16),
               bytes=1.5 * x.nbytes, terms=0, list="elements")  # fmt: skip
 
 
-def pieces(x: torch.Tensor, last: torch.memory_format, dtype: str) -> Iterator[Row]:
+def parts(x: torch.Tensor, last: torch.memory_format, dtype: str) -> Iterator[Row]:
     t, half = dnn.from_dlpack(x), x.shape[1] // 2
     layout = "NHWC" if last == torch.channels_last else "NCHW"
     name = f"{dtype} x={'x'.join(map(str, x.shape))}{':nhwc' if layout == 'NHWC' else ''}"

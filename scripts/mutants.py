@@ -64,8 +64,8 @@ AUDIT = [
         "scratch memory for fewer threads than take blocks",
     ),
     Mutant(
-        "A08", "pooling/cpu/nhwc.cpp", "min_of(c.share.channels, c.p.x.shape[1] - share.first_channel)",
-        "c.share.channels", "the last chunk of channels is not shortened",
+        "A08", "pooling/cpu/nhwc.cpp", "min_of(c.chunk.channels, c.p.x.shape[1] - chunk.first_channel)",
+        "c.chunk.channels", "the last chunk of channels is not shortened",
     ),
     Mutant(
         "A09", "softmax/cpu/vectorized.cpp", "static_cast<char*>(workspace) + «thread * scratch»", "thread / 2 * scratch",

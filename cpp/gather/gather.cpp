@@ -120,7 +120,7 @@ size_t gather_cpu_bytes(const GatherProblem& p) {
   return gather_order_bytes(p) + (backward ? size_t(p.index.numel()) * sizeof(int32_t) : 0);
 }
 
-GatherOrder put_in_order(const GatherProblem& p, const GatherArgs& a, void* workspace) {
+GatherOrder sort_indices(const GatherProblem& p, const GatherArgs& a, void* workspace) {
   const int64_t n = p.index.numel();
   const GatherOrder o = gather_order(p, workspace);
   int32_t* const rows = o.order + n;  // the row of each index; -1 if there is no such row

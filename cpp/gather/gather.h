@@ -19,7 +19,8 @@ template <> struct Family<GatherProblem> {
 Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call&);
 Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, const Call&);
 
-// For engines: the problem as to[outer][index][span] = from[outer][row][span]; for backward with the two sides exchanged.
+// For engines: the problem as to[outer][index][span] = from[outer][row][span]; for backward with the two sides
+// exchanged.
 struct GatherRows {
   int64_t outer = 1, rows = 1, indices = 1, span = 1;  // span: the number of contiguous elements
 };
@@ -31,6 +32,6 @@ GatherOrder gather_order(const GatherProblem&, void* workspace);
 // For the CPU: sorts the indices, in a workspace of gather_cpu_bytes(). Each index is read only once, since another
 // thread may write it meanwhile.
 size_t gather_cpu_bytes(const GatherProblem&);
-GatherOrder put_in_order(const GatherProblem&, const GatherArgs&, void* workspace);
+GatherOrder sort_indices(const GatherProblem&, const GatherArgs&, void* workspace);
 
 }  // namespace minidnn

@@ -72,8 +72,8 @@ struct PadLines {
     return inside;
   }
   MINIDNN_HD bool add_row(PadMode how, int32_t row, int64_t& at) const { return add(how, along[0], row, at); }
-  MINIDNN_HD static bool add(PadMode how, const PadDimension& d, int32_t place, int64_t& at) {
-    const int32_t i = pad_source(how, place - d.before, d.size);
+  MINIDNN_HD static bool add(PadMode how, const PadDimension& d, int32_t index, int64_t& at) {
+    const int32_t i = pad_source(how, index - d.before, d.size);
     at += i * d.x;
     return uint32_t(i) < uint32_t(d.size);
   }

@@ -5,22 +5,22 @@
 namespace minidnn {
 namespace {
 
-// A part of a tensor, without ownership of its storage.
-struct Piece {
+// A slice of a tensor, without ownership of its storage.
+struct Slice {
   TensorDesc desc;
   char* data;
 
-  explicit Piece(const Tensor& t) : desc(t.desc), data(static_cast<char*>(t.data)) {}
-  // The part with `count` indices of dimension `dim`, starting at `first`.
-  Piece along(int dim, int64_t first, int64_t count) const {
-    Piece p = *this;
-    p.data += first * desc.stride[dim] * int64_t(itemsize(desc.dtype));
-    p.desc.shape[dim] = count;
-    return p;
+  explicit Slice(const Tensor& t) : desc(t.desc), data(static_cast<char*>(t.data)) {}
+  // The slice with `count` indices of dimension `dim`, starting at `first`.
+  Slice along(int dim, int64_t first, int64_t count) const {
+    Slice s = *this;
+    s.data += first * desc.stride[dim] * int64_t(itemsize(desc.dtype));
+    s.desc.shape[dim] = count;
+    return s;
   }
 };
 
-void copy(Handle& h, const Piece& from, const Piece& to) {
+void copy(Handle& h, const Slice& from, const Slice& to) {
   if (to.desc.numel() == 0) return;
   TransformProblem p{from.desc, to.desc};
   p.alignment = alignment_of(h, {from.data, to.data});
@@ -45,10 +45,10 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis, const Call& call
                   "] is on ", name(t.place()));
     MINIDNN_CHECK(DTypeError, t.desc.dtype == first.dtype, me, ": tensors[0] is ", name(first.dtype), ", tensors[", i,
                   "] is ", name(t.desc.dtype), "; cast one with .to(dtype=...)");
-    bool alike = t.desc.rank == first.rank;
-    for (int d = 0; alike && d < first.rank; ++d) alike = d == dim || t.desc.shape[d] == first.shape[d];
-    MINIDNN_CHECK(ShapeError, alike, me, ": tensors[", i, "] must have the shape of tensors[0], ", shape_text(first),
-                  ", except in dimension ", dim, "; got ", shape_text(t.desc));
+    bool same_shape = t.desc.rank == first.rank;
+    for (int d = 0; same_shape && d < first.rank; ++d) same_shape = d == dim || t.desc.shape[d] == first.shape[d];
+    MINIDNN_CHECK(ShapeError, same_shape, me, ": tensors[", i, "] must have the shape of tensors[0], ",
+                  shape_text(first), ", except in dimension ", dim, "; got ", shape_text(t.desc));
     shape[size_t(dim)] += t.desc.shape[dim];
   }
   Tensor y = output(me, "out", call.out, dense(first.dtype, shape, preferred_layout(first), "concat: result"), h, {});
@@ -58,7 +58,7 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis, const Call& call
   int64_t at = 0;
   for (const Tensor& t : tensors) {
     t.storage->used_on(h.stream());
-    copy(h, Piece(t), Piece(y).along(int(dim), at, t.desc.shape[dim]));
+    copy(h, Slice(t), Slice(y).along(int(dim), at, t.desc.shape[dim]));
     at += t.desc.shape[dim];
   }
   return y;

@@ -20,8 +20,8 @@ template <> struct Family<TransformProblem> {
 Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType> dtype, std::optional<Layout> layout,
                  const Call& call);
 
-// Concatenates along `axis`, which counts from the end if negative, by one copy per tensor. The result has the preferred
-// layout of the first tensor.
+// Concatenates along `axis`, which counts from the end if negative, by one copy per tensor. The result has the
+// preferred layout of the first tensor.
 Tensor concat(const std::vector<Tensor>&, int64_t axis, const Call&);
 
 // x on the given place, with the given dtype and layout; x itself if it already matches and `copy` is not set. Waits

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gather of row-major tensors, forward and backward.
 // Forward: a thread copies four words of up to 16 bytes, all loaded before the first store; neighbouring threads share
-// an index. Backward: the indices are sorted by row (index_sort.cu), and each thread sums one vector of 16 bytes of dx in
-// that order. dy is read once and dx is written once, without atomics on floats.
+// an index. Backward: the indices are sorted by row (index_sort.cu), and each thread sums one vector of 16 bytes of dx
+// in that order. dy is read once and dx is written once, without atomics on floats.
 // Grid: blocks of 256 threads over the words that are written. No shared memory.
 // Numerics: forward is exact; sums are float32 (float64 for float64), in the order of the indices.
 #include "cuda/device/elementwise.cuh"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stable counting sort of the indices by row.
-// Grid: each block of 1024 threads sorts the indices of `rows` neighbouring rows. It reads all indices twice, a tile at a
-// time. The first pass counts the indices of earlier rows, which is the start of the block's own output, and those of
-// each of its rows. The second pass compacts the block's own indices of a tile in shared memory, in order; then one warp
-// appends each to the output of its row.
+// Grid: each block of 1024 threads sorts the indices of `rows` neighbouring rows. It reads all indices twice, a tile at
+// a time. The first pass counts the indices of earlier rows, which is the start of the block's own output, and those of
+// each of its rows. The second pass compacts the block's own indices of a tile in shared memory, in order; then one
+// warp appends each to the output of its row.
 // Shared memory (static): counts, a number per warp, and the block's own indices of a tile, 20 KB.
 #include "cuda/gather/gather_params.h"
 
@@ -19,11 +19,11 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
   const int here = int(min_of(int64_t(rows), p.rows() - begin));
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const uint32_t below = (1u << lane) - 1;
-  const int place = warp * (32 * kEach) + lane;  // index in a tile; those of a warp are contiguous
+  const int index_in_tile = warp * (32 * kEach) + lane;  // index in a tile; those of a warp are contiguous
   const auto load_rows = [&](int64_t tile, int64_t(&row)[kEach]) {
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
-      const int64_t i = tile + place + k * 32;
+      const int64_t i = tile + index_in_tile + k * 32;
       row[k] = i < indices ? (contiguous ? gather_row_at(p, index, i) : gather_row(p, index, i)) : -1;
     }
   };
@@ -56,8 +56,8 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
   if (warp == 0) {
     int32_t start = __shfl_sync(~0u, sum_up_to(of_warp[lane]), 31);
     for (int r = 0; r < here; r += 32) {
-      const int32_t mine = r + lane < here ? counts[r + lane] : 0, sum = sum_up_to(mine);
-      if (r + lane < here) counts[r + lane] = o.starts[begin + r + lane] = start + sum - mine;
+      const int32_t item = r + lane < here ? counts[r + lane] : 0, sum = sum_up_to(item);
+      if (r + lane < here) counts[r + lane] = o.starts[begin + r + lane] = start + sum - item;
       start += __shfl_sync(~0u, sum, 31);
     }
     if (lane == 0 && begin + here == p.rows()) o.starts[p.rows()] = start;
@@ -80,7 +80,8 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
     int32_t to = __shfl_sync(~0u, up_to, warp) - sum;
 #pragma unroll
     for (int k = 0; k < kEach; ++k) {
-      if (found[k] >> lane & 1) own[to + __popc(found[k] & below)] = uint32_t(row[k]) << 16 | uint32_t(place + k * 32);
+      if (found[k] >> lane & 1)
+        own[to + __popc(found[k] & below)] = uint32_t(row[k]) << 16 | uint32_t(index_in_tile + k * 32);
       to += __popc(found[k]);
     }
     __syncthreads();
@@ -88,11 +89,12 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
 #pragma unroll 1
     for (int i = lane; i - lane < all; i += 32) {
       const bool exists = i < all;
-      const uint32_t mine = exists ? own[i] : ~0u, alike = __match_any_sync(~0u, mine >> 16), earlier = alike & below;
-      const int32_t start = exists ? counts[mine >> 16] : 0;
+      const uint32_t item = exists ? own[i] : ~0u, same_row = __match_any_sync(~0u, item >> 16),
+                     earlier = same_row & below;
+      const int32_t start = exists ? counts[item >> 16] : 0;
       __syncwarp();
-      if (exists) o.order[start + __popc(earlier)] = int32_t(tile + (mine & 0xffff));
-      if (exists && earlier == 0) counts[mine >> 16] = start + __popc(alike);
+      if (exists) o.order[start + __popc(earlier)] = int32_t(tile + (item & 0xffff));
+      if (exists && earlier == 0) counts[item >> 16] = start + __popc(same_row);
       __syncwarp();
     }
   }

@@ -13,8 +13,8 @@ namespace minidnn::cuda::pooling {
 struct Thread {
   int index, count;
 };
-MINIDNN_HD void clear_words(Thread t, void* room, int words) {
-  for (int i = t.index; i < words; i += t.count) static_cast<Words*>(room)[i] = {};
+MINIDNN_HD void clear_words(Thread t, void* smem, int words) {
+  for (int i = t.index; i < words; i += t.count) static_cast<Words*>(smem)[i] = {};
 }
 MINIDNN_HD void sync_threads() {
 #ifdef __CUDA_ARCH__
@@ -27,10 +27,10 @@ MINIDNN_HD void sync_lanes() {
 #endif
 }
 
-// Returns where the first element of a copy of `global` is stored in `room`, in shared memory: at the same offset from
+// Returns where the first element of a copy of `global` is stored in `smem`, in shared memory: at the same offset from
 // a multiple of 16 bytes as in global memory. Then all elements but the first and last few are copied in 16-byte words.
-template <class T> MINIDNN_HD T* placed_like(const void* global, unsigned char* room) {
-  return reinterpret_cast<T*>(room + (reinterpret_cast<uint64_t>(global) & 15));
+template <class T> MINIDNN_HD T* at_same_alignment(const void* global, unsigned char* smem) {
+  return reinterpret_cast<T*>(smem + (reinterpret_cast<uint64_t>(global) & 15));
 }
 template <class T> MINIDNN_HD int elements_before_words(const void* global, int n) {
   const int beyond = int(reinterpret_cast<uint64_t>(global) & 15);
@@ -46,7 +46,7 @@ MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&
   if (t.index < n - tail) to[tail + t.index] = element_at(tail + t.index);
 }
 
-// `from` is where placed_like() says.
+// `from` is where at_same_alignment() says.
 template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {
   write_out(t, to, n, [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host side of windows.h: the windows of a problem, and which problems the fast kernels support.
+// Host only: the windows of a problem, which problems cuda.pooling.nchw and nhwc support, and their kernels.
 #pragma once
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/pooling/pooling.h"
@@ -26,8 +26,8 @@ inline Windows windows_of(const PoolingProblem& p, int i) {
   return w;
 }
 
-// What share_of() returns for all windows, or 0 if some windows count fewer elements than others.
-inline float share_of_all(const Windows& h, const Windows& w, bool exclude_padding) {
+// What mean_factor_of() returns for all windows, or 0 if some windows count fewer elements than others.
+inline float common_mean_factor(const Windows& h, const Windows& w, bool exclude_padding) {
   for (const Windows& along : {h, w})
     for (int at : {0, along.count - 1})
       if (along.counted(at, exclude_padding) != along.window) return 0;
@@ -57,8 +57,7 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   for (int i = 0; i + 2 < p.x.rank; ++i) {
     for (int64_t n : {spatial_size(p.x, i), detail::windows_along(p, i), p.window[i] * p.spatial.dilation[i],
                       p.spatial.stride[i], p.spatial.before[i], p.spatial.after[i]})
-      if (n >= kMostOfAKind)
-        return cat("supports sizes, windows, strides and padding below ", kMostOfAKind, "; got ", n);
+      if (n >= kMostSize) return cat("supports sizes, windows, strides and padding below ", kMostSize, "; got ", n);
     plane *= max_of(spatial_size(p.x, i), detail::windows_along(p, i));
   }
   if (plane >= int64_t(1) << 30) return cat("supports planes of fewer than 2^30 elements; got ", plane);

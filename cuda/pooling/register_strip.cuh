@@ -19,26 +19,26 @@ template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
 #endif
 }
 
-// The first maximum of some elements and its place, 0 to 65535. A 16-bit element and its place share one 32-bit word.
-// Words sort by element first and by descending place second, so the larger of two words is the first maximum.
+// The first maximum of some elements and its index, 0 to 65535. A 16-bit element and its index share one 32-bit word.
+// Words sort by element first and by descending index second, so the larger of two words is the first maximum.
 template <class T, bool in_word = sizeof(T) == 2> struct First : FirstMaxima<1> {
-  MINIDNN_HD static Item item(T v, int place) { return FirstMaxima<1>::item({{float(v)}}, place); }
+  MINIDNN_HD static Item item(T v, int index) { return FirstMaxima<1>::item({{float(v)}}, index); }
   MINIDNN_HD static Item moved(Item item, int by) {
-    item.place[0] += by;
+    item.index[0] += by;
     return item;
   }
-  MINIDNN_HD static int place(const Item& item) { return item.place[0]; }
+  MINIDNN_HD static int index(const Item& item) { return item.index[0]; }
 };
 template <class T> struct First<T, true> {
   using Item = uint32_t;
-  MINIDNN_HD static Item item(T v, int place) {
-    const uint32_t word = (bits_with_one_nan(v) << 16) + (0x8000ffff - uint32_t(place));
+  MINIDNN_HD static Item item(T v, int index) {
+    const uint32_t word = (bits_with_one_nan(v) << 16) + (0x8000ffff - uint32_t(index));
     // The bits of negative numbers sort in reverse: invert them.
     return word ^ (~uint32_t(int32_t(word) >> 31) & 0x7fff0000);
   }
   MINIDNN_HD static Item join(Item a, Item b) { return max_of(a, b); }
   MINIDNN_HD static Item moved(Item item, int by) { return item - uint32_t(by); }
-  MINIDNN_HD static int place(Item item) { return int(~item); }  // in the lower 16 bits
+  MINIDNN_HD static int index(Item item) { return int(~item); }  // in the lower 16 bits
 };
 
 // The integer type of an index with this many bytes.
@@ -82,9 +82,9 @@ template <class T, class S, int kWindows> struct Strip {
 
   // Calls visit(p, items) for each line of windows from p to below p_end. Before each of these lines, and before the
   // kEarlier lines of windows above them, it calls step(p), then read(line, j, column) for the lines of x that these
-  // windows are the first to see: their last `stride` lines, numbered by j. An item's place is of_line(line) plus its
+  // windows are the first to see: their last `stride` lines, numbered by j. An item's index is of_line(line) plus its
   // column, counted from 0. Outside the plane read() must repeat the edge elements. Items above or left of the plane
-  // get the place of the edge.
+  // get the index of the edge.
   template <class Step, class Read, class OfLine, class Visit>
   MINIDNN_HD void each_line(int p, int p_end, Step&& step, Read&& read, OfLine&& of_line, Visit&& visit) const {
     int line = h.first(p);

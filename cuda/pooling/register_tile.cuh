@@ -59,12 +59,12 @@ template <int n> struct FirstMaxima {
   static constexpr bool repeats = true;
   struct Item {
     float of[n];
-    int32_t place[n];
+    int32_t index[n];
   };
-  MINIDNN_HD static Item item(const Lanes<n>& v, int32_t place) {
+  MINIDNN_HD static Item item(const Lanes<n>& v, int32_t index) {
     Item item;
     MINIDNN_UNROLL
-    for (int i = 0; i < n; ++i) item.of[i] = with_one_nan(v.of[i]), item.place[i] = place;
+    for (int i = 0; i < n; ++i) item.of[i] = with_one_nan(v.of[i]), item.index[i] = index;
     return item;
   }
   MINIDNN_HD static Item join(const Item& a, const Item& b) {
@@ -72,7 +72,7 @@ template <int n> struct FirstMaxima {
     MINIDNN_UNROLL
     for (int i = 0; i < n; ++i) {
       first.of[i] = larger(a.of[i], b.of[i]);
-      first.place[i] = word_of(a.of[i]) == word_of(first.of[i]) ? a.place[i] : b.place[i];
+      first.index[i] = word_of(a.of[i]) == word_of(first.of[i]) ? a.index[i] : b.index[i];
     }
     return first;
   }

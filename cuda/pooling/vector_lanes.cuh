@@ -28,17 +28,17 @@ MINIDNN_HD float reciprocal(float v) {
 }
 // The reciprocal of a mean's divisor along one dimension. A tile of windows needs it once per line and column, not per
 // window.
-template <class S> MINIDNN_HD float share_along(const Windows& along, int at, bool exclude_padding) {
+template <class S> MINIDNN_HD float mean_factor_along(const Windows& along, int at, bool exclude_padding) {
   const int first = at * S::stride - along.before, low = exclude_padding ? 0 : -along.before;
   const int high = along.size + (exclude_padding ? 0 : along.after);
   return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
 }
-// The reciprocal of a mean's divisor: s.share if it is the same for all windows; if s.share is 0, it is computed for
-// window (p, q).
-template <class S, class Cut> MINIDNN_HD float share_of(const Cut& s, int p, int q) {
-  if (s.share != 0) return s.share;
+// The reciprocal of a mean's divisor: s.mean_factor if it is the same for all windows; if s.mean_factor is 0, it is
+// computed for window (p, q).
+template <class S, class Params> MINIDNN_HD float mean_factor_of(const Params& s, int p, int q) {
+  if (s.mean_factor != 0) return s.mean_factor;
   if constexpr (S::window > 0) {
-    return share_along<S>(s.h, p, s.exclude_padding) * share_along<S>(s.w, q, s.exclude_padding);
+    return mean_factor_along<S>(s.h, p, s.exclude_padding) * mean_factor_along<S>(s.w, q, s.exclude_padding);
   } else {
     const float n = float(s.h.counted(p, s.exclude_padding)) * float(s.w.counted(q, s.exclude_padding));
     return reciprocal(max_of(n, 1.f));
@@ -124,7 +124,7 @@ template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
 // Lanes of a maximum (kept in T) or of a sum (kept in float). result() takes the rounded reciprocal of the mean's
 // divisor: a division takes about ten instructions, and one per lane would be half of a kernel.
 template <class T> struct MaxLanes {
-  static constexpr bool has_places = false;
+  static constexpr bool has_indices = false;
   Words v;
   MINIDNN_HD void clear() {
     const uint32_t none = sizeof(T) == 4 ? 0xff800000 : kIsFloat16<T> ? 0xfc00fc00 : 0xff80ff80;  // -inf
@@ -140,7 +140,7 @@ template <class T> struct MaxLanes {
   MINIDNN_HD Words result(float) const { return v; }
 };
 template <class T> struct SumLanes {
-  static constexpr bool has_places = false;
+  static constexpr bool has_indices = false;
   float v[kLanes<T>];
   MINIDNN_HD void clear() {
     for (int i = 0; i < kLanes<T>; ++i) v[i] = 0;
@@ -155,32 +155,32 @@ template <class T> struct SumLanes {
   }
   MINIDNN_HD void begin(int32_t) {}
   MINIDNN_HD void next(const Words& w, int32_t) { join(w); }
-  MINIDNN_HD Words result(float share) const {
+  MINIDNN_HD Words result(float factor) const {
     float out[kLanes<T>];
     MINIDNN_UNROLL
-    for (int i = 0; i < kLanes<T>; ++i) out[i] = v[i] * share;
+    for (int i = 0; i < kLanes<T>; ++i) out[i] = v[i] * factor;
     return words_of<T>(out);
   }
 };
 
-// The first maximum among elements that arrive in any order with their places. A NaN is larger than every number.
+// The first maximum among elements that arrive in any order with their indices. A NaN is larger than every number.
 struct Best {
   float value = -INFINITY;
-  int32_t place = 0x7fffffff;  // no element yet
-  // For elements in ascending order of their places.
+  int32_t index = 0x7fffffff;  // no element yet
+  // For elements in ascending order of their indices.
   MINIDNN_HD void next(float v, int32_t at) {
-    bool take = place == 0x7fffffff || (!(v <= value) && value == value);
-    value = take ? v : value, place = take ? at : place;
+    bool take = index == 0x7fffffff || (!(v <= value) && value == value);
+    value = take ? v : value, index = take ? at : index;
   }
   MINIDNN_HD void join(float v, int32_t at) {
     bool nan = v != v, was_nan = value != value;
-    bool take = nan != was_nan ? nan : !nan && v != value ? v > value : at < place;
-    value = take ? v : value, place = take ? at : place;
+    bool take = nan != was_nan ? nan : !nan && v != value ? v > value : at < index;
+    value = take ? v : value, index = take ? at : index;
   }
 };
 
 // The accumulators Largest, FirstLargest and Total serve one line of a window, and then the window, which joins its
-// lines in order. begin() takes the place of the line's first element, or -1 if the line is empty.
+// lines in order. begin() takes the index of the line's first element, or -1 if the line is empty.
 struct Largest {
   float value = -INFINITY;
   MINIDNN_HD void begin(int32_t) {}
@@ -190,17 +190,17 @@ struct Largest {
 };
 struct FirstLargest {
   float value = -INFINITY;
-  int32_t place = -1;
-  MINIDNN_HD void begin(int32_t at) { place = at; }
+  int32_t index = -1;
+  MINIDNN_HD void begin(int32_t at) { index = at; }
   MINIDNN_HD void next(float v, int32_t at) {
     const bool take = !(v <= value) && value == value;
-    value = take ? v : value, place = take ? at : place;
+    value = take ? v : value, index = take ? at : index;
   }
   MINIDNN_HD void join(const FirstLargest& o) {
-    const bool take = place < 0 || (!(o.value <= value) && value == value);
-    value = take ? o.value : value, place = take ? o.place : place;
+    const bool take = index < 0 || (!(o.value <= value) && value == value);
+    value = take ? o.value : value, index = take ? o.index : index;
   }
-  MINIDNN_HD int32_t at() const { return place; }
+  MINIDNN_HD int32_t at() const { return index; }
 };
 struct Total {
   float value = 0;
@@ -211,7 +211,7 @@ struct Total {
 };
 
 template <class T> struct FirstLargestLanes {
-  static constexpr bool has_places = true;
+  static constexpr bool has_indices = true;
   FirstLargest of[kLanes<T>];
   MINIDNN_HD void clear() {}
   MINIDNN_HD void begin(int32_t at) {

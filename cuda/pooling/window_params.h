@@ -9,7 +9,7 @@ namespace minidnn::cuda::pooling {
 // The key of a maximum outside the block's slice of dx.
 constexpr uint32_t kNowhere = 0xffff;
 // Limit for each size and attribute: sums of two, and products with small numbers, fit 32 bits.
-constexpr int64_t kMostOfAKind = 1 << 24;
+constexpr int64_t kMostSize = 1 << 24;
 
 // kWindow and kStride are compile-time constants unless 0. If they are constants, the dilation is 1.
 template <int kWindow, int kStride> struct Step {
@@ -29,9 +29,9 @@ struct Windows {
     return missing <= 0 ? 0 : dilation == 1 ? missing : ceil_div(missing, dilation);
   }
   MINIDNN_HD int end(int at, int high) const {
-    int room = high - first(at);
-    if (room <= 0) return 0;
-    return min_of(window, dilation == 1 ? room : ceil_div(room, dilation));
+    int distance = high - first(at);
+    if (distance <= 0) return 0;
+    return min_of(window, dilation == 1 ? distance : ceil_div(distance, dilation));
   }
   MINIDNN_HD int counted(int at, bool exclude_padding) const {
     int low = exclude_padding ? 0 : -before, high = size + (exclude_padding ? 0 : after);

@@ -7,8 +7,8 @@ namespace minidnn {
 
 constexpr int kMemcpyThreads = 256, kMemcpyAhead = 4, kMemcpyOuters = 6;
 
-// A copy of spans of words that are contiguous in x and in y. The spans may have gaps between them, and a different order
-// in y. Strides count words.
+// A copy of spans of words that are contiguous in x and in y. The spans may have gaps between them, and a different
+// order in y. Strides count words.
 struct BatchedMemcpyParams {
   uint32_t words = 0;  // in all
   FastDivmod span, outer[kMemcpyOuters];

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A transpose: x is contiguous along one dimension (columns) and y along another (lines). T is an integer of the
 // elements' size.
-// Grid: one tile (tiled_params.h) for each block of 256 threads. A block transposes its tile through shared memory. It loads
-// and stores words of 16 bytes, or of the largest power of two that divides all addresses of that side; each
+// Grid: one tile (tiled_params.h) for each block of 256 threads. A block transposes its tile through shared memory. It
+// loads and stores words of 16 bytes, or of the largest power of two that divides all addresses of that side; each
 // instruction of a warp accesses whole lines of 128 bytes. Elements shorter than 4 bytes are first packed in registers
-// into words of neighbouring lines.
-// Everything is read and written once. In flight: 8 KB a block (16 KB for 8-bit elements), 8 blocks an SM.
+// into words of neighbouring lines. Everything is read and written once. In flight: 8 KB a block (16 KB for 8-bit
+// elements), 8 blocks an SM.
 //
 // Shared memory stores the lines of each column in units of 16 bytes, with a swizzle:
 //   tile[column][u ^ (column / kVector)] = unit u of the column
@@ -115,7 +115,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   const int lines = int(min_of(c.lines - line, int64_t(Shape::kLines))),
             columns = int(min_of(c.columns - column, int64_t(Shape::kColumns)));
 
-  const int place = threadIdx.x % 8, row = threadIdx.x / 8;
+  const int vector = threadIdx.x % 8, row = threadIdx.x / 8;
   const bool whole = lines == Shape::kLines && columns == Shape::kColumns;
   Vector in[kLoads][kJoined];
   if (whole && c.x_bytes == 16) {  // separate path: all loads adjacent, short code
@@ -124,15 +124,15 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
 #pragma unroll
       for (int j = 0; j < kJoined; ++j)
         in[k][j].whole =
-            *reinterpret_cast<const uint4*>(x + ((k * kRows + row) * kJoined + j) * c.x_line + place * Shape::kVector);
+            *reinterpret_cast<const uint4*>(x + ((k * kRows + row) * kJoined + j) * c.x_line + vector * Shape::kVector);
   } else {
-    const int here = columns - place * Shape::kVector;
+    const int here = columns - vector * Shape::kVector;
 #pragma unroll
     for (int k = 0; k < kLoads; ++k)
 #pragma unroll
       for (int j = 0; j < kJoined; ++j) {
         const int l = (k * kRows + row) * kJoined + j;
-        const T* from = x + l * c.x_line + place * Shape::kVector;
+        const T* from = x + l * c.x_line + vector * Shape::kVector;
         in[k][j].whole = uint4{0, 0, 0, 0};
         if (l >= lines || here <= 0) continue;
         if (here < Shape::kVector) in[k][j] = load_first(from, here);
@@ -143,7 +143,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
     const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);  // offset within the lines of a column
-    char* to = reinterpret_cast<char*>(&tile[place * Shape::kVector][byte / 16 ^ place]) + byte % 16;
+    char* to = reinterpret_cast<char*>(&tile[vector * Shape::kVector][byte / 16 ^ vector]) + byte % 16;
     constexpr int kNext = kUnits * 16;  // bytes to the next column
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -167,22 +167,22 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
     }
   }
   __syncthreads();
-  constexpr int kStores = Shape::kColumns * kUnits / kTiledThreads, kApart = kTiledThreads / kUnits;
+  constexpr int kStores = Shape::kColumns * kUnits / kTiledThreads, kColumnStep = kTiledThreads / kUnits;
   const int unit = threadIdx.x % kUnits, col = threadIdx.x / kUnits, l = unit * Shape::kVector;
   y += col * c.y_column + l;
-  auto stored = [&](int k) { return tile[col + k * kApart][unit ^ (col + k * kApart) / Shape::kVector]; };
+  auto stored = [&](int k) { return tile[col + k * kColumnStep][unit ^ (col + k * kColumnStep) / Shape::kVector]; };
   if (whole && c.y_bytes == 16) {
 #pragma unroll
-    for (int k = 0; k < kStores; ++k) *reinterpret_cast<uint4*>(y + k * kApart * c.y_column) = stored(k);
+    for (int k = 0; k < kStores; ++k) *reinterpret_cast<uint4*>(y + k * kColumnStep * c.y_column) = stored(k);
     return;
   }
   if (l >= lines) return;
 #pragma unroll
   for (int k = 0; k < kStores; ++k) {
-    if (col + k * kApart >= columns) return;
+    if (col + k * kColumnStep >= columns) return;
     Vector v;
     v.whole = stored(k);
-    T* to = y + k * kApart * c.y_column;
+    T* to = y + k * kColumnStep * c.y_column;
     if (lines - l < Shape::kVector) store_first(to, v, lines - l);
     else if (c.y_bytes == 16) *reinterpret_cast<uint4*>(to) = v.whole;
     else store_narrow(to, v, int(c.y_bytes));

@@ -13,60 +13,61 @@
 using namespace minidnn;
 using namespace minidnn::cuda::pooling;
 
-template <class Work, class Phase> static void all(Work& work, Phase&& phase, int threads = kThreads) {
+template <class Work, class Phase> static void all(Work& work, Phase&& phase, int threads = kNchwThreads) {
   for (work.t = {0, threads}; work.t.index < threads; ++work.t.index) phase();
 }
 
-template <class T, bool is_max, class S> static void run_block(const PlanesCut& c, const PoolingArgs& a, int64_t block,
-                                                               bool backward, unsigned char* room) {
-  const Planes& s = c.s;
+template <class T, bool is_max, class S> static void run_block(const NchwTiling& t, const NchwParams& s,
+                                                               const PoolingArgs& a, int64_t block, bool backward,
+                                                               unsigned char* smem) {
   if (!backward) {
-    PlanesForward<T, is_max, S> work{s, a, {s, block, false}, room, {}};
+    NchwForward<T, is_max, S> work{s, a, {s, block, false}, smem, {}};
     all(work, [&] { work.load(); });
     all(work, [&] {
       if constexpr (S::window == 0) work.pool_any();
       else if (s.index_bytes) work.pool_with_indices();
       else work.pool_tiles();
     });
-    if (c.tiles) all(work, [&] { work.store(); });
+    if (t.method == NchwTiling::Method::forward_tiles) all(work, [&] { work.store(); });
     return;
   }
-  using Work = PlanesBackward<T, is_max, S>;
-  Work work{s, a, {s, block, true}, room, {}};
+  using Work = NchwBackward<T, is_max, S>;
+  Work work{s, a, {s, block, true}, smem, {}};
   all(work, [&] { work.load(); });
   if constexpr (is_max && S::window > 0) {
     all(work, [&] { work.clear_sums(); });
     if (s.index_bytes) {
       all(work, [&] { work.template load_indices<int64_t>(); });
-      all(work, [&] { work.template pool_maxima<8>(); }, int(c.threads));
+      all(work, [&] { work.template pool_maxima<8>(); }, int(t.threads));
     } else {
-      all(work, [&] { work.template pool_maxima<0>(); }, int(c.threads));
+      all(work, [&] { work.template pool_maxima<0>(); }, int(t.threads));
     }
     return all(work, [&] { work.store_sums(); });
   }
   all(work, [&] { work.find(); });
   if constexpr (S::window == 0)
-    if (s.whole) return all(work, [&] { work.spread(); });
+    if (s.one_window) return all(work, [&] { work.store_one_window(); });
   all(work, [&] { work.gather(); });
   all(work, [&] { work.store(work.dx()); });
 }
 
 template <class T, bool is_max> static void run(const PoolingProblem& p, const PoolingArgs& a) {
-  PlanesCut c = planes_cut(p);
-  c.s.lane_bits = 0;  // threads run one at a time, so they cannot shuffle
+  const NchwTiling t = nchw_tiling(p);
+  NchwParams s = nchw_params(p, t);
+  s.lane_bits = 0;  // threads run one at a time, so they cannot shuffle
   const bool backward = p.direction == PoolingDirection::backward;
-  std::vector<Words> room(size_t(c.smem_bytes / 16 + 1));
-  // From the last block to the first, so writes beyond a block's own part are not overwritten.
-  for (int64_t block = c.s.blocks(); block-- > 0;) {
-    std::memset(room.data(), 0x7f, room.size() * 16);
-    auto* bytes = reinterpret_cast<unsigned char*>(room.data());
-    const int step = c.step.window * 10 + c.step.stride;
-    if (step == 0) run_block<T, is_max, Step<0, 0>>(c, a, block, backward, bytes);
-    if (step == 22) run_block<T, is_max, Step<2, 2>>(c, a, block, backward, bytes);
-    if (step == 32) run_block<T, is_max, Step<3, 2>>(c, a, block, backward, bytes);
-    if (step == 31) run_block<T, is_max, Step<3, 1>>(c, a, block, backward, bytes);
+  std::vector<Words> smem(size_t(t.smem.bytes / 16 + 1));
+  // From the last block to the first, so writes beyond its own elements are not overwritten.
+  for (int64_t block = s.blocks(); block-- > 0;) {
+    std::memset(smem.data(), 0x7f, smem.size() * 16);
+    auto* bytes = reinterpret_cast<unsigned char*>(smem.data());
+    const int step = t.step.window * 10 + t.step.stride;
+    if (step == 0) run_block<T, is_max, Step<0, 0>>(t, s, a, block, backward, bytes);
+    if (step == 22) run_block<T, is_max, Step<2, 2>>(t, s, a, block, backward, bytes);
+    if (step == 32) run_block<T, is_max, Step<3, 2>>(t, s, a, block, backward, bytes);
+    if (step == 31) run_block<T, is_max, Step<3, 1>>(t, s, a, block, backward, bytes);
     if constexpr (is_max)
-      if (step == 51) run_block<T, is_max, Step<5, 1>>(c, a, block, backward, bytes);
+      if (step == 51) run_block<T, is_max, Step<5, 1>>(t, s, a, block, backward, bytes);
   }
 }
 
@@ -74,31 +75,31 @@ template <class T, bool is_max> static void run(const PoolingProblem& p, const P
 template <class T, class S, bool given>
 static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy, const int64_t* indices) {
   constexpr int C = kLanes<T>;
-  auto beside = [](const auto* plane, int64_t n) {
+  auto repeated = [](const auto* plane, int64_t n) {
     std::vector<std::remove_cvref_t<decltype(*plane)>> all;
     for (int64_t i = 0; i < n; ++i) all.insert(all.end(), C, plane[i]);
     return all;
   };
-  Channels s{};
-  s.h = windows_of(p, 0), s.w = windows_of(p, 1), s.images = 1, s.vectors = 1, s.by_line = FastDivmod(s.w.size);
+  NhwcParams s{};
+  s.h = windows_of(p, 0), s.w = windows_of(p, 1), s.images = 1, s.vectors = 1, s.by_x_columns = FastDivmod(s.w.size);
   s.x_column = s.y_column = s.dx_column = s.indices_column = C;
   s.x_line = s.dx_line = s.w.size * C, s.y_line = s.indices_line = s.w.count * C;
   s.by_channels = FastDivmod(1);
   s.by_columns = FastDivmod(ceil_div(s.w.size + s.w.before % S::stride, strip_steps(S::stride) * S::stride));
-  s.lines = int32_t(pick(1, 12)) * S::stride;
-  const int items = ceil_div(s.h.size + s.h.before % S::stride, s.lines) * int(s.by_columns.divisor);
+  s.tile_lines = int32_t(pick(1, 12)) * S::stride;
+  const int items = ceil_div(s.h.size + s.h.before % S::stride, s.tile_lines) * int(s.by_columns.divisor);
   const int64_t plane = int64_t(s.h.size) * s.w.size, of_plane = int64_t(s.h.count) * s.w.count;
-  auto many_x = beside(x, plane), many_dy = beside(dy, of_plane);
-  auto many_indices = beside(indices, of_plane);
+  auto many_x = repeated(x, plane), many_dy = repeated(dy, of_plane);
+  auto many_indices = repeated(indices, of_plane);
   std::vector<T> many(size_t(plane * C)), dx;
   PoolingArgs a;
   a.x = many_x.data(), a.dy = many_dy.data(), a.indices = many_indices.data(), a.out = many.data();
-  using Work = ChannelsMaxima<T, S, given ? 8 : 0>;
-  std::vector<Words> room(Work::kLayout.smem_bytes / 16);
-  std::memset(room.data(), 0x7f, room.size() * 16);
+  using Work = NhwcMaxBackward<T, S, given ? 8 : 0>;
+  std::vector<Words> smem(Work::kLayout.smem_bytes / 16);
+  std::memset(smem.data(), 0x7f, smem.size() * 16);
   for (int item = 0, warp = int(pick(0, 3)); item < items; ++item)
     for (int lane = 0; lane < 32; ++lane)
-      Work{s, a, 0, reinterpret_cast<unsigned char*>(room.data()), warp * 32 + lane}.pool(item);
+      Work{s, a, 0, reinterpret_cast<unsigned char*>(smem.data()), warp * 32 + lane}.pool(item);
   for (int64_t i = 0; i < plane; ++i) dx.push_back(many[size_t(i * C + pick(0, C - 1))]);
   return dx;
 }
@@ -124,17 +125,17 @@ struct Definition {
   const PoolingProblem& p;
   int64_t H = p.x.shape[2], W = p.x.shape[3];
   std::vector<int64_t> seen(int64_t i, int64_t j) const {
-    std::vector<int64_t> places;
+    std::vector<int64_t> elements;
     for (int64_t r = 0; r < p.window[0]; ++r)
       for (int64_t c = 0; c < p.window[1]; ++c) {
         const int64_t line = p.spatial.input_index(0, i, r), column = p.spatial.input_index(1, j, c);
-        if (line >= 0 && line < H && column >= 0 && column < W) places.push_back(line * W + column);
+        if (line >= 0 && line < H && column >= 0 && column < W) elements.push_back(line * W + column);
       }
-    return places;
+    return elements;
   }
-  template <class T> static int64_t first_maximum(const T* x, const std::vector<int64_t>& places) {
+  template <class T> static int64_t first_maximum(const T* x, const std::vector<int64_t>& elements) {
     int64_t best = -1;
-    for (int64_t at : places)
+    for (int64_t at : elements)
       if (best < 0 || (!std::isnan(float(x[best])) && !(float(x[at]) <= float(x[best])))) best = at;
     return best;
   }
@@ -186,7 +187,7 @@ template <class T> static void one(DType dtype) {
   Shifted<T> from(values), dy(numbers<T>(windows, 3)), out(std::vector<T>(size_t(backward ? elements : windows)));
   std::vector<int64_t> indices(size_t(windows), -7);
   std::vector<double> want(size_t(p.out.numel()));
-  std::vector<int64_t> places(static_cast<size_t>(windows));
+  std::vector<int64_t> argmax(static_cast<size_t>(windows));
   const Definition definition{p};
   for (int64_t i = 0; i < windows; ++i) {
     const int64_t n = i / of_plane, at = i % of_plane;
@@ -194,7 +195,7 @@ template <class T> static void one(DType dtype) {
     const T* of = from.data() + n * plane;
     const int64_t first = Definition::first_maximum(of, seen);
     double counted = 1, sum = 0;
-    for (int64_t place : seen) sum += float(of[place]);
+    for (int64_t element : seen) sum += float(of[element]);
     if (p.mode == PoolingMode::avg_exclude_padding) counted = std::max<double>(double(seen.size()), 1);
     if (p.mode == PoolingMode::avg)
       for (int k = 0; k < 2; ++k) {
@@ -205,7 +206,7 @@ template <class T> static void one(DType dtype) {
         }
         counted *= double(std::max<int64_t>(within, 1));
       }
-    places[size_t(i)] = first;
+    argmax[size_t(i)] = first;
     // An index outside of its window takes no gradient.
     if (backward && indexed && pick(0, 9) == 0) indices[size_t(i)] = pick(-2, plane + 1);
     else if (backward) indices[size_t(i)] = first;
@@ -213,8 +214,8 @@ template <class T> static void one(DType dtype) {
       want[size_t(i)] = is_max ? (first < 0 ? -INFINITY : float(of[first])) : sum / counted;
     } else {
       const int64_t given = indices[size_t(i)];
-      for (int64_t place : seen)
-        if (!is_max || place == given) want[size_t(n * plane + place)] += double(float(dy.data()[i])) / counted;
+      for (int64_t element : seen)
+        if (!is_max || element == given) want[size_t(n * plane + element)] += double(float(dy.data()[i])) / counted;
     }
   }
   PoolingArgs a;
@@ -223,7 +224,7 @@ template <class T> static void one(DType dtype) {
   else run<T, false>(p, a);
   const std::string what = Family<PoolingProblem>::text(p);
   expect(what, out.data(), want);
-  if (!backward && indexed) check(what + " indices", indices, places);
+  if (!backward && indexed) check(what + " indices", indices, argmax);
   if (!backward || !is_max || static_step(p).window == 0) return;
   for (int64_t n = 0; n < elements / plane; ++n) {
     const T *of_x = from.data() + n * plane, *of_dy = dy.data() + n * of_plane;

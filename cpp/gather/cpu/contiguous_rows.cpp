@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.gather.contiguous_rows: for row-major tensors. Forward copies one slice per index; backward sums one row at a time.
+// cpu.gather.contiguous_rows: for row-major tensors. Forward copies one slice per index; backward sums one row at a
+// time.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -53,7 +54,7 @@ struct ContiguousRows final : Engine<GatherProblem> {
     gather_rows(p, g);
     return make_plan<GatherProblem>([p, g](const GatherArgs& a, void* workspace, Stream) {
       if (p.direction == GatherDirection::backward) {
-        const GatherOrder o = put_in_order(p, a, workspace);
+        const GatherOrder o = sort_indices(p, a, workspace);
         return with_floating(p.x.dtype, [&](auto type) { sum_rows<typename decltype(type)::type>(g, a, o); });
       }
       const int64_t bytes = g.span * int64_t(itemsize(p.x.dtype));

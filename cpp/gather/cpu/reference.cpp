@@ -31,7 +31,7 @@ struct Reference final : Engine<GatherProblem> {
   std::unique_ptr<Plan<GatherProblem>> build(const GatherProblem& p, const Device&, const Config&) const override {
     return make_plan<GatherProblem>([p, bytes = itemsize(p.x.dtype)](const GatherArgs& a, void* workspace, Stream) {
       if (p.direction == GatherDirection::backward) {
-        const GatherOrder o = put_in_order(p, a, workspace);
+        const GatherOrder o = sort_indices(p, a, workspace);
         with_floating(p.x.dtype, [&](auto type) {
           cpu::parallel_for(p.x.numel(), kGrain, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) gather_sum<typename decltype(type)::type>(p, a, o, i);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pad.contiguous_rows: fills the result line by line; the middle of each line is a copy from x. Always writes through the
-// caches: assembling lines in a buffer and storing that past the caches took 1.4 times as long (58 columns, 26 MB, 2
-// Zen 3 cores, 2026-11).
+// cpu.pad.contiguous_rows: fills the result line by line; the middle of each line is a copy from x. Always writes
+// through the caches: assembling lines in a buffer and storing that past the caches took 1.4 times as long (58 columns,
+// 26 MB, 2 Zen 3 cores, 2026-11).
 #include <algorithm>
 
 #include "cpp/core/thread_pool.h"
@@ -13,7 +13,7 @@ namespace minidnn {
 namespace cpu::pad {
 namespace {
 
-constexpr int64_t kPieceBytes = 65536;  // bytes worth waking a thread for
+constexpr int64_t kGrainBytes = 65536;  // bytes worth waking a thread for
 
 // Writes elements [first, end) of a line to y; x points to the first of the line's elements in x.
 template <class T> void fill(const PadLines& l, const T* x, bool inside, T value, int64_t first, int64_t end, T* y) {
@@ -21,32 +21,32 @@ template <class T> void fill(const PadLines& l, const T* x, bool inside, T value
   if (!inside) return std::fill(y, y + (end - first), value);
   const int64_t from = std::clamp<int64_t>(d.before, first, end);
   const int64_t to = std::clamp<int64_t>(int64_t(d.before) + d.size, from, end);
-  auto beside = [&](int64_t begin, int64_t stop) {
+  auto fill_padding = [&](int64_t begin, int64_t stop) {
     if (l.mode == PadMode::constant) std::fill(y + (begin - first), y + (stop - first), value);
     else
       for (int64_t i = begin; i < stop; ++i) y[i - first] = x[pad_source<int64_t>(l.mode, i - d.before, d.size) * d.x];
   };
-  beside(first, from);
+  fill_padding(first, from);
   if (d.x == 1 && from < to) std::memcpy(y + (from - first), x + (from - d.before), size_t(to - from) * sizeof(T));
   else
     for (int64_t i = from; i < to; ++i) y[i - first] = x[(i - d.before) * d.x];
-  beside(to, end);
+  fill_padding(to, end);
 }
 
 template <class T> void compute(const PadLines& l, const PadArgs& a) {
   const int64_t width = int64_t(l.width.divisor), rows = int64_t(l.outer[0].divisor);
-  cpu::parallel_for(l.words, cpu::work_size(kPieceBytes) / int64_t(sizeof(T)), [&](int64_t begin, int64_t end) {
+  cpu::parallel_for(l.words, cpu::work_size(kGrainBytes) / int64_t(sizeof(T)), [&](int64_t begin, int64_t end) {
     int64_t line = begin / width, column = begin - line * width;
     uint32_t plane = uint32_t(line);
     int32_t row = l.outer[0].divmod(plane);
     int64_t plane_at = 0;
     bool in_plane = l.add_plane(l.mode, plane, plane_at);
-    for (int64_t done = begin, run; done < end; done += run, column = 0, ++row) {
-      run = min_of(width - column, end - done);
+    for (int64_t done = begin, n; done < end; done += n, column = 0, ++row) {
+      n = min_of(width - column, end - done);
       if (row == rows) row = 0, plane_at = 0, in_plane = l.add_plane(l.mode, ++plane, plane_at);
       int64_t at = plane_at;
       const bool inside = l.add_row(l.mode, row, at) && in_plane;
-      fill(l, static_cast<const T*>(a.x) + (inside ? at : 0), inside, T(a.value), column, column + run,
+      fill(l, static_cast<const T*>(a.x) + (inside ? at : 0), inside, T(a.value), column, column + n,
            static_cast<T*>(a.y) + done);
     }
   });

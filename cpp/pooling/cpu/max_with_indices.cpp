@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.max_with_indices: max pooling with indices. Forward: maxima and their indices, for a line of columns or all
-// channels of a pixel at a time. Backward: adds dy at these indices, in sums of a plane that a core's cache holds, and
-// reads each window once.
+// cpu.pooling.max_with_indices: max pooling with indices. Forward: maxima and their indices, for a line of columns or
+// all channels of a pixel at a time. Backward: adds dy at these indices, in sums of a plane that a core's cache holds,
+// and reads each window once.
 #include "cpp/core/fast_divmod.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
@@ -21,20 +21,20 @@ constexpr int64_t kMostPlane = 0x7fffffff;
 
 constexpr int64_t kBeyond = 16;  // elements that vectors may read past a line's end
 
-struct Cut {
+struct Tiling {
   PoolingProblem p;
-  bool by_channels = false;                       // channels are contiguous in all tensors
-  MaxWithIndicesKernels::TakeLarger take_larger;  // not for float64
-  int64_t plane = 1;                              // elements of a plane of x
-  FastDivmod rows, columns;                       // of x
+  bool by_channels = false;                           // channels are contiguous in all tensors
+  MaxWithIndicesKernels::UpdateMaxima update_maxima;  // not for float64
+  int64_t plane = 1;                                  // elements of a plane of x
+  FastDivmod rows, columns;                           // of x
   // Backward: whether a window has an element at this distance from its first index; empty if the table is not used.
   std::vector<uint8_t> is_tap;
-  int64_t channels = 1, blocks = 1;          // backward: channels per task, and tasks per image
-  bool in_place = false;                     // dx has the layout and the type of a task's sums
-  int64_t tasks = 0, threads = 1, room = 0;  // room: bytes per thread
+  int64_t channels = 1, blocks = 1;                   // backward: channels per task, and tasks per image
+  bool in_place = false;                              // dx has the layout and the type of a task's sums
+  int64_t tasks = 0, threads = 1, scratch_bytes = 0;  // scratch_bytes: per thread
 
-  Cut(const PoolingProblem& problem, int64_t cores)
-      : p(padded_in_front(problem)), take_larger(typed_kernels(max_with_indices_kernels(), p.x.dtype)) {
+  Tiling(const PoolingProblem& problem, int64_t cores)
+      : p(padded_in_front(problem)), update_maxima(typed_kernels(max_with_indices_kernels(), p.x.dtype)) {
     const bool backward = p.direction == PoolingDirection::backward;
     const TensorDesc &windows = backward ? p.dy : p.out, &other = backward ? p.out : p.x;
     const int64_t C = p.x.shape[1], item = p.x.dtype == DType::float64 ? 8 : 4;
@@ -50,13 +50,13 @@ struct Cut {
         in_place = in_place && (p.out.stride[i + 2] == step || spatial_size(p.out, i) == 1);
       if (by_channels) channels = in_place ? C : std::clamp<int64_t>(cpu::work_size(kSumsOfPlanes) / plane, 1, C);
       blocks = ceil_div(C, channels);
-      tasks = p.x.shape[0] * blocks, room = in_place ? 0 : plane * channels * item;
+      tasks = p.x.shape[0] * blocks, scratch_bytes = in_place ? 0 : plane * channels * item;
     } else {
       const int64_t lines = spatial_size(p.out, 0) * spatial_size(p.out, 1);
       tasks = p.x.shape[0] * lines * (by_channels ? 1 : C);
-      room = ((by_channels ? C : spatial_size(p.out, 2)) + kBeyond) * (item + 4);
+      scratch_bytes = ((by_channels ? C : spatial_size(p.out, 2)) + kBeyond) * (item + 4);
     }
-    room = ceil_div<int64_t>(room, 64) * 64;
+    scratch_bytes = ceil_div<int64_t>(scratch_bytes, 64) * 64;
     threads =
         std::clamp<int64_t>(max_of(p.x.numel(), windows.numel()) / cpu::work_size(kGrain), 1, min_of(cores, tasks));
   }
@@ -77,19 +77,19 @@ struct Cut {
   }
 };
 
-// PoolingKernels::take_larger for float64.
-void take_larger(double* largest, int32_t* where, int64_t n, const void* from, int64_t step, int32_t index,
-                 int32_t apart) {
+// MaxWithIndicesKernels::UpdateMaxima for float64.
+void update_maxima(double* largest, int32_t* indices, int64_t n, const void* from, int64_t step, int32_t index,
+                   int32_t index_step) {
   const double* x = static_cast<const double*>(from);
   for (int64_t i = 0; i < n; ++i) {
     const double v = x[i * step];
-    if (v > largest[i] || (v != v && largest[i] == largest[i]) || where[i] < 0)
-      largest[i] = v, where[i] = index + int32_t(i) * apart;
+    if (v > largest[i] || (v != v && largest[i] == largest[i]) || indices[i] < 0)
+      largest[i] = v, indices[i] = index + int32_t(i) * index_step;
   }
 }
 
 // Computes one line of y, [image, first two positions]: of all channels if by_channels, else of one channel.
-template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a, int64_t task, char* room) {
+template <class T, class Index> void forward(const Tiling& c, const PoolingArgs& a, int64_t task, char* scratch) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
   minidnn::detail::Position y{};
@@ -99,27 +99,27 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
   if (!c.by_channels) y.c = task % C, task /= C;
   y.n = task;
   const int64_t together = c.by_channels ? C : columns;
-  Acc* largest = reinterpret_cast<Acc*>(room);
-  auto where = reinterpret_cast<int32_t*>(largest + together + kBeyond);
+  Acc* largest = reinterpret_cast<Acc*>(scratch);
+  auto indices = reinterpret_cast<int32_t*>(largest + together + kBeyond);
   const T* channel = static_cast<const T*>(a.x) + y.n * p.x.stride[0] + y.c * p.x.stride[1];
-  auto take = [&] {
-    if constexpr (std::is_same_v<T, double>) return &take_larger;
-    else return c.take_larger;
+  auto update = [&] {
+    if constexpr (std::is_same_v<T, double>) return &update_maxima;
+    else return c.update_maxima;
   }();
   auto begin = [&] {
     std::fill_n(largest, together, Acc(-INFINITY));
-    std::fill_n(where, together, -1);
+    std::fill_n(indices, together, -1);
   };
   auto store = [&](int64_t step_y, int64_t step_index) {
     T* to = static_cast<T*>(a.out) + y.offset_in(p.out);
     Index* index = static_cast<Index*>(a.indices) + y.offset_in(p.indices);
-    for (int64_t i = 0; i < together; ++i) to[i * step_y] = T(largest[i]), index[i * step_index] = Index(where[i]);
+    for (int64_t i = 0; i < together; ++i) to[i * step_y] = T(largest[i]), index[i * step_index] = Index(indices[i]);
   };
   if (c.by_channels) {
     for (y.at[2] = 0; y.at[2] < columns; ++y.at[2]) {
       begin();
       minidnn::detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t index) {
-        take(largest, where, C, channel + offset, 1, int32_t(index), 0);
+        update(largest, indices, C, channel + offset, 1, int32_t(index), 0);
         return true;
       });
       store(1, 1);
@@ -127,7 +127,8 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
     return;
   }
   begin();
-  const minidnn::detail::Range r0 = minidnn::detail::taps_in_x(p, 0, y.at[0]), r1 = minidnn::detail::taps_in_x(p, 1, y.at[1]);
+  const minidnn::detail::Range r0 = minidnn::detail::taps_in_x(p, 0, y.at[0]),
+                               r1 = minidnn::detail::taps_in_x(p, 1, y.at[1]);
   const int64_t width = spatial_size(p.x, 2), stride = p.spatial.stride[2], step = stride * p.x.stride[4];
   for (int64_t u = r0.begin; u < r0.end; ++u)
     for (int64_t v = r1.begin; v < r1.end; ++v) {
@@ -143,8 +144,8 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
         const int64_t first = at < 0 ? ceil_div(-at, stride) : 0,
                       last = min_of(columns, at < width ? (width - 1 - at) / stride + 1 : 0);
         if (first < last)
-          take(largest + first, where + first, last - first, line + (at + first * stride) * p.x.stride[4], step,
-               int32_t((i * spatial_size(p.x, 1) + j) * width + at + first * stride), int32_t(stride));
+          update(largest + first, indices + first, last - first, line + (at + first * stride) * p.x.stride[4], step,
+                 int32_t((i * spatial_size(p.x, 1) + j) * width + at + first * stride), int32_t(stride));
       }
     }
   store(p.out.stride[4], p.indices.stride[4]);
@@ -153,7 +154,7 @@ template <class T, class Index> void forward(const Cut& c, const PoolingArgs& a,
 // Tells which indices belong to elements of the windows of a line of y. A given index may be any number.
 class WindowIndices {
  public:
-  WindowIndices(const Cut& cut, int64_t i, int64_t j) : c(cut), s(cut.p.spatial) {
+  WindowIndices(const Tiling& tiling, int64_t i, int64_t j) : c(tiling), s(tiling.p.spatial) {
     first[0] = s.input_index(0, i, 0), first[1] = s.input_index(1, j, 0), first[2] = s.input_index(2, 0, 0);
     lines_in_x = is_in_x(0, first[0]) && is_in_x(1, first[1]);
   }
@@ -190,19 +191,19 @@ class WindowIndices {
     return distance % s.dilation[i] == 0 && uint64_t(distance / s.dilation[i]) < uint64_t(c.p.window[i]);
   }
 
-  const Cut& c;
+  const Tiling& c;
   const SpatialAttributes& s;
   int64_t first[kMaxSpatial];  // of the line's first window
   bool lines_in_x;
 };
 
-// Computes dx of a plane, or of several channels side by side.
-template <class T, class Index> void backward(const Cut& c, const PoolingArgs& a, int64_t task, char* room) {
+// Computes dx of a plane, or of several neighbouring channels.
+template <class T, class Index> void backward(const Tiling& c, const PoolingArgs& a, int64_t task, char* scratch) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
   const int64_t n = task / c.blocks, first = task % c.blocks * c.channels,
                 channels = min_of(c.channels, p.x.shape[1] - first);
-  Acc* sums = reinterpret_cast<Acc*>(room);
+  Acc* sums = reinterpret_cast<Acc*>(scratch);
   if constexpr (std::is_same_v<T, Acc>)
     if (c.in_place) sums = static_cast<T*>(a.out) + n * p.out.stride[0] + first * p.out.stride[1];
   std::fill_n(sums, c.plane * channels, Acc(0));
@@ -250,7 +251,7 @@ struct MaxWithIndices final : Engine<PoolingProblem> {
     if (p.indices.rank == 0) return "supports pooling with indices only";
     if (p.adaptive) return "adaptive windows of unequal sizes are not supported";
     if (p.x.numel() == 0 || p.out.numel() == 0) return "x or the result is empty";
-    const Cut c(p, 1);
+    const Tiling c(p, 1);
     if (c.plane > kMostPlane) return cat("supports planes of at most 2^31 - 1 elements; got ", c.plane);
     return "";
   }
@@ -258,20 +259,20 @@ struct MaxWithIndices final : Engine<PoolingProblem> {
     return roofline_us(pooling_flop(p) / 10, pooling_bytes(p), d, 0.4);
   }
   size_t workspace_bytes(const PoolingProblem& p, const Device& d, const Config&) const override {
-    const Cut c(p, d.sm_count);
-    return size_t(c.threads * c.room);
+    const Tiling c(p, d.sm_count);
+    return size_t(c.threads * c.scratch_bytes);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
-    return make_plan<PoolingProblem>([c = Cut(p, d.sm_count)](const PoolingArgs& a, void* workspace, Stream) {
+    return make_plan<PoolingProblem>([c = Tiling(p, d.sm_count)](const PoolingArgs& a, void* workspace, Stream) {
       with_floating(c.p.x.dtype, [&](auto type) {
         using T = typename decltype(type)::type;
         const bool back = c.p.direction == PoolingDirection::backward, wide = c.p.indices.dtype == DType::int64;
         const auto run = back ? (wide ? &backward<T, int64_t> : &backward<T, int32_t>)
                               : (wide ? &forward<T, int64_t> : &forward<T, int32_t>);
         const int64_t batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
-        cpu::parallel_batches(c.tasks, batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread) {
+        cpu::parallel_batches(c.tasks, batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread_id) {
           for (int64_t task = begin; task < end; ++task)
-            run(c, a, task, static_cast<char*>(workspace) + thread * c.room);
+            run(c, a, task, static_cast<char*>(workspace) + thread_id * c.scratch_bytes);
         });
       });
     });

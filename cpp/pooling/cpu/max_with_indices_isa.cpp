@@ -9,8 +9,8 @@ namespace {
 using Ints = Vector<int32_t>;
 
 template <class T>
-void take_larger(float* largest, int32_t* where, int64_t n, const void* from, int64_t step, int32_t index,
-                 int32_t apart) {
+void update_maxima(float* largest, int32_t* indices, int64_t n, const void* from, int64_t step, int32_t index,
+                   int32_t index_step) {
   const T* x = static_cast<const T*>(from);
   Ints lane{};
   for (int e = 0; e < kFloats; ++e) lane[e] = e;
@@ -23,19 +23,19 @@ void take_larger(float* largest, int32_t* where, int64_t n, const void* from, in
       for (int e = 0; e < left; ++e) v[e] = float(x[(i + e) * step]);
     const Floats most = load(largest + i);
     Ints at;
-    __builtin_memcpy(&at, where + i, sizeof at);
+    __builtin_memcpy(&at, indices + i, sizeof at);
     const Ints larger = ((v > most) | ((v != v) & (most == most)) | (at < 0)) & (lane < left);
     store(largest + i, select(larger, v, most));
-    const auto here = Ints(uint32_t(index) + (uint32_t(i) + Unsigned(lane)) * uint32_t(apart));
+    const auto here = Ints(uint32_t(index) + (uint32_t(i) + Unsigned(lane)) * uint32_t(index_step));
     at = (larger & here) | (~larger & at);
-    __builtin_memcpy(where + i, &at, sizeof at);
+    __builtin_memcpy(indices + i, &at, sizeof at);
   }
 }
 
 }  // namespace
 
 extern const MaxWithIndicesKernels max_with_indices_kernels;
-const MaxWithIndicesKernels max_with_indices_kernels = {take_larger<float>, take_larger<bfloat16>,
-                                                        take_larger<float16>};
+const MaxWithIndicesKernels max_with_indices_kernels = {update_maxima<float>, update_maxima<bfloat16>,
+                                                        update_maxima<float16>};
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nchw: max pooling backward without indices, where rows are contiguous. Threads divide the slabs of
+// cpu.pooling.nchw: max pooling backward without indices, where rows are contiguous. Threads divide the slices of
 // planes; the sums do not depend on the division.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
@@ -16,26 +16,26 @@ constexpr int64_t kGrain = 1 << 14;  // elements that justify waking one more th
 constexpr int64_t kStreamBytes =
     12 << 20;  // a larger dx is written past the caches, as in cpp/batch_norm/cpu/vectorized.cpp
 
-constexpr int64_t kRoomFloats = 8 << 10;  // fit a first-level cache
+constexpr int64_t kScratchFloats = 8 << 10;  // fit a first-level cache
 
-struct Cut {
+struct Tiling {
   PoolingProblem p;
-  PoolingNchwShare share{};
-  int64_t tasks = 0, threads = 1, room = 0;  // room: floats per thread
+  PoolingNchwChunk chunk{};
+  int64_t tasks = 0, threads = 1, scratch_floats = 0;  // scratch_floats: per thread
 
-  Cut(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
+  Tiling(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
     const int64_t planes = p.x.shape[0] * p.x.shape[1] * spatial_size(p.x, 0), H = spatial_size(p.x, 1);
     threads = std::clamp<int64_t>(p.x.numel() / cpu::work_size(kGrain), 1, cores);
-    // Neighbouring slabs each process the windows that they share: a slab has the rows of several windows.
+    // Neighbouring slices each process the windows that they share: a slice has the rows of several windows.
     const int64_t fewest = min_of(cpu::work_size(8) * p.window[1] * p.spatial.dilation[1], H);
-    share.rows = H;
-    while (share.rows > fewest && (PlaneRoom(p, share.rows).floats(p) > cpu::work_size(kRoomFloats) ||
-                                   planes * ceil_div(H, share.rows) < 4 * threads))
-      share.rows = max_of(ceil_div<int64_t>(share.rows, 2), fewest);
-    share.stream = p.out.numel() * int64_t(itemsize(p.out.dtype)) > cpu::work_size(kStreamBytes);
-    tasks = planes * ceil_div(H, share.rows);
+    chunk.rows = H;
+    while (chunk.rows > fewest && (SliceLayout(p, chunk.rows).floats(p) > cpu::work_size(kScratchFloats) ||
+                                   planes * ceil_div(H, chunk.rows) < 4 * threads))
+      chunk.rows = max_of(ceil_div<int64_t>(chunk.rows, 2), fewest);
+    chunk.non_temporal = p.out.numel() * int64_t(itemsize(p.out.dtype)) > cpu::work_size(kStreamBytes);
+    tasks = planes * ceil_div(H, chunk.rows);
     threads = min_of(threads, tasks);
-    room = ceil_div<int64_t>(PlaneRoom(p, share.rows).floats(p), 16) * 16;
+    scratch_floats = ceil_div<int64_t>(SliceLayout(p, chunk.rows).floats(p), 16) * 16;
   }
 };
 
@@ -66,23 +66,23 @@ struct Nchw final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // A slab's loops take about 0.2 us to begin and end (Zen 5, 2026-11-22): for small planes cpu.pooling.nhwc is
+    // A slice's loops take about 0.2 us to begin and end (Zen 5, 2026-11-22): for small planes cpu.pooling.nhwc is
     // faster.
-    const Cut c(p, d.sm_count);
+    const Tiling c(p, d.sm_count);
     return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) + 0.2 * double(c.tasks) / double(c.threads);
   }
   size_t workspace_bytes(const PoolingProblem& p, const Device& d, const Config&) const override {
-    const Cut c(p, d.sm_count);
-    return size_t(c.threads * c.room) * sizeof(float);
+    const Tiling c(p, d.sm_count);
+    return size_t(c.threads * c.scratch_floats) * sizeof(float);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
-    return make_plan<PoolingProblem>([c = Cut(p, d.sm_count)](const PoolingArgs& a, void* workspace, Stream) {
+    return make_plan<PoolingProblem>([c = Tiling(p, d.sm_count)](const PoolingArgs& a, void* workspace, Stream) {
       const auto run = cpu::typed_kernels(pooling_nchw_kernels(), c.p.x.dtype);
       const int64_t batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
-      cpu::parallel_batches(c.tasks, batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread) {
-        PoolingNchwShare share = c.share;
-        share.begin = begin, share.end = end;
-        run(c.p, a, share, static_cast<float*>(workspace) + thread * c.room);
+      cpu::parallel_batches(c.tasks, batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread_id) {
+        PoolingNchwChunk chunk = c.chunk;
+        chunk.begin = begin, chunk.end = end;
+        run(c.p, a, chunk, static_cast<float*>(workspace) + thread_id * c.scratch_floats);
       });
     });
   }

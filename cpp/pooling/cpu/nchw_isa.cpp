@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Max pooling backward in planes whose rows are contiguous, a slab of rows at a time. First, each window records which
+// Max pooling backward in planes whose rows are contiguous, a slice of rows at a time. First, each window records which
 // of its taps is the first maximum. Then each element of dx sums, in order, the dy of those windows over it that
-// recorded it, and is written once. All loops run over the layout that PlaneRoom describes.
+// recorded it, and is written once. All loops run over the layout that SliceLayout describes.
 #include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-using cpu::pooling::kMostStride, cpu::pooling::kMostWindow, cpu::pooling::PlaneRoom;
+using cpu::pooling::kMostStride, cpu::pooling::kMostWindow, cpu::pooling::SliceLayout;
 using detail::Range, detail::taps_in_x, detail::windows_over;
 using Ints = Vector<int32_t>;
 
@@ -46,19 +46,19 @@ template <class T> MINIDNN_HD void store_joined(T* to, Floats even, Floats odd) 
 }
 
 // If `window` is not 0, windows are `window` x `window` at stride `step` without dilation: the compiler knows the taps.
-template <class T, int window, int step> class Slab {
+template <class T, int window, int step> class Slice {
  public:
-  Slab(const PoolingProblem& problem, int64_t most_rows, float* memory) : p(problem), room(problem, most_rows) {
+  Slice(const PoolingProblem& problem, int64_t most_rows, float* memory) : p(problem), layout(problem, most_rows) {
     xs = memory;
-    dys = xs + down * right * room.x_plane;
-    where = reinterpret_cast<int32_t*>(dys + room.plane);
-    for (int64_t i = 0; i < down * right * room.x_plane; ++i) xs[i] = -INFINITY;
-    for (int64_t i = 0; i < room.plane; ++i) dys[i] = 0, where[i] = 0;
+    dys = xs + down * right * layout.x_plane;
+    argmax = reinterpret_cast<int32_t*>(dys + layout.plane);
+    for (int64_t i = 0; i < down * right * layout.x_plane; ++i) xs[i] = -INFINITY;
+    for (int64_t i = 0; i < layout.plane; ++i) dys[i] = 0, argmax[i] = 0;
     const SpatialAttributes& s = p.spatial;
     for (int64_t r = 0; r < p.window[1]; ++r)
       for (int64_t c = 0; c < p.window[2]; ++c)
-        tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * room.x_plane +
-                                      r * s.dilation[1] / down * room.pitch + c * s.dilation[2] / right;
+        tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * layout.x_plane +
+                                      r * s.dilation[1] / down * layout.pitch + c * s.dilation[2] / right;
     // Later taps belong to earlier windows: descending taps sum the windows in order.
     for (int64_t i = 0; i < down * right; ++i) {
       over_begin[i + 1] = over_begin[i];
@@ -66,7 +66,7 @@ template <class T, int window, int step> class Slab {
         for (int64_t c = p.window[2]; c-- > 0;) {
           const int64_t y = r * s.dilation[1], x = c * s.dilation[2];
           if (y % down == i / right && x % right == i % right)
-            over[over_begin[i + 1]++] = {int32_t(-(y / down * room.pitch + x / right)), int32_t(r * p.window[2] + c)};
+            over[over_begin[i + 1]++] = {int32_t(-(y / down * layout.pitch + x / right)), int32_t(r * p.window[2] + c)};
         }
     }
     for (int64_t k = 0; k < right; ++k)
@@ -74,9 +74,9 @@ template <class T, int window, int step> class Slab {
   }
 
   // Computes the given rows of dx. Elements of x before x_end may be read.
-  void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool stream) {
+  void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool non_temporal) {
     // If the stride exceeds the window, the first row may be between two windows. Then the window above it is the
-    // first, so no row of the slab is before `first`. No window covers rows below the last window; `windows` may be
+    // first, so no row of the slice is before `first`. No window covers rows below the last window; `windows` may be
     // empty.
     Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
     windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
@@ -86,28 +86,28 @@ template <class T, int window, int step> class Slab {
     // NaN in each lane that had a NaN or an infinity in some row.
     Floats special{};
     for (int64_t h = first; h < end; ++h) {
-      float* const to = xs + (h - first) % down * right * room.x_plane + (h - first) / down * room.pitch;
-      if (h >= 0 && h < H) bring(x + h * p.x.stride[3], x_end, to, special);
+      float* const to = xs + (h - first) % down * right * layout.x_plane + (h - first) / down * layout.pitch;
+      if (h >= 0 && h < H) load_row(x + h * p.x.stride[3], x_end, to, special);
       else
         for (int64_t k = 0; k < right; ++k)
-          for (int64_t i = 0; i < room.pitch; ++i) to[k * room.x_plane + i] = -INFINITY;
+          for (int64_t i = 0; i < layout.pitch; ++i) to[k * layout.x_plane + i] = -INFINITY;
     }
-    for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) bring_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    // The last slab of a plane reads rows of windows that do not exist; an earlier slab may have left its dy there.
+    for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) load_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
+    // The last slice of a plane reads rows of windows that do not exist; an earlier slice may have left its dy there.
     for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
-      for (int64_t i = 0; i < room.pitch; ++i) dys[(row + room.above) * room.pitch + room.left + i] = 0;
+      for (int64_t i = 0; i < layout.pitch; ++i) dys[(row + layout.above) * layout.pitch + layout.left + i] = 0;
     find(windows, any_of(special != special), x);
 
     Streamer<T> to(dx);
     T* const dx_end = dx + (rows.end - 1) * p.out.stride[3] + W;
     for (int64_t h = rows.begin; h < rows.end; ++h) {
       T* const row = dx + h * p.out.stride[3];
-      // Prefetch x of the next slab or plane.
+      // Prefetch x of the next slice or plane.
       const T* const next = x + (h + rows.size()) * p.x.stride[3];
       for (int64_t w = 0; w < W; w += 64 / int64_t(sizeof(T))) __builtin_prefetch(next + w);
       const int64_t y = h - first;
-      const int64_t at = (y / down + room.above) * room.pitch + room.left, remainders = y % down * right;
-      if (!stream) {
+      const int64_t at = (y / down + layout.above) * layout.pitch + layout.left, remainders = y % down * right;
+      if (!non_temporal) {
         write(row, p.out.stride[3] == W ? dx_end : row + W, 0, W, at, remainders);
         continue;
       }
@@ -119,17 +119,17 @@ template <class T, int window, int step> class Slab {
         to.advance(n);
       }
     }
-    if (stream) to.finish();
+    if (non_temporal) to.finish();
   }
 
  private:
   // Loads a row of x and splits it by the column's remainder modulo the stride. Vector elements past the end of the row
   // (x has its next row there) are replaced by -inf.
-  void bring(const T* x, const T* x_end, float* to, Floats& special_lanes) {
+  void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
     Floats special = special_lanes;  // kept in a register
     auto put = [&](int64_t k, int64_t i, Floats v)
-                   __attribute__((always_inline)) { store(to + remainder[k] * room.x_plane + skipped[k] + i, v); };
+                   __attribute__((always_inline)) { store(to + remainder[k] * layout.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {
       if (right == 1) {
         const Floats v = load_floats(from);
@@ -165,20 +165,20 @@ template <class T, int window, int step> class Slab {
     });
     special_lanes = special;
   }
-  void bring_dy(const T* dy, int64_t p1) {
-    float* to = dys + (p1 + room.above) * room.pitch + room.left;
+  void load_dy(const T* dy, int64_t p1) {
+    float* to = dys + (p1 + layout.above) * layout.pitch + layout.left;
     int64_t q = 0;
     for (; q + kFloats <= Q; q += kFloats) store(to + q, load_floats(dy + q));
     for (; q < Q; ++q) to[q] = float(dy[q]);
   }
 
-  MINIDNN_HD static void take(Floats& most, Ints& at, Floats v, int32_t tap) {
+  MINIDNN_HD static void update(Floats& most, Ints& at, Floats v, int32_t tap) {
     at = v > most ? Ints{} + tap : at;
     most = v > most ? v : most;
   }
-  void find(Range windows, bool careful, const T* x) {
-    int32_t* const to = where + room.above * room.pitch + room.left;
-    const int64_t n = windows.size() * room.pitch;
+  void find(Range windows, bool has_special, const T* x) {
+    int32_t* const to = argmax + layout.above * layout.pitch + layout.left;
+    const int64_t n = windows.size() * layout.pitch;
     for (int64_t i = 0; i < n; i += kFloats) {
       Floats most;
       Ints at{};
@@ -190,18 +190,18 @@ template <class T, int window, int step> class Slab {
 #pragma GCC unroll 4
           for (int c = 0; c < window; ++c)
             if (r + c > 0)
-              take(most, at,
-                   load(from + (r % step * step + c % step) * room.x_plane + r / step * room.pitch + c / step),
-                   r * window + c);
+              update(most, at,
+                     load(from + (r % step * step + c % step) * layout.x_plane + r / step * layout.pitch + c / step),
+                     r * window + c);
       } else {
         most = load(xs + tap_at[0] + i);
-        for (int64_t k = 1; k < p.window[1] * p.window[2]; ++k) take(most, at, load(xs + tap_at[k] + i), int32_t(k));
+        for (int64_t k = 1; k < p.window[1] * p.window[2]; ++k) update(most, at, load(xs + tap_at[k] + i), int32_t(k));
       }
       __builtin_memcpy(to + i, &at, sizeof at);
     }
     // The exact rules: a NaN is larger than every number; and if all elements are -inf, as padding is too, the first
     // one in x is the maximum.
-    if (!careful) return;
+    if (!has_special) return;
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1)
       for (int64_t q = 0; q < Q; ++q) {
         const int64_t y[kMaxSpatial] = {0, p1, q};
@@ -212,7 +212,7 @@ template <class T, int window, int step> class Slab {
           if (tap < 0 || v > largest || (v != v && largest == largest)) largest = v, tap = number;
           return true;
         });
-        to[(p1 - windows.begin) * room.pitch + q] = int32_t(tap);
+        to[(p1 - windows.begin) * layout.pitch + q] = int32_t(tap);
       }
   }
 
@@ -228,7 +228,7 @@ template <class T, int window, int step> class Slab {
                                                                         over_begin[remainders + remainder[k] + 1];
       const int64_t from = at + skipped[k] + i;
       Floats sum{};
-      for (; t < last; ++t) sum += load_ints(where + from + t->at) == t->tap ? load(dys + from + t->at) : Floats{};
+      for (; t < last; ++t) sum += load_ints(argmax + from + t->at) == t->tap ? load(dys + from + t->at) : Floats{};
       return sum;
     };
     int64_t i = 0, e = 0;
@@ -257,8 +257,8 @@ template <class T, int window, int step> class Slab {
       for (int r = (window - 1 - r0) / step * step + r0; r >= 0; r -= step)
 #pragma GCC unroll 4
         for (int c = (window - 1 - c0) / step * step + c0; c >= 0; c -= step) {
-          const int64_t there = from - r / step * room.pitch - c / step;
-          sum += load_ints(where + there) == r * window + c ? load(dys + there) : Floats{};
+          const int64_t there = from - r / step * layout.pitch - c / step;
+          sum += load_ints(argmax + there) == r * window + c ? load(dys + there) : Floats{};
         }
       return sum;
     };
@@ -283,33 +283,33 @@ template <class T, int window, int step> class Slab {
   };
 
   const PoolingProblem& p;
-  const PlaneRoom room;
+  const SliceLayout layout;
   const Known<step> down{p.spatial.stride[1]}, right{p.spatial.stride[2]};
   const int64_t H = spatial_size(p.x, 1), W = spatial_size(p.x, 2), Q = spatial_size(p.dy, 2);
   float *xs, *dys;
-  int32_t* where;
+  int32_t* argmax;
   int64_t tap_at[kMostWindow * kMostWindow];
   Over over[kMostWindow * kMostWindow];  // grouped by the remainders of elements
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };
 
 template <class T, int window, int step>
-void run_by(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwShare& share, float* memory) {
-  Slab<T, window, step> slab(p, share.rows, memory);
-  const int64_t H = spatial_size(p.x, 1), slabs = ceil_div(H, share.rows), C = p.x.shape[1], D = spatial_size(p.x, 0);
+void run_by(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwChunk& chunk, float* memory) {
+  Slice<T, window, step> slice(p, chunk.rows, memory);
+  const int64_t H = spatial_size(p.x, 1), slices = ceil_div(H, chunk.rows), C = p.x.shape[1], D = spatial_size(p.x, 0);
   const T* x_end = static_cast<const T*>(args.x) + 1;
   for (int i = 0; i < p.x.rank; ++i) x_end += (p.x.shape[i] - 1) * p.x.stride[i];
-  for (int64_t item = share.begin; item < share.end; ++item) {
-    const int64_t row = item % slabs * share.rows, d = item / slabs % D, c = item / slabs / D % C,
-                  n = item / slabs / D / C;
+  for (int64_t item = chunk.begin; item < chunk.end; ++item) {
+    const int64_t row = item % slices * chunk.rows, d = item / slices % D, c = item / slices / D % C,
+                  n = item / slices / D / C;
     auto at = [&](const TensorDesc& t) { return n * t.stride[0] + c * t.stride[1] + d * t.stride[2]; };
-    slab.run(static_cast<const T*>(args.x) + at(p.x), x_end, static_cast<const T*>(args.dy) + at(p.dy),
-             static_cast<T*>(args.out) + at(p.out), {row, min_of(row + share.rows, H)}, share.stream);
+    slice.run(static_cast<const T*>(args.x) + at(p.x), x_end, static_cast<const T*>(args.dy) + at(p.dy),
+              static_cast<T*>(args.out) + at(p.out), {row, min_of(row + chunk.rows, H)}, chunk.non_temporal);
   }
 }
 
 template <class T>
-void run(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwShare& share, float* memory) {
+void run(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwChunk& chunk, float* memory) {
   auto is = [&](int64_t window, int64_t step) {
     bool same = true;
     for (int i = 1; i < kMaxSpatial; ++i)
@@ -319,7 +319,7 @@ void run(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwShar
   (is(3, 2)   ? run_by<T, 3, 2>
    : is(2, 2) ? run_by<T, 2, 2>
    : is(3, 1) ? run_by<T, 3, 1>
-              : run_by<T, 0, 0>)(p, args, share, memory);
+              : run_by<T, 0, 0>)(p, args, chunk, memory);
 }
 
 }  // namespace

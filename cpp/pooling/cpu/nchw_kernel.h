@@ -8,14 +8,14 @@
 
 namespace minidnn {
 
-// An item is a slab of `rows` rows of a plane of dx.
-struct PoolingNchwShare {
+// An item is a slice of `rows` rows of a plane of dx.
+struct PoolingNchwChunk {
   int64_t begin, end, rows;
-  bool stream;  // dx is written past the caches
+  bool non_temporal;  // dx is written past the caches
 };
 
 struct PoolingNchwKernels {
-  using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingNchwShare&, float* room);
+  using Run = void (*)(const PoolingProblem&, const PoolingArgs&, const PoolingNchwChunk&, float* scratch);
   Run f32, bf16, f16;
 };
 
@@ -25,15 +25,15 @@ namespace cpu::pooling {
 
 constexpr int64_t kMostWindow = 16, kMostStride = 8;  // along a dimension
 
-// Layout of a slab in memory. x: one plane for each pair of remainders of the rows and columns of the padded x modulo
+// Layout of a slice in memory. x: one plane for each pair of remainders of the rows and columns of the padded x modulo
 // the strides. In it a tap has the same offset for all windows, and rows need not begin at a multiple of a vector.
 // Windows: their first maxima and their dy, preceded by rows and columns of padding that match no element.
-struct PlaneRoom {
+struct SliceLayout {
   int64_t pitch;            // elements from one row to the next, in all of these planes
   int64_t above, left;      // padding of the windows, in front
   int64_t x_rows, x_plane;  // per pair of remainders
-  int64_t windows, plane;   // rows of windows of the slab; elements of their plane, with padding
-  MINIDNN_HD PlaneRoom(const PoolingProblem& p, int64_t rows) {
+  int64_t windows, plane;   // rows of windows of the slice; elements of their plane, with padding
+  MINIDNN_HD SliceLayout(const PoolingProblem& p, int64_t rows) {
     constexpr int64_t kVectors = 32;  // elements that may be read or written beyond the last row
     const SpatialAttributes& s = p.spatial;
     const int64_t down = s.stride[1], right = s.stride[2], reach = (p.window[1] - 1) * s.dilation[1];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.nhwc: one lane per channel. Where channels are contiguous, it works in place; otherwise it transposes
-// a slab of kPlanes planes at a time into that form. Threads divide the lines of y, or the slabs; each has its own
+// a slice of kPlanes planes at a time into that form. Threads divide the lines of y, or the slices; each has its own
 // scratch.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
@@ -21,38 +21,38 @@ constexpr int64_t kStreamBytes =
 bool is_backward(const PoolingProblem& p) { return p.direction == PoolingDirection::backward; }
 
 // Whether dimension `dim` is contiguous in all tensors that are read or written.
-bool lines_along(const PoolingProblem& p, int dim) {
-  auto along = [&](const TensorDesc& d) { return d.stride[dim] == 1 || d.shape[dim] == 1; };
+bool contiguous_along(const PoolingProblem& p, int dim) {
+  auto is_contiguous = [&](const TensorDesc& d) { return d.stride[dim] == 1 || d.shape[dim] == 1; };
   const bool reads_x = !is_backward(p) || p.mode == PoolingMode::max;
-  return along(p.out) && along(p.dy) && (!reads_x || along(p.x));
+  return is_contiguous(p.out) && is_contiguous(p.dy) && (!reads_x || is_contiguous(p.x));
 }
 
-struct Cut {
+struct Tiling {
   PoolingProblem p;
   bool in_place;              // channels are contiguous: no transposition
   int64_t tasks, chunks = 1;  // a task is an item of pooling_kernels.h, or a chunk of its channels
-  PoolingShare share{};
+  PoolingChunk chunk{};
   int64_t batch, threads;
-  int64_t room;  // floats per thread
+  int64_t scratch_floats;  // per thread
 };
 
-Cut cut_of(const PoolingProblem& problem, const Device& d) {
-  Cut c{padded_in_front(problem)};
+Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
+  Tiling c{padded_in_front(problem)};
   const PoolingProblem& p = c.p;
   const int64_t N = p.x.shape[0], C = p.x.shape[1];
-  c.in_place = lines_along(p, 1) && (C > 1 || !lines_along(p, 4));
-  c.share.channels = C;
+  c.in_place = contiguous_along(p, 1) && (C > 1 || !contiguous_along(p, 4));
+  c.chunk.channels = C;
   if (c.in_place && !is_backward(p)) {
     // With few lines, threads divide the channels as well, in chunks of at least a few cache lines.
     const int64_t fewest = cpu::work_size(128);
     const int64_t lines = N * spatial_size(p.out, 0) * spatial_size(p.out, 1);
     c.chunks = std::clamp<int64_t>(ceil_div<int64_t>(4 * d.sm_count, lines), 1, max_of<int64_t>(C / fewest, 1));
-    c.share.channels = ceil_div(ceil_div(C, c.chunks), fewest) * fewest;
-    c.chunks = ceil_div(C, c.share.channels);
+    c.chunk.channels = ceil_div(ceil_div(C, c.chunks), fewest) * fewest;
+    c.chunks = ceil_div(C, c.chunk.channels);
     c.tasks = lines * c.chunks;
-    c.room = forward_room(min_of(C, c.share.channels));
+    c.scratch_floats = forward_scratch(min_of(C, c.chunk.channels));
   } else {
-    // Slabs are slices across the longest axis.
+    // A slice is some indices of the longest axis.
     int axis = 0;
     for (int i = 1; i < kMaxSpatial; ++i)
       if (spatial_size(p.x, i) > spatial_size(p.x, axis)) axis = i;
@@ -61,23 +61,23 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
       if (i != axis) x_line *= spatial_size(p.x, i), y_line *= spatial_size(p.dy, i);
     const int64_t stride = p.spatial.stride[axis], reach = (p.window[axis] - 1) * p.spatial.dilation[axis];
     const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
-    const int64_t size = is_backward(p) ? x_size : y_size, apart = is_backward(p) ? stride : 1;
+    const int64_t size = is_backward(p) ? x_size : y_size, unit = is_backward(p) ? stride : 1;
     const int64_t groups = c.in_place ? N : ceil_div(N * C, kPlanes);
-    // A slab has at least two steps of the windows: most windows over its elements are then shared inside the slab.
+    // A slice has at least two steps of the windows: most windows over its elements are then shared inside the slice.
     const int64_t floats = x_line * stride * (c.in_place ? padded(C) : kPlanes);
-    int64_t step = max_of<int64_t>(cpu::work_size(kSlabFloats) / floats, 2) * apart;
-    while (step > 2 * apart && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
+    int64_t step = max_of<int64_t>(cpu::work_size(kSliceFloats) / floats, 2) * unit;
+    while (step > 2 * unit && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
     step = min_of(step, size);
-    c.share.axis = axis, c.share.step = step;
+    c.chunk.axis = axis, c.chunk.slice = step;
     c.tasks = groups * ceil_div(size, step);
     const int64_t windows = is_backward(p) ? min_of((step - 1 + reach) / stride + 1, y_size) : step;
     const int64_t x_needed = min_of((windows - 1) * stride + reach + 1, x_size);
-    if (c.in_place) c.room = 0;
-    else if (is_backward(p)) c.room = planes_room(step * x_line, x_needed * x_line, windows * y_line);
-    else c.room = planes_room(step * y_line, x_needed * x_line, 0) + forward_room(kPlanes);
-    if (is_backward(p)) c.room += backward_room(p, c.in_place ? step * x_line : 0, C);
+    if (c.in_place) c.scratch_floats = 0;
+    else if (is_backward(p)) c.scratch_floats = transposed_scratch(step * x_line, x_needed * x_line, windows * y_line);
+    else c.scratch_floats = transposed_scratch(step * y_line, x_needed * x_line, 0) + forward_scratch(kPlanes);
+    if (is_backward(p)) c.scratch_floats += backward_scratch(p, c.in_place ? step * x_line : 0, C);
   }
-  c.share.stream =
+  c.chunk.non_temporal =
       c.in_place && is_backward(p) && p.out.numel() * int64_t(itemsize(p.out.dtype)) > cpu::work_size(kStreamBytes);
   const double work = double(max_of(p.x.numel(), max_of(p.out.numel(), p.dy.numel())));
   c.threads =
@@ -86,23 +86,23 @@ Cut cut_of(const PoolingProblem& problem, const Device& d) {
   return c;
 }
 
-void compute(const Cut& c, const PoolingArgs& args, float* workspace) {
+void compute(const Tiling& c, const PoolingArgs& args, float* workspace) {
   const PoolingNhwcKernels::Typed& kernels =
       cpu::typed_kernels(c.in_place ? pooling_nhwc_kernels() : pooling_nhwc_transposed_kernels(), c.p.x.dtype);
   const auto run = is_backward(c.p) ? kernels.backward : kernels.forward;
-  cpu::parallel_batches(c.tasks, c.batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread) {
-    PoolingShare share = c.share;
-    float* room = workspace + thread * c.room;
+  cpu::parallel_batches(c.tasks, c.batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread_id) {
+    PoolingChunk chunk = c.chunk;
+    float* scratch = workspace + thread_id * c.scratch_floats;
     if (c.chunks == 1) {
-      share.begin = begin, share.end = end;
-      share.channels = c.p.x.shape[1];
-      return run(c.p, args, share, room);
+      chunk.begin = begin, chunk.end = end;
+      chunk.channels = c.p.x.shape[1];
+      return run(c.p, args, chunk, scratch);
     }
     for (int64_t task = begin; task < end; ++task) {
-      share.begin = task / c.chunks, share.end = share.begin + 1;
-      share.first_channel = task % c.chunks * c.share.channels;
-      share.channels = min_of(c.share.channels, c.p.x.shape[1] - share.first_channel);
-      run(c.p, args, share, room);
+      chunk.begin = task / c.chunks, chunk.end = chunk.begin + 1;
+      chunk.first_channel = task % c.chunks * c.chunk.channels;
+      chunk.channels = min_of(c.chunk.channels, c.p.x.shape[1] - chunk.first_channel);
+      run(c.p, args, chunk, scratch);
     }
   });
 }
@@ -118,7 +118,7 @@ struct Nhwc final : Engine<PoolingProblem> {
     if (problem.indices.rank) return "indices are not supported";
     if (problem.x.numel() == 0) return "x is empty";
     const PoolingProblem p = padded_in_front(problem);
-    if (!lines_along(p, 1) && !lines_along(p, 4))
+    if (!contiguous_along(p, 1) && !contiguous_along(p, 4))
       return "needs the channels, or the last dimension, to be contiguous in x, y, dy and dx";
     int64_t over = 1, taps = 1;
     for (int i = 0; i < kMaxSpatial; ++i) {
@@ -135,15 +135,16 @@ struct Nhwc final : Engine<PoolingProblem> {
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
     // Transposing three tensors and back takes as long again as the gradient of maxima itself.
-    const bool brings_all = is_backward(p) && p.mode == PoolingMode::max && !lines_along(padded_in_front(p), 1);
-    return roofline_us(pooling_flop(p) / 80, pooling_bytes(p), d, brings_all ? 0.5 : 0.8);
+    const bool transposes_all =
+        is_backward(p) && p.mode == PoolingMode::max && !contiguous_along(padded_in_front(p), 1);
+    return roofline_us(pooling_flop(p) / 80, pooling_bytes(p), d, transposes_all ? 0.5 : 0.8);
   }
   size_t workspace_bytes(const PoolingProblem& p, const Device& d, const Config&) const override {
-    const Cut c = cut_of(p, d);
-    return size_t(c.threads * c.room) * sizeof(float);
+    const Tiling c = tiling_of(p, d);
+    return size_t(c.threads * c.scratch_floats) * sizeof(float);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
-    return make_plan<PoolingProblem>([c = cut_of(p, d)](const PoolingArgs& args, void* workspace, Stream) {
+    return make_plan<PoolingProblem>([c = tiling_of(p, d)](const PoolingArgs& args, void* workspace, Stream) {
       compute(c, args, static_cast<float*>(workspace));
     });
   }

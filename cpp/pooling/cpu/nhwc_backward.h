@@ -15,15 +15,15 @@ struct Taps {
   int64_t n;
 };
 
-// Adds one window to the sums of its taps: its dy at the first maximum, or the share of each tap. If `only`, windows do
-// not overlap, and the value is stored instead of added. Sums are in the order of T's lanes and have space for whole
-// vectors.
-template <bool is_max, bool only, class T>
+// Adds one window to the sums of its taps: its dy at the first maximum, or the quotient at each tap. If `disjoint`,
+// windows do not overlap, and the value is stored instead of added. Sums are in the order of T's lanes and have space
+// for whole vectors.
+template <bool is_max, bool disjoint, class T>
 void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
   auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {
     if (taps.sums[i] == Taps::kElsewhere) return;
     float* to = sums + taps.sums[i] + c;
-    store(to, only ? v : load(to) + v);
+    store(to, disjoint ? v : load(to) + v);
   };
   auto window = [&](int64_t c, auto load_x) __attribute__((always_inline)) {
     Pair g = load_x(dy + c);
@@ -49,7 +49,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     Ints done[2]{};
     // With many taps, few are maxima: scatter the dy lane by lane.
     constexpr int64_t kMany = 16;
-    if (!only && taps.n > kMany) {
+    if (!disjoint && taps.n > kMany) {
       Ints at[2]{};
       for (int64_t i = taps.n; i-- > 0;) {
         const Pair v = load_x(x + taps.x[i] + c);
@@ -82,37 +82,43 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     });
 }
 
-// Sums a slab of dx: the indices `slab` along `axis`. `sums` has the given strides, in floats, and points to index 0 of
-// all axes.
-template <bool is_max, bool only, class T>
-void sum_slab(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slab, int64_t channels,
-              const int64_t (&strides)[kMaxSpatial], float* sums, float* room) {
+// Where the sums of dx are stored: `data` points to index 0 of all axes; strides are in floats.
+struct Sums {
+  float* data;
+  int64_t strides[kMaxSpatial];
+};
+
+// Sums a slice of dx: the indices `slice` along `axis`.
+template <bool is_max, bool disjoint, class T>
+void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slice, int64_t channels,
+               const Sums& sums, float* scratch) {
+  const int64_t(&strides)[kMaxSpatial] = sums.strides;
   Range windows[kMaxSpatial];
   for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
-  // From the first window over the slab's first element to the last window over its last element.
-  windows[axis] = {windows_over(p, axis, slab.begin).begin, windows_over(p, axis, slab.end - 1).end};
-  auto taps_in_slab = [&](int i, int64_t at) {
-    return i == axis ? detail::taps(p, i, at, slab.begin, slab.end) : taps_in_x(p, i, at);
+  // From the first window over the slice's first element to the last window over its last element.
+  windows[axis] = {windows_over(p, axis, slice.begin).begin, windows_over(p, axis, slice.end - 1).end};
+  auto taps_in_slice = [&](int i, int64_t at) {
+    return i == axis ? detail::taps(p, i, at, slice.begin, slice.end) : taps_in_x(p, i, at);
   };
-  Taps taps{reinterpret_cast<int64_t*>(room), nullptr, 0};
+  Taps taps{reinterpret_cast<int64_t*>(scratch), nullptr, 0};
   taps.sums = taps.x + p.window[0] * p.window[1] * p.window[2];
 
   int64_t at[kMaxSpatial];
   for (at[0] = windows[0].begin; at[0] < windows[0].end; ++at[0])
     for (at[1] = windows[1].begin; at[1] < windows[1].end; ++at[1]) {
       const Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]);
-      const Range s0 = taps_in_slab(0, at[0]), s1 = taps_in_slab(1, at[1]);
+      const Range s0 = taps_in_slice(0, at[0]), s1 = taps_in_slice(1, at[1]);
       float divide_by = 1;
-      Range last{-1, -1}, last_in_slab{-1, -1};
+      Range last{-1, -1}, last_in_slice{-1, -1};
       for (at[2] = windows[2].begin; at[2] < windows[2].end; ++at[2]) {
-        const Range r2 = taps_in_x(p, 2, at[2]), s2 = taps_in_slab(2, at[2]);
+        const Range r2 = taps_in_x(p, 2, at[2]), s2 = taps_in_slice(2, at[2]);
         const int64_t origin = tap_offset(p, at, 0, 0, 0);
         int64_t sums_origin = 0;
         for (int i = 0; i < kMaxSpatial; ++i) sums_origin += p.spatial.input_index(i, at[i], 0) * strides[i];
         if (!is_max && (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size()))
           divide_by = divisor_of(p, at[0], at[1], at[2]);
         // The taps are equal for most windows.
-        if (!(r2 == last && s2 == last_in_slab)) {
+        if (!(r2 == last && s2 == last_in_slice)) {
           taps.n = 0;
           for (int64_t a = r0.begin; a < r0.end; ++a)
             for (int64_t b = r1.begin; b < r1.end; ++b)
@@ -123,65 +129,67 @@ void sum_slab(const PoolingProblem& p, const T* x, const T* dy, int axis, Range 
                 taps.sums[taps.n++] = s0.has(a) && s1.has(b) && s2.has(c) ? to : Taps::kElsewhere;
               }
         }
-        last = r2, last_in_slab = s2;
-        add_window<is_max, only>(x + origin,
-                                 dy + at[0] * p.dy.stride[2] + at[1] * p.dy.stride[3] + at[2] * p.dy.stride[4], taps,
-                                 channels, divide_by, sums + sums_origin);
+        last = r2, last_in_slice = s2;
+        add_window<is_max, disjoint>(x + origin,
+                                     dy + at[0] * p.dy.stride[2] + at[1] * p.dy.stride[3] + at[2] * p.dy.stride[4],
+                                     taps, channels, divide_by, sums.data + sums_origin);
       }
     }
 }
 
 template <class T>
-void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  const int axis = int(share.axis);
-  const int64_t channels = share.channels, line = padded(channels);
-  const int64_t pieces = ceil_div(spatial_size(p.out, axis), share.step);
+void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingChunk& chunk, float* scratch) {
+  const int axis = int(chunk.axis);
+  const int64_t channels = chunk.channels, line = padded(channels);
+  const int64_t slices = ceil_div(spatial_size(p.out, axis), chunk.slice);
   // If the windows neither overlap nor leave out an element, dx need not be zeroed first.
-  bool only = true, all = true;
+  bool disjoint = true, covering = true;
   for (int i = 0; i < kMaxSpatial; ++i) {
     const SpatialAttributes& s = p.spatial;
-    only = only && s.stride[i] > (p.window[i] - 1) * s.dilation[i];
-    all = all && s.stride[i] == p.window[i] && s.dilation[i] == 1 &&
-          s.stride[i] * spatial_size(p.dy, i) - s.before[i] >= spatial_size(p.x, i);
+    disjoint = disjoint && s.stride[i] > (p.window[i] - 1) * s.dilation[i];
+    covering = covering && s.stride[i] == p.window[i] && s.dilation[i] == 1 &&
+               s.stride[i] * spatial_size(p.dy, i) - s.before[i] >= spatial_size(p.x, i);
   }
-  const bool in_place = sizeof(T) == sizeof(float) && !share.stream && channels % kPair == 0;
-  for (int64_t item = share.begin; item < share.end; ++item) {
-    const int64_t image = item / pieces, first = item % pieces * share.step;
-    const Range slab{first, min_of(first + share.step, spatial_size(p.out, axis))};
+  const bool in_place = sizeof(T) == sizeof(float) && !chunk.non_temporal && channels % kPair == 0;
+  for (int64_t item = chunk.begin; item < chunk.end; ++item) {
+    const int64_t image = item / slices, first = item % slices * chunk.slice;
+    const Range slice{first, min_of(first + chunk.slice, spatial_size(p.out, axis))};
     const T* x = static_cast<const T*>(args.x) + image * p.x.stride[0];
     const T* dy = static_cast<const T*>(args.dy) + image * p.dy.stride[0];
     T* out = static_cast<T*>(args.out) + image * p.out.stride[0];
     Range of[kMaxSpatial];
-    int64_t strides[kMaxSpatial], positions = 1;
+    Sums sums;
+    int64_t(&strides)[kMaxSpatial] = sums.strides;
+    int64_t positions = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
-      of[i] = i == axis ? slab : Range{0, spatial_size(p.out, i)};
+      of[i] = i == axis ? slice : Range{0, spatial_size(p.out, i)};
       strides[i] = in_place ? p.out.stride[i + 2] : positions * line;
       positions *= of[i].size();
     }
-    float* sums = in_place ? reinterpret_cast<float*>(out) : room - slab.begin * strides[axis];
-    float* taps = in_place ? room : room + positions * line;
+    sums.data = in_place ? reinterpret_cast<float*>(out) : scratch - slice.begin * strides[axis];
+    float* taps = in_place ? scratch : scratch + positions * line;
     auto each_position = [&](auto visit) __attribute__((always_inline)) {
       for (int64_t a = of[0].begin; a < of[0].end; ++a)
         for (int64_t b = of[1].begin; b < of[1].end; ++b)
           for (int64_t c = of[2].begin; c < of[2].end; ++c)
             visit(out + a * p.out.stride[2] + b * p.out.stride[3] + c * p.out.stride[4],
-                  sums + a * strides[0] + b * strides[1] + c * strides[2]);
+                  sums.data + a * strides[0] + b * strides[1] + c * strides[2]);
     };
-    if (!(only && all))
+    if (!(disjoint && covering))
       each_position([&](T*, float* at) {
         for (int64_t c = 0; c < channels; c += kFloats) store(at + c, Floats{});
       });
     const bool is_max = p.mode == PoolingMode::max;
-    (is_max ? only ? sum_slab<true, true, T> : sum_slab<true, false, T>
-     : only ? sum_slab<false, true, T>
-            : sum_slab<false, false, T>)(p, x, dy, axis, slab, channels, strides, sums, taps);
+    (is_max     ? disjoint ? sum_slice<true, true, T> : sum_slice<true, false, T>
+         : disjoint ? sum_slice<false, true, T>
+                : sum_slice<false, false, T>)(p, x, dy, axis, slice, channels, sums, taps);
     if (in_place) continue;
     auto write = [&](const float* from, int64_t n, T* to) {
       each_vector(n, to, [&](int64_t c, auto) __attribute__((always_inline)) {
         return Pair{load(from + c), load(from + c + kFloats)};
       });
     };
-    if (!share.stream) {
+    if (!chunk.non_temporal) {
       each_position([&](T* to, const float* from) { write(from, channels, to); });
       continue;
     }

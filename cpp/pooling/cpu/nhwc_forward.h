@@ -86,11 +86,11 @@ MINIDNN_HD void pool_few(const T* x, const int64_t* taps, int64_t n, int64_t cha
 }
 
 // Pools the window at one position, in groups of kGroup taps: sums of equal elements stay exact inside a group, and
-// sums of groups are compensated. `room` holds two lines.
+// sums of groups are compensated. `scratch` holds two lines.
 template <class Op, class T>
 void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const T* x, int64_t channels, float divide_by,
-               float* room, T* out) {
-  float *sum = room, *compensation = room + padded(channels);
+               float* scratch, T* out) {
+  float *sum = scratch, *compensation = scratch + padded(channels);
   for (int64_t c = 0; c < padded(channels); c += kFloats) {
     store(sum + c, Op::none());
     store(compensation + c, Floats{});
@@ -140,7 +140,7 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
 // Computes a line of y, [positions of the last axis][channels]. x and out point to the first element of the image.
 template <class Op, class T>
 void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, int64_t p1, Range positions,
-                     int64_t channels, float* room) {
+                     int64_t channels, float* scratch) {
   int64_t at[kMaxSpatial] = {p0, p1, positions.begin};
   out += p0 * p.out.stride[2] + p1 * p.out.stride[3] + positions.begin * p.out.stride[4];
   const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
@@ -156,7 +156,7 @@ void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, in
         (at[2] == positions.begin || r2.size() != p.window[2] || r2.size() != last.size()))
       divide_by = divisor_of(p, p0, p1, at[2]);
     if (r0.size() * r1.size() * r2.size() > kFewTaps) {
-      pool_many<Op>(p, at, x, channels, divide_by, room, out);
+      pool_many<Op>(p, at, x, channels, divide_by, scratch, out);
     } else {
       if (r2.begin != last.begin || r2.end != last.end) {
         n = 0;
@@ -171,9 +171,9 @@ void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, in
 }
 template <class T>
 void forward_line(const PoolingProblem& p, const T* x, T* out, int64_t p0, int64_t p1, Range positions,
-                  int64_t channels, float* room) {
-  if (p.mode == PoolingMode::max) forward_line_by<Max>(p, x, out, p0, p1, positions, channels, room);
-  else forward_line_by<Sum>(p, x, out, p0, p1, positions, channels, room);
+                  int64_t channels, float* scratch) {
+  if (p.mode == PoolingMode::max) forward_line_by<Max>(p, x, out, p0, p1, positions, channels, scratch);
+  else forward_line_by<Sum>(p, x, out, p0, p1, positions, channels, scratch);
 }
 
 }  // namespace

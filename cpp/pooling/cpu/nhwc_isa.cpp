@@ -6,13 +6,13 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 template <class T>
-void channels_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
+void channels_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingChunk& chunk, float* scratch) {
   const int64_t P0 = spatial_size(p.out, 0), P1 = spatial_size(p.out, 1), P2 = spatial_size(p.out, 2);
-  for (int64_t item = share.begin; item < share.end; ++item) {
+  for (int64_t item = chunk.begin; item < chunk.end; ++item) {
     const int64_t image = item / P1 / P0;
-    const T* x = static_cast<const T*>(args.x) + image * p.x.stride[0] + share.first_channel;
-    T* out = static_cast<T*>(args.out) + image * p.out.stride[0] + share.first_channel;
-    forward_line(p, x, out, item / P1 % P0, item % P1, {0, P2}, share.channels, room);
+    const T* x = static_cast<const T*>(args.x) + image * p.x.stride[0] + chunk.first_channel;
+    T* out = static_cast<T*>(args.out) + image * p.out.stride[0] + chunk.first_channel;
+    forward_line(p, x, out, item / P1 % P0, item % P1, {0, P2}, chunk.channels, scratch);
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nhwc where channels are not contiguous: kPlanes planes, a slab at a time, are transposed to one lane per
+// cpu.pooling.nhwc where channels are not contiguous: kPlanes planes, a slice at a time, are transposed to one lane per
 // plane, in scratch memory that stays in a cache.
 #include "cpp/pooling/cpu/nhwc_backward.h"
 
@@ -105,32 +105,33 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
   else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
 }
 
-// A slab of planes as a tensor of one image with kPlanes channels: the indices `range` along `axis`, and all indices
+// A slice of planes as a tensor of one image with kPlanes channels: the indices `range` along `axis`, and all indices
 // along the other axes.
-struct Slab {
-  TensorDesc desc;  // strides of the slab, shape of whole planes
+struct PlaneSlice {
+  TensorDesc desc;  // strides of the slice, shape of whole planes
   Range range[kMaxSpatial];
   int64_t positions = 1;
-  bool is_run = true;  // whether the slab is one contiguous span of each plane
-  Slab(const TensorDesc& planes, int axis, Range along) : desc(planes) {
-    int64_t run = 1;
+  bool is_contiguous = true;  // whether the slice is one contiguous span of each plane
+  PlaneSlice(const TensorDesc& planes, int axis, Range along) : desc(planes) {
+    int64_t elements = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
       range[i] = i == axis ? along : Range{0, spatial_size(planes, i)};
       desc.stride[i + 2] = positions * kPlanes;
-      is_run = is_run && (range[i].size() <= 1 || (planes.stride[i + 2] == run && positions == run));
+      is_contiguous =
+          is_contiguous && (range[i].size() <= 1 || (planes.stride[i + 2] == elements && positions == elements));
       positions *= range[i].size();
-      run *= spatial_size(planes, i);
+      elements *= spatial_size(planes, i);
     }
     desc.stride[0] = 0, desc.stride[1] = 1;
   }
-  // The address of index 0 of all axes, which may be outside the slab.
+  // The address of index 0 of all axes, which may be outside the slice.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
-  // Calls f(offset in a plane, elements, position in the slab) for each contiguous span.
-  template <class F> void each_run(const TensorDesc& planes, F f) const {
+  // Calls f(offset in a plane, elements, position in the slice) for each contiguous span.
+  template <class F> void each_span(const TensorDesc& planes, F f) const {
     auto offset = [&](int64_t i, int64_t j) {
       return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];
     };
-    if (is_run) return f(offset(range[0].begin, range[1].begin), positions, int64_t(0));
+    if (is_contiguous) return f(offset(range[0].begin, range[1].begin), positions, int64_t(0));
     int64_t position = 0;
     for (int64_t i = range[0].begin; i < range[0].end; ++i)
       for (int64_t j = range[1].begin; j < range[1].end; ++j, position += range[2].size())
@@ -158,21 +159,23 @@ template <class T> struct Planes {
   }
 };
 template <class T>
-void bring(const void* base, const TensorDesc& d, int64_t first, int64_t count, const Slab& slab, float* to) {
+void load_slice(const void* base, const TensorDesc& d, int64_t first, int64_t count, const PlaneSlice& slice,
+                float* to) {
   const Planes<const T> planes(static_cast<const T*>(base), d, first, count);
-  slab.each_run(d,
-                [&](int64_t at, int64_t n, int64_t position) { to_lanes(planes.at, at, n, to + position * kPlanes); });
+  slice.each_span(
+      d, [&](int64_t at, int64_t n, int64_t position) { to_lanes(planes.at, at, n, to + position * kPlanes); });
 }
 template <class T>
-void put_back(const float* from, const Slab& slab, const TensorDesc& d, int64_t first, int64_t count, void* base) {
+void store_slice(const float* from, const PlaneSlice& slice, const TensorDesc& d, int64_t first, int64_t count,
+                 void* base) {
   const Planes<T> planes(static_cast<T*>(base), d, first, count);
-  slab.each_run(d, [&](int64_t at, int64_t n, int64_t position) {
+  slice.each_span(d, [&](int64_t at, int64_t n, int64_t position) {
     from_lanes(from + position * kPlanes, n, planes.at, at, count);
   });
 }
 
 // Pools a contiguous plane that is one window. Four independent accumulators: additions need not wait for each other.
-template <class Op, class T> float pool_run(const T* x, int64_t n) {
+template <class Op, class T> float pool_span(const T* x, int64_t n) {
   constexpr int kSums = 4;
   Floats total[kSums], compensation[kSums];
   for (int k = 0; k < kSums; ++k) total[k] = Op::none(), compensation[k] = Floats{};
@@ -204,71 +207,72 @@ template <class Op, class T> float pool_run(const T* x, int64_t n) {
            sum_lanes((compensation[0] + compensation[1]) + (compensation[2] + compensation[3]));
   }
 }
-template <class T> void fill_run(T* to, int64_t n, float v) {
+template <class T> void fill_span(T* to, int64_t n, float v) {
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) store_floats(to + i, floats(v));
   store_first(to + i, n - i, floats(v));
 }
 
 template <class T>
-void planes_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  const int axis = int(share.axis);
-  const int64_t planes = p.x.shape[0] * p.x.shape[1], slabs = ceil_div(spatial_size(p.out, axis), share.step);
-  const bool whole = cpu::pooling::sees_all_as_a_run(p);
-  for (int64_t item = share.begin; item < share.end; ++item) {
-    const int64_t first = item / slabs * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
-    const int64_t begin = item % slabs * share.step;
-    const Range along{begin, min_of(begin + share.step, spatial_size(p.out, axis))};
-    const Slab y(p.out, axis, along), x(p.x, axis, touched(p, axis, along));
-    float *y_room = room, *x_room = y_room + padded((y.positions + kFloats) * kPlanes);
+void planes_forward(const PoolingProblem& p, const PoolingArgs& args, const PoolingChunk& chunk, float* scratch) {
+  const int axis = int(chunk.axis);
+  const int64_t planes = p.x.shape[0] * p.x.shape[1], slices = ceil_div(spatial_size(p.out, axis), chunk.slice);
+  const bool whole = cpu::pooling::is_one_contiguous_window(p);
+  for (int64_t item = chunk.begin; item < chunk.end; ++item) {
+    const int64_t first = item / slices * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
+    const int64_t begin = item % slices * chunk.slice;
+    const Range along{begin, min_of(begin + chunk.slice, spatial_size(p.out, axis))};
+    const PlaneSlice y(p.out, axis, along), x(p.x, axis, touched(p, axis, along));
+    float *y_scratch = scratch, *x_scratch = y_scratch + padded((y.positions + kFloats) * kPlanes);
     if (whole) {
       const Planes<const T> from(static_cast<const T*>(args.x), p.x, first, count);
       const float divide_by = p.mode == PoolingMode::max ? 1 : divisor_of(p, 0, 0, 0);
       for (int64_t k = 0; k < count; ++k)
-        y_room[k] = p.mode == PoolingMode::max ? pool_run<Max>(from.at[k], x.positions)
-                                               : pool_run<Sum>(from.at[k], x.positions) / divide_by;
+        y_scratch[k] = p.mode == PoolingMode::max ? pool_span<Max>(from.at[k], x.positions)
+                                                  : pool_span<Sum>(from.at[k], x.positions) / divide_by;
     } else {
-      bring<T>(args.x, p.x, first, count, x, x_room);
+      load_slice<T>(args.x, p.x, first, count, x, x_scratch);
       PoolingProblem lanes = p;
       lanes.x = x.desc, lanes.out = y.desc;
       for (int64_t p0 = y.range[0].begin; p0 < y.range[0].end; ++p0)
         for (int64_t p1 = y.range[1].begin; p1 < y.range[1].end; ++p1)
-          forward_line<float>(lanes, x.base(x_room, axis), y.base(y_room, axis), p0, p1, y.range[2], kPlanes,
-                              x_room + padded(x.positions * kPlanes));
+          forward_line<float>(lanes, x.base(x_scratch, axis), y.base(y_scratch, axis), p0, p1, y.range[2], kPlanes,
+                              x_scratch + padded(x.positions * kPlanes));
     }
-    put_back<T>(y_room, y, p.out, first, count, args.out);
+    store_slice<T>(y_scratch, y, p.out, first, count, args.out);
   }
 }
 
 template <class T>
-void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingShare& share, float* room) {
-  const int axis = int(share.axis);
-  const int64_t planes = p.x.shape[0] * p.x.shape[1], slabs = ceil_div(spatial_size(p.out, axis), share.step);
-  const bool is_max = p.mode == PoolingMode::max, fill = !is_max && cpu::pooling::sees_all_as_a_run(p);
-  for (int64_t item = share.begin; item < share.end; ++item) {
-    const int64_t first = item / slabs * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
-    const int64_t begin = item % slabs * share.step, end = min_of(begin + share.step, spatial_size(p.out, axis));
+void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const PoolingChunk& chunk, float* scratch) {
+  const int axis = int(chunk.axis);
+  const int64_t planes = p.x.shape[0] * p.x.shape[1], slices = ceil_div(spatial_size(p.out, axis), chunk.slice);
+  const bool is_max = p.mode == PoolingMode::max, fill = !is_max && cpu::pooling::is_one_contiguous_window(p);
+  for (int64_t item = chunk.begin; item < chunk.end; ++item) {
+    const int64_t first = item / slices * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
+    const int64_t begin = item % slices * chunk.slice, end = min_of(begin + chunk.slice, spatial_size(p.out, axis));
     const Range windows{windows_over(p, axis, begin).begin, windows_over(p, axis, end - 1).end};
-    const Slab dx(p.out, axis, {begin, end}), dy(p.dy, axis, windows), x(p.x, axis, touched(p, axis, windows));
-    float *dx_room = room, *dy_room = dx_room + padded((dx.positions + kFloats) * kPlanes);
-    float *x_room = dy_room + padded(dy.positions * kPlanes), *rest = x_room;
-    bring<T>(args.dy, p.dy, first, count, dy, dy_room);
+    const PlaneSlice dx(p.out, axis, {begin, end}), dy(p.dy, axis, windows), x(p.x, axis, touched(p, axis, windows));
+    float *dx_scratch = scratch, *dy_scratch = dx_scratch + padded((dx.positions + kFloats) * kPlanes);
+    float *x_scratch = dy_scratch + padded(dy.positions * kPlanes), *rest = x_scratch;
+    load_slice<T>(args.dy, p.dy, first, count, dy, dy_scratch);
     if (fill) {
       const Planes<T> to(static_cast<T*>(args.out), p.out, first, count);
       const float divide_by = divisor_of(p, 0, 0, 0);
       for (int64_t k = 0; k < count; ++k)
-        dx.each_run(p.out, [&](int64_t at, int64_t n, int64_t) { fill_run(to.at[k] + at, n, dy_room[k] / divide_by); });
+        dx.each_span(p.out,
+                     [&](int64_t at, int64_t n, int64_t) { fill_span(to.at[k] + at, n, dy_scratch[k] / divide_by); });
       continue;
     }
-    if (is_max) bring<T>(args.x, p.x, first, count, x, x_room), rest += padded(x.positions * kPlanes);
+    if (is_max) load_slice<T>(args.x, p.x, first, count, x, x_scratch), rest += padded(x.positions * kPlanes);
     PoolingProblem lanes = p;
     lanes.x = x.desc, lanes.dy = dy.desc, lanes.out = dx.desc;
     lanes.x.shape[0] = lanes.dy.shape[0] = lanes.out.shape[0] = 1;
-    const PoolingArgs in_lanes{x.base(x_room, axis), dy.base(dy_room, axis), dx.base(dx_room, axis)};
-    PoolingShare slab = share;
-    slab.begin = item % slabs, slab.end = slab.begin + 1, slab.channels = kPlanes;
-    channels_backward<float>(lanes, in_lanes, slab, rest);
-    put_back<T>(dx_room, dx, p.out, first, count, args.out);
+    const PoolingArgs in_lanes{x.base(x_scratch, axis), dy.base(dy_scratch, axis), dx.base(dx_scratch, axis)};
+    PoolingChunk own = chunk;
+    own.begin = item % slices, own.end = own.begin + 1, own.channels = kPlanes;
+    channels_backward<float>(lanes, in_lanes, own, rest);
+    store_slice<T>(dx_scratch, dx, p.out, first, count, args.out);
   }
 }
 

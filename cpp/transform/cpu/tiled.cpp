@@ -16,7 +16,7 @@ namespace minidnn {
 namespace cpu::transform {
 namespace {
 
-constexpr int64_t kPieceBytes = 16384;  // the size of a tile: half a first-level cache
+constexpr int64_t kTileBytes = 16384;   // the size of a tile: half a first-level cache
 constexpr int64_t kTileSide = 64;       // elements of a tile along x's contiguous dimension, if there are as many
 constexpr int64_t kGrainBytes = 65536;  // bytes worth waking a thread for
 
@@ -31,7 +31,7 @@ struct Loops {
   Dim outer[kMaxRank]{};
   Dim across{1, 1, 1}, along{1, 0, 0};
   bool transposed = false;
-  int64_t across_piece = 1, along_piece = 1;
+  int64_t tile_across = 1, tile_along = 1;
 };
 
 // Returns "", or why the problem has no such loops.
@@ -67,19 +67,19 @@ std::string parse(const TransformProblem& p, Loops& l) {
   }
   l.outers = n;
   std::copy(dims, dims + n, l.outer);
-  const int64_t elements = max_of<int64_t>(cpu::work_size(kPieceBytes) / bytes, 1), side = cpu::work_size(kTileSide);
+  const int64_t elements = max_of<int64_t>(cpu::work_size(kTileBytes) / bytes, 1), side = cpu::work_size(kTileSide);
   if (l.transposed) {
-    l.along_piece = min_of(min_of(l.along.size, side), elements);
-    l.across_piece = min_of(l.across.size, elements / l.along_piece);
-    if (l.across_piece < side) l.along_piece = min_of(l.along.size, elements / l.across_piece);
+    l.tile_along = min_of(min_of(l.along.size, side), elements);
+    l.tile_across = min_of(l.across.size, elements / l.tile_along);
+    if (l.tile_across < side) l.tile_along = min_of(l.along.size, elements / l.tile_across);
   } else {
-    l.across_piece = min_of(l.across.size, elements);
-    l.along_piece = min_of(l.along.size, max_of<int64_t>(elements / l.across_piece, 1));
+    l.tile_across = min_of(l.across.size, elements);
+    l.tile_along = min_of(l.along.size, max_of<int64_t>(elements / l.tile_across, 1));
   }
   return "";
 }
 
-TransformRun run_for(const TransformProblem& p) {
+TransformLoop loop_for(const TransformProblem& p) {
   const TransformKernels& k = transform_kernels();
   int64_t from = int64_t(p.x.dtype), to = int64_t(p.y.dtype);
   if (from == to && !p.scaled) return k.copy[std::countr_zero(uint64_t(itemsize(p.x.dtype)))];
@@ -93,7 +93,7 @@ struct Tiled final : Engine<TransformProblem> {
   std::string name() const override { return "cpu.transform.tiled"; }
   std::string why_not(const TransformProblem& p, const Device&) const override {
     if (p.x.dtype == DType::boolean) return "bool is not supported";
-    if (!run_for(p))
+    if (!loop_for(p))
       return cat(
           "supports casts and scaling from float32, float16, bfloat16, int8 and uint8 to float32, float16 and bfloat16 "
           "only; got ",
@@ -111,48 +111,48 @@ struct Tiled final : Engine<TransformProblem> {
     parse(p, loops);
     const int64_t x_bytes = itemsize(p.x.dtype), y_bytes = itemsize(p.y.dtype);
     const bool non_temporal = cpu::non_temporal(double(p.y.numel() * y_bytes));
-    const TransformRun run = run_for(p);
+    const TransformLoop loop = loop_for(p);
     const TransformTranspose transpose = transform_kernels().transpose[std::countr_zero(uint64_t(x_bytes))];
     const auto finish = transform_kernels().finish;
     const bool reads_y = p.reads_y;
-    const int64_t pieces_across = ceil_div(loops.across.size, loops.across_piece);
-    const int64_t pieces_along = ceil_div(loops.along.size, loops.along_piece);
-    int64_t items = pieces_across * pieces_along;
+    const int64_t tiles_across = ceil_div(loops.across.size, loops.tile_across);
+    const int64_t tiles_along = ceil_div(loops.along.size, loops.tile_along);
+    int64_t items = tiles_across * tiles_along;
     for (int i = 0; i < loops.outers; ++i) items *= loops.outer[i].size;
     const int64_t grain =
-        max_of<int64_t>(cpu::work_size(kGrainBytes) / (loops.across_piece * loops.along_piece * y_bytes), 1);
+        max_of<int64_t>(cpu::work_size(kGrainBytes) / (loops.tile_across * loops.tile_along * y_bytes), 1);
 
     return make_plan<TransformProblem>([=](const TransformArgs& a, void*, Stream) {
       const TransformScale scale{float(a.alpha), float(a.beta), reads_y};
       cpu::parallel_for(items, grain, [&](int64_t begin, int64_t end) {
-        alignas(64) char tile[kPieceBytes + 16];
+        alignas(64) char tile[kTileBytes + 16];
         for (int64_t item = begin; item < end; ++item) {
           int64_t rest = item;
-          const int64_t i = rest % pieces_across * loops.across_piece;
-          rest /= pieces_across;
-          const int64_t j = rest % pieces_along * loops.along_piece;
-          rest /= pieces_along;
+          const int64_t i = rest % tiles_across * loops.tile_across;
+          rest /= tiles_across;
+          const int64_t j = rest % tiles_along * loops.tile_along;
+          rest /= tiles_along;
           int64_t x_at = i * loops.across.x + j * loops.along.x, y_at = i + j * loops.along.y;
           for (int k = loops.outers - 1; k >= 0; --k) {
             const Dim& d = loops.outer[k];
             x_at += rest % d.size * d.x, y_at += rest % d.size * d.y;
             rest /= d.size;
           }
-          const int64_t across = min_of(loops.across_piece, loops.across.size - i);
-          const int64_t along = min_of(loops.along_piece, loops.along.size - j);
-          TransformRuns runs{static_cast<const char*>(a.x) + x_at * x_bytes,
-                             static_cast<char*>(a.y) + y_at * y_bytes,
-                             along,
-                             across,
-                             loops.along.x,
-                             loops.along.y,
-                             non_temporal};
+          const int64_t across = min_of(loops.tile_across, loops.across.size - i);
+          const int64_t along = min_of(loops.tile_along, loops.along.size - j);
+          TransformSpans spans{static_cast<const char*>(a.x) + x_at * x_bytes,
+                               static_cast<char*>(a.y) + y_at * y_bytes,
+                               along,
+                               across,
+                               loops.along.x,
+                               loops.along.y,
+                               non_temporal};
           if (loops.transposed) {
-            transpose(runs.x, loops.across.x, tile, across, along);
-            runs.x = tile, runs.x_pitch = across;
+            transpose(spans.x, loops.across.x, tile, across, along);
+            spans.x = tile, spans.x_pitch = across;
           }
-          if (runs.x_pitch == across && runs.y_pitch == across) runs.n *= along, runs.rows = 1;
-          run(runs, scale);
+          if (spans.x_pitch == across && spans.y_pitch == across) spans.n *= along, spans.rows = 1;
+          loop(spans, scale);
         }
         if (non_temporal) finish();
       });

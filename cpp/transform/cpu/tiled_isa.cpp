@@ -7,7 +7,7 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-template <class T> void copy(const TransformRuns& r, const TransformScale&) {
+template <class T> void copy(const TransformSpans& r, const TransformScale&) {
   auto from = static_cast<const char*>(r.x);
   auto to = static_cast<char*>(r.y);
   constexpr int64_t kBytes = sizeof(T), kShort = 256;
@@ -31,21 +31,21 @@ template <class From, class To> void convert(const From* from, To* to, int64_t n
   } else {
     alignas(64) float floats[kRun];
     for (int64_t i = 0; i < n; i += kRun) {
-      const int64_t run = min_of(kRun, n - i);
-      widen<Order::memory>(from + i, floats, run);
-      narrow<Order::memory>(floats, to + i, run);
+      const int64_t count = min_of(kRun, n - i);
+      widen<Order::memory>(from + i, floats, count);
+      narrow<Order::memory>(floats, to + i, count);
     }
   }
 }
-template <class From, class To> void cast_run(const From* from, To* to, int64_t n, bool non_temporal) {
+template <class From, class To> void cast_span(const From* from, To* to, int64_t n, bool non_temporal) {
   constexpr int64_t kStage = 1024;
   alignas(64) To stage[kStage];
   const int64_t whole = n & -kStep;
   if (non_temporal)
-    for (int64_t i = 0, run; i < whole; i += run) {
-      run = min_of(kStage, whole - i);
-      convert(from + i, stage, run);
-      copy_run(stage, to + i, run, true);
+    for (int64_t i = 0, count; i < whole; i += count) {
+      count = min_of(kStage, whole - i);
+      convert(from + i, stage, count);
+      copy_run(stage, to + i, count, true);
     }
   else convert(from, to, whole);
   if (whole < n) {
@@ -55,30 +55,32 @@ template <class From, class To> void cast_run(const From* from, To* to, int64_t 
     __builtin_memcpy(to + whole, stage, size_t(n - whole) * sizeof(To));
   }
 }
-template <class From, class To> void cast(const TransformRuns& r, const TransformScale&) {
+template <class From, class To> void cast(const TransformSpans& r, const TransformScale&) {
   for (int64_t i = 0; i < r.rows; ++i)
-    cast_run(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n, r.non_temporal);
+    cast_span(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n,
+              r.non_temporal);
 }
 
 template <class From, class To>
-void scale_run(const From* from, To* to, int64_t n, const TransformScale& s, bool non_temporal) {
+void scale_span(const From* from, To* to, int64_t n, const TransformScale& s, bool non_temporal) {
   alignas(64) float xs[kRun], ys[kRun];
-  write_all<Order::memory>(to, n, non_temporal, [&](int64_t i, int64_t run, float* out) __attribute__((always_inline)) {
-    const float *x = read_run<Order::memory>(from + i, xs, run),
-                *y = s.reads_y ? read_run<Order::memory>(to + i, ys, run) : nullptr;
-    const int64_t whole = whole_steps(run);
-    if (y)
+  write_all<Order::memory>(to, n, non_temporal,
+                           [&](int64_t i, int64_t count, float* out) __attribute__((always_inline)) {
+                             const float *x = read_run<Order::memory>(from + i, xs, count),
+                                         *y = s.reads_y ? read_run<Order::memory>(to + i, ys, count) : nullptr;
+                             const int64_t whole = whole_steps(count);
+                             if (y)
 #pragma GCC ivdep  // `out` is identical to what is read or does not overlap it
-      for (int64_t j = 0; j < whole; ++j) out[j] = s.alpha * x[j] + s.beta * y[j];
-    else
+                               for (int64_t j = 0; j < whole; ++j) out[j] = s.alpha * x[j] + s.beta * y[j];
+                             else
 #pragma GCC ivdep
-      for (int64_t j = 0; j < whole; ++j) out[j] = s.alpha * x[j];
-  });
+                               for (int64_t j = 0; j < whole; ++j) out[j] = s.alpha * x[j];
+                           });
 }
-template <class From, class To> void scale(const TransformRuns& r, const TransformScale& s) {
+template <class From, class To> void scale(const TransformSpans& r, const TransformScale& s) {
   for (int64_t i = 0; i < r.rows; ++i)
-    scale_run(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n, s,
-              r.non_temporal);
+    scale_span(static_cast<const From*>(r.x) + i * r.x_pitch, static_cast<To*>(r.y) + i * r.y_pitch, r.n, s,
+               r.non_temporal);
 }
 
 template <class T> void transpose(const void* x, int64_t step, void* to, int64_t across, int64_t along) {

@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes in shared memory; the arithmetic is in planes.h and planes_backward.h.
-// Grid: x = blocks of planes or of lines of a plane. Block: 256 threads; at most 128 for _tiles, for _maxima, and for
-// backward with windows of static size.
-// Shared memory (dynamic): x, then dy or y, then the keys or shares of the windows; for _maxima: x or indices, dy, and
-// the sums of dx. Memory: a block reads its span of x and dy once and writes its span of y or dx once; blocks of one
-// plane also read the lines that they share. Numerics: sums in float32; those of more than 64 terms are compensated.
+// Pooling where planes are contiguous (NCHW), forward and backward: a block takes some planes, or some lines of a
+// plane.
+// Grid: x = blocks of planes, or of lines of a plane. Block: 256 threads; at most 128 for forward_tiles, for
+// max_backward and for backward with windows of static size.
+// Shared memory (dynamic): x, then dy or y, then the keys or the scaled dy of the windows; for max_backward: x or
+// indices, dy, and the sums of dx.
+// Memory: a block reads its lines of x and dy once and writes its lines of y or dx once. Blocks of one plane also read
+// the lines that they share.
+// Numerics: sums in float32; those of more than 64 terms are compensated. A maximum is the first one; a NaN is larger
+// than every number.
 #include "cuda/pooling/nchw/nchw_backward.cuh"
 
 namespace minidnn::cuda::pooling {
 
-// y and indices: of windows that the compiler knows if kWindow > 0 (maxima with indices), else of windows of any size.
+// y and indices: of windows of static size if kWindow > 0 (maxima with indices), else of windows of any size.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(kThreads, kBlocks)
-    nchw_forward(const __grid_constant__ Planes s, const __grid_constant__ PoolingArgs a) {
-  extern __shared__ __align__(16) unsigned char room[];
+__global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
+    nchw_forward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char smem[];
   using Step = Step<kWindow, kStride>;
-  PlanesForward<T, is_max, Step> work{s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
+  NchwForward<T, is_max, Step> work{s, a, {s, int64_t(blockIdx.x), false}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   cp_async_wait_group<0>();
   __syncthreads();
@@ -23,13 +27,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
   else work.pool_any();
 }
 
-// y of windows that the compiler knows, without indices: a tile of windows per thread and iteration.
+// y of windows of static size, without indices: a tile of windows per thread and iteration.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(kKnownThreads, kTileBlocks)
-    nchw_forward_tiles(const __grid_constant__ Planes s, const __grid_constant__ PoolingArgs a) {
-  extern __shared__ __align__(16) unsigned char room[];
-  PlanesForward<T, is_max, Step<kWindow, kStride>> work{
-      s, a, {s, int64_t(blockIdx.x), false}, room, {int(threadIdx.x), int(blockDim.x)}};
+__global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
+    nchw_forward_tiles(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char smem[];
+  NchwForward<T, is_max, Step<kWindow, kStride>> work{
+      s, a, {s, int64_t(blockIdx.x), false}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   cp_async_wait_group<0>();
   __syncthreads();
@@ -40,13 +44,13 @@ __global__ void __launch_bounds__(kKnownThreads, kTileBlocks)
 
 // dx of averages, and of maxima with windows of a size unknown to the compiler.
 template <class T, bool is_max, int kWindow, int kStride>
-__global__ void __launch_bounds__(kWindow > 0 ? kKnownThreads : kThreads, kWindow == 0             ? kBlocks
-                                                                          : gathers_tiles(kStride) ? kTileBlocks
-                                                                                                   : kKnownBlocks)
-    nchw_backward(const __grid_constant__ Planes s, const __grid_constant__ PoolingArgs a) {
-  extern __shared__ __align__(16) unsigned char room[];
+__global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, kWindow == 0             ? kNchwBlocks
+                                                                               : gathers_tiles(kStride) ? kTileBlocks
+                                                                                                        : kStaticBlocks)
+    nchw_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char smem[];
   using Step = Step<kWindow, kStride>;
-  PlanesBackward<T, is_max, Step> work{s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
+  NchwBackward<T, is_max, Step> work{s, a, {s, int64_t(blockIdx.x), true}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   const bool given = is_max && s.index_bytes;
   if (given) work.find();  // while dy is still in flight
@@ -57,19 +61,19 @@ __global__ void __launch_bounds__(kWindow > 0 ? kKnownThreads : kThreads, kWindo
     __syncthreads();
   }
   if constexpr (kWindow == 0)
-    if (s.whole) return work.spread();
+    if (s.one_window) return work.store_one_window();
   work.gather();
   __syncthreads();
   work.store(work.dx());
 }
 
-// Gradients of maxima for windows that the compiler knows. With kIndexBytes = 0 the kernel finds the maxima.
+// Gradients of maxima for windows of static size. With kIndexBytes = 0 the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
-__global__ void __launch_bounds__(kKnownThreads, maxima_blocks(kIndexBytes > 0))
-    nchw_max_backward(const __grid_constant__ Planes s, const __grid_constant__ PoolingArgs a) {
-  extern __shared__ __align__(16) unsigned char room[];
-  PlanesBackward<T, true, Step<kWindow, kStride>> work{
-      s, a, {s, int64_t(blockIdx.x), true}, room, {int(threadIdx.x), int(blockDim.x)}};
+__global__ void __launch_bounds__(kStaticThreads, max_backward_blocks(kIndexBytes > 0))
+    nchw_max_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char smem[];
+  NchwBackward<T, true, Step<kWindow, kStride>> work{
+      s, a, {s, int64_t(blockIdx.x), true}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   if constexpr (kIndexBytes > 0) work.template load_indices<typename IndexOf<kIndexBytes>::type>();
   work.clear_sums();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling of planes in shared memory. If the compiler knows the windows, gradients of maxima are computed
-// by strips and those of averages at stride 1 by tiles. Otherwise each window first finds its maximum, or its share of
-// dy; then each dx sums the contributions of the windows over it.
+// Gradients of pooling of planes in shared memory. If the size of the windows is static, gradients of maxima are
+// computed by strips and those of averages at stride 1 by tiles. Otherwise each window first finds its maximum, or its
+// dy divided by the number of its elements; then each dx sums the contributions of the windows over it.
 #pragma once
 #include "cuda/pooling/nchw/nchw_forward.cuh"
 #include "cuda/pooling/register_strip.cuh"
@@ -12,78 +12,78 @@ template <class I> MINIDNN_HD int64_t index_from(const void* indices, int64_t at
   return static_cast<const I*>(indices)[at];
 }
 
-template <class T, bool is_max, class S> struct PlanesBackward {
-  const Planes& s;
+template <class T, bool is_max, class S> struct NchwBackward {
+  const NchwParams& s;
   const PoolingArgs& a;
-  PlanesBlock b;
-  unsigned char* room;
+  NchwBlock b;
+  unsigned char* smem;
   Thread t;
 
   static constexpr int kLoads = 4;  // loads of indices in flight together
 
   // For maxima: each window's key, the number among the block's dx of the one that receives its dy. For averages: what
   // each dx under the window receives.
-  MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(room + s.found_at); }
-  MINIDNN_HD float* shares() const { return reinterpret_cast<float*>(room + s.found_at); }
+  MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(smem + s.keys_at); }
+  MINIDNN_HD float* scaled_dy() const { return reinterpret_cast<float*>(smem + s.keys_at); }
   MINIDNN_HD const T* x_source() const {
     return static_cast<const T*>(a.x) + (b.plane * s.h.size + b.x_begin) * s.w.size;
   }
   MINIDNN_HD int64_t dy_offset() const { return (b.plane * s.h.count + b.p_begin) * s.w.count; }
   MINIDNN_HD const T* dy_source() const { return static_cast<const T*>(a.dy) + dy_offset(); }
-  MINIDNN_HD T* dy() const { return placed_like<T>(dy_source(), room + s.dy_at); }
+  MINIDNN_HD T* dy() const { return at_same_alignment<T>(dy_source(), smem + s.dy_at); }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
   // If so, dx sums dy itself and scales the sum.
-  MINIDNN_HD bool shares_are_alike() const { return !is_max && S::window > 0 && s.share != 0; }
+  MINIDNN_HD bool one_mean_factor() const { return !is_max && S::window > 0 && s.mean_factor != 0; }
   MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
 
   MINIDNN_HD void load() {
     if (is_max && s.index_bytes == 0)
-      copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, placed_like<T>(x_source(), room));
+      copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, at_same_alignment<T>(x_source(), smem));
     copy_in(t, dy_source(), windows(), dy());
   }
-  // The indices are stored in place of x.
+  // The indices are stored in index of x.
   template <class I> MINIDNN_HD void load_indices() {
     const I* from = static_cast<const I*>(a.indices) + dy_offset();
-    copy_in(t, from, windows(), placed_like<I>(from, room));
+    copy_in(t, from, windows(), at_same_alignment<I>(from, smem));
   }
   // Whether an index is in its window. gather_down() itself checks no more than the key.
-  MINIDNN_HD bool has(int p, int q, int place) const {
-    if (place < 0) return false;
-    uint32_t rest = uint32_t(place);
+  MINIDNN_HD bool has(int p, int q, int index) const {
+    if (index < 0) return false;
+    uint32_t rest = uint32_t(index);
     const int column = s.results.by_columns.divmod(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
-  // For each window, finds the dx that receives its dy, or its share of dy.
+  // For each window, finds the dx that receives its dy, or the scaled dy.
   MINIDNN_HD void find() {
-    if constexpr (!is_max) find_shares();
-    else if (s.index_bytes) take_given();
+    if constexpr (!is_max) scale_dy();
+    else if (s.index_bytes) keys_of_indices();
     else find_maxima();
   }
-  MINIDNN_HD void find_shares() {
-    if (shares_are_alike()) return;
+  MINIDNN_HD void scale_dy() {
+    if (one_mean_factor()) return;
     for (int i = t.index; i < windows(); i += t.count) {
       uint32_t rest = uint32_t(i);
       const int q = s.windows.by_columns.divmod(rest), p = b.p_begin + s.windows.by_lines.divmod(rest);
-      shares()[i] = float(dy()[i]) * share_of<S>(s, p, q);
+      scaled_dy()[i] = float(dy()[i]) * mean_factor_of<S>(s, p, q);
     }
   }
-  // The key of element `place` of plane `plane` of the block.
-  MINIDNN_HD uint16_t key_of(int place, int plane) const {
+  // The key of element `index` of plane `plane` of the block.
+  MINIDNN_HD uint16_t key_of(int index, int plane) const {
     const int begin = b.begin * s.w.size, end = b.end * s.w.size;
-    const bool here = begin <= place && place < end;
-    return uint16_t(here ? uint32_t(place - begin) + uint32_t(plane * plane_size()) : kNowhere);
+    const bool here = begin <= index && index < end;
+    return uint16_t(here ? uint32_t(index - begin) + uint32_t(plane * plane_size()) : kNowhere);
   }
   MINIDNN_HD int plane_size() const { return s.h.size * s.w.size; }
-  MINIDNN_HD void take_given() {
+  MINIDNN_HD void keys_of_indices() {
     const int n = windows();
     for (int first = t.index; first < n; first += kLoads * t.count) {
-      int64_t place[kLoads];
+      int64_t index[kLoads];
       MINIDNN_UNROLL
       for (int k = 0; k < kLoads; ++k) {
         const int64_t at = dy_offset() + first + k * t.count;
-        if (first + k * t.count >= n) place[k] = -1;
-        else if (s.index_bytes == 8) place[k] = index_from<int64_t>(a.indices, at);
-        else place[k] = index_from<int32_t>(a.indices, at);
+        if (first + k * t.count >= n) index[k] = -1;
+        else if (s.index_bytes == 8) index[k] = index_from<int64_t>(a.indices, at);
+        else index[k] = index_from<int32_t>(a.indices, at);
       }
       MINIDNN_UNROLL
       for (int k = 0; k < kLoads; ++k) {
@@ -91,20 +91,20 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         if (i >= n) break;
         uint32_t rest = uint32_t(i);
         const int q = s.windows.by_columns.divmod(rest), p = b.p_begin + s.windows.by_lines.divmod(rest);
-        const bool in_plane = 0 <= place[k] && place[k] < plane_size();
-        const bool taken = in_plane && (!s.down || has(p, q, int(place[k])));
-        keys()[i] = key_of(taken ? int(place[k]) : -1, int(rest));
+        const bool in_plane = 0 <= index[k] && index[k] < plane_size();
+        const bool taken = in_plane && (!s.several_windows || has(p, q, int(index[k])));
+        keys()[i] = key_of(taken ? int(index[k]) : -1, int(rest));
       }
     }
   }
   MINIDNN_HD void find_maxima() {
     const int n = windows(), lines = b.p_end - b.p_begin;
     if (n == 0) return;
-    const T* x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
-    if (s.down) {
+    const T* x = at_same_alignment<T>(x_source(), smem) - b.x_begin * s.w.size;
+    if (s.several_windows) {
       for (int i = t.index; i < ceil_div(lines, kDown) * s.w.count * b.planes; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int q = s.finds.by_columns.divmod(rest), p = b.p_begin + s.finds.by_lines.divmod(rest) * kDown;
+        const int q = s.searches.by_columns.divmod(rest), p = b.p_begin + s.searches.by_lines.divmod(rest) * kDown;
         const int plane = int(rest), number = (plane * lines + p - b.p_begin) * s.w.count + q;
         each_down<FirstLargest>(s, x + plane * plane_size(), p, b.p_end, q, [&](int d, const FirstLargest& found) {
           keys()[number + d * s.w.count] = key_of(found.at(), plane);
@@ -117,26 +117,26 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       const int lane = int(rest) & (s.lanes() - 1), number = int(rest >> s.lane_bits);
       Best best;
       int plane = number;
-      if (s.whole) {
+      if (s.one_window) {
         best = best_of(x + plane * plane_size(), plane_size(), lane, s.lanes());
       } else {
         rest >>= s.lane_bits;
         const int q = s.windows.by_columns.divmod(rest), p = b.p_begin + s.windows.by_lines.divmod(rest);
         plane = int(rest);
         each_element(s, x + plane * plane_size(), p, q, lane, s.lanes(),
-                     [&](int place, float v) { best.next(v, place); });
+                     [&](int index, float v) { best.next(v, index); });
       }
       join_lanes(best, s.lanes());
-      if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.place, plane);
+      if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.index, plane);
     }
   }
   // Sums of dx in shared memory, aligned so that 16-byte words of the target can be made from 16-byte-aligned sums.
   MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
   MINIDNN_HD float* sums() const {
     const int head = elements_before_words<T>(target(), results());
-    return reinterpret_cast<float*>(room + s.sums_at) + (4 - head % 4) % 4;
+    return reinterpret_cast<float*>(smem + s.sums_at) + (4 - head % 4) % 4;
   }
-  MINIDNN_HD void clear_sums() const { clear_words(t, room + s.sums_at, ceil_div(results() + 3, 4)); }
+  MINIDNN_HD void clear_sums() const { clear_words(t, smem + s.sums_at, ceil_div(results() + 3, 4)); }
   MINIDNN_HD void store_sums() const {
     const float* from = sums();
     write_out(
@@ -144,9 +144,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   }
   // Each window of static size finds its maximum, or reads its given index, and adds its dy to that dx. The lanes of a
   // warp advance from window to window together, each in its own strip, and the windows of two lanes never overlap at
-  // any time. Warps synchronise before the lines that overlap the strips below, and at the end of a strip. If there are
-  // more columns than 32 lanes take, an iteration takes every other chunk of columns, so those of two warps are far
-  // apart.
+  // any time. Warps synchronise before the lines that overlap the strips below, and at the end of a strip. With more
+  // columns than 32 lanes take, an iteration takes every other chunk of columns, which separates two warps.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;
@@ -155,15 +154,15 @@ template <class T, bool is_max, class S> struct PlanesBackward {
     const int strips_of_warp = int(s.by_lanes.quotient(32)), strip_of_warp = int(s.by_lanes.quotient(uint32_t(lane)));
     const int lane_of_strip = lane - strip_of_warp * int(s.by_lanes.divisor);
     const int halves = s.w.count > 32 * kStripWindows ? 2 : 1;
-    const T* const x = placed_like<T>(x_source(), room) - b.x_begin * s.w.size;
+    const T* const x = at_same_alignment<T>(x_source(), smem) - b.x_begin * s.w.size;
     const T* const dy = this->dy();
     float* const sums = this->sums();
-    for (int turn = 0; turn < s.turns * halves; ++turn) {
-      uint32_t rest = uint32_t((turn / halves * (t.count / 32) + t.index / 32) * strips_of_warp + strip_of_warp);
+    for (int round = 0; round < s.strip_rounds * halves; ++round) {
+      uint32_t rest = uint32_t((round / halves * (t.count / 32) + t.index / 32) * strips_of_warp + strip_of_warp);
       const int pair = s.results.by_columns.divmod(rest), strip = s.results.by_lines.divmod(rest);
       const int plane = min_of(int(rest), b.planes - 1);
-      const int q = ((pair * 2 + turn % halves) * 32 + lane_of_strip) * kStripWindows;
-      const int begin = b.p_begin + strip * s.windows_lines, end = begin + s.windows_lines;
+      const int q = ((pair * 2 + round % halves) * 32 + lane_of_strip) * kStripWindows;
+      const int begin = b.p_begin + strip * s.strip_lines, end = begin + s.strip_lines;
       const int exist = strip_of_warp < strips_of_warp && int(rest) < b.planes ? min_of(end, b.p_end) : begin;
       const int first_window = (plane * lines - b.p_begin) * s.w.count;
       const Columns<T, kStripWindows> of_dy(dy + first_window, s.w.count, 1, q, s.w.count, b.p_begin, b.p_end);
@@ -186,7 +185,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
       };
       int number[kStripWindows];
       if constexpr (kIndexBytes > 0) {
-        const Index* const given = placed_like<Index>(static_cast<const Index*>(a.indices) + dy_offset(), room);
+        const Index* const given = at_same_alignment<Index>(static_cast<const Index*>(a.indices) + dy_offset(), smem);
         const Columns<Index, kStripWindows> of_given(given + first_window, s.w.count, 1, q, s.w.count, b.p_begin,
                                                      b.p_end);
         const int first = (plane * (b.end - b.begin) - b.begin) * s.w.size;
@@ -196,7 +195,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
           MINIDNN_UNROLL
           for (int i = 0; i < kStripWindows; ++i) {
             const Index index = of_given.of(from, i);
-            const Given<S> at(index, s.by_width, s.h.first(p), s.w.first(q + i));
+            const Given<S> at(index, s.by_x_columns, s.h.first(p), s.w.first(q + i));
             const bool here = at.seen & (b.begin <= at.line) & (at.line < b.end);  // not in another block's lines
             number[i] = here ? first + int(index) : -1;
           }
@@ -213,7 +212,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
                 [&](int line) { return first + (line - b.x_begin) * s.w.size; },
                 [&](int p, const typename Strip::Item(&found)[kStripWindows]) {
                   MINIDNN_UNROLL
-                  for (int i = 0; i < kStripWindows; ++i) number[i] = (Strip::R::place(found[i]) & 0xffff) - above;
+                  for (int i = 0; i < kStripWindows; ++i) number[i] = (Strip::R::index(found[i]) & 0xffff) - above;
                   add(p, number);
                 });
       }
@@ -223,17 +222,17 @@ template <class T, bool is_max, class S> struct PlanesBackward {
   // What window number `window` of the block contributes to the dx with this number.
   MINIDNN_HD float from(int window, int number) const {
     if constexpr (is_max) return keys()[window] == number ? float(dy()[window]) : 0.f;
-    return shares()[window];
+    return scaled_dy()[window];
   }
-  // dx is stored in place of x, which is no longer needed.
-  MINIDNN_HD T* dx() const { return placed_like<T>(target(), room); }
+  // dx is stored in index of x, which is no longer needed.
+  MINIDNN_HD T* dx() const { return at_same_alignment<T>(target(), smem); }
   MINIDNN_HD void gather() {
     if constexpr (S::window == 0)
-      if (s.down) return gather_down();
+      if (s.several_windows) return gather_down();
     if constexpr (is_max) return gather_from(dy(), 1.f);
     if constexpr (S::window > 0)
-      if (shares_are_alike()) return gather_from(dy(), s.share);
-    gather_from(shares(), 1.f);
+      if (one_mean_factor()) return gather_from(dy(), s.mean_factor);
+    gather_from(scaled_dy(), 1.f);
   }
   // Each dx is `scale` times the sum of from[window] over its windows.
   template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
@@ -347,7 +346,7 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         } else {
           float of_line = 0;
           MINIDNN_UNROLL_4
-          for (int q = q_begin; q < q_end; ++q) of_line += shares()[window + q];
+          for (int q = q_begin; q < q_end; ++q) of_line += scaled_dy()[window + q];
           MINIDNN_UNROLL
           for (int d = 0; d < kDown; ++d)
             if (uint32_t(reach + d) < uint32_t(s.h.window)) sum[d] += of_line;
@@ -358,8 +357,8 @@ template <class T, bool is_max, class S> struct PlanesBackward {
         if (d < results) dx[number + d * s.w.size] = T(sum[d]);
     }
   }
-  // Planes of one window each: dx needs no buffer and is written in words.
-  MINIDNN_HD void spread() {
+  // NchwParams of one window each: dx needs no buffer and is written in words.
+  MINIDNN_HD void store_one_window() {
     const int elements = s.h.size * s.w.size;
     auto words_at = [&](int first) {
       uint32_t rest = uint32_t(first);

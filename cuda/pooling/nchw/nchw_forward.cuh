@@ -11,18 +11,18 @@
 namespace minidnn::cuda::pooling {
 
 // The slice that a block works on.
-struct PlanesBlock {
+struct NchwBlock {
   int64_t plane;
   int planes;
   int begin, end;      // lines of y (forward) or dx (backward)
   int p_begin, p_end;  // lines of windows
   int x_begin, x_end;  // lines of x
 
-  MINIDNN_HD PlanesBlock(const Planes& s, int64_t block, bool backward) {
-    const int64_t group = s.strips == 1 ? block : int64_t(s.by_strips.quotient(uint32_t(block)));
-    const int strip = int(block - group * s.strips), all = backward ? s.h.size : s.h.count;
-    plane = group * s.group;
-    planes = int(min_of(int64_t(s.group), s.planes - plane));
+  MINIDNN_HD NchwBlock(const NchwParams& s, int64_t block, bool backward) {
+    const int64_t group = s.chunks == 1 ? block : int64_t(s.by_chunks.quotient(uint32_t(block)));
+    const int strip = int(block - group * s.chunks), all = backward ? s.h.size : s.h.count;
+    plane = group * s.block_planes;
+    planes = int(min_of(int64_t(s.block_planes), s.planes - plane));
     begin = strip * s.lines, end = min_of(begin + s.lines, all);
     p_begin = backward ? s.h.over_begin(begin) : begin;
     p_end = backward ? s.h.over_end(end - 1) : end;
@@ -31,16 +31,16 @@ struct PlanesBlock {
       x_begin = min_of(max_of(s.h.first(p_begin), 0), s.h.size);
       x_end = max_of(min_of(s.h.first(p_end - 1) + (s.h.window - 1) * s.h.dilation + 1, s.h.size), x_begin);
     }
-    if (s.group > 1) x_begin = 0, x_end = s.h.size;  // one contiguous span of all planes
+    if (s.block_planes > 1) x_begin = 0, x_end = s.h.size;  // one contiguous span of all planes
     p_end = max_of(p_end, p_begin);
-    if (backward && s.group > 1) p_begin = 0, p_end = s.h.count;
+    if (backward && s.block_planes > 1) p_begin = 0, p_end = s.h.count;
   }
 };
 
 // Calls visit(offset from the plane's first element, value) for the elements of x in window (p, q), in order: the
 // `lane`-th and then every `lanes`-th.
 template <class T, class Visit>
-MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int lane, int lanes, Visit&& visit) {
+MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, int lane, int lanes, Visit&& visit) {
   const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0);
   const int columns = s.w.end(q, s.w.size) - c_begin;
   if (columns <= 0) return;
@@ -57,7 +57,7 @@ MINIDNN_HD void each_element(const Planes& s, const T* plane, int p, int q, int 
 // Calls put(d, V's result for window p + d) for d from 0 to below kDown, up to window p_end - 1. Each line of x is
 // traversed once, and its result joins all windows over it.
 template <class V, class T, class Put>
-MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int q, Put&& put) {
+MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end, int q, Put&& put) {
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);
   const int r_begin = max_of(-line, 0), r_end = min_of((windows - 1) * s.h.stride + s.h.window, s.h.size - line);
   const int c_begin = s.w.begin(q, 0), columns = s.w.end(q, s.w.size) - c_begin;
@@ -66,9 +66,9 @@ MINIDNN_HD void each_down(const Planes& s, const T* plane, int p, int p_end, int
   for (int r = r_begin; r < r_end; ++r, at += s.w.size) {
     V of_line;
     of_line.begin(columns > 0 ? at : -1);
-    int place = at;
+    int index = at;
     MINIDNN_UNROLL_4
-    for (int c = 0; c < columns; ++c, place += s.w.dilation) of_line.next(float(plane[place]), place);
+    for (int c = 0; c < columns; ++c, index += s.w.dilation) of_line.next(float(plane[index]), index);
     MINIDNN_UNROLL
     for (int d = 0; d < kDown; ++d)
       if (uint32_t(r - d * s.h.stride) < uint32_t(s.h.window)) found[d].join(of_line);
@@ -103,14 +103,14 @@ template <class T> MINIDNN_HD float sum_of(const T* plane, int n, int lane, int 
 
 #ifdef __CUDA_ARCH__
 MINIDNN_HD void join_lanes(Best& best, int lanes) {
-  for (int apart = lanes / 2; apart > 0; apart /= 2) {
-    const float v = __shfl_xor_sync(0xffffffff, best.value, apart);
-    const int at = __shfl_xor_sync(0xffffffff, best.place, apart);
+  for (int distance = lanes / 2; distance > 0; distance /= 2) {
+    const float v = __shfl_xor_sync(0xffffffff, best.value, distance);
+    const int at = __shfl_xor_sync(0xffffffff, best.index, distance);
     best.join(v, at);
   }
 }
 MINIDNN_HD float sum_lanes(float v, int lanes) {
-  for (int apart = lanes / 2; apart > 0; apart /= 2) v += __shfl_xor_sync(0xffffffff, v, apart);
+  for (int distance = lanes / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(0xffffffff, v, distance);
   return v;
 }
 #else
@@ -118,11 +118,11 @@ MINIDNN_HD void join_lanes(Best&, int) {}
 MINIDNN_HD float sum_lanes(float v, int) { return v; }
 #endif
 
-template <class T, bool is_max, class S> struct PlanesForward {
-  const Planes& s;
+template <class T, bool is_max, class S> struct NchwForward {
+  const NchwParams& s;
   const PoolingArgs& a;
-  PlanesBlock b;
-  unsigned char* room;
+  NchwBlock b;
+  unsigned char* smem;
   Thread t;
 
   MINIDNN_HD const T* source() const {
@@ -130,12 +130,12 @@ template <class T, bool is_max, class S> struct PlanesForward {
   }
   MINIDNN_HD void load() {
     const int n = (b.x_end - b.x_begin) * s.w.size * b.planes;
-    copy_in(t, source(), n, placed_like<T>(source(), room));
+    copy_in(t, source(), n, at_same_alignment<T>(source(), smem));
   }
   // Calls take(plane of x, p, q, offset of y) for each group of kDown windows of the thread; (p, q) is the topmost
   // window.
   template <class Take> MINIDNN_HD void each_windows(Take&& take) {
-    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
+    const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
     const int n = ceil_div(b.end - b.begin, kDown) * s.w.count * b.planes;
     for (int i = t.index; i < n; i += t.count) {
@@ -148,7 +148,7 @@ template <class T, bool is_max, class S> struct PlanesForward {
   // Pools windows of static size by tiles, into a separate buffer in shared memory.
   MINIDNN_HD void pool_tiles() {
     constexpr int kAcross = steps_across(S::stride);
-    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
+    const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
     const int lines = b.end - b.begin;
     const int n = ceil_div(lines, kDown) * int(s.results.by_columns.divisor) * b.planes;
     for (int i = t.index; i < n; i += t.count) {
@@ -167,24 +167,24 @@ template <class T, bool is_max, class S> struct PlanesForward {
             return exists ? v : 0.f;
           },
           found);
-      float line_share[kDown], column_share[kAcross];
+      float line_factor[kDown], column_factor[kAcross];
       if constexpr (!is_max) {
         MINIDNN_UNROLL
         for (int d = 0; d < kDown; ++d)
-          line_share[d] = s.share != 0 ? s.share : share_along<S>(s.h, p + d, s.exclude_padding);
+          line_factor[d] = s.mean_factor != 0 ? s.mean_factor : mean_factor_along<S>(s.h, p + d, s.exclude_padding);
         MINIDNN_UNROLL
         for (int k = 0; k < kAcross; ++k)
-          column_share[k] = s.share != 0 ? 1.f : share_along<S>(s.w, q + k, s.exclude_padding);
+          column_factor[k] = s.mean_factor != 0 ? 1.f : mean_factor_along<S>(s.w, q + k, s.exclude_padding);
       }
       MINIDNN_UNROLL
       for (int d = 0; d < kDown; ++d) MINIDNN_UNROLL
       for (int k = 0; k < kAcross; ++k)
         if (p + d < b.end && q + k < s.w.count)
-          to[d * s.w.count + k] = T(is_max ? found[d][k] : found[d][k] * (line_share[d] * column_share[k]));
+          to[d * s.w.count + k] = T(is_max ? found[d][k] : found[d][k] * (line_factor[d] * column_factor[k]));
     }
   }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.count + b.begin) * s.w.count; }
-  MINIDNN_HD T* y() const { return placed_like<T>(target(), room + s.dy_at); }
+  MINIDNN_HD T* y() const { return at_same_alignment<T>(target(), smem + s.dy_at); }
   MINIDNN_HD void store() { copy_out(t, y(), (b.end - b.begin) * s.w.count * b.planes, target()); }
   MINIDNN_HD void pool_with_indices() {
     using R = FirstMaxima<1>;
@@ -194,15 +194,15 @@ template <class T, bool is_max, class S> struct PlanesForward {
       join_tile<S, R>(
           h, w,
           [&](int r, int c, bool) {
-            const int place = h.nearest(r) * s.w.size + w.nearest(c);
-            return R::item({{float(plane[place])}}, place);
+            const int index = h.nearest(r) * s.w.size + w.nearest(c);
+            return R::item({{float(plane[index])}}, index);
           },
           found);
       MINIDNN_UNROLL
       for (int d = 0; d < kDown; ++d) {
         if (p + d >= b.end) break;
         static_cast<T*>(a.out)[at + d * s.w.count] = T(found[d][0].of[0]);
-        put_index(at + d * s.w.count, found[d][0].place[0]);
+        put_index(at + d * s.w.count, found[d][0].index[0]);
       }
     });
   }
@@ -213,16 +213,16 @@ template <class T, bool is_max, class S> struct PlanesForward {
   template <class V> MINIDNN_HD void pool_down() {
     each_windows([&](const T* plane, int p, int q, int64_t at) {
       each_down<V>(s, plane, p, b.end, q, [&](int d, const V& found) {
-        const float share = is_max ? 1.f : share_of<S>(s, p + d, q);
-        static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * share);
+        const float factor = is_max ? 1.f : mean_factor_of<S>(s, p + d, q);
+        static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * factor);
         if (is_max && s.index_bytes) put_index(at + d * s.w.count, found.at());
       });
     });
   }
-  MINIDNN_HD void pool_whole() {
-    const T* x = placed_like<T>(source(), room);
+  MINIDNN_HD void pool_one_window() {
+    const T* x = at_same_alignment<T>(source(), smem);
     const int elements = s.h.size * s.w.size, n = b.planes << s.lane_bits;
-    const float share = is_max ? 1.f : share_of<S>(s, 0, 0);
+    const float factor = is_max ? 1.f : mean_factor_of<S>(s, 0, 0);
     for (int i = t.index; i - t.index % 32 < n; i += t.count) {
       const int plane = min_of(i, n - 1) >> s.lane_bits, lane = i & (s.lanes() - 1);
       if constexpr (is_max) {
@@ -230,20 +230,20 @@ template <class T, bool is_max, class S> struct PlanesForward {
         join_lanes(best, s.lanes());
         if (lane != 0 || i >= n) continue;
         static_cast<T*>(a.out)[b.plane + plane] = T(best.value);
-        put_index(b.plane + plane, best.place);
+        put_index(b.plane + plane, best.index);
       } else {
         const float total = sum_lanes(sum_of(x + plane * elements, elements, lane, s.lanes()), s.lanes());
-        if (lane == 0 && i < n) static_cast<T*>(a.out)[b.plane + plane] = T(total * share);
+        if (lane == 0 && i < n) static_cast<T*>(a.out)[b.plane + plane] = T(total * factor);
       }
     }
   }
   MINIDNN_HD void pool_any() {
-    if (s.whole) return pool_whole();
-    if (s.down) {
+    if (s.one_window) return pool_one_window();
+    if (s.several_windows) {
       if constexpr (!is_max) return pool_down<Total>();
       else return s.index_bytes ? pool_down<FirstLargest>() : pool_down<Largest>();
     }
-    const T* x = placed_like<T>(source(), room) - b.x_begin * s.w.size;
+    const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
     const int lines = b.end - b.begin, n = lines * s.w.count * b.planes << s.lane_bits;
     // All lanes of a warp stay in the loop, for the shuffles.
@@ -256,17 +256,17 @@ template <class T, bool is_max, class S> struct PlanesForward {
       const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
       if constexpr (is_max) {
         Best best;
-        each_element(s, plane, p, q, lane, s.lanes(), [&](int place, float v) { best.next(v, place); });
+        each_element(s, plane, p, q, lane, s.lanes(), [&](int index, float v) { best.next(v, index); });
         join_lanes(best, s.lanes());
         if (lane != 0 || i >= n) continue;
         static_cast<T*>(a.out)[at] = T(best.value);
-        put_index(at, best.place == 0x7fffffff ? -1 : best.place);
+        put_index(at, best.index == 0x7fffffff ? -1 : best.index);
       } else {
         CompensatedSum<float> sum;
         each_element(s, plane, p, q, lane, s.lanes(), [&](int, float v) { sum.add(v); });
         const float total = sum_lanes(sum.value(), s.lanes());
         if (lane != 0 || i >= n) continue;
-        static_cast<T*>(a.out)[at] = T(total * share_of<S>(s, p, q));
+        static_cast<T*>(a.out)[at] = T(total * mean_factor_of<S>(s, p, q));
       }
     }
   }

@@ -1,56 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling by vectors of channels; the arithmetic is in channels.h and channels_backward.h.
-// Grid: x = blocks of an image, y = images (a block takes every gridDim.y-th). Block: 256 threads; 128 for _maxima.
+// Pooling where channels are contiguous (NHWC), forward and backward: a thread takes 16 bytes of channels, or one word.
+// Grid: x = blocks of an image, y = images (a block takes every gridDim.y-th). Block: 256 threads; 128 for
+// max_backward.
 // Shared memory (dynamic): forward, the partial results of teams, for windows of a size unknown to the compiler;
-// backward, the layout of ChannelsBackward; _maxima, the sums and the stages of ChannelsMaxima.
-// Numerics: sums in float32; those of more than 64 terms are compensated.
+// backward, the layout of NhwcBackward; max_backward, the sums and the stages of NhwcMaxBackward.
+// Memory: y or dx is written once. Windows that overlap read x or dy again, mostly from the L1 or L2 cache.
+// Numerics: sums in float32; those of more than 64 terms are compensated. A maximum is the first one; a NaN is larger
+// than every number.
 #include "cuda/pooling/nhwc/nhwc_backward.cuh"
 #include "cuda/pooling/nhwc/nhwc_max_backward.cuh"
 
 namespace minidnn::cuda::pooling {
 
-// y and indices. Windows that the compiler knows, or s.down: one item per thread. Otherwise a block has s.teams teams:
-// they divide the lines of each window, and the first team combines the results from shared memory.
+// y and indices. Windows of static size, or s.several_windows: one item per thread. Otherwise a block has
+// s.teams teams: they divide the lines of each window, and the first team combines the results from shared memory.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
-    nhwc_forward(const __grid_constant__ Channels s, const __grid_constant__ PoolingArgs a) {
-  using Work = ChannelsForward<T, is_max, Step<kWindow, kStride>>;
+    nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
+  using Work = NhwcForward<T, is_max, Step<kWindow, kStride>>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
     if constexpr (kWindow > 0) {
       const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
       if (item >= s.items) return;
       Work{s, a, image, item}.pool();
-    } else if (s.down) {
+    } else if (s.several_windows) {
       const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
       if (item >= s.items) return;
       Work{s, a, image, item}.pool_down();
     } else {
-      extern __shared__ __align__(16) unsigned char room[];
+      extern __shared__ __align__(16) unsigned char smem[];
       const int members = int(blockDim.x) / s.teams, team = int(threadIdx.x) / members;
       const int member = int(threadIdx.x) - team * members, item = int(blockIdx.x) * members + member;
-      auto* parts = reinterpret_cast<typename Work::Part*>(room);
+      auto* partials = reinterpret_cast<typename Work::Partial*>(smem);
       Work work{s, a, image, item};
-      if (item < s.items) work.find(team, parts[threadIdx.x]);
+      if (item < s.items) work.find(team, partials[threadIdx.x]);
       __syncthreads();
-      if (item < s.items && team == 0) work.finish(parts + member, members);
+      if (item < s.items && team == 0) work.finish(partials + member, members);
       __syncthreads();
     }
   }
 }
 
 // dx. Averages at a compile-time stride of 1: a tile of dx per thread, without shared memory. Otherwise a tile of dx
-// per block: windows add to sums in shared memory (s.scatter), or each dx reads the keys or shares of the windows over
-// it.
+// per block: windows add to sums in shared memory (s.scatter), or each dx reads the keys or the scaled dy of the
+// windows over it.
 template <class T, bool is_max, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
-    nhwc_backward(const __grid_constant__ Channels s, const __grid_constant__ PoolingArgs a) {
-  extern __shared__ __align__(16) unsigned char room[];
+    nhwc_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char smem[];
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
-    ChannelsBackward<T, is_max, Step<kWindow, kStride>> work{s, a, image, room, {int(threadIdx.x), int(blockDim.x)}};
+    NhwcBackward<T, is_max, Step<kWindow, kStride>> work{s, a, image, smem, {int(threadIdx.x), int(blockDim.x)}};
     if constexpr (!is_max && kStride == 1) {
       const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
       if (item >= s.items) return;
-      work.pool_shares(item);
+      work.pool_scaled_dy(item);
       continue;
     }
     work.choose(int(blockIdx.x));
@@ -60,7 +63,7 @@ __global__ void __launch_bounds__(256, 3)
       work.find();
       cp_async_wait_group<0>();
       __syncthreads();
-      each_turn(work, s.apart_h, s.apart_w);
+      each_phase(work, s.phases_down, s.phases_across);
       work.store();
     } else if constexpr (!is_max || kWindow == 0) {
       work.find();
@@ -71,16 +74,16 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Gradients of maxima by strips, for windows that the compiler knows. With kIndexBytes = 0 the kernel finds the maxima.
+// Gradients of maxima by strips, for windows of static size. With kIndexBytes = 0 the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
-    nhwc_max_backward(const __grid_constant__ Channels s, const __grid_constant__ PoolingArgs a) {
-  extern __shared__ __align__(16) unsigned char room[];
+    nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
+  extern __shared__ __align__(16) unsigned char smem[];
   const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // one item per warp
   if (item >= s.items) return;
-  using Work = ChannelsMaxima<T, Step<kWindow, kStride>, kIndexBytes>;
+  using Work = NhwcMaxBackward<T, Step<kWindow, kStride>, kIndexBytes>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)
-    Work{s, a, image, room, int(threadIdx.x)}.pool(item);
+    Work{s, a, image, smem, int(threadIdx.x)}.pool(item);
 }
 
 }  // namespace minidnn::cuda::pooling

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling where channels are contiguous. If the compiler knows the windows, gradients of maxima are
+// Gradients of pooling where channels are contiguous. If the size of the windows is static, gradients of maxima are
 // computed by strips and those of averages at stride 1 by tiles. Otherwise a block takes a tile of dx: it first
-// computes, into shared memory, the maximum or the share of dy of each window over the tile. For maxima, each window
+// computes, into shared memory, the maximum or the scaled dy of each window over the tile. For maxima, each window
 // then adds its dy to a dx in shared memory, in phases of windows that do not overlap. For averages, each dx sums the
-// shares of the windows over it.
+// scaled dy of the windows over it.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_forward.cuh"
 
@@ -11,12 +11,12 @@ namespace minidnn::cuda::pooling {
 
 #ifdef __CUDACC__
 // Covers all windows of a block; a thread takes two in each phase.
-template <class Work> __device__ __forceinline__ void each_turn(const Work& work, int turns_down, int turns_across) {
+template <class Work> __device__ __forceinline__ void each_phase(const Work& work, int phases_down, int phases_across) {
   const int count = work.t.count, n = work.corners();
   for (int base = 0; base < n; base += 2 * count) {
     const bool two = base + count < n;  // if false, no thread has a second window
-    for (int down = 0; down < turns_down; ++down)
-      for (int across = 0; across < turns_across; ++across) {
+    for (int down = 0; down < phases_down; ++down)
+      for (int across = 0; across < phases_across; ++across) {
         work.scatter(base + work.t.index, down, across);
         if (two) work.scatter(base + count + work.t.index, down, across);
         __syncthreads();
@@ -25,35 +25,35 @@ template <class Work> __device__ __forceinline__ void each_turn(const Work& work
 }
 #endif
 
-template <class T, bool is_max, class S> struct ChannelsBackward {
+template <class T, bool is_max, class S> struct NhwcBackward {
   static constexpr int kWidth = kLanes<T>;
-  const Channels& s;
+  const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
-  unsigned char* room;
+  unsigned char* smem;
   Thread t;
   // The block's tile.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
   // Layout of shared memory. Where windows add to dx: sums [lines][columns][channels], then dy and keys [window
-  // lines][window columns][channels]. Otherwise: keys or shares alone.
+  // lines][window columns][channels]. Otherwise: keys or scaled dy alone.
   struct Keys {
     uint16_t of[kWidth];
   };
-  struct Shares {
+  struct ScaledDy {
     float of[kWidth];
   };
-  MINIDNN_HD float* sums() const { return reinterpret_cast<float*>(room); }
-  MINIDNN_HD T* dy_here() const { return reinterpret_cast<T*>(room + s.dy_at); }
-  MINIDNN_HD Keys* keys() const { return reinterpret_cast<Keys*>(room + s.keys_at); }
-  MINIDNN_HD Shares* shares() const { return reinterpret_cast<Shares*>(room); }
+  MINIDNN_HD float* sums() const { return reinterpret_cast<float*>(smem); }
+  MINIDNN_HD T* dy_here() const { return reinterpret_cast<T*>(smem + s.dy_at); }
+  MINIDNN_HD Keys* keys() const { return reinterpret_cast<Keys*>(smem + s.keys_at); }
+  MINIDNN_HD ScaledDy* scaled_dy() const { return reinterpret_cast<ScaledDy*>(smem); }
 
   MINIDNN_HD void choose(int tile) {
     uint32_t rest = uint32_t(tile);
-    first_vector = s.by_vector_groups.divmod(rest) * s.block_vectors;
-    vectors = min_of(s.block_vectors, s.vectors - first_vector);
-    w_begin = s.by_tile_columns.divmod(rest) * s.columns, w_end = min_of(w_begin + s.columns, s.w.size);
-    h_begin = int(rest) * s.lines, h_end = min_of(h_begin + s.lines, s.h.size);
+    first_vector = s.by_vector_groups.divmod(rest) * s.tile_vectors;
+    vectors = min_of(s.tile_vectors, s.vectors - first_vector);
+    w_begin = s.by_tiles_across.divmod(rest) * s.tile_columns, w_end = min_of(w_begin + s.tile_columns, s.w.size);
+    h_begin = int(rest) * s.tile_lines, h_end = min_of(h_begin + s.tile_lines, s.h.size);
     p_begin = s.h.over_begin(h_begin), p_end = max_of(s.h.over_end(h_end - 1), p_begin);
     q_begin = s.w.over_begin(w_begin), q_end = max_of(s.w.over_end(w_end - 1), q_begin);
   }
@@ -64,26 +64,26 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   MINIDNN_HD Words dy(int p, int q, int vector) const { return load_words(dy_at(p, q, vector)); }
   MINIDNN_HD uint32_t key_of(int line, int column) const {
     const bool here = h_begin <= line && line < h_end && w_begin <= column && column < w_end;
-    return here ? uint32_t((line - h_begin) * s.columns + column - w_begin) : kNowhere;
+    return here ? uint32_t((line - h_begin) * s.tile_columns + column - w_begin) : kNowhere;
   }
 
   MINIDNN_HD void find() {
     if constexpr (is_max && S::window == 0)
-      if (s.down && s.index_bytes == 0) return find_down();
+      if (s.several_windows && s.index_bytes == 0) return find_down();
     // The numbers are those of a whole tile, so that the divisors are known in advance.
-    const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
+    const int n = (p_end - p_begin) * s.window_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.divmod(rest), q = q_begin + s.by_q_columns.divmod(rest);
+      const int vector = s.by_tile_vectors.divmod(rest), q = q_begin + s.by_window_columns.divmod(rest);
       const int p = p_begin + int(rest);
       if (vector >= vectors || q >= q_end) continue;
       if constexpr (!is_max) {
         const Words v = dy(p, q, vector);
-        const float scale = share_of<S>(s, p, q);
-        Shares share;
+        const float scale = mean_factor_of<S>(s, p, q);
+        ScaledDy scaled;
         MINIDNN_UNROLL
-        for (int k = 0; k < kWidth; ++k) share.of[k] = lane<T>(v, k) * scale;
-        shares()[i] = share;
+        for (int k = 0; k < kWidth; ++k) scaled.of[k] = lane<T>(v, k) * scale;
+        scaled_dy()[i] = scaled;
       } else {
         keys()[i] = s.index_bytes ? given(p, q, vector) : maximum(p, q, vector);
       }
@@ -106,7 +106,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
       // All indices of a window are close to each other; the multiplication by_line computes an index's line.
       uint32_t rest = in ? index : 0;
-      const int column = s.by_line.divmod(rest);
+      const int column = s.by_x_columns.divmod(rest);
       // scatter() does not check whether an index is in its window.
       if (s.scatter)
         in = in && uint32_t(int(rest) - s.h.first(p)) < uint32_t(s.h.window) &&
@@ -147,10 +147,10 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
 
   MINIDNN_HD void find_down() {
-    const int n = ceil_div(p_end - p_begin, kDownOf<T>) * s.q_columns * s.block_vectors;
+    const int n = ceil_div(p_end - p_begin, kDownOf<T>) * s.window_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.divmod(rest), q = q_begin + s.by_q_columns.divmod(rest);
+      const int vector = s.by_tile_vectors.divmod(rest), q = q_begin + s.by_window_columns.divmod(rest);
       const int p = p_begin + int(rest) * kDownOf<T>;
       if (vector >= vectors || q >= q_end) continue;
       each_down<FirstLargestLanes<T>, 2>(
@@ -159,8 +159,8 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
           [&](int d, const FirstLargestLanes<T>& found) {
             Keys key;
             MINIDNN_UNROLL
-            for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].place);  // -1 (no maximum) is kNowhere
-            keys()[((p + d - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector] = key;
+            for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].index);  // -1 (no maximum) is kNowhere
+            keys()[((p + d - p_begin) * s.window_columns + q - q_begin) * s.tile_vectors + vector] = key;
           });
     }
   }
@@ -168,37 +168,38 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   // Starts the copy of dy to shared memory (visible after cp_async_wait_group and a barrier), and sets the sums to
   // zero.
   MINIDNN_HD void load() {
-    const int n = (p_end - p_begin) * s.q_columns * s.block_vectors;
+    const int n = (p_end - p_begin) * s.window_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.divmod(rest), q = q_begin + s.by_q_columns.divmod(rest);
+      const int vector = s.by_tile_vectors.divmod(rest), q = q_begin + s.by_window_columns.divmod(rest);
       if (vector < vectors && q < q_end) copy_vector(dy_here() + i * kWidth, dy_at(p_begin + int(rest), q, vector));
     }
-    clear_words(t, sums(), s.lines * s.columns * s.block_vectors * kWidth / 4);
+    clear_words(t, sums(), s.tile_lines * s.tile_columns * s.tile_vectors * kWidth / 4);
   }
-  // A corner is every apart_h-th window down and every apart_w-th across, per channel. In the phase (down, across), the
-  // window this far from each corner adds its dy to one dx. The windows of one phase do not overlap, so no two threads
-  // update the same dx.
+  // A corner is every phases_down-th window down and every phases_across-th across, per channel. In the phase (down,
+  // across), the window this far from each corner adds its dy to one dx. The windows of one phase do not overlap, so no
+  // two threads update the same dx.
   MINIDNN_HD int corners() const {
-    return ceil_div(p_end - p_begin, s.apart_h) * int(s.by_q_apart.divisor) * s.block_vectors * kWidth;
+    return ceil_div(p_end - p_begin, s.phases_down) * int(s.by_phase_columns.divisor) * s.tile_vectors * kWidth;
   }
   MINIDNN_HD void scatter(int corner, int down, int across) const {
-    const int channels = s.block_vectors * kWidth;
+    const int channels = s.tile_vectors * kWidth;
     uint32_t rest = uint32_t(corner);
-    const int channel = s.by_block_channels.divmod(rest), q = s.by_q_apart.divmod(rest) * s.apart_w;
-    const int line = int(rest) * s.apart_h;
+    const int channel = s.by_tile_channels.divmod(rest), q = s.by_phase_columns.divmod(rest) * s.phases_across;
+    const int line = int(rest) * s.phases_down;
     if (corner >= corners() || channel >= vectors * kWidth) return;
     if (across >= q_end - q_begin - q || down >= p_end - p_begin - line) return;
-    const int window = (line * s.q_columns + q) * channels + channel + (down * s.q_columns + across) * channels;
+    const int window =
+        (line * s.window_columns + q) * channels + channel + (down * s.window_columns + across) * channels;
     const uint32_t key = keys()[0].of[window];
     if (key != kNowhere) sums()[int(key) * channels + channel] += float(dy_here()[window]);
   }
   MINIDNN_HD void store() const {
-    const int n = (h_end - h_begin) * s.columns * s.block_vectors;
+    const int n = (h_end - h_begin) * s.tile_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.divmod(rest);
-      const int column = w_begin + s.by_tile_width.divmod(rest), line = h_begin + int(rest);
+      const int vector = s.by_tile_vectors.divmod(rest);
+      const int column = w_begin + s.by_tile_columns.divmod(rest), line = h_begin + int(rest);
       if (vector < vectors && column < w_end)
         store_words(dx_at(line, column, vector), words_of_sums<T>(sums() + i * kWidth));
     }
@@ -211,11 +212,11 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
     store_words(dx_at(line, column, vector), words_of<T>(sum));
   }
   // Averages at stride 1: dx is a sum over a window of dy, here for one word of channels.
-  MINIDNN_HD void pool_shares(int item) const {
-    if (s.share != 0) pool_shares(item, s.share, [](int, int) { return 1.f; });
-    else pool_shares(item, 1.f, [&](int p, int q) { return share_of<S>(s, p, q); });
+  MINIDNN_HD void pool_scaled_dy(int item) const {
+    if (s.mean_factor != 0) pool_scaled_dy(item, s.mean_factor, [](int, int) { return 1.f; });
+    else pool_scaled_dy(item, 1.f, [&](int p, int q) { return mean_factor_of<S>(s, p, q); });
   }
-  template <class ShareOf> MINIDNN_HD void pool_shares(int item, float scale, ShareOf&& share_at) const {
+  template <class FactorOf> MINIDNN_HD void pool_scaled_dy(int item, float scale, FactorOf&& factor_at) const {
     constexpr int kTall = kStaticDown, kWide = kAcross<S>, n = kInWord<T>;
     uint32_t rest = uint32_t(item);
     const int word = s.by_words.divmod(rest), column = s.by_columns.divmod(rest) * kWide, line = int(rest) * kTall;
@@ -229,9 +230,9 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
         [&](int r, int c, bool exists) {
           const int p = h.nearest(r), q = w.nearest(c);
           Lanes<n> v = lanes_in<T>(dy.at(p, q, word, exists));
-          const float share = share_at(p, q);
+          const float factor = factor_at(p, q);
           MINIDNN_UNROLL
-          for (int i = 0; i < n; ++i) v.of[i] *= share;
+          for (int i = 0; i < n; ++i) v.of[i] *= factor;
           return v;
         },
         sum);
@@ -249,24 +250,24 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
   // A thread takes several dx below each other, and sums each line of windows once for all of them.
   MINIDNN_HD void gather_down() {
-    const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.columns * s.block_vectors;
+    const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.tile_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
-      const int vector = s.by_block_vectors.divmod(rest);
-      const int line = h_begin + int(rest) / s.columns * kDownOf<T>, column = w_begin + int(rest) % s.columns;
+      const int vector = s.by_tile_vectors.divmod(rest);
+      const int line = h_begin + int(rest) / s.tile_columns * kDownOf<T>, column = w_begin + int(rest) % s.tile_columns;
       if (vector >= vectors || column >= w_end) continue;
       const int results = min_of(kDownOf<T>, h_end - line);
       const int to_p = s.h.over_end(line + results - 1), from_q = s.w.over_begin(column), to_q = s.w.over_end(column);
       float sum[kDownOf<T>][kWidth]{};
       for (int p = s.h.over_begin(line); p < to_p; ++p) {
         const int reach = line - s.h.first(p);
-        const int window = ((p - p_begin) * s.q_columns - q_begin) * s.block_vectors + vector;
+        const int window = ((p - p_begin) * s.window_columns - q_begin) * s.tile_vectors + vector;
         float of_line[kWidth]{};
         MINIDNN_UNROLL_4
         for (int q = from_q; q < to_q; ++q) {
-          const Shares share = shares()[window + q * s.block_vectors];
+          const ScaledDy scaled = scaled_dy()[window + q * s.tile_vectors];
           MINIDNN_UNROLL
-          for (int k = 0; k < kWidth; ++k) of_line[k] += share.of[k];
+          for (int k = 0; k < kWidth; ++k) of_line[k] += scaled.of[k];
         }
         MINIDNN_UNROLL
         for (int d = 0; d < kDownOf<T>; ++d)
@@ -280,16 +281,16 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
   }
   MINIDNN_HD void gather() {
     if constexpr (S::window == 0 && !is_max)
-      if (s.down) return gather_down();
+      if (s.several_windows) return gather_down();
     if constexpr (S::window > 0) {
       // A thread takes the dx between two steps of the windows: the same windows cover them.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kStride = S::stride;
       const int first_line = (h_begin + s.h.before) / kStride, first_column = (w_begin + s.w.before) / kStride;
       const int tile_lines = (h_end - 1 + s.h.before) / kStride - first_line + 1;
-      const int columns = s.columns / kStride + 1, n = tile_lines * columns * s.block_vectors;
+      const int columns = s.tile_columns / kStride + 1, n = tile_lines * columns * s.tile_vectors;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int vector = s.by_block_vectors.divmod(rest);
+        const int vector = s.by_tile_vectors.divmod(rest);
         const int tile_q = first_column + s.by_result_columns.divmod(rest), tile_p = first_line + int(rest);
         const int line = tile_p * kStride - s.h.before, column = tile_q * kStride - s.w.before;
         if (vector >= vectors || column >= w_end) continue;
@@ -302,11 +303,12 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
           for (int left = kOver - 1; left >= 0; --left) {
             const int q = tile_q - left;
             if (p < p_begin || p >= p_end || q < q_begin || q >= q_end) continue;
-            const Shares share = shares()[((p - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector];
+            const ScaledDy scaled =
+                scaled_dy()[((p - p_begin) * s.window_columns + q - q_begin) * s.tile_vectors + vector];
             MINIDNN_UNROLL
             for (int k = 0; k < kStride; ++k)
               if (left * kStride + k < S::window) MINIDNN_UNROLL
-            for (int m = 0; m < kWidth; ++m) of_line[k][m] += share.of[m];
+            for (int m = 0; m < kWidth; ++m) of_line[k][m] += scaled.of[m];
           }
           MINIDNN_UNROLL
           for (int j = 0; j < kStride; ++j)
@@ -322,11 +324,11 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
         }
       }
     } else {
-      const int n = (h_end - h_begin) * s.columns * s.block_vectors;
+      const int n = (h_end - h_begin) * s.tile_columns * s.tile_vectors;
       for (int i = t.index; i < n; i += t.count) {
         uint32_t rest = uint32_t(i);
-        const int vector = s.by_block_vectors.divmod(rest);
-        const int line = h_begin + int(rest) / s.columns, column = w_begin + int(rest) % s.columns;
+        const int vector = s.by_tile_vectors.divmod(rest);
+        const int line = h_begin + int(rest) / s.tile_columns, column = w_begin + int(rest) % s.tile_columns;
         if (vector >= vectors || column >= w_end) continue;
         const int to_p = s.h.over_end(line), from_q = s.w.over_begin(column), to_q = s.w.over_end(column);
         const uint32_t key = key_of(line, column);
@@ -335,7 +337,7 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
           if (s.h.dilation > 1 && (line - s.h.first(p)) % s.h.dilation) continue;
           for (int q = from_q; q < to_q; ++q) {
             if (s.w.dilation > 1 && (column - s.w.first(q)) % s.w.dilation) continue;
-            const int window = ((p - p_begin) * s.q_columns + q - q_begin) * s.block_vectors + vector;
+            const int window = ((p - p_begin) * s.window_columns + q - q_begin) * s.tile_vectors + vector;
             if constexpr (is_max) {
               const Keys found = keys()[window];
               const Words v = dy(p, q, vector);
@@ -343,9 +345,9 @@ template <class T, bool is_max, class S> struct ChannelsBackward {
               for (int k = 0; k < kWidth; ++k)
                 if (found.of[k] == key) sum[k].add(lane<T>(v, k));
             } else {
-              const Shares share = shares()[window];
+              const ScaledDy scaled = scaled_dy()[window];
               MINIDNN_UNROLL
-              for (int k = 0; k < kWidth; ++k) sum[k].add(share.of[k]);
+              for (int k = 0; k < kWidth; ++k) sum[k].add(scaled.of[k]);
             }
           }
         }

@@ -14,10 +14,11 @@ template <class T> constexpr int kDownOf = down_of(kLanes<T>);
 template <class S> constexpr int kAcross = across_of(S::stride);
 
 // Calls put(d, L's result for window p + d) for d from 0 to below kDownOf, up to window p_end - 1; there is no
-// dilation. Each line of x is traversed once, and its result joins all windows over it. place(line, column) is the
-// place that L records for an element. kAtOnce loads are in flight together: backward has registers for two.
-template <class L, int kAtOnce, class T, class Place, class Put>
-MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q, Place&& place, Put&& put) {
+// dilation. Each line of x is traversed once, and its result joins all windows over it. index_of(line, column) is the
+// index that L records for an element. kAtOnce loads are in flight together: backward has registers for two.
+template <class L, int kAtOnce, class T, class ElementIndex, class Put>
+MINIDNN_HD void each_down(const NhwcParams& s, const T* x, int p, int p_end, int q, ElementIndex&& index_of,
+                          Put&& put) {
   const int windows = min_of(kDownOf<T>, p_end - p), first = s.h.first(p);
   const int begin = max_of(first, 0), end = min_of(first + (windows - 1) * s.h.stride + s.h.window, s.h.size);
   const int c_begin = max_of(s.w.first(q), 0), c_end = min_of(s.w.first(q) + s.w.window, s.w.size);
@@ -29,7 +30,7 @@ MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q
     const T* at = from;
     L of_line;
     of_line.clear();
-    of_line.begin(c_begin < c_end ? place(line, c_begin) : -1);
+    of_line.begin(c_begin < c_end ? index_of(line, c_begin) : -1);
     for (int c = c_begin; c < c_end; c += kAtOnce) {
       Words v[kAtOnce];
       MINIDNN_UNROLL
@@ -37,7 +38,7 @@ MINIDNN_HD void each_down(const Channels& s, const T* x, int p, int p_end, int q
         if (c + k < c_end) v[k] = load_words(at);
       MINIDNN_UNROLL
       for (int k = 0; k < kAtOnce; ++k)
-        if (c + k < c_end) of_line.next(v[k], place(line, c + k));
+        if (c + k < c_end) of_line.next(v[k], index_of(line, c + k));
     }
     MINIDNN_UNROLL
     for (int d = 0; d < kDownOf<T>; ++d)
@@ -63,9 +64,9 @@ template <class T> struct WordsOf {
   }
 };
 
-template <class T, bool is_max, class S> struct ChannelsForward {
+template <class T, bool is_max, class S> struct NhwcForward {
   static constexpr int kDown = kStaticDown, kWidth = kLanes<T>;
-  const Channels& s;
+  const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
   int item;  // of a thread, or of a team member
@@ -74,8 +75,8 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   MINIDNN_HD T* y(int p, int q, int vector) const {
     return static_cast<T*>(a.out) + image * s.y_image + p * s.y_line + q * s.y_column + vector * kWidth;
   }
-  MINIDNN_HD float share(int p, int q) const { return is_max ? 1.f : share_of<S>(s, p, q); }
-  MINIDNN_HD void walk() {
+  MINIDNN_HD float mean_factor(int p, int q) const { return is_max ? 1.f : mean_factor_of<S>(s, p, q); }
+  MINIDNN_HD void pool_vectors() {
     using L = MaxLanes<T>;
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest) * kDown;
@@ -97,10 +98,10 @@ template <class T, bool is_max, class S> struct ChannelsForward {
       L total = joined[d * S::stride];
       MINIDNN_UNROLL
       for (int r = 1; r < S::window; ++r) total.join(joined[d * S::stride + r]);
-      store_words(y(p + d, q, vector), total.result(share(p + d, q)));
+      store_words(y(p + d, q, vector), total.result(mean_factor(p + d, q)));
     }
   }
-  // Pools a tile of windows of one word of channels, with 32-bit offsets in an image. item_of(word, place) converts a
+  // Pools a tile of windows of one word of channels, with 32-bit offsets in an image. item_of(word, index) converts a
   // word of x to an Item of R; put(found, p, q, word) stores the result of window (p, q).
   template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
     constexpr int kWide = kAcross<S>;
@@ -133,7 +134,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
   MINIDNN_HD void pool_with_indices() {
     constexpr int n = kInWord<T>;
     using R = FirstMaxima<n>;
-    pool_tile<R>([&](uint32_t word, int place) { return R::item(lanes_in<T>(word), place); },
+    pool_tile<R>([&](uint32_t word, int index) { return R::item(lanes_in<T>(word), index); },
                  [&](const typename R::Item& found, int p, int q, int word) {
                    Lanes<n> out;
                    const int64_t at =
@@ -141,9 +142,9 @@ template <class T, bool is_max, class S> struct ChannelsForward {
                    MINIDNN_UNROLL
                    for (int i = 0; i < n; ++i) {
                      out.of[i] = found.of[i];
-                     const int place = found.place[i];
-                     if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at + i] = place;
-                     else static_cast<int32_t*>(a.indices)[at + i] = place;
+                     const int index = found.index[i];
+                     if (s.index_bytes == 8) static_cast<int64_t*>(a.indices)[at + i] = index;
+                     else static_cast<int32_t*>(a.indices)[at + i] = index;
                    }
                    put_word(p, q, word, word_of_lanes<T>(out));
                  });
@@ -154,7 +155,7 @@ template <class T, bool is_max, class S> struct ChannelsForward {
       pool_tile<Sums<n>>([&](uint32_t word, int) { return lanes_in<T>(word); },
                          [&](Lanes<n> sum, int p, int q, int word) {
                            MINIDNN_UNROLL
-                           for (int i = 0; i < n; ++i) sum.of[i] *= share(p, q);
+                           for (int i = 0; i < n; ++i) sum.of[i] *= mean_factor(p, q);
                            put_word(p, q, word, word_of_lanes<T>(sum));
                          });
     } else if (s.index_bytes) {
@@ -163,54 +164,54 @@ template <class T, bool is_max, class S> struct ChannelsForward {
       pool_tile<WordMaxima<T>>([&](uint32_t word, int) { return word; },
                                [&](uint32_t found, int p, int q, int word) { put_word(p, q, word, found); });
     } else {
-      walk();
+      pool_vectors();
     }
   }
 
-  template <class L> MINIDNN_HD void walk_down() {
+  template <class L> MINIDNN_HD void pool_down_with() {
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest) * pooling::kDownOf<T>;
     each_down<L, 4>(
         s, x(vector), p, s.h.count, q, [&](int line, int column) { return line * s.w.size + column; },
         [&](int d, const L& found) {
-          store_words(y(p + d, q, vector), found.result(share(p + d, q)));
-          if constexpr (L::has_places) {
-            int32_t place[kWidth];
+          store_words(y(p + d, q, vector), found.result(mean_factor(p + d, q)));
+          if constexpr (L::has_indices) {
+            int32_t index[kWidth];
             MINIDNN_UNROLL
-            for (int i = 0; i < kWidth; ++i) place[i] = found.of[i].place;
-            put_indices(p + d, q, vector, place);
+            for (int i = 0; i < kWidth; ++i) index[i] = found.of[i].index;
+            put_indices(p + d, q, vector, index);
           }
         });
   }
   // Two per iteration: two int64 indices fill 16 bytes.
-  MINIDNN_HD void put_indices(int p, int q, int vector, const int32_t (&place)[kWidth]) const {
+  MINIDNN_HD void put_indices(int p, int q, int vector, const int32_t (&index)[kWidth]) const {
     const int64_t at = image * s.indices_image + p * s.indices_line + q * s.indices_column + vector * kWidth;
     auto sign = [](int32_t v) { return uint32_t(v >> 31); };
     if (s.index_bytes == 4) {
       MINIDNN_UNROLL
       for (int i = 0; i < kWidth; i += 4)
         store_words(static_cast<int32_t*>(a.indices) + at + i,
-                    {uint32_t(place[i]), uint32_t(place[i + 1]), uint32_t(place[i + 2]), uint32_t(place[i + 3])});
+                    {uint32_t(index[i]), uint32_t(index[i + 1]), uint32_t(index[i + 2]), uint32_t(index[i + 3])});
     } else if (s.index_bytes == 8) {
       MINIDNN_UNROLL
       for (int i = 0; i < kWidth; i += 2)
         store_words(static_cast<int64_t*>(a.indices) + at + i,
-                    {uint32_t(place[i]), sign(place[i]), uint32_t(place[i + 1]), sign(place[i + 1])});
+                    {uint32_t(index[i]), sign(index[i]), uint32_t(index[i + 1]), sign(index[i + 1])});
     }
   }
   MINIDNN_HD void pool_down() {
-    if constexpr (!is_max) walk_down<SumLanes<T>>();
-    else if (s.index_bytes) walk_down<FirstLargestLanes<T>>();
-    else walk_down<MaxLanes<T>>();
+    if constexpr (!is_max) pool_down_with<SumLanes<T>>();
+    else if (s.index_bytes) pool_down_with<FirstLargestLanes<T>>();
+    else pool_down_with<MaxLanes<T>>();
   }
 
-  // One team's partial result for a window: a maximum and its place, or a sum. It is written to the team's own slot in
-  // `room`; the slots of successive teams are `apart` slots from each other.
-  struct Part {
+  // One team's partial result for a window: a maximum and its index, or a sum. It is written to the team's own slot in
+  // `smem`; the slots of successive teams are `stride` slots from each other.
+  struct Partial {
     float value[kWidth];
-    int32_t place[kWidth];
+    int32_t index[kWidth];
   };
-  MINIDNN_HD void find(int team, Part& part) const {
+  MINIDNN_HD void find(int team, Partial& partial) const {
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest);
     const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size);
@@ -232,10 +233,10 @@ template <class T, bool is_max, class S> struct ChannelsForward {
         MINIDNN_UNROLL
         for (int k = 0; k < kAtOnce; ++k) {
           if (c + k >= c_end) break;
-          const int place = line * s.w.size + s.w.first(q) + (c + k) * s.w.dilation;
+          const int index = line * s.w.size + s.w.first(q) + (c + k) * s.w.dilation;
           MINIDNN_UNROLL
           for (int i = 0; i < kWidth; ++i) {
-            if constexpr (is_max) best[i].next(lane<T>(v[k], i), place);
+            if constexpr (is_max) best[i].next(lane<T>(v[k], i), index);
             else some[i] += lane<T>(v[k], i);
           }
         }
@@ -246,32 +247,32 @@ template <class T, bool is_max, class S> struct ChannelsForward {
     }
     MINIDNN_UNROLL
     for (int i = 0; i < kWidth; ++i) {
-      if constexpr (is_max) part.value[i] = best[i].value, part.place[i] = best[i].place;
-      else part.value[i] = sum[i].value();
+      if constexpr (is_max) partial.value[i] = best[i].value, partial.index[i] = best[i].index;
+      else partial.value[i] = sum[i].value();
     }
   }
   // The first team combines the results of all teams and writes y.
-  MINIDNN_HD void finish(const Part* parts, int apart) const {
+  MINIDNN_HD void finish(const Partial* partials, int stride) const {
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest);
-    const float scale = share(p, q);
+    const float scale = mean_factor(p, q);
     float out[kWidth];
-    int32_t place[kWidth];
+    int32_t index[kWidth];
     MINIDNN_UNROLL
     for (int i = 0; i < kWidth; ++i) {
       if constexpr (is_max) {
         Best best;
         for (int team = 0; team < s.teams; ++team)
-          best.join(parts[team * apart].value[i], parts[team * apart].place[i]);
-        out[i] = best.value, place[i] = best.place == 0x7fffffff ? -1 : best.place;
+          best.join(partials[team * stride].value[i], partials[team * stride].index[i]);
+        out[i] = best.value, index[i] = best.index == 0x7fffffff ? -1 : best.index;
       } else {
         float total = 0;
-        for (int team = 0; team < s.teams; ++team) total += parts[team * apart].value[i];
+        for (int team = 0; team < s.teams; ++team) total += partials[team * stride].value[i];
         out[i] = total * scale;
       }
     }
     store_words(y(p, q, vector), words_of<T>(out));
-    if constexpr (is_max) put_indices(p, q, vector, place);
+    if constexpr (is_max) put_indices(p, q, vector, index);
   }
 };
 

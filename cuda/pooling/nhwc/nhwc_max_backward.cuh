@@ -7,9 +7,9 @@
 
 namespace minidnn::cuda::pooling {
 
-// The copy, by the lanes of a warp for each other, of part of a line: n places side by side, 32 channels each, in
-// copies of 16 bytes. A place that does not exist is replaced by the nearest.
-template <class U, int n> struct Places {
+// The lanes of a warp copy n adjacent columns of a line, 32 channels each, in copies of 16 bytes. A column that does
+// not exist is replaced by the nearest one.
+template <class U, int n> struct WarpLineCopy {
   static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
 #ifdef __CUDA_ARCH__
   static constexpr int kCopiers = 32;
@@ -20,7 +20,7 @@ template <class U, int n> struct Places {
   int copier, channel;  // channel: the first that the thread copies, counted from the group's first
   uint32_t offset[kCopies];
 
-  MINIDNN_HD Places(int lane, int first, int size, int64_t column_stride)
+  MINIDNN_HD WarpLineCopy(int lane, int first, int size, int64_t column_stride)
       : copier(kCopiers == 32 ? lane : lane / kLanes), channel(copier % kVectors * kLanes) {
     MINIDNN_UNROLL
     for (int m = 0; m < kCopies; ++m) {
@@ -37,10 +37,10 @@ template <class U, int n> struct Places {
   }
 };
 
-// A strip of dx for windows that the compiler knows: each lane of a warp has one channel. Each window adds its dy to
+// A strip of dx for windows of static size: each lane of a warp has one channel. Each window adds its dy to
 // the dx of its maximum if that is in the strip. Lines of x (or of indices) and of dy are copied to shared memory some
 // steps ahead. Shared memory holds the sums of a few lines at a time; each thread updates only its own sums.
-template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
+template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   static constexpr bool kGiven = kIndexBytes > 0;
   using Index = typename IndexOf<kIndexBytes>::type;
   static constexpr int kSteps = strip_steps(S::stride), kColumns = kSteps * S::stride;
@@ -52,24 +52,24 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
   static constexpr int kDyAt = kLayout.dy_at, kIndicesAt = kLayout.indices_at, kStageBytes = kLayout.stage_bytes;
   static constexpr int kSumsBytes = kLayout.sums_bytes;
 
-  const Channels& s;
+  const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
-  unsigned char* room;
+  unsigned char* smem;
   int thread;
 
-  // The number of a place has, from the top: the line, counted from the first that is seen; 2 bits that are 1 for the
+  // The number of a slot has, from the top: the line, counted from the first that is seen; 2 bits that are 1 for the
   // columns of dx, 0 before and 2 behind them; 3 bits of column. sum() uses the position of the 2 bits for the warp
   // number of the block's four warps.
   static constexpr int kOfLine = 32, kOwn = 8;
   static_assert(kColumns <= kOwn && kBefore <= kOwn && kStripThreads == 128);
-  MINIDNN_HD float& sum(int place) const {
+  MINIDNN_HD float& sum(int slot) const {
     constexpr uint32_t kUsed = (lines_of_sums(S::window, S::stride) - 1) << 12 | (kOwn - 1) << 7;
-    const uint32_t mine = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
-    return *reinterpret_cast<float*>(room + ((uint32_t(place) << 7 & kUsed) | mine));
+    const uint32_t own = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
+    return *reinterpret_cast<float*>(smem + ((uint32_t(slot) << 7 & kUsed) | own));
   }
-  // A stage's places, at the thread's channel.
-  template <class U> MINIDNN_HD const U* mine(const unsigned char* from) const {
+  // A stage's indices, at the thread's channel.
+  template <class U> MINIDNN_HD const U* at_channel(const unsigned char* from) const {
     return reinterpret_cast<const U*>(from) + (thread & 31);
   }
   // All lanes of a warp call it with the same item, which is a group of 32 channels, a span of columns and a span of
@@ -78,21 +78,21 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
     uint32_t rest = uint32_t(item);
     const int group = s.by_channels.divmod(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
     const int column = s.by_columns.divmod(rest) * kColumns - s.w.before % S::stride;
-    const int begin = int(rest) * s.lines - s.h.before % S::stride, end = min_of(begin + s.lines, s.h.size);
+    const int begin = int(rest) * s.tile_lines - s.h.before % S::stride, end = min_of(begin + s.tile_lines, s.h.size);
     const int q = (column + s.w.before) / S::stride - Strip::kOver, p = (begin + s.h.before) / S::stride - Strip::kOver;
     const int p_end = p + Strip::kOver + ceil_div(end - begin, S::stride), top = begin - kBefore;
     MINIDNN_UNROLL
     for (int k = 0; k < lines_of_sums(S::window, S::stride) * kOwn; ++k) sum(k / kOwn * kOfLine + k % kOwn) = 0;
 
-    const Places<T, Strip::kSeen> of_x(lane, s.w.first(q), s.w.size, s.x_column);
-    const Places<T, kWindows> of_dy(lane, q, s.w.count, s.y_column);
-    const Places<Index, kWindows> of_indices(lane, q, s.w.count, s.indices_column);
+    const WarpLineCopy<T, Strip::kSeen> of_x(lane, s.w.first(q), s.w.size, s.x_column);
+    const WarpLineCopy<T, kWindows> of_dy(lane, q, s.w.count, s.y_column);
+    const WarpLineCopy<Index, kWindows> of_indices(lane, q, s.w.count, s.indices_column);
     const T* const x = static_cast<const T*>(a.x) + image * s.x_image + group + of_x.channel;
     const T* const dy = static_cast<const T*>(a.dy) + image * s.y_image + group + of_dy.channel;
     const Index* const indices =
         static_cast<const Index*>(a.indices) + image * s.indices_image + group + of_indices.channel;
-    unsigned char* const stages = room + kSumsBytes + (thread >> 5) * (kStages * kStageBytes);
-    auto ask = [&](int p, int stage) {
+    unsigned char* const stages = smem + kSumsBytes + (thread >> 5) * (kStages * kStageBytes);
+    auto load_stage = [&](int p, int stage) {
       unsigned char* const to = stages + stage * kStageBytes;
       const int line = min_of(max_of(p, 0), s.h.count - 1);
       if (p < p_end && group + of_dy.channel < channels) {
@@ -111,29 +111,29 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
     constexpr int kEarlier = kGiven ? 0 : Strip::kEarlier;
     sync_lanes();
     MINIDNN_UNROLL
-    for (int k = 0; k < kStages - 1; ++k) ask(p - kEarlier + k, k);
+    for (int k = 0; k < kStages - 1; ++k) load_stage(p - kEarlier + k, k);
     int next = kStages - 1;
     const unsigned char* here = nullptr;
     auto step = [&](int p) {
       cp_async_wait_group<kStages - 2>();
       sync_lanes();
-      ask(p + kStages - 1, next);
+      load_stage(p + kStages - 1, next);
       next = next + 1 < kStages ? next + 1 : 0;
       here = stages + next * kStageBytes;
     };
 
-    // For each window, the mask that selects the bits which tell whether a place is in dx; 0 if there is no such
+    // For each window, the mask that selects the bits which tell whether a slot is in dx; 0 if there is no such
     // window.
     int own[kWindows];
     MINIDNN_UNROLL
     for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;
     T* const dx = static_cast<T*>(a.out) + image * s.dx_image + group + lane + column * s.dx_column;
-    auto add = [&](int p, const int(&place)[kWindows]) {
+    auto add = [&](int p, const int(&slot)[kWindows]) {
       const int wanted = uint32_t(p) < uint32_t(s.h.count) ? kOwn : -1;
       MINIDNN_UNROLL
       for (int i = 0; i < kWindows; ++i) {
-        const float v = float(mine<T>(here + kDyAt)[i * 32]);
-        if ((place[i] & own[i]) == wanted) sum(place[i]) += v;
+        const float v = float(at_channel<T>(here + kDyAt)[i * 32]);
+        if ((slot[i] & own[i]) == wanted) sum(slot[i]) += v;
       }
       MINIDNN_UNROLL
       for (int j = 0; j < S::stride; ++j) {
@@ -151,25 +151,25 @@ template <class T, class S, int kIndexBytes> struct ChannelsMaxima {
     if constexpr (kGiven) {
       for (int at = p; at < p_end; ++at) {
         step(at);
-        int place[kWindows];
-        const Index* const indices = mine<Index>(here + kIndicesAt);
+        int slot[kWindows];
+        const Index* const indices = at_channel<Index>(here + kIndicesAt);
         MINIDNN_UNROLL
         for (int i = 0; i < kWindows; ++i) {
-          const Given<S> given(indices[i * 32], s.by_line, s.h.first(at), s.w.first(q + i));
-          place[i] = given.seen ? (given.line - top) * kOfLine + kOwn + given.column - column : 0;
+          const Given<S> given(indices[i * 32], s.by_x_columns, s.h.first(at), s.w.first(q + i));
+          slot[i] = given.seen ? (given.line - top) * kOfLine + kOwn + given.column - column : 0;
         }
-        add(at, place);
+        add(at, slot);
       }
     } else {
       Strip(s.h, s.w, q)
           .each_line(
-              p, p_end, step, [&](int, int j, int c) { return mine<T>(here)[(j * Strip::kSeen + c) * 32]; },
+              p, p_end, step, [&](int, int j, int c) { return at_channel<T>(here)[(j * Strip::kSeen + c) * 32]; },
               [&](int line) { return (line - top) * kOfLine + kOwn - kBefore; },
               [&](int p, const typename Strip::Item(&found)[kWindows]) {
-                int place[kWindows];
+                int slot[kWindows];
                 MINIDNN_UNROLL
-                for (int i = 0; i < kWindows; ++i) place[i] = Strip::R::place(found[i]);
-                add(p, place);
+                for (int i = 0; i < kWindows; ++i) slot[i] = Strip::R::index(found[i]);
+                add(p, slot);
               });
     }
     cp_async_wait_group<0>();

@@ -5,7 +5,8 @@
 
 namespace minidnn::cuda::pooling {
 
-struct Channels {
+// Flat: with nested structs, the compiler orders the instructions of the kernels differently.
+struct NhwcParams {
   Windows h, w;
   int64_t images;
   // Strides in elements; those of y are also those of dy.
@@ -14,22 +15,26 @@ struct Channels {
   int32_t vectors;  // vectors of channels, 16 bytes each
   int32_t index_bytes, exclude_padding;
   // 1: the size of the windows is unknown to the compiler, and a thread takes kDownOf of them below each other.
-  int32_t down;
-  // Threads per image, and teams per block: forward, and backward where a thread computes a tile of dx from dy alone.
+  int32_t several_windows;
+  // Items per image: what a thread (for strips: a warp) computes alone. Teams per block: they divide a window.
   int32_t items, teams;
-  FastDivmod by_vectors, by_words, by_channels, by_columns;
-  // Backward: a block's vectors, and its tile of dx and of windows; or the lines of a strip.
-  int32_t block_vectors, lines, columns, p_lines, q_columns;
-  int32_t scatter;           // 1: windows add to dx; 0: each dx reads the windows over it
-  int32_t apart_h, apart_w;  // windows this many apart do not overlap
-  int32_t dy_at, keys_at;    // offsets in shared memory, after dx
-  FastDivmod by_vector_groups, by_tile_columns, by_block_vectors, by_block_channels;
-  FastDivmod by_q_columns, by_q_apart, by_result_columns, by_line, by_tile_width;
-  float share;  // each element's factor in a mean if all windows divide by the same number, else 0
+  FastDivmod by_vectors, by_words, by_channels, by_columns;  // split the number of an item
+  // Backward, a block's tile of dx and of the windows over it; or the lines of a strip.
+  int32_t tile_vectors, tile_lines, tile_columns, window_lines, window_columns;
+  int32_t scatter;                               // 1: windows add to dx; 0: each dx reads the windows over it
+  int32_t phases_down, phases_across;            // windows this far from each other do not overlap
+  int32_t dy_at, keys_at;                        // offsets in shared memory, after dx
+  FastDivmod by_vector_groups, by_tiles_across;  // split the number of a block
+  FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;
+  FastDivmod by_x_columns;  // splits a given index
+  FastDivmod by_tile_columns;
+  float mean_factor;  // each element's factor in a mean if all windows divide by the same number, else 0
 };
 
+constexpr int kNhwcThreads = 256;  // per block
+
 // Windows, or elements of dx, below each other that a thread takes: the registers hold this many maxima and their
-// places.
+// indices.
 MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
 constexpr int kStaticDown = 4;  // the same for windows of static size
 // Width in columns of a thread's tile of words, for windows of static size. At stride 2, neighbouring windows share
@@ -42,8 +47,8 @@ MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max 
 constexpr int kStripThreads = 128;  // per block
 // Width of a strip of dx, in steps of the windows.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
-constexpr int kMostStripLines = 1024;  // place numbers have 16 bits
-// Lines of dx whose sums are held at a time; a power of two.
+constexpr int kMostStripLines = 1024;  // the numbers of elements have 16 bits
+// Lines of dx whose sums are in shared memory at a time; a power of two.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
 // Blocks per SM, as the registers allow; and, for strip_stages(), lines of windows whose data is in flight or has
 // arrived.
@@ -54,8 +59,8 @@ MINIDNN_HD constexpr int strip_stages(int window, int item_bytes, bool given) {
   return given || (item_bytes > 2 && window < 5) ? 3 : 4;
 }
 
-// Layout of shared memory for gradients of maxima by strips: the sums of dx, then the stages of each warp. A stage holds
-// x line by line (if the kernel finds the maxima), then dy, then the indices; 32 channels of each.
+// Layout of shared memory for gradients of maxima by strips: the sums of dx, then the stages of each warp. A stage
+// holds x line by line (if the kernel finds the maxima), then dy, then the indices; 32 channels of each.
 struct StripLayout {
   int dy_at = 0, indices_at = 0;  // in a stage
   int stage_bytes = 0, sums_bytes = 0, smem_bytes = 0;

@@ -5,11 +5,9 @@
 // Results are stored directly at their final position, or through scratch if they need a conversion or an epilogue.
 #include <algorithm>
 #include <bit>
-#include <tuple>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/direct_nchw_kernel.h"
-#include "cpp/conv/cpu/phases.h"
+#include "cpp/conv/cpu/direct_nchw_tiling.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -19,143 +17,12 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kMostChannels = 16;     // input channels of a group, at most
-constexpr int64_t kFilters = 8;           // filters at a time, at most
-constexpr int64_t kMostPixels = 1024;     // pixels of a line at a time, at most
-constexpr int64_t kBandBytes = 64 << 10;  // bytes of a band's input lines: fits a second-level cache
-// bytes of a band's lines of dy, which all taps read: fits a first-level cache
-constexpr int64_t kGradientBytes = 32 << 10;
-// filter gradient: number of work items to reach, and the fewest products of each
-constexpr int64_t kItems = 16, kPartWork = 1 << 20;
-
-// The input lines that pixels with the same taps read: for a band of the result's lines, or for a chunk of long lines.
-struct Band : ConvPhase {
-  std::vector<int64_t> depths;    // distinct shifts in the first dimension
-  std::vector<int64_t> columns;   // first pixels: from each of them, every stride-th pixel of a line is copied
-  int64_t weights_at = 0;         // offset in elements; order [group, filters at a time, tap, filter]
-  int64_t height = 1;             // taps per column of taps; `taps` is sorted by column
-  std::vector<int64_t> at;        // offset of each column of taps, for all channels
-  std::vector<int64_t> w;         // offset of each tap's weight, for all channels
-  int64_t top = 0, lines = 0;     // smallest shift in the second dimension; input lines of a band
-  int64_t rows = 0, bands = 0;    // result lines per band; number of bands
-  int64_t piece = 0, pieces = 0;  // pixels per chunk of a line; number of chunks
-  int64_t pitch = 0, length = 0;  // floats of a result line; floats of an input line of the band
-  int64_t channel = 0;  // step from one channel's lines to the next channel's: one vector more than the lines take
-};
+constexpr int64_t kMostChannels = 16;  // input channels of a group, at most
 
 template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
 
-struct PlanesPlan final : Plan<ConvProblem> {
-  ConvProblem p;
-  ConvGeometry g;
-  const DirectNchwKernels& kernels = direct_nchw_kernels();
-  ConvTensorView in, out;  // out: dy of a filter gradient
-  bool backward, filter;
-  int64_t threads, w_in, w_out;
-  int64_t step[kMaxSpatial], in_step[kMaxSpatial];
-  std::vector<Band> phases;
-  // filter gradient: bands of all images; bands per part; number of parts
-  int64_t units = 0, units_of_part = 0, parts = 1;
-  size_t rooms_at = 0, room_bytes = 0, bytes = 0;
-  int64_t band_floats = 0, line_floats = 0;  // floats of a band, and of its lines of the result or of dy
-
-  PlanesPlan(const ConvProblem& problem, const Device& d)
-      : p(problem),
-        g(conv_geometry(problem)),
-        in(g.backward_data ? g.y : g.x),
-        out(g.backward_data ? g.x : g.y),
-        backward(g.backward_data),
-        filter(p.direction == ConvDirection::backward_filter),
-        threads(d.sm_count),
-        w_in(backward ? g.w_filter : g.w_channel),
-        w_out(backward ? g.w_channel : g.w_filter) {
-    int64_t most_rows = 0;
-    for (int j = 0; j < kMaxSpatial; ++j) step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
-    const int64_t filters = std::min(kFilters, out.channels);
-    int64_t taps = 0;
-    for (ConvPhase& phase : conv_phases(g)) {
-      Band& b = phases.emplace_back(band(std::move(phase)));
-      b.weights_at = taps * g.groups * out.channels;
-      taps += int64_t(b.w.size());
-      band_floats = std::max(band_floats, aligned(in.channels * b.channel));
-      line_floats = std::max(line_floats, aligned(filters * filter_floats(b)));
-      most_rows = std::max(most_rows, b.rows);
-    }
-    if (filter) {
-      const Band& b = phases.front();
-      units = g.images * b.count[0] * b.bands * b.pieces;
-      const int64_t work = b.rows * b.pitch * int64_t(b.w.size()) * filters;
-      const int64_t items = g.groups * ceil_div(out.channels, kFilters);
-      parts = std::clamp<int64_t>(units * work / cpu::work_size(kPartWork), 1, ceil_div(kItems, items));
-      units_of_part = ceil_div(units, parts), parts = ceil_div(units, units_of_part);
-    }
-    if (!filter || parts > 1) bytes = ceil_div<size_t>(size_t(parts * w_numel()) * sizeof(float), 4096) * 4096;
-    room_bytes = size_t(2 * band_floats + line_floats + (filter ? taps * filters * kernels.lanes : 0)) * sizeof(float) +
-                 2 * size_t(most_rows) * sizeof(int64_t);
-    room_bytes = ceil_div<size_t>(room_bytes, 4096) * 4096;
-    rooms_at = bytes;
-    bytes += room_bytes * size_t(threads);
-  }
-  int64_t w_numel() const { return g.groups * in.channels * out.channels * volume(g.window); }
-
-  // Floats from one filter's lines (of the result or of dy) to the next filter's: one vector more than the lines take.
-  // At a power-of-two distance, elements of different filters would map to few cache sets.
-  int64_t filter_floats(const Band& b) const { return b.rows * b.pitch + kernels.lanes; }
-  static int64_t aligned(int64_t floats) { return ceil_div<int64_t>(floats, 16) * 16; }
-
-  Band band(ConvPhase&& phase) const {
-    Band b{std::move(phase)};
-    auto& taps = b.taps;
-    const int64_t lanes = kernels.lanes, stride = in_step[2];
-    auto column = [&](const ConvTap& t) { return t.shift[2] - floor_div(t.shift[2], stride) * stride; };
-    auto distinct = [&](auto of) {
-      std::vector<int64_t> all;
-      for (const ConvTap& t : taps) all.push_back(of(t));
-      std::ranges::sort(all);
-      all.erase(std::ranges::unique(all).begin(), all.end());
-      return all;
-    };
-    std::ranges::sort(taps, {}, [](const ConvTap& t) { return std::tuple(t.shift[0], t.shift[2], t.shift[1]); });
-    b.depths = distinct([](const ConvTap& t) { return t.shift[0]; });
-    const std::vector<int64_t> heights = distinct([](const ConvTap& t) { return t.shift[1]; });
-    const std::vector<int64_t> wholes = distinct([&](const ConvTap& t) { return floor_div(t.shift[2], stride); });
-    const std::vector<int64_t> rests = distinct(column);
-    const int64_t left = wholes.empty() ? 0 : wholes.front(), right = wholes.empty() ? 0 : wholes.back();
-    b.piece = std::min(b.count[2], cpu::work_size(kMostPixels)),
-    b.pieces = ceil_div(b.count[2], std::max<int64_t>(b.piece, 1));
-    b.pitch = ceil_div(b.piece, lanes) * lanes, b.length = b.pitch + right - left;
-    for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
-    b.top = heights.empty() ? 0 : heights.front();
-    const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
-    // Taps are grouped into columns if every column has the same consecutive lines.
-    const int64_t number = int64_t(heights.size()), all = int64_t(taps.size());
-    const bool together = in_step[1] == 1 && out.channels == 1 && !filter && reach + 1 == number &&
-                          all == number * int64_t(b.depths.size()) *
-                                     int64_t(distinct([](const ConvTap& t) { return t.shift[2]; }).size());
-    if (together && std::ranges::find(kPlanesHeights, number) != std::end(kPlanesHeights)) b.height = number;
-
-    const int64_t line_bytes =
-        in.channels * int64_t(b.depths.size() * b.columns.size()) * b.length * int64_t(sizeof(float));
-    int64_t rows = line_bytes ? (cpu::work_size(kBandBytes) / line_bytes - reach - 1) / in_step[1] + 1 : b.count[1];
-    if (filter)
-      rows = std::min(
-          rows, cpu::work_size(kGradientBytes) / (std::min(kFilters, out.channels) * b.pitch * int64_t(sizeof(float))));
-    if (rows < b.count[1]) rows = std::max<int64_t>(rows / kPlanesRows * kPlanesRows, kPlanesRows);
-    b.rows = std::min(rows, b.count[1]), b.bands = ceil_div(b.count[1], std::max<int64_t>(b.rows, 1));
-    b.lines = (b.rows - 1) * in_step[1] + reach + 1;
-    b.channel = int64_t(b.columns.size() * b.depths.size()) * b.lines * b.length + lanes;
-    for (int64_t i = 0; i < in.channels; ++i)
-      for (size_t t = 0; t < taps.size(); t += size_t(b.height)) {
-        auto place = [](const std::vector<int64_t>& of, int64_t v) { return std::ranges::find(of, v) - of.begin(); };
-        const int64_t z = place(b.depths, taps[t].shift[0]), rest = place(rests, column(taps[t]));
-        const int64_t line = (rest * int64_t(b.depths.size()) + z) * b.lines + taps[t].shift[1] - b.top;
-        b.at.push_back(i * b.channel + line * b.length + floor_div(taps[t].shift[2], stride) - left);
-      }
-    for (int64_t i = 0; i < in.channels; ++i)
-      for (const ConvTap& tap : taps) b.w.push_back(tap.w + i * w_in);
-    return b;
-  }
-  static int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }
+struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
+  using DirectNchwTiling::DirectNchwTiling;
 
   // The range of a band's lines that are inside the input, for result lines from `row` on.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
@@ -171,7 +38,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
       const int64_t before = std::min(minidnn::detail::steps_to(-first, stride), b.length);
       const int64_t stop = std::min(minidnn::detail::steps_to(in.size[2] - first, stride), b.length);
       for (int64_t shift : b.depths) {
-        PlanesLines lines{0, 0, 0, before, std::max(stop, before) - before, 0};
+        PaddedLines lines{0, 0, 0, before, std::max(stop, before) - before, 0};
         lines.after = b.length - before - lines.count;
         const int64_t d = depth * in_step[0] + shift;
         if (uint64_t(d) < uint64_t(in.size[0])) lines.above = above, lines.rows = end - above;
@@ -185,7 +52,7 @@ struct PlanesPlan final : Plan<ConvProblem> {
     }
   }
   // Copies lines of some channels, with zeros around them.
-  template <class T> void copy(const PlanesLines& lines, const T* from, const ConvTensorView& side, int64_t stride,
+  template <class T> void copy(const PaddedLines& lines, const T* from, const ConvTensorView& side, int64_t stride,
                                int64_t channels, float* to, int64_t channel) const {
     const int64_t step = stride * side.space[2], length = lines.before + lines.count + lines.after;
     if constexpr (sizeof(T) == 4) {
@@ -227,13 +94,13 @@ struct PlanesPlan final : Plan<ConvProblem> {
     float* weights = reinterpret_cast<float*>(workspace);
     pack_weights(static_cast<const T*>(args.w), weights);
     for (const Band& b : phases) {
-      const int64_t items[] = {g.images, g.groups, b.count[0], b.bands, b.pieces};
+      const int64_t items[] = {g.images, g.groups, b.count[0], b.bands, b.line_chunks};
       const int64_t work = b.rows * b.pitch * out.channels * std::max<int64_t>(1, int64_t(b.taps.size()) * in.channels);
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
-      cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t room) {
+      cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
         // Each band is copied before the previous one is used, so that no load waits for a recent store.
-        float* lines = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
+        float* lines = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
         NdIterator<5> ahead(items, item * grain);
@@ -252,14 +119,15 @@ struct PlanesPlan final : Plan<ConvProblem> {
   // `at`: image, group, depth, band, chunk of a line.
   template <class T> void read_input(const Band& b, const int64_t (&at)[5], const ConvArgs& args, float* lines) const {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
-    read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.piece, lines);
+    read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.line_chunk,
+         lines);
   }
   template <class T, class Y> void compute_band(const Band& b, const Epilogue& finish, const int64_t (&at)[5],
                                                 const ConvArgs& args, const float* weights, const float* lines,
                                                 float* sums) const {
-    const int64_t image = at[0], group = at[1], depth = at[2], row = at[3] * b.rows, pixel = at[4] * b.piece;
+    const int64_t image = at[0], group = at[1], depth = at[2], row = at[3] * b.rows, pixel = at[4] * b.line_chunk;
     int64_t* y_rows = reinterpret_cast<int64_t*>(sums + line_floats);
-    const int64_t rows = std::min(b.rows, b.count[1] - row), pixels = std::min(b.piece, b.count[2] - pixel);
+    const int64_t rows = std::min(b.rows, b.count[1] - row), pixels = std::min(b.line_chunk, b.count[2] - pixel);
     auto start = [&](const ConvTensorView& s, int64_t channel) {
       return image * s.image + channel * s.channel + (b.first[0] + depth * step[0]) * s.space[0] +
              (b.first[1] + row * step[1]) * s.space[1] + (b.first[2] + pixel * step[2]) * s.space[2];
@@ -272,8 +140,9 @@ struct PlanesPlan final : Plan<ConvProblem> {
       const int64_t channel = group * out.channels + first;
       Y* y = static_cast<Y*>(args.out) + start(out, channel);
       auto sum = [&](float* to, int64_t filter, int64_t line, int64_t columns) {
-        kernels.sums(filters, b.height, b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, above, end,
-                     weights + b.weights_at + channel * int64_t(b.w.size()), to, filter, line, rows, columns);
+        kernels.sums(filters, b.height,
+                     {b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, above, end,
+                      weights + b.weights_at + channel * int64_t(b.w.size()), to, filter, line, rows, columns});
       };
       if (straight) {
         sum(reinterpret_cast<float*>(y), out.channel, y_row, pixels);
@@ -294,36 +163,36 @@ struct PlanesPlan final : Plan<ConvProblem> {
   // A work item is some filters of a group, over all bands of one part.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
-    const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {parts, g.groups, blocks};
+    const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};
     const int64_t taps = int64_t(b.w.size());
     float* partial = reinterpret_cast<float*>(workspace);
     Y* dw = static_cast<Y*>(args.out);
-    cpu::parallel_items(parts * g.groups * blocks, [&](int64_t item, int64_t room) {
+    cpu::parallel_items(chunks * g.groups * blocks, [&](int64_t item, int64_t thread) {
       const NdIterator<3> at(items, item);
       float* sums =
-          reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes) + line_floats + band_floats;
+          reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes) + line_floats + band_floats;
       const int64_t end = std::min((at.at[2] + 1) * kFilters, out.channels);
       for (int64_t first = at.at[2] * kFilters, filters; first < end; first += filters) {
         filters = at_a_time(end - first);
         const int64_t channel = at.at[1] * out.channels + first;
         std::fill_n(sums, taps * filters * kernels.lanes, 0.0f);
-        for (int64_t unit = at.at[0] * units_of_part; unit < std::min(units, (at.at[0] + 1) * units_of_part); ++unit)
+        for (int64_t unit = at.at[0] * bands_of_chunk; unit < std::min(units, (at.at[0] + 1) * bands_of_chunk); ++unit)
           add_band<T>(b, unit, at.at[1], channel, filters, args, sums);
         for (int64_t t = 0; t < taps; ++t)
           for (int64_t j = 0; j < filters; ++j) {
             const float sum = kernels.total(sums + (t * filters + j) * kernels.lanes);
-            if (parts == 1) dw[b.w[size_t(t)] + (channel + j) * w_out] = Y(sum);
+            if (chunks == 1) dw[b.w[size_t(t)] + (channel + j) * w_out] = Y(sum);
             else partial[at.at[0] * w_numel() + (channel + j) * taps + t] = sum;
           }
       }
     });
-    if (parts == 1) return;
-    cpu::parallel_for(g.groups * out.channels, cpu::work_size(65536) / (taps * parts) + 1,
+    if (chunks == 1) return;
+    cpu::parallel_for(g.groups * out.channels, cpu::work_size(65536) / (taps * chunks) + 1,
                       [&](int64_t begin, int64_t end) {
                         for (int64_t channel = begin; channel < end; ++channel)
                           for (int64_t t = 0; t < taps; ++t) {
                             float sum = 0;
-                            for (int64_t part = 0; part < parts; ++part)
+                            for (int64_t part = 0; part < chunks; ++part)
                               sum += partial[part * w_numel() + channel * taps + t];
                             dw[b.w[size_t(t)] + channel * w_out] = Y(sum);
                           }
@@ -332,17 +201,17 @@ struct PlanesPlan final : Plan<ConvProblem> {
   // The scratch holds dy's lines, then x's lines, then `sums`.
   template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,
                                    const ConvArgs& args, float* sums) const {
-    const NdIterator<4> at({g.images, b.count[0], b.bands, b.pieces}, unit);
+    const NdIterator<4> at({g.images, b.count[0], b.bands, b.line_chunks}, unit);
     const int64_t row = at.at[2] * b.rows, rows = std::min(b.rows, b.count[1] - row);
-    const int64_t pixel = at.at[3] * b.piece, pixels = std::min(b.piece, b.count[2] - pixel);
+    const int64_t pixel = at.at[3] * b.line_chunk, pixels = std::min(b.line_chunk, b.count[2] - pixel);
     float *lines = sums - band_floats, *gradient = lines - line_floats;
     const T* x = static_cast<const T*>(args.x) + at.at[0] * in.image + group * in.channels * in.channel;
     const T* dy = static_cast<const T*>(args.dy) + at.at[0] * out.image + channel * out.channel +
                   at.at[1] * out.space[0] + row * out.space[1] + pixel * out.space[2];
     read(b, x, at.at[1], row, pixel, lines);
     copy({0, rows, 0, 0, pixels, b.pitch - pixels}, dy, out, 1, filters, gradient, filter_floats(b));
-    kernels.filters(filters, b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, gradient,
-                    filter_floats(b), b.pitch, rows, pixels, sums);
+    kernels.filters(filters, {b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, gradient,
+                              filter_floats(b), b.pitch, rows, pixels, sums});
   }
 
   void run(const ConvArgs& args, void* workspace, Stream) const override {
@@ -378,7 +247,7 @@ struct DirectNchw final : Engine<ConvProblem> {
     // The fewer filters use each loaded vector, the larger is the share of time spent in loads.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = direct_nchw_kernels().lanes;
-    const double loads = 1 / double(std::min(kFilters, out.channels));
+    const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));
     const double waste = wasted(pixels, lanes) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
     // Pixels that are not contiguous are moved one at a time.
     double moved = 0;
@@ -387,10 +256,10 @@ struct DirectNchw final : Engine<ConvProblem> {
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95) + roofline_us(0, 16 * moved, d, 1);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return PlanesPlan(p, d).bytes;
+    return DirectNchwTiling(p, d).bytes;
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return std::make_unique<PlanesPlan>(p, d);
+    return std::make_unique<DirectNchwPlan>(p, d);
   }
 };
 

@@ -6,17 +6,20 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int kSums = kVectorRegisters / 2;  // vector registers for sums; the other half holds factors
-template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kPlanesRows ? kSums / kFilters : kPlanesRows;
+template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kDirectNchwRows ? kSums / kFilters : kDirectNchwRows;
 // result lines at a time with columns of taps, for one filter
-constexpr int kColumnRows = kSums == 16 ? 2 * kPlanesRows : kPlanesRows;
+constexpr int kColumnRows = kSums == 16 ? 2 * kDirectNchwRows : kDirectNchwRows;
 // From this height of a column of taps on, it pays to keep weights in registers and to skip lines outside the input
 // (Zen 5).
 constexpr int kSkips = kVectorRegisters == 32 ? 3 : 7;
 
 // Computes kRows lines of one column of vectors. Each vector of x is loaded once for all taps of a window's column.
 template <int kFilters, int kHeight, int kRows>
-void block(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64_t first, int64_t end, const float* w,
-           float* y, int64_t y_filter, int64_t y_row, int64_t columns) {
+void block(const DirectNchwSums& o, int64_t row_of_block, int64_t c) {
+  const int64_t *at = o.at, taps = o.taps, x_row = o.x_row, first = o.first - row_of_block, end = o.end - row_of_block;
+  const int64_t y_filter = o.y_filter, y_row = o.y_row, columns = o.columns;
+  const float *x = o.x + row_of_block * x_row + c, *w = o.w;
+  float* y = o.y + row_of_block * y_row + c;
   Floats sums[kFilters][kRows] = {};
   for (int64_t t = 0; t < taps; ++t, w += kHeight * kFilters) {
     const float* from = x + at[t];
@@ -51,41 +54,38 @@ void block(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64
 
 // The last vector of a line, and the last lines, may overlap the previous ones; the overlap is computed twice.
 template <int kFilters, int kHeight, int kRows>
-void lines(const int64_t* at, int64_t taps, const float* x, int64_t x_row, int64_t first, int64_t end, const float* w,
-           float* y, int64_t y_filter, int64_t y_row, int64_t rows, int64_t columns) {
-  auto some = [&](int64_t row) {
-    for (int64_t next = 0; next < columns; next += kFloats) {
-      const int64_t c = columns < kFloats ? 0 : min_of<int64_t>(next, columns - kFloats);
-      block<kFilters, kHeight, kRows>(at, taps, x + row * x_row + c, x_row, first - row, end - row, w,
-                                      y + row * y_row + c, y_filter, y_row, columns);
-    }
+void lines(DirectNchwSums o) {
+  auto block_row = [&](int64_t row) {
+    for (int64_t next = 0; next < o.columns; next += kFloats)
+      block<kFilters, kHeight, kRows>(o, row, o.columns < kFloats ? 0 : min_of<int64_t>(next, o.columns - kFloats));
   };
   int64_t row = 0;
-  for (; row + kRows <= rows; row += kRows) some(row);
-  if (row == rows) return;
+  for (; row + kRows <= o.rows; row += kRows) block_row(row);
+  if (row == o.rows) return;
   if constexpr (kRows > 1) {
-    if (row > 0 && rows - row > kRows / 2) return some(rows - kRows);
-    lines<kFilters, kHeight, kRows / 2>(at, taps, x + row * x_row, x_row, first - row, end - row, w, y + row * y_row,
-                                        y_filter, y_row, rows - row, columns);
+    if (row > 0 && o.rows - row > kRows / 2) return block_row(o.rows - kRows);
+    o.x += row * o.x_row, o.y += row * o.y_row;
+    o.first -= row, o.end -= row, o.rows -= row;
+    lines<kFilters, kHeight, kRows / 2>(o);
   }
 }
 
-void sums(int64_t filters, int64_t height, const int64_t* at, int64_t taps, const float* x, int64_t x_row,
-          int64_t first, int64_t end, const float* w, float* y, int64_t y_filter, int64_t y_row, int64_t rows,
-          int64_t columns) {
-  auto by = [&](auto function) { function(at, taps, x, x_row, first, end, w, y, y_filter, y_row, rows, columns); };
-  if (filters == 8) return by(lines<8, 1, kRowsOf<8>>);
-  if (filters == 4) return by(lines<4, 1, kRowsOf<4>>);
-  if (filters == 2) return by(lines<2, 1, kRowsOf<2>>);
-  if (height == 1) return by(lines<1, 1, kPlanesRows>);
-  if (height == 3) return by(lines<1, 3, kColumnRows>);
-  if (height == 5) return by(lines<1, 5, kColumnRows>);
-  return by(lines<1, 7, kColumnRows>);
+void sums(int64_t filters, int64_t height, const DirectNchwSums& o) {
+  if (filters == 8) return lines<8, 1, kRowsOf<8>>(o);
+  if (filters == 4) return lines<4, 1, kRowsOf<4>>(o);
+  if (filters == 2) return lines<2, 1, kRowsOf<2>>(o);
+  if (height == 1) return lines<1, 1, kDirectNchwRows>(o);
+  if (height == 3) return lines<1, 3, kColumnRows>(o);
+  if (height == 5) return lines<1, 5, kColumnRows>(o);
+  return lines<1, 7, kColumnRows>(o);
 }
 
 template <int kFilters, int kTaps>
-void some_filters(const int64_t* at, const float* x, int64_t x_row, const float* dy, int64_t dy_filter, int64_t dy_row,
-                  int64_t rows, int64_t columns, float* sums) {
+void some_filters(const DirectNchwFilterSums& o, int64_t first) {
+  const int64_t *at = o.at + first, x_row = o.x_row, dy_filter = o.dy_filter, dy_row = o.dy_row, columns = o.columns;
+  const float *x = o.x, *dy = o.dy;
+  float* sums = o.sums + first * kFilters * kFloats;
+  int64_t rows = o.rows;
   Floats tile[kTaps][kFilters];
 #pragma GCC unroll 16
   for (int t = 0; t < kTaps; ++t)
@@ -114,22 +114,16 @@ void some_filters(const int64_t* at, const float* x, int64_t x_row, const float*
     for (int j = 0; j < kFilters; ++j) store(sums + (t * kFilters + j) * kFloats, tile[t][j]);
 }
 
-template <int kFilters>
-void filters_by(const int64_t* at, int64_t taps, const float* x, int64_t x_row, const float* dy, int64_t dy_filter,
-                int64_t dy_row, int64_t rows, int64_t columns, float* sums) {
+template <int kFilters> void filters_by(const DirectNchwFilterSums& o) {
   constexpr int kTaps = kSums / kFilters < 12 ? kSums / kFilters : 12;
-  for_balanced_chunks<kTaps>(taps, [&](int64_t first, auto count) {
-    some_filters<kFilters, count.value>(at + first, x, x_row, dy, dy_filter, dy_row, rows, columns,
-                                        sums + first * kFilters * kFloats);
-  });
+  for_balanced_chunks<kTaps>(o.taps, [&](int64_t first, auto count) { some_filters<kFilters, count.value>(o, first); });
 }
-void filters(int64_t filters, const int64_t* at, int64_t taps, const float* x, int64_t x_row, const float* dy,
-             int64_t dy_filter, int64_t dy_row, int64_t rows, int64_t columns, float* sums) {
+void filters(int64_t filters, const DirectNchwFilterSums& o) {
   const auto by = filters == 8   ? filters_by<8>
                   : filters == 4 ? filters_by<4>
                   : filters == 2 ? filters_by<2>
                                  : filters_by<1>;
-  by(at, taps, x, x_row, dy, dy_filter, dy_row, rows, columns, sums);
+  by(o);
 }
 
 // Loads the even elements. Reads nothing after the last of them.
@@ -143,7 +137,7 @@ MINIDNN_HD void zeros(float* to, int64_t n) {
   for (int64_t i = 0; i < n; i += kFloats) store(to + i, Floats{});
 }
 
-template <class T> void copy(const PlanesLines& lines, const void* from, int64_t row, int64_t step, float* to) {
+template <class T> void copy(const PaddedLines& lines, const void* from, int64_t row, int64_t step, float* to) {
   const int64_t n = lines.count, length = lines.before + n + lines.after;
   auto each = [&](auto elements) {
     const T* x = static_cast<const T*>(from);

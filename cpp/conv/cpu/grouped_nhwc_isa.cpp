@@ -18,8 +18,10 @@ template <int size> Vector<float> spread(Vector<float> x, int i) {
 
 // Computes several pixels at a time: each vector of weights is loaded once for all of them.
 template <int size, int kPixels>
-void block(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step, const float* w,
-           int64_t w_step, float* y, int64_t y_step) {
+void block(const GroupedNhwcSums& o, int64_t c) {
+  const int64_t *at = o.at, *w_at = o.w_at, taps = o.taps, x_step = o.x_step, w_step = o.w_step, y_step = o.y_step;
+  const float *x = o.x + c, *w = o.w + c;
+  float* y = o.y + c;
   Vector<float> sums[kPixels] = {};
   for (int64_t t = 0; t < taps; ++t) {
     const float *from = x + at[t], *weights = w + w_at[t];
@@ -39,8 +41,10 @@ void block(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x,
 
 // Computes one pixel, several vectors of channels at a time: their additions do not wait for each other.
 template <int size, int kVectors>
-void across(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, const float* w, int64_t w_step,
-            float* y) {
+void across(const GroupedNhwcSums& o, int64_t c) {
+  const int64_t *at = o.at, *w_at = o.w_at, taps = o.taps, w_step = o.w_step;
+  const float *x = o.x + c, *w = o.w + c;
+  float* y = o.y + c;
   Vector<float> sums[kVectors] = {};
   for (int64_t t = 0; t < taps; ++t) {
     const float *from = x + at[t], *weights = w + w_at[t];
@@ -57,27 +61,27 @@ void across(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x
 
 // Computes enough pixels at a time that additions do not wait for each other.
 template <int size, int kPixels = size < 8 || kVectorRegisters == 32 ? 8 : 4>
-void pixels_of(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step, const float* w,
-               int64_t w_step, float* y, int64_t y_step, int64_t pixels, int64_t channels) {
+void pixels_of(GroupedNhwcSums o) {
   constexpr int kAcross = 4;
-  for (; pixels >= kPixels; pixels -= kPixels, x += kPixels * x_step, y += kPixels * y_step) {
+  for (; o.pixels >= kPixels; o.pixels -= kPixels, o.x += kPixels * o.x_step, o.y += kPixels * o.y_step) {
     int64_t c = 0;
     if constexpr (kPixels == 1)
-      for (; c + kAcross * kN <= channels; c += kAcross * kN)
-        across<size, kAcross>(at, w_at, taps, x + c, w + c, w_step, y + c);
-    for (; c < channels; c += kN) block<size, kPixels>(at, w_at, taps, x + c, x_step, w + c, w_step, y + c, y_step);
+      for (; c + kAcross * kN <= o.channels; c += kAcross * kN) across<size, kAcross>(o, c);
+    for (; c < o.channels; c += kN) block<size, kPixels>(o, c);
   }
-  if constexpr (kPixels > 1)
-    pixels_of<size, kPixels / 2>(at, w_at, taps, x, x_step, w, w_step, y, y_step, pixels, channels);
+  if constexpr (kPixels > 1) pixels_of<size, kPixels / 2>(o);
 }
 
 template <int kHeight>
-void lines_by(const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_row, int64_t x_step,
-              int64_t first, int64_t end, const float* w, int64_t w_row, float* y, int64_t y_row, int64_t y_step,
-              int64_t pixels, int64_t channels) {
+void lines_by(const GroupedNhwcSums& o) {
+  const int64_t *at = o.at, *w_at = o.w_at, taps = o.taps, x_row = o.x_row, x_step = o.x_step, w_row = o.w_step;
+  const int64_t first = o.first, end = o.end, y_row = o.y_row, y_step = o.y_step, pixels = o.pixels,
+                channels = o.channels;
+  const float *x = o.x, *w = o.w;
+  float* y = o.y;
   for (int64_t p = 0; p < pixels; ++p, y += y_step)
     for (int64_t c = 0; c < channels; c += kN) {
-      Vector<float> sums[kGroupsRows] = {};
+      Vector<float> sums[kGroupedNhwcRows] = {};
       for (int64_t t = 0; t < taps; ++t) {
         int64_t from = at[t] + p * x_step + c;
         const float* weights = w + w_at[t] + c;
@@ -85,34 +89,36 @@ void lines_by(const int64_t* at, const int64_t* w_at, int64_t taps, const float*
 #pragma GCC unroll 8
         for (int i = 0; i < kHeight; ++i) row[i] = load(weights + i * w_row);
 #pragma GCC unroll 16
-        for (int line = 0; line < kGroupsRows + kHeight - 1; ++line, from += x_row) {
+        for (int line = 0; line < kGroupedNhwcRows + kHeight - 1; ++line, from += x_row) {
           if (line < first || line >= end) continue;
           const Vector<float> v = keep_in_register(load(x + from));
 #pragma GCC unroll 8
           for (int i = 0; i < kHeight; ++i)
-            if (line >= i && line - i < kGroupsRows) sums[line - i] += v * row[i];
+            if (line >= i && line - i < kGroupedNhwcRows) sums[line - i] += v * row[i];
         }
       }
 #pragma GCC unroll 8
-      for (int r = 0; r < kGroupsRows; ++r) store(y + r * y_row + c, sums[r]);
+      for (int r = 0; r < kGroupedNhwcRows; ++r) store(y + r * y_row + c, sums[r]);
     }
 }
-void lines(int64_t height, const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_row,
-           int64_t x_step, int64_t first, int64_t end, const float* w, int64_t w_row, float* y, int64_t y_row,
-           int64_t y_step, int64_t pixels, int64_t channels) {
-  const auto by = height == 3 ? lines_by<3> : height == 5 ? lines_by<5> : lines_by<7>;
-  by(at, w_at, taps, x, x_row, x_step, first, end, w, w_row, y, y_row, y_step, pixels, channels);
+void lines(const GroupedNhwcSums& o) {
+  const auto by = o.height == 3 ? lines_by<3> : o.height == 5 ? lines_by<5> : lines_by<7>;
+  by(o);
 }
 
 // Keeps the sums of kTaps taps in registers while looping over the pixels.
 template <int size, int kTaps>
-void some_filters(const int64_t* at, const int64_t* place, const float* x, int64_t x_row, int64_t x_step,
-                  const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels, float* sums) {
+void some_filters(const GroupedNhwcFilterSums& o, int64_t first) {
+  const int64_t *at = o.at + first, *slot = o.slot + first, pixels = o.pixels;
+  const int64_t x_row = o.x_row, x_step = o.x_step, dy_row = o.dy_row, dy_step = o.dy_step;
+  const float *x = o.x, *dy = o.dy;
+  float* sums = o.sums;
+  int64_t rows = o.rows;
   Vector<float> tile[kTaps][size];
 #pragma GCC unroll 16
   for (int t = 0; t < kTaps; ++t)
 #pragma GCC unroll 8
-    for (int i = 0; i < size; ++i) tile[t][i] = load(sums + (place[t] * size + i) * kN);
+    for (int i = 0; i < size; ++i) tile[t][i] = load(sums + (slot[t] * size + i) * kN);
   for (; rows > 0; --rows, x += x_row, dy += dy_row)
     for (int64_t p = 0; p < pixels; ++p) {
       const Vector<float> gradient = keep_in_register(load(dy + p * dy_step));
@@ -126,38 +132,28 @@ void some_filters(const int64_t* at, const int64_t* place, const float* x, int64
 #pragma GCC unroll 16
   for (int t = 0; t < kTaps; ++t)
 #pragma GCC unroll 8
-    for (int i = 0; i < size; ++i) store(sums + (place[t] * size + i) * kN, tile[t][i]);
+    for (int i = 0; i < size; ++i) store(sums + (slot[t] * size + i) * kN, tile[t][i]);
 }
 
-template <int size>
-void filters_of(const int64_t* at, const int64_t* place, int64_t taps, const float* x, int64_t x_row, int64_t x_step,
-                const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels, float* sums) {
-  for_balanced_chunks<(kVectorRegisters == 32 ? 12 : 8) / size>(taps, [&](int64_t first, auto count) {
-    some_filters<size, count.value>(at + first, place + first, x, x_row, x_step, dy, dy_row, dy_step, rows, pixels,
-                                    sums);
-  });
+template <int size> void filters_of(const GroupedNhwcFilterSums& o) {
+  for_balanced_chunks<(kVectorRegisters == 32 ? 12 : 8) / size>(
+      o.taps, [&](int64_t first, auto count) { some_filters<size, count.value>(o, first); });
 }
 
-void pixels(int64_t size, const int64_t* at, const int64_t* w_at, int64_t taps, const float* x, int64_t x_step,
-            const float* w, int64_t w_step, float* y, int64_t y_step, int64_t n, int64_t channels) {
-  if (size == 1) pixels_of<1>(at, w_at, taps, x, x_step, w, w_step, y, y_step, n, channels);
-  if (size == 2) pixels_of<2>(at, w_at, taps, x, x_step, w, w_step, y, y_step, n, channels);
-  if (size == 4) pixels_of<4>(at, w_at, taps, x, x_step, w, w_step, y, y_step, n, channels);
+void pixels(int64_t size, const GroupedNhwcSums& o) {
+  if (size == 1) pixels_of<1>(o);
+  if (size == 2) pixels_of<2>(o);
+  if (size == 4) pixels_of<4>(o);
   if constexpr (kN >= 8)
-    if (size == 8) pixels_of<8>(at, w_at, taps, x, x_step, w, w_step, y, y_step, n, channels);
+    if (size == 8) pixels_of<8>(o);
 }
 
-void filters(int64_t size, const int64_t* at, const int64_t* place, int64_t taps, const float* x, int64_t x_row,
-             int64_t x_step, const float* dy, int64_t dy_row, int64_t dy_step, int64_t rows, int64_t pixels,
-             float* sums) {
-  auto of = [&](auto function) {
-    function(at, place, taps, x, x_row, x_step, dy, dy_row, dy_step, rows, pixels, sums);
-  };
-  if (size == 1) of(filters_of<1>);
-  if (size == 2) of(filters_of<2>);
-  if (size == 4) of(filters_of<4>);
+void filters(int64_t size, const GroupedNhwcFilterSums& o) {
+  if (size == 1) filters_of<1>(o);
+  if (size == 2) filters_of<2>(o);
+  if (size == 4) filters_of<4>(o);
   if constexpr (kN >= 8)
-    if (size == 8) of(filters_of<8>);
+    if (size == 8) filters_of<8>(o);
 }
 
 }  // namespace

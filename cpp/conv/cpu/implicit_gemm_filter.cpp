@@ -7,8 +7,7 @@
 #include <array>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/phases.h"
-#include "cpp/conv/cpu/to_nhwc.h"
+#include "cpp/conv/cpu/implicit_gemm_filter_tiling.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -18,8 +17,6 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kSlicePixels = 256, kItemTiles = 8;  // a slice of 16 channels: 16 KB
-
 // A work item: some tiles of filters, and the scratch of the thread that computes them.
 struct Work {
   int64_t group, tile, tiles;
@@ -28,123 +25,16 @@ struct Work {
   GemmSegment *segments, *last;  // last: the segments of a partly filled tile
 };
 
-// A span of pixels in one line of y.
-struct Piece {
-  int64_t image, line[2], begin, end;
-};
-
-struct FilterPlan final : Plan<ConvProblem> {
-  ConvProblem p;
-  bool swap;  // true: x and y are exchanged
-  ConvGeometry g;
-  const GemmKernels& kernels = gemm_kernels();
-  const GemmKernel<float>& kernel = kernels.f32;
-  ChannelsLast x;
-  int64_t threads, taps;
-  int64_t panels, tiles, item_tiles;  // per group
-  bool lines;                         // the pixels of a filter are contiguous in dy, which is then read in place
-  bool straight;                      // sums are written to dw directly
-  bool crowded;  // at this pixel step a panel would map to few cache sets: each panel is copied first
-  std::vector<Piece> pieces;
-  std::vector<size_t> slices;  // index in `pieces` at which each slice begins, and the end
-  size_t x_at = 0, sums_at = 0, rooms_at = 0, room_bytes = 0, bytes = 0;
-
-  FilterPlan(const ConvProblem& problem, const Device& d)
-      : p(problem),
-        swap(swaps(problem, without_gaps(conv_geometry(problem)))),
-        g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
-        // The kernel reads whole panels, also where the last columns do not exist. After the last pixel, only a copy
-        // has space for them: so x is copied if its last panel is not full.
-        x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
-        threads(d.sm_count),
-        taps(volume(g.window)) {
-    panels = ceil_div(g.x.channels, kernel.columns), tiles = ceil_div(g.y.channels, kernel.rows);
-    item_tiles = even_share();
-    lines = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
-    const int64_t pixel_step = x.side.space[2] * g.stride[2];
-    crowded = pixel_step % 1024 == 0 || (pixel_step % 512 == 0 && item_tiles >= 4);
-    straight = out_dtype(p) == DType::float32 && g.w_channel == 1 && g.x.channels % kernel.columns == 0;
-    cut();
-    auto reserve = [&](size_t size) {
-      size_t at = bytes;
-      bytes += ceil_div<size_t>(size, 4096) * 4096;
-      return at;
-    };
-    x_at = reserve(x.bytes());
-    if (!straight) sums_at = reserve(size_t(g.groups * tiles * kernel.rows * line()) * sizeof(float));
-    room_bytes = size_t((item_tiles * kernel.rows + kernel.columns) * kSlicePixels) * sizeof(float) +
-                 2 * kSlicePixels * sizeof(GemmSegment);
-    rooms_at = reserve(room_bytes * size_t(threads));
-  }
-  // Tiles per item for which the last thread ends first. Packing costs each item about a third of a tile.
-  int64_t even_share() const {
-    int64_t best = 1;
-    auto time = [&](int64_t some) {
-      return double(ceil_div(g.groups * ceil_div(tiles, some), threads)) * (double(some) + 1.0 / 3);
-    };
-    for (int64_t some = 2; some <= std::min(cpu::work_size(kItemTiles), tiles); ++some)
-      if (time(some) <= time(best)) best = some;
-    return best;
-  }
-  int64_t line() const { return taps * panels * kernel.columns; }  // sums of one filter
-
-  // For the filter gradient of a pointwise convolution, x and y may be exchanged. The side with fewer channels should
-  // be the one that is copied: packed, or made channels-last if planes are read in place.
-  static bool swaps(const ConvProblem& p, const ConvGeometry& g) {
-    if (!is_pointwise(g)) return false;
-    // Compares the packing that is saved with the weights, which are then written twice.
-    const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
-    const bool lines = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
-    const int64_t saved = (g.y.channels - g.x.channels) * (lines ? -1 : 1);
-    return g.groups == 1 && g.x.channels >= gemm_kernels().f32.rows && pixels * saved > 2 * g.y.channels * g.x.channels;
-  }
-  static ConvGeometry swapped(ConvGeometry g) {
-    std::swap(g.x, g.y);
-    std::swap(g.w_filter, g.w_channel);
-    return g;
-  }
-
-  // For a pointwise convolution of dense images, joins all pixels of an image into one line.
-  static ConvGeometry joined(ConvGeometry g) {
-    for (int j = 0; j < kMaxSpatial; ++j)
-      if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return g;
-    for (ConvTensorView* s : {&g.x, &g.y}) {
-      for (int j = kMaxSpatial - 2; j >= 0; --j)
-        if (s->size[j] > 1 && s->space[j] != s->space[j + 1] * s->size[j + 1]) return g;
-      // A dimension of one pixel may have any stride, so its stride does not extend to the other dimensions.
-      if (s->size[2] == 1 && s->size[0] * s->size[1] > 1) return g;
-    }
-    for (ConvTensorView* s : {&g.x, &g.y}) {
-      s->size[2] *= s->size[0] * s->size[1];
-      s->size[0] = s->size[1] = 1;
-      s->space[0] = s->space[1] = s->space[2] * s->size[2];
-    }
-    return g;
-  }
-
-  void cut() {
-    const int64_t lines[] = {g.images, g.y.size[0], g.y.size[1]}, size = g.y.size[2];
-    NdIterator<3> line(lines, 0);
-    const int64_t most = cpu::work_size(kSlicePixels);
-    int64_t filled = 0;
-    slices.push_back(0);
-    for (int64_t i = 0; i < lines[0] * lines[1] * lines[2]; ++i, line.advance())
-      for (int64_t begin = 0, end; begin < size; begin = end) {
-        end = std::min(begin + most, size);
-        if (filled + end - begin > most) slices.push_back(pieces.size()), filled = 0;
-        pieces.push_back({line.at[0], {line.at[1], line.at[2]}, begin, end});
-        filled += end - begin;
-      }
-    slices.push_back(pieces.size());
-  }
+struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTiling {
+  using ImplicitGemmFilterTiling::ImplicitGemmFilterTiling;
 
   template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
     const float* from = x.read(swap ? args.dy : args.x, workspace + x_at);
     const T* dy = static_cast<const T*>(swap ? args.x : args.dy);
-    const int64_t parts = ceil_div(tiles, item_tiles);
-    cpu::parallel_items(g.groups * parts, [&](int64_t i, int64_t room) {
-      const int64_t group = i / parts, tile = i % parts * item_tiles;
-      float* packed = reinterpret_cast<float*>(workspace + rooms_at + size_t(room) * room_bytes);
+    const int64_t items = ceil_div(tiles, item_tiles);
+    cpu::parallel_items(g.groups * items, [&](int64_t i, int64_t thread) {
+      const int64_t group = i / items, tile = i % items * item_tiles;
+      float* packed = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
       float* columns_of_slice = packed + item_tiles * kernel.rows * kSlicePixels;
       GemmSegment* segments = reinterpret_cast<GemmSegment*>(columns_of_slice + kernel.columns * kSlicePixels);
       const Work work{group,
@@ -155,7 +45,7 @@ struct FilterPlan final : Plan<ConvProblem> {
                       columns_of_slice,
                       segments,
                       segments + kSlicePixels};
-      float* to = straight ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
+      float* to = direct_store ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
       std::vector<bool> begun(size_t(taps), false);  // whether a tap already has sums
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
         if (!lines) pack_filters(dy, work, s);
@@ -163,18 +53,18 @@ struct FilterPlan final : Plan<ConvProblem> {
       }
       for (int64_t tap = 0; tap < taps; ++tap)
         if (!begun[size_t(tap)]) clear_tap(work, tap, to);
-      if (!straight) write_filters(to, static_cast<Y*>(args.out), work);
+      if (!direct_store) write_filters(to, static_cast<Y*>(args.out), work);
     });
   }
 
   // Offset of the sums of filter k of a group under one tap.
   int64_t place(int64_t group, int64_t k, int64_t tap) const {
-    if (!straight) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
+    if (!direct_store) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
     int64_t at = g.w_origin + (group * g.y.channels + k) * g.w_filter;
     for (int j = kMaxSpatial - 1; j >= 0; tap /= g.window[j--]) at += tap % g.window[j] * g.w_space[j];
     return at;
   }
-  int64_t pitch() const { return straight ? g.w_filter : line(); }
+  int64_t pitch() const { return direct_store ? g.w_filter : line(); }
 
   // Packs dy as [tile, pixel of the slice, filter], with zeros after the last filter.
   template <class T> void pack_filters(const T* dy, const Work& work, size_t slice) const {
@@ -183,10 +73,10 @@ struct FilterPlan final : Plan<ConvProblem> {
       const int64_t first = t * kernel.rows, count = std::min(kernel.rows, g.y.channels - first);
       float* at = to;
       for (size_t i = slices[slice]; i < slices[slice + 1]; ++i) {
-        const Piece& piece = pieces[i];
-        const T* from = dy + piece.image * g.y.image + piece.line[0] * g.y.space[0] + piece.line[1] * g.y.space[1] +
-                        (work.group * g.y.channels + first) * g.y.channel + piece.begin * g.y.space[2];
-        const int64_t length = piece.end - piece.begin, pixel = g.y.space[2], filter = g.y.channel;
+        const Span& span = spans[i];
+        const T* from = dy + span.image * g.y.image + span.line[0] * g.y.space[0] + span.line[1] * g.y.space[1] +
+                        (work.group * g.y.channels + first) * g.y.channel + span.begin * g.y.space[2];
+        const int64_t length = span.end - span.begin, pixel = g.y.space[2], filter = g.y.channel;
         if constexpr (sizeof(T) == 4) kernel.pack_rows(from, filter, pixel, count, length, at);
         else
           for (int64_t w = 0; w < length; ++w)
@@ -210,21 +100,21 @@ struct FilterPlan final : Plan<ConvProblem> {
       if (count) multiply_runs(from, work, tap, count, run, to, begun[size_t(tap)]), begun[size_t(tap)] = true;
       count = 0;
     };
-    for (size_t i = slices[slice]; i < slices[slice + 1]; pixel += pieces[i].end - pieces[i].begin, ++i) {
-      const Piece& piece = pieces[i];
-      const int64_t a = piece.line[0] * g.stride[0] + shift[0], b = piece.line[1] * g.stride[1] + shift[1];
-      const int64_t begin = std::max(piece.begin, low), length = std::min(piece.end, high) - begin;
+    for (size_t i = slices[slice]; i < slices[slice + 1]; pixel += spans[i].end - spans[i].begin, ++i) {
+      const Span& span = spans[i];
+      const int64_t a = span.line[0] * g.stride[0] + shift[0], b = span.line[1] * g.stride[1] + shift[1];
+      const int64_t begin = std::max(span.begin, low), length = std::min(span.end, high) - begin;
       if (length <= 0 || uint64_t(a) >= uint64_t(x.side.size[0]) || uint64_t(b) >= uint64_t(x.side.size[1])) continue;
       if (length != run) flush();
       run = length;
       GemmSegment& now = work.segments[count++];
-      int64_t first = (pixel + begin - piece.begin) * kernel.rows, filter = 1;
+      int64_t first = (pixel + begin - span.begin) * kernel.rows, filter = 1;
       if (lines) {
-        first = piece.image * g.y.image + piece.line[0] * g.y.space[0] + piece.line[1] * g.y.space[1] + begin;
+        first = span.image * g.y.image + span.line[0] * g.y.space[0] + span.line[1] * g.y.space[1] + begin;
         filter = g.y.channel;
       }
       for (int64_t j = 0; j < kernel.rows; ++j) now.a[j] = (first + j * filter) * int64_t(sizeof(float));
-      now.b = (piece.image * x.side.image + a * x.side.space[0] + b * x.side.space[1] +
+      now.b = (span.image * x.side.image + a * x.side.space[0] + b * x.side.space[1] +
                (begin * g.stride[2] + shift[2]) * x.side.space[2]) *
               int64_t(sizeof(float));
     }
@@ -236,9 +126,9 @@ struct FilterPlan final : Plan<ConvProblem> {
   void multiply_runs(const float* from, const Work& work, int64_t tap, int64_t count, int64_t run, float* to,
                      bool add) const {
     float spare[kGemmRows * 32];
-    const int64_t pixel_step = g.stride[2] * x.side.space[2], step = crowded ? kernel.columns : pixel_step;
+    const int64_t pixel_step = g.stride[2] * x.side.space[2], step = cache_set_conflict ? kernel.columns : pixel_step;
     std::array<int64_t, kSlicePixels> places;
-    for (int64_t s = 0; crowded && s < count; ++s) {
+    for (int64_t s = 0; cache_set_conflict && s < count; ++s) {
       places[size_t(s)] = work.segments[s].b;
       work.segments[s].b = s * run * kernel.columns * int64_t(sizeof(float));
     }
@@ -249,7 +139,7 @@ struct FilterPlan final : Plan<ConvProblem> {
     }
     for (int64_t panel = 0; panel < panels; ++panel) {
       const float* b = from + work.group * g.x.channels + panel * kernel.columns;
-      if (crowded) {
+      if (cache_set_conflict) {
         for (int64_t s = 0; s < count; ++s)
           kernel.pack(reinterpret_cast<const float*>(reinterpret_cast<const char*>(b) + places[size_t(s)]), 1,
                       pixel_step, kernel.columns, run, work.columns + s * run * kernel.columns);
@@ -262,7 +152,7 @@ struct FilterPlan final : Plan<ConvProblem> {
         const GemmSegment* segments = lines && used < kernel.rows ? work.last : work.segments;
         const int64_t a_step = lines ? 1 : kernel.rows;
         float* sums = to + place(work.group, k, tap) + panel * kernel.columns;
-        if (used == kernel.rows || !straight) {
+        if (used == kernel.rows || !direct_store) {
           kernel.multiply(segments, count, run, a, a_step, b, step, sums, pitch(), add);
           continue;
         }
@@ -340,10 +230,10 @@ struct ImplicitGemmFilter final : Engine<ConvProblem> {
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92);
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return FilterPlan(p, d).bytes;
+    return ImplicitGemmFilterTiling(p, d).bytes;
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return std::make_unique<FilterPlan>(p, d);
+    return std::make_unique<ImplicitGemmFilterPlan>(p, d);
   }
 };
 

@@ -203,7 +203,7 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
 }
 
 KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
-  KernelSpec s{"cuda/conv/wgmma_halo/wgmma_halo.cu",
+  KernelSpec s{"cuda/conv/wgmma_halo/wgmma_halo_filter.cu",
                cat("minidnn::conv_wgmma_halo_filter<", cuda_name(t), ", ", columns, ", ", cluster, ">")};
   s.min_arch = 90;
   return s;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions over large images with few channels on tensor cores (sm_90a): conv_wgmma_halo computes y or dx,
-// conv_wgmma_halo_filter partial sums of dw. TMA loads each pixel into shared memory once, and all taps of the window read
+// Convolutions over large images with few channels on tensor cores (sm_90a): y or dx; wgmma_halo_filter.cu
+// computes dw. TMA loads each pixel into shared memory once, and all taps of the window read
 // it there. The 64 channels of a pixel (16 bits each) are one row of a 128-byte swizzle. The operand of the next tap is
 // the same tile starting one row later: the swizzle depends on addresses only, so a wgmma matrix may start at any row.
 //
@@ -9,9 +9,7 @@
 // 280 clocks. Measured over 512 x 512 (docs/notes/conv.md): y takes 114 us, the implicit GEMM 195 us, memory
 // traffic alone about 95 us.
 #include "cpp/core/half.h"
-#include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
-#include "cuda/device/ptx/cluster.cuh"
-#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/conv/wgmma_halo/halo_ring.cuh"
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/device/ptx/math.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
@@ -22,54 +20,14 @@
 
 namespace minidnn {
 
-// A ring of slots in shared memory, with the current position of one side (producer or consumer). The kHaloSlots
-// `full` barriers are stored first, then the `empty` ones.
-struct WindowRing {
-  uint32_t slots, pitch, barriers;
-  int count, at = 0;
-  uint32_t parity = 0;
-
-  __device__ __forceinline__ uint32_t slot() const { return slots + uint32_t(at) * pitch; }
-  __device__ __forceinline__ uint32_t full() const { return barriers + 8 * uint32_t(at); }
-  __device__ __forceinline__ uint32_t empty() const { return full() + 8 * kHaloSlots; }
-  __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), parity); }
-  __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), parity ^ 1); }
-  __device__ __forceinline__ void next() {
-    if (++at == count) at = 0, parity ^= 1;
-  }
-  __device__ __forceinline__ void skip(int slots) {  // fewer than `count`
-    at += slots;
-    if (at >= count) at -= count, parity ^= 1;
-  }
-};
-
-// Descriptor of a matrix of 128-byte rows that may start at any row. Submatrices of 64 columns are `columns` bytes
-// apart.
-__device__ __forceinline__ uint64_t window_matrix(uint32_t address, uint32_t columns) {
-  return make_smem_descriptor<true>(address, columns, 1024);
-}
-
-// A contiguous span of lines, one below the other, in one segment (column of lines) of an image.
-struct WindowWalk {
-  int image, segment, line, count;
-
-  // The longest span that starts at line `at` and ends before `last`.
-  __device__ WindowWalk(const HaloLines& w, int at, int last) {
-    const uint32_t column = w.lines.quotient(uint32_t(at));
-    line = at - int(column * w.lines.divisor);
-    count = min_of(int(w.lines.divisor) - line, last - at);
-    image = int(w.segments.quotient(column)), segment = int(column - uint32_t(image) * w.segments.divisor);
-  }
-};
-
 // Epilogue: stores activation(sum + bias + c) to y; c may be the same memory as y. A lane holds the sums of filters
 // lane / 4 and lane / 4 + 8, at two neighbouring positions of every eight. kStore = lines: positions are contiguous in
 // y and c, in groups of four that exist or not as a whole. kStore = turned: the same holds for filters. In both cases
 // neighbouring lanes exchange 16-bit results (transposed for `turned`). Then each lane has four contiguous results, and
 // four lanes write a sector of 32 bytes.
 template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
-__device__ __forceinline__ void window_store(const WgmmaHaloParams& p, const GemmArgs& args, const WindowWalk& walk,
-                                             int line, int filter, float (&sums)[kPositions / 2]) {
+__device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmArgs& args, const LineSpan& walk,
+                                           int line, int filter, float (&sums)[kPositions / 2]) {
   const int lane = int(threadIdx.x) % 32, row = filter + lane / 4, column = walk.segment * kPositions;
   float bias[2];
 #pragma unroll
@@ -86,13 +44,13 @@ __device__ __forceinline__ void window_store(const WgmmaHaloParams& p, const Gem
   const auto place = [&](int first_row, int first_column) {
     return static_cast<Y*>(args.y) + at(p.y, first_row, first_column);
   };
-  const auto place_of_c = [&](int first_row, int first_column) {
+  const auto c_at = [&](int first_row, int first_column) {
     return kC ? static_cast<const Y*>(args.c) + at(p.c, first_row, first_column) : nullptr;
   };
   if constexpr (kStore == GemmStore::any) {
     const int first = column + lane % 4 * 2;
     Y* const y = place(row, first);
-    const Y* const c = place_of_c(row, first);
+    const Y* const c = c_at(row, first);
 #pragma unroll
     // r: which of the lane's two filters the sum belongs to; q: its position
     for (int i = 0; i < kPositions / 2; ++i) {
@@ -131,7 +89,7 @@ __device__ __forceinline__ void window_store(const WgmmaHaloParams& p, const Gem
       const int four = filter + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4, first = column + lane / 4;
       const int left = four < p.rows ? p.positions - first : 0;
       Y* y = place(four, first);
-      const Y* c = place_of_c(four, first);
+      const Y* c = c_at(four, first);
 #pragma unroll
       for (int j = 0; j < kPositions / 8; ++j, y += 8 * p.y.column, c += kC ? 8 * p.c.column : 0)
         store(y, c, 8 * j < left, 4 * j, 4 * j + 2, 0);
@@ -141,7 +99,7 @@ __device__ __forceinline__ void window_store(const WgmmaHaloParams& p, const Gem
       for (int r = 0; r < 2; ++r) {
         const int left = row + 8 * r < p.rows ? p.positions - first : 0;
         Y* const y = place(row + 8 * r, first);
-        const Y* const c = place_of_c(row + 8 * r, first);
+        const Y* const c = c_at(row + 8 * r, first);
 #pragma unroll
         for (int j = 0; j < kPositions / 16; ++j)
           store(y + 16 * j, c + (kC ? 16 * j : 0), 16 * j < left, 8 * j + 2 * r, 8 * j + 4 + 2 * r, r);
@@ -167,7 +125,7 @@ __global__ void __launch_bounds__(512, 1)
   __shared__ uint64_t barriers[2 * kHaloSlots + 1];
   const uint32_t weights = (cvta_to_shared(shared) + 1023) & ~1023u;
   const int taps = p.window_lines * p.window_columns;
-  WindowRing x{weights + uint32_t(taps) * kTap, uint32_t(p.x_pitch), cvta_to_shared(barriers), p.x_slots};
+  HaloRing x{weights + uint32_t(taps) * kTap, uint32_t(p.x_pitch), cvta_to_shared(barriers), p.x_slots};
   const uint32_t weights_full = x.barriers + 16 * kHaloSlots;
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
@@ -196,7 +154,7 @@ __global__ void __launch_bounds__(512, 1)
         tma_load(to, &p.w, weights_full, 0, {kAlongM ? tile : 0, column, line, kAlongM ? 0 : tile, 0});
       }
     for (int at = first; at < last;) {
-      const WindowWalk walk(p.walk, at, last);
+      const LineSpan walk(p.walk, at, last);
       const int column = p.walk.first_column + walk.segment * kPositions, line = p.walk.first_line + walk.line;
 #pragma unroll 1
       for (int i = 0; i < walk.count + reach; ++i, x.next()) {
@@ -223,21 +181,21 @@ __global__ void __launch_bounds__(512, 1)
   float sums[kPositions / 2];
   int mine = first + group - 1;  // the next line of this warpgroup
   for (int at = first; at < last;) {
-    const WindowWalk walk(p.walk, at, last);
+    const LineSpan walk(p.walk, at, last);
     int passed = 0;
 #pragma unroll 1
     for (; mine < at + walk.count; mine += 3) {
       const int line = mine - at;
       pass(line - passed);
       passed = line;
-      WindowRing of_tap = x;
-      uint64_t a = window_matrix(weights, 64 * 128);
+      HaloRing of_tap = x;
+      uint64_t a = halo_matrix(weights, 64 * 128);
       warpgroup_fence_operand(sums);
       wgmma_fence();
 #pragma unroll 1
       for (int r = 0; r < p.window_lines; ++r) {
         of_tap.wait_full();
-        uint64_t b = window_matrix(of_tap.slot(), 64 * 128);
+        uint64_t b = halo_matrix(of_tap.slot(), 64 * 128);
 #pragma unroll 1
         for (int s = 0; s < p.window_columns; ++s, a += kTap >> 4, b += column_step)
 #pragma unroll
@@ -251,7 +209,7 @@ __global__ void __launch_bounds__(512, 1)
       warpgroup_fence_operand(sums);
       pass(over);
       passed += over;
-      window_store<T, Y, kPositions, kActivation, kBias, kC, kStore>(
+      store_line<T, Y, kPositions, kActivation, kBias, kC, kStore>(
           p, args, walk, walk.line + line, int(blockIdx.y) * 64 + int(threadIdx.x) / 32 % 4 * 16, sums);
     }
     pass(walk.count + reach - passed);

@@ -167,8 +167,9 @@ struct NchwTiler {
 
 KernelSpec spec(int64_t filters, bool dw, DType t, CompiledWindow w) {
   const std::string sums = dw ? cat(filters, ", ", filters_of_dw(int(filters), w.columns)) : cat(filters);
-  return {"cuda/conv/depthwise/nchw/nchw.cu", cat("minidnn::conv_nchw", dw ? "_filter<" : "<", cuda_name(t), ", ", sums,
-                                                  ", ", w.columns, ", ", w.hop, ">")};
+  const char* kernel = dw ? "_filter" : "";
+  return {cat("cuda/conv/depthwise/nchw/nchw", kernel, ".cu"),
+          cat("minidnn::conv_nchw", kernel, "<", cuda_name(t), ", ", sums, ", ", w.columns, ", ", w.hop, ">")};
 }
 
 }  // namespace

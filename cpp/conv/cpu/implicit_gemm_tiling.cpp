@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/conv/cpu/implicit_gemm_tiling.h"
+
+#include <algorithm>
+
+#include "cpp/core/work_size.h"
+
+namespace minidnn {
+namespace cpu::conv {
+namespace {
+
+// If the weights take more than kManyWeights bytes, and one panel of all phases takes at most kPanelBytes, each panel
+// is packed just before the only block that reads it. Packing all weights in advance would move them through memory two
+// more times.
+constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
+
+}  // namespace
+
+ImplicitGemmTiling::ImplicitGemmTiling(const ConvProblem& problem, const Device& d)
+    : p(problem),
+      g(without_gaps(conv_geometry(problem))),
+      backward(g.backward_data),
+      threads(d.sm_count),
+      input_(input(p, g)) {
+  in = input_.side, out = conv_out(g);
+  channels = in.channels, columns = out.channels, panels = ceil_div(columns, kernel.columns);
+  w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
+  lowest_tap = g.w_origin;
+  int64_t dense = 1;
+  lines = volume(g.window) > 1 && volume(g.window) <= 256 && kernel.columns <= 32;
+  for (int j = kMaxSpatial - 1; j >= 0; --j) {
+    if (g.window[j] == 1) continue;
+    lines = lines && std::abs(g.w_space[j]) == dense;
+    lowest_tap += std::min<int64_t>(0, g.w_space[j] * (g.window[j] - 1));
+    dense *= g.window[j];
+  }
+  last = out.channel == 1 || columns * g.groups == 1;
+  for (ConvPhase& phase : conv_phases(g)) phases.push_back({std::move(phase)});
+  for (int j = 0; j < kMaxSpatial; ++j) step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
+  if (merges(g)) {
+    merged = g.window[2];
+    for (ConvTap& tap : phases[0].taps)
+      for (int j = 0; j < kMaxSpatial; ++j) tap.shift[j] += input_.border[j];
+  }
+  for (Phase& phase : phases) find_segments(phase);
+  local = !merges(g) && transposes(p, g);
+  // The transposed pixels of a block take at most half of a second-level cache.
+  const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
+  block_rows = kernel.rows * (local ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
+  auto reserve = [&](size_t size) {
+    size_t at = bytes;
+    bytes += ceil_div<size_t>(size, 4096) * 4096;
+    return at;
+  };
+  int64_t taps = 0;
+  for (Phase& phase : phases) {
+    phase.weights_at = taps * channels * g.groups * panels * kernel.columns;
+    taps += int64_t(phase.taps.size());
+    by_panels = by_panels || g.images * volume(phase.count) > block_rows;
+  }
+  const int64_t packed = taps * channels * g.groups * panels * kernel.columns * int64_t(sizeof(float));
+  const int64_t panel_bytes = taps * channels * kernel.columns * int64_t(sizeof(float));
+  by_panels = !by_panels && packed > cpu::work_size(kManyWeights) && panel_bytes <= kPanelBytes;
+  if (!by_panels) weights_at = reserve(size_t(packed));
+  make_blocks();
+  copy_at = reserve(input_.bytes());
+  zeros_at = reserve(size_t(channels * merged) * 4);
+  size_t segments = 0;
+  for (const Phase& phase : phases) segments = std::max(segments, phase.segments.size());
+  const int64_t rows = block_rows;
+  sums_at = ceil_div<size_t>(segments * kBlockTiles * sizeof(GemmSegment), 64) * 64;
+  lines_at = sums_at + size_t(rows * kernel.columns) * 4;
+  local_at = lines_at + (last ? 0 : size_t(rows * kernel.columns) * 4);
+  panel_at = local_at + (local ? size_t(rows * channels) * 4 : 0);
+  scratch_bytes = panel_at + (by_panels ? size_t(panel_bytes) : 0);
+  scratch_at = reserve(scratch_bytes * size_t(threads));
+}
+
+void ImplicitGemmTiling::find_segments(Phase& phase) const {
+  for (size_t t = 0; t < phase.taps.size(); ++t) {
+    const ConvTap& tap = phase.taps[t];
+    int64_t at = 0;
+    for (int j = 0; j < kMaxSpatial; ++j) {
+      at += tap.shift[j] * in.space[j];
+      phase.low[j] = t ? std::min(phase.low[j], tap.shift[j]) : tap.shift[j];
+      phase.high[j] = t ? std::max(phase.high[j], tap.shift[j]) : tap.shift[j];
+    }
+    if (t % size_t(merged) == 0) phase.segments.push_back(at * int64_t(sizeof(float)));
+  }
+}
+
+ChannelsLast ImplicitGemmTiling::input(const ConvProblem& p, const ConvGeometry& g) {
+  int64_t border[kMaxSpatial]{};
+  const bool few = merges(g);
+  if (few) reach(g, border);
+  const ConvTensorView& side = g.backward_data ? g.y : g.x;
+  if (transposes(p, g)) return {side, g.images};
+  return {side, operand_dtype(p), g.images, g.groups, few, border};
+}
+bool ImplicitGemmTiling::transposes(const ConvProblem& p, const ConvGeometry& g) {
+  const ConvTensorView& in = g.backward_data ? g.y : g.x;
+  if (operand_dtype(p) != DType::float32 || in.channel == 1 || in.space[2] != 1) return false;
+  int64_t dense = 1;
+  for (int j = kMaxSpatial - 1; j >= 0; --j) {
+    if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return false;
+    if (in.size[j] > 1 && in.space[j] != dense) return false;
+    dense *= in.size[j];
+  }
+  return true;
+}
+
+bool ImplicitGemmTiling::merges(const ConvGeometry& g) {
+  return g.x.channels < gemm_kernels().f32.columns && !g.backward_data && g.groups == 1 && g.dilation[2] == 1 &&
+         g.window[2] > 1;
+}
+
+void ImplicitGemmTiling::make_blocks() {
+  const int64_t most = block_rows, together = by_panels ? int64_t(phases.size()) : 1;  // phases per item
+  int64_t all = 0;
+  for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
+  // About four items per thread balance the load.
+  int64_t share = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4 * together));
+  share = std::min(share, panels);
+  for (int64_t i = 0; i < int64_t(phases.size()); i += together) {
+    const int64_t rows = by_panels ? most : g.images * volume(phases[size_t(i)].count);
+    if (rows == 0) continue;
+    // All blocks have the same length (only the last may be shorter). This avoids a remainder of a single tile.
+    const int64_t number = ceil_div(rows, most), length = ceil_div(ceil_div(rows, number), kernel.rows) * kernel.rows;
+    for (int64_t group = 0; group < g.groups; ++group)
+      for (int64_t row = 0; row < rows; row += length)
+        for (int64_t panel = 0; panel < panels; panel += share)
+          blocks.push_back({i, together, group, row, length, panel, std::min(share, panels - panel)});
+  }
+}
+
+}  // namespace cpu::conv
+}  // namespace minidnn

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code shared by nchw.cu and nchw_filter.cu: how a tile of planes is loaded into shared memory, and how its rows are read.
+#pragma once
+#include "cuda/conv/depthwise/group_conv.cuh"
+#include "cuda/conv/depthwise/nchw/nchw_params.h"
+#include "cuda/device/ptx/griddep.cuh"
+
+namespace minidnn {
+
+constexpr int kMaxThreads = 256;
+
+// Reads n floats. `from` is a multiple of 16 bytes.
+template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const float* from) {
+#pragma unroll
+  for (int i = 0; i + 4 <= n; i += 4) read_quad(reinterpret_cast<float(&)[4]>(v[i]), from + i);
+  constexpr int kDone = n / 4 * 4;
+  if constexpr (n % 4 >= 2) {
+    const float2 two = *reinterpret_cast<const float2*>(from + kDone);
+    v[kDone] = two.x, v[kDone + 1] = two.y;
+  }
+  if constexpr (n % 2 == 1) v[n - 1] = from[n - 1];
+}
+
+// Reads the elements of a row that 4 outputs, kHop columns apart, need for kS columns of the window. With a hop of 2, a
+// row stores its even columns first and its odd columns `half` floats further. In the plain order, neighbouring threads
+// would read every second float, which is a 2-way bank conflict.
+template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v)[3 * kHop + kS], const float* from,
+                                                                       int32_t half) {
+  if constexpr (kHop == 2) {
+    constexpr int kEven = (6 + kS + 1) / 2, kOdd = (6 + kS) / 2;
+    float even[kEven == 7 ? 8 : kEven], odd[kOdd];
+    read_row(even, from);
+    read_row(odd, from + half);
+#pragma unroll
+    for (int i = 0; i < 6 + kS; ++i) v[i] = i % 2 ? odd[i / 2] : even[i / 2];
+  } else {
+    read_row(v, from);
+  }
+}
+
+// Loads the planes of a tile into shared memory: rows x columns of each, zeros where StridedIndex::index is negative.
+// 16 threads share a row.
+template <class T, bool kHalves> struct PlaneLoader {
+  int32_t rows, columns, pitch, plane, half;
+  static constexpr int kLanes = 16, kApart = kHalves ? kLanes / 2 : kLanes;
+  static constexpr int kPasses = 5;  // of 16 columns: 80 columns suffice for 64 outputs and windows up to 17 wide
+
+  // Loads `planes` planes. from_plane(i) is the start of the i-th, or null to skip it.
+  template <class FromPlane>
+  __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const StridedIndex& height,
+                                       const StridedIndex& width, int32_t row_stride, int32_t column_stride) const {
+    const int32_t lane = threadIdx.x % kLanes, rows_at_once = blockDim.x / kLanes;
+    const bool whole = width.step == 1 && width.up == 1 && height.up == 1;
+    const uint32_t shared = cvta_to_shared(to);
+#pragma unroll 1
+    for (int32_t column = lane; column < columns; column += kLanes * kPasses) {
+      uint32_t inside = 0, wanted = 0;  // bit j is for pass j: the column exists in in; the column is in the tile
+#pragma unroll
+      for (int j = 0; j < kPasses; ++j) {
+        inside |= uint32_t(uint32_t(width.first + column + j * kLanes) < uint32_t(width.size)) << j;
+        wanted |= uint32_t(column + j * kLanes < columns) << j;
+      }
+      int32_t of_plane = 0, found = -1, row = threadIdx.x / kLanes;
+      const T* first = nullptr;
+#pragma unroll 1
+      for (;; row += rows_at_once) {
+        while (row >= rows) row -= rows, ++of_plane;
+        if (of_plane >= planes) break;
+        if (of_plane != found) {
+          first = from_plane(found = of_plane);
+          if (whole && first) first += int64_t(width.first + column) * column_stride;
+        }
+        if (!first) continue;
+        const int32_t place = of_plane * plane + row * pitch + (kHalves ? column % 2 * half + column / 2 : column);
+        if (whole) {
+          const int32_t at = height.first + row * height.step;
+          const uint32_t bits = uint32_t(at) < uint32_t(height.size) ? inside : 0;
+          // If row `at` is outside of in, this address is computed but not read.
+          const T* line = first + int32_t(uint32_t(at) * uint32_t(row_stride));
+          const auto bring = [&](int32_t next) {
+            if constexpr (sizeof(T) == 4) {
+#pragma unroll
+              for (int j = 0; j < kPasses; ++j)
+                cp_async<4>(shared + (place + j * kApart) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
+            } else {
+              float v[kPasses];
+#pragma unroll
+              for (int j = 0; j < kPasses; ++j) v[j] = bits & 1u << j ? float(line[j * next]) : 0.0f;
+#pragma unroll
+              for (int j = 0; j < kPasses; ++j)
+                if (wanted & 1u << j) to[place + j * kApart] = v[j];
+            }
+          };
+          if (column_stride == 1) bring(kLanes);
+          else bring(kLanes * column_stride);
+        } else {
+          const int32_t at = height.index(row);
+          const T* line = first + max_of(at, 0) * row_stride;
+#pragma unroll 1
+          for (int j = 0; j < kPasses && wanted >> j; ++j) {
+            const int32_t index = width.index(column + j * kLanes);
+            const T* from = line + max_of(index, 0) * column_stride;
+            const bool exists = (at | index) >= 0;
+            if constexpr (sizeof(T) == 4) cp_async<4>(shared + (place + j * kApart) * 4, from, exists);
+            else to[place + j * kApart] = exists ? float(*from) : 0.0f;
+          }
+        }
+      }
+    }
+  }
+};
+
+}  // namespace minidnn

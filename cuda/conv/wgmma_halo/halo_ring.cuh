@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code shared by wgmma_halo.cu and wgmma_halo_filter.cu: the ring of lines in shared memory, wgmma descriptors of matrices
+// that start at any pixel, and the spans of lines that a block processes.
+#pragma once
+#include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/setmaxnreg.cuh"
+#include "cuda/device/ptx/tma.cuh"
+#include "cuda/device/ptx/wgmma.cuh"
+
+namespace minidnn {
+
+// A ring of slots in shared memory, with the current position of one side (producer or consumer). The kHaloSlots
+// `full` barriers are stored first, then the `empty` ones.
+struct HaloRing {
+  uint32_t slots, pitch, barriers;
+  int count, at = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ uint32_t slot() const { return slots + uint32_t(at) * pitch; }
+  __device__ __forceinline__ uint32_t full() const { return barriers + 8 * uint32_t(at); }
+  __device__ __forceinline__ uint32_t empty() const { return full() + 8 * kHaloSlots; }
+  __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), parity); }
+  __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), parity ^ 1); }
+  __device__ __forceinline__ void next() {
+    if (++at == count) at = 0, parity ^= 1;
+  }
+  __device__ __forceinline__ void skip(int slots) {  // fewer than `count`
+    at += slots;
+    if (at >= count) at -= count, parity ^= 1;
+  }
+};
+
+// Descriptor of a matrix of 128-byte rows that may start at any row. Submatrices of 64 columns are `columns` bytes
+// apart.
+__device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t columns) {
+  return make_smem_descriptor<true>(address, columns, 1024);
+}
+
+// A contiguous span of lines, one below the other, in one segment (column of lines) of an image.
+struct LineSpan {
+  int image, segment, line, count;
+
+  // The longest span that starts at line `at` and ends before `last`.
+  __device__ LineSpan(const HaloLines& w, int at, int last) {
+    const uint32_t column = w.lines.quotient(uint32_t(at));
+    line = at - int(column * w.lines.divisor);
+    count = min_of(int(w.lines.divisor) - line, last - at);
+    image = int(w.segments.quotient(column)), segment = int(column - uint32_t(image) * w.segments.divisor);
+  }
+};
+
+}  // namespace minidnn

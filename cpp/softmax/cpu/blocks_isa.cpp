@@ -142,26 +142,41 @@ struct Block {
 
 bool are_short_rows(const Block& b) { return b.inner == 1 && b.cols <= kLongestShortRow; }
 
+// Calls f(index in the block, index in the strip) for all elements. Spans of `inner` elements are contiguous in both. Only
+// if they are long does a vectorised loop over a span take less time.
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
+  constexpr int64_t kLongSpan = 8;
   int64_t i = 0;
-  for (int64_t column = 0; column < b.width(); column += b.inner)
-    for (int64_t c = 0; c < b.cols; ++c)
-      for (int64_t j = 0; j < b.inner; ++j) f(i++, c * pitch + column + j);
-}
-template <class T> void read_block(const T* from, const Block& b, int64_t pitch, float* strip, float* stage) {
-  const int64_t n = b.elements();
-  const float* x = stage;
-  if constexpr (sizeof(T) == 4) x = from;
+  if (b.inner < kLongSpan)
+    for (int64_t column = 0; column < b.width(); column += b.inner)
+      for (int64_t c = 0; c < b.cols; ++c)
+        for (int64_t j = 0; j < b.inner; ++j) f(i++, c * pitch + column + j);
   else
-    for (int64_t i = 0; i < n; i += kRun) read_run<Order::memory>(from + i, stage + i, min_of(kRun, n - i));
+    for (int64_t column = 0; column < b.width(); column += b.inner)
+      for (int64_t c = 0; c < b.cols; ++c, i += b.inner)
+#pragma GCC ivdep  // the block and the strip do not overlap
+        for (int64_t j = 0; j < b.inner; ++j) f(i + j, c * pitch + column + j);
+}
+// Copies the elements of a block into a strip, and back. Not inlined: next to conversions of 16-bit types, GCC 12 makes
+// slower loops of them.
+__attribute__((noinline)) void to_strip(const float* x, const Block& b, int64_t pitch, float* strip) {
   if (b.inner == 1) transpose_tile(x, b.cols, strip, pitch, b.width(), b.cols);
   else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });
+}
+__attribute__((noinline)) void from_strip(const float* strip, const Block& b, int64_t pitch, float* x) {
+  if (b.inner == 1) transpose_tile(strip, pitch, x, b.cols, b.cols, b.width());
+  else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { x[i] = strip[at]; });
+}
+template <class T> void read_block(const T* from, const Block& b, int64_t pitch, float* strip, float* stage) {
+  if constexpr (sizeof(T) == 4) return to_strip(from, b, pitch, strip);
+  const int64_t n = b.elements();
+  for (int64_t i = 0; i < n; i += kRun) read_run<Order::memory>(from + i, stage + i, min_of(kRun, n - i));
+  to_strip(stage, b, pitch, strip);
 }
 template <class T>
 void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float* stage, bool non_temporal) {
   const int64_t n = b.elements();
-  if (b.inner == 1) transpose_tile(strip, pitch, stage, b.cols, b.cols, b.width());
-  else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { stage[i] = strip[at]; });
+  from_strip(strip, b, pitch, stage);
   for (int64_t i = 0; i < n; i += kRun) write_run<Order::memory>(stage + i, to + i, min_of(kRun, n - i), non_temporal);
 }
 

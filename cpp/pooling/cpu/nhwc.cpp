@@ -13,10 +13,9 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 16384;          // elements that justify waking one more thread
-constexpr int64_t kSlabFloats = 64 << 10;  // fit a core's cache
-constexpr int64_t kStreamBytes =
-    12 << 20;  // a larger dx is written past the caches, as in cpp/batch_norm/cpu/vectorized.cpp
+constexpr int64_t kGrain = 16384;           // elements that justify waking one more thread
+constexpr int64_t kSliceFloats = 64 << 10;  // fit a core's cache
+constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in the batch norms
 
 bool is_backward(const PoolingProblem& p) { return p.direction == PoolingDirection::backward; }
 

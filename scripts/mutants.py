@@ -40,15 +40,15 @@ AUDIT = [
     ),
     Mutant(
         "A02", "conv/cpu/direct_nchw.cpp",
-        "pixel = at.at[3] * b.piece, pixels = «std::min(b.piece, b.count[2] - pixel)»", "b.piece",
+        "pixel = at.at[3] * b.line_chunk, pixels = «std::min(b.line_chunk, b.count[2] - pixel)»", "b.line_chunk",
         "filter gradient: the last segment of a long line is not shortened",
     ),
     Mutant(
-        "A03", "conv/cpu/grouped_nhwc.cpp", "std::min(all, (part + 1) * lines_of_part)", "(part + 1) * lines_of_part",
+        "A03", "conv/cpu/grouped_nhwc.cpp", "std::min(all, (chunk + 1) * lines_of_chunk)", "(chunk + 1) * lines_of_chunk",
         "filter gradient: the last part of the lines is not shortened",
     ),
     Mutant(
-        "A04", "conv/cpu/implicit_gemm_filter.cpp", "(pixel + begin - piece.begin) * kernel.rows",
+        "A04", "conv/cpu/implicit_gemm_filter.cpp", "(pixel + begin - span.begin) * kernel.rows",
         "(pixel + begin) * kernel.rows", "where the second segment of a line starts in the packed slice",
     ),
     Mutant(
@@ -111,8 +111,8 @@ AUDIT = [
         "strided backward_data by panels: the next panel uses the rows of the last phase",
     ),
     Mutant(
-        "A20", "conv/cpu/direct_nchw.cpp", "std::min(units, (at.at[0] + 1) * units_of_part)",
-        "(at.at[0] + 1) * units_of_part", "filter gradient: the last part of the bands is not shortened",
+        "A20", "conv/cpu/direct_nchw.cpp", "std::min(units, (at.at[0] + 1) * bands_of_chunk)",
+        "(at.at[0] + 1) * bands_of_chunk", "filter gradient: the last part of the bands is not shortened",
     ),
     Mutant(
         "A21", "lrn/cpu/spatial_window.cpp", "y = «at % height»", "i % height",

@@ -7,7 +7,7 @@
 // A reduction then adds the sums of the warpgroups.
 #include "cpp/reduce/reduce.h"
 #include "cuda/conv/engines.h"
-#include "cuda/gemm/sm90/three_tf32.h"
+#include "cuda/gemm/sm90/tf32x3/three_tf32.h"
 
 namespace minidnn {
 namespace {

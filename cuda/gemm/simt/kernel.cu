@@ -11,6 +11,7 @@
 // entries is one straight line, with copies between multiply-adds. With two warps a scheduler, a wait in a separate
 // section would not be hidden. The code must also be short: with slices of 16 k it took 37 KB and missed the
 // instruction cache.
+#include "cpp/activation/activation_math.h"
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -188,6 +189,33 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
   }
 }
 
+// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y: from row at_m and column `column`
+// on.
+template <class Tile>
+__device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Tile::kSumsN], float alpha, bool along_m,
+                                           int at_m, int column, float* to) {
+  constexpr int kColumns = SimtSharedOut<Tile::kM, Tile::kN>::kColumns;
+  constexpr int kPitchM = Tile::kM + Tile::kPad, kPitchN = kColumns + Tile::kPad;
+#pragma unroll
+  for (int i = 0; i < Tile::kSumsM; i += 4)
+#pragma unroll
+    for (int j = 0; j < Tile::kSumsN; j += 4) {
+      if (along_m) {
+        float* at = to + (column + j / 4 * Tile::kGroupN) * kPitchM + at_m + i / 4 * Tile::kGroupM;
+#pragma unroll
+        for (int l = 0; l < 4; ++l)
+          *reinterpret_cast<Four*>(at + l * kPitchM) = {alpha * sums[i][j + l], alpha * sums[i + 1][j + l],
+                                                        alpha * sums[i + 2][j + l], alpha * sums[i + 3][j + l]};
+      } else {
+        float* at = to + (at_m + i / 4 * Tile::kGroupM) * kPitchN + column + j / 4 * Tile::kGroupN;
+#pragma unroll
+        for (int l = 0; l < 4; ++l)
+          *reinterpret_cast<Four*>(at + l * kPitchN) = {alpha * sums[i + l][j], alpha * sums[i + l][j + 1],
+                                                        alpha * sums[i + l][j + 2], alpha * sums[i + l][j + 3]};
+      }
+    }
+}
+
 template <int kTileM, int kTileN, int kVectorA, int kVectorB>
 __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm)
     simt_gemm(const __grid_constant__ SimtParams p) {
@@ -336,32 +364,14 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   char* y = static_cast<char*>(p.args.y) + place.y;
   const char* c = p.args.c ? static_cast<const char*>(p.args.c) + place.c : nullptr;
   const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + place.bias : nullptr;
-  constexpr int kColumns = Out::kColumns, kPitchM = kTileM + Tile::kPad, kPitchN = kColumns + Tile::kPad;
+  constexpr int kColumns = Out::kColumns;
   const int left_m = int(of.m.size - place.first_m);
   const SimtSharers sharers(p);
 #pragma unroll 1
   for (int pass = 0; pass < Out::kPasses; ++pass) {
     if (pass) sharers.read();
     if (warp_n / kColumns == pass) {
-      const int column = at_n - pass * kColumns;
-#pragma unroll
-      for (int i = 0; i < Tile::kSumsM; i += 4)
-#pragma unroll
-        for (int j = 0; j < Tile::kSumsN; j += 4) {
-          if (along_m) {
-            float* at = out.sums + (column + j / 4 * kGroupN) * kPitchM + at_m + i / 4 * kGroupM;
-#pragma unroll
-            for (int l = 0; l < 4; ++l)
-              *reinterpret_cast<Four*>(at + l * kPitchM) = {alpha * sums[i][j + l], alpha * sums[i + 1][j + l],
-                                                            alpha * sums[i + 2][j + l], alpha * sums[i + 3][j + l]};
-          } else {
-            float* at = out.sums + (at_m + i / 4 * kGroupM) * kPitchN + column + j / 4 * kGroupN;
-#pragma unroll
-            for (int l = 0; l < 4; ++l)
-              *reinterpret_cast<Four*>(at + l * kPitchN) = {alpha * sums[i + l][j], alpha * sums[i + l][j + 1],
-                                                            alpha * sums[i + l][j + 2], alpha * sums[i + l][j + 3]};
-          }
-        }
+      write_sums<Tile>(sums, alpha, along_m, at_m, at_n - pass * kColumns, out.sums);
     }
     sharers.written();
     const int first = pass * kColumns, left_n = int(of.n.size - place.first_n) - first;

@@ -9,7 +9,7 @@ equal if they have the same code, initial values of constant banks, and numbers 
 and stack. Names do not count. Each kernel of OLD is paired with an equal one of NEW. Kernels without a pair are listed
 by name, and the exit code is 1. Needs NVRTC, but no GPU.
 
---without-globals does not compare constants at namespace scope and their addresses (constant bank 4). Each file contains
+--without-globals does not compare constants at namespace scope and their addresses (constant bank 4). Each file has
 all of those that its headers define, whether a kernel reads them or not.
 """
 

@@ -101,7 +101,7 @@ __device__ __forceinline__ void window_store(const WindowProduct& p, const GemmA
       y[8 * r * p.y.row + q * p.y.column] = Y(ended(sums[i], r, kC ? float(c[8 * r * p.c.row + q * p.c.column]) : 0));
     }
   } else {
-    constexpr bool kTurned = kStore == GemmStore::turned;
+    constexpr bool kTurned = kStore == GemmStore::transposed;
     // Stores four results: the two sums from index i and the two from `next`, after an exchange with the neighbouring
     // lane. The sums at i belong to filter r; those at `next` belong to filter r too, or (turned) to the other filter.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {

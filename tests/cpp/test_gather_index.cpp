@@ -44,7 +44,7 @@ static void check_slices(const std::string& text, const GemmView& v, const MmaPa
                          int64_t element) {
   if (g.table) return;
   const int64_t k_of_slice = kSliceBytes / element;
-  Digits at = p.k.digits(0);
+  GemmCoordinates32 at = p.k.coordinates(0);
   uint32_t inner_left = p.inner_slices;
   int64_t offset = 0;
   for (int64_t first = 0; first < v.k.size; first += k_of_slice) {

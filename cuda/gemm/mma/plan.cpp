@@ -65,7 +65,7 @@ std::vector<std::string> mma_configs(const GemmTask& t, const Device& d, MmaProd
 size_t mma_workspace_bytes(const GemmTask& t, MmaProducts products, const std::string& config) {
   const MmaViews v(t);
   const int64_t splits = mma_tiling(v, products, config).splits;
-  return splits > 1 ? Parts(v.views.front()).bytes(splits) : 0;
+  return splits > 1 ? SplitKWorkspace(v.views.front()).bytes(splits) : 0;
 }
 
 MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::string& config) {
@@ -84,7 +84,7 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
     params.activation = t.activation, params.y_is_float32 = t.y == DType::float32;
     params.slices_per_split = std::numeric_limits<uint32_t>::max();
     if (to.splits > 1) {
-      const Parts parts(view);
+      const SplitKWorkspace parts(view);
       params.y = parts.output, params.part_stride = parts.part_stride;
       params.y_is_float32 = 1, params.activation = Activation::identity;
       params.slices_per_split = uint32_t(per_split);

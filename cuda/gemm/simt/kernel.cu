@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const uint32_t first_k = split * p.k_per_split, left_k = phase.k.size > first_k ? phase.k.size - first_k : 0;
   const uint32_t length_k = left_k < p.k_per_split ? left_k : p.k_per_split;
   const int slices = int((length_k + kSimtTileK - 1) / kSimtTileK);
-  const SimtDigits batch = p.batch.digits(batch_index);
+  const GemmCoordinates32 batch = p.batch.coordinates(batch_index);
   if (threadIdx.x == 0)
     shared.place = {phase_index,
                     first_m,
@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
     uint32_t row = first_m + i;
-    SimtDigits d = phase.m.digits(row);
+    GemmCoordinates32 d = phase.m.coordinates(row);
     int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
     uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
     shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
@@ -262,8 +262,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
     uint32_t row = first_n + i;
     int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
-    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.digits(row)), row < phase.n.size ? kSimtRow : kSimtNothing,
-                       0};
+    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.coordinates(row)),
+                       row < phase.n.size ? kSimtRow : kSimtNothing, 0};
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   static_assert(2 * kSimtMadeK == 32, "a warp makes the entries of two slices, half of them for a");
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     if (p.flags & kSimtOneDigitK) {
       offset = int64_t(k) * strides.of[kDigits - 1];
     } else {
-      const SimtDigits d = phase.k.digits(k);
+      const GemmCoordinates32 d = phase.k.coordinates(k);
       if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
       offset = offset_of(strides, d);
     }
@@ -346,14 +346,14 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   Out& out = *reinterpret_cast<Out*>(&shared);
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    const SimtDigits d = of.m.digits(place.first_m + i);
+    const GemmCoordinates32 d = of.m.coordinates(place.first_m + i);
     out.y_m[i] = offset_of(of.y_m, d);
     if (p.args.c) out.c_m[i] = offset_of(p.c_m, d);
     if (p.args.bias) out.bias_m[i] = offset_of(p.bias_m, d);
   }
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    const SimtDigits d = of.n.digits(place.first_n + i);
+    const GemmCoordinates32 d = of.n.coordinates(place.first_n + i);
     out.y_n[i] = offset_of(of.y_n, d);
     if (p.args.c) out.c_n[i] = offset_of(p.c_n, d);
     if (p.args.bias) out.bias_n[i] = offset_of(p.bias_n, d);

@@ -12,8 +12,8 @@ namespace {
 
 using namespace simt;
 
-SimtIndex index_of(const Axis& axis) {
-  SimtIndex index;
+GemmIndex32 index_of(const Axis& axis) {
+  GemmIndex32 index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
     index.by[kDigits - 1 - back] = FastDivmod(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
@@ -168,7 +168,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
     Axis &slow = along_m ? p.n : p.m, &fast = along_m ? p.m : p.n;
     all.of_parts = view_of_y(p, slow, fast);
-    const Parts parts(all.of_parts);
+    const SplitKWorkspace parts(all.of_parts);
     lay_out(slow, fast, parts.columns);
     int64_t step = parts.columns * size_of(slow);
     for (size_t j = p.batch.size(); j-- > 0; step *= p.batch[j].size) p.batch[j].stride[kBatchY] = step;
@@ -228,7 +228,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
 size_t simt_workspace_bytes(const GemmTask& t, const Config& config) {
   const SimtConfig c = simt_config(config);
   const SimtLaunches l = simt_launches(t, c);
-  return l.parts ? Parts(l.of_parts).bytes(c.splits) : 0;
+  return l.parts ? SplitKWorkspace(l.of_parts).bytes(c.splits) : 0;
 }
 
 std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Config& config) {

@@ -41,7 +41,7 @@ struct Sm90Instance {
 // and it leaves before the last of them, it is loaded from memory again. evict_first is therefore used only for data
 // that fits, and for whole lines that are read once. `tiles`: tiles of the other operand, each of which reads all of
 // this one (docs/notes/memory.md).
-CachePolicy policy_of(const GemmTask& task, const Lowering& low, const TmaOperand& o, int64_t tiles, const Device& d) {
+CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand& o, int64_t tiles, const Device& d) {
   int64_t again = 0;  // times that one tile of the other operand reads an element
   if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
   else if (o.along_rows()) again = int64_t(low.window[0]) * low.window[1] * low.window[2];
@@ -53,7 +53,7 @@ CachePolicy policy_of(const GemmTask& task, const Lowering& low, const TmaOperan
 }
 
 // The parameters of the kernel, one for each launch, without the tensor maps.
-std::vector<Sm90Problem> problems_of(const GemmTask& task, const Lowering& low, const Sm90Tiling& tiling,
+std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, const Sm90Tiling& tiling,
                                      const Device& d) {
   const auto& [tile, split, us] = tiling;
   const GemmView& v = low.view;
@@ -62,7 +62,7 @@ std::vector<Sm90Problem> problems_of(const GemmTask& task, const Lowering& low, 
   problem.y = output_of(task, low);
   const int passes = split.passes();
   if (passes > 1) {
-    const Parts parts(v, store_of(task, low) == GemmStore::columns);
+    const SplitKWorkspace parts(v, store_of(task, low) == GemmStore::columns);
     problem.y = parts.output, problem.split_stride = parts.part_stride;
   }
   const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster),
@@ -141,7 +141,7 @@ std::string sm90_why_not(const GemmTask& t, const Device& d) {
   for (const GemmView& v : t.views)
     for (int64_t size : {v.m.size, v.n.size, v.k.size, v.batch.size})
       if (size >= int64_t(1) << 30) return cat("supports M, N, K and batch below 2^30; got ", size);
-  const Lowering low = lowered(t);
+  const TmaView low = tma_view(t);
   if (!low.why.empty()) return low.why;
   const GemmView& v = low.view;
   const int64_t tiles = ceil_div(v.m.size, int64_t(64)) * ceil_div(v.n.size, int64_t(64));
@@ -163,21 +163,21 @@ std::vector<std::string> sm90_configs(const GemmTask& t, const Device& d) {
 
 int64_t sm90_sums(const GemmTask& t, const std::string& config) {
   const Sm90TileShape tile = sm90_tiling(config).tile;
-  const int64_t clusters = ceil_div(lowered(t).view.m.size, int64_t(tile.m) * tile.cluster);
+  const int64_t clusters = ceil_div(tma_view(t).view.m.size, int64_t(tile.m) * tile.cluster);
   return clusters * tile.cluster * (tile.ping_pong ? 1 : sm90_warpgroups(tile.m));
 }
 
 size_t sm90_workspace_bytes(const GemmTask& t, const std::string& config) {
   const int parts = sm90_tiling(config).split.passes();
   if (parts == 1) return 0;
-  const Lowering low = lowered(t);
-  return Parts(low.view, store_of(t, low) == GemmStore::columns).bytes(parts);
+  const TmaView low = tma_view(t);
+  return SplitKWorkspace(low.view, store_of(t, low) == GemmStore::columns).bytes(parts);
 }
 
 std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const std::string& config) {
   const Sm90Tiling tiling = sm90_tiling(config);
   const auto& [tile, split, us] = tiling;
-  const Lowering low = lowered(task);
+  const TmaView low = tma_view(task);
   const GemmStore store = store_of(task, low);
   const bool columns = store == GemmStore::columns;
   auto plan = std::make_unique<Plan90>();
@@ -188,7 +188,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   if (passes > 1) {
     const GemmOutput y = columns ? output_of(transposed(low.view), task.y, task.alignment, task.has_c, task.has_bias)
                                  : output_of(task, low);
-    plan->add_parts.emplace(task, y, Parts(low.view, columns).columns, passes, d);
+    plan->add_parts.emplace(task, y, SplitKWorkspace(low.view, columns).columns, passes, d);
   }
   EpilogueTraits epilogue{.store = columns ? GemmStore::columns : GemmStore::lines};  // if parts are written
   if (passes == 1) epilogue = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
@@ -218,7 +218,7 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions, bool promote) {
         if (!fits(t, {type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows, promote})) return;
         all.push_back(Sm90Instance{type, type, t, {}, promote, a, b, 2, {.store = usual}}.spec());
         if (t.m * t.n == 64 * 64)
-          for (GemmStore store : {GemmStore::turned, GemmStore::any})
+          for (GemmStore store : {GemmStore::transposed, GemmStore::any})
             if (!tf32 || store == GemmStore::any)
               all.push_back(Sm90Instance{type, type, t, {}, promote, a, b, 2, {.store = store}}.spec());
         if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong && usual != GemmStore::phases)

@@ -27,13 +27,13 @@ static_assert(std::ranges::all_of(kTiles,
 
 struct Extents {                                              // the sizes that estimates need
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is that of one phase; k_blocks is the average
-  bool turned_a = false, turned_b = false;
+  bool transposes_a = false, transposes_b = false;
   bool both_along_rows = false;  // of 16-bit operands
   bool pixels_a = false, pixels_b = false;
   int64_t tiles_m(const Sm90TileShape& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
 
-Extents shape_of(const GemmTask& task, const Lowering& low) {
+Extents shape_of(const GemmTask& task, const TmaView& low) {
   const int64_t phases = int64_t(low.phases.size());
   return {low.view.m.size,
           low.view.n.size,
@@ -64,7 +64,8 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   if (task.promote && t.n < 192) block += 110;
   // Shared memory delivers 128 bytes a clock. Both operands are written once; a is read once, b once for each 64 rows
   // of a, and twice more if it is transposed.
-  if (s.turned_a || s.turned_b) block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.turned_b ? 3 : 1) + t.m / 64)));
+  if (s.transposes_a || s.transposes_b)
+    block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.transposes_b ? 3 : 1) + t.m / 64)));
   const double main = double(ceil_div(s.k_blocks, int64_t(split.chunks))) * block +
                       (t.cluster > 1 ? 605 : 250);  // the blocks of a cluster wait for each other
   double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
@@ -100,14 +101,14 @@ std::string Sm90Tiling::config() const {
 
 bool fits(const Sm90TileShape& t, const Sm90TileUse& use) {
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // rows of a warpgroup
-  const bool turned = use.type == DType::float32 && (use.a_along_rows || use.b_along_rows);
-  return (t.n / t.cluster % 64 == 0 || !use.b_along_rows) && (!turned || rows * t.n <= 128 * 128) &&
-         (t.n != 192 || (turned || use.promote) != t.ping_pong) && !(use.sums && rows * t.n > 128 * 128) &&
+  const bool transposes = use.type == DType::float32 && (use.a_along_rows || use.b_along_rows);
+  return (t.n / t.cluster % 64 == 0 || !use.b_along_rows) && (!transposes || rows * t.n <= 128 * 128) &&
+         (t.n != 192 || (transposes || use.promote) != t.ping_pong) && !(use.sums && rows * t.n > 128 * 128) &&
          !(use.promote && (rows * t.n > 64 * 192 || t.m == 192));
 }
 
 std::vector<Sm90Tiling> sm90_tilings(const GemmTask& task, const Device& d) {
-  const Lowering low = lowered(task);
+  const TmaView low = tma_view(task);
   const Extents s = shape_of(task, low);
   std::vector<Sm90Tiling> all;
   for (const Sm90TileShape& t : kTiles) {

@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the kernels of two checkouts: they are the same machine code if a change only renamed or moved things.
 
-    scripts/compare_cubins.py OLD NEW [--arch sm_90a]
+    scripts/compare_cubins.py OLD NEW [--arch sm_90a] [--without-globals]
 
 OLD and NEW are checkouts with a built extension, or folders that `pyminidnn compile --out` has written. Two kernels are
 equal if they have the same code, initial values of constant banks, and numbers of registers and bytes of shared memory
 and stack. Names do not count. Each kernel of OLD is paired with an equal one of NEW. Kernels without a pair are listed
 by name, and the exit code is 1. Needs NVRTC, but no GPU.
+
+--without-globals does not compare constants at namespace scope and their addresses (constant bank 4). Each file has
+all of those that its headers define, whether a kernel reads them or not.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from pathlib import Path
 NOBITS = 8  # a section without contents, such as static shared memory
 
 
-def kernels(cubin: bytes) -> list[tuple[str, str]]:
+def kernels(cubin: bytes, without_globals: bool = False) -> list[tuple[str, str]]:
     """Name and fingerprint of each kernel in a file of the kernel cache: two lines of text, then a 64-bit ELF file."""
     cubin = cubin[cubin.index(b"\x7fELF\x02\x01") :]
     (offset,) = struct.unpack_from("<Q", cubin, 0x28)
@@ -54,7 +57,9 @@ def kernels(cubin: bytes) -> list[tuple[str, str]]:
         index_of[symbol_names[begin : symbol_names.index(b"\0", begin)].decode()] = index
     found = []
     for kernel in (s.removeprefix(".text.") for s in sections if s.startswith(".text.")):
-        parts = [f".text.{kernel}", f".nv.shared.{kernel}", ".nv.global.init", *(f".nv.constant{i}" for i in range(8))]
+        parts = [f".text.{kernel}", f".nv.shared.{kernel}"]
+        if not without_globals:
+            parts += [".nv.global.init", *(f".nv.constant{i}" for i in range(8))]
         parts += [f".nv.constant{i}.{kernel}" for i in range(8)]
         all_parts = [contents(part) for part in parts] + sorted(attributes[index_of[kernel]])
         found.append((kernel, hashlib.sha256(b"".join(all_parts)).hexdigest()))
@@ -68,7 +73,7 @@ def compile_all(checkout: Path, arch: str, out: str) -> Path:
     return Path(out)
 
 
-def fingerprints(folder: Path, arch: str) -> dict[str, list[str]]:
+def fingerprints(folder: Path, arch: str, without_globals: bool) -> dict[str, list[str]]:
     """Names of kernels by fingerprint, for all cubins below a folder."""
     with tempfile.TemporaryDirectory() as out:
         if (folder / "pyminidnn").is_dir():
@@ -78,7 +83,7 @@ def fingerprints(folder: Path, arch: str) -> dict[str, list[str]]:
             raise SystemExit(f"{folder} has no cubins")
         found = defaultdict(list)
         for file in files:
-            for name, fingerprint in kernels(file.read_bytes()):
+            for name, fingerprint in kernels(file.read_bytes(), without_globals):
                 found[fingerprint].append(name)
         return found
 
@@ -88,8 +93,9 @@ def main() -> int:
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
     parser.add_argument("--arch", default="sm_90a")
+    parser.add_argument("--without-globals", action="store_true")
     options = parser.parse_args()
-    old, new = (fingerprints(folder, options.arch) for folder in (options.old, options.new))
+    old, new = (fingerprints(folder, options.arch, options.without_globals) for folder in (options.old, options.new))
     equal, left = 0, {"old": [], "new": []}
     for fingerprint in old.keys() | new.keys():
         ours, theirs = sorted(old.get(fingerprint, [])), sorted(new.get(fingerprint, []))

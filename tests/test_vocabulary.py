@@ -16,6 +16,8 @@ REPLACED = {
     "GemmEnding": "EpilogueTraits",
     "GemmFinish": "Epilogue",
     "GemmDigits": "GemmCoordinates",
+    "GemmSmallDigits": "GemmCoordinates32",
+    "SimtDigits": "GemmCoordinates32",
     "AddParts": "SplitKReduce",
     "Relaid": "OperandRelayout",
     "in_lines": "fits_tma",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.wgmma_3xtf32: computes a float32 product as three TF32 products (cuda/gemm/sm90/three_tf32.h) on the main loop
+// cuda.matmul.wgmma_3xtf32: computes a float32 product as three TF32 products (cuda/gemm/sm90/tf32x3/three_tf32.h) on the main loop
 // of cuda.matmul.wgmma.
-#include "cuda/gemm/sm90/three_tf32.h"
+#include "cuda/gemm/sm90/tf32x3/three_tf32.h"
 #include "cuda/matmul/wgmma.h"
 
 namespace minidnn {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arguments of mma/kernel.cu, on random problems: the entries of each row and k against the view, and each vector
-// against the rules of cp.async. Also the tiles and splits that the estimates choose on an H100.
+// against the rules of cp.async.
 #include "cuda/gemm/mma/gather_index.h"
-#include "cuda/gemm/mma/plan.h"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
@@ -45,7 +44,7 @@ static void check_slices(const std::string& text, const GemmView& v, const MmaPa
                          int64_t element) {
   if (g.table) return;
   const int64_t k_of_slice = kSliceBytes / element;
-  Digits at = p.k.digits(0);
+  GemmCoordinates32 at = p.k.coordinates(0);
   uint32_t inner_left = p.inner_slices;
   int64_t offset = 0;
   for (int64_t first = 0; first < v.k.size; first += k_of_slice) {
@@ -97,47 +96,6 @@ static MatmulProblem matmul(DType t, int64_t m, int64_t n, int64_t k, bool a_tra
   return p;
 }
 
-static Device h100() {
-  Device d;
-  d.place = {true, 0}, d.arch = 90, d.sm_count = 132, d.max_smem_bytes = 232448;
-  d.copy_gb_s = 3000, d.fp32_gflop_s = 51000, d.l2_bytes = 50 << 20;
-  return d;
-}
-static void expect(const std::string& what, const std::string& got, const std::string& want) {
-  if (!got.starts_with(want)) fail(cat(what, ": chose ", got, ", should be ", want));
-}
-static std::string chosen(const GemmTask& t) { return mma_configs(t, h100(), MmaProducts::one).front(); }
-
-static ConvProblem resnet(ConvDirection direction, int64_t c, int64_t size, int64_t k, int64_t window, int64_t stride) {
-  ConvProblem p;
-  const int64_t pad = window / 2, out = (size + 2 * pad - window) / stride + 1;
-  p.direction = direction;
-  p.x = described(DType::float32, {64, c, size, size}, true),
-  p.w = described(DType::float32, {k, c, window, window}, true);
-  p.y = described(DType::float32, {64, k, out, out}, true);
-  for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = pad;
-  return p;
-}
-
-static void check_choices() {
-  const std::string large = chosen(gemm_task(matmul(DType::bfloat16, 8192, 8192, 8192, false, false)));
-  if (large != "tile=256x128" && large != "tile=128x128") fail("a large product takes " + large);
-  expect("64 filters", chosen(gemm_task(resnet(ConvDirection::forward, 64, 56, 64, 3, 1))), "tile=128x64");
-  const std::string long_sum = chosen(gemm_task(resnet(ConvDirection::backward_filter, 64, 56, 64, 3, 1)));
-  if (long_sum.find(";split=") == std::string::npos) fail("few tiles of a long sum are not split: " + long_sum);
-  expect("a small product", chosen(gemm_task(matmul(DType::float16, 150, 70, 400, false, false))), "tile=64x64");
-  // An element of a product and of the transposed product is the same sum.
-  for (int i = 0; i < 300; ++i) {
-    const int64_t m = pick(1, 700), n = pick(1, 700), k = pick(1, 3000);
-    auto splits = [&](const MatmulProblem& p) {
-      return mma_launches(gemm_task(p), MmaProducts::one, chosen(gemm_task(p))).splits;
-    };
-    const int64_t straight = splits(matmul(DType::float16, m, n, k, false, false));
-    const int64_t turned = splits(matmul(DType::float16, n, m, k, true, true));
-    if (straight != turned) fail(cat(m, "x", n, "x", k, " is split in ", straight, ", its transpose in ", turned));
-  }
-}
-
 int main() {
   for (int i = 0; i < 400; ++i) check_conv();
   for (int i = 0; i < 100; ++i) {
@@ -145,7 +103,6 @@ int main() {
                                    pick(0, 1), pick(0, 1));
     check(Family<MatmulProblem>::text(p), gemm_task(p));
   }
-  check_choices();
   std::cout << (failures ? "FAILED" : "ok") << std::endl;
   return failures != 0;
 }

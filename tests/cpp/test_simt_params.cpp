@@ -17,16 +17,16 @@ static void walk(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks)
     for (uint32_t split = 0; split < p.splits.divisor; ++split)
       for (uint32_t i = 0; i < p.phases.divisor; ++i) {
         const SimtPhase& f = p.phase[i];
-        const SimtDigits batch = p.batch.digits(batch_index);
+        const GemmCoordinates32 batch = p.batch.coordinates(batch_index);
         const int64_t a = f.a_offset + offset_of(p.a_batch, batch), b = f.b_offset + offset_of(p.b_batch, batch);
         const int64_t y = f.y_offset + offset_of(p.y_batch, batch) + split * p.y_split;
         for (uint32_t m = 0; m < f.m.size; ++m)
           for (uint32_t n = 0; n < f.n.size; ++n, ++elements) {
-            const SimtDigits at_m = f.m.digits(m), at_n = f.n.digits(n);
+            const GemmCoordinates32 at_m = f.m.coordinates(m), at_n = f.n.coordinates(n);
             const uint32_t of_row = f.window.taps_in_k ? outside_bits(f.window, at_m) : tap_bits(f.window, at_m);
             float sum = 0;
             for (uint32_t k = split * p.k_per_split; k < f.k.size && k < (split + 1) * p.k_per_split; ++k) {
-              const SimtDigits at_k = f.k.digits(k);
+              const GemmCoordinates32 at_k = f.k.coordinates(k);
               const uint32_t of_k = f.window.taps_in_k ? tap_bits(f.window, at_k) : outside_bits(f.window, at_k);
               if (of_row & of_k) continue;
               sum += at(p.args.a, a + offset_of(f.a_row, at_m) + offset_of(f.a_k, at_k)) *
@@ -44,7 +44,7 @@ static void walk(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks)
 // y of the whole problem; the parts of a split are added up. Sums only: no bias, no activation.
 static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& config) {
   const SimtLaunches l = simt_launches(task, config);
-  const Parts layout(l.of_parts);
+  const SplitKWorkspace layout(l.of_parts);
   std::vector<float> parts(l.parts ? size_t(config.splits * layout.part_stride) : 0, 1e9f);
   for (size_t i = 0; i < l.params.size(); ++i) {
     SimtParams p = l.params[i];

@@ -18,7 +18,7 @@ int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) 
 
 // One element as Sm90Loader loads it; `tap` is the tap of k.
 struct Fetch {
-  const Lowering& low;
+  const TmaView& low;
   const TmaOperand& o;
   const int32_t (&first_tap)[2], (&first_offset)[3];
   const float* data;
@@ -66,7 +66,7 @@ int exchanged = 0, phases = 0;
 // y += the product.
 void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args, int64_t size_a, int64_t size_b,
              std::vector<float>& y) {
-  const Lowering low = lowered(task);
+  const TmaView low = tma_view(task);
   if (!low.why.empty()) return fail(cat(what, ": ", low.why));
   const GemmStore store = store_of(task, low);
   const bool vectors = store == GemmStore::columns || store == GemmStore::phases;

@@ -12,9 +12,8 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // elements that justify waking one more thread
-constexpr int64_t kStreamBytes =
-    12 << 20;  // a larger dx is written past the caches, as in cpp/batch_norm/cpu/vectorized.cpp
+constexpr int64_t kGrain = 1 << 14;         // elements that justify waking one more thread
+constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in the batch norms
 
 constexpr int64_t kScratchFloats = 8 << 10;  // fit a first-level cache
 

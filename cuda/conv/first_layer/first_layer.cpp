@@ -53,8 +53,8 @@ struct Image {
     const GemmTask task = gemm_task(p);
     problem.y = output_of(task.views.front(), task.y, task.alignment, task.has_c, task.has_bias);
     store = store_of(problem.y, task.has_c);
-    // GemmStore::turned stores four positions as one vector, which must not reach into the next line.
-    if (store == GemmStore::turned && p.y.shape[3] % 4) store = GemmStore::any;
+    // GemmStore::transposed stores four positions as one vector, which must not reach into the next line.
+    if (store == GemmStore::transposed && p.y.shape[3] % 4) store = GemmStore::any;
     problem.lines = FastDivmod(p.y.shape[2]);
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
     problem.positions = int32_t(positions);
@@ -162,8 +162,8 @@ struct FirstLayer final : Engine<ConvProblem> {
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     for (DType type : {DType::float16, DType::bfloat16, DType::float32})
-      for (GemmStore store : {GemmStore::lines, GemmStore::turned, GemmStore::any})
-        if (type != DType::float32 || store != GemmStore::turned) all.push_back(spec(type, type, {.store = store}));
+      for (GemmStore store : {GemmStore::lines, GemmStore::transposed, GemmStore::any})
+        if (type != DType::float32 || store != GemmStore::transposed) all.push_back(spec(type, type, {.store = store}));
     return all;
   }
 };

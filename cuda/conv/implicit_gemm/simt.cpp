@@ -2,9 +2,9 @@
 // cuda.conv.simt: implicit GEMM in true float32, without tensor cores (cuda/gemm/simt/kernel.cu). It takes any strides,
 // layouts, groups and dilations. A backward_data with strides is one launch of up to four phases. Groups with few
 // channels leave most of a tile empty.
-#include "cuda/gemm/simt/plan.h"
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
+#include "cuda/gemm/simt/plan.h"
 
 namespace minidnn {
 namespace cuda::conv {

@@ -8,8 +8,8 @@
 #include <bit>
 #include <cmath>
 
-#include "cuda/gemm/sm90/operand_relayout.h"
 #include "cuda/gemm/epilogue/split_k.h"
+#include "cuda/gemm/sm90/operand_relayout.h"
 #include "cuda/runtime/plan.h"
 #include "cuda/runtime/tensor_map.h"
 
@@ -127,7 +127,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
     }
     return all;
   };
-  if (fours(1)) l.store = GemmStore::turned;
+  if (fours(1)) l.store = GemmStore::transposed;
   else if (fours(3)) l.store = GemmStore::lines;
   auto strides_of = [](const TensorDesc& t) {
     return WgmmaHaloParams::Strides{t.stride[0], t.stride[2], t.stride[3], t.stride[1]};
@@ -324,7 +324,7 @@ struct WgmmaHalo final : Engine<ConvProblem> {
       for (int64_t positions : kPositions)
         for (bool backward : {false, true})
           for (int64_t steps : {2, 4})
-            for (GemmStore store : {GemmStore::lines, GemmStore::turned}) {
+            for (GemmStore store : {GemmStore::lines, GemmStore::transposed}) {
               ProductLaunch l;
               l.positions = positions, l.steps = steps, l.backward = backward;
               all.push_back(product_kernel(type, type, l, {.store = store}));

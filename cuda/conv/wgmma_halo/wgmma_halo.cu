@@ -12,10 +12,6 @@
 #include "cuda/conv/wgmma_halo/halo_ring.cuh"
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/device/ptx/math.cuh"
-#include "cuda/device/ptx/named_barrier.cuh"
-#include "cuda/device/ptx/setmaxnreg.cuh"
-#include "cuda/device/ptx/tma.cuh"
-#include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/gemm/epilogue/epilogue.cuh"
 
 namespace minidnn {
@@ -59,7 +55,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
       y[8 * r * p.y.row + q * p.y.column] = Y(ended(sums[i], r, kC ? float(c[8 * r * p.c.row + q * p.c.column]) : 0));
     }
   } else {
-    constexpr bool kTurned = kStore == GemmStore::turned;
+    constexpr bool kTransposed = kStore == GemmStore::transposed;
     // Stores four results: the two sums from index i and the two from `next`, after an exchange with the neighbouring
     // lane. The sums at i belong to filter r; those at `next` belong to filter r too, or (turned) to the other filter.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
@@ -68,7 +64,8 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
         uint2 four = {0, 0};
         if (exists) four = *reinterpret_cast<const uint2*>(c);
         four = exchange_pair(four.x, four.y);  // back to the lane that holds the sums
-        words[0] = kTurned ? movmatrix_trans(four.x) : four.x, words[1] = kTurned ? movmatrix_trans(four.y) : four.y;
+        words[0] = kTransposed ? movmatrix_trans(four.x) : four.x,
+        words[1] = kTransposed ? movmatrix_trans(four.y) : four.y;
       }
 #pragma unroll
       for (int w = 0; w < 2; ++w) {
@@ -77,15 +74,15 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
         for (int j = 0; j < 2; ++j) {
           Y residual;
           residual.bits = uint16_t(words[w] >> 16 * j);
-          v[j] = ended(sums[(w ? next : i) + j], kTurned ? w : r, float(residual));
+          v[j] = ended(sums[(w ? next : i) + j], kTransposed ? w : r, float(residual));
         }
         words[w] = cvt_rn_x2(Y(), v[0], v[1]);
-        if constexpr (kTurned) words[w] = movmatrix_trans(words[w]);
+        if constexpr (kTransposed) words[w] = movmatrix_trans(words[w]);
       }
       const uint2 four = exchange_pair(words[0], words[1]);
       if (exists) *reinterpret_cast<uint2*>(y) = four;
     };
-    if constexpr (kTurned) {
+    if constexpr (kTransposed) {
       const int four = filter + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4, first = column + lane / 4;
       const int left = four < p.rows ? p.positions - first : 0;
       Y* y = place(four, first);
@@ -214,164 +211,6 @@ __global__ void __launch_bounds__(512, 1)
     }
     pass(walk.count + reach - passed);
     at += walk.count;
-  }
-}
-
-// Computes partial sums of dw for a tile of 64 filters and 64 channels.
-// Grid: x splits the lines evenly, y counts tiles of dw. Cluster: kBlocks, 1 or 2. Block: 512 threads. Warpgroup 0
-// issues the TMA loads; warpgroups 1 to 3 each compute one line of the window.
-// wgmma: M = 64 filters, N = kColumns x 64 channels, K = positions. Each column of the window is a submatrix of 64
-// channels that starts one pixel later. Both operands have one position (k) per stored row.
-// Each cluster writes its sums as one part of dw; cuda/gemm/epilogue/split_k.cu adds the parts in a fixed order.
-// An infinity in x next to the last position of a line produces NaN, because it is multiplied by the zeros that pad dy.
-template <class T, int kColumns, int kBlocks>
-__global__ void __launch_bounds__(512, 1)
-    conv_wgmma_halo_filter(const __grid_constant__ WgmmaHaloFilterParams p, float* parts) {
-  extern __shared__ char shared[];
-  __shared__ uint64_t barriers[4 * kHaloSlots];
-  const uint32_t start = (cvta_to_shared(shared) + 1023) & ~1023u;
-  WindowRing x{start, uint32_t(p.x_pitch), cvta_to_shared(barriers), p.x_slots};
-  WindowRing dy{start + uint32_t(p.x_slots * p.x_pitch), 64 * 128, x.barriers + 16 * kHaloSlots, p.dy_slots};
-
-  uint32_t job = blockIdx.y;
-  const int channel = p.channel_tiles.divmod(job) * 64, first_column = p.column_groups.divmod(job) * kColumns;
-  const int first_line = p.line_groups.divmod(job) * p.lines_each, filter = int(job) * 64;
-  const int lines = min_of(p.lines_each, p.window_lines - first_line);
-  const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
-  const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
-            last = int(int64_t(p.walk.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (lines - 1) * p.walk.line_step;  // lines of x in addition to those of dy
-
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kHaloSlots; ++i) {
-      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kHaloSlots + i), 4 * lines);
-      mbarrier_init(dy.barriers + 8 * i, 1), mbarrier_init(dy.barriers + 8 * (kHaloSlots + i), 4 * lines);
-    }
-    fence_mbarrier_init();
-    prefetch_tensormap(&p.x), prefetch_tensormap(&p.dy);
-  }
-  __syncthreads();
-  griddep_wait();
-
-  auto together = [] {
-    if constexpr (kBlocks > 1) cluster_sync();
-  };
-  if (group == 0) {
-    setmaxnreg_dec<40>();
-    for (int at = threadIdx.x > 0 ? last : first; at < last;) {
-      const WindowWalk walk(p.walk, at, last);
-      const int x_line = p.walk.first_line + first_line * p.walk.line_step + walk.line;
-      const int x_column = p.walk.first_column + first_column * p.walk.column_step + walk.segment * 64;
-#pragma unroll 1
-      for (int i = 0; i < walk.count + reach; ++i) {
-        x.wait_empty();
-        mbarrier_arrive_expect_tx(x.full(), uint32_t(p.x_bytes));
-        tma_load(x.slot(), &p.x, x.full(), 0, {channel, x_column, x_line + i, walk.image, 0});
-        x.next();
-        if (i < reach) continue;
-        dy.wait_empty();
-        mbarrier_arrive_expect_tx(dy.full(), 64 * 128);
-        tma_load(dy.slot(), &p.dy, dy.full(), 0, {filter, walk.segment * 64, walk.line + i - reach, walk.image, 0});
-        dy.next();
-      }
-      at += walk.count;
-    }
-    griddep_launch_dependents();
-    __syncwarp();
-    together(), together();
-    return;
-  }
-  const int mine = group - 1;  // line of the window
-  if (mine >= lines) {
-    together(), together();
-    return;
-  }
-  setmaxnreg_inc<152>();
-  const int lane = int(threadIdx.x) % 32;
-  auto release = [&](uint32_t barrier) {
-    if (lane == 0) mbarrier_arrive(barrier);
-  };
-  auto skip = [&](int count) {  // lines of x that only other lines of the window read
-#pragma unroll 1
-    for (int i = 0; i < count; ++i, x.next()) {
-      x.wait_full();
-      release(x.empty());
-    }
-  };
-  const uint32_t columns = uint32_t(p.walk.column_step) * 128;
-  float sums[kColumns * 32];
-  bool any = false;
-  for (int at = first; at < last;) {
-    const WindowWalk walk(p.walk, at, last);
-    skip(mine * p.walk.line_step);
-    uint32_t x_before = 0, dy_before = 0;
-#pragma unroll 1
-    for (int i = 0; i < walk.count; ++i) {
-      x.wait_full();
-      dy.wait_full();
-      const uint64_t a = window_matrix(dy.slot(), 64 * 128), b = window_matrix(x.slot(), columns);
-      warpgroup_fence_operand(sums);
-      wgmma_fence();
-#pragma unroll
-      for (int s = 0; s < 4; ++s)  // a step of 16 positions
-        Wgmma<T, kColumns * 64>::template run<true, true>(sums, a + s * (2048 >> 4), b + s * (2048 >> 4), any || s > 0);
-      wgmma_commit_group();
-      any = true;
-      if (i > 0) {
-        wgmma_wait_group<1>();
-        release(x_before), release(dy_before);
-      }
-      x_before = x.empty(), dy_before = dy.empty();
-      x.next(), dy.next();
-    }
-    wgmma_wait_group<0>();
-    release(x_before), release(dy_before);
-    skip(reach - mine * p.walk.line_step);
-    at += walk.count;
-  }
-  warpgroup_fence_operand(sums);
-
-  // Cluster of two: each block adds up one half of the sums of both. A block sends the other half through shared
-  // memory, where the rings are no longer in use.
-  constexpr int kKept = kColumns * 32 / kBlocks;
-  const uint32_t rank = kBlocks > 1 ? cluster_ctarank() : 0;
-  if constexpr (kBlocks > 1) {
-    named_barrier_sync(1, lines * 128);
-    const uint32_t pitch = uint32_t(lines) * 2048, place = (threadIdx.x - 128) * 16;
-    char* const to = shared + (start - cvta_to_shared(shared)) + place;
-#pragma unroll
-    for (int i = 0; i < kKept; i += 4) {
-      float v[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        v[j] = rank ? sums[i + j] : sums[kKept + i + j];
-        if (rank) sums[i + j] = sums[kKept + i + j];
-      }
-      *reinterpret_cast<float4*>(to + i / 4 * pitch) = make_float4(v[0], v[1], v[2], v[3]);
-    }
-    together();
-#pragma unroll
-    for (int i = 0; i < kKept; i += 4) {
-      float v[4];
-      ld_cluster<4>(v, start + place + i / 4 * pitch, rank ^ 1);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) sums[i + j] += v[j];
-    }
-    together();
-  }
-
-  const int row = filter + int(threadIdx.x) / 32 % 4 * 16 + lane / 4, taps = p.window_lines * p.window_columns;
-  float* const part = parts + blockIdx.x / kBlocks * p.part_stride +
-                      (int64_t(row) * taps + (first_line + mine) * p.window_columns + first_column) * p.channels;
-#pragma unroll
-  for (int j = 0; j < kKept / 4; ++j) {
-    const int eight = j + int(rank) * kKept / 4, column = eight / 8, c = channel + eight % 8 * 8 + lane % 4 * 2;
-    if (first_column + column >= p.window_columns || c >= p.channels) continue;
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-      if (row + 8 * half < p.filters)
-        *reinterpret_cast<float2*>(part + (int64_t(8 * half) * taps + column) * p.channels + c) =
-            make_float2(sums[4 * j + 2 * half], sums[4 * j + 2 * half + 1]);
   }
 }
 

@@ -97,7 +97,7 @@ __device__ __forceinline__ void store_filter(const WgmmaHaloFilterParams& p, flo
 // issues the TMA loads; warpgroups 1 to 3 each compute one line of the window.
 // wgmma: M = 64 filters, N = kColumns x 64 channels, K = positions. Each column of the window is a submatrix of 64
 // channels that starts one pixel later. Both operands have one position (k) per stored row.
-// Each cluster writes its sums as one partial sum of dw; cuda/gemm/split_k.cu adds them in a fixed order.
+// Each cluster writes its sums as one partial sum of dw; cuda/gemm/epilogue/split_k.cu adds them in a fixed order.
 // An infinity in x next to the last position of a line produces NaN, because it is multiplied by the zeros that pad dy.
 template <class T, int kColumns, int kBlocks>
 __global__ void __launch_bounds__(512, 1)

@@ -12,24 +12,6 @@
 
 namespace minidnn {
 
-struct GemmSmallDigits {
-  uint32_t at[kDigits];
-};
-// coordinates_of() for indices below 2^31. An index past the end has a leading digit past its limit.
-__device__ __forceinline__ GemmSmallDigits coordinates_of(const FastDivmod (&divisors)[kDigits], uint32_t i) {
-  GemmSmallDigits d;
-#pragma unroll
-  for (int j = kDigits - 1; j > 0; --j) d.at[j] = uint32_t(divisors[j].divmod(i));
-  d.at[0] = i;
-  return d;
-}
-__device__ __forceinline__ int64_t offset_of(const GemmStrides& s, const GemmSmallDigits& d) {
-  int64_t offset = 0;
-#pragma unroll
-  for (int j = 0; j < kDigits; ++j) offset += int64_t(d.at[j]) * s.of[j];
-  return offset;
-}
-
 // Accumulate column sums of what a lane stores in store_lines(): chunks of 16 bytes of some rows, in the same columns
 // for a given step.
 struct NoColumnSums {
@@ -74,7 +56,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
         beta_(args.beta),
         activation_alpha_(args.activation_alpha),
         lines_(lines) {
-    const GemmSmallDigits at = coordinates_of(o.batch_divisor, batch);
+    const GemmCoordinates32 at = coordinates_of(o.batch_divisor, batch);
     y_ = static_cast<Y*>(args.y) + part.y_offset + offset_of(o.y_batch, at);
     c_ = kC && args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
     bias_ = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
@@ -82,12 +64,12 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 
   // Stores two rows of this lane (`first` and `second`; the four lanes of a group have the same rows) and 2 * kCount
   // columns from n on, a multiple of 8. 2 * kCount is a multiple of 16. All lanes of a warp call this. For
-  // GemmStore::turned, all warps of a warpgroup call it for 64 consecutive rows, of which `rows` exist. Destroys `acc`.
+  // GemmStore::transposed, all warps of a warpgroup call it for 64 consecutive rows, of which `rows` exist. Destroys `acc`.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
                                         uint32_t rows = 64) const {
-    if constexpr (kStore == GemmStore::turned) {
-      store_turned(acc, first - (threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), rows, n);
+    if constexpr (kStore == GemmStore::transposed) {
+      store_transposed(acc, first - (threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4), rows, n);
     } else if constexpr (kStore == GemmStore::lines) {
       NoColumnSums none;
       store_lines(acc, first, second, n, none);
@@ -156,7 +138,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     int place[kCount / 16];
 #pragma unroll
     for (int i = 0; i < kCount / 16; ++i) {
-      const GemmSmallDigits at = coordinates_of(o_.n_divisor, n + 32 * i + lane);
+      const GemmCoordinates32 at = coordinates_of(o_.n_divisor, n + 32 * i + lane);
       bool exists = true;
 #pragma unroll
       for (int d = 0; d < kDigits; ++d) exists = exists && at.at[d] < part_.limit[d];
@@ -241,7 +223,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
     if (int(o_.m.first) == kDigits - 1)
       return {m < uint32_t(part_.limit[3]), int64_t(m) * o_.y_m.of[3], kC ? int64_t(m) * o_.c_m.of[3] : 0,
               kBias && o_.bias_by_row ? int64_t(m) * o_.bias.of[3] : 0};
-    const GemmSmallDigits at = coordinates_of(o_.m_divisor, m);
+    const GemmCoordinates32 at = coordinates_of(o_.m_divisor, m);
     bool exists = true;
 #pragma unroll
     for (int j = 0; j < kDigits; ++j) exists &= at.at[j] < uint32_t(part_.limit[j]);
@@ -375,7 +357,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
   // of a column are 128 bytes. The sums of a warpgroup pass through the shared memory of its warps. Each warp then
   // stores a quarter of the columns, two at a time, and each lane four rows. `rows` of the 64 exist.
   template <int kCount>
-  __device__ __forceinline__ void store_turned(float (&acc)[kCount], uint32_t m, uint32_t rows, uint32_t n) const {
+  __device__ __forceinline__ void store_transposed(float (&acc)[kCount], uint32_t m, uint32_t rows, uint32_t n) const {
     constexpr int kColumns = kCount % 32 == 0 ? 64 : kCount % 16 == 0 ? 32 : 16, kBlocks = kColumns / 8;
     constexpr int kSteps = 2 * kCount / kColumns;
     static_assert(kCount % 8 == 0);
@@ -449,7 +431,7 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const uint32_t column = n + threadIdx.x % 4 * 2 + i;
-        const GemmSmallDigits at = coordinates_of(o_.n_divisor, column);
+        const GemmCoordinates32 at = coordinates_of(o_.n_divisor, column);
         if (column >= o_.n.size || at.at[kDigits - 1] >= o_.n_limit) continue;
         const int64_t y = offset_of(o_.y_n, at), c = kC ? offset_of(o_.c_n, at) : 0;
         const int64_t bias = kBias && !o_.bias_by_row ? offset_of(o_.bias, at) : 0;

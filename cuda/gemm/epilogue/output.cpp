@@ -8,7 +8,7 @@
 namespace minidnn {
 
 std::string EpilogueTraits::text() const {
-  constexpr const char* stores[] = {"lines", "turned", "any", "columns", "phases", "summed"};
+  constexpr const char* stores[] = {"lines", "transposed", "any", "columns", "phases", "summed"};
   return cat("minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
              ", minidnn::GemmStore::", stores[int(store)]);
 }
@@ -51,8 +51,8 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   o.y_vectors = aligned && neighbours(8, o.n, o.n_limit, o.y_n, o.y_m, o.y_batch, offset);
   o.c_vectors = has_c && aligned && neighbours(8, o.n, o.n_limit, o.c_n, o.c_m, o.c_batch, 0);
   o.bias_along_n = !has_bias || (!o.bias_by_row && o.bias.of[kDigits - 1] == 1);
-  o.y_turned = item == 2 && alignment >= 8 && !has_c && o.bias_along_n && o.n.first == kDigits - 1 &&
-               neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset);
+  o.y_transposed = item == 2 && alignment >= 8 && !has_c && o.bias_along_n && o.n.first == kDigits - 1 &&
+                   neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset);
   o.y_columns = y == DType::float32 && alignment >= 16 && (!has_bias || o.bias_by_row) &&
                 neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset) &&
                 (!has_c || neighbours(4, o.m, o.part.limit[kDigits - 1], o.c_m, o.c_n, o.c_batch, 0));
@@ -60,7 +60,7 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
 }
 
 GemmStore store_of(const GemmOutput& o, bool has_c) {
-  if (o.y_turned) return GemmStore::turned;
+  if (o.y_transposed) return GemmStore::transposed;
   const bool lines = o.n.first == kDigits - 1 && o.y_vectors && (!has_c || o.c_vectors) && o.bias_along_n;
   return lines ? GemmStore::lines : GemmStore::any;
 }

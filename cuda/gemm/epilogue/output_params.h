@@ -15,13 +15,13 @@ struct GemmPart {
 
 // How the sums of a tile are stored in y:
 //   lines    rows are contiguous in memory; stored by vectors
-//   turned   16-bit columns are contiguous; transposed through shared memory
+//   transposed  16-bit columns are contiguous; exchanged through shared memory
 //   any      any strides
 //   columns  float32 columns are contiguous, and a lane has neighbouring rows
 //   phases   like columns, for the phases of backward_data, whose columns have no common stride
 //   summed   like lines; the columns are also added up
-enum class GemmStore : int64_t { lines, turned, any, columns, phases, summed };
-constexpr int kLinesBytes = 16 * 128;  // bytes of shared memory for each warp that stores `lines` or `turned`
+enum class GemmStore : int64_t { lines, transposed, any, columns, phases, summed };
+constexpr int kLinesBytes = 16 * 128;  // bytes of shared memory for each warp that stores `lines` or `transposed`
 
 // The layout of y, c and the bias, by digits of m and n that may differ from the view's: neighbouring digits are joined
 // if all three tensors have one stride over them.
@@ -36,8 +36,8 @@ struct GemmOutput {
   // 1: eight columns from a multiple of eight on are neighbours in memory, all exist or none does, and they are aligned
   // as a whole (float32: to 16 bytes).
   int64_t y_vectors = 0, c_vectors = 0;
-  int64_t y_turned = 0;   // 1: 16-bit rows are neighbours in y, four by four, and aligned; columns have one stride
-  int64_t y_columns = 0;  // 1: the same for float32 rows, in c too; columns have any strides
+  int64_t y_transposed = 0;  // 1: 16-bit rows are neighbours in y, four by four, and aligned; columns have one stride
+  int64_t y_columns = 0;     // 1: the same for float32 rows, in c too; columns have any strides
 };
 
 }  // namespace minidnn

@@ -18,15 +18,15 @@ int share_of(const SplitSums& s, const Device& d) {
 
 }  // namespace
 
-Parts::Parts(const GemmView& v, bool turned) {
-  const int64_t rows = turned ? v.n.size : v.m.size;
-  columns = ceil_div(turned ? v.m.size : v.n.size, int64_t(8)) * 8;  // eight: the widest stores of the epilogue
+SplitKWorkspace::SplitKWorkspace(const GemmView& v, bool by_columns) {
+  const int64_t rows = by_columns ? v.n.size : v.m.size;
+  columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) * 8;  // eight: the widest stores of the epilogue
   part_stride = columns * rows * v.batch.size;
   GemmView parts;
   parts.m.size = parts.m.digit[3] = rows, parts.n.size = parts.n.digit[3] = columns;
   parts.batch.size = parts.batch.digit[3] = v.batch.size;
   parts.y_m.of[3] = columns, parts.y_n.of[3] = 1, parts.y_batch.of[3] = columns * rows;
-  output = output_of(turned ? transposed(parts) : parts, DType::float32, 16, false, false);
+  output = output_of(by_columns ? transposed(parts) : parts, DType::float32, 16, false, false);
 }
 
 SplitKReduce::SplitKReduce(const GemmTask& t, const GemmOutput& whole, int64_t columns, int64_t splits, const Device& d)
@@ -42,7 +42,7 @@ SplitKReduce::SplitKReduce(const GemmTask& t, const GemmOutput& whole, int64_t c
 }
 
 SplitKReduce::SplitKReduce(const GemmTask& t, const GemmView& v, int64_t splits, const Device& d)
-    : SplitKReduce(t, output_of(v, t.y, t.alignment, t.has_c, t.has_bias), Parts(v).columns, splits, d) {}
+    : SplitKReduce(t, output_of(v, t.y, t.alignment, t.has_c, t.has_bias), SplitKWorkspace(v).columns, splits, d) {}
 
 void SplitKReduce::run(const GemmArgs& args, const void* workspace, Stream stream) const {
   SplitSums sums = sums_;

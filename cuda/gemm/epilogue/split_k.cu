@@ -41,15 +41,15 @@ __global__ void __launch_bounds__(256)
   }
   if (!exists) return;
   const uint32_t batch = s.rows.quotient(row), m = row - batch * s.rows.divisor;
-  const GemmSmallDigits at_batch = coordinates_of(o.batch_divisor, batch);
-  const GemmSmallDigits at_m = coordinates_of(o.m_divisor, m);
+  const GemmCoordinates32 at_batch = coordinates_of(o.batch_divisor, batch);
+  const GemmCoordinates32 at_m = coordinates_of(o.m_divisor, m);
   const int64_t y_row = o.part.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);
   const int64_t c_row = offset_of(o.c_batch, at_batch) + offset_of(o.c_m, at_m);
   const int64_t bias_row = offset_of(o.bias_batch, at_batch) + (o.bias_by_row ? offset_of(o.bias, at_m) : 0);
   const float sums[4] = {sum.x, sum.y, sum.z, sum.w};
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    const GemmSmallDigits at = coordinates_of(o.n_divisor, n + j);
+    const GemmCoordinates32 at = coordinates_of(o.n_divisor, n + j);
     if (n + j >= o.n.size || at.at[kDigits - 1] >= o.n_limit) continue;
     float v = args.alpha * sums[j];
     if (args.c) v += args.beta * float(static_cast<const Y*>(args.c)[c_row + offset_of(o.c_n, at)]);

@@ -9,12 +9,12 @@
 
 namespace minidnn {
 
-// The layout of the parts of a product. Parts are `part_stride` elements apart. `turned`: the layout is [splits, batch,
-// n, columns], for a y whose rows (m) are neighbours in memory.
-struct Parts {
+// The layout of the sums of all splits in the workspace. The sums of two splits are `part_stride` elements apart.
+// `by_columns`: the layout is [splits, batch, n, columns], for a y whose rows (m) are neighbours in memory.
+struct SplitKWorkspace {
   GemmOutput output;
   int64_t columns = 0, part_stride = 0;
-  explicit Parts(const GemmView&, bool turned = false);
+  explicit SplitKWorkspace(const GemmView&, bool by_columns = false);
   size_t bytes(int64_t splits) const { return size_t(splits * part_stride) * sizeof(float); }
 };
 

@@ -4,7 +4,7 @@
 // (epilogue.cuh is for sm90/kernel.cu, whose warpgroups have neither the memory nor the time for this.) T is the dtype of the
 // bias, and of y and c unless these are float32.
 #pragma once
-#include "cuda/gemm/mma/mma_params.h"
+#include "cuda/gemm/epilogue/output_params.h"
 
 namespace minidnn {
 
@@ -14,8 +14,9 @@ struct alignas(16) OutRow {
 };
 constexpr int64_t kNoRow = int64_t(1) << 62;
 
-__device__ __forceinline__ Digits out_digits(const GemmIndex& index, const FastDivmod (&by)[kDigits], uint32_t i) {
-  Digits d{{0, 0, 0, i}};
+__device__ __forceinline__ GemmCoordinates32 out_coordinates(const GemmIndex& index, const FastDivmod (&by)[kDigits],
+                                                             uint32_t i) {
+  GemmCoordinates32 d{{0, 0, 0, i}};
   if (index.first < kDigits - 1)
 #pragma unroll
     for (int j = kDigits - 1; j > 0; --j) {
@@ -25,7 +26,7 @@ __device__ __forceinline__ Digits out_digits(const GemmIndex& index, const FastD
   return d;
 }
 __device__ __forceinline__ OutRow out_row(const GemmOutput& o, uint32_t row) {
-  const Digits at = out_digits(o.m, o.m_divisor, row);
+  const GemmCoordinates32 at = out_coordinates(o.m, o.m_divisor, row);
   return {row < o.m.size ? offset_of(o.y_m, at) : kNoRow, offset_of(o.c_m, at)};
 }
 
@@ -62,7 +63,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
         memory_(memory),
         rows_(rows) {
     const int64_t item = wide_ ? 4 : sizeof(T);
-    const Digits at = out_digits(o.batch, o.batch_divisor, batch);
+    const GemmCoordinates32 at = out_coordinates(o.batch, o.batch_divisor, batch);
     y_ = static_cast<char*>(y) + (o.part.y_offset + offset_of(o.y_batch, at)) * item;
     c_ = args.c ? static_cast<const char*>(args.c) + offset_of(o.c_batch, at) * item : nullptr;
     bias_ = args.bias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
@@ -119,7 +120,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
     if (o_.bias_by_row) {
       each_row([&](const OutRow&, int i, int half) {
         const uint32_t row = m_ + 16 * i + 8 * half + lane() / 4;
-        const float bias = float(bias_[offset_of(o_.bias, out_digits(o_.m, o_.m_divisor, row))]);
+        const float bias = float(bias_[offset_of(o_.bias, out_coordinates(o_.m, o_.m_divisor, row))]);
 #pragma unroll
         for (int j = 0; j < kColumns / 8; ++j)
           sums.of[i][4 * j + 2 * half] += bias, sums.of[i][4 * j + 2 * half + 1] += bias;
@@ -192,7 +193,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
         const int i = along_m ? e % 16 : e / kColumns, j = along_m ? e / 16 : e % kColumns;
         const OutRow row = rows_[first + i];
         if (row.y == kNoRow || n_ + j >= o_.n.size) continue;
-        const Digits at = out_digits(o_.n, o_.n_divisor, n_ + j);
+        const GemmCoordinates32 at = out_coordinates(o_.n, o_.n_divisor, n_ + j);
         float v = args_.alpha * words[i * kPitch + j];
         if (c_) {
           const int64_t from = row.c + offset_of(o_.c_n, at);
@@ -200,7 +201,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
                (wide_ ? reinterpret_cast<const float*>(c_)[from] : float(reinterpret_cast<const T*>(c_)[from]));
         }
         if (bias_) {
-          const Digits by_row = out_digits(o_.m, o_.m_divisor, m_ + first + i);
+          const GemmCoordinates32 by_row = out_coordinates(o_.m, o_.m_divisor, m_ + first + i);
           v += float(bias_[o_.bias_by_row ? offset_of(o_.bias, by_row) : offset_of(o_.bias, at)]);
         }
         v = activate(activation_, v, args_.activation_alpha);

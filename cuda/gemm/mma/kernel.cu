@@ -66,12 +66,12 @@ struct Walk {
   int64_t a, b;
   uint32_t mask_a, mask_b;  // those of k
   uint32_t left;            // k left from this slice on
-  Digits at;
+  GemmCoordinates32 at;
   uint32_t inner_left;  // slices until digit 2 changes, including this one
 
   template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
     constexpr uint32_t kK = kSliceBytes / sizeof(T);
-    at = p.k.digits(first_slice * kK);
+    at = p.k.coordinates(first_slice * kK);
     a = offset_of(p.a.k, at) * int64_t(sizeof(T)), b = offset_of(p.b.k, at) * int64_t(sizeof(T));
     left = p.k.size - first_slice * kK;
     inner_left = p.inner_slices - (p.inner_slices < kNoCarry ? at.at[3] / kK : 0);
@@ -342,7 +342,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (p.b.table && j < p.group_slices * kEntriesB)
       entries_b[group * kEntriesB + j] = k_entry(p.k, p.b, sizeof(T), first_k + j * (kK / kEntriesB));
   };
-  const Digits batch = p.batch.digits(block.batch);
+  const GemmCoordinates32 batch = p.batch.coordinates(block.batch);
   auto data = [&](const GatherOperand& o, const void* at) {
     return static_cast<const char*>(at) + (o.offset + offset_of(o.batch, batch)) * int64_t(sizeof(T));
   };

@@ -9,16 +9,13 @@
 
 namespace minidnn {
 
-struct Digits {
-  uint32_t at[kDigits];
-};
-
+// GemmIndex32 whose coordinates are computed by quotient() instead of divmod(): the machine code differs.
 struct GatherIndex {
   uint32_t size = 0;
   FastDivmod by[kDigits - 1];  // digits 1, 2 and 3
 
-  MINIDNN_HD Digits digits(uint32_t i) const {
-    Digits d;
+  MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const {
+    GemmCoordinates32 d;
     for (int j = kDigits - 1; j > 0; --j) {
       uint32_t rest = by[j - 1].quotient(i);
       d.at[j] = i - rest * by[j - 1].divisor;
@@ -28,12 +25,6 @@ struct GatherIndex {
     return d;
   }
 };
-
-MINIDNN_HD int64_t offset_of(const GemmStrides& s, const Digits& d) {
-  int64_t offset = 0;
-  for (int j = 0; j < kDigits; ++j) offset += int64_t(d.at[j]) * s.of[j];
-  return offset;
-}
 
 // The dimensions of a window. A dimension where no element is ever outside has taps = 0. The coordinate of tap t at
 // position p is start + p position_step + t tap_step. Coordinates are mirrored if taps would have a negative step.
@@ -64,13 +55,13 @@ constexpr uint32_t kMaxTapBits = 30;
 constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;  // kNothing overlaps both
 
 // The functions below have no branches: they run in the main loop, in a few warps for which the others wait.
-MINIDNN_HD uint32_t tap_bits(const GatherWindow& w, const Digits& d) {
+MINIDNN_HD uint32_t tap_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) bits |= uint32_t(w.taps[j] != 0) << ((w.first_bit[j] + d.at[j]) & 31);
   return bits;
 }
 MINIDNN_HD uint32_t bits_below(int32_t n) { return (1u << n) - 1; }
-MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const Digits& d) {
+MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) {
     // Taps before `first` are below the tensor, those from `end` on are past it.
@@ -92,7 +83,7 @@ struct alignas(16) GatherEntry {
 MINIDNN_HD GatherEntry gather_entry(const GatherIndex& index, const GemmStrides& strides, const GatherWindow& w,
                                     bool taps, uint32_t exists, uint32_t element, uint32_t i) {
   if (i >= index.size) return {0, kNothing};
-  Digits d = index.digits(i);
+  GemmCoordinates32 d = index.coordinates(i);
   uint32_t bits = 0;
   if (w.on) bits = taps ? tap_bits(w, d) : outside_bits(w, d);
   return {offset_of(strides, d) * element, exists | bits};

@@ -4,14 +4,10 @@
 #pragma once
 #include <vector>
 
-#include "cuda/gemm/mma/mma_params.h"
-#include "cuda/gemm/view/gemm_task.h"
+#include "cuda/gemm/mma/tiling.h"
 #include "cuda/runtime/launch.h"
 
 namespace minidnn {
-
-// How many TF32 products compute one float32 product. 16-bit operands always take one.
-enum class MmaProducts { one, three };
 
 std::string mma_why_not_ieee(MmaProducts);
 std::string mma_why_not(const GemmTask&, const Device&, MmaProducts);

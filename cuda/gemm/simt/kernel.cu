@@ -11,6 +11,7 @@
 // entries is one straight line, with copies between multiply-adds. With two warps a scheduler, a wait in a separate
 // section would not be hidden. The code must also be short: with slices of 16 k it took 37 KB and missed the
 // instruction cache.
+#include "cpp/activation/activation_math.h"
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -188,6 +189,33 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
   }
 }
 
+// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y: from row at_m and column `column`
+// on.
+template <class Tile>
+__device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Tile::kSumsN], float alpha, bool along_m,
+                                           int at_m, int column, float* to) {
+  constexpr int kColumns = SimtSharedOut<Tile::kM, Tile::kN>::kColumns;
+  constexpr int kPitchM = Tile::kM + Tile::kPad, kPitchN = kColumns + Tile::kPad;
+#pragma unroll
+  for (int i = 0; i < Tile::kSumsM; i += 4)
+#pragma unroll
+    for (int j = 0; j < Tile::kSumsN; j += 4) {
+      if (along_m) {
+        float* at = to + (column + j / 4 * Tile::kGroupN) * kPitchM + at_m + i / 4 * Tile::kGroupM;
+#pragma unroll
+        for (int l = 0; l < 4; ++l)
+          *reinterpret_cast<Four*>(at + l * kPitchM) = {alpha * sums[i][j + l], alpha * sums[i + 1][j + l],
+                                                        alpha * sums[i + 2][j + l], alpha * sums[i + 3][j + l]};
+      } else {
+        float* at = to + (at_m + i / 4 * Tile::kGroupM) * kPitchN + column + j / 4 * Tile::kGroupN;
+#pragma unroll
+        for (int l = 0; l < 4; ++l)
+          *reinterpret_cast<Four*>(at + l * kPitchN) = {alpha * sums[i + l][j], alpha * sums[i + l][j + 1],
+                                                        alpha * sums[i + l][j + 2], alpha * sums[i + l][j + 3]};
+      }
+    }
+}
+
 template <int kTileM, int kTileN, int kVectorA, int kVectorB>
 __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm)
     simt_gemm(const __grid_constant__ SimtParams p) {
@@ -212,7 +240,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const uint32_t first_k = split * p.k_per_split, left_k = phase.k.size > first_k ? phase.k.size - first_k : 0;
   const uint32_t length_k = left_k < p.k_per_split ? left_k : p.k_per_split;
   const int slices = int((length_k + kSimtTileK - 1) / kSimtTileK);
-  const SimtDigits batch = p.batch.digits(batch_index);
+  const GemmCoordinates32 batch = p.batch.coordinates(batch_index);
   if (threadIdx.x == 0)
     shared.place = {phase_index,
                     first_m,
@@ -225,7 +253,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
     uint32_t row = first_m + i;
-    SimtDigits d = phase.m.digits(row);
+    GemmCoordinates32 d = phase.m.coordinates(row);
     int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
     uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
     shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
@@ -234,8 +262,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
     uint32_t row = first_n + i;
     int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
-    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.digits(row)), row < phase.n.size ? kSimtRow : kSimtNothing,
-                       0};
+    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.coordinates(row)),
+                       row < phase.n.size ? kSimtRow : kSimtNothing, 0};
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   static_assert(2 * kSimtMadeK == 32, "a warp makes the entries of two slices, half of them for a");
@@ -248,7 +276,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     if (p.flags & kSimtOneDigitK) {
       offset = int64_t(k) * strides.of[kDigits - 1];
     } else {
-      const SimtDigits d = phase.k.digits(k);
+      const GemmCoordinates32 d = phase.k.coordinates(k);
       if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
       offset = offset_of(strides, d);
     }
@@ -318,14 +346,14 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   Out& out = *reinterpret_cast<Out*>(&shared);
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    const SimtDigits d = of.m.digits(place.first_m + i);
+    const GemmCoordinates32 d = of.m.coordinates(place.first_m + i);
     out.y_m[i] = offset_of(of.y_m, d);
     if (p.args.c) out.c_m[i] = offset_of(p.c_m, d);
     if (p.args.bias) out.bias_m[i] = offset_of(p.bias_m, d);
   }
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    const SimtDigits d = of.n.digits(place.first_n + i);
+    const GemmCoordinates32 d = of.n.coordinates(place.first_n + i);
     out.y_n[i] = offset_of(of.y_n, d);
     if (p.args.c) out.c_n[i] = offset_of(p.c_n, d);
     if (p.args.bias) out.bias_n[i] = offset_of(p.bias_n, d);
@@ -336,32 +364,14 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   char* y = static_cast<char*>(p.args.y) + place.y;
   const char* c = p.args.c ? static_cast<const char*>(p.args.c) + place.c : nullptr;
   const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + place.bias : nullptr;
-  constexpr int kColumns = Out::kColumns, kPitchM = kTileM + Tile::kPad, kPitchN = kColumns + Tile::kPad;
+  constexpr int kColumns = Out::kColumns;
   const int left_m = int(of.m.size - place.first_m);
   const SimtSharers sharers(p);
 #pragma unroll 1
   for (int pass = 0; pass < Out::kPasses; ++pass) {
     if (pass) sharers.read();
     if (warp_n / kColumns == pass) {
-      const int column = at_n - pass * kColumns;
-#pragma unroll
-      for (int i = 0; i < Tile::kSumsM; i += 4)
-#pragma unroll
-        for (int j = 0; j < Tile::kSumsN; j += 4) {
-          if (along_m) {
-            float* at = out.sums + (column + j / 4 * kGroupN) * kPitchM + at_m + i / 4 * kGroupM;
-#pragma unroll
-            for (int l = 0; l < 4; ++l)
-              *reinterpret_cast<Four*>(at + l * kPitchM) = {alpha * sums[i][j + l], alpha * sums[i + 1][j + l],
-                                                            alpha * sums[i + 2][j + l], alpha * sums[i + 3][j + l]};
-          } else {
-            float* at = out.sums + (at_m + i / 4 * kGroupM) * kPitchN + column + j / 4 * kGroupN;
-#pragma unroll
-            for (int l = 0; l < 4; ++l)
-              *reinterpret_cast<Four*>(at + l * kPitchN) = {alpha * sums[i + l][j], alpha * sums[i + l][j + 1],
-                                                            alpha * sums[i + l][j + 2], alpha * sums[i + l][j + 3]};
-          }
-        }
+      write_sums<Tile>(sums, alpha, along_m, at_m, at_n - pass * kColumns, out.sums);
     }
     sharers.written();
     const int first = pass * kColumns, left_n = int(of.n.size - place.first_n) - first;

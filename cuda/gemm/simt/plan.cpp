@@ -2,9 +2,7 @@
 #include "cuda/gemm/simt/plan.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
 
 #include "cpp/activation/activation.h"
 #include "cpp/core/dtype.h"
@@ -12,182 +10,10 @@
 namespace minidnn {
 namespace {
 
-template <int M, int N> constexpr SimtTileSize size_of() {
-  return {M, N, SimtTile<M, N>::kThreads, SimtTile<M, N>::kBlocksPerSm, kSimtSharedBytes<M, N>};
-}
-constexpr SimtTileSize kTiles[] = {size_of<128, 128>(), size_of<128, 64>(), size_of<64, 64>(), size_of<128, 32>(),
-                                   size_of<128, 16>()};
-constexpr int64_t kItem = sizeof(float);
-constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // limit of numbers that the kernel keeps in 32 bits
+using namespace simt;
 
-// A digit of an index and everything that depends on it: its strides in elements in each tensor that uses the index,
-// and what it adds to the coordinates (`position`) and the tap numbers (`tap`) of a window. A "walker" is such a
-// tensor.
-constexpr int kWalkers = 5;
-struct Digit {
-  int64_t size = 1;
-  std::array<int64_t, kWalkers> stride{};
-  std::array<int64_t, 3> position{}, tap{};
-
-  bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
-};
-using Axis = std::vector<Digit>;                          // the last digit is fastest
-enum { kOperand, kY, kC, kBias };                         // walkers of rows and columns
-enum { kA, kB };                                          // walkers of k
-enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // walkers of the batch
-
-Axis axis_of(const GemmIndex& index, std::initializer_list<const GemmStrides*> walkers) {
-  Axis axis(kDigits);
-  for (int j = 0; j < kDigits; ++j) {
-    axis[j].size = index.digit[j];
-    int w = 0;
-    for (const GemmStrides* s : walkers) axis[j].stride[w++] = s->of[j];
-  }
-  return axis;
-}
-
-int64_t size_of(const Axis& axis) {
-  int64_t size = 1;
-  for (const Digit& d : axis) size *= d.size;
-  return size;
-}
-
-// A score of how well 8 threads read along an axis: the number of neighbours in memory (at most 8), divided by their
-// distance.
-double neighbourhood(Axis axis, int walker) {
-  std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
-  if (axis.empty()) return 0;
-  auto step = [&](const Digit& d) { return std::abs(d.stride[walker]); };
-  std::ranges::stable_sort(axis, {}, step);
-  int64_t least = step(axis.front()), run = 1;
-  for (const Digit& d : axis)
-    if (step(d) == least * run) run *= d.size;
-  return double(std::min<int64_t>(run, 8)) / double(std::max<int64_t>(least, 1));
-}
-
-// Sorts digits by decreasing stride of a walker, removes digits of size 1, and joins neighbouring digits if all walkers
-// have one stride over them.
-void arrange(Axis& axis, int walker) {
-  std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
-  std::ranges::stable_sort(
-      axis, [&](const Digit& a, const Digit& b) { return std::abs(a.stride[walker]) > std::abs(b.stride[walker]); });
-  for (size_t j = axis.size(); j-- > 1;) {
-    Digit &slow = axis[j - 1], &fast = axis[j];
-    bool joins = !slow.moves_window() && !fast.moves_window();
-    for (int w = 0; w < kWalkers; ++w) joins = joins && slow.stride[w] == fast.stride[w] * fast.size;
-    if (!joins) continue;
-    slow.size *= fast.size, slow.stride = fast.stride;
-    axis.erase(axis.begin() + int64_t(j));
-  }
-}
-
-struct Product {
-  Axis m, n, k, batch;
-  int64_t a_offset, b_offset, y_offset;
-  SimtWindow window;
-  bool windowed = false;  // a is read through a window and some elements are outside
-  int tap_bits = 0;
-  bool a_along_k = false, b_along_k = false;
-};
-
-// Records the dimensions in which a's window reaches outside, and the digits that move it.
-void add_window(Product& p, const GemmView& v) {
-  const GemmWindow& w = v.a.window;
-  if (!w.on || v.k.size == 0) return;
-  const bool taps_in_k = w.row_digit == 1;
-  Axis &taps = taps_in_k ? p.k : p.m, &positions = taps_in_k ? p.m : p.k;
-  p.window.taps_in_k = taps_in_k;
-  for (int j = 0; j < 3; ++j) {
-    const int64_t tap_step = taps_in_k ? w.k_step[j] : w.row_step[j];
-    const int64_t position_step = taps_in_k ? w.row_step[j] : w.k_step[j];
-    const int64_t tap_reach = (taps[j].size - 1) * tap_step;
-    const int64_t position_reach = (positions[1 + j].size - 1) * position_step;
-    const int64_t low = w.start[j] + min_of(tap_reach, int64_t(0)) + min_of(position_reach, int64_t(0));
-    const int64_t high = w.start[j] + max_of(tap_reach, int64_t(0)) + max_of(position_reach, int64_t(0));
-    if (low >= 0 && high < w.size[j]) continue;
-    p.windowed = true;
-    p.window.taps[j] = uint32_t(taps[j].size), p.window.first_bit[j] = uint32_t(p.tap_bits);
-    p.window.size[j] = uint32_t(w.size[j]), p.window.start[j] = int32_t(w.start[j]);
-    p.window.tap_step[j] = int32_t(tap_step);
-    p.tap_bits += int(min_of(taps[j].size, int64_t(1) << 20));
-    taps[j].tap[j] = 1, positions[1 + j].position[j] = position_step;
-  }
-}
-
-Product product_of(const GemmView& v) {
-  Product p;
-  p.m = axis_of(v.m, {&v.a.row, &v.y_m, &v.c_m, &v.bias_m});
-  p.n = axis_of(v.n, {&v.b.row, &v.y_n, &v.c_n, &v.bias_n});
-  p.k = axis_of(v.k, {&v.a.k, &v.b.k});
-  p.batch = axis_of(v.batch, {&v.a.batch, &v.b.batch, &v.y_batch, &v.c_batch, &v.bias_batch});
-  p.a_offset = v.a.offset, p.b_offset = v.b.offset, p.y_offset = v.y_offset;
-  add_window(p, v);
-  p.a_along_k = neighbourhood(p.k, kA) > neighbourhood(p.m, kOperand);
-  p.b_along_k = neighbourhood(p.k, kB) > neighbourhood(p.n, kOperand);
-  arrange(p.m, p.a_along_k ? kY : kOperand);
-  arrange(p.n, p.b_along_k ? kY : kOperand);
-  arrange(p.k, !p.a_along_k && p.b_along_k ? kB : kA);
-  arrange(p.batch, kBatchY);
-  return p;
-}
-
-// Which operand becomes a: the windowed one, if its window reaches outside in any phase. Otherwise the choice is free.
-enum class Sides { as_they_are, exchanged, free };
-Sides sides_of(const GemmTask& t) {
-  for (const GemmView& v : t.views) {
-    if (v.a.window.on && product_of(v).windowed) return Sides::as_they_are;
-    if (v.b.window.on && product_of(transposed(v)).windowed) return Sides::exchanged;
-  }
-  return Sides::free;
-}
-
-// How many tiles cover a view. If the choice of a is free, the better one counts.
-int64_t tiles_over(const GemmView& v, Sides sides, int64_t tile_m, int64_t tile_n) {
-  const int64_t as_they_are = ceil_div(v.m.size, tile_m) * ceil_div(v.n.size, tile_n) * v.batch.size;
-  const int64_t exchanged = ceil_div(v.n.size, tile_m) * ceil_div(v.m.size, tile_n) * v.batch.size;
-  return sides == Sides::as_they_are ? as_they_are
-         : sides == Sides::exchanged ? exchanged
-                                     : min_of(as_they_are, exchanged);
-}
-
-// The products of all phases for a tile of m x n. The order of additions in an element does not depend on which operand
-// is a: a product and its transpose have the same bits.
-struct Products {
-  std::vector<Product> phases;
-  bool exchanged = false;
-};
-Products products_of(const GemmTask& t, int64_t tile_m, int64_t tile_n) {
-  Products all;
-  Sides sides = sides_of(t);
-  if (sides == Sides::free) {
-    const GemmView& v = t.views.front();
-    const int64_t as_they_are = tiles_over(v, Sides::as_they_are, tile_m, tile_n);
-    const int64_t exchanged = tiles_over(v, Sides::exchanged, tile_m, tile_n);
-    const Product p = product_of(v);
-    const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
-    sides = (as_they_are != exchanged ? as_they_are < exchanged : along_m) ? Sides::as_they_are : Sides::exchanged;
-  }
-  all.exchanged = sides == Sides::exchanged;
-  for (const GemmView& v : t.views) all.phases.push_back(product_of(all.exchanged ? transposed(v) : v));
-  return all;
-}
-
-// Whether four neighbours along the last digit of the axis, from a multiple of four on, are 16 aligned bytes of a
-// tensor for all values of the other digits.
-bool in_vectors(const Axis& axis, int walker, bool through_window, int64_t alignment, int64_t offset,
-                std::initializer_list<std::pair<const Axis*, int>> others) {
-  if (alignment < 16 || axis.empty() || offset % 4) return false;
-  const Digit& last = axis.back();
-  if (last.stride[walker] != 1 || last.size % 4 || (through_window && last.moves_window())) return false;
-  auto even = [](const Digit& d, int w) { return d.stride[w] % 4 == 0; };
-  bool all = std::all_of(axis.begin(), axis.end() - 1, [&](const Digit& d) { return even(d, walker); });
-  for (auto [other, w] : others)
-    all = all && std::ranges::all_of(*other, [&, w = w](const Digit& d) { return even(d, w); });
-  return all;
-}
-
-SimtIndex index_of(const Axis& axis) {
-  SimtIndex index;
+GemmIndex32 index_of(const Axis& axis) {
+  GemmIndex32 index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
     index.by[kDigits - 1 - back] = FastDivmod(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
@@ -229,107 +55,39 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   return v;
 }
 
-// The number of elements of y. At most kMostParts of them can pass through parts, whose offsets have 31 bits.
-constexpr double kMostParts = double(kMost) / 2;
-double elements_of(const GemmTask& t) {
-  double elements = 0;
-  for (const GemmView& v : t.views) elements += double(v.m.size) * double(v.n.size) * double(v.batch.size);
-  return elements;
+// A product without its tiles.
+SimtPhase phase_of(const Product& p) {
+  SimtPhase phase;
+  phase.m = index_of(p.m), phase.n = index_of(p.n), phase.k = index_of(p.k);
+  phase.a_row = bytes_of(p.m, kOperand), phase.b_row = bytes_of(p.n, kOperand);
+  phase.a_k = bytes_of(p.k, kA), phase.b_k = bytes_of(p.k, kB);
+  phase.y_m = bytes_of(p.m, kY), phase.y_n = bytes_of(p.n, kY);
+  phase.a_offset = p.a_offset * kItem, phase.b_offset = p.b_offset * kItem, phase.y_offset = p.y_offset * kItem;
+  phase.window = p.window;
+  const Axis &positions = p.window.taps_in_k ? p.m : p.k, &taps = p.window.taps_in_k ? p.k : p.m;
+  for (int w = 0; w < 3; ++w) {
+    for (size_t back = 1; back <= positions.size(); ++back)
+      phase.window.position_of[w][kDigits - back] = int32_t(positions[positions.size() - back].position[w]);
+    for (size_t back = 1; back <= taps.size(); ++back)
+      phase.window.tap_of[w][kDigits - back] = int32_t(taps[taps.size() - back].tap[w]);
+  }
+  return phase;
 }
 
-// Whether kernel.cu applies this activation. Others go through parts, even if there is only one part.
-bool is_simple(Activation a) { return a == Activation::identity || a == Activation::relu; }
+// What all phases of a launch have in common.
+void set_strides(SimtParams& params, const Product& p) {
+  params.batch = index_of(p.batch);
+  params.a_batch = bytes_of(p.batch, kBatchA), params.b_batch = bytes_of(p.batch, kBatchB);
+  params.y_batch = bytes_of(p.batch, kBatchY);
+  params.c_batch = bytes_of(p.batch, kBatchC), params.bias_batch = bytes_of(p.batch, kBatchBias);
+  params.c_m = bytes_of(p.m, kC), params.c_n = bytes_of(p.n, kC);
+  params.bias_m = bytes_of(p.m, kBias), params.bias_n = bytes_of(p.n, kBias);
+}
 
 KernelSpec kernel_spec(const SimtTileSize& t, bool vectors_a, bool vectors_b) {
   return {"cuda/gemm/simt/kernel.cu",
           cat("minidnn::simt_gemm<", t.m, ", ", t.n, ", ", vectors_a ? 4 : 1, ", ", vectors_b ? 4 : 1, ">")};
 }
-// What estimates depend on. These are sizes alone; a product and its transpose therefore split k in the same way and
-// have the same bits.
-struct Sizes {
-  double tiles = 0, slices = 0;  // tiles of all phases; average slices of k in a tile
-};
-Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
-  Sizes s;
-  double work = 0;
-  const Sides sides = sides_of(t);
-  for (const GemmView& v : t.views) {
-    const double tiles = double(tiles_over(v, sides, tile.m, tile.n));
-    s.tiles += tiles;
-    work += tiles * double(ceil_div(v.k.size, int64_t(kSimtTileK)));
-  }
-  s.slices = work / std::max(s.tiles, 1.0);
-  return s;
-}
-
-// The fraction of an SM's peak rate at a number of resident warps. A warp with 128 sums a thread waits less often.
-// Fitted by eye on an H100: eight of the nine products of the benchmark's list are within 7 % of the estimate; the
-// ninth is bound by memory and takes 9 % more.
-double busy(double warps, double sums) {
-  const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);  // work of a scheduler
-  return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
-}
-
-double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const Sizes& s) {
-  const auto& [tile, splits, cluster] = c;
-  // Clusters do not use all SMs. A cluster of eight must fit in one GPC, and some of an H100's GPCs are too small for
-  // two such clusters.
-  const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
-  const double blocks = std::ceil(s.tiles * splits / sms);  // blocks of the SM that has most
-  const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
-  const double slices = std::ceil(s.slices / splits) + 4;  // 4: slices in flight at the start, and the epilogue
-  // Instructions of a thread for a slice: multiply-adds, loads from shared memory, five for each element that it
-  // fetches, and about 20 more.
-  const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
-  const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
-  const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
-  const double sm_rate = d.fp32_gflop_s * 1e3 / d.sm_count;
-  const double full = std::floor(blocks / at_once) * at_once, rest = blocks - full, warps = tile.threads / 32;
-  double us = full * flop / (sm_rate * busy(at_once * warps, sums));
-  if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
-  us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
-  // A product of 512 x 512 x 512 with clusters of eight took 14 us more than this sum, including code that was not yet
-  // in the caches. (Measured with an older main loop. Until it is measured again, clusters are configurations that
-  // find() may try but that are never the first choice.)
-  if (cluster) us += 14;
-  else if (splits > 1 || !is_simple(t.activation))
-    // parts are written and read, mostly in the L2
-    us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);
-  return us;
-}
-
-// Clusters whose blocks add up their slices of k.
-constexpr int kMostOfCluster = 8;  // every GPU that has clusters allows this size
-bool clusters(const GemmTask& t, const Device& d) { return d.arch >= 90 && is_simple(t.activation); }
-
-struct Candidate {
-  SimtConfig config;
-  double us;
-};
-// Each tile without a split, and with its best numbers of splits. No splits if k is too short, or if there are phases
-// (backward_data).
-std::vector<Candidate> choices_of(const GemmTask& t, const Device& d) {
-  const bool splits_k = t.views.size() == 1;
-  std::vector<Candidate> all;
-  for (const SimtTileSize& tile : kTiles) {
-    const Sizes s = sizes_of(t, tile);
-    auto add_best = [&](double most, bool cluster) {
-      Candidate best{{}, 1e300};
-      for (int splits = 2; splits <= most; splits += cluster ? splits : splits < 8 ? 1 : splits / 4) {
-        const SimtConfig c{tile, splits, cluster};
-        if (double us = config_us(t, d, c, s); us < best.us) best = {c, us};
-      }
-      if (most >= 2) all.push_back(best);
-    };
-    all.push_back({{tile, 1, false}, config_us(t, d, {tile, 1, false}, s)});
-    const double most = splits_k ? std::min(s.slices / 4, std::ceil(8.0 * d.sm_count / s.tiles)) : 1;
-    if (elements_of(t) < kMostParts) add_best(most, false);
-    if (clusters(t, d)) add_best(std::min(most, double(kMostOfCluster)), true);
-  }
-  std::ranges::stable_sort(all, {}, &Candidate::us);
-  return all;
-}
-
 struct Launcher final : GemmPlan {
   SimtLaunches launches;
   std::shared_ptr<const cuda::Kernel> kernel;
@@ -381,25 +139,16 @@ std::string simt_why_not(const GemmTask& t) {
   return "";
 }
 
-double simt_estimate_us(const GemmTask& t, const Device& d) { return choices_of(t, d).front().us; }
+double simt_estimate_us(const GemmTask& t, const Device& d) { return simt_tilings(t, d).front().us; }
 
 std::vector<Config> simt_configs(const GemmTask& t, const Device& d) {
   std::vector<Config> configs;
-  for (const Candidate& c : choices_of(t, d)) {
+  for (const SimtTiling& c : simt_tilings(t, d)) {
     const auto& [tile, splits, cluster] = c.config;
     configs.push_back(cat("tile=", tile.m, "x", tile.n));
     if (splits > 1) configs.back() += cat(cluster ? ";cluster=" : ";split=", splits);
   }
   return configs;
-}
-
-SimtConfig simt_config(const Config& config) {
-  const size_t at = config.find(';'), value = config.find('=', at == std::string::npos ? 0 : at) + 1;
-  const bool cluster = at != std::string::npos && config.substr(at, 9) == ";cluster=";
-  const int splits = at == std::string::npos ? 1 : std::stoi(config.substr(value));
-  for (const SimtTileSize& t : kTiles)
-    if (config.substr(0, at) == cat("tile=", t.m, "x", t.n)) return {t, splits, cluster};
-  throw NotSupported(cat("simt: unknown config '", config, "'"));
 }
 
 SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
@@ -419,7 +168,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
     Axis &slow = along_m ? p.n : p.m, &fast = along_m ? p.m : p.n;
     all.of_parts = view_of_y(p, slow, fast);
-    const Parts parts(all.of_parts);
+    const SplitKWorkspace parts(all.of_parts);
     lay_out(slow, fast, parts.columns);
     int64_t step = parts.columns * size_of(slow);
     for (size_t j = p.batch.size(); j-- > 0; step *= p.batch[j].size) p.batch[j].stride[kBatchY] = step;
@@ -445,21 +194,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     bool one_digit_k = true;
     for (size_t j = i; j < end; ++j) {
       const Product& p = products[j];
-      SimtPhase& phase = params.phase[j - i];
+      SimtPhase& phase = params.phase[j - i] = phase_of(p);
       one_digit_k = one_digit_k && p.k.size() <= 1 && !p.windowed;
-      phase.m = index_of(p.m), phase.n = index_of(p.n), phase.k = index_of(p.k);
-      phase.a_row = bytes_of(p.m, kOperand), phase.b_row = bytes_of(p.n, kOperand);
-      phase.a_k = bytes_of(p.k, kA), phase.b_k = bytes_of(p.k, kB);
-      phase.y_m = bytes_of(p.m, kY), phase.y_n = bytes_of(p.n, kY);
-      phase.a_offset = p.a_offset * kItem, phase.b_offset = p.b_offset * kItem, phase.y_offset = p.y_offset * kItem;
-      phase.window = p.window;
-      const Axis &positions = p.window.taps_in_k ? p.m : p.k, &taps = p.window.taps_in_k ? p.k : p.m;
-      for (int w = 0; w < 3; ++w) {
-        for (size_t back = 1; back <= positions.size(); ++back)
-          phase.window.position_of[w][kDigits - back] = int32_t(positions[positions.size() - back].position[w]);
-        for (size_t back = 1; back <= taps.size(); ++back)
-          phase.window.tap_of[w][kDigits - back] = int32_t(taps[taps.size() - back].tap[w]);
-      }
       const int64_t tiles_m = ceil_div(int64_t(phase.m.size), tile_m),
                     tiles_n = ceil_div(int64_t(phase.n.size), tile_n);
       phase.tiles = uint32_t(tiles_m * tiles_n);
@@ -473,13 +209,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
       phase.fast =
           FastDivmod(fast_m ? ceil_div(phase.m.size, uint32_t(tile_m)) : ceil_div(phase.n.size, uint32_t(tile_n)));
     }
-    const Product& p = products[i];
-    params.batch = index_of(p.batch);
-    params.a_batch = bytes_of(p.batch, kBatchA), params.b_batch = bytes_of(p.batch, kBatchB);
-    params.y_batch = bytes_of(p.batch, kBatchY);
-    params.c_batch = bytes_of(p.batch, kBatchC), params.bias_batch = bytes_of(p.batch, kBatchBias);
-    params.c_m = bytes_of(p.m, kC), params.c_n = bytes_of(p.n, kC);
-    params.bias_m = bytes_of(p.m, kBias), params.bias_n = bytes_of(p.n, kBias);
+    set_strides(params, products[i]);
     params.y_split = part_stride * kItem;
     params.phases = FastDivmod(uint32_t(end - i)), params.tiles = FastDivmod(most_tiles),
     params.splits = FastDivmod(uint32_t(c.splits));
@@ -490,7 +220,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
                    (along_m ? kSimtAlongM : 0u) | (vectors_y ? kSimtVectors : 0u) |
                    (t.activation == Activation::relu && !all.parts ? kSimtRelu : 0u) |
                    (one_digit_k ? kSimtOneDigitK : 0u) | (c.cluster ? kSimtCluster : 0u);
-    all.blocks.push_back(uint32_t(size_of(p.batch)) * uint32_t(c.splits) * most_tiles * uint32_t(end - i));
+    all.blocks.push_back(uint32_t(size_of(products[i].batch)) * uint32_t(c.splits) * most_tiles * uint32_t(end - i));
   }
   return all;
 }
@@ -498,7 +228,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
 size_t simt_workspace_bytes(const GemmTask& t, const Config& config) {
   const SimtConfig c = simt_config(config);
   const SimtLaunches l = simt_launches(t, c);
-  return l.parts ? Parts(l.of_parts).bytes(c.splits) : 0;
+  return l.parts ? SplitKWorkspace(l.of_parts).bytes(c.splits) : 0;
 }
 
 std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Config& config) {
@@ -516,7 +246,7 @@ std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Co
 
 std::vector<KernelSpec> simt_kernels() {
   std::vector<KernelSpec> all;
-  for (const SimtTileSize& t : kTiles)
+  for (const SimtTileSize& t : simt_tile_sizes())
     for (bool a : {false, true})
       for (bool b : {false, true})
         if (t.n >= 64 || !b) all.push_back(kernel_spec(t, a, b));

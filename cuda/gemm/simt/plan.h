@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host side of the engines cuda.matmul.simt and cuda.conv.simt, all but their problems: from views to the
-// parameters of kernel.cu, tiles, splits of k and launches.
+// parameters of kernel.cu and launches. tiling.h chooses tiles.
 #pragma once
 #include "cuda/gemm/epilogue/split_k.h"
-#include "cuda/gemm/simt/simt_params.h"
-#include "cuda/gemm/view/gemm_task.h"
+#include "cuda/gemm/simt/tiling.h"
 
 namespace minidnn {
-
-struct SimtTileSize {
-  int m, n, threads, blocks_per_sm, smem_bytes;
-};
-struct SimtConfig {
-  SimtTileSize tile;
-  int splits;    // number of slices of k
-  bool cluster;  // the splits are a cluster and add their sums through shared memory; else through the workspace
-};
 
 std::string simt_why_not(const GemmTask&);
 double simt_estimate_us(const GemmTask&, const Device&);
@@ -32,7 +22,6 @@ struct SimtLaunches {
   GemmView of_parts;   // if parts: y, c and bias as SplitKReduce reads them
 };
 SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
-SimtConfig simt_config(const Config&);
 
 std::unique_ptr<GemmPlan> simt_plan(const GemmTask&, const Device&, const Config&);
 

@@ -9,28 +9,6 @@
 
 namespace minidnn {
 
-struct SimtDigits {
-  uint32_t at[kDigits];
-};
-
-struct SimtIndex {
-  uint32_t size = 0;
-  FastDivmod by[kDigits - 1];  // digits 1, 2 and 3
-
-  MINIDNN_HD SimtDigits digits(uint32_t i) const {
-    SimtDigits d;
-    for (int j = kDigits - 1; j > 0; --j) d.at[j] = uint32_t(by[j - 1].divmod(i));
-    d.at[0] = i;
-    return d;
-  }
-};
-
-MINIDNN_HD int64_t offset_of(const GemmStrides& s, const SimtDigits& d) {
-  int64_t offset = 0;
-  for (int j = 0; j < kDigits; ++j) offset += int64_t(d.at[j]) * s.of[j];
-  return offset;
-}
-
 constexpr int kSimtTileK = 8, kSimtStages = 5;  // k of a slice; slices in shared memory
 constexpr int kSimtMadeK = 16;                  // entries of k are computed for two slices at a time
 // Entries of k are kept for eight slices, four pairs: three pairs may be read while one is written.
@@ -108,18 +86,18 @@ struct SimtWindow {
   int32_t tap_of[3][kDigits]{}, position_of[3][kDigits]{};
 };
 
-MINIDNN_HD int32_t sum_of(const int32_t (&of)[kDigits], const SimtDigits& d) {
+MINIDNN_HD int32_t sum_of(const int32_t (&of)[kDigits], const GemmCoordinates32& d) {
   int32_t sum = 0;
   for (int j = 0; j < kDigits; ++j) sum += int32_t(d.at[j]) * of[j];
   return sum;
 }
-MINIDNN_HD uint32_t tap_bits(const SimtWindow& w, const SimtDigits& d) {
+MINIDNN_HD uint32_t tap_bits(const SimtWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j)
     if (w.taps[j]) bits |= 1u << (w.first_bit[j] + uint32_t(sum_of(w.tap_of[j], d)));
   return bits;
 }
-MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const SimtDigits& d) {
+MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) {
     if (!w.taps[j]) continue;
@@ -134,7 +112,7 @@ MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const SimtDigits& d) {
 }
 
 struct SimtPhase {
-  SimtIndex m, n, k;
+  GemmIndex32 m, n, k;
   GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
   int64_t a_offset = 0, b_offset = 0, y_offset = 0;
   SimtWindow window;  // the window of a
@@ -157,7 +135,7 @@ enum SimtFlag : uint32_t {
 constexpr int kSimtPhases = 4;
 struct SimtParams {
   SimtPhase phase[kSimtPhases];  // phases of backward_data; else one
-  SimtIndex batch;
+  GemmIndex32 batch;
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
   int64_t y_split = 0;  // bytes from the sums of one split of k to those of the next
   FastDivmod phases, tiles, splits;

@@ -243,7 +243,7 @@ __device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* 
 }
 
 // Blocks of k in one wgmma sum with kPromote. Truncation stays small: 2^-25 of the sum at each step of eight k.
-constexpr int kSm90CarefulBlocks = 8;
+constexpr int kSm90PromoteBlocks = 8;
 
 template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, int kSplit,
           bool kPromote, Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias,
@@ -428,7 +428,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         before = stage;
         next();
         if constexpr (kPromote)
-          if (i + 1 - sum_begin == kSm90CarefulBlocks || i + 1 == t.k_end) {
+          if (i + 1 - sum_begin == kSm90PromoteBlocks || i + 1 == t.k_end) {
             wgmma_wait_group<0>();
 #pragma unroll
             for (int j = 0; j < kBlocksM; ++j) {

@@ -143,8 +143,8 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   return out;
 }
 
-Lowering lowered_as_it_is(const GemmTask& task) {
-  Lowering low;
+TmaView tma_view_as_it_is(const GemmTask& task) {
+  TmaView low;
   GemmView& v = low.view = task.views.front();
   const int64_t k_of_block = 128 / int64_t(itemsize(task.type));
   const bool many = task.views.size() > 1;
@@ -237,17 +237,17 @@ Lowering lowered_as_it_is(const GemmTask& task) {
 
 }  // namespace
 
-GemmOutput output_of(const GemmTask& t, const Lowering& low) {
+GemmOutput output_of(const GemmTask& t, const TmaView& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
   if (low.phases.size() > 1) {  // digits are not joined: phases limit each of them
     if (low.exchanged) y.n = low.view.n, y.y_n = low.view.y_n;
-    else y.m = low.view.m, y.y_m = low.view.y_m, y.y_turned = 0;
+    else y.m = low.view.m, y.y_m = low.view.y_m, y.y_transposed = 0;
     divide(y);
   }
   return y;
 }
 
-GemmStore store_of(const GemmTask& t, const Lowering& low) {
+GemmStore store_of(const GemmTask& t, const TmaView& low) {
   const GemmOutput y = output_of(t, low);
   if (t.type == DType::float32 && low.a.along_rows() && low.n_limit == 0 && y.y_columns) {
     const bool even = y.n.first == kDigits - 1;
@@ -261,14 +261,14 @@ GemmStore store_of(const GemmTask& t, const Lowering& low) {
   return store_of(y, t.has_c);
 }
 
-Lowering lowered(const GemmTask& task) {
-  const Lowering low = lowered_as_it_is(task);
+TmaView tma_view(const GemmTask& task) {
+  const TmaView low = tma_view_as_it_is(task);
   if (task.type != DType::float32 || low.a.along_rows() || !low.b.along_rows() || low.n_limit ||
       low.view.y_n.of[kDigits - 1] != 1)
     return low;
   GemmTask other = task;
   for (GemmView& view : other.views) view = transposed(view);
-  Lowering exchanged = lowered_as_it_is(other);
+  TmaView exchanged = tma_view_as_it_is(other);
   exchanged.exchanged = true;
   return task.views.size() == 1 || store_of(other, exchanged) == GemmStore::phases ? exchanged : low;
 }

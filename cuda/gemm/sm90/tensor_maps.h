@@ -22,7 +22,7 @@ struct TmaOperand {
   bool along_rows() const { return source == Sm90Source::tile_along_rows || source == Sm90Source::pixels_along_rows; }
 };
 
-struct Lowering {
+struct TmaView {
   std::string why;         // empty, or why the task is not supported
   bool exchanged = false;  // whether a and b are
   // The first view, with digits large enough for the positions of all views. n is rounded up if taps are in it.
@@ -45,10 +45,10 @@ struct Lowering {
 // TF32 operands that are contiguous along rows: an a is read into registers, a b is transposed in shared memory. If
 // only b is such an operand and the columns of y are neighbours, a and b are exchanged: a lane then has the sums of
 // neighbouring rows of a.
-Lowering lowered(const GemmTask&);
-GemmOutput output_of(const GemmTask&, const Lowering&);
+TmaView tma_view(const GemmTask&);
+GemmOutput output_of(const GemmTask&, const TmaView&);
 // How sums are stored in y. `columns` (or `phases`) if a is read into registers and a lane therefore has neighbouring
 // rows.
-GemmStore store_of(const GemmTask&, const Lowering&);
+GemmStore store_of(const GemmTask&, const TmaView&);
 
 }  // namespace minidnn

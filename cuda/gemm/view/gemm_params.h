@@ -36,6 +36,38 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmCoordinates& d) {
   return offset;
 }
 
+// The coordinates of an index below 2^31.
+struct GemmCoordinates32 {
+  uint32_t at[kDigits];
+};
+// `divisors` are the last digits of an index, as many as the array has. An index past the end has a leading digit past
+// its limit.
+template <int kCount> MINIDNN_HD GemmCoordinates32 coordinates_of(const FastDivmod (&divisors)[kCount], uint32_t i) {
+  GemmCoordinates32 d;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int j = kDigits - 1; j > 0; --j) d.at[j] = uint32_t(divisors[j - kDigits + kCount].divmod(i));
+  d.at[0] = i;
+  return d;
+}
+MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmCoordinates32& d) {
+  int64_t offset = 0;
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int j = 0; j < kDigits; ++j) offset += int64_t(d.at[j]) * s.of[j];
+  return offset;
+}
+
+// An index below 2^31, with divisors.
+struct GemmIndex32 {
+  uint32_t size = 0;
+  FastDivmod by[kDigits - 1];  // digits 1, 2 and 3
+
+  MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const { return coordinates_of(by, i); }
+};
+
 // The pointers and scalars of one call.
 struct GemmArgs {
   const void* a = nullptr;

@@ -240,8 +240,8 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
-                       const __grid_constant__ NhwcBlock b, const T* in, const T* gradient, float* parts,
-                       int32_t vectors) {
+                     const __grid_constant__ NhwcBlock b, const T* in, const T* gradient, float* parts,
+                     int32_t vectors) {
   extern __shared__ float4 shared[];
   constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1, kSums = kColumns * kIn * 4;
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;

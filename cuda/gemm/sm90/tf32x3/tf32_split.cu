@@ -5,7 +5,7 @@
 // Block: 256 threads; each thread has one vector or one element. Bytes: reads once, writes three times.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/math.cuh"
-#include "cuda/gemm/sm90/tf32_split_params.h"
+#include "cuda/gemm/sm90/tf32x3/tf32_split_params.h"
 
 namespace minidnn {
 

@@ -6,14 +6,14 @@
 #include <functional>
 
 #include "cpp/engine/engine.h"
-#include "cuda/gemm/sm90/tf32_split_params.h"
+#include "cuda/gemm/sm90/tf32x3/tf32_split_params.h"
 #include "cuda/gemm/sm90/tma_layout.h"
 #include "cuda/runtime/launch.h"
 
 namespace minidnn {
 
 inline KernelSpec tf32_parts_kernel(int width) {
-  return {"cuda/gemm/sm90/tf32_split.cu", cat("minidnn::gemm_tf32_parts<", width, ">")};
+  return {"cuda/gemm/sm90/tf32x3/tf32_split.cu", cat("minidnn::gemm_tf32_parts<", width, ">")};
 }
 
 // How one operand is written in parts, side by side along the dimension that is summed.

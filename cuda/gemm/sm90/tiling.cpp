@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/gemm/sm90/tiling.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "cpp/core/dtype.h"
+
+namespace minidnn {
+namespace {
+
+// Each warpgroup has 64 or 128 rows, and a thread has 32 to 192 sums. The number of stages is what 227 KB hold, eight
+// at most. 192 rows or columns are for 14 x 14 pixels of 64 images: they are 66 tiles, so two columns of tiles fill the 132
+// multiprocessors of an H100. 160 columns are for 320 channels.
+constexpr Sm90TileShape kTiles[] = {
+    {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
+    {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
+    {128, 128, 6, false, 2}, {128, 128, 6, false, 1}, {64, 256, 5, true, 1},   {64, 128, 8, true, 1},
+    {128, 64, 8, true, 1},   {64, 64, 8, true, 1},    {128, 192, 5, false, 1}, {256, 160, 4, false, 1},
+};
+
+static_assert(std::ranges::all_of(kTiles,
+                                  [](const Sm90TileShape& t) {
+                                    return t.smem_bytes() + 24 * unsigned(t.stages) <= 232448;
+                                  }),
+              "with barriers, a block of sm_90 has no more");
+
+struct Extents {                                              // the sizes that estimates need
+  int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is that of one phase; k_blocks is the average
+  bool transposes_a = false, transposes_b = false;
+  bool both_along_rows = false;  // of 16-bit operands
+  bool pixels_a = false, pixels_b = false;
+  int64_t tiles_m(const Sm90TileShape& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
+};
+
+Extents shape_of(const GemmTask& task, const TmaView& low) {
+  const int64_t phases = int64_t(low.phases.size());
+  return {low.view.m.size,
+          low.view.n.size,
+          low.view.batch.size,
+          phases,
+          ceil_div(low.all_blocks(), phases),
+          task.type == DType::float32 && low.a.along_rows(),
+          task.type == DType::float32 && low.b.along_rows(),
+          task.type != DType::float32 && low.a.along_rows() && low.b.along_rows(),
+          low.a.windowed(),
+          low.b.windowed()};
+}
+
+// Microseconds for one tile shape. The model is fitted to 1800 timings of matmuls and ResNet-50's convolutions in
+// bfloat16 and TF32 on an H100 (docs/notes/gemm.md): its mean error is 8 %, and the configuration that it picks is
+// 1.3 % slower than the best. The tensor cores of an SM do 4096 FLOP a clock in 16 bits, so 128 bytes of k take at
+// least m n / 32 clocks, in TF32 too.
+double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm90TileShape& t,
+               const Sm90Split& split) {
+  const double clocks_per_us = 1700;
+  auto l2_bytes_per_clock = [](bool pixels) { return pixels ? 54.0 : 64.7; };  // for each SM
+  const double elements = double(t.m) * t.n;
+  const double multiply = elements / 32 * (t.m == 192 ? 1.154 : 1.091) + 52;
+  const double load =
+      128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
+  double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
+  // The end of a promoted sum is waited for. With 192 columns, the other warpgroup's work hides this.
+  if (task.promote && t.n < 192) block += 110;
+  // Shared memory delivers 128 bytes a clock. Both operands are written once; a is read once, b once for each 64 rows
+  // of a, and twice more if it is transposed.
+  if (s.transposes_a || s.transposes_b)
+    block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.transposes_b ? 3 : 1) + t.m / 64)));
+  const double main = double(ceil_div(s.k_blocks, int64_t(split.chunks))) * block +
+                      (t.cluster > 1 ? 605 : 250);  // the blocks of a cluster wait for each other
+  double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
+  // Costs of adding in a cluster: two barriers, stores of sums to other blocks, loads of them from shared memory.
+  if (split.in_cluster) end += 2230 + elements * 0.29;
+  const bool overlap = t.ping_pong && !split.in_cluster;
+  const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
+  const int64_t at_once = d.sm_count / (t.cluster * split.cluster());
+  const int64_t work = s.tiles_m(t) / t.cluster * ceil_div(s.n, int64_t(t.n)) * s.batch * split.passes();
+  const double rounds = double(ceil_div(work, at_once));
+  const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 1342) / clocks_per_us;
+  const double memory = task.bytes / (0.961 * d.copy_gb_s * 1e3) + 3.1;
+  // Compute and memory time overlap, less so if they are equal.
+  double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
+  // The parts of a split k are written and read once, mostly in the L2, by a second launch.
+  if (split.passes() > 1)
+    us += 6.3 + double(split.chunks) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5.2e6;
+  return us;
+}
+
+}  // namespace
+
+std::span<const Sm90TileShape> sm90_tile_shapes() { return kTiles; }
+
+std::string Sm90Tiling::config() const {
+  const Sm90TileShape& t = tile;
+  std::string s = cat("tile=", t.m, "x", t.n);
+  if (!t.ping_pong && (t.m * t.n == 128 * 128 || t.n == 192)) s += ";shared";
+  if (t.cluster > 1) s += cat(";cluster=", t.cluster);
+  if (split.chunks > 1) s += cat(";split=", split.chunks);
+  return split.in_cluster ? s + ";in_cluster" : s;
+}
+
+bool fits(const Sm90TileShape& t, const Sm90TileUse& use) {
+  const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);  // rows of a warpgroup
+  const bool transposes = use.type == DType::float32 && (use.a_along_rows || use.b_along_rows);
+  return (t.n / t.cluster % 64 == 0 || !use.b_along_rows) && (!transposes || rows * t.n <= 128 * 128) &&
+         (t.n != 192 || (transposes || use.promote) != t.ping_pong) && !(use.sums && rows * t.n > 128 * 128) &&
+         !(use.promote && (rows * t.n > 64 * 192 || t.m == 192));
+}
+
+std::vector<Sm90Tiling> sm90_tilings(const GemmTask& task, const Device& d) {
+  const TmaView low = tma_view(task);
+  const Extents s = shape_of(task, low);
+  std::vector<Sm90Tiling> all;
+  for (const Sm90TileShape& t : kTiles) {
+    if (!fits(t, {task.type, low.a.along_rows(), low.b.along_rows(), task.promote, task.sums})) continue;
+    const int64_t tiles = s.tiles_m(t) * ceil_div(s.n, int64_t(t.n)) * s.batch, outputs = s.m * s.n * s.batch;
+    const int64_t most = s.phases > 1 || outputs >= int64_t(1) << 31
+                             ? 1
+                             : min_of(s.k_blocks / 4, ceil_div(int64_t(2) * d.sm_count, tiles));
+    Sm90Tiling best{t, {}, tile_us(task, s, d, t, {})};
+    for (int chunks = 2; chunks <= most && !task.sums; ++chunks)
+      if (double us = tile_us(task, s, d, t, {chunks}); us < best.us) best = {t, {chunks}, us};
+    all.push_back(best);
+    const Sm90Split in_cluster{kSm90InCluster, true};
+    // With two 16-bit operands along rows, adding in a cluster was always slower than a second pass.
+    if (t.cluster == 1 && kSm90InCluster <= most && !s.both_along_rows)
+      all.push_back({t, in_cluster, tile_us(task, s, d, t, in_cluster)});
+  }
+  std::ranges::stable_sort(all, {}, &Sm90Tiling::us);
+  return all;
+}
+
+Sm90Tiling sm90_tiling(const std::string& config) {
+  const size_t at = config.find(";split=");
+  Sm90Split split;
+  if (at != std::string::npos) split = {std::stoi(config.substr(at + 7)), config.ends_with(";in_cluster")};
+  for (const Sm90TileShape& t : kTiles)
+    if (const Sm90Tiling tiling{t, split}; tiling.config() == config) return tiling;
+  throw NotSupported(cat("wgmma: unknown config '", config, "'"));
+}
+
+}  // namespace minidnn

@@ -50,6 +50,7 @@ from .ops.conv import (
     conv_forward,
     conv_forward_statistics,
 )
+from .ops.gather import gather, gather_backward
 from .ops.layer_norm import (
     group_norm_backward,
     group_norm_forward,
@@ -68,6 +69,7 @@ from .ops.lrn import (
     lrn_forward,
 )
 from .ops.matmul import matmul
+from .ops.pad import pad
 from .ops.pointwise import (
     abs,
     add,

@@ -246,8 +246,8 @@ AUDIT = [
         "find() measures other configs than the one that algo names, and chooses among them",
     ),
     Mutant(
-        "D06", "engine/engine.h", "bytes <= h.options().max_workspace",
-        "names_config(algo) || bytes <= h.options().max_workspace",
+        "D06", "engine/engine.h", "bytes > h.options().max_workspace",
+        "!names_config(algo) && bytes > h.options().max_workspace",
         "max_workspace is ignored where algo names a config",
     ),
     Mutant(

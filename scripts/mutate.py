@@ -35,8 +35,8 @@ from mutants import AUDIT, LATER, Mutant
 ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / "build" / "mutants"
 ALL = [*AUDIT, *LATER]
-FAMILIES = ("activation", "batch_norm", "conv", "layer_norm", "loss", "lrn", "matmul", "pointwise", "pooling", "random",
-            "reduce", "softmax", "transform")  # fmt: skip
+FAMILIES = ("activation", "batch_norm", "conv", "gather", "layer_norm", "loss", "lrn", "matmul", "pad", "pointwise",
+            "pooling", "random", "reduce", "softmax", "transform")  # fmt: skip
 WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # tests of all public functions
 SHARED = ("engine", "tuning", "tensor", "dlpack", "handle", "activation")
 # test_isa.py runs the same tests as tests_of(); the others only read the sources.

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,12 @@ def test_examples(page: Path) -> None:
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0, f"{page.name} has no example"
     assert result.failed == 0
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "ops").glob("*.md")), ids=lambda p: p.stem)
+def test_signatures_are_up_to_date(page: Path) -> None:
+    script = runpy.run_path(str(ROOT / "scripts" / "make_signatures.py"))
+    assert script["updated"](page) == page.read_text(), "run scripts/make_signatures.py"
 
 
 def test_public_names_are_documented() -> None:

@@ -4,6 +4,7 @@ plans that a handle keeps."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -92,6 +93,12 @@ def test_a_record_with_the_former_text_of_a_problem_is_used(former: str, present
     """A problem of the family as it is now, found by its former text."""
     family = present.split()[0]
     call = {
+        "layer_norm layer_": "dnn.layer_norm_forward, x",
+        "layer_norm rms_": "dnn.rms_norm_forward, x",
+        "layer_norm group_": "dnn.group_norm_forward, x, 2",
+        "lrn lrn_": "dnn.lrn_forward, x, 3",
+        "lrn lcn_": "dnn.lcn_forward, x.reshape(1, 1, 2, 4), 3",
+        "batch_norm ": "dnn.batch_norm_forward_training, x, x[0], x[0]",
         "pad forward ": "dnn.pad, x, 1",
         "gather forward ": "dnn.gather, x, i",
         "gather backward ": "dnn.gather_backward, x, i, (3, 4)",
@@ -338,11 +345,11 @@ def test_find_reaches_other_handles_that_have_a_plan() -> None:
     """find() replaces the plan of the other handle. Several problems are tried until another config than the first is
     the fastest."""
     other = dnn.Handle()
-    for images in range(16, 2, -1):
-        x = dnn.asarray(X[:images])
-        call = lambda x=x: dnn.conv_forward(x, W, algo="im2col_gemm", handle=other)
+    for images, filters in itertools.product(range(16, 2, -1), range(6, 0, -1)):
+        x, w = dnn.asarray(X[:images]), W[:filters]
+        call = lambda x=x, w=w: dnn.conv_forward(x, w, algo="im2col_gemm", handle=other)
         before = ran(call)
-        (report,) = dnn.find(dnn.conv_forward, x, W, algo="im2col_gemm")
+        (report,) = dnn.find(dnn.conv_forward, x, w, algo="im2col_gemm")
         found = next(f"{e.name} {e.config}" for e in report.engines if e.name == report.chosen)
         assert ran(call) == found
         if found != before:

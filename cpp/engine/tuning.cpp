@@ -138,7 +138,6 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedProblems[]{
     {"norm layer_", "layer_norm layer_"},
     {"norm rms_", "layer_norm rms_"},
     {"norm group_", "layer_norm group_"},
-    {"norm instance_", "layer_norm instance_"},
     {"norm lrn_", "lrn lrn_"},
     {"norm lcn_", "lrn lcn_"},
     {"norm ", "batch_norm "},

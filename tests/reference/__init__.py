@@ -22,10 +22,12 @@ from .conv import (
     conv_output_shape,
     output_size,
 )
+from .gather import gather, gather_backward
 from .layer_norm import row_norm_backward, row_norm_forward
 from .loss import cross_entropy_backward, cross_entropy_forward
 from .lrn import local_norm_backward, local_norm_forward
 from .matmul import matmul
+from .pad import pad
 from .pointwise import POINTWISE, pointwise
 from .pooling import (
     adaptive_pool_backward,

@@ -40,7 +40,8 @@ void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Cal
   if (!f.residual) return;
   check_operands(call, options, {{"x", x}, {"residual", *f.residual}});
   check_shape(call, {"residual", *f.residual}, shape_of(x.desc), "like x");
-  p.other = f.residual->desc, a.other = f.residual->data;
+  p.other = f.residual->desc;
+  a.other = f.residual->data;
 }
 
 // Returns a parameter in row-major order, which engines expect, on the handle's stream. Other orders are copied: they
@@ -132,12 +133,19 @@ std::string Family<BatchNormProblem>::text(const BatchNormProblem& p) {
 BatchNormArgs Family<BatchNormProblem>::scratch(const BatchNormProblem& p, Scratch& s) {
   TensorDesc parameter = parameter_desc(p);
   BatchNormArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .eps = 1e-5, .momentum = 0.1};
-  a.scale = s.tensor(parameter), a.bias = s.tensor(parameter);
+  a.scale = s.tensor(parameter);
+  a.bias = s.tensor(parameter);
   if (p.direction == NormDirection::inference) a.var = s.tensor(parameter);
-  a.mean = s.tensor(parameter), a.inv_std = s.tensor(parameter);
-  a.dscale = s.tensor(parameter), a.dbias = s.tensor(parameter);
-  if (p.running) a.running_mean = s.tensor(parameter), a.running_var = s.tensor(parameter);
-  a.other = s.optional(p.other), a.dresidual = s.optional(p.dresidual);
+  a.mean = s.tensor(parameter);
+  a.inv_std = s.tensor(parameter);
+  a.dscale = s.tensor(parameter);
+  a.dbias = s.tensor(parameter);
+  if (p.running) {
+    a.running_mean = s.tensor(parameter);
+    a.running_var = s.tensor(parameter);
+  }
+  a.other = s.optional(p.other);
+  a.dresidual = s.optional(p.dresidual);
   a.relu = p.relu;
   return a;
 }
@@ -176,8 +184,11 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
   if (parameter.numel() == 0) return r;  // an empty batch does have statistics: NaN
   p.out = r.y.desc;
   Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
-  a.out = r.y.data, a.mean = r.saved_mean.data, a.inv_std = r.saved_inv_std.data;
-  a.scale = scale_packed.data, a.bias = bias_packed.data;
+  a.out = r.y.data;
+  a.mean = r.saved_mean.data;
+  a.inv_std = r.saved_inv_std.data;
+  a.scale = scale_packed.data;
+  a.bias = bias_packed.data;
   p.alignment = alignment_of(h, {a.x, a.out, a.other});
   run(h, p, a, call.algo);
   return r;
@@ -203,8 +214,11 @@ Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const 
   p.out = y.desc;
   Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
   Tensor mean_packed = packed(mean, h, call), var_packed = packed(var, h, call);
-  a.out = y.data, a.scale = scale_packed.data, a.bias = bias_packed.data;
-  a.mean = mean_packed.data, a.var = var_packed.data;
+  a.out = y.data;
+  a.scale = scale_packed.data;
+  a.bias = bias_packed.data;
+  a.mean = mean_packed.data;
+  a.var = var_packed.data;
   p.alignment = alignment_of(h, {a.x, a.out, a.other});
   run(h, p, a, call.algo);
   return y;
@@ -234,7 +248,9 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                       {}};
   if (fusion.dresidual) r.dresidual = output(me, "dresidual", {}, dense_like(x.desc, x.desc.dtype, me), h, {});
   if (parameter.numel() == 0) return r;  // an empty batch does have gradients: zeros
-  p.dy = dy.desc, p.out = r.dx.desc, p.relu = fusion.relu;
+  p.dy = dy.desc;
+  p.out = r.dx.desc;
+  p.relu = fusion.relu;
   if (fusion.y) p.other = fusion.y->desc;
   if (fusion.dresidual) p.dresidual = r.dresidual->desc;
   Tensor scale_packed = packed(scale, h, call), mean_packed = packed(saved_mean, h, call);

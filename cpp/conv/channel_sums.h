@@ -14,7 +14,10 @@ inline ReduceProblem channel_sums(const TensorDesc& of, ReduceMode mode, int64_t
                                   int64_t stride = 1) {
   ReduceProblem r{.mode = mode, .axes = ((int64_t(1) << of.rank) - 1) & ~int64_t(2), .alignment = alignment};
   r.x = of;
-  r.y.dtype = to, r.y.rank = 1, r.y.shape[0] = of.shape[1], r.y.stride[0] = stride;
+  r.y.dtype = to;
+  r.y.rank = 1;
+  r.y.shape[0] = of.shape[1];
+  r.y.stride[0] = stride;
   return r;
 }
 

@@ -133,7 +133,8 @@ Forward forward(const char* me, const char* what, const Tensor& x, const Tensor&
   ConvProblem p = problem(me, ConvDirection::forward, attributes, x.desc.rank);
   check_filter(me, p.groups, "x", shape_of(x.desc), "w", shape_of(w.desc));
   if (bias) check_shape(me, {"bias", b}, shape_of(w.desc).first(1), "for the filters of w");
-  p.x = x.desc, p.w = w.desc;
+  p.x = x.desc;
+  p.w = w.desc;
   p.y = dense(to, y_shape(me, p, shape_of(x.desc), shape_of(w.desc)), Layout::channels_first, what);
   if (residual) check_shape(me, {"residual", *residual}, shape_of(p.y), "to be added to y");
   const Tensor& r = residual ? *residual : x;
@@ -225,7 +226,8 @@ Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shap
                 shape_text(x_shape), " and w is ", shape_text(w.desc), ", so dy must be [", x_shape[0], ", ",
                 w.desc.shape[0], ", ...]; got ", shape_text(dy.desc));
   check_x_shape(me, p.spatial, shape_of(dy.desc), shape_of(w.desc), x_shape);
-  p.w = w.desc, p.y = dy.desc;
+  p.w = w.desc;
+  p.y = dy.desc;
   p.x = dense(product_dtype(dy.desc.dtype, call.out), x_shape, Layout::channels_first, "conv_backward_data: x_shape");
   Tensor dx = output(me, "out", call.out, default_out(p, "conv_backward_data: x_shape"), h, {{"dy", dy}, {"w", w}});
   if (dx.desc.numel() == 0) return dx;
@@ -243,7 +245,8 @@ Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_sh
   check_rank(me, {"x", x}, 3, 2 + kMaxSpatial);
   ConvProblem p = problem(me, ConvDirection::backward_filter, attributes, x.desc.rank);
   check_filter(me, p.groups, "x", shape_of(x.desc), "w_shape", w_shape);
-  p.x = x.desc, p.y = dy.desc;
+  p.x = x.desc;
+  p.y = dy.desc;
   p.w = dense(product_dtype(x.desc.dtype, call.out), w_shape, Layout::channels_first, "conv_backward_filter: w_shape");
   check_shape(me, {"dy", dy}, y_shape(me, p, shape_of(x.desc), w_shape),
               cat("for x ", shape_text(x.desc), " and w_shape ", shape_text(w_shape)).c_str());

@@ -73,7 +73,8 @@ namespace detail {
 MINIDNN_HD int64_t gcd(int64_t a, int64_t b) {
   while (b) {
     int64_t rest = a % b;
-    a = b, b = rest;
+    a = b;
+    b = rest;
   }
   return a;
 }
@@ -81,7 +82,8 @@ MINIDNN_HD int64_t gcd(int64_t a, int64_t b) {
 MINIDNN_HD ConvTensorView conv_side(const TensorDesc& d, int64_t groups) {
   ConvTensorView side;
   side.channels = d.shape[1] / groups;
-  side.image = d.stride[0], side.channel = d.stride[1];
+  side.image = d.stride[0];
+  side.channel = d.stride[1];
   for (int i = 2, j = kMaxSpatial + 2 - int(d.rank); i < d.rank; ++i, ++j) {
     side.size[j] = d.shape[i];
     side.space[j] = d.shape[i] > 1 ? d.stride[i] : 0;
@@ -93,12 +95,14 @@ MINIDNN_HD ConvTensorView conv_side(const TensorDesc& d, int64_t groups) {
 
 MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
   ConvGeometry g;
-  g.images = p.y.shape[0], g.groups = p.groups;
+  g.images = p.y.shape[0];
+  g.groups = p.groups;
   g.y = detail::conv_side(p.y, p.groups);
   g.bias_stride = p.bias_stride;
   if (p.direction == ConvDirection::backward_bias) return g;
   g.x = detail::conv_side(p.x, p.groups);
-  g.w_filter = p.w.stride[0], g.w_channel = p.w.stride[1];
+  g.w_filter = p.w.stride[0];
+  g.w_channel = p.w.stride[1];
   for (int i = 0, j = kMaxSpatial + 2 - int(p.x.rank); i < p.x.rank - 2; ++i, ++j) {
     g.window[j] = p.w.shape[2 + i];
     g.w_space[j] = p.flip ? -p.w.stride[2 + i] : p.w.stride[2 + i];
@@ -109,7 +113,8 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
     g.dilation[j] = g.window[j] == 1 ? 1 : p.spatial.dilation[i];
     g.pad[j] = p.spatial.before[i];
     int64_t common = detail::gcd(g.stride[j], g.dilation[j]);
-    g.tap_period[j] = g.stride[j] / common, g.y_period[j] = g.dilation[j] / common;
+    g.tap_period[j] = g.stride[j] / common;
+    g.y_period[j] = g.dilation[j] / common;
   }
   g.backward_data = p.direction == ConvDirection::backward_data;
   g.has_bias = p.has_bias;
@@ -129,7 +134,8 @@ template <int D> struct NdIterator {
       size[d] = max_of(sizes[d], int64_t(1));  // an empty box may be constructed, but is never iterated
       at[d] = d ? index % size[d] : index;
       step[d] = d ? stride % size[d] : stride;
-      index /= size[d], stride /= size[d];
+      index /= size[d];
+      stride /= size[d];
     }
   }
   MINIDNN_HD void advance() {
@@ -173,7 +179,8 @@ MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
   if (r == end) return {0, 0, 0, 0, 0};
   int64_t p = (reach - r * g.dilation[j]) / g.stride[j];
   int64_t skip = detail::steps_to(p - (g.y.size[j] - 1), g.y_period[j]);
-  r += skip * g.tap_period[j], p -= skip * g.y_period[j];
+  r += skip * g.tap_period[j];
+  p -= skip * g.y_period[j];
   int64_t count = min_of(detail::steps_to(g.window[j] - r, g.tap_period[j]), detail::steps_to(p + 1, g.y_period[j]));
   return {count, r, g.tap_period[j], p, -g.y_period[j]};
 }
@@ -186,7 +193,8 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     for (int64_t b = 0; b < t[1].count; ++b) {
       int64_t tap = (t[0].tap + a * t[0].tap_step) * tap_stride[0] + (t[1].tap + b * t[1].tap_step) * tap_stride[1];
       int64_t data = (t[0].at + a * t[0].at_step) * data_stride[0] + (t[1].at + b * t[1].at_step) * data_stride[1];
-      tap += t[2].tap * tap_stride[2], data += t[2].at * data_stride[2];
+      tap += t[2].tap * tap_stride[2];
+      data += t[2].at * data_stride[2];
       int64_t tap_step = t[2].tap_step * tap_stride[2], data_step = t[2].at_step * data_stride[2];
       for (int64_t c = 0; c < t[2].count; ++c, tap += tap_step, data += data_step) f(tap, data);
     }

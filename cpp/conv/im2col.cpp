@@ -114,7 +114,10 @@ double columns_elements(const ConvGeometry& g) {
 
 TensorDesc matrices(DType dtype, const Matrix4& m, int64_t groups, int64_t images, int64_t rows, int64_t columns) {
   TensorDesc d{dtype};
-  auto add = [&](int64_t size, int64_t stride) { d.shape[d.rank] = size, d.stride[d.rank++] = stride; };
+  auto add = [&](int64_t size, int64_t stride) {
+    d.shape[d.rank] = size;
+    d.stride[d.rank++] = stride;
+  };
   if (groups > 1) add(groups, m.group);
   if (images > 1) add(images, m.image);
   add(rows, m.row);
@@ -150,14 +153,20 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
   Chunk c;
   if (!x) {
     Columns columns = columns_of(g, !f || f->taps_last, p.flip);
-    c.x = columns.to, x = columns.matrix;
-    c.sums_dx = g.backward_data, c.gathers_x = !g.backward_data;
+    c.x = columns.to;
+    x = columns.matrix;
+    c.sums_dx = g.backward_data;
+    c.gathers_x = !g.backward_data;
   }
   if (!y) {  // pack dy: its columns for a window of one element
     ConvGeometry pack;
-    pack.images = images, pack.groups = g.groups, pack.x = g.y, pack.y = g.y;
+    pack.images = images;
+    pack.groups = g.groups;
+    pack.x = g.y;
+    pack.y = g.y;
     Columns columns = columns_of(pack, true, false);
-    c.dy = columns.to, y = columns.matrix;
+    c.dy = columns.to;
+    y = columns.matrix;
     c.gathers_dy = true;
   }
   // If all operands allow it, images and positions form one dimension; otherwise images are a batch dimension.
@@ -165,7 +174,8 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
                          (!residual || rows_join(*residual, images, positions)));
   int64_t batch = join ? 1 : images, rows = join ? images * positions : positions;
   if (join && positions == 1) {
-    x->row = x->image, y->row = y->image;
+    x->row = x->image;
+    y->row = y->image;
     if (residual) residual->row = residual->image;
   }
 
@@ -186,7 +196,10 @@ Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
     // over the rows.
     if (p.has_bias && g.groups > 1)
       m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
-    else if (p.has_bias) m.has_bias = 1, m.bias_stride = p.bias_stride;
+    else if (p.has_bias) {
+      m.has_bias = 1;
+      m.bias_stride = p.bias_stride;
+    }
   } else if (p.direction == ConvDirection::backward_data) {
     m.a = matrices(t, *y, g.groups, batch, rows, k);
     m.b = matrices(t, f->matrix, g.groups, batch, k, channels);
@@ -309,17 +322,31 @@ struct LoweredPlan final : Plan<ConvProblem> {
       }
       MatmulArgs m;
       if (p.direction == ConvDirection::forward) {
-        m.a = x, m.b = args.w, m.y = out(g.y);
+        m.a = x;
+        m.b = args.w;
+        m.y = out(g.y);
         m.activation_alpha = args.activation_alpha;
         if (c.product.has_bias) m.bias = args.bias;
-        else if (p.has_bias) m.c = args.bias, m.beta = 1;
-        if (p.residual.rank)
-          m.c = static_cast<const char*>(args.residual) + first * g.residual.image * out_size, m.beta = 1;
+        else if (p.has_bias) {
+          m.c = args.bias;
+          m.beta = 1;
+        }
+        if (p.residual.rank) {
+          m.c = static_cast<const char*>(args.residual) + first * g.residual.image * out_size;
+          m.beta = 1;
+        }
       } else if (p.direction == ConvDirection::backward_data) {
-        m.a = dy, m.b = args.w, m.y = c.sums_dx ? room(low.columns_at) : out(g.x);
+        m.a = dy;
+        m.b = args.w;
+        m.y = c.sums_dx ? room(low.columns_at) : out(g.x);
       } else {
-        m.a = dy, m.b = x, m.y = low.accumulates ? room(low.sums_at) : args.out;
-        if (low.accumulates) m.c = m.y, m.beta = first ? 1 : 0;
+        m.a = dy;
+        m.b = x;
+        m.y = low.accumulates ? room(low.sums_at) : args.out;
+        if (low.accumulates) {
+          m.c = m.y;
+          m.beta = first ? 1 : 0;
+        }
       }
       c.choice.plan->run(m, room(low.inner_at), stream);
       if (c.sums_dx) mover->sum(c.x, room(low.columns_at), out(g.x), stream);

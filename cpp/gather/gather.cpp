@@ -85,7 +85,8 @@ Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_sha
   check_shape(me, {"dy", dy}, shape_of_result(p), "like the result of gather");
   check_indices(me, p, index);
   Tensor dx = output(me, "out", call.out, want, h, {{"dy", dy}, {"index", index}});
-  p.x = dx.desc, p.y = dy.desc;
+  p.x = dx.desc;
+  p.y = dy.desc;
   if (dx.desc.numel() == 0) return dx;
   p.alignment = alignment_of(h, {dy.data, dx.data});
   run(h, p, GatherArgs{dy.data, index.data, dx.data}, call.algo);

@@ -47,7 +47,10 @@ template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const 
     const int64_t of_index = d - p.axis;
     if (of_index < 0) x_at += i * p.x.stride[d];
     else if (of_index >= p.index.rank) x_at += i * p.x.stride[d - p.index.rank + 1];
-    else k += i * k_step, k_step *= p.y.shape[d];
+    else {
+      k += i * k_step;
+      k_step *= p.y.shape[d];
+    }
   }
   const int64_t row = gather_row(p, a.index, k);
   static_cast<T*>(a.to)[y_at] = row < 0 ? T(0) : static_cast<const T*>(a.from)[x_at + row * p.x.stride[p.axis]];

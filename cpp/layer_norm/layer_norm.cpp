@@ -81,8 +81,14 @@ LayerNormSpaces row_norm_spaces(const LayerNormProblem& p) {
   int64_t statistic = 1, parameter = 1;
   for (int i = rank; i-- > 0;) {
     const bool is_parameter = p.kind == RowNorm::group ? i == 1 || i == 2 : i >= row;
-    if (is_parameter) steps[size_t(i)].parameter = parameter, parameter *= shape[size_t(i)];
-    if (i < row) steps[size_t(i)].other = statistic, statistic *= shape[size_t(i)];
+    if (is_parameter) {
+      steps[size_t(i)].parameter = parameter;
+      parameter *= shape[size_t(i)];
+    }
+    if (i < row) {
+      steps[size_t(i)].other = statistic;
+      statistic *= shape[size_t(i)];
+    }
     (i < row ? rows : members).insert((i < row ? rows : members).begin(), i);
     (is_parameter ? parameters : others).insert((is_parameter ? parameters : others).begin(), i);
   }
@@ -105,7 +111,8 @@ std::string Family<LayerNormProblem>::text(const LayerNormProblem& p) {
 LayerNormArgs Family<LayerNormProblem>::scratch(const LayerNormProblem& p, Scratch& s) {
   const TensorDesc parameter = parameter_desc(p), statistic = statistic_desc(p);
   LayerNormArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .eps = 1e-5};
-  a.scale = s.tensor(parameter), a.inv_std = s.tensor(statistic);
+  a.scale = s.tensor(parameter);
+  a.inv_std = s.tensor(statistic);
   const bool centered = p.kind != RowNorm::rms;
   if (centered) a.mean = s.tensor(statistic);
   if (p.backward) a.dscale = s.tensor(parameter);
@@ -162,7 +169,8 @@ LayerNormBackward layer_norm_backward(const char* me, RowNormKind kind, const Te
                       {}};
   if (centered) r.dbias = output(me, "dbias", {}, parameter, h, {});
   if (parameter.numel() == 0) return r;  // an empty batch does have gradients: zeros
-  p.dy = dy.desc, p.out = r.dx.desc;
+  p.dy = dy.desc;
+  p.out = r.dx.desc;
   const OptionalTensor s = packed(scale, h, call), m = packed(mean, h, call), i = packed(inv_std, h, call);
   p.alignment = alignment_of(h, {x.data, dy.data, r.dx.data, data_of(s), r.dscale.data, data_of(r.dbias)});
   run(h, p,
@@ -186,8 +194,10 @@ double row_norm_flop(const LayerNormProblem& p) { return double(p.x.numel()) * (
 void sum_parameter_gradients(const float* sums, int64_t samples, int64_t channels, const LayerNormArgs& a) {
   for (int64_t c = 0; c < channels; ++c) {
     double dscale = 0, dbias = 0;
-    for (int64_t i = 0; i < samples; ++i)
-      dscale += double(sums[(i * channels + c) * 2]), dbias += double(sums[(i * channels + c) * 2 + 1]);
+    for (int64_t i = 0; i < samples; ++i) {
+      dscale += double(sums[(i * channels + c) * 2]);
+      dbias += double(sums[(i * channels + c) * 2 + 1]);
+    }
     static_cast<float*>(a.dscale)[c] = float(dscale), static_cast<float*>(a.dbias)[c] = float(dbias);
   }
 }

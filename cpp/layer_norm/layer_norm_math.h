@@ -53,7 +53,8 @@ MINIDNN_HD void norm_row_forward(const LayerNormSpaces& s, const LayerNormArgs& 
     const Acc first = Acc(x[0]);
     norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) { return Acc(x[m.x]) - first; });
     const Acc from_first = sum[0] / n;
-    mean = first + from_first, rest = from_first - (mean - first);
+    mean = first + from_first;
+    rest = from_first - (mean - first);
   }
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) {
     const Acc deviation = (Acc(x[m.x]) - mean) - rest;

@@ -36,7 +36,8 @@ std::string Family<LrnProblem>::text(const LrnProblem& p) {
 
 LrnArgs Family<LrnProblem>::scratch(const LrnProblem& p, Scratch& s) {
   LrnArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .alpha = 1, .beta = 0.75, .k = 1};
-  a.means = s.optional(p.means), a.dmeans = s.optional(p.dmeans);
+  a.means = s.optional(p.means);
+  a.dmeans = s.optional(p.dmeans);
   return a;
 }
 
@@ -52,8 +53,12 @@ Tensor forward(const char* me, LocalNorm kind, const Tensor& x, const std::optio
   if (y.desc.numel() == 0) return y;
   p.out = y.desc;
   LrnArgs a = args_of(o);
-  a.x = x.data, a.out = y.data;
-  if (means) p.means = m.desc, a.means = m.data;
+  a.x = x.data;
+  a.out = y.data;
+  if (means) {
+    p.means = m.desc;
+    a.means = m.data;
+  }
   p.alignment = alignment_of(h, {a.x, a.out, a.means});
   run(h, p, a, call.algo);
   return y;
@@ -70,10 +75,19 @@ LcnBackward backward(const char* me, LocalNorm kind, const Tensor& dy, const Ten
   LcnBackward r{output(me, "out", call.out, like, h, {{"dy", dy}, {"x", x}, {"means", m}}), {}};
   if (means) r.dmeans = output(me, "dmeans", {}, like, h, {});
   if (r.dx.desc.numel() == 0) return r;
-  p.backward = 1, p.dy = dy.desc, p.out = r.dx.desc;
+  p.backward = 1;
+  p.dy = dy.desc;
+  p.out = r.dx.desc;
   LrnArgs a = args_of(o);
-  a.x = x.data, a.dy = dy.data, a.out = r.dx.data;
-  if (means) p.means = m.desc, a.means = m.data, p.dmeans = r.dmeans->desc, a.dmeans = r.dmeans->data;
+  a.x = x.data;
+  a.dy = dy.data;
+  a.out = r.dx.data;
+  if (means) {
+    p.means = m.desc;
+    a.means = m.data;
+    p.dmeans = r.dmeans->desc;
+    a.dmeans = r.dmeans->data;
+  }
   p.alignment = alignment_of(h, {a.x, a.dy, a.out, a.means, a.dmeans});
   run(h, p, a, call.algo);
   return r;

@@ -58,7 +58,10 @@ constexpr int kMostDims = 3;
 struct Index {
   int64_t at[kMaxRank];
   MINIDNN_HD Index(const TensorDesc& d, int64_t linear) {
-    for (int i = int(d.rank) - 1; i >= 0; --i) at[i] = linear % d.shape[i], linear /= d.shape[i];
+    for (int i = int(d.rank) - 1; i >= 0; --i) {
+      at[i] = linear % d.shape[i];
+      linear /= d.shape[i];
+    }
   }
   MINIDNN_HD int64_t in(const TensorDesc& d) const {
     int64_t offset = 0;
@@ -141,7 +144,10 @@ MINIDNN_HD void local_norm_backward(const LrnProblem& p, const LrnArgs& a, const
   const local_norm::Index i(p.x, linear);
   const local_norm::Center<T> c(p, w, a, i);
   int64_t stride[kMaxRank], step = 1;  // strides of g
-  for (int d = int(p.x.rank) - 1; d >= 0; --d) stride[d] = step, step *= p.x.shape[d];
+  for (int d = int(p.x.rank) - 1; d >= 0; --d) {
+    stride[d] = step;
+    step *= p.x.shape[d];
+  }
   const int64_t* of_g = stride + w.first;
   const T* means = a.means ? static_cast<const T*>(a.means) + i.in(p.means) : nullptr;
   Acc sum = 0;

@@ -53,7 +53,10 @@ std::string Family<MatmulProblem>::text(const MatmulProblem& p) {
 
 MatmulArgs Family<MatmulProblem>::scratch(const MatmulProblem& p, Scratch& s) {
   MatmulArgs args{s.tensor(p.a), s.tensor(p.b)};
-  if (p.c.rank) args.c = s.tensor(p.c), args.beta = 0.5;
+  if (p.c.rank) {
+    args.c = s.tensor(p.c);
+    args.beta = 0.5;
+  }
   if (p.has_bias) args.bias = s.tensor(bias_desc(p));
   args.y = s.tensor(p.y);
   args.activation_alpha = default_alpha(p.activation);

@@ -101,7 +101,9 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
     word = max_of(item, all & -all);
   }
   const int64_t items = word / item;  // elements in a word
-  line.size /= items, line.before /= items, line.x_size /= items;
+  line.size /= items;
+  line.before /= items;
+  line.x_size /= items;
   for (size_t i = 0; i + 1 < dims.size(); ++i) dims[i].x /= items;
   // The line is a single word: the next dimension becomes the line.
   if (line.size == 1 && dims.size() > 1) dims.pop_back();
@@ -121,7 +123,8 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   if (std::abs(l.line.x) * word > kMaxAttribute)
     return cat("supports a stride along a line of x of at most 2^31 - 1 bytes; got ", l.line.x * word);
   for (size_t i = dims.size() - 1, k = 0; i-- > 0; ++k) {
-    l.outer[k] = FastDivmod(dims[i].size), l.along[k] = dimension(dims[i]);
+    l.outer[k] = FastDivmod(dims[i].size);
+    l.along[k] = dimension(dims[i]);
     l.outers = int64_t(k) + 1;
   }
   return "";

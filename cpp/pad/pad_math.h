@@ -38,7 +38,8 @@ template <class T> MINIDNN_HD void pad_element(const PadProblem& p, const PadArg
     linear /= p.y.shape[d];
     const int64_t from = pad_source(p.mode, i - p.before[d], p.x.shape[d]);
     inside = inside && 0 <= from && from < p.x.shape[d];
-    x_at += from * p.x.stride[d], y_at += i * p.y.stride[d];
+    x_at += from * p.x.stride[d];
+    y_at += i * p.y.stride[d];
   }
   static_cast<T*>(a.y)[y_at] = inside ? static_cast<const T*>(a.x)[x_at] : T(a.value);
 }

@@ -152,7 +152,10 @@ PointwiseAccess access_of(const PointwiseIndexing& w, const int64_t* strides) {
     x.strides[d] = strides[d];
     dense = dense && (strides[d] == step || w.shape[d] == 1);
     step *= w.shape[d];
-    if (strides[d] != 0 && w.shape[d] > 1) ++varying, at = d;
+    if (strides[d] != 0 && w.shape[d] > 1) {
+      ++varying;
+      at = d;
+    }
   }
   if (dense) return x;
   if (varying > 1) {
@@ -161,7 +164,8 @@ PointwiseAccess access_of(const PointwiseIndexing& w, const int64_t* strides) {
   }
   x.kind = Access::periodic;
   if (varying == 0) return x;
-  x.length = w.shape[at], x.stride = strides[at];
+  x.length = w.shape[at];
+  x.stride = strides[at];
   for (int64_t d = w.rank - 1; d > at; --d) x.inner *= w.shape[d];
   return x;
 }
@@ -197,7 +201,8 @@ PointwiseIndexing indexing_of(const PointwiseProblem& p) {
   }
   if (joined.empty()) joined.push_back({1, {}});
   PointwiseIndexing w;
-  w.n = p.out.numel(), w.rank = int64_t(joined.size());
+  w.n = p.out.numel();
+  w.rank = int64_t(joined.size());
   int64_t strides[4][kMaxRank];
   for (size_t i = 0; i < joined.size(); ++i) {
     w.shape[i] = joined[i].size;

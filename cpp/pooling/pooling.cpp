@@ -34,7 +34,8 @@ Geometry geometry(const char* call, PoolingDirection direction, const Tensor& x,
   check_rank(call, {"x", x}, 3, 2 + kMaxSpatial);
   int64_t rank = x.desc.rank - 2;
   Geometry g;
-  g.problem.direction = direction, g.problem.mode = a.mode;
+  g.problem.direction = direction;
+  g.problem.mode = a.mode;
   g.problem.x = x.desc;
   g.y_shape = {x.desc.shape[0], x.desc.shape[1]};
   if (a.mode == PoolingMode::lp) {
@@ -70,7 +71,8 @@ TensorDesc padded_in_front(const TensorDesc& d) {
   for (int i = 0; i < full.rank; ++i) full.shape[i] = 1;
   for (int64_t i = 0; i < d.rank; ++i) {
     const int64_t to = i < 2 ? i : i + full.rank - d.rank;
-    full.shape[to] = d.shape[i], full.stride[to] = d.stride[i];
+    full.shape[to] = d.shape[i];
+    full.stride[to] = d.stride[i];
   }
   return full;
 }
@@ -195,7 +197,8 @@ double pooling_flop(const PoolingProblem& p) {
 
 PoolingProblem padded_in_front(const PoolingProblem& p) {
   PoolingProblem full{p.direction, p.mode, p.ceil_mode};
-  full.x = padded_in_front(p.x), full.out = padded_in_front(p.out);
+  full.x = padded_in_front(p.x);
+  full.out = padded_in_front(p.out);
   full.dy = p.direction == PoolingDirection::backward ? padded_in_front(p.dy) : full.out;
   const int64_t missing = kMaxSpatial + 2 - p.x.rank;
   for (int64_t i = 0; i + missing < kMaxSpatial; ++i) {

@@ -197,7 +197,10 @@ MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs&
     int64_t where = -1;
     detail::each_tap(p, y.at, [&](int64_t offset, int64_t, int64_t index) {
       Acc v = Acc(channel[offset]);
-      if (where < 0 || v > largest || (v != v && largest == largest)) largest = v, where = index;
+      if (where < 0 || v > largest || (v != v && largest == largest)) {
+        largest = v;
+        where = index;
+      }
       return true;
     });
     *out = T(largest);

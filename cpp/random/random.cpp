@@ -37,7 +37,9 @@ void fill(const char* call, Random kind, const Tensor& out, int64_t seed, int64_
   check_stream(call, seed, offset);
   output(call, "out", out, out.desc, h, {});
   if (out.desc.numel() == 0) return;
-  args.out = out.data, args.seed = uint64_t(seed), args.offset = uint64_t(offset);
+  args.out = out.data;
+  args.seed = uint64_t(seed);
+  args.offset = uint64_t(offset);
   run(h, RandomProblem{kind, {}, out.desc}, args, options.algo);
 }
 

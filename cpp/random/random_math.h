@@ -21,7 +21,8 @@ MINIDNN_HD Four philox(Four counter, uint32_t key0, uint32_t key1) {
     const uint64_t a = uint64_t(0xD2511F53u) * counter.word[0], b = uint64_t(0xCD9E8D57u) * counter.word[2];
     counter = {{uint32_t(b >> 32) ^ counter.word[1] ^ key0, uint32_t(b), uint32_t(a >> 32) ^ counter.word[3] ^ key1,
                 uint32_t(a)}};
-    key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
   }
   return counter;
 }
@@ -91,10 +92,12 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
       const Four w = words(2 * group + uint64_t(i / 2));
       const double u = detail::fraction(w.word[0], w.word[1]), v = detail::fraction(w.word[2], w.word[3]);
       if constexpr (kind == Random::uniform) {
-        y[i] = min_of(a.low + a.width * u, a.most), y[i + 1] = min_of(a.low + a.width * v, a.most);
+        y[i] = min_of(a.low + a.width * u, a.most);
+        y[i + 1] = min_of(a.low + a.width * v, a.most);
       } else {
         const double radius = a.width * maths::sqrt(-2 * maths::log(1 - u)), angle = 6.28318530717958647693 * v;
-        y[i] = a.low + radius * ::cos(angle), y[i + 1] = a.low + radius * ::sin(angle);
+        y[i] = a.low + radius * ::cos(angle);
+        y[i + 1] = a.low + radius * ::sin(angle);
       }
     }
   } else {
@@ -104,7 +107,8 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
     } else {
       for (int i = 0; i < 4; i += 2) {
         const detail::TwoNormals z = detail::two_normals(w.word[i], w.word[i + 1]);
-        y[i] = A(a.low) + A(a.width) * z.first, y[i + 1] = A(a.low) + A(a.width) * z.second;
+        y[i] = A(a.low) + A(a.width) * z.first;
+        y[i + 1] = A(a.low) + A(a.width) * z.second;
       }
     }
   }

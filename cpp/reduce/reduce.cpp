@@ -58,7 +58,8 @@ Tensor reduce(const Tensor& x, const std::string& mode_name, const std::optional
   const ReduceMode mode = mode_from(mode_name);
   const int64_t rank = x.desc.rank;
   ReduceProblem p;
-  p.mode = mode, p.x = x.desc;
+  p.mode = mode;
+  p.x = x.desc;
   if (!axes) p.axes = (int64_t(1) << rank) - 1;
   else
     for (int64_t axis : *axes) {
@@ -84,7 +85,10 @@ Tensor reduce(const Tensor& x, const std::string& mode_name, const std::optional
   p.y.dtype = t;
   for (int i = 0, at = 0; i < rank; ++i) {
     const bool reduced = p.axes >> i & 1;
-    if (!reduced) p.y.shape[p.y.rank] = out.desc.shape[at], p.y.stride[p.y.rank++] = out.desc.stride[at];
+    if (!reduced) {
+      p.y.shape[p.y.rank] = out.desc.shape[at];
+      p.y.stride[p.y.rank++] = out.desc.stride[at];
+    }
     at += !reduced || keepdims;
   }
   p.alignment = alignment_of(h, {x.data});
@@ -104,9 +108,11 @@ TensorDesc joined(const TensorDesc& d, bool any_order) {
   for (int i : order) {
     const int last = int(j.rank) - 1;
     if (last >= 0 && j.stride[last] == d.stride[i] * d.shape[i]) {
-      j.shape[last] *= d.shape[i], j.stride[last] = d.stride[i];
+      j.shape[last] *= d.shape[i];
+      j.stride[last] = d.stride[i];
     } else {
-      j.shape[j.rank] = d.shape[i], j.stride[j.rank++] = d.stride[i];
+      j.shape[j.rank] = d.shape[i];
+      j.stride[j.rank++] = d.stride[i];
     }
   }
   return j;

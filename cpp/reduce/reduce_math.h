@@ -32,7 +32,8 @@ MINIDNN_HD ReduceView reduce_view(const ReduceProblem& p) {
   ReduceView v;
   for (int i = 0; i < p.x.rank; ++i) {
     TensorDesc& d = p.axes >> i & 1 ? v.reduced : v.kept;
-    d.shape[d.rank] = p.x.shape[i], d.stride[d.rank++] = p.x.stride[i];
+    d.shape[d.rank] = p.x.shape[i];
+    d.stride[d.rank++] = p.x.stride[i];
   }
   return v;
 }

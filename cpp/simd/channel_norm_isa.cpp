@@ -27,7 +27,10 @@ struct Gradients {
   Floats a, b;
   MINIDNN_HD void add(Floats x, Floats dy, Floats mean, int first_lane = 0) {
     Floats product = dy * (x - mean);
-    if (first_lane) dy = lanes_from(first_lane, dy), product = lanes_from(first_lane, product);
+    if (first_lane) {
+      dy = lanes_from(first_lane, dy);
+      product = lanes_from(first_lane, product);
+    }
     a += dy;
     b += product;
   }

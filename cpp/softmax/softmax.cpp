@@ -72,7 +72,9 @@ Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool lo
   Tensor dx = output(me, "out", call.out, dense_like(y.desc, y.desc.dtype, me), h, {}, {{"dy", dy}, {"y", y}});
   if (dx.desc.numel() == 0) return dx;
   SoftmaxProblem p{SoftmaxDirection::backward, log, scale != 1, axis};
-  p.in = y.desc, p.dy = dy.desc, p.out = dx.desc;
+  p.in = y.desc;
+  p.dy = dy.desc;
+  p.out = dx.desc;
   p.alignment = alignment_of(h, {y.data, dy.data, dx.data});
   run(h, p, SoftmaxArgs{y.data, dy.data, dx.data, nullptr, scale}, call.algo);
   return dx;
@@ -87,7 +89,10 @@ MaskLayout mask_layout(const SoftmaxProblem& p) {
   for (int i : order) {
     const int64_t size = p.in.shape[i], stride = p.mask.stride[i], last = w.dims - 1;
     if (w.dims && stride == w.size[last] * w.stride[last]) w.size[last] *= size;
-    else w.size[w.dims] = size, w.stride[w.dims++] = stride;
+    else {
+      w.size[w.dims] = size;
+      w.stride[w.dims++] = stride;
+    }
   }
   return w;
 }

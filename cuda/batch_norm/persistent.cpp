@@ -41,13 +41,18 @@ std::string parse(const BatchNormProblem& p, ChannelLayout& h) {
   if (p.x.dtype == DType::float64) return "float64 is not supported";
   if (std::string why = dense_channels(p, c); !why.empty()) return why;
   const int64_t size = int64_t(itemsize(p.x.dtype)), images = c.members / c.plane;
-  h.vector = kVector / size, h.columns = c.plane == 1, c.parameters = c.channels;
+  h.vector = kVector / size;
+  h.columns = c.plane == 1;
+  c.parameters = c.channels;
   if (p.alignment < kVector) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
   // Planes that are not whole vectors, or shorter than a line of 128 bytes, are taken as columns, with one row per
   // image: a channel has as many columns as its plane has elements.
   if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
-    h.group = c.plane, h.columns = true;
-    c.channels *= c.plane, c.by_group = FastDivmod(c.plane), c.plane = 1;
+    h.group = c.plane;
+    h.columns = true;
+    c.channels *= c.plane;
+    c.by_group = FastDivmod(c.plane);
+    c.plane = 1;
     if (c.channels >= int64_t(1) << 30) return cat("supports samples of fewer than 2^30 elements; got ", c.channels);
   }
   if (h.columns && c.channels % h.vector)
@@ -90,15 +95,21 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
     if (rows == 0) return;
     const int64_t vectors = c.channels / h.vector;
     tiles = ceil_div(vectors, w.width);
-    c.width = uint32_t(w.width), c.rows = uint32_t(rows), c.vectors = uint32_t(vectors);
-    c.by_width = FastDivmod(w.width), c.tiles = uint32_t(tiles), c.by_tiles = FastDivmod(tiles);
+    c.width = uint32_t(w.width);
+    c.rows = uint32_t(rows);
+    c.vectors = uint32_t(vectors);
+    c.by_width = FastDivmod(w.width);
+    c.tiles = uint32_t(tiles);
+    c.by_tiles = FastDivmod(tiles);
     w.tiling.statistics = uint32_t(w.width * h.vector / h.group);
     w.tiling.within_warps = w.width < 32 && (w.width & (w.width - 1)) == 0;
     const int64_t joining = w.tiling.within_warps ? w.threads / 32 : rows;
     left = max_of(joining / 2 * w.width * 4 * (2 * h.vector + !backward), w.width * h.vector * 16) +
            (backward ? 0 : w.width * h.vector * 4);
   } else left = w.threads / 32 * 12;
-  c.items = uint32_t(h.items), c.chunk = uint32_t(chunk), c.chunks = uint32_t(w.blocks);
+  c.items = uint32_t(h.items);
+  c.chunk = uint32_t(chunk);
+  c.chunks = uint32_t(w.blocks);
   c.by_chunks = FastDivmod(w.blocks);
   w.clusters = tiles;
   w.tiling.block_vectors = uint32_t(chunk * max_of(w.width, int64_t(1)));
@@ -180,7 +191,8 @@ struct Persistent final : Engine<BatchNormProblem> {
     const Candidate w = named == candidates.end() ? candidates.front() : *named;
     auto kernel = cuda::load_kernel(spec(p.x.dtype, is_backward(p), h.columns), d.place.index, int(w.smem_bytes));
     cuda::LaunchConfig launch;
-    launch.block = {unsigned(w.threads)}, launch.grid = {unsigned(w.clusters * w.blocks)};
+    launch.block = {unsigned(w.threads)};
+    launch.grid = {unsigned(w.clusters * w.blocks)};
     launch.smem_bytes = unsigned(w.smem_bytes);
     if (w.blocks > 1) launch.cluster = {unsigned(w.blocks)};
     return make_plan<BatchNormProblem>([=, tiling = w.tiling](const BatchNormArgs& a, void*, Stream stream) {

@@ -37,9 +37,17 @@ struct ThreadSlice {
   uint4 *x, *dy;
   uint32_t from, by, end, stride;
   template <class Tile> __device__ ThreadSlice(const PersistentTiling& r, const Tile& tile, uint4* block_vectors) {
-    x = block_vectors + threadIdx.x, dy = x + r.block_vectors, end = tile.end;
-    if constexpr (Tile::kColumns) from = tile.begin + tile.row, by = r.channels.rows, stride = by * r.channels.width;
-    else from = tile.begin + threadIdx.x, by = stride = blockDim.x;
+    x = block_vectors + threadIdx.x;
+    dy = x + r.block_vectors;
+    end = tile.end;
+    if constexpr (Tile::kColumns) {
+      from = tile.begin + tile.row;
+      by = r.channels.rows;
+      stride = by * r.channels.width;
+    } else {
+      from = tile.begin + threadIdx.x;
+      by = stride = blockDim.x;
+    }
   }
   __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
 };
@@ -111,7 +119,8 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   uint32_t row = tile.row, rows = s.rows, column = threadIdx.x - row * s.width;
   if (r.within_warps) {
     total.join_lanes(s.width);
-    rows = warps, row = lane < s.width ? warp : warps;  // from here on, each warp has one row
+    rows = warps;
+    row = lane < s.width ? warp : warps;  // from here on, each warp has one row
   }
   join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
   float4* const columns = static_cast<float4*>(left);

@@ -15,7 +15,9 @@ namespace {
 void planes_as_columns(const BatchNormProblem& p, ChannelTiling& c) {
   if (c.plane == 1 || vector_of(p, c) > 1) return;
   ChannelTiling columns = c;
-  columns.channels = c.channels * c.plane, columns.plane = 1, columns.by_group = FastDivmod(c.plane);
+  columns.channels = c.channels * c.plane;
+  columns.plane = 1;
+  columns.by_group = FastDivmod(c.plane);
   const int64_t images = c.members / c.plane;
   if (vector_of(p, columns) == 1 || images < 16 || columns.channels >= kMostItems) return;
   columns.items = uint32_t(images);
@@ -64,7 +66,8 @@ struct TwoPass final : Engine<BatchNormProblem> {
       finish = cuda::load_kernel(finish_spec(p.direction == NormDirection::backward), d.place.index);
     }
     cuda::LaunchConfig blocks, joining;
-    blocks.block = {kChannelThreads}, blocks.grid = {unsigned(blocks_of(c))};
+    blocks.block = {kChannelThreads};
+    blocks.grid = {unsigned(blocks_of(c))};
     joining.block = {kFinishThreads};
     joining.grid = {unsigned(ceil_div(c.channels / int64_t(c.by_group.divisor), int64_t(kFinishChannels)))};
     const bool early = sums && d.arch >= 90;

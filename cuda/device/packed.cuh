@@ -62,7 +62,10 @@ __device__ __forceinline__ void read_parameters(float (&p)[kVec], const void* fr
 #pragma unroll
     for (int k = 0; k < kVec; k += 4) {
       const float4 four = __ldg(reinterpret_cast<const float4*>(typed<float>(from) + at + k));
-      p[k] = four.x, p[k + 1] = four.y, p[k + 2] = four.z, p[k + 3] = four.w;
+      p[k] = four.x;
+      p[k + 1] = four.y;
+      p[k + 2] = four.z;
+      p[k + 3] = four.w;
     }
   }
 }

@@ -12,7 +12,10 @@ template <class T> __device__ __forceinline__ void read_quad(float (&v)[4], cons
 // Not by Vec: float4 gives the kernels of conv other registers.
 __device__ __forceinline__ void read_quad(float (&v)[4], const float* from) {
   const float4 four = *reinterpret_cast<const float4*>(from);
-  v[0] = four.x, v[1] = four.y, v[2] = four.z, v[3] = four.w;
+  v[0] = four.x;
+  v[1] = four.y;
+  v[2] = four.z;
+  v[3] = four.w;
 }
 template <class T> __device__ __forceinline__ void write_quad(T* to, const float (&v)[4]) {
   Vec<T, 4>::pack(v).store(to);

@@ -68,7 +68,10 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
   __device__ __forceinline__ void unpack(float* f) const {
     unpack_word(word[0], f);
     if constexpr (kWords > 1) unpack_word(word[1], f + kPerWord);
-    if constexpr (kWords > 2) unpack_word(word[2], f + 2 * kPerWord), unpack_word(word[3], f + 3 * kPerWord);
+    if constexpr (kWords > 2) {
+      unpack_word(word[2], f + 2 * kPerWord);
+      unpack_word(word[3], f + 3 * kPerWord);
+    }
     static_assert(kWords == 1 || kWords == 2 || kWords == 4);
   }
   __device__ __forceinline__ static Vec pack(const float* f) {
@@ -87,12 +90,15 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
     else unpack_pair(T(), w, f);
   }
   __device__ __forceinline__ static void unpack_pair(bfloat16, uint32_t w, float* f) {
-    f[0] = __uint_as_float(w << 16), f[1] = __uint_as_float(w & 0xffff0000);
+    f[0] = __uint_as_float(w << 16);
+    f[1] = __uint_as_float(w & 0xffff0000);
   }
   __device__ __forceinline__ static void unpack_pair(float16, uint32_t w, float* f) {
     float16 low, high;
-    low.bits = uint16_t(w), high.bits = uint16_t(w >> 16);
-    f[0] = float(low), f[1] = float(high);
+    low.bits = uint16_t(w);
+    high.bits = uint16_t(w >> 16);
+    f[0] = float(low);
+    f[1] = float(high);
   }
 };
 
@@ -107,7 +113,10 @@ __device__ __forceinline__ Vec<T, N> extract(const Vec<T, N>& low, const Vec<T, 
   constexpr int kWords = N * int(sizeof(T)) / 4;
   uint32_t word[2 * kWords];
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) word[i] = low.word[i], word[kWords + i] = high.word[i];
+  for (int i = 0; i < kWords; ++i) {
+    word[i] = low.word[i];
+    word[kWords + i] = high.word[i];
+  }
   const uint32_t words = first * uint32_t(sizeof(T)) / 4;
 #pragma unroll
   for (int step = kWords / 2; step > 0; step /= 2) {

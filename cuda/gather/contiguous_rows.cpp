@@ -53,7 +53,10 @@ struct ContiguousRows final : Engine<GatherProblem> {
     GatherParams w;
     const int64_t inner = is_backward(p) ? g.rows : g.indices;
     w.words = g.outer * inner * (line / word);
-    w.span = LongDivisor(line / word), w.inner = FastDivmod(inner), w.rows = g.rows, w.indices = g.indices;
+    w.span = LongDivisor(line / word);
+    w.inner = FastDivmod(inner);
+    w.rows = g.rows;
+    w.indices = g.indices;
     cuda::LaunchConfig config;
     config.block = {kGatherThreads};
     if (is_backward(p)) {

@@ -14,7 +14,8 @@ KernelSpec spec(DType t, int pass) {
 cuda::LaunchConfig blocks_for(int64_t items) {
   constexpr int64_t kMostBlocks = 1 << 20;  // a block loops over several items if there are more
   cuda::LaunchConfig config;
-  config.block = {256}, config.grid = {unsigned(min_of(items, kMostBlocks))};
+  config.block = {256};
+  config.grid = {unsigned(min_of(items, kMostBlocks))};
   return config;
 }
 

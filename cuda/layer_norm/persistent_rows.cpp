@@ -59,7 +59,9 @@ bool tile_forward_smem(Tiling& c, const Device& d) {
   if (c.vector == 1 || r.groups || r.columns <= (c.vector == 4 ? 65536 : 16384)) return false;
   c.thread_vectors = kForwardElements / c.vector;
   if (!set_blocks(c, cuda::largest_cluster(d), c.thread_vectors, kMaxRowThreads)) return false;
-  c.persistent = true, r.rows_at_once = 1, c.rows_per_iteration = rows_per_iteration(c.vector);
+  c.persistent = true;
+  r.rows_at_once = 1;
+  c.rows_per_iteration = rows_per_iteration(c.vector);
   const int64_t stage = r.threads * c.thread_vectors * c.rows_per_iteration * 16;
   r.stages = uint32_t(std::clamp<int64_t>((d.max_smem_bytes - kStaticBytes) / stage, 0, 4));
   c.smem_bytes = r.stages * stage;
@@ -79,7 +81,8 @@ bool tile_backward_smem(Tiling& c, const Device& d, const LayerNormProblem& p) {
     return false;
   const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
   c.thread_vectors = c.vector == 1 ? 4 : w <= 2 ? w : w <= 4 ? 4 : 8;
-  c.persistent = true, r.rows_at_once = r.blocks == 1 ? uint32_t(full) / r.threads : 1;
+  c.persistent = true;
+  r.rows_at_once = r.blocks == 1 ? uint32_t(full) / r.threads : 1;
   const int64_t block = int64_t(r.threads) * r.rows_at_once, elements = c.thread_vectors * c.vector;
   const int64_t stage = 2 * block * elements * int64_t(itemsize(p.x.dtype));
   const int64_t scale = elements > kScaleInRegisters ? block * elements * 4 : 0;

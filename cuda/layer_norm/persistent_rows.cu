@@ -40,7 +40,8 @@ __device__ __forceinline__ uint32_t block_of_row(const RowTiling& r) { return r.
 // little while loads are in flight.
 template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>& shared) {
   if (threadIdx.x == 0) {
-    mbarrier_init(cvta_to_shared(&shared.arrived[0]), 1), mbarrier_init(cvta_to_shared(&shared.arrived[1]), 1);
+    mbarrier_init(cvta_to_shared(&shared.arrived[0]), 1);
+    mbarrier_init(cvta_to_shared(&shared.arrived[1]), 1);
     fence_mbarrier_init();
   }
   cluster_sync_relaxed();
@@ -182,7 +183,10 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
       held += float(kVec * __popc(__ballot_sync(0xffffffff, has[w])));
       if (w == 0) firsts = held;
     }
-    if (r.threads < 32) held = n, firsts = float(kVec * min_of(r.vectors, r.threads));
+    if (r.threads < 32) {
+      held = n;
+      firsts = float(kVec * min_of(r.vectors, r.threads));
+    }
     if (has[0]) {
 #pragma unroll
       for (int k = 0; k < kVec; ++k) sum += v[0][k];
@@ -197,7 +201,8 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
 #pragma unroll
       for (int k = 0; k < kVec; ++k) {
         const float deviation = v[w][k] - mean;
-        away += deviation, squares += deviation * deviation;
+        away += deviation;
+        squares += deviation * deviation;
       }
     }
   squares = row_lanes_sum(squares, r.threads);
@@ -205,7 +210,9 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
     away = row_lanes_sum(away, r.threads);
     rest = away * each;
     const float4 all = join_row<JoinMoments>(r, shared, 0, {held, mean, rest, squares - away * rest});
-    mean = all.y, rest = all.z, squares = all.w;
+    mean = all.y;
+    rest = all.z;
+    squares = all.w;
   } else squares = join_row<JoinSums>(r, shared, 0, {squares, 0, 0, 0}).x;
   const float inv_std = norm::inverse_std(max_or_nan(squares * r.per_column, 0.f), a.eps);
   if (exists && slice.first == 0) {
@@ -307,7 +314,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 #pragma unroll
           for (int k = 0; k < kVec; ++k) {
             const float deviation = x[k] - mean;
-            away += deviation, squares += deviation * deviation;
+            away += deviation;
+            squares += deviation * deviation;
           }
         }
       squares = warp_sum(squares);
@@ -366,8 +374,13 @@ template <class T, int kVec, int kVectors> struct RowRing {
     if constexpr (kVec > 1) {
       cp_async<16>(cvta_to_shared(&x_to), typed<T>(a.x) + at, exists);
       cp_async<16>(cvta_to_shared(&dy_to), typed<T>(a.dy) + at, exists);
-    } else if (exists) x_to.load(typed<T>(a.x) + at), dy_to.load(typed<T>(a.dy) + at);
-    else x_to.raw = T(0.f), dy_to.raw = T(0.f);
+    } else if (exists) {
+      x_to.load(typed<T>(a.x) + at);
+      dy_to.load(typed<T>(a.dy) + at);
+    } else {
+      x_to.raw = T(0.f);
+      dy_to.raw = T(0.f);
+    }
   }
 };
 
@@ -402,7 +415,8 @@ __device__ __forceinline__ void join_block_rows(const RowTiling& r, const RowSli
 #pragma unroll
       for (int i = 0; i < kVectors * kVec; ++i) {
         const float2 more = other[i * threads + threadIdx.x];
-        dscale[i / kVec][i % kVec] += more.x, dbias[i / kVec][i % kVec] += more.y;
+        dscale[i / kVec][i % kVec] += more.x;
+        dbias[i / kVec][i % kVec] += more.y;
       }
     }
     row_count = half;
@@ -481,7 +495,10 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
 #pragma unroll
       for (int k = 0; k < kVec; k += 4) {
         const float4 four = scales_smem[(w * kVec + k) / 4 * blockDim.x];
-        scale[k] = four.x, scale[k + 1] = four.y, scale[k + 2] = four.z, scale[k + 3] = four.w;
+        scale[k] = four.x;
+        scale[k + 1] = four.y;
+        scale[k + 2] = four.z;
+        scale[k + 3] = four.w;
       }
     }
   };
@@ -509,8 +526,10 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
 #pragma unroll
       for (int k = 0; k < kVec; ++k) {
         const float one = dy[k], product = one * (x[k] - mean);
-        first += one * scale[k], second += product * scale[k];
-        dbias[w][k] += one, dscale[w][k] += product * inv_std;
+        first += one * scale[k];
+        second += product * scale[k];
+        dbias[w][k] += one;
+        dscale[w][k] += product * inv_std;
       }
     }
     const float4 sums = join_row<JoinSums>(r, shared, iteration, {warp_sum(first), warp_sum(second), 0, 0});

@@ -17,7 +17,9 @@ std::string contiguous_rows(const LayerNormProblem& p, RowTiling& r, int64_t& ve
   if (p.x.numel() == 0) return "x is empty";
   const LayerNormSpaces s = row_norm_spaces(p);
   auto equal_steps = [](const NormOffsets& o) { return o.dy == o.x && o.out == o.x; };
-  r.rows = s.rows.size, r.columns = s.members.size, r.centered = s.centered;
+  r.rows = s.rows.size;
+  r.columns = s.members.size;
+  r.centered = s.centered;
   r.per_column = 1 / float(r.columns);
   const bool contiguous =
       (r.columns == 1 || (s.members.rank <= 2 && equal_steps(s.members.span_step()) && s.members.span_step().x == 1)) &&
@@ -35,7 +37,8 @@ std::string contiguous_rows(const LayerNormProblem& p, RowTiling& r, int64_t& ve
   if (p.kind == RowNorm::group) {
     if (p.backward) return "the gradient of group and instance norm is not supported";
     if (!channels_in_order(p.x)) return "needs x in the order NCHW for group and instance norm";
-    r.groups = uint32_t(p.groups), r.of_group = uint32_t(p.x.shape[1] / p.groups);
+    r.groups = uint32_t(p.groups);
+    r.of_group = uint32_t(p.x.shape[1] / p.groups);
   }
   if (p.kind != RowNorm::group && r.columns > 1 && (s.members.rank > 1 || s.members.span_step().parameter != 1))
     return "needs scale and bias in the memory order of the elements of a row";

@@ -21,7 +21,9 @@ std::string parse(const LayerNormProblem& p, const Device& d, Tiling& c) {
   RowTiling contiguous;
   if (std::string why = contiguous_rows(p, contiguous, c.vector); !why.empty()) return why;
   TwoPassTiling& r = c.rows;
-  r.rows = contiguous.rows, r.columns = contiguous.columns, r.centered = contiguous.centered;
+  r.rows = contiguous.rows;
+  r.columns = contiguous.columns;
+  r.centered = contiguous.centered;
   r.vectors = contiguous.vectors;
   const int64_t vectors = r.vectors, batches = ceil_div(r.rows, int64_t(kTwoPassRows));
   // Sums: four blocks per SM. A thread has at most 64 vectors of a row, as its plain float32 sums should be short.

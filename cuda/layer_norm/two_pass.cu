@@ -52,7 +52,8 @@ __global__ void __launch_bounds__(kTwoPassThreads)
 #pragma unroll
         for (int k = 0; k < kVec; ++k) {
           const float g = v.dy[u][k] * scale[k];
-          total[u].dy += g, total[u].product += g * (v.x[u][k] - mean[u]);
+          total[u].dy += g;
+          total[u].product += g * (v.x[u][k] - mean[u]);
         }
       }
   }
@@ -118,7 +119,8 @@ __global__ void __launch_bounds__(kTwoPassThreads)
 #pragma unroll
         for (int k = 0; k < kVec; ++k) {
           const float one = v.dy[u][k], x_hat = (v.x[u][k] - line.mean) * line.inv_std;
-          dbias[k] += one, dscale[k] += one * x_hat;
+          dbias[k] += one;
+          dscale[k] += one * x_hat;
           dx[k] = line.inv_std * (one * scale[k] - line.offset - x_hat * line.slope);
         }
         Packed<T, kVec>::store(static_cast<T*>(a.out) + (row + u) * r.columns + int64_t(vector) * kVec, dx);

@@ -18,7 +18,8 @@ ChannelTiling split_of(const LayerNormProblem& p, const BatchNormProblem& like, 
   c.items = uint32_t(c.members / samples);
   c.members = c.members / samples * of_group;
   if (channels == 1) c.plane = c.items;  // dense_channels() took all samples as one contiguous plane
-  c.parameters = channels, c.by_group = FastDivmod(of_group);
+  c.parameters = channels;
+  c.by_group = FastDivmod(of_group);
   if (c.plane > 1) c.channels *= samples;
   else c.samples = samples;
   divide_channels(c, vector_of(like, c), d);
@@ -76,7 +77,8 @@ struct TwoPassGroups final : Engine<LayerNormProblem> {
     const ParameterSums join = parameter_sums(p.x.shape[0]);
     if (p.backward) parameters = cuda::load_kernel(join.kernel, d.place.index);
     cuda::LaunchConfig blocks, groups, channels;
-    blocks.block = {kChannelThreads}, blocks.grid = {unsigned(blocks_of(c))};
+    blocks.block = {kChannelThreads};
+    blocks.grid = {unsigned(blocks_of(c))};
     groups.block = {kChannelThreads};
     groups.grid = {unsigned(ceil_div(p.x.shape[0] * p.groups, int64_t(kChannelThreads / 32)))};
     channels.block = {unsigned(join.threads)};

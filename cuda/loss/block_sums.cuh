@@ -9,12 +9,22 @@ namespace minidnn {
 // all of its threads call this, and only once.
 template <class Acc> __device__ void store_block_sums(Acc sum, Acc count, Acc* sums) {
   __shared__ Acc of_warp[32][2];
-  for (int offset = 16; offset > 0; offset /= 2) sum += shuffle_down(sum, offset), count += shuffle_down(count, offset);
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32][0] = sum, of_warp[threadIdx.x / 32][1] = count;
+  for (int offset = 16; offset > 0; offset /= 2) {
+    sum += shuffle_down(sum, offset);
+    count += shuffle_down(count, offset);
+  }
+  if (threadIdx.x % 32 == 0) {
+    of_warp[threadIdx.x / 32][0] = sum;
+    of_warp[threadIdx.x / 32][1] = count;
+  }
   __syncthreads();
   if (threadIdx.x != 0) return;
-  for (int w = 1; w < int(blockDim.x) / 32; ++w) sum += of_warp[w][0], count += of_warp[w][1];
-  sums[2 * int64_t(blockIdx.x)] = sum, sums[2 * int64_t(blockIdx.x) + 1] = count;
+  for (int w = 1; w < int(blockDim.x) / 32; ++w) {
+    sum += of_warp[w][0];
+    count += of_warp[w][1];
+  }
+  sums[2 * int64_t(blockIdx.x)] = sum;
+  sums[2 * int64_t(blockIdx.x) + 1] = count;
 }
 
 }  // namespace minidnn

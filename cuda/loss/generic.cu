@@ -28,8 +28,10 @@ __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& 
       loss_backward_row<T>(p, a, row, own, team);
     } else {
       loss_forward_row<T>(p, a, row, team, [&](Acc loss, bool counts) {
-        if (reduced) sum.add(loss), count += Acc(counts);
-        else own[row] = loss;
+        if (reduced) {
+          sum.add(loss);
+          count += Acc(counts);
+        } else own[row] = loss;
       });
     }
   }
@@ -89,7 +91,10 @@ __global__ void __launch_bounds__(512)
   griddep_wait();
   CompensatedSum<Acc> sum;
   Acc count = 0;
-  grid_stride(n, [&](int64_t i) { sum.add(sums[2 * i]), count += sums[2 * i + 1]; });
+  grid_stride(n, [&](int64_t i) {
+    sum.add(sums[2 * i]);
+    count += sums[2 * i + 1];
+  });
   store_total(p, a, sum.value(), count, block_sums);
 }
 

@@ -53,14 +53,18 @@ std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossP
     if (!backward) cuda::launch(*rows, config, stream, params, a, totals ? workspace : a.loss);
     if (totals) {
       char* const to = blocks > 1 ? second : gradient;
-      config.grid = {blocks}, config.block = {unsigned(kLossThreads)}, config.programmatic = early && !backward;
+      config.grid = {blocks};
+      config.block = {unsigned(kLossThreads)};
+      config.programmatic = early && !backward;
       if (backward) cuda::launch(*count, config, stream, p, a, to);
       else cuda::launch(*total, config, stream, p, a, workspace, int32_t(first), to);
-      config.grid = {1}, config.programmatic = early;
+      config.grid = {1};
+      config.programmatic = early;
       if (blocks > 1) cuda::launch(*total, config, stream, p, a, second, int32_t(blocks), gradient);
     }
     if (!backward) return;
-    config = over_rows, config.programmatic = early && totals;
+    config = over_rows;
+    config.programmatic = early && totals;
     cuda::launch(*rows, config, stream, params, a, totals ? static_cast<void*>(gradient) : a.loss);
   });
 }

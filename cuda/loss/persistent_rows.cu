@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(256, 4)
     loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_sums) {
   constexpr int kWidth = kVecWidth<T>, kVectors = kLossVectors;
   rows::Shape shape = p.shape;
-  shape.chunks = 1, shape.clustered = 0;  // they have these values; constants remove the code for other values
+  shape.chunks = 1;
+  shape.clustered = 0;  // they have these values; constants remove the code for other values
   const rows::RowReduce team(shape);
   const int32_t reach = kVectors * team.threads;
   Vec<T> raw[kVectors];
@@ -87,7 +88,8 @@ __global__ void __launch_bounds__(256, 4)
         for (int e = 0; e < kWidth; ++e) x[e] = fast::exp_of_negative_ftz<T>(x[e] - shift);
         sum += rows::take_sum(x);
       }
-      largest = most, begin += reach;
+      largest = most;
+      begin += reach;
       if (step + 1 < p.steps) load(line, begin);
     }
     row += p.row_step;
@@ -100,8 +102,10 @@ __global__ void __launch_bounds__(256, 4)
       float loss = 0;
       if (counts)
         loss = detail::loss_of<float>(most, log_sum, at_target, logits, shape.cols, p.smoothed, float(a.smoothing));
-      if (p.reduced) losses += loss, count += float(counts);
-      else losses_or_sums[mine] = loss;
+      if (p.reduced) {
+        losses += loss;
+        count += float(counts);
+      } else losses_or_sums[mine] = loss;
     }
   }
   griddep_launch_dependents();

@@ -55,10 +55,14 @@ struct StridedAxis final : Engine<LossProblem> {
   }
   std::unique_ptr<Plan<LossProblem>> build(const LossProblem& p, const Device& d, const Config&) const override {
     LossColumns params;
-    params.inner = inner_of(p), params.strips_of_inner = FastDivmod(params.inner / kWidth);
-    params.strips = uint32_t(p.rows() / kWidth), params.classes = int32_t(p.cols());
-    params.ignore_index = p.ignore_index, params.narrow_target = p.target.dtype == DType::int32;
-    params.smoothed = int32_t(p.smoothed), params.reduced = p.reduction != LossReduction::none;
+    params.inner = inner_of(p);
+    params.strips_of_inner = FastDivmod(params.inner / kWidth);
+    params.strips = uint32_t(p.rows() / kWidth);
+    params.classes = int32_t(p.cols());
+    params.ignore_index = p.ignore_index;
+    params.narrow_target = p.target.dtype == DType::int32;
+    params.smoothed = int32_t(p.smoothed);
+    params.reduced = p.reduction != LossReduction::none;
     if (p.direction == LossDirection::forward) params.policy = policy_of_once(loss_bytes(p), d.l2_bytes);
     cuda::LaunchConfig config;
     config.block = {unsigned(kLossColumnsThreads)};

@@ -47,7 +47,8 @@ template <class T> struct Strip {
   __device__ __forceinline__ Strip(const LossColumns& p, const LossArgs& a, uint32_t number) {
     uint32_t outer = number;
     const int64_t at = int64_t(p.strips_of_inner.divmod(outer)) * kWidth;
-    row = outer * p.inner + at, first = int64_t(outer) * p.classes * p.inner + at;
+    row = outer * p.inner + at;
+    first = int64_t(outer) * p.classes * p.inner + at;
     int64_t wide[kWidth];
     if (p.narrow_target) {
       int32_t narrow[kWidth];
@@ -80,7 +81,11 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   const Strip<T> strip(p, a, mine ? number : p.strips - 1);  // surplus threads take part in the block's sum
   float largest[kWidth], sum[kWidth], logit[kWidth], logits[kWidth];
 #pragma unroll
-  for (int w = 0; w < kWidth; ++w) largest[w] = -INFINITY, sum[w] = logits[w] = 0, logit[w] = INFINITY - INFINITY;
+  for (int w = 0; w < kWidth; ++w) {
+    largest[w] = -INFINITY;
+    sum[w] = logits[w] = 0;
+    logit[w] = INFINITY - INFINITY;
+  }
 #pragma unroll 1
   for (int32_t c = 0; c < p.classes; c += kAhead<T>) {
     Four<T> four[kAhead<T>];

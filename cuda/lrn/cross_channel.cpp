@@ -28,12 +28,15 @@ std::string parse(const LrnProblem& p, const Device& d, Tiling& c) {
   if (w.ahead > kMaxSide) return cat("supports windows of at most ", 2 * kMaxSide + 1, " channels; got ", p.size);
   CrossChannelParams& r = c.rows;
   const int64_t wide = 16 / int64_t(itemsize(p.x.dtype));
-  r.channels = p.x.shape[1], r.behind = int32_t(w.behind), r.ahead = int32_t(w.ahead);
+  r.channels = p.x.shape[1];
+  r.behind = int32_t(w.behind);
+  r.ahead = int32_t(w.ahead);
   c.whole = p.alignment == 16 && r.channels % wide == 0;
   c.size = c.whole && p.size == kCompiledSize ? kCompiledSize : 0;
   const int64_t of_row = ceil_div(r.channels, c.whole ? wide : kStripChannels);
   const int64_t columns = p.x.shape[0] * plane_of(p.x) * of_row;
-  r.halo = p.backward ? 1 : 0, r.step = kCrossChannelThreads - 2 * r.halo;
+  r.halo = p.backward ? 1 : 0;
+  r.step = kCrossChannelThreads - 2 * r.halo;
   r.of_row = FastDivmod(min_of(of_row, int64_t(INT32_MAX)));
   c.blocks = ceil_div(columns, int64_t(r.step));
   constexpr int64_t kMostColumns = int64_t(1) << 30;  // with those of a last, partial block they are below 2^31
@@ -77,7 +80,8 @@ struct CrossChannel final : Engine<LrnProblem> {
       return sliding_window_plan(p, d, c.planes, planes_spec(p.x.dtype, backward, c.planes.whole, c.planes.size));
     auto kernel = cuda::load_kernel(rows_spec(p.x.dtype, backward, c.whole, c.size), d.place.index);
     cuda::LaunchConfig config;
-    config.block = {unsigned(kCrossChannelThreads)}, config.grid = {unsigned(c.blocks)};
+    config.block = {unsigned(kCrossChannelThreads)};
+    config.grid = {unsigned(c.blocks)};
     return make_plan<LrnProblem>([=, r = c.rows](const LrnArgs& a, void*, Stream stream) {
       cuda::launch(*kernel, config, stream, r, a, lrn_factors(p, a));
     });

@@ -97,7 +97,10 @@ template <class T, bool whole> struct Rows {
               ? *reinterpret_cast<const float4*>(shared + smem_offset(int(threadIdx.x) + beside, l - beside * kOwn))
               : float4{};
       const int to = l + kMaxSide;
-      g[to] = v.x, g[to + 1] = v.y, g[to + 2] = v.z, g[to + 3] = v.w;
+      g[to] = v.x;
+      g[to + 1] = v.y;
+      g[to + 2] = v.z;
+      g[to + 3] = v.w;
     }
   }
 };

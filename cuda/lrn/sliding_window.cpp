@@ -14,25 +14,37 @@ void tile_groups(SlidingWindowTiling& c, int64_t images, int64_t channels, bool 
   SlidingWindowParams& r = c.params;
   const int64_t vector = c.vector, reach = max_of(r.behind, r.ahead);
   int64_t slices = 1, positions = ceil_div(r.width, vector), tiles = 1, halo = 0, gap = 1;
-  if (c.axis == Axis::none) tiles = positions, positions = 1, gap = 0;
+  if (c.axis == Axis::none) {
+    tiles = positions;
+    positions = 1;
+    gap = 0;
+  }
   if (c.axis == Axis::strided) {
     const int64_t vectors = ceil_div(channels, vector);
-    slices = ceil_div(vectors, kSlice), r.slice = uint32_t(ceil_div(vectors, slices));
-    positions = r.width, gap = r.slice * reach;
+    slices = ceil_div(vectors, kSlice);
+    r.slice = uint32_t(ceil_div(vectors, slices));
+    positions = r.width;
+    gap = r.slice * reach;
   }
-  r.own = uint32_t(positions), r.tiled = 0;
+  r.own = uint32_t(positions);
+  r.tiled = 0;
   if (positions * r.slice > most) {
     halo = !backward ? 0 : c.axis == Axis::strided ? reach : 1;
     const int64_t wide = max_of(most / r.slice - 2 * halo, int64_t(1));
-    tiles = ceil_div(positions, wide), r.own = uint32_t(ceil_div(positions, tiles)), r.tiled = 1;
+    tiles = ceil_div(positions, wide);
+    r.own = uint32_t(ceil_div(positions, tiles));
+    r.tiled = 1;
   }
-  r.halo = uint32_t(halo), r.threads = uint32_t((r.own + 2 * halo) * r.slice);
+  r.halo = uint32_t(halo);
+  r.threads = uint32_t((r.own + 2 * halo) * r.slice);
   r.in_block = uint32_t(max_of(most / (r.threads + gap / 2), int64_t(1)));
   const bool overlaps = c.axis == Axis::none && !c.whole;  // warps overlap by one lane: see kOverlaps
   if (overlaps) r.in_block = uint32_t(most / 32 * 31);
   r.groups = uint32_t(images * tiles * slices);
-  r.by_threads = FastDivmod(r.threads), r.by_slice = FastDivmod(r.slice);
-  r.by_tiles = FastDivmod(tiles * slices), r.by_slices = FastDivmod(slices);
+  r.by_threads = FastDivmod(r.threads);
+  r.by_slice = FastDivmod(r.slice);
+  r.by_tiles = FastDivmod(tiles * slices);
+  r.by_slices = FastDivmod(slices);
   c.block = overlaps ? most : ceil_div(int64_t(r.threads) * r.in_block, int64_t(32)) * 32;
 }
 
@@ -48,7 +60,8 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
   // A ring has the lines of a window and the lines in flight. Where threads read their neighbours' slots, it has one
   // line more: one that is still read while another is written.
   const uint32_t later = c.axis == Axis::none ? 0 : 1;
-  m.line = m.slots * vector, m.ring = (size + later + (c.whole ? kRowsAhead : later)) * m.line;
+  m.line = m.slots * vector;
+  m.ring = (size + later + (c.whole ? kRowsAhead : later)) * m.line;
   // Where rows are unaligned, a thread loads two aligned vectors to obtain one; of x, also those of the gaps.
   const uint32_t stages = kRowsAhead + 1, pairs = stages * 2 * vector;
   m.means = next(0, m.ring);
@@ -78,7 +91,9 @@ void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
     const double least = backward ? resident * 0.75 : resident;
     const double cost = max_of(in_sm, least) * double(tall + (backward ? 2 : 1) * window + kBeginning);
     if (chunks > 1 && cost >= best) continue;
-    best = cost, r.tall = uint32_t(tall), c.grid = blocks;
+    best = cost;
+    r.tall = uint32_t(tall);
+    c.grid = blocks;
   }
   r.by_chunks = FastDivmod(ceil_div(r.height, int64_t(r.tall)));
 }
@@ -99,11 +114,18 @@ std::string tile_sliding_window(const LrnProblem& p, Axis axis, const Device& d,
     return cat("supports at most 2^32 elements of x; got ", p.x.numel());
   const int64_t channels = p.x.shape[1], item = int64_t(itemsize(p.x.dtype));
   SlidingWindowParams& r = c.params;
-  c.axis = axis, r.behind = int32_t(w.behind), r.ahead = int32_t(w.ahead), r.elements = p.x.numel();
-  if (axis == Axis::none) r.height = channels, r.width = r.row = plane_of(p.x);
-  else {
-    r.width = p.x.shape[p.x.rank - 1], r.height = p.x.rank == 4 ? p.x.shape[2] : 1;
-    r.step = axis == Axis::strided ? channels : 1, r.row = r.width * r.step;
+  c.axis = axis;
+  r.behind = int32_t(w.behind);
+  r.ahead = int32_t(w.ahead);
+  r.elements = p.x.numel();
+  if (axis == Axis::none) {
+    r.height = channels;
+    r.width = r.row = plane_of(p.x);
+  } else {
+    r.width = p.x.shape[p.x.rank - 1];
+    r.height = p.x.rank == 4 ? p.x.shape[2] : 1;
+    r.step = axis == Axis::strided ? channels : 1;
+    r.row = r.width * r.step;
   }
   const int64_t images = r.elements / (r.height * r.row), wide = window_vector(p.x.dtype, kCompiledSize, false);
   c.whole = p.size == kCompiledSize && p.alignment == 16 && (axis == Axis::strided ? channels : r.width) % wide == 0;
@@ -138,7 +160,9 @@ std::unique_ptr<Plan<LrnProblem>> sliding_window_plan(const LrnProblem& p, const
                                                       const SlidingWindowTiling& c, const KernelSpec& spec) {
   auto kernel = cuda::load_kernel(spec, d.place.index, int(c.smem.bytes));
   cuda::LaunchConfig config;
-  config.block = {unsigned(c.block)}, config.grid = {unsigned(c.grid)}, config.smem_bytes = c.smem.bytes;
+  config.block = {unsigned(c.block)};
+  config.grid = {unsigned(c.grid)};
+  config.smem_bytes = c.smem.bytes;
   const int64_t at_once = max_of(int64_t(cuda::fit_at_once(*kernel, config, d)), int64_t(1));
   const int64_t rounds = ceil_div(c.grid, at_once), even = ceil_div(c.grid, rounds * d.sm_count);
   // A last round with less than one block per SM takes almost as long as a full one. In that case fewer blocks run at

@@ -87,7 +87,7 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
   __device__ __forceinline__ SlidingWindow(const SlidingWindowParams& r, const SmemLayout& smem, unsigned char* shared)
       : r(r), smem(smem), shared(shared), begin(cvta_to_shared(shared)) {
     uint32_t block = blockIdx.x;
-    top = int32_t(uint32_t(r.by_chunks.divmod(block)) * r.tall),
+    top = int32_t(uint32_t(r.by_chunks.divmod(block)) * r.tall);
     bottom = int32_t(min_of(top + int64_t(r.tall), r.height));
     thread = threadIdx.x < smem.block ? threadIdx.x : 0;
     const uint32_t group = r.by_threads.quotient(thread), of_group = thread - group * r.threads;
@@ -98,7 +98,8 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
     auto coord_of = [&](int32_t index, uint32_t channel, uint32_t slot) {
       VecCoord s;
       const bool in_slice = channel < r.slice;
-      s.column = (first + index) * (axis == Axis::strided ? 1 : kVec), s.slot = slot;
+      s.column = (first + index) * (axis == Axis::strided ? 1 : kVec);
+      s.slot = slot;
       const int32_t within = axis == Axis::strided ? int32_t((uint32_t(slice) * r.slice + channel) * kVec) : s.column;
       const int64_t left = (axis == Axis::strided ? r.step : r.width) - within;
       const bool inside = active && in_slice && s.column >= 0 && s.column < r.width && left > 0;
@@ -121,9 +122,12 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
     if (axis != Axis::none) asm volatile("" : "+l"(beside.at), "+r"(beside.slot), "+r"(beside.count));
     here = own.slot * kBytes;
-    x_far.set(int32_t(r.slice) * kBytes), g_far.set(int32_t(r.slice) * 16);
-    if constexpr (kOverlaps) linked = own.column > 0, leads = own.column + kVec < r.width;
-    else if constexpr (!whole) {
+    x_far.set(int32_t(r.slice) * kBytes);
+    g_far.set(int32_t(r.slice) * 16);
+    if constexpr (kOverlaps) {
+      linked = own.column > 0;
+      leads = own.column + kVec < r.width;
+    } else if constexpr (!whole) {
       const int64_t lane_before = __shfl_up_sync(0xffffffff, writes && own.count == kVec ? own.at : -1, 1);
       linked = threadIdx.x % 32 && writes && lane_before >= 0 && lane_before + kVec == own.at;
       leads = __shfl_down_sync(0xffffffff, int(linked), 1) && threadIdx.x % 32 != 31;
@@ -280,7 +284,10 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
         const float4 before = at[(kVec / 4 - 1) * slots - 1], after = at[1];
         const float low[4]{before.x, before.y, before.z, before.w}, high[4]{after.x, after.y, after.z, after.w};
 #pragma unroll
-        for (int i = 0; i < kSide; ++i) q[i] = low[4 - kSide + i], q[kSide + kVec + i] = high[i];
+        for (int i = 0; i < kSide; ++i) {
+          q[i] = low[4 - kSide + i];
+          q[kSide + kVec + i] = high[i];
+        }
         four(q + kSide, at);
       }
     }
@@ -288,7 +295,10 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
 #pragma unroll
       for (int h = 0; h < kVec / 4; ++h) {
         const float4 v = from[h * slots];
-        to[4 * h] = v.x, to[4 * h + 1] = v.y, to[4 * h + 2] = v.z, to[4 * h + 3] = v.w;
+        to[4 * h] = v.x;
+        to[4 * h + 1] = v.y;
+        to[4 * h + 2] = v.z;
+        to[4 * h + 3] = v.w;
       }
     }
     __device__ __forceinline__ void to(int o) {
@@ -306,7 +316,10 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
 #pragma unroll
     for (int h = 0; h < kVec / 4; ++h) {
       const float4 four = from[h * slots];
-      v[4 * h] = four.x, v[4 * h + 1] = four.y, v[4 * h + 2] = four.z, v[4 * h + 3] = four.w;
+      v[4 * h] = four.x;
+      v[4 * h + 1] = four.y;
+      v[4 * h + 2] = four.z;
+      v[4 * h + 3] = four.w;
     }
   }
   static __device__ __forceinline__ void get_vector(float (&v)[kVec], const T* from) {
@@ -327,7 +340,8 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
         float both = pair[e / 2];
 #pragma unroll
         for (int i = 1; i < kSide; ++i) both += pair[e / 2 + i];
-        sum[e] = both + f(line.q[e]), sum[e + 1] = both + f(line.q[e + 2 * kSide + 1]);
+        sum[e] = both + f(line.q[e]);
+        sum[e + 1] = both + f(line.q[e + 2 * kSide + 1]);
       }
     } else {
 #pragma unroll
@@ -697,9 +711,12 @@ template <class T, int kVec, Axis axis, bool whole, bool centered, int size, boo
         }
 #pragma unroll
         for (int e = 0; e < kVec; ++e) own_before[e] = result[e];
-        own_here = ring_offset(own_here, 1, own_line, own_ring), parity = 1 - parity;
+        own_here = ring_offset(own_here, 1, own_line, own_ring);
+        parity = 1 - parity;
       }
-      here = ring_offset(here, 1, smem.line, smem.ring), ++stage, ++t;
+      here = ring_offset(here, 1, smem.line, smem.ring);
+      ++stage;
+      ++t;
     };
     const int first_inner = top + ahead() + (backward ? behind() + kLater : 0),
               last_inner = min_of(bottom + ahead(), height);

@@ -16,7 +16,8 @@ std::string dense_channels(const BatchNormProblem& p, ChannelTiling& c) {
   for (const NormSpace* space : {&s.groups, &s.members})
     for (int64_t i = 0; i < space->rank; ++i)
       if (!equal_steps(space->step[i])) return layout;
-  c.channels = s.groups.size, c.members = s.members.size;
+  c.channels = s.groups.size;
+  c.members = s.members.size;
   const NormOffsets channel = s.groups.span_step();
   if (s.groups.rank > 1 || (c.channels > 1 && channel.parameter != 1)) return layout;
   const bool columns = c.channels > 1 && channel.x == 1;
@@ -55,7 +56,8 @@ void divide_channels(ChannelTiling& c, int64_t vector, const Device& d) {
     c.width = uint32_t(ceil_div(int64_t(c.vectors), tiles));
     c.rows = uint32_t(kChannelThreads / c.width);
     c.by_width = FastDivmod(c.width);
-    c.tiles = uint32_t(tiles), c.by_tiles = FastDivmod(tiles);
+    c.tiles = uint32_t(tiles);
+    c.by_tiles = FastDivmod(tiles);
     least = kRowsInFlight * c.rows;  // whole batches, except in the last chunk
   }
   int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));

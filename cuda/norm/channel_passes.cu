@@ -79,7 +79,10 @@ __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const Bat
   uint32_t have = 0;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u)
-    if (whole || i + u * tile.s.rows < tile.end) x[u].load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows)), ++have;
+    if (whole || i + u * tile.s.rows < tile.end) {
+      x[u].load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
+      ++have;
+    }
   adds.add(x, have);
 }
 template <class T, int kVec, int kUnroll, bool whole>

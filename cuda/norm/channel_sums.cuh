@@ -78,7 +78,10 @@ __device__ __forceinline__ void add_vectors(Gradients<float>& total, const Packe
   for (int u = 0; u < kUnroll; ++u)
     if (u < have) {
 #pragma unroll
-      for (int k = 0; k < kVec; ++k) some.dy += dy[u][k], some.product += dy[u][k] * (x[u][k] - mean);
+      for (int k = 0; k < kVec; ++k) {
+        some.dy += dy[u][k];
+        some.product += dy[u][k] * (x[u][k] - mean);
+      }
     }
   total.join(some);
 }
@@ -126,7 +129,8 @@ template <int kVec> struct ColumnMoments {
     for (int k = 0; k < kVec; ++k) {
       Moments<float> both{n, mean[k], squares[k]};
       both.join({o.n, o.mean[k], o.squares[k]});
-      mean[k] = both.mean, squares[k] = both.squares;
+      mean[k] = both.mean;
+      squares[k] = both.squares;
     }
     n += o.n;
   }
@@ -138,7 +142,10 @@ template <int kVec> struct ColumnMoments {
       ColumnMoments o;
       o.n = from_lane(n, lane);
 #pragma unroll
-      for (int k = 0; k < kVec; ++k) o.mean[k] = from_lane(mean[k], lane), o.squares[k] = from_lane(squares[k], lane);
+      for (int k = 0; k < kVec; ++k) {
+        o.mean[k] = from_lane(mean[k], lane);
+        o.squares[k] = from_lane(squares[k], lane);
+      }
       join(o);
     }
   }
@@ -162,9 +169,11 @@ template <int kVec> struct ColumnAdds {
       for (int u = 0; u < kUnroll; ++u)
         if (u < have) {
           const float away = x[u][k] - shift[k];
-          some += away, square += away * away;
+          some += away;
+          square += away * away;
         }
-      sum[k] += some, squares[k] += square;
+      sum[k] += some;
+      squares[k] += square;
     }
     n += float(have);
   }
@@ -194,13 +203,19 @@ template <int kVec> struct ColumnGradients {
   float dy[kVec], product[kVec];
   __device__ __forceinline__ void join(const ColumnGradients& o) {
 #pragma unroll
-    for (int k = 0; k < kVec; ++k) dy[k] += o.dy[k], product[k] += o.product[k];
+    for (int k = 0; k < kVec; ++k) {
+      dy[k] += o.dy[k];
+      product[k] += o.product[k];
+    }
   }
   __device__ __forceinline__ void join_lanes(uint32_t first) {
 #pragma unroll 1
     for (uint32_t lane = first; lane < 32; lane *= 2)
 #pragma unroll
-      for (int k = 0; k < kVec; ++k) dy[k] += from_lane(dy[k], lane), product[k] += from_lane(product[k], lane);
+      for (int k = 0; k < kVec; ++k) {
+        dy[k] += from_lane(dy[k], lane);
+        product[k] += from_lane(product[k], lane);
+      }
   }
   __device__ __forceinline__ float4 partial(int k, float) const { return {dy[k], product[k], 0, 0}; }
 };
@@ -216,8 +231,12 @@ template <int kVec> struct ColumnGradientAdds {
       float some = 0, products = 0;
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u)
-        if (u < have) some += dy[u][k], products += dy[u][k] * (x[u][k] - mean[k]);
-      sums.dy[k] += some, sums.product[k] += products;
+        if (u < have) {
+          some += dy[u][k];
+          products += dy[u][k] * (x[u][k] - mean[k]);
+        }
+      sums.dy[k] += some;
+      sums.product[k] += products;
     }
   }
   __device__ __forceinline__ Joined relative_to_block(const ColumnTile<kVec>&, float*, float (&)[kVec]) const {
@@ -254,9 +273,13 @@ struct MomentSums {
   double away, squares;
   __device__ __forceinline__ void add(const float4& v, double about) {
     const double n = double(v.x), difference = mean_of(v) - about;
-    away += n * difference, squares += double(v.z) + n * difference * difference;
+    away += n * difference;
+    squares += double(v.z) + n * difference * difference;
   }
-  __device__ __forceinline__ void join(const MomentSums& o) { away += o.away, squares += o.squares; }
+  __device__ __forceinline__ void join(const MomentSums& o) {
+    away += o.away;
+    squares += o.squares;
+  }
   template <int first = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
     for (int lane = first; lane < 32; lane *= 2) {

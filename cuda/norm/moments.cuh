@@ -36,7 +36,10 @@ template <class F> struct Moments {
 // The two sums of gradients: of dy, and of a product with dy.
 template <class F> struct Gradients {
   F dy, product;
-  __device__ __forceinline__ void join(const Gradients& o) { dy += o.dy, product += o.product; }
+  __device__ __forceinline__ void join(const Gradients& o) {
+    dy += o.dy;
+    product += o.product;
+  }
   // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits.
   template <int first = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll

@@ -54,7 +54,8 @@ template <class Word> __device__ __forceinline__ void pad_vector(const PadLines&
   if (kWords > 1 && column + kWords > width) {
     int next_row = row + 1;
     if (next_row == int(l.outer[0].divisor)) {
-      next_row = 0, next = 0;
+      next_row = 0;
+      next = 0;
       in_plane = l.add_plane(mode, plane + 1, next);
     }
     if (!l.add_row(mode, next_row, next) || !in_plane) i_next = kNowhere;

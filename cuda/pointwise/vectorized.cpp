@@ -50,7 +50,9 @@ struct Vectorized final : Engine<PointwiseProblem> {
     g.by_divisors = g.indexing.n < int64_t(1) << 31;
     if (g.by_divisors) {
       auto period = [](const PointwiseAccess& x) { return PointwisePeriod{FastDivmod(x.inner), FastDivmod(x.length)}; };
-      g.a = period(g.indexing.a), g.b = period(g.indexing.b), g.c = period(g.indexing.c);
+      g.a = period(g.indexing.a);
+      g.b = period(g.indexing.b);
+      g.c = period(g.indexing.c);
       for (int i = 0; i < g.indexing.rank; ++i) g.shape[i] = FastDivmod(g.indexing.shape[i]);
     }
     const int64_t items = 16 / int64_t(itemsize(type)), op = int64_t(p.op);

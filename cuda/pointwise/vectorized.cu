@@ -125,7 +125,11 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
         Vec<Result, kWidth> result[1];
         with_pointwise<group, T>(op, ApplyToAll<T, First, Result, 1, kWidth>{first, second, third, result});
 #pragma unroll
-        for (int i = 0; i + 1 < kVectors; ++i) a[i] = a[i + 1], b[i] = b[i + 1], out[i] = out[i + 1];
+        for (int i = 0; i + 1 < kVectors; ++i) {
+          a[i] = a[i + 1];
+          b[i] = b[i + 1];
+          out[i] = out[i + 1];
+        }
         out[kVectors - 1] = result[0];
       }
     } else with_pointwise<group, T>(op, ApplyToAll<T, First, Result, kVectors, kWidth>{a, b, c, out});

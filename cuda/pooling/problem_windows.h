@@ -18,9 +18,12 @@ inline bool is_compiled(StaticStep s, bool is_max) { return is_max || s.window <
 
 inline Windows windows_of(const PoolingProblem& p, int i) {
   Windows w;
-  w.size = int32_t(spatial_size(p.x, i)), w.count = int32_t(detail::windows_along(p, i));
-  w.window = int32_t(p.window[i]), w.stride = int32_t(p.spatial.stride[i]);
-  w.before = int32_t(p.spatial.before[i]), w.after = int32_t(p.spatial.after[i]);
+  w.size = int32_t(spatial_size(p.x, i));
+  w.count = int32_t(detail::windows_along(p, i));
+  w.window = int32_t(p.window[i]);
+  w.stride = int32_t(p.spatial.stride[i]);
+  w.before = int32_t(p.spatial.before[i]);
+  w.after = int32_t(p.spatial.after[i]);
   w.dilation = int32_t(p.spatial.dilation[i]);
   w.by_stride = FastDivmod(w.stride);
   return w;

@@ -57,7 +57,8 @@ template <class S> struct Given {
   template <class I>
   MINIDNN_HD Given(I index, const FastDivmod& by_width, int first_line, int first_column) {
     uint32_t rest = uint32_t(index);
-    column = by_width.divmod(rest), line = int(rest);
+    column = by_width.divmod(rest);
+    line = int(rest);
     seen = (index == I(uint32_t(index))) & (rest - uint32_t(first_line) < uint32_t(S::window)) &
            (uint32_t(column) - uint32_t(first_column) < uint32_t(S::window));
   }

@@ -170,12 +170,14 @@ struct Best {
   // For elements in ascending order of their indices.
   MINIDNN_HD void next(float v, int32_t at) {
     bool take = index == 0x7fffffff || (!(v <= value) && value == value);
-    value = take ? v : value, index = take ? at : index;
+    value = take ? v : value;
+    index = take ? at : index;
   }
   MINIDNN_HD void join(float v, int32_t at) {
     bool nan = v != v, was_nan = value != value;
     bool take = nan != was_nan ? nan : !nan && v != value ? v > value : at < index;
-    value = take ? v : value, index = take ? at : index;
+    value = take ? v : value;
+    index = take ? at : index;
   }
 };
 
@@ -194,11 +196,13 @@ struct FirstLargest {
   MINIDNN_HD void begin(int32_t at) { index = at; }
   MINIDNN_HD void next(float v, int32_t at) {
     const bool take = !(v <= value) && value == value;
-    value = take ? v : value, index = take ? at : index;
+    value = take ? v : value;
+    index = take ? at : index;
   }
   MINIDNN_HD void join(const FirstLargest& o) {
     const bool take = index < 0 || (!(o.value <= value) && value == value);
-    value = take ? o.value : value, index = take ? o.index : index;
+    value = take ? o.value : value;
+    index = take ? o.index : index;
   }
   MINIDNN_HD int32_t at() const { return index; }
 };

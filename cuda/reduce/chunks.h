@@ -62,7 +62,8 @@ std::unique_ptr<Plan<ReduceProblem>> plan_with_combine(const ReduceProblem& p, c
                                                        int64_t outputs, bool chunks_first, Launch launch) {
   ReduceCombine r{p.mode, joined(p.y, false), outputs, chunks, chunks_first ? 1 : chunks, chunks_first ? outputs : 1, 0,
                   0};
-  r.count = p.x.numel() / outputs, r.lanes = lanes_for(chunks);
+  r.count = p.x.numel() / outputs;
+  r.lanes = lanes_for(chunks);
   const bool early = d.arch >= 90;
   std::shared_ptr<const cuda::Kernel> last;
   if (chunks > 1) last = cuda::load_kernel(combine_spec(kind_of(p.mode)), d.place.index);

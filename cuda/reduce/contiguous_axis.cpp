@@ -22,7 +22,10 @@ struct ContiguousAxis final : FloatEngine {
   // Returns why_not().
   static std::string fill_params(const ReduceProblem& p, const Device& d, ReduceRows& r) {
     const ReduceView v = reduce_view(p);
-    r.mode = p.mode, r.policy = policy_of(p, d), r.y = joined(p.y, false), r.kept = joined(v.kept, false);
+    r.mode = p.mode;
+    r.policy = policy_of(p, d);
+    r.y = joined(p.y, false);
+    r.kept = joined(v.kept, false);
     r.spans = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
     if (r.spans.rank == 0 || r.spans.stride[r.spans.rank - 1] != 1)
       return "needs a reduced dimension of x to be contiguous";
@@ -30,14 +33,18 @@ struct ContiguousAxis final : FloatEngine {
     const int64_t vector = 16 / int64_t(itemsize(p.x.dtype)), outputs = p.y.numel(), spans = r.spans.numel();
     r.count = spans * r.span;
     r.lanes = lanes_for(ceil_div(r.span, vector));
-    r.slices = 1, r.slice = r.span, r.spans_per_chunk = spans, r.chunks = 1;
+    r.slices = 1;
+    r.slice = r.span;
+    r.spans_per_chunk = spans;
+    r.chunks = 1;
     const int64_t step = kThreads * kAhead * vector;  // elements that a block has in flight
     const int64_t chunks = chunks_for(ceil_div(outputs * r.lanes, kThreads), r.count / step, d);
     if (chunks > 1) {
       r.spans_per_chunk = ceil_div(spans, min_of(spans, chunks));
       const int64_t groups = ceil_div(spans, r.spans_per_chunk);
       r.slice = ceil_div(ceil_div(r.span, max_of<int64_t>(chunks / groups, 1)), step) * step;
-      r.slice = min_of(r.slice, r.span), r.slices = ceil_div(r.span, r.slice);
+      r.slice = min_of(r.slice, r.span);
+      r.slices = ceil_div(r.span, r.slice);
       r.chunks = groups * r.slices;
       r.lanes = lanes_for(ceil_div(r.slice, vector));
     } else {  // with enough outputs, a warp each: no block-wide barrier

@@ -15,11 +15,18 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
   const Map map(r.mode);
   RunningResult<kind> results[kAhead];
   int64_t output = item, chunk = 0, start = 0;  // start: the chunk's first element
-  if (r.chunks > 1) output = item / r.chunks, chunk = item - output * r.chunks;
+  if (r.chunks > 1) {
+    output = item / r.chunks;
+    chunk = item - output * r.chunks;
+  }
   if (item < r.items) {
     int64_t begin = 0, first = chunk;
-    if (r.slices > 1) first = chunk / r.slices, begin = (chunk - first * r.slices) * r.slice;
-    first *= r.spans_per_chunk, start = first * r.span + begin;
+    if (r.slices > 1) {
+      first = chunk / r.slices;
+      begin = (chunk - first * r.slices) * r.slice;
+    }
+    first *= r.spans_per_chunk;
+    start = first * r.span + begin;
     const int64_t n = min_of(r.slice, r.span - begin), spans = r.spans.numel();
     x += r.kept.offset_of(output) + begin;
     for (int64_t span = first, last = min_of(spans, first + r.spans_per_chunk); span < last; ++span) {

@@ -23,12 +23,16 @@ struct StridedAxis final : FloatEngine {
   static std::string fill_params(const ReduceProblem& p, const Device& d, ReduceColumns& c) {
     const ReduceView v = reduce_view(p);
     const TensorDesc rows = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
-    c.mode = p.mode, c.policy = policy_of(p, d), c.y = joined(p.y, false), c.outer = joined(v.kept, false);
+    c.mode = p.mode;
+    c.policy = policy_of(p, d);
+    c.y = joined(p.y, false);
+    c.outer = joined(v.kept, false);
     if (c.outer.rank == 0 || c.outer.stride[c.outer.rank - 1] != 1)
       return "needs a kept dimension of x to be contiguous";
     if (rows.rank > 1) return cat("needs reduced dimensions that join into one with a single stride; got ", rows.rank);
     c.columns = c.outer.shape[--c.outer.rank];
-    c.rows = rows.rank ? rows.shape[0] : 1, c.pitch = rows.rank ? rows.stride[0] : 0;
+    c.rows = rows.rank ? rows.shape[0] : 1;
+    c.pitch = rows.rank ? rows.stride[0] : 0;
     c.outputs = p.y.numel();
     const int64_t vector = 16 / int64_t(itemsize(p.x.dtype));
     int64_t aligned = c.columns | c.pitch;

@@ -40,7 +40,8 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
         if (row + u * high < whole) {
           const T* from = x + (row + u * high) * c.pitch;
           if constexpr (kExtracts) {
-            shift[u] = int(reinterpret_cast<uint64_t>(from) / sizeof(T) % kWidth), from -= shift[u];
+            shift[u] = int(reinterpret_cast<uint64_t>(from) / sizeof(T) % kWidth);
+            from -= shift[u];
             next[u] = Vec<T>::load(from + (shift[u] + count > kWidth ? kWidth : 0), c.policy);
           }
           if constexpr (wide || kExtracts) in[u] = Vec<T>::load(from, c.policy);

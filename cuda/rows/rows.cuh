@@ -32,7 +32,8 @@ template <class T, int n> __device__ __forceinline__ float largest_of(const Vec<
   for (int k = 1; k < n; ++k)
 #pragma unroll
     for (int i = 0; i < 4; ++i) take(largest.word[i], raw[k].word[i]);
-  take(largest.word[0], largest.word[1]), take(largest.word[2], largest.word[3]);
+  take(largest.word[0], largest.word[1]);
+  take(largest.word[2], largest.word[3]);
   take(largest.word[0], largest.word[2]);
   float f[4 / sizeof(T)];
   Vec<T, 4 / sizeof(T)>{largest.word[0]}.unpack(f);

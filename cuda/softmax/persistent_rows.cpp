@@ -26,7 +26,10 @@ SoftmaxRows params_of(const SoftmaxProblem& p, const Device& d) {
   if (p.masked == SoftmaxMask::none) return t;
   const MaskLayout w = mask_layout(p);
   t.mask.dims = int32_t(w.dims);
-  for (int64_t i = 0; i < w.dims; ++i) t.mask.size[i] = FastDivmod(w.size[i]), t.mask.stride[i] = w.stride[i];
+  for (int64_t i = 0; i < w.dims; ++i) {
+    t.mask.size[i] = FastDivmod(w.size[i]);
+    t.mask.stride[i] = w.stride[i];
+  }
   return t;
 }
 

@@ -31,7 +31,8 @@ __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void
     if constexpr (kWidth == 4) keep[0] = *from;
     else {
       const uint2 both = *reinterpret_cast<const uint2*>(from);
-      keep[0] = both.x, keep[1] = both.y;
+      keep[0] = both.x;
+      keep[1] = both.y;
     }
 #pragma unroll
     for (int e = 0; e < kWidth; ++e)
@@ -210,7 +211,10 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int32_t v = begin + k * team.threads;
-    if (v < line.vectors) dys[k] = line.load(a.dy, v), ys[k] = line.load(a.in, v);
+    if (v < line.vectors) {
+      dys[k] = line.load(a.dy, v);
+      ys[k] = line.load(a.in, v);
+    }
   }
   float sum = 0;
 #pragma unroll

@@ -32,7 +32,8 @@ std::string parse(const TransformProblem& p, Copy& c) {
   for (size_t i = 0; i + 1 < dims.size(); ++i) {
     const CopyDimension& d = dims[dims.size() - 2 - i];
     c.params.outer[i] = FastDivmod(d.size);
-    c.params.x_outer[i] = d.x * item / c.word, c.params.y_outer[i] = d.y * item / c.word;
+    c.params.x_outer[i] = d.x * item / c.word;
+    c.params.y_outer[i] = d.y * item / c.word;
   }
   return "";
 }

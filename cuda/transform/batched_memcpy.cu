@@ -19,7 +19,8 @@ template <class Word> __global__ void __launch_bounds__(kMemcpyThreads)
 #pragma unroll
     for (int d = 0; d < kMemcpyOuters; ++d) {
       const int64_t i = c.outer[d].divmod(rest);
-      from += i * c.x_outer[d], to[k] += i * c.y_outer[d];
+      from += i * c.x_outer[d];
+      to[k] += i * c.y_outer[d];
     }
     words[k] = x[from];
   }

@@ -36,21 +36,28 @@ std::string parse(const TransformProblem& p, Copy& c) {
   if (!columns.size || !lines.size) return "needs x and the result to be contiguous along different dimensions";
   if (dims.size() > kTiledOuters)
     return cat("supports at most ", kTiledOuters, " dimensions besides the two transposed ones; got ", dims.size());
-  c.lines = lines.size, c.columns = columns.size, c.x_line = lines.x, c.y_column = columns.y;
+  c.lines = lines.size;
+  c.columns = columns.size;
+  c.x_line = lines.x;
+  c.y_column = columns.y;
   const int64_t item = int64_t(itemsize(p.x.dtype)), side = 128 / item, high = lines_of(item);
   const int64_t line_tiles = ceil_div(c.lines, high), column_tiles = ceil_div(c.columns, side);
   int64_t blocks = line_tiles * column_tiles, x_strides = c.x_line * item, y_strides = c.y_column * item;
   for (size_t i = 0; i < dims.size(); ++i) {
     const CopyDimension& d = dims[dims.size() - 1 - i];
-    c.x_outer[i] = d.x, c.y_outer[i] = d.y;
-    x_strides |= d.x * item, y_strides |= d.y * item;
+    c.x_outer[i] = d.x;
+    c.y_outer[i] = d.y;
+    x_strides |= d.x * item;
+    y_strides |= d.y * item;
     if (i + 1 < kTiledOuters && d.size < kMostBlocks) c.outer[i] = FastDivmod(d.size);
     if (blocks > kMostBlocks / d.size) return "supports at most 2^31 - 1 tiles; got more";
     blocks *= d.size;
   }
-  c.line_tiles = FastDivmod(line_tiles), c.column_tiles = FastDivmod(column_tiles);
+  c.line_tiles = FastDivmod(line_tiles);
+  c.column_tiles = FastDivmod(column_tiles);
   c.blocks = blocks;
-  c.x_bytes = word_bytes_of(x_strides), c.y_bytes = word_bytes_of(y_strides);
+  c.x_bytes = word_bytes_of(x_strides);
+  c.y_bytes = word_bytes_of(y_strides);
   return "";
 }
 

@@ -27,7 +27,8 @@ union Vector {
 __device__ __forceinline__ Vector load_narrow(const void* from, int bytes) {
   Vector v;
   if (bytes == 8) {
-    v.halves[0] = static_cast<const uint2*>(from)[0], v.halves[1] = static_cast<const uint2*>(from)[1];
+    v.halves[0] = static_cast<const uint2*>(from)[0];
+    v.halves[1] = static_cast<const uint2*>(from)[1];
   } else if (bytes == 4) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) v.words[i] = static_cast<const uint32_t*>(from)[i];
@@ -69,7 +70,8 @@ template <class T> __device__ __forceinline__ Vector load_first(const T* from, i
     if (i < n) {
       if constexpr (sizeof(T) == 8) {
         const uint64_t e = from[i];
-        v.words[2 * i] = uint32_t(e), v.words[2 * i + 1] = uint32_t(e >> 32);
+        v.words[2 * i] = uint32_t(e);
+        v.words[2 * i + 1] = uint32_t(e >> 32);
       } else {
         constexpr int kOf = 4 / sizeof(T);
         v.words[i / kOf] |= uint32_t(from[i]) << i % kOf * (8 * int(sizeof(T)) % 32);
@@ -103,15 +105,23 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
 
   uint32_t rest = blockIdx.x;
   int64_t line, column;
-  if (c.lines_first) line = c.line_tiles.divmod(rest), column = c.column_tiles.divmod(rest);
-  else column = c.column_tiles.divmod(rest), line = c.line_tiles.divmod(rest);
-  line *= Shape::kLines, column *= Shape::kColumns;
+  if (c.lines_first) {
+    line = c.line_tiles.divmod(rest);
+    column = c.column_tiles.divmod(rest);
+  } else {
+    column = c.column_tiles.divmod(rest);
+    line = c.line_tiles.divmod(rest);
+  }
+  line *= Shape::kLines;
+  column *= Shape::kColumns;
 #pragma unroll
   for (int k = 0; k < kTiledOuters; ++k) {
     const int64_t i = k < kTiledOuters - 1 ? c.outer[k].divmod(rest) : int64_t(rest);
-    x += i * c.x_outer[k], y += i * c.y_outer[k];
+    x += i * c.x_outer[k];
+    y += i * c.y_outer[k];
   }
-  x += line * c.x_line + column, y += column * c.y_column + line;
+  x += line * c.x_line + column;
+  y += column * c.y_column + line;
   const int lines = int(min_of(c.lines - line, int64_t(Shape::kLines))),
             columns = int(min_of(c.columns - column, int64_t(Shape::kColumns)));
 

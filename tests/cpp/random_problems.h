@@ -47,12 +47,20 @@ inline ConvProblem random_conv(DType t, const ConvSizes& s) {
   for (int64_t j = 0; j < spatial; ++j) {
     int64_t stride = pick(1, 3), dilation = pick(1, 3), window = pick(1, 3), reach = dilation * (window - 1) + 1;
     int64_t before = pick(0, 3), after = pick(0, 3), size = std::max<int64_t>(pick(1, s.most), reach - before - after);
-    p.spatial.stride[j] = stride, p.spatial.dilation[j] = dilation;
-    p.spatial.before[j] = before, p.spatial.after[j] = after;
-    x.push_back(size), w.push_back(window), y.push_back((before + size + after - reach) / stride + 1);
+    p.spatial.stride[j] = stride;
+    p.spatial.dilation[j] = dilation;
+    p.spatial.before[j] = before;
+    p.spatial.after[j] = after;
+    x.push_back(size);
+    w.push_back(window);
+    y.push_back((before + size + after - reach) / stride + 1);
   }
-  p.groups = s.groups, p.flip = pick(0, 1), p.direction = ConvDirection(pick(0, 2));
-  p.x = described(t, x, pick(0, 1)), p.w = described(t, w, pick(0, 1)), p.y = described(t, y, pick(0, 1));
+  p.groups = s.groups;
+  p.flip = pick(0, 1);
+  p.direction = ConvDirection(pick(0, 2));
+  p.x = described(t, x, pick(0, 1));
+  p.w = described(t, w, pick(0, 1));
+  p.y = described(t, y, pick(0, 1));
   return p;
 }
 

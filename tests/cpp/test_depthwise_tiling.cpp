@@ -21,8 +21,13 @@ static const Device& h100() {
   static const Device d = [] {
     Device gpu;
     gpu.place = {true, 0};
-    gpu.model = "H100", gpu.arch = 90, gpu.sm_count = 132, gpu.max_smem_bytes = 232448, gpu.l2_bytes = 50 << 20;
-    gpu.copy_gb_s = 3000, gpu.fp32_gflop_s = 66900;
+    gpu.model = "H100";
+    gpu.arch = 90;
+    gpu.sm_count = 132;
+    gpu.max_smem_bytes = 232448;
+    gpu.l2_bytes = 50 << 20;
+    gpu.copy_gb_s = 3000;
+    gpu.fp32_gflop_s = 66900;
     return gpu;
   }();
   return d;
@@ -37,7 +42,10 @@ static ConvProblem conv(ConvDirection direction, int64_t c, int64_t groups, int6
   p.w = dense(DType::float32, Shape{c, c / groups, r, r}, Layout::channels_first, "test");
   p.y = dense(DType::float32, Shape{64, c, out, out}, layout, "test");
   p.groups = groups;
-  for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = r / 2;
+  for (int j = 0; j < 2; ++j) {
+    p.spatial.stride[j] = stride;
+    p.spatial.before[j] = p.spatial.after[j] = r / 2;
+  }
   return p;
 }
 

@@ -56,10 +56,16 @@ static void check_slices(const std::string& text, const GemmView& v, const MmaPa
     }
     int j = 3;
     if (--inner_left == 0) {
-      inner_left = p.inner_slices, j = 2;
+      inner_left = p.inner_slices;
+      j = 2;
       if (++at.at[2] >= p.k.by[1].divisor) {
-        at.at[2] = 0, j = 1;
-        if (++at.at[1] >= p.k.by[0].divisor) at.at[1] = 0, j = 0, ++at.at[0];
+        at.at[2] = 0;
+        j = 1;
+        if (++at.at[1] >= p.k.by[0].divisor) {
+          at.at[1] = 0;
+          j = 0;
+          ++at.at[0];
+        }
       }
     }
     offset += g.advance[j];
@@ -90,8 +96,14 @@ static void check_conv() {
 
 static MatmulProblem matmul(DType t, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   MatmulProblem p{described(t, {m, k}, false), described(t, {k, n}, false)};
-  if (a_transposed) p.a.stride[0] = 1, p.a.stride[1] = m;
-  if (b_transposed) p.b.stride[0] = 1, p.b.stride[1] = k;
+  if (a_transposed) {
+    p.a.stride[0] = 1;
+    p.a.stride[1] = m;
+  }
+  if (b_transposed) {
+    p.b.stride[0] = 1;
+    p.b.stride[1] = k;
+  }
   p.y = described(t, {m, n}, false);
   return p;
 }

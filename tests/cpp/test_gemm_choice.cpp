@@ -14,8 +14,13 @@ static const Device& h100() {
   static const Device d = [] {
     Device gpu;
     gpu.place = {true, 0};
-    gpu.model = "H100", gpu.arch = 90, gpu.sm_count = 132, gpu.max_smem_bytes = 232448, gpu.l2_bytes = 50 << 20;
-    gpu.copy_gb_s = 3000, gpu.fp32_gflop_s = 66900;
+    gpu.model = "H100";
+    gpu.arch = 90;
+    gpu.sm_count = 132;
+    gpu.max_smem_bytes = 232448;
+    gpu.l2_bytes = 50 << 20;
+    gpu.copy_gb_s = 3000;
+    gpu.fp32_gflop_s = 66900;
     return gpu;
   }();
   return d;
@@ -58,7 +63,10 @@ static ConvProblem conv(ConvDirection direction, int64_t c, int64_t h, int64_t k
   p.x = dense(t, Shape{64, c, h, h}, layout, "test");
   p.w = dense(t, Shape{k, c, r, r}, layout, "test");
   p.y = dense(t, Shape{64, k, out, out}, layout, "test");
-  for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = r / 2;
+  for (int j = 0; j < 2; ++j) {
+    p.spatial.stride[j] = stride;
+    p.spatial.before[j] = p.spatial.after[j] = r / 2;
+  }
   return p;
 }
 

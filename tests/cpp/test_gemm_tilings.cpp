@@ -10,15 +10,26 @@ using namespace minidnn;
 
 static Device h100() {
   Device d;
-  d.place = {true, 0}, d.arch = 90, d.sm_count = 132, d.max_smem_bytes = 232448;
-  d.copy_gb_s = 3000, d.fp32_gflop_s = 51000, d.l2_bytes = 50 << 20;
+  d.place = {true, 0};
+  d.arch = 90;
+  d.sm_count = 132;
+  d.max_smem_bytes = 232448;
+  d.copy_gb_s = 3000;
+  d.fp32_gflop_s = 51000;
+  d.l2_bytes = 50 << 20;
   return d;
 }
 
 static MatmulProblem matmul(DType t, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   MatmulProblem p{described(t, {m, k}, false), described(t, {k, n}, false)};
-  if (a_transposed) p.a.stride[0] = 1, p.a.stride[1] = m;
-  if (b_transposed) p.b.stride[0] = 1, p.b.stride[1] = k;
+  if (a_transposed) {
+    p.a.stride[0] = 1;
+    p.a.stride[1] = m;
+  }
+  if (b_transposed) {
+    p.b.stride[0] = 1;
+    p.b.stride[1] = k;
+  }
   p.y = described(t, {m, n}, false);
   return p;
 }
@@ -32,10 +43,13 @@ static ConvProblem resnet(ConvDirection direction, int64_t c, int64_t size, int6
   ConvProblem p;
   const int64_t pad = window / 2, out = (size + 2 * pad - window) / stride + 1;
   p.direction = direction;
-  p.x = described(DType::float32, {64, c, size, size}, true),
+  p.x = described(DType::float32, {64, c, size, size}, true);
   p.w = described(DType::float32, {k, c, window, window}, true);
   p.y = described(DType::float32, {64, k, out, out}, true);
-  for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = pad;
+  for (int j = 0; j < 2; ++j) {
+    p.spatial.stride[j] = stride;
+    p.spatial.before[j] = p.spatial.after[j] = pad;
+  }
   return p;
 }
 
@@ -95,7 +109,9 @@ static void check_simt(const GemmTask& t, const std::string& what) {
   }
 }
 static void check_tilings(const GemmTask& t, const std::string& what) {
-  check_sm90(t, what), check_mma(t, what), check_simt(t, what);
+  check_sm90(t, what);
+  check_mma(t, what);
+  check_simt(t, what);
 }
 
 static void check_sm90_choices() {

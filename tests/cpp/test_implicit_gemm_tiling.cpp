@@ -25,7 +25,10 @@ static ConvProblem conv(ConvDirection direction, int64_t images, int64_t c, int6
   p.x = dense(DType::float32, Shape{images, c, h, h}, layout, "test");
   p.w = dense(DType::float32, Shape{k, c, r, r}, layout, "test");
   p.y = dense(DType::float32, Shape{images, k, out, out}, layout, "test");
-  for (int j = 0; j < 2; ++j) p.spatial.stride[j] = stride, p.spatial.before[j] = p.spatial.after[j] = r / 2;
+  for (int j = 0; j < 2; ++j) {
+    p.spatial.stride[j] = stride;
+    p.spatial.before[j] = p.spatial.after[j] = r / 2;
+  }
   return p;
 }
 

@@ -81,9 +81,14 @@ static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy
     return all;
   };
   NhwcParams s{};
-  s.h = windows_of(p, 0), s.w = windows_of(p, 1), s.images = 1, s.vectors = 1, s.by_x_columns = FastDivmod(s.w.size);
+  s.h = windows_of(p, 0);
+  s.w = windows_of(p, 1);
+  s.images = 1;
+  s.vectors = 1;
+  s.by_x_columns = FastDivmod(s.w.size);
   s.x_column = s.y_column = s.dx_column = s.indices_column = C;
-  s.x_line = s.dx_line = s.w.size * C, s.y_line = s.indices_line = s.w.count * C;
+  s.x_line = s.dx_line = s.w.size * C;
+  s.y_line = s.indices_line = s.w.count * C;
   s.by_channels = FastDivmod(1);
   s.by_columns = FastDivmod(ceil_div(s.w.size + s.w.before % S::stride, strip_steps(S::stride) * S::stride));
   s.tile_lines = int32_t(pick(1, 12)) * S::stride;
@@ -93,7 +98,10 @@ static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy
   auto many_indices = repeated(indices, of_plane);
   std::vector<T> many(size_t(plane * C)), dx;
   PoolingArgs a;
-  a.x = many_x.data(), a.dy = many_dy.data(), a.indices = many_indices.data(), a.out = many.data();
+  a.x = many_x.data();
+  a.dy = many_dy.data();
+  a.indices = many_indices.data();
+  a.out = many.data();
   using Work = NhwcMaxBackward<T, S, given ? 8 : 0>;
   std::vector<Words> smem(Work::kLayout.smem_bytes / 16);
   std::memset(smem.data(), 0x7f, smem.size() * 16);
@@ -164,19 +172,23 @@ template <class T> static void one(DType dtype) {
   for (int i = 0; i < 2; ++i) {
     if (whole) {
       x.push_back(pick(1, pick(0, 1) ? 130 : 9)), y.push_back(1);
-      p.window[i] = x.back(), p.spatial.stride[i] = p.spatial.dilation[i] = 1;
+      p.window[i] = x.back();
+      p.spatial.stride[i] = p.spatial.dilation[i] = 1;
       continue;
     }
-    p.window[i] = step[0] ? step[0] : pick(1, 7), p.spatial.stride[i] = step[1] ? step[1] : pick(1, 4);
+    p.window[i] = step[0] ? step[0] : pick(1, 7);
+    p.spatial.stride[i] = step[1] ? step[1] : pick(1, 4);
     p.spatial.dilation[i] = step[0] ? 1 : pick(1, 2);
-    p.spatial.before[i] = pick(0, 1) * pick(0, 3), p.spatial.after[i] = pick(0, 1) * pick(0, 6);
+    p.spatial.before[i] = pick(0, 1) * pick(0, 3);
+    p.spatial.after[i] = pick(0, 1) * pick(0, 6);
     const int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i] + 1;
     x.push_back(std::max<int64_t>(pick(1, i ? most : std::min<int64_t>(most, 90)),
                                   reach - p.spatial.before[i] - p.spatial.after[i]));
     y.push_back((p.spatial.before[i] + x[2 + i] + p.spatial.after[i] - reach) / p.spatial.stride[i] + 1);
   }
   p.x = described(dtype, x, false);
-  p.dy = described(dtype, y, false), p.out = backward ? p.x : p.dy;
+  p.dy = described(dtype, y, false);
+  p.out = backward ? p.x : p.dy;
   const bool indexed = is_max && pick(0, 1);
   if (indexed) p.indices = described(DType::int64, y, false);
   const int64_t elements = p.x.numel(), windows = p.dy.numel(), plane = x[2] * x[3], of_plane = y[2] * y[3];
@@ -219,7 +231,10 @@ template <class T> static void one(DType dtype) {
     }
   }
   PoolingArgs a;
-  a.x = from.data(), a.dy = dy.data(), a.out = out.data(), a.indices = indices.data();
+  a.x = from.data();
+  a.dy = dy.data();
+  a.out = out.data();
+  a.indices = indices.data();
   if (is_max) run<T, true>(p, a);
   else run<T, false>(p, a);
   const std::string what = Family<PoolingProblem>::text(p);

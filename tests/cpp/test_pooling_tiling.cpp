@@ -24,14 +24,18 @@ static const Layer kStem{"ResNet's stem", {64, 64, 112, 112}, 3, 2, 1}, kVgg{"VG
 static PoolingProblem problem(PoolingDirection direction, PoolingMode mode, DType dtype, const Layer& layer,
                               bool indices = false) {
   PoolingProblem p;
-  p.direction = direction, p.mode = mode;
+  p.direction = direction;
+  p.mode = mode;
   Shape y{layer.x[0], layer.x[1]};
   for (int i = 0; i < 2; ++i) {
-    p.window[i] = layer.window, p.spatial.stride[i] = layer.stride, p.spatial.dilation[i] = 1;
+    p.window[i] = layer.window;
+    p.spatial.stride[i] = layer.stride;
+    p.spatial.dilation[i] = 1;
     p.spatial.before[i] = p.spatial.after[i] = layer.pad;
     y.push_back((layer.x[size_t(2 + i)] + 2 * layer.pad - layer.window) / layer.stride + 1);
   }
-  p.x = described(dtype, layer.x, false), p.dy = described(dtype, y, false);
+  p.x = described(dtype, layer.x, false);
+  p.dy = described(dtype, y, false);
   p.out = direction == kBackward ? p.x : p.dy;
   if (indices) p.indices = described(DType::int64, y, false);
   return p;

@@ -46,7 +46,8 @@ static void check_matmul() {
   int64_t m = pick(1, 5), n = pick(1, 5), k = pick(0, 5);
   auto with = [&](int64_t rows, int64_t columns) {
     Shape shape = batch;
-    shape.push_back(rows), shape.push_back(columns);
+    shape.push_back(rows);
+    shape.push_back(columns);
     return described(DType::float64, shape, false);
   };
   MatmulProblem p{with(m, k), with(k, n)};

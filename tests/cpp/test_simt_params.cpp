@@ -70,7 +70,10 @@ static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& co
 static SimtConfig any_config(const GemmTask& task) {
   constexpr const char* tiles[] = {"tile=128x128", "tile=128x64", "tile=64x64", "tile=128x32", "tile=128x16"};
   SimtConfig c = simt_config(tiles[pick(0, 4)]);
-  if (task.views.size() == 1) c.splits = int(pick(1, 4)), c.cluster = c.splits > 1 && pick(0, 1);
+  if (task.views.size() == 1) {
+    c.splits = int(pick(1, 4));
+    c.cluster = c.splits > 1 && pick(0, 1);
+  }
   return c;
 }
 
@@ -93,7 +96,8 @@ static void check_matmul() {
   int64_t m = pick(1, 9), n = pick(1, 9), k = pick(0, 70);
   auto with = [&](int64_t rows, int64_t columns) {
     Shape shape = batch;
-    shape.push_back(rows), shape.push_back(columns);
+    shape.push_back(rows);
+    shape.push_back(columns);
     TensorDesc d = described(DType::float32, shape, false);
     if (pick(0, 1)) {
       std::swap(d.stride[d.rank - 2], d.stride[d.rank - 1]);
@@ -102,7 +106,9 @@ static void check_matmul() {
     return d;
   };
   MatmulProblem p;
-  p.a = with(m, k), p.b = with(k, n), p.y = with(m, n);
+  p.a = with(m, k);
+  p.b = with(k, n);
+  p.y = with(m, n);
   std::vector<float> a = numbers<float>(p.a.numel(), 4), b = numbers<float>(p.b.numel(), 4),
                      got(size_t(p.y.numel()), 1e9f), want = got;
   MatmulArgs args{a.data(), b.data(), nullptr, nullptr, want.data()};

@@ -12,7 +12,10 @@ namespace {
 constexpr int64_t kK = 32;  // elements in 128 bytes
 
 int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) {
-  for (int j = 2; j >= 0; --j) at[j] = index % size[j], index /= size[j];
+  for (int j = 2; j >= 0; --j) {
+    at[j] = index % size[j];
+    index /= size[j];
+  }
   return index;
 }
 
@@ -70,7 +73,8 @@ void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args
   if (!low.why.empty()) return fail(cat(what, ": ", low.why));
   const GemmStore store = store_of(task, low);
   const bool vectors = store == GemmStore::columns || store == GemmStore::phases;
-  exchanged += low.exchanged, phases += store == GemmStore::phases;
+  exchanged += low.exchanged;
+  phases += store == GemmStore::phases;
   const GemmOutput o = output_of(task, low);
   const void* data[2] = {args.a, args.b};
   const int64_t sizes[2] = {size_a, size_b};
@@ -130,9 +134,13 @@ void check_matmul() {
   const int64_t m = 4 * pick(1, 4), n = 4 * pick(1, 4), k = 4 * pick(1, 12);
   auto with = [&](int64_t rows, int64_t columns, bool turned) {
     Shape shape = batch;
-    shape.push_back(rows), shape.push_back(columns);
+    shape.push_back(rows);
+    shape.push_back(columns);
     TensorDesc d = described(DType::float32, shape, false);
-    if (turned) d.stride[d.rank - 2] = 1, d.stride[d.rank - 1] = rows;
+    if (turned) {
+      d.stride[d.rank - 2] = 1;
+      d.stride[d.rank - 1] = rows;
+    }
     return d;
   };
   MatmulProblem p{with(m, k, pick(0, 1)), with(k, n, pick(0, 1))};

@@ -41,7 +41,8 @@ struct Vectorized final : Engine<ActivationProblem> {
     int64_t chunk = cpu::work_size(kChunk);
     return make_plan<ActivationProblem>([=](const ActivationArgs& a, void*, Stream) {
       cpu::parallel_for(ceil_div(n, chunk), grain / chunk, [&](int64_t begin, int64_t end) {
-        begin *= chunk, end = min_of(end * chunk, n);
+        begin *= chunk;
+        end = min_of(end * chunk, n);
         auto at = [&](const void* data) { return data ? static_cast<const char*>(data) + begin * bytes : nullptr; };
         apply(loop, at(a.x), at(a.dy), static_cast<char*>(a.out) + begin * bytes, end - begin, float(a.alpha),
               non_temporal);

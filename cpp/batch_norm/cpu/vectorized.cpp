@@ -26,10 +26,14 @@ struct Tile {
   Tile(const Tiling& c, int64_t tile, void* workspace)
       : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
     const int64_t line = channel * c.repeat;
-    first = static_cast<double*>(workspace) + channel, second = first + c.channels;
+    first = static_cast<double*>(workspace) + channel;
+    second = first + c.channels;
     mean = static_cast<float*>(workspace) + 4 * c.channels + line;
-    factor = mean + c.columns, offset = factor + c.columns, slope = offset + c.columns;
-    var = slope + c.columns - line + channel, inv_std = var + c.channels;
+    factor = mean + c.columns;
+    offset = factor + c.columns;
+    slope = offset + c.columns;
+    var = slope + c.columns - line + channel;
+    inv_std = var + c.channels;
     results = inv_std + c.channels - channel + (c.tile_by_thread ? kKinds * line : 0);
   }
   static size_t bytes(const Tiling& c) {

@@ -25,7 +25,8 @@ int64_t step_of(const NormSpace& s, int64_t NormOffsets::* tensor) {
 std::optional<Tiling> loops_of(const BatchNormProblem& p) {
   const NormSpaces s = norm_spaces(p);
   Tiling c;
-  c.channels = s.groups.size, c.members = s.members.size;
+  c.channels = s.groups.size;
+  c.members = s.members.size;
   c.ordered = c.channels == 1 || step_of(s.groups, &NormOffsets::parameter) == 1;
   const bool backward = p.direction == NormDirection::backward;
   struct Tensor {
@@ -51,7 +52,8 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
   }
   const bool packed = all([&](Tensor& t) { return t.steps.column == c.space; });
   if (!spans && !packed) return {};
-  c.rows = rows.size, c.columns = c.channels;
+  c.rows = rows.size;
+  c.columns = c.channels;
   constexpr int64_t kShort = 16;
   if (packed && c.space < kShort) {
     c.repeat = std::exchange(c.space, 1);

@@ -41,10 +41,16 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
         PaddedLines lines{0, 0, 0, before, std::max(stop, before) - before, 0};
         lines.after = b.length - before - lines.count;
         const int64_t d = depth * in_step[0] + shift;
-        if (uint64_t(d) < uint64_t(in.size[0])) lines.above = above, lines.rows = end - above;
+        if (uint64_t(d) < uint64_t(in.size[0])) {
+          lines.above = above;
+          lines.rows = end - above;
+        }
         lines.below = b.lines - lines.above - lines.rows;
         float* at = to;
-        if (b.height >= kernels.skips && lines.rows > 0) at += above * b.length, lines.above = lines.below = 0;
+        if (b.height >= kernels.skips && lines.rows > 0) {
+          at += above * b.length;
+          lines.above = lines.below = 0;
+        }
         copy(lines, x + d * in.space[0] + (top + above) * in.space[1] + (first + before * stride) * in.space[2], in,
              stride, in.channels, at, b.channel);
         to += b.lines * b.length;
@@ -89,8 +95,11 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
 
   template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
     Epilogue finish;
-    finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha);
-    finish.beta = 1, finish.y_column = out.space[2] * step[2], finish.c_column = g.residual.space[2];
+    finish.activation = activation_on_floats(g.activation);
+    finish.activation_alpha = float(args.activation_alpha);
+    finish.beta = 1;
+    finish.y_column = out.space[2] * step[2];
+    finish.c_column = g.residual.space[2];
     float* weights = reinterpret_cast<float*>(workspace);
     pack_weights(static_cast<const T*>(args.w), weights);
     for (const Band& b : phases) {
@@ -150,7 +159,10 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       }
       sum(sums, filter_floats(b), b.pitch, b.pitch);
       int64_t* c_rows = y_rows + b.rows;
-      for (int64_t i = 0; i < rows; ++i) y_rows[i] = i * y_row, c_rows[i] = i * g.residual.space[1];
+      for (int64_t i = 0; i < rows; ++i) {
+        y_rows[i] = i * y_row;
+        c_rows[i] = i * g.residual.space[1];
+      }
       for (int64_t j = 0; j < filters; ++j) {
         const Y* c = args.residual ? static_cast<const Y*>(args.residual) + start(g.residual, channel + j) : nullptr;
         const T* bias = g.has_bias ? static_cast<const T*>(args.bias) + (channel + j) * g.bias_stride : nullptr;

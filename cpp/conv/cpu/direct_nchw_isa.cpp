@@ -64,8 +64,11 @@ void lines(DirectNchwSums o) {
   if (row == o.rows) return;
   if constexpr (kRows > 1) {
     if (row > 0 && o.rows - row > kRows / 2) return block_row(o.rows - kRows);
-    o.x += row * o.x_row, o.y += row * o.y_row;
-    o.first -= row, o.end -= row, o.rows -= row;
+    o.x += row * o.x_row;
+    o.y += row * o.y_row;
+    o.first -= row;
+    o.end -= row;
+    o.rows -= row;
     lines<kFilters, kHeight, kRows / 2>(o);
   }
 }

@@ -33,7 +33,10 @@ DirectNchwTiling::DirectNchwTiling(const ConvProblem& problem, const Device& d)
       w_in(backward ? g.w_filter : g.w_channel),
       w_out(backward ? g.w_channel : g.w_filter) {
   int64_t most_rows = 0;
-  for (int j = 0; j < kMaxSpatial; ++j) step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    step[j] = backward ? g.stride[j] : 1;
+    in_step[j] = backward ? 1 : g.stride[j];
+  }
   const int64_t filters = std::min(kFilters, out.channels);
   int64_t taps = 0;
   for (ConvPhase& phase : conv_phases(g)) {
@@ -50,7 +53,8 @@ DirectNchwTiling::DirectNchwTiling(const ConvProblem& problem, const Device& d)
     const int64_t work = b.rows * b.pitch * int64_t(b.w.size()) * filters;
     const int64_t items = g.groups * ceil_div(out.channels, kFilters);
     chunks = std::clamp<int64_t>(units * work / cpu::work_size(kChunkWork), 1, ceil_div(kItems, items));
-    bands_of_chunk = ceil_div(units, chunks), chunks = ceil_div(units, bands_of_chunk);
+    bands_of_chunk = ceil_div(units, chunks);
+    chunks = ceil_div(units, bands_of_chunk);
   }
   if (!filter || chunks > 1) bytes = ceil_div<size_t>(size_t(chunks * w_numel()) * sizeof(float), 4096) * 4096;
   scratch_bytes =
@@ -79,9 +83,10 @@ DirectNchwTiling::Band DirectNchwTiling::band(ConvPhase&& phase) const {
   const std::vector<int64_t> wholes = distinct([&](const ConvTap& t) { return floor_div(t.shift[2], stride); });
   const std::vector<int64_t> rests = distinct(column);
   const int64_t left = wholes.empty() ? 0 : wholes.front(), right = wholes.empty() ? 0 : wholes.back();
-  b.line_chunk = std::min(b.count[2], cpu::work_size(kMostPixels)),
+  b.line_chunk = std::min(b.count[2], cpu::work_size(kMostPixels));
   b.line_chunks = ceil_div(b.count[2], std::max<int64_t>(b.line_chunk, 1));
-  b.pitch = ceil_div(b.line_chunk, lanes) * lanes, b.length = b.pitch + right - left;
+  b.pitch = ceil_div(b.line_chunk, lanes) * lanes;
+  b.length = b.pitch + right - left;
   for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
   b.top = heights.empty() ? 0 : heights.front();
   const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
@@ -99,7 +104,8 @@ DirectNchwTiling::Band DirectNchwTiling::band(ConvPhase&& phase) const {
     rows = std::min(
         rows, cpu::work_size(kGradientBytes) / (std::min(kFilters, out.channels) * b.pitch * int64_t(sizeof(float))));
   if (rows < b.count[1]) rows = std::max<int64_t>(rows / kDirectNchwRows * kDirectNchwRows, kDirectNchwRows);
-  b.rows = std::min(rows, b.count[1]), b.bands = ceil_div(b.count[1], std::max<int64_t>(b.rows, 1));
+  b.rows = std::min(rows, b.count[1]);
+  b.bands = ceil_div(b.count[1], std::max<int64_t>(b.rows, 1));
   b.lines = (b.rows - 1) * in_step[1] + reach + 1;
   b.channel = int64_t(b.columns.size() * b.depths.size()) * b.lines * b.length + lanes;
   for (int64_t i = 0; i < in.channels; ++i)

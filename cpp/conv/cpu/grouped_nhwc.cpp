@@ -31,7 +31,9 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
   // Fills `used` with the taps of a line, and the offset that each reads for its zone's first pixel. With `tops`
   // (several lines at a time), lists only the first tap of each column, whose line of x may be outside the input.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, LineTaps& used) const {
-    used.taps.clear(), used.at.clear(), used.spans.clear();
+    used.taps.clear();
+    used.at.clear();
+    used.spans.clear();
     for (const Zone& zone : phase.zones) {
       const size_t begin = used.taps.size();
       for (int64_t t : zone.taps) {
@@ -105,13 +107,18 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
              (phase.first[1] + b * step[1]) * s.space[1] + phase.first[2] * s.space[2];
     };
     Epilogue finish;
-    finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha),
+    finish.activation = activation_on_floats(g.activation);
+    finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1;
     const bool direct_store = last && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
     const int64_t y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
     float* sums = reinterpret_cast<float*>(scratch);
     int64_t pitch = channels, row = longest * channels;
-    if (direct_store) sums = static_cast<float*>(args.out) + start(out), pitch = y_pixel, row = out.space[1] * step[1];
+    if (direct_store) {
+      sums = static_cast<float*>(args.out) + start(out);
+      pitch = y_pixel;
+      row = out.space[1] * step[1];
+    }
     find_taps(phase, image, a, b, rows > 1, used);
     for (int64_t& t : used.taps) t *= size * channels;
     if (rows == 1) prefetch_next(phase, image, a, b, x);
@@ -140,7 +147,9 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
                           std::min(some, channels - c)};
         if (rows > 1) {
           o.w_step = phase.next * channels;
-          o.height = phase.height, o.first = -above, o.end = in.side.size[1] - above;
+          o.height = phase.height;
+          o.first = -above;
+          o.end = in.side.size[1] - above;
           kernels.lines(o);
         } else {
           kernels.pixels(size, o);
@@ -156,14 +165,23 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
       int64_t* y_rows = reinterpret_cast<int64_t*>(sums + longest * channels * (kGroupedNhwcRows + (last ? 0 : 1)));
       int64_t* c_rows = y_rows + std::max(longest, channels);
       if (last) {
-        for (int64_t i = 0; i < pixels; ++i) y_rows[i] = i * y_pixel, c_rows[i] = i * c_pixel;
-        finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
+        for (int64_t i = 0; i < pixels; ++i) {
+          y_rows[i] = i * y_pixel;
+          c_rows[i] = i * c_pixel;
+        }
+        finish.c_column = g.residual.channel;
+        finish.bias_column = g.bias_stride;
         gemm_finish<T, Y>()(finish, line, channels, pixels, channels, y, y_rows, c, c_rows, bias);
       } else {
         float* transposed = sums + longest * channels * kGroupedNhwcRows;
         gemm_kernels().transpose(line, channels, pixels, channels, transposed, pixels);
-        for (int64_t i = 0; i < channels; ++i) y_rows[i] = i * out.channel, c_rows[i] = i * g.residual.channel;
-        finish.y_column = y_pixel, finish.c_column = c_pixel, finish.bias_row = g.bias_stride;
+        for (int64_t i = 0; i < channels; ++i) {
+          y_rows[i] = i * out.channel;
+          c_rows[i] = i * g.residual.channel;
+        }
+        finish.y_column = y_pixel;
+        finish.c_column = c_pixel;
+        finish.bias_row = g.bias_stride;
         gemm_finish<T, Y>()(finish, transposed, pixels, channels, pixels, y, y_rows, c, c_rows, bias);
       }
     }

@@ -33,7 +33,10 @@ GroupedNhwcTiling::GroupedNhwcTiling(const ConvProblem& problem, const Device& d
       channels(g.groups * size),
       threads(d.sm_count) {
   int64_t taps = 0;
-  for (int j = 0; j < kMaxSpatial; ++j) step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    step[j] = backward ? g.stride[j] : 1;
+    in_step[j] = backward ? 1 : g.stride[j];
+  }
   for (ConvPhase& phase : conv_phases(g)) {
     phases.push_back({std::move(phase)});
     phases.back().weights_at = taps * size * channels;
@@ -56,7 +59,8 @@ GroupedNhwcTiling::GroupedNhwcTiling(const ConvProblem& problem, const Device& d
     const int64_t work = phases[0].count[2] * channels * size * taps;
     chunks = std::clamp<int64_t>(lines * work / cpu::work_size(kChunkWork), 1,
                                  ceil_div(kItems, ceil_div(vectors, vectors_of_item)));
-    lines_of_chunk = ceil_div(lines, chunks), chunks = ceil_div(lines, lines_of_chunk);
+    lines_of_chunk = ceil_div(lines, chunks);
+    chunks = ceil_div(lines, lines_of_chunk);
     weights_at = reserve(size_t(chunks * taps * size * channels) * sizeof(float));
     return;
   }
@@ -77,7 +81,8 @@ std::vector<int64_t> GroupedNhwcTiling::boundaries(const Phase& phase, int j) co
   std::vector<int64_t> all{0, phase.count[j]};
   for (const ConvTap& tap : phase.taps) {
     const auto [begin, end] = pixels_inside(phase, tap, j);
-    all.push_back(begin), all.push_back(end);
+    all.push_back(begin);
+    all.push_back(end);
   }
   std::ranges::sort(all);
   all.erase(std::ranges::unique(all).begin(), all.end());
@@ -114,7 +119,9 @@ void GroupedNhwcTiling::find_columns(Phase& phase) const {
                        tap(i).shift[2] == tap(first).shift[2] && tap(i).shift[0] == tap(first).shift[0];
     if (!below || taps[i] - taps[first] != int64_t(i - first) * (taps[1] - taps[0])) return;
   }
-  phase.height = int64_t(height), phase.top = tap(0).shift[1], phase.next = taps[1] - taps[0];
+  phase.height = int64_t(height);
+  phase.top = tap(0).shift[1];
+  phase.next = taps[1] - taps[0];
 }
 
 }  // namespace cpu::conv

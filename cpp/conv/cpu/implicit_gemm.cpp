@@ -120,7 +120,10 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     GemmSegment* tile = rows.segments;
     int64_t lane = 0, first = row_of_block % length;
     auto next = [&] {
-      if (++lane == kernel.rows) lane = 0, tile += segments;
+      if (++lane == kernel.rows) {
+        lane = 0;
+        tile += segments;
+      }
     };
     auto within = [&](int j, int64_t at) { return at + phase.low[j] >= 0 && at + phase.high[j] < in.size[j]; };
     for (int64_t row = 0, n; row < rows.count; row += n, first = 0, line.advance()) {
@@ -129,11 +132,14 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       int64_t origin = line.at[0] * in.image, y = line.at[0] * out.image, c = line.at[0] * g.residual.image;
       for (int j = 0; j < kMaxSpatial; ++j) {
         const int64_t at = phase.first[j] + (j < 2 ? line.at[1 + j] : first) * step[j];
-        origin += position[j] * in.space[j], y += at * out.space[j], c += at * g.residual.space[j];
+        origin += position[j] * in.space[j];
+        y += at * out.space[j];
+        c += at * g.residual.space[j];
       }
       const bool lines_inside = within(0, position[0]) && within(1, position[1]);
       for (int64_t i = 0; i < n; ++i, next()) {
-        rows.y[row + i] = y + i * step[2] * out.space[2], rows.c[row + i] = c + i * step[2] * g.residual.space[2];
+        rows.y[row + i] = y + i * step[2] * out.space[2];
+        rows.c[row + i] = c + i * step[2] * g.residual.space[2];
         if (local) {
           tile->a[lane] = (row + i) * channels * size;
           continue;
@@ -183,7 +189,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     float* transposed = reinterpret_cast<float*>(scratch + lines_at);
     const int64_t run = channels * merged, size = int64_t(sizeof(Y));
     Epilogue finish;
-    finish.activation = activation_on_floats(g.activation), finish.activation_alpha = float(args.activation_alpha);
+    finish.activation = activation_on_floats(g.activation);
+    finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1;
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
     const int64_t channel = group * columns + first;
@@ -198,15 +205,18 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       float* to = sums + row * kernel.columns;
       int64_t pitch = kernel.columns;
       const bool whole = direct_store && count == kernel.columns && row + kernel.rows <= rows.count;
-      if (whole && evenly_spaced(rows.y + row, kernel.rows))
-        to = reinterpret_cast<float*>(y) + rows.y[row], pitch = rows.y[row + 1] - rows.y[row];
+      if (whole && evenly_spaced(rows.y + row, kernel.rows)) {
+        to = reinterpret_cast<float*>(y) + rows.y[row];
+        pitch = rows.y[row + 1] - rows.y[row];
+      }
       kernel.multiply(rows.segments + t * segments, segments, run, x, 1, b, kernel.columns, to, pitch, false);
       if (direct_store && to == sums + row * kernel.columns)
         gemm_finish<T, Y>()(finish, to, pitch, std::min(kernel.rows, rows.count - row), count, y, rows.y + row, c,
                             rows.c + row, bias);
     }
     if (last && !direct_store) {
-      finish.c_column = g.residual.channel, finish.bias_column = g.bias_stride;
+      finish.c_column = g.residual.channel;
+      finish.bias_column = g.bias_stride;
       gemm_finish<T, Y>()(finish, sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias);
     }
     if (last) return;
@@ -229,8 +239,10 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       }
       finish.y_column = y_step;
       finish.c_column = end > row + 1 ? rows.c[row + 1] - rows.c[row] : 1;
-      for (int64_t j = 0; j < count; ++j)
-        y_channels[j] = rows.y[row] + j * out.channel, c_channels[j] = rows.c[row] + j * g.residual.channel;
+      for (int64_t j = 0; j < count; ++j) {
+        y_channels[j] = rows.y[row] + j * out.channel;
+        c_channels[j] = rows.c[row] + j * g.residual.channel;
+      }
       gemm_finish<T, Y>()(finish, transposed + row, line, count, end - row, y, y_channels, c, c_channels, bias);
     }
   }

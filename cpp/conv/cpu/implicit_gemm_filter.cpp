@@ -97,7 +97,10 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
     int64_t pixel = 0, count = 0, run = 0;  // pixel index in the slice; segments so far; the length of their runs
     auto flush = [&] {
-      if (count) multiply_runs(from, work, tap, count, run, to, begun[size_t(tap)]), begun[size_t(tap)] = true;
+      if (count) {
+        multiply_runs(from, work, tap, count, run, to, begun[size_t(tap)]);
+        begun[size_t(tap)] = true;
+      }
       count = 0;
     };
     for (size_t i = slices[slice]; i < slices[slice + 1]; pixel += spans[i].end - spans[i].begin, ++i) {

@@ -46,7 +46,8 @@ ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, c
       x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
       threads(d.sm_count),
       taps(volume(g.window)) {
-  panels = ceil_div(g.x.channels, kernel.columns), tiles = ceil_div(g.y.channels, kernel.rows);
+  panels = ceil_div(g.x.channels, kernel.columns);
+  tiles = ceil_div(g.y.channels, kernel.rows);
   item_tiles = even_share();
   lines = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
   const int64_t pixel_step = x.side.space[2] * g.stride[2];
@@ -93,7 +94,10 @@ void ImplicitGemmFilterTiling::make_slices() {
   for (int64_t i = 0; i < lines[0] * lines[1] * lines[2]; ++i, line.advance())
     for (int64_t begin = 0, end; begin < size; begin = end) {
       end = std::min(begin + most, size);
-      if (filled + end - begin > most) slices.push_back(spans.size()), filled = 0;
+      if (filled + end - begin > most) {
+        slices.push_back(spans.size());
+        filled = 0;
+      }
       spans.push_back({line.at[0], {line.at[1], line.at[2]}, begin, end});
       filled += end - begin;
     }

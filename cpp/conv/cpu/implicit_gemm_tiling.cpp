@@ -22,9 +22,13 @@ ImplicitGemmTiling::ImplicitGemmTiling(const ConvProblem& problem, const Device&
       backward(g.backward_data),
       threads(d.sm_count),
       input_(input(p, g)) {
-  in = input_.side, out = conv_out(g);
-  channels = in.channels, columns = out.channels, panels = ceil_div(columns, kernel.columns);
-  w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
+  in = input_.side;
+  out = conv_out(g);
+  channels = in.channels;
+  columns = out.channels;
+  panels = ceil_div(columns, kernel.columns);
+  w_in = backward ? g.w_filter : g.w_channel;
+  w_out = backward ? g.w_channel : g.w_filter;
   lowest_tap = g.w_origin;
   int64_t dense = 1;
   lines = volume(g.window) > 1 && volume(g.window) <= 256 && kernel.columns <= 32;
@@ -36,7 +40,10 @@ ImplicitGemmTiling::ImplicitGemmTiling(const ConvProblem& problem, const Device&
   }
   last = out.channel == 1 || columns * g.groups == 1;
   for (ConvPhase& phase : conv_phases(g)) phases.push_back({std::move(phase)});
-  for (int j = 0; j < kMaxSpatial; ++j) step[j] = backward ? g.stride[j] : 1, in_step[j] = backward ? 1 : g.stride[j];
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    step[j] = backward ? g.stride[j] : 1;
+    in_step[j] = backward ? 1 : g.stride[j];
+  }
   if (merges(g)) {
     merged = g.window[2];
     for (ConvTap& tap : phases[0].taps)

@@ -33,7 +33,8 @@ inline bool is_pointwise(const ConvGeometry& g) {
 }
 inline ConvGeometry without_gaps(ConvGeometry g) {
   for (int j = 0; is_pointwise(g) && j < kMaxSpatial; ++j) {
-    g.x.size[j] = g.y.size[j], g.x.space[j] *= g.stride[j];
+    g.x.size[j] = g.y.size[j];
+    g.x.space[j] *= g.stride[j];
     g.stride[j] = 1;
   }
   return g;

@@ -56,9 +56,11 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
       }
     std::ranges::sort(weights, {}, &Weight::w);
     tiles = ceil_div(int64_t(weights.size()), kernel.rows);
-    panels = ceil_div(g.y.channels, kernel.columns), pitch = panels * kernel.columns;
+    panels = ceil_div(g.y.channels, kernel.columns);
+    pitch = panels * kernel.columns;
     item_tiles = std::min({ceil_div<int64_t>(tiles * g.groups, d.sm_count), tiles, cpu::work_size(kItemTiles)});
-    slice_pixels = cpu::work_size(kSlicePixels), slice_lines = std::max<int64_t>(slice_pixels / g.y.size[2], 1);
+    slice_pixels = cpu::work_size(kSlicePixels);
+    slice_lines = std::max<int64_t>(slice_pixels / g.y.size[2], 1);
     auto reserve = [&](size_t size) {
       size_t at = bytes;
       bytes += ceil_div<size_t>(size, 4096) * 4096;

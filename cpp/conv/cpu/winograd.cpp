@@ -86,7 +86,9 @@ struct WinogradPlan final : Plan<ConvProblem> {
         few(lines_of_all * across <= cpu::work_size(kFewTiles) && panels >= threads) {
     const int64_t fit = kPatchBytes / (kWinogradPlanes * pitch * int64_t(sizeof(float)));
     const int64_t most = few ? kFewTiles : std::clamp(fit, cpu::work_size(kLeastTiles), cpu::work_size(kMostTiles));
-    parts = ceil_div(across, most), width = ceil_div(across, parts), parts = ceil_div(across, width);
+    parts = ceil_div(across, most);
+    width = ceil_div(across, parts);
+    parts = ceil_div(across, width);
     blocks = ceil_div(lines_of_all, std::max<int64_t>(1, most / width));
     if (!few) blocks = std::max(blocks, std::min(lines_of_all, ceil_div(threads, parts * panels)));
     if (blocks * parts > threads) blocks = std::min(lines_of_all, padded(blocks, threads));
@@ -94,7 +96,8 @@ struct WinogradPlan final : Plan<ConvProblem> {
     // One extra vector per plane: planes whole pages apart would map to the same cache sets.
     const int64_t tiles = ceil_div(lines_of_all, blocks) * width, pixels = kWinogradSide * kWinogradSide * width;
     window_plane = (few ? std::min(channels, kWinogradRun) : channels) * kernels.columns + 16;
-    patch_plane = tiles * pitch + 16, product_plane = tiles * kernels.columns + 16;
+    patch_plane = tiles * pitch + 16;
+    product_plane = tiles * kernels.columns + 16;
     int64_t floats = 0;
     auto reserve = [&](int64_t size) {
       const int64_t at = floats;
@@ -112,8 +115,9 @@ struct WinogradPlan final : Plan<ConvProblem> {
     room_bytes = size_t(padded(floats * int64_t(sizeof(float)), 4096));
     bytes = rooms_at + room_bytes * size_t(threads);
 
-    w_in = g.backward_data ? g.w_filter : g.w_channel, w_out = g.backward_data ? g.w_channel : g.w_filter;
-    w_lowest = g.w_origin,
+    w_in = g.backward_data ? g.w_filter : g.w_channel;
+    w_out = g.backward_data ? g.w_channel : g.w_filter;
+    w_lowest = g.w_origin;
     w_dense = std::abs(g.w_space[1]) == 3 && std::abs(g.w_space[2]) == 1 && (w_in == 9 || w_out == 9);
     for (int64_t t = 0; t < 9; ++t) {
       const int64_t tap = g.backward_data ? 8 - t : t;
@@ -236,9 +240,12 @@ struct WinogradPlan final : Plan<ConvProblem> {
     const float* bias = g.has_bias ? static_cast<const float*>(args.bias) + first * g.bias_stride : nullptr;
     const auto write = gemm_finish<float, float>();
     Epilogue f;
-    f.activation = activation_on_floats(g.activation), f.activation_alpha = float(args.activation_alpha), f.beta = 1;
+    f.activation = activation_on_floats(g.activation);
+    f.activation_alpha = float(args.activation_alpha);
+    f.beta = 1;
     if (out.channel == 1) {
-      f.c_column = other.channel, f.bias_column = g.bias_stride;
+      f.c_column = other.channel;
+      f.bias_column = g.bias_stride;
       for (int64_t i = 0, n = 0; i < at.height; ++i)
         for (int64_t j = 0; j < at.width; ++j, ++n) {
           y_rows[n] = i * out.space[1] + j * out.space[2];
@@ -246,7 +253,9 @@ struct WinogradPlan final : Plan<ConvProblem> {
         }
       return write(f, pixels, columns, at.height * at.width, count, y, y_rows, c, c_rows, bias);
     }
-    f.bias_row = g.bias_stride, f.y_column = out.space[2], f.c_column = other.space[2];
+    f.bias_row = g.bias_stride;
+    f.y_column = out.space[2];
+    f.c_column = other.space[2];
     const bool whole = even(out, at) && (!c || even(other, at));
     const int64_t number = whole ? 1 : at.height, length = whole ? at.height * at.width : at.width;
     for (int64_t i = 0; i < number; ++i, pixels += at.width * columns) {

@@ -41,7 +41,10 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
   Sums sums;
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     Floats a[kChains]{}, b[kChains]{};
-    auto add = [&](int64_t k, Floats d) __attribute__((always_inline)) { a[k] += d, b[k] += d * d; };
+    auto add = [&](int64_t k, Floats d) __attribute__((always_inline)) {
+      a[k] += d;
+      b[k] += d * d;
+    };
     const T* from = x + begin;
     const int64_t count = min_of(kChunk, n - begin);
     int64_t i = 0;
@@ -49,7 +52,8 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
 #pragma GCC unroll 2
       for (int64_t k = 0; k < kChains; k += 2) {
         const Pair p = load_pair(from + i + k * kFloats);
-        add(k, p.first - center), add(k + 1, p.second - center);
+        add(k, p.first - center);
+        add(k + 1, p.second - center);
       }
     for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
     if (i < count && count >= kFloats)  // the rest is the last lanes of a vector that begins earlier
@@ -59,7 +63,8 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
       return double(reduce_lanes((v[0] + v[1]) + (v[2] + v[3]),
                                  [](Floats p, Floats q) __attribute__((always_inline)) { return p + q; }));
     };
-    sums.first += total(a), sums.squares += total(b);
+    sums.first += total(a);
+    sums.squares += total(b);
   }
   return sums;
 }
@@ -126,11 +131,13 @@ void backward(const void* from, const void* gradient, const float* scale, int64_
       const int64_t i = begin + at;
       const Floats x_hat = (read(x + i, lanes) - center) * factor, g = read(dy + i, lanes);
       const Floats scaled = scale ? g * read(scale + i, lanes) : g;
-      a += first_lanes(scaled, lanes), b += first_lanes(scaled * x_hat, lanes);
+      a += first_lanes(scaled, lanes);
+      b += first_lanes(scaled * x_hat, lanes);
       write(dscale + i, lanes, read(dscale + i, lanes) + g * x_hat);
       if (dbias) write(dbias + i, lanes, read(dbias + i, lanes) + g);
     });
-    first += double(sum_lanes(a)), second += double(sum_lanes(b));
+    first += double(sum_lanes(a));
+    second += double(sum_lanes(b));
   }
   const Floats offset = floats(dbias ? float(first / double(n)) : 0.f), slope = floats(float(second / double(n)));
   each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
@@ -166,7 +173,8 @@ void forward_planes(const void* from, const float* scale, const float* bias, int
   const T* x = static_cast<const T*>(from);
   T* y = static_cast<T*>(to);
   const Statistics s = statistics_of(x, channels * n, eps, true);
-  *mean = s.mean, *inv_std = s.inv_std;
+  *mean = s.mean;
+  *inv_std = s.inv_std;
   const Floats center = floats(s.mean), off = floats(s.rest);
   Streamer<T> streamer(y);
   for (int64_t c = 0; c < channels; ++c, x += n, y += n) {
@@ -188,14 +196,18 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
     double of_dy = 0, of_products = 0;
     for (int64_t begin = 0; begin < n; begin += kChunk) {
       Floats a[4]{}, b[4]{};
-      auto add = [&](int64_t k, Floats v, Floats g) __attribute__((always_inline)) { a[k] += g, b[k] += g * v; };
+      auto add = [&](int64_t k, Floats v, Floats g) __attribute__((always_inline)) {
+        a[k] += g;
+        b[k] += g * v;
+      };
       const int64_t at = c * n + begin, count = min_of(kChunk, n - begin);
       int64_t i = 0;
       for (; i + 4 * kFloats <= count; i += 4 * kFloats)
 #pragma GCC unroll 2
         for (int64_t k = 0; k < 4; k += 2) {
           const Pair xs = load_pair(x + at + i + k * kFloats), dys = load_pair(dy + at + i + k * kFloats);
-          add(k, xs.first - center, dys.first), add(k + 1, xs.second - center, dys.second);
+          add(k, xs.first - center, dys.first);
+          add(k + 1, xs.second - center, dys.second);
         }
       each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
         const Floats g = read(dy + at + i + j, lanes);  // zero beyond the end
@@ -204,9 +216,11 @@ void backward_planes(const void* from, const void* gradient, const float* scale,
       of_dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));
       of_products += double(sum_lanes((b[0] + b[1]) + (b[2] + b[3]))) * double(inv_std);
     }
-    sums[2 * c] = float(of_products), sums[2 * c + 1] = float(of_dy);
+    sums[2 * c] = float(of_products);
+    sums[2 * c + 1] = float(of_dy);
     const double by = scale ? double(scale[c]) : 1;
-    first += by * of_dy, second += by * of_products;
+    first += by * of_dy;
+    second += by * of_products;
   }
   const double count = double(channels * n);
   const Floats offset = floats(float(first / count)), slope = floats(float(second / count));

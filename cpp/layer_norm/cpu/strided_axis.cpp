@@ -50,8 +50,11 @@ struct Sample {
   Sample(const Tiling& tiling, const ChannelNormKernels::Typed& kernels, int64_t bytes, const LayerNormArgs& args,
          int64_t sample, float* scratch)
       : c(tiling), k(kernels), item(bytes), a(args), at(sample) {
-    first = reinterpret_cast<double*>(scratch), second = first + c.channels;
-    mean = scratch + 4 * c.channels, factor = mean + c.channels, offset = factor + c.channels,
+    first = reinterpret_cast<double*>(scratch);
+    second = first + c.channels;
+    mean = scratch + 4 * c.channels;
+    factor = mean + c.channels;
+    offset = factor + c.channels;
     slope = offset + c.channels;
     results = slope + c.channels;
     std::fill_n(first, 2 * c.channels, 0.0);
@@ -105,7 +108,8 @@ struct Sample {
       static_cast<float*>(a.mean)[at * c.groups + group] = center;
       static_cast<float*>(a.inv_std)[at * c.groups + group] = inv_std;
       for (int64_t i = begin; i < end; ++i) {
-        mean[i] = center, factor[i] = inv_std * parameter(a.scale, i, 1);
+        mean[i] = center;
+        factor[i] = inv_std * parameter(a.scale, i, 1);
         offset[i] = parameter(a.bias, i, 0) - rest * factor[i];
       }
     }
@@ -122,7 +126,8 @@ struct Sample {
         [&](const NormBlock& p) { k.blend(p, {mean, factor, offset, slope}, non_temporal); });
     for (int64_t i = 0; i < c.channels; ++i) {
       const double inv_std = static_cast<const float*>(a.inv_std)[at * c.groups + i / c.members];
-      sums[2 * i] = float(second[i] * inv_std), sums[2 * i + 1] = float(first[i]);
+      sums[2 * i] = float(second[i] * inv_std);
+      sums[2 * i + 1] = float(first[i]);
     }
   }
   void backward_lines() const {
@@ -133,7 +138,8 @@ struct Sample {
       double of_dy = 0, of_products = 0;
       for (int64_t i = begin; i < end; ++i) {
         const double scale = parameter(a.scale, i, 1);
-        of_dy += scale * first[i], of_products += scale * second[i];
+        of_dy += scale * first[i];
+        of_products += scale * second[i];
       }
       for (int64_t i = begin; i < end; ++i) {
         slope[i] = float(inv_std) * parameter(a.scale, i, 1);

@@ -34,7 +34,10 @@ template <class T> void backward(const LossProblem& p, const LossArgs& a) {
   SingleThread team;
   auto gradient = static_cast<const Acc*>(a.loss);
   Acc share = *gradient;
-  if (p.reduction == LossReduction::mean) share /= loss_count<Acc>(p, a, team), gradient = &share;
+  if (p.reduction == LossReduction::mean) {
+    share /= loss_count<Acc>(p, a, team);
+    gradient = &share;
+  }
   each_row(p, [&](int64_t row) {
     SingleThread alone;
     loss_backward_row<T>(p, a, row, gradient, alone);

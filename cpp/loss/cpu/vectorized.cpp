@@ -48,7 +48,10 @@ struct Vectorized final : Engine<LossProblem> {
       }
       auto gradient = static_cast<const float*>(a.loss);
       float share = *gradient;
-      if (p.reduction == LossReduction::mean) share /= loss_count<float>(p, a, team), gradient = &share;
+      if (p.reduction == LossReduction::mean) {
+        share /= loss_count<float>(p, a, team);
+        gradient = &share;
+      }
       cpu::parallel_for(p.rows(), grain,
                         [&](int64_t begin, int64_t end) { backward(p, a, gradient, non_temporal, begin, end); });
     });

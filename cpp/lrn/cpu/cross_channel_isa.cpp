@@ -54,7 +54,8 @@ void backward_planes(const ChannelWindow& c, const void* from, const void* gradi
         const int64_t slot = next % size * kChannelSpan + i;
         const Terms p =
             terms_of(c, squares_around(c, x + i, plane, next, lanes), read(x + at, lanes), read(dy + at, lanes));
-        store(own + slot, p.own), store(g + slot, p.g);
+        store(own + slot, p.own);
+        store(g + slot, p.g);
       }
     // The channel whose last neighbour is `next`.
     const int64_t channel = next - c.behind;
@@ -107,7 +108,8 @@ void backward_channels(const ChannelWindow& c, const void* from, const void* gra
       read_line(c.channels, dy, first, -c.ahead, n + c.behind, gradients);
       for (int64_t i = -c.ahead; i < n + c.behind; i += kFloats) {
         const Terms p = terms_of(c, squares_around(line, i, c.behind, c.ahead), load(line + i), load(gradients + i));
-        store(gradients + i, p.own), store(g + i, p.g);
+        store(gradients + i, p.own);
+        store(g + i, p.g);
       }
       // Outside the row, s may be 0, and g would be 0 / 0: sets g to zero there.
       for (int64_t i = -c.ahead; i < -first; ++i) *(g + i) = 0;

@@ -81,7 +81,8 @@ MINIDNN_HD void squares_around(const SpatialChunk& p, const T* x, ChunkBuffer& m
         Floats sum = load(squares + i), sum_away = away ? load(*away + i) : Floats{};
         for (int64_t o = -p.behind; o <= p.ahead; ++o) {
           const Floats apart = inside(p, i + o, load(line + (i + o)) - center);
-          sum += apart * apart, sum_away += apart;
+          sum += apart * apart;
+          sum_away += apart;
         }
         store(squares + i, sum);
         if (away) store(*away + i, sum_away);
@@ -120,7 +121,8 @@ void weights(const SpatialChunk& p, const void* from, const void* means, const v
     const int64_t at = p.begin + i, lanes = min_of(int64_t(kFloats), p.end - at);
     const Floats s = p.k + p.scale * load(squares + i), some = read(dy + at, lanes) * inverse_power(s, p.beta);
     const Floats of_g = some * read(x + at, lanes) / s;
-    write(own + at, lanes, some), write(g + at, lanes, of_g);
+    write(own + at, lanes, some);
+    write(g + at, lanes, of_g);
     if (dmeans) write(static_cast<T*>(dmeans) + at, lanes, slope * of_g * load(away + i));
   }
 }

@@ -63,21 +63,24 @@ template <class T> Blocking blocking(const MatmulProblem& p, const Device& d) {
   const GemmKernel<Acc>& kernel = kernel_of<T>(p);
   const MatmulSizes s = sizes_of(p);
   Blocking k{};
-  k.tiles = ceil_div(s.m, kernel.rows), k.panels = ceil_div(s.n, kernel.columns);
+  k.tiles = ceil_div(s.m, kernel.rows);
+  k.panels = ceil_div(s.n, kernel.columns);
   const bool same = sizeof(T) == sizeof(Acc);
   k.a_lies = same && p.a.stride[p.a.rank - 1] == 1 && s.k > 1;
   k.slice = std::min(cpu::work_size(k.a_lies ? kSlice : kPackedSlice, kRun), s.k);
   k.block_tiles = std::min(cpu::work_size(kBlockTiles), k.tiles);
   k.block_panels = std::min(cpu::work_size(k.a_lies ? kBlockPanels : kPackedPanels), k.panels);
   auto count = [&] {
-    k.down = ceil_div(k.tiles, k.block_tiles), k.across = ceil_div(k.panels, k.block_panels);
+    k.down = ceil_div(k.tiles, k.block_tiles);
+    k.across = ceil_div(k.panels, k.block_panels);
     return k.count = s.batch * k.down * k.across;
   };
   // Halve the blocks until there are two for each thread.
   while (count() < 2 * d.sm_count && d.sm_count > 1 && (k.block_tiles > 4 || k.block_panels > 1))
     if (k.block_tiles > 4) k.block_tiles = ceil_div<int64_t>(k.block_tiles, 2);
     else k.block_panels = ceil_div<int64_t>(k.block_panels, 2);
-  k.block_tiles = ceil_div(k.tiles, k.down), k.block_panels = ceil_div(k.panels, k.across);  // blocks of equal size
+  k.block_tiles = ceil_div(k.tiles, k.down);
+  k.block_panels = ceil_div(k.panels, k.across);  // blocks of equal size
   count();
   k.b_lies = same && p.b.stride[p.b.rank - 1] == 1 && s.n > 1 && k.block_tiles <= kFewTiles;
   auto align = [](size_t n) { return ceil_div<size_t>(n, 64) * 64; };
@@ -225,12 +228,18 @@ template <class T, class Y> struct Product {
       const bool reads_c = p.c.rank && args.beta != 0;
       const Matrix<const Y> c = reads_c ? matrix<const Y>(args.c, p.c, batch) : Matrix<const Y>{nullptr, 0, 0};
       Epilogue f;
-      f.activation = activation_on_floats(p.activation), f.activation_alpha = float(args.activation_alpha);
-      f.alpha = float(args.alpha), f.beta = float(args.beta);
-      f.y_column = y.column, f.c_column = c.column;
+      f.activation = activation_on_floats(p.activation);
+      f.activation_alpha = float(args.activation_alpha);
+      f.alpha = float(args.alpha);
+      f.beta = float(args.beta);
+      f.y_column = y.column;
+      f.c_column = c.column;
       (turned ? f.bias_row : f.bias_column) = p.bias_stride;
       int64_t y_rows[kBlockTiles * kGemmRows], c_rows[kBlockTiles * kGemmRows];
-      for (int64_t i = 0; i < rows; ++i) y_rows[i] = i * y.row, c_rows[i] = i * c.row;
+      for (int64_t i = 0; i < rows; ++i) {
+        y_rows[i] = i * y.row;
+        c_rows[i] = i * c.row;
+      }
       const int64_t first = (turned ? row : column) * p.bias_stride;
       const T* bias = p.has_bias ? static_cast<const T*>(args.bias) + first : nullptr;
       gemm_finish<T, Y>()(f, sums, pitch, rows, columns, y.at(row, column), y_rows,

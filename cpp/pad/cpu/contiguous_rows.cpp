@@ -43,7 +43,11 @@ template <class T> void compute(const PadLines& l, const PadArgs& a) {
     bool in_plane = l.add_plane(l.mode, plane, plane_at);
     for (int64_t done = begin, n; done < end; done += n, column = 0, ++row) {
       n = min_of(width - column, end - done);
-      if (row == rows) row = 0, plane_at = 0, in_plane = l.add_plane(l.mode, ++plane, plane_at);
+      if (row == rows) {
+        row = 0;
+        plane_at = 0;
+        in_plane = l.add_plane(l.mode, ++plane, plane_at);
+      }
       int64_t at = plane_at;
       const bool inside = l.add_row(l.mode, row, at) && in_plane;
       fill(l, static_cast<const T*>(a.x) + (inside ? at : 0), inside, T(a.value), column, column + n,

@@ -41,7 +41,8 @@ struct Tiling {
     by_channels = C > 1 && windows.stride[1] == 1 && other.stride[1] == 1 && p.indices.stride[1] == 1;
     for (int i = 0; i < kMaxSpatial; ++i) plane *= spatial_size(p.x, i);
     if (plane > kMostPlane) return;
-    rows = FastDivmod(spatial_size(p.x, 1)), columns = FastDivmod(spatial_size(p.x, 2));
+    rows = FastDivmod(spatial_size(p.x, 1));
+    columns = FastDivmod(spatial_size(p.x, 2));
     if (backward) {
       make_table();
       in_place = int64_t(itemsize(p.out.dtype)) == item;
@@ -50,7 +51,8 @@ struct Tiling {
         in_place = in_place && (p.out.stride[i + 2] == step || spatial_size(p.out, i) == 1);
       if (by_channels) channels = in_place ? C : std::clamp<int64_t>(cpu::work_size(kSumsOfPlanes) / plane, 1, C);
       blocks = ceil_div(C, channels);
-      tasks = p.x.shape[0] * blocks, scratch_bytes = in_place ? 0 : plane * channels * item;
+      tasks = p.x.shape[0] * blocks;
+      scratch_bytes = in_place ? 0 : plane * channels * item;
     } else {
       const int64_t lines = spatial_size(p.out, 0) * spatial_size(p.out, 1);
       tasks = p.x.shape[0] * lines * (by_channels ? 1 : C);
@@ -83,8 +85,10 @@ void update_maxima(double* largest, int32_t* indices, int64_t n, const void* fro
   const double* x = static_cast<const double*>(from);
   for (int64_t i = 0; i < n; ++i) {
     const double v = x[i * step];
-    if (v > largest[i] || (v != v && largest[i] == largest[i]) || indices[i] < 0)
-      largest[i] = v, indices[i] = index + int32_t(i) * index_step;
+    if (v > largest[i] || (v != v && largest[i] == largest[i]) || indices[i] < 0) {
+      largest[i] = v;
+      indices[i] = index + int32_t(i) * index_step;
+    }
   }
 }
 
@@ -94,9 +98,14 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
   const PoolingProblem& p = c.p;
   minidnn::detail::Position y{};
   const int64_t rows = spatial_size(p.out, 1), columns = spatial_size(p.out, 2), C = p.x.shape[1];
-  y.at[1] = task % rows, task /= rows;
-  y.at[0] = task % spatial_size(p.out, 0), task /= spatial_size(p.out, 0);
-  if (!c.by_channels) y.c = task % C, task /= C;
+  y.at[1] = task % rows;
+  task /= rows;
+  y.at[0] = task % spatial_size(p.out, 0);
+  task /= spatial_size(p.out, 0);
+  if (!c.by_channels) {
+    y.c = task % C;
+    task /= C;
+  }
   y.n = task;
   const int64_t together = c.by_channels ? C : columns;
   Acc* largest = reinterpret_cast<Acc*>(scratch);
@@ -113,7 +122,10 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
   auto store = [&](int64_t step_y, int64_t step_index) {
     T* to = static_cast<T*>(a.out) + y.offset_in(p.out);
     Index* index = static_cast<Index*>(a.indices) + y.offset_in(p.indices);
-    for (int64_t i = 0; i < together; ++i) to[i * step_y] = T(largest[i]), index[i * step_index] = Index(indices[i]);
+    for (int64_t i = 0; i < together; ++i) {
+      to[i * step_y] = T(largest[i]);
+      index[i * step_index] = Index(indices[i]);
+    }
   };
   if (c.by_channels) {
     for (y.at[2] = 0; y.at[2] < columns; ++y.at[2]) {
@@ -155,7 +167,9 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
 class WindowIndices {
  public:
   WindowIndices(const Tiling& tiling, int64_t i, int64_t j) : c(tiling), s(tiling.p.spatial) {
-    first[0] = s.input_index(0, i, 0), first[1] = s.input_index(1, j, 0), first[2] = s.input_index(2, 0, 0);
+    first[0] = s.input_index(0, i, 0);
+    first[1] = s.input_index(1, j, 0);
+    first[2] = s.input_index(2, 0, 0);
     lines_in_x = is_in_x(0, first[0]) && is_in_x(1, first[1]);
   }
   // Calls f(q, test) for each window q of the line. The test uses a table if the whole window is in x. Otherwise it

@@ -80,7 +80,8 @@ struct Nchw final : Engine<PoolingProblem> {
       const int64_t batch = max_of<int64_t>(c.tasks / (c.threads * 8), 1);
       cpu::parallel_batches(c.tasks, batch, c.threads, [&](int64_t begin, int64_t end, int64_t thread_id) {
         PoolingNchwChunk chunk = c.chunk;
-        chunk.begin = begin, chunk.end = end;
+        chunk.begin = begin;
+        chunk.end = end;
         run(c.p, a, chunk, static_cast<float*>(workspace) + thread_id * c.scratch_floats);
       });
     });

@@ -53,7 +53,10 @@ template <class T, int window, int step> class Slice {
     dys = xs + down * right * layout.x_plane;
     argmax = reinterpret_cast<int32_t*>(dys + layout.plane);
     for (int64_t i = 0; i < down * right * layout.x_plane; ++i) xs[i] = -INFINITY;
-    for (int64_t i = 0; i < layout.plane; ++i) dys[i] = 0, argmax[i] = 0;
+    for (int64_t i = 0; i < layout.plane; ++i) {
+      dys[i] = 0;
+      argmax[i] = 0;
+    }
     const SpatialAttributes& s = p.spatial;
     for (int64_t r = 0; r < p.window[1]; ++r)
       for (int64_t c = 0; c < p.window[2]; ++c)
@@ -69,8 +72,10 @@ template <class T, int window, int step> class Slice {
             over[over_begin[i + 1]++] = {int32_t(-(y / down * layout.pitch + x / right)), int32_t(r * p.window[2] + c)};
         }
     }
-    for (int64_t k = 0; k < right; ++k)
-      remainder[k] = (s.before[2] + k) % right, skipped[k] = (s.before[2] + k) / right;
+    for (int64_t k = 0; k < right; ++k) {
+      remainder[k] = (s.before[2] + k) % right;
+      skipped[k] = (s.before[2] + k) / right;
+    }
   }
 
   // Computes the given rows of dx. Elements of x before x_end may be read.
@@ -209,7 +214,10 @@ template <class T, int window, int step> class Slice {
         int64_t tap = -1;
         detail::each_tap(p, y, [&](int64_t offset, int64_t number, int64_t) {
           const float v = float(x[offset]);
-          if (tap < 0 || v > largest || (v != v && largest == largest)) largest = v, tap = number;
+          if (tap < 0 || v > largest || (v != v && largest == largest)) {
+            largest = v;
+            tap = number;
+          }
           return true;
         });
         to[(p1 - windows.begin) * layout.pitch + q] = int32_t(tap);

@@ -37,7 +37,8 @@ struct SliceLayout {
     constexpr int64_t kVectors = 32;  // elements that may be read or written beyond the last row
     const SpatialAttributes& s = p.spatial;
     const int64_t down = s.stride[1], right = s.stride[2], reach = (p.window[1] - 1) * s.dilation[1];
-    above = reach / down, left = (p.window[2] - 1) * s.dilation[2] / right;
+    above = reach / down;
+    left = (p.window[2] - 1) * s.dilation[2] / right;
     pitch = max_of(spatial_size(p.dy, 2) + left, ceil_div(s.before[2] + spatial_size(p.x, 2), right));
     windows = min_of((rows - 1 + max_of(reach, down - 1)) / down + 1, spatial_size(p.dy, 1));
     x_rows = windows + above + 1;

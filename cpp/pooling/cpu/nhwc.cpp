@@ -57,7 +57,10 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
       if (spatial_size(p.x, i) > spatial_size(p.x, axis)) axis = i;
     int64_t x_line = 1, y_line = 1;  // positions at one index of the axis
     for (int i = 0; i < kMaxSpatial; ++i)
-      if (i != axis) x_line *= spatial_size(p.x, i), y_line *= spatial_size(p.dy, i);
+      if (i != axis) {
+        x_line *= spatial_size(p.x, i);
+        y_line *= spatial_size(p.dy, i);
+      }
     const int64_t stride = p.spatial.stride[axis], reach = (p.window[axis] - 1) * p.spatial.dilation[axis];
     const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
     const int64_t size = is_backward(p) ? x_size : y_size, unit = is_backward(p) ? stride : 1;
@@ -67,7 +70,8 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
     int64_t step = max_of<int64_t>(cpu::work_size(kSliceFloats) / floats, 2) * unit;
     while (step > 2 * unit && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
     step = min_of(step, size);
-    c.chunk.axis = axis, c.chunk.slice = step;
+    c.chunk.axis = axis;
+    c.chunk.slice = step;
     c.tasks = groups * ceil_div(size, step);
     const int64_t windows = is_backward(p) ? min_of((step - 1 + reach) / stride + 1, y_size) : step;
     const int64_t x_needed = min_of((windows - 1) * stride + reach + 1, x_size);
@@ -93,12 +97,14 @@ void compute(const Tiling& c, const PoolingArgs& args, float* workspace) {
     PoolingChunk chunk = c.chunk;
     float* scratch = workspace + thread_id * c.scratch_floats;
     if (c.chunks == 1) {
-      chunk.begin = begin, chunk.end = end;
+      chunk.begin = begin;
+      chunk.end = end;
       chunk.channels = c.p.x.shape[1];
       return run(c.p, args, chunk, scratch);
     }
     for (int64_t task = begin; task < end; ++task) {
-      chunk.begin = task / c.chunks, chunk.end = chunk.begin + 1;
+      chunk.begin = task / c.chunks;
+      chunk.end = chunk.begin + 1;
       chunk.first_channel = task % c.chunks * c.chunk.channels;
       chunk.channels = min_of(c.chunk.channels, c.p.x.shape[1] - chunk.first_channel);
       run(c.p, args, chunk, scratch);

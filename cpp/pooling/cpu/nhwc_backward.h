@@ -28,7 +28,8 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
   auto window = [&](int64_t c, auto load_x) __attribute__((always_inline)) {
     Pair g = load_x(dy + c);
     if constexpr (!is_max) {
-      g.first /= divide_by, g.second /= divide_by;
+      g.first /= divide_by;
+      g.second /= divide_by;
       for (int64_t i = 0; i < taps.n; ++i) {
         add(i, c, g.first);
         add(i, c + kFloats, g.second);
@@ -129,7 +130,8 @@ void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range
                 taps.sums[taps.n++] = s0.has(a) && s1.has(b) && s2.has(c) ? to : Taps::kElsewhere;
               }
         }
-        last = r2, last_in_slice = s2;
+        last = r2;
+        last_in_slice = s2;
         add_window<is_max, disjoint>(x + origin,
                                      dy + at[0] * p.dy.stride[2] + at[1] * p.dy.stride[3] + at[2] * p.dy.stride[4],
                                      taps, channels, divide_by, sums.data + sums_origin);

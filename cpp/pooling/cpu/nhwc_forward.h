@@ -80,7 +80,10 @@ MINIDNN_HD void pool_few(const T* x, const int64_t* taps, int64_t n, int64_t cha
       for (++i; i < end; ++i) group = both(group, load(x + taps[i] + c), Op::join);
       total = both(total, group, Op::join);
     }
-    if (divide_by != 1) total.first /= divide_by, total.second /= divide_by;
+    if (divide_by != 1) {
+      total.first /= divide_by;
+      total.second /= divide_by;
+    }
     return total;
   });
 }
@@ -125,7 +128,10 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
     for (int64_t b = r1.begin; b < r1.end; ++b)
       for (int64_t c = r2.begin; c < r2.end; ++c) {
         group[grouped++] = x + tap_offset(p, at, a, b, c);
-        if (grouped == kGroup) join_group(grouped), grouped = 0;
+        if (grouped == kGroup) {
+          join_group(grouped);
+          grouped = 0;
+        }
       }
   if (grouped) join_group(grouped);
   auto result = [&](int64_t c) __attribute__((always_inline)) {

@@ -35,7 +35,10 @@ MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
   for (int i = 0; i < kFloats; i += 4) {
     const Floats a = low(v[i], v[i + 1]), b = high(v[i], v[i + 1]), c = low(v[i + 2], v[i + 3]),
                  d = high(v[i + 2], v[i + 3]);
-    v[i] = low2(a, c), v[i + 1] = high2(a, c), v[i + 2] = low2(b, d), v[i + 3] = high2(b, d);
+    v[i] = low2(a, c);
+    v[i + 1] = high2(a, c);
+    v[i + 2] = low2(b, d);
+    v[i + 3] = high2(b, d);
   }
 #if defined(__AVX512F__)
 #pragma GCC unroll 4
@@ -48,7 +51,10 @@ MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
     };
     const Floats a = even(v[i], v[i + 4]), b = odd(v[i], v[i + 4]), c = even(v[i + 8], v[i + 12]),
                  d = odd(v[i + 8], v[i + 12]);
-    v[i] = even(a, c), v[i + 4] = even(b, d), v[i + 8] = odd(a, c), v[i + 12] = odd(b, d);
+    v[i] = even(a, c);
+    v[i + 4] = even(b, d);
+    v[i + 8] = odd(a, c);
+    v[i + 12] = odd(b, d);
   }
 #elif defined(__AVX__)
 #pragma GCC unroll 4
@@ -122,7 +128,8 @@ struct PlaneSlice {
       positions *= range[i].size();
       elements *= spatial_size(planes, i);
     }
-    desc.stride[0] = 0, desc.stride[1] = 1;
+    desc.stride[0] = 0;
+    desc.stride[1] = 1;
   }
   // The address of index 0 of all axes, which may be outside the slice.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
@@ -178,7 +185,10 @@ void store_slice(const float* from, const PlaneSlice& slice, const TensorDesc& d
 template <class Op, class T> float pool_span(const T* x, int64_t n) {
   constexpr int kSums = 4;
   Floats total[kSums], compensation[kSums];
-  for (int k = 0; k < kSums; ++k) total[k] = Op::none(), compensation[k] = Floats{};
+  for (int k = 0; k < kSums; ++k) {
+    total[k] = Op::none();
+    compensation[k] = Floats{};
+  }
   auto join = [&](int k, Floats v) __attribute__((always_inline)) {
     if constexpr (__is_same(Op, Max)) total[k] = Op::join(total[k], v);
     else add_compensated(total[k], compensation[k], v);
@@ -233,7 +243,8 @@ void planes_forward(const PoolingProblem& p, const PoolingArgs& args, const Pool
     } else {
       load_slice<T>(args.x, p.x, first, count, x, x_scratch);
       PoolingProblem lanes = p;
-      lanes.x = x.desc, lanes.out = y.desc;
+      lanes.x = x.desc;
+      lanes.out = y.desc;
       for (int64_t p0 = y.range[0].begin; p0 < y.range[0].end; ++p0)
         for (int64_t p1 = y.range[1].begin; p1 < y.range[1].end; ++p1)
           forward_line<float>(lanes, x.base(x_scratch, axis), y.base(y_scratch, axis), p0, p1, y.range[2], kPlanes,
@@ -266,11 +277,15 @@ void planes_backward(const PoolingProblem& p, const PoolingArgs& args, const Poo
     }
     if (is_max) load_slice<T>(args.x, p.x, first, count, x, x_scratch), rest += padded(x.positions * kPlanes);
     PoolingProblem lanes = p;
-    lanes.x = x.desc, lanes.dy = dy.desc, lanes.out = dx.desc;
+    lanes.x = x.desc;
+    lanes.dy = dy.desc;
+    lanes.out = dx.desc;
     lanes.x.shape[0] = lanes.dy.shape[0] = lanes.out.shape[0] = 1;
     const PoolingArgs in_lanes{x.base(x_scratch, axis), dy.base(dy_scratch, axis), dx.base(dx_scratch, axis)};
     PoolingChunk own = chunk;
-    own.begin = item % slices, own.end = own.begin + 1, own.channels = kPlanes;
+    own.begin = item % slices;
+    own.end = own.begin + 1;
+    own.channels = kPlanes;
     channels_backward<float>(lanes, in_lanes, own, rest);
     store_slice<T>(dx_scratch, dx, p.out, first, count, args.out);
   }

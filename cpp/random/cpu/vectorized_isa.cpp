@@ -35,7 +35,8 @@ void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
   Wide counter, first, second;
   for (int i = 0; i < kCounters; ++i) {
     counter[i] = group + uint64_t(i);
-    first[i] = uint64_t(i % 2 * kCounters + i / 2), second[i] = first[i] + kCounters / 2;
+    first[i] = uint64_t(i % 2 * kCounters + i / 2);
+    second[i] = first[i] + kCounters / 2;
   }
   for (int64_t i = 0; i < n; i += 4 * kCounters, counter += uint64_t(kCounters)) {
     Wide word0 = counter, word1 = counter >> 32, word2 = Wide{} + a.offset, word3 = word2 >> 32;
@@ -43,9 +44,12 @@ void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
 #pragma GCC unroll 10
     for (int round = 0; round < 10; ++round) {
       const Wide from0 = product(word0, by0), from2 = product(word2, by2);
-      word0 = (from2 >> 32) ^ word1 ^ key0, word1 = from2;
-      word2 = (from0 >> 32) ^ word3 ^ key1, word3 = from0;
-      key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+      word0 = (from2 >> 32) ^ word1 ^ key0;
+      word1 = from2;
+      word2 = (from0 >> 32) ^ word3 ^ key1;
+      word3 = from0;
+      key0 += 0x9E3779B9u;
+      key1 += 0xBB67AE85u;
     }
     const Wide low = (word0 & kWord) | word1 << 32, high = (word2 & kWord) | word3 << 32;
     const Wide ordered[] = {__builtin_shuffle(low, high, first), __builtin_shuffle(low, high, second)};
@@ -68,7 +72,8 @@ template <> struct Numbers<Random::normal> {
     n &= -kStep;
     for (int64_t i = 0; i < n; i += 2) {
       const detail::TwoNormals z = detail::two_normals(words[i], words[i + 1]);
-      y[i] = mean + deviation * z.first, y[i + 1] = mean + deviation * z.second;
+      y[i] = mean + deviation * z.first;
+      y[i + 1] = mean + deviation * z.second;
     }
   }
 };

@@ -45,19 +45,28 @@ std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
   for (int i : order) {
     const int64_t n = v.kept.shape[i], from = v.kept.stride[i], to = p.y.stride[i], last = t.kept.rank - 1;
     if (last >= 0 && t.kept.stride[last] == from * n && t.outs.stride[last] == to * n) {
-      t.kept.shape[last] *= n, t.kept.stride[last] = from, t.outs.stride[last] = to;
+      t.kept.shape[last] *= n;
+      t.kept.stride[last] = from;
+      t.outs.stride[last] = to;
     } else {
-      t.kept.shape[last + 1] = n, t.kept.stride[last + 1] = from, t.outs.stride[last + 1] = to;
+      t.kept.shape[last + 1] = n;
+      t.kept.stride[last + 1] = from;
+      t.outs.stride[last + 1] = to;
       t.outs.rank = ++t.kept.rank;
     }
   }
   if (t.kept.rank) {
     const int64_t last = t.outs.rank = --t.kept.rank;
-    t.outputs = t.kept.shape[last], t.output_stride = t.kept.stride[last], t.y_stride = t.outs.stride[last];
+    t.outputs = t.kept.shape[last];
+    t.output_stride = t.kept.stride[last];
+    t.y_stride = t.outs.stride[last];
   }
   std::copy_n(t.kept.shape, kMaxRank, t.outs.shape);
   t.spans = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);  // argmax and argmin count elements in x's order
-  if (t.spans.rank) t.n = t.spans.shape[--t.spans.rank], t.pitch = t.spans.stride[t.spans.rank];
+  if (t.spans.rank) {
+    t.n = t.spans.shape[--t.spans.rank];
+    t.pitch = t.spans.stride[t.spans.rank];
+  }
   t.across_outputs = t.pitch != 1 || t.n == 1;
   if (t.across_outputs && t.output_stride != 1 && (t.n > 1 || t.outputs > 1))
     return "needs the innermost reduced dimension or the innermost kept dimension of x to be contiguous";

@@ -216,7 +216,8 @@ template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a !=
 MINIDNN_HD void join(const ReduceChunk& p, int64_t output, float value, int64_t index) {
   const Largest now = reduction::combined<ReduceKind::arg, double>({p.values[output], p.indices[output]},
                                                                    {double(value), p.begin + index});
-  p.values[output] = now.value, p.indices[output] = now.index;
+  p.values[output] = now.value;
+  p.indices[output] = now.index;
 }
 
 constexpr int64_t kIndexBlock = 1 << 16;  // elements per block, whose indices are int32
@@ -239,7 +240,8 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
         auto take = [&](int64_t i) __attribute__((always_inline)) {
           const Floats here = map<mode>(load_floats(x + i));
           const Ints larger = is_larger(here, value);
-          value = larger ? here : value, index = larger ? lane + int32_t(i) : index;
+          value = larger ? here : value;
+          index = larger ? lane + int32_t(i) : index;
         };
         int64_t i = kFloats;
         for (; i + kFloats <= n; i += kFloats) take(i);
@@ -249,7 +251,8 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
           const Floats other = __builtin_shuffle(value, lane ^ half);
           const Ints others = __builtin_shuffle(index, lane ^ half);
           const Ints larger = is_larger(other, value) | (~is_larger(value, other) & (others < index));
-          value = larger ? other : value, index = larger ? others : index;
+          value = larger ? other : value;
+          index = larger ? others : index;
         }
         join(p, output, value[0], begin + index[0]);
       }
@@ -259,7 +262,8 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
     for (int64_t i = 0; i < p.n; ++i) {
       const Floats here = map<mode>(one_of_each(all + output * p.step + i, p.step));
       const Ints larger = is_larger(here, value);
-      value = larger ? here : value, index = larger ? Ints{} + int32_t(i) : index;
+      value = larger ? here : value;
+      index = larger ? Ints{} + int32_t(i) : index;
     }
     for (int k = 0; k < kFloats; ++k) join(p, output + k, value[k], index[k]);
   }
@@ -271,7 +275,10 @@ template <class T, ReduceMode mode> void arg_across_outputs(const ReduceChunk& p
   alignas(64) float widened[kRun], values[kReduceOutputs];
   alignas(64) int32_t indices[kReduceOutputs];
   for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
-    for (int64_t j = 0; j < whole_steps(p.outputs); ++j) values[j] = -__builtin_inff(), indices[j] = 0;
+    for (int64_t j = 0; j < whole_steps(p.outputs); ++j) {
+      values[j] = -__builtin_inff();
+      indices[j] = 0;
+    }
     for (int64_t i = 0, end = min_of(p.n - begin, kIndexBlock); i < end; ++i)
       for (int64_t first = 0; first < p.outputs; first += kRun) {
         const int64_t count = min_of(kRun, p.outputs - first), whole = whole_steps(count);
@@ -283,7 +290,8 @@ template <class T, ReduceMode mode> void arg_across_outputs(const ReduceChunk& p
         for (int64_t j = 0; j < whole; ++j) {
           const float here = map<mode>(row[j]);
           const bool larger = is_larger(here, value[j]);
-          value[j] = larger ? here : value[j], index[j] = larger ? int32_t(i) : index[j];
+          value[j] = larger ? here : value[j];
+          index[j] = larger ? int32_t(i) : index[j];
         }
       }
     for (int64_t j = 0; j < p.outputs; ++j) join(p, j, values[j], begin + indices[j]);

@@ -28,7 +28,8 @@ inline __attribute__((always_inline)) void load_row(const bfloat16* from, V* to,
   int64_t i = 0;
   for (; i + 2 * kLane <= cols; i += 2 * kLane) {
     Pair p = load_pair(from + i);
-    to[i / kLane] = p.first, to[i / kLane + 1] = p.second;
+    to[i / kLane] = p.first;
+    to[i / kLane + 1] = p.second;
   }
   for (; i < cols; i += kLane) to[i / kLane] = load_floats(from + i);
 }

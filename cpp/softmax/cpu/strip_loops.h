@@ -124,7 +124,9 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   for (int64_t j = 0; j < n; ++j) {
     CompensatedSum<float> s{sum[j], compensation[j]};
     s.add(plain[j]);
-    sum[j] = s.sum, compensation[j] = s.compensation, plain[j] = 0;
+    sum[j] = s.sum;
+    compensation[j] = s.compensation;
+    plain[j] = 0;
   }
 }
 // Computes compensated sums over the rows: add(c, plain) must add row c to `plain`.

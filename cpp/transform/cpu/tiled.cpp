@@ -135,7 +135,8 @@ struct Tiled final : Engine<TransformProblem> {
           int64_t x_at = i * loops.across.x + j * loops.along.x, y_at = i + j * loops.along.y;
           for (int k = loops.outers - 1; k >= 0; --k) {
             const Dim& d = loops.outer[k];
-            x_at += rest % d.size * d.x, y_at += rest % d.size * d.y;
+            x_at += rest % d.size * d.x;
+            y_at += rest % d.size * d.y;
             rest /= d.size;
           }
           const int64_t across = min_of(loops.tile_across, loops.across.size - i);
@@ -149,9 +150,13 @@ struct Tiled final : Engine<TransformProblem> {
                                non_temporal};
           if (loops.transposed) {
             transpose(spans.x, loops.across.x, tile, across, along);
-            spans.x = tile, spans.x_pitch = across;
+            spans.x = tile;
+            spans.x_pitch = across;
           }
-          if (spans.x_pitch == across && spans.y_pitch == across) spans.n *= along, spans.rows = 1;
+          if (spans.x_pitch == across && spans.y_pitch == across) {
+            spans.n *= along;
+            spans.rows = 1;
+          }
           loop(spans, scale);
         }
         if (non_temporal) finish();

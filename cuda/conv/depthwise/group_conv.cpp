@@ -21,7 +21,8 @@ GroupConvStrides side_of(const ConvTensorView& s, int64_t images) {
   side.image = images > 1 ? s.image : 0;
   side.channel = s.channel;
   side.depth = s.space[0];
-  side.row = int32_t(s.space[1]), side.column = int32_t(s.space[2]);
+  side.row = int32_t(s.space[1]);
+  side.column = int32_t(s.space[2]);
   return side;
 }
 
@@ -91,7 +92,8 @@ GroupConv group_conv_params(const ConvProblem& problem) {
     const int64_t reach = (g.window[j] - 1) * g.dilation[j];
     d.pad = int32_t(backward ? reach - g.pad[j] : g.pad[j]);
     const int64_t common = detail::gcd(d.stride, d.step);
-    d.spread = int32_t(d.step / common), d.hop = int32_t(d.stride / common);
+    d.spread = int32_t(d.step / common);
+    d.hop = int32_t(d.stride / common);
     d.phases = std::min(d.spread, d.out);
     p.w_tap[j] = int32_t(g.w_space[j]);
     if (backward) {
@@ -99,7 +101,8 @@ GroupConv group_conv_params(const ConvProblem& problem) {
       p.w_tap[j] = -p.w_tap[j];
     }
   }
-  p.has_bias = int32_t(g.has_bias), p.bias_stride = g.bias_stride;
+  p.has_bias = int32_t(g.has_bias);
+  p.bias_stride = g.bias_stride;
   p.has_residual = int32_t(g.has_residual);
   if (g.has_residual) p.residual = side_of(g.residual, g.images);
   p.activation = g.activation;

@@ -46,7 +46,8 @@ bool is_3x3(const ConvProblem& problem, const GroupConv& p, bool strided_columns
 
 void count_tiles(GroupConvTiling& l, int64_t images, int64_t bundles, int64_t most_walkers, const Device& d) {
   const GroupConv& p = l.p;
-  l.bundles = bundles, l.most_walkers = most_walkers;
+  l.bundles = bundles;
+  l.most_walkers = most_walkers;
   l.tiles.depth = FastDivmod(p.depth.out);
   l.tiles.height = FastDivmod(p.height.tiles());
   l.tiles.width = FastDivmod(p.width.tiles());
@@ -61,8 +62,12 @@ void count_tiles(GroupConvTiling& l, int64_t images, int64_t bundles, int64_t mo
 }
 
 void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double instructions, int64_t registers) {
-  l.threads = threads, l.smem_bytes = 0, l.instructions = instructions, l.registers = registers;
-  l.bundles = blocks, l.tiles.count = l.tiles.walkers = l.most_walkers = 1;
+  l.threads = threads;
+  l.smem_bytes = 0;
+  l.instructions = instructions;
+  l.registers = registers;
+  l.bundles = blocks;
+  l.tiles.count = l.tiles.walkers = l.most_walkers = 1;
 }
 
 double issue_us(const GroupConvTiling& l, const Device& d) {

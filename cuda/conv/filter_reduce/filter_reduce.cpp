@@ -12,9 +12,15 @@ KernelSpec filter_reduce_kernel(DType out) {
 std::function<void(const void*, void*, Stream)> filter_reduce(const ConvProblem& p, int64_t count, const Device& d) {
   const ConvGeometry g = conv_geometry(p);
   FilterReduce f;
-  f.size[0] = g.groups * g.y.channels, f.size[1] = g.x.channels;
-  f.stride[0] = g.w_filter, f.stride[1] = g.w_channel, f.origin = g.w_origin;
-  for (int j = 0; j < kMaxSpatial; ++j) f.size[2 + j] = g.window[j], f.stride[2 + j] = g.w_space[j];
+  f.size[0] = g.groups * g.y.channels;
+  f.size[1] = g.x.channels;
+  f.stride[0] = g.w_filter;
+  f.stride[1] = g.w_channel;
+  f.origin = g.w_origin;
+  for (int j = 0; j < kMaxSpatial; ++j) {
+    f.size[2 + j] = g.window[j];
+    f.stride[2 + j] = g.w_space[j];
+  }
   f.count = 1;
   for (int64_t size : f.size) f.count *= size;
   f.parts = int32_t(count);

@@ -44,10 +44,16 @@ struct Image {
     // the end of x.
     x.planes = max_of(planes, int64_t(1));
     const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
-    x.x = p.x, x.channels = channels, x.columns = line / pixel;
+    x.x = p.x;
+    x.channels = channels;
+    x.columns = line / pixel;
     x.rows = (p.y.shape[2] - 1) * p.spatial.stride[0] + (p.w.shape[2] - 1) * p.spatial.dilation[0] + 1;
-    x.before[0] = p.spatial.before[0], x.before[1] = p.spatial.before[1];
-    w.x = p.w, w.channels = channels, w.rows = p.w.shape[2], w.columns = chunks * per_chunk;
+    x.before[0] = p.spatial.before[0];
+    x.before[1] = p.spatial.before[1];
+    w.x = p.w;
+    w.channels = channels;
+    w.rows = p.w.shape[2];
+    w.columns = chunks * per_chunk;
     x.round = w.round = p.x.dtype == DType::float32;
 
     const GemmTask task = gemm_task(p);
@@ -59,13 +65,16 @@ struct Image {
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
     problem.positions = int32_t(positions);
     problem.window = int32_t(p.w.shape[2]);
-    problem.step = int32_t(p.spatial.stride[0]), problem.dilation = int32_t(p.spatial.dilation[0]);
+    problem.step = int32_t(p.spatial.stride[0]);
+    problem.dilation = int32_t(p.spatial.dilation[0]);
     problem.elements = int32_t(taps * channels);
-    problem.chunks = int32_t(chunks), problem.planes = int32_t(x.planes);
-    problem.line_bytes = int32_t(line), problem.plane_bytes = int32_t(line / x.planes);
+    problem.chunks = int32_t(chunks);
+    problem.planes = int32_t(x.planes);
+    problem.line_bytes = int32_t(line);
+    problem.plane_bytes = int32_t(line / x.planes);
     problem.image_bytes = x.rows * line;
     problem.filter_count = int32_t(p.w.shape[0]);
-    problem.filter_line_bytes = int32_t(w.columns * pixel),
+    problem.filter_line_bytes = int32_t(w.columns * pixel);
     problem.filter_bytes = problem.filter_line_bytes * problem.window;
     beyond = (padded - positions + chunks) * kChunkBytes + kOverlapBytes;
   }
@@ -144,7 +153,9 @@ struct FirstLayer final : Engine<ConvProblem> {
     steps->kernel = cuda::load_kernel(spec(task.type, task.y, {p.activation, task.has_bias, task.has_c, i.store}),
                                       d.place.index, int(i.smem_bytes()));
     cuda::LaunchConfig& launch = steps->launch;
-    launch.block = {384}, launch.smem_bytes = unsigned(i.smem_bytes()), launch.programmatic = true;
+    launch.block = {384};
+    launch.smem_bytes = unsigned(i.smem_bytes());
+    launch.programmatic = true;
     const int64_t filters = ceil_div(p.w.shape[0], int64_t(kFilters));
     launch.grid = {unsigned(min_of(int64_t(i.problem.tiles), ceil_div(int64_t(d.sm_count), filters))),
                    unsigned(filters)};
@@ -155,7 +166,8 @@ struct FirstLayer final : Engine<ConvProblem> {
       image.x.run(*steps->pad_x, args.x, x, stream);
       image.w.run(*steps->pad_w, args.w, w, stream);
       ConvArgs now = args;
-      now.x = x, now.w = w;
+      now.x = x;
+      now.w = w;
       cuda::launch(*steps->kernel, steps->launch, stream, image.problem, gemm_args(steps->problem, now));
     });
   }

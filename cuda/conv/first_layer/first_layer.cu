@@ -51,7 +51,10 @@ __global__ void __launch_bounds__(384, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0), lane = int(threadIdx.x) % 32;
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) mbarrier_init(full + 8 * i, 1), mbarrier_init(empty + 8 * i, 8);
+    for (int i = 0; i < kStages; ++i) {
+      mbarrier_init(full + 8 * i, 1);
+      mbarrier_init(empty + 8 * i, 8);
+    }
     fence_mbarrier_init();
   }
   __syncthreads();
@@ -60,7 +63,10 @@ __global__ void __launch_bounds__(384, 1)
   int stage = 0;
   uint32_t parity = 0;
   auto next = [&] {
-    if (++stage == kStages) stage = 0, parity ^= 1;
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
   };
   // A tile is a line of y. A block loops over lines for one tile of filters, whose weights it keeps in shared memory.
   const int filters = int(blockIdx.y) * kFilters;
@@ -111,8 +117,12 @@ __global__ void __launch_bounds__(384, 1)
           Wgmma<T, kFilters>::template run<false, false>(sums, make_smem_descriptor<false>(a, beside, 128),
                                                          make_smem_descriptor<false>(b, kFilters * 16, 128),
                                                          r > 0 || chunk > 0);
-          a += 2 * beside, plane += 2;
-          if (plane == p.planes) plane = 0, a += 16 - uint32_t(p.planes) * beside;
+          a += 2 * beside;
+          plane += 2;
+          if (plane == p.planes) {
+            plane = 0;
+            a += 16 - uint32_t(p.planes) * beside;
+          }
         }
       }
       wgmma_commit_group();

@@ -33,7 +33,8 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   const int64_t elements = 16 / item, pixels = 2 * elements;
   p.height.tile = int32_t(ceil_div<int64_t>(p.height.out, ceil_div<int64_t>(p.height.out, rows)));
   p.width.tile = int32_t(round_up(ceil_div<int64_t>(p.width.out, ceil_div<int64_t>(p.width.out, columns)), pixels));
-  b.columns = FastDivmod(p.width.tile), b.steps = FastDivmod(p.width.tile / pixels);
+  b.columns = FastDivmod(p.width.tile);
+  b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
   // The elements of a row of x in a tile: up to elements - 1 before the first pixel, where the 16-byte copy begins,
   // then all to the end of the last pixel's band.
@@ -44,7 +45,9 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   const int64_t x_offset = int64_t(p.height.tile) * p.width.tile * pitch, buffer = x_offset + b.x_rows * x_pitch;
   const int64_t sums = l.threads * 16 * l.eights * 4;  // bytes: 16 floats a thread for each of kTilesOfN
   l.smem_bytes = std::max(2 * buffer, sums);
-  b.x_pitch = int32_t(x_pitch), b.x_offset = int32_t(x_offset), b.buffer = int32_t(buffer);
+  b.x_pitch = int32_t(x_pitch);
+  b.x_offset = int32_t(x_offset);
+  b.buffer = int32_t(buffer);
   return l.smem_bytes <= d.max_smem_bytes;
 }
 
@@ -76,7 +79,8 @@ Tiling tiling_of(const ConvProblem& problem, const Device& d) {
            l;
 
   FirstLayerFilterBlock& b = l.b;
-  b.channels = p.in_channels, b.walkers = kFirstLayerWarps / p.height.taps;
+  b.channels = p.in_channels;
+  b.walkers = kFirstLayerWarps / p.height.taps;
   l.eights = std::max<int64_t>(ceil_div<int64_t>(band, 8), 2);
   l.threads = int64_t(b.walkers) * p.height.taps * 32;
   bool found = false;
@@ -88,7 +92,8 @@ Tiling tiling_of(const ConvProblem& problem, const Device& d) {
     return l;
   }
   l.bundles = ceil_div(p.out_channels, kFirstLayerFilters);
-  l.tiles.height = FastDivmod(p.height.tiles()), l.tiles.width = FastDivmod(p.width.tiles());
+  l.tiles.height = FastDivmod(p.height.tiles());
+  l.tiles.width = FastDivmod(p.width.tiles());
   l.tiles.bundles = FastDivmod(l.bundles);
   const double count = double(problem.y.shape[0]) * double(p.height.tiles()) * double(p.width.tiles());
   if (count * double(l.bundles) >= double(int64_t(1) << 31)) {

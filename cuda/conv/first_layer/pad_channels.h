@@ -20,17 +20,27 @@ struct Padded {
   PadChannels parameters() const {
     PadChannels p;
     p.pixels = x.shape[0] * rows * columns;
-    p.rows = FastDivmod(rows), p.columns = FastDivmod(columns);
-    for (int i = 0; i < 2; ++i) p.before[i] = int32_t(before[i]), p.size[i] = int32_t(x.shape[2 + i]);
+    p.rows = FastDivmod(rows);
+    p.columns = FastDivmod(columns);
+    for (int i = 0; i < 2; ++i) {
+      p.before[i] = int32_t(before[i]);
+      p.size[i] = int32_t(x.shape[2 + i]);
+    }
     p.channels = int32_t(x.shape[1]);
-    p.planes = FastDivmod(planes), p.plane = int32_t(columns / planes), p.round = int32_t(round);
-    p.image = x.stride[0], p.channel = x.stride[1], p.row = x.stride[2], p.column = x.stride[3];
+    p.planes = FastDivmod(planes);
+    p.plane = int32_t(columns / planes);
+    p.round = int32_t(round);
+    p.image = x.stride[0];
+    p.channel = x.stride[1];
+    p.row = x.stride[2];
+    p.column = x.stride[3];
     return p;
   }
   void run(const cuda::Kernel& kernel, const void* from, void* to, Stream stream) const {
     cuda::LaunchConfig launch;
     const PadChannels p = parameters();
-    launch.block = {256}, launch.grid = {unsigned(ceil_div(p.pixels, int64_t(256)))};
+    launch.block = {256};
+    launch.grid = {unsigned(ceil_div(p.pixels, int64_t(256)))};
     cuda::launch(kernel, launch, stream, p, from, to);
   }
   KernelSpec kernel() const { return kernel_for(x.dtype, channels); }

@@ -28,15 +28,21 @@ struct Taps {
     auto columns_of = [&](int64_t least) {
       return ceil_div(least * channels * item, int64_t(16)) * 16 / channels / item;
     };
-    x.x = p.x, x.channels = channels;
+    x.x = p.x;
+    x.channels = channels;
     x.rows = (p.y.shape[2] - 1) * p.spatial.stride[0] + (p.w.shape[2] - 1) * p.spatial.dilation[0] + 1;
     x.columns = columns_of((p.y.shape[3] - 1) * step + taps);
-    x.before[0] = p.spatial.before[0], x.before[1] = p.spatial.before[1];
-    w.x = p.w, w.rows = p.w.shape[2], w.columns = columns_of(taps), w.channels = channels;
+    x.before[0] = p.spatial.before[0];
+    x.before[1] = p.spatial.before[1];
+    w.x = p.w;
+    w.rows = p.w.shape[2];
+    w.columns = columns_of(taps);
+    w.channels = channels;
 
     const int64_t x_line = x.columns * channels, w_line = w.columns * channels;
     problem.x.shape[1] = problem.w.shape[1] = taps * channels;
-    problem.x.shape[2] = x.rows, problem.x.shape[3] = p.y.shape[3];
+    problem.x.shape[2] = x.rows;
+    problem.x.shape[3] = p.y.shape[3];
     const int64_t x_strides[] = {x.rows * x_line, 1, x_line, step * channels};
     const int64_t w_strides[] = {w.rows * w_line, 1, w_line, w_line};
     std::ranges::copy(x_strides, problem.x.stride);

@@ -23,11 +23,17 @@ struct HaloRing {
   __device__ __forceinline__ void wait_full() const { mbarrier_wait_parity(full(), parity); }
   __device__ __forceinline__ void wait_empty() const { mbarrier_wait_parity(empty(), parity ^ 1); }
   __device__ __forceinline__ void next() {
-    if (++at == count) at = 0, parity ^= 1;
+    if (++at == count) {
+      at = 0;
+      parity ^= 1;
+    }
   }
   __device__ __forceinline__ void skip(int slots) {  // fewer than `count`
     at += slots;
-    if (at >= count) at -= count, parity ^= 1;
+    if (at >= count) {
+      at -= count;
+      parity ^= 1;
+    }
   }
 };
 
@@ -46,7 +52,8 @@ struct LineSpan {
     const uint32_t column = w.lines.quotient(uint32_t(at));
     line = at - int(column * w.lines.divisor);
     count = min_of(int(w.lines.divisor) - line, last - at);
-    image = int(w.segments.quotient(column)), segment = int(column - uint32_t(image) * w.segments.divisor);
+    image = int(w.segments.quotient(column));
+    segment = int(column - uint32_t(image) * w.segments.divisor);
   }
 };
 

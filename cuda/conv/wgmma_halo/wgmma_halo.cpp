@@ -24,14 +24,20 @@ constexpr int64_t kRow = 2 * kHaloChannels, kGroup = 8 * kRow;
 // `filters` neighbours along dimension 3.
 cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels, int64_t filters = 1) {
   cuda::TiledMap m;
-  m.dtype = d.dtype, m.rank = 5, m.swizzle_bytes = int(kRow), m.l2_promotion_bytes = 256;
+  m.dtype = d.dtype;
+  m.rank = 5;
+  m.swizzle_bytes = int(kRow);
+  m.l2_promotion_bytes = 256;
   const int from[] = {1, 3, 2, 0};  // channel, column, line, image
   for (int i = 0; i < 5; ++i) {
     const int64_t size = i < 4 ? d.shape[from[i]] : 1;
-    m.dims[i] = uint64_t(size), m.box[i] = 1;
+    m.dims[i] = uint64_t(size);
+    m.box[i] = 1;
     if (i > 0) m.strides[i - 1] = size == 1 ? 16 : uint64_t(d.stride[from[i]] * 2);
   }
-  m.box[0] = uint32_t(kHaloChannels), m.box[1] = uint32_t(pixels), m.box[3] = uint32_t(filters);
+  m.box[0] = uint32_t(kHaloChannels);
+  m.box[1] = uint32_t(pixels);
+  m.box[3] = uint32_t(filters);
   return m;
 }
 TensorMap encoded(cuda::TiledMap m, const void* address, int device) {
@@ -81,7 +87,8 @@ struct ProductLaunch {
 
 ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t positions) {
   ProductLaunch l;
-  l.positions = positions, l.backward = c.direction == ConvDirection::backward_data;
+  l.positions = positions;
+  l.backward = c.direction == ConvDirection::backward_data;
   const TensorDesc &in = l.backward ? c.y : c.x, &out = l.backward ? c.x : c.y;
   if (in.shape[1] > kHaloChannels)
     return l.why = cat("supports sums over at most ", kHaloChannels, " channels; got ", in.shape[1]), l;
@@ -90,17 +97,22 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   WgmmaHaloParams& p = l.p;
   const int64_t reach[2] = {(g.window[1] - 1) * g.dilation[1], (g.window[2] - 1) * g.dilation[2]};
   const int64_t taps = g.window[1] * g.window[2];
-  p.window_lines = int32_t(g.window[1]), p.window_columns = int32_t(g.window[2]);
+  p.window_lines = int32_t(g.window[1]);
+  p.window_columns = int32_t(g.window[2]);
   p.backwards = l.backward != (c.flip != 0);
   const int64_t segments = ceil_div(out.shape[3], positions), count = out.shape[0] * out.shape[2] * segments;
   if (count >= int64_t(1) << 31) return l.why = cat("supports fewer than 2^31 lines of positions; got ", count), l;
-  p.walk.count = int32_t(count), p.walk.lines = FastDivmod(out.shape[2]), p.walk.segments = FastDivmod(segments);
+  p.walk.count = int32_t(count);
+  p.walk.lines = FastDivmod(out.shape[2]);
+  p.walk.segments = FastDivmod(segments);
   p.walk.first_line = int32_t(l.backward ? g.pad[1] - reach[0] : -g.pad[1]);
   p.walk.first_column = int32_t(l.backward ? g.pad[2] - reach[1] : -g.pad[2]);
-  p.walk.line_step = int32_t(g.dilation[1]), p.walk.column_step = int32_t(g.dilation[2]);
+  p.walk.line_step = int32_t(g.dilation[1]);
+  p.walk.column_step = int32_t(g.dilation[2]);
   l.box = positions + reach[1];
   if (l.box > 256) return l.why = cat("supports lines of positions that read at most 256 pixels; got ", l.box), l;
-  p.x_bytes = int32_t(l.box * kRow), p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
+  p.x_bytes = int32_t(l.box * kRow);
+  p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
   // Three warpgroups compute one line each, and all lines of x that they read are in shared memory.
   const int64_t least = reach[0] + 3, weights = taps * 64 * kRow;
@@ -116,7 +128,9 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   if (l.tiles > 65535) return l.why = cat("supports at most 65535 tiles of 64 result channels; got ", l.tiles), l;
   l.blocks = max_of(min_of(int64_t(d.sm_count) / l.tiles, count), int64_t(1));
 
-  p.rows = int32_t(out.shape[1]), p.positions = int32_t(out.shape[3]), p.bias_stride = c.bias_stride;
+  p.rows = int32_t(out.shape[1]);
+  p.positions = int32_t(out.shape[3]);
+  p.bias_stride = c.bias_stride;
   // Whether filters (or positions) can be stored in groups of four: they are contiguous, each group is aligned as a
   // whole, and their number is a multiple of four.
   auto fours = [&](int along) {
@@ -167,21 +181,29 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   const int64_t line_groups = ceil_div(lines, int64_t(3)), column_groups = ceil_div(columns, int64_t(3));
   l.columns = ceil_div(columns, column_groups);
   p.lines_each = int32_t(ceil_div(lines, line_groups));
-  p.window_lines = int32_t(lines), p.window_columns = int32_t(columns);
-  p.filters = int32_t(c.w.shape[0]), p.channels = int32_t(c.w.shape[1]);
+  p.window_lines = int32_t(lines);
+  p.window_columns = int32_t(columns);
+  p.filters = int32_t(c.w.shape[0]);
+  p.channels = int32_t(c.w.shape[1]);
   p.channel_tiles = FastDivmod(ceil_div(c.w.shape[1], int64_t(kHaloChannels)));
-  p.column_groups = FastDivmod(column_groups), p.line_groups = FastDivmod(line_groups);
+  p.column_groups = FastDivmod(column_groups);
+  p.line_groups = FastDivmod(line_groups);
   l.jobs = ceil_div(c.w.shape[0], int64_t(64)) * p.channel_tiles.divisor * column_groups * line_groups;
   if (l.jobs > 65535) return l.why = cat("supports at most 65535 tiles of dw; got ", l.jobs), l;
 
   const int64_t segments = ceil_div(g.y.size[2], int64_t(64)), count = g.images * g.y.size[1] * segments;
   if (count >= int64_t(1) << 31) return l.why = cat("supports fewer than 2^31 lines of positions; got ", count), l;
-  p.walk.count = int32_t(count), p.walk.lines = FastDivmod(g.y.size[1]), p.walk.segments = FastDivmod(segments);
-  p.walk.first_line = int32_t(-g.pad[1]), p.walk.first_column = int32_t(-g.pad[2]);
-  p.walk.line_step = int32_t(g.dilation[1]), p.walk.column_step = int32_t(g.dilation[2]);
+  p.walk.count = int32_t(count);
+  p.walk.lines = FastDivmod(g.y.size[1]);
+  p.walk.segments = FastDivmod(segments);
+  p.walk.first_line = int32_t(-g.pad[1]);
+  p.walk.first_column = int32_t(-g.pad[2]);
+  p.walk.line_step = int32_t(g.dilation[1]);
+  p.walk.column_step = int32_t(g.dilation[2]);
   l.box = 64 + (l.columns - 1) * g.dilation[2];
   if (l.box > 256) return l.why = cat("supports lines of 64 positions that read at most 256 pixels; got ", l.box), l;
-  p.x_bytes = int32_t(l.box * kRow), p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
+  p.x_bytes = int32_t(l.box * kRow);
+  p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
   // least_x: the lines of x that one line of the window still holds while another one waits, and those that are loaded
   // meanwhile.
@@ -193,10 +215,14 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
                        " bytes and 3 of dy in shared memory; the device has ", d.max_smem_bytes, " bytes, and at most ",
                        kHaloSlots, " lines are supported"),
            l;
-  p.x_slots = int32_t(least_x + more), p.dy_slots = int32_t(least_dy + more);
+  p.x_slots = int32_t(least_x + more);
+  p.dy_slots = int32_t(least_dy + more);
   l.smem_bytes = p.x_slots * p.x_pitch + p.dy_slots * dy_bytes + 1024;
   l.blocks = max_of(min_of(int64_t(d.sm_count) / l.jobs, count), int64_t(1));
-  if (l.blocks > 1) l.cluster = 2, l.blocks = l.blocks / 2 * 2;
+  if (l.blocks > 1) {
+    l.cluster = 2;
+    l.blocks = l.blocks / 2 * 2;
+  }
   l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);  // the sums that a block sends
   p.part_stride = c.w.numel();
   return l;
@@ -249,13 +275,16 @@ std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Devi
   auto kernel =
       cuda::load_kernel(product_kernel(operand_dtype(p), out_dtype(p), l, ending), d.place.index, int(l.smem_bytes));
   cuda::LaunchConfig launch;
-  launch.grid = {unsigned(l.blocks), unsigned(l.tiles)}, launch.block = {512};
-  launch.smem_bytes = unsigned(l.smem_bytes), launch.programmatic = true;
+  launch.grid = {unsigned(l.blocks), unsigned(l.tiles)};
+  launch.block = {512};
+  launch.smem_bytes = unsigned(l.smem_bytes);
+  launch.programmatic = true;
   return make_plan<ConvProblem>([=, x = map_of(l.backward ? p.y : p.x, l.box), w = map_of(p.w, 1, 64),
                                  device = d.place.index, window = l.p](const ConvArgs& args, void*, Stream stream) {
     const GemmArgs to = gemm_args(p, args);
     WgmmaHaloParams now = window;
-    now.x = encoded(x, to.a, device), now.w = encoded(w, to.b, device);
+    now.x = encoded(x, to.a, device);
+    now.w = encoded(w, to.b, device);
     cuda::launch(*kernel, launch, stream, now, to);
   });
 }
@@ -265,13 +294,17 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
   const GemmTask task = gemm_task(p);
   auto kernel = cuda::load_kernel(filter_kernel(task.type, l.columns, l.cluster), d.place.index, int(l.smem_bytes));
   cuda::LaunchConfig launch;
-  launch.grid = {unsigned(l.blocks), unsigned(l.jobs)}, launch.block = {512}, launch.cluster = {unsigned(l.cluster)};
-  launch.smem_bytes = unsigned(l.smem_bytes), launch.programmatic = true;
+  launch.grid = {unsigned(l.blocks), unsigned(l.jobs)};
+  launch.block = {512};
+  launch.cluster = {unsigned(l.cluster)};
+  launch.smem_bytes = unsigned(l.smem_bytes);
+  launch.programmatic = true;
   return make_plan<ConvProblem>([=, x = map_of(p.x, l.box), dy = map_of(p.y, 64),
                                  add = SplitKReduce(task, task.views.front(), l.parts(), d), device = d.place.index,
                                  filter = l.p](const ConvArgs& args, void* workspace, Stream stream) {
     WgmmaHaloFilterParams now = filter;
-    now.x = encoded(x, args.x, device), now.dy = encoded(dy, args.dy, device);
+    now.x = encoded(x, args.x, device);
+    now.dy = encoded(dy, args.dy, device);
     cuda::launch(*kernel, launch, stream, now, workspace);
     add.run(gemm_args(p, args), workspace, stream);
   });
@@ -326,7 +359,9 @@ struct WgmmaHalo final : Engine<ConvProblem> {
           for (int64_t steps : {2, 4})
             for (GemmStore store : {GemmStore::lines, GemmStore::transposed}) {
               ProductLaunch l;
-              l.positions = positions, l.steps = steps, l.backward = backward;
+              l.positions = positions;
+              l.steps = steps;
+              l.backward = backward;
               all.push_back(product_kernel(type, type, l, {.store = store}));
             }
     }

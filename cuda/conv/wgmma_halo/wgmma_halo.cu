@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
         uint2 four = {0, 0};
         if (exists) four = *reinterpret_cast<const uint2*>(c);
         four = exchange_pair(four.x, four.y);  // back to the lane that holds the sums
-        words[0] = kTransposed ? movmatrix_trans(four.x) : four.x,
+        words[0] = kTransposed ? movmatrix_trans(four.x) : four.x;
         words[1] = kTransposed ? movmatrix_trans(four.y) : four.y;
       }
 #pragma unroll
@@ -130,11 +130,14 @@ __global__ void __launch_bounds__(512, 1)
   const int reach = (p.window_lines - 1) * p.walk.line_step;  // lines of x in addition to those of y
 
   if (threadIdx.x == 0) {
-    for (int i = 0; i < kHaloSlots; ++i)
-      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kHaloSlots + i), 12);
+    for (int i = 0; i < kHaloSlots; ++i) {
+      mbarrier_init(x.barriers + 8 * i, 1);
+      mbarrier_init(x.barriers + 8 * (kHaloSlots + i), 12);
+    }
     mbarrier_init(weights_full, 1);
     fence_mbarrier_init();
-    prefetch_tensormap(&p.x), prefetch_tensormap(&p.w);
+    prefetch_tensormap(&p.x);
+    prefetch_tensormap(&p.w);
   }
   __syncthreads();
   griddep_wait();

@@ -59,13 +59,17 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
     any = true;
     if (i > 0) {
       wgmma_wait_group<1>();
-      release(x_before), release(dy_before);
+      release(x_before);
+      release(dy_before);
     }
-    x_before = x.empty(), dy_before = dy.empty();
-    x.next(), dy.next();
+    x_before = x.empty();
+    dy_before = dy.empty();
+    x.next();
+    dy.next();
   }
   wgmma_wait_group<0>();
-  release(x_before), release(dy_before);
+  release(x_before);
+  release(dy_before);
 }
 
 // The tile of dw of a warpgroup: its first filter and channel, line and first column of the window.
@@ -119,11 +123,14 @@ __global__ void __launch_bounds__(512, 1)
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
-      mbarrier_init(x.barriers + 8 * i, 1), mbarrier_init(x.barriers + 8 * (kHaloSlots + i), 4 * lines);
-      mbarrier_init(dy.barriers + 8 * i, 1), mbarrier_init(dy.barriers + 8 * (kHaloSlots + i), 4 * lines);
+      mbarrier_init(x.barriers + 8 * i, 1);
+      mbarrier_init(x.barriers + 8 * (kHaloSlots + i), 4 * lines);
+      mbarrier_init(dy.barriers + 8 * i, 1);
+      mbarrier_init(dy.barriers + 8 * (kHaloSlots + i), 4 * lines);
     }
     fence_mbarrier_init();
-    prefetch_tensormap(&p.x), prefetch_tensormap(&p.dy);
+    prefetch_tensormap(&p.x);
+    prefetch_tensormap(&p.dy);
   }
   __syncthreads();
   griddep_wait();
@@ -153,12 +160,14 @@ __global__ void __launch_bounds__(512, 1)
     }
     griddep_launch_dependents();
     __syncwarp();
-    together(), together();
+    together();
+    together();
     return;
   }
   const int mine = group - 1;  // line of the window
   if (mine >= lines) {
-    together(), together();
+    together();
+    together();
     return;
   }
   setmaxnreg_inc<152>();

@@ -50,10 +50,13 @@ struct Sides {
 
   explicit Sides(const ConvProblem& p) : g(conv_geometry(p)) {
     const bool data = p.direction == ConvDirection::backward_data;
-    patches = data ? &g.y : &g.x, tiles = data ? &g.x : &g.y;
+    patches = data ? &g.y : &g.x;
+    tiles = data ? &g.x : &g.y;
     // dx is a convolution of dy with the window rotated by 180 degrees, padded by 2 minus the padding.
-    before_row = int(data ? 2 - g.pad[1] : g.pad[1]), before_column = int(data ? 2 - g.pad[2] : g.pad[2]);
-    patch_channels = patches->channels, tile_channels = tiles->channels;
+    before_row = int(data ? 2 - g.pad[1] : g.pad[1]);
+    before_column = int(data ? 2 - g.pad[2] : g.pad[2]);
+    patch_channels = patches->channels;
+    tile_channels = tiles->channels;
   }
   Sides(const Sides&) = delete;
   int64_t tiles_of_image() const {
@@ -80,12 +83,14 @@ WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images)
   WinogradGrid g;
   g.across = FastDivmod(ceil_div(s.tiles->size[2], int64_t(kWinogradTile)));
   g.down = FastDivmod(ceil_div(s.tiles->size[1], int64_t(kWinogradTile)));
-  g.tiles = uint32_t(images * s.tiles_of_image()), g.padded_tiles = ceil_div(g.tiles, 4u) * 4;
+  g.tiles = uint32_t(images * s.tiles_of_image());
+  g.padded_tiles = ceil_div(g.tiles, 4u) * 4;
   g.channels = uint32_t(side.channels);
   g.channels_fast = side.channel == 1 && side.channels > 1;
   const int64_t pitch = g.channels_fast ? ceil_div(g.channels, 4u) * 4 : g.padded_tiles;
   g.fast = FastDivmod(g.channels_fast ? int64_t(g.channels) : int64_t(g.padded_tiles));
-  g.channel = g.channels_fast ? 1 : pitch, g.tile = g.channels_fast ? pitch : 1;
+  g.channel = g.channels_fast ? 1 : pitch;
+  g.tile = g.channels_fast ? pitch : 1;
   g.plane = pitch * (g.channels_fast ? g.padded_tiles : g.channels);
   return g;
 }
@@ -95,15 +100,20 @@ WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images)
 WinogradFilter filter_of(const ConvProblem& p, const ConvGeometry& g) {
   WinogradFilter f;
   const bool forward = p.direction == ConvDirection::forward;
-  f.results = FastDivmod(forward ? g.y.channels : g.x.channels),
+  f.results = FastDivmod(forward ? g.y.channels : g.x.channels);
   f.sums = uint32_t(forward ? g.x.channels : g.y.channels);
-  f.result = forward ? g.w_filter : g.w_channel, f.sum = forward ? g.w_channel : g.w_filter;
-  f.origin = g.w_origin, f.row = g.w_space[1], f.column = g.w_space[2];
+  f.result = forward ? g.w_filter : g.w_channel;
+  f.sum = forward ? g.w_channel : g.w_filter;
+  f.origin = g.w_origin;
+  f.row = g.w_space[1];
+  f.column = g.w_space[2];
   if (p.direction == ConvDirection::backward_data) {
     f.origin += 2 * f.row + 2 * f.column;
-    f.row = -f.row, f.column = -f.column;
+    f.row = -f.row;
+    f.column = -f.column;
   }
-  f.pitch = ceil_div(int64_t(f.results.divisor), int64_t(4)) * 4, f.plane = f.pitch * f.sums;
+  f.pitch = ceil_div(int64_t(f.results.divisor), int64_t(4)) * 4;
+  f.plane = f.pitch * f.sums;
   return f;
 }
 
@@ -127,17 +137,37 @@ GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool add
   GemmView v;
   v.batch = index_of(kWinogradPoints);
   if (to_weights(p)) {
-    v.m = index_of(f.sums), v.n = index_of(f.results.divisor), v.k = index_of(in.padded_tiles);
-    v.a.row = stride_of(out.channel), v.a.k = stride_of(out.tile), v.a.batch = stride_of(out.plane);
-    v.b.row = stride_of(in.channel), v.b.k = stride_of(in.tile), v.b.batch = stride_of(in.plane);
-    v.y_m = stride_of(f.pitch), v.y_n = stride_of(1), v.y_batch = stride_of(f.plane);
+    v.m = index_of(f.sums);
+    v.n = index_of(f.results.divisor);
+    v.k = index_of(in.padded_tiles);
+    v.a.row = stride_of(out.channel);
+    v.a.k = stride_of(out.tile);
+    v.a.batch = stride_of(out.plane);
+    v.b.row = stride_of(in.channel);
+    v.b.k = stride_of(in.tile);
+    v.b.batch = stride_of(in.plane);
+    v.y_m = stride_of(f.pitch);
+    v.y_n = stride_of(1);
+    v.y_batch = stride_of(f.plane);
   } else {
-    v.m = index_of(in.padded_tiles), v.n = index_of(f.results.divisor), v.k = index_of(f.sums);
-    v.a.row = stride_of(in.tile), v.a.k = stride_of(in.channel), v.a.batch = stride_of(in.plane);
-    v.b.row = stride_of(1), v.b.k = stride_of(f.pitch), v.b.batch = stride_of(f.plane);
-    v.y_m = stride_of(out.tile), v.y_n = stride_of(out.channel), v.y_batch = stride_of(out.plane);
+    v.m = index_of(in.padded_tiles);
+    v.n = index_of(f.results.divisor);
+    v.k = index_of(f.sums);
+    v.a.row = stride_of(in.tile);
+    v.a.k = stride_of(in.channel);
+    v.a.batch = stride_of(in.plane);
+    v.b.row = stride_of(1);
+    v.b.k = stride_of(f.pitch);
+    v.b.batch = stride_of(f.plane);
+    v.y_m = stride_of(out.tile);
+    v.y_n = stride_of(out.channel);
+    v.y_batch = stride_of(out.plane);
   }
-  if (adds) v.c_m = v.y_m, v.c_n = v.y_n, v.c_batch = v.y_batch;
+  if (adds) {
+    v.c_m = v.y_m;
+    v.c_n = v.y_n;
+    v.c_batch = v.y_batch;
+  }
   const double elements = double(in.plane) + double(out.plane) + double(f.plane);
   return {{v}, DType::float32, DType::float32, Activation::identity, false, adds, 16, 4.0 * kWinogradPoints * elements};
 }
@@ -219,7 +249,9 @@ struct WinogradPlan final : Plan<ConvProblem> {
               y.image % 4 == 0;
   }
   void make(Piece& to, int64_t images, const Device& d) {
-    to.images = images, to.in = grid_of(s, *s.patches, images), to.out = grid_of(s, *s.tiles, images);
+    to.images = images;
+    to.in = grid_of(s, *s.patches, images);
+    to.out = grid_of(s, *s.tiles, images);
     const GemmTask task = products(p, s, images, to_weights(p) && piece.images < s.g.images);
     to.products = simt_plan(task, d, simt_configs(task, d).front());
   }

@@ -90,7 +90,8 @@ struct WinogradTilePosition {
 MINIDNN_HD WinogradTilePosition position_of(const WinogradGrid& g, uint32_t i) {
   WinogradTilePosition p;
   const uint32_t first = uint32_t(g.fast.divmod(i));
-  p.channel = g.channels_fast ? first : i, p.tile = g.channels_fast ? i : first;
+  p.channel = g.channels_fast ? first : i;
+  p.tile = g.channels_fast ? i : first;
   uint32_t image = p.tile;
   p.column = g.across.divmod(image) * kWinogradTile;
   p.row = g.down.divmod(image) * kWinogradTile;

@@ -33,7 +33,8 @@ template <class Y, int kSteps> struct ColumnSums {
         y.bits = uint16_t(word[i / 2] >> i % 2 * 16);
         v = float(y);
       }
-      of[0][step][i] += v, of[1][step][i] += v * v;
+      of[0][step][i] += v;
+      of[1][step][i] += v * v;
     }
   }
 };
@@ -196,7 +197,10 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
       for (int warp = 1; warp < 4; ++warp) {
         const float4 v = shared_at<float4>(all + warp * kLinesBytes + thread * 16);
-        sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+        sum.x += v.x;
+        sum.y += v.y;
+        sum.z += v.z;
+        sum.w += v.w;
       }
       *reinterpret_cast<float4*>(sums_ + (slot * int64_t(2) + which) * o_.n_limit + n + column) = sum;
     }
@@ -289,7 +293,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
               const float2 two = pair(j + i / 2, i % 2);
-              v[2 * i] += beta_ * two.x, v[2 * i + 1] += beta_ * two.y;
+              v[2 * i] += beta_ * two.x;
+              v[2 * i + 1] += beta_ * two.y;
             }
           } else {
             uint32_t words[4];
@@ -349,7 +354,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
       const int at = i / 2 * 8 + i % 2;
       if ((kStore == GemmStore::lines || kStore == GemmStore::summed ? at - i % 2 : at) >= left) continue;
       const float of_column = float(bias[at]);
-      v[i / 2 * 4 + i % 2] += of_column, v[i / 2 * 4 + 2 + i % 2] += of_column;
+      v[i / 2 * 4 + i % 2] += of_column;
+      v[i / 2 * 4 + 2 + i % 2] += of_column;
     }
   }
 

@@ -14,20 +14,31 @@ std::string EpilogueTraits::text() const {
 }
 
 void divide(GemmOutput& o) {
-  for (int j = 0; j < kDigits; ++j)
-    o.m_divisor[j] = FastDivmod(max_of(o.m.digit[j], int64_t(1))),
-    o.n_divisor[j] = FastDivmod(max_of(o.n.digit[j], int64_t(1))),
+  for (int j = 0; j < kDigits; ++j) {
+    o.m_divisor[j] = FastDivmod(max_of(o.m.digit[j], int64_t(1)));
+    o.n_divisor[j] = FastDivmod(max_of(o.n.digit[j], int64_t(1)));
     o.batch_divisor[j] = FastDivmod(max_of(o.batch.digit[j], int64_t(1)));
+  }
 }
 
 GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit) {
   GemmOutput o;
-  o.m = v.m, o.n = v.n, o.batch = v.batch, o.part.y_offset = v.y_offset;
-  o.y_m = v.y_m, o.y_n = v.y_n, o.y_batch = v.y_batch;
-  if (has_c) o.c_m = v.c_m, o.c_n = v.c_n, o.c_batch = v.c_batch;
+  o.m = v.m;
+  o.n = v.n;
+  o.batch = v.batch;
+  o.part.y_offset = v.y_offset;
+  o.y_m = v.y_m;
+  o.y_n = v.y_n;
+  o.y_batch = v.y_batch;
+  if (has_c) {
+    o.c_m = v.c_m;
+    o.c_n = v.c_n;
+    o.c_batch = v.c_batch;
+  }
   if (has_bias) {
     o.bias_by_row = std::ranges::any_of(v.bias_m.of, [](int64_t s) { return s != 0; });
-    o.bias = o.bias_by_row ? v.bias_m : v.bias_n, o.bias_batch = v.bias_batch;
+    o.bias = o.bias_by_row ? v.bias_m : v.bias_n;
+    o.bias_batch = v.bias_batch;
   }
   GemmStrides none;
   join(o.m, {&o.y_m, &o.c_m, o.bias_by_row ? &o.bias : &none});

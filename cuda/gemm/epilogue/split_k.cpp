@@ -23,15 +23,20 @@ SplitKWorkspace::SplitKWorkspace(const GemmView& v, bool by_columns) {
   columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) * 8;  // eight: the widest stores of the epilogue
   part_stride = columns * rows * v.batch.size;
   GemmView parts;
-  parts.m.size = parts.m.digit[3] = rows, parts.n.size = parts.n.digit[3] = columns;
+  parts.m.size = parts.m.digit[3] = rows;
+  parts.n.size = parts.n.digit[3] = columns;
   parts.batch.size = parts.batch.digit[3] = v.batch.size;
-  parts.y_m.of[3] = columns, parts.y_n.of[3] = 1, parts.y_batch.of[3] = columns * rows;
+  parts.y_m.of[3] = columns;
+  parts.y_n.of[3] = 1;
+  parts.y_batch.of[3] = columns * rows;
   output = output_of(by_columns ? transposed(parts) : parts, DType::float32, 16, false, false);
 }
 
 SplitKReduce::SplitKReduce(const GemmTask& t, const GemmOutput& whole, int64_t columns, int64_t splits, const Device& d)
     : output_(whole) {
-  sums_.columns = FastDivmod(columns / 4), sums_.rows = FastDivmod(whole.m.size), sums_.count = splits;
+  sums_.columns = FastDivmod(columns / 4);
+  sums_.rows = FastDivmod(whole.m.size);
+  sums_.count = splits;
   sums_.part_stride = columns / 4 * whole.m.size * whole.batch.size;
   sums_.places = uint32_t(sums_.part_stride);
   const int share = share_of(sums_, d);

@@ -27,7 +27,10 @@ __global__ void __launch_bounds__(256)
 #pragma unroll 4
     for (int part = share; part < s.count; part += kShare) {
       const float4 v = from[part * s.part_stride];
-      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+      sum.x += v.x;
+      sum.y += v.y;
+      sum.z += v.z;
+      sum.w += v.w;
     }
   }
   if constexpr (kShare > 1) {
@@ -36,7 +39,10 @@ __global__ void __launch_bounds__(256)
     if (share > 0) return;
     for (int j = 1; j < kShare; ++j) {
       const float4 v = shared[j * kPlaces + place];
-      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+      sum.x += v.x;
+      sum.y += v.y;
+      sum.z += v.z;
+      sum.w += v.w;
     }
   }
   if (!exists) return;

@@ -21,7 +21,8 @@ __device__ __forceinline__ GemmCoordinates32 out_coordinates(const GemmIndex& in
 #pragma unroll
     for (int j = kDigits - 1; j > 0; --j) {
       const uint32_t rest = by[j].quotient(i);
-      d.at[j] = i - rest * by[j].divisor, d.at[j - 1] = i = rest;
+      d.at[j] = i - rest * by[j].divisor;
+      d.at[j - 1] = i = rest;
     }
   return d;
 }
@@ -122,8 +123,10 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
         const uint32_t row = m_ + 16 * i + 8 * half + lane() / 4;
         const float bias = float(bias_[offset_of(o_.bias, out_coordinates(o_.m, o_.m_divisor, row))]);
 #pragma unroll
-        for (int j = 0; j < kColumns / 8; ++j)
-          sums.of[i][4 * j + 2 * half] += bias, sums.of[i][4 * j + 2 * half + 1] += bias;
+        for (int j = 0; j < kColumns / 8; ++j) {
+          sums.of[i][4 * j + 2 * half] += bias;
+          sums.of[i][4 * j + 2 * half + 1] += bias;
+        }
       });
       return;
     }

@@ -43,7 +43,8 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
       return "supports window coordinates below 2^30; got more";
     const bool mirror = taps > 1 && s.tap_step[j] < 0;
     to.on = 1;
-    to.taps[j] = uint32_t(min_of<int64_t>(taps, kMaxTapBits + 1)), to.first_bit[j] = bits;
+    to.taps[j] = uint32_t(min_of<int64_t>(taps, kMaxTapBits + 1));
+    to.first_bit[j] = bits;
     to.size[j] = int32_t(w.size[j]);
     to.start[j] = int32_t(mirror ? w.size[j] - 1 - w.start[j] : w.start[j]);
     to.position_step[j] = int32_t(mirror ? -s.position_step[j] : s.position_step[j]);
@@ -111,7 +112,10 @@ struct Widths {
 
 std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o, const GemmView& v,
                          const GemmIndex& rows, int64_t element, int64_t alignment) {
-  to.offset = o.offset, to.row = o.row, to.k = o.k, to.batch = o.batch;
+  to.offset = o.offset;
+  to.row = o.row;
+  to.k = o.k;
+  to.batch = o.batch;
   std::string why = read_window(to.window, o.window, rows, v.k);
   Walk k{v.k, o.k, {}}, row{rows, o.row, {}}, batch{v.batch, o.batch, {}};
   for (int j = 0; j < 3; ++j)
@@ -149,7 +153,8 @@ void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   for (GatherOperand* o : {&p.a, &p.b}) {
     const std::optional<int64_t> step = even_step({v.k, o->k, {}});
     o->table = o->window.on || !step;
-    o->k_step = step.value_or(0) * element, o->advance[3] = o->k_step * k_of_slice;
+    o->k_step = step.value_or(0) * element;
+    o->advance[3] = o->k_step * k_of_slice;
   }
 }
 
@@ -171,7 +176,10 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     for (const GemmIndex* index : {&v.m, &v.n, &v.k, &v.batch})
       if (index->size >= kMost) why = cat("supports M, N, K and batch below 2^30; got ", index->size);
     if (!why.empty()) return;
-    p.m = gather_index(v.m), p.n = gather_index(v.n), p.k = gather_index(v.k), p.batch = gather_index(v.batch);
+    p.m = gather_index(v.m);
+    p.n = gather_index(v.n);
+    p.k = gather_index(v.k);
+    p.batch = gather_index(v.batch);
     Widths none;  // with an empty sum, nothing is read
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
@@ -183,7 +191,8 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     for (MmaParams& p : phases) (p.*operand).along_k = along_k, (p.*operand).width = max_of(w.along_k, w.along_rows);
     return along_k;
   };
-  a_along_k = decide(of_a, &MmaParams::a), b_along_k = decide(of_b, &MmaParams::b);
+  a_along_k = decide(of_a, &MmaParams::a);
+  b_along_k = decide(of_b, &MmaParams::b);
   wide = phases.front().a.width == 16 && phases.front().b.width == 16;
 }
 

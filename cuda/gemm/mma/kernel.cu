@@ -72,7 +72,8 @@ struct Walk {
   template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
     constexpr uint32_t kK = kSliceBytes / sizeof(T);
     at = p.k.coordinates(first_slice * kK);
-    a = offset_of(p.a.k, at) * int64_t(sizeof(T)), b = offset_of(p.b.k, at) * int64_t(sizeof(T));
+    a = offset_of(p.a.k, at) * int64_t(sizeof(T));
+    b = offset_of(p.b.k, at) * int64_t(sizeof(T));
     left = p.k.size - first_slice * kK;
     inner_left = p.inner_slices - (p.inner_slices < kNoCarry ? at.at[3] / kK : 0);
     find_masks(p);
@@ -80,19 +81,24 @@ struct Walk {
   template <class T> __device__ __forceinline__ void advance(const MmaParams& p) {
     left -= kSliceBytes / sizeof(T);
     if (--inner_left > 0) {
-      a += p.a.advance[3], b += p.b.advance[3];
+      a += p.a.advance[3];
+      b += p.b.advance[3];
       return;
     }
     inner_left = p.inner_slices;
     if (++at.at[2] < p.k.by[1].divisor) {
-      a += p.a.advance[2], b += p.b.advance[2];
+      a += p.a.advance[2];
+      b += p.b.advance[2];
     } else {
       at.at[2] = 0;
       if (++at.at[1] < p.k.by[0].divisor) {
-        a += p.a.advance[1], b += p.b.advance[1];
+        a += p.a.advance[1];
+        b += p.b.advance[1];
       } else {
-        at.at[1] = 0, ++at.at[0];
-        a += p.a.advance[0], b += p.b.advance[0];
+        at.at[1] = 0;
+        ++at.at[0];
+        a += p.a.advance[0];
+        b += p.b.advance[0];
       }
     }
     find_masks(p);
@@ -375,7 +381,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     __syncthreads();  // this slice and its entries are visible to all threads; all have finished the previous slice
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);
-    if (next > 0 && next <= slices) a.finish(before), b.finish(before + SliceA::kBytes);
+    if (next > 0 && next <= slices) {
+      a.finish(before);
+      b.finish(before + SliceA::kBytes);
+    }
     if (next < slices) {
       a.start(to, p.a, {entries_a + slot * kEntriesA, walk.a, walk.mask_a, walk.left});
       b.start(to + SliceA::kBytes, p.b, {entries_b + slot * kEntriesB, walk.b, walk.mask_b, walk.left});

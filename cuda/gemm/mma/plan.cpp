@@ -73,7 +73,8 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
   const auto [tile, wanted, us] = mma_tiling(v, products, config);
   MmaLaunches to;
   to.kernel = spec(t.type, tile, products, v.a_along_k, v.b_along_k, v.wide);
-  to.exchanged = v.exchanged, to.view = v.views.front();
+  to.exchanged = v.exchanged;
+  to.view = v.views.front();
   const int64_t per_split = max_of(ceil_div(slices_of(v, to.view), wanted), int64_t(1));
   to.splits = wanted > 1 ? max_of(ceil_div(slices_of(v, to.view), per_split), int64_t(1)) : 1;  // none of them is empty
   for (size_t i = 0; i < v.views.size(); ++i) {
@@ -81,20 +82,26 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
     auto& [launch, params] = to.all.emplace_back();
     params = v.phases[i];
     params.y = output_of(view, t.y, t.alignment, t.has_c, t.has_bias);
-    params.activation = t.activation, params.y_is_float32 = t.y == DType::float32;
+    params.activation = t.activation;
+    params.y_is_float32 = t.y == DType::float32;
     params.slices_per_split = std::numeric_limits<uint32_t>::max();
     if (to.splits > 1) {
       const SplitKWorkspace parts(view);
-      params.y = parts.output, params.part_stride = parts.part_stride;
-      params.y_is_float32 = 1, params.activation = Activation::identity;
+      params.y = parts.output;
+      params.part_stride = parts.part_stride;
+      params.y_is_float32 = 1;
+      params.activation = Activation::identity;
       params.slices_per_split = uint32_t(per_split);
     }
     const int64_t tiles_m = ceil_div(view.m.size, int64_t(tile.m)), tiles_n = ceil_div(view.n.size, int64_t(tile.n));
-    params.tiles = FastDivmod(tiles_m * tiles_n), params.batches = FastDivmod(view.batch.size);
-    params.per_group = FastDivmod(kTilesOfGroup * tiles_n), params.groups = uint32_t(tiles_m / kTilesOfGroup);
+    params.tiles = FastDivmod(tiles_m * tiles_n);
+    params.batches = FastDivmod(view.batch.size);
+    params.per_group = FastDivmod(kTilesOfGroup * tiles_n);
+    params.groups = uint32_t(tiles_m / kTilesOfGroup);
     params.last_rows = FastDivmod(max_of(tiles_m % kTilesOfGroup, int64_t(1)));
     const MmaTables group(tile, v, params);
-    params.group_slices = uint32_t(group.slices), params.first_b = uint32_t(group.first_b);
+    params.group_slices = uint32_t(group.slices);
+    params.first_b = uint32_t(group.first_b);
     launch.grid = {unsigned(tiles_m * tiles_n * view.batch.size * to.splits)};
     launch.block = {unsigned(tile.threads())};
     launch.smem_bytes = unsigned(mma_smem_bytes(tile, v));

@@ -34,7 +34,8 @@ struct BlockClocks {
       fetch += double(rows) * kSliceBytes / width / 32 * (v.wide ? 2 : 8.5);
     slice = max_of(max_of(multiply, shared), max_of(l2, fetch)) + 0.1 * (shared + l2);
     slice_alone = max_of(slice, 1000.0);  // a block alone on an SM waits for memory
-    end = double(t.m) * t.n * double(out_bytes) / 24 + 300, end_alone = end + 1000;
+    end = double(t.m) * t.n * double(out_bytes) / 24 + 300;
+    end_alone = end + 1000;
   }
 };
 
@@ -94,7 +95,8 @@ MmaTables::MmaTables(const MmaTileShape& t, const MmaViews& v, const MmaParams& 
   if (a + b == 0) return;
   slices = 1;
   while (whole_warps(2 * slices * a) + whole_warps(2 * slices * b) <= t.threads()) slices *= 2;
-  first_b = whole_warps(slices * a), bytes = 2 * slices * (a + b) * int(sizeof(GatherEntry));
+  first_b = whole_warps(slices * a);
+  bytes = 2 * slices * (a + b) * int(sizeof(GatherEntry));
 }
 
 int mma_smem_bytes(const MmaTileShape& t, const MmaViews& v) {

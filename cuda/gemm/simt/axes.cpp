@@ -27,7 +27,8 @@ void arrange(Axis& axis, int walker) {
     bool joins = !slow.moves_window() && !fast.moves_window();
     for (int w = 0; w < kWalkers; ++w) joins = joins && slow.stride[w] == fast.stride[w] * fast.size;
     if (!joins) continue;
-    slow.size *= fast.size, slow.stride = fast.stride;
+    slow.size *= fast.size;
+    slow.stride = fast.stride;
     axis.erase(axis.begin() + int64_t(j));
   }
 }
@@ -48,11 +49,14 @@ void add_window(Product& p, const GemmView& v) {
     const int64_t high = w.start[j] + max_of(tap_reach, int64_t(0)) + max_of(position_reach, int64_t(0));
     if (low >= 0 && high < w.size[j]) continue;
     p.windowed = true;
-    p.window.taps[j] = uint32_t(taps[j].size), p.window.first_bit[j] = uint32_t(p.tap_bits);
-    p.window.size[j] = uint32_t(w.size[j]), p.window.start[j] = int32_t(w.start[j]);
+    p.window.taps[j] = uint32_t(taps[j].size);
+    p.window.first_bit[j] = uint32_t(p.tap_bits);
+    p.window.size[j] = uint32_t(w.size[j]);
+    p.window.start[j] = int32_t(w.start[j]);
     p.window.tap_step[j] = int32_t(tap_step);
     p.tap_bits += int(min_of(taps[j].size, int64_t(1) << 20));
-    taps[j].tap[j] = 1, positions[1 + j].position[j] = position_step;
+    taps[j].tap[j] = 1;
+    positions[1 + j].position[j] = position_step;
   }
 }
 
@@ -93,7 +97,9 @@ Product product_of(const GemmView& v) {
   p.n = axis_of(v.n, {&v.b.row, &v.y_n, &v.c_n, &v.bias_n});
   p.k = axis_of(v.k, {&v.a.k, &v.b.k});
   p.batch = axis_of(v.batch, {&v.a.batch, &v.b.batch, &v.y_batch, &v.c_batch, &v.bias_batch});
-  p.a_offset = v.a.offset, p.b_offset = v.b.offset, p.y_offset = v.y_offset;
+  p.a_offset = v.a.offset;
+  p.b_offset = v.b.offset;
+  p.y_offset = v.y_offset;
   add_window(p, v);
   p.a_along_k = neighbourhood(p.k, kA) > neighbourhood(p.m, kOperand);
   p.b_along_k = neighbourhood(p.k, kB) > neighbourhood(p.n, kOperand);

@@ -50,7 +50,9 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
       k = along_k ? threadIdx.x % kSimtTileK : k % kGroups * (kSimtTileK / kGroups) + k / kGroups;
       row = along_k ? threadIdx.x / kSimtTileK : row;
     }
-    from_row = rows + row * kVector * kEntry, from_k = ks + k * kEntry, to = (k * kPitch + row * kVector) * 4;
+    from_row = rows + row * kVector * kEntry;
+    from_k = ks + k * kEntry;
+    to = (k * kPitch + row * kVector) * 4;
   }
   // Reads the entries for copy(step) ahead of it. `k` is the offset of the entries of the slice, in bytes.
   __device__ __forceinline__ void read(int step, uint32_t k) {
@@ -110,7 +112,10 @@ struct SimtSharers {
 
   __device__ __forceinline__ explicit SimtSharers(const SimtParams& p) {
 #if __CUDA_ARCH__ >= 900
-    if (p.flags & kSimtCluster) count = p.splits.divisor, rank = cluster_ctarank();
+    if (p.flags & kSimtCluster) {
+      count = p.splits.divisor;
+      rank = cluster_ctarank();
+    }
 #endif
   }
   // Barriers of these blocks: written() follows writes that other blocks read; read() precedes writes to memory that
@@ -301,18 +306,26 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
   // A slice of both operands is copied in four steps. Slices beyond the last one are copied as zeros, which costs less
   // than a branch.
-  auto read = [&](int step) { copies_a.read(step, to_k), copies_b.read(step, to_k); };
+  auto read = [&](int step) {
+    copies_a.read(step, to_k);
+    copies_b.read(step, to_k);
+  };
   auto copy = [&](int step) {
-    copies_a.copy(step, to), copies_b.copy(step, to + kToB);
+    copies_a.copy(step, to);
+    copies_b.copy(step, to + kToB);
     if (step < 3) return;
     cp_async_commit_group();
-    to = after(to), to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtHeldK * sizeof(SimtEntry));
+    to = after(to);
+    to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtHeldK * sizeof(SimtEntry));
   };
   __syncthreads();
 #pragma unroll 1
   for (int slice = 0; slice < kSimtStages - 1; ++slice)
 #pragma unroll
-    for (int step = 0; step < 4; ++step) read(step), copy(step);
+    for (int step = 0; step < 4; ++step) {
+      read(step);
+      copy(step);
+    }
   float sums[Tile::kSumsM][Tile::kSumsN] = {};
   Operands<Tile> of_k[2];
   cp_async_wait_group<kSimtStages - 2>();

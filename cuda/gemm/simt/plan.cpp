@@ -58,11 +58,18 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
 // A product without its tiles.
 SimtPhase phase_of(const Product& p) {
   SimtPhase phase;
-  phase.m = index_of(p.m), phase.n = index_of(p.n), phase.k = index_of(p.k);
-  phase.a_row = bytes_of(p.m, kOperand), phase.b_row = bytes_of(p.n, kOperand);
-  phase.a_k = bytes_of(p.k, kA), phase.b_k = bytes_of(p.k, kB);
-  phase.y_m = bytes_of(p.m, kY), phase.y_n = bytes_of(p.n, kY);
-  phase.a_offset = p.a_offset * kItem, phase.b_offset = p.b_offset * kItem, phase.y_offset = p.y_offset * kItem;
+  phase.m = index_of(p.m);
+  phase.n = index_of(p.n);
+  phase.k = index_of(p.k);
+  phase.a_row = bytes_of(p.m, kOperand);
+  phase.b_row = bytes_of(p.n, kOperand);
+  phase.a_k = bytes_of(p.k, kA);
+  phase.b_k = bytes_of(p.k, kB);
+  phase.y_m = bytes_of(p.m, kY);
+  phase.y_n = bytes_of(p.n, kY);
+  phase.a_offset = p.a_offset * kItem;
+  phase.b_offset = p.b_offset * kItem;
+  phase.y_offset = p.y_offset * kItem;
   phase.window = p.window;
   const Axis &positions = p.window.taps_in_k ? p.m : p.k, &taps = p.window.taps_in_k ? p.k : p.m;
   for (int w = 0; w < 3; ++w) {
@@ -77,11 +84,15 @@ SimtPhase phase_of(const Product& p) {
 // What all phases of a launch have in common.
 void set_strides(SimtParams& params, const Product& p) {
   params.batch = index_of(p.batch);
-  params.a_batch = bytes_of(p.batch, kBatchA), params.b_batch = bytes_of(p.batch, kBatchB);
+  params.a_batch = bytes_of(p.batch, kBatchA);
+  params.b_batch = bytes_of(p.batch, kBatchB);
   params.y_batch = bytes_of(p.batch, kBatchY);
-  params.c_batch = bytes_of(p.batch, kBatchC), params.bias_batch = bytes_of(p.batch, kBatchBias);
-  params.c_m = bytes_of(p.m, kC), params.c_n = bytes_of(p.n, kC);
-  params.bias_m = bytes_of(p.m, kBias), params.bias_n = bytes_of(p.n, kBias);
+  params.c_batch = bytes_of(p.batch, kBatchC);
+  params.bias_batch = bytes_of(p.batch, kBatchBias);
+  params.c_m = bytes_of(p.m, kC);
+  params.c_n = bytes_of(p.n, kC);
+  params.bias_m = bytes_of(p.m, kBias);
+  params.bias_n = bytes_of(p.n, kBias);
 }
 
 KernelSpec kernel_spec(const SimtTileSize& t, bool vectors_a, bool vectors_b) {
@@ -161,7 +172,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   // Phases differ in sizes and in windows, but all phases of a launch read and write in the same way.
   const Product& first = products.front();
   bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
-  all.vectors_a = !a_along_k,
+  all.vectors_a = !a_along_k;
   all.vectors_b = !b_along_k && tile_n >= 64;  // there are no kernels for narrow tiles with vectors of b
   if (all.parts) {
     Product& p = products.front();
@@ -200,7 +211,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
                     tiles_n = ceil_div(int64_t(phase.n.size), tile_n);
       phase.tiles = uint32_t(tiles_m * tiles_n);
       most_tiles = std::max(most_tiles, phase.tiles);
-      most_m = std::max(most_m, tiles_m), most_n = std::max(most_n, tiles_n);
+      most_m = std::max(most_m, tiles_m);
+      most_n = std::max(most_n, tiles_n);
     }
     // Concurrent blocks should share as much data as they can: they traverse the shorter side first.
     const bool fast_m = most_m <= most_n;
@@ -211,7 +223,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     }
     set_strides(params, products[i]);
     params.y_split = part_stride * kItem;
-    params.phases = FastDivmod(uint32_t(end - i)), params.tiles = FastDivmod(most_tiles),
+    params.phases = FastDivmod(uint32_t(end - i));
+    params.tiles = FastDivmod(most_tiles);
     params.splits = FastDivmod(uint32_t(c.splits));
     uint32_t longest_k = 0;
     for (size_t j = 0; j < end - i; ++j) longest_k = std::max(longest_k, params.phase[j].k.size);

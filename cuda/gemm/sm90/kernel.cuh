@@ -51,7 +51,8 @@ __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   int matrix = int(p.per_matrix.quotient(uint32_t(index)));
   index -= matrix * int(p.per_matrix.divisor);
   int rest = int(p.splits.quotient(uint32_t(matrix)));
-  t.split = kSplit > 1 ? int(cluster_ctarank()) : matrix - rest * int(p.splits.divisor), matrix = rest;
+  t.split = kSplit > 1 ? int(cluster_ctarank()) : matrix - rest * int(p.splits.divisor);
+  matrix = rest;
   t.phase = int(p.batches.quotient(uint32_t(matrix)));
   t.batch = matrix - t.phase * int(p.batches.divisor);
   const int group = int(p.per_group.quotient(uint32_t(index))), first = group * int(p.group_m.divisor);
@@ -60,7 +61,8 @@ __device__ __forceinline__ Sm90Tile sm90_tile(const Sm90Problem& p, int index) {
   t.n = int(rows.quotient(uint32_t(index)));
   t.m = (first + index - t.n * int(rows.divisor)) * kCluster + int(kCluster > 1 ? cluster_ctarank() : 0);
   if (kSplit == 1 && p.splits.divisor == 1) {
-    t.k_begin = 0, t.k_end = p.phases[t.phase].blocks;
+    t.k_begin = 0;
+    t.k_end = p.phases[t.phase].blocks;
   } else {
     t.k_begin = t.split * p.k_each + min_of(t.split, p.k_more);
     t.k_end = t.k_begin + p.k_each + (t.split < p.k_more);
@@ -73,7 +75,8 @@ __device__ __forceinline__ void sm90_digits(const FastDivmod (&size)[3], uint32_
 #pragma unroll
   for (int j = 2; j >= 0; --j) {
     const uint32_t next = size[j].quotient(index);
-    at[j] = int(index - next * size[j].divisor), index = next;
+    at[j] = int(index - next * size[j].divisor);
+    index = next;
   }
   rest = int(index);
 }
@@ -235,10 +238,16 @@ __device__ __forceinline__ void sm90_add(float (&sums)[kBlocksM][kCount], char* 
 #pragma unroll
     for (int block = 1; block < kSplit; ++block) {
       const float4 v = parts[(block * kQuads + q) * kThreads];
-      sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+      sum.x += v.x;
+      sum.y += v.y;
+      sum.z += v.z;
+      sum.w += v.w;
     }
     float* to = sums[q / (kShare / 4)] + q % (kShare / 4) * 4;
-    to[0] = sum.x, to[1] = sum.y, to[2] = sum.z, to[3] = sum.w;
+    to[0] = sum.x;
+    to[1] = sum.y;
+    to[2] = sum.z;
+    to[3] = sum.w;
   }
 }
 
@@ -293,11 +302,15 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   int stage = 0;
   uint32_t parity = 0;
   auto next = [&] {
-    if (++stage == kStages) stage = 0, parity ^= 1;
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
   };
   auto skip = [&](int blocks) {
     const int rounds = (stage + blocks) / kStages;
-    stage += blocks - rounds * kStages, parity ^= rounds & 1;
+    stage += blocks - rounds * kStages;
+    parity ^= rounds & 1;
   };
 
   if (group == 0) {
@@ -477,7 +490,10 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     }
   }
   // A cluster that splits k has one tile. Warpgroups without sums of it join the two cluster barriers of sm90_add().
-  if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) cluster_sync(), cluster_sync();
+  if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) {
+    cluster_sync();
+    cluster_sync();
+  }
   if constexpr (kCluster > 1) cluster_sync();  // a block must not exit while others arrive at its barriers
 }
 

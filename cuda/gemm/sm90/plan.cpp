@@ -58,12 +58,14 @@ std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, c
   const auto& [tile, split, us] = tiling;
   const GemmView& v = low.view;
   Sm90Problem problem{};
-  problem.a = low.a.device, problem.b = low.b.device;
+  problem.a = low.a.device;
+  problem.b = low.b.device;
   problem.y = output_of(task, low);
   const int passes = split.passes();
   if (passes > 1) {
     const SplitKWorkspace parts(v, store_of(task, low) == GemmStore::columns);
-    problem.y = parts.output, problem.split_stride = parts.part_stride;
+    problem.y = parts.output;
+    problem.split_stride = parts.part_stride;
   }
   const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster),
                 n_tiles = ceil_div(v.n.size, int64_t(tile.n));
@@ -72,15 +74,20 @@ std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, c
   problem.b.policy = policy_of(task, low, low.b, m_tiles, d);
   problem.m_tiles = int32_t(m_tiles);
   problem.per_matrix = FastDivmod(m_tiles * n_tiles);
-  problem.splits = FastDivmod(passes), problem.batches = FastDivmod(v.batch.size);
-  problem.per_group = FastDivmod(group_m * n_tiles), problem.group_m = FastDivmod(group_m);
+  problem.splits = FastDivmod(passes);
+  problem.batches = FastDivmod(v.batch.size);
+  problem.per_group = FastDivmod(group_m * n_tiles);
+  problem.group_m = FastDivmod(group_m);
   problem.last_group_m = FastDivmod(last ? last : group_m);
   problem.k_blocks = FastDivmod(low.k_blocks);
   const int64_t blocks = low.all_blocks();
-  problem.k_each = int32_t(blocks / split.chunks), problem.k_more = int32_t(blocks % split.chunks);
+  problem.k_each = int32_t(blocks / split.chunks);
+  problem.k_more = int32_t(blocks % split.chunks);
   if (low.phases.size() == 1 && problem.k_more == 0) problem.k_of_tile = problem.k_each;
-  for (int j = 0; j < 3; ++j)
-    problem.positions[j] = FastDivmod(low.positions[j]), problem.window[j] = FastDivmod(low.window[j]);
+  for (int j = 0; j < 3; ++j) {
+    problem.positions[j] = FastDivmod(low.positions[j]);
+    problem.window[j] = FastDivmod(low.window[j]);
+  }
   problem.channel_blocks = FastDivmod(max_of(low.channel_blocks, int64_t(1)));
   std::vector<Sm90Problem> problems;
   for (size_t first = 0; first < low.phases.size(); first += kSm90Phases) {
@@ -109,11 +116,14 @@ struct Plan90 final : GemmPlan {
     const char* address = static_cast<const char*>(base) + o.offset * int64_t(item);
     if (o.windowed()) {
       cuda::Im2colMap m = o.pixels;
-      m.address = address, m.pixels = o.along_rows() ? lines : uint32_t(rows);
+      m.address = address;
+      m.pixels = o.along_rows() ? lines : uint32_t(rows);
       return std::bit_cast<TensorMap>(cuda::encode(m, device));
     }
     cuda::TiledMap m = o.tile;
-    m.address = address, m.box[0] = 128 / item, m.box[3] = o.along_rows() ? lines : uint32_t(rows);
+    m.address = address;
+    m.box[0] = 128 / item;
+    m.box[3] = o.along_rows() ? lines : uint32_t(rows);
     return std::bit_cast<TensorMap>(cuda::encode(m, device));
   }
 
@@ -124,7 +134,8 @@ struct Plan90 final : GemmPlan {
     const TensorMap map_a = map_of(a, exchanged ? args.b : args.a, tile.m),
                     map_b = map_of(b, exchanged ? args.a : args.b, tile.n / tile.cluster);
     for (Sm90Problem problem : problems) {
-      problem.map_a = map_a, problem.map_b = map_b;
+      problem.map_a = map_a;
+      problem.map_b = map_b;
       launch.grid = {unsigned(min_of(problem.tiles * blocks_of_tile, int(config.grid.x)))};
       cuda::launch(*kernel, launch, stream, problem, now);
     }
@@ -181,8 +192,12 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   const GemmStore store = store_of(task, low);
   const bool columns = store == GemmStore::columns;
   auto plan = std::make_unique<Plan90>();
-  plan->type = task.type, plan->tile = tile, plan->device = d.place.index;
-  plan->exchanged = low.exchanged, plan->a = low.a, plan->b = low.b;
+  plan->type = task.type;
+  plan->tile = tile;
+  plan->device = d.place.index;
+  plan->exchanged = low.exchanged;
+  plan->a = low.a;
+  plan->b = low.b;
   plan->problems = problems_of(task, low, tiling, d);
   const int passes = split.passes();
   if (passes > 1) {

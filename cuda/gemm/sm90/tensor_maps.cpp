@@ -31,8 +31,10 @@ bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex
 
 template <class Map> Map map_of(DType type) {
   Map m;
-  m.dtype = type, m.tf32 = type == DType::float32;
-  m.swizzle_bytes = 128, m.l2_promotion_bytes = 256;
+  m.dtype = type;
+  m.tf32 = type == DType::float32;
+  m.swizzle_bytes = 128;
+  m.l2_promotion_bytes = 256;
   return m;
 }
 
@@ -60,8 +62,10 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     }
     if (t.window[0] > 1 && t.window[1] > 1 && unit[0] != unit[1] * t.window[1])
       out.why = cat("needs the window elements of ", name, " at a single stride");
-    tap_count[0] = t.window[2], tap_count[1] = t.window[0] * t.window[1];
-    tap_stride[0] = unit[2], tap_stride[1] = t.window[1] > 1 ? unit[1] : unit[0];
+    tap_count[0] = t.window[2];
+    tap_count[1] = t.window[0] * t.window[1];
+    tap_stride[0] = unit[2];
+    tap_stride[1] = t.window[1] > 1 ? unit[1] : unit[0];
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
     for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
     for (int i = 0; i < 2; ++i)
@@ -78,7 +82,8 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
                           *batch ? v.batch.size : 1};
   const int64_t strides[] = {tap_stride[0], tap_stride[1], along_k ? *row : channel, *batch};
   for (int i = 0; i < 5; ++i) {
-    m.dims[i] = uint64_t(dims[i]), m.box[i] = 1;
+    m.dims[i] = uint64_t(dims[i]);
+    m.box[i] = 1;
     if (i == 0) continue;
     if (dims[i] == 1) m.strides[i - 1] = 16;
     else if (strides[i - 1] <= 0 || strides[i - 1] * item % 16)
@@ -123,18 +128,21 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   for (int j = 0; j < 3; ++j) {
     const int64_t count = positions.digit[1 + j], step = along_k ? w.row_step[j] : w.k_step[j];
     out.offset -= w.start[j] * w.stride[j];
-    out.device.corner[j] = int32_t(lower[j]), out.device.position_step[j] = int32_t(step);
+    out.device.corner[j] = int32_t(lower[j]);
+    out.device.position_step[j] = int32_t(step);
     out.device.offset_step[j] = int32_t(tap_reach(w, j));
     const int dim = 3 - j;  // W is 1
     if (dim > spatial) continue;
     m.dims[dim] = uint64_t(w.size[j]);
     m.strides[dim - 1] = stride(w.stride[j], m.dims[dim]);
     m.element_strides[dim] = uint32_t(step);
-    m.lower[dim - 1] = int(lower[j]), m.upper[dim - 1] = int(lower[j] + (count - 1) * step + 1 - w.size[j]);
+    m.lower[dim - 1] = int(lower[j]);
+    m.upper[dim - 1] = int(lower[j] + (count - 1) * step + 1 - w.size[j]);
   }
   m.dims[spatial + 1] = uint64_t(positions.digit[0]);
   m.strides[spatial] = stride(at_position.of[0], m.dims[spatial + 1]);
-  m.channels = uint32_t(128 / item), m.pixels = 64;
+  m.channels = uint32_t(128 / item);
+  m.pixels = 64;
   out.device.channels_of_batch = int32_t(v.batch.size > 1 ? channels : 0);
   if (out.why.empty()) {
     m.address = reinterpret_cast<const void*>(uintptr_t(16));  // any valid address; why_not() checks the rest
@@ -153,7 +161,8 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
     GemmIndex& all = v.*walked;
     for (const GemmView& phase : task.views)
       for (int j = 1; j < kDigits; ++j) all.digit[j] = max_of(all.digit[j], (phase.*walked).digit[j]);
-    all.size = all.digit[0] * all.digit[1] * all.digit[2] * all.digit[3], all.first = 0;
+    all.size = all.digit[0] * all.digit[1] * all.digit[2] * all.digit[3];
+    all.first = 0;
   }
   const bool a_moves = v.a.window.on && (many || !window_is_idle(v.a, v.m, v.k));
   const bool b_moves = v.b.window.on && (many || !window_is_idle(v.b, v.n, v.k));
@@ -168,7 +177,9 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
     if (b_moves) join(joined, {&a_k});
     else join(joined, {&a_k, &b_k});
     if (joined.first < kDigits - 1) low.why = "needs summed dimensions that join into one with a single stride";
-    k = joined.digit[3], a_channel = a_k.of[3], b_channel = b_k.of[3];
+    k = joined.digit[3];
+    a_channel = a_k.of[3];
+    b_channel = b_k.of[3];
   }
   low.k_blocks = ceil_div(k, k_of_block);
 
@@ -227,7 +238,10 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
     }
     if (taps_in_k) first_tap(a_moves ? low.b : low.a, phase.taps, a_moves ? to.b_tap : to.a_tap);
     to.blocks = int32_t(to.taps[0] * to.taps[1] * to.taps[2] * low.k_blocks);
-    if (to.blocks == 0) to.blocks = 1, to.k_shift = 1 << 30;
+    if (to.blocks == 0) {
+      to.blocks = 1;
+      to.k_shift = 1 << 30;
+    }
   }
   std::ranges::stable_sort(low.phases, std::ranges::greater{}, &Sm90Phase::blocks);
   for (const TmaOperand* o : {&low.a, &low.b})
@@ -240,8 +254,14 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
 GemmOutput output_of(const GemmTask& t, const TmaView& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
   if (low.phases.size() > 1) {  // digits are not joined: phases limit each of them
-    if (low.exchanged) y.n = low.view.n, y.y_n = low.view.y_n;
-    else y.m = low.view.m, y.y_m = low.view.y_m, y.y_transposed = 0;
+    if (low.exchanged) {
+      y.n = low.view.n;
+      y.y_n = low.view.y_n;
+    } else {
+      y.m = low.view.m;
+      y.y_m = low.view.y_m;
+      y.y_transposed = 0;
+    }
     divide(y);
   }
   return y;
@@ -255,7 +275,10 @@ GemmStore store_of(const GemmTask& t, const TmaView& low) {
     bool fits = low.phases.size() > 1 && low.exchanged;
     for (const Sm90Phase& p : low.phases) fits = fits && p.part.y_offset % 4 == 0;
     int64_t reach = 0;  // largest offset of a column; must fit in 32 bits
-    for (int j = 0; j < kDigits; ++j) fits = fits && y.y_n.of[j] >= 0, reach += (y.n.digit[j] - 1) * y.y_n.of[j];
+    for (int j = 0; j < kDigits; ++j) {
+      fits = fits && y.y_n.of[j] >= 0;
+      reach += (y.n.digit[j] - 1) * y.y_n.of[j];
+    }
     if (fits && reach < int64_t(1) << 31) return GemmStore::phases;
   }
   return store_of(y, t.has_c);

@@ -25,8 +25,13 @@ struct GemmCoordinates {
 MINIDNN_HD GemmCoordinates coordinates_of(const GemmIndex& index, int64_t i) {
   GemmCoordinates d;
   for (int j = kDigits - 1; j >= 0; --j) {
-    if (j > index.first) d.at[j] = i % index.digit[j], i /= index.digit[j];
-    else d.at[j] = i, i = 0;
+    if (j > index.first) {
+      d.at[j] = i % index.digit[j];
+      i /= index.digit[j];
+    } else {
+      d.at[j] = i;
+      i = 0;
+    }
   }
   return d;
 }

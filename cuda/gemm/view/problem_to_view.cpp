@@ -55,7 +55,9 @@ GemmOperand windows_of_x(const ConvGeometry& g) {
   x.k.of[3] = g.x.channel;
   x.batch = strides_of({g.x.channels * g.x.channel});
   for (int j = 0; j < 3; ++j) {
-    x.window.start[j] = -g.pad[j], x.window.row_step[j] = g.stride[j], x.window.k_step[j] = g.dilation[j];
+    x.window.start[j] = -g.pad[j];
+    x.window.row_step[j] = g.stride[j];
+    x.window.k_step[j] = g.dilation[j];
     x.row.of[1 + j] = g.stride[j] * g.x.space[j];
     x.k.of[j] = g.dilation[j] * g.x.space[j];
     x.offset -= g.pad[j] * g.x.space[j];
@@ -75,12 +77,15 @@ GemmView forward(const ConvProblem& p, const ConvGeometry& g) {
   v.b.row = strides_of({g.w_filter});
   v.b.k = tap_strides(g, v.taps, g.w_channel);
   v.b.batch = strides_of({g.y.channels * g.w_filter});
-  v.y_m = position_strides(g.y), v.y_n = strides_of({g.y.channel}),
+  v.y_m = position_strides(g.y);
+  v.y_n = strides_of({g.y.channel});
   v.y_batch = strides_of({g.y.channels * g.y.channel});
-  v.bias_n = strides_of({p.bias_stride}), v.bias_batch = strides_of({g.y.channels * p.bias_stride});
+  v.bias_n = strides_of({p.bias_stride});
+  v.bias_batch = strides_of({g.y.channels * p.bias_stride});
   if (p.residual.rank) {
     const ConvTensorView residual = detail::conv_side(p.residual, p.groups);
-    v.c_m = position_strides(residual), v.c_n = strides_of({residual.channel});
+    v.c_m = position_strides(residual);
+    v.c_n = strides_of({residual.channel});
     v.c_batch = strides_of({residual.channels * residual.channel});
   }
   return v;
@@ -93,14 +98,16 @@ GemmView backward_filter(const ConvGeometry& g) {
   v.n = tap_index(v.taps, g.x.channels);
   v.k = positions(g.images, g.y.size);
   v.batch = index_of({g.groups});
-  v.a.row = strides_of({g.y.channel}), v.a.k = position_strides(g.y);
+  v.a.row = strides_of({g.y.channel});
+  v.a.k = position_strides(g.y);
   v.a.batch = strides_of({g.y.channels * g.y.channel});
   v.b = windows_of_x(g);
   std::swap(v.b.row, v.b.k);
   std::swap(v.b.window.row_digit, v.b.window.k_digit);
   std::swap(v.b.window.row_step, v.b.window.k_step);
   v.y_offset = g.w_origin;
-  v.y_m = strides_of({g.w_filter}), v.y_n = tap_strides(g, v.taps, g.w_channel);
+  v.y_m = strides_of({g.w_filter});
+  v.y_n = tap_strides(g, v.taps, g.w_channel);
   v.y_batch = strides_of({g.y.channels * g.w_filter});
   return v;
 }
@@ -122,10 +129,12 @@ GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
     int64_t reach = phase[j] + g.pad[j], first = 0;
     while (first < min_of(g.tap_period[j], g.window[j]) && (reach - first * g.dilation[j]) % g.stride[j]) ++first;
     bool met = first < min_of(g.tap_period[j], g.window[j]);
-    taps.first[j] = met ? first : 0, taps.step[j] = g.tap_period[j];
+    taps.first[j] = met ? first : 0;
+    taps.step[j] = g.tap_period[j];
     taps.count[j] = met ? ceil_div(g.window[j] - first, g.tap_period[j]) : 0;
     v.a.window.start[j] = met ? (reach - first * g.dilation[j]) / g.stride[j] : 0;
-    v.a.window.row_step[j] = 1, v.a.window.k_step[j] = -g.y_period[j];
+    v.a.window.row_step[j] = 1;
+    v.a.window.k_step[j] = -g.y_period[j];
     v.a.row.of[1 + j] = g.y.space[j];
     v.a.k.of[j] = -g.y_period[j] * g.y.space[j];
     v.a.offset += v.a.window.start[j] * g.y.space[j];
@@ -141,7 +150,8 @@ GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
   v.b.row = strides_of({g.w_channel});
   v.b.k = tap_strides(g, taps, g.w_filter);
   v.b.batch = strides_of({g.y.channels * g.w_filter});
-  v.y_n = strides_of({g.x.channel}), v.y_batch = strides_of({g.x.channels * g.x.channel});
+  v.y_n = strides_of({g.x.channel});
+  v.y_batch = strides_of({g.x.channels * g.x.channel});
   return v;
 }
 
@@ -157,12 +167,23 @@ GemmView gemm_view(const MatmulProblem& p) {
   };
   v.batch = index_of({r > 4 ? p.y.shape[r - 5] : 1, r > 3 ? p.y.shape[r - 4] : 1, r > 2 ? p.y.shape[r - 3] : 1});
   const MatmulSizes s = sizes_of(p);
-  v.m = index_of({s.m}), v.n = index_of({s.n}), v.k = index_of({s.k});
-  v.a.row = strides_of({p.a.stride[r - 2]}), v.a.k = strides_of({p.a.stride[r - 1]}), v.a.batch = batch(p.a);
-  v.b.row = strides_of({p.b.stride[r - 1]}), v.b.k = strides_of({p.b.stride[r - 2]}), v.b.batch = batch(p.b);
-  v.y_m = strides_of({p.y.stride[r - 2]}), v.y_n = strides_of({p.y.stride[r - 1]}), v.y_batch = batch(p.y);
-  if (p.c.rank)
-    v.c_m = strides_of({p.c.stride[r - 2]}), v.c_n = strides_of({p.c.stride[r - 1]}), v.c_batch = batch(p.c);
+  v.m = index_of({s.m});
+  v.n = index_of({s.n});
+  v.k = index_of({s.k});
+  v.a.row = strides_of({p.a.stride[r - 2]});
+  v.a.k = strides_of({p.a.stride[r - 1]});
+  v.a.batch = batch(p.a);
+  v.b.row = strides_of({p.b.stride[r - 1]});
+  v.b.k = strides_of({p.b.stride[r - 2]});
+  v.b.batch = batch(p.b);
+  v.y_m = strides_of({p.y.stride[r - 2]});
+  v.y_n = strides_of({p.y.stride[r - 1]});
+  v.y_batch = batch(p.y);
+  if (p.c.rank) {
+    v.c_m = strides_of({p.c.stride[r - 2]});
+    v.c_n = strides_of({p.c.stride[r - 1]});
+    v.c_batch = batch(p.c);
+  }
   v.bias_n = strides_of({p.bias_stride});
   return v;
 }
@@ -187,8 +208,11 @@ GemmArgs gemm_args(const MatmulArgs& a) {
 
 GemmArgs gemm_args(const ConvProblem& p, const ConvArgs& a) {
   GemmArgs g;
-  g.y = a.out, g.bias = a.bias, g.activation_alpha = float(a.activation_alpha);
-  g.c = a.residual, g.beta = a.residual ? 1 : 0;
+  g.y = a.out;
+  g.bias = a.bias;
+  g.activation_alpha = float(a.activation_alpha);
+  g.c = a.residual;
+  g.beta = a.residual ? 1 : 0;
   switch (p.direction) {
     case ConvDirection::backward_data:
       g.a = a.dy, g.b = a.w;
@@ -197,7 +221,8 @@ GemmArgs gemm_args(const ConvProblem& p, const ConvArgs& a) {
       g.a = a.dy, g.b = a.x;
       break;
     default:
-      g.a = a.x, g.b = a.w;
+      g.a = a.x;
+      g.b = a.w;
   }
   return g;
 }

@@ -68,8 +68,16 @@ void join(GemmIndex&, std::initializer_list<GemmStrides*>);
 // The same product with a and b exchanged: the rows of y become its columns.
 inline GemmView transposed(const GemmView& v) {
   GemmView t = v;
-  t.m = v.n, t.n = v.m, t.a = v.b, t.b = v.a;
-  t.y_m = v.y_n, t.y_n = v.y_m, t.c_m = v.c_n, t.c_n = v.c_m, t.bias_m = v.bias_n, t.bias_n = v.bias_m;
+  t.m = v.n;
+  t.n = v.m;
+  t.a = v.b;
+  t.b = v.a;
+  t.y_m = v.y_n;
+  t.y_n = v.y_m;
+  t.c_m = v.c_n;
+  t.c_n = v.c_m;
+  t.bias_m = v.bias_n;
+  t.bias_n = v.bias_m;
   return t;
 }
 

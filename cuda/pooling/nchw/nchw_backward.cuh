@@ -367,7 +367,10 @@ template <class T, bool is_max, class S> struct NchwBackward {
       MINIDNN_UNROLL
       for (int k = 0; k < kLanes<T>; ++k) {
         v[k] = from(plane, first + k);
-        if (--left == 0) left = elements, plane = min_of(plane + 1, b.planes - 1);
+        if (--left == 0) {
+          left = elements;
+          plane = min_of(plane + 1, b.planes - 1);
+        }
       }
       return words_of<T>(v);
     };

@@ -23,7 +23,8 @@ struct NchwBlock {
     const int strip = int(block - group * s.chunks), all = backward ? s.h.size : s.h.count;
     plane = group * s.block_planes;
     planes = int(min_of(int64_t(s.block_planes), s.planes - plane));
-    begin = strip * s.lines, end = min_of(begin + s.lines, all);
+    begin = strip * s.lines;
+    end = min_of(begin + s.lines, all);
     p_begin = backward ? s.h.over_begin(begin) : begin;
     p_end = backward ? s.h.over_end(end - 1) : end;
     x_begin = x_end = 0;
@@ -31,9 +32,15 @@ struct NchwBlock {
       x_begin = min_of(max_of(s.h.first(p_begin), 0), s.h.size);
       x_end = max_of(min_of(s.h.first(p_end - 1) + (s.h.window - 1) * s.h.dilation + 1, s.h.size), x_begin);
     }
-    if (s.block_planes > 1) x_begin = 0, x_end = s.h.size;  // one contiguous span of all planes
+    if (s.block_planes > 1) {
+      x_begin = 0;
+      x_end = s.h.size;
+    }  // one contiguous span of all planes
     p_end = max_of(p_end, p_begin);
-    if (backward && s.block_planes > 1) p_begin = 0, p_end = s.h.count;
+    if (backward && s.block_planes > 1) {
+      p_begin = 0;
+      p_end = s.h.count;
+    }
   }
 };
 
@@ -45,12 +52,18 @@ MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, 
   const int columns = s.w.end(q, s.w.size) - c_begin;
   if (columns <= 0) return;
   int c = lane, r = r_begin;
-  while (c >= columns) c -= columns, ++r;
+  while (c >= columns) {
+    c -= columns;
+    ++r;
+  }
   for (; r < r_end;) {
     const int at = (s.h.first(p) + r * s.h.dilation) * s.w.size + s.w.first(q) + (c_begin + c) * s.w.dilation;
     visit(at, float(plane[at]));
     c += lanes;
-    while (c >= columns) c -= columns, ++r;
+    while (c >= columns) {
+      c -= columns;
+      ++r;
+    }
   }
 }
 

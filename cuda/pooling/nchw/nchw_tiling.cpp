@@ -46,7 +46,8 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   const bool wide = t.method == NchwTiling::Method::max_backward && !f.searches;
   const int64_t most = kBlockBytes / (wide ? max_of<int64_t>(f.item_bytes, 4) : f.item_bytes);
   NchwTiling::Block& b = t.block;
-  b.planes = b.chunks = 1, b.lines = f.lines;
+  b.planes = b.chunks = 1;
+  b.lines = f.lines;
   if (plane <= most) {
     b.planes = std::clamp<int64_t>(most / plane, 1, f.planes);
     // Fewer planes in a block give all SMs some blocks, and 16 bits suffice for the numbers.
@@ -60,7 +61,8 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   if (f.backward) lines = max_of(lines, min_of<int64_t>(2 * h.stride, f.lines));
   lines = ceil_div(f.lines, ceil_div(f.lines, lines));  // nearly equal chunks
   if (f.backward) lines = ceil_div<int64_t>(lines, h.stride) * h.stride;
-  b.chunks = ceil_div(f.lines, lines), b.lines = lines;
+  b.chunks = ceil_div(f.lines, lines);
+  b.lines = lines;
 }
 
 // Upper limits for a block: its element counts are those of all its planes or of the longest chunk.
@@ -190,7 +192,9 @@ NchwTiling nchw_tiling(const PoolingProblem& p) {
   using enum NchwTiling::Method;
   const Facts f{p};
   NchwTiling t{};
-  t.method = method_of(f), t.step = f.step, t.threads = kNchwThreads;
+  t.method = method_of(f);
+  t.step = f.step;
+  t.threads = kNchwThreads;
   divide_planes(f, t);
   limit_block(f, t);
   lay_out_smem(f, t);
@@ -206,19 +210,29 @@ NchwParams nchw_params(const PoolingProblem& p, const NchwTiling& t) {
   const Facts f{p};
   auto offset = [](int64_t at) { return int32_t(min_of<int64_t>(at, 1 << 30)); };
   NchwParams s{};
-  s.h = f.h, s.w = f.w, s.planes = f.planes;
-  s.block_planes = int32_t(t.block.planes), s.chunks = int32_t(t.block.chunks), s.lines = int32_t(t.block.lines);
-  s.lane_bits = int32_t(t.lane_bits), s.index_bytes = int32_t(f.index_bytes);
+  s.h = f.h;
+  s.w = f.w;
+  s.planes = f.planes;
+  s.block_planes = int32_t(t.block.planes);
+  s.chunks = int32_t(t.block.chunks);
+  s.lines = int32_t(t.block.lines);
+  s.lane_bits = int32_t(t.lane_bits);
+  s.index_bytes = int32_t(f.index_bytes);
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
   s.mean_factor = f.mean_factor();
-  s.several_windows = t.several_windows, s.one_window = t.one_window;
-  s.dy_at = offset(t.smem.dy_at), s.keys_at = offset(t.smem.keys_at), s.sums_at = offset(t.smem.sums_at);
-  s.by_chunks = FastDivmod(t.block.chunks), s.by_x_columns = FastDivmod(f.w.size);
+  s.several_windows = t.several_windows;
+  s.one_window = t.one_window;
+  s.dy_at = offset(t.smem.dy_at);
+  s.keys_at = offset(t.smem.keys_at);
+  s.sums_at = offset(t.smem.sums_at);
+  s.by_chunks = FastDivmod(t.block.chunks);
+  s.by_x_columns = FastDivmod(f.w.size);
   const int planes = int(t.block.planes);
   s.windows = Grid(planes, int(t.block.windows), f.w.count);
   s.searches = Grid(planes, int(ceil_div<int64_t>(t.block.windows, kDown)), f.w.count);
   s.results = results_of(f, t);
-  s.strip_lines = int32_t(t.strips.lines), s.strip_rounds = int32_t(t.strips.rounds);
+  s.strip_lines = int32_t(t.strips.lines);
+  s.strip_rounds = int32_t(t.strips.rounds);
   s.by_lanes = FastDivmod(max_of<int64_t>(t.strips.lanes, 1));
   return s;
 }

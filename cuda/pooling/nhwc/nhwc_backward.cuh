@@ -52,10 +52,14 @@ template <class T, bool is_max, class S> struct NhwcBackward {
     uint32_t rest = uint32_t(tile);
     first_vector = s.by_vector_groups.divmod(rest) * s.tile_vectors;
     vectors = min_of(s.tile_vectors, s.vectors - first_vector);
-    w_begin = s.by_tiles_across.divmod(rest) * s.tile_columns, w_end = min_of(w_begin + s.tile_columns, s.w.size);
-    h_begin = int(rest) * s.tile_lines, h_end = min_of(h_begin + s.tile_lines, s.h.size);
-    p_begin = s.h.over_begin(h_begin), p_end = max_of(s.h.over_end(h_end - 1), p_begin);
-    q_begin = s.w.over_begin(w_begin), q_end = max_of(s.w.over_end(w_end - 1), q_begin);
+    w_begin = s.by_tiles_across.divmod(rest) * s.tile_columns;
+    w_end = min_of(w_begin + s.tile_columns, s.w.size);
+    h_begin = int(rest) * s.tile_lines;
+    h_end = min_of(h_begin + s.tile_lines, s.h.size);
+    p_begin = s.h.over_begin(h_begin);
+    p_end = max_of(s.h.over_end(h_end - 1), p_begin);
+    q_begin = s.w.over_begin(w_begin);
+    q_end = max_of(s.w.over_end(w_end - 1), q_begin);
   }
   MINIDNN_HD const T* dy_at(int p, int q, int vector) const {
     return static_cast<const T*>(a.dy) + image * s.y_image + p * s.y_line + q * s.y_column +
@@ -99,7 +103,8 @@ template <class T, bool is_max, class S> struct NhwcBackward {
       uint32_t index, beyond = 0;  // lower and upper 32 bits
       if (s.index_bytes == 8) {
         if (k % 2 == 0) two = load_words(static_cast<const int64_t*>(a.indices) + at + k);
-        index = two.word[k % 2 * 2], beyond = two.word[k % 2 * 2 + 1];
+        index = two.word[k % 2 * 2];
+        beyond = two.word[k % 2 * 2 + 1];
       } else {
         index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
@@ -127,7 +132,8 @@ template <class T, bool is_max, class S> struct NhwcBackward {
       for (int k = 0; k < kWidth; ++k) {
         const float u = lane<T>(v, k);
         const bool take = first || (!(u <= best[k]) && best[k] == best[k]);
-        best[k] = take ? u : best[k], key[k] = take ? here : key[k];
+        best[k] = take ? u : best[k];
+        key[k] = take ? here : key[k];
       }
       first = false;
     };

@@ -247,8 +247,10 @@ template <class T, bool is_max, class S> struct NhwcForward {
     }
     MINIDNN_UNROLL
     for (int i = 0; i < kWidth; ++i) {
-      if constexpr (is_max) partial.value[i] = best[i].value, partial.index[i] = best[i].index;
-      else partial.value[i] = sum[i].value();
+      if constexpr (is_max) {
+        partial.value[i] = best[i].value;
+        partial.index[i] = best[i].index;
+      } else partial.value[i] = sum[i].value();
     }
   }
   // The first team combines the results of all teams and writes y.
@@ -264,7 +266,8 @@ template <class T, bool is_max, class S> struct NhwcForward {
         Best best;
         for (int team = 0; team < s.teams; ++team)
           best.join(partials[team * stride].value[i], partials[team * stride].index[i]);
-        out[i] = best.value, index[i] = best.index == 0x7fffffff ? -1 : best.index;
+        out[i] = best.value;
+        index[i] = best.index == 0x7fffffff ? -1 : best.index;
       } else {
         float total = 0;
         for (int team = 0; team < s.teams; ++team) total += partials[team * stride].value[i];

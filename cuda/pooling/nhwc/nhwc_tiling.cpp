@@ -69,7 +69,8 @@ void tile_strips(const Facts& f, int64_t sms, NhwcTiling& t) {
     lines = whole_steps(lines / 2);
   t.lines_of_strip = lines;
   t.items = at_most_int32(strips(lines));
-  t.threads = kStripThreads, t.blocks = ceil_div(t.items * kLanes, t.threads);
+  t.threads = kStripThreads;
+  t.blocks = ceil_div(t.items * kLanes, t.threads);
   t.smem_bytes = StripLayout(t.step.window, t.step.stride, int(f.item_bytes), int(f.index_bytes)).smem_bytes;
 }
 
@@ -80,7 +81,8 @@ void tile_windows(const Facts& f, int64_t sms, NhwcTiling& t) {
   // Where there are few windows, teams keep more threads busy.
   if (items_by(down) * f.images < sms * 256) t.several_windows = false;
   const int64_t items = items_by(is_static ? kStaticDown : t.several_windows ? down : 1);
-  t.items = at_most_int32(items), t.items_across = f.w.count;
+  t.items = at_most_int32(items);
+  t.items_across = f.w.count;
   t.teams = 1;
   // With few windows, several teams divide the lines of each window.
   if (!is_static && !t.several_windows)
@@ -107,9 +109,11 @@ void tile_block(const Facts& f, NhwcTiling& t) {
   // So that small planes keep a block busy.
   while (vectors < 64 && vectors * h.size * w.size < 1024) vectors *= 2;
   for (;;) {
-    tile.lines = even(h.size, lines, h.stride), tile.columns = even(w.size, columns, w.stride);
+    tile.lines = even(h.size, lines, h.stride);
+    tile.columns = even(w.size, columns, w.stride);
     tile.vectors = min_of(vectors, f.vectors);
-    tile.window_lines = windows_over(h, tile.lines), tile.window_columns = windows_over(w, tile.columns);
+    tile.window_lines = windows_over(h, tile.lines);
+    tile.window_columns = windows_over(w, tile.columns);
     const int64_t window_channels = tile.window_lines * tile.window_columns * tile.vectors * f.width;
     if (tile.scatter) {
       tile.dy_at = tile.lines * tile.columns * tile.vectors * f.width * 4;
@@ -135,7 +139,8 @@ void tile_block(const Facts& f, NhwcTiling& t) {
 NhwcTiling nhwc_tiling(const PoolingProblem& p, int64_t sms) {
   const Facts f{p};
   NhwcTiling t{};
-  t.step = step_of(p), t.threads = kNhwcThreads;
+  t.step = step_of(p);
+  t.threads = kNhwcThreads;
   const bool is_static = t.step.window > 0;
   t.several_windows = !is_static && !f.dilated() && f.h.stride <= f.h.window && (f.backward || f.h.count > 1) &&
                       f.terms() <= kMostTerms;
@@ -163,20 +168,27 @@ NhwcTiling nhwc_tiling(const PoolingProblem& p, int64_t sms) {
 NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   const Facts f{p};
   NhwcParams s{};
-  s.h = f.h, s.w = f.w, s.images = f.images;
+  s.h = f.h;
+  s.w = f.w;
+  s.images = f.images;
   auto strides = [&](const TensorDesc& d, int64_t& image, int64_t& line, int64_t& column) {
-    image = d.stride[0], line = d.stride[2], column = p.x.rank == 4 ? d.stride[3] : 0;
+    image = d.stride[0];
+    line = d.stride[2];
+    column = p.x.rank == 4 ? d.stride[3] : 0;
   };
   strides(p.x, s.x_image, s.x_line, s.x_column);
   strides(f.backward ? p.dy : p.out, s.y_image, s.y_line, s.y_column);
   if (f.backward) strides(p.out, s.dx_image, s.dx_line, s.dx_column);
   if (p.indices.rank) strides(p.indices, s.indices_image, s.indices_line, s.indices_column);
-  s.vectors = int32_t(f.vectors), s.index_bytes = int32_t(f.index_bytes);
+  s.vectors = int32_t(f.vectors);
+  s.index_bytes = int32_t(f.index_bytes);
   s.exclude_padding = p.mode == PoolingMode::avg_exclude_padding;
   s.mean_factor = common_mean_factor(s.h, s.w, s.exclude_padding);
   s.several_windows = t.several_windows;
-  s.items = int32_t(t.items), s.teams = int32_t(t.teams);
-  s.by_vectors = FastDivmod(f.vectors), s.by_words = FastDivmod(f.vectors * 4);
+  s.items = int32_t(t.items);
+  s.teams = int32_t(t.teams);
+  s.by_vectors = FastDivmod(f.vectors);
+  s.by_words = FastDivmod(f.vectors * 4);
   s.by_channels = FastDivmod(ceil_div<int64_t>(f.channels, 32));
   s.by_columns = FastDivmod(max_of<int64_t>(t.items_across, 1));
   s.by_x_columns = FastDivmod(s.w.size);
@@ -184,13 +196,19 @@ NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   if (t.method != NhwcTiling::Method::block_tiles) return s;
   const NhwcTiling::BlockTile& tile = t.tile;
   s.scatter = tile.scatter;
-  s.tile_vectors = int32_t(tile.vectors), s.tile_lines = int32_t(tile.lines), s.tile_columns = int32_t(tile.columns);
-  s.window_lines = int32_t(tile.window_lines), s.window_columns = int32_t(tile.window_columns);
-  s.dy_at = int32_t(tile.dy_at), s.keys_at = int32_t(tile.keys_at);
-  s.phases_down = ceil_div(s.h.window, s.h.stride), s.phases_across = ceil_div(s.w.window, s.w.stride);
+  s.tile_vectors = int32_t(tile.vectors);
+  s.tile_lines = int32_t(tile.lines);
+  s.tile_columns = int32_t(tile.columns);
+  s.window_lines = int32_t(tile.window_lines);
+  s.window_columns = int32_t(tile.window_columns);
+  s.dy_at = int32_t(tile.dy_at);
+  s.keys_at = int32_t(tile.keys_at);
+  s.phases_down = ceil_div(s.h.window, s.h.stride);
+  s.phases_across = ceil_div(s.w.window, s.w.stride);
   s.by_vector_groups = FastDivmod(ceil_div(f.vectors, tile.vectors));
   s.by_tiles_across = FastDivmod(ceil_div<int64_t>(s.w.size, tile.columns));
-  s.by_tile_vectors = FastDivmod(tile.vectors), s.by_tile_channels = FastDivmod(tile.vectors * f.width);
+  s.by_tile_vectors = FastDivmod(tile.vectors);
+  s.by_tile_channels = FastDivmod(tile.vectors * f.width);
   s.by_window_columns = FastDivmod(max_of<int64_t>(tile.window_columns, 1));
   s.by_phase_columns = FastDivmod(max_of<int64_t>(ceil_div<int64_t>(tile.window_columns, s.phases_across), 1));
   s.by_tile_columns = FastDivmod(tile.columns);

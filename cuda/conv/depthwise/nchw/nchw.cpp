@@ -63,12 +63,15 @@ struct NchwTiler {
       int64_t at_once = std::min<int64_t>(jobs, 64), walkers = 1;
       const int64_t most = threads_of_dw(int(of_unit));
       if (lanes > 1) {
-        at_once = equal_chunk(jobs, most / 32), walkers = 32 / lanes;
+        at_once = equal_chunk(jobs, most / 32);
+        walkers = 32 / lanes;
         while (per_group * at_once * walkers * 2 <= most && walkers * 2 <= positions) walkers *= 2;
       } else {
         while (walkers * 16 < positions && walkers * 2 * at_once <= most) walkers *= 2;
       }
-      b.jobs = FastDivmod(at_once), b.walkers = FastDivmod(walkers), b.positions = FastDivmod(positions);
+      b.jobs = FastDivmod(at_once);
+      b.walkers = FastDivmod(walkers);
+      b.positions = FastDivmod(positions);
       threads = at_once * walkers;
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
@@ -103,8 +106,10 @@ struct NchwTiler {
     const GroupConv& p = l.p;
     NchwBlock& b = l.block;
     l.threads = round_up(units * threads, 32);
-    b.units = int32_t(units), b.groups = int32_t(per_group == 1 ? units : 1);
-    b.in_rows = p.height.in_tile(), b.in_columns = p.width.in_tile();
+    b.units = int32_t(units);
+    b.groups = int32_t(per_group == 1 ? units : 1);
+    b.in_rows = p.height.in_tile();
+    b.in_columns = p.width.in_tile();
     b.out_pitch = p.width.tile;
     const int64_t half = l.window.hop == 2 ? round_up(ceil_div(b.in_columns, 2), 4) : 0;
     const int64_t pitch = dw ? round_up(half ? 2 * half : b.in_columns, 4) : pitch_of(half ? 2 * half : b.in_columns);
@@ -119,9 +124,14 @@ struct NchwTiler {
       const int64_t buffer = b.groups * chunk * plane + (dw ? units * of_unit * out_plane : 0);
       l.smem_bytes = 4 * (weights + std::max(2 * buffer, sums));
       if (l.smem_bytes <= budget) {
-        b.pitch = int32_t(pitch), b.half = int32_t(half), b.plane = int32_t(plane), b.out_plane = int32_t(out_plane);
-        b.weights = int32_t(weights), b.buffer = int32_t(buffer);
-        b.chunk = int32_t(chunk), b.chunk_digit = FastDivmod(chunk);
+        b.pitch = int32_t(pitch);
+        b.half = int32_t(half);
+        b.plane = int32_t(plane);
+        b.out_plane = int32_t(out_plane);
+        b.weights = int32_t(weights);
+        b.buffer = int32_t(buffer);
+        b.chunk = int32_t(chunk);
+        b.chunk_digit = FastDivmod(chunk);
         l.instructions = instructions();
         return true;
       }
@@ -191,9 +201,11 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
   }
   l.dy_by_filters = l.vectors == kVectorsOfFilters;
   NchwTiler tiler(l, dw);
-  b.window[0] = FastDivmod(p.depth.taps), b.window[1] = FastDivmod(p.height.taps),
+  b.window[0] = FastDivmod(p.depth.taps);
+  b.window[1] = FastDivmod(p.height.taps);
   b.window[2] = FastDivmod(p.width.taps);
-  b.in_channels = FastDivmod(p.in_channels), b.units_of_group = FastDivmod(tiler.per_group);
+  b.in_channels = FastDivmod(p.in_channels);
+  b.units_of_group = FastDivmod(tiler.per_group);
 
   l.registers = dw             ? (filters == 1   ? 56
                                   : filters == 3 ? (l.window.columns == 7 ? 128 : 168)
@@ -223,7 +235,10 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
         if (!tiler.fits(quads, rows, budget)) continue;
         count();
         if (!l.why_not.empty()) return l;
-        if (double us = issue_us(l, device); us < least) best = l, least = us;
+        if (double us = issue_us(l, device); us < least) {
+          best = l;
+          least = us;
+        }
       }
     if (std::isfinite(least)) return best;
   }

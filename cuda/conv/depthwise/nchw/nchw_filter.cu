@@ -28,7 +28,8 @@ __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBloc
 #pragma unroll 4
       for (int32_t at = plane; at < planes; at += at_once) {
         cp_async<16>(shared, source, exists);
-        source += at_once * p.out.channel, shared += at_once * b.out_plane * 4;
+        source += at_once * p.out.channel;
+        shared += at_once * b.out_plane * 4;
       }
     }
   } else {
@@ -44,7 +45,8 @@ __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBloc
 #pragma unroll 4
       for (int32_t at = plane; at < planes; at += 8) {
         cp_async<4>(shared, source, exists);
-        source += 8 * p.out.channel, shared += 8 * b.out_plane * 4;
+        source += 8 * p.out.channel;
+        shared += 8 * b.out_plane * 4;
       }
     }
   }

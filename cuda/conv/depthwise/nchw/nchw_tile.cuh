@@ -16,7 +16,8 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
   constexpr int kDone = n / 4 * 4;
   if constexpr (n % 4 >= 2) {
     const float2 two = *reinterpret_cast<const float2*>(from + kDone);
-    v[kDone] = two.x, v[kDone + 1] = two.y;
+    v[kDone] = two.x;
+    v[kDone + 1] = two.y;
   }
   if constexpr (n % 2 == 1) v[n - 1] = from[n - 1];
 }
@@ -64,7 +65,10 @@ template <class T, bool kHalves> struct PlaneLoader {
       const T* first = nullptr;
 #pragma unroll 1
       for (;; row += rows_at_once) {
-        while (row >= rows) row -= rows, ++of_plane;
+        while (row >= rows) {
+          row -= rows;
+          ++of_plane;
+        }
         if (of_plane >= planes) break;
         if (of_plane != found) {
           first = from_plane(found = of_plane);

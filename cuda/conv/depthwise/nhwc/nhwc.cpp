@@ -32,15 +32,18 @@ struct NhwcTiler {
         quads(slice / 4) {
     GroupConv& p = l.p;
     NhwcBlock& b = l.block;
-    b.window[0] = FastDivmod(p.depth.taps), b.window[1] = FastDivmod(p.height.taps),
+    b.window[0] = FastDivmod(p.depth.taps);
+    b.window[1] = FastDivmod(p.height.taps);
     b.window[2] = FastDivmod(p.width.taps);
     b.in_channels = FastDivmod(p.in_channels);
     b.slices = int32_t(ceil_div<int64_t>(int64_t(p.groups) * p.out_channels, slice));
     runs = ceil_div<int64_t>(equal_chunk(outputs_of_phase(p.width), 2 * kRun), kRun);
     p.width.tile = int32_t(runs * kRun);
     b.runs = FastDivmod(runs);
-    b.pitch = p.width.in_tile() | 1, b.out_pitch = p.width.tile | 1;
-    b.in_columns = FastDivmod(p.width.in_tile()), b.out_columns = FastDivmod(p.width.tile);
+    b.pitch = p.width.in_tile() | 1;
+    b.out_pitch = p.width.tile | 1;
+    b.in_columns = FastDivmod(p.width.in_tile());
+    b.out_columns = FastDivmod(p.width.tile);
     jobs =
         (l.window.columns ? p.height.taps : int64_t(p.height.taps) * p.width.taps) * (grouped ? p.in_channels / 4 : 1);
     weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
@@ -71,14 +74,16 @@ struct NhwcTiler {
     NhwcBlock& b = l.block;
     const int64_t rows = equal_chunk(outputs_of_phase(p.height), std::min(most_rows, kTileThreads / (quads * runs)));
     p.height.tile = int32_t(rows);
-    b.rows = FastDivmod(rows), b.in_rows = p.height.in_tile();
+    b.rows = FastDivmod(rows);
+    b.in_rows = p.height.in_tile();
     l.threads = round_up(quads * runs * rows, 32);
     int64_t sums = 0;
     if (dw) {
       const int64_t at_once = std::min(jobs, kMaxThreads / quads / 2), positions = runs * rows;
       const int64_t most_walkers = std::min(kMaxThreads / (quads * at_once), positions);
       const int64_t walkers = ceil_div(positions, ceil_div(positions, most_walkers));
-      b.jobs = FastDivmod(at_once), b.walkers = FastDivmod(walkers);
+      b.jobs = FastDivmod(at_once);
+      b.walkers = FastDivmod(walkers);
       b.job_groups = int32_t(ceil_div(jobs, at_once));
       l.threads = round_up(quads * at_once * walkers, 32);
       sums = l.threads * std::max(l.window.columns, 1) * (grouped ? 16 : 4) * 4;
@@ -86,7 +91,8 @@ struct NhwcTiler {
     const int64_t buffer = (int64_t(b.in_rows) * b.pitch + (dw ? rows * b.out_pitch : 0)) * kSliceBytes;
     l.smem_bytes = weights + std::max(2 * buffer, sums);
     if (l.smem_bytes > budget) return false;
-    b.weights = int32_t(weights), b.buffer = int32_t(buffer);
+    b.weights = int32_t(weights);
+    b.buffer = int32_t(buffer);
     l.instructions = instructions(rows);
     const int64_t bundles = b.slices * (dw ? int64_t(p.depth.taps) * b.job_groups : 1);
     count_tiles(l, images, bundles, dw ? kMaxPartialSums : kIndexLimit, device);
@@ -114,7 +120,10 @@ NhwcTiling nhwc_tiling(const ConvProblem& problem, bool grouped, const Device& d
     for (int64_t rows : {14, 7, 4, 2, 1})
       if (tiler.fits(rows, budget)) {
         if (!l.why_not.empty()) return l;
-        if (double us = issue_us(l, device); us < least) best = l, least = us;
+        if (double us = issue_us(l, device); us < least) {
+          best = l;
+          least = us;
+        }
       }
     if (std::isfinite(least)) return best;
   }

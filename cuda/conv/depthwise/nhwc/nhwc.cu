@@ -50,7 +50,9 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
 #pragma unroll 2
         for (int32_t row = first_row; row < rows; row += rows_at_once) {
           cp_async<16>(shared, line, exists && uint32_t(y) < uint32_t(height.size));
-          y += step, line += int64_t(step) * side.row, shared += shared_step;
+          y += step;
+          line += int64_t(step) * side.row;
+          shared += shared_step;
         }
       } else {
         for (int32_t row = first_row; row < rows; row += rows_at_once, shared += shared_step) {

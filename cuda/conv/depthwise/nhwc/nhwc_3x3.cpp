@@ -16,7 +16,8 @@ std::optional<Nhwc3x3Tiling> nhwc_3x3_tiling(const ConvProblem& problem, bool gr
   Nhwc3x3& b = l.block;
   b.images = int32_t(problem.y.shape[0]);
   const int64_t quads = grouped ? kQuadsOfBundle : channels / 4, bundles = ceil_div(channels / 4, quads);
-  b.quads = FastDivmod(quads), b.bundles = FastDivmod(bundles);
+  b.quads = FastDivmod(quads);
+  b.bundles = FastDivmod(bundles);
   b.runs = FastDivmod(ceil_div(p.width.out, kColumnsOfRows));
   // Chooses the number of strips with the least estimated time. More strips fill the rounds of blocks better, but each
   // strip reads two rows that another strip reads too.
@@ -30,7 +31,10 @@ std::optional<Nhwc3x3Tiling> nhwc_3x3_tiling(const ConvProblem& problem, bool gr
     const int64_t blocks = ceil_div(int64_t(items), int64_t(kThreadsOfRows)) * bundles;
     const int64_t registers = itemsize(operand_dtype(problem)) == 4 ? 208 : grouped ? 128 : 168;
     set_blocks(l, blocks, kThreadsOfRows, 150 + (b.rows + 2) * (grouped ? 770.0 : 260.0), registers);
-    if (double us = issue_us(l, d); us < least) best = l, least = us;
+    if (double us = issue_us(l, d); us < least) {
+      best = l;
+      least = us;
+    }
   }
   return best;
 }

@@ -22,7 +22,8 @@ __global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ T
 #pragma unroll
   for (int d = 0; d < kTf32Dimensions; ++d) {
     const int64_t at = p.size[d].divmod(i) * int64_t(d == 0 ? kWidth : 1);
-    x += at * p.x[d], y += at * p.y[d];
+    x += at * p.x[d];
+    y += at * p.y[d];
   }
   const Vector whole = *reinterpret_cast<const Vector*>(x);
   // Only part 0 contains Inf and NaN. In the other products, Inf would give Inf - Inf or Inf * 0.

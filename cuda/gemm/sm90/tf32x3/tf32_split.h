@@ -35,17 +35,21 @@ struct Tf32Split {
       why_not = cat("supports operands of at most ", kTf32Dimensions, " dimensions; got ", order.size());
       return;
     }
-    parts.part = from.shape[summed] * to.stride[summed], parts.small_at = second ? 2 : 1;
+    parts.part = from.shape[summed] * to.stride[summed];
+    parts.small_at = second ? 2 : 1;
     int64_t strides = parts.part, items = 1;
     for (size_t j = 0; j < order.size(); ++j) {
       const int i = order[order.size() - 1 - j];
-      parts.size[j] = FastDivmod(from.shape[i]), parts.x[j] = from.stride[i], parts.y[j] = to.stride[i];
+      parts.size[j] = FastDivmod(from.shape[i]);
+      parts.x[j] = from.stride[i];
+      parts.y[j] = to.stride[i];
       if (j > 0) strides |= from.stride[i] | to.stride[i];
       items *= from.shape[i];
     }
     const bool lines = !order.empty() && parts.x[0] == 1 && parts.y[0] == 1;
     if (lines && alignment >= 16 && (strides | from.shape[order.back()]) % 4 == 0) {
-      width = 4, items /= 4;
+      width = 4;
+      items /= 4;
       parts.size[0] = FastDivmod(from.shape[order.back()] / 4);
     }
     if (items >= int64_t(1) << 31)
@@ -59,7 +63,8 @@ inline double estimate_us(const Tf32Split& s, const Device& d) {
 }
 inline std::function<void(const void* from, void* to, Stream)> loaded(const Tf32Split& s, const Device& d) {
   cuda::LaunchConfig config;
-  config.block = {256}, config.grid = {unsigned(ceil_div<int64_t>(s.parts.items, 256))};
+  config.block = {256};
+  config.grid = {unsigned(ceil_div<int64_t>(s.parts.items, 256))};
   config.programmatic = d.arch >= 90;
   return [config, parts = s.parts, kernel = cuda::load_kernel(tf32_parts_kernel(s.width), d.place.index)](
              const void* from, void* to, Stream stream) { cuda::launch(*kernel, config, stream, parts, from, to); };

@@ -25,11 +25,13 @@ CALLS = {
     "conv": "dnn.conv_forward(x, w, padding=1)",
     "loss": "dnn.cross_entropy_forward(x, classes)",
     "matmul": "dnn.matmul(x, x)",
-    "batch_norm": "dnn.batch_norm_forward_training(x, w[0, :, 0, 0], w[0, :, 0, 0])",
+    "batch_norm": "dnn.batch_norm_forward_training(x, scale, scale)",
     "layer_norm": "dnn.layer_norm_forward(x)",
     "lrn": "dnn.lrn_forward(x, 5)",
     "pointwise": "dnn.add(x, x)",
     "pooling": "dnn.pool_forward(x, 2)",
+    "pad": "dnn.pad(x, 1)",
+    "gather": "dnn.gather(x, classes)",
     "random": "dnn.dropout_forward(x, 0.5, seed=1)",
     "reduce": "dnn.reduce(x, 'sum')",
     "softmax": "dnn.softmax_forward(x)",
@@ -42,7 +44,7 @@ def test_the_interpreter_ends_while_daemon_threads_compute(call: str) -> None:
     ended = run(f"""
 import threading, time, numpy as np, pyminidnn as dnn
 x = dnn.full((8, 16, 64, 64), 0.5)
-w, classes = dnn.full((16, 16, 3, 3), 0.5), dnn.zeros((8, 64, 64), dtype="int64")
+w, scale, classes = dnn.full((16, 16, 3, 3), 0.5), dnn.full((16,), 0.5), dnn.zeros((8, 64, 64), dtype="int64")
 def work():
     while True: {call}
 for _ in range(4): threading.Thread(target=work, daemon=True).start()
